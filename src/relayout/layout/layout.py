@@ -1,0 +1,648 @@
+"""A layout: a format with sizes, or explicit strides. It answers where every element lies.
+
+One formula
+===========
+
+A :class:`~relayout.layout.format.Format` says how axes are cut into digits and in which order the digits are written. As soon
+as sizes are known every digit gets an *extent* (how far it counts) and a *stride* (how far one step of it moves in
+memory, in elements), and the place of an element is a sum::
+
+    offset(i) = offset0 + sum over terms t, over digits d of t:  (i[t] // d.weight) % d.extent * d.stride
+
+``nChw8c`` with N, C, H, W = 2, 17, 5, 4 is, outermost first::
+
+    digit     n      c//8    h      w      c%8
+    weight    1      8       1      1      1
+    extent    2      3       5      4      8          3 = ceil(17 / 8): the open digit rounds up
+    stride    480    160     32     8      1
+
+so element (1, 9, 0, 2) lies at 1*480 + 1*160 + 0*32 + 2*8 + 1*1 = 657.
+
+Three sizes that are easily confused
+====================================
+
+``dims``         how many elements a program sees: 2x17x5x4.
+``padded_dims``  how many the layout makes room for: 2x24x5x4. MKL-DNN's "17 channels stored as 24" is this ceil-div. The room
+                 between the two is *padding*: it belongs to the tensor and holds zeros.
+``span``         elements from the first to the last one used, padding included: 960. Strides may leave *holes* in between (a
+                 view of a part of a bigger tensor does); holes belong to somebody else and are never touched.
+
+A view can end inside a block: channels 0..16 of a tensor with 32 of them. What lies behind is then not padding but the
+neighbour's data, so ``padded_dims`` is stored, not derived: a layout never claims what it does not own.
+
+Sameness
+========
+
+``a == b``           the same digits, strides and padding, written down in the same way.
+``a.same_bytes(b)``  the same function: every element and all padding at the same offset, so no conversion is needed.
+                     ``nChw8c`` with C = 8 and ``nhwc`` are the same bytes but not equal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from math import prod
+from operator import index as as_index
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from relayout.errors import LayoutError
+from relayout.layout.format import Format, letters, spell_digit
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import ArrayLike, NDArray
+
+__all__ = ["Digit", "Layout", "LayoutDigit", "check_dims"]
+
+MAX_ELEMENTS = 2**63 - 1  # offsets are signed 64-bit numbers in every system that we describe
+
+
+class Digit(NamedTuple):
+    """One digit of a term: ``number // weight % extent * stride``; weight counts on the axis, stride in elements of memory."""
+
+    weight: int
+    extent: int
+    stride: int
+
+
+class LayoutDigit(NamedTuple):
+    """A digit in memory order, with the term that it belongs to."""
+
+    term: int
+    weight: int
+    extent: int
+    stride: int
+
+
+class Layout:
+    """Where every element of a tensor lies: ``Format x dims``, or explicit strides.
+
+    Parameters
+    ----------
+    dims : sequence of int
+        The logical sizes, one an axis; 0 and 1 are sizes like any other.
+    format : str or Format, optional
+        The order of the digits. Without it the layout is plain and ``strides`` must be given.
+    strides : sequence of int, optional
+        For each axis the distance, in elements, between neighbours of its outermost digit (that is: between blocks, where the
+        format blocks the axis). Inner digits stay dense in the order of the format. Without strides the layout is dense.
+    offset : int
+        Where element (0, ..., 0) lies, in elements.
+
+    Raises
+    ------
+    LayoutError
+        Wrong rank, a negative size, or more than 2**63 - 1 elements.
+
+    Examples
+    --------
+    >>> from relayout import Layout
+    >>> x = Layout((2, 17, 5, 4), "nChw8c")
+    >>> x.padded_dims, x.span, x.offset(1, 9, 0, 2)
+    ((2, 24, 5, 4), 960, 657)
+    >>> x.index(657), x.index(487)  # 487 is channel 17 + 6 = 23: padding
+    ((1, 9, 0, 2), None)
+    >>> Layout((2, 3), strides=(10, 1)).span
+    13
+    """
+
+    __slots__ = ("_hash", "_plan", "dims", "format", "ladders", "offset0", "order", "padded", "terms")
+
+    dims: tuple[int, ...]
+    terms: tuple[tuple[int, ...], ...]
+    ladders: tuple[tuple[Digit, ...], ...]
+    order: tuple[tuple[int, int], ...]
+    padded: tuple[int, ...]
+    offset0: int
+    format: Format | None
+    _plan: tuple[tuple[int, int, int, tuple[Digit, ...]], ...] | None
+
+    def __new__(
+        cls,
+        dims: Sequence[int],
+        format: Format | str | None = None,
+        *,
+        strides: Sequence[int] | None = None,
+        offset: int = 0,
+    ) -> Layout:
+        """Lay ``dims`` out densely in ``format``, or with explicit strides of the outermost digits."""
+        sizes = check_dims(dims)
+        if format is None:
+            if strides is None:
+                raise LayoutError("a layout needs a format or strides, got neither")
+            return cls._strided(sizes, plain(len(sizes)), strides, offset, None)
+        known = Format(format).resolve(len(sizes))
+        if strides is None:
+            return cls._dense(sizes, known, offset)
+        return cls._strided(sizes, known, strides, offset, known)
+
+    # -- making -----------------------------------------------------------------------------------------
+
+    @classmethod
+    def _make(
+        cls,
+        dims: tuple[int, ...],
+        terms: tuple[tuple[int, ...], ...],
+        ladders: tuple[tuple[Digit, ...], ...],
+        order: tuple[tuple[int, int], ...],
+        padded: tuple[int, ...],
+        offset0: int,
+        format: Format | None = None,
+    ) -> Layout:
+        self = object.__new__(cls)
+        put = object.__setattr__
+        put(self, "dims", dims)
+        put(self, "terms", terms)
+        put(self, "ladders", ladders)
+        put(self, "order", order)
+        put(self, "padded", padded)
+        put(self, "offset0", offset0)
+        put(self, "format", format)
+        put(self, "_plan", None)
+        put(self, "_hash", None)
+        return self
+
+    @classmethod
+    def _dense(cls, dims: tuple[int, ...], format: Format, offset: int = 0) -> Layout:
+        """Write the digits one after another, innermost first; each stride is the room of all digits within."""
+        extents, padded = _extents(dims, format)
+        strides = [[0] * len(e) for e in extents]
+        room = 1
+        for term, level in reversed(format.order):
+            strides[term][level] = room
+            room *= extents[term][level] or 1  # an empty axis takes no room, but the strides stay those of one element
+        if room > MAX_ELEMENTS:
+            raise LayoutError(
+                f"format {format} with dims {spell_dims(dims)} takes {room} elements; the limit is 2**63 - 1"
+            )
+        return cls._make(dims, format.terms, _ladders(extents, strides), format.order, padded, offset, format)
+
+    @classmethod
+    def _strided(
+        cls, dims: tuple[int, ...], format: Format, outer: Sequence[int], offset: int, label: Format | None
+    ) -> Layout:
+        """Take the outermost strides as given; the inner digits are dense among themselves."""
+        given = tuple(as_index(s) for s in outer)
+        if len(given) != len(dims):
+            raise LayoutError(f"{len(given)} strides {given} were given for {len(dims)} dims {spell_dims(dims)}")
+        if any(len(term) > 1 for term in format.terms):
+            raise LayoutError(f"format {format} fuses axes; their common digit has one stride, so none can be given an axis")
+        extents, padded = _extents(dims, format)
+        strides = [[given[term[0]]] + [0] * (len(e) - 1) for term, e in zip(format.terms, extents, strict=True)]
+        room = 1
+        for term, level in reversed(format.order):
+            if level:
+                strides[term][level] = room
+                room *= extents[term][level]
+        # Only a dense layout is what its format says; otherwise the strides are the description.
+        made = cls._make(dims, format.terms, _ladders(extents, strides), format.order, padded, offset, None)
+        if label is not None and offset == 0 and made == cls._dense(dims, format):
+            return cls._make(dims, made.terms, made.ladders, made.order, padded, offset, label)
+        return made
+
+    def moved(self, offset: int) -> Layout:
+        """Return the same layout with element (0, ..., 0) at another offset (in elements)."""
+        return self._make(self.dims, self.terms, self.ladders, self.order, self.padded, offset, self.format)
+
+    # -- sizes ------------------------------------------------------------------------------------------
+
+    @property
+    def rank(self) -> int:
+        """The number of logical axes."""
+        return len(self.dims)
+
+    @property
+    def size(self) -> int:
+        """The number of logical elements."""
+        return prod(self.dims)
+
+    @property
+    def padded_dims(self) -> tuple[int, ...]:
+        """For each axis the size that the layout makes room for; fused axes (clDNN's ``yx``) keep their own size.
+
+        Examples
+        --------
+        >>> Layout((1, 17, 2, 2), "nChw8c").padded_dims
+        (1, 24, 2, 2)
+        """
+        sizes = list(self.dims)
+        for term, room in zip(self.terms, self.padded, strict=True):
+            if len(term) == 1:
+                sizes[term[0]] = room
+        return tuple(sizes)
+
+    @property
+    def strides(self) -> tuple[int, ...]:
+        """For each axis the stride of its outermost digit, in elements.
+
+        Raises
+        ------
+        LayoutError
+            Axes are fused, so that an axis has no stride of its own.
+        """
+        self._need_own_axes("strides")
+        return tuple(ladder[0].stride for ladder in self.ladders)
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether every axis has one digit, so that strides say it all (NumPy, PyTorch)."""
+        return all(len(ladder) == 1 for ladder in self.ladders) and all(len(t) == 1 for t in self.terms)
+
+    @property
+    def digits(self) -> tuple[LayoutDigit, ...]:
+        """The digits in the order of writing, outermost first.
+
+        Examples
+        --------
+        >>> Layout((1, 16, 2, 2), "nChw8c").digits[1]
+        LayoutDigit(term=1, weight=8, extent=2, stride=32)
+        """
+        return tuple(LayoutDigit(t, *self.ladders[t][level]) for t, level in self.order)
+
+    def term_size(self, term: int) -> int:
+        """The logical size of a term: of its axis, or the product of its fused axes."""
+        return prod(self.dims[a] for a in self.terms[term])
+
+    def bounds(self) -> tuple[int, int]:
+        """The lowest and the highest offset in use, padding included, in elements; ``(offset0, offset0 - 1)`` if empty."""
+        low = high = self.offset0
+        for ladder, room in zip(self.ladders, self.padded, strict=True):
+            if room == 0:
+                return self.offset0, self.offset0 - 1
+            low -= reach(ladder, room, -1)
+            high += reach(ladder, room, 1)
+        return low, high
+
+    @property
+    def span(self) -> int:
+        """Elements from the first to the last one used, padding included; 0 if there are none."""
+        low, high = self.bounds()
+        return high - low + 1
+
+    @property
+    def density(self) -> float:
+        """Logical elements per element of span: 1.0 means neither padding nor holes (more than 1: broadcast)."""
+        return self.size / self.span if self.span else 1.0
+
+    @property
+    def has_padding(self) -> bool:
+        """Whether the layout owns room beyond its logical elements."""
+        return self.size > 0 and any(room > self.term_size(t) for t, room in enumerate(self.padded))
+
+    # -- the map and its inverse --------------------------------------------------------------------------
+
+    def offset(self, *index: int) -> int:
+        """Return where an element lies, in elements.
+
+        Parameters
+        ----------
+        *index : int
+            The logical index, one number an axis, 0 <= index < dim. Negative numbers don't count from the end.
+
+        Raises
+        ------
+        LayoutError
+            Wrong number of indices, or one out of bounds.
+
+        Examples
+        --------
+        >>> Layout((32, 16, 3, 3), "OIhw4i16o4i").offset(17, 5, 0, 2)
+        2821
+        """
+        plan = self._plan
+        if plan is None:
+            plan = self._prepare()
+        if len(index) != len(self.dims):
+            raise LayoutError(f"index {index} has {len(index)} numbers, the layout {len(self.dims)} axes: {self}")
+        if len(plan) != len(index):
+            index = self._fuse(index)
+        total = self.offset0
+        for i, (size, weight, stride, rest) in zip(map(as_index, index), plan, strict=True):
+            if not 0 <= i < size:
+                self._complain(index)
+            total += i // weight * stride
+            for w, e, s in rest:
+                total += i // w % e * s
+        return total
+
+    def offsets(self, indices: ArrayLike) -> NDArray[np.int64]:
+        """Return where many elements lie, in elements: :meth:`offset` for an array of indices.
+
+        Parameters
+        ----------
+        indices : array of int, shape (..., rank)
+
+        Returns
+        -------
+        ndarray of int64, shape (...)
+
+        Raises
+        ------
+        LayoutError
+            The last dimension is not the rank, the numbers aren't integers, or one is out of bounds.
+
+        Examples
+        --------
+        >>> Layout((2, 17, 5, 4), "nChw8c").offsets([[0, 0, 0, 0], [1, 9, 0, 2]])
+        array([  0, 657])
+        """
+        from relayout.layout.vectorised import offsets
+
+        return offsets(self, indices)
+
+    def index(self, offset: int) -> tuple[int, ...] | None:
+        """Return the logical index of the element at an offset, or None where there is padding, a hole or nothing.
+
+        The inverse of :meth:`offset`. Where several elements share the place (broadcast), the first in row-major order of
+        digits is returned.
+
+        Examples
+        --------
+        >>> x = Layout((1, 3, 1, 2), "nChw4c")
+        >>> [x.index(k) for k in range(5)]
+        [(0, 0, 0, 0), (0, 1, 0, 0), (0, 2, 0, 0), None, (0, 0, 0, 1)]
+        """
+        if 0 in self.dims:
+            return None
+        for numbers in self._numbers_at(as_index(offset)):
+            if all(n < self.term_size(t) for t, n in enumerate(numbers)):
+                return self._unfuse(numbers)
+        return None
+
+    def is_padding(self, offset: int) -> bool:
+        """Whether an offset is padding: room that the layout owns but no element uses (so: holds zero).
+
+        Examples
+        --------
+        >>> Layout((1, 3, 1, 2), "nChw4c").is_padding(3)
+        True
+        """
+        if 0 in self.dims:
+            return False
+        inside = [
+            numbers
+            for numbers in self._numbers_at(as_index(offset))
+            if all(n < room for n, room in zip(numbers, self.padded, strict=True))
+        ]
+        return bool(inside) and not any(
+            all(n < self.term_size(t) for t, n in enumerate(numbers)) for numbers in inside
+        )
+
+    def is_injective(self) -> bool:
+        """Whether no two elements share a place (broadcast ones do), so that the layout can be written to.
+
+        Exact. Nested strides, which nearly all layouts have, are recognised at once; otherwise places are counted or searched.
+
+        Examples
+        --------
+        >>> Layout((4, 3), strides=(0, 1)).is_injective(), Layout((2, 2), strides=(2, 3)).is_injective()
+        (False, True)
+        """
+        from relayout.layout.canonical import is_injective
+
+        return is_injective(self)
+
+    def same_bytes(self, other: Layout) -> bool:
+        """Whether both layouts put every logical element, and the padding, at the same offset.
+
+        If so, a buffer of the one is a buffer of the other and there is nothing to convert.
+
+        Examples
+        --------
+        >>> Layout((2, 8, 3, 3), "nChw8c").same_bytes(Layout((2, 8, 3, 3), "nhwc"))
+        True
+        >>> Layout((2, 7, 3, 3), "nChw8c").same_bytes(Layout((2, 7, 3, 3), "nhwc"))
+        False
+        """
+        from relayout.layout.canonical import same_bytes
+
+        return same_bytes(self, other)
+
+    # -- workings -----------------------------------------------------------------------------------------
+
+    def _prepare(self) -> tuple[tuple[int, int, int, tuple[Digit, ...]], ...]:
+        """For each term: its size, weight and stride of its first digit (which needs no modulo), and the other digits."""
+        plan = tuple(
+            (self.term_size(t), ladder[0].weight, ladder[0].stride, ladder[1:])
+            for t, ladder in enumerate(self.ladders)
+        )
+        object.__setattr__(self, "_plan", plan)
+        return plan
+
+    def _fuse(self, index: Sequence[int]) -> tuple[int, ...]:
+        """Turn an index an axis into a number a term: fused axes are read as one row-major number."""
+        numbers = []
+        for term in self.terms:
+            number = 0
+            for axis in term:
+                i = as_index(index[axis])
+                if not 0 <= i < self.dims[axis]:
+                    self._complain(index)
+                number = number * self.dims[axis] + i
+            numbers.append(number)
+        return tuple(numbers)
+
+    def _unfuse(self, numbers: Sequence[int]) -> tuple[int, ...]:
+        index = [0] * self.rank
+        for term, number in zip(self.terms, numbers, strict=True):
+            for axis in reversed(term):
+                number, index[axis] = divmod(number, self.dims[axis])
+        return tuple(index)
+
+    def _complain(self, index: Sequence[int]) -> None:
+        names = self.axis_names()
+        for axis, (i, size) in enumerate(zip(index, self.dims, strict=True)):
+            if not 0 <= i < size:
+                raise LayoutError(
+                    f"index {i} of axis {axis} ({names[axis]}) is out of bounds: {self} has 0 <= index < {size} there"
+                )
+        raise AssertionError(f"no axis of {tuple(index)} is out of bounds")
+
+    def _numbers_at(self, offset: int) -> Iterator[tuple[int, ...]]:
+        """All numbers, one a term, whose digits add up to an offset.
+
+        The digits are tried from the largest stride down. What the smaller ones can add is bounded, and where strides nest
+        (always, but for odd hand-made ones) that leaves a single value for each digit: a division, not a search.
+        """
+        steps = sorted(
+            ((d, t) for t, ladder in enumerate(self.ladders) for d in ladder if d.extent > 1),
+            key=lambda step: -abs(step[0].stride),
+        )
+        below = [0] * (len(steps) + 1), [0] * (len(steps) + 1)  # what digits k.. can add at least, at most
+        for k in range(len(steps) - 1, -1, -1):
+            reach_k = (steps[k][0].extent - 1) * steps[k][0].stride
+            below[0][k] = below[0][k + 1] + min(0, reach_k)
+            below[1][k] = below[1][k + 1] + max(0, reach_k)
+
+        def descend(k: int, rest: int, numbers: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
+            if not below[0][k] <= rest <= below[1][k]:
+                return
+            if k == len(steps):
+                yield numbers
+                return
+            (weight, extent, stride), term = steps[k]
+            if stride == 0:
+                values = range(extent)
+            else:  # rest - value * stride must be within what is left below
+                ends = (rest - below[0][k + 1], rest - below[1][k + 1])
+                low, high = (min(ends), max(ends)) if stride > 0 else (-max(ends), -min(ends))
+                step = abs(stride)
+                values = range(max(0, -(-low // step)), min(extent - 1, high // step) + 1)
+            for value in values:
+                added = (*numbers[:term], numbers[term] + value * weight, *numbers[term + 1 :])
+                yield from descend(k + 1, rest - value * stride, added)
+
+        yield from descend(0, offset - self.offset0, (0,) * len(self.terms))
+
+    def _need_own_axes(self, what: str) -> None:
+        for term in self.terms:
+            if len(term) > 1:
+                names = self.axis_names()
+                raise LayoutError(f"{self} fuses the axes {' '.join(names[a] for a in term)}; it has no {what} an axis")
+
+    # -- being a value ------------------------------------------------------------------------------------
+
+    def axis_names(self) -> tuple[str, ...]:
+        """The names of the axes: the roles of the format where it has them, else ``a, b, c, ...``."""
+        if self.format is not None and self.format.roles is not None:
+            return self.format.roles
+        return letters(self.rank)
+
+    def _key(self) -> tuple[Any, ...]:
+        return self.dims, self.terms, self.ladders, self.padded, self.offset0
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Layout):
+            return NotImplemented
+        return self is other or self._key() == other._key()
+
+    def __hash__(self) -> int:
+        if self._hash is None:  # type: ignore[has-type]
+            object.__setattr__(self, "_hash", hash(self._key()))
+        return self._hash  # type: ignore[has-type, no-any-return]
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        raise AttributeError(f"a Layout is frozen; {name} can't be set")
+
+    __delattr__ = __setattr__  # type: ignore[assignment]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        fields = (self.dims, self.terms, self.ladders, self.order, self.padded, self.offset0, self.format)
+        return Layout._make, fields
+
+    def __str__(self) -> str:
+        where = f"+{self.offset0}" if self.offset0 else ""
+        if self.format is not None:
+            return f"{self.format}:{spell_dims(self.dims)}{where}"
+        if self.is_plain:
+            cut = "" if self.padded == self.dims else f" padded {spell_dims(self.padded)}"
+            return f"{spell_dims(self.dims)} strides {spell_dims(self.strides)}{cut}{where}"
+        names = self.axis_names()
+        digits = ", ".join(
+            spell_digit(tuple(names[a] for a in self.terms[t]), w, e) + f"*{s}" for t, w, e, s in self.digits
+        )
+        return f"{spell_dims(self.dims)} [{digits}]{where}"
+
+    def __repr__(self) -> str:
+        return f"Layout({str(self)!r})"
+
+
+def plain(rank: int) -> Format:
+    """The row-major format of a rank: one digit an axis."""
+    terms = tuple((a,) for a in range(rank))
+    return Format._make(rank, terms, ((),) * rank, tuple((a, 0) for a in range(rank)))
+
+
+def blocked_layout(
+    dims: tuple[int, ...],
+    padded: Sequence[int],
+    strides: Sequence[int],
+    inner: Sequence[tuple[int, int]],
+    offset: int = 0,
+) -> Layout:
+    """Build a layout from the fields of oneDNN's descriptor: padded dims, outer strides, and inner blocks, outermost first."""
+    ladders: list[list[Digit]] = [[] for _ in dims]
+    weights = [1] * len(dims)
+    room = 1
+    for axis, block in reversed(inner):
+        ladders[axis].append(Digit(weights[axis], block, room))
+        weights[axis] *= block
+        room *= block
+    for axis, stride in enumerate(strides):
+        ladders[axis].append(Digit(weights[axis], -(-padded[axis] // weights[axis]), stride))
+    order = sorted(((axis, 0) for axis in range(len(dims))), key=lambda place: -strides[place[0]])
+    level = [0] * len(dims)
+    for axis, _ in inner:
+        level[axis] += 1
+        order.append((axis, level[axis]))
+    terms = tuple((axis,) for axis in range(len(dims)))
+    whole = tuple(tuple(reversed(ladder)) for ladder in ladders)
+    return Layout._make(dims, terms, whole, tuple(order), tuple(padded), offset)
+
+
+def spell_dims(dims: Sequence[int]) -> str:
+    """Write sizes as ``2x17x5x4`` (``scalar`` where there are none)."""
+    return "x".join(map(str, dims)) if len(dims) else "scalar"
+
+
+def check_dims(dims: Sequence[int]) -> tuple[int, ...]:
+    """Return sizes as a tuple of int, after checking that they are whole numbers from 0 to 2**63 - 1."""
+    try:
+        sizes = tuple(map(as_index, dims))
+    except TypeError:
+        raise LayoutError(f"dims must be whole numbers, one an axis, got {dims!r}") from None
+    for axis, size in enumerate(sizes):
+        if size < 0:
+            raise LayoutError(f"dims {spell_dims(sizes)}: axis {axis} has size {size}; a size can't be negative")
+    if prod(size or 1 for size in sizes) > MAX_ELEMENTS:
+        raise LayoutError(f"dims {spell_dims(sizes)} are more than 2**63 - 1 elements")
+    return sizes
+
+
+def reach(ladder: Sequence[Digit], room: int, sign: int) -> int:
+    """How far the digits move upwards (sign 1) or downwards (sign -1) at most, over the numbers 0 .. room - 1.
+
+    The farthest number below ``room`` agrees with ``room - 1`` in its upper digits, has one digit less, and is free below that.
+    """
+    best = taken = 0
+    free = [0] * (len(ladder) + 1)
+    for k in range(len(ladder) - 1, -1, -1):
+        free[k] = free[k + 1] + max(0, sign * ladder[k].stride * (ladder[k].extent - 1))
+    last = room - 1
+    for k, (weight, extent, stride) in enumerate(ladder):
+        value = last // weight % extent
+        if value:
+            best = max(best, taken + max(0, sign * stride * (value - 1)) + free[k + 1])
+        taken += sign * stride * value
+    return max(best, taken)
+
+
+def _extents(dims: tuple[int, ...], format: Format) -> tuple[list[tuple[int, ...]], tuple[int, ...]]:
+    extents = []
+    padded = []
+    for term, radices in zip(format.terms, format.radices, strict=True):
+        size = dims[term[0]] if len(term) == 1 else prod(dims[a] for a in term)
+        if radices:
+            block = prod(radices)
+            count = -(-size // block)
+            extents.append((count, *radices))
+            padded.append(count * block)
+        else:
+            extents.append((size,))
+            padded.append(size)
+    return extents, tuple(padded)
+
+
+def _ladders(extents: list[tuple[int, ...]], strides: list[list[int]]) -> tuple[tuple[Digit, ...], ...]:
+    ladders = []
+    for lengths, steps in zip(extents, strides, strict=True):
+        if len(lengths) == 1:
+            ladders.append((Digit(1, lengths[0], steps[0]),))
+            continue
+        weight = 1
+        ladder = []
+        for extent, stride in zip(reversed(lengths), reversed(steps), strict=True):
+            ladder.append(Digit(weight, extent, stride))
+            weight *= extent
+        ladders.append(tuple(reversed(ladder)))
+    return tuple(ladders)

@@ -1,0 +1,42 @@
+"""The door through which layouts reach their notations.
+
+A layout has to be made from text (``Format("nChw16c")``) and to say its name, but what a layout *is* must not depend on
+how people write it: imports point from :mod:`relayout.notation` to :mod:`relayout.layout`, never back. So this module holds
+two slots. The notation package fills them when it is imported; until then they say so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from relayout.layout.format import Format
+
+    Parser = Callable[[str, str | None, int | None, str | None], Format]
+    Renderer = Callable[[Format, str], str | None]
+
+__all__ = ["install", "parse", "render"]
+
+_parser: Parser | None = None
+_renderer: Renderer | None = None
+
+
+def install(parser: Parser, renderer: Renderer) -> None:
+    """Fill the slots: ``parser(text, dialect, rank, dtype) -> Format`` and ``renderer(format, dialect) -> text | None``."""
+    global _parser, _renderer
+    _parser, _renderer = parser, renderer
+
+
+def parse(text: str, dialect: str | None = None, rank: int | None = None, dtype: str | None = None) -> Format:
+    """Read a format from text (None: any dialect)."""
+    if _parser is None:
+        raise RuntimeError("no notation is loaded; import relayout (or relayout.notation) first")
+    return _parser(text, dialect, rank, dtype)
+
+
+def render(format: Format, dialect: str) -> str | None:
+    """Spell a format in a dialect; None where it has no spelling there."""
+    if _renderer is None:
+        raise RuntimeError("no notation is loaded; import relayout (or relayout.notation) first")
+    return _renderer(format, dialect)

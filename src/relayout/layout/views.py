@@ -1,0 +1,500 @@
+"""Views: other ways to index the same memory.
+
+Each function takes a layout and returns a layout over the *same* buffer, or raises. Nothing is ever copied here, and nothing
+falls back to a copy in silence. Because a layout may have several digits an axis, far more views exist than strides alone can
+express:
+
+* **slice** with a start and a step: the offsets of the elements that are left are a table of one period of the blocks; if
+  that table has digits again (:func:`relayout.layout.canonical.fit`), the slice is a view. Channels 4..8 of ``nChw16c`` are one, every 4th
+  channel is one, channels 12..20 are one too (4 and 4), channels 3..20 are not.
+* **merge** of neighbouring axes always works if the inner one has no padding: its digits simply are the lower digits of the
+  merged axis, whatever their strides. So ``nhwc`` can merge n, c, h, w in *logical* order, which NumPy must copy for.
+* **split** always works: the two new axes are fused (read as one number), and taken apart where a digit border allows it.
+* **reshape** is merges, then splits.
+
+A property test says it in one line: for every view, ``NumPy's operation on the logical array`` equals ``the logical array of the view``.
+
+Axis arguments count from 0; negative ones count from the end, as in NumPy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import gcd, prod
+from operator import index as as_index
+
+from relayout.errors import LayoutError
+from relayout.layout.canonical import fit, merge, split_ladder, trim
+from relayout.layout.layout import Digit, Layout, check_dims, plain, spell_dims
+
+__all__ = [
+    "broadcast_to",
+    "merge_axes",
+    "permute",
+    "reshape",
+    "select",
+    "slice_axis",
+    "split_axis",
+    "squeeze",
+    "submemory",
+    "transpose",
+    "unsqueeze",
+]
+
+LONGEST_PERIOD = 1 << 22  # elements of one period of blocks that a slice looks at
+
+
+def permute(layout: Layout, axes: Sequence[int]) -> Layout:
+    """Reorder the axes: axis k of the view is axis ``axes[k]`` of the layout (NumPy's ``transpose``).
+
+    oneDNN's ``permute_axes`` takes the inverse, the new place of each axis; see ``MemoryDesc.permute_axes``.
+
+    >>> permute(Layout((2, 3, 4), "abc"), (2, 0, 1)).strides
+    (1, 12, 4)
+    """
+    order = tuple(_axis(layout, a) for a in axes)
+    if sorted(order) != list(range(layout.rank)):
+        raise LayoutError(f"{tuple(axes)} is no permutation of the {layout.rank} axes of {layout}")
+    place = {old: new for new, old in enumerate(order)}
+    dims = tuple(layout.dims[a] for a in order)
+    return _build(dims, [tuple(place[a] for a in term) for term in layout.terms], layout, layout.offset0)
+
+
+def transpose(layout: Layout, axis0: int = -2, axis1: int = -1) -> Layout:
+    """Swap two axes (PyTorch's ``transpose``)."""
+    order = list(range(layout.rank))
+    one, two = _axis(layout, axis0), _axis(layout, axis1)
+    order[one], order[two] = order[two], order[one]
+    return permute(layout, order)
+
+
+def slice_axis(layout: Layout, axis: int, start: int | None = None, stop: int | None = None, step: int | None = None) -> Layout:
+    """Keep the elements ``start:stop:step`` of an axis, with Python's meaning of slices (negative steps included).
+
+    A slice that reaches the end keeps the padding behind it; any other gives it up.
+
+    Raises
+    ------
+    LayoutError
+        The offsets of what is left have no digits (channels 3..20 of ``nChw16c``), or the axis is fused with others.
+
+    >>> view = slice_axis(Layout((1, 32, 2, 2), "nChw16c"), 1, 4, 8)
+    >>> view.dims, view.strides, view.offset0
+    ((1, 4, 2, 2), (128, 1, 32, 16), 4)
+    """
+    axis = _axis(layout, axis)
+    first, last, stride = slice(start, stop, step).indices(layout.dims[axis])
+    count = len(range(first, last, stride))
+    return _cut(layout, axis, first, count, stride)
+
+
+def select(layout: Layout, axis: int, position: int) -> Layout:
+    """Fix one index and drop its axis (NumPy's ``x[..., position, ...]``); negative positions count from the end."""
+    axis = _axis(layout, axis)
+    size = layout.dims[axis]
+    where = as_index(position)
+    if not -size <= where < size:
+        raise LayoutError(f"index {where} of axis {axis} is out of bounds: {layout} has {size} there")
+    return squeeze(_cut(layout, axis, where % size, 1, 1), axis)
+
+
+def submemory(layout: Layout, dims: Sequence[int], offsets: Sequence[int]) -> Layout:
+    """The part of ``dims`` elements that starts at ``offsets``: oneDNN's sub-tensor, without its restriction to whole blocks.
+
+    >>> submemory(Layout((1, 64, 2, 2), "nChw16c"), (1, 16, 2, 2), (0, 32, 0, 0)).offset0
+    128
+    """
+    sizes = check_dims(dims)
+    starts = tuple(as_index(o) for o in offsets)
+    if not len(sizes) == len(starts) == layout.rank:
+        raise LayoutError(f"a part of {layout} needs {layout.rank} dims and offsets, got {len(sizes)} and {len(starts)}")
+    for axis, (size, start, whole) in enumerate(zip(sizes, starts, layout.dims, strict=True)):
+        if start < 0 or start + size > whole:
+            raise LayoutError(
+                f"axis {axis}: the part {start}..{start + size} does not lie within 0..{whole} of {layout}"
+            )
+    for axis in range(layout.rank):
+        layout = _cut(layout, axis, starts[axis], sizes[axis], 1)
+    return layout
+
+
+def split_axis(layout: Layout, axis: int, sizes: Sequence[int]) -> Layout:
+    """Replace an axis by several whose sizes multiply to it, row-major. Always a view.
+
+    >>> split_axis(Layout((2, 6), "ab"), 1, (2, 3)).strides
+    (6, 3, 1)
+    """
+    axis = _axis(layout, axis)
+    parts = check_dims(sizes)
+    if prod(parts) != layout.dims[axis] or not parts:
+        raise LayoutError(f"axis {axis} of {layout} has size {layout.dims[axis]}; it can't be split into {spell_dims(parts)}")
+    shift = len(parts) - 1
+    terms = []
+    for term in layout.terms:
+        wide: list[int] = []
+        for a in term:
+            wide += range(a, a + shift + 1) if a == axis else [a + shift * (a > axis)]
+        terms.append(tuple(wide))
+    dims = layout.dims[:axis] + parts + layout.dims[axis + 1 :]
+    return _unfused(_build(dims, terms, layout, layout.offset0))
+
+
+def merge_axes(layout: Layout, first: int, last: int) -> Layout:
+    """Replace the neighbouring axes ``first .. last`` (included) by one, read row-major.
+
+    Raises
+    ------
+    LayoutError
+        An inner axis has padding, so that the numbers of the merged axis would run through it; or an axis is fused elsewhere.
+
+    >>> merge_axes(Layout((2, 3, 4, 5), "acdb"), 2, 3).strides
+    (60, 1, 3)
+    """
+    first, last = _axis(layout, first), _axis(layout, last)
+    if 0 in layout.dims:
+        width = prod(layout.dims[first : last + 1])
+        return _dense((*layout.dims[:first], width, *layout.dims[last + 1 :]), layout.offset0)
+    while last > first:
+        layout = _merge_two(layout, last - 1)
+        last -= 1
+    return layout
+
+
+def squeeze(layout: Layout, axis: int | None = None) -> Layout:
+    """Drop an axis of size 1 (None: all of them). Padding on it is given up, not moved."""
+    if axis is None:
+        for a in reversed(range(layout.rank)):
+            if layout.dims[a] == 1:
+                layout = squeeze(layout, a)
+        return layout
+    axis = _axis(layout, axis)
+    if layout.dims[axis] != 1:
+        raise LayoutError(f"axis {axis} of {layout} has size {layout.dims[axis]}; only axes of size 1 can be dropped")
+    terms, ladders, padded = [], [], []
+    for term, ladder, room in zip(layout.terms, layout.ladders, layout.padded, strict=True):
+        left = tuple(a - (a > axis) for a in term if a != axis)
+        if left:
+            terms.append(left)
+            ladders.append(ladder)
+            padded.append(room)
+    dims = layout.dims[:axis] + layout.dims[axis + 1 :]
+    return _assemble(dims, terms, ladders, padded, layout)
+
+
+def unsqueeze(layout: Layout, axis: int) -> Layout:
+    """Insert an axis of size 1 before ``axis`` (``axis = rank``: at the end; negative: as in PyTorch).
+
+    Its stride is never used; it is set as PyTorch does, to what the axis right of it covers.
+
+    >>> unsqueeze(Layout((2, 3), "ab"), 1).strides
+    (3, 3, 1)
+    """
+    where = as_index(axis)
+    if not -layout.rank - 1 <= where <= layout.rank:
+        raise LayoutError(f"a new axis of {layout} can stand at 0 .. {layout.rank}, not at {where}")
+    where %= layout.rank + 1
+    stride = 1
+    for term, ladder in zip(layout.terms, layout.ladders, strict=True):
+        if where in term:
+            stride = ladder[0].stride * max(1, ladder[0].extent)
+    terms = [tuple(a + (a >= where) for a in term) for term in layout.terms]
+    at = sum(term[0] < where for term in terms)
+    terms.insert(at, (where,))
+    ladders, padded = list(layout.ladders), list(layout.padded)
+    ladders.insert(at, (Digit(1, 1, stride),))
+    padded.insert(at, 1)
+    dims = (*layout.dims[:where], 1, *layout.dims[where:])
+    return _assemble(dims, terms, ladders, padded, layout)
+
+
+def broadcast_to(layout: Layout, dims: Sequence[int]) -> Layout:
+    """Repeat axes of size 1 (and new axes in front) without storing them again: stride 0, NumPy's rule.
+
+    >>> broadcast_to(Layout((3, 1), "ab"), (2, 3, 4)).strides
+    (0, 1, 0)
+    """
+    sizes = check_dims(dims)
+    if len(sizes) < layout.rank:
+        raise LayoutError(f"{layout} has {layout.rank} axes; it can't be broadcast to the {len(sizes)} of {spell_dims(sizes)}")
+    while layout.rank < len(sizes):
+        layout = unsqueeze(layout, 0)
+    for axis, (size, target) in enumerate(zip(layout.dims, sizes, strict=True)):
+        if size == target:
+            continue
+        if size != 1:
+            raise LayoutError(
+                f"axis {axis} of {layout} has size {size}; only 1 can be repeated to reach {target} of {spell_dims(sizes)}"
+            )
+        layout = unsqueeze(squeeze(layout, axis), axis)
+        k = layout.terms.index((axis,))
+        ladders, padded = list(layout.ladders), list(layout.padded)
+        ladders[k], padded[k] = (Digit(1, target, 0),), target
+        grown = (*layout.dims[:axis], target, *layout.dims[axis + 1 :])
+        layout = _assemble(grown, layout.terms, ladders, padded, layout)
+    return layout
+
+
+def reshape(layout: Layout, dims: Sequence[int]) -> Layout:
+    """Read the elements in row-major order under other sizes (NumPy's ``reshape``; one size may be -1).
+
+    Raises
+    ------
+    LayoutError
+        The number of elements differs, or the layout can't express it because of padding within (reorder first).
+
+    >>> reshape(Layout((2, 3, 4), "acb"), (6, 4)).offset(5, 3)  # no strides could say this
+    23
+    """
+    sizes = _complete(layout, dims)
+    if sizes == layout.dims:
+        return layout
+    if layout.size == 0:
+        return _dense(sizes, layout.offset0)
+    for axis in reversed(range(layout.rank)):  # sizes of 1 carry nothing
+        if layout.dims[axis] == 1:
+            layout = squeeze(layout, axis)
+    wanted = [size for size in sizes if size != 1]
+    axis = 0
+    for group, parts in _groups(list(layout.dims), wanted):
+        layout = merge_axes(layout, axis, axis + group - 1)
+        layout = split_axis(layout, axis, parts)
+        axis += len(parts)
+    for place, size in enumerate(sizes):
+        if size == 1:
+            layout = unsqueeze(layout, place)
+    return layout
+
+
+# -- workings -----------------------------------------------------------------------------------------------
+
+
+def _axis(layout: Layout, axis: int) -> int:
+    where = as_index(axis)
+    if not -layout.rank <= where < layout.rank:
+        raise LayoutError(f"axis {where} does not exist: {layout} has {layout.rank} axes")
+    return where % layout.rank
+
+
+def _assemble(
+    dims: tuple[int, ...],
+    terms: Sequence[tuple[int, ...]],
+    ladders: Sequence[tuple[Digit, ...]],
+    padded: Sequence[int],
+    like: Layout,
+    offset: int | None = None,
+) -> Layout:
+    """Make a layout; its digits are listed by falling stride, which is the memory order of all that nests."""
+    by_axis = sorted(range(len(terms)), key=lambda t: terms[t])
+    terms = tuple(terms[t] for t in by_axis)
+    ladders = tuple(ladders[t] for t in by_axis)
+    order = sorted(
+        ((t, level) for t, ladder in enumerate(ladders) for level in range(len(ladder))),
+        key=lambda place: (place[1] > 0 and ladders[place[0]][place[1]].stride < 0, -abs(ladders[place[0]][place[1]].stride)),
+    )
+    where = like.offset0 if offset is None else offset
+    return Layout._make(dims, terms, ladders, tuple(order), tuple(padded[t] for t in by_axis), where)
+
+
+def _build(dims: tuple[int, ...], terms: Sequence[tuple[int, ...]], like: Layout, offset: int) -> Layout:
+    """The same digits under other axes; the order of writing is kept."""
+    by_axis = sorted(range(len(terms)), key=lambda t: terms[t])
+    place = {old: new for new, old in enumerate(by_axis)}
+    return Layout._make(
+        dims,
+        tuple(terms[t] for t in by_axis),
+        tuple(like.ladders[t] for t in by_axis),
+        tuple((place[t], level) for t, level in like.order),
+        tuple(like.padded[t] for t in by_axis),
+        offset,
+    )
+
+
+def _dense(dims: tuple[int, ...], offset: int) -> Layout:
+    """The row-major layout: what a view of nothing may as well be."""
+    return Layout._dense(dims, plain(len(dims)), offset)
+
+
+def _term_of(layout: Layout, axis: int) -> int:
+    return next(t for t, term in enumerate(layout.terms) if axis in term)
+
+
+def _at(ladder: Sequence[Digit], number: int) -> int:
+    """The sum of the digits of a number; the first digit counts on without end, also below zero."""
+    total = number // ladder[0].weight * ladder[0].stride
+    for weight, extent, stride in ladder[1:]:
+        total += number // weight % extent * stride
+    return total
+
+
+def _cut(layout: Layout, axis: int, start: int, count: int, step: int) -> Layout:
+    """Keep ``count`` elements of an axis, from ``start`` on, every ``step``-th."""
+    size = layout.dims[axis]
+    if (start, count, step) == (0, size, 1):
+        return layout
+    dims = (*layout.dims[:axis], count, *layout.dims[axis + 1 :])
+    if count == 0:
+        return _emptied(layout, axis, start)
+    t = _term_of(layout, axis)
+    term = layout.terms[t]
+    if len(term) > 1:
+        layout = _unfused(layout)
+        t = _term_of(layout, axis)
+        term = layout.terms[t]
+    if len(term) > 1:
+        inner = prod(layout.dims[a] for a in term[1:])
+        if axis != term[0] or step != 1:
+            names = layout.axis_names()
+            raise LayoutError(
+                f"axis {axis} of {layout} is fused with the axes {' '.join(names[a] for a in term)}; only its first axis can be "
+                "cut, with step 1. Reorder to a format that keeps them apart first"
+            )
+        start, number, whole = start * inner, count * inner, size * inner
+    else:
+        inner, number, whole = 1, count, size
+    ladder, room = layout.ladders[t], layout.padded[t]
+    kept = room - start if step == 1 and start + number == whole else number
+    digits = _sliced(ladder, start, kept, step)
+    if digits is None and kept != number:  # the padding behind does not fit, what is in front of it may
+        kept = number
+        digits = _sliced(ladder, start, kept, step)
+    if digits is None:
+        raise LayoutError(
+            f"elements {start}..{start + (count - 1) * step} (step {step}) of axis {axis} of {layout} are no layout: its blocks "
+            f"of {ladder[0].weight} are cut at uneven places. Reorder first, or cut at multiples of a block"
+        )
+    ladders, padded = list(layout.ladders), list(layout.padded)
+    ladders[t], padded[t] = digits, kept
+    moved = layout.offset0 + _at(ladder, start)
+    if all(len(new) == len(old) for new, old in zip(ladders, layout.ladders, strict=True)):
+        return Layout._make(dims, layout.terms, tuple(ladders), layout.order, tuple(padded), moved)
+    return _assemble(dims, layout.terms, ladders, padded, layout, moved)
+
+
+def _emptied(layout: Layout, axis: int, start: int) -> Layout:
+    """A cut with nothing in it: the digits stay, none of them is used."""
+    dims = (*layout.dims[:axis], 0, *layout.dims[axis + 1 :])
+    t = _term_of(layout, axis)
+    padded = list(layout.padded)
+    padded[t] = 0
+    ladders = list(layout.ladders)
+    ladders[t] = (Digit(ladders[t][0].weight, 0, ladders[t][0].stride), *ladders[t][1:])
+    moved = layout.offset0 + (_at(layout.ladders[t], start) if len(layout.terms[t]) == 1 else 0)
+    return Layout._make(dims, layout.terms, tuple(ladders), layout.order, tuple(padded), moved)
+
+
+def _sliced(ladder: tuple[Digit, ...], start: int, count: int, step: int) -> tuple[Digit, ...] | None:
+    """The digits of j -> f(start + j * step) - f(start) for j < count, or None."""
+    weight, _, stride = ladder[0]
+    if step == 1 and start % weight == 0:  # whole blocks: the digits stay, the first counts less far
+        return (Digit(weight, -(-count // weight), stride), *ladder[1:])
+    period = weight // gcd(weight, abs(step))  # after so many steps the blocks begin anew
+    within = min(count, period)
+    if within > LONGEST_PERIOD:
+        return None
+    base = _at(ladder, start)
+    digits = fit([_at(ladder, start + j * step) - base for j in range(within)])
+    if digits is None:
+        return None
+    if count > period:
+        rise = step * period // weight * stride
+        if prod(d.extent for d in digits) != period:
+            return None  # the fit ends within its last digit, so the next period could not follow
+        digits = merge((Digit(period, -(-count // period), rise), *digits))
+    return digits or (Digit(1, 1, stride),)
+
+
+def _merge_two(layout: Layout, axis: int) -> Layout:
+    """Merge an axis with the next one."""
+    outer, inner = _term_of(layout, axis), _term_of(layout, axis + 1)
+    dims = (*layout.dims[:axis], layout.dims[axis] * layout.dims[axis + 1], *layout.dims[axis + 2 :])
+
+    def renumbered(term: Sequence[int]) -> tuple[int, ...]:
+        return tuple(a - (a > axis) for a in term)
+
+    terms, ladders, padded = [], [], []
+    if outer == inner:
+        term = layout.terms[outer]
+        if term.index(axis + 1) != term.index(axis) + 1:
+            raise LayoutError(f"axes {axis} and {axis + 1} of {layout} are fused in another order")
+        for t, term in enumerate(layout.terms):
+            terms.append(renumbered([a for a in term if a != axis + 1]))
+            ladders.append(layout.ladders[t])
+            padded.append(layout.padded[t])
+        return _assemble(dims, terms, ladders, padded, layout)
+    if layout.terms[outer][-1] != axis or layout.terms[inner][0] != axis + 1:
+        raise LayoutError(f"axes {axis} and {axis + 1} of {layout} are fused with others; they can't be merged")
+    width = layout.term_size(inner)
+    lower = trim(layout.ladders[inner], width)
+    if layout.padded[inner] != width or prod(d.extent for d in lower) != width:
+        raise LayoutError(
+            f"axis {axis + 1} of {layout} has {layout.dims[axis + 1]} elements in room for {layout.padded[inner]}; merged with "
+            f"axis {axis} the numbers would run through that padding. Reorder to a format without it first"
+        )
+    upper = layout.ladders[outer]
+    joined = (*(Digit(d.weight * width, d.extent, d.stride) for d in upper), *lower)
+    for t, term in enumerate(layout.terms):
+        if t == outer:
+            terms.append(renumbered([*term, *(a for a in layout.terms[inner] if a != axis + 1)]))
+            ladders.append(merge(joined) or (Digit(1, 1, 1),))
+            padded.append(layout.padded[outer] * width)
+        elif t != inner:
+            terms.append(renumbered(term))
+            ladders.append(layout.ladders[t])
+            padded.append(layout.padded[t])
+    return _assemble(dims, terms, ladders, padded, layout)
+
+
+def _unfused(layout: Layout) -> Layout:
+    """Take fused axes apart where a digit border allows it; the others stay fused."""
+    terms, ladders, padded = [], [], []
+    for t, term in enumerate(layout.terms):
+        ladder, room = layout.ladders[t], layout.padded[t]
+        axes = term
+        while len(axes) > 1:
+            width = layout.dims[axes[-1]]
+            cut = split_ladder(merge(trim(ladder, room)), width) if room % width == 0 else None
+            if cut is None:
+                break
+            ladder, lower = cut[0] or (Digit(1, 1, 0),), merge(cut[1]) or (Digit(1, 1, 0),)
+            terms.append((axes[-1],))
+            ladders.append(lower)
+            padded.append(width)
+            axes, room = axes[:-1], room // width
+        terms.append(axes)
+        ladders.append(ladder)
+        padded.append(room)
+    return _assemble(layout.dims, terms, ladders, padded, layout)
+
+
+def _complete(layout: Layout, dims: Sequence[int]) -> tuple[int, ...]:
+    wanted = [as_index(d) for d in dims]
+    if wanted.count(-1) == 1:
+        known = prod(d for d in wanted if d != -1)
+        if known and layout.size % known == 0:
+            wanted[wanted.index(-1)] = layout.size // known
+    sizes = check_dims(wanted)
+    if prod(sizes) != layout.size:
+        raise LayoutError(
+            f"{layout} has {layout.size} elements; it can't be reshaped to {spell_dims(sizes)}, which are {prod(sizes)}"
+        )
+    return sizes
+
+
+def _groups(old: list[int], new: list[int]) -> list[tuple[int, tuple[int, ...]]]:
+    """Pair the shortest runs of old and new sizes (none is 1 or 0) with equal products: (old axes, new sizes)."""
+    groups = []
+    i = j = 0
+    while i < len(old):
+        count, parts = 1, [new[j]]
+        have, want = old[i], new[j]
+        while have != want:
+            if have < want:
+                have *= old[i + count]
+                count += 1
+            else:
+                parts.append(new[j + len(parts)])
+                want *= parts[-1]
+        groups.append((count, tuple(parts)))
+        i += count
+        j += len(parts)
+    return groups

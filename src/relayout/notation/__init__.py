@@ -1,0 +1,231 @@
+"""How people write formats: one module per dialect, each two functions, ``parse`` and ``render``.
+
+Every system spells the same digits in its own way::
+
+    n, c//16, h, w, c%16     nChw16c          oneDNN          b_fs_yx_fsv16    OpenVINO / clDNN
+                             aBcd16b          (its letters)   NCHW16c          TVM, MLAS
+                             aBx16b           benchdnn        kCHW16           TensorRT
+
+So translation is parsing with one dialect and rendering with another, and a new dialect is one file. A dialect is a module with
+
+``TITLE: str``
+    What the system calls itself: ``"oneDNN"``.
+``parse(text, rank, dtype) -> Format | None``
+    Read a text by grammar, never from a list of all names. None: this is not a text of the dialect. A text that the dialect knows but
+    that is no layout (Winograd, images) raises :class:`~relayout.errors.Unsupported` with the reason; one with several readings raises
+    :class:`~relayout.errors.AmbiguousFormat`. ``rank`` and ``dtype`` are None while they are unknown; a text that needs them gives
+    ``Format.waiting(...)`` or a format ``.spelled(..., waits_for=...)`` and is read again later.
+``render(format) -> str | None``
+    Spell a format that has digits. The rule ``parse(render(f)) == f`` is a property test of every dialect.
+``names() -> Iterable[str]``
+    The texts to show in lists and to suggest after a typing error: all where the dialect is finite, the usual ones where it is a grammar.
+
+Which dialect a text is in is found by asking them in the order below. Texts with lower-case letters of oneDNN come first and are final;
+after that all dialects are asked, and they must agree. Where they don't, the error lists the readings, and the caller writes the dialect in
+front, ``"mnn:NC4HW4"``, or the reading behind, ``"NCHW44@weights"``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+from functools import lru_cache
+from importlib import import_module
+from typing import Protocol, cast
+
+from relayout.errors import AmbiguousFormat, LayoutError, Unsupported, UnknownFormat
+from relayout.layout import spelling
+from relayout.layout.format import Format
+
+__all__ = ["Dialect", "dialect", "dialects", "parse", "readings", "render"]
+
+_ORDER = (
+    "onednn",
+    "benchdnn",
+    "openvino",
+    "megengine",
+    "pytorch",
+    "digits",
+    "tvm",
+    "tensorrt",
+    "cudnn",
+    "cublaslt",
+    "xla",
+    "onnxruntime",
+    "executorch",
+    "ncnn",
+    "mnn",
+    "mindspore",
+    "rknn",
+    "ascend",
+    "qnn",
+    "acl",
+    "x86",
+    "mx",
+    "tenstorrent",
+    "mlir",
+    "cute",
+    "triton",
+    "tinygrad",
+)
+_FINAL = ("onednn", "benchdnn")  # a text that one of these reads is not offered to the others
+_SYNONYMS = {
+    "mkldnn": "onednn",
+    "mkl-dnn": "onednn",
+    "cldnn": "openvino",
+    "torch": "pytorch",
+    "trt": "tensorrt",
+    "ort": "onnxruntime",
+    "onnx": "onnxruntime",
+    "mlas": "onnxruntime",
+    "mslite": "mindspore",
+    "qualcomm": "qnn",
+    "vnni": "x86",
+    "amx": "x86",
+    "iree": "mlir",
+    "cutlass": "cute",
+    "relayout": "digits",
+}
+
+
+class Dialect(Protocol):
+    """What a module of this package offers."""
+
+    TITLE: str
+
+    def parse(self, text: str, rank: int | None, dtype: str | None) -> Format | None:
+        """Read a text; None if it is none of this dialect."""
+
+    def render(self, format: Format) -> str | None:
+        """Spell a format; None if it has no spelling."""
+
+    def names(self) -> Iterable[str]:
+        """List texts to show and to suggest."""
+
+
+def dialects() -> tuple[str, ...]:
+    """The names of all dialects, in the order in which they are asked.
+
+    >>> dialects()[:3]
+    ('onednn', 'benchdnn', 'openvino')
+    """
+    return _ORDER
+
+
+def dialect(name: str) -> Dialect:
+    """Return the module of a dialect by name (or a usual synonym: "cldnn", "trt", "torch", ...).
+
+    Raises
+    ------
+    LayoutError
+        There is no such dialect.
+    """
+    known = _known(name)
+    if known is None:
+        near = get_close_matches(name.lower(), [*_ORDER, *_SYNONYMS], n=1)
+        hint = f"did you mean {near[0]!r}? " if near else ""
+        raise LayoutError(f"there is no dialect {name!r}; {hint}known are: {', '.join(_ORDER)}")
+    return cast(Dialect, import_module(f"relayout.notation.{known}"))
+
+
+def _known(name: str) -> str | None:
+    low = name.lower()
+    return low if low in _ORDER else _SYNONYMS.get(low)
+
+
+def parse(text: str, dialect_name: str | None = None, rank: int | None = None, dtype: str | None = None) -> Format:
+    """Read a format from text.
+
+    Parameters
+    ----------
+    text : str
+        ``[dialect:]name[@reading]``.
+    dialect_name : str, optional
+        The dialect, if it is not in the text.
+    rank, dtype : optional
+        What is known about the tensor, for texts that depend on it.
+
+    Raises
+    ------
+    UnknownFormat, AmbiguousFormat, Unsupported
+    """
+    return _parse(text, dialect_name, rank, None if dtype is None else str(dtype))
+
+
+@lru_cache(maxsize=8192)
+def _parse(text: str, dialect_name: str | None, rank: int | None, dtype: str | None) -> Format:
+    bare = text.strip()
+    head, colon, tail = bare.partition(":")
+    if dialect_name is None and colon and _known(head):
+        dialect_name, bare = head, tail.strip()
+    if dialect_name is not None:
+        module = dialect(dialect_name)
+        found = module.parse(bare, rank, dtype)
+        if found is None:
+            raise UnknownFormat(f"{bare!r} is no format of {module.TITLE}{_suggest(bare, module.names())}")
+        return found.spelled(bare, _known(dialect_name) or dialect_name, found.waits_for)
+    found_in = _readings(bare, rank, dtype)
+    if not found_in:
+        raise UnknownFormat(f"no dialect knows the format {text!r}{_suggest(bare, _all_names())}")
+    (name, format), *others = found_in.items()
+    if any(other != format for _, other in others):
+        raise AmbiguousFormat(
+            f"{text!r} means different layouts: "
+            + "; ".join(f"in {dialect(d).TITLE} {_written(f)}" for d, f in found_in.items())
+            + f". Write the dialect in front, e.g. '{name}:{bare}'"
+        )
+    waits = frozenset().union(*(f.waits_for for f in found_in.values()))
+    return format.spelled(bare, name, waits)
+
+
+def readings(text: str) -> dict[str, Format]:
+    """All dialects that can read a text, with what it means there.
+
+    >>> sorted(readings("NCHW16c"))
+    ['tvm']
+    """
+    return _readings(text.strip(), None, None)
+
+
+def _readings(text: str, rank: int | None, dtype: str | None) -> dict[str, Format]:
+    found: dict[str, Format] = {}
+    refused: LayoutError | None = None
+    for name in _ORDER:
+        try:
+            format = dialect(name).parse(text, rank, dtype)
+        except (Unsupported, AmbiguousFormat) as error:
+            refused = refused or error
+            continue
+        if format is not None:
+            found[name] = format
+            if name in _FINAL:
+                break
+    if not found and refused is not None:
+        raise refused
+    return found
+
+
+def render(format: Format, dialect_name: str) -> str | None:
+    """Spell a format in a dialect; None where it has no spelling there."""
+    if format.rank is None:
+        return format.text if format.dialect == _known(dialect_name) or not dialect(dialect_name) else None
+    return dialect(dialect_name).render(format)
+
+
+def _written(format: Format) -> str:
+    return format.digits_text() if format.rank is not None else "a layout for each rank"
+
+
+def _all_names() -> list[str]:
+    return [name for d in _ORDER for name in dialect(d).names()]
+
+
+def _suggest(text: str, names: Iterable[str]) -> str:
+    pool = {name.lower(): name for name in names}
+    near = get_close_matches(text.lower(), pool, n=3, cutoff=0.7)
+    if near:
+        return "; did you mean " + " or ".join(repr(pool[n]) for n in near) + "?"
+    return "; 'relayout formats' lists what there is"
+
+
+spelling.install(parse, render)

@@ -1,0 +1,29 @@
+"""Fixtures shared by all tests: facts from outside the repository."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+RECORDED = ROOT / "tests" / "vectors"  # answers of public binaries, kept with the tests
+EXTRACTED = ROOT.parent / "shared" / "vectors"  # tables of other projects, read where they are present
+
+
+def load_vectors(name: str) -> Any:
+    """Return the parsed JSON file of facts, or skip the test where the file is absent."""
+    for folder in (RECORDED, EXTRACTED):
+        path = folder / f"{name}.json"
+        if path.exists():
+            return json.loads(path.read_text())
+    pytest.skip(f"facts {name}.json are not at hand")
+
+
+@pytest.fixture(scope="session")
+def vectors() -> Callable[[str], Any]:
+    """Load a file of facts by its name without the suffix."""
+    return load_vectors
