@@ -3,8 +3,8 @@
 The thirteen types
 ==================
 
-A name says the kind and the number of *bits*: ``f`` floating point, ``bf`` brain float, ``s`` signed and ``u`` unsigned
-integer. They are oneDNN's names, with ``s64`` added::
+A name says the kind and the number of *bits*: ``f`` floating point, ``bf`` brain float, ``s`` signed and
+``u`` unsigned integer. They are oneDNN's names, with ``s64`` added::
 
     name      bits  values                                     NumPy / ml_dtypes
     f64       64    IEEE binary64                              float64
@@ -25,10 +25,10 @@ integer. They are oneDNN's names, with ``s64`` added::
 Bits, not bytes
 ===============
 
-NumPy's short codes count bytes, and some of them are spelled as the names here are: NumPy reads ``"u8"`` as 64-bit and
-``"f16"`` as long double. Therefore a :class:`DType` is an object of its own and not a string. A string would be read by
-NumPy *before* anything could correct it, and ``numpy.zeros(4, "u8")`` makes 32 bytes. An object that carries its NumPy type
-is understood everywhere:
+NumPy's short codes count bytes, and some of them are spelled as the names here are: NumPy reads ``"u8"`` as
+64-bit and ``"f16"`` as long double. Therefore a :class:`DType` is an object of its own and not a string. A
+string would be read by NumPy *before* anything could correct it, and ``numpy.zeros(4, "u8")`` makes 32 bytes.
+An object that carries its NumPy type is understood everywhere:
 
 >>> import numpy as np
 >>> np.zeros(4, dtype("u8")).nbytes, np.dtype("uint8") == dtype("u8"), dtype("u8") == "u8"
@@ -37,14 +37,15 @@ is understood everywhere:
 Half bytes
 ==========
 
-Two 4-bit elements share a byte; the element of even index is in the low half. An odd count ends in a byte whose high half is
-zero. That is oneDNN's rule (``nibble2_t`` in its sources: index 0 is ``low``, the byte is ``high << 4 | low``).
+Two 4-bit elements share a byte; the element of even index is in the low half. An odd count ends in a byte
+whose high half is zero. That is oneDNN's rule (``nibble2_t`` in its sources: index 0 is ``low``, the byte is
+``high << 4 | low``).
 
 >>> pack(np.array([1, -2, 3]), "s4")
 array([225,   3], dtype=uint8)
 
-Here 225 is 0xe1: -2 is 0b1110 above 1. :func:`pack` and :func:`unpack` pass between such bytes and arrays with one
-element a byte, the only form in which ml_dtypes knows 4-bit integers.
+Here 225 is 0xe1: -2 is 0b1110, above 1. :func:`pack` and :func:`unpack` pass between such bytes and arrays
+with one element a byte, the only form in which ml_dtypes knows 4-bit integers.
 
 How values pass from one type to another is told in :mod:`relayout.convert`.
 """
@@ -66,9 +67,9 @@ __all__ = ["DTYPES", "DType", "DTypeLike", "dtype", "pack", "unpack"]
 class DType:
     """A data type: its name, its width and its range.
 
-    There is one object for each type (compare with ``is`` or ``==``); get it from :func:`dtype`. It is equal to its name, to
-    its NumPy type and to its scalar type, hashes as its name does, prints as its name, and may stand wherever NumPy takes a
-    data type.
+    There is one object for each type (compare with ``is`` or ``==``); get it from :func:`dtype`. It is equal
+    to its name, to its NumPy type and to its scalar type, hashes and prints as its name does, and may stand
+    wherever NumPy takes a data type.
 
     Attributes
     ----------
@@ -83,8 +84,8 @@ class DType:
 
     Notes
     -----
-    The hash is that of the name, so that a dictionary keyed by names can be asked with a DType. NumPy's types hash
-    differently: do not mix them with DTypes in one set.
+    The hash is that of the name, so that a dictionary keyed by names can be asked with a DType. NumPy's types
+    hash differently: do not mix them with DTypes in one set.
 
     Examples
     --------
@@ -94,7 +95,7 @@ class DType:
     >>> dtype("f8_e4m3").max, dtype("f16").max
     (448.0, 65504.0)
     >>> import numpy as np
-    >>> dtype("f32") == np.float32, np.dtype("float32") == dtype("f32"), {"f32": 4}[dtype("f32")]
+    >>> dtype("u8") == np.uint8, np.dtype("uint8") == dtype("u8"), {"u8": 4}[dtype("u8")]
     (True, True, 4)
     """
 
@@ -223,8 +224,8 @@ DTYPES: Final[tuple[DType, ...]] = (
 
 _BY_NUMPY_NAME: Final = {t._numpy_name: t for t in DTYPES}
 
-# What other systems write, beside the NumPy names: MLIR and OpenVINO (i8), oneDNN's own spellings, PyTorch, ONNX and safetensors
-# (F8_E4M3), TensorRT and C. Lower case; "module.name" is looked up by its last part when it is not found whole.
+# What other systems write, in lower case: NumPy and PyTorch, MLIR and OpenVINO (i8, f8e4m3), safetensors
+# (F8_E4M3), TensorRT (fp8) and C. A "module.name" that is not found whole is looked up by its last part.
 _SYNONYMS: Final = {
     "f64": "float64 fp64 double",
     "f32": "float32 fp32 single torch.float",
@@ -244,12 +245,12 @@ _SYNONYMS: Final = {
 _KNOWN: Final[dict[object, DType]] = {t.name: t for t in DTYPES}
 _KNOWN.update({word: _KNOWN[name] for name, words in _SYNONYMS.items() for word in words.split()})
 
-_BYTES_NOT_BITS = "the digits of a name count bits here, where NumPy's short codes count bytes; write float32, int8, ..."
+_BYTES_NOT_BITS = "digits count bits here, and bytes in NumPy's short codes; write float32, int8 and so on"
 _PLATFORM = "its width differs between systems; name the width, such as f32, f64, s32 or s64"
 _REASONS: Final = {
     "bool": "truth values are no data type of their own: store them as u8",
     "boolean": "truth values are no data type of their own: store them as u8",
-    "float8_e4m3": "ml_dtypes gives this name to a type with infinities; the type of OCP and oneDNN is float8_e4m3fn or f8_e4m3",
+    "float8_e4m3": "this is ml_dtypes' name of a type with infinities; OCP's and oneDNN's type is f8_e4m3",
     "f8": "there are two 8-bit floating-point types: f8_e4m3 and f8_e5m2",
     **dict.fromkeys(("fp8", "float8"), "there are two 8-bit floating-point types: f8_e4m3 and f8_e5m2"),
     **dict.fromkeys(("f2", "f4", "i1", "i2", "u1", "u2"), _BYTES_NOT_BITS),
@@ -266,9 +267,10 @@ def dtype(x: DTypeLike) -> DType:
     Parameters
     ----------
     x : DType, str, numpy.dtype, type or torch.dtype
-        A data type; its name here or in another system, in any case (``"f32"``, ``"float32"``, ``"fp32"``, ``"i8"``, ``"half"``,
-        ``"torch.float32"``); a NumPy data type in native byte order; a scalar type of NumPy or ml_dtypes, or Python's ``float``
-        (f64) and ``int`` (s64), as NumPy reads them; a ``torch.dtype``, of which only the text is looked at.
+        A data type; its name here or in another system, in any case (``"f32"``, ``"float32"``, ``"fp32"``,
+        ``"i8"``, ``"half"``, ``"torch.float32"``); a NumPy data type in native byte order, or its typestr
+        (``"<f4"``); a scalar type of NumPy or ml_dtypes, or Python's ``float`` (f64) and ``int`` (s64), as
+        NumPy reads them; a ``torch.dtype``, of which only the text is looked at.
 
     Returns
     -------
@@ -278,8 +280,8 @@ def dtype(x: DTypeLike) -> DType:
     Raises
     ------
     LayoutError
-        No data type has that name (the nearest ones are suggested), or the NumPy type has no counterpart here: truth values,
-        unsigned integers of more than 8 bits, complex numbers, swapped byte order.
+        No data type has that name (the nearest ones are suggested), or the NumPy type has no counterpart
+        here: truth values, unsigned integers of more than 8 bits, complex numbers, swapped byte order.
 
     Examples
     --------
@@ -288,7 +290,7 @@ def dtype(x: DTypeLike) -> DType:
     (DType('s8'), DType('f16'), DType('s32'))
     >>> dtype("flaot32")
     Traceback (most recent call last):
-    relayout.errors.LayoutError: 'flaot32' is no data type; did you mean 'float32' or 'f32'? The data types are f64, ...
+    relayout.errors.LayoutError: 'flaot32' is no data type; did you mean 'float32' or 'f32'? The ...
     """
     if isinstance(x, DType):
         return x
@@ -302,6 +304,8 @@ def dtype(x: DTypeLike) -> DType:
 def _read(x: object) -> DType:
     if isinstance(x, str):
         word = x.strip().lower()
+        if word.startswith(("<", ">", "=", "|")):
+            return _from_typestr(x.strip())
         found = _KNOWN.get(word)
         if found is None:
             word = word.rpartition(".")[2]
@@ -314,6 +318,16 @@ def _read(x: object) -> DType:
         _KNOWN[x] = found
         return found
     return _refuse(repr(x) if len(repr(x)) <= 60 else f"an object of type {type(x).__name__}", "")
+
+
+def _from_typestr(text: str) -> DType:
+    import numpy as np
+
+    try:
+        given = np.dtype(text)
+    except TypeError:
+        _refuse(repr(text), "")
+    return _from_numpy(given)
 
 
 def _from_numpy(x: Any) -> DType:
@@ -331,7 +345,7 @@ def _from_numpy(x: Any) -> DType:
         _refuse(f"type {x.__name__}" if isinstance(x, type) else f"NumPy type {x}", "")
     if not given.isnative:
         raise LayoutError(
-            f"NumPy type {given.str!r} has its bytes in foreign order, and a data type here is always in native order;"
+            f"NumPy type {given.str!r} has its bytes in foreign order; data types here are in native order;"
             " convert the array first: array.astype(array.dtype.newbyteorder('='))"
         )
     found = _BY_NUMPY_NAME.get(given.name)
@@ -341,7 +355,7 @@ def _from_numpy(x: Any) -> DType:
 
 
 def _is_numpy_type(x: object) -> bool:
-    """Whether ``x`` is a NumPy data type or scalar type, found out without importing NumPy or asking NumPy to convert."""
+    """Whether ``x`` is a NumPy data type or scalar type, found without importing NumPy."""
     import sys
 
     np = sys.modules.get("numpy")
@@ -368,17 +382,17 @@ def pack(values: ArrayLike, dtype: DTypeLike) -> NDArray[np.uint8]:
     Parameters
     ----------
     values : array_like
-        Elements in any shape, taken in row-major order. For 4-bit types any integers in the type's range; for other types an array
-        of that very type.
+        Elements in any shape, taken in row-major order. For 4-bit types any integers in the type's range;
+        for other types an array of that very type.
     dtype : DTypeLike
         The data type of the elements.
 
     Returns
     -------
     ndarray
-        One-dimensional, of uint8, ``dtype.nbytes(count)`` long. The element of even index is in the low half of its byte; the
-        high half of the last byte is zero where the count is odd (oneDNN's rule). The array may share memory with ``values``
-        where the elements are whole bytes.
+        One-dimensional, of uint8, ``dtype.nbytes(count)`` long. The 4-bit element of even index is in the
+        low half of its byte; the high half of the last byte is zero where the count is odd (oneDNN's rule).
+        Where elements are whole bytes, the array may share memory with ``values``.
 
     Raises
     ------
@@ -392,7 +406,7 @@ def pack(values: ArrayLike, dtype: DTypeLike) -> NDArray[np.uint8]:
     ['0x21', '0xf']
     >>> pack(np.array([8]), "s4")
     Traceback (most recent call last):
-    relayout.errors.LayoutError: 8 does not fit in s4, which holds -8 to 7; ...
+    relayout.errors.LayoutError: 8 does not fit in s4 (-8 to 7); ...
     """
     import numpy as np
 
@@ -412,12 +426,12 @@ def _pack_halves(array: NDArray[Any], kind: DType) -> NDArray[np.uint8]:
             raise LayoutError(f"pack takes integers as elements of {kind}, got {array.dtype}; {_CONVERTS}")
         wrong = array[(array < kind.min) | (array > kind.max)]
         if wrong.size:
-            raise LayoutError(f"{wrong[0]} does not fit in {kind}, which holds {kind.min} to {kind.max}; {_CONVERTS}")
+            raise LayoutError(f"{wrong[0]} does not fit in {kind} ({kind.min} to {kind.max}); {_CONVERTS}")
     # ml_dtypes leaves open what the upper half of its bytes holds, so only values are passed on
     halves = np.zeros(array.size + array.size % 2, np.uint8)
     halves[: array.size] = array.astype(np.int8).view(np.uint8) & 0x0F
-    packed: NDArray[np.uint8] = halves[0::2] | halves[1::2] << 4
-    return packed
+    low, high = halves[0::2], halves[1::2]
+    return np.bitwise_or(low, np.left_shift(high, 4), dtype=np.uint8)
 
 
 def unpack(buffer: NDArray[Any], dtype: DTypeLike, count: int) -> NDArray[Any]:
@@ -435,8 +449,8 @@ def unpack(buffer: NDArray[Any], dtype: DTypeLike, count: int) -> NDArray[Any]:
     Returns
     -------
     ndarray
-        One-dimensional, of ``dtype.numpy``. It shares memory with ``buffer`` where elements are whole bytes, and is a copy, one
-        byte an element, for 4-bit types.
+        One-dimensional, of ``dtype.numpy``. Where elements are whole bytes it shares memory with ``buffer``
+        (if that is contiguous); 4-bit elements are copied, one byte for each.
 
     Raises
     ------
@@ -453,7 +467,7 @@ def unpack(buffer: NDArray[Any], dtype: DTypeLike, count: int) -> NDArray[Any]:
 
     kind = _dtype(dtype)
     if buffer.dtype != np.uint8 or buffer.ndim != 1:
-        raise LayoutError(f"unpack reads a 1-D array of uint8, got {buffer.ndim} dimensions of {buffer.dtype}")
+        raise LayoutError(f"unpack reads a 1-D array of uint8, got {buffer.ndim} axes of {buffer.dtype}")
     needed = kind.nbytes(count)
     if count < 0 or buffer.size < needed:
         raise LayoutError(f"{count} elements of {kind} take {needed} bytes, but the buffer has {buffer.size}")

@@ -31,6 +31,7 @@ from collections.abc import Iterable
 from difflib import get_close_matches
 from functools import lru_cache
 from importlib import import_module
+from pathlib import Path
 from typing import Protocol, cast
 
 from relayout.errors import AmbiguousFormat, LayoutError, Unsupported, UnknownFormat
@@ -68,6 +69,7 @@ _ORDER = (
     "triton",
     "tinygrad",
 )
+_ORDER = tuple(d for d in _ORDER if (Path(__file__).parent / f"{d}.py").exists())
 _FINAL = ("onednn", "benchdnn")  # a text that one of these reads is not offered to the others
 _SYNONYMS = {
     "mkldnn": "onednn",

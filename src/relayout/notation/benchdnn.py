@@ -50,9 +50,10 @@ def render(format: Format) -> str | None:
     if tag is None or format.rank is None:
         return None
     names = "".join(letters(format.rank))
-    for named in range(min(2, format.rank), format.rank + 1):
+    blocked = {axis for axis, size in enumerate(format.blocks) if size != 1}
+    for named in range(min(2, format.rank), format.rank):
         rest = names[named:]
-        if rest and rest in tag:
+        if rest in tag and not blocked.intersection(range(named, format.rank)):
             return tag.replace(rest, "x")
     return None
 

@@ -3,15 +3,15 @@
 They look like one operation under four names, and they are not. Each decides by another question whether the
 tensor already is what was asked for, and returns it *unchanged* if so:
 
-===================================  =====================================================  =====================
-call                                 returns the tensor itself if                           otherwise
-===================================  =====================================================  =====================
-``x.to(memory_format=f)``            :func:`~relayout.pytorch.suggest_memory_format` says f  a new tensor in f
-``x.contiguous(memory_format=f)``    :func:`~relayout.pytorch.is_contiguous` in f            a new tensor in f
-``x.clone(memory_format=f)``         never                                                  a new tensor in f
-===================================  =====================================================  =====================
+=================================  ========================================  =====================
+call                               returns x itself if                       otherwise
+=================================  ========================================  =====================
+``x.to(memory_format=f)``          :func:`suggest_memory_format` answers f   a new tensor in f
+``x.contiguous(memory_format=f)``  :func:`is_contiguous` holds in f          a new tensor in f
+``x.clone(memory_format=f)``       never                                     a new tensor in f
+=================================  ========================================  =====================
 
-So ``.to`` goes by the hint and keeps gaps; ``.contiguous`` goes by the elements and keeps a missing hint:
+So ``.to`` goes by the hint and keeps gaps; ``.contiguous`` goes by the elements and adds no hint:
 
 >>> sliced = (8, 64, 7, 7), (6272, 1, 896, 128)            # half the channels of a channels-last tensor
 >>> to(*sliced, "channels_last")                           # "is channels_last already": the gaps stay
@@ -25,18 +25,17 @@ So ``.to`` goes by the hint and keeps gaps; ``.contiguous`` goes by the elements
 >>> to(*grey, "channels_last")
 (49, 1, 7, 1)
 
-Without a format, ``clone`` and ``empty_like`` *preserve*: equal strides for a dense tensor, and for any other packed strides
-with the axes in the same memory order (:func:`relayout.pytorch.dense_strides_like`).
+Without a format, ``clone`` and ``empty_like`` *preserve*: equal strides for a dense tensor, and for any other
+packed strides with the axes in the same memory order (:func:`relayout.pytorch.dense_strides_like`).
 
-Sources: ``to_will_alias`` and ``_to_copy`` in ``TensorConversions.cpp``, ``contiguous`` in ``TensorProperties.cpp``, ``empty_like`` and
-``clone`` in ``TensorFactories.cpp``, PyTorch 2.13.
+Sources: ``to_will_alias`` and ``_to_copy`` in ``TensorConversions.cpp``, ``contiguous`` in
+``TensorProperties.cpp``, ``empty_like`` and ``clone`` in ``TensorFactories.cpp``, PyTorch 2.13.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-from relayout.errors import LayoutError
 from relayout.pytorch.density import is_non_overlapping_and_dense
 from relayout.pytorch.formats import is_contiguous, strides_for, suggest_memory_format
 from relayout.pytorch.geometry import Strides, checked_format, checked_geometry
@@ -48,8 +47,8 @@ __all__ = ["clone", "contiguous", "contiguous_copies", "empty_like", "to", "to_c
 def to(dims: Iterable[int], strides: Iterable[int], memory_format: object = "preserve_format") -> Strides:
     """Return the strides of ``x.to(memory_format=...)``.
 
-    The tensor itself, gaps and all, where :func:`suggest_memory_format` names the format already (and for
-    ``preserve_format``); otherwise a new, packed tensor.
+    The tensor itself, gaps and all, where :func:`~relayout.pytorch.suggest_memory_format` names the format
+    already (and for ``preserve_format``); otherwise a new, packed tensor.
 
     Parameters
     ----------
@@ -75,7 +74,7 @@ def to(dims: Iterable[int], strides: Iterable[int], memory_format: object = "pre
 
 
 def to_copies(dims: Iterable[int], strides: Iterable[int], memory_format: object = "preserve_format") -> bool:
-    """Tell whether ``x.to(memory_format=...)`` allocates and copies; if not, it returns x itself.
+    """Tell whether ``x.to(memory_format=...)`` makes a new tensor; if not, it returns x itself.
 
     >>> to_copies((8, 64, 1, 1), (64, 1, 1, 1), "channels_last")           # only the hint is missing, and yet
     True
@@ -89,8 +88,8 @@ def contiguous(
 ) -> Strides:
     """Return the strides of ``x.contiguous(memory_format=...)``.
 
-    The tensor itself where :func:`is_contiguous` holds in the format, whatever the strides of its size-1 axes
-    hint at; otherwise a new, packed tensor.
+    The tensor itself where :func:`~relayout.pytorch.is_contiguous` holds in the format, whatever the strides of
+    its size-1 axes hint at; otherwise a new, packed tensor. ``preserve_format`` is refused, as in PyTorch.
 
     Parameters
     ----------
@@ -102,7 +101,7 @@ def contiguous(
     Raises
     ------
     LayoutError
-        The format does not take this rank, or is ``preserve_format``, which ``.contiguous`` refuses.
+        The format does not take this rank.
 
     Examples
     --------
@@ -118,23 +117,18 @@ def contiguous(
 def contiguous_copies(
     dims: Iterable[int], strides: Iterable[int], memory_format: object = "contiguous_format"
 ) -> bool:
-    """Tell whether ``x.contiguous(memory_format=...)`` allocates and copies; if not, it returns x itself.
+    """Tell whether ``x.contiguous(memory_format=...)`` makes a new tensor; if not, it returns x itself.
 
     >>> contiguous_copies((8, 64, 1, 1), (64, 1, 1, 1), "channels_last")
     False
     """
-    if str(memory_format).removeprefix("torch.") == "preserve_format":
-        raise LayoutError(
-            "x.contiguous(memory_format=torch.preserve_format) is refused by PyTorch, for preserve_format is not an order "
-            "of elements: name a format, or use clone() to keep the order and close the gaps"
-        )
     return not is_contiguous(dims, strides, memory_format)
 
 
 def empty_like(
     dims: Iterable[int], strides: Iterable[int], memory_format: object = "preserve_format"
 ) -> Strides:
-    """Return the strides of ``torch.empty_like(x, memory_format=...)``; zeros_like, rand_like and so on are the same.
+    """Return the strides of ``torch.empty_like(x, memory_format=...)``; also of zeros_like, rand_like, ...
 
     Parameters
     ----------
@@ -165,13 +159,11 @@ def empty_like(
     return steps if is_non_overlapping_and_dense(sizes, steps) else dense_strides_like(sizes, steps)
 
 
-def clone(
-    dims: Iterable[int], strides: Iterable[int], memory_format: object = "preserve_format"
-) -> Strides:
-    """Return the strides of ``x.clone(memory_format=...)``: those of :func:`empty_like`, filled.
+def clone(dims: Iterable[int], strides: Iterable[int], memory_format: object = "preserve_format") -> Strides:
+    """Return the strides of ``x.clone(memory_format=...)``: those of :func:`empty_like`, and filled.
 
-    Unlike ``.to`` and ``.contiguous`` it never returns x itself, so ``x.clone(memory_format=f)`` is the one call that always
-    gives packed strides in f, hint included.
+    Unlike ``.to`` and ``.contiguous`` it never returns x itself, so ``x.clone(memory_format=f)`` is the one call
+    that always gives packed strides in f, hint included.
 
     >>> clone((8, 64, 1, 1), (64, 1, 1, 1), "channels_last")
     (64, 1, 64, 64)

@@ -1,27 +1,30 @@
 """Which memory format the next convolution works in.
 
-A convolution has two tensors with a format, the input and the weight, and must settle on one. PyTorch's rule is short: if
-:func:`~relayout.pytorch.suggest_memory_format` takes *either* of them for channels-last, both are brought into channels-last
-(with ``.contiguous``, so a copy is made where it is needed) and the result is channels-last. Hence the usual recipe,
-``model.to(memory_format=torch.channels_last)``: it is enough that the weights are, and every
-convolution puts a lost format right again, at the price of a hidden copy.
+A convolution has two tensors with a format, the input and the weight, and must settle on one. PyTorch's rule is
+short: if :func:`~relayout.pytorch.suggest_memory_format` takes *either* of them for channels-last, both are
+brought into channels-last (with ``.contiguous``, so a copy is made where it is needed). Hence the usual recipe,
+``model.to(memory_format=torch.channels_last)``: it is enough that the weights are, and every convolution puts a
+lost format right again, at the price of a hidden copy.
 
->>> image = (8, 3, 32, 32)
->>> weight = (16, 3, 3, 3)
+>>> image, weight = (8, 3, 32, 32), (16, 3, 3, 3)
 >>> plain = (image, strides_for(image, "contiguous_format"))
 >>> convolution_memory_format(plain, (weight, strides_for(weight, "contiguous_format")))
 'contiguous_format'
 >>> convolution_memory_format(plain, (weight, strides_for(weight, "channels_last")))
 'channels_last'
 
-The weight of a 1x1 convolution is where this goes wrong. Its strides are contiguous in both formats; only the hint tells them
-apart, and the weight that ``.contiguous()`` or an optimiser rebuilt has lost it:
+The weight of a 1x1 convolution is where this goes wrong: it is contiguous in both formats, and only the hint in
+the strides of H and W says which is meant. ``.contiguous()`` does not write the hint, ``.to`` does:
 
->>> pointwise = (16, 64, 1, 1)
->>> convolution_memory_format(((8, 64, 7, 7), strides_for((8, 64, 7, 7), "contiguous_format")), (pointwise, (64, 1, 1, 1)))
+>>> features, pointwise = (8, 64, 7, 7), (16, 64, 1, 1)
+>>> plain = (features, strides_for(features, "contiguous_format"))
+>>> convolution_memory_format(plain, (pointwise, (64, 1, 1, 1)))
 'contiguous_format'
+>>> convolution_memory_format(plain, (pointwise, (64, 1, 64, 64)))
+'channels_last'
 
-Source: ``_conv_suggest_memory_format_impl`` and its neighbours in ``aten/src/ATen/native/ConvUtils.h``, PyTorch 2.13.
+Source: ``_conv_suggest_memory_format_impl`` and its neighbours in ``aten/src/ATen/native/ConvUtils.h``,
+PyTorch 2.13.
 """
 
 from __future__ import annotations
@@ -30,15 +33,13 @@ from collections.abc import Iterable
 
 from relayout.errors import LayoutError
 from relayout.pytorch.formats import channels_last_of_rank, strides_for, suggest_memory_format
-from relayout.pytorch.geometry import Dims, Strides, checked_geometry
+from relayout.pytorch.geometry import Dims, Operand, Strides, checked_geometry, checked_operand
 
 __all__ = ["convolution_memory_format", "strides_seen_by_convolution"]
 
-_Geometry = tuple[Iterable[int], Iterable[int]]
 
-
-def convolution_memory_format(source: _Geometry, weight: _Geometry, *, exact: bool = False) -> str:
-    """Return the memory format that a convolution brings its source and weight into.
+def convolution_memory_format(source: Operand, weight: Operand, *, exact: bool = False) -> str:
+    """Return the memory format that a convolution brings its input and its weight into.
 
     The rule of cuDNN, of oneDNN (mkldnn) and of PyTorch's own 2-D kernels on the CPU.
 
@@ -58,16 +59,15 @@ def convolution_memory_format(source: _Geometry, weight: _Geometry, *, exact: bo
 
     Notes
     -----
-    cuDNN and oneDNN run float64 in ``contiguous_format`` whatever the strides are; so do PyTorch's own 3-D kernels on the CPU, and
-    MIOpen unless the environment sets ``PYTORCH_MIOPEN_SUGGEST_NHWC=1``.
+    cuDNN and oneDNN run float64 in ``contiguous_format`` whatever the strides are; so do, for any data type,
+    PyTorch's own 3-D kernels on the CPU, and MIOpen unless ``PYTORCH_MIOPEN_SUGGEST_NHWC=1`` is set.
 
     Examples
     --------
-    >>> last = ((2, 3, 4, 5), (60, 1, 15, 3))
-    >>> convolution_memory_format(last, ((8, 3, 3, 3), (27, 9, 3, 1)))
+    >>> convolution_memory_format(((2, 3, 4, 5), (60, 1, 15, 3)), ((8, 3, 3, 3), (27, 9, 3, 1)))
     'channels_last'
     """
-    tensors = [checked_geometry(*source), checked_geometry(*weight)]
+    tensors = [checked_operand(source), checked_operand(weight)]
     ranks = [len(dims) for dims, _ in tensors]
     channels_last = channels_last_of_rank(ranks[0])
     if channels_last is None or ranks[0] != ranks[1]:
@@ -81,16 +81,16 @@ def convolution_memory_format(source: _Geometry, weight: _Geometry, *, exact: bo
 
 
 def strides_seen_by_convolution(dims: Iterable[int], strides: Iterable[int]) -> tuple[Dims, Strides] | None:
-    """Return the geometry that ``conv2d`` or ``conv3d`` decides by, or None where neither takes this rank.
+    """Return the (dims, strides) that ``conv2d`` or ``conv3d`` decides by; None where neither takes this rank.
 
-    A batch is taken as it is. An image (C, H, W) gets a batch axis from ``unsqueeze(0)``, whose stride is
-    ``C * stride of C``: the stride of a *contiguous* tensor. For an image in channels-last order it is too small to look like
-    one, so such an image is taken for ``contiguous_format`` and copied.
+    A batch is taken as it is. An image (C, H, W) gets a batch axis from ``unsqueeze(0)``, of stride
+    ``dims[0] * strides[0]``. That is right for a contiguous image; for one in channels-last order it is too small
+    to look like channels-last, so such an image is taken for ``contiguous_format``.
 
     >>> strides_seen_by_convolution((3, 32, 32), (1, 96, 3))
     ((1, 3, 32, 32), (3, 1, 96, 3))
-    >>> suggest_memory_format((1, 3, 32, 32), (3, 1, 96, 3))
-    'contiguous_format'
+    >>> suggest_memory_format((1, 3, 32, 32), (3, 1, 96, 3)), strides_for((1, 3, 32, 32), "channels_last")
+    ('contiguous_format', (3072, 1, 96, 3))
     """
     sizes, steps = checked_geometry(dims, strides)
     if channels_last_of_rank(len(sizes)):

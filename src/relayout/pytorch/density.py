@@ -1,15 +1,15 @@
-"""Do the elements fill their memory: gaps, elements that share an address, broadcast axes.
+"""Do the elements fill their memory? Gaps, elements that share an address, broadcast axes.
 
-PyTorch keeps one flag for this, *non-overlapping and dense*: in some order of the axes, the elements lie one after
-another without gap and without sharing. Such a tensor can be copied byte by byte, and a result that is "like" it gets
-the same strides. :func:`is_non_overlapping_and_dense` is that flag; :func:`overlaps` answers the half of it that
-PyTorch itself leaves open (its ``has_internal_overlap`` says *too hard* for everything but stride 0).
+PyTorch keeps one flag for this, *non-overlapping and dense*: in some order of the axes, the elements lie one
+after another without gap and without sharing. Such a tensor can be copied byte by byte, and a result that is
+"like" it gets the same strides. :func:`is_non_overlapping_and_dense` is that flag; :func:`overlaps` answers
+the half of it that PyTorch leaves open (its ``has_internal_overlap`` says *too hard* to all but stride 0).
 
->>> is_non_overlapping_and_dense((2, 3, 4), (12, 1, 3))      # any order of the axes will do
+>>> is_non_overlapping_and_dense((2, 3, 4), (12, 1, 3))                     # any order of the axes will do
 True
->>> is_non_overlapping_and_dense((2, 3), (4, 1)), overlaps((2, 3), (4, 1))     # a gap of one element
+>>> is_non_overlapping_and_dense((2, 3), (4, 1)), overlaps((2, 3), (4, 1))  # a gap of one element
 (False, False)
->>> is_non_overlapping_and_dense((4, 3), (1, 1)), overlaps((4, 3), (1, 1))     # a sliding window
+>>> is_non_overlapping_and_dense((4, 3), (1, 1)), overlaps((4, 3), (1, 1))  # a sliding window
 (False, True)
 """
 
@@ -23,14 +23,14 @@ from relayout.pytorch.geometry import checked_geometry
 
 __all__ = ["is_non_overlapping_and_dense", "overlaps"]
 
-_PATIENCE = 20_000  # steps of the search before it gives up; tensors that occur need a few dozen
+_PATIENCE = 20_000  # steps of the search before it gives up; strides that occur need a few dozen
 
 
 def is_non_overlapping_and_dense(dims: Iterable[int], strides: Iterable[int]) -> bool:
     """Tell whether the elements fill their memory exactly once, in whatever order of the axes.
 
-    The flag of the same name in ``c10/core/TensorImpl.h``. Strides of size-1 axes do not count; a tensor without elements
-    has it.
+    The flag of the same name in ``c10/core/TensorImpl.h``. Strides of size-1 axes do not count; a tensor
+    without elements has it.
 
     Parameters
     ----------
@@ -41,15 +41,15 @@ def is_non_overlapping_and_dense(dims: Iterable[int], strides: Iterable[int]) ->
     --------
     >>> is_non_overlapping_and_dense((2, 3, 4, 5), (60, 1, 15, 3))
     True
-    >>> is_non_overlapping_and_dense((2, 3), (0, 1))                       # expanded
+    >>> is_non_overlapping_and_dense((2, 3), (0, 1))                        # expanded
     False
     """
     sizes, steps = checked_geometry(dims, strides)
     if is_contiguous(sizes, steps):
         return True
     expected = 1
-    for stride, size in sorted((stride, size) for size, stride in zip(sizes, steps, strict=True) if size > 1):
-        if stride != expected:
+    for step, size in sorted((step, size) for size, step in zip(sizes, steps, strict=True) if size > 1):
+        if step != expected:
             return False
         expected *= size
     return True
@@ -58,9 +58,9 @@ def is_non_overlapping_and_dense(dims: Iterable[int], strides: Iterable[int]) ->
 def overlaps(dims: Iterable[int], strides: Iterable[int]) -> bool | None:
     """Tell whether two different indices share an address; None where finding out would take too long.
 
-    Two indices share an address if their difference d, with abs(d[i]) < dims[i] and not all zero, has
-    sum(d[i] * strides[i]) == 0. A search over d, slowest axis first, cut short by what the other axes can reach
-    and by their greatest common divisor, decides that within a few steps for tensors that occur.
+    Two indices share an address if their difference d, not all zero, has ``sum(d[i] * strides[i]) == 0``.
+    A search over d with ``abs(d[i]) < dims[i]``, slowest axis first, cut short by what the faster axes can
+    reach and by their greatest common divisor, decides that in a few steps for strides that occur.
 
     Parameters
     ----------
@@ -76,45 +76,58 @@ def overlaps(dims: Iterable[int], strides: Iterable[int]) -> bool | None:
     if 0 in sizes:
         return False
     axes = sorted(
-        ((stride, size - 1) for size, stride in zip(sizes, steps, strict=True) if size > 1), reverse=True
+        ((step, size - 1) for size, step in zip(sizes, steps, strict=True) if size > 1), reverse=True
     )
-    if any(stride == 0 for stride, _ in axes):
+    if any(step == 0 for step, _ in axes):
         return True
-    reach, divisor = [0], [0]  # of the axes from i on: the largest offset, and what divides every offset
-    for stride, most in reversed(axes):
-        reach.insert(0, reach[0] + stride * most)
-        divisor.insert(0, gcd(divisor[0], stride))
+    try:
+        return _Search(axes).finds_shared_address()
+    except _OutOfPatience:
+        return None
 
-    hopeless: set[tuple[int, int]] = set()
-    patience = _PATIENCE
 
-    def cancelled(first: int, offset: int) -> bool | None:
-        """Can a difference along the axes from ``first`` on make up for this offset?"""
-        nonlocal patience
+class _OutOfPatience(Exception):
+    pass
+
+
+class _Search:
+    """The search behind :func:`overlaps` over axes given as (stride, largest difference), slowest first."""
+
+    def __init__(self, axes: list[tuple[int, int]]) -> None:
+        self.axes = axes
+        self.reach = [0]  # the largest offset that the axes from here on can make
+        self.divisor = [0]  # what divides every offset that they can make
+        for step, most in reversed(axes):
+            self.reach.insert(0, self.reach[0] + step * most)
+            self.divisor.insert(0, gcd(self.divisor[0], step))
+        self.patience = _PATIENCE
+        self.hopeless: set[tuple[int, int]] = set()
+
+    def finds_shared_address(self) -> bool:
+        # A difference and its negative are the same pair of indices: the slowest axis of it counts upwards.
+        return any(
+            self._cancels(axis + 1, count * step)
+            for axis, (step, most) in enumerate(self.axes)
+            for count in range(1, min(most, self.reach[axis + 1] // step) + 1)
+        )
+
+    def _cancels(self, first: int, offset: int) -> bool:
+        """Can the axes from ``first`` on make this offset, and so take it back?"""
         if offset == 0:
             return True
-        if abs(offset) > reach[first] or offset % divisor[first] or (first, offset) in hopeless:
+        if (
+            abs(offset) > self.reach[first]
+            or offset % self.divisor[first]
+            or (first, offset) in self.hopeless
+        ):
             return False
-        stride, most = axes[first]
-        rest = reach[first + 1]
-        low = max(-most, -((rest - offset) // stride))
-        high = min(most, (offset + rest) // stride)
-        for steps_taken in range(low, high + 1):
-            patience -= 1
-            if patience < 0:
-                return None
-            found = cancelled(first + 1, offset - steps_taken * stride)
-            if found is not False:
-                return found
-        hopeless.add((first, offset))
+        self.patience -= 1
+        if self.patience < 0:
+            raise _OutOfPatience
+        step, most = self.axes[first]
+        rest = self.reach[first + 1]
+        low, high = max(-most, -((rest - offset) // step)), min(most, (offset + rest) // step)
+        if any(self._cancels(first + 1, offset - count * step) for count in range(low, high + 1)):
+            return True
+        self.hopeless.add((first, offset))
         return False
-
-    for axis, (stride, most) in enumerate(axes):
-        for steps_taken in range(1, min(most, reach[axis + 1] // stride) + 1):
-            patience -= 1
-            if patience < 0:
-                return None
-            found = cancelled(axis + 1, steps_taken * stride)
-            if found is not False:
-                return found
-    return False

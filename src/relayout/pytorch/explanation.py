@@ -1,27 +1,10 @@
 """What a tensor's strides mean to PyTorch, gathered in one value that prints itself in words.
 
-For the user whose network lost channels-last on the way and who wants to know where, why, and how to get it back: print
-``x.shape`` and ``x.stride()`` there and hand them to :func:`explain`.
+For the user whose network lost channels-last on the way and who wants to know where, why, and how to get it
+back: print ``x.shape`` and ``x.stride()`` there and hand them to :func:`explain`.
 
 >>> print(explain((8, 64, 1, 1), (64, 1, 1, 1)))
 dims (8, 64, 1, 1), strides (64, 1, 1, 1)
-<BLANKLINE>
-formats       contiguous_format and channels_last at once: H and W have size 1, so both formats place every element
-              alike.
-taken for     contiguous_format. Where the elements leave it open, PyTorch goes by the strides of size-1 axes, which
-              carry no elements, only this hint; a new channels_last tensor has (64, 1, 64, 64). It can be mistaken:
-              these may be the elements of a channels_last tensor whose hint was dropped.
-memory        dense: 512 elements fill 512 places.
-convolution   The next convolution takes it for contiguous_format and works so, unless its weight is taken for
-              channels_last; either of the two is enough.
-element-wise  -x has strides (64, 1, 1, 1): contiguous_format.
-calls         x.to(memory_format=torch.contiguous_format) returns x itself.
-              x.contiguous(memory_format=torch.contiguous_format) returns x itself.
-              x.to(memory_format=torch.channels_last) copies; strides (64, 1, 64, 64).
-              x.contiguous(memory_format=torch.channels_last) returns x itself.
-to be sure    contiguous_format: nothing to do, it is taken for that.
-              channels_last: x.as_strided((8, 64, 1, 1), (64, 1, 64, 64)) writes the hint without a copy. .contiguous
-              would not write it, .to copies for it.
 
 The value itself can be asked:
 
@@ -46,7 +29,7 @@ from relayout.pytorch.formats import (
     strides_for,
     suggest_memory_format,
 )
-from relayout.pytorch.geometry import MEMORY_FORMATS, Dims, Strides, checked_geometry
+from relayout.pytorch.geometry import Dims, Strides, checked_geometry
 from relayout.pytorch.propagation import NUMBER, elementwise
 from relayout.pytorch.wording import in_words
 
@@ -72,7 +55,7 @@ class Remedy:
     memory_format: str
     """The format wanted."""
     state: Literal["done", "hint missing", "gaps", "other order", "impossible"]
-    """What is missing. ``impossible``: whatever its strides are, PyTorch takes a tensor of these dims for another format."""
+    """What is missing; ``impossible`` where PyTorch takes tensors of these dims for another format in any case."""
     call: str
     """The cheapest call that does it, ``""`` where there is nothing to do or to be done."""
     copies: bool
@@ -88,7 +71,7 @@ class Explanation:
     strides: Strides
     """Strides in elements."""
     memory_formats: tuple[str, ...]
-    """Every format in which the tensor is contiguous: what the strides *are*. Two, where size-1 axes leave it open."""
+    """Every format in which the tensor is contiguous: what the strides *are*. Two, where size-1 axes allow it."""
     suggested: str
     """The format that PyTorch takes the strides for."""
     dense: bool
@@ -98,7 +81,7 @@ class Explanation:
     broadcast_axes: tuple[int, ...]
     """Axes of stride 0 and size above 1: one element seen many times."""
     convolution: str | None
-    """The format in which the next convolution works if its weight is contiguous; None where none takes this rank."""
+    """The format in which the next convolution works if its weight is contiguous; None where none takes the rank."""
     unary_strides: Strides
     """Strides of an element-wise operation on the tensor alone, such as ``-x``."""
     number_strides: Strides
@@ -142,27 +125,29 @@ def explain(dims: Iterable[int], strides: Iterable[int]) -> Explanation:
 
     Examples
     --------
-    Half of the channels, sliced from a channels-last tensor:
+    Half of the channels, sliced from a channels-last tensor. ``.to`` believes that nothing is to be done:
 
     >>> report = explain((8, 64, 7, 7), (6272, 1, 896, 128))
     >>> report.memory_formats, report.suggested, report.dense
     ((), 'channels_last', False)
-    >>> [conversion.copies for conversion in report.conversions if conversion.call.endswith("torch.channels_last)")]
-    [False, True]
-    >>> report.remedies[1]
-    Remedy(memory_format='channels_last', state='gaps',
-           call='x.contiguous(memory_format=torch.channels_last)', copies=True)
+    >>> for conversion in report.conversions[2:]:
+    ...     print(conversion.call, conversion.copies)
+    x.to(memory_format=torch.channels_last) False
+    x.contiguous(memory_format=torch.channels_last) True
+    >>> report.remedies[1].state, report.remedies[1].call
+    ('gaps', 'x.contiguous(memory_format=torch.channels_last)')
     """
-    sizes, steps = checked_geometry(dims, strides)
-    geometry = sizes, steps
+    geometry = sizes, steps = checked_geometry(dims, strides)
+    rank = len(sizes)
     seen = strides_seen_by_convolution(*geometry)
-    channels_last = channels_last_of_rank(len(sizes))
-    own_formats = ("contiguous_format", *((channels_last,) if channels_last else ()))
-    refused = tuple(name for name in MEMORY_FORMATS if rank_of(name) == len(sizes) + 1 and not channels_last)
+    channels_last = channels_last_of_rank(rank)
+    formats = ("contiguous_format", *((channels_last,) if channels_last else ()))
+    # An image without batch is often asked to be channels_last, so the refusal belongs to the answer.
+    calls = formats if rank != 3 else (*formats, "channels_last")
     return Explanation(
         dims=sizes,
         strides=steps,
-        memory_formats=tuple(name for name in own_formats if is_contiguous(*geometry, name)),
+        memory_formats=tuple(name for name in formats if is_contiguous(*geometry, name)),
         suggested=suggest_memory_format(*geometry),
         dense=is_non_overlapping_and_dense(*geometry),
         overlapping=overlaps(*geometry),
@@ -171,27 +156,23 @@ def explain(dims: Iterable[int], strides: Iterable[int]) -> Explanation:
             for axis, (size, step) in enumerate(zip(sizes, steps, strict=True))
             if step == 0 and size > 1 and 0 not in sizes
         ),
-        convolution=seen and suggest_memory_format(*seen),
+        convolution=suggest_memory_format(*seen) if seen else None,
         unary_strides=elementwise([geometry]),
         number_strides=elementwise([geometry, NUMBER]),
-        conversions=tuple(
-            conversion for name in (*own_formats, *refused) for conversion in _conversions(*geometry, name)
-        ),
-        remedies=tuple(_remedy(*geometry, name) for name in own_formats),
+        conversions=tuple(conversion for name in calls for conversion in _conversions(*geometry, name)),
+        remedies=tuple(_remedy(*geometry, name) for name in formats),
     )
 
 
 def _conversions(dims: Dims, strides: Strides, name: str) -> tuple[Conversion, Conversion]:
-    takes_rank = rank_of(name) in (None, len(dims))
-    new = strides_for(dims, name) if takes_rank else None
-
-    def conversion(method: str, copies: bool) -> Conversion:
-        result = new if copies else strides
-        return Conversion(f"x.{method}(memory_format=torch.{name})", copies and takes_rank, result)
-
+    to_call, contiguous_call = (f"x.{method}(memory_format=torch.{name})" for method in ("to", "contiguous"))
+    if rank_of(name) not in (None, len(dims)):
+        return Conversion(to_call, False, None), Conversion(contiguous_call, False, None)
+    new = strides_for(dims, name)
+    to_new, contiguous_new = to_copies(dims, strides, name), contiguous_copies(dims, strides, name)
     return (
-        conversion("to", to_copies(dims, strides, name)),
-        conversion("contiguous", contiguous_copies(dims, strides, name)),
+        Conversion(to_call, to_new, new if to_new else strides),
+        Conversion(contiguous_call, contiguous_new, new if contiguous_new else strides),
     )
 
 
@@ -205,6 +186,7 @@ def _remedy(dims: Dims, strides: Strides, name: str) -> Remedy:
         return Remedy(name, "done", "", copies=False)
     if placed:
         return Remedy(name, "hint missing", f"x.as_strided({dims}, {new})", copies=False)
-    if hinted and name != "contiguous_format":
-        return Remedy(name, "gaps", f"x.contiguous(memory_format=torch.{name})", copies=True)
-    return Remedy(name, "other order", f"x.contiguous(memory_format=torch.{name})", copies=True)
+    state: Literal["gaps", "other order"] = (
+        "gaps" if hinted and name != "contiguous_format" else "other order"
+    )
+    return Remedy(name, state, f"x.contiguous(memory_format=torch.{name})", copies=True)

@@ -3,29 +3,31 @@
 The formats
 ===========
 
-=====================  ==========  =====================  ==========================================
-name                   axes        memory order           strides of dims (N, C, H, W)
-=====================  ==========  =====================  ==========================================
-``contiguous_format``  any number  as written             ``(C*H*W, H*W, W, 1)``
-``channels_last``      4           N, H, W, C             ``(H*W*C, 1, W*C, C)``
-``channels_last_3d``   5           N, D, H, W, C          ``(D*H*W*C, 1, H*W*C, W*C, C)``
-=====================  ==========  =====================  ==========================================
+=====================  ==========  ================  ====================================================
+name                   axes        memory order      strides
+=====================  ==========  ================  ====================================================
+``contiguous_format``  any number  as written        ``(C*H*W, H*W, W, 1)`` for dims (N, C, H, W)
+``channels_last``      4           N, H, W, C        ``(H*W*C, 1, W*C, C)`` for dims (N, C, H, W)
+``channels_last_3d``   5           N, D, H, W, C     ``(D*H*W*C, 1, H*W*C, W*C, C)`` for (N, C, D, H, W)
+=====================  ==========  ================  ====================================================
 
-The dims stay (N, C, H, W) whatever the format is: a channels-last tensor is indexed ``x[n, c, h, w]`` like any
-other, only its strides differ.
+The dims stay (N, C, H, W) whatever the format is: a channels-last tensor is indexed ``x[n, c, h, w]`` like
+any other, only its strides differ.
 
 Two questions, two answers
 ==========================
 
-A tensor has sizes and strides and nothing else, so its format must be *read off* them. PyTorch does so in two ways:
+A tensor has sizes and strides and nothing else, so its format must be *read off* them. PyTorch does so in
+two ways:
 
-:func:`is_contiguous` asks **where the elements lie**. It is exact: it walks the axes in the format's memory order
-and wants each stride to be the product of the sizes before it. An axis of size 1 is never stepped along, so its
-stride is not looked at; hence a tensor can be contiguous in two formats at once.
+:func:`is_contiguous` asks **where the elements lie**. It is exact: it walks the axes in the format's memory
+order and wants each stride to be the product of the sizes before it. An axis of size 1 is never stepped
+along, so its stride is not looked at; hence a tensor can be contiguous in two formats at once.
 
-:func:`suggest_memory_format` asks **what the owner meant**. It must choose one format, and so it looks at what the
-other does not: the strides of size-1 axes, which carry no elements but may carry a hint. And it ignores what
-the other insists on: gaps between the elements. Convolutions, ``.to()`` and pooling go by this answer.
+:func:`suggest_memory_format` asks **what the owner meant**. It must choose one format, and so it looks at
+what the other does not: the strides of size-1 axes, which place no elements but may carry a hint. And it
+ignores what the other insists on: gaps between the elements may be there. Convolutions, pooling and
+``.to()`` go by this answer.
 
 For most tensors the answers agree. They part in two places, and there channels-last gets lost:
 
@@ -36,11 +38,12 @@ For most tensors the answers agree. They part in two places, and there channels-
 >>> suggest_memory_format(dims, plain), suggest_memory_format(dims, last)
 ('contiguous_format', 'channels_last')
 
->>> dims, strides = (8, 64, 7, 7), (6272, 1, 896, 128)   # 64 of 128 channels, sliced from a channels-last tensor
+>>> dims, strides = (8, 64, 7, 7), (6272, 1, 896, 128)       # 64 of 128 channels, sliced
 >>> is_contiguous(dims, strides, "channels_last"), suggest_memory_format(dims, strides)
 (False, 'channels_last')
 
-The rules are those of PyTorch 2.13 (``c10/core/MemoryFormat.h``, ``c10/core/Contiguity.h``), odd corners included.
+The rules are those of PyTorch 2.13 (``c10/core/MemoryFormat.h``, ``c10/core/Contiguity.h``), odd corners
+included.
 """
 
 from __future__ import annotations
@@ -48,10 +51,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from relayout.errors import LayoutError
-from relayout.pytorch.geometry import Dims, Strides, checked_dims, checked_format, checked_geometry, checked_strides
+from relayout.pytorch.geometry import (
+    Dims,
+    Strides,
+    checked_dims,
+    checked_format,
+    checked_geometry,
+    checked_strides,
+)
 
 __all__ = [
-    "CHANNELS_LAST",
     "channels_last_of_rank",
     "is_contiguous",
     "packed_strides",
@@ -60,22 +69,9 @@ __all__ = [
     "suggest_memory_format",
 ]
 
-CHANNELS_LAST: dict[str, tuple[int, ...]] = {
-    "channels_last": (1, 3, 2, 0),
-    "channels_last_3d": (1, 4, 3, 2, 0),
-}
-"""The axes of each channels-last format in memory order, fastest first."""
-
+# The axes of each channels-last format in memory order, fastest first.
+_MEMORY_ORDER = {"channels_last": (1, 3, 2, 0), "channels_last_3d": (1, 4, 3, 2, 0)}
 _AXIS_NAMES = {"channels_last": "N, C, H, W", "channels_last_3d": "N, C, D, H, W"}
-
-
-def channels_last_of_rank(rank: int) -> str | None:
-    """Return the channels-last format that takes tensors of this rank, or None where PyTorch has none.
-
-    >>> channels_last_of_rank(5)
-    'channels_last_3d'
-    """
-    return next((name for name, order in CHANNELS_LAST.items() if len(order) == rank), None)
 
 
 def rank_of(memory_format: str) -> int | None:
@@ -84,8 +80,17 @@ def rank_of(memory_format: str) -> int | None:
     >>> rank_of("channels_last"), rank_of("contiguous_format")
     (4, None)
     """
-    order = CHANNELS_LAST.get(memory_format)
+    order = _MEMORY_ORDER.get(memory_format)
     return None if order is None else len(order)
+
+
+def channels_last_of_rank(rank: int) -> str | None:
+    """Return the channels-last format that takes tensors of this rank, or None where PyTorch has none.
+
+    >>> channels_last_of_rank(5)
+    'channels_last_3d'
+    """
+    return next((name for name, order in _MEMORY_ORDER.items() if len(order) == rank), None)
 
 
 def strides_for(dims: Iterable[int], memory_format: object) -> Strides:
@@ -121,14 +126,13 @@ def strides_for(dims: Iterable[int], memory_format: object) -> Strides:
     >>> strides_for((3, 4, 5), "channels_last")
     Traceback (most recent call last):
         ...
-    relayout.errors.LayoutError: channels_last takes 4 axes (N, C, H, W) but dims (3, 4, 5) have 3: \
-PyTorch has no batch-less channels_last, give the batch an axis of size 1 (unsqueeze(0))
+    relayout.errors.LayoutError: channels_last takes 4 axes (N, C, H, W) but dims (3, 4, 5) have 3: ...
     """
     sizes = checked_dims(dims)
     name = checked_format(memory_format)
     if name == "contiguous_format":
         return packed_strides([max(size, 1) for size in sizes], range(len(sizes) - 1, -1, -1))
-    order = CHANNELS_LAST[name]
+    order = _MEMORY_ORDER[name]
     if len(sizes) != len(order):
         raise LayoutError(
             f"{name} takes {len(order)} axes ({_AXIS_NAMES[name]}) but dims {sizes} have {len(sizes)}: "
@@ -138,11 +142,11 @@ PyTorch has no batch-less channels_last, give the batch an axis of size 1 (unsqu
 
 
 def _advice_on_rank(name: str, rank: int) -> str:
-    if rank == len(CHANNELS_LAST[name]) - 1 and channels_last_of_rank(rank) is None:
-        return f"PyTorch has no batch-less {name}, give the batch an axis of size 1 (unsqueeze(0))"
     if fitting := channels_last_of_rank(rank):
         return f"use {fitting}"
-    return "use contiguous_format"
+    if rank == len(_MEMORY_ORDER[name]) - 1:
+        return f"PyTorch has no batch-less {name}, give the batch an axis of size 1 (unsqueeze(0))"
+    return "use contiguous_format, which takes any number"
 
 
 def packed_strides(dims: Sequence[int], order: Iterable[int]) -> Strides:
@@ -161,11 +165,11 @@ def packed_strides(dims: Sequence[int], order: Iterable[int]) -> Strides:
 def is_contiguous(
     dims: Iterable[int], strides: Iterable[int], memory_format: object = "contiguous_format"
 ) -> bool:
-    """Tell whether the elements lie without gaps in the order of the format: ``x.is_contiguous(memory_format=...)``.
+    """Tell whether the elements lie without gaps in the order of the format.
 
-    Strides of size-1 axes do not count. A tensor without elements is always contiguous in ``contiguous_format``; in the
-    channels-last formats it must have the right strides. A format that does not take this rank answers False, not
-    an error.
+    This is ``x.is_contiguous(memory_format=...)``. Strides of size-1 axes do not count. A tensor without
+    elements is always contiguous in ``contiguous_format``; in the channels-last formats it must have the
+    right strides. A format that does not take this rank answers False, not an error.
 
     Parameters
     ----------
@@ -178,14 +182,15 @@ def is_contiguous(
     --------
     >>> is_contiguous((2, 3, 4, 5), (60, 1, 15, 3), "channels_last")
     True
-    >>> is_contiguous((2, 1, 4, 5), (20, 999, 5, 1), "channels_last")      # C == 1: both formats at once
-    True
+    >>> grey = (2, 1, 4, 5), (20, 999, 5, 1)                       # C == 1: its stride is never used
+    >>> is_contiguous(*grey), is_contiguous(*grey, "channels_last")
+    (True, True)
     """
     sizes, steps = checked_geometry(dims, strides)
     name = checked_format(memory_format)
     if name == "contiguous_format":
         return 0 in sizes or _is_packed(sizes, steps, range(len(sizes) - 1, -1, -1))
-    order = CHANNELS_LAST[name]
+    order = _MEMORY_ORDER[name]
     return len(sizes) == len(order) and _is_packed(sizes, steps, order)
 
 
@@ -200,10 +205,10 @@ def _is_packed(dims: Dims, strides: Strides, order: Iterable[int]) -> bool:
 
 
 def suggest_memory_format(dims: Iterable[int], strides: Iterable[int], *, exact: bool = False) -> str:
-    """Return the one format that PyTorch takes these strides for: ``Tensor::suggest_memory_format`` in C++.
+    """Return the one format that PyTorch takes these strides for: ``suggest_memory_format`` of its C++ tensor.
 
-    It answers a channels-last format where, in the order C, W, H, N, no stride is smaller than the axes before it
-    demand, *size-1 axes included*: their strides are the hint by which formats are told apart that
+    It answers a channels-last format where, in the order C, W, H, N, no stride is smaller than the axes
+    before it demand, *size-1 axes included*: their strides are the hint that tells formats apart which
     place every element alike. Gaps are allowed. ``contiguous_format`` is the answer to everything else, to
     sliced, transposed and empty tensors too, so it does not mean that the tensor is contiguous.
 
@@ -212,8 +217,8 @@ def suggest_memory_format(dims: Iterable[int], strides: Iterable[int], *, exact:
     dims, strides : sequence of int
         Sizes and strides in elements.
     exact : bool
-        Answer a channels-last format only if all strides are those of a new tensor, size-1 axes included. PyTorch asks
-        so where a kernel reads packed memory without looking at strides (Apple's MPS).
+        Answer a channels-last format only if all strides are those of a new tensor, size-1 axes included.
+        PyTorch asks so where a kernel reads packed memory without looking at strides (Apple's MPS).
 
     Returns
     -------
@@ -224,22 +229,20 @@ def suggest_memory_format(dims: Iterable[int], strides: Iterable[int], *, exact:
     --------
     >>> suggest_memory_format((2, 3, 4, 5), (60, 1, 15, 3))
     'channels_last'
-    >>> suggest_memory_format((2, 3, 4, 5), (120, 1, 30, 6))               # sliced, but the same order
+    >>> suggest_memory_format((2, 3, 4, 5), (120, 1, 30, 6))       # sliced, but the same order
     'channels_last'
-    >>> suggest_memory_format((1, 3, 4, 5), (3, 1, 15, 3))                 # an unused batch stride hides it
-    'contiguous_format'
     >>> suggest_memory_format((2, 3, 4, 5), (120, 1, 30, 6), exact=True)
+    'contiguous_format'
+    >>> suggest_memory_format((1, 3, 4, 5), (3, 1, 15, 3))         # the stride of a batch of 1 hides it
     'contiguous_format'
     """
     sizes, steps = checked_geometry(dims, strides)
     name = channels_last_of_rank(len(sizes))
-    if (
-        name is not None
-        and _ascends(sizes, steps, CHANNELS_LAST[name])
-        and (not exact or steps == strides_for(sizes, name))
-    ):
-        return name
-    return "contiguous_format"
+    if name is None or not _ascends(sizes, steps, _MEMORY_ORDER[name]):
+        return "contiguous_format"
+    if exact and steps != strides_for(sizes, name):
+        return "contiguous_format"
+    return name
 
 
 def _ascends(dims: Dims, strides: Strides, order: tuple[int, ...]) -> bool:
@@ -250,7 +253,7 @@ def _ascends(dims: Dims, strides: Strides, order: tuple[int, ...]) -> bool:
     for axis in order:
         if strides[axis] < least:
             return False
-        # (N, 1, 1, 1) with equal strides comes from either format, sliced: PyTorch decides for contiguous_format.
+        # (N, 1, 1, 1) with equal strides comes from either format, sliced: PyTorch decides for contiguous.
         if axis == 0 and least == channel:
             return False
         least = strides[axis] * dims[axis]

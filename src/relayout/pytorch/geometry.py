@@ -1,15 +1,16 @@
 """Sizes, strides and memory-format names as PyTorch accepts them, checked once at the door.
 
 PyTorch describes a dense tensor by two lists of one number an axis: its *sizes* (here ``dims``) and its
-*strides*, how many elements lie between neighbours along that axis. There is no third item: a tensor does not
-remember which memory format it was made in. Everything in :mod:`relayout.pytorch` is a function of these two lists.
+*strides*, how many elements lie between neighbours along that axis. There is no third item: a tensor
+does not remember which memory format it was made in. Everything in :mod:`relayout.pytorch` is a function
+of these two lists.
 
 >>> checked_geometry([2, 3], [3, 1])
 ((2, 3), (3, 1))
 >>> checked_geometry([2, 3], [3])
 Traceback (most recent call last):
     ...
-relayout.errors.LayoutError: dims (2, 3) have 2 axes but strides (3,) have 1: give one stride (in elements) for each axis
+relayout.errors.LayoutError: dims (2, 3) have 2 axes but strides (3,) have 1: give one stride ...
 """
 
 from __future__ import annotations
@@ -22,15 +23,18 @@ from relayout.errors import LayoutError, UnknownFormat
 __all__ = [
     "MEMORY_FORMATS",
     "Dims",
+    "Operand",
     "Strides",
     "checked_dims",
     "checked_format",
     "checked_geometry",
+    "checked_operand",
     "checked_strides",
 ]
 
 Dims = tuple[int, ...]
 Strides = tuple[int, ...]
+Operand = tuple[Iterable[int], Iterable[int]]
 
 MEMORY_FORMATS = ("contiguous_format", "channels_last", "channels_last_3d")
 """The formats that say where elements lie; ``preserve_format`` is a wish (*as the source*), not a format."""
@@ -38,26 +42,9 @@ MEMORY_FORMATS = ("contiguous_format", "channels_last", "channels_last_3d")
 _LIMIT = 2**63  # PyTorch keeps sizes and strides as signed 64-bit integers
 
 
-def _integers(values: Iterable[int], name: str) -> tuple[int, ...]:
-    try:
-        return tuple(map(index, values))
-    except TypeError:
-        raise LayoutError(f"{name} must be a sequence of integers, one for each axis, not {values!r}") from None
-
-
-def _check_range(values: tuple[int, ...], axis_word: str, negative: str) -> None:
-    for axis, value in enumerate(values):
-        if value < 0:
-            raise LayoutError(f"axis {axis} has {axis_word} {value}: {negative}")
-        if value >= _LIMIT:
-            raise LayoutError(f"axis {axis} has {axis_word} {value}, more than the 2**63 - 1 that PyTorch can hold")
-
-
 def checked_dims(dims: Iterable[int]) -> Dims:
     """Return ``dims`` as a tuple of ints; LayoutError for what cannot be the sizes of a tensor."""
-    sizes = _integers(dims, "dims")
-    _check_range(sizes, "size", "sizes count elements and are 0 or more")
-    return sizes
+    return _checked(dims, "dims", "size", "sizes count elements and are 0 or more")
 
 
 def checked_strides(strides: Iterable[int]) -> Strides:
@@ -65,9 +52,20 @@ def checked_strides(strides: Iterable[int]) -> Strides:
 
     Negative strides are refused as PyTorch refuses them: where NumPy steps backwards, ``torch.flip`` copies.
     """
-    steps = _integers(strides, "strides")
-    _check_range(steps, "stride", "PyTorch cannot step backwards (torch.flip copies), strides are 0 or more")
-    return steps
+    return _checked(strides, "strides", "stride", "PyTorch cannot step backwards, strides are 0 or more")
+
+
+def _checked(values: Iterable[int], name: str, word: str, rule: str) -> tuple[int, ...]:
+    try:
+        numbers = tuple(map(index, values))
+    except TypeError:
+        raise LayoutError(f"{name} {values!r} are no sequence of integers: give one for each axis") from None
+    for axis, number in enumerate(numbers):
+        if number < 0:
+            raise LayoutError(f"axis {axis} has {word} {number}: {rule}")
+        if number >= _LIMIT:
+            raise LayoutError(f"axis {axis} has {word} {number}: PyTorch holds no more than 2**63 - 1")
+    return numbers
 
 
 def checked_geometry(dims: Iterable[int], strides: Iterable[int]) -> tuple[Dims, Strides]:
@@ -81,10 +79,28 @@ def checked_geometry(dims: Iterable[int], strides: Iterable[int]) -> tuple[Dims,
     return sizes, steps
 
 
-def checked_format(memory_format: object, *, allow_preserve: bool = False) -> str:
-    """Return the name of a memory format: ``"channels_last"`` for that text, ``"torch.channels_last"`` or the object.
+def checked_operand(operand: Operand) -> tuple[Dims, Strides]:
+    """Return the (dims, strides) of one tensor among several; LayoutError for anything else.
 
-    PyTorch's own constants print as ``torch.channels_last``, so they are understood without importing torch.
+    >>> checked_operand(2.0)
+    Traceback (most recent call last):
+        ...
+    relayout.errors.LayoutError: operand 2.0 is not a pair (dims, strides): ...
+    """
+    try:
+        dims, strides = operand
+    except (TypeError, ValueError):
+        raise LayoutError(
+            f"operand {operand!r} is not a pair (dims, strides): give two sequences of ints for each tensor, "
+            "and ((), ()) for a Python number"
+        ) from None
+    return checked_geometry(dims, strides)
+
+
+def checked_format(memory_format: object, *, allow_preserve: bool = False) -> str:
+    """Return the name of a memory format, given as a name or as PyTorch's own constant.
+
+    The constants print as ``torch.channels_last`` and so on, so they are understood without importing torch.
 
     Parameters
     ----------
@@ -105,17 +121,15 @@ def checked_format(memory_format: object, *, allow_preserve: bool = False) -> st
     >>> checked_format("nhwc")
     Traceback (most recent call last):
         ...
-    relayout.errors.UnknownFormat: 'nhwc' is no memory format of PyTorch: write contiguous_format, channels_last or channels_last_3d
+    relayout.errors.UnknownFormat: 'nhwc' is no memory format of PyTorch: write contiguous_format, ...
     """
     name = str(memory_format).removeprefix("torch.")
     known = (*MEMORY_FORMATS, "preserve_format") if allow_preserve else MEMORY_FORMATS
     if name in known:
         return name
+    choice = f"write {', '.join(known[:-1])} or {known[-1]}"
     if name == "preserve_format":
         raise UnknownFormat(
-            "preserve_format asks for the strides of a source and says nothing by itself: "
-            f"write {', '.join(MEMORY_FORMATS[:-1])} or {MEMORY_FORMATS[-1]}"
+            f"preserve_format names no order of elements, it asks for that of a source: {choice}"
         )
-    raise UnknownFormat(
-        f"{name!r} is no memory format of PyTorch: write {', '.join(known[:-1])} or {known[-1]}"
-    )
+    raise UnknownFormat(f"{name!r} is no memory format of PyTorch: {choice}")

@@ -1,8 +1,8 @@
 """Which strides an element-wise operation gives its result: the rules of PyTorch's ``TensorIterator``.
 
-``a + b``, ``relu(x)``, ``torch.where``, a comparison: every operation that works element by element allocates its result
-by the same two-step rule. It tries to keep the memory format of its operands, and this is how a network that was
-made channels-last once stays so from convolution to convolution, or loses it on the way.
+``a + b``, ``relu(x)``, ``torch.where``, a comparison: every operation that works element by element allocates
+its result by the same two steps. It tries to keep the memory format of its operands, and this is how a network
+that was made channels-last once stays so from convolution to convolution, or loses it on the way.
 
 Step 1: the fast paths
 ======================
@@ -20,15 +20,15 @@ serves it.
 Step 2: sort the axes
 =====================
 
-Otherwise the axes are sorted from fast to slow by an insertion sort that starts from the contiguous order. To compare
-two axes, the operands are asked *in order*, and the first that has an opinion decides:
+Otherwise the axes are sorted from fast to slow by an insertion sort that starts from the contiguous order. To
+compare two axes, the operands are asked *in order*, and the first that has an opinion decides:
 
 * a stride of 0 on either axis (a broadcast): no opinion, ask the next operand;
 * different strides: the smaller stride is faster;
-* equal strides: the axis with the larger size is slower; if it stands so already, no opinion.
+* equal strides: the axis of larger size is slower; if it stands so already, no opinion.
 
-If nobody has an opinion, the axes stay as they are (the sort is stable). The result is packed in that order. Strides of
-size-1 axes take part, so here a hint does survive:
+If nobody has an opinion, the axes stay as they are (the sort is stable). The result is packed in the order found.
+Strides of size-1 axes take part, so here a hint does survive:
 
 >>> x = ((8, 64, 1, 1), (64, 1, 64, 64))                   # contiguous both ways, hinted channels-last
 >>> elementwise([x])                                       # -x: fast path 1 drops the hint
@@ -49,7 +49,7 @@ and a broadcast operand has no say along the axes that it is broadcast on:
 >>> elementwise([bias, b])
 (60, 1, 15, 3)
 
-Source of the rules: ``compute_fast_setup_type`` and ``reorder_dimensions`` in ``aten/src/ATen/TensorIterator.cpp``, PyTorch 2.13.
+Source of the rules: ``compute_fast_setup_type`` and ``reorder_dimensions`` in ``TensorIterator.cpp``, PyTorch 2.13.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ from collections.abc import Iterable, Sequence
 from relayout.errors import LayoutError
 from relayout.pytorch.density import is_non_overlapping_and_dense
 from relayout.pytorch.formats import is_contiguous, packed_strides, strides_for
-from relayout.pytorch.geometry import Dims, Strides, checked_geometry
+from relayout.pytorch.geometry import Dims, Operand, Strides, checked_geometry, checked_operand
 
 __all__ = ["NUMBER", "broadcast_dims", "dense_strides_like", "elementwise"]
 
@@ -67,15 +67,16 @@ NUMBER: tuple[Dims, Strides] = ((), ())
 """The operand that a Python number is: a tensor without axes. It still counts as *other dims* in step 1."""
 
 
-def elementwise(operands: Iterable[tuple[Iterable[int], Iterable[int]]]) -> Strides:
+def elementwise(operands: Iterable[Operand]) -> Strides:
     """Return the strides of what an element-wise operation on these tensors returns.
 
     Parameters
     ----------
     operands : sequence of (dims, strides)
         The tensors in the order in which the operation takes them: ``torch.where(condition, x, y)`` is
-        ``[condition, x, y]``. Dims are broadcast as in PyTorch. A Python number is :data:`NUMBER`, but only where the
-        operation makes a tensor of it: ``x + 1`` and ``x * 2`` do, ``x ** 2`` and ``x.clamp(0)`` work on ``[x]`` alone.
+        ``[condition, x, y]``. Dims are broadcast as in PyTorch. A Python number is :data:`NUMBER`, but only
+        where the operation makes a tensor of it: ``x + 1``, ``x * 2`` and ``x > 0`` do, ``x ** 2`` and
+        ``x.clamp(0)`` work on ``[x]`` alone.
 
     Returns
     -------
@@ -89,9 +90,9 @@ def elementwise(operands: Iterable[tuple[Iterable[int], Iterable[int]]]) -> Stri
 
     Notes
     -----
-    Where data types differ on the CPU, PyTorch first converts operands to the common type with ``.to(dtype)``; put
-    :func:`relayout.pytorch.empty_like` of a converted operand in its place (it differs for operands with gaps).
-    In-place operations and ``out=`` keep the strides of the tensor that they write to.
+    Where data types differ, PyTorch on the CPU first converts operands with ``.to(dtype)``, which packs them if
+    they have gaps: put :func:`relayout.pytorch.empty_like` of a converted operand in its place. In-place
+    operations and ``out=`` keep the strides of the tensor that they write to.
 
     Examples
     --------
@@ -101,7 +102,7 @@ def elementwise(operands: Iterable[tuple[Iterable[int], Iterable[int]]]) -> Stri
     >>> elementwise([((4, 1), (1, 1)), ((1, 5), (5, 1))])
     (5, 1)
     """
-    tensors = [checked_geometry(dims, strides) for dims, strides in operands]
+    tensors = [checked_operand(operand) for operand in operands]
     if not tensors:
         raise LayoutError("an element-wise operation needs at least one operand, given as (dims, strides)")
     shape = broadcast_dims([dims for dims, _ in tensors])
@@ -115,7 +116,12 @@ def elementwise(operands: Iterable[tuple[Iterable[int], Iterable[int]]]) -> Stri
 def dense_strides_like(dims: Iterable[int], strides: Iterable[int]) -> Strides:
     """Return packed strides with the axes in the memory order of these: PyTorch's ``infer_dense_strides``.
 
-    Step 2 above for a single tensor: what preserve_format makes of a tensor with gaps, overlaps or broadcast axes.
+    Step 2 above for one tensor: what ``preserve_format`` makes of gaps, overlaps and broadcast axes.
+
+    Parameters
+    ----------
+    dims, strides : sequence of int
+        Sizes and strides in elements.
 
     Examples
     --------
@@ -126,7 +132,7 @@ def dense_strides_like(dims: Iterable[int], strides: Iterable[int]) -> Strides:
     return _sorted_path(sizes, [steps])
 
 
-def broadcast_dims(shapes: Sequence[Dims]) -> Dims:
+def broadcast_dims(shapes: Iterable[Dims]) -> Dims:
     """Return the dims to which all shapes broadcast, aligned at the last axis; LayoutError if they do not.
 
     >>> broadcast_dims([(2, 1, 5), (3, 1)])
@@ -134,8 +140,7 @@ def broadcast_dims(shapes: Sequence[Dims]) -> Dims:
     >>> broadcast_dims([(2, 3), (2, 4)])
     Traceback (most recent call last):
         ...
-    relayout.errors.LayoutError: dims (2, 3) and (2, 4) do not broadcast: axis 1 has size 3 in one and 4 in the other, \
-and only a size of 1 is stretched
+    relayout.errors.LayoutError: dims (2, 3) and (2, 4) do not broadcast: axis 1 has size 3 and 4, ...
     """
     shape: Dims = ()
     for dims in shapes:
@@ -144,29 +149,28 @@ and only a size of 1 is stretched
         for axis, (a, b) in enumerate(zip(ours, theirs, strict=True)):
             if a != b and 1 not in (a, b):
                 raise LayoutError(
-                    f"dims {shape} and {dims} do not broadcast: axis {axis} has size {a} in one and {b} in the other, "
+                    f"dims {shape} and {dims} do not broadcast: axis {axis} has size {a} and {b}, "
                     "and only a size of 1 is stretched"
                 )
         shape = tuple(b if a == 1 else a for a, b in zip(ours, theirs, strict=True))
     return shape
 
 
-def _fast_path(shape: Dims, strides: Sequence[Strides]) -> Strides | None:
+def _fast_path(shape: Dims, operands: Sequence[Strides]) -> Strides | None:
     for memory_format in ("contiguous_format", "channels_last"):
-        if all(is_contiguous(shape, each, memory_format) for each in strides):
+        if all(is_contiguous(shape, strides, memory_format) for strides in operands):
             return strides_for(shape, memory_format)
-    if all(each == strides[0] for each in strides) and is_non_overlapping_and_dense(shape, strides[0]):
-        return strides[0]
+    first = operands[0]
+    if all(strides == first for strides in operands) and is_non_overlapping_and_dense(shape, first):
+        return first
     return None
 
 
 def _expanded(shape: Dims, dims: Dims, strides: Strides) -> Strides:
     """Strides over the broadcast shape: 0 where the operand is stretched, its own elsewhere."""
     missing = len(shape) - len(dims)
-    stretched = (
-        0 if size == 1 and shape[missing + axis] != 1 else strides[axis] for axis, size in enumerate(dims)
-    )
-    return (0,) * missing + tuple(stretched)
+    own = zip(shape[missing:], dims, strides, strict=True)
+    return (0,) * missing + tuple(0 if size == 1 != wanted else stride for wanted, size, stride in own)
 
 
 def _sorted_path(shape: Dims, operands: Sequence[Strides]) -> Strides:
@@ -177,7 +181,7 @@ def _sorted_path(shape: Dims, operands: Sequence[Strides]) -> Strides:
 
 
 def _memory_order(shape: Dims, operands: Sequence[Strides]) -> list[int]:
-    """Axes from fast to slow. The comparison is no total order, so the sort must be this one, step by step."""
+    """Axes from fast to slow. The comparison is no total order, so no other sort would do."""
     order = list(range(len(shape) - 1, -1, -1))
     for place in range(1, len(order)):
         moving = place

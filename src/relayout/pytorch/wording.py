@@ -1,6 +1,7 @@
 """The sentences of :class:`relayout.pytorch.Explanation`: facts in, words out, nothing decided here.
 
-Each function answers one question of the reader with a list of paragraphs; :func:`in_words` sets them beside their labels.
+Each function answers one question of the reader with a few paragraphs; :func:`in_words` sets them beside their
+labels.
 """
 
 from __future__ import annotations
@@ -11,7 +12,13 @@ from math import prod
 from textwrap import wrap
 from typing import TYPE_CHECKING
 
-from relayout.pytorch.formats import channels_last_of_rank, strides_for, suggest_memory_format
+from relayout.pytorch.formats import (
+    channels_last_of_rank,
+    is_contiguous,
+    strides_for,
+    suggest_memory_format,
+)
+from relayout.pytorch.geometry import Dims, Strides
 
 if TYPE_CHECKING:
     from relayout.pytorch.explanation import Conversion, Explanation, Remedy
@@ -19,32 +26,30 @@ if TYPE_CHECKING:
 __all__ = ["in_words"]
 
 _LABEL_WIDTH = 14
-_WIDTH = 114
+_TEXT_WIDTH = 86
 
 _AXES = {3: "CHW", 4: "NCHW", 5: "NCDHW"}
+_RANKS = "channels_last takes 4 axes (N, C, H, W), channels_last_3d takes 5"
 
 
 def in_words(report: Explanation) -> str:
     """Return the explanation as text: a line with dims and strides, then labelled paragraphs."""
     sections = (
-        ("formats", _formats(report)),
-        ("taken for", _taken_for(report)),
-        ("memory", _memory(report)),
-        ("convolution", _convolution(report)),
-        ("element-wise", _element_wise(report)),
-        ("calls", map(_call, report.conversions)),
-        ("to be sure", chain.from_iterable(_remedy(report, remedy) for remedy in report.remedies)),
+        ("formats", [_formats(report)]),
+        ("taken for", [_taken_for(report)]),
+        ("memory", [_memory(report)]),
+        ("convolution", [_convolution(report)]),
+        ("element-wise", [_element_wise(report)]),
+        ("calls", [_call(conversion) for conversion in report.conversions]),
+        ("to be sure", [*(_remedy(report, remedy) for remedy in report.remedies), *_batchless(report)]),
     )
-    lines = [f"dims {report.dims}, strides {report.strides}", ""]
-    for label, paragraphs in sections:
-        lines += _set_beside(label, paragraphs)
-    return "\n".join(lines)
+    body = chain.from_iterable(_set_beside(label, paragraphs) for label, paragraphs in sections)
+    return "\n".join([f"dims {report.dims}, strides {report.strides}", "", *body])
 
 
 def _set_beside(label: str, paragraphs: Iterable[str]) -> list[str]:
-    margin = " " * _LABEL_WIDTH
-    lines = chain.from_iterable(wrap(text, _WIDTH - _LABEL_WIDTH, break_long_words=False) for text in paragraphs)
-    return [(f"{label:<{_LABEL_WIDTH}}" if first == 0 else margin) + line for first, line in enumerate(lines)]
+    lines = chain.from_iterable(wrap(text, _TEXT_WIDTH, break_long_words=False) for text in paragraphs)
+    return [f"{'' if number else label:<{_LABEL_WIDTH}}{line}" for number, line in enumerate(lines)]
 
 
 def _listed(names: Iterable[str]) -> str:
@@ -52,33 +57,33 @@ def _listed(names: Iterable[str]) -> str:
     return f"{', '.join(head)} and {last}" if head else last
 
 
-def _axis_names(rank: int, axes: Iterable[int]) -> str:
-    letters = _AXES.get(rank)
-    return _listed(letters[axis] if letters else f"axis {axis}" for axis in axes)
+def _axis_name(rank: int, axis: int) -> str:
+    return _AXES[rank][axis] if rank in _AXES else f"axis {axis}"
 
 
-def _formats(report: Explanation) -> list[str]:
+def _formats(report: Explanation) -> str:
     dims, names = report.dims, report.memory_formats
+    rank = len(dims)
     if 0 in dims:
-        return [f"No elements, so nothing is out of place: {_listed(names)}."]
+        return f"{_listed(names)}: without elements, nothing is out of place."
     if report.ambiguous:
-        rank = len(dims)
-        idle = [1] if dims[1] == 1 else list(range(2, rank))
-        verb = "has" if len(idle) == 1 else "have"
-        return [
-            f"{_listed(names)} at once: {_axis_names(rank, idle)} {verb} size 1, so both formats place every "
-            "element alike."
-        ]
+        spatial = list(range(2, rank)) if all(size == 1 for size in dims[2:]) else []
+        idle = ([1] if dims[1] == 1 else []) + spatial
+        verb = "have" if len(idle) > 1 else "has"
+        return (
+            f"{_listed(names)} at once: {_listed(_axis_name(rank, axis) for axis in idle)} {verb} size 1, "
+            "so both place every element alike."
+        )
     if names:
-        return [f"{names[0]}, and no other."]
-    return [f"None: {_why_no_format(report)}."]
+        return f"{names[0]}, and no other."
+    return f"None: {_why_no_format(report)}."
 
 
 def _why_no_format(report: Explanation) -> str:
     if report.broadcast_axes:
-        return "the tensor is broadcast (stride 0), a format has a place for each element"
+        return "the tensor is broadcast (stride 0), and a format has a place for each element"
     if report.overlapping:
-        return "elements share addresses, a format has a place for each element"
+        return "elements share addresses, and a format has a place for each element"
     if report.dense:
         return "the elements are dense, but in an order of the axes that PyTorch has no name for"
     if report.suggested != "contiguous_format":
@@ -86,142 +91,155 @@ def _why_no_format(report: Explanation) -> str:
     return "there are gaps between the elements"
 
 
-def _taken_for(report: Explanation) -> list[str]:
-    dims, suggested = report.dims, report.suggested
-    channels_last = channels_last_of_rank(len(dims))
-    text = f"{suggested}."
+def _taken_for(report: Explanation) -> str:
+    suggested = report.suggested
+    channels_last = channels_last_of_rank(len(report.dims))
     if channels_last is None:
-        text += f" It is the only answer for {len(dims)} axes: {_ranks_of_channels_last()}."
-    elif 0 in dims:
-        text += " PyTorch takes every tensor without elements for that."
-    elif report.ambiguous or report.mistakable:
-        text += _on_the_hint(report, channels_last)
-    elif not report.memory_formats and suggested == channels_last:
-        text += (
-            " This answer asks for the order of the strides only; gaps and broadcast axes do not matter to it."
-        )
-    elif not report.memory_formats:
-        text += " This is PyTorch's answer to everything that does not look like channels-last; it does not say contiguous."
-    return [text]
-
-
-def _ranks_of_channels_last() -> str:
-    return "channels_last takes 4 axes (N, C, H, W) and channels_last_3d takes 5"
-
-
-def _on_the_hint(report: Explanation, channels_last: str) -> str:
-    new = strides_for(report.dims, channels_last)
-    if suggest_memory_format(report.dims, new) != channels_last:
-        return (
-            f" With C and all spatial axes of size 1, the strides of a new {channels_last} tensor, {new}, look contiguous too: "
-            "the format leaves no trace."
-        )
-    if report.ambiguous:
-        text = (
-            " Where the elements leave it open, PyTorch goes by the strides of size-1 axes, which carry no elements, "
-            "only this hint"
-        )
-        if report.suggested == channels_last:
-            return (
-                f"{text}. It can be mistaken: the elements are contiguous all the same, and a call that asks for the "
-                "elements takes them so."
-            )
-        return (
-            f"{text}; a new {channels_last} tensor has {new}. It can be mistaken: these may be the elements of a "
-            f"{channels_last} tensor whose hint was dropped."
-        )
+        return f"{suggested}, the only answer for {len(report.dims)} axes: {_RANKS}."
+    if 0 in report.dims:
+        return f"{suggested}, as every tensor without elements."
+    if report.ambiguous or report.mistakable:
+        return f"{suggested}. {_on_the_hint(report, channels_last)}"
+    if report.memory_formats:
+        return f"{suggested}."
+    if suggested == channels_last:
+        return f"{suggested}. Only the order of the strides counts here, gaps and broadcast axes do not."
     return (
-        f" The elements lie in {report.mistakable[0]} order, but PyTorch reads the stride of the size-1 batch axis too, and "
-        f"{report.strides[0]} is less than the {new[0]} that it wants there."
+        f"{suggested}. This is PyTorch's answer to everything that does not look like channels-last; "
+        "it does not say that the tensor is contiguous."
     )
 
 
-def _memory(report: Explanation) -> list[str]:
+def _on_the_hint(report: Explanation, channels_last: str) -> str:
+    rank, new = len(report.dims), strides_for(report.dims, channels_last)
+    if suggest_memory_format(report.dims, new) != channels_last:
+        return (
+            f"It can be mistaken for {channels_last}, and nothing can be done about that: a new {channels_last} "
+            f"tensor has strides {new}, and PyTorch takes those for contiguous_format too."
+        )
+    if not report.ambiguous:
+        odd = (
+            f"{_axis_name(rank, axis)} has {report.strides[axis]} (a new tensor: {new[axis]})"
+            for axis, size in enumerate(report.dims)
+            if size == 1 and report.strides[axis] != new[axis]
+        )
+        return (
+            f"The elements lie in {channels_last} order, but PyTorch also reads the strides of size-1 axes, "
+            f"which place no elements: {_listed(odd)}."
+        )
+    rule = "Where the elements leave it open, PyTorch goes by the strides of size-1 axes: they place no elements, "
+    if report.suggested == channels_last:
+        return (
+            f"{rule}but here they hint at {channels_last}. It can be mistaken for contiguous_format: .contiguous() "
+            "returns it as it is."
+        )
+    return (
+        f"{rule}and give no hint here; a new {channels_last} tensor has {new}. It can be mistaken for "
+        f"{channels_last}: it may be a {channels_last} tensor that lost its hint."
+    )
+
+
+def _memory(report: Explanation) -> str:
     count = prod(report.dims)
     if count == 0:
-        return ["No elements."]
+        return "no elements."
     span = 1 + sum((size - 1) * step for size, step in zip(report.dims, report.strides, strict=True))
-    elements = f"{count} element{'s' if count > 1 else ''}"
+    elements, places = _counted(count, "element"), _counted(span, "place")
     if report.dense:
-        return [f"dense: {elements} fill {span} place{'s' if span > 1 else ''}."]
+        return f"dense: {elements} in {places}, without gap and without overlap."
     if report.broadcast_axes:
-        names = _axis_names(len(report.dims), report.broadcast_axes)
-        return [f"broadcast along {names} (stride 0): {elements} seen, spread over {span} places."]
+        axes = _listed(_axis_name(len(report.dims), axis) for axis in report.broadcast_axes)
+        return f"broadcast along {axes} (stride 0): {elements} seen within {places}."
     if report.overlapping:
-        return [f"overlapping: {elements} lie in {span} places, some share one."]
+        return f"overlapping: {elements} within {places}, and some share one."
     shared = "none is shared" if report.overlapping is False else "whether any is shared is too hard to tell"
-    return [f"with gaps: {elements} lie spread over {span} places; {shared}."]
+    return f"with gaps: {elements} within {places}; {shared}."
 
 
-def _convolution(report: Explanation) -> list[str]:
+def _counted(count: int, noun: str) -> str:
+    return f"{count} {noun}{'' if count == 1 else 's'}"
+
+
+def _convolution(report: Explanation) -> str:
     rank, taken = len(report.dims), report.convolution
     if taken is None:
-        return [f"None takes {rank} axes."]
-    channels_last = channels_last_of_rank(max(rank, 4))
+        return f"none takes {rank} axes."
+    if 0 in report.dims:
+        return "nothing to compute."
     if rank == 3:
-        batch_stride = report.dims[0] * report.strides[0]
-        return [
-            f"As an image (C, H, W), conv2d gives it a batch axis with unsqueeze(0), of stride {batch_stride}, and takes it for "
-            f"{taken}. As a sequence (N, C, L), conv1d makes it contiguous first."
-        ]
-    if taken == channels_last:
-        return [f"The next convolution takes it for {taken} and works so, whatever its weight is."]
-    return [
-        f"The next convolution takes it for {taken} and works so, unless its weight is taken for {channels_last}; either of "
-        "the two is enough."
-    ]
+        return (
+            "As an image (C, H, W), conv2d gives it a batch axis with unsqueeze(0), of stride "
+            f"{report.dims[0] * report.strides[0]}, and takes it for {taken}. As a sequence (N, C, L), conv1d makes "
+            "it contiguous first."
+        )
+    text = f"The next convolution takes it for {taken} and works so"
+    if taken != "contiguous_format":
+        return f"{text}, whatever its weight is."
+    return (
+        f"{text}, unless its weight is taken for {channels_last_of_rank(rank)}: either of the two is enough."
+    )
 
 
-def _element_wise(report: Explanation) -> list[str]:
-    def result(expression: str, strides: tuple[int, ...]) -> str:
-        return f"{expression} has strides {strides}: {_name_of_result(report.dims, strides)}"
-
-    text = result("-x", report.unary_strides)
+def _element_wise(report: Explanation) -> str:
+    text = f"-x has strides {report.unary_strides}: {_named(report.dims, report.unary_strides)}"
     if report.number_strides != report.unary_strides:
         text += (
-            f"; {result('x + 1', report.number_strides)}. The first takes a short cut that looks at the elements only, the "
-            "second sorts the axes by their strides"
+            f"; x + 1 has {report.number_strides}: {_named(report.dims, report.number_strides)}. The first takes a "
+            "short cut that looks at the elements only, the second sorts the axes by their strides"
         )
-    return [text + "."]
+    return f"{text}."
 
 
-def _name_of_result(dims: tuple[int, ...], strides: tuple[int, ...]) -> str:
+def _named(dims: Dims, strides: Strides) -> str:
     taken = suggest_memory_format(dims, strides)
-    if taken == "contiguous_format" and strides != strides_for(dims, taken) and 0 not in dims:
-        return f"another order, taken for {taken}"
-    return taken
+    if is_contiguous(dims, strides, taken):
+        return taken
+    channels_last = channels_last_of_rank(len(dims))
+    order = "no named order"
+    if channels_last and is_contiguous(dims, strides, channels_last):
+        order = f"{channels_last} order"
+    return f"{order}, taken for {taken}"
 
 
 def _call(conversion: Conversion) -> str:
     if conversion.strides is None:
-        return f"{conversion.call} is refused: {_ranks_of_channels_last()}."
+        return f"{conversion.call} is refused: {_RANKS}."
     if conversion.copies:
         return f"{conversion.call} copies; strides {conversion.strides}."
     return f"{conversion.call} returns x itself."
 
 
-def _remedy(report: Explanation, remedy: Remedy) -> list[str]:
+def _remedy(report: Explanation, remedy: Remedy) -> str:
+    return f"{remedy.memory_format}: {_what_to_do(report, remedy)}."
+
+
+def _what_to_do(report: Explanation, remedy: Remedy) -> str:
     name = remedy.memory_format
     if remedy.state == "done":
-        text = "nothing to do, it is taken for that"
-        if name != "contiguous_format" and report.ambiguous:
-            text = (
-                "it is taken for that now. An element-wise operation on it alone drops the hint; what comes after can write it "
-                f"again with .to(memory_format=torch.{name})"
-            )
-    elif remedy.state == "hint missing":
-        text = f"{remedy.call} writes the hint without a copy. .contiguous would not write it, .to copies for it"
-    elif remedy.state == "gaps":
-        text = f"{remedy.call} packs the elements (a copy). .to would return x with its gaps"
-    elif remedy.state == "other order":
-        text = f"{remedy.call} copies"
-        if name == report.suggested:
-            text += ". .to would return x as it is"
-    elif 0 in report.dims:
-        text = "a tensor without elements is never taken for that"
-    else:
-        text = (
-            "no strides can say it for these dims. The element order is the same in both formats; give the weight of the next "
-            "convolution the format instead"
+        if name == "contiguous_format" or not report.ambiguous:
+            return "nothing to do"
+        return (
+            "nothing to do for now. -x and the like drop the hint; write it again behind them, with "
+            f".to(memory_format=torch.{name})"
         )
-    return [f"{name}: {text}."]
+    if remedy.state == "hint missing":
+        return f"{remedy.call} writes the hint and copies nothing. .contiguous does not write it, .to copies for it"
+    if remedy.state == "gaps":
+        return f"{remedy.call} packs the elements. .to returns x with its gaps"
+    if remedy.state == "other order":
+        keeps = ". .to returns x as it is" if name == report.suggested else ""
+        return f"{remedy.call} copies{keeps}"
+    if 0 in report.dims:
+        return "not to be had, a tensor without elements is never taken for it"
+    return (
+        f"no strides can say it for these dims. Nothing is lost but the hint: give it to the weight of the next "
+        f"convolution, weight.to(memory_format=torch.{name})"
+    )
+
+
+def _batchless(report: Explanation) -> list[str]:
+    if len(report.dims) != 3:
+        return []
+    return [
+        "channels_last: x.unsqueeze(0).to(memory_format=torch.channels_last), for it takes the batch axis too."
+    ]
