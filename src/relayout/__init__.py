@@ -6,14 +6,45 @@
 (49, (1, 24, 2, 2))
 >>> rl.Format("nChw16c").name("openvino")
 'b_fs_yx_fsv16'
+
+Four values, each built on the one before: :class:`Format` (an order of digits), :class:`Layout` (with sizes), :class:`MemoryDesc` (with a data
+type) and :class:`Tensor` (with bytes). :func:`reorder` converts between any two of the last.
 """
 
 from relayout import notation as notation
+from relayout import pytorch as pytorch
+from relayout.dtypes import DType, dtype
 from relayout.errors import AmbiguousFormat, LayoutError, UnknownFormat, Unsupported
 from relayout.layout import views as views
 from relayout.layout.descriptor import MemoryDesc, undef
 from relayout.layout.descriptor import any_format as any
 from relayout.layout.format import Format
 from relayout.layout.layout import Layout
+from relayout.notation import dialects
+from relayout.reorder import Reorder, reorder
+from relayout.tensor import Tensor, from_buffer, tensor
 
 __version__ = "0.1.0"
+
+__all__ = [
+    "AmbiguousFormat",
+    "DType",
+    "Format",
+    "Layout",
+    "LayoutError",
+    "MemoryDesc",
+    "Reorder",
+    "Tensor",
+    "UnknownFormat",
+    "Unsupported",
+    "any",
+    "dialects",
+    "dtype",
+    "from_buffer",
+    "notation",
+    "pytorch",
+    "reorder",
+    "tensor",
+    "undef",
+    "views",
+]

@@ -88,8 +88,9 @@ def contiguous(
 ) -> Strides:
     """Return the strides of ``x.contiguous(memory_format=...)``.
 
-    The tensor itself where :func:`~relayout.pytorch.is_contiguous` holds in the format, whatever the strides of
-    its size-1 axes hint at; otherwise a new, packed tensor. ``preserve_format`` is refused, as in PyTorch.
+    The tensor itself where :func:`~relayout.pytorch.is_contiguous` holds in the format, whatever the
+    strides of its size-1 axes hint at; otherwise a new, packed tensor. ``preserve_format`` is refused, as
+    in PyTorch.
 
     Parameters
     ----------
@@ -162,8 +163,8 @@ def empty_like(
 def clone(dims: Iterable[int], strides: Iterable[int], memory_format: object = "preserve_format") -> Strides:
     """Return the strides of ``x.clone(memory_format=...)``: those of :func:`empty_like`, and filled.
 
-    Unlike ``.to`` and ``.contiguous`` it never returns x itself, so ``x.clone(memory_format=f)`` is the one call
-    that always gives packed strides in f, hint included.
+    Unlike ``.to`` and ``.contiguous`` it never returns x itself, so ``x.clone(memory_format=f)`` is the one
+    call that always gives packed strides in f, hint included.
 
     >>> clone((8, 64, 1, 1), (64, 1, 1, 1), "channels_last")
     (64, 1, 64, 64)

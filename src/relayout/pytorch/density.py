@@ -106,9 +106,9 @@ class _Search:
     def finds_shared_address(self) -> bool:
         # A difference and its negative are the same pair of indices: the slowest axis of it counts upwards.
         return any(
-            self._cancels(axis + 1, count * step)
-            for axis, (step, most) in enumerate(self.axes)
-            for count in range(1, min(most, self.reach[axis + 1] // step) + 1)
+            self._cancels(axis + 1, count * self.axes[axis][0])
+            for axis in range(len(self.axes))
+            for count in self._counts(axis, 0, lowest=1)
         )
 
     def _cancels(self, first: int, offset: int) -> bool:
@@ -124,10 +124,20 @@ class _Search:
         self.patience -= 1
         if self.patience < 0:
             raise _OutOfPatience
-        step, most = self.axes[first]
-        rest = self.reach[first + 1]
-        low, high = max(-most, -((rest - offset) // step)), min(most, (offset + rest) // step)
-        if any(self._cancels(first + 1, offset - count * step) for count in range(low, high + 1)):
+        step = self.axes[first][0]
+        if any(self._cancels(first + 1, offset - count * step) for count in self._counts(first, offset)):
             return True
         self.hopeless.add((first, offset))
         return False
+
+    def _counts(self, axis: int, offset: int, lowest: int | None = None) -> range:
+        """How far to go along an axis so that the faster axes may make what is left of the offset."""
+        step, most = self.axes[axis]
+        rest, divisor = self.reach[axis + 1], self.divisor[axis + 1]
+        low = max(-most, -((rest - offset) // step)) if lowest is None else lowest
+        high = min(most, (offset + rest) // step)
+        # What is left must be a multiple of the divisor: every period-th count will do, from `start` on.
+        common = gcd(step, divisor)
+        period = divisor // common or 1
+        start = offset // common * pow(step // common, -1, period)
+        return range(low + (start - low) % period, high + 1, period)

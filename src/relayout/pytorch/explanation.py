@@ -5,6 +5,24 @@ back: print ``x.shape`` and ``x.stride()`` there and hand them to :func:`explain
 
 >>> print(explain((8, 64, 1, 1), (64, 1, 1, 1)))
 dims (8, 64, 1, 1), strides (64, 1, 1, 1)
+<BLANKLINE>
+formats       contiguous_format and channels_last at once: H and W have size 1, so both place every
+              element alike.
+taken for     contiguous_format. Where the elements leave it open, PyTorch goes by the strides of
+              size-1 axes: they place no elements, and give no hint here; a new channels_last tensor
+              has (64, 1, 64, 64). It can be mistaken for channels_last: it may be a channels_last
+              tensor that lost its hint.
+memory        dense: 512 elements in 512 places, without gap and without overlap.
+convolution   The next convolution takes it for contiguous_format and works so, unless its weight is
+              taken for channels_last: either of the two is enough.
+element-wise  -x has strides (64, 1, 1, 1): contiguous_format.
+calls         x.to(memory_format=torch.contiguous_format) returns x itself.
+              x.contiguous(memory_format=torch.contiguous_format) returns x itself.
+              x.to(memory_format=torch.channels_last) copies; strides (64, 1, 64, 64).
+              x.contiguous(memory_format=torch.channels_last) returns x itself.
+to be sure    contiguous_format: nothing to do.
+              channels_last: x.as_strided((8, 64, 1, 1), (64, 1, 64, 64)) writes the hint, without a
+              copy. .contiguous does not write it, .to copies for it.
 
 The value itself can be asked:
 
@@ -55,7 +73,7 @@ class Remedy:
     memory_format: str
     """The format wanted."""
     state: Literal["done", "hint missing", "gaps", "other order", "impossible"]
-    """What is missing; ``impossible`` where PyTorch takes tensors of these dims for another format in any case."""
+    """What is missing; ``impossible`` where PyTorch does not even take a new tensor of the format for it."""
     call: str
     """The cheapest call that does it, ``""`` where there is nothing to do or to be done."""
     copies: bool
@@ -71,7 +89,7 @@ class Explanation:
     strides: Strides
     """Strides in elements."""
     memory_formats: tuple[str, ...]
-    """Every format in which the tensor is contiguous: what the strides *are*. Two, where size-1 axes allow it."""
+    """Every format in which the tensor is contiguous: what the strides *are*."""
     suggested: str
     """The format that PyTorch takes the strides for."""
     dense: bool
@@ -81,7 +99,7 @@ class Explanation:
     broadcast_axes: tuple[int, ...]
     """Axes of stride 0 and size above 1: one element seen many times."""
     convolution: str | None
-    """The format in which the next convolution works if its weight is contiguous; None where none takes the rank."""
+    """The format that the next convolution takes the tensor for; None where none takes the rank."""
     unary_strides: Strides
     """Strides of an element-wise operation on the tensor alone, such as ``-x``."""
     number_strides: Strides
@@ -178,12 +196,12 @@ def _conversions(dims: Dims, strides: Strides, name: str) -> tuple[Conversion, C
 
 def _remedy(dims: Dims, strides: Strides, name: str) -> Remedy:
     new = strides_for(dims, name)
-    if suggest_memory_format(dims, new) != name:
-        return Remedy(name, "impossible", "", copies=False)
     placed = is_contiguous(dims, strides, name)
     hinted = suggest_memory_format(dims, strides) == name
     if placed and hinted:
         return Remedy(name, "done", "", copies=False)
+    if suggest_memory_format(dims, new) != name:
+        return Remedy(name, "impossible", "", copies=False)
     if placed:
         return Remedy(name, "hint missing", f"x.as_strided({dims}, {new})", copies=False)
     state: Literal["gaps", "other order"] = (

@@ -205,12 +205,13 @@ def _is_packed(dims: Dims, strides: Strides, order: Iterable[int]) -> bool:
 
 
 def suggest_memory_format(dims: Iterable[int], strides: Iterable[int], *, exact: bool = False) -> str:
-    """Return the one format that PyTorch takes these strides for: ``suggest_memory_format`` of its C++ tensor.
+    """Return the one format that PyTorch takes these strides for.
 
-    It answers a channels-last format where, in the order C, W, H, N, no stride is smaller than the axes
-    before it demand, *size-1 axes included*: their strides are the hint that tells formats apart which
-    place every element alike. Gaps are allowed. ``contiguous_format`` is the answer to everything else, to
-    sliced, transposed and empty tensors too, so it does not mean that the tensor is contiguous.
+    This is ``suggest_memory_format`` of the C++ tensor. It answers a channels-last format where, in the
+    order C, W, H, N, no stride is smaller than the axes before it demand, *size-1 axes included*: their
+    strides are the hint that tells formats apart which place every element alike. Gaps are allowed.
+    ``contiguous_format`` is the answer to everything else, to sliced, transposed and empty tensors too, so
+    it does not mean that the tensor is contiguous.
 
     Parameters
     ----------

@@ -1,8 +1,9 @@
 """Which strides an element-wise operation gives its result: the rules of PyTorch's ``TensorIterator``.
 
-``a + b``, ``relu(x)``, ``torch.where``, a comparison: every operation that works element by element allocates
-its result by the same two steps. It tries to keep the memory format of its operands, and this is how a network
-that was made channels-last once stays so from convolution to convolution, or loses it on the way.
+``a + b``, ``relu(x)``, ``torch.where``, a comparison: every operation that works element by element
+allocates its result by the same two steps. It tries to keep the memory format of its operands, and this is
+how a network that was made channels-last once stays so from convolution to convolution, or loses it on the
+way.
 
 Step 1: the fast paths
 ======================
@@ -13,9 +14,9 @@ Only if all operands have the same dims (nothing is broadcast), and tried in thi
 2. all contiguous in ``channels_last`` (4 axes)     -> ``channels_last``
 3. all dense, without overlap, with equal strides   -> those strides, to the letter
 
-Path 1 comes first, so a tensor that is contiguous in both formats at once leaves as ``contiguous_format``, and
-the hint in the strides of its size-1 axes is gone. There is no path of its own for ``channels_last_3d``; path 3
-serves it.
+Path 1 comes first, so a tensor that is contiguous in both formats at once leaves as ``contiguous_format``,
+and the hint in the strides of its size-1 axes is gone. There is no path of its own for
+``channels_last_3d``; path 3 serves it.
 
 Step 2: sort the axes
 =====================
@@ -27,8 +28,8 @@ compare two axes, the operands are asked *in order*, and the first that has an o
 * different strides: the smaller stride is faster;
 * equal strides: the axis of larger size is slower; if it stands so already, no opinion.
 
-If nobody has an opinion, the axes stay as they are (the sort is stable). The result is packed in the order found.
-Strides of size-1 axes take part, so here a hint does survive:
+If nobody has an opinion, the axes stay as they are (the sort is stable). The result is packed in the order
+found. Strides of size-1 axes take part, so here a hint does survive:
 
 >>> x = ((8, 64, 1, 1), (64, 1, 64, 64))                   # contiguous both ways, hinted channels-last
 >>> elementwise([x])                                       # -x: fast path 1 drops the hint
@@ -49,7 +50,8 @@ and a broadcast operand has no say along the axes that it is broadcast on:
 >>> elementwise([bias, b])
 (60, 1, 15, 3)
 
-Source of the rules: ``compute_fast_setup_type`` and ``reorder_dimensions`` in ``TensorIterator.cpp``, PyTorch 2.13.
+Source of the rules: ``compute_fast_setup_type`` and ``reorder_dimensions`` in ``TensorIterator.cpp``,
+PyTorch 2.13.
 """
 
 from __future__ import annotations
@@ -90,9 +92,9 @@ def elementwise(operands: Iterable[Operand]) -> Strides:
 
     Notes
     -----
-    Where data types differ, PyTorch on the CPU first converts operands with ``.to(dtype)``, which packs them if
-    they have gaps: put :func:`relayout.pytorch.empty_like` of a converted operand in its place. In-place
-    operations and ``out=`` keep the strides of the tensor that they write to.
+    Where data types differ, PyTorch on the CPU first converts operands with ``.to(dtype)``, which packs
+    them if they have gaps: put :func:`relayout.pytorch.empty_like` of a converted operand in its place.
+    In-place operations and ``out=`` keep the strides of the tensor that they write to.
 
     Examples
     --------

@@ -1,7 +1,6 @@
 """The sentences of :class:`relayout.pytorch.Explanation`: facts in, words out, nothing decided here.
 
-Each function answers one question of the reader with a few paragraphs; :func:`in_words` sets them beside their
-labels.
+Each function answers one question of the reader; :func:`in_words` sets the answers beside their labels.
 """
 
 from __future__ import annotations
@@ -112,10 +111,10 @@ def _taken_for(report: Explanation) -> str:
 
 def _on_the_hint(report: Explanation, channels_last: str) -> str:
     rank, new = len(report.dims), strides_for(report.dims, channels_last)
-    if suggest_memory_format(report.dims, new) != channels_last:
+    if report.suggested != channels_last and suggest_memory_format(report.dims, new) != channels_last:
         return (
-            f"It can be mistaken for {channels_last}, and nothing can be done about that: a new {channels_last} "
-            f"tensor has strides {new}, and PyTorch takes those for contiguous_format too."
+            f"It can be mistaken for {channels_last}, and nothing can be done about that: new tensors of "
+            f"both formats have strides {new}, and PyTorch takes those for contiguous_format."
         )
     if not report.ambiguous:
         odd = (
@@ -127,14 +126,16 @@ def _on_the_hint(report: Explanation, channels_last: str) -> str:
             f"The elements lie in {channels_last} order, but PyTorch also reads the strides of size-1 axes, "
             f"which place no elements: {_listed(odd)}."
         )
-    rule = "Where the elements leave it open, PyTorch goes by the strides of size-1 axes: they place no elements, "
+    rule = (
+        "Where the elements leave it open, PyTorch goes by the strides of size-1 axes: they place no elements"
+    )
     if report.suggested == channels_last:
         return (
-            f"{rule}but here they hint at {channels_last}. It can be mistaken for contiguous_format: .contiguous() "
-            "returns it as it is."
+            f"{rule}, but here they hint at {channels_last}. It can be mistaken for contiguous_format: "
+            ".contiguous() returns it as it is."
         )
     return (
-        f"{rule}and give no hint here; a new {channels_last} tensor has {new}. It can be mistaken for "
+        f"{rule}, and give no hint here; a new {channels_last} tensor has {new}. It can be mistaken for "
         f"{channels_last}: it may be a {channels_last} tensor that lost its hint."
     )
 
@@ -152,8 +153,9 @@ def _memory(report: Explanation) -> str:
         return f"broadcast along {axes} (stride 0): {elements} seen within {places}."
     if report.overlapping:
         return f"overlapping: {elements} within {places}, and some share one."
-    shared = "none is shared" if report.overlapping is False else "whether any is shared is too hard to tell"
-    return f"with gaps: {elements} within {places}; {shared}."
+    if report.overlapping is None:
+        return f"not dense: {elements} within {places}; whether any is shared is too hard to tell."
+    return f"with gaps: {elements} within {places}, none is shared."
 
 
 def _counted(count: int, noun: str) -> str:
@@ -169,8 +171,8 @@ def _convolution(report: Explanation) -> str:
     if rank == 3:
         return (
             "As an image (C, H, W), conv2d gives it a batch axis with unsqueeze(0), of stride "
-            f"{report.dims[0] * report.strides[0]}, and takes it for {taken}. As a sequence (N, C, L), conv1d makes "
-            "it contiguous first."
+            f"{report.dims[0] * report.strides[0]}, and takes it for {taken}. "
+            "As a sequence (N, C, L), conv1d makes it contiguous first."
         )
     text = f"The next convolution takes it for {taken} and works so"
     if taken != "contiguous_format":
@@ -183,9 +185,10 @@ def _convolution(report: Explanation) -> str:
 def _element_wise(report: Explanation) -> str:
     text = f"-x has strides {report.unary_strides}: {_named(report.dims, report.unary_strides)}"
     if report.number_strides != report.unary_strides:
+        named = _named(report.dims, report.number_strides)
         text += (
-            f"; x + 1 has {report.number_strides}: {_named(report.dims, report.number_strides)}. The first takes a "
-            "short cut that looks at the elements only, the second sorts the axes by their strides"
+            f"; x + 1 has {report.number_strides}: {named}. The first takes a short cut that looks at "
+            "the elements only, the second sorts the axes by their strides"
         )
     return f"{text}."
 
@@ -223,7 +226,9 @@ def _what_to_do(report: Explanation, remedy: Remedy) -> str:
             f".to(memory_format=torch.{name})"
         )
     if remedy.state == "hint missing":
-        return f"{remedy.call} writes the hint and copies nothing. .contiguous does not write it, .to copies for it"
+        return (
+            f"{remedy.call} writes the hint, without a copy. .contiguous does not write it, .to copies for it"
+        )
     if remedy.state == "gaps":
         return f"{remedy.call} packs the elements. .to returns x with its gaps"
     if remedy.state == "other order":
@@ -232,8 +237,8 @@ def _what_to_do(report: Explanation, remedy: Remedy) -> str:
     if 0 in report.dims:
         return "not to be had, a tensor without elements is never taken for it"
     return (
-        f"no strides can say it for these dims. Nothing is lost but the hint: give it to the weight of the next "
-        f"convolution, weight.to(memory_format=torch.{name})"
+        "new tensors of both formats have the same strides. Nothing is lost but the hint: give it to the "
+        f"weight of the next convolution, weight.to(memory_format=torch.{name})"
     )
 
 
@@ -241,5 +246,5 @@ def _batchless(report: Explanation) -> list[str]:
     if len(report.dims) != 3:
         return []
     return [
-        "channels_last: x.unsqueeze(0).to(memory_format=torch.channels_last), for it takes the batch axis too."
+        "channels_last: give the batch an axis first, x.unsqueeze(0).to(memory_format=torch.channels_last)."
     ]

@@ -1,0 +1,16 @@
+"""Reorder: the same elements in another layout, another data type, or both.
+
+==============  ==========================================================================================
+``attributes``  scales, zero points and ``beta``: what happens to a value on its way
+``reference``   the definition, by logical index; slow, and what everything else is compared with
+``engine``      strided NumPy copies over the common refinement; takes every pair of layouts
+``plan``        :class:`Reorder`, made once and called often, and :func:`reorder`, which makes one
+==============  ==========================================================================================
+
+Reorder is total: any layout to any layout, blocks that don't divide each other included, any data type to any. Padding of the
+destination is written as zeros, holes of it are not touched, padding of the source is never read.
+"""
+
+from relayout.reorder.plan import Reorder, reorder
+
+__all__ = ["Reorder", "reorder"]

@@ -1,0 +1,146 @@
+"""What happens to a value on its way: scales, zero points, accumulation.
+
+The formula is oneDNN's, with each step rounded for itself (:mod:`relayout.convert` defines the precision)::
+
+    dst = saturate(round_half_even((src_scale * (src - src_zero_point) + beta * dst) / dst_scale + dst_zero_point))
+
+A scale or zero point is one number for the tensor, or ``(values, axis)``: one number for each index of a *logical* axis, whatever the layouts are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from relayout.errors import LayoutError
+from relayout.layout.layout import spell_dims
+
+__all__ = ["Attributes", "PerAxis"]
+
+NEUTRAL = {"src_scale": 1.0, "dst_scale": 1.0, "src_zero_point": 0, "dst_zero_point": 0}
+
+
+@dataclass(frozen=True)
+class PerAxis:
+    """Numbers along a logical axis (None: one number for the whole tensor)."""
+
+    values: NDArray[Any]
+    axis: int | None
+
+    def along(self, rank: int) -> NDArray[Any]:
+        """The numbers shaped so that they broadcast against a logical array of this rank."""
+        if self.axis is None:
+            return self.values.reshape(())
+        return self.values.reshape([-1 if a == self.axis else 1 for a in range(rank)])
+
+
+@dataclass(frozen=True)
+class Attributes:
+    """The attributes of a reorder; absent ones are None, and ``beta`` 0.
+
+    Examples
+    --------
+    >>> made = Attributes.make((2, 3), src_scale=([0.5, 1, 2], 1), dst_zero_point=3)
+    >>> made.src_scale.axis, made.dst_zero_point.values, made.is_plain
+    (1, array(3), False)
+    """
+
+    src_scale: PerAxis | None = None
+    dst_scale: PerAxis | None = None
+    src_zero_point: PerAxis | None = None
+    dst_zero_point: PerAxis | None = None
+    beta: float = 0.0
+
+    @classmethod
+    def make(
+        cls,
+        dims: Sequence[int],
+        *,
+        src_scale: Any = None,
+        dst_scale: Any = None,
+        src_zero_point: Any = None,
+        dst_zero_point: Any = None,
+        beta: float = 0.0,
+    ) -> Attributes:
+        """Check and keep attributes as a caller writes them: numbers, or ``(values, axis)``.
+
+        Raises
+        ------
+        LayoutError
+            The axis does not exist, the count of values is not its size, a zero point is not whole, or a destination scale is 0.
+        """
+        scales = {"src_scale": src_scale, "dst_scale": dst_scale}
+        points = {"src_zero_point": src_zero_point, "dst_zero_point": dst_zero_point}
+        kept = {
+            name: None if given is None else _per_axis(name, given, tuple(dims))
+            for name, given in (*scales.items(), *points.items())
+        }
+        for name in points:
+            made = kept[name]
+            if made is not None and made.values.dtype.kind == "f":
+                if not np.all(made.values == np.rint(made.values)):
+                    raise LayoutError(f"{name} {points[name]!r} is not whole; zero points are integers")
+                kept[name] = PerAxis(made.values.astype(np.int64), made.axis)
+        divisor = kept["dst_scale"]
+        if divisor is not None and not np.all(divisor.values):
+            raise LayoutError("dst_scale has a 0 in it; the destination is divided by it")
+        if isinstance(beta, (bool, str)) or not np.isfinite(beta):
+            raise LayoutError(f"beta must be a finite number, got {beta!r}")
+        return cls(**kept, beta=float(beta))
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether values only change their data type."""
+        return self.beta == 0 and not any(self._present())
+
+    @property
+    def reads_destination(self) -> bool:
+        """Whether what lies in the destination takes part."""
+        return self.beta != 0
+
+    def _present(self) -> list[str]:
+        return [name for name in NEUTRAL if getattr(self, name) is not None]
+
+    def __str__(self) -> str:
+        words = []
+        for name in self._present():
+            made = getattr(self, name)
+            where = "" if made.axis is None else f" along axis {made.axis}"
+            values = made.values if made.values.size <= 4 else f"{made.values.size} values"
+            words.append(f"{name} {values}{where}")
+        if self.beta:
+            words.append(f"beta {self.beta:g}")
+        return ", ".join(words) or "none"
+
+
+def _per_axis(name: str, given: Any, dims: tuple[int, ...]) -> PerAxis:
+    axis: int | None = None
+    values = given
+    if isinstance(given, tuple):
+        if len(given) != 2:
+            raise LayoutError(f"{name} is a number or (values, axis), got a tuple of {len(given)}")
+        values, where = given
+        if not -len(dims) <= where < len(dims):
+            raise LayoutError(f"{name} lies along axis {where}, but there are {len(dims)} axes")
+        axis = where % len(dims)
+    array = np.asarray(values)
+    if array.dtype.kind not in "iuf":
+        try:
+            array = array.astype(np.float32)  # bf16 and the like
+        except (TypeError, ValueError):
+            raise LayoutError(f"{name} must be a number or numbers, got {values!r}") from None
+    if not np.all(np.isfinite(array)):
+        raise LayoutError(f"{name} must be finite, got {values!r}")
+    if axis is None:
+        if array.size != 1:
+            raise LayoutError(f"{name} has {array.size} values; say along which logical axis: (values, axis)")
+        return PerAxis(array.reshape(()), None)
+    if array.ndim != 1 or len(array) not in (1, dims[axis]):
+        raise LayoutError(
+            f"{name} has shape {array.shape}; axis {axis} of dims {spell_dims(dims)} needs {dims[axis]} values"
+        )
+    return PerAxis(array.reshape(()), None) if len(array) == 1 and dims[axis] != 1 else PerAxis(array, axis)

@@ -1,0 +1,447 @@
+"""A tensor: a memory descriptor and the bytes that it describes.
+
+A :class:`Tensor` owns no arithmetic. It says what some bytes mean, hands them out as a NumPy array in *logical* order, and makes views that
+share them. There are two ways to make one, and they differ in which side of the layout the data is on:
+
+``tensor(array, format)``       the data is a logical array; it is *laid out* (without a format: shared as it lies)
+``from_buffer(buffer, desc)``   the data already is in physical order; it is only *described*
+
+>>> import numpy as np
+>>> import relayout as rl
+>>> x = rl.tensor(np.arange(6, dtype=np.float32).reshape(1, 3, 1, 2), "nChw4c")
+>>> x.buffer.view(np.float32)  # w=0: channels 0, 1, 2 and padding; w=1 likewise
+array([0., 2., 4., 0., 1., 3., 5., 0.], dtype=float32)
+>>> x.numpy()
+array([[[[0., 1.]],
+<BLANKLINE>
+        [[2., 3.]],
+<BLANKLINE>
+        [[4., 5.]]]], dtype=float32)
+
+Views never copy: a view whose bytes no layout can describe raises (see :mod:`relayout.layout.views`). Concatenation in place is
+nothing but views: :meth:`Tensor.parts` cuts a result into parts that producers fill.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import accumulate
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.lib.stride_tricks import as_strided
+from numpy.typing import NDArray
+
+from relayout.dtypes import DType, DTypeLike, dtype, pack, unpack
+from relayout.errors import LayoutError
+from relayout.layout import views
+from relayout.layout.descriptor import MemoryDesc
+from relayout.layout.format import Format
+from relayout.layout.layout import Layout, check_dims, plain, spell_dims
+
+if TYPE_CHECKING:
+    FormatLike = str | Format | Layout | MemoryDesc
+
+__all__ = ["Tensor", "as_bytes", "from_buffer", "tensor"]
+
+
+class Tensor:
+    """Bytes with a memory descriptor. Made by :func:`tensor` and :func:`from_buffer`, or as a view of another.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import relayout as rl
+    >>> x = rl.tensor(np.arange(32.0).reshape(1, 32, 1, 1), "nChw16c")
+    >>> x.desc, x.buffer.nbytes
+    (MemoryDesc('f64:nChw16c:1x32x1x1'), 256)
+    >>> x[:, 4:8].numpy().ravel()  # a view of four channels inside a block
+    array([4., 5., 6., 7.])
+    """
+
+    __slots__ = ("buffer", "desc")
+
+    desc: MemoryDesc
+    """What the bytes mean."""
+    buffer: NDArray[np.uint8]
+    """The physical bytes, padding included; a view shares the whole buffer of its tensor."""
+
+    def __init__(self, desc: MemoryDesc, buffer: NDArray[np.uint8]) -> None:
+        self.desc = desc
+        self.buffer = buffer
+
+    @property
+    def dims(self) -> tuple[int, ...]:
+        """The logical sizes."""
+        return self.desc.dims
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The logical sizes, by NumPy's name."""
+        return self.desc.dims
+
+    @property
+    def dtype(self) -> DType:
+        """The data type of the elements."""
+        return self.desc.dtype
+
+    @property
+    def layout(self) -> Layout:
+        """Where every element lies."""
+        return self.desc.layout
+
+    # -- data out -----------------------------------------------------------------------------------------
+
+    def numpy(self, copy: bool | None = None) -> NDArray[Any]:
+        """Return the logical array: ``result[i]`` is element i, whatever the layout.
+
+        Parameters
+        ----------
+        copy : bool, optional
+            None: share the memory where strides can say the layout, copy otherwise (blocked formats, 4-bit elements). True: always
+            copy. False: raise instead of copying.
+
+        Raises
+        ------
+        LayoutError
+            ``copy=False`` and NumPy's strides can't express the layout.
+        """
+        elements = _shared_elements(self)
+        if elements is not None:
+            return elements.copy() if copy else elements
+        if copy is False:
+            raise LayoutError(f"{self.desc} can't be a NumPy array without a copy: its layout has more than strides")
+        row_major = Layout._dense(self.dims, plain(len(self.dims)))
+        if self.dtype.bits < 8:
+            return self._gathered()
+        moved = self.reorder(row_major)
+        return moved.buffer.view(self.dtype.numpy).reshape(self.dims)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
+        """NumPy's protocol: ``np.asarray(tensor)`` is the logical array."""
+        array = self.numpy(copy)
+        return array if dtype is None else array.astype(dtype)
+
+    def __dlpack__(self, **options: Any) -> Any:
+        """DLPack's protocol, for layouts that strides can say (shared, not copied)."""
+        return self.numpy(copy=False).__dlpack__(**options)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        """DLPack's device: the CPU."""
+        return (1, 0)
+
+    def _gathered(self) -> NDArray[Any]:
+        """The logical array of 4-bit elements: unpacked, then picked by offset."""
+        layout = self.layout
+        if 0 in self.dims:
+            return np.zeros(self.dims, self.dtype.numpy)
+        stored = unpack(self.buffer, self.dtype, layout.bounds()[1] + 1)
+        where = layout.offsets(np.moveaxis(np.indices(self.dims), 0, -1)) if self.dims else layout.offset0
+        return np.asarray(stored[where])
+
+    # -- data moved ---------------------------------------------------------------------------------------
+
+    def reorder(
+        self, format: FormatLike | None = None, dtype: DTypeLike | None = None, **attributes: Any
+    ) -> Tensor:
+        """Return the same elements in another format or data type; see :func:`relayout.reorder`.
+
+        Examples
+        --------
+        >>> import relayout as rl
+        >>> rl.tensor([[1.5, 2.5], [-300.0, 300.0]]).reorder("ba", "s8").buffer.view("int8")
+        array([   2, -128,    2,  127], dtype=int8)
+        """
+        from relayout.reorder import reorder
+
+        return reorder(self, format, dtype=dtype, **attributes)
+
+    # -- views --------------------------------------------------------------------------------------------
+
+    def _view(self, layout: Layout) -> Tensor:
+        return Tensor(MemoryDesc._make(layout.dims, self.dtype, layout), self.buffer)
+
+    def submemory(self, dims: Sequence[int], offsets: Sequence[int]) -> Tensor:
+        """The part of ``dims`` elements that starts at ``offsets`` (oneDNN's sub-memory); shares the buffer."""
+        return Tensor(self.desc.submemory(dims, offsets), self.buffer)
+
+    def permute_axes(self, perm: Sequence[int]) -> Tensor:
+        """Axis i becomes axis ``perm[i]`` (oneDNN's meaning, the inverse of :meth:`permute`); shares the buffer."""
+        return Tensor(self.desc.permute_axes(perm), self.buffer)
+
+    def permute(self, *axes: int) -> Tensor:
+        """Axis k of the view is axis ``axes[k]`` (NumPy's and PyTorch's meaning); shares the buffer."""
+        return self._view(views.permute(self.layout, axes))
+
+    def transpose(self, axis0: int = -2, axis1: int = -1) -> Tensor:
+        """Swap two axes; shares the buffer."""
+        return self._view(views.transpose(self.layout, axis0, axis1))
+
+    def reshape(self, *dims: int | Sequence[int]) -> Tensor:
+        """The elements in row-major order under other sizes; shares the buffer, or raises if no layout can say it.
+
+        Examples
+        --------
+        >>> import relayout as rl
+        >>> x = rl.tensor([[1, 2, 3], [4, 5, 6]], "ba")
+        >>> x.reshape(6).numpy()
+        array([1, 2, 3, 4, 5, 6])
+        """
+        return self._view(views.reshape(self.layout, _sizes(dims)))
+
+    def split(self, axis: int, *sizes: int | Sequence[int]) -> Tensor:
+        """Replace an axis by several whose sizes multiply to it; shares the buffer."""
+        return self._view(views.split_axis(self.layout, axis, _sizes(sizes)))
+
+    def merge(self, first: int, last: int) -> Tensor:
+        """Replace the neighbouring axes ``first .. last`` by one; shares the buffer."""
+        return self._view(views.merge_axes(self.layout, first, last))
+
+    def squeeze(self, axis: int | None = None) -> Tensor:
+        """Drop an axis of size 1 (None: all); shares the buffer."""
+        return self._view(views.squeeze(self.layout, axis))
+
+    def unsqueeze(self, axis: int) -> Tensor:
+        """Insert an axis of size 1; shares the buffer."""
+        return self._view(views.unsqueeze(self.layout, axis))
+
+    def broadcast_to(self, *dims: int | Sequence[int]) -> Tensor:
+        """Repeat axes of size 1 without storing them again; shares the buffer. The view can be read, not written."""
+        return self._view(views.broadcast_to(self.layout, _sizes(dims)))
+
+    def parts(self, axis: int, sizes: Sequence[int]) -> tuple[Tensor, ...]:
+        """Cut the tensor along an axis into views of the given sizes: what fills them fills the tensor (concat in place).
+
+        Raises
+        ------
+        LayoutError
+            The sizes don't add up, or a part cuts a block at an uneven place.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> import relayout as rl
+        >>> result = rl.tensor(np.zeros((1, 32, 1, 1), np.float32), "nChw16c")
+        >>> left, right = result.parts(1, (16, 16))
+        >>> _ = rl.reorder(np.ones((1, 16, 1, 1), np.float32), left.desc, out=left)
+        >>> result.numpy().sum(), right.numpy().sum()
+        (np.float32(16.0), np.float32(0.0))
+        """
+        lengths = check_dims(sizes)
+        where = range(len(self.dims))[axis]
+        if sum(lengths) != self.dims[where]:
+            raise LayoutError(
+                f"parts of {spell_dims(lengths).replace('x', ' + ')} elements don't make up axis {where} of {self.desc}, "
+                f"which has {self.dims[where]}"
+            )
+        ends = accumulate(lengths)
+        return tuple(
+            self._view(views.slice_axis(self.layout, where, end - n, end)) for n, end in zip(lengths, ends, strict=True)
+        )
+
+    def __getitem__(self, key: Any) -> Tensor:
+        """Views by NumPy's basic indexing: numbers, slices with steps, ``None`` and ``...``; shares the buffer."""
+        return self._view(_indexed(self.layout, key if isinstance(key, tuple) else (key,)))
+
+    def __len__(self) -> int:
+        if not self.dims:
+            raise TypeError("a tensor without axes has no length")
+        return self.dims[0]
+
+    def __repr__(self) -> str:
+        return f"Tensor({str(self.desc)!r})"
+
+
+def tensor(array: Any, format: FormatLike | None = None, dtype: DTypeLike | None = None) -> Tensor:
+    """Make a tensor from a logical array.
+
+    Parameters
+    ----------
+    array : array_like
+        Anything NumPy or DLPack reads: arrays of any strides, nested lists, CPU tensors of PyTorch, another Tensor.
+    format : str, Format, Layout or MemoryDesc, optional
+        The memory format to lay the elements out in (zeros in the padding). Without one the tensor shares the memory of the array, with its
+        strides, whatever they are (4-bit arrays, which NumPy keeps one to a byte, are packed instead).
+    dtype : optional
+        The data type to convert to, by the rules of :mod:`relayout.convert`.
+
+    Raises
+    ------
+    LayoutError
+        The data type is none of ours, or the format does not fit.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import relayout as rl
+    >>> a = np.arange(24.0).reshape(2, 3, 4)
+    >>> rl.tensor(a.transpose(2, 0, 1)[::2]).desc.strides
+    (2, 12, 4)
+    >>> rl.tensor(a, "acb", dtype="bf16").desc
+    MemoryDesc('bf16:acb:2x3x4')
+    """
+    made = array if isinstance(array, Tensor) else _shared(_as_array(array))
+    if format is None and (dtype is None or made.dtype == dtype):
+        return made
+    return made.reorder(format if format is not None else _row_major(made), dtype)
+
+
+def from_buffer(buffer: Any, desc: MemoryDesc) -> Tensor:
+    """Describe bytes that already are in the descriptor's layout; the memory is shared.
+
+    Parameters
+    ----------
+    buffer : buffer
+        ``bytes``, ``bytearray``, ``memoryview``, ``mmap``, or a contiguous NumPy array of any type.
+    desc : MemoryDesc
+        What the bytes mean. The buffer must hold ``desc.required_bytes``; it may be longer.
+
+    Raises
+    ------
+    LayoutError
+        The buffer is too short or not contiguous, or the format of the descriptor is ``any``.
+
+    Examples
+    --------
+    >>> import relayout as rl
+    >>> rl.from_buffer(bytes(range(8)), rl.MemoryDesc((2, 4), "u8", "ba")).numpy()
+    array([[0, 2, 4, 6],
+           [1, 3, 5, 7]], dtype=uint8)
+    """
+    if desc.layout is None:
+        raise LayoutError(f"{desc} has no layout yet, so no buffer can be in it")
+    data = as_bytes(buffer)
+    if data.size < desc.required_bytes:
+        raise LayoutError(f"{desc} needs {desc.required_bytes} bytes; the buffer has {data.size}")
+    return Tensor(desc, data)
+
+
+def as_bytes(buffer: Any) -> NDArray[np.uint8]:
+    """The bytes of a buffer as a one-dimensional array that shares them."""
+    if isinstance(buffer, Tensor):
+        return buffer.buffer
+    if isinstance(buffer, np.ndarray):
+        if not buffer.flags.c_contiguous:
+            raise LayoutError(f"the buffer, an array of shape {buffer.shape}, is not contiguous; give its physical bytes")
+        return buffer.reshape(-1).view(np.uint8)
+    try:
+        return np.frombuffer(buffer, dtype=np.uint8) if len(memoryview(buffer).cast("B")) else np.empty(0, np.uint8)
+    except (TypeError, ValueError, BufferError) as error:
+        raise LayoutError(f"{type(buffer).__name__} is no contiguous buffer of bytes: {error}") from None
+
+
+def allocate(desc: MemoryDesc) -> NDArray[np.uint8]:
+    """A zeroed buffer for a descriptor, aligned to 64 bytes (a cache line, and the widest vectors)."""
+    size = max(desc.required_bytes, desc.nbytes)
+    raw = np.zeros(size + 64, dtype=np.uint8)
+    start = -raw.ctypes.data % 64
+    return raw[start : start + size]
+
+
+# -- workings -----------------------------------------------------------------------------------------------
+
+
+def _as_array(data: Any) -> NDArray[Any]:
+    if isinstance(data, np.ndarray):
+        return data
+    if type(data).__module__.partition(".")[0] == "torch":
+        return _from_torch(data)
+    if hasattr(data, "__array__") or not hasattr(data, "__dlpack__"):
+        return np.asarray(data)
+    return np.from_dlpack(data)
+
+
+def _from_torch(data: Any) -> NDArray[Any]:
+    """A PyTorch tensor; bf16, which NumPy does not know, passes as its bits."""
+    data = data.detach()
+    if str(data.dtype) == "torch.bfloat16":
+        import torch  # the caller has it
+
+        bits: NDArray[Any] = data.view(torch.int16).numpy()
+        return bits.view(dtype("bf16").numpy)
+    return np.asarray(data.numpy())
+
+
+def _shared(array: NDArray[Any]) -> Tensor:
+    """Describe the memory of an array by its strides."""
+    kind = dtype(array.dtype)
+    if kind.bits < 8:
+        layout = Layout._dense(array.shape, plain(array.ndim))
+        return Tensor(MemoryDesc._make(array.shape, kind, layout), pack(array, kind))
+    item = array.dtype.itemsize
+    if any(stride % item for stride, size in zip(array.strides, array.shape, strict=True) if size > 1):
+        raise LayoutError(
+            f"strides {array.strides} (bytes) of the array are no multiples of its {item}-byte elements; copy it first"
+        )
+    strides = tuple(stride // item for stride in array.strides)
+    if array.size == 0:
+        layout = Layout._strided(array.shape, plain(array.ndim), strides, 0, None)
+        return Tensor(MemoryDesc._make(array.shape, kind, layout), np.empty(0, np.uint8))
+    # From the element of lowest address: a negative stride then begins at its far end.
+    lowest = array[tuple(slice(None, None, -1) if s < 0 else slice(None) for s in strides)]
+    start = sum((n - 1) * -s for n, s in zip(array.shape, strides, strict=True) if s < 0)
+    layout = Layout._strided(array.shape, plain(array.ndim), strides, start, None)
+    flat = as_strided(lowest, (layout.span,), (item,), writeable=array.flags.writeable)
+    named = _named(layout)
+    return Tensor(MemoryDesc._make(array.shape, kind, named), flat.view(np.uint8))
+
+
+def _named(layout: Layout) -> Layout:
+    """The same layout; one that is dense in some order of its axes says which."""
+    format = MemoryDesc._make(layout.dims, dtype("u8"), layout).format
+    dense = Layout._dense(layout.dims, format) if format is not None else None
+    return dense if dense == layout else layout
+
+
+def _row_major(made: Tensor) -> Layout:
+    return Layout._dense(made.dims, plain(len(made.dims)))
+
+
+def _shared_elements(tensor: Tensor) -> NDArray[Any] | None:
+    """The logical array as a strided view of the buffer, where there is one."""
+    layout, kind = tensor.layout, tensor.dtype
+    if not layout.is_plain or kind.bits < 8:
+        return None
+    numpy_type = kind.numpy
+    item = numpy_type.itemsize
+    if 0 in layout.dims:
+        return np.empty(layout.dims, numpy_type)
+    last = layout.bounds()[1] + 1
+    flat = tensor.buffer[: last * item].view(numpy_type)
+    view = as_strided(
+        flat[layout.offset0 :], layout.dims, tuple(s * item for s in layout.strides), writeable=tensor.buffer.flags.writeable
+    )
+    return view
+
+
+def _sizes(given: Sequence[int | Sequence[int]]) -> Sequence[int]:
+    if len(given) == 1 and not hasattr(given[0], "__index__"):
+        return given[0]  # type: ignore[return-value]
+    return given  # type: ignore[return-value]
+
+
+def _indexed(layout: Layout, key: tuple[Any, ...]) -> Layout:
+    """Apply NumPy's basic indexing, an item at a time."""
+    if sum(item is Ellipsis for item in key) > 1:
+        raise LayoutError("an index can hold one '...' only")
+    used = sum(item is not None and item is not Ellipsis for item in key)
+    if used > layout.rank:
+        raise LayoutError(f"{used} indices were given for the {layout.rank} axes of {layout}")
+    axis = 0
+    for position, item in enumerate(key):
+        if item is Ellipsis:
+            axis = layout.rank - sum(k is not None for k in key[position + 1 :])
+        elif item is None:
+            layout = views.unsqueeze(layout, axis)
+            axis += 1
+        elif isinstance(item, slice):
+            layout = views.slice_axis(layout, axis, item.start, item.stop, item.step)
+            axis += 1
+        elif hasattr(item, "__index__") and not isinstance(item, (bool, np.bool_)):
+            layout = views.select(layout, axis, item)
+        else:
+            raise LayoutError(
+                f"{item!r} is no number, slice, None or '...'; indexing by arrays copies, use numpy() for it"
+            )
+    return layout
+
