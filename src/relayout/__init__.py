@@ -11,8 +11,11 @@ Four values, each built on the one before: :class:`Format` (an order of digits),
 type) and :class:`Tensor` (with bytes). :func:`reorder` converts between any two of the last.
 """
 
+from importlib import import_module
+from typing import TYPE_CHECKING
+from typing import Any as _Any
+
 from relayout import notation as notation
-from relayout import pytorch as pytorch
 from relayout.dtypes import DType, dtype
 from relayout.errors import AmbiguousFormat, LayoutError, UnknownFormat, Unsupported
 from relayout.layout import views as views
@@ -23,6 +26,9 @@ from relayout.layout.layout import Layout
 from relayout.notation import dialects
 from relayout.reorder import Reorder, reorder
 from relayout.tensor import Tensor, from_buffer, tensor
+
+if TYPE_CHECKING:
+    from relayout import pytorch as pytorch
 
 __version__ = "0.1.0"
 
@@ -48,3 +54,10 @@ __all__ = [
     "undef",
     "views",
 ]
+
+
+def __getattr__(name: str) -> _Any:
+    """Load ``relayout.pytorch`` when it is first asked for, so that importing relayout stays cheap."""
+    if name == "pytorch":
+        return import_module("relayout.pytorch")
+    raise AttributeError(f"module 'relayout' has no attribute {name!r}")

@@ -101,7 +101,7 @@ from numpy.typing import ArrayLike, NDArray
 from relayout.dtypes import DType, DTypeLike, dtype
 from relayout.errors import LayoutError
 
-__all__ = ["arithmetic_types", "convert", "rescale", "saturation_bounds"]
+__all__ = ["arithmetic_types", "convert", "is_neutral", "rescale", "saturation_bounds"]
 
 Array = NDArray[Any]
 
@@ -174,6 +174,7 @@ def rescale(
     beta: float = 0.0,
     old: Array | None = None,
     out: Array | None = None,
+    keep_neutral: bool = False,
 ) -> Array:
     """Convert values with the arithmetic of oneDNN's reorder attributes.
 
@@ -198,6 +199,9 @@ def rescale(
         is not 0. It may be ``out``.
     out : ndarray, optional
         Where to write, as in :func:`convert`.
+    keep_neutral : bool
+        Take every step whose attribute is given, neutral or not. For callers that convert a tensor in parts: they leave out what
+        is neutral throughout (:func:`is_neutral`), and a part in which the rest happens to be neutral must not differ.
 
     Returns
     -------
@@ -235,10 +239,10 @@ def rescale(
     shape = array.shape
     arithmetic, scales = arithmetic_types(src, dst, accumulate=beta != 0)
     steps: list[Step] = [
-        (np.subtract, _zero_point(src_zero_point, arithmetic, shape, "src_zero_point")),
-        (np.multiply, _scale(src_scale, scales, arithmetic, shape, "src_scale")),
-        (np.divide, _scale(dst_scale, scales, arithmetic, shape, "dst_scale")),
-        (np.add, _zero_point(dst_zero_point, arithmetic, shape, "dst_zero_point")),
+        (np.subtract, _zero_point(src_zero_point, arithmetic, shape, "src_zero_point", keep_neutral)),
+        (np.multiply, _scale(src_scale, scales, arithmetic, shape, "src_scale", keep_neutral)),
+        (np.divide, _scale(dst_scale, scales, arithmetic, shape, "dst_scale", keep_neutral)),
+        (np.add, _zero_point(dst_zero_point, arithmetic, shape, "dst_zero_point", keep_neutral)),
     ]
     if beta == 0 and all(operand is None for _, operand in steps):
         return convert(array, dst, out=out)
@@ -273,6 +277,16 @@ def arithmetic_types(src: DType, dst: DType, *, accumulate: bool = False) -> tup
     if {src, dst} & {F64, S64}:
         return F64, F64
     return (F64 if src is S32 or (accumulate and dst is S32) else F32), F32
+
+
+def is_neutral(attribute: ArrayLike, neutral: int, src: DType, dst: DType, *, accumulate: bool = False) -> bool:
+    """Whether a scale (``neutral`` 1) or zero point (0) does nothing to any value, in the precision that :func:`rescale` keeps it in.
+
+    >>> is_neutral([1, 1 + 1e-12], 1, dtype("f32"), dtype("s8")), is_neutral([0, 3], 0, dtype("f32"), dtype("s8"))
+    (True, False)
+    """
+    arithmetic, scales = arithmetic_types(src, dst, accumulate=accumulate)
+    return bool((convert(attribute, scales if neutral else arithmetic) == neutral).all())
 
 
 def saturation_bounds(src: DType, dst: DType) -> tuple[int, int]:
@@ -424,22 +438,24 @@ def _applied(v: Array, steps: list[Step], block: tuple[slice | int, ...]) -> Arr
 
 
 def _scale(
-    given: ArrayLike | None, scales: DType, to: DType, shape: tuple[int, ...], what: str
+    given: ArrayLike | None, scales: DType, to: DType, shape: tuple[int, ...], what: str, keep_neutral: bool
 ) -> Array | None:
     if given is None:
         return None
     scale = convert(convert(given, scales), to)
-    return None if (scale == 1).all() else _broadcast(scale, shape, what)
+    return None if (scale == 1).all() and not keep_neutral else _broadcast(scale, shape, what)
 
 
-def _zero_point(given: ArrayLike | None, to: DType, shape: tuple[int, ...], what: str) -> Array | None:
+def _zero_point(
+    given: ArrayLike | None, to: DType, shape: tuple[int, ...], what: str, keep_neutral: bool
+) -> Array | None:
     if given is None:
         return None
     point = convert(given, F64)
     if not (np.isfinite(point) & (point == np.rint(point))).all():
         raise LayoutError(f"{what} must be a whole number, got {given}")
     point = convert(given, to)
-    return None if (point == 0).all() else _broadcast(point, shape, what)
+    return None if (point == 0).all() and not keep_neutral else _broadcast(point, shape, what)
 
 
 def _broadcast(attribute: Array, shape: tuple[int, ...], what: str) -> Array:

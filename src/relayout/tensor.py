@@ -25,6 +25,7 @@ nothing but views: :meth:`Tensor.parts` cuts a result into parts that producers 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from importlib import import_module
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
@@ -355,7 +356,7 @@ def _from_torch(data: Any) -> NDArray[Any]:
     """A PyTorch tensor; bf16, which NumPy does not know, passes as its bits."""
     data = data.detach()
     if str(data.dtype) == "torch.bfloat16":
-        import torch  # the caller has it
+        torch = import_module("torch")  # the caller has it
 
         bits: NDArray[Any] = data.view(torch.int16).numpy()
         return bits.view(dtype("bf16").numpy)
@@ -378,7 +379,8 @@ def _shared(array: NDArray[Any]) -> Tensor:
         layout = Layout._strided(array.shape, plain(array.ndim), strides, 0, None)
         return Tensor(MemoryDesc._make(array.shape, kind, layout), np.empty(0, np.uint8))
     # From the element of lowest address: a negative stride then begins at its far end.
-    lowest = array[tuple(slice(None, None, -1) if s < 0 else slice(None) for s in strides)]
+    bits = array.view(f"u{item}")  # as_strided does not know the types of ml_dtypes
+    lowest = bits[tuple(slice(None, None, -1) if s < 0 else slice(None) for s in strides)]
     start = sum((n - 1) * -s for n, s in zip(array.shape, strides, strict=True) if s < 0)
     layout = Layout._strided(array.shape, plain(array.ndim), strides, start, None)
     flat = as_strided(lowest, (layout.span,), (item,), writeable=array.flags.writeable)
@@ -406,17 +408,14 @@ def _shared_elements(tensor: Tensor) -> NDArray[Any] | None:
     item = numpy_type.itemsize
     if 0 in layout.dims:
         return np.empty(layout.dims, numpy_type)
-    last = layout.bounds()[1] + 1
-    flat = tensor.buffer[: last * item].view(numpy_type)
-    view = as_strided(
-        flat[layout.offset0 :], layout.dims, tuple(s * item for s in layout.strides), writeable=tensor.buffer.flags.writeable
-    )
+    strides = [s * item for s in layout.strides]
+    view: NDArray[Any] = np.ndarray(layout.dims, numpy_type, tensor.buffer, layout.offset0 * item, strides)
     return view
 
 
 def _sizes(given: Sequence[int | Sequence[int]]) -> Sequence[int]:
     if len(given) == 1 and not hasattr(given[0], "__index__"):
-        return given[0]  # type: ignore[return-value]
+        return given[0]
     return given  # type: ignore[return-value]
 
 

@@ -82,7 +82,7 @@ def canonical(layout: Layout, padded: bool = False) -> tuple[tuple[tuple[int, ..
     ``padded`` takes the room of the layout instead of its logical size. Two layouts of the same dims and ``offset0`` place all
     elements alike if and only if their normal forms are equal.
     """
-    out = []
+    out: list[tuple[tuple[int, ...], Ladder]] = []
     for t, term in enumerate(layout.terms):
         size = layout.padded[t] if padded else layout.term_size(t)
         axes = tuple(a for a in term if layout.dims[a] != 1)

@@ -25,7 +25,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from math import prod
 from operator import index as as_index
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, cast
 
 from relayout.dtypes import DType
 from relayout.dtypes import dtype as as_dtype
@@ -121,6 +121,7 @@ class MemoryDesc:
     dtype: DType
     layout: Layout
     _kind: str
+    _hash: int | None
     _blocking: tuple[tuple[int, ...], tuple[tuple[int, int], ...]] | bool | None
 
     def __new__(
@@ -151,7 +152,9 @@ class MemoryDesc:
             if format.dims != sizes:
                 raise LayoutError(f"the layout {format} has dims {spell_dims(format.dims)}, not {spell_dims(sizes)}")
             return cls._make(sizes, kind, format)
-        return _by_text(sizes, kind, format)  # type: ignore[arg-type]
+        if isinstance(format, Format):
+            return _by_format(sizes, kind, format)
+        return _by_text(sizes, kind, format)
 
     @classmethod
     def _make(cls, dims: tuple[int, ...], dtype: DType, layout: Layout | None, kind: str = "") -> MemoryDesc:
@@ -400,11 +403,11 @@ class MemoryDesc:
         )
 
     def __hash__(self) -> int:
-        if self._hash is None:  # type: ignore[has-type]
+        if self._hash is None:
             known = self._blocked()
             rest = (self.padded_dims, self.offset0, known[1]) if known else self.layout
             object.__setattr__(self, "_hash", hash((self.dims, self.dtype, self._kind, rest)))
-        return self._hash  # type: ignore[has-type, no-any-return]
+        return cast(int, self._hash)
 
     def __setattr__(self, name: str, value: Any) -> None:
         raise AttributeError(f"a MemoryDesc is frozen; {name} can't be set")
@@ -466,12 +469,16 @@ def _check_rank(dims: tuple[int, ...]) -> tuple[int, ...]:
 
 
 @lru_cache(maxsize=8192)
-def _by_text(dims: tuple[int, ...], dtype: DType, text: str | Format) -> MemoryDesc:
+def _by_text(dims: tuple[int, ...], dtype: DType, text: str) -> MemoryDesc:
     sizes = _check_rank(check_dims(dims))
     if text == "any":
         return MemoryDesc._make(sizes, dtype, None, "any")
-    format = Format(text).resolve(len(sizes), dtype)
-    layout = Layout._dense(sizes, format)
+    return _by_format(sizes, dtype, Format(text))
+
+
+def _by_format(sizes: tuple[int, ...], dtype: DType, format: Format) -> MemoryDesc:
+    # Not cached: formats that compare equal may differ in what their axes mean and in what they wait for.
+    layout = Layout._dense(sizes, format.resolve(len(sizes), dtype.name))
     _check_nibbles(layout, dtype)
     return MemoryDesc._make(sizes, dtype, layout)
 

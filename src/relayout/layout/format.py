@@ -57,8 +57,9 @@ again when rank and data type are known.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from math import prod
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from relayout.errors import LayoutError
 from relayout.layout import spelling
@@ -114,6 +115,7 @@ class Format:
     text: str | None
     dialect: str | None
     waits_for: frozenset[str]
+    _hash: int | None
 
     def __new__(cls, text: str | Format, dialect: str | None = None) -> Format:
         """Read a format from text; a Format is returned as it is."""
@@ -147,7 +149,7 @@ class Format:
         put(self, "text", text)
         put(self, "dialect", dialect)
         put(self, "waits_for", waits_for)
-        put(self, "_hash", hash((terms, radices, order) if rank is not None else (text, dialect)))
+        put(self, "_hash", None)
         return self
 
     @classmethod
@@ -191,7 +193,7 @@ class Format:
         radices = []
         order: list[tuple[int, int]] = [(0, 0)] * len(listed)
         for t, term in enumerate(terms):
-            ladder = sorted(by_term[term], key=lambda d: (d[1] is not None, -d[0]))
+            ladder = sorted(by_term[term], key=lambda d: (d[1] is not None, -d[0], -(d[1] or 0)))
             label = "".join(axes[a] for a in term)
             _check_weights(label, ladder)
             radices.append(tuple(extent for _, extent, _ in ladder[1:] if extent is not None))
@@ -219,9 +221,9 @@ class Format:
         """
         rank = len(axes)
         place = {name: k for k, name in enumerate(axes)}
-        if len(outer) != rank or set(outer) != set(axes) or len(place) != rank:
+        if len(outer) != rank or len(place) != rank or set(outer) != set(axes):
             raise LayoutError(f"the outer axes {list(outer)} must name each of the axes {list(axes)} once")
-        levels: list[list[int]] = [[] for _ in range(rank)]
+        levels: list[tuple[int, ...]] = [()] * rank
         order = [(place[name], 0) for name in outer]
         for name, block in inner:
             if name not in place:
@@ -229,10 +231,9 @@ class Format:
             if block < 1:
                 raise LayoutError(f"block {block}{name}: a block size must be 1 or more")
             axis = place[name]
-            levels[axis].append(block)
+            levels[axis] += (block,)
             order.append((axis, len(levels[axis])))
-        terms = tuple((a,) for a in range(rank))
-        return cls._make(rank, terms, tuple(map(tuple, levels)), tuple(order), _meaningful(axes))
+        return cls._make(rank, _own_terms(rank), tuple(levels), tuple(order), _meaningful(axes))
 
     @classmethod
     def waiting(cls, text: str, dialect: str, waits_for: Iterable[str]) -> Format:
@@ -368,7 +369,10 @@ class Format:
         )
 
     def __hash__(self) -> int:
-        return self._hash  # type: ignore[attr-defined, no-any-return]
+        if self._hash is None:
+            key = (self.terms, self.radices, self.order) if self.rank is not None else (self.text, self.dialect)
+            object.__setattr__(self, "_hash", hash(key))
+        return cast(int, self._hash)
 
     def __setattr__(self, name: str, value: Any) -> None:
         raise AttributeError(f"a Format is frozen; {name} can't be set")
@@ -388,6 +392,12 @@ class Format:
         return f"Format({str(self)!r})"
 
 
+@lru_cache(maxsize=64)
+def _own_terms(rank: int) -> tuple[tuple[int, ...], ...]:
+    return tuple((a,) for a in range(rank))
+
+
+@lru_cache(maxsize=64)
 def letters(rank: int) -> tuple[str, ...]:
     """The names ``a, b, c, ...`` of axes without meaning."""
     return tuple("abcdefghijklmnopqrstuvwxyz"[:rank]) if rank <= 26 else tuple(f"a{k}" for k in range(rank))

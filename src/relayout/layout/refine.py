@@ -27,7 +27,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import lcm, prod
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar, cast
 
 from relayout.errors import LayoutError
 from relayout.layout.canonical import merge, trim
@@ -104,7 +104,7 @@ def axis_number(axes: Sequence[int], dims: Sequence[int], axis: int, number: _Nu
     """The index of one axis in a group's row-major number (an int or an array of them)."""
     behind = prod(dims[a] for a in axes[list(axes).index(axis) + 1 :])
     result = number // behind if behind != 1 else number
-    return result % dims[axis] if axes[0] != axis else result
+    return cast(_Number, result % dims[axis] if axes[0] != axis else result)
 
 
 def _tied_axes(src: Layout, dst: Layout) -> list[tuple[int, ...]]:

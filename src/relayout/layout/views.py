@@ -6,7 +6,7 @@ express:
 
 * **slice** with a start and a step: the offsets of the elements that are left are a table of one period of the blocks; if
   that table has digits again (:func:`relayout.layout.canonical.fit`), the slice is a view. Channels 4..8 of ``nChw16c`` are one, every 4th
-  channel is one, channels 12..20 are one too (4 and 4), channels 3..20 are not.
+  channel is one, channels 12..20 are one too (4 and 4), channels 3..40 are not.
 * **merge** of neighbouring axes always works if the inner one has no padding: its digits simply are the lower digits of the
   merged axis, whatever their strides. So ``nhwc`` can merge n, c, h, w in *logical* order, which NumPy must copy for.
 * **split** always works: the two new axes are fused (read as one number), and taken apart where a digit border allows it.
@@ -76,7 +76,7 @@ def slice_axis(layout: Layout, axis: int, start: int | None = None, stop: int | 
     Raises
     ------
     LayoutError
-        The offsets of what is left have no digits (channels 3..20 of ``nChw16c``), or the axis is fused with others.
+        The offsets of what is left have no digits (channels 3..40 of ``nChw16c``), or the axis is fused with others.
 
     >>> view = slice_axis(Layout((1, 32, 2, 2), "nChw16c"), 1, 4, 8)
     >>> view.dims, view.strides, view.offset0
@@ -446,13 +446,15 @@ def _merge_two(layout: Layout, axis: int) -> Layout:
 
 def _unfused(layout: Layout) -> Layout:
     """Take fused axes apart where a digit border allows it; the others stay fused."""
-    terms, ladders, padded = [], [], []
+    terms: list[tuple[int, ...]] = []
+    ladders: list[tuple[Digit, ...]] = []
+    padded: list[int] = []
     for t, term in enumerate(layout.terms):
         ladder, room = layout.ladders[t], layout.padded[t]
         axes = term
         while len(axes) > 1:
             width = layout.dims[axes[-1]]
-            cut = split_ladder(merge(trim(ladder, room)), width) if room % width == 0 else None
+            cut = split_ladder(merge(trim(ladder, room)), width) if width and room % width == 0 else None
             if cut is None:
                 break
             ladder, lower = cut[0] or (Digit(1, 1, 0),), merge(cut[1]) or (Digit(1, 1, 0),)

@@ -28,7 +28,6 @@ front, ``"mnn:NC4HW4"``, or the reading behind, ``"NCHW44@weights"``.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from difflib import get_close_matches
 from functools import lru_cache
 from importlib import import_module
 from pathlib import Path
@@ -40,7 +39,7 @@ from relayout.layout.format import Format
 
 __all__ = ["Dialect", "dialect", "dialects", "parse", "readings", "render"]
 
-_ORDER = (
+_ORDER: tuple[str, ...] = (
     "onednn",
     "benchdnn",
     "openvino",
@@ -114,6 +113,7 @@ def dialects() -> tuple[str, ...]:
     return _ORDER
 
 
+@lru_cache(maxsize=256)
 def dialect(name: str) -> Dialect:
     """Return the module of a dialect by name (or a usual synonym: "cldnn", "trt", "torch", ...).
 
@@ -124,6 +124,8 @@ def dialect(name: str) -> Dialect:
     """
     known = _known(name)
     if known is None:
+        from difflib import get_close_matches
+
         near = get_close_matches(name.lower(), [*_ORDER, *_SYNONYMS], n=1)
         hint = f"did you mean {near[0]!r}? " if near else ""
         raise LayoutError(f"there is no dialect {name!r}; {hint}known are: {', '.join(_ORDER)}")
@@ -223,6 +225,8 @@ def _all_names() -> list[str]:
 
 
 def _suggest(text: str, names: Iterable[str]) -> str:
+    from difflib import get_close_matches  # only needed on the way to an error
+
     pool = {name.lower(): name for name in names}
     near = get_close_matches(text.lower(), pool, n=3, cutoff=0.7)
     if near:

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 from numpy.typing import NDArray
 
-from relayout.convert import rescale
+from relayout.convert import is_neutral, rescale
 from relayout.dtypes import pack, unpack
 from relayout.layout.descriptor import MemoryDesc
 from relayout.layout.layout import Layout
@@ -91,9 +91,11 @@ class _Copy:
         self.operands: dict[str, tuple[int, NDArray[Any]]] = {}
         for name in ("src_scale", "dst_scale", "src_zero_point", "dst_zero_point"):
             made: PerAxis | None = getattr(attributes, name)
-            if made is not None:
+            neutral = int("scale" in name)
+            if made is not None and not is_neutral(
+                made.values, neutral, src.dtype, dst.dtype, accumulate=attributes.reads_destination
+            ):
                 self.operands[name] = self._along_group(made)
-        self.steps = frozenset(self.operands)
 
     def _along_group(self, made: PerAxis) -> tuple[int, NDArray[Any]]:
         """The group whose number an attribute follows (-1: none), and its values for every such number."""
@@ -107,9 +109,8 @@ class _Copy:
 
     def move(self, values: Elements, old: Elements | None, parts: dict[str, NDArray[Any]]) -> Elements:
         """Convert values; attribute values come shaped to broadcast against them."""
-        return rescale(
-            values, self.src.dtype, self.dst.dtype, beta=self.beta, old=old if self.beta else None, steps=self.steps, **parts
-        )
+        given = old if self.beta else None
+        return rescale(values, self.src.dtype, self.dst.dtype, beta=self.beta, old=given, keep_neutral=True, **parts)
 
 
 def _elements(desc: MemoryDesc, data: NDArray[np.uint8], as_bits: bool) -> Elements:
@@ -144,8 +145,11 @@ def _by_strides(source: Elements, target: Elements, copy: _Copy, pieces: Sequenc
 
 
 def _nest(elements: Elements, start: int, loops: Sequence[Loop], strides: Sequence[int]) -> Elements:
+    """A strided view, which NumPy checks against the bounds of the buffer: no loop can leave it."""
     item = elements.itemsize
-    return as_strided(elements[start:], [loop.extent for loop in loops], [s * item for s in strides])
+    shape = [loop.extent for loop in loops]
+    view: Elements = np.ndarray(shape, elements.dtype, elements.view(np.uint8), start * item, [s * item for s in strides])
+    return view
 
 
 def _along_loops(values: NDArray[Any], group: int, pieces: Sequence[Piece]) -> NDArray[Any]:

@@ -1,0 +1,47 @@
+# Two commands do all the set-up on a machine with Python (3.10 or newer) and make:
+#
+#   make run     convert a real photograph, from nhwc bytes to nChw16c floats and back
+#   make test    run the tests
+#
+# The environment is built in .venv the first time and whenever pyproject.toml changes.
+
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+READY  := $(VENV)/.ready
+
+.PHONY: run test lint bench docs clean help
+
+help: ## show this list
+	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
+
+$(READY): pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || { echo "Relayout needs Python 3.10 or newer; set PYTHON=..."; exit 1; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@echo "setting up $(VENV) (once) ..."
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[image,test]'
+	@touch $@
+
+$(VENV)/.ready-%: $(READY)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[$*]'
+	@touch $@
+
+run: $(READY) ## convert a real photograph to nChw16c floats and back, explained
+	@$(BIN)/python examples/photograph.py
+
+test: $(READY) ## run the tests
+	$(BIN)/python -m pytest
+
+lint: $(VENV)/.ready-lint ## check style and types
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+bench: $(READY) ## measure the speed of description (JSON in out/)
+	$(BIN)/python bench/description.py
+
+docs: $(VENV)/.ready-docs ## draw the pictures and build the pages into site/
+	$(BIN)/python docs/draw.py
+	$(BIN)/mkdocs build --strict
+
+clean: ## remove the environment and everything that was built
+	rm -rf $(VENV) site out dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis

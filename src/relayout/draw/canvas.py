@@ -1,0 +1,168 @@
+"""A small SVG writer: boxes, words, lines and hatching, with one palette. It knows nothing about layouts.
+
+A :class:`Canvas` collects elements, remembers how far they reach, and writes a document that fits around them. Three rules make
+its pictures fit into any page:
+
+* **Own paper.** The picture paints its background and uses its own ink, so it reads the same on light and dark pages.
+* **No fonts, no styles, no scripts.** Words use the reader's own fixed-width and proportional fonts. Widths are reckoned for the widest usual
+  fixed-width font, so labels stay inside their boxes.
+* **Same input, same bytes.** Numbers are written in one way, and nothing depends on time, place or the order of a set.
+
+The colours are Paul Tol's *light* scheme, made for labelled cells: all seven can be told apart by readers with any of the usual kinds of colour
+blindness, and black text reads on each. A colour never is the only bearer of a meaning: cells are labelled too, and padding is hatched.
+
+>>> canvas = Canvas()
+>>> canvas.box(0, 0, 40, 24, fill=FILLS[0])
+>>> canvas.words(20, 16, "a < b")
+>>> "a &lt; b" in canvas.document("Two numbers", "A box with a comparison.")
+True
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from xml.sax.saxutils import escape, quoteattr
+
+__all__ = ["FILLS", "INK", "MUTED", "PAPER", "RULE", "STROKES", "Canvas", "fill_of", "text_width"]
+
+PAPER, INK, MUTED, RULE, HOLE = "#fdfcf9", "#1f2430", "#5b6270", "#c9c5bc", "#f0eee8"
+FILLS = ("#77aadd", "#eedd88", "#ee8866", "#44bb99", "#ffaabb", "#99ddff", "#bbcc33")
+STROKES = ("#3a6ea5", "#9c8412", "#b8492a", "#1f7d63", "#bf4d69", "#2f86ad", "#6f7d12")
+"""The same hues, dark enough for thin lines on the paper."""
+
+SANS = "system-ui, -apple-system, 'Segoe UI', Roboto, 'DejaVu Sans', Arial, sans-serif"
+MONO = "ui-monospace, SFMono-Regular, Menlo, Consolas, 'DejaVu Sans Mono', monospace"
+MARGIN = 14
+
+
+def fill_of(value: int) -> str:
+    """The colour of a number: the palette, over and over."""
+    return FILLS[value % len(FILLS)]
+
+
+def text_width(text: str, size: float = 12) -> float:
+    """How wide a text in the fixed-width font is at most, in pixels."""
+    return len(text) * size * 0.605
+
+
+class Canvas:
+    """Elements of a picture, and how far they reach; coordinates in pixels, y downwards."""
+
+    def __init__(self) -> None:
+        self._parts: list[str] = []
+        self._low = [0.0, 0.0]
+        self._high = [0.0, 0.0]
+
+    def box(
+        self, x: float, y: float, width: float, height: float, *, fill: str = "none", stroke: str = INK,
+        thickness: float = 1, opacity: float = 1, round: float = 0, dashed: bool = False,
+    ) -> None:  # fmt: skip
+        """Draw a rectangle; ``x, y`` is its upper left corner."""
+        more = f' stroke="{stroke}"' if stroke != "none" else ""
+        more += f' stroke-width="{_n(thickness)}"' if stroke != "none" and thickness != 1 else ""
+        more += f' fill-opacity="{_n(opacity)}"' if opacity != 1 else ""
+        more += f' rx="{_n(round)}"' if round else ""
+        more += ' stroke-dasharray="3 2"' if dashed else ""
+        self._parts.append(
+            f'<rect x="{_n(x)}" y="{_n(y)}" width="{_n(width)}" height="{_n(height)}" fill="{fill}"{more}/>'
+        )
+        self._reach(x, y, x + width, y + height)
+
+    def hatch(self, x: float, y: float, width: float, height: float, *, fill: str) -> None:
+        """Draw a box of padding: a pale colour under diagonal lines."""
+        self.box(x, y, width, height, fill=fill, stroke="none", opacity=0.3)
+        self.box(x, y, width, height, fill="url(#padding)", stroke=INK, thickness=0.6)
+
+    def words(
+        self, x: float, y: float, text: str, *, size: float = 12, anchor: str = "middle", fill: str = INK,
+        bold: bool = False, mono: bool = True,
+    ) -> None:  # fmt: skip
+        """Write a line of text; ``x`` is its start, middle or end, ``y`` its base line."""
+        more = f' text-anchor="{anchor}"' if anchor != "start" else ""
+        more += f' font-size="{_n(size)}"' if size != 12 else ""
+        more += f' fill="{fill}"' if fill != INK else ""
+        more += ' font-weight="600"' if bold else ""
+        more += f' font-family="{SANS}"' if not mono else ""
+        self._parts.append(f'<text x="{_n(x)}" y="{_n(y)}"{more}>{escape(text)}</text>')
+        width = text_width(text, size)
+        left = {"start": x, "middle": x - width / 2, "end": x - width}[anchor]
+        self._reach(left, y - size, left + width, y + size * 0.3)
+
+    def line(self, points: Sequence[tuple[float, float]], *, stroke: str = INK, thickness: float = 1, arrow: bool = False) -> None:
+        """Draw a broken line."""
+        path = " ".join(f"{_n(x)},{_n(y)}" for x, y in points)
+        end = ' marker-end="url(#arrow)"' if arrow else ""
+        self._parts.append(
+            f'<polyline points="{path}" fill="none" stroke="{stroke}" stroke-width="{_n(thickness)}" '
+            f'stroke-linejoin="round" stroke-linecap="round"{end}/>'
+        )
+        for x, y in points:
+            self._reach(x, y, x, y)
+
+    def wire(self, x0: float, y0: float, x1: float, y1: float, *, stroke: str = INK, thickness: float = 2.5) -> None:
+        """Draw a curve that leaves and arrives vertically."""
+        middle = (y0 + y1) / 2
+        self._parts.append(
+            f'<path d="M{_n(x0)} {_n(y0)} C{_n(x0)} {_n(middle)} {_n(x1)} {_n(middle)} {_n(x1)} {_n(y1)}" fill="none" '
+            f'stroke="{stroke}" stroke-width="{_n(thickness)}"/>'
+        )
+        self._reach(min(x0, x1), y0, max(x0, x1), y1)
+
+    def dot(self, x: float, y: float, radius: float, *, fill: str = INK) -> None:
+        """Draw a filled circle."""
+        self._parts.append(f'<circle cx="{_n(x)}" cy="{_n(y)}" r="{_n(radius)}" fill="{fill}"/>')
+        self._reach(x - radius, y - radius, x + radius, y + radius)
+
+    @contextmanager
+    def group(self, **data: object) -> Iterator[None]:
+        """Group what is drawn inside, with ``data-`` attributes that programs can read."""
+        attributes = "".join(f" data-{name}={quoteattr(str(value))}" for name, value in data.items())
+        self._parts.append(f"<g{attributes}>")
+        yield
+        self._parts.append("</g>")
+
+    def document(self, title: str, description: str) -> str:
+        """Return the whole SVG document; ``title`` and ``description`` are read out by screen readers."""
+        (left, top), (right, bottom) = self._low, self._high
+        x, y = left - MARGIN, top - MARGIN
+        width, height = right - left + 2 * MARGIN, bottom - top + 2 * MARGIN
+        view = " ".join(map(_n, (x, y, width, height)))
+        return "\n".join(
+            (
+                f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="{view}" width="{_n(width)}" height="{_n(height)}" '
+                f'role="img" font-family="{MONO}" font-size="12" fill="{INK}">',
+                f"<title>{escape(title)}</title>",
+                f"<desc>{escape(description)}</desc>",
+                "<defs>",
+                '<pattern id="padding" width="6" height="6" patternUnits="userSpaceOnUse" patternTransform="rotate(45)">'
+                f'<path d="M0 0V6" stroke="{MUTED}" stroke-width="1.6"/></pattern>',
+                '<marker id="arrow" viewBox="0 0 8 8" refX="6" refY="4" markerWidth="7" markerHeight="7" '
+                f'markerUnits="userSpaceOnUse" orient="auto"><path d="M0 0L8 4L0 8Z" fill="{INK}"/></marker>',
+                "</defs>",
+                f'<rect x="{_n(x)}" y="{_n(y)}" width="{_n(width)}" height="{_n(height)}" rx="8" fill="{PAPER}"/>',
+                *self._parts,
+                "</svg>",
+                "",
+            )
+        )
+
+    def _reach(self, left: float, top: float, right: float, bottom: float) -> None:
+        self._low = [min(self._low[0], left), min(self._low[1], top)]
+        self._high = [max(self._high[0], right), max(self._high[1], bottom)]
+
+    @property
+    def right(self) -> float:
+        """How far to the right anything reaches."""
+        return self._high[0]
+
+    @property
+    def bottom(self) -> float:
+        """How far down anything reaches."""
+        return self._high[1]
+
+
+def _n(number: float) -> str:
+    """Write a number with at most two decimals, always in the same way."""
+    text = f"{number:.2f}".rstrip("0").rstrip(".")
+    return "0" if text in ("-0", "") else text

@@ -1,0 +1,262 @@
+"""Tensors: sharing, laying out, views, exchange with NumPy and others."""
+
+from __future__ import annotations
+
+import mmap
+import pickle
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import relayout as rl
+
+DTYPES = ("f64", "f32", "f16", "bf16", "f8_e4m3", "f8_e5m2", "s64", "s32", "s16", "s8", "u8", "s4", "u4")
+
+
+def counting(shape, dtype="f32"):
+    values = np.arange(int(np.prod(shape))) % 7
+    return values.reshape(shape).astype(rl.dtype(dtype).numpy)
+
+
+class TestSharing:
+    def test_a_tensor_without_format_shares_the_array(self):
+        array = counting((2, 3, 4))
+        made = rl.tensor(array)
+        assert np.shares_memory(made.buffer, array)
+        assert made.desc == rl.MemoryDesc((2, 3, 4), "f32", "abc")
+        array[1, 2, 3] = 99
+        assert made.numpy()[1, 2, 3] == 99
+
+    @pytest.mark.parametrize(
+        "view",
+        [
+            lambda a: a.transpose(2, 0, 1),
+            lambda a: a[::2, 1:, ::3],
+            lambda a: a[::-1, :, ::-2],
+            lambda a: a[:, None, 1],
+            lambda a: np.broadcast_to(a[:, :1], a.shape),
+            lambda a: a[1:1],
+            lambda a: a[0, 0, 0],
+        ],
+    )
+    @pytest.mark.parametrize("dtype", ["f32", "bf16", "u8"])
+    def test_any_strides_are_shared_and_read_back(self, view, dtype):
+        array = view(counting((4, 5, 6), dtype))
+        made = rl.tensor(array)
+        assert made.dims == array.shape
+        assert made.desc.dtype == dtype
+        assert not array.ndim or not array.size or np.shares_memory(made.buffer, array)
+        np.testing.assert_array_equal(made.numpy(), array)
+        assert made.numpy().dtype == array.dtype
+
+    def test_read_only_stays_read_only(self):
+        array = counting((2, 3))
+        array.flags.writeable = False
+        made = rl.tensor(array)
+        assert not made.buffer.flags.writeable
+        with pytest.raises(rl.LayoutError, match="read-only"):
+            rl.reorder(counting((2, 3)), out=made)
+
+    def test_strides_that_are_no_multiple_of_the_element(self):
+        records = np.zeros(4, dtype=[("a", "f4"), ("b", "u1")])
+        with pytest.raises(rl.LayoutError, match=r"strides \(5,\) \(bytes\).* 4-byte elements"):
+            rl.tensor(records["a"])
+
+    def test_lists_numbers_and_other_tensors(self):
+        assert rl.tensor([[1.0, 2.0]]).desc.dtype == "f64"
+        assert rl.tensor(3.5).numpy() == 3.5
+        made = rl.tensor([1, 2, 3])
+        assert rl.tensor(made) is made
+        assert rl.tensor(made, dtype="s8").dtype == "s8"
+
+    def test_data_types_that_are_none(self):
+        with pytest.raises(rl.LayoutError, match="complex"):
+            rl.tensor(np.zeros(3, complex))
+
+    def test_dlpack(self):
+        class Foreign:
+            """Only DLPack, no __array__."""
+
+            def __init__(self, array):
+                self.array = array
+
+            def __dlpack__(self, **options):
+                return self.array.__dlpack__(**options)
+
+            def __dlpack_device__(self):
+                return self.array.__dlpack_device__()
+
+        array = counting((2, 3)).T
+        made = rl.tensor(Foreign(array))
+        assert made.desc.strides == (1, 3)
+        shared = np.from_dlpack(rl.tensor(array))
+        assert np.shares_memory(shared, array)
+        np.testing.assert_array_equal(shared, array)
+        with pytest.raises(rl.LayoutError, match="without a copy"):
+            np.from_dlpack(rl.tensor(counting((1, 8, 2, 2)), "nChw8c"))
+
+
+class TestLayingOut:
+    @pytest.mark.parametrize("dtype", DTYPES)
+    @pytest.mark.parametrize("format", ["nchw", "nhwc", "nChw8c", "NChw16n16c"])
+    def test_there_and_back(self, dtype, format):
+        array = counting((3, 18, 2, 4), dtype)
+        made = rl.tensor(array, format)
+        assert made.desc == rl.MemoryDesc((3, 18, 2, 4), dtype, format)
+        assert made.buffer.nbytes == made.desc.nbytes
+        np.testing.assert_array_equal(made.numpy(), array)
+
+    def test_padding_is_zero_and_alignment_64(self):
+        made = rl.tensor(np.ones((1, 3, 2, 2), np.float32), "nChw16c")
+        assert made.buffer.view(np.float32).reshape(4, 16)[:, 3:].any() == np.False_
+        assert made.buffer.ctypes.data % 64 == 0
+
+    def test_four_bit_elements_are_packed(self):
+        array = np.array([[1, -2, 3, -4]], ml_dtypes.int4)
+        made = rl.tensor(array)
+        assert made.buffer.tolist() == [0xE1, 0xC3]
+        assert made.numpy().dtype == ml_dtypes.int4
+        np.testing.assert_array_equal(made.numpy(), array)
+
+    def test_numpy_copies_only_where_it_must(self):
+        plain = rl.tensor(counting((2, 3, 4, 5)), "nhwc")
+        assert np.shares_memory(plain.numpy(), plain.buffer)
+        assert not np.shares_memory(plain.numpy(copy=True), plain.buffer)
+        blocked = rl.tensor(counting((2, 3, 4, 5)), "nChw8c")
+        with pytest.raises(rl.LayoutError, match="more than strides"):
+            blocked.numpy(copy=False)
+        np.testing.assert_array_equal(np.asarray(blocked, np.float64), counting((2, 3, 4, 5)))
+
+    def test_any_is_no_layout(self):
+        with pytest.raises(rl.LayoutError, match="any"):
+            rl.tensor(counting((2, 3)), rl.MemoryDesc((2, 3), "f32", rl.any))
+
+
+class TestFromBuffer:
+    def test_every_kind_of_buffer(self, tmp_path):
+        desc = rl.MemoryDesc((2, 3), "u8", "ba")
+        expected = np.array([[0, 2, 4], [1, 3, 5]], np.uint8)
+        raw = bytes(range(6))
+        path = tmp_path / "six"
+        path.write_bytes(raw)
+        with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
+            made = rl.from_buffer(mapped, desc)
+            np.testing.assert_array_equal(made.numpy(), expected)
+            del made
+        for buffer in (raw, bytearray(raw), memoryview(raw), np.frombuffer(raw, np.uint16)):
+            np.testing.assert_array_equal(rl.from_buffer(buffer, desc).numpy(), expected)
+
+    def test_shares_writable_memory(self):
+        data = bytearray(8)
+        made = rl.from_buffer(data, rl.MemoryDesc((2,), "f32", "a"))
+        rl.reorder(np.array([1, 2], np.float32), out=made)
+        assert bytes(data) == np.array([1, 2], np.float32).tobytes()
+
+    def test_too_short(self):
+        with pytest.raises(rl.LayoutError, match=r"needs 3840 bytes; the buffer has 3839"):
+            rl.from_buffer(bytes(3839), rl.MemoryDesc((2, 17, 5, 4), "f32", "nChw8c"))
+
+    def test_not_contiguous_or_no_buffer(self):
+        desc = rl.MemoryDesc((2,), "u8", "a")
+        with pytest.raises(rl.LayoutError, match="not contiguous"):
+            rl.from_buffer(np.zeros(8, np.uint8)[::2], desc)
+        with pytest.raises(rl.LayoutError, match="str is no contiguous buffer"):
+            rl.from_buffer("text", desc)
+
+    def test_undecided(self):
+        with pytest.raises(rl.LayoutError, match="no layout yet"):
+            rl.from_buffer(bytes(9), rl.MemoryDesc((2,), "u8", rl.any))
+
+    def test_empty(self):
+        assert rl.from_buffer(b"", rl.MemoryDesc((0, 3), "f32", "ab")).numpy().shape == (0, 3)
+
+
+class TestViews:
+    def test_indexing_like_numpy(self):
+        array = counting((4, 6, 5, 3))
+        for format in ("nchw", "nhwc", "nChw4c", "Nchw2n"):
+            made = rl.tensor(array, format)
+            for key in (
+                np.s_[1],
+                np.s_[..., 2],
+                np.s_[:, 4:],
+                np.s_[1:3, ..., ::2],
+                np.s_[None, 0, :, None],
+                np.s_[::2, :4, ::-1],
+                np.s_[-1, -2, -3, -1],
+            ):
+                part = made[key]
+                assert part.buffer is made.buffer
+                np.testing.assert_array_equal(part.numpy(), array[key])
+
+    def test_what_indexing_refuses(self):
+        made = rl.tensor(counting((4, 40)), "Ba16b")
+        with pytest.raises(rl.LayoutError, match="indexing by arrays copies"):
+            made[[0, 1]]
+        with pytest.raises(rl.LayoutError, match="3 indices were given for the 2 axes"):
+            made[0, 0, 0]
+        with pytest.raises(rl.LayoutError, match=r"one '\.\.\.' only"):
+            made[..., ...]
+        with pytest.raises(rl.LayoutError, match="out of bounds"):
+            made[4]
+        with pytest.raises(rl.LayoutError, match="cut at uneven places"):
+            made[:, 3:40]
+
+    def test_method_views(self):
+        array = counting((2, 6, 4, 4))
+        made = rl.tensor(array, "nhwc")
+        np.testing.assert_array_equal(made.permute(3, 1, 0, 2).numpy(), array.transpose(3, 1, 0, 2))
+        np.testing.assert_array_equal(made.transpose(1, 2).numpy(), array.swapaxes(1, 2))
+        np.testing.assert_array_equal(made.reshape(2, 3, 32).numpy(), array.reshape(2, 3, 32))
+        np.testing.assert_array_equal(made.reshape((-1, 8)).numpy(), array.reshape(-1, 8))
+        np.testing.assert_array_equal(made.split(1, 2, 3).numpy(), array.reshape(2, 2, 3, 4, 4))
+        np.testing.assert_array_equal(made.merge(1, 3).numpy(), array.reshape(2, 96))
+        np.testing.assert_array_equal(made.unsqueeze(1).squeeze().numpy(), array)
+        np.testing.assert_array_equal(
+            made[:, :1].broadcast_to(2, 5, 4, 4).numpy(), np.broadcast_to(array[:, :1], (2, 5, 4, 4))
+        )
+        assert made.permute_axes((1, 2, 3, 0)).dims == (4, 2, 6, 4)
+        assert made.submemory((1, 2, 4, 4), (1, 2, 0, 0)).desc.offset0 == 98
+
+    def test_concat_in_place(self):
+        parts = [counting((1, c, 2, 2)) + c for c in (16, 32, 16)]
+        result = rl.tensor(np.zeros((1, 64, 2, 2), np.float32), "nChw16c")
+        for source, place in zip(parts, result.parts(1, (16, 32, 16)), strict=True):
+            rl.reorder(rl.tensor(source, "nhwc"), out=place)
+        np.testing.assert_array_equal(result.numpy(), np.concatenate(parts, axis=1))
+
+    def test_concat_of_parts_inside_blocks(self):
+        parts = [counting((1, c, 2, 2)) + c for c in (4, 8, 3)]
+        result = rl.tensor(np.zeros((1, 15, 2, 2), np.float32), "nChw16c")
+        for source, place in zip(parts, result.parts(1, (4, 8, 3)), strict=True):
+            rl.reorder(source, out=place)
+        np.testing.assert_array_equal(result.numpy(), np.concatenate(parts, axis=1))
+        assert not result.buffer.view(np.float32).reshape(-1, 16)[:, 15].any()
+
+    def test_parts_that_do_not_add_up(self):
+        with pytest.raises(rl.LayoutError, match="16 \\+ 8 elements don't make up axis 1 .* which has 32"):
+            rl.tensor(np.zeros((1, 32))).parts(1, (16, 8))
+
+    def test_a_view_never_zeroes_its_neighbours(self):
+        whole = rl.tensor(np.full((1, 32, 2, 2), 7, np.float32), "nChw16c")
+        view = whole[:, :17]  # ends inside the second block: what follows is the neighbour's
+        rl.reorder(np.zeros((1, 17, 2, 2), np.float32), out=view)
+        expected = np.full((1, 32, 2, 2), 7, np.float32)
+        expected[:, :17] = 0
+        np.testing.assert_array_equal(whole.numpy(), expected)
+
+
+def test_printing_and_length():
+    made = rl.tensor(np.zeros((2, 3), np.float32))
+    assert repr(made) == "Tensor('f32:ab:2x3')"
+    assert len(made) == 2
+    with pytest.raises(TypeError):
+        len(rl.tensor(1.0))
+
+
+def test_pickling():
+    made = rl.tensor(counting((2, 9, 2, 2)), "nChw8c")
+    again = pickle.loads(pickle.dumps(made))
+    assert again.desc == made.desc
+    np.testing.assert_array_equal(again.numpy(), made.numpy())
