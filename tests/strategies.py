@@ -171,7 +171,7 @@ def _formatted(draw: st.DrawFn, dims: tuple[int, ...], format: Format) -> Layout
         return dense
     gap = draw(st.sampled_from((1, 2, 3)))
     strides = [stride * gap for stride in dense.strides]
-    if draw(st.integers(0, 4)) == 0:
+    if dims and draw(st.integers(0, 4)) == 0:
         strides[draw(st.integers(0, len(dims) - 1))] = 0
     return Layout(dims, format, strides=strides, offset=offset)
 

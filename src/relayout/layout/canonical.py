@@ -8,6 +8,8 @@ liberties:
 2. *merge*: a digit whose stride continues the one below it (stride = stride below x extent below) becomes one with it;
 3. *unfuse*: fused axes are taken apart where the digits allow it, so that ``y * X + x`` with plain strides is two axes.
 
+:func:`normal` is the first two (and trims what merging has made longer).
+
 What is left is unique, because it can be read off the function: the least significant digit ends where the offsets stop to
 be an arithmetic progression, and so on upwards. :func:`fit` does exactly that with a table.
 """
@@ -15,15 +17,18 @@ be an arithmetic progression, and so on upwards. :func:`fit` does exactly that w
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import prod
+from math import gcd, prod
 from typing import TYPE_CHECKING
 
-from relayout.layout.layout import Digit, Layout
+from relayout.layout.layout import Digit, Layout, values_towards
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
     Ladder = tuple[Digit, ...]
 
-__all__ = ["canonical", "fit", "is_injective", "merge", "same_bytes", "split_ladder", "trim"]
+__all__ = ["canonical", "fit", "is_injective", "merge", "normal", "same_bytes", "split_ladder", "trim"]
 
 COUNTED = 1 << 22  # up to so many elements are counted one by one where a proof is not at hand
 
@@ -48,6 +53,15 @@ def merge(ladder: Sequence[Digit]) -> Ladder:
             digit = Digit(below.weight, below.extent * digit.extent, below.stride)
         out.append(digit)
     return tuple(reversed(out))
+
+
+def normal(ladder: Sequence[Digit], size: int) -> Ladder:
+    """The shortest digits of the same function on the numbers below ``size``; there is only one such list.
+
+    >>> normal((Digit(8, 2, 8), Digit(4, 2, 4), Digit(1, 4, 1)), 6)
+    (Digit(weight=1, extent=6, stride=1),)
+    """
+    return trim(merge(trim(ladder, size)), size)
 
 
 def split_ladder(ladder: Sequence[Digit], width: int) -> tuple[Ladder, Ladder] | None:
@@ -86,20 +100,27 @@ def canonical(layout: Layout, padded: bool = False) -> tuple[tuple[tuple[int, ..
     for t, term in enumerate(layout.terms):
         size = layout.padded[t] if padded else layout.term_size(t)
         axes = tuple(a for a in term if layout.dims[a] != 1)
-        ladder = merge(trim(layout.ladders[t], size))
-        while len(axes) > 1:  # take the last axis off, as long as the digits allow it
-            cut = split_ladder(ladder, layout.dims[axes[-1]])
-            if cut is None:
-                break
-            ladder, lower = cut
-            out.append(((axes[-1],), merge(lower)))
-            axes, ladder = axes[:-1], merge(ladder)
+        ladder = normal(layout.ladders[t], size)
+        taken = len(axes) - 1
+        while taken > 0:  # cut off as few of the last axes as the digits allow, again and again
+            width = prod(layout.dims[a] for a in axes[taken:])
+            cut = split_ladder(ladder, width) if size % width == 0 else None
+            if cut is not None:
+                out.append((axes[taken:], normal(cut[1], width)))
+                axes, size = axes[:taken], size // width
+                ladder = normal(cut[0], size)
+            taken -= 1
         out.append((axes, ladder))
     return tuple(sorted((axes, ladder) for axes, ladder in out if ladder))
 
 
 def same_bytes(a: Layout, b: Layout) -> bool:
-    """Whether two layouts put every logical element, and the padding, at the same offset."""
+    """Whether two layouts put every logical element, and the padding, at the same offset.
+
+    Exact for everything that formats, strides and views of them make. Only where hand-made strides overlap, or a view ends
+    within the blocks of several axes, *and* there are millions of elements, is the padding taken to differ unless it is
+    written alike.
+    """
     if a.dims != b.dims:
         return False
     if 0 in a.dims:
@@ -108,15 +129,71 @@ def same_bytes(a: Layout, b: Layout) -> bool:
         return False
     if not (a.has_padding or b.has_padding):
         return True
-    if prod(a.padded) != prod(b.padded):
+    # The elements lie alike, so the padding does if the rooms are the same set of places.
+    return canonical(a, padded=True) == canonical(b, padded=True) or _same_room(a, b)
+
+
+def _same_room(a: Layout, b: Layout) -> bool:
+    """Whether two layouts make room at the same places, whatever axes it is counted on."""
+    one, two = _room(a), _room(b)
+    if one == two:
+        return True
+    (_, digits, rest), (_, others, rest_of_other) = one, two
+    if not (rest or rest_of_other) and _nests(digits) and _nests(others):
+        return False  # the lists are unique then
+    if max(prod(a.padded), prod(b.padded)) > COUNTED:
         return False
-    # The padding is a set of places; which axis it is counted on does not matter.
-    return canonical(a, padded=True) == canonical(b, padded=True) or _padding_places(a) == _padding_places(b)
+    import numpy as np
+
+    return np.array_equal(np.unique(_places(a, a.padded)), np.unique(_places(b, b.padded)))
 
 
-def _padding_places(layout: Layout) -> frozenset[int]:
-    low, high = layout.bounds()
-    return frozenset(k for k in range(low, high + 1) if layout.is_padding(k))
+def _room(layout: Layout) -> tuple[int, tuple[tuple[int, int], ...], tuple[tuple[int, Ladder], ...]]:
+    """A set of places: the lowest one; ``(stride, extent)`` to step upwards from it, in any combination; terms cut short."""
+    lowest = 0
+    free: list[tuple[int, int]] = []
+    rest: list[tuple[int, Ladder]] = []
+    for t, room in enumerate(layout.padded):
+        ladder = normal(layout.ladders[t], room)
+        if prod(d.extent for d in ladder) != room:
+            rest.append((room, ladder))
+            continue
+        for _, extent, stride in ladder:
+            lowest += min(0, stride) * (extent - 1)
+            free.append((abs(stride), extent))
+    joined: list[tuple[int, int]] = []
+    for stride, extent in sorted(free):
+        if stride == 0:
+            continue
+        if joined:
+            below, count = joined[-1]
+            if stride % below == 0 and stride // below <= count:  # no gap in between
+                joined[-1] = (below, count + (extent - 1) * (stride // below))
+                continue
+        joined.append((stride, extent))
+    return lowest, tuple(joined), tuple(sorted(rest))
+
+
+def _nests(digits: Sequence[tuple[int, int]]) -> bool:
+    """Whether each stride (they rise) is larger than all that the digits below it reach."""
+    below = 0
+    for stride, extent in digits:
+        if stride <= below:
+            return False
+        below += stride * (extent - 1)
+    return True
+
+
+def _places(layout: Layout, sizes: Sequence[int]) -> NDArray[np.int64]:
+    """The offsets (less ``offset0``) of all numbers below ``sizes``, one size a term."""
+    import numpy as np
+
+    from relayout.layout.vectorised import term_offsets
+
+    places = np.zeros(1, dtype=np.int64)
+    for ladder, size in zip(layout.ladders, sizes, strict=True):
+        places = (places[:, None] + term_offsets(ladder, np.arange(size, dtype=np.int64))).ravel()
+    return places
 
 
 def fit(table: Sequence[int]) -> Ladder | None:
@@ -149,32 +226,17 @@ def is_injective(layout: Layout) -> bool:
     """Whether no two elements share a place."""
     if layout.size <= 1:
         return True
-    digits = [(t, d) for t, (_, ladder) in enumerate(canonical(layout)) for d in ladder]
-    digits.sort(key=lambda item: abs(item[1].stride))
-    below = 0
-    for _, (_, extent, stride) in digits:
-        if stride == 0:
-            return False  # a broadcast axis; the normal form has no digits of extent 1
-        if abs(stride) <= below:
-            break  # not nested: it may still be injective
-        below += abs(stride) * (extent - 1)
-    else:
+    digits = sorted((abs(d.stride), d.extent) for _, ladder in canonical(layout) for d in ladder)
+    if digits[0][0] == 0:
+        return False  # a broadcast axis; the normal form has no digits of extent 1
+    if _nests(digits):
         return True
     if layout.size <= COUNTED:
-        return _all_different(layout)
+        import numpy as np
+
+        places = _places(layout, [layout.term_size(t) for t in range(len(layout.terms))])
+        return len(np.unique(places)) == len(places)
     return not _collision(layout)
-
-
-def _all_different(layout: Layout) -> bool:
-    import numpy as np
-
-    from relayout.layout.vectorised import term_offsets
-
-    places = np.zeros(1, dtype=np.int64)
-    for t, ladder in enumerate(layout.ladders):
-        numbers = np.arange(layout.term_size(t), dtype=np.int64)
-        places = (places[:, None] + term_offsets(ladder, numbers)).ravel()
-    return len(np.unique(places)) == len(places)
 
 
 def _collision(layout: Layout) -> bool:
@@ -186,23 +248,18 @@ def _collision(layout: Layout) -> bool:
     forms = canonical(layout)
     sizes = [prod(layout.dims[a] for a in axes) for axes, _ in forms]
     steps = sorted(((d, t) for t, (_, ladder) in enumerate(forms) for d in ladder), key=lambda s: -abs(s[0].stride))
-    below = [0] * (len(steps) + 1)
+    below, common = [0] * (len(steps) + 1), [0] * (len(steps) + 1)
     for k in range(len(steps) - 1, -1, -1):
-        below[k] = below[k + 1] + abs(steps[k][0].stride) * (steps[k][0].extent - 1)
+        stride = abs(steps[k][0].stride)
+        below[k] = below[k + 1] + stride * (steps[k][0].extent - 1)
+        common[k] = gcd(common[k + 1], stride)
 
     def descend(k: int, rest: int, one: tuple[int, ...], two: tuple[int, ...], differ: bool) -> bool:
-        if abs(rest) > below[k]:
-            return False
         if k == len(steps):
-            return differ and all(n < s for n, s in zip(one, sizes, strict=True)) and all(
-                n < s for n, s in zip(two, sizes, strict=True)
-            )
+            return differ and all(n < s for n, s in zip((*one, *two), (*sizes, *sizes), strict=True))
         (weight, extent, stride), term = steps[k]
-        low, high = 1 - extent, extent - 1
-        if stride:
-            ends = sorted(((rest - below[k + 1]) / stride, (rest + below[k + 1]) / stride))
-            low, high = max(low, int(ends[0]) - 1), min(high, int(ends[1]) + 1)
-        for value in range(low, high + 1):
+        within = (-below[k + 1], below[k + 1])
+        for value in values_towards(rest, stride, within, common[k + 1], 1 - extent, extent - 1):
             first, second = list(one), list(two)
             first[term] += max(0, value) * weight
             second[term] += max(0, -value) * weight

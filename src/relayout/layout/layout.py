@@ -42,7 +42,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from math import prod
+from math import gcd, prod
 from operator import index as as_index
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
@@ -291,6 +291,15 @@ class Layout:
         """Whether the layout owns room beyond its logical elements."""
         return self.size > 0 and any(room > self.term_size(t) for t, room in enumerate(self.padded))
 
+    def room(self) -> Layout:
+        """The layout of everything that this one makes room for: its padding as elements, and fused axes as one.
+
+        >>> Layout((1, 17, 2, 2), "nChw8c").room().dims
+        (1, 24, 2, 2)
+        """
+        terms = tuple((t,) for t in range(len(self.terms)))
+        return Layout._make(self.padded, terms, self.ladders, self.order, self.padded, self.offset0)
+
     # -- the map and its inverse --------------------------------------------------------------------------
 
     def offset(self, *index: int) -> int:
@@ -466,31 +475,25 @@ class Layout:
         The digits are tried from the largest stride down. What the smaller ones can add is bounded, and where strides nest
         (always, but for odd hand-made ones) that leaves a single value for each digit: a division, not a search.
         """
-        steps = sorted(
-            ((d, t) for t, ladder in enumerate(self.ladders) for d in ladder if d.extent > 1),
+        steps = sorted(  # a digit that moves nothing stays 0: no other value leads to more places or to smaller numbers
+            ((d, t) for t, ladder in enumerate(self.ladders) for d in ladder if d.extent > 1 and d.stride),
             key=lambda step: -abs(step[0].stride),
         )
-        below = [0] * (len(steps) + 1), [0] * (len(steps) + 1)  # what digits k.. can add at least, at most
+        below = [(0, 0)] * (len(steps) + 1)  # what the digits k.. add at least and at most
+        common = [0] * (len(steps) + 1)  # and what divides all that they add
         for k in range(len(steps) - 1, -1, -1):
-            reach_k = (steps[k][0].extent - 1) * steps[k][0].stride
-            below[0][k] = below[0][k + 1] + min(0, reach_k)
-            below[1][k] = below[1][k + 1] + max(0, reach_k)
+            _, extent, stride = steps[k][0]
+            least, most = below[k + 1]
+            below[k] = (least + min(0, (extent - 1) * stride), most + max(0, (extent - 1) * stride))
+            common[k] = gcd(common[k + 1], stride)
 
         def descend(k: int, rest: int, numbers: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
-            if not below[0][k] <= rest <= below[1][k]:
-                return
             if k == len(steps):
-                yield numbers
+                if rest == 0:
+                    yield numbers
                 return
             (weight, extent, stride), term = steps[k]
-            if stride == 0:
-                values = range(extent)
-            else:  # rest - value * stride must be within what is left below
-                ends = (rest - below[0][k + 1], rest - below[1][k + 1])
-                low, high = (min(ends), max(ends)) if stride > 0 else (-max(ends), -min(ends))
-                step = abs(stride)
-                values = range(max(0, -(-low // step)), min(extent - 1, high // step) + 1)
-            for value in values:
+            for value in values_towards(rest, stride, below[k + 1], common[k + 1], 0, extent - 1):
                 added = (*numbers[:term], numbers[term] + value * weight, *numbers[term + 1 :])
                 yield from descend(k + 1, rest - value * stride, added)
 
@@ -547,6 +550,26 @@ class Layout:
 
     def __repr__(self) -> str:
         return f"Layout({str(self)!r})"
+
+
+def values_towards(
+    rest: int, stride: int, within: tuple[int, int], common: int, first: int, last: int
+) -> range:
+    """The values of a digit, in ``first .. last``, after which smaller digits may still make up ``rest``.
+
+    What is left, ``rest - value * stride``, must lie ``within`` what those digits add, and be a multiple of what is ``common`` to
+    their strides (0: there are none). The second rule leaves one value where strides don't nest but divide each other unevenly.
+    """
+    ends = (rest - within[0], rest - within[1])
+    low, high = (ends[1], ends[0]) if stride > 0 else (-ends[0], -ends[1])
+    first, last = max(first, -(-low // abs(stride))), min(last, high // abs(stride))
+    shared = gcd(stride, common)
+    if rest % shared:
+        return range(0)
+    every = common // shared or 1
+    if every > 1:  # rest == value * stride, modulo what is common
+        first += (rest // shared * pow(stride // shared, -1, every) - first) % every
+    return range(first, last + 1, every)
 
 
 def plain(rank: int) -> Format:

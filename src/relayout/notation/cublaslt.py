@@ -1,7 +1,8 @@
 """cuBLASLt's matrix orders: ``CUBLASLT_ORDER_COL`` to ``CUBLASLT_ORDER_COL32_2R_4R4``.
 
-cuBLASLt multiplies matrices on NVIDIA's GPUs. Five values of ``cublasLtOrder_t`` say how a matrix with R rows and C columns lies in memory.
-Two are plain; three feed the int8 tensor cores, which want 32 columns (bytes) of a row together.
+cuBLASLt multiplies matrices on NVIDIA's GPUs. Five values of ``cublasLtOrder_t`` say how a matrix with R rows
+and C columns lies in memory. Two are plain; three feed the int8 tensor cores, which want 32 columns (bytes)
+of a row together.
 
 ::
 
@@ -14,25 +15,28 @@ Two are plain; three feed the int8 tensor cores, which want 32 columns (bytes) o
 How the names spell the digits
 ==============================
 
-The documentation describes the two composite orders in prose and with a formula. Both follow from one rule, which this module applies. The
-pieces of a name, left to right, are the digits from the *innermost* outwards:
+The documentation describes the two composite orders in prose and with a formula. Both follow from one rule,
+which this module applies. The pieces of a name, left to right, are the digits from the *innermost* outwards:
 
 ``COLn``
     n columns side by side: ``c % n``.
 ``mR``
     m rows: ``r % m``.
 ``mRs``
-    m rows that are s apart, counted in the groups of rows written so far. In ``4R2`` no rows have been written, so these are 4 rows with the
-    same parity: ``r//2 % 4``. In ``4R4`` pairs have been written (``2R``), so these are 4 pairs, 4 pairs apart: ``r//8 % 4``.
+    m rows that are s apart, counted in the groups of rows written so far. In ``4R2`` no rows have been
+    written, so these are 4 rows with the same parity: ``r//2 % 4``. In ``4R4`` pairs have been written
+    (``2R``), so these are 4 pairs, 4 pairs apart: ``r//8 % 4``.
 ``nC``
     columns, until there are n: after ``c % 4``, ``8C`` is ``c//4 % 2``.
 
-Then the tile is filled: the columns up to 32, and after them the rows that were stepped over. At last come the tiles in column-major order: down the
-rows first, then to the next 32 columns. Worked out for ``COL4_4R2_8C``::
+Then the tile is filled: the columns up to 32, and after them the rows that were stepped over. At last come
+the tiles in column-major order: down the rows first, then to the next 32 columns. Worked out for
+``COL4_4R2_8C``::
 
     COL4 -> c%4      4R2 -> r//2%4      8C -> c//4%2      fill -> c//8%4, r%2      tiles -> r//8, c//32
 
-The leading dimension of these orders is the distance between groups of 32 columns: strides, not digits, and so a matter of the layout.
+The leading dimension of these orders is the distance between groups of 32 columns: strides, not digits, and
+so a matter of the layout.
 
 Source: cuBLAS's documentation of ``cublasLtOrder_t``.
 """

@@ -1,24 +1,26 @@
 """cuDNN's tensor formats: ``CUDNN_TENSOR_NCHW``, ``CUDNN_TENSOR_NHWC`` and ``CUDNN_TENSOR_NCHW_VECT_C``.
 
-cuDNN is NVIDIA's library of deep-learning primitives. Its ``cudnnTensorFormat_t`` has three values. Two are plain; the third cuts the channels
-into vectors, and how long a vector is stands in the *data type*::
+cuDNN is NVIDIA's library of deep-learning primitives. Its ``cudnnTensorFormat_t`` has three values. Two are
+plain; the third cuts the channels into vectors, and how long a vector is stands in the *data type*::
 
     CUDNN_TENSOR_NCHW                      n   c   h   w
     CUDNN_TENSOR_NHWC                      n   h   w   c
     CUDNN_TENSOR_NCHW_VECT_C : INT8x4      n   c//4    h   w   c%4       an "element" of the tensor is 4 bytes
     CUDNN_TENSOR_NCHW_VECT_C : INT8x32     n   c//32   h   w   c%32      UINT8x4 lies like INT8x4
 
-The documentation writes such layouts as ``NC/32HW32``: N, C/32, H, W, and 32 channels innermost. That spelling is general (the backend interface
-takes any vector count), so ``NC/16HW16`` is read too.
+The documentation writes such layouts as ``NC/32HW32``: N, C/32, H, W, and 32 channels innermost. That
+spelling is general (the backend interface takes any vector count), so ``NC/16HW16`` is read too.
 
-The names say NCHW, but mean any number of spatial axes: ``CUDNN_TENSOR_NHWC`` of a tensor with five axes is NDHWC. They are read with four axes
-until the rank is known. Filters are described by the same three values, with K (outputs) for N.
+The names say NCHW, but mean any number of spatial axes: ``CUDNN_TENSOR_NHWC`` of a tensor with five axes is
+NDHWC. They are read with four axes until the rank is known. Filters are described by the same three values,
+with K (outputs) for N.
 
 Reordered tensors
 =================
 
-``CUDNN_TENSOR_REORDERING_F8_128x4`` is the order of the scale factors of block-scaled types, told in :mod:`relayout.notation.mx`. The
-others (``INT8x32`` filters, ``F16x16``) are internal to the library, which does not say where elements lie.
+``CUDNN_TENSOR_REORDERING_F8_128x4`` is the order of the scale factors of block-scaled types, told in
+:mod:`relayout.notation.mx`. The others (``INT8x32`` filters, ``F16x16``) are internal to the library, which
+does not say where elements lie.
 
 Source: cuDNN's developer guide, "Core Concepts"; ``cudnn_graph.h``.
 """
@@ -42,7 +44,8 @@ _PLAIN = re.compile(r"N(CD?HW|D?HWC)")
 _SLASH = re.compile(r"NC/([0-9]{1,9})(D?HW)\1")
 _ENUM = re.compile(r"CUDNN_TENSOR_(NCHW|NHWC)")
 _VECT = re.compile(
-    r"(?:CUDNN_TENSOR_)?NCHW_VECT_C(?:(?:\s*[:+,]\s*|\s+)(?:CUDNN_DATA_)?U?INT8x(4|32))?(?:\s*\((NC/[0-9D]+HW[0-9]+)\))?"
+    r"(?:CUDNN_TENSOR_)?NCHW_VECT_C(?:(?:\s*[:+,]\s*|\s+)(?:CUDNN_DATA_)?U?INT8x(4|32))?"
+    r"(?:\s*\((NC/[0-9D]+HW[0-9]+)\))?"
 )
 _REORDERING = re.compile(r"CUDNN_TENSOR_REORDERING_(INT8x32|F16x16)")
 _TYPES = {4: "INT8x4", 32: "INT8x32"}
@@ -80,7 +83,8 @@ def parse(text: str, rank: int | None = None, dtype: str | None = None) -> Forma
         return _vect(text, match[1], match[2], rank).spelled(text, "cudnn", ("rank",))
     if match := _REORDERING.fullmatch(text):
         raise Unsupported(
-            f"{text} is an order that cuDNN keeps to itself (cudnnReorderFilterAndBias makes it), so where elements lie is not known"
+            f"{text} is an order that cuDNN keeps to itself (cudnnReorderFilterAndBias makes it), so it is not "
+            "known where elements lie"
         )
     return mx.parse(text) if text.startswith("CUDNN_TENSOR_REORDERING_F8") else None
 
@@ -88,7 +92,9 @@ def parse(text: str, rank: int | None = None, dtype: str | None = None) -> Forma
 def _vect(text: str, length: str | None, remark: str | None, rank: int | None) -> Format:
     if length is None:
         readings = ", ".join(f"'{text}:{kind}' (c%{size} innermost)" for size, kind in _TYPES.items())
-        raise AmbiguousFormat(f"in {text!r} the data type says how many channels make a vector; write one of {readings}")
+        raise AmbiguousFormat(
+            f"in {text!r} the data type says how many channels make a vector; write one of {readings}"
+        )
     format = _data(_rank(text, rank), vector=int(length))
     said = parse(remark) if remark else None
     if remark and (said is None or said != _data(said.rank or 4, vector=int(length))):
@@ -98,7 +104,9 @@ def _vect(text: str, length: str | None, remark: str | None, rank: int | None) -
 
 def _rank(text: str, rank: int | None) -> int:
     if rank is not None and rank < 3:
-        raise LayoutError(f"cuDNN's {text} has N, C and at least one spatial axis, but the tensor has {rank} axes")
+        raise LayoutError(
+            f"cuDNN's {text} has N, C and at least one spatial axis, but the tensor has {rank} axes"
+        )
     return 4 if rank is None else rank
 
 

@@ -1,26 +1,30 @@
 """CuTe's layouts: ``(4,8):(8,1)``, ``((2,4),8):((1,16),2)``.
 
-CuTe is the layout algebra of CUTLASS, NVIDIA's templates for matrix products. A layout is a shape and, congruent to it, strides::
+CuTe is the layout algebra of CUTLASS, NVIDIA's templates for matrix products. A layout is a shape and,
+congruent to it, strides::
 
     (4,8):(8,1)               4 x 8, row-major
     (4,8):(1,4)               4 x 8, column-major
     ((2,4),8):((1,16),2)      8 x 8: the first axis has two digits
 
-The outermost parentheses hold the *modes*, one a logical axis. A mode may be a tuple itself; then its leftmost entry is the least significant
-digit (CuTe counts like Fortran, "colexicographically"). In the last example index i of the first axis is ``i % 2`` with stride 1 and ``i // 2`` with
-stride 16, so that element (5, 3) lies at 1 * 1 + 2 * 16 + 3 * 2 = 39. That is the digit model of this package, with sizes and strides.
+The outermost parentheses hold the *modes*, one a logical axis. A mode may be a tuple itself; then its
+leftmost entry is the least significant digit (CuTe counts like Fortran, "colexicographically"). In the last
+example index i of the first axis is ``i % 2`` with stride 1 and ``i // 2`` with stride 16, so that element
+(5, 3) lies at 1 * 1 + 2 * 16 + 3 * 2 = 39. That is the digit model of this package, with sizes and strides.
 
 Format or layout?
 =================
 
-A CuTe layout knows its sizes, so it is a *Layout* here, and :func:`layout` reads every static one, with holes, broadcast strides (0) and all.
-:func:`spell` is the way back.
+A CuTe layout knows its sizes, so it is a *Layout* here, and :func:`layout` reads every static one, with
+holes, broadcast strides (0) and all. :func:`spell` is the way back.
 
-A *Format* is what is left of it without sizes: the order of its digits. It exists where the strides are dense, i.e. each is the
-product of the extents of the digits with smaller strides. ``Format("((2,4),8):((1,16),2)")`` is ``a//2, b, a%2``: the outermost digit of each axis is
-open, so that the format fits other sizes too. A format has no sizes to write, so none is rendered as CuTe.
+A *Format* is what is left of it without sizes: the order of its digits. It exists where the strides are
+dense, i.e. each is the product of the extents of the digits with smaller strides.
+``Format("((2,4),8):((1,16),2)")`` is ``a//2, b, a%2``: the outermost digit of each axis is open, so that the
+format fits other sizes too. A format has no sizes to write, so none is rendered as CuTe.
 
-``Swizzle<B,M,S>`` in front of a layout takes the exclusive or of address bits. An xor is no sum of digits times strides: such layouts are refused.
+``Swizzle<B,M,S>`` in front of a layout takes the exclusive or of address bits. An xor is no sum of digits
+times strides: such layouts are refused.
 
 Source: NVIDIA's "CuTe Layouts" and "CuTe Layout Algebra".
 """
@@ -68,7 +72,8 @@ def parse(text: str, rank: int | None = None, dtype: str | None = None) -> Forma
     format = _dense_format(layout(text))
     if format is None:
         raise Unsupported(
-            f"the strides of {text} leave holes or overlap, so it is no order of digits; relayout.notation.cute.layout reads it"
+            f"the strides of {text} leave holes or overlap, so it is no order of digits; "
+            "relayout.notation.cute.layout reads it as a layout"
         )
     return format
 
@@ -79,12 +84,13 @@ def layout(text: str) -> Layout:
     Parameters
     ----------
     text : str
-        ``shape:stride``, nested; static integers may be written as CuTe prints them (``_8``). Strides count elements.
+        ``shape:stride``, nested; static integers may be written as CuTe prints them (``_8``). Strides count
+        elements.
 
     Returns
     -------
     Layout
-        One axis a mode; its ``dims`` are the sizes of the modes. Its format is set where the strides are dense.
+        One axis a mode; its ``dims`` are the sizes of the modes. Where the strides are dense it has a format.
 
     Raises
     ------
@@ -103,8 +109,8 @@ def layout(text: str) -> Layout:
     """
     if _SWIZZLE.fullmatch(text):
         raise Unsupported(
-            f"{text} swizzles: it takes the exclusive or of address bits, which is no sum of digits times strides; "
-            "the layout behind the swizzle can be read on its own"
+            f"{text} swizzles: it takes the exclusive or of address bits, which is no sum of digits times "
+            "strides; the layout behind the swizzle can be read on its own"
         )
     sides = text.split(":")
     if len(sides) != 2:
@@ -114,7 +120,9 @@ def layout(text: str) -> Layout:
     ladders = [_ladder(mode) for mode in modes]
     dims = tuple(prod(size for size, _ in mode) for mode in modes)
     places = [(axis, level) for axis, ladder in enumerate(ladders) for level in range(len(ladder))]
-    order = sorted(places, key=lambda place: (-ladders[place[0]][place[1]].stride, -ladders[place[0]][place[1]].extent))
+    order = sorted(
+        places, key=lambda place: (-ladders[place[0]][place[1]].stride, -ladders[place[0]][place[1]].extent)
+    )
     terms = tuple((axis,) for axis in range(len(dims)))
     made = Layout._make(dims, terms, tuple(ladders), tuple(order), dims, 0)
     format = _dense_format(made)
@@ -148,7 +156,9 @@ def _read(text: str, side: str) -> _Tuple:
     else:
         if end == len(compact) and len(open_tuples) == 1 and len(open_tuples[0]) == 1:
             return open_tuples[0][0]
-    raise LayoutError(f"CuTe layout {text!r}: can't read {side.strip()!r}; write a number or nested tuples of numbers, (4,(2,8))")
+    raise LayoutError(
+        f"CuTe layout {text!r}: can't read {side.strip()!r}; write a number or nested tuples, e.g. (4,(2,8))"
+    )
 
 
 def _modes(text: str, shape: _Tuple, stride: _Tuple) -> Iterator[list[tuple[int, int]]]:
@@ -156,7 +166,9 @@ def _modes(text: str, shape: _Tuple, stride: _Tuple) -> Iterator[list[tuple[int,
     if isinstance(shape, int) or isinstance(stride, int):
         shape, stride = (shape,), (stride,)
     if len(shape) != len(stride):
-        raise LayoutError(f"CuTe layout {text!r}: the shape has {len(shape)} modes, the strides {len(stride)}")
+        raise LayoutError(
+            f"CuTe layout {text!r}: the shape has {len(shape)} modes, the strides {len(stride)}"
+        )
     for size, step in zip(shape, stride, strict=True):
         yield list(_leaves(text, size, step))
 
@@ -184,7 +196,7 @@ def _ladder(mode: list[tuple[int, int]]) -> tuple[Digit, ...]:
 
 
 def _dense_format(given: Layout) -> Format | None:
-    """The order of the digits by stride, if the strides are dense; an axis of size 1 with stride 0 stands outermost."""
+    """The order of the digits by stride, if these are dense; axes of size 1 and stride 0 are outermost."""
     steps = [
         (digit.stride if digit.extent > 1 or digit.stride else -1, digit.extent, axis, digit.weight, level)
         for axis, ladder in enumerate(given.ladders)
@@ -198,7 +210,11 @@ def _dense_format(given: Layout) -> Format | None:
         room *= extent
     axes = letters(given.rank)
     return Format.from_digits(
-        axes, [(axes[axis], weight, extent if level else None) for _, extent, axis, weight, level in reversed(steps)]
+        axes,
+        [
+            (axes[axis], weight, extent if level else None)
+            for _, extent, axis, weight, level in reversed(steps)
+        ],
     )
 
 
@@ -216,7 +232,9 @@ def spell(given: Layout) -> str:
     ('(4,8):(8,1)', '((2,4),8):((1,16),2)')
     """
     if given.offset0 or given.has_padding or len(given.terms) != given.rank:
-        raise Unsupported(f"{given} has padding, an offset or fused axes, which CuTe's shape:stride can't hold")
+        raise Unsupported(
+            f"{given} has padding, an offset or fused axes, which CuTe's shape:stride can't hold"
+        )
     shapes, strides = [], []
     for ladder in given.ladders:
         shapes.append(_tuple([str(digit.extent) for digit in reversed(ladder)]))

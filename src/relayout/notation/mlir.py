@@ -1,26 +1,30 @@
 """MLIR's packing: ``linalg.pack outer_dims_perm = [0, 2, 3, 1] inner_dims_pos = [1] inner_tiles = [16]``.
 
-MLIR (and IREE on top of it) has no type for layouts of tensors. It has an operation: ``linalg.pack`` (``tensor.pack`` in older versions) makes a
-tensor with more axes out of one with fewer, and the result lies row-major. So its attributes *are* a layout of the source.
+MLIR (and IREE on top of it) has no type for layouts of tensors. It has an operation: ``linalg.pack``
+(``tensor.pack`` in older versions) makes a tensor with more axes out of one with fewer, and the result lies
+row-major. So its attributes *are* a layout of the source.
 
 The three attributes
 ====================
 
 ``outer_dims_perm``
-    The order of the outer axes: the k-th axis of the result is axis ``outer_dims_perm[k]`` of the source. Absent: as in the source.
+    The order of the outer axes: the k-th axis of the result is axis ``outer_dims_perm[k]`` of the source.
+    Absent: as in the source.
 ``inner_dims_pos``
-    The axes that are tiled, in the order in which the tiles follow the outer axes. An axis has one tile at most.
+    The axes that are tiled, in the order in which the tiles follow the outer axes. An axis has one tile at
+    most.
 ``inner_tiles``
-    The sizes of these tiles. The outer axis counts ``ceil(size / tile)``; the room at the end is filled with the operation's padding value.
+    The sizes of these tiles. The outer axis counts ``ceil(size / tile)``; the room at the end is filled with
+    the operation's padding value.
 
 Over N, C, H, W the example above is ::
 
     outer_dims_perm = [0, 2, 3, 1]    n   h   w   c//16
     inner_dims_pos = [1], inner_tiles = [16]               c%16
 
-Without ``outer_dims_perm`` the number of axes is not in the attributes. It is then taken from the type of the source,
-``: tensor<2x64x56x56xf32> -> ...``, if the text goes on so far; otherwise the format waits for the rank. ``linalg.unpack`` has the same attributes
-and describes the same layout, of its result.
+Without ``outer_dims_perm`` the number of axes is not in the attributes. It is then taken from the type of the
+source, ``: tensor<2x64x56x56xf32> -> ...``, if the text goes on so far; otherwise the format waits for the
+rank. ``linalg.unpack`` has the same attributes and describes the same layout, of its result.
 
 Source: MLIR's ``LinalgRelayoutOps.td``.
 """
@@ -37,7 +41,10 @@ TITLE = "MLIR"
 
 __all__ = ["TITLE", "names", "parse", "render"]
 
-_OPERATION = re.compile(r"(?:%[\w$.-]+\s*=\s*)?(?:(?:linalg|tensor)\.(pack|unpack)\b.*|(?:outer_dims_perm|inner_dims_pos)\b.*)", re.DOTALL)
+_OPERATION = re.compile(
+    r"(?:%[\w$.-]+\s*=\s*)?(?:(?:linalg|tensor)\.(pack|unpack)\b.*|(?:outer_dims_perm|inner_dims_pos)\b.*)",
+    re.DOTALL,
+)
 _ATTRIBUTE = re.compile(r"\b(outer_dims_perm|inner_dims_pos|inner_tiles)\s*=\s*\[([^\]]*)\]")
 _TYPE = re.compile(r"tensor<((?:(?:[0-9]+|\?)x)*)[a-z]")
 _NUMBER = re.compile(r"[0-9]{1,18}")
@@ -49,7 +56,7 @@ def parse(text: str, rank: int | None = None, dtype: str | None = None) -> Forma
     Raises
     ------
     LayoutError
-        The attributes contradict each other: no permutation, an axis tiled twice, as many tiles as positions, ...
+        The attributes contradict each other: no permutation, an axis tiled twice, more tiles than positions.
     Unsupported
         Tile sizes that are only known at run time.
 
@@ -66,11 +73,15 @@ def parse(text: str, rank: int | None = None, dtype: str | None = None) -> Forma
     found = {name: _numbers(text, name, values) for name, values in _ATTRIBUTE.findall(text)}
     positions, tiles = found.get("inner_dims_pos"), found.get("inner_tiles")
     if positions is None or tiles is None:
-        raise LayoutError(f"pack {text!r} needs inner_dims_pos = [...] and inner_tiles = [...]; both may be empty")
+        raise LayoutError(
+            f"pack {text!r} needs inner_dims_pos = [...] and inner_tiles = [...]; both may be empty"
+        )
     if len(positions) != len(tiles):
         raise LayoutError(f"pack {text!r} has {len(tiles)} inner_tiles for {len(positions)} inner_dims_pos")
     if len(set(positions)) != len(positions):
-        raise LayoutError(f"pack {text!r} tiles an axis twice in inner_dims_pos {positions}; MLIR allows one tile an axis")
+        raise LayoutError(
+            f"pack {text!r} tiles an axis twice in inner_dims_pos {positions}; MLIR allows one tile an axis"
+        )
     if 0 in tiles:
         raise LayoutError(f"pack {text!r} has a tile of size 0; a tile must be 1 or more")
     order = found.get("outer_dims_perm") or None
@@ -81,7 +92,9 @@ def parse(text: str, rank: int | None = None, dtype: str | None = None) -> Forma
     if sorted(order) != list(range(known)):
         raise LayoutError(f"pack {text!r}: outer_dims_perm {order} is no permutation of 0 to {known - 1}")
     if any(axis >= known for axis in positions):
-        raise LayoutError(f"pack {text!r}: inner_dims_pos {positions} names an axis beyond the {known} axes of the tensor")
+        raise LayoutError(
+            f"pack {text!r}: inner_dims_pos {positions} names an axis beyond the {known} axes of the tensor"
+        )
     axes = letters(known)
     blocks = [(axes[a], tile) for a, tile in zip(positions, tiles, strict=True) if tile != 1]
     return Format.blocked(axes, [axes[a] for a in order], blocks)
@@ -90,22 +103,25 @@ def parse(text: str, rank: int | None = None, dtype: str | None = None) -> Forma
 def _numbers(text: str, name: str, values: str) -> list[int]:
     words = [word.strip() for word in values.split(",")] if values.strip() else []
     if name == "inner_tiles" and any(word.startswith(("%", "?")) for word in words):
-        raise Unsupported(f"pack {text!r} has tile sizes that are only known at run time; a format needs numbers")
+        raise Unsupported(
+            f"pack {text!r} has tile sizes that are only known at run time; a format needs numbers"
+        )
     if not all(_NUMBER.fullmatch(word) for word in words):
         raise LayoutError(f"pack {text!r}: {name} = [{values}] must be a list of numbers from 0 up")
     return [int(word) for word in words]
 
 
 def _rank_of_type(text: str, operation: str | None, tiles: int) -> int | None:
-    """The rank of the unpacked tensor, from the type behind the colon: the source of pack, the result of unpack."""
-    ranks = [shape.count("x") for shape in _TYPE.findall(text)]
-    if not ranks:
+    """The rank of the unpacked tensor, from the first type behind the colon (of unpack: the packed one)."""
+    first = _TYPE.search(text)
+    if first is None:
         return None
-    return ranks[0] - tiles if operation == "unpack" else ranks[0]
+    rank = first[1].count("x")
+    return rank - tiles if operation == "unpack" else rank
 
 
 def render(format: Format) -> str | None:
-    """Spell a format as a pack operation; None where an axis has more than one block, or a digit is out of order.
+    """Spell a format as a pack operation; None where an axis has two blocks or a digit is out of order.
 
     >>> render(Format("nChw16c"))
     'linalg.pack outer_dims_perm = [0, 1, 2, 3] inner_dims_pos = [1] inner_tiles = [16]'
@@ -117,7 +133,8 @@ def render(format: Format) -> str | None:
     positions = [axis for axis, _ in inner]
     if len(set(positions)) != len(positions) or any(not 1 < size < 10**18 for _, size in inner):
         return None
-    return f"linalg.pack outer_dims_perm = {outer} inner_dims_pos = {positions} inner_tiles = {[size for _, size in inner]}"
+    tiles = [size for _, size in inner]
+    return f"linalg.pack outer_dims_perm = {outer} inner_dims_pos = {positions} inner_tiles = {tiles}"
 
 
 def names() -> tuple[str, ...]:

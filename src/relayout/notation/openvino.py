@@ -223,8 +223,10 @@ def _read(text: str) -> Format | None:
             f"its outer parts name the axes {' '.join(letters)}; they must name, each once, "
             "b f [[[[v] u] w] z] y x of data or [g] o i [z] y x of weights",
         )
-    aligned = {axis: int(multiple) for axis, multiple in _ALIGNED.findall(match[3])}
-    aligned.update((key, int(mark)) for key, mark in outer if mark.isdigit())
+    pads = _ALIGNED.findall(match[3]) + [(key, mark) for key, mark in outer if mark.isdigit()]
+    aligned = {axis: int(multiple) for axis, multiple in pads}
+    if len(aligned) != len(pads):
+        _complain(text, "it aligns an axis twice")
     step = int(match[4]) if match[4] else None
     problem = _contradiction(logical, outer, inner, aligned, step)
     if problem is not None:

@@ -1,7 +1,8 @@
 """Qualcomm's chunked memory layouts: ``ChunkedMemoryLayout<4, 0,0, 1,0, 2,0, 3,0, 1,8, 2,8, 3,32>``.
 
-The QNN SDK runs networks on Qualcomm's Hexagon processors (HTP). Its tensors have four axes, batch, height, width and depth (= channels), and are
-kept in *chunks* of 2 KiB that fit the matrix unit. The layouts are C++ templates, which spell the digits one by one.
+The QNN SDK runs networks on Qualcomm's Hexagon processors (HTP). Its tensors have four axes, batch, height,
+width and depth (= channels), and are kept in *chunks* of 2 KiB that fit the matrix unit. The layouts are C++
+templates, which spell the digits one by one.
 
 The grammar
 ===========
@@ -10,22 +11,26 @@ The grammar
 
     ChunkedMemoryLayout<rank, axis,size, axis,size, ...>
 
-The pairs are the digits, outermost first; axes are numbered 0 to rank-1. A size says how far the digit counts. Size 0 says *all the rest
-of this axis*. Qualcomm reads the pairs from right to left: take 32 of axis 3, then 8 of axis 2, then 8 of axis 1, and what is left of
-each axis counts chunks. So the layout above, ``R4CroutonLayout``, is ::
+The pairs are the digits, outermost first; axes are numbered 0 to rank-1. A size says how far the digit
+counts. Size 0 says *all the rest of this axis*. Qualcomm reads the pairs from right to left: take 32 of axis
+3, then 8 of axis 2, then 8 of axis 1, and what is left of each axis counts chunks. So the layout above,
+``R4CroutonLayout``, is ::
 
     n   h//8   w//8   c//32   h%8   w%8   c%32
 
-As in the SDK, every axis has its 0 pair, the 0 pairs come first (a chunk lies in one piece), and the sizes are powers of two.
+As in the SDK, every axis has its 0 pair, the 0 pairs come first (a chunk lies in one piece), and the sizes
+are powers of two.
 
 The named layouts
 =================
 
-The SDK defines classes for the layouts in use, ``class R4CroutonLayout : ChunkedMemoryLayout<...>``. A crouton is a chunk; the number behind it is
-the bytes of an element where it is not 1. ``R<n>FlatMemoryLayout`` is row-major. The definition may be written behind a name, as in
-``R4CroutonLayout = ChunkedMemoryLayout<...>``; then both must agree.
+The SDK defines classes for the layouts in use, ``class R4CroutonLayout : ChunkedMemoryLayout<...>``. A
+crouton is a chunk; the number behind it is the bytes of an element where it is not 1.
+``R<n>FlatMemoryLayout`` is row-major. The definition may be written behind a name, as in ``R4CroutonLayout =
+ChunkedMemoryLayout<...>``; then both must agree.
 
-Formats of rank 4 have the roles n, h, w, c, in this logical order. ``R4Crouton2Layout`` is what TVM calls ``nhwc-8h2w32c2w``.
+Formats of rank 4 have the roles n, h, w, c, in this logical order. ``R4Crouton2Layout`` is what TVM calls
+``nhwc-8h2w32c2w``.
 
 Source: Qualcomm's "Tensors and memory layout" (QNN HTP).
 """
@@ -93,20 +98,28 @@ def _parse_one(text: str) -> Format | None:
 def _chunked(text: str, numbers: list[int]) -> Format:
     rank, *flat = numbers
     if len(flat) % 2:
-        raise LayoutError(f"{text}: behind the rank stand pairs 'axis,size', but there are {len(flat)} numbers")
+        raise LayoutError(
+            f"{text}: behind the rank stand pairs 'axis,size', but there are {len(flat)} numbers"
+        )
     pairs = list(zip(flat[::2], flat[1::2], strict=True))
     for axis, size in pairs:
         if axis >= rank:
-            raise LayoutError(f"{text}: axis {axis} in the pair {axis},{size} is none of the {rank} axes 0 to {rank - 1}")
+            raise LayoutError(
+                f"{text}: axis {axis} in the pair {axis},{size} is none of the {rank} axes 0 to {rank - 1}"
+            )
         if size & (size - 1):
             raise LayoutError(f"{text}: size {size} of axis {axis} is no power of two")
     outer = [axis for axis, size in pairs if size == 0]
     if sorted(outer) != list(range(rank)):
-        raise LayoutError(f"{text}: each of the {rank} axes needs one pair with size 0 (all the rest), got them for {outer}")
+        raise LayoutError(
+            f"{text}: each of the {rank} axes needs one pair with size 0 (all the rest), got them for {outer}"
+        )
     if any(size for _, size in pairs[:rank]):
         raise LayoutError(f"{text}: the pairs with size 0 must come first, so that a chunk lies in one piece")
     axes = _axes(rank)
-    return Format.blocked(axes, [axes[a] for a in outer], [(axes[a], size) for a, size in pairs[rank:] if size != 1])
+    return Format.blocked(
+        axes, [axes[a] for a in outer], [(axes[a], size) for a, size in pairs[rank:] if size != 1]
+    )
 
 
 def _axes(rank: int) -> tuple[str, ...]:
@@ -114,7 +127,7 @@ def _axes(rank: int) -> tuple[str, ...]:
 
 
 def render(format: Format) -> str | None:
-    """Spell a format as a chunked layout, by name where its axes are n, h, w, c (or have no meaning) and it has one.
+    """Spell a format as a chunked layout; by name if its axes are n, h, w, c (or have no meaning).
 
     >>> render(Format("nhwc-8h2w32c2w")), render(Format("nChw16c"))
     ('R4Crouton2Layout', 'ChunkedMemoryLayout<4, 0,0, 1,0, 2,0, 3,0, 1,16>')
@@ -137,4 +150,9 @@ def render(format: Format) -> str | None:
 
 def names() -> tuple[str, ...]:
     """The named layouts, and the template's spelling of a blocked one."""
-    return ("R4FlatMemoryLayout", "R5FlatMemoryLayout", *_NAMED, f"ChunkedMemoryLayout<{_NAMED['R4CroutonLayout']}>")
+    return (
+        "R4FlatMemoryLayout",
+        "R5FlatMemoryLayout",
+        *_NAMED,
+        f"ChunkedMemoryLayout<{_NAMED['R4CroutonLayout']}>",
+    )

@@ -1,26 +1,30 @@
 """TensorRT's tensor formats: ``kLINEAR``, ``kCHW32``, ``kHWC8``, ``kDLA_HWC4``.
 
-TensorRT runs networks on NVIDIA's GPUs and on the DLA cores of its Jetson boards. The inputs and outputs of an engine, and the tensors that
-plug-ins see, have a ``TensorFormat``. NVIDIA calls the channels that lie side by side a *vector* and has two ways to cut C into vectors.
+TensorRT runs networks on NVIDIA's GPUs and on the DLA cores of its Jetson boards. The inputs and outputs of
+an engine, and the tensors that plug-ins see, have a ``TensorFormat``. NVIDIA calls the channels that lie side
+by side a *vector* and has two ways to cut C into vectors.
 
 The grammar
 ===========
 
 ::
 
-    kCHW<v>    vector-major: vectors of v channels, a plane of each    n   c//v   h   w   c%v       kCHW2 kCHW4 kCHW16 kCHW32
-    kHWC<v>    vector-minor: all channels of a pixel together,         n   h   w   c//v   c%v       kHWC kHWC8 kHWC16
+    kCHW<v>    vector-major: planes of vectors of v channels    n  c//v  h  w  c%v   kCHW2 kCHW4 kCHW16 kCHW32
+    kHWC<v>    vector-minor: all channels of a pixel together,  n  h  w  c//v  c%v   kHWC kHWC8 kHWC16
                their number rounded up to a multiple of v
-    kCDHW<v>, kDHWC<v>    the same with depth: one more axis           n   c//v   d   h   w   c%v   kCDHW32 kDHWC kDHWC8
+    kCDHW<v>, kDHWC<v>    the same with depth                n  c//v  d  h  w  c%v   kCDHW32 kDHWC kDHWC8
     kLINEAR    row-major
 
-The leading batch axis (and any in front of it) is not in the name: NVIDIA's documentation says that "the vector dimension is third to last"
-(fourth to last with D). So ``kCHW32`` fits every tensor of three axes or more. It is read as N, C, H, W until the rank is known.
+The leading batch axis (and any in front of it) is not in the name: NVIDIA's documentation says that "the
+vector dimension is third to last" (fourth to last with D). So ``kCHW32`` fits every tensor of three axes or
+more. It is read as N, C, H, W until the rank is known.
 
-In ``kHWC8`` the digits ``c//8`` and ``c%8`` stand next to each other. That moves no element; it rounds the number of channels up, which is
-exactly NVIDIA's ``[N][H][W][(C+7)/8*8]``. The room between C and the multiple of 8 is padding that the tensor owns: zeros.
+In ``kHWC8`` the digits ``c//8`` and ``c%8`` stand next to each other. That moves no element; it rounds the
+number of channels up, which is exactly NVIDIA's ``[N][H][W][(C+7)/8*8]``. The room between C and the multiple
+of 8 is padding that the tensor owns: zeros.
 
-In documentation one also meets the letters ``NC/32HW32`` (= ``kCHW32``) and ``NHWC8`` (= ``kHWC8``); they have four axes (five with D).
+In documentation one also meets the letters ``NC/32HW32`` (= ``kCHW32``) and ``NHWC8`` (= ``kHWC8``); they
+have four axes (five with D).
 
 The DLA counts bytes
 ====================
@@ -30,8 +34,8 @@ On the DLA every row starts at a multiple of 64 bytes, so the padding depends on
     kDLA_LINEAR     [N][C][H][roundUp(W, 64/size)]                 f16: w//32, w%32    s8: w//64, w%64
     kDLA_HWC4       [N][H][roundUp(W, 64/C'/size)][C']             f16: w//8,  w%8     s8: w//16, w%16
 
-C' is 4 for images of 3 or 4 channels. For grey images (C = 1) it is 1: write ``kDLA_HWC4@grayscale``. As long as the data type is not known,
-the two names stand for their order of axes alone, without the padding.
+C' is 4 for images of 3 or 4 channels. For grey images (C = 1) it is 1: write ``kDLA_HWC4@grayscale``. As long
+as the data type is not known, the two names stand for their order of axes alone, without the padding.
 
 Source: ``NvInferRuntimeBase.h`` of TensorRT.
 """
@@ -51,7 +55,9 @@ __all__ = ["TITLE", "names", "parse", "render"]
 
 _ROW_BITS = 64 * 8  # rows of DLA tensors start at multiples of 64 bytes
 _LENGTHS = {"CHW": (2, 4, 16, 32), "CDHW": (32,), "HWC": (1, 8, 16), "DHWC": (1, 8)}  # the vectors that exist
-_NAME = re.compile(r"(?:k|TensorFormat(?:::k|\.))(LINEAR|(DLA_LINEAR|DLA_HWC4)(?:@(color|grayscale))?|[CDHW]+[0-9]{0,2})")
+_NAME = re.compile(
+    r"(?:k|TensorFormat(?:::k|\.))(LINEAR|(DLA_LINEAR|DLA_HWC4)(?:@(color|grayscale))?|[CDHW]+[0-9]{0,2})"
+)
 _VECTOR = re.compile(r"([CDHW]+)([0-9]*)")
 _LETTERS = re.compile(r"NC/([0-9]{1,2})(D?HW)\1|N(C)(D?HW)|N(D?HWC)([0-9]{0,2})")
 
@@ -79,7 +85,10 @@ def parse(text: str, rank: int | None = None, dtype: str | None = None) -> Forma
         return format
     other = _parse_one(meaning, None, dtype)
     if other is not None and other != _parse_one(name, other.rank, dtype):
-        raise LayoutError(f"in {text!r} the two sides are different layouts: {format.digits_text()} and {other.digits_text()}")
+        raise LayoutError(
+            f"in {text!r} the two sides are different layouts: {format.digits_text()} and "
+            f"{other.digits_text()}"
+        )
     return format if other is not None else None
 
 
@@ -120,16 +129,18 @@ def _vectors(text: str, order: str, length: int, rank: int | None) -> Format:
     rank = spatial + 2 if rank is None else rank
     axes = _axes(rank, spatial, text)
     head, channel, space = axes[: rank - spatial - 1], axes[rank - spatial - 1], axes[rank - spatial :]
+    leading: list[_Digit] = [(axis, 1, None) for axis in head]
     outer: list[_Digit] = [(channel, length, None)]
     inner: list[_Digit] = [(channel, 1, length)] if length > 1 else []
     plane: list[_Digit] = [(axis, 1, None) for axis in space]
     middle = outer + plane + inner if order.startswith("C") else plane + outer + inner
-    return Format.from_digits(axes, [(axis, 1, None) for axis in head] + middle)
+    return Format.from_digits(axes, leading + middle)
 
 
 def _dla(text: str, name: str, grey: bool, width: int, rank: int | None) -> Format:
     axes = _axes(4 if rank is None else rank, 2, text)
     *head, channel, height, column = axes
+    leading: list[_Digit] = [(axis, 1, None) for axis in head]
     channels: list[_Digit] = [(channel, 1, None)]
     if name == "DLA_HWC4" and not grey and width > 1:
         channels = [(channel, 4, None), (channel, 1, 4)]
@@ -137,7 +148,7 @@ def _dla(text: str, name: str, grey: bool, width: int, rank: int | None) -> Form
     columns: list[_Digit] = [(column, width, None), (column, 1, width)] if width > 1 else [(column, 1, None)]
     row: list[_Digit] = [(height, 1, None), *columns]
     plane = channels + row if name == "DLA_LINEAR" else row + channels
-    return Format.from_digits(axes, [(axis, 1, None) for axis in head] + plane)
+    return Format.from_digits(axes, leading + plane)
 
 
 def _axes(rank: int, spatial: int, text: str = "kLINEAR") -> tuple[str, ...]:
@@ -151,9 +162,9 @@ def _axes(rank: int, spatial: int, text: str = "kLINEAR") -> tuple[str, ...]:
 
 
 def render(format: Format) -> str | None:
-    """Spell a format of data (or of axes without meaning) as a tensor format; row-major is ``kLINEAR`` whatever the axes are.
+    """Spell a format of data, or of axes without meaning; row-major is always ``kLINEAR``.
 
-    The formats of the DLA have no way back: their digits depend on the data type, which a format does not know.
+    The formats of the DLA have no way back: the digits depend on the data type, which a format does not know.
 
     >>> render(Format("nhwc")), render(Format("nChw16c")), render(Format("nChw8c"))
     ('kHWC', 'kCHW16', None)

@@ -1,18 +1,21 @@
 """Tenstorrent's layouts: ``TILE_LAYOUT`` and ``ROW_MAJOR_LAYOUT``.
 
-Tenstorrent's cores multiply tiles of 32 x 32 elements, and their tensors (in the library TT-NN) are kept as such tiles. Within a tile lie *faces* of
-16 x 16, which are what the matrix engine takes in one step::
+Tenstorrent's cores multiply tiles of 32 x 32 elements, and their tensors (in the library TT-NN) are kept as
+such tiles. Within a tile lie *faces* of 16 x 16, which are what the matrix engine takes in one step::
 
     TILE_LAYOUT          r//32   c//32   r//16%2   c//16%2   r%16   c%16
                          tiles           faces               elements of a face
     ROW_MAJOR_LAYOUT     r   c
 
-So the element (17, 3) of a matrix with one tile is in face (1, 0), the third, and there in row 1: 2 * 256 + 1 * 16 + 3 = 531.
+So the element (17, 3) of a matrix with one tile is in face (1, 0), the third, and there in row 1: 2 * 256 + 1
+* 16 + 3 = 531.
 
-Tensors of more axes are row-major stacks of such matrices: the last two axes are tiled. The texts are read with two axes until the rank is known.
+Tensors of more axes are row-major stacks of such matrices: the last two axes are tiled. The texts are read
+with two axes until the rank is known.
 
-Smaller tiles are written with their sizes: ``TILE_LAYOUT 16x32``. The hardware has tiles of 1, 2, 4, 8, 16 or 32 rows by 16 or 32 columns; a face has
-16 columns and as many rows as the tile, up to 16. The faces may be written out, ``TILE_LAYOUT 32x32 with 16x16 faces``.
+Smaller tiles are written with their sizes: ``TILE_LAYOUT 16x32``. The hardware has tiles of 1, 2, 4, 8, 16 or
+32 rows by 16 or 32 columns; a face has 16 columns and as many rows as the tile, up to 16. The faces may be
+written out, ``TILE_LAYOUT 32x32 with 16x16 faces``.
 
 Source: TT-Metalium's documentation, "Tiles".
 """
@@ -58,9 +61,14 @@ def parse(text: str, rank: int | None = None, dtype: str | None = None) -> Forma
         return Format.blocked(axes, axes).spelled(text, "tenstorrent", ("rank",))
     rows, columns, *face = (int(size) for size in sizes if size) if sizes[0] else (32, 32)
     if rows not in _ROWS or columns not in _COLUMNS:
-        raise LayoutError(f"{text!r}: there is no tile of {rows}x{columns}; rows are one of {_ROWS}, columns one of {_COLUMNS}")
+        raise LayoutError(
+            f"{text!r}: there is no tile of {rows}x{columns}; rows are one of {_ROWS}, columns of {_COLUMNS}"
+        )
     if face and face != [min(rows, _FACE), _FACE]:
-        raise LayoutError(f"{text!r}: a tile of {rows}x{columns} has faces of {min(rows, _FACE)}x{_FACE}, not {face[0]}x{face[1]}")
+        raise LayoutError(
+            f"{text!r}: the faces of a tile of {rows}x{columns} are {min(rows, _FACE)}x{_FACE}, "
+            f"not {face[0]}x{face[1]}"
+        )
     if rank < 2:
         raise LayoutError(f"{text!r} tiles the last two axes, but the tensor has {rank}")
     return _tiled(rank, rows, columns).spelled(text, "tenstorrent", ("rank",))

@@ -1,13 +1,14 @@
 """Triton's encodings: which of them are layouts of memory, and which are not.
 
-Triton compiles GPU kernels. Its intermediate code attaches an *encoding* to every tensor, and most encodings do not say where an element lies in
-memory, but which thread holds it in which register::
+Triton compiles GPU kernels. Its intermediate code attaches an *encoding* to every tensor, and most encodings
+do not say where an element lies in memory, but which thread holds it in which register::
 
     #ttg.blocked<{sizePerThread = [1, 4], threadsPerWarp = [8, 4], ...}>       registers of threads
     #ttg.linear<{register = [[0, 1]], lane = [...], warp = [...]}>             the same, bit by bit
 
-These are refused. So are shared-memory encodings that swizzle: they take the exclusive or of address bits with row bits, so that threads hit different
-banks, and an xor is no sum of digits times strides. Two kinds are left.
+These are refused. So are shared-memory encodings that swizzle: they take the exclusive or of address bits
+with row bits, so that threads hit different banks, and an xor is no sum of digits times strides. Two kinds
+are left.
 
 Shared memory without a swizzle
 ===============================
@@ -16,7 +17,8 @@ Shared memory without a swizzle
 
     #ttg.swizzled_shared<{vec = 1, perPhase = 1, maxPhase = 1, order = [1, 0]}>
 
-``maxPhase = 1`` means that there is nothing to swizzle. ``order`` lists the axes, the fastest first: [1, 0] is row-major.
+``maxPhase = 1`` means that there is nothing to swizzle. ``order`` lists the axes, the fastest first: [1, 0]
+is row-major.
 
 Linear layouts that are digits
 ==============================
@@ -25,9 +27,10 @@ A linear layout gives, for each bit of the offset, the index that this bit is wo
 
     #ttg.shared_linear<{offset = [[0, 1], [0, 2], [1, 0], [2, 0], [0, 4]]}, alignment = 16>
 
-Bits 0 and 1 of the offset are ``b % 4``, bits 2 and 3 are ``a % 4``, bit 4 is ``b // 4``. Where every vector is a single power of two, the bits of an
-axis are digits of extent 2, and neighbours that continue each other are one digit: ``b//4, a, b%4``. A vector such as [2, 2] is an xor. As
-with CuTe, the sizes are forgotten, and the most significant digit of each axis is open.
+Bits 0 and 1 of the offset are ``b % 4``, bits 2 and 3 are ``a % 4``, bit 4 is ``b // 4``. Where every vector
+is a single power of two, the bits of an axis are digits of extent 2, and neighbours that continue each other
+are one digit: ``b//4, a, b%4``. A vector such as [2, 2] is an xor. As with CuTe, the sizes are forgotten, and
+the most significant digit of each axis is open.
 
 Source: Triton's ``TritonGPUAttrDefs.td``; "Linear Layouts", arXiv 2505.23819.
 """
@@ -49,6 +52,7 @@ _LINEAR = re.compile(r"LinearLayout\b.*", re.DOTALL)
 _VECTOR = re.compile(r"\[([^\[\]]*)\]")
 _REGISTERS = "says which thread holds which element in which register; that is no layout of memory"
 _XOR = "swizzles, i.e. takes the exclusive or of address bits, which is no sum of digits times strides"
+_SPREAD = "spreads a tensor over several blocks of threads, each with a buffer of its own"
 _REASONS = {
     "nvmma_shared": _XOR,
     "amd_rotating_shared": _XOR,
@@ -70,13 +74,18 @@ def parse(text: str, rank: int | None = None, dtype: str | None = None) -> Forma
 
     Examples
     --------
-    >>> parse("#ttg.shared_linear<{offset = [[0, 1], [0, 2], [1, 0], [2, 0], [0, 4]]}, alignment = 16>").digits_text()
+    >>> parse("#ttg.shared_linear<{offset = [[0, 1], [0, 2], [1, 0], [0, 4]]}, alignment = 16>").digits_text()
     'ab -> b//4, a, b%4'
     """
     if _ALIAS.fullmatch(text):
-        raise Unsupported(f"{text} only names an encoding that is defined elsewhere in its file; write the definition, #ttg...<{{...}}>")
+        raise Unsupported(
+            f"{text} only names an encoding that its file defines elsewhere; write that definition, #ttg..."
+        )
     if _LINEAR.fullmatch(text):
-        raise Unsupported(f"Triton's LinearLayout {_REGISTERS}, unless it is that of shared memory: write it as #ttg.shared_linear<{{offset = [[...]]}}>")
+        raise Unsupported(
+            f"Triton's LinearLayout {_REGISTERS}, unless it is that of shared memory: then write it as "
+            "#ttg.shared_linear<{offset = [[...]]}>"
+        )
     match = _ENCODING.fullmatch(text)
     if match is None:
         return None
@@ -91,14 +100,20 @@ def parse(text: str, rank: int | None = None, dtype: str | None = None) -> Forma
 def _swizzled(text: str, parameters: str) -> Format:
     values = dict(re.findall(r"(\w+)\s*=\s*(\[[^\[\]]*\]|\w+)", parameters))
     if "order" not in values:
-        raise LayoutError(f"encoding {text!r} has no 'order = [...]', the axes from the fastest to the slowest")
+        raise LayoutError(
+            f"encoding {text!r} has no 'order = [...]', the axes from the fastest to the slowest"
+        )
     if values.get("maxPhase", "1") != "1":
-        raise Unsupported(f"encoding {text!r} has maxPhase = {values['maxPhase']} and so {_XOR}; maxPhase = 1 does not")
+        raise Unsupported(
+            f"encoding {text!r} has maxPhase = {values['maxPhase']} and so {_XOR}; maxPhase = 1 does not"
+        )
     if set(re.findall(r"[0-9]+", values.get("CTAsPerCGA", "1"))) - {"1"}:
-        raise Unsupported(f"encoding {text!r} spreads a tensor over several blocks of threads, each with a buffer of its own")
+        raise Unsupported(f"encoding {text!r} {_SPREAD}")
     order = _numbers(text, values["order"].strip("[]"))
     if not order or sorted(order) != list(range(len(order))):
-        raise LayoutError(f"encoding {text!r}: order = {order} must name each of the axes 0 to {max(len(order) - 1, 0)} once")
+        raise LayoutError(
+            f"encoding {text!r}: order = {order} must name each axis from 0 to {max(len(order) - 1, 0)} once"
+        )
     axes = letters(len(order))
     return Format.blocked(axes, [axes[a] for a in reversed(order)])
 
@@ -107,15 +122,19 @@ def _shared_linear(text: str, parameters: str) -> Format:
     offset = re.search(r"offset\s*=\s*\[((?:\s*\[[^\[\]]*\]\s*,?)*)\s*\]", parameters)
     bases = [_numbers(text, vector) for vector in _VECTOR.findall(offset[1])] if offset else []
     if not bases or not bases[0] or len({len(vector) for vector in bases}) != 1:
-        raise LayoutError(f"encoding {text!r} needs 'offset = [[...], ...]', for each bit of the offset a vector with a number an axis")
+        raise LayoutError(
+            f"encoding {text!r} needs 'offset = [[...], ...]': for each bit a vector with a number an axis"
+        )
     if re.search(r"block\s*=\s*\[\s*\[", parameters):
-        raise Unsupported(f"encoding {text!r} spreads a tensor over several blocks of threads, each with a buffer of its own")
+        raise Unsupported(f"encoding {text!r} {_SPREAD}")
     axes = letters(len(bases[0]))
     digits: list[tuple[int, int, int]] = []  # axis, weight, extent; innermost first
     for vector in bases:
         found = [(axis, value) for axis, value in enumerate(vector) if value]
         if len(found) != 1 or found[0][1] & (found[0][1] - 1):
-            raise Unsupported(f"encoding {text!r}: basis vector {vector} is no single power of two; it {_XOR}")
+            raise Unsupported(
+                f"encoding {text!r}: basis vector {vector} is no single power of two; it {_XOR}"
+            )
         axis, weight = found[0]
         if digits and digits[-1][0] == axis and digits[-1][1] * digits[-1][2] == weight:
             digits[-1] = (axis, digits[-1][1], digits[-1][2] * 2)

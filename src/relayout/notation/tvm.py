@@ -1,7 +1,8 @@
 """TVM's layout strings: ``NCHW16c``, and Hexagon's ``nhwc-8h2w32c2w``.
 
-TVM is a compiler for deep learning. Its operators name the layouts of their tensors (``data_layout="NCHW16c"``), and its layout type
-(``tir::Layout``) turns the name into index maps in both directions.
+TVM is a compiler for deep learning. Its operators name the layouts of their tensors
+(``data_layout="NCHW16c"``), and its layout type (``tir::Layout``) turns the name into index maps in both
+directions.
 
 The grammar
 ===========
@@ -10,23 +11,27 @@ The grammar
 
     layout = (LETTER | number letter)*       NCHW16c, OIHW16i16o, NHWC
 
-Every digit is written where it lies, outermost first. An upper-case letter is an axis (TVM: a primal axis), a number with a lower-case
-letter a block of it (a subordinate axis with its factor). As soon as there is a block ``16c``, the ``C`` means ``c // 16``::
+Every digit is written where it lies, outermost first. An upper-case letter is an axis (TVM: a primal axis), a
+number with a lower-case letter a block of it (a subordinate axis with its factor). As soon as there is a
+block ``16c``, the ``C`` means ``c // 16``::
 
     NCHW16c          n    c//16   h   w   c%16                 nChw16c in oneDNN
     OIHW16i16o       o//16   i//16   h   w   i%16   o%16       OIhw16i16o
 
-A bracket, ``OIHW[4o4i]``, makes one axis of the packed tensor out of several digits; the memory is the same as without.
-``tir::Layout`` inverts one block an axis only, yet TVM's int8 kernels write ``OIHW4i16o4i``. Several blocks of an axis are
-therefore read as oneDNN reads them: each is a digit, the outermost is the most significant.
+A bracket, ``OIHW[4o4i]``, makes one axis of the packed tensor out of several digits; the memory is the same
+as without. ``tir::Layout`` inverts one block an axis only, yet TVM's int8 kernels write ``OIHW4i16o4i``.
+Several blocks of an axis are therefore read as oneDNN reads them: each is a digit, the outermost is the most
+significant.
 
 Which axis is which
 ===================
 
-The text gives the order of *memory*. The order of the *logical* axes is not in it: ``NHWC`` is a convolution's input, whose program
-may index it as n, c, h, w. As everywhere in this package, letters of a known domain stand in the domain's order (``n c d h w``,
-``g o i d h w``), and ``A, B, C, ...`` in alphabetical order. Other letters (``NK16n``, a packed dense weight) stand as they are written,
-without a meaning; such a text is only accepted with a block in it, since otherwise every word in capitals would be a layout.
+The text gives the order of *memory*. The order of the *logical* axes is not in it: ``NHWC`` is a
+convolution's input, whose program may index it as n, c, h, w. As everywhere in this package, letters of a
+known domain stand in the domain's order (``n c d h w``, ``g o i d h w``), and ``A, B, C, ...`` in
+alphabetical order. Other letters (``NK16n``, a packed dense weight) stand as they are written, without a
+meaning; such a text is only accepted with a block in it, since otherwise every word in capitals would be a
+layout.
 
 Hexagon's own strings
 =====================
@@ -35,8 +40,9 @@ The kernels for Qualcomm's Hexagon name layouts after the tensor that they index
 
     nhwc-8h2w32c2w   ->   n   h//8   w//4   c//32   h%8   w//2%2   c%32   w%2        logical axes n, h, w, c
 
-Here the head *is* the order of the logical axes. A ``1`` in it (``n11c-1024c``) is an axis that must have size 1. The suffix ``-1d`` says that
-the tensor is one buffer. With ``-2d`` it is a table of pointers to blocks, so that an element has no single offset.
+Here the head *is* the order of the logical axes. A ``1`` in it (``n11c-1024c``) is an axis that must have
+size 1. The suffix ``-1d`` says that the tensor is one buffer. With ``-2d`` it is a table of pointers to
+blocks, so that an element has no single offset.
 
 Source: TVM's ``tir/data_layout.h``; the Hexagon kernels' index maps in ``topi/hexagon``.
 """
@@ -135,14 +141,14 @@ def _parse_hexagon(text: str, head: str, blocks: str, suffix: str | None) -> For
         return None
     if suffix == "-2d":
         raise Unsupported(
-            f"Hexagon layout {text!r} is a table of pointers to blocks, each with its own address, so elements have no offset in "
-            "one buffer; the blocks in a row are the layout with '-1d'"
+            f"Hexagon layout {text!r} is a table of pointers to blocks, each at its own address, so elements "
+            "have no offset in one buffer; the blocks in a row are the layout with '-1d'"
         )
     return Format.blocked(tuple(head), tuple(head), [(a, size) for a, size in inner if size != 1])
 
 
 def render(format: Format) -> str | None:
-    """Spell a format as a layout string: with the letters of its roles where they have a meaning here, else A, B, C, ...
+    """Spell a format as a layout string, with the letters of its roles where they are known here, else A, B, C.
 
     None where axes are fused, or where the digits of an axis are not in order of significance.
 
@@ -188,6 +194,7 @@ def names() -> tuple[str, ...]:
     """The layouts that TVM's operators use most."""
     return (
         "NCW", "NWC", "NCHW", "NHWC", "NCDHW", "NDHWC", "NCHW4c", "NCHW8c", "NCHW16c", "NCHW32c", "NCDHW16c",
-        "OIHW", "HWIO", "OHWI", "HWOI", "IOHW", "OIDHW", "DHWIO", "OIHW4i4o", "OIHW8i8o", "OIHW16i16o", "OIHW4i16o4i",
-        "OIHW1i16o4i", "OIHW16o", "NC16n", "NK16n", "nhwc-8h2w32c2w", "nhwc-8h8w32c", "n11c-1024c", "nhw-32h16w",
+        "OIHW", "HWIO", "OHWI", "HWOI", "IOHW", "OIDHW", "DHWIO", "OIHW4i4o", "OIHW8i8o", "OIHW16i16o",
+        "OIHW4i16o4i", "OIHW1i16o4i", "OIHW16o", "NC16n", "NK16n",
+        "nhwc-8h2w32c2w", "nhwc-8h8w32c", "n11c-1024c", "nhw-32h16w",
     )  # fmt: skip

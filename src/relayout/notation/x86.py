@@ -1,13 +1,15 @@
 """Matrix operands for x86's dot-product and tile instructions: ``[K/4][N][4]``, ``VNNI4``, ``AMX_B_INT8``.
 
-VNNI, AVX512-BF16 and AMX multiply in groups: one 32-bit lane holds four int8 or two bf16 values that are *neighbours along K*, and an instruction adds
-up their products. So the right-hand matrix B, of K rows and N columns, is packed beforehand: k rows are interleaved into one ::
+VNNI, AVX512-BF16 and AMX multiply in groups: one 32-bit lane holds four int8 or two bf16 values that are
+*neighbours along K*, and an instruction adds up their products. So the right-hand matrix B, of K rows and N
+columns, is packed beforehand: k rows are interleaved into one ::
 
     [K/4][N][4]      k//4   n   k%4        int8       VNNI4
     [K/2][N][2]      k//2   n   k%2        bf16, f16  VNNI2
 
-An AMX tile register has 16 rows of 64 bytes. A tile of B is 16 such rows, each with 16 columns in groups of k = 4/size; 64 x 16 elements for
-int8, 32 x 16 for bf16. In memory the tiles follow one another, here down K first (which is a library's choice; the 1 KiB tile is the hardware's)::
+An AMX tile register has 16 rows of 64 bytes. A tile of B is 16 such rows, each with 16 columns in groups of k
+= 4/size; 64 x 16 elements for int8, 32 x 16 for bf16. In memory the tiles follow one another, here down K
+first (which is a library's choice; the 1 KiB tile is the hardware's)::
 
     AMX_B_INT8       n//16   k//64   k//4%16   n%16   k%4       oneDNN: BA16a16b4a
     AMX_B_BF16       n//16   k//32   k//2%16   n%16   k%2               BA16a16b2a
@@ -15,13 +17,15 @@ int8, 32 x 16 for bf16. In memory the tiles follow one another, here down K firs
 The bracket notation
 ====================
 
-Libraries document packed operands as C arrays. ``[K/4]`` is an axis cut into blocks of 4 (ceil(K / 4) of them), ``[N]`` a whole axis, and a bare
-number the block that belongs to the axis divided by it: ``[N/16][K/4][16][4]`` is n//16, k//4, n%16, k%4. Where both axes are divided by the same
-number, a bare number could mean either, and the text is refused.
+Libraries document packed operands as C arrays. ``[K/4]`` is an axis cut into blocks of 4 (ceil(K / 4) of
+them), ``[N]`` a whole axis, and a bare number the block that belongs to the axis divided by it:
+``[N/16][K/4][16][4]`` is n//16, k//4, n%16, k%4. Where both axes are divided by the same number, a bare
+number could mean either, and the text is refused.
 
 The logical axes are K, N, with the roles ``k`` and ``cols``: N is not a batch.
 
-Source: Intel's instruction set reference (VPDPBUSD, VDPBF16PS, TDPBSSD); oneDNN's "pack32" of its micro-kernels.
+Source: Intel's instruction set reference (VPDPBUSD, VDPBF16PS, TDPBSSD); oneDNN's "pack32" of its
+micro-kernels.
 """
 
 from __future__ import annotations
@@ -88,11 +92,13 @@ def _brackets(text: str) -> Format:
         raise LayoutError(f"packing {text!r} has a block of size 0; a block must be 1 or more")
     if len(divided) == 1 and all(divisor > 1 for _, divisor in outer):
         raise AmbiguousFormat(
-            f"in {text!r} a bare number can be a block of K or of N, which are divided by the same number; write the digits, "
-            "e.g. 'kn -> n//16, k//16, k%16, n%16'"
+            f"in {text!r} a bare number can be a block of K or of N, which are divided by the same number; "
+            "write the digits, e.g. 'kn -> n//16, k//16, k%16, n%16'"
         )
     if sorted(inner) != sorted(divided):
-        raise LayoutError(f"packing {text!r}: the bare numbers {inner} must be the divisors {sorted(divided)}, each once")
+        raise LayoutError(
+            f"packing {text!r}: the bare numbers {inner} must be the divisors {sorted(divided)}, each once"
+        )
     digits: list[tuple[str, int, int | None]] = []
     for letter, divisor, number in items:
         if letter:
@@ -103,7 +109,7 @@ def _brackets(text: str) -> Format:
 
 
 def render(format: Format) -> str | None:
-    """Spell a matrix format as an AMX operand or in brackets; None where an axis has several blocks otherwise.
+    """Spell a matrix format as an AMX operand or in brackets; None where neither can say it.
 
     >>> render(Format("Ab2a")), render(Format("BA16a16b4a")), render(Format("ab"))
     ('[K/2][N][2]', 'AMX_B_INT8', '[K][N]')
@@ -114,7 +120,10 @@ def render(format: Format) -> str | None:
     if named is not None:
         return named
     blocks = [prod(radices) for radices in format.radices]
-    if any(len(radices) > 1 or not 1 <= block < 10**9 for radices, block in zip(format.radices, blocks, strict=True)):
+    if any(
+        len(radices) > 1 or not 1 <= block < 10**9
+        for radices, block in zip(format.radices, blocks, strict=True)
+    ):
         return None
     if any(radices == (1,) for radices in format.radices) or (blocks[0] == blocks[1] > 1):
         return None

@@ -13,28 +13,32 @@ Dimensions are numbered as in the shape. ``{3,2,1,0}`` is row-major; over N, C, 
 Tiling is one step, repeated
 ============================
 
-Write the *physical* dimensions, major to minor: the reverse of the list in the text. A tile ``(t_k, ..., t_1)`` belongs to the last k of them.
-It cuts each into ``d // t`` and ``d % t``, leaves the quotients in their places and moves the remainders, in the same order, to the end::
+Write the *physical* dimensions, major to minor: the reverse of the list in the text. A tile ``(t_k, ...,
+t_1)`` belongs to the last k of them. It cuts each into ``d // t`` and ``d % t``, leaves the quotients in
+their places and moves the remainders, in the same order, to the end::
 
     R   C                 {1,0:T(8,128)}         R//8   C//128   R%8   C%128
 
 The next tile does the same with the list that this one has left, and nothing else needs to be known::
 
-    R//8  C//128  R%8  C%128      then (2,1):       R//8    C//128   R//2%4   C%128   R%2          bf16 on a TPU
-    R//8  C//128  R%8  C%128      then (2,1,1,1):   R//16   C//128   R%8      C%128   R//8%2       bf16, pairs of tiles
+    R//8  C//128  R%8  C%128      then (2,1):       R//8    C//128   R//2%4   C%128   R%2       bf16 on a TPU
+    R//8  C//128  R%8  C%128      then (2,1,1,1):   R//16   C//128   R%8      C%128   R//8%2    pairs of tiles
 
-The second line shows what oneDNN's descriptor cannot say: ``R//8%2``, a more significant digit, lies inside of ``R%8``. A size of 1 cuts off a digit
-that is always 0; it is not written, but the tiles after it count it as a dimension.
+The second line shows what oneDNN's descriptor cannot say: ``R//8%2``, a more significant digit, lies inside
+of ``R%8``. A size of 1 cuts off a digit that is always 0; it is not written, but the tiles after it count it
+as a dimension.
 
-An asterisk first joins a dimension to its right neighbour, so that the tile cuts the number ``a * B + b``: ``F32[2,7,8]{2,1,0:T(*,*,8)}``
-is the 112 elements as one row of eights. Where that cut falls inside of plain dimensions, they become one fused term.
+An asterisk first joins a dimension to its right neighbour, so that the tile cuts the number ``a * B + b``:
+``F32[2,7,8]{2,1,0:T(*,*,8)}`` is the 112 elements as one row of eights. Where that cut falls inside of plain
+dimensions, they become one fused term.
 
 What is refused
 ===============
 
-A tile that does not divide the tile below it leaves room in the *middle* of an axis, which rounding up an axis can't make. Sparse dimensions
-(``D``), tail padding (``L``), split and physical shapes (``SC``, ``P``), and prefixed sizes (``M``, ``#``, ``*``) are not digits either. The
-element size ``E(4)`` and the memory space ``S(1)`` place no element; they are read and ignored.
+A tile that does not divide the tile below it leaves room in the *middle* of an axis, which rounding up an
+axis can't make. Sparse dimensions (``D``), tail padding (``L``), split and physical shapes (``SC``, ``P``),
+and prefixed sizes (``M``, ``#``, ``*``) are not digits either. The element size ``E(4)`` and the memory space
+``S(1)`` place no element; they are read and ignored.
 
 Source: "Tiled layout" in XLA's documentation, and ``layout.cc`` for the letters.
 """
@@ -43,7 +47,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from math import prod
 from typing import NamedTuple
 
 from relayout.errors import LayoutError, Unsupported
@@ -74,14 +77,16 @@ _REASONS = {
 
 
 class _Part(NamedTuple):
-    """Some consecutive digits of an axis (or of fused axes): ``number // weight % extent``; None: all above weight."""
+    """Consecutive digits of an axis or of fused axes: ``number // weight % extent`` (None: all above)."""
 
     term: tuple[int, ...]
     weight: int
     extent: int | None
 
 
-_Dim = tuple[_Part, ...]  # a physical dimension: usually one part, several where dimensions were joined, none if always 0
+_Dim = tuple[
+    _Part, ...
+]  # a physical dimension: usually one part, several where dimensions were joined, none if always 0
 _Tile = tuple["int | None", ...]  # None: joined to the next dimension
 
 
@@ -91,7 +96,8 @@ def parse(text: str, rank: int | None = None, dtype: str | None = None) -> Forma
     Raises
     ------
     LayoutError
-        The minor-to-major list is no permutation or does not fit the shape, a tile has more sizes than there are dimensions, ...
+        The minor-to-major list is no permutation or does not fit the shape, or a tile has more sizes than
+        there are dimensions.
     Unsupported
         A tiling or an attribute that is no order of digits; the message says why.
 
@@ -119,13 +125,15 @@ def _check_order(text: str, order: list[int], shape: str | None, sizes: str | No
     rank = len(order)
     if sorted(order) != list(range(rank)):
         raise LayoutError(
-            f"XLA layout {text!r}: minor_to_major {order} must name each of the dimensions 0 to {max(rank - 1, 0)} once"
+            f"XLA layout {text!r}: minor_to_major {order} must name each of its {rank} dimensions from 0 up once"
         )
     shapes = [[size for size in shape.split(",") if size.strip()]] if shape is not None else []
     shapes += [sizes.split("x")] if sizes is not None else []
     for given in shapes:
         if len(given) != rank:
-            raise LayoutError(f"XLA layout {text!r}: the shape has {len(given)} dimensions, minor_to_major {rank}")
+            raise LayoutError(
+                f"XLA layout {text!r}: the shape has {len(given)} dimensions, minor_to_major {rank}"
+            )
 
 
 def _tiles(text: str, rest: str) -> list[_Tile]:
@@ -133,7 +141,7 @@ def _tiles(text: str, rest: str) -> list[_Tile]:
     compact = re.sub(r"\s+", "", rest)
     if _ATTRIBUTE.sub("", compact):
         raise LayoutError(
-            f"XLA layout {text!r}: can't read {rest.strip()!r} behind the colon; tiles are written T(8,128)(2,1)"
+            f"XLA layout {text!r}: can't read {rest.strip()!r} behind the colon; write tiles as T(8,128)(2,1)"
         )
     tiles: list[_Tile] = []
     for kind, arguments in _ATTRIBUTE.findall(compact):
@@ -147,12 +155,16 @@ def _tiles(text: str, rest: str) -> list[_Tile]:
 
 def _tile(text: str, group: str) -> _Tile:
     if not _TILE.fullmatch(group):
-        raise LayoutError(f"XLA layout {text!r}: can't read the tile ({group}); a tile is a list of sizes or asterisks")
+        raise LayoutError(
+            f"XLA layout {text!r}: can't read the tile ({group}); a tile is a list of sizes or asterisks"
+        )
     tile = tuple(None if size in ("*", "-1") else int(size) for size in group.split(","))
     if 0 in tile:
         raise LayoutError(f"XLA layout {text!r}: tile ({group}) has a size of 0; a size must be 1 or more")
     if tile[-1] is None:
-        raise LayoutError(f"XLA layout {text!r}: in tile ({group}) the last dimension has no right neighbour to join")
+        raise LayoutError(
+            f"XLA layout {text!r}: in tile ({group}) the last dimension has no right neighbour to join"
+        )
     return tile
 
 
@@ -160,7 +172,8 @@ def _apply(text: str, dims: list[_Dim], tile: _Tile) -> list[_Dim]:
     """One step of tiling: the quotients stay in place, the remainders go to the end."""
     if len(tile) > len(dims):
         raise LayoutError(
-            f"XLA layout {text!r}: tile {_spell(tile)} has {len(tile)} sizes, but there are only {len(dims)} dimensions to cut"
+            f"XLA layout {text!r}: tile {_spell(tile)} has {len(tile)} sizes, but there are only {len(dims)} "
+            "dimensions to cut"
         )
     first = len(dims) - len(tile)
     outer, inner = dims[:first], []
@@ -208,16 +221,16 @@ def _cut(text: str, dim: _Dim, size: int) -> tuple[_Dim, _Dim]:
 
 def _middle(text: str, size: int, what: str) -> str:
     return (
-        f"XLA layout {text!r} cuts {what} by {size}, which does not divide it: there would be padding in the middle of an axis, "
-        "and digits can only round an axis up as a whole"
+        f"XLA layout {text!r} cuts {what} by {size}, which does not divide it: there would be padding in the "
+        "middle of an axis, and digits can only round an axis up as a whole"
     )
 
 
 def render(format: Format) -> str | None:
     """Spell a format as a layout; None where an inner digit lies outside of the open digit of some axis.
 
-    The tiles are found one digit at a time: the digits are taken in the order of memory, and each is moved to the end together with what is
-    less significant. Cuts that come from one list of dimensions, left to right, are one tile.
+    The tiles are found one digit at a time: the digits are taken in the order of memory, and each is moved to
+    the end together with what is less significant. Cuts of one list of dimensions, left to right, are one tile.
 
     >>> render(Format("nhwc")), render(Format("nChw16c")), render(Format("ABcd16b16a"))
     ('{1,3,2,0}', '{3,2,1,0:T(16,1,1)}', '{3,2,1,0:T(16,1,1)(16,1,1,1,1,1,1)}')
@@ -248,12 +261,12 @@ def render(format: Format) -> str | None:
 
 
 def _find(dims: Sequence[_Dim], term: tuple[int, ...], weight: int) -> tuple[int, int, int]:
-    """Where a digit is now: its dimensions, first and last (fused axes lie apart until they are joined), and their lowest weight."""
+    """Where a digit is: its first and last dimension (fused axes lie apart until joined), and its weight."""
     for place, dim in enumerate(dims):
         for part in dim:
-            if part.term in (term, term[-1:]) and part.weight <= weight:
-                if part.extent is None or weight < part.weight * part.extent:
-                    return place - len(term) + len(part.term), place, part.weight
+            top = None if part.extent is None else part.weight * part.extent
+            if part.term in (term, term[-1:]) and part.weight <= weight and (top is None or weight < top):
+                return place - len(term) + len(part.term), place, part.weight
     raise AssertionError(f"digit {weight} of {term} is in none of {dims}")
 
 
@@ -272,6 +285,7 @@ def names() -> tuple[str, ...]:
     """Orders of up to five dimensions, and the tilings of TPUs."""
     return (
         "{0}", "{1,0}", "{0,1}", "{2,1,0}", "{3,2,1,0}", "{1,3,2,0}", "{3,1,2,0}", "{4,3,2,1,0}", "{1,4,3,2,0}",
-        "{0:T(128)}", "{1,0:T(8,128)}", "{1,0:T(2,128)}", "{1,0:T(4,128)}", "{1,0:T(8,128)(2,1)}", "{1,0:T(8,128)(4,1)}",
-        "{1,0:T(8,128)(2,1,1,1)}", "{1,0:T(32,128)(32,1)}", "{2,1,0:T(8,128)}", "{3,2,1,0:T(8,128)}",
+        "{0:T(128)}", "{1,0:T(8,128)}", "{1,0:T(2,128)}", "{1,0:T(4,128)}", "{1,0:T(8,128)(2,1)}",
+        "{1,0:T(8,128)(4,1)}", "{1,0:T(8,128)(2,1,1,1)}", "{1,0:T(32,128)(32,1)}", "{2,1,0:T(8,128)}",
+        "{3,2,1,0:T(8,128)}",
     )  # fmt: skip

@@ -72,6 +72,8 @@ class Reorder:
                 raise LayoutError(f"the {side} {desc} has no layout; a reorder needs a format, not '{desc.format_kind}'")
         if not dst.layout.is_injective():
             raise LayoutError(f"elements of the destination {dst} share places (broadcast or overlapping strides); it can't be written to")
+        if dst.layout.has_padding and not dst.layout.room().is_injective():
+            raise LayoutError(f"padding of the destination {dst} shares places with its elements; strides leave too little room for it")
         if threads is not None and threads < 1:
             raise LayoutError(f"threads must be 1 or more, got {threads}")
         self.src, self.dst, self.threads = src, dst, threads
