@@ -1,11 +1,12 @@
-"""Drawings of layouts, for people: one module per medium, each with the same pictures.
+"""Drawings of layouts, for people: the same facts in two media.
 
-=============  ==========================================================================================
-``svg``        pictures for pages, notebooks and slides: :func:`~relayout.draw.svg.logical`,
-               :func:`~relayout.draw.svg.memory`, :func:`~relayout.draw.svg.digits`
-``text``       tables for the terminal, where it is installed; ``relayout show`` prints them
-``canvas``     the SVG writer beneath ``svg``; it knows boxes and words, no layouts
-=============  ==========================================================================================
+===========  =========================================================================================
+``svg``      pictures for pages, notebooks and slides: :func:`~relayout.draw.svg.logical`,
+             :func:`~relayout.draw.svg.memory`, :func:`~relayout.draw.svg.digits`
+``text``     drawings for the terminal; ``relayout show`` prints them
+===========  =========================================================================================
 
-Drawing stands on top of everything else: nothing in Relayout imports it but the command line.
+Behind ``svg`` stand ``canvas`` (a small SVG writer that knows no layouts), ``cells`` (what lies at a place,
+and which colour it gets) and one module for each picture. Drawing stands on top of everything else: nothing
+in Relayout imports it but the command line.
 """

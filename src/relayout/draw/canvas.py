@@ -1,15 +1,18 @@
 """A small SVG writer: boxes, words, lines and hatching, with one palette. It knows nothing about layouts.
 
-A :class:`Canvas` collects elements, remembers how far they reach, and writes a document that fits around them. Three rules make
-its pictures fit into any page:
+A :class:`Canvas` collects elements, remembers how far they reach, and writes a document that fits around
+them. Three rules make its pictures fit into any page:
 
-* **Own paper.** The picture paints its background and uses its own ink, so it reads the same on light and dark pages.
-* **No fonts, no styles, no scripts.** Words use the reader's own fixed-width and proportional fonts. Widths are reckoned for the widest usual
-  fixed-width font, so labels stay inside their boxes.
-* **Same input, same bytes.** Numbers are written in one way, and nothing depends on time, place or the order of a set.
+* **Own paper.** The picture paints its background and uses its own ink, so it reads the same on light and
+  on dark pages.
+* **No fonts, no styles, no scripts.** Words use the reader's own fonts. Widths are reckoned for the widest
+  of the usual fixed-width fonts, so labels stay inside their boxes.
+* **Same input, same bytes.** Numbers are written in one way, and nothing depends on time, place or the
+  order of a set.
 
-The colours are Paul Tol's *light* scheme, made for labelled cells: all seven can be told apart by readers with any of the usual kinds of colour
-blindness, and black text reads on each. A colour never is the only bearer of a meaning: cells are labelled too, and padding is hatched.
+The colours are Paul Tol's *light* scheme, made for labelled cells: all seven can be told apart by readers
+with any of the usual kinds of colour blindness, and dark text reads on each. A colour never is the only
+bearer of a meaning: cells are labelled too, and padding is hatched.
 
 >>> canvas = Canvas()
 >>> canvas.box(0, 0, 40, 24, fill=FILLS[0])
@@ -34,6 +37,16 @@ STROKES = ("#3a6ea5", "#9c8412", "#b8492a", "#1f7d63", "#bf4d69", "#2f86ad", "#6
 SANS = "system-ui, -apple-system, 'Segoe UI', Roboto, 'DejaVu Sans', Arial, sans-serif"
 MONO = "ui-monospace, SFMono-Regular, Menlo, Consolas, 'DejaVu Sans Mono', monospace"
 MARGIN = 14
+
+_DEFINITIONS = f"""<defs>
+<pattern id="padding" width="6" height="6" patternUnits="userSpaceOnUse" patternTransform="rotate(45)">
+<path d="M0 0V6" stroke="{MUTED}" stroke-width="1.6"/>
+</pattern>
+<marker id="arrow" viewBox="0 0 8 8" refX="6" refY="4" markerWidth="7" markerHeight="7"
+ markerUnits="userSpaceOnUse" orient="auto">
+<path d="M0 0L8 4L0 8Z" fill="{INK}"/>
+</marker>
+</defs>"""
 
 
 def fill_of(value: int) -> str:
@@ -89,7 +102,14 @@ class Canvas:
         left = {"start": x, "middle": x - width / 2, "end": x - width}[anchor]
         self._reach(left, y - size, left + width, y + size * 0.3)
 
-    def line(self, points: Sequence[tuple[float, float]], *, stroke: str = INK, thickness: float = 1, arrow: bool = False) -> None:
+    def line(
+        self,
+        points: Sequence[tuple[float, float]],
+        *,
+        stroke: str = INK,
+        thickness: float = 1,
+        arrow: bool = False,
+    ) -> None:
         """Draw a broken line."""
         path = " ".join(f"{_n(x)},{_n(y)}" for x, y in points)
         end = ' marker-end="url(#arrow)"' if arrow else ""
@@ -100,12 +120,14 @@ class Canvas:
         for x, y in points:
             self._reach(x, y, x, y)
 
-    def wire(self, x0: float, y0: float, x1: float, y1: float, *, stroke: str = INK, thickness: float = 2.5) -> None:
+    def wire(
+        self, x0: float, y0: float, x1: float, y1: float, *, stroke: str = INK, thickness: float = 2.5
+    ) -> None:
         """Draw a curve that leaves and arrives vertically."""
         middle = (y0 + y1) / 2
         self._parts.append(
-            f'<path d="M{_n(x0)} {_n(y0)} C{_n(x0)} {_n(middle)} {_n(x1)} {_n(middle)} {_n(x1)} {_n(y1)}" fill="none" '
-            f'stroke="{stroke}" stroke-width="{_n(thickness)}"/>'
+            f'<path d="M{_n(x0)} {_n(y0)} C{_n(x0)} {_n(middle)} {_n(x1)} {_n(middle)} {_n(x1)} {_n(y1)}" '
+            f'fill="none" stroke="{stroke}" stroke-width="{_n(thickness)}"/>'
         )
         self._reach(min(x0, x1), y0, max(x0, x1), y1)
 
@@ -127,20 +149,16 @@ class Canvas:
         (left, top), (right, bottom) = self._low, self._high
         x, y = left - MARGIN, top - MARGIN
         width, height = right - left + 2 * MARGIN, bottom - top + 2 * MARGIN
+        size = f'width="{_n(width)}" height="{_n(height)}"'
         view = " ".join(map(_n, (x, y, width, height)))
         return "\n".join(
             (
-                f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="{view}" width="{_n(width)}" height="{_n(height)}" '
-                f'role="img" font-family="{MONO}" font-size="12" fill="{INK}">',
+                f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="{view}" {size} role="img" '
+                f'font-family="{MONO}" font-size="12" fill="{INK}">',
                 f"<title>{escape(title)}</title>",
                 f"<desc>{escape(description)}</desc>",
-                "<defs>",
-                '<pattern id="padding" width="6" height="6" patternUnits="userSpaceOnUse" patternTransform="rotate(45)">'
-                f'<path d="M0 0V6" stroke="{MUTED}" stroke-width="1.6"/></pattern>',
-                '<marker id="arrow" viewBox="0 0 8 8" refX="6" refY="4" markerWidth="7" markerHeight="7" '
-                f'markerUnits="userSpaceOnUse" orient="auto"><path d="M0 0L8 4L0 8Z" fill="{INK}"/></marker>',
-                "</defs>",
-                f'<rect x="{_n(x)}" y="{_n(y)}" width="{_n(width)}" height="{_n(height)}" rx="8" fill="{PAPER}"/>',
+                _DEFINITIONS,
+                f'<rect x="{_n(x)}" y="{_n(y)}" {size} rx="8" fill="{PAPER}"/>',
                 *self._parts,
                 "</svg>",
                 "",

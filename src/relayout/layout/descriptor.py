@@ -11,7 +11,8 @@ oneDNN's own traps, kept as they are
 * ``permute_axes(perm)``: ``perm[i]`` is the *new place* of axis i, the inverse of what NumPy's ``transpose`` takes.
 * ``strides`` count elements between *outermost blocks*: in ``nChw8c`` the channel stride is the distance of 8 channels.
 * ``nbytes`` is the largest extent of any one axis, ``offset0`` not included. For a part of a bigger tensor that is neither the
-  bytes that it touches nor what the buffer must hold; :attr:`MemoryDesc.required_bytes` says the latter.
+  bytes that it touches nor what the buffer must hold (a block that the part ends within is not even counted);
+  :attr:`MemoryDesc.required_bytes` says the latter.
 * ``==`` ignores the strides of axes of size 1, and nothing else: ``nChw8c`` with C = 8 differs from ``nhwc`` although the bytes are the
   same. ``Layout.same_bytes`` is the question whether a reorder is needed.
 
@@ -32,7 +33,7 @@ from relayout.dtypes import dtype as as_dtype
 from relayout.errors import LayoutError, Unsupported
 from relayout.layout import views
 from relayout.layout.format import Format, letters
-from relayout.layout.layout import Layout, check_dims, plain, spell_dims
+from relayout.layout.layout import Layout, check_dims, plain, spell_dims, whole_numbers
 
 __all__ = ["MemoryDesc", "MklDnnBlocking", "any_format", "undef"]
 
@@ -135,13 +136,13 @@ class MemoryDesc:
         """Describe ``dims`` elements of ``dtype`` in a format, or with strides."""
         if isinstance(format, str) and strides is None:
             try:
-                return _by_text(tuple(dims), as_dtype(dtype), format)
+                return _by_text(tuple(map(as_index, dims)), as_dtype(dtype), format)
             except TypeError:
-                pass  # dims that can't be hashed or are no sequence: let the checks say so
+                pass  # dims that are no whole numbers: let the checks say so
         if (format is None) == (strides is None):
             raise LayoutError(
                 "a memory descriptor needs exactly one of format and strides, got "
-                + ("neither" if format is None else f"format {format!r} and strides {tuple(strides or ())}")
+                + ("neither" if format is None else f"format {format!r} and strides {strides!r}")
             )
         sizes, kind = _check_rank(check_dims(dims)), as_dtype(dtype)
         if strides is not None:
@@ -152,9 +153,14 @@ class MemoryDesc:
             if format.dims != sizes:
                 raise LayoutError(f"the layout {format} has dims {spell_dims(format.dims)}, not {spell_dims(sizes)}")
             return cls._make(sizes, kind, format)
+        if isinstance(format, str):
+            return _by_text(sizes, kind, format)
         if isinstance(format, Format):
             return _by_format(sizes, kind, format)
-        return _by_text(sizes, kind, format)
+        raise LayoutError(
+            f"a format is text, a Format, a Layout or relayout.any, got {type(format).__name__} {format!r}; strides are given by name: "
+            "strides=..."
+        )
 
     @classmethod
     def _make(cls, dims: tuple[int, ...], dtype: DType, layout: Layout | None, kind: str = "") -> MemoryDesc:
@@ -232,7 +238,7 @@ class MemoryDesc:
             blocks[axis] *= block
         most = 0
         for room, block, stride in zip(self.padded_dims, blocks, strides, strict=True):
-            count = room // block
+            count = room // block  # a block that the tensor ends within is not counted: so does oneDNN
             most = max(most, count * (1 if count == 1 else stride))
         if most == 1 and inner:
             most = prod(blocks)
@@ -338,10 +344,7 @@ class MemoryDesc:
         >>> md.submemory((1, 32, 2, 2), (0, 16, 0, 0)).offset0
         64
         """
-        layout = self._placed("part")
-        if len(dims) != self.rank or len(offsets) != self.rank:
-            raise LayoutError(f"{self} has {self.rank} axes, got {len(dims)} dims and {len(offsets)} offsets")
-        part = views.submemory(layout, dims, offsets)
+        part = views.submemory(self._placed("part"), dims, offsets)
         return self._make(part.dims, self.dtype, part)
 
     def permute_axes(self, perm: Sequence[int]) -> MemoryDesc:
@@ -353,9 +356,9 @@ class MemoryDesc:
         >>> md.dims, md.tag
         ((4, 2, 3), 'bca')
         """
-        places = tuple(as_index(p) for p in perm)
+        places = whole_numbers(perm, "perm")
         if sorted(places) != list(range(self.rank)):
-            raise LayoutError(f"perm {tuple(perm)} is no permutation of the axes 0..{self.rank - 1} of {self}")
+            raise LayoutError(f"perm {places} is no permutation of the axes 0..{self.rank - 1} of {self}")
         order = sorted(range(self.rank), key=places.__getitem__)
         if self.layout is None:
             return self._make(tuple(self.dims[a] for a in order), self.dtype, None, self._kind)
@@ -377,7 +380,7 @@ class MemoryDesc:
         Examples
         --------
         >>> MemoryDesc((2, 12, 5), "f32", "acb").reshape((2, 1, 12, 5)).strides
-        (60, 1, 1, 12)
+        (60, 12, 1, 12)
         """
         from relayout.layout.reshape import onednn_reshape
 

@@ -56,6 +56,7 @@ again when rank and data type are known.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from math import prod
@@ -166,12 +167,14 @@ class Format:
             The logical axes in order, by name: ``"nchw"`` or ``("l", "dir", "n", "c")``. The names become the roles
             unless they are just ``a, b, c, ...``.
         digits : iterable of (axis, weight, extent)
-            ``axis`` is a name from ``axes`` or a tuple of names that are fused. ``extent`` None marks the open digit.
+            ``axis`` is a name from ``axes`` or a tuple of names that are fused. ``extent`` None marks the open digit. Digits of
+            extent 1 say nothing and are left out.
 
         Raises
         ------
         LayoutError
-            An axis without an open digit, or weights that don't chain (each must be the product of the extents below it).
+            An axis without an open digit, weights that don't chain (each must be the product of the extents below it), or
+            blocks of more than 2**63 - 1 elements.
 
         Examples
         --------
@@ -180,7 +183,7 @@ class Format:
         """
         place = {name: k for k, name in enumerate(axes)}
         by_term: dict[tuple[int, ...], list[tuple[int, int | None, int]]] = {}
-        listed = list(digits)
+        listed = [digit for digit in digits if digit[2] != 1]
         for position, (names, weight, extent) in enumerate(listed):
             group = (names,) if isinstance(names, str) else tuple(names)
             try:
@@ -199,6 +202,7 @@ class Format:
             radices.append(tuple(extent for _, extent, _ in ladder[1:] if extent is not None))
             for level, (_, _, position) in enumerate(ladder):
                 order[position] = (t, level)
+        _check_block(prod(map(prod, radices)))
         return cls._make(len(axes), terms, tuple(radices), tuple(order), _meaningful(axes))
 
     @classmethod
@@ -212,7 +216,13 @@ class Format:
         outer : sequence of str
             The order of the open digits, outermost first: every axis once.
         inner : sequence of (axis, block)
-            The blocks behind them, outermost first. The blocks of one axis are its digits in order of significance.
+            The blocks behind them, outermost first. The blocks of one axis are its digits in order of significance. Blocks of 1
+            say nothing and are left out.
+
+        Raises
+        ------
+        LayoutError
+            An axis that is not there, or named twice; a block below 1, or blocks of more than 2**63 - 1 elements.
 
         Examples
         --------
@@ -225,14 +235,19 @@ class Format:
             raise LayoutError(f"the outer axes {list(outer)} must name each of the axes {list(axes)} once")
         levels: list[tuple[int, ...]] = [()] * rank
         order = [(place[name], 0) for name in outer]
+        room = 1
         for name, block in inner:
             if name not in place:
                 raise LayoutError(f"block {block}{name} names an axis that is none of {list(axes)}")
             if block < 1:
                 raise LayoutError(f"block {block}{name}: a block size must be 1 or more")
+            if block == 1:
+                continue
             axis = place[name]
             levels[axis] += (block,)
             order.append((axis, len(levels[axis])))
+            room *= block
+        _check_block(room)
         return cls._make(rank, _own_terms(rank), tuple(levels), tuple(order), _meaningful(axes))
 
     @classmethod
@@ -257,6 +272,8 @@ class Format:
         self._need_digits()
         if roles is not None and len(roles) != self.rank:
             raise LayoutError(f"format {self} has {self.rank} axes, {len(roles)} roles were given: {list(roles)}")
+        if roles is not None and len(set(roles)) != len(roles):
+            raise LayoutError(f"each axis needs a role of its own, got {list(roles)}")
         return self._make(self.rank, self.terms, self.radices, self.order, tuple(roles) if roles else None)
 
     def resolve(self, rank: int | None = None, dtype: str | None = None) -> Format:
@@ -273,7 +290,8 @@ class Format:
         'aBcde16b'
         """
         known: Format = self
-        if self.waits_for and self.text is not None:
+        asked = self.rank is None or rank is not None and "rank" in self.waits_for or dtype is not None
+        if self.waits_for and self.text is not None and asked:  # else what was read for a data type stays
             known = spelling.parse(self.text, self.dialect, rank, dtype if "dtype" in self.waits_for else None)
         if known.rank is None:
             raise LayoutError(f"format {known.text!r} fits several ranks; say how many axes the tensor has")
@@ -346,7 +364,7 @@ class Format:
         head = "".join(names) if single else " ".join(names)
         return f"{head} -> " + ", ".join(
             spell_digit(tuple(names[a] for a in self.terms[d.term]), d.weight, d.extent) for d in self.digits
-        )
+        ) if names else "->"
 
     def _need_digits(self) -> None:
         if self.rank is None:
@@ -417,11 +435,16 @@ def _meaningful(axes: Sequence[str]) -> tuple[str, ...] | None:
 
 
 def _check_cover(axes: Sequence[str], by_term: dict[tuple[int, ...], list[tuple[int, int | None, int]]]) -> None:
-    seen = [a for term in by_term for a in term]
+    seen = Counter(a for term in by_term for a in term)
     for axis, name in enumerate(axes):
-        if seen.count(axis) != 1:
-            how = "in no digit" if axis not in seen else "in two different fused groups"
+        if seen[axis] != 1:
+            how = "in no digit" if axis not in seen else "both alone and fused with others, or fused twice"
             raise LayoutError(f"axis {name!r} of {list(axes)} stands {how}; every axis must be written out once")
+
+
+def _check_block(elements: int) -> None:
+    if elements >= 2**63:
+        raise LayoutError("the blocks of a format hold more than 2**63 - 1 elements; no memory has so many")
 
 
 def _check_weights(label: str, ladder: list[tuple[int, int | None, int]]) -> None:

@@ -40,7 +40,7 @@ Sameness
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from math import gcd, prod
 from operator import index as as_index
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import ArrayLike, NDArray
 
-__all__ = ["Digit", "Layout", "LayoutDigit", "check_dims"]
+__all__ = ["Digit", "Layout", "LayoutDigit", "check_dims", "whole_number", "whole_numbers"]
 
 MAX_ELEMENTS = 2**63 - 1  # offsets are signed 64-bit numbers in every system that we describe
 
@@ -93,7 +93,7 @@ class Layout:
     Raises
     ------
     LayoutError
-        Wrong rank, a negative size, or more than 2**63 - 1 elements.
+        Wrong rank, numbers that are not whole, a negative size, or offsets beyond 2**63 - 1.
 
     Examples
     --------
@@ -101,7 +101,7 @@ class Layout:
     >>> x = Layout((2, 17, 5, 4), "nChw8c")
     >>> x.padded_dims, x.span, x.offset(1, 9, 0, 2)
     ((2, 24, 5, 4), 960, 657)
-    >>> x.index(657), x.index(487)  # 487 is channel 17 + 6 = 23: padding
+    >>> x.index(657), x.index(327)  # 327 = 2 * 160 + 7 is channel 2 * 8 + 7 = 23: padding
     ((1, 9, 0, 2), None)
     >>> Layout((2, 3), strides=(10, 1)).span
     13
@@ -129,6 +129,7 @@ class Layout:
     ) -> Layout:
         """Lay ``dims`` out densely in ``format``, or with explicit strides of the outermost digits."""
         sizes = check_dims(dims)
+        offset = whole_number(offset, "offset")
         if format is None:
             if strides is None:
                 raise LayoutError("a layout needs a format or strides, got neither")
@@ -173,9 +174,9 @@ class Layout:
         for term, level in reversed(format.order):
             strides[term][level] = room
             room *= extents[term][level] or 1  # an empty axis takes no room, but the strides stay those of one element
-        if room > MAX_ELEMENTS:
+        if room + abs(offset) > MAX_ELEMENTS:
             raise LayoutError(
-                f"format {format} with dims {spell_dims(dims)} takes {room} elements; the limit is 2**63 - 1"
+                f"format {format} with dims {spell_dims(dims)} takes {room} elements from offset {offset} on; the limit is 2**63 - 1"
             )
         return cls._make(dims, format.terms, _ladders(extents, strides), format.order, padded, offset, format)
 
@@ -184,7 +185,7 @@ class Layout:
         cls, dims: tuple[int, ...], format: Format, outer: Sequence[int], offset: int, label: Format | None
     ) -> Layout:
         """Take the outermost strides as given; the inner digits are dense among themselves."""
-        given = tuple(as_index(s) for s in outer)
+        given = whole_numbers(outer, "strides")
         if len(given) != len(dims):
             raise LayoutError(f"{len(given)} strides {given} were given for {len(dims)} dims {spell_dims(dims)}")
         if any(len(term) > 1 for term in format.terms):
@@ -196,6 +197,15 @@ class Layout:
             if level:
                 strides[term][level] = room
                 room *= extents[term][level]
+        farthest = abs(offset) + sum(
+            abs(step) * max(0, extent - 1)
+            for steps, counts in zip(strides, extents, strict=True)
+            for step, extent in zip(steps, counts, strict=True)
+        )
+        if farthest > MAX_ELEMENTS:
+            raise LayoutError(
+                f"strides {spell_dims(given)} of dims {spell_dims(dims)} reach {farthest} elements far; the limit is 2**63 - 1"
+            )
         # Only a dense layout is what its format says; otherwise the strides are the description.
         made = cls._make(dims, format.terms, _ladders(extents, strides), format.order, padded, offset, None)
         if label is not None and offset == 0 and made == cls._dense(dims, format):
@@ -203,7 +213,14 @@ class Layout:
         return made
 
     def moved(self, offset: int) -> Layout:
-        """Return the same layout with element (0, ..., 0) at another offset (in elements)."""
+        """Return the same layout with element (0, ..., 0) at another offset (in elements).
+
+        Examples
+        --------
+        >>> Layout((2, 3), "ab").moved(100).offset(1, 2)
+        105
+        """
+        offset = whole_number(offset, "offset")
         return self._make(self.dims, self.terms, self.ladders, self.order, self.padded, offset, self.format)
 
     # -- sizes ------------------------------------------------------------------------------------------
@@ -313,27 +330,30 @@ class Layout:
         Raises
         ------
         LayoutError
-            Wrong number of indices, or one out of bounds.
+            Wrong number of indices, one that is no whole number, or one out of bounds.
 
         Examples
         --------
         >>> Layout((32, 16, 3, 3), "OIhw4i16o4i").offset(17, 5, 0, 2)
-        2821
+        2885
         """
         plan = self._plan
         if plan is None:
             plan = self._prepare()
         if len(index) != len(self.dims):
             raise LayoutError(f"index {index} has {len(index)} numbers, the layout {len(self.dims)} axes: {self}")
-        if len(plan) != len(index):
-            index = self._fuse(index)
         total = self.offset0
-        for i, (size, weight, stride, rest) in zip(map(as_index, index), plan, strict=True):
-            if not 0 <= i < size:
-                self._complain(index)
-            total += i // weight * stride
-            for w, e, s in rest:
-                total += i // w % e * s
+        try:
+            if len(plan) != len(index):
+                index = self._fuse(index)
+            for i, (size, weight, stride, rest) in zip(map(as_index, index), plan, strict=True):
+                if not 0 <= i < size:
+                    self._complain(index)
+                total += i // weight * stride
+                for w, e, s in rest:
+                    total += i // w % e * s
+        except TypeError:
+            raise LayoutError(f"an index must be whole numbers, one an axis, got {index!r}") from None
         return total
 
     def offsets(self, indices: ArrayLike) -> NDArray[np.int64]:
@@ -364,8 +384,8 @@ class Layout:
     def index(self, offset: int) -> tuple[int, ...] | None:
         """Return the logical index of the element at an offset, or None where there is padding, a hole or nothing.
 
-        The inverse of :meth:`offset`. Where several elements share the place (broadcast), the first in row-major order of
-        digits is returned.
+        The inverse of :meth:`offset`. Where several elements share the place (broadcast, overlapping strides), one of them is
+        returned; of a broadcast axis it is index 0.
 
         Examples
         --------
@@ -375,7 +395,7 @@ class Layout:
         """
         if 0 in self.dims:
             return None
-        for numbers in self._numbers_at(as_index(offset)):
+        for numbers in self._numbers_at(whole_number(offset, "offset")):
             if all(n < self.term_size(t) for t, n in enumerate(numbers)):
                 return self._unfuse(numbers)
         return None
@@ -392,7 +412,7 @@ class Layout:
             return False
         inside = [
             numbers
-            for numbers in self._numbers_at(as_index(offset))
+            for numbers in self._numbers_at(whole_number(offset, "offset"))
             if all(n < room for n, room in zip(numbers, self.padded, strict=True))
         ]
         return bool(inside) and not any(
@@ -537,6 +557,8 @@ class Layout:
 
     def __str__(self) -> str:
         where = f"+{self.offset0}" if self.offset0 else ""
+        if not self.dims:
+            return f"scalar{where}"
         if self.format is not None:
             return f"{self.format}:{spell_dims(self.dims)}{where}"
         if self.is_plain:
@@ -612,16 +634,36 @@ def spell_dims(dims: Sequence[int]) -> str:
 
 def check_dims(dims: Sequence[int]) -> tuple[int, ...]:
     """Return sizes as a tuple of int, after checking that they are whole numbers from 0 to 2**63 - 1."""
-    try:
-        sizes = tuple(map(as_index, dims))
-    except TypeError:
-        raise LayoutError(f"dims must be whole numbers, one an axis, got {dims!r}") from None
+    sizes = whole_numbers(dims, "dims")
     for axis, size in enumerate(sizes):
         if size < 0:
             raise LayoutError(f"dims {spell_dims(sizes)}: axis {axis} has size {size}; a size can't be negative")
     if prod(size or 1 for size in sizes) > MAX_ELEMENTS:
         raise LayoutError(f"dims {spell_dims(sizes)} are more than 2**63 - 1 elements")
     return sizes
+
+
+def whole_numbers(values: Iterable[Any], what: str) -> tuple[int, ...]:
+    """Return what was given for each axis as a tuple of int (any type with ``__index__`` will do); ``what`` names it in errors."""
+    try:
+        numbers = tuple(map(as_index, values))
+    except TypeError:
+        raise LayoutError(f"{what} must be whole numbers, one an axis, got {values!r}") from None
+    for axis, number in enumerate(numbers):
+        if abs(number) > MAX_ELEMENTS:
+            raise LayoutError(f"{what}: the number of axis {axis} takes {number.bit_length()} bits; the limit is 2**63 - 1")
+    return numbers
+
+
+def whole_number(value: Any, what: str) -> int:
+    """Return a number as int (any type with ``__index__`` will do); ``what`` names it in errors."""
+    try:
+        number = as_index(value)
+    except TypeError:
+        raise LayoutError(f"{what} must be a whole number, got {value!r}") from None
+    if abs(number) > MAX_ELEMENTS:
+        raise LayoutError(f"{what}: a number of {number.bit_length()} bits; the limit is 2**63 - 1")
+    return number
 
 
 def reach(ladder: Sequence[Digit], room: int, sign: int) -> int:

@@ -8,6 +8,7 @@ its digits.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -41,12 +42,15 @@ def term_offsets(ladder: Sequence[Digit], numbers: NDArray[np.int64]) -> NDArray
 
 def offsets(layout: Layout, indices: ArrayLike) -> NDArray[np.int64]:
     """Return the offset, in elements, of every index of an array of shape (..., rank)."""
-    given = np.asarray(indices)
+    try:
+        given = np.asarray(indices)
+    except ValueError:
+        raise LayoutError(f"indices must be an array of whole numbers of shape (..., {layout.rank})") from None
     if given.ndim == 0 or given.shape[-1] != layout.rank:
         raise LayoutError(f"indices have shape {given.shape}; the last dimension must be the rank {layout.rank} of {layout}")
     if given.dtype.kind not in "iu" and given.size:
         raise LayoutError(f"indices must be whole numbers, got {given.dtype}")
-    rows = given.reshape(-1, layout.rank)
+    rows = given.reshape(prod(given.shape[:-1]), layout.rank)
     result = np.full(len(rows), layout.offset0, dtype=np.int64)
     if not len(rows):
         return result.reshape(given.shape[:-1])

@@ -197,7 +197,7 @@ def _readings(text: str, rank: int | None, dtype: str | None) -> dict[str, Forma
     for name in _ORDER:
         try:
             format = dialect(name).parse(text, rank, dtype)
-        except (Unsupported, AmbiguousFormat) as error:
+        except LayoutError as error:
             refused = refused or error
             continue
         if format is not None:

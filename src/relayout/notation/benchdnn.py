@@ -16,7 +16,7 @@ TITLE = "benchdnn (oneDNN)"
 
 __all__ = ["TITLE", "names", "parse", "render"]
 
-_TAG = re.compile(r"([a-lA-L]*x[a-lA-L]*)(?:[0-9]+[a-l])*")
+_TAG = re.compile(r"([a-lA-L]*x[a-lA-L]*)(?:[0-9]{1,9}[a-l])*")
 
 
 def parse(text: str, rank: int | None = None, dtype: str | None = None) -> Format | None:

@@ -309,7 +309,7 @@ def _read(format: str | Format, dtype: DType) -> Format:
     read = parse(name, "openvino", dtype=dtype.name) if name is not None else None
     if read is None or read != known:
         raise LayoutError(
-            f"format {format} has no name in clDNN for {dtype}: it has names for data (n c .. h w) and weights "
+            f"format {format} has no name in clDNN for {dtype}: it names data (n c .. h w) and weights "
             "([g] o i .. h w) only, and three names mean another layout for 4-bit elements"
         )
     return read

@@ -83,7 +83,7 @@ def parse(text: str, rank: int | None = None, dtype: str | None = None) -> Forma
         return _vect(text, match[1], match[2], rank).spelled(text, "cudnn", ("rank",))
     if match := _REORDERING.fullmatch(text):
         raise Unsupported(
-            f"{text} is an order that cuDNN keeps to itself (cudnnReorderFilterAndBias makes it), so it is not "
+            f"{text} is an order that cuDNN keeps to itself (cudnnReorderFilterAndBias makes it): it is not "
             "known where elements lie"
         )
     return mx.parse(text) if text.startswith("CUDNN_TENSOR_REORDERING_F8") else None

@@ -38,7 +38,7 @@ from typing import TypeAlias
 
 from relayout.errors import LayoutError, Unsupported
 from relayout.layout.format import Format, letters
-from relayout.layout.layout import Digit, Layout
+from relayout.layout.layout import Digit, Layout, check_dims
 
 TITLE = "CuTe"
 
@@ -118,7 +118,7 @@ def layout(text: str) -> Layout:
     shape, stride = (_read(text, side) for side in sides)
     modes = list(_modes(text, shape, stride))
     ladders = [_ladder(mode) for mode in modes]
-    dims = tuple(prod(size for size, _ in mode) for mode in modes)
+    dims = check_dims([prod(size for size, _ in mode) for mode in modes])
     places = [(axis, level) for axis, ladder in enumerate(ladders) for level in range(len(ladder))]
     order = sorted(
         places, key=lambda place: (-ladders[place[0]][place[1]].stride, -ladders[place[0]][place[1]].extent)

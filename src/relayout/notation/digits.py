@@ -25,7 +25,7 @@ TITLE = "digits"
 __all__ = ["TITLE", "names", "parse", "render"]
 
 _NAME = r"[A-Za-z][A-Za-z0-9_]*"
-_DIGIT = re.compile(rf"(?:({_NAME})|\(\s*({_NAME}(?:\s+{_NAME})*)\s*\))\s*(?://?\s*(\d+))?\s*(?:%\s*(\d+))?")
+_DIGIT = re.compile(rf"(?:({_NAME})|\(\s*({_NAME}(?:\s+{_NAME})*)\s*\))\s*(?://?\s*([0-9]{{1,19}}))?\s*(?:%\s*([0-9]{{1,19}}))?")
 
 
 def parse(text: str, rank: int | None = None, dtype: str | None = None) -> Format | None:
@@ -37,6 +37,8 @@ def parse(text: str, rank: int | None = None, dtype: str | None = None) -> Forma
     head, arrow, body = text.rpartition("->")
     if not arrow and "," not in text:
         return None
+    if arrow and not head.strip(" []") and not body.strip(" []"):
+        return Format.from_digits((), ())
     parts = [_DIGIT.fullmatch(part.strip().strip("[]").strip()) for part in body.strip().strip("[]").split(",")]
     if any(part is None for part in parts):
         if arrow:

@@ -247,7 +247,7 @@ def lowbit_aligned(format: Format | str, bits: int = 4) -> Format:
     Parameters
     ----------
     format : Format or str
-        What the format would be with whole bytes.
+        The format as elements of whole bytes would have it.
     bits : int
         Width of an element: 1, 2 or 4.
 
@@ -330,6 +330,7 @@ def _spell(roles: tuple[str, ...], outer: list[int], inner: list[tuple[int, int]
     else:
         return None
     if inner and roles[inner[0][0]] == "g" and outer == sorted(outer):
+        # Blocks of groups exist for channel-wise weights only, which call the group C.
         units = {4: "1", 5: "11"}.get(len(roles), "")
         name = f"C{units}RS" + "".join(f"c{size}" for _, size in inner)
     elif letter:

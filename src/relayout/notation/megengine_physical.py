@@ -255,6 +255,8 @@ def pitched(dims: Sequence[int], format: Format | str, align_axis: int, elements
     (144, 20, 48, 4)
     """
     sizes = check_dims(dims)
+    if elements < 1:
+        raise LayoutError(f"rows can't be aligned to a pitch of {elements} elements; it must be 1 or more")
     known = Format(format).resolve(len(sizes))
     _need_own_axes(known)
     dense = Layout(sizes, known)

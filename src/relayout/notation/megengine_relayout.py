@@ -130,8 +130,8 @@ def relayout_mode(
     >>> source.offset(*second_group), destination.offset(*second_group)
     (6, 8)
     """
-    rule = _rule(name, len(dims))
     sizes = check_dims(dims)
+    rule = _rule(name, len(sizes))
     after = _checked(name, rule, sizes, group, oc)
     source = _placed(sizes, Format(rule.source, "megengine"), rule.source_image, pitch)
     target = Format(rule.destination, "megengine").resolve(rule.rank)
@@ -166,8 +166,8 @@ def relayout_shapes(
     >>> relayout_shapes("NCHW_NCHW4_WEIGHT", (2, 2, 3, 3))
     ((2, 2, 3, 3), (4, 1, 3, 3, 4))
     """
-    rule = _rule(name, len(dims))
     sizes = check_dims(dims)
+    rule = _rule(name, len(sizes))
     after = _checked(name, rule, sizes, group, oc)
     if rule.rounded is not None:
         after = tuple(-(-size // 4) * 4 if axis == rule.rounded else size for axis, size in enumerate(after))

@@ -2,13 +2,13 @@
 
 In the MX and NV formats (MXFP8, MXFP4, NVFP4) a group of 32 or 16 neighbours along K shares one scale of 8
 bits. The scales of a matrix form a smaller matrix: R rows, S = K/32 (or K/16) scales each. Tensor cores do
-not read it row by row. They want tiles of 128 rows by 4 scales, 512 bytes each::
+not read it row by row, but in tiles of 128 rows by 4 scales, 512 bytes each::
 
     r//128   s//4   r%32   r//32%4   s%4
 
-Within a tile row 0 is followed by rows 32, 64 and 96, because the four quarters of a tensor core's 128 rows
-work in step: the digit ``r//32%4`` is written *inside* of ``r%32``, although it is the more significant one.
-oneDNN's descriptors cannot say this.
+Within a tile, row 0 is followed by rows 32, 64 and 96; the four of them share 16 bytes. So the digit
+``r//32%4`` is written *inside* of ``r%32``, although it is the more significant one. oneDNN's descriptors
+cannot say this.
 
 Worked example: 128 x 8 scales, element (5, 5). s//4 = 1 is the second tile, at 512; r%32 = 5 gives 5 * 16 =
 80; s%4 = 1 gives 1. In all 593.

@@ -50,8 +50,8 @@ TITLE = "oneDNN"
 
 __all__ = ["TITLE", "names", "parse", "render"]
 
-_TAG = re.compile(r"([A-Za-z]+)((?:[0-9]+[a-z])*)")
-_BLOCK = re.compile(r"([0-9]+)([a-z])")
+_TAG = re.compile(r"([A-Za-z]+)((?:[0-9]{1,9}[a-z])*)")
+_BLOCK = re.compile(r"([0-9]{1,9})([a-z])")
 _LETTER_OF = {"dir": "d", "gate": "g"}
 _DEVIATING = {"gIOhw2i8o16i2o": "gOIhw2i8o16i2o", "gIOdhw2i8o16i2o": "gOIdhw2i8o16i2o"}
 
@@ -69,15 +69,20 @@ def parse(text: str, rank: int | None = None, dtype: str | None = None) -> Forma
     >>> parse("OIhw4i16o4i").digits_text()
     'oihw -> o//16, i//16, h, w, i//4%4, o%16, i%4'
     """
+    if text in ("any", "undef"):
+        raise LayoutError(f"{text!r} says that there is no format yet, so there are no digits; MemoryDesc takes relayout.{text}")
     match = _TAG.fullmatch(_DEVIATING.get(text, text))
-    if match is None or text == "any":
+    if match is None:
         return None
     outer, tail = match.groups()
     low = outer.lower()
     axes = _axes(low)
     if axes is None:
         return None
-    blocks = [(letter, int(size)) for size, letter in _BLOCK.findall(tail)]
+    found = _BLOCK.findall(tail)
+    if any(len(size) > 19 for size, _ in found):
+        raise LayoutError(f"tag {text[:60]!r} has a block of more than 2**63 elements; no memory has so many")
+    blocks = [(letter, int(size)) for size, letter in found]
     upper = {letter.lower() for letter in outer if letter.isupper()}
     blocked = {letter for letter, _ in blocks}
     if not blocked <= upper:
@@ -87,9 +92,7 @@ def parse(text: str, rank: int | None = None, dtype: str | None = None) -> Forma
     if any(size == 0 for _, size in blocks):
         raise LayoutError(f"tag {text!r} has a block of size 0; a block must be 1 or more")
     place = dict(zip(_letters_of(axes), axes, strict=True))
-    return Format.blocked(
-        axes, [place[letter] for letter in low], [(place[letter], size) for letter, size in blocks if size != 1]
-    )
+    return Format.blocked(axes, [place[letter] for letter in low], [(place[letter], size) for letter, size in blocks])
 
 
 def _axes(low: str) -> tuple[str, ...] | None:

@@ -243,8 +243,8 @@ def _read(text: str) -> Format | None:
     role = _ROLE[logical]
     roles = [role[axis] for axis in logical]
     if step is None and not aligned and all(len(key) == 1 for key, _ in inner):
-        blocks = [(role[axis], size) for axis, size in inner if size != 1]
-        return Format.blocked(roles, [role[axis] for axis in letters], blocks)
+        outermost = [role[axis] for axis in letters]
+        return Format.blocked(roles, outermost, [(role[axis], size) for axis, size in inner])
     if step is not None and inner == _SQUARE:
         inner = [("o", step), ("i", _TILE // step), ("o", _TILE // step), ("i", step)]
     digits = _digits(text, outer, inner, aligned)
@@ -293,7 +293,7 @@ def _digits(
         left[key] = left.get(key, 1) * size
     digits: list[_Digit] = []
     for part, mark in outer:
-        for key in (part,) if mark == "s" else part:
+        for key in (part,) if mark == "s" and left.get(part) != 1 else part:
             width = left.get(key, 1)
             room = aligned.get(key, width)
             if room % width:
@@ -303,8 +303,7 @@ def _digits(
                 digits.append((key, width, room // width))
     for key, size in inner:
         left[key] //= size
-        if size != 1:
-            digits.append((key, left[key], size))
+        digits.append((key, left[key], size))
     return digits
 
 
@@ -430,7 +429,7 @@ def _write(digits: Sequence[_Digit], logical: str) -> str | None:
         # Where i//8 and i%8 end the outer digits, clDNN calls the axis aligned in weights (os_i_osv8__ai8)
         # and sliced in data (bs_fs_fsv8_bsv8).
         (above, *_), (key, weight, _) = digits[border - 1], digits[border]
-        border += above == key and weight == 1
+        border += above == key and weight == 1 and len(key) == 1
     outer: list[str] = []
     aligned: dict[str, int] = {}
     for key, weight, extent in digits[:border]:

@@ -26,8 +26,8 @@ The named layouts
 
 The SDK defines classes for the layouts in use, ``class R4CroutonLayout : ChunkedMemoryLayout<...>``. A
 crouton is a chunk; the number behind it is the bytes of an element where it is not 1.
-``R<n>FlatMemoryLayout`` is row-major. The definition may be written behind a name, as in ``R4CroutonLayout =
-ChunkedMemoryLayout<...>``; then both must agree.
+``R<n>FlatMemoryLayout`` is row-major. The definition may be written behind a name, with an equals sign; then
+both must agree.
 
 Formats of rank 4 have the roles n, h, w, c, in this logical order. ``R4Crouton2Layout`` is what TVM calls
 ``nhwc-8h2w32c2w``.

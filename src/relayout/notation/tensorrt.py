@@ -15,9 +15,9 @@ The grammar
     kCDHW<v>, kDHWC<v>    the same with depth                n  c//v  d  h  w  c%v   kCDHW32 kDHWC kDHWC8
     kLINEAR    row-major
 
-The leading batch axis (and any in front of it) is not in the name: NVIDIA's documentation says that "the
-vector dimension is third to last" (fourth to last with D). So ``kCHW32`` fits every tensor of three axes or
-more. It is read as N, C, H, W until the rank is known.
+The batch axis (and any in front of it) is not in the name: the channels are the third axis from the end,
+with D the fourth. So ``kCHW32`` fits every tensor of three axes or more. It is read as N, C, H, W until the
+rank is known.
 
 In ``kHWC8`` the digits ``c//8`` and ``c%8`` stand next to each other. That moves no element; it rounds the
 number of channels up, which is exactly NVIDIA's ``[N][H][W][(C+7)/8*8]``. The room between C and the multiple

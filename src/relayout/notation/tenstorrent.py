@@ -7,8 +7,8 @@ such tiles. Within a tile lie *faces* of 16 x 16, which are what the matrix engi
                          tiles           faces               elements of a face
     ROW_MAJOR_LAYOUT     r   c
 
-So the element (17, 3) of a matrix with one tile is in face (1, 0), the third, and there in row 1: 2 * 256 + 1
-* 16 + 3 = 531.
+So the element (17, 3) of a matrix with one tile is in face (1, 0), the third, and there in row 1, at
+2 * 256 + 1 * 16 + 3 = 531.
 
 Tensors of more axes are row-major stacks of such matrices: the last two axes are tiled. The texts are read
 with two axes until the rank is known.

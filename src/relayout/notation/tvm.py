@@ -148,7 +148,7 @@ def _parse_hexagon(text: str, head: str, blocks: str, suffix: str | None) -> For
 
 
 def render(format: Format) -> str | None:
-    """Spell a format as a layout string, with the letters of its roles where they are known here, else A, B, C.
+    """Spell a format as a layout string, with the letters of its roles if they are known here, else A, B, C.
 
     None where axes are fused, or where the digits of an axis are not in order of significance.
 

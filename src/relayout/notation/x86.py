@@ -7,9 +7,9 @@ columns, is packed beforehand: k rows are interleaved into one ::
     [K/4][N][4]      k//4   n   k%4        int8       VNNI4
     [K/2][N][2]      k//2   n   k%2        bf16, f16  VNNI2
 
-An AMX tile register has 16 rows of 64 bytes. A tile of B is 16 such rows, each with 16 columns in groups of k
-= 4/size; 64 x 16 elements for int8, 32 x 16 for bf16. In memory the tiles follow one another, here down K
-first (which is a library's choice; the 1 KiB tile is the hardware's)::
+An AMX tile register has 16 rows of 64 bytes. A row of a tile of B holds 16 columns, each with a group of 4
+(int8) or 2 (bf16) values along K; that makes 64 x 16 or 32 x 16 elements a tile. In memory the tiles follow
+one another, here down K first (which is a library's choice; the 1 KiB tile is the hardware's)::
 
     AMX_B_INT8       n//16   k//64   k//4%16   n%16   k%4       oneDNN: BA16a16b4a
     AMX_B_BF16       n//16   k//32   k//2%16   n%16   k%2               BA16a16b2a

@@ -13,8 +13,8 @@ Dimensions are numbered as in the shape. ``{3,2,1,0}`` is row-major; over N, C, 
 Tiling is one step, repeated
 ============================
 
-Write the *physical* dimensions, major to minor: the reverse of the list in the text. A tile ``(t_k, ...,
-t_1)`` belongs to the last k of them. It cuts each into ``d // t`` and ``d % t``, leaves the quotients in
+Write the *physical* dimensions, major to minor: the reverse of the list in the text. A tile of k sizes
+belongs to the last k of them. It cuts each dimension d into ``d // t`` and ``d % t``, leaves the quotients in
 their places and moves the remainders, in the same order, to the end::
 
     R   C                 {1,0:T(8,128)}         R//8   C//128   R%8   C%128
@@ -28,9 +28,9 @@ The second line shows what oneDNN's descriptor cannot say: ``R//8%2``, a more si
 of ``R%8``. A size of 1 cuts off a digit that is always 0; it is not written, but the tiles after it count it
 as a dimension.
 
-An asterisk first joins a dimension to its right neighbour, so that the tile cuts the number ``a * B + b``:
-``F32[2,7,8]{2,1,0:T(*,*,8)}`` is the 112 elements as one row of eights. Where that cut falls inside of plain
-dimensions, they become one fused term.
+An asterisk first joins a dimension to its right neighbour, so that the tile cuts their common number
+``a * B + b``: with ``F32[2,7,8,11]{3,2,1,0:T(*,*,2,3)}`` the first three dimensions are one of 112 that is
+tiled by 2. Where such a cut falls inside of plain dimensions, they become one fused term.
 
 What is refused
 ===============
@@ -84,9 +84,7 @@ class _Part(NamedTuple):
     extent: int | None
 
 
-_Dim = tuple[
-    _Part, ...
-]  # a physical dimension: usually one part, several where dimensions were joined, none if always 0
+_Dim = tuple[_Part, ...]  # a physical dimension: one part; several where joined; none if it is always 0
 _Tile = tuple["int | None", ...]  # None: joined to the next dimension
 
 
@@ -125,7 +123,7 @@ def _check_order(text: str, order: list[int], shape: str | None, sizes: str | No
     rank = len(order)
     if sorted(order) != list(range(rank)):
         raise LayoutError(
-            f"XLA layout {text!r}: minor_to_major {order} must name each of its {rank} dimensions from 0 up once"
+            f"XLA layout {text!r}: minor_to_major {order} must name {rank} dimensions, from 0 up, once each"
         )
     shapes = [[size for size in shape.split(",") if size.strip()]] if shape is not None else []
     shapes += [sizes.split("x")] if sizes is not None else []
@@ -230,7 +228,7 @@ def render(format: Format) -> str | None:
     """Spell a format as a layout; None where an inner digit lies outside of the open digit of some axis.
 
     The tiles are found one digit at a time: the digits are taken in the order of memory, and each is moved to
-    the end together with what is less significant. Cuts of one list of dimensions, left to right, are one tile.
+    the end together with what is less significant. Cuts of one list of dimensions, left to right, are a tile.
 
     >>> render(Format("nhwc")), render(Format("nChw16c")), render(Format("ABcd16b16a"))
     ('{1,3,2,0}', '{3,2,1,0:T(16,1,1)}', '{3,2,1,0:T(16,1,1)(16,1,1,1,1,1,1)}')
@@ -284,7 +282,8 @@ def _spell(tile: _Tile) -> str:
 def names() -> tuple[str, ...]:
     """Orders of up to five dimensions, and the tilings of TPUs."""
     return (
-        "{0}", "{1,0}", "{0,1}", "{2,1,0}", "{3,2,1,0}", "{1,3,2,0}", "{3,1,2,0}", "{4,3,2,1,0}", "{1,4,3,2,0}",
+        "{0}", "{1,0}", "{0,1}", "{2,1,0}", "{3,2,1,0}", "{1,3,2,0}", "{3,1,2,0}", "{4,3,2,1,0}",
+        "{1,4,3,2,0}",
         "{0:T(128)}", "{1,0:T(8,128)}", "{1,0:T(2,128)}", "{1,0:T(4,128)}", "{1,0:T(8,128)(2,1)}",
         "{1,0:T(8,128)(4,1)}", "{1,0:T(8,128)(2,1,1,1)}", "{1,0:T(32,128)(32,1)}", "{2,1,0:T(8,128)}",
         "{3,2,1,0:T(8,128)}",

@@ -111,16 +111,12 @@ class Reorder:
         engine       NumPy, strided copies: 2 pieces
         <BLANKLINE>
         axis  numbers  loops (extent x step: source stride, destination stride)
-        a     0..0     1x1: 68, 96
+        a     0..0     1x1: 0, 0
         b     0..15    2x8: 32, 32; 8x1: 4, 1
               16..16   1x1: 4, 1
         c     0..1     2x1: 2, 16
         d     0..1     2x1: 1, 8
         """
-        if self.src.layout.same_bytes(self.dst.layout) and self.src.dtype == self.dst.dtype and self.attributes.is_plain:
-            how = "the layouts are the same bytes: one copy"
-        else:
-            how = "NumPy, "
         groups = refine(self.src.layout, self.dst.layout)
         rows = []
         for group in groups:
@@ -131,10 +127,11 @@ class Reorder:
                 loops = "; ".join(f"{loop.extent}x{loop.step}: {loop.src}, {loop.dst}" for loop in piece.loops)
                 last = piece.start + sum((loop.extent - 1) * loop.step for loop in piece.loops)
                 rows.append((names if k == 0 else "", f"{piece.start}..{last}", loops))
-        if how == "NumPy, ":
-            nested = all(group.pieces is not None for group in groups)
+        if all(group.pieces is not None for group in groups):
             count = prod(len(group.pieces or ()) for group in groups)
-            how += f"strided copies: {count} piece{'s' * (count != 1)}" if nested else "gather by tables of offsets"
+            how = f"NumPy, strided copies: {count} piece{'s' * (count != 1)}"
+        else:
+            how = "NumPy, gather by tables of offsets"
         sides = [
             f"{side:<12} {desc!s:<23} {desc.nbytes} bytes" for side, desc in (("source", self.src), ("destination", self.dst))
         ]

@@ -1,0 +1,220 @@
+"""Cells: what lies at a place, which colour it gets, and what all pictures of cells have in common."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from relayout.draw.canvas import FILLS, HOLE, INK, MUTED, RULE, Canvas, fill_of, text_width
+from relayout.errors import LayoutError
+from relayout.layout.format import spell_digit
+from relayout.layout.layout import Layout
+
+if TYPE_CHECKING:
+    from relayout.layout.descriptor import MemoryDesc
+
+__all__ = [
+    "CELL_HEIGHT",
+    "GAP",
+    "Cell",
+    "Paint",
+    "Places",
+    "check_positive",
+    "draw_cell",
+    "heading",
+    "layout_of",
+    "legend",
+    "shown",
+]
+
+CELL_HEIGHT, GAP = 26, 10
+UNCOLOURED = "#e4e2dc"
+
+_COLOUR = re.compile(r"\s*([A-Za-z][A-Za-z0-9_]*)\s*(?://\s*(\d+))?\s*(?:%\s*(\d+))?\s*")
+
+
+class Cell(NamedTuple):
+    """A place in memory: the numbers of its terms (None: a hole), the index of its element (None: padding)."""
+
+    offset: int
+    numbers: tuple[int, ...] | None
+    element: tuple[int, ...] | None
+
+
+class Places:
+    """What lies where, padding and holes told apart."""
+
+    def __init__(self, layout: Layout) -> None:
+        self.layout = layout
+        self.sizes = tuple(layout.term_size(t) for t in range(len(layout.terms)))
+
+    def at(self, offset: int) -> Cell:
+        """The cell of an offset. Where elements share a place, the first of them."""
+        found: tuple[int, ...] | None = None
+        for numbers in self.layout._numbers_at(offset):
+            if all(n < size for n, size in zip(numbers, self.sizes, strict=True)):
+                return Cell(offset, numbers, self.layout._unfuse(numbers))
+            if found is None and all(n < room for n, room in zip(numbers, self.layout.padded, strict=True)):
+                found = numbers
+        return Cell(offset, found, None)
+
+    def of(self, index: tuple[int, ...]) -> Cell | None:
+        """The cell of an index, which may lie in the padding of its axes; None if there is no room for it."""
+        layout = self.layout
+        if all(i < size for i, size in zip(index, layout.dims, strict=True)):
+            return Cell(layout.offset(*index), layout._fuse(index), index)
+        numbers = tuple(index[term[0]] for term in layout.terms)
+        if any(n >= room for n, room in zip(numbers, layout.padded, strict=True)):
+            return None
+        offset = layout.offset0 + sum(
+            n // d.weight % d.extent * d.stride
+            for n, ladder in zip(numbers, layout.ladders, strict=True)
+            for d in ladder
+        )
+        return Cell(offset, numbers, None)
+
+
+class Paint:
+    """Which colour a cell gets: the value of one digit of it."""
+
+    def __init__(self, layout: Layout, colour: str | None) -> None:
+        self.layout = layout
+        self.names = layout.axis_names()
+        self.name = colour.strip() if colour is not None else self._usual()
+        self.axis = self.weight = 0
+        self.extent: int | None = None
+        self.count = 1
+        if not self.name:
+            return
+        match = _COLOUR.fullmatch(self.name)
+        if match is None or match[1] not in self.names:
+            raise LayoutError(
+                f"colour {colour!r} is no digit of {layout}; write an axis ({', '.join(self.names)}), cut where you like: 'c//8', 'c%8'"
+            )
+        self.axis, self.weight = self.names.index(match[1]), int(match[2] or 1)
+        self.extent = int(match[3]) if match[3] else None
+        if self.weight < 1 or (self.extent is not None and self.extent < 1):
+            raise LayoutError(f"colour {colour!r}: weight and extent of a digit must be 1 or more")
+        self.count = -(-layout.padded_dims[self.axis] // self.weight)
+        if self.extent is not None:
+            self.count = min(self.count, self.extent)
+
+    def _usual(self) -> str:
+        """The block on the first blocked axis, else the channels, else the first axis that counts."""
+        for term, ladder in zip(self.layout.terms, self.layout.ladders, strict=True):
+            inner = [d for d in ladder if d.extent > 1]
+            if len(ladder) > 1 and len(term) == 1 and inner:
+                first = ladder[0] if ladder[0].extent > 1 else inner[min(1, len(inner) - 1)]
+                name = self.names[term[0]]
+                extent = None if first is ladder[0] else first.extent
+                if first.extent > 1:
+                    return spell_digit((name,), first.weight, extent)
+        if "c" in self.names and self.layout.dims[self.names.index("c")] > 1:
+            return "c"
+        return next((name for name, size in zip(self.names, self.layout.dims, strict=True) if size > 1), "")
+
+    def value(self, cell: Cell) -> int | None:
+        """The value of the digit in a cell; None where it has none."""
+        number = cell.element[self.axis] if cell.element is not None and self.name else None
+        if number is None and cell.numbers is not None and self.name:
+            t = next((t for t, term in enumerate(self.layout.terms) if term == (self.axis,)), None)
+            number = cell.numbers[t] if t is not None else None
+        if number is None:
+            return None
+        number //= self.weight
+        return number % self.extent if self.extent is not None else number
+
+
+def heading(canvas: Canvas, text: str) -> float:
+    """Write the title; return where the rest begins."""
+    if not text:
+        return 0.0
+    canvas.words(0, 13, text, size=14, anchor="start", bold=True)
+    return 26.0
+
+
+def draw_cell(
+    canvas: Canvas, cell: Cell, x: float, y: float, width: float, text: str, paint: Paint, marked: int | None
+) -> None:
+    value = paint.value(cell)
+    fill = fill_of(value) if value is not None else FILLS[-1] if cell.numbers is None else UNCOLOURED
+    where = (
+        ",".join(map(str, cell.element))
+        if cell.element is not None
+        else "padding"
+        if cell.numbers is not None
+        else "hole"
+    )
+    with canvas.group(offset=cell.offset, index=where):
+        if cell.numbers is None:
+            canvas.box(x, y, width, CELL_HEIGHT, fill=HOLE, stroke=RULE, dashed=True)
+        elif cell.element is None:
+            canvas.hatch(x, y, width, CELL_HEIGHT, fill=fill)
+            if text:
+                canvas.words(x + width / 2, y + 17, text, size=11, fill=MUTED)
+        else:
+            canvas.box(x, y, width, CELL_HEIGHT, fill=fill, thickness=0.8)
+            if text:
+                canvas.words(x + width / 2, y + 17, text, size=11, bold=cell.offset == marked)
+            if cell.offset == marked:
+                canvas.box(x + 1.5, y + 1.5, width - 3, CELL_HEIGHT - 3, thickness=3)
+
+
+def legend(
+    canvas: Canvas, y: float, x: float, paint: Paint, words: Sequence[str], cells: Iterable[Cell]
+) -> None:
+    """Say what cells, colours, hatching and empty places mean; only what occurs."""
+    kinds = list(cells)
+    items: list[tuple[str, str, int]] = [("", text, 0) for text in words]
+    if paint.name and paint.count > 1:
+        values = sorted({v for c in kinds if c.element is not None and (v := paint.value(c)) is not None})[
+            : len(FILLS)
+        ]
+        items += [("colour", f"{paint.name} = {v}" if not k else str(v), v) for k, v in enumerate(values)]
+        if paint.count > len(values):
+            items.append(("", "…", 0))
+    if any(c.element is None and c.numbers is not None for c in kinds):
+        items.append(("padding", "padding (zeros)", 0))
+    if any(c.numbers is None for c in kinds):
+        items.append(("hole", "not of this tensor", 0))
+    limit = max(canvas.right, 330.0)
+    at = x
+    for kind, text, value in items:
+        wide = text_width(text, 11) + (20 if kind else 0) + 14
+        if at + wide > limit + 14 and at > x:
+            at, y = x, y + 20
+        if kind == "colour":
+            canvas.box(at, y, 14, 14, fill=fill_of(value), thickness=0.8)
+        elif kind == "padding":
+            canvas.hatch(at, y, 14, 14, fill=UNCOLOURED)
+        elif kind == "hole":
+            canvas.box(at, y, 14, 14, fill=HOLE, stroke=RULE, dashed=True)
+        canvas.words(
+            at + (20 if kind else 0), y + 11, text, size=11, anchor="start", fill=INK if kind else MUTED
+        )
+        at += wide
+
+
+def shown(count: int, most: int) -> list[int | None]:
+    """The numbers below ``count``; the middle of more than ``most`` of them is None.
+
+    >>> shown(3, 4), shown(9, 4)
+    ([0, 1, 2], [0, 1, None, 8])
+    """
+    if count <= most:
+        return list(range(count))
+    return [*range(max(most - 2, 1)), None, *([count - 1] if most > 2 else [])]
+
+
+def layout_of(given: Layout | MemoryDesc) -> Layout:
+    layout = given if isinstance(given, Layout) else getattr(given, "layout", None)
+    if not isinstance(layout, Layout):
+        raise LayoutError(f"{given!r} has no layout to draw")
+    return layout
+
+
+def check_positive(**counts: int | None) -> None:
+    for name, count in counts.items():
+        if count is not None and count < 1:
+            raise LayoutError(f"{name} must be 1 or more, got {count}")

@@ -1,0 +1,214 @@
+"""The picture of digits: axes cut into digits above, the digits in memory order below, wires in between."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import TYPE_CHECKING
+
+from relayout.draw.canvas import MUTED, RULE, STROKES, Canvas, fill_of, text_width
+from relayout.draw.cells import layout_of
+from relayout.errors import LayoutError
+from relayout.layout.format import Format, spell_digit
+from relayout.layout.layout import Layout
+
+if TYPE_CHECKING:
+    from relayout.layout.descriptor import MemoryDesc
+
+__all__ = ["digits"]
+
+
+def digits(
+    layout: Layout | MemoryDesc | Format | str,
+    *,
+    index: Sequence[int] | None = None,
+    title: str | None = None,
+) -> str:
+    """Draw how axes are cut into digits, and in which order the digits stand in memory.
+
+    Above are the logical axes, each with its digits, most significant first. Below are the same digits in
+    memory order, outermost first, with extents and strides (in elements). With an ``index`` the picture is a
+    worked example: the value of each digit, and the sum that is the offset.
+
+    Parameters
+    ----------
+    layout : Layout, MemoryDesc, Format or str
+        What to draw. A format has no sizes yet: its open digits have no extents, and there are no strides.
+    index : sequence of int, optional
+        A logical index to follow; needs a layout.
+    title : str, optional
+        What to write above. Without it: the layout or format.
+
+    Returns
+    -------
+    str
+        A SVG document.
+
+    Raises
+    ------
+    LayoutError
+        The format waits for its rank, the index is out of bounds, or there is an index but no sizes.
+
+    Examples
+    --------
+    >>> import relayout as rl
+    >>> picture = digits(rl.Layout((2, 17, 5, 4), "nChw8c"), index=(1, 9, 0, 2))
+    >>> "1·480 + 1·160 + 0·32 + 2·8 + 1·1 = 657" in picture
+    True
+    >>> "c//16" in digits("nChw16c")
+    True
+    """
+    if isinstance(layout, (str, Format)):
+        if index is not None:
+            raise LayoutError(
+                f"index {tuple(index)} can't be followed through {layout}, which has no sizes; pass a Layout"
+            )
+        diagram = _diagram_of_format(Format(layout))
+    else:
+        diagram = _diagram_of_layout(layout_of(layout), index)
+    box, gap = _box_width(diagram), 8.0
+    canvas = Canvas()
+    followed = f", index {tuple(index)}" if index is not None else ""
+    caption = title if title is not None else diagram.name + followed
+    y = heading(canvas, caption) + 6
+    canvas.words(0, y + 8, "logical axes, cut into digits", size=11, anchor="start", fill=MUTED, mono=False)
+    y += 16
+    total = len(diagram.memory)
+    spare = gap * 2 if len(diagram.axes) > 1 else 0.0
+    places: dict[tuple[int, int], float] = {}
+    x = 0.0
+    with_values = index is not None
+    for t, axis in enumerate(diagram.axes):
+        wide = len(axis.digits) * box + (len(axis.digits) - 1) * gap / 2
+        wide = max(wide, text_width(axis.text, 12) + 12)
+        canvas.box(x, y, wide, 26, fill=fill_of(t), round=3)
+        canvas.words(x + wide / 2, y + 17, axis.text, bold=True)
+        step = (wide + gap / 2) / len(axis.digits)
+        for level, digit in enumerate(axis.digits):
+            left, inside = x + level * step, step - gap / 2
+            canvas.box(
+                left, y + 29, inside, 40 if with_values else 26, fill=fill_of(t), opacity=0.45, round=3
+            )
+            canvas.words(left + inside / 2, y + 46, digit.text)
+            if with_values:
+                canvas.words(left + inside / 2, y + 62, f"= {digit.value}", bold=True)
+            places[t, level] = left + inside / 2
+        x += wide + spare
+    y += 69 if with_values else 55
+    upper = x - spare
+    lower = total * box + (total - 1) * gap
+    shift = max(0.0, (upper - lower) / 2)
+    if lower > upper:  # centre the upper row by moving the lower one as little as the other way round
+        shift = -(lower - upper) / 2
+    wires = 64.0
+    for k, (t, level) in enumerate(diagram.memory):
+        canvas.wire(
+            places[t, level],
+            y,
+            shift + k * (box + gap) + box / 2,
+            y + wires,
+            stroke=STROKES[t % len(STROKES)],
+        )
+    y += wires
+    for k, (t, level) in enumerate(diagram.memory):
+        digit = diagram.axes[t].digits[level]
+        left = shift + k * (box + gap)
+        lines = [text for text in (digit.extent, digit.stride) if text]
+        canvas.box(left, y, box, 26 + 15 * len(lines), fill=fill_of(t), round=3)
+        canvas.words(left + box / 2, y + 17, digit.text, bold=True)
+        for row, text in enumerate(lines):
+            canvas.words(left + box / 2, y + 33 + row * 15, text, size=11)
+    y += 26 + 15 * (2 if diagram.has_strides else 1)
+    canvas.words(shift, y + 18, "outermost: slowest", size=11, anchor="start", fill=MUTED, mono=False)
+    canvas.words(shift + lower, y + 18, "innermost: fastest", size=11, anchor="end", fill=MUTED, mono=False)
+    if lower > 300:
+        canvas.line([(shift + 112, y + 14.5), (shift + lower - 112, y + 14.5)], stroke=RULE, arrow=True)
+    if with_values:
+        y += 34
+        for line in _sum_lines(diagram, lower):
+            canvas.words(shift, y + 14, line, size=13, anchor="start", bold=True)
+            y += 20
+    return canvas.document(caption, f"The digits of {diagram.name}, from logical axes to memory order.")
+
+
+@dataclass(frozen=True)
+class _DiagramDigit:
+    text: str
+    extent: str
+    stride: str = ""
+    value: int = 0
+    step: int = 0
+
+
+@dataclass(frozen=True)
+class _DiagramAxis:
+    text: str
+    digits: tuple[_DiagramDigit, ...]
+
+
+@dataclass(frozen=True)
+class _Diagram:
+    name: str
+    axes: tuple[_DiagramAxis, ...]
+    memory: tuple[tuple[int, int], ...]
+    """Places ``(axis, level)`` in memory order, outermost first."""
+    has_strides: bool
+    offset0: int = 0
+    offset: int = 0
+
+
+def _diagram_of_format(format: Format) -> _Diagram:
+    names = format.axis_names()
+    axes = []
+    for term, radices in zip(format.terms, format.radices, strict=True):
+        own = tuple(names[a] for a in term)
+        weights = [prod(radices[level:]) for level in range(len(radices) + 1)]
+        made = tuple(
+            _DiagramDigit(spell_digit(own, weight, extent), f"extent {extent}" if extent else "open")
+            for weight, extent in zip(weights, (None, *radices), strict=True)
+        )
+        axes.append(_DiagramAxis(" ".join(own), made))
+    return _Diagram(str(format), tuple(axes), format.order, has_strides=False)
+
+
+def _diagram_of_layout(layout: Layout, index: Sequence[int] | None) -> _Diagram:
+    names = layout.axis_names()
+    offset = layout.offset(*index) if index is not None else 0
+    numbers = layout._fuse(tuple(index)) if index is not None else (0,) * len(layout.terms)
+    axes = []
+    for t, (term, ladder) in enumerate(zip(layout.terms, layout.ladders, strict=True)):
+        own = tuple(names[a] for a in term)
+        made = []
+        for level, (weight, extent, stride) in enumerate(ladder):
+            text = spell_digit(own, weight, extent if level else None)
+            value = numbers[t] // weight % (extent or 1)
+            made.append(_DiagramDigit(text, f"extent {extent}", f"stride {stride}", value, stride))
+        size, room = layout.term_size(t), layout.padded[t]
+        text = (
+            f"{' '.join(own)} = {numbers[t]} of {size}" if index is not None else f"{' '.join(own)}: {size}"
+        )
+        axes.append(_DiagramAxis(text + (f" (room {room})" if room != size else ""), tuple(made)))
+    order = sorted(layout.order, key=lambda place: -abs(layout.ladders[place[0]][place[1]].stride))
+    return _Diagram(str(layout), tuple(axes), tuple(order), True, layout.offset0, offset)
+
+
+def _box_width(diagram: _Diagram) -> float:
+    texts = [text for axis in diagram.axes for d in axis.digits for text in (d.text, d.extent, d.stride)]
+    return max([64.0, *(text_width(text, 11.5) + 10 for text in texts)])
+
+
+def _sum_lines(diagram: _Diagram, width: float) -> list[str]:
+    parts = [str(diagram.offset0)] if diagram.offset0 else []
+    for t, level in diagram.memory:
+        digit = diagram.axes[t].digits[level]
+        parts.append(f"{digit.value}·{digit.step}")
+    lines, line = [], "offset = "
+    for k, part in enumerate(parts):
+        piece = part if not k else f" + {part}"
+        if text_width(line + piece, 13) > max(width, 380):
+            lines.append(line)
+            line, piece = "    ", piece.lstrip()
+        line += piece
+    lines.append(f"{line} = {diagram.offset}" if parts else f"offset = {diagram.offset}")
+    return lines

@@ -1,0 +1,203 @@
+"""The picture of memory: rows of cells in physical order, each labelled with the index of its element."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from relayout.draw.canvas import MUTED, Canvas, text_width
+from relayout.draw.cells import (
+    CELL_HEIGHT,
+    GAP,
+    Cell,
+    Paint,
+    Places,
+    check_positive,
+    draw_cell,
+    heading,
+    layout_of,
+    legend,
+    shown,
+)
+from relayout.layout.format import spell_digit
+from relayout.layout.layout import Layout, LayoutDigit
+
+if TYPE_CHECKING:
+    from relayout.layout.descriptor import MemoryDesc
+
+__all__ = ["memory"]
+
+WIDEST_ROW = 40  # cells side by side, beyond which a row is cut out
+
+
+def memory(
+    layout: Layout | MemoryDesc,
+    *,
+    colour: str | None = None,
+    mark: Sequence[int] | None = None,
+    columns: int | None = None,
+    rows: int = 24,
+    label: Callable[[tuple[int, ...]], str] | None = None,
+    title: str | None = None,
+) -> str:
+    """Draw memory as rows of cells in physical order, each labelled with the logical index of its element.
+
+    Parameters
+    ----------
+    layout : Layout or MemoryDesc
+        What to draw.
+    colour : str, optional
+        The digit that colours the cells, such as ``"c//8"`` or ``"h"``. Without it: the blocks of a blocked
+        axis, else the channels.
+    mark : sequence of int, optional
+        The index of an element to be framed.
+    columns : int, optional
+        Elements in a row. Without it: the innermost block, or the innermost axes up to 32 elements.
+    rows : int
+        Rows at most; the middle of a longer memory is cut out.
+    label : callable, optional
+        What to write in the cell of an index. Without it: the index, without axes of size 1.
+    title : str, optional
+        What to write above. Without it: the layout.
+
+    Returns
+    -------
+    str
+        A SVG document.
+
+    Raises
+    ------
+    LayoutError
+        ``colour`` names no axis of the layout, ``mark`` is out of bounds, or a count is less than 1.
+
+    Examples
+    --------
+    >>> import relayout as rl
+    >>> picture = memory(rl.Layout((1, 3, 2, 2), "nhwc"))
+    >>> picture.count("<g data-offset="), 'data-offset="4" data-index="0,1,0,1"' in picture
+    (12, True)
+    """
+    known = layout_of(layout)
+    check_positive(columns=columns, rows=rows)
+    places = Places(known)
+    paint = Paint(known, colour)
+    marked = known.offset(*mark) if mark is not None else None
+    low, high = known.bounds()
+    count = high - low + 1
+    width = min(columns or _row_length(known), max(count, 1))
+    shown_rows = shown(-(-count // width), rows)
+    shown_columns = shown(width, WIDEST_ROW)
+    axes = [a for a, size in enumerate(known.dims) if size > 1] or list(range(known.rank))
+    write = label or (lambda index: ",".join(str(index[a]) for a in axes))
+    canvas = Canvas()
+    caption = title if title is not None else f"{known} in memory"
+    head = heading(canvas, caption)
+    cells = {
+        low + r * width + c: places.at(low + r * width + c)
+        for r in shown_rows
+        if r is not None
+        for c in shown_columns
+        if c is not None and r * width + c < count
+    }
+    words = {k: write(cell.element) if cell.element is not None else "" for k, cell in cells.items()}
+    cell_width = max([22.0, *(text_width(text, 11) + 8 for text in words.values())])
+    margin = max(text_width(str(high), 11), text_width("offset", 10)) + 12
+    notes = _Notes(known, width)
+    y = head + 4
+    canvas.words(margin - 10, y + 10, "offset", size=10, anchor="end", fill=MUTED, mono=False)
+    for position, c in enumerate(shown_columns):
+        if c is not None and len(shown_columns) > 1:
+            canvas.words(margin + (position + 0.5) * cell_width, y + 10, f"+{c}", size=10, fill=MUTED)
+    y += 16
+    before: tuple[int, ...] | None = None
+    for r in shown_rows:
+        if r is None:
+            canvas.words(margin + cell_width / 2, y + 14, "⋮", size=16, fill=MUTED)
+            hidden = -(-count // width) - len(shown_rows) + 1
+            canvas.words(
+                margin + cell_width * 1.2,
+                y + 14,
+                f"{hidden} more rows",
+                size=11,
+                anchor="start",
+                fill=MUTED,
+                mono=False,
+            )
+            y, before = y + CELL_HEIGHT, None
+            continue
+        start = low + r * width
+        values = notes.of(cells[k] for k in range(start, start + width) if k in cells)
+        if before is not None and values and notes.begins_group(before, values):
+            y += GAP / 2
+        before = values or before
+        canvas.words(margin - 10, y + 17, str(start), size=11, anchor="end", fill=MUTED)
+        for position, c in enumerate(shown_columns):
+            if c is None:
+                canvas.words(margin + (position + 0.5) * cell_width, y + 17, "…", fill=MUTED)
+            elif start + c in cells:
+                x = margin + position * cell_width
+                draw_cell(canvas, cells[start + c], x, y, cell_width, words[start + c], paint, marked)
+        if values:
+            x = margin + len(shown_columns) * cell_width + 10
+            canvas.words(x, y + 17, notes.text(values), size=11, anchor="start", fill=MUTED)
+        y += CELL_HEIGHT
+    names = ",".join(known.axis_names()[a] for a in axes)
+    said = [f"cell: {names}" if label is None and axes else "", *(() if count else ("no elements",))]
+    legend(canvas, y + 10, margin, paint, [w for w in said if w], cells.values())
+    return canvas.document(
+        caption,
+        f"Memory of {known}: {count} elements from offset {low}, {width} in a row, coloured by {paint.name or 'nothing'}.",
+    )
+
+
+class _Notes:
+    """What is written beside a row of memory: the digits that are the same all along it."""
+
+    def __init__(self, layout: Layout, width: int) -> None:
+        names = layout.axis_names()
+        outer = [d for d in layout.digits if d.extent > 1 and abs(d.stride) >= width]
+        self.digits: list[LayoutDigit] = sorted(outer, key=lambda d: -abs(d.stride))
+        self.names = []
+        for digit in self.digits:
+            first = digit.weight == layout.ladders[digit.term][0].weight
+            axes = tuple(names[a] for a in layout.terms[digit.term])
+            self.names.append(spell_digit(axes, digit.weight, None if first else digit.extent))
+        nested = all(abs(d.stride) % width == 0 for d in self.digits)
+        self.usable = nested and bool(self.digits)
+
+    def of(self, cells: Iterable[Cell]) -> tuple[int, ...]:
+        """The values of the outer digits in a row, empty where they are not the same all along it."""
+        if not self.usable:
+            return ()
+        found = {
+            tuple(cell.numbers[d.term] // d.weight % d.extent for d in self.digits)
+            for cell in cells
+            if cell.numbers is not None
+        }
+        return found.pop() if len(found) == 1 else ()
+
+    def begins_group(self, before: tuple[int, ...], values: tuple[int, ...]) -> bool:
+        """Whether the outermost digit has changed, where it is not the only one."""
+        return len(self.digits) > 1 and before[0] != values[0]
+
+    def text(self, values: tuple[int, ...]) -> str:
+        return "  ".join(f"{name}={value}" for name, value in zip(self.names, values, strict=True))
+
+
+def _row_length(layout: Layout) -> int:
+    """Elements in a row: the innermost block, or as many innermost axes as make 6 to 32 elements."""
+    steps = sorted(
+        {abs(d.stride) for d in layout.digits if d.extent > 1 and d.stride} | {max(layout.span, 1)}
+    )
+    runs = [
+        step for k, step in enumerate(steps) if step > 1 and all(step % below == 0 for below in steps[:k])
+    ]
+    blocks = [d.extent for ladder in layout.ladders for d in ladder[1:] if abs(d.stride) == 1]
+    if blocks and 6 <= blocks[0] <= 32:
+        return blocks[0]
+    within = next((run for run in runs if 6 <= run <= 32), None)
+    if within is not None:
+        return within
+    run = max((run for run in runs if run <= 16), default=1)
+    following = next((r for r in runs if r > run), 16)
+    return next(n for n in range(16, 0, -1) if n % run == 0 and following % n == 0)

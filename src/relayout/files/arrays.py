@@ -1,0 +1,256 @@
+"""How an array in a file becomes a tensor, and how a tensor becomes an array in a file.
+
+npy, npz and safetensors hold *arrays*: a shape, an element type and bytes. A memory format is neither, so there is one rule that ties them together:
+
+    The array in the file has one axis for each digit of the format, outermost first, and its bytes are in C order.
+
+This is the *physical shape*. Any NumPy user can load it and sees exactly what lies in memory::
+
+    dims (1, 17, 2, 2) in ...      array in the file
+    nchw                           [1, 17, 2, 2]
+    nhwc                           [1, 2, 2, 17]
+    nChw8c                         [1, 3, 2, 2, 8]         n, c//8, h, w, c%8: 24 channels, the last 7 are padding
+
+Read the other way round, the shape of a plain format gives the dims. That of a blocked one does not (17 channels or 24?), and neither says which axis is which. So
+a *descriptor* (:mod:`relayout.files.descriptor`) is stored along, inside of the file or beside it, except where the array says it all: row-major order and an element
+type that the container knows.
+
+Three things have no physical shape and are stored as a line of elements or bytes, with a descriptor: layouts with holes (rows with a pitch, parts of bigger
+tensors), 4-bit elements (bytes of two), formats of more than 32 digits.
+"""
+
+from __future__ import annotations
+
+from math import prod
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from relayout.dtypes import DType, DTypeLike
+from relayout.dtypes import dtype as as_dtype
+from relayout.errors import LayoutError
+from relayout.layout.descriptor import MemoryDesc
+from relayout.layout.format import Format
+from relayout.layout.layout import Layout, plain, spell_dims
+from relayout.tensor import Tensor, from_buffer
+
+__all__ = ["Given", "StoredArray", "StoredForm", "physical_shape", "stored_form", "to_tensor"]
+
+MOST_AXES = 32  # of an array in NumPy before version 2
+
+
+class Given(NamedTuple):
+    """What the caller says about a file; None: nothing."""
+
+    format: str | Format | None = None
+    dims: tuple[int, ...] | None = None
+    dtype: DType | None = None
+    name: str | None = None
+
+    @classmethod
+    def make(cls, format: str | Format | None, dims: object, dtype: DTypeLike | None, name: str | None) -> Given:
+        """Check and keep it."""
+        sizes = None if dims is None else Layout(dims, plain(len(dims))).dims  # type: ignore[arg-type]
+        return cls(format, sizes, None if dtype is None else as_dtype(dtype), name)
+
+
+class StoredArray(NamedTuple):
+    """An array as it lies in a file."""
+
+    where: str
+    """The file, and the name within it, for messages."""
+    data: NDArray[np.uint8]
+    """The bytes of the elements, no more and no less."""
+    shape: tuple[int, ...]
+    type_name: str
+    """The element type as the file calls it."""
+    width: int
+    """Bytes an element."""
+    dtype: DType | None
+    """The element type, where it is one of ours."""
+    fortran: bool = False
+    """Whether the first axis is the innermost."""
+
+
+class StoredForm(NamedTuple):
+    """The array that a tensor is stored as."""
+
+    desc: MemoryDesc
+    """What is in the file: the same elements, beginning at byte 0."""
+    shape: tuple[int, ...]
+    as_bytes: bool
+    """Whether the elements of the array are bytes (of 4-bit elements)."""
+    says_it_all: bool
+    """Whether the array can be read right without a descriptor, if the container knows its element type."""
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the array."""
+        return prod(self.shape) * (1 if self.as_bytes else self.desc.dtype.bits // 8)
+
+
+def physical_shape(desc: MemoryDesc) -> tuple[int, ...] | None:
+    """The extents of the digits in memory order, outermost first; None where the elements don't lie densely.
+
+    Examples
+    --------
+    >>> import relayout as rl
+    >>> physical_shape(rl.MemoryDesc((1, 17, 2, 2), "f32", "nChw8c"))
+    (1, 3, 2, 2, 8)
+    >>> physical_shape(rl.MemoryDesc((2, 3), "f32", strides=(10, 1))) is None
+    True
+    """
+    format = desc.format
+    if format is None or desc.dtype.bits < 8:
+        return None
+    shape = tuple(digit.extent for digit in Layout._dense(desc.dims, format).digits)
+    return shape if len(shape) <= MOST_AXES else None
+
+
+def stored_form(desc: MemoryDesc) -> StoredForm:
+    """Choose the array that a tensor is stored as.
+
+    Raises
+    ------
+    LayoutError
+        The tensor has no layout, or its elements share places (broadcast).
+    """
+    if desc.layout is None:
+        raise LayoutError(f"{desc} has no layout, so no bytes can be written; decide on a format first")
+    format = desc.format
+    if format is not None:
+        compact = MemoryDesc._make(desc.dims, desc.dtype, Layout._dense(desc.dims, format))
+    elif desc.layout.is_injective():
+        low, _ = desc.layout.bounds()
+        compact = MemoryDesc._make(desc.dims, desc.dtype, desc.layout.moved(desc.layout.offset0 - low))
+    else:
+        raise LayoutError(f"elements of {desc} share places (broadcast); reorder it into a format, then write it")
+    if desc.dtype.bits < 8:
+        return StoredForm(compact, (compact.required_bytes,), True, False)
+    shape = physical_shape(compact)
+    if shape is None:
+        return StoredForm(compact, (compact.required_bytes * 8 // desc.dtype.bits,), False, False)
+    return StoredForm(compact, shape, False, format == plain(desc.rank))
+
+
+def to_tensor(array: StoredArray, given: Given, described: MemoryDesc | None = None, described_in: str = "") -> Tensor:
+    """Say what the bytes of an array mean, by its descriptor and by what the caller says.
+
+    Raises
+    ------
+    LayoutError
+        They contradict each other or the array, or they leave something open.
+    """
+    if described is not None:
+        _check_agreement(array.where, given, described, described_in)
+        if not _fits(array, described):
+            raise LayoutError(
+                f"{array.where} holds {_held(array)}, but its descriptor {described_in} says {described}; one of them is out of date"
+            )
+        return from_buffer(array.data, described)
+    kind = _element_type(array, given.dtype)
+    if given.dims is not None:
+        return _with_dims(array, given, given.dims, kind)
+    if kind.bits < 8:
+        raise LayoutError(f"{array.where} holds bytes of {kind} elements; say how many there are on each axis (dims)")
+    format = plain(len(array.shape)) if given.format is None else _plain_format(array, given.format, kind)
+    dims = [0] * len(array.shape)
+    strides = [0] * len(array.shape)
+    for position, (axis, _) in enumerate(format.order):
+        dims[axis] = array.shape[position]
+        inner = array.shape[:position] if array.fortran else array.shape[position + 1 :]
+        strides[axis] = prod(n or 1 for n in inner)
+    layout = Layout(dims, strides=strides) if array.fortran else Layout(dims, format)
+    return from_buffer(array.data, MemoryDesc(dims, kind, layout))
+
+
+def described_tensor(where: str, data: NDArray[np.uint8], described: MemoryDesc) -> Tensor:
+    """A tensor whose bytes are all of ``data``."""
+    needed = described.required_bytes
+    if data.size != needed:
+        raise LayoutError(f"{where} has {data.size} bytes, but {described} takes {needed}")
+    return from_buffer(data, described)
+
+
+def check_agreement(where: str, given: Given, described: MemoryDesc, described_in: str) -> None:
+    """Refuse what contradicts a descriptor."""
+    _check_agreement(where, given, described, described_in)
+
+
+# -- workings -----------------------------------------------------------------------------------------------------
+
+
+def _check_agreement(where: str, given: Given, described: MemoryDesc, described_in: str) -> None:
+    rest = f"{where} is described by {described_in} as {described}"
+    if given.dims is not None and given.dims != described.dims:
+        raise LayoutError(f"{rest}; that contradicts the dims {spell_dims(given.dims)}")
+    if given.dtype is not None and given.dtype != described.dtype:
+        raise LayoutError(f"{rest}; that contradicts the data type {given.dtype}")
+    if given.format is not None:
+        asked = MemoryDesc(described.dims, described.dtype, given.format)
+        if asked.layout is None or not asked.layout.same_bytes(described.layout):
+            raise LayoutError(f"{rest}; that contradicts the format {given.format}")
+
+
+def _fits(array: StoredArray, desc: MemoryDesc) -> bool:
+    form = stored_form(desc)
+    width = 1 if form.as_bytes else desc.dtype.bits // 8
+    opaque = array.dtype is None or array.dtype == ("u8" if form.as_bytes else desc.dtype)
+    shape_fits = array.shape in (form.shape, (prod(form.shape),)) and not (array.fortran and len(array.shape) > 1)
+    return array.width == width and opaque and shape_fits and array.data.size == desc.required_bytes
+
+
+def _element_type(array: StoredArray, asked: DType | None) -> DType:
+    if asked is None:
+        if array.dtype is None:
+            raise LayoutError(
+                f"{array.where} holds elements of {array.width} bytes whose type is called {array.type_name!r}, which is none of the data types "
+                "of Relayout; if it stands for one of them (bf16 and f8 in npy files, say), name it with the data type of the input"
+            )
+        return array.dtype
+    bits = 8 * array.width
+    as_raw_bytes = array.dtype == "u8" and (asked.bits == 8 or asked.bits < 8)
+    if array.dtype is asked or as_raw_bytes or (array.dtype is None and bits == asked.bits):
+        return asked
+    raise LayoutError(
+        f"{array.where} holds {array.dtype or array.type_name}, not {asked}; the data type of the input says what bytes mean and converts nothing"
+    )
+
+
+def _with_dims(array: StoredArray, given: Given, dims: tuple[int, ...], kind: DType) -> Tensor:
+    desc = MemoryDesc(dims, kind, plain(len(dims)) if given.format is None else given.format)
+    if desc.layout is None:
+        raise LayoutError(f"the bytes of {array.where} can't be in the format {given.format}; name one that has a layout")
+    form = stored_form(desc)
+    if array.shape not in (form.shape, (prod(form.shape),)):
+        raise LayoutError(
+            f"{array.where} holds {_held(array)}; {desc} is stored as an array of shape {list(form.shape)}"
+            + (" of bytes" if form.as_bytes else "")
+        )
+    if array.fortran and len(array.shape) > 1:
+        raise LayoutError(f"{array.where} is in Fortran order, so its bytes aren't in {desc}; save it in C order")
+    return from_buffer(array.data, desc)
+
+
+def _plain_format(array: StoredArray, text: str | Format, kind: DType) -> Format:
+    """The format of an array without further words: one whose digits are its axes."""
+    format, rank = Format(text), len(array.shape)
+    wanted = format.rank if format.rank is not None else rank
+    blocked = format.rank is not None and any(format.radices)
+    if wanted != rank and not blocked:
+        raise LayoutError(f"{array.where} holds {_held(array)}, which has {rank} axes; the format {format} has {wanted}")
+    if not blocked:
+        format = format.resolve(rank, kind.name)
+        blocked = any(format.radices) or any(len(term) > 1 for term in format.terms)
+    if blocked:
+        raise LayoutError(
+            f"{array.where} holds {_held(array)}, from which nobody can tell the dims of a tensor in {format}, where padding fills the last "
+            "blocks; say the dims, or put the descriptor beside the file"
+        )
+    return format
+
+
+def _held(array: StoredArray) -> str:
+    order = " in Fortran order" if array.fortran else ""
+    return f"an array of shape {list(array.shape)} of {array.dtype or array.type_name}{order}"

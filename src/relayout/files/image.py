@@ -1,0 +1,98 @@
+"""Pictures: png and jpeg, which hold u8 ``nhwc`` data of dims (1, C, H, W).
+
+A picture decodes to rows of pixels, each pixel its channels side by side: that *is* ``nhwc``. Grey pictures have one channel, grey with alpha two, colour three,
+colour with alpha four; palettes, black and white and CMYK are decoded to these. 16-bit grey comes as s32. The orientation that
+a camera notes beside the pixels is not applied.
+
+Pillow does the decoding (``pip install relayout[image]``).
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from relayout.errors import LayoutError, Unsupported
+from relayout.files.arrays import Given, StoredArray, to_tensor
+from relayout.files.atomic import replacing
+from relayout.layout.descriptor import MemoryDesc
+from relayout.layout.layout import spell_dims
+from relayout.tensor import Tensor
+
+__all__ = ["create", "read"]
+
+SUFFIXES: Final = (".png", ".jpg", ".jpeg")
+FORMATS: Final = ("PNG", "JPEG")
+MODES: Final = {1: "L", 2: "LA", 3: "RGB", 4: "RGBA"}
+QUALITY: Final = 95  # of jpeg; above it files grow and nobody sees why
+
+
+def read(path: Path, given: Given) -> Tensor:
+    """Decode a picture."""
+    image = _pillow()
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # big pictures are welcome; absurd ones still raise
+            with path.open("rb") as file, image.open(file, formats=FORMATS) as picture:
+                pixels = np.ascontiguousarray(_pixels(picture))
+    except (FileNotFoundError, PermissionError, IsADirectoryError, LayoutError):
+        raise
+    except Exception as error:  # decoders raise whatever their damaged input makes them stumble over
+        raise LayoutError(f"{path} can't be decoded as a picture: {error or type(error).__name__}") from None
+    shape = (1, *pixels.shape) if pixels.ndim == 3 else (1, *pixels.shape, 1)
+    kind = MemoryDesc(shape, pixels.dtype, "abcd").dtype
+    data = pixels.reshape(-1).view(np.uint8)
+    array = StoredArray(str(path), data, shape, str(pixels.dtype), pixels.dtype.itemsize, kind)
+    return to_tensor(array, given._replace(format=given.format or "nhwc"))
+
+
+@contextmanager
+def create(path: Path, desc: MemoryDesc, name: str | None, force: bool) -> Iterator[Tensor]:
+    """Make a picture for a tensor, to be filled; it gets its name when the block ends."""
+    image = _pillow()
+    jpeg = path.suffix.lower() != ".png"
+    dims = desc.dims
+    channels = (1, 3) if jpeg else tuple(MODES)
+    if len(dims) != 4 or dims[0] != 1 or dims[1] not in channels or 0 in dims:
+        raise LayoutError(
+            f"{path} can't hold {spell_dims(dims)}: a {'jpeg' if jpeg else 'png'} is one picture of 1xCxHxW with "
+            f"{' or '.join(map(str, channels))} channels"
+        )
+    pixels = MemoryDesc(dims, "u8", "nhwc")
+    if desc.dtype != "u8" or desc.layout is None or not desc.layout.same_bytes(pixels.layout):
+        raise LayoutError(f"{path} holds pixels, which are u8 in nhwc; {desc} must be converted to that (dtype u8, format nhwc)")
+    made = Tensor(pixels, np.zeros(pixels.nbytes, np.uint8))
+    with replacing(path, force) as file:
+        yield made
+        _, count, height, width = dims
+        picture = image.frombytes(MODES[count], (width, height), made.buffer.tobytes())
+        if jpeg:
+            picture.save(file, "JPEG", quality=QUALITY, subsampling=0)
+        else:
+            picture.save(file, "PNG")
+
+
+def _pixels(picture: Any) -> Any:
+    mode = picture.mode
+    if mode.startswith("I;16") or mode == "I":
+        return np.asarray(picture, np.int32)
+    if mode in ("1", "F"):
+        picture = picture.convert("L")
+    elif mode in ("P", "PA"):
+        picture = picture.convert("RGBA" if "transparency" in picture.info or mode == "PA" else "RGB")
+    elif mode not in MODES.values():
+        picture = picture.convert("RGB")
+    return np.asarray(picture, np.uint8)
+
+
+def _pillow() -> Any:
+    try:
+        from PIL import Image
+    except ImportError:
+        raise Unsupported("png and jpeg files need Pillow, which is not installed: pip install 'relayout[image]'") from None
+    return Image

@@ -1,0 +1,57 @@
+"""Raw bytes: a buffer as it was dumped, with a descriptor beside it.
+
+``x.bin`` holds the physical bytes, padding included, and nothing else. What they mean is in ``x.bin.layout.json``, or the caller says
+it: format, dims and data type.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from relayout.errors import LayoutError
+from relayout.files.arrays import Given, check_agreement, described_tensor, stored_form
+from relayout.files.atomic import replacing, reserve
+from relayout.files.beside import described_beside, description, path_beside
+from relayout.files.mapped import flush, map_for_reading, map_for_writing
+from relayout.layout.descriptor import MemoryDesc
+from relayout.tensor import Tensor
+
+__all__ = ["create", "read"]
+
+SUFFIXES: Final = (".bin", ".raw")
+
+
+def read(path: Path, given: Given) -> Tensor:
+    """Map a file of raw bytes."""
+    data = map_for_reading(path)
+    described = described_beside(path)
+    if described is not None:
+        check_agreement(str(path), given, described, str(path_beside(path)))
+        return described_tensor(str(path), data, described)
+    missing = [
+        word
+        for word, value in (("format", given.format), ("dims", given.dims), ("data type", given.dtype))
+        if value is None
+    ]
+    if given.format is None or given.dims is None or given.dtype is None:
+        raise LayoutError(
+            f"{path} is {data.size} bytes without a descriptor ({path_beside(path).name}); say its {', '.join(missing)}"
+        )
+    desc = MemoryDesc(given.dims, given.dtype, given.format)
+    if desc.layout is None:
+        raise LayoutError(f"the bytes of {path} can't be in the format {given.format}; name one that has a layout")
+    return described_tensor(str(path), data, desc)
+
+
+@contextmanager
+def create(path: Path, desc: MemoryDesc, name: str | None, force: bool) -> Iterator[Tensor]:
+    """Make a file of raw bytes for a tensor, to be filled; it gets its name when the block ends."""
+    form = stored_form(desc)
+    with replacing(path, force, {path_beside(path): description(form.desc)}) as file:
+        reserve(file, form.nbytes)
+        data = map_for_writing(file)
+        yield Tensor(form.desc, data)
+        flush(data)
