@@ -31,11 +31,11 @@ __all__ = [
 CELL_HEIGHT, GAP = 26, 10
 UNCOLOURED = "#e4e2dc"
 
-_COLOUR = re.compile(r"\s*([A-Za-z][A-Za-z0-9_]*)\s*(?://\s*(\d+))?\s*(?:%\s*(\d+))?\s*")
+_COLOUR = re.compile(r"\s*(.+?)\s*(?://\s*(\d+))?\s*(?:%\s*(\d+))?\s*")
 
 
 class Cell(NamedTuple):
-    """A place in memory: the numbers of its terms (None: a hole), the index of its element (None: padding)."""
+    """A place in memory: the numbers of its terms (None: a hole), its element's index (None: padding)."""
 
     offset: int
     numbers: tuple[int, ...] | None
@@ -90,7 +90,8 @@ class Paint:
         match = _COLOUR.fullmatch(self.name)
         if match is None or match[1] not in self.names:
             raise LayoutError(
-                f"colour {colour!r} is no digit of {layout}; write an axis ({', '.join(self.names)}), cut where you like: 'c//8', 'c%8'"
+                f"colour {colour!r} is no digit of {layout}; write an axis ({', '.join(self.names)}), "
+                "cut where you like: 'c//8', 'c%8'"
             )
         self.axis, self.weight = self.names.index(match[1]), int(match[2] or 1)
         self.extent = int(match[3]) if match[3] else None
@@ -137,15 +138,13 @@ def heading(canvas: Canvas, text: str) -> float:
 def draw_cell(
     canvas: Canvas, cell: Cell, x: float, y: float, width: float, text: str, paint: Paint, marked: int | None
 ) -> None:
+    """Draw one cell: an element, padding or a hole; the one at the offset ``marked`` gets a frame."""
     value = paint.value(cell)
-    fill = fill_of(value) if value is not None else FILLS[-1] if cell.numbers is None else UNCOLOURED
-    where = (
-        ",".join(map(str, cell.element))
-        if cell.element is not None
-        else "padding"
-        if cell.numbers is not None
-        else "hole"
-    )
+    fill = fill_of(value) if value is not None else UNCOLOURED
+    if cell.element is not None:
+        where = ",".join(map(str, cell.element))
+    else:
+        where = "padding" if cell.numbers is not None else "hole"
     with canvas.group(offset=cell.offset, index=where):
         if cell.numbers is None:
             canvas.box(x, y, width, CELL_HEIGHT, fill=HOLE, stroke=RULE, dashed=True)
@@ -154,7 +153,7 @@ def draw_cell(
             if text:
                 canvas.words(x + width / 2, y + 17, text, size=11, fill=MUTED)
         else:
-            canvas.box(x, y, width, CELL_HEIGHT, fill=fill, thickness=0.8)
+            canvas.box(x, y, width, CELL_HEIGHT, fill=fill, stroke=INK if text else RULE, thickness=0.8)
             if text:
                 canvas.words(x + width / 2, y + 17, text, size=11, bold=cell.offset == marked)
             if cell.offset == marked:
@@ -168,11 +167,10 @@ def legend(
     kinds = list(cells)
     items: list[tuple[str, str, int]] = [("", text, 0) for text in words]
     if paint.name and paint.count > 1:
-        values = sorted({v for c in kinds if c.element is not None and (v := paint.value(c)) is not None})[
-            : len(FILLS)
-        ]
+        used = {paint.value(cell) for cell in kinds if cell.element is not None}
+        values = sorted(value for value in used if value is not None)[: len(FILLS)]
         items += [("colour", f"{paint.name} = {v}" if not k else str(v), v) for k, v in enumerate(values)]
-        if paint.count > len(values):
+        if len(values) < paint.count and values:
             items.append(("", "…", 0))
     if any(c.element is None and c.numbers is not None for c in kinds):
         items.append(("padding", "padding (zeros)", 0))
@@ -208,6 +206,7 @@ def shown(count: int, most: int) -> list[int | None]:
 
 
 def layout_of(given: Layout | MemoryDesc) -> Layout:
+    """The layout of what is to be drawn; an error where there is none."""
     layout = given if isinstance(given, Layout) else getattr(given, "layout", None)
     if not isinstance(layout, Layout):
         raise LayoutError(f"{given!r} has no layout to draw")
@@ -215,6 +214,7 @@ def layout_of(given: Layout | MemoryDesc) -> Layout:
 
 
 def check_positive(**counts: int | None) -> None:
+    """Refuse counts below 1, by name."""
     for name, count in counts.items():
         if count is not None and count < 1:
             raise LayoutError(f"{name} must be 1 or more, got {count}")

@@ -8,7 +8,7 @@ from math import prod
 from typing import TYPE_CHECKING
 
 from relayout.draw.canvas import MUTED, RULE, STROKES, Canvas, fill_of, text_width
-from relayout.draw.cells import layout_of
+from relayout.draw.cells import heading, layout_of
 from relayout.errors import LayoutError
 from relayout.layout.format import Format, spell_digit
 from relayout.layout.layout import Layout

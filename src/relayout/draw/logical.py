@@ -16,6 +16,7 @@ from relayout.draw.cells import (
     Places,
     check_positive,
     draw_cell,
+    heading,
     layout_of,
     legend,
     shown,
@@ -91,7 +92,7 @@ def logical(
     canvas = Canvas()
     caption = title if title is not None else f"{known}, logical"
     bottom = top = heading(canvas, caption) + 4
-    cell_width = CELL_HEIGHT if path else max(CELL_HEIGHT, text_width(str(known.bounds()[1]), 11) + 10)
+    cell_width = float(CELL_HEIGHT) if path else max(CELL_HEIGHT, text_width(str(known.bounds()[1]), 11) + 10)
     margin = frame.margin
     panel_width = len(frame.columns) * cell_width
     panel_height = len(frame.rows) * CELL_HEIGHT
@@ -119,24 +120,21 @@ def logical(
         for _, cx, cy in frame.dots(x, y, cell_width):
             canvas.words(cx, cy, "…", fill=MUTED)
         if path:
-            _walk(
-                canvas,
-                sorted(
-                    (c.offset, cx + cell_width / 2, cy + CELL_HEIGHT / 2)
-                    for c, cx, cy in cells
-                    if c.element is not None
-                ),
-            )
+            half = CELL_HEIGHT / 2
+            stops = [
+                (cell.offset, cx + half, cy + half) for cell, cx, cy in cells if cell.element is not None
+            ]
+            _walk(canvas, sorted(stops))
         bottom = max(bottom, y + panel_height)
     if not drawn:
         canvas.words(0, top + 14, "no elements", anchor="start", fill=MUTED, mono=False)
         bottom = top + 20
-    legend(
-        canvas, bottom + 12, margin, paint, ["line: the order in memory" if path else "cell: offset"], drawn
-    )
+    said = ["line: the order in memory" if path else "cell: offset"]
+    legend(canvas, bottom + 12, margin, paint, said, drawn)
     return canvas.document(
         caption,
-        f"The tensor {spell_dims(known.dims)} by logical index, coloured by {paint.name or 'nothing'}; cells hold offsets of {known}.",
+        f"The tensor {spell_dims(known.dims)} by logical index, coloured by {paint.name or 'nothing'}; "
+        f"{'a line follows' if path else 'cells hold'} the offsets of {known}.",
     )
 
 

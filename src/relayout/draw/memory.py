@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from relayout.draw.canvas import MUTED, Canvas, text_width
@@ -79,75 +79,86 @@ def memory(
     """
     known = layout_of(layout)
     check_positive(columns=columns, rows=rows)
-    places = Places(known)
+    low, high = known.bounds()
+    table = _Table(known, columns or _row_length(known), rows)
     paint = Paint(known, colour)
     marked = known.offset(*mark) if mark is not None else None
-    low, high = known.bounds()
-    count = high - low + 1
-    width = min(columns or _row_length(known), max(count, 1))
-    shown_rows = shown(-(-count // width), rows)
-    shown_columns = shown(width, WIDEST_ROW)
     axes = [a for a, size in enumerate(known.dims) if size > 1] or list(range(known.rank))
     write = label or (lambda index: ",".join(str(index[a]) for a in axes))
+    texts = {k: write(cell.element) if cell.element is not None else "" for k, cell in table.cells.items()}
+    cell_width = max([22.0, *(text_width(text, 11) + 8 for text in texts.values())])
+    margin = max(text_width(str(high), 11), text_width("offset", 10)) + 12
+
     canvas = Canvas()
     caption = title if title is not None else f"{known} in memory"
-    head = heading(canvas, caption)
-    cells = {
-        low + r * width + c: places.at(low + r * width + c)
-        for r in shown_rows
-        if r is not None
-        for c in shown_columns
-        if c is not None and r * width + c < count
-    }
-    words = {k: write(cell.element) if cell.element is not None else "" for k, cell in cells.items()}
-    cell_width = max([22.0, *(text_width(text, 11) + 8 for text in words.values())])
-    margin = max(text_width(str(high), 11), text_width("offset", 10)) + 12
-    notes = _Notes(known, width)
-    y = head + 4
+    y = heading(canvas, caption) + 4
     canvas.words(margin - 10, y + 10, "offset", size=10, anchor="end", fill=MUTED, mono=False)
-    for position, c in enumerate(shown_columns):
-        if c is not None and len(shown_columns) > 1:
-            canvas.words(margin + (position + 0.5) * cell_width, y + 10, f"+{c}", size=10, fill=MUTED)
+    for position, column in enumerate(table.columns):
+        if column is not None and len(table.columns) > 1:
+            canvas.words(margin + (position + 0.5) * cell_width, y + 10, f"+{column}", size=10, fill=MUTED)
     y += 16
-    before: tuple[int, ...] | None = None
-    for r in shown_rows:
-        if r is None:
-            canvas.words(margin + cell_width / 2, y + 14, "⋮", size=16, fill=MUTED)
-            hidden = -(-count // width) - len(shown_rows) + 1
-            canvas.words(
-                margin + cell_width * 1.2,
-                y + 14,
-                f"{hidden} more rows",
-                size=11,
-                anchor="start",
-                fill=MUTED,
-                mono=False,
-            )
-            y, before = y + CELL_HEIGHT, None
+    notes = _Notes(known, table.width)
+    before: tuple[int, ...] = ()
+    for row in table.rows:
+        if row is None:
+            more = f"⋮  {table.row_count - len(table.rows) + 1} more rows"
+            canvas.words(margin + 6, y + 17, more, size=11, anchor="start", fill=MUTED)
+            y, before = y + CELL_HEIGHT, ()
             continue
-        start = low + r * width
-        values = notes.of(cells[k] for k in range(start, start + width) if k in cells)
-        if before is not None and values and notes.begins_group(before, values):
+        start = low + row * table.width
+        values = notes.of(table.row(row))
+        if before and values and notes.begins_group(before, values):
             y += GAP / 2
         before = values or before
         canvas.words(margin - 10, y + 17, str(start), size=11, anchor="end", fill=MUTED)
-        for position, c in enumerate(shown_columns):
-            if c is None:
-                canvas.words(margin + (position + 0.5) * cell_width, y + 17, "…", fill=MUTED)
-            elif start + c in cells:
-                x = margin + position * cell_width
-                draw_cell(canvas, cells[start + c], x, y, cell_width, words[start + c], paint, marked)
+        for position, column in enumerate(table.columns):
+            x = margin + position * cell_width
+            if column is None:
+                canvas.words(x + cell_width / 2, y + 17, "…", fill=MUTED)
+            elif start + column in table.cells:
+                cell = table.cells[start + column]
+                draw_cell(canvas, cell, x, y, cell_width, texts[cell.offset], paint, marked)
+        x = margin + len(table.columns) * cell_width + 10
         if values:
-            x = margin + len(shown_columns) * cell_width + 10
             canvas.words(x, y + 17, notes.text(values), size=11, anchor="start", fill=MUTED)
         y += CELL_HEIGHT
-    names = ",".join(known.axis_names()[a] for a in axes)
-    said = [f"cell: {names}" if label is None and axes else "", *(() if count else ("no elements",))]
-    legend(canvas, y + 10, margin, paint, [w for w in said if w], cells.values())
+    said = []
+    if label is None and axes:
+        said.append("cell: " + ",".join(known.axis_names()[a] for a in axes))
+    if not table.count:
+        said.append("no elements")
+    legend(canvas, y + 10, margin, paint, said, table.cells.values())
     return canvas.document(
         caption,
-        f"Memory of {known}: {count} elements from offset {low}, {width} in a row, coloured by {paint.name or 'nothing'}.",
+        f"Memory of {known}: {table.count} elements from offset {low}, {table.width} in a row, "
+        f"coloured by {paint.name or 'nothing'}.",
     )
+
+
+class _Table:
+    """The rows and columns that are shown, and what lies there."""
+
+    def __init__(self, layout: Layout, width: int, most: int) -> None:
+        self.low, high = layout.bounds()
+        self.count = high - self.low + 1
+        self.width = min(width, max(self.count, 1))
+        self.row_count = -(-self.count // self.width)
+        self.rows = shown(self.row_count, most)
+        self.columns = shown(self.width, WIDEST_ROW)
+        places = Places(layout)
+        wanted = (
+            row * self.width + column
+            for row in self.rows
+            if row is not None
+            for column in self.columns
+            if column is not None
+        )
+        self.cells = {self.low + k: places.at(self.low + k) for k in wanted if k < self.count}
+
+    def row(self, row: int) -> Iterator[Cell]:
+        """The cells of a row that are shown."""
+        start = self.low + row * self.width
+        return (self.cells[k] for k in range(start, start + self.width) if k in self.cells)
 
 
 class _Notes:
@@ -181,7 +192,8 @@ class _Notes:
         return len(self.digits) > 1 and before[0] != values[0]
 
     def text(self, values: tuple[int, ...]) -> str:
-        return "  ".join(f"{name}={value}" for name, value in zip(self.names, values, strict=True))
+        """The values as they are written beside the row."""
+        return ", ".join(f"{name}={value}" for name, value in zip(self.names, values, strict=True))
 
 
 def _row_length(layout: Layout) -> int:
@@ -200,4 +212,4 @@ def _row_length(layout: Layout) -> int:
         return within
     run = max((run for run in runs if run <= 16), default=1)
     following = next((r for r in runs if r > run), 16)
-    return next(n for n in range(16, 0, -1) if n % run == 0 and following % n == 0)
+    return next((n for n in range(16, 0, -1) if n % run == 0 and following % n == 0), run)

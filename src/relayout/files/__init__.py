@@ -12,19 +12,21 @@
 
 What :func:`write` wrote :func:`read` reads back, format, dims and data type included, in every container:
 
-=================  =====================================================================================================
+=================  ===================================================================================
 ``.npy``           an array of physical shape; the descriptor lies beside it, ``x.npy.layout.json``
 ``.npz``           the same, one array of several; the descriptor is the member ``x.layout.json``
 ``.safetensors``   the same; the descriptor is in the metadata of the header
 ``.bin .raw``      the physical bytes; the descriptor lies beside them
 ``.png .jpg``      u8 pixels, which are ``nhwc`` of dims (1, C, H, W)
-=================  =====================================================================================================
+=================  ===================================================================================
 
-A row-major array of a type that the container knows is an ordinary file of its kind and needs no descriptor. What "physical shape" is,
-and how a file that somebody else wrote is read, is told in :mod:`relayout.files.arrays`; what keeps files whole, in
-:mod:`relayout.files.atomic`; how files are converted that are bigger than memory, in :mod:`relayout.files.conversion`.
+A row-major array of a type that the container knows is an ordinary file of its kind and needs no descriptor.
+What "physical shape" is, and how a file that somebody else wrote is read, is told in
+:mod:`relayout.files.arrays`; what keeps files whole, in :mod:`relayout.files.atomic`; how files are converted
+that are bigger than memory, in :mod:`relayout.files.conversion`.
 
-Readers believe nothing: whatever the bytes are, the outcome is a tensor, a :class:`~relayout.errors.LayoutError` or an :class:`OSError`.
+Readers believe nothing: whatever the bytes are, the outcome is a tensor, a
+:class:`~relayout.errors.LayoutError` or an :class:`OSError`.
 """
 
 from __future__ import annotations
@@ -35,7 +37,6 @@ from importlib import import_module
 from os import PathLike, fspath
 from pathlib import Path
 from typing import Any, Final
-
 
 from relayout.dtypes import DTypeLike
 from relayout.errors import LayoutError
@@ -88,18 +89,22 @@ def read(
     dtype: DTypeLike | None = None,
     name: str | None = None,
 ) -> Tensor:
-    """Read a tensor from a file. Its bytes are mapped where that is possible, so nothing is loaded before it is used.
+    """Read a tensor from a file. Its bytes are mapped where that is possible, so nothing is loaded before it
+    is used.
 
     Parameters
     ----------
     path : str or Path
         The file; its suffix says what kind it is.
     format : str or Format, optional
-        The format of the bytes. Needed where no descriptor says it, unless the file is a picture (``nhwc``) or the array is row-major.
+        The format of the bytes. Needed where no descriptor says it, unless the file is a picture (``nhwc``)
+        or the array is row-major.
     dims : sequence of int, optional
-        The logical sizes. Needed where no descriptor says them and the shape in the file does not either (raw bytes, blocked formats).
+        The logical sizes. Needed where no descriptor says them and the shape in the file does not either (raw
+        bytes, blocked formats).
     dtype : optional
-        The data type of the elements. Needed for raw bytes, and where the file can't name it (bf16 and f8 in npy, 4-bit elements).
+        The data type of the elements. Needed for raw bytes, and where the file can't name it (bf16 and f8 in
+        npy, 4-bit elements).
     name : str, optional
         The array in an npz or safetensors file; needed if there are several.
 
@@ -125,7 +130,8 @@ def read(
 def write(path: AnyPath, tensor: Tensor, *, name: str | None = None, force: bool = False) -> None:
     """Write a tensor to a file, in its format. The file appears whole or not at all.
 
-    A part of a bigger tensor is stored with its strides; the holes in between, which are not its own, are zeros in the file.
+    A part of a bigger tensor is stored with its strides; the holes in between, which are not its own, are
+    zeros in the file.
 
     Parameters
     ----------
@@ -187,7 +193,8 @@ def convert(
     normalise: Normalise | None = None,
     **attributes: Any,
 ) -> MemoryDesc:
-    """Convert a file to another format, data type or kind of file, in slices: neither file has to fit into memory.
+    """Convert a file to another format, data type or kind of file, in slices: neither file has to fit into
+    memory.
 
     Parameters
     ----------
@@ -208,7 +215,8 @@ def convert(
     normalise : Normalise, optional
         Mean and standard deviation, applied between the two scales.
     **attributes
-        ``src_scale``, ``dst_scale``, ``src_zero_point``, ``dst_zero_point``, as :func:`relayout.reorder` takes them.
+        ``src_scale``, ``dst_scale``, ``src_zero_point``, ``dst_zero_point``, as :func:`relayout.reorder`
+        takes them.
 
     Returns
     -------
@@ -234,5 +242,7 @@ def _module(path: AnyPath) -> Any:
     suffix = Path(fspath(path)).suffix.lower()
     if suffix not in _MODULES:
         ending = f"ends in {suffix!r}" if suffix else "has no suffix"
-        raise LayoutError(f"{fspath(path)} {ending}; the kinds of files are {' '.join(_MODULES)} (raw bytes: .bin)")
+        raise LayoutError(
+            f"{fspath(path)} {ending}; the kinds of files are {' '.join(_MODULES)} (raw bytes: .bin)"
+        )
     return import_module(f"relayout.files.{_MODULES[suffix]}")

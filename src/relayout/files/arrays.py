@@ -1,26 +1,31 @@
 """How an array in a file becomes a tensor, and how a tensor becomes an array in a file.
 
-npy, npz and safetensors hold *arrays*: a shape, an element type and bytes. A memory format is neither, so there is one rule that ties them together:
+npy, npz and safetensors hold *arrays*: a shape, an element type and bytes. A memory format is neither, so
+there is one rule that ties them together:
 
-    The array in the file has one axis for each digit of the format, outermost first, and its bytes are in C order.
+    The array in the file has one axis for each digit of the format, outermost first, and its bytes are in C
+    order.
 
 This is the *physical shape*. Any NumPy user can load it and sees exactly what lies in memory::
 
     dims (1, 17, 2, 2) in ...      array in the file
     nchw                           [1, 17, 2, 2]
     nhwc                           [1, 2, 2, 17]
-    nChw8c                         [1, 3, 2, 2, 8]         n, c//8, h, w, c%8: 24 channels, the last 7 are padding
+    nChw8c                         [1, 3, 2, 2, 8]      n, c//8, h, w, c%8; of 24 channels 7 are padding
 
-Read the other way round, the shape of a plain format gives the dims. That of a blocked one does not (17 channels or 24?), and neither says which axis is which. So
-a *descriptor* (:mod:`relayout.files.descriptor`) is stored along, inside of the file or beside it, except where the array says it all: row-major order and an element
-type that the container knows.
+Read the other way round, the shape of a plain format gives the dims. That of a blocked one does not (17
+channels or 24?), and neither says which axis is which. So a *descriptor* (:mod:`relayout.files.descriptor`)
+is stored along, inside of the file or beside it, except where the array says it all: row-major order and an
+element type that the container knows.
 
-Three things have no physical shape and are stored as a line of elements or bytes, with a descriptor: layouts with holes (rows with a pitch, parts of bigger
-tensors), 4-bit elements (bytes of two), formats of more than 32 digits.
+Three things have no physical shape and are stored as a line of elements or bytes, with a descriptor: layouts
+with holes (rows with a pitch, parts of bigger tensors), 4-bit elements (bytes of two), formats of more than
+32 digits.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import prod
 from typing import NamedTuple
 
@@ -32,7 +37,7 @@ from relayout.dtypes import dtype as as_dtype
 from relayout.errors import LayoutError
 from relayout.layout.descriptor import MemoryDesc
 from relayout.layout.format import Format
-from relayout.layout.layout import Layout, plain, spell_dims
+from relayout.layout.layout import Layout, check_dims, plain, spell_dims
 from relayout.tensor import Tensor, from_buffer
 
 __all__ = ["Given", "StoredArray", "StoredForm", "physical_shape", "stored_form", "to_tensor"]
@@ -49,9 +54,15 @@ class Given(NamedTuple):
     name: str | None = None
 
     @classmethod
-    def make(cls, format: str | Format | None, dims: object, dtype: DTypeLike | None, name: str | None) -> Given:
+    def make(
+        cls,
+        format: str | Format | None,
+        dims: Sequence[int] | None,
+        dtype: DTypeLike | None,
+        name: str | None,
+    ) -> Given:
         """Check and keep it."""
-        sizes = None if dims is None else Layout(dims, plain(len(dims))).dims  # type: ignore[arg-type]
+        sizes = None if dims is None else check_dims(dims)
         return cls(format, sizes, None if dtype is None else as_dtype(dtype), name)
 
 
@@ -125,7 +136,9 @@ def stored_form(desc: MemoryDesc) -> StoredForm:
         low, _ = desc.layout.bounds()
         compact = MemoryDesc._make(desc.dims, desc.dtype, desc.layout.moved(desc.layout.offset0 - low))
     else:
-        raise LayoutError(f"elements of {desc} share places (broadcast); reorder it into a format, then write it")
+        raise LayoutError(
+            f"elements of {desc} share places (broadcast); reorder it into a format, then write it"
+        )
     if desc.dtype.bits < 8:
         return StoredForm(compact, (compact.required_bytes,), True, False)
     shape = physical_shape(compact)
@@ -134,7 +147,9 @@ def stored_form(desc: MemoryDesc) -> StoredForm:
     return StoredForm(compact, shape, False, format == plain(desc.rank))
 
 
-def to_tensor(array: StoredArray, given: Given, described: MemoryDesc | None = None, described_in: str = "") -> Tensor:
+def to_tensor(
+    array: StoredArray, given: Given, described: MemoryDesc | None = None, described_in: str = ""
+) -> Tensor:
     """Say what the bytes of an array mean, by its descriptor and by what the caller says.
 
     Raises
@@ -146,14 +161,17 @@ def to_tensor(array: StoredArray, given: Given, described: MemoryDesc | None = N
         _check_agreement(array.where, given, described, described_in)
         if not _fits(array, described):
             raise LayoutError(
-                f"{array.where} holds {_held(array)}, but its descriptor {described_in} says {described}; one of them is out of date"
+                f"{array.where} holds {_held(array)}, but its descriptor {described_in} says {described}; "
+                "one of them is out of date"
             )
         return from_buffer(array.data, described)
     kind = _element_type(array, given.dtype)
     if given.dims is not None:
         return _with_dims(array, given, given.dims, kind)
     if kind.bits < 8:
-        raise LayoutError(f"{array.where} holds bytes of {kind} elements; say how many there are on each axis (dims)")
+        raise LayoutError(
+            f"{array.where} holds bytes of {kind} elements; say how many there are on each axis (dims)"
+        )
     format = plain(len(array.shape)) if given.format is None else _plain_format(array, given.format, kind)
     dims = [0] * len(array.shape)
     strides = [0] * len(array.shape)
@@ -178,7 +196,7 @@ def check_agreement(where: str, given: Given, described: MemoryDesc, described_i
     _check_agreement(where, given, described, described_in)
 
 
-# -- workings -----------------------------------------------------------------------------------------------------
+# -- workings -------------------------------------------------------------------------------------------
 
 
 def _check_agreement(where: str, given: Given, described: MemoryDesc, described_in: str) -> None:
@@ -194,19 +212,22 @@ def _check_agreement(where: str, given: Given, described: MemoryDesc, described_
 
 
 def _fits(array: StoredArray, desc: MemoryDesc) -> bool:
-    form = stored_form(desc)
-    width = 1 if form.as_bytes else desc.dtype.bits // 8
-    opaque = array.dtype is None or array.dtype == ("u8" if form.as_bytes else desc.dtype)
-    shape_fits = array.shape in (form.shape, (prod(form.shape),)) and not (array.fortran and len(array.shape) > 1)
-    return array.width == width and opaque and shape_fits and array.data.size == desc.required_bytes
+    """Whether an array can hold a tensor: in its physical shape or as a line (of bytes, if 4-bit)."""
+    half = desc.dtype.bits < 8
+    known = array.dtype is None or array.dtype == ("u8" if half else desc.dtype)
+    width = 1 if half else desc.dtype.bits // 8
+    shaped = len(array.shape) == 1 or (array.shape == physical_shape(desc) and not array.fortran)
+    return known and array.width == width and shaped and array.data.size == desc.required_bytes
 
 
 def _element_type(array: StoredArray, asked: DType | None) -> DType:
     if asked is None:
         if array.dtype is None:
             raise LayoutError(
-                f"{array.where} holds elements of {array.width} bytes whose type is called {array.type_name!r}, which is none of the data types "
-                "of Relayout; if it stands for one of them (bf16 and f8 in npy files, say), name it with the data type of the input"
+                f"{array.where} holds elements of {array.width} bytes whose type is called "
+                f"{array.type_name!r}, which is none of the data types "
+                "of Relayout; if it stands for one of them (bf16 and f8 in npy files, say), name it with the "
+                "data type of the input"
             )
         return array.dtype
     bits = 8 * array.width
@@ -214,14 +235,17 @@ def _element_type(array: StoredArray, asked: DType | None) -> DType:
     if array.dtype is asked or as_raw_bytes or (array.dtype is None and bits == asked.bits):
         return asked
     raise LayoutError(
-        f"{array.where} holds {array.dtype or array.type_name}, not {asked}; the data type of the input says what bytes mean and converts nothing"
+        f"{array.where} holds {array.dtype or array.type_name}, not {asked}; the data type of the input says "
+        "what bytes mean and converts nothing"
     )
 
 
 def _with_dims(array: StoredArray, given: Given, dims: tuple[int, ...], kind: DType) -> Tensor:
     desc = MemoryDesc(dims, kind, plain(len(dims)) if given.format is None else given.format)
     if desc.layout is None:
-        raise LayoutError(f"the bytes of {array.where} can't be in the format {given.format}; name one that has a layout")
+        raise LayoutError(
+            f"the bytes of {array.where} can't be in the format {given.format}; name one that has a layout"
+        )
     form = stored_form(desc)
     if array.shape not in (form.shape, (prod(form.shape),)):
         raise LayoutError(
@@ -229,7 +253,9 @@ def _with_dims(array: StoredArray, given: Given, dims: tuple[int, ...], kind: DT
             + (" of bytes" if form.as_bytes else "")
         )
     if array.fortran and len(array.shape) > 1:
-        raise LayoutError(f"{array.where} is in Fortran order, so its bytes aren't in {desc}; save it in C order")
+        raise LayoutError(
+            f"{array.where} is in Fortran order, so its bytes aren't in {desc}; save it in C order"
+        )
     return from_buffer(array.data, desc)
 
 
@@ -239,13 +265,16 @@ def _plain_format(array: StoredArray, text: str | Format, kind: DType) -> Format
     wanted = format.rank if format.rank is not None else rank
     blocked = format.rank is not None and any(format.radices)
     if wanted != rank and not blocked:
-        raise LayoutError(f"{array.where} holds {_held(array)}, which has {rank} axes; the format {format} has {wanted}")
+        raise LayoutError(
+            f"{array.where} holds {_held(array)}, which has {rank} axes; the format {format} has {wanted}"
+        )
     if not blocked:
         format = format.resolve(rank, kind.name)
         blocked = any(format.radices) or any(len(term) > 1 for term in format.terms)
     if blocked:
         raise LayoutError(
-            f"{array.where} holds {_held(array)}, from which nobody can tell the dims of a tensor in {format}, where padding fills the last "
+            f"{array.where} holds {_held(array)}, from which nobody can tell the dims of a tensor in "
+            f"{format}, where padding fills the last "
             "blocks; say the dims, or put the descriptor beside the file"
         )
     return format

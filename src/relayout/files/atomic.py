@@ -1,16 +1,16 @@
 """Files that appear whole or not at all.
 
-A conversion may fail half-way: the disk is full, somebody presses Ctrl-C, a source lies about its size. So nothing is written under its own
-name. The bytes go to a temporary file in the same folder, which is moved into place by one rename when it is complete, and removed
-otherwise::
+A conversion may fail half-way: the disk is full, somebody presses Ctrl-C, a source lies about its size. So
+nothing is written under its own name. The bytes go to a temporary file in the same folder, which is moved
+into place by one rename when it is complete, and removed otherwise::
 
     .photo.npy.3f9c1a.tmp  --rename-->  photo.npy
 
-Room for the whole file is taken *before* the first byte is written. A full disk then is an error at the beginning; written through a
-memory map it would kill the process.
+Room for the whole file is taken *before* the first byte is written. A full disk then is an error at the
+beginning; written through a memory map it would kill the process.
 
-A descriptor beside the file is a second file, and two renames aren't one. The old descriptor goes first and the new one comes last: between them there
-may be data without a descriptor, but never data with a wrong one.
+A descriptor beside the file is a second file, and two renames aren't one. The old descriptor goes first and
+the new one comes last: between them there may be data without a descriptor, but never data with a wrong one.
 """
 
 from __future__ import annotations
@@ -23,8 +23,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
-
-from relayout.errors import LayoutError
 
 __all__ = ["replacing", "reserve", "scratch"]
 
@@ -110,7 +108,9 @@ def _check_free(paths: tuple[Path, ...], force: bool) -> None:
         if path.is_dir():
             raise IsADirectoryError(errno.EISDIR, "this is a folder", str(path))
         if not force and os.path.lexists(path):
-            raise FileExistsError(errno.EEXIST, "the file exists; use force to replace it", str(path))
+            raise FileExistsError(
+                errno.EEXIST, "the file exists; use force (--force) to replace it", str(path)
+            )
 
 
 def _temporary(target: Path) -> tuple[Path, BinaryIO]:
@@ -151,13 +151,9 @@ def _exchange(part: Path, target: Path, partners: dict[Path, bytes | None]) -> N
         for small in fresh.values():
             small.unlink(missing_ok=True)
         raise
-    for path, small in fresh.items():
-        small.replace(path)
-    for _, aside in retired:
-        aside.unlink(missing_ok=True)
-
-
-def check_suffix(path: Path, suffixes: tuple[str, ...]) -> None:
-    """Refuse a file whose name ends otherwise."""
-    if path.suffix.lower() not in suffixes:
-        raise LayoutError(f"{path} should end in {' or '.join(suffixes)}")
+    try:
+        for path, small in fresh.items():
+            small.replace(path)
+    finally:
+        for old in (*fresh.values(), *(aside for _, aside in retired)):
+            old.unlink(missing_ok=True)

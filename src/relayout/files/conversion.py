@@ -1,11 +1,12 @@
 """From file to file, in slices.
 
-Source and destination are memory maps, so neither is ever loaded. They are converted slice by slice, and a slice is nothing but a pair of views: both tensors are
-halved along the axis that lies outermost in both, until what is left fits into the memory that one may use at a time. Cuts fall on the borders of
-blocks of both formats, so every slice is a layout of its own::
+Source and destination are memory maps, so neither is ever loaded. They are converted slice by slice, and a
+slice is nothing but a pair of views: both tensors are halved along the axis that lies outermost in both,
+until what is left fits into the memory that one may use at a time. Cuts fall on the borders of blocks of both
+formats, so every slice is a layout of its own::
 
-    nhwc -> nChw16c, 1x64x4096x4096        h lies outermost in both behind n and c//16: cut along h, at any row
-    nchw -> NChw16n16c, 1000x64x56x56      cut along n, at multiples of 16
+    nhwc -> nChw16c, 1x64x4096x4096       cut along h, at any row: n and c can't be cut, or lie innermost
+    nchw -> NChw16n16c, 1000x64x56x56     cut along n, at multiples of 16
 
 Where the layouts can't be cut (fused axes), or the file is small, there is one slice.
 """
@@ -14,7 +15,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from math import lcm, prod
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -39,7 +39,7 @@ MAPPED_BYTES = 1 << 28  # that may stay mapped before they are handed back
 
 
 class Normalise(NamedTuple):
-    """Mean and standard deviation along a logical axis, as pictures are prepared with: ``(x - mean) / std``, or back."""
+    """Mean and standard deviation along a logical axis: ``(x - mean) / std``, as for pictures, or back."""
 
     mean: NDArray[np.float32]
     std: NDArray[np.float32]
@@ -51,7 +51,9 @@ class Normalise(NamedTuple):
         shape = [1] * values.ndim
         shape[self.axis] = values.shape[self.axis]
         part = slice(start, start + values.shape[self.axis])
-        mean, std = (np.broadcast_to(v, (max(v.size, part.stop),))[part].reshape(shape) for v in (self.mean, self.std))
+        mean, std = (
+            np.broadcast_to(v, (max(v.size, part.stop),))[part].reshape(shape) for v in (self.mean, self.std)
+        )
         if self.back:
             values *= std
             values += mean
@@ -73,13 +75,17 @@ def slices(src: MemoryDesc, dst: MemoryDesc, most_bytes: int) -> Iterator[Cut]:
     >>> [cut[2] for cut in slices(src, dst, 1500)]  # along h
     [(0, 1), (1, 2), (2, 3), (3, 4)]
     """
-    units = [_unit(src.layout, dst.layout, axis) for axis in range(src.rank)]
+    units = [_unit(src.layout, dst.layout, axis) for axis in range(src.rank)]  # 0: can't be cut
     bits = src.dtype.bits + dst.dtype.bits
     pending: list[Cut] = [tuple((0, size) for size in src.dims)]
     while pending:
         cut = pending.pop()
         lengths = [stop - start for start, stop in cut]
-        axis = None if prod(lengths) * bits <= most_bytes * 8 else _outermost(src.layout, dst.layout, lengths, units)
+        axis = (
+            None
+            if prod(lengths) * bits <= most_bytes * 8
+            else _outermost(src.layout, dst.layout, lengths, units)
+        )
         if axis is None:
             yield cut
             continue
@@ -120,6 +126,13 @@ def convert_into(
     made = Attributes.make(src.dims, **attributes)
     if src.dims != dst.dims:
         raise LayoutError(f"source {src.desc} and destination {dst.desc} must have the same dims")
+    if normalise is not None:
+        for word, values in (("mean", normalise.mean), ("std", normalise.std)):
+            if values.size not in (1, src.dims[normalise.axis]):
+                raise LayoutError(
+                    f"{word} has {values.size} values, but axis {normalise.axis} of {src.desc} has size "
+                    f"{src.dims[normalise.axis]}"
+                )
     total, done, mapped = prod(src.dims), 0, 0
     for cut in slices(src.desc, dst.desc, slice_bytes or SLICE_BYTES):
         one, two = (_part(side, cut) for side in (src, dst))
@@ -154,24 +167,24 @@ def destination(
     return MemoryDesc(src.dims, kind, kept if kept is not None else Layout(src.dims, plain(src.rank)))
 
 
-# -- workings -----------------------------------------------------------------------------------------------------
+# -- workings -------------------------------------------------------------------------------------------
 
 
-def _unit(src: Layout, dst: Layout, axis: int) -> int | None:
-    """At multiples of what an axis can be cut in both layouts; None: not at all."""
+def _unit(src: Layout, dst: Layout, axis: int) -> int:
+    """At multiples of what an axis can be cut in both layouts; 0: not at all."""
     unit = 1
     for layout in (src, dst):
         if (axis,) not in layout.terms:
-            return None
+            return 0
         unit = lcm(unit, layout.ladders[layout.terms.index((axis,))][0].weight)
     return unit
 
 
-def _outermost(src: Layout, dst: Layout, lengths: list[int], units: list[int | None]) -> int | None:
+def _outermost(src: Layout, dst: Layout, lengths: list[int], units: list[int]) -> int | None:
     """The axis to cut next: of those that still can be cut, that whose smaller stride is largest."""
     best = None
     for axis, (length, unit) in enumerate(zip(lengths, units, strict=True)):
-        if unit is not None and length > unit:
+        if unit and length > unit:
             strides = [layout.ladders[layout.terms.index((axis,))][0].stride for layout in (src, dst)]
             found = (min(map(abs, strides)), max(map(abs, strides)), -axis)
             best = max(best, found) if best is not None else found
@@ -197,12 +210,19 @@ def _attributes_of(made: Attributes, cut: Cut) -> dict[str, Any]:
     for name in ("src_scale", "dst_scale", "src_zero_point", "dst_zero_point"):
         given = getattr(made, name)
         if given is not None:
-            parts[name] = given.values if given.axis is None else (given.values[slice(*cut[given.axis])], given.axis)
+            parts[name] = (
+                given.values if given.axis is None else (given.values[slice(*cut[given.axis])], given.axis)
+            )
     return parts
 
 
 def _normalised(
-    src: Tensor, dst: Tensor, normalise: Normalise, start: int, threads: int | None, attributes: dict[str, Any]
+    src: Tensor,
+    dst: Tensor,
+    normalise: Normalise,
+    start: int,
+    threads: int | None,
+    attributes: dict[str, Any],
 ) -> None:
     """By way of a row-major f32 array, in which mean and deviation are applied."""
     before = {name: value for name, value in attributes.items() if name.startswith("src")}

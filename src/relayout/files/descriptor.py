@@ -1,6 +1,7 @@
 """Descriptors as JSON: what the bytes of a file mean, in a form that outlives the program.
 
-A buffer on disk is numbers without meaning. Its descriptor says the rest, and travels beside the file or inside of it::
+A buffer on disk is numbers without meaning. Its descriptor says the rest, and travels beside the file or
+inside of it::
 
     {"relayout": 1, "dims": [1, 17, 2, 2], "dtype": "f32", "format": "nChw8c"}
 
@@ -13,16 +14,17 @@ key            meaning
 ``format``     the format, in any dialect; written as a oneDNN tag where there is one, else as digits
 ``strides``    instead of a format: elements between neighbours of each axis
 ``digits``     instead of a format: every digit, ``{"axes": [1], "weight": 8, "extent": 3, "stride": 32}``
-``padded``     with ``digits``: for each group of axes that has digits (in order of the axes) the size it has room for;
-               without it, the product of the extents
+``padded``     with ``digits``: the size that each axis (or group of fused axes) has room for; without it,
+               the product of its extents
 ``offset``     where element (0, ..., 0) lies, in elements; 0 if absent
 =============  ========================================================================================
 
-Exactly one of ``format``, ``strides`` and ``digits`` says the layout. The first is what people write; the other two hold what has no name:
-rows with a pitch, parts of bigger tensors.
+Exactly one of ``format``, ``strides`` and ``digits`` says the layout. The first is what people write; the
+other two hold what has no name: rows with a pitch, parts of bigger tensors.
 
-Files come from anywhere, so nothing in them is believed: unknown or repeated keys, wrong types, digits that are no mixed-radix number, sizes that overflow and
-places in front of the buffer are refused, each with a sentence that says which.
+Files come from anywhere, so nothing in them is believed: unknown or repeated keys, wrong types, digits that
+are no mixed-radix number, sizes that overflow and places in front of the buffer are refused, each with a
+sentence that says which.
 """
 
 from __future__ import annotations
@@ -119,7 +121,9 @@ def descriptor_from_text(text: str | bytes) -> MemoryDesc:
         The text is no JSON (or longer than a MiB), or no descriptor.
     """
     if len(text) > LONGEST_TEXT:
-        raise LayoutError(f"descriptor: {len(text)} bytes of JSON are more than the {LONGEST_TEXT} that one may have")
+        raise LayoutError(
+            f"descriptor: {len(text)} bytes of JSON are more than the {LONGEST_TEXT} that one may have"
+        )
     try:
         data = json.loads(text, object_pairs_hook=_unrepeated)
     except LayoutError as error:
@@ -129,7 +133,7 @@ def descriptor_from_text(text: str | bytes) -> MemoryDesc:
     return descriptor_from_json(data)
 
 
-# -- reading, distrustfully -----------------------------------------------------------------------------------
+# -- reading, distrustfully -----------------------------------------------------------------------------
 
 
 def _unrepeated(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -149,7 +153,9 @@ def _read(data: object) -> MemoryDesc:
         if key not in data:
             raise LayoutError(f"key {key!r} is missing")
     if data["relayout"] != VERSION or isinstance(data["relayout"], bool):
-        raise LayoutError(f"version {_shown(data['relayout'])} is not known; this is version {VERSION} of the form")
+        raise LayoutError(
+            f"version {_shown(data['relayout'])} is not known; this is version {VERSION} of the form"
+        )
     if not isinstance(data["dtype"], str):
         raise LayoutError(f"dtype must be a name such as 'f32', got {_shown(data['dtype'])}")
     kind = as_dtype(data["dtype"][:LONGEST_FORMAT])
@@ -157,7 +163,9 @@ def _read(data: object) -> MemoryDesc:
     desc = MemoryDesc(dims, kind, _layout(data, dims, kind.name))
     low, high = desc.layout.bounds()
     if low < 0:
-        raise LayoutError(f"the layout reaches {-low} elements in front of the buffer; offset must be at least {-low} more")
+        raise LayoutError(
+            f"the layout reaches {-low} elements in front of the buffer; offset must be at least {-low} more"
+        )
     if high >= MAX_ELEMENTS // 8:
         raise LayoutError(f"the layout reaches to element {high}, which is more than any file holds")
     return desc
@@ -166,7 +174,9 @@ def _read(data: object) -> MemoryDesc:
 def _layout(data: dict[str, Any], dims: tuple[int, ...], kind: str) -> Layout:
     given = [key for key in ("format", "strides", "digits") if key in data]
     if len(given) != 1:
-        raise LayoutError(f"exactly one of format, strides and digits is needed, got {' and '.join(given) or 'none'}")
+        raise LayoutError(
+            f"exactly one of format, strides and digits is needed, got {' and '.join(given) or 'none'}"
+        )
     if "padded" in data and given != ["digits"]:
         raise LayoutError("padded goes with digits only")
     offset = _whole_number(data.get("offset", 0), "offset", low=0)
@@ -187,7 +197,9 @@ def _from_digits(data: dict[str, Any], dims: tuple[int, ...], offset: int) -> La
     by_term: dict[tuple[int, ...], list[tuple[Digit, int]]] = {}
     for position, entry in enumerate(listed):
         if not isinstance(entry, dict) or set(entry) != {"axes", "weight", "extent", "stride"}:
-            raise LayoutError(f"digit {position} must have the keys axes, weight, extent and stride, got {_shown(entry)}")
+            raise LayoutError(
+                f"digit {position} must have the keys axes, weight, extent and stride, got {_shown(entry)}"
+            )
         axes = tuple(_whole_numbers(entry, "axes", MAX_RANK))
         digit = Digit(
             _whole_number(entry["weight"], f"weight of digit {position}", low=1),
@@ -197,7 +209,10 @@ def _from_digits(data: dict[str, Any], dims: tuple[int, ...], offset: int) -> La
         by_term.setdefault(axes, []).append((digit, position))
     terms = tuple(sorted(by_term))
     if sorted(a for term in terms for a in term) != list(range(len(dims))) or () in by_term:
-        raise LayoutError(f"digits must cover each of the {len(dims)} axes once, got those of {_shown([list(t) for t in terms])}")
+        raise LayoutError(
+            f"digits must cover each of the {len(dims)} axes once, got those of "
+            f"{_shown([list(t) for t in terms])}"
+        )
     ladders = []
     order: list[tuple[int, int]] = [(0, 0)] * len(listed)
     for t, term in enumerate(terms):
@@ -209,8 +224,12 @@ def _from_digits(data: dict[str, Any], dims: tuple[int, ...], offset: int) -> La
     rooms = [prod(digit.extent for digit in ladder) for ladder in ladders]
     padded = _whole_numbers(data, "padded", MAX_RANK) if "padded" in data else rooms
     sizes = [prod(dims[a] for a in term) for term in terms]
-    if len(padded) != len(terms) or any(not n <= p <= r for n, p, r in zip(sizes, padded, rooms, strict=True)):
-        raise LayoutError(f"padded {padded} must lie between the sizes {sizes} and what the digits count to, {rooms}")
+    if len(padded) != len(terms) or any(
+        not n <= p <= r for n, p, r in zip(sizes, padded, rooms, strict=True)
+    ):
+        raise LayoutError(
+            f"padded {padded} must lie between the sizes {sizes} and what the digits count to, {rooms}"
+        )
     return Layout._make(dims, terms, tuple(ladders), tuple(order), tuple(padded), offset)
 
 
@@ -219,11 +238,14 @@ def _check_chain(term: tuple[int, ...], ladder: Sequence[Digit]) -> None:
     for level, digit in enumerate(reversed(ladder)):
         if digit.weight != expected:
             raise LayoutError(
-                f"digits of axes {list(term)}: one has weight {digit.weight} where those below it count {expected}; "
+                f"digits of axes {list(term)}: one has weight {digit.weight} where those below it count "
+                f"{expected}; "
                 "the weight must be the product of the extents below"
             )
         if digit.extent == 0 and level != len(ladder) - 1:
-            raise LayoutError(f"digits of axes {list(term)}: an inner digit has extent 0; only the outermost may")
+            raise LayoutError(
+                f"digits of axes {list(term)}: an inner digit has extent 0; only the outermost may"
+            )
         expected *= digit.extent
 
 

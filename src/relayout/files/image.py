@@ -1,8 +1,9 @@
 """Pictures: png and jpeg, which hold u8 ``nhwc`` data of dims (1, C, H, W).
 
-A picture decodes to rows of pixels, each pixel its channels side by side: that *is* ``nhwc``. Grey pictures have one channel, grey with alpha two, colour three,
-colour with alpha four; palettes, black and white and CMYK are decoded to these. 16-bit grey comes as s32. The orientation that
-a camera notes beside the pixels is not applied.
+A picture decodes to rows of pixels, each pixel its channels side by side: that *is* ``nhwc``. Grey pictures
+have one channel, grey with alpha two, colour three, colour with alpha four; palettes, black and white and
+CMYK are decoded to these. 16-bit grey comes as s32. The orientation that a camera notes beside the pixels is
+not applied.
 
 Pillow does the decoding (``pip install relayout[image]``).
 """
@@ -17,6 +18,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from relayout.dtypes import dtype as as_dtype
 from relayout.errors import LayoutError, Unsupported
 from relayout.files.arrays import Given, StoredArray, to_tensor
 from relayout.files.atomic import replacing
@@ -45,9 +47,10 @@ def read(path: Path, given: Given) -> Tensor:
     except Exception as error:  # decoders raise whatever their damaged input makes them stumble over
         raise LayoutError(f"{path} can't be decoded as a picture: {error or type(error).__name__}") from None
     shape = (1, *pixels.shape) if pixels.ndim == 3 else (1, *pixels.shape, 1)
-    kind = MemoryDesc(shape, pixels.dtype, "abcd").dtype
     data = pixels.reshape(-1).view(np.uint8)
-    array = StoredArray(str(path), data, shape, str(pixels.dtype), pixels.dtype.itemsize, kind)
+    array = StoredArray(
+        str(path), data, shape, str(pixels.dtype), pixels.dtype.itemsize, as_dtype(pixels.dtype)
+    )
     return to_tensor(array, given._replace(format=given.format or "nhwc"))
 
 
@@ -60,12 +63,16 @@ def create(path: Path, desc: MemoryDesc, name: str | None, force: bool) -> Itera
     channels = (1, 3) if jpeg else tuple(MODES)
     if len(dims) != 4 or dims[0] != 1 or dims[1] not in channels or 0 in dims:
         raise LayoutError(
-            f"{path} can't hold {spell_dims(dims)}: a {'jpeg' if jpeg else 'png'} is one picture of 1xCxHxW with "
+            f"{path} can't hold {spell_dims(dims)}: a {'jpeg' if jpeg else 'png'} is one picture of 1xCxHxW "
+            "with "
             f"{' or '.join(map(str, channels))} channels"
         )
     pixels = MemoryDesc(dims, "u8", "nhwc")
     if desc.dtype != "u8" or desc.layout is None or not desc.layout.same_bytes(pixels.layout):
-        raise LayoutError(f"{path} holds pixels, which are u8 in nhwc; {desc} must be converted to that (dtype u8, format nhwc)")
+        raise LayoutError(
+            f"{path} holds pixels, which are u8 in nhwc; {desc} must be converted to that (dtype u8, format "
+            "nhwc)"
+        )
     made = Tensor(pixels, np.zeros(pixels.nbytes, np.uint8))
     with replacing(path, force) as file:
         yield made
@@ -94,5 +101,7 @@ def _pillow() -> Any:
     try:
         from PIL import Image
     except ImportError:
-        raise Unsupported("png and jpeg files need Pillow, which is not installed: pip install 'relayout[image]'") from None
+        raise Unsupported(
+            "png and jpeg files need Pillow, which is not installed: pip install 'relayout[image]'"
+        ) from None
     return Image

@@ -1,8 +1,9 @@
 """Memory maps: files that are arrays without having been read.
 
-A file of many gigabytes is converted in slices. Its bytes are *mapped*: the operating system reads the pages that are looked at and writes those that were changed.
-Pages count as memory of the process while they are mapped, so :func:`release` hands them back from time to time; they stay in the
-cache of the system as long as there is room.
+A file of many gigabytes is converted in slices. Its bytes are *mapped*: the operating system reads the pages
+that are looked at and writes those that were changed. Pages count as memory of the process while they are
+mapped, so :func:`release` hands them back from time to time; they stay in the cache of the system as long as
+there is room.
 """
 
 from __future__ import annotations

@@ -1,11 +1,13 @@
-"""NumPy's npy: a header, and the bytes of one array.
+r"""NumPy's npy: a header, and the bytes of one array.
 
 ::
 
-    \\x93NUMPY  version  header length  {'descr': '<f4', 'fortran_order': False, 'shape': (1, 3, 2, 2, 8)}  bytes
+    \x93NUMPY  version  header length  {'descr': '<f4', 'fortran_order': False, 'shape': (1, 3, 2, 2, 8)}
+    bytes
 
-The header can say nothing else, so a descriptor lies beside the file (``x.npy.layout.json``). bf16 and f8, which NumPy does not know, are
-stored as opaque elements (``|V2``, ``|V1``), as NumPy itself stores those of ml_dtypes, and their names are in the descriptor.
+The header can say nothing else, so a descriptor lies beside the file (``x.npy.layout.json``). bf16 and f8,
+which NumPy does not know, are stored as opaque elements (``|V2``, ``|V1``), as NumPy itself stores those of
+ml_dtypes, and their names are in the descriptor.
 
 Headers are read by :mod:`numpy.lib.format`; nothing is ever unpickled, and the bytes are mapped, not loaded.
 """
@@ -66,22 +68,30 @@ def parse(data: NDArray[np.uint8], where: str) -> StoredArray:
     Raises
     ------
     LayoutError
-        The header is damaged, the elements are no numbers, or the file is shorter or longer than the header says.
+        The header is damaged, the elements are no numbers, or the file is shorter or longer than the header
+        says.
     """
     shape, fortran, given, begin = _header(data, where)
     if given.kind == "O" or given.names is not None or given.subdtype is not None or not given.itemsize:
-        raise LayoutError(f"{where} holds elements of type {given}, which are no numbers (and are not unpickled)")
+        raise LayoutError(
+            f"{where} holds elements of type {given}, which are no numbers (and are not unpickled)"
+        )
     if any(n < 0 for n in shape):
         raise LayoutError(f"{where} claims the shape {list(shape)}; a size can't be negative")
     needed, there = prod(shape) * given.itemsize, data.size - begin
     if needed != there:
         kind = "truncated" if there < needed else "damaged"
-        raise LayoutError(f"{where} is {kind}: an array of shape {list(shape)} of {given} takes {needed} bytes, the file has {there}")
+        raise LayoutError(
+            f"{where} is {kind}: an array of shape {list(shape)} of {given} takes {needed} bytes, the file "
+            f"has {there}"
+        )
     try:
         known = as_dtype(given)
     except LayoutError:
         if not given.isnative:
-            raise LayoutError(f"{where} holds {given}, whose bytes are in foreign order; save it in native order") from None
+            raise LayoutError(
+                f"{where} holds {given}, whose bytes are in foreign order; save it in native order"
+            ) from None
         known = None
     return StoredArray(where, data[begin:], shape, str(given), given.itemsize, known, fortran)
 
@@ -96,7 +106,7 @@ def header(form: StoredForm) -> bytes:
     else:
         descr = npy_format.dtype_to_descr(kind.numpy)  # type: ignore[assignment]
     made = io.BytesIO()
-    npy_format.write_array_header_1_0(made, {"descr": descr, "fortran_order": False, "shape": form.shape})  # type: ignore[arg-type]
+    npy_format.write_array_header_1_0(made, {"descr": descr, "fortran_order": False, "shape": form.shape})
     return made.getvalue()
 
 
@@ -108,13 +118,17 @@ def says_it_all(form: StoredForm) -> bool:
 def _header(data: NDArray[np.uint8], where: str) -> tuple[tuple[int, ...], bool, np.dtype[Any], int]:
     file: BinaryIO = io.BytesIO(data[:MOST_HEADER].tobytes())
     try:
-        version = npy_format.read_magic(file)  # type: ignore[no-untyped-call]
+        version = npy_format.read_magic(file)
         if version == (1, 0):
             shape, fortran, given = npy_format.read_array_header_1_0(file)
         elif version == (2, 0):
             shape, fortran, given = npy_format.read_array_header_2_0(file)
         else:
             raise ValueError(f"version {version[0]}.{version[1]} is not known")
-    except Exception as error:  # the header is Python source, and what can go wrong in reading it is without end
-        raise LayoutError(f"{where} is no npy file: {str(error).splitlines()[0] if str(error) else type(error).__name__}") from None
+    except (
+        Exception
+    ) as error:  # the header is Python source, and what can go wrong in reading it is without end
+        raise LayoutError(
+            f"{where} is no npy file: {str(error).splitlines()[0] if str(error) else type(error).__name__}"
+        ) from None
     return shape, fortran, given, file.tell()

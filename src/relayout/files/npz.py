@@ -1,7 +1,8 @@
 """NumPy's npz: a zip archive of npy files.
 
-A descriptor is a member of its own, ``x.layout.json`` for the array ``x.npy``; ``numpy.load`` shows it as bytes. Members that are stored
-without compression, as ``numpy.savez`` does, are mapped where they lie in the archive; compressed ones are unpacked into memory.
+A descriptor is a member of its own, ``x.layout.json`` for the array ``x.npy``; ``numpy.load`` shows it as
+bytes. Members that are stored without compression, as ``numpy.savez`` does, are mapped where they lie in the
+archive; compressed ones are unpacked into memory.
 """
 
 from __future__ import annotations

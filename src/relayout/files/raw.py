@@ -1,7 +1,7 @@
 """Raw bytes: a buffer as it was dumped, with a descriptor beside it.
 
-``x.bin`` holds the physical bytes, padding included, and nothing else. What they mean is in ``x.bin.layout.json``, or the caller says
-it: format, dims and data type.
+``x.bin`` holds the physical bytes, padding included, and nothing else. What they mean is in
+``x.bin.layout.json``, or the caller says it: format, dims and data type.
 """
 
 from __future__ import annotations
@@ -38,11 +38,14 @@ def read(path: Path, given: Given) -> Tensor:
     ]
     if given.format is None or given.dims is None or given.dtype is None:
         raise LayoutError(
-            f"{path} is {data.size} bytes without a descriptor ({path_beside(path).name}); say its {', '.join(missing)}"
+            f"{path} is {data.size} bytes without a descriptor ({path_beside(path).name}); say its "
+            f"{', '.join(missing)}"
         )
     desc = MemoryDesc(given.dims, given.dtype, given.format)
     if desc.layout is None:
-        raise LayoutError(f"the bytes of {path} can't be in the format {given.format}; name one that has a layout")
+        raise LayoutError(
+            f"the bytes of {path} can't be in the format {given.format}; name one that has a layout"
+        )
     return described_tensor(str(path), data, desc)
 
 

@@ -3,15 +3,17 @@
 ::
 
     8 bytes      length of the header, little endian
-    header       {"x": {"dtype": "F32", "shape": [1, 3, 2, 2, 8], "data_offsets": [0, 384]}, "__metadata__": {...}}
+    header       {"x": {"dtype": "F32", "shape": [1, 3, 2, 2, 8], "data_offsets": [0, 384]},
+                  "__metadata__": {...}}
     the rest     the bytes
 
-Reader and writer are our own, since what makes the difference here is what the usual ones hide: where the bytes lie, so that they can be
-mapped; and the metadata, in which the descriptor of the array ``x`` is kept, as text under the key ``relayout.x``. Other programs see an array
-of physical shape (:mod:`relayout.files.arrays`).
+Reader and writer are our own, since what makes the difference here is what the usual ones hide: where the
+bytes lie, so that they can be mapped; and the metadata, in which the descriptor of the array ``x`` is kept,
+as text under the key ``relayout.x``. Other programs see an array of physical shape
+(:mod:`relayout.files.arrays`).
 
-A header is checked as the format demands, before anything is believed: at most 100 MB, no key twice, every array as long as its shape says,
-all arrays together exactly the rest of the file.
+A header is checked as the format demands, before anything is believed: at most 100 MB, no key twice, every
+array as long as its shape says, all arrays together exactly the rest of the file.
 """
 
 from __future__ import annotations
@@ -79,7 +81,9 @@ def read(path: Path, given: Given) -> Tensor:
     kind, shape, (start, stop) = entries[name]
     bits = _BITS[kind]
     if bits % 8:
-        raise Unsupported(f"{path}: {name} holds {kind}, elements of {bits} bits, which Relayout does not offer")
+        raise Unsupported(
+            f"{path}: {name} holds {kind}, elements of {bits} bits, which Relayout does not offer"
+        )
     known = as_dtype(_OURS[kind]) if kind in _OURS else None
     array = StoredArray(f"{path}: {name}", data[begin + start : begin + stop], shape, kind, bits // 8, known)
     described = None
@@ -102,7 +106,9 @@ def create(path: Path, desc: MemoryDesc, name: str | None, force: bool) -> Itera
         raise LayoutError(f"an array in a safetensors file can't be called {METADATA}")
     kind = "U8" if form.as_bytes else _NAMES[form.desc.dtype.name]
     entry = {"dtype": kind, "shape": list(form.shape), "data_offsets": [0, form.nbytes]}
-    fields: dict[str, Any] = {} if form.says_it_all else {METADATA: {PREFIX + key: descriptor_to_text(form.desc)}}
+    fields: dict[str, Any] = (
+        {} if form.says_it_all else {METADATA: {PREFIX + key: descriptor_to_text(form.desc)}}
+    )
     text = json.dumps({**fields, key: entry}, separators=(",", ":")).encode()
     text += b" " * (-(len(text) + 8) % ALIGNED)
     with replacing(path, force) as file:
@@ -119,10 +125,15 @@ _Entry = tuple[str, tuple[int, ...], tuple[int, int]]
 
 def _header(data: NDArray[np.uint8], path: Path) -> tuple[dict[str, _Entry], dict[str, str], int]:
     if data.size < 8:
-        raise LayoutError(f"{path} is no safetensors file: it has {data.size} bytes, and the length of its header takes 8")
+        raise LayoutError(
+            f"{path} is no safetensors file: it has {data.size} bytes, and the length of its header takes 8"
+        )
     (length,) = struct.unpack("<Q", data[:8].tobytes())
     if length > MOST_HEADER or 8 + length > data.size:
-        raise LayoutError(f"{path} is no safetensors file, or is truncated: its header claims {length} bytes, the file has {data.size}")
+        raise LayoutError(
+            f"{path} is no safetensors file, or is truncated: its header claims {length} bytes, the file has "
+            f"{data.size}"
+        )
     try:
         fields = json.loads(data[8 : 8 + length].tobytes(), object_pairs_hook=_unrepeated)
         if not isinstance(fields, dict) or data[8] != ord("{"):
@@ -151,12 +162,16 @@ def _entry(name: str, entry: object) -> _Entry:
     if not isinstance(kind, str) or kind not in _BITS:
         raise LayoutError(f"{name} has the unknown dtype {str(kind)[:40]!r}")
     for numbers in (shape, offsets):
-        if not isinstance(numbers, list) or not all(type(n) is int and 0 <= n <= MAX_ELEMENTS for n in numbers):
+        if not isinstance(numbers, list) or not all(
+            type(n) is int and 0 <= n <= MAX_ELEMENTS for n in numbers
+        ):
             raise LayoutError(f"{name}: shape and data_offsets must be lists of whole numbers")
     if len(offsets) != 2 or offsets[0] > offsets[1]:
         raise LayoutError(f"{name}: data_offsets must be a begin and an end, got {offsets}")
     if len(shape) > 64 or prod(shape) * _BITS[kind] != 8 * (offsets[1] - offsets[0]):
-        raise LayoutError(f"{name}: shape {shape[:64]} of {kind} does not take {offsets[1] - offsets[0]} bytes")
+        raise LayoutError(
+            f"{name}: shape {shape[:64]} of {kind} does not take {offsets[1] - offsets[0]} bytes"
+        )
     return kind, tuple(shape), (offsets[0], offsets[1])
 
 

@@ -21,11 +21,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import gcd, prod
-from operator import index as as_index
 
 from relayout.errors import LayoutError
-from relayout.layout.canonical import fit, merge, split_ladder, trim
-from relayout.layout.layout import Digit, Layout, check_dims, plain, spell_dims
+from relayout.layout.canonical import fit, merge, normal, split_ladder
+from relayout.layout.layout import Digit, Layout, check_dims, plain, spell_dims, whole_number, whole_numbers
 
 __all__ = [
     "broadcast_to",
@@ -41,7 +40,7 @@ __all__ = [
     "unsqueeze",
 ]
 
-LONGEST_PERIOD = 1 << 22  # elements of one period of blocks that a slice looks at
+LONGEST_PERIOD = 1 << 16  # elements of one period of blocks that a slice looks at one by one
 
 
 def permute(layout: Layout, axes: Sequence[int]) -> Layout:
@@ -54,7 +53,7 @@ def permute(layout: Layout, axes: Sequence[int]) -> Layout:
     """
     order = tuple(_axis(layout, a) for a in axes)
     if sorted(order) != list(range(layout.rank)):
-        raise LayoutError(f"{tuple(axes)} is no permutation of the {layout.rank} axes of {layout}")
+        raise LayoutError(f"{order} is no permutation of the {layout.rank} axes of {layout}")
     place = {old: new for new, old in enumerate(order)}
     dims = tuple(layout.dims[a] for a in order)
     return _build(dims, [tuple(place[a] for a in term) for term in layout.terms], layout, layout.offset0)
@@ -83,16 +82,21 @@ def slice_axis(layout: Layout, axis: int, start: int | None = None, stop: int | 
     ((1, 4, 2, 2), (128, 1, 32, 16), 4)
     """
     axis = _axis(layout, axis)
-    first, last, stride = slice(start, stop, step).indices(layout.dims[axis])
+    if step is not None and whole_number(step, "step") == 0:
+        raise LayoutError(f"axis {axis} of {layout} can't be cut with step 0")
+    try:
+        first, last, stride = slice(start, stop, step).indices(layout.dims[axis])
+    except TypeError:
+        raise LayoutError(f"a slice is made of whole numbers, got {start!r}:{stop!r}:{step!r}") from None
     count = len(range(first, last, stride))
-    return _cut(layout, axis, first, count, stride)
+    return _cut(layout, axis, max(0, first), count, stride)
 
 
 def select(layout: Layout, axis: int, position: int) -> Layout:
     """Fix one index and drop its axis (NumPy's ``x[..., position, ...]``); negative positions count from the end."""
     axis = _axis(layout, axis)
     size = layout.dims[axis]
-    where = as_index(position)
+    where = whole_number(position, "index")
     if not -size <= where < size:
         raise LayoutError(f"index {where} of axis {axis} is out of bounds: {layout} has {size} there")
     return squeeze(_cut(layout, axis, where % size, 1, 1), axis)
@@ -105,7 +109,7 @@ def submemory(layout: Layout, dims: Sequence[int], offsets: Sequence[int]) -> La
     128
     """
     sizes = check_dims(dims)
-    starts = tuple(as_index(o) for o in offsets)
+    starts = whole_numbers(offsets, "offsets")
     if not len(sizes) == len(starts) == layout.rank:
         raise LayoutError(f"a part of {layout} needs {layout.rank} dims and offsets, got {len(sizes)} and {len(starts)}")
     for axis, (size, start, whole) in enumerate(zip(sizes, starts, layout.dims, strict=True)):
@@ -189,7 +193,7 @@ def unsqueeze(layout: Layout, axis: int) -> Layout:
     >>> unsqueeze(Layout((2, 3), "ab"), 1).strides
     (3, 3, 1)
     """
-    where = as_index(axis)
+    where = whole_number(axis, "axis")
     if not -layout.rank - 1 <= where <= layout.rank:
         raise LayoutError(f"a new axis of {layout} can stand at 0 .. {layout.rank}, not at {where}")
     where %= layout.rank + 1
@@ -269,7 +273,7 @@ def reshape(layout: Layout, dims: Sequence[int]) -> Layout:
 
 
 def _axis(layout: Layout, axis: int) -> int:
-    where = as_index(axis)
+    where = whole_number(axis, "axis")
     if not -layout.rank <= where < layout.rank:
         raise LayoutError(f"axis {where} does not exist: {layout} has {layout.rank} axes")
     return where % layout.rank
@@ -387,6 +391,33 @@ def _sliced(ladder: tuple[Digit, ...], start: int, count: int, step: int) -> tup
     weight, _, stride = ladder[0]
     if step == 1 and start % weight == 0:  # whole blocks: the digits stay, the first counts less far
         return (Digit(weight, -(-count // weight), stride), *ladder[1:])
+    digits = _stepped(merge(ladder), start, count, step)
+    return digits if digits is None else digits or (Digit(1, 1, stride),)
+
+
+def _stepped(ladder: tuple[Digit, ...], start: int, count: int, step: int) -> tuple[Digit, ...] | None:
+    """The same, from the lowest digit up: it stays, or counts within itself, or runs out just as the next one moves."""
+    if count == 1:
+        return ()
+    *above, (_, extent, stride) = ladder
+    first = start % extent
+    if not above or 0 <= first + (count - 1) * step < extent:
+        return (Digit(1, count, step * stride),)
+    upper = tuple(Digit(weight // extent, length, jump) for weight, length, jump in above)
+    if step % extent == 0:
+        return _stepped(upper, start // extent, count, step // extent)
+    run, uneven = divmod(extent, abs(step))
+    if not uneven and (first if step > 0 else extent - 1 - first) < abs(step):
+        carried = _stepped(upper, start // extent, -(-count // run), 1 if step > 0 else -1)
+        if carried is None:
+            return None
+        return merge((*(Digit(weight * run, length, jump) for weight, length, jump in carried), Digit(1, run, step * stride)))
+    return _tabulated(ladder, start, count, step)
+
+
+def _tabulated(ladder: tuple[Digit, ...], start: int, count: int, step: int) -> tuple[Digit, ...] | None:
+    """The same from a table of one period; None also where that is too long to look at."""
+    weight, _, stride = ladder[0]
     period = weight // gcd(weight, abs(step))  # after so many steps the blocks begin anew
     within = min(count, period)
     if within > LONGEST_PERIOD:
@@ -400,11 +431,13 @@ def _sliced(ladder: tuple[Digit, ...], start: int, count: int, step: int) -> tup
         if prod(d.extent for d in digits) != period:
             return None  # the fit ends within its last digit, so the next period could not follow
         digits = merge((Digit(period, -(-count // period), rise), *digits))
-    return digits or (Digit(1, 1, stride),)
+    return digits
 
 
 def _merge_two(layout: Layout, axis: int) -> Layout:
     """Merge an axis with the next one."""
+    if layout.dims[axis + 1] == 1:
+        return squeeze(layout, axis + 1)
     outer, inner = _term_of(layout, axis), _term_of(layout, axis + 1)
     dims = (*layout.dims[:axis], layout.dims[axis] * layout.dims[axis + 1], *layout.dims[axis + 2 :])
 
@@ -421,14 +454,18 @@ def _merge_two(layout: Layout, axis: int) -> Layout:
             ladders.append(layout.ladders[t])
             padded.append(layout.padded[t])
         return _assemble(dims, terms, ladders, padded, layout)
-    if layout.terms[outer][-1] != axis or layout.terms[inner][0] != axis + 1:
-        raise LayoutError(f"axes {axis} and {axis + 1} of {layout} are fused with others; they can't be merged")
+    apart = layout.terms[outer][-1] != axis or layout.terms[inner][0] != axis + 1
     width = layout.term_size(inner)
-    lower = trim(layout.ladders[inner], width)
-    if layout.padded[inner] != width or prod(d.extent for d in lower) != width:
+    lower = normal(layout.ladders[inner], width)
+    filled = prod(d.extent for d in lower)
+    if apart or layout.padded[inner] != width or filled != width:
+        if layout.dims[axis] == 1:
+            return squeeze(layout, axis)
+        if apart:
+            raise LayoutError(f"axes {axis} and {axis + 1} of {layout} are fused with others; they can't be merged")
         raise LayoutError(
-            f"axis {axis + 1} of {layout} has {layout.dims[axis + 1]} elements in room for {layout.padded[inner]}; merged with "
-            f"axis {axis} the numbers would run through that padding. Reorder to a format without it first"
+            f"axis {axis + 1} of {layout} has {layout.dims[axis + 1]} elements in blocks that hold {filled}; merged with axis "
+            f"{axis} the numbers would run through what lies behind them. Reorder to a format without padding first"
         )
     upper = layout.ladders[outer]
     joined = (*(Digit(d.weight * width, d.extent, d.stride) for d in upper), *lower)
@@ -452,16 +489,16 @@ def _unfused(layout: Layout) -> Layout:
     for t, term in enumerate(layout.terms):
         ladder, room = layout.ladders[t], layout.padded[t]
         axes = term
-        while len(axes) > 1:
-            width = layout.dims[axes[-1]]
-            cut = split_ladder(merge(trim(ladder, room)), width) if width and room % width == 0 else None
-            if cut is None:
-                break
-            ladder, lower = cut[0] or (Digit(1, 1, 0),), merge(cut[1]) or (Digit(1, 1, 0),)
-            terms.append((axes[-1],))
-            ladders.append(lower)
-            padded.append(width)
-            axes, room = axes[:-1], room // width
+        taken = len(axes) - 1
+        while taken > 0:  # as few of the last axes as the digits allow, again and again
+            width = prod(layout.dims[a] for a in axes[taken:])
+            cut = split_ladder(normal(ladder, room), width) if width and room % width == 0 else None
+            if cut is not None:
+                terms.append(axes[taken:])
+                ladders.append(normal(cut[1], width) or (Digit(1, 1, 0),))
+                padded.append(width)
+                axes, ladder, room = axes[:taken], cut[0] or (Digit(1, 1, 0),), room // width
+            taken -= 1
         terms.append(axes)
         ladders.append(ladder)
         padded.append(room)
@@ -469,7 +506,7 @@ def _unfused(layout: Layout) -> Layout:
 
 
 def _complete(layout: Layout, dims: Sequence[int]) -> tuple[int, ...]:
-    wanted = [as_index(d) for d in dims]
+    wanted = list(whole_numbers(dims, "dims"))
     if wanted.count(-1) == 1:
         known = prod(d for d in wanted if d != -1)
         if known and layout.size % known == 0:

@@ -166,11 +166,11 @@ def _parse(text: str, dialect_name: str | None, rank: int | None, dtype: str | N
         module = dialect(dialect_name)
         found = module.parse(bare, rank, dtype)
         if found is None:
-            raise UnknownFormat(f"{bare!r} is no format of {module.TITLE}{_suggest(bare, module.names())}")
+            raise UnknownFormat(f"{_shown(bare)} is no format of {module.TITLE}{_suggest(bare, module.names())}")
         return found.spelled(bare, _known(dialect_name) or dialect_name, found.waits_for)
     found_in = _readings(bare, rank, dtype)
     if not found_in:
-        raise UnknownFormat(f"no dialect knows the format {text!r}{_suggest(bare, _all_names())}")
+        raise UnknownFormat(f"no dialect knows the format {_shown(text)}{_suggest(bare, _all_names())}")
     (name, format), *others = found_in.items()
     if any(other != format for _, other in others):
         raise AmbiguousFormat(
@@ -224,10 +224,16 @@ def _all_names() -> list[str]:
     return [name for d in _ORDER for name in dialect(d).names()]
 
 
+def _shown(text: str) -> str:
+    return repr(text if len(text) <= 60 else text[:57] + "...")
+
+
 def _suggest(text: str, names: Iterable[str]) -> str:
     from difflib import get_close_matches  # only needed on the way to an error
 
-    pool = {name.lower(): name for name in names}
+    pool: dict[str, str] = {}
+    for name in names:
+        pool.setdefault(name.lower(), name)  # of spellings that differ in case only, the first dialect's
     near = get_close_matches(text.lower(), pool, n=3, cutoff=0.7)
     if near:
         return "; did you mean " + " or ".join(repr(pool[n]) for n in near) + "?"

@@ -44,7 +44,7 @@ _PLAIN = re.compile(r"N(CD?HW|D?HWC)")
 _SLASH = re.compile(r"NC/([0-9]{1,9})(D?HW)\1")
 _ENUM = re.compile(r"CUDNN_TENSOR_(NCHW|NHWC)")
 _VECT = re.compile(
-    r"(?:CUDNN_TENSOR_)?NCHW_VECT_C(?:(?:\s*[:+,]\s*|\s+)(?:CUDNN_DATA_)?U?INT8x(4|32))?"
+    r"(?:CUDNN_TENSOR_)?NCHW_VECT_C(?:(?:\s*[:+]\s*|\s+)(?:CUDNN_DATA_)?U?INT8x(4|32))?"
     r"(?:\s*\((NC/[0-9D]+HW[0-9]+)\))?"
 )
 _REORDERING = re.compile(r"CUDNN_TENSOR_REORDERING_(INT8x32|F16x16)")

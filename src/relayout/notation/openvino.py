@@ -233,7 +233,7 @@ def _read(text: str) -> Format | None:
         if "_" not in text:
             return None
         _complain(text, problem)
-    if "o" in aligned and ("x", "s") in outer:
+    if "__ao" in match[3] and ("x", "s") in outer:
         raise Unsupported(
             f"{text!r} is irregular: if X is odd, the last column has slices of 32 outputs and the others "
             "have narrower ones, so no digits describe it. Where X is even and O a multiple of 32, the name "
@@ -303,7 +303,8 @@ def _digits(
                 digits.append((key, width, room // width))
     for key, size in inner:
         left[key] //= size
-        digits.append((key, left[key], size))
+        if size != 1:
+            digits.append((key, left[key], size))
     return digits
 
 
@@ -327,7 +328,7 @@ def _swizzled(text: str, digits: Sequence[_Digit], step: int) -> list[_Digit]:
                 _complain(text, f"its slices of o don't fit a swizzle of {_TILE} outputs in steps of {step}")
             weight_in_o = low if low >= _TILE else low // half if low >= half else low * step
             out.append((key, weight_in_o, high // low if high is not None else None))
-    return out
+    return _joined(out)
 
 
 def _complain(text: str, why: str) -> NoReturn:
@@ -409,7 +410,7 @@ def _unswizzled(digits: Sequence[_Digit], step: int) -> list[_Digit] | None:
     return out
 
 
-def _joined(digits: Sequence[_Digit], join_open: bool) -> list[_Digit]:
+def _joined(digits: Sequence[_Digit], join_open: bool = False) -> list[_Digit]:
     """Join digits of o that stand side by side and continue each other: the cuts that a swizzle makes."""
     out: list[_Digit] = []
     for key, weight, extent in digits:
