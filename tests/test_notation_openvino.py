@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -24,7 +25,8 @@ def digits(format: Format) -> list[list[Any]]:
     roles = format.roles
     assert roles is not None
     letters = LETTERS["o" in roles]
-    return [["".join(letters[roles[a]] for a in format.terms[d.term]), d.weight, d.extent] for d in format.digits]
+    keys = ["".join(letters[roles[axis]] for axis in term) for term in format.terms]
+    return [[keys[digit.term], digit.weight, digit.extent] for digit in format.digits]
 
 
 def expected(rows: list[list[Any]]) -> list[list[Any]]:
@@ -73,15 +75,11 @@ def test_formats_of_2021_and_2022_follow_from_their_names(vectors: Callable[[str
 
 def test_names_are_the_formats_of_all_tables(vectors: Callable[[str], Any]) -> None:
     table = vectors("cldnn_formats")
-    known = {row["name"] for row in table["formats"] + table["formats_only_2021"]} | set(table["names_only_2022"])
-    refused = set()
-    for name in known:
-        try:
-            Format(name, dialect="openvino")
-        except Unsupported:
-            refused.add(name)
-    assert set(openvino.names()) == known - refused
-    assert len(openvino.names()) == len(set(openvino.names()))
+    rows = table["formats"] + table["formats_only_2021"]
+    known = {row["name"] for row in rows} | set(table["names_only_2022"])
+    no_layouts = re.compile("winograd|image|nv12|xs_os_xsv2|32f?p$")
+    assert set(openvino.names()) == {name for name in known if not no_layouts.search(name)}
+    assert len(openvino.names()) == len(set(openvino.names())) == 181
 
 
 @pytest.mark.parametrize("name", openvino.names())
@@ -133,7 +131,8 @@ def o32_isv32(o: int, i: int, y: int, x: int, size: tuple[int, ...]) -> int:
 
 def y_x8(o: int, i: int, y: int, x: int, size: tuple[int, ...]) -> int:
     _, inputs, rows, columns = size
-    return i % 4 + 4 * (o % 8 + 8 * (x + up(columns, 8) * 8 * (y + rows * (i // 4 + up(inputs, 4) * (o // 8)))))
+    row = y + rows * (i // 4 + up(inputs, 4) * (o // 8))
+    return i % 4 + 4 * (o % 8 + 8 * (x + up(columns, 8) * 8 * row))
 
 
 def y_x8_swizzled(o: int, i: int, y: int, x: int, size: tuple[int, ...]) -> int:
@@ -216,7 +215,7 @@ def test_four_bit_digits_are_those_of_the_table(vectors: Callable[[str], Any]) -
         meaning = row.get("i4_meaning", "")
         if meaning.startswith("["):
             known = Format(row["name"]).resolve(dtype="s4").digits_text()
-            text = meaning.strip("[]").replace("(o//16)%2", "o//16%2").replace("(o//32)%2", "o//32%2")
+            text = re.sub(r"\((\w//\d+)\)", r"\1", meaning.strip("[]"))
             assert known == Format("oiyx -> " + text).with_roles("oihw").digits_text()
             count += 1
     assert count == 3
@@ -335,7 +334,8 @@ def test_a_misspelled_name_gets_a_suggestion() -> None:
 @st.composite
 def grammatical(draw: st.DrawFn) -> str:
     """A name by the grammar: any order of axes, any widths, fused axes, alignment, a swizzle now and then."""
-    axes = list(draw(st.permutations(draw(st.sampled_from(["bfyx", "bfzyx", "bfwzyx", "oiyx", "goizyx", "oi", "bf"])))))
+    logical = draw(st.sampled_from(["bfyx", "bfzyx", "bfwzyx", "oiyx", "goizyx", "oi", "bf"]))
+    axes = list(draw(st.permutations(logical)))
     if {"y", "x"} <= set(axes) and draw(st.booleans()):
         axes[axes.index("y")] = "yx"
         axes.remove("x")
@@ -366,12 +366,16 @@ def test_names_of_the_grammar_are_written_back_as_equal_formats(name: str) -> No
     assert Format(written, dialect="openvino").name("openvino") == written
 
 
+PIECES = (
+    *("b", "f", "fs", "bs", "yx", "zyx", "y", "xs", "x8", "os", "is", "o", "i", "iyx", "gs", "g", "yxs"),
+    *("fsv16", "osv32", "isa8", "yxsv2", "sv", "4", "osv0", "osv9999999", "_", "__ai32", "__ab2", "s", "v"),
+    *("swizzled_by_4", "swizzled_by_32", "winograd_2", "image_2d_", "32fp", "any", "lstm_weights_dio"),
+)
+
+
 @given(
     st.lists(
-        st.sampled_from(
-            "b f fs bs yx zyx y xs x8 os is o i iyx gs g yxs oiyx fsv16 osv32 isa8 yxsv2 sv 4 osv0 _ __ai32 __ab2 "
-            "swizzled_by_4 swizzled_by_32 winograd_2 image_2d_ 32fp any nv12 s v w u osv9999999 lstm_weights_dio".split()
-        ),
+        st.sampled_from(PIECES),
         max_size=8,
     ).map("_".join)
     | st.text(alphabet="bfvuwzyxgois_a0123456789", max_size=24)

@@ -1,4 +1,4 @@
-"""clDNN's layouts against the cases of OpenVINO's own tests: sizes, pads, pitches, comparison, reordered values."""
+"""clDNN's layouts against the cases of OpenVINO's own tests: sizes, pads, pitches, sameness, values."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_order_of_axes_is_that_of_the_open_digits(vectors: Vectors) -> None:
 
 
 def test_blocks_of_an_axis_multiply(vectors: Vectors) -> None:
-    places = {0: ("n", "o"), 1: ("c", "i"), 2: ("w",), 3: ("h",), 4: ("d",), 8: ("g",)}  # clDNN's internal order
+    places = {0: ("n", "o"), 1: ("c", "i"), 2: ("w",), 3: ("h",), 4: ("d",), 8: ("g",)}  # clDNN's own order
     tested = 0
     for row in vectors("cldnn_layout_cases")["per_axis_block_size"]:
         try:
@@ -121,7 +121,8 @@ def test_one_slice_of_features_is_channels_last() -> None:
     one, two = CldnnLayout((2, 16, 3, 4), "f32", "byxf"), CldnnLayout((2, 16, 3, 4), "f32", "b_fs_yx_fsv16")
     assert one.compatible(two)
     assert one.layout.same_bytes(two.layout)
-    assert not CldnnLayout((2, 32, 3, 4), "f32", "byxf").compatible(CldnnLayout((2, 32, 3, 4), "f32", "b_fs_yx_fsv16"))
+    two_slices = CldnnLayout((2, 32, 3, 4), "f32", "b_fs_yx_fsv16")
+    assert not CldnnLayout((2, 32, 3, 4), "f32", "byxf").compatible(two_slices)
 
 
 # -- shapes -------------------------------------------------------------------------------------------------
@@ -130,7 +131,8 @@ def test_one_slice_of_features_is_channels_last() -> None:
 def test_transform_shape(vectors: Vectors) -> None:
     rows = vectors("cldnn_layout_cases")["transform_shape"]
     for row in rows:
-        assert transform_shape(row["shape"], row["src_format"], row["dst_format"]) == tuple(row["expected"]), row
+        shape = transform_shape(row["shape"], row["src_format"], row["dst_format"])
+        assert shape == tuple(row["expected"]), row
     assert len(rows) == 36
 
 
@@ -195,12 +197,13 @@ def test_padded_tensors_are_parts_of_their_buffer(vectors: Vectors) -> None:
 
 
 def test_offset_rule_of_b_fs_yx_fsv16() -> None:
-    """bfyx_to_fsv16_without_f_remainder: b*b_pitch + (f//16)*fs_pitch + y*y_pitch + x*16 + f%16."""
+    """The case bfyx_to_fsv16_without_f_remainder."""
     layout = Layout((1, 32, 4, 16), "b_fs_yx_fsv16")
     y_pitch = 16 * 16
     fs_pitch = y_pitch * 4
     for b, f, y, x in indices(layout.dims):
-        assert layout.offset(b, f, y, x) == b * fs_pitch * 2 + f // 16 * fs_pitch + y * y_pitch + x * 16 + f % 16
+        rule = b * 2 * fs_pitch + f // 16 * fs_pitch + y * y_pitch + x * 16 + f % 16
+        assert layout.offset(b, f, y, x) == rule
 
 
 @pytest.mark.parametrize(("px", "py"), [(0, 0), (1, 2)])
@@ -225,7 +228,7 @@ def test_pairs_that_the_plugin_tests_have_dense_buffers(vectors: Vectors) -> Non
 
 # -- pads in general ----------------------------------------------------------------------------------------
 
-FORMATS = ("bfyx", "yxfb", "b_fs_yx_fsv4", "fs_b_yx_fsv32", "bs_fs_yx_bsv4_fsv2", "byxf", "os_iyx_osv8", "os_is_yx_isv16_osv16")
+FORMATS = ("bfyx", "yxfb", "byxf", "b_fs_yx_fsv4", "fs_b_yx_fsv32", "bs_fs_yx_bsv4_fsv2", "os_iyx_osv8")
 FOUR = st.tuples(*[st.integers(0, 5)] * 4)
 
 
@@ -235,7 +238,8 @@ def test_a_padded_layout_is_a_part_of_a_bigger_one(
 ) -> None:
     layout = CldnnLayout(dims, "f16", name, lower, upper)
     whole = Layout([low + size + high for low, size, high in zip(lower, dims, upper, strict=True)], name)
-    index = data.draw(st.tuples(*[st.integers(-low, size - 1 + high) for low, size, high in zip(lower, dims, upper, strict=True)]))
+    reach = [(-low, size - 1 + high) for low, size, high in zip(lower, dims, upper, strict=True)]
+    index = data.draw(st.tuples(*[st.integers(first, last) for first, last in reach]))
     place = layout.offset(*index)
     assert whole.index(place) == tuple(i + low for i, low in zip(index, lower, strict=True))
     try:

@@ -149,12 +149,15 @@ def merge_axes(layout: Layout, first: int, last: int) -> Layout:
     Raises
     ------
     LayoutError
-        An inner axis has padding, so that the numbers of the merged axis would run through it; or an axis is fused elsewhere.
+        An inner axis has padding, so that the numbers of the merged axis would run through it; an axis is fused elsewhere; or
+        ``first`` lies behind ``last``.
 
     >>> merge_axes(Layout((2, 3, 4, 5), "acdb"), 2, 3).strides
     (60, 1, 3)
     """
     first, last = _axis(layout, first), _axis(layout, last)
+    if first > last:
+        raise LayoutError(f"axes {first} .. {last} of {layout} can't be merged: the first lies behind the last")
     if 0 in layout.dims:
         width = prod(layout.dims[first : last + 1])
         return _dense((*layout.dims[:first], width, *layout.dims[last + 1 :]), layout.offset0)

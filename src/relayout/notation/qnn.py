@@ -18,9 +18,6 @@ counts. Size 0 says *all the rest of this axis*. Qualcomm reads the pairs from r
 
     n   h//8   w//8   c//32   h%8   w%8   c%32
 
-As in the SDK, every axis has its 0 pair, the 0 pairs come first (a chunk lies in one piece), and the sizes
-are powers of two.
-
 The named layouts
 =================
 
@@ -107,19 +104,22 @@ def _chunked(text: str, numbers: list[int]) -> Format:
             raise LayoutError(
                 f"{text}: axis {axis} in the pair {axis},{size} is none of the {rank} axes 0 to {rank - 1}"
             )
-        if size & (size - 1):
-            raise LayoutError(f"{text}: size {size} of axis {axis} is no power of two")
     outer = [axis for axis, size in pairs if size == 0]
     if sorted(outer) != list(range(rank)):
         raise LayoutError(
             f"{text}: each of the {rank} axes needs one pair with size 0 (all the rest), got them for {outer}"
         )
-    if any(size for _, size in pairs[:rank]):
-        raise LayoutError(f"{text}: the pairs with size 0 must come first, so that a chunk lies in one piece")
+    for axis in range(rank):
+        if next(size for a, size in pairs if a == axis):
+            raise LayoutError(f"{text}: the size 0 of axis {axis} takes all of it, so nothing is left for the pair outside of it")
     axes = _axes(rank)
-    return Format.blocked(
-        axes, [axes[a] for a in outer], [(axes[a], size) for a, size in pairs[rank:] if size != 1]
-    )
+    weights = [1] * rank
+    digits: list[tuple[str, int, int | None]] = []
+    for axis, size in reversed(pairs):
+        if size != 1:
+            digits.append((axes[axis], weights[axis], size or None))
+            weights[axis] *= size or 1
+    return Format.from_digits(axes, reversed(digits))
 
 
 def _axes(rank: int) -> tuple[str, ...]:
@@ -136,7 +136,7 @@ def render(format: Format) -> str | None:
     if digits is None or not format.rank:
         return None
     outer, inner = digits
-    if any(size & (size - 1) or size < 2 or size >= 10**9 for _, size in inner):
+    if any(not 1 < size < 10**9 for _, size in inner):
         return None
     pairs = ", ".join(f"{axis},{size}" for axis, size in ((*((axis, 0) for axis in outer), *inner)))
     if format.roles in (None, _ROLES):
