@@ -45,7 +45,8 @@ def main() -> None:
         table.add_row(name, str(offset), f"{value:.6g}")
     console.print(table)
     pixel = blocked.buffer.view(np.float32)[blocked.layout.offset(n, 0, h, w) :][:16]
-    console.print("   that pixel's block of 16 channels, 3 of them used:", np.array2string(pixel, precision=3))
+    values = " ".join(f"{value:.3f}" if value else "0" for value in pixel)
+    console.print(f"   that pixel's block of 16 channels, 3 of them used:\n   {values}", highlight=False)
 
     start = time.perf_counter()
     back = rl.reorder(blocked, "nhwc", dtype="u8", dst_scale=1 / 255)
@@ -73,8 +74,13 @@ def main() -> None:
 def describe(tensor: rl.Tensor) -> None:
     """Print what a descriptor says."""
     desc = tensor.desc
-    console.print(f"   {desc}: dims {desc.dims}, padded to {desc.padded_dims}, strides {desc.strides},")
-    console.print(f"   inner blocks {desc.inner_blocks or 'none'}, {desc.nbytes} bytes, {desc.layout.density:.0%} of them data")
+    facts = Table(box=None, show_header=False, padding=(0, 1, 0, 3))
+    facts.add_row("descriptor", str(desc))
+    facts.add_row("padded dims", str(desc.padded_dims))
+    facts.add_row("strides", f"{desc.strides} elements, between blocks")
+    facts.add_row("inner blocks", ", ".join(f"{size} of axis {axis}" for axis, size in desc.inner_blocks) or "none")
+    facts.add_row("bytes", f"{desc.nbytes:,}, {desc.layout.density:.0%} of them data")
+    console.print(facts)
 
 
 if __name__ == "__main__":

@@ -85,7 +85,7 @@ def test_names_are_the_formats_of_all_tables(vectors: Callable[[str], Any]) -> N
 @pytest.mark.parametrize("name", openvino.names())
 def test_every_name_is_read_and_written_back(name: str) -> None:
     format = Format(name)
-    assert format.dialect == "openvino" or name == "oi"
+    assert format.dialect == "openvino"
     assert format.name("openvino") == name
     assert Format(name, dialect="cldnn") == format
 
@@ -228,7 +228,14 @@ def test_wide_elements_and_other_names_do_not_change() -> None:
         other = Format(name).resolve(dtype="s4").name("openvino")
         assert other is not None
         assert Format(other) == Format(name).resolve(dtype="u4")
-    assert Format("os_is_yx_osv32_isv2").resolve(dtype="s4") == Format("os_is_yx_osv32_isv2").resolve(dtype="f32")
+    same = Format("os_is_yx_osv32_isv2")
+    assert same.resolve(dtype="s4") == same.resolve(dtype="f32") == same
+
+
+def test_a_format_read_for_a_type_keeps_its_digits_in_a_layout() -> None:
+    format = Format("os_iyx_osv32").resolve(dtype="s4")
+    assert Layout((32, 2, 1, 1), format).offset(16, 0, 0, 0) == 1
+    assert MemoryDesc((32, 2, 1, 1), "u4", format).layout.offset(16, 0, 0, 0) == 1
 
 
 # -- meaning ------------------------------------------------------------------------------------------------

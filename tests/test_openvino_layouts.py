@@ -78,7 +78,7 @@ def test_a_format_is_found_by_its_order_and_blocks(vectors: Vectors) -> None:
         data, spatial = not row["is_weights"], len(row["dims_order"]) - 2 - row["is_grouped"]
         head = "bf" if data else ("g" if row["is_grouped"] else "") + "oi"
         letters = head + "vuwzyx"[6 - spatial :]
-        roles = [({**openvino._DATA_ROLE} if data else {**openvino._WEIGHTS_ROLE})[a] for a in letters]
+        roles = [(openvino._DATA_ROLE if data else openvino._WEIGHTS_ROLE)[axis] for axis in letters]
         shift = row["is_grouped"]
         blocks = [(roles[axis + shift], size) for axis, size in row["block_sizes"]]
         format = Format.blocked(roles, [roles[axis] for axis in row["dims_order"]], blocks)
@@ -192,8 +192,8 @@ def test_reordered_values(vectors: Vectors) -> None:
 def test_padded_tensors_are_parts_of_their_buffer(vectors: Vectors) -> None:
     """The view of the padded source has the offsets of the values, and only those."""
     row = next(r for r in vectors("cldnn_layout_cases")["reorder_values_2021"] if "opt_padded" in r["test"])
-    source = of_side(row["src"], row["src"]["shape"])
-    assert [row["src"]["buffer"][source.layout.offset(*i)] for i in indices(source.dims)] == row["dst"]["buffer"]
+    source, values = of_side(row["src"], row["src"]["shape"]), row["src"]["buffer"]
+    assert [values[source.layout.offset(*index)] for index in indices(source.dims)] == row["dst"]["buffer"]
 
 
 def test_offset_rule_of_b_fs_yx_fsv16() -> None:
