@@ -25,6 +25,7 @@ __all__ = [
     "heading",
     "layout_of",
     "legend",
+    "names_of",
     "shown",
 ]
 
@@ -78,9 +79,9 @@ class Places:
 class Paint:
     """Which colour a cell gets: the value of one digit of it."""
 
-    def __init__(self, layout: Layout, colour: str | None) -> None:
+    def __init__(self, layout: Layout, names: tuple[str, ...], colour: str | None) -> None:
         self.layout = layout
-        self.names = layout.axis_names()
+        self.names = names
         self.name = colour.strip() if colour is not None else self._usual()
         self.axis = self.weight = 0
         self.extent: int | None = None
@@ -211,6 +212,14 @@ def layout_of(given: Layout | MemoryDesc) -> Layout:
     if not isinstance(layout, Layout):
         raise LayoutError(f"{given!r} has no layout to draw")
     return layout
+
+
+def names_of(layout: Layout, axes: Sequence[str] | None) -> tuple[str, ...]:
+    """What the axes are called in the picture."""
+    names = tuple(axes) if axes is not None else layout.axis_names()
+    if len(names) != layout.rank:
+        raise LayoutError(f"{layout} has {layout.rank} axes, got {len(names)} names: {list(names)}")
+    return names
 
 
 def check_positive(**counts: int | None) -> None:

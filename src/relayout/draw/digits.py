@@ -8,7 +8,7 @@ from math import prod
 from typing import TYPE_CHECKING
 
 from relayout.draw.canvas import MUTED, RULE, STROKES, Canvas, fill_of, text_width
-from relayout.draw.cells import heading, layout_of
+from relayout.draw.cells import heading, layout_of, names_of
 from relayout.errors import LayoutError
 from relayout.layout.format import Format, spell_digit
 from relayout.layout.layout import Layout
@@ -22,6 +22,7 @@ __all__ = ["digits"]
 def digits(
     layout: Layout | MemoryDesc | Format | str,
     *,
+    axes: Sequence[str] | None = None,
     index: Sequence[int] | None = None,
     title: str | None = None,
 ) -> str:
@@ -35,6 +36,8 @@ def digits(
     ----------
     layout : Layout, MemoryDesc, Format or str
         What to draw. A format has no sizes yet: its open digits have no extents, and there are no strides.
+    axes : sequence of str, optional
+        What the axes of a layout are called, one name an axis.
     index : sequence of int, optional
         A logical index to follow; needs a layout.
     title : str, optional
@@ -66,7 +69,8 @@ def digits(
             )
         diagram = _diagram_of_format(Format(layout))
     else:
-        diagram = _diagram_of_layout(layout_of(layout), index)
+        known = layout_of(layout)
+        diagram = _diagram_of_layout(known, names_of(known, axes), index)
     box, gap = _box_width(diagram), 8.0
     canvas = Canvas()
     followed = f", index {tuple(index)}" if index is not None else ""
@@ -172,8 +176,7 @@ def _diagram_of_format(format: Format) -> _Diagram:
     return _Diagram(str(format), tuple(axes), format.order, has_strides=False)
 
 
-def _diagram_of_layout(layout: Layout, index: Sequence[int] | None) -> _Diagram:
-    names = layout.axis_names()
+def _diagram_of_layout(layout: Layout, names: tuple[str, ...], index: Sequence[int] | None) -> _Diagram:
     offset = layout.offset(*index) if index is not None else 0
     numbers = layout._fuse(tuple(index)) if index is not None else (0,) * len(layout.terms)
     axes = []

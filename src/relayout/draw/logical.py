@@ -19,6 +19,7 @@ from relayout.draw.cells import (
     heading,
     layout_of,
     legend,
+    names_of,
     shown,
 )
 from relayout.layout.layout import Layout, spell_dims
@@ -34,6 +35,7 @@ PANEL_GAP = 14
 def logical(
     layout: Layout | MemoryDesc,
     *,
+    axes: Sequence[str] | None = None,
     colour: str | None = None,
     mark: Sequence[int] | None = None,
     panels: int | None = None,
@@ -50,6 +52,8 @@ def logical(
     ----------
     layout : Layout or MemoryDesc
         What to draw.
+    axes : sequence of str, optional
+        What the axes are called, one name an axis. Without it: what the format says, else ``a, b, c, ...``.
     colour : str, optional
         The digit that colours the cells; see :func:`memory`.
     mark : sequence of int, optional
@@ -86,8 +90,8 @@ def logical(
     """
     known = layout_of(layout)
     check_positive(panels=panels, most=most)
-    frame = _Frame(known, most)
-    paint = Paint(known, colour)
+    frame = _Frame(known, names_of(known, axes), most)
+    paint = Paint(known, frame.names, colour)
     marked = known.offset(*mark) if mark is not None else None
     canvas = Canvas()
     caption = title if title is not None else f"{known}, logical"
@@ -141,10 +145,10 @@ def logical(
 class _Frame:
     """How axes become rows, columns and panels, and which of them are shown."""
 
-    def __init__(self, layout: Layout, most: int) -> None:
+    def __init__(self, layout: Layout, names: tuple[str, ...], most: int) -> None:
         self.layout = layout
         self.places = Places(layout)
-        self.names = layout.axis_names()
+        self.names = names
         # Where axes are fused, padding is behind their common number and on none of them.
         self.room = layout.padded_dims
         counted = [a for a, size in enumerate(self.room) if size != 1]

@@ -17,6 +17,7 @@ from relayout.draw.cells import (
     heading,
     layout_of,
     legend,
+    names_of,
     shown,
 )
 from relayout.layout.format import spell_digit
@@ -33,10 +34,12 @@ WIDEST_ROW = 40  # cells side by side, beyond which a row is cut out
 def memory(
     layout: Layout | MemoryDesc,
     *,
+    axes: Sequence[str] | None = None,
     colour: str | None = None,
     mark: Sequence[int] | None = None,
     columns: int | None = None,
     rows: int = 24,
+    separator: str = ",",
     label: Callable[[tuple[int, ...]], str] | None = None,
     title: str | None = None,
 ) -> str:
@@ -46,6 +49,8 @@ def memory(
     ----------
     layout : Layout or MemoryDesc
         What to draw.
+    axes : sequence of str, optional
+        What the axes are called, one name an axis. Without it: what the format says, else ``a, b, c, ...``.
     colour : str, optional
         The digit that colours the cells, such as ``"c//8"`` or ``"h"``. Without it: the blocks of a blocked
         axis, else the channels.
@@ -55,6 +60,8 @@ def memory(
         Elements in a row. Without it: the innermost block, or the innermost axes up to 32 elements.
     rows : int
         Rows at most; the middle of a longer memory is cut out.
+    separator : str
+        What stands between the numbers of an index; ``""`` makes narrow cells, where no size is over 10.
     label : callable, optional
         What to write in the cell of an index. Without it: the index, without axes of size 1.
     title : str, optional
@@ -80,11 +87,12 @@ def memory(
     known = layout_of(layout)
     check_positive(columns=columns, rows=rows)
     low, high = known.bounds()
+    names = names_of(known, axes)
     table = _Table(known, columns or _row_length(known), rows)
-    paint = Paint(known, colour)
+    paint = Paint(known, names, colour)
     marked = known.offset(*mark) if mark is not None else None
-    axes = [a for a, size in enumerate(known.dims) if size > 1] or list(range(known.rank))
-    write = label or (lambda index: ",".join(str(index[a]) for a in axes))
+    counted = [a for a, size in enumerate(known.dims) if size > 1] or list(range(known.rank))
+    write = label or (lambda index: separator.join(str(index[a]) for a in counted))
     texts = {k: write(cell.element) if cell.element is not None else "" for k, cell in table.cells.items()}
     cell_width = max([22.0, *(text_width(text, 11) + 8 for text in texts.values())])
     margin = max(text_width(str(high), 11), text_width("offset", 10)) + 12
@@ -97,7 +105,7 @@ def memory(
         if column is not None and len(table.columns) > 1:
             canvas.words(margin + (position + 0.5) * cell_width, y + 10, f"+{column}", size=10, fill=MUTED)
     y += 16
-    notes = _Notes(known, table.width)
+    notes = _Notes(known, names, table.width)
     before: tuple[int, ...] = ()
     for row in table.rows:
         if row is None:
@@ -123,8 +131,8 @@ def memory(
             canvas.words(x, y + 17, notes.text(values), size=11, anchor="start", fill=MUTED)
         y += CELL_HEIGHT
     said = []
-    if label is None and axes:
-        said.append("cell: " + ",".join(known.axis_names()[a] for a in axes))
+    if label is None and counted:
+        said.append("cell: " + separator.join(names[a] for a in counted))
     if not table.count:
         said.append("no elements")
     legend(canvas, y + 10, margin, paint, said, table.cells.values())
@@ -164,8 +172,7 @@ class _Table:
 class _Notes:
     """What is written beside a row of memory: the digits that are the same all along it."""
 
-    def __init__(self, layout: Layout, width: int) -> None:
-        names = layout.axis_names()
+    def __init__(self, layout: Layout, names: tuple[str, ...], width: int) -> None:
         outer = [d for d in layout.digits if d.extent > 1 and abs(d.stride) >= width]
         self.digits: list[LayoutDigit] = sorted(outer, key=lambda d: -abs(d.stride))
         self.names = []

@@ -55,11 +55,13 @@ from relayout.tensor import Tensor
 __all__ = [
     "Normalise",
     "convert",
+    "convert_into",
     "create",
     "descriptor_from_json",
     "descriptor_from_text",
     "descriptor_to_json",
     "descriptor_to_text",
+    "destination_for",
     "physical_shape",
     "read",
     "write",
@@ -229,13 +231,19 @@ def convert(
         Something does not fit or can't be read or written; the destination is as it was before.
     """
     tensor = read(source, src_format, dims=dims, dtype=src_dtype, name=name)
-    picture = _module(path).__name__.endswith(".image")
-    if dtype is None and picture:
-        dtype = "u8"
-    desc = destination(tensor.desc, format, dtype, "nhwc" if picture else None)
+    desc = destination_for(path, tensor.desc, format, dtype)
     with create(path, desc, name=name, force=force) as out:
         convert_into(tensor, out, threads=threads, progress=progress, normalise=normalise, **attributes)
     return desc
+
+
+def destination_for(
+    path: AnyPath, src: MemoryDesc, format: str | Format | None = None, dtype: DTypeLike | None = None
+) -> MemoryDesc:
+    """What a file will hold: what is asked for, else u8 ``nhwc`` for pictures, else what the source has."""
+    if not _module(path).__name__.endswith(".image"):
+        return destination(src, format, dtype)
+    return destination(src, "nhwc" if format is None else format, "u8" if dtype is None else dtype)
 
 
 def _module(path: AnyPath) -> Any:

@@ -132,7 +132,7 @@ def stored_form(desc: MemoryDesc) -> StoredForm:
     format = desc.format
     if format is not None:
         compact = MemoryDesc._make(desc.dims, desc.dtype, Layout._dense(desc.dims, format))
-    elif desc.layout.is_injective():
+    elif desc.layout.room().is_injective():
         low, _ = desc.layout.bounds()
         compact = MemoryDesc._make(desc.dims, desc.dtype, desc.layout.moved(desc.layout.offset0 - low))
     else:
@@ -162,7 +162,7 @@ def to_tensor(
         if not _fits(array, described):
             raise LayoutError(
                 f"{array.where} holds {_held(array)}, but its descriptor {described_in} says {described}; "
-                "one of them is out of date"
+                "remove it if it is out of date"
             )
         return from_buffer(array.data, described)
     kind = _element_type(array, given.dtype)
@@ -200,15 +200,21 @@ def check_agreement(where: str, given: Given, described: MemoryDesc, described_i
 
 
 def _check_agreement(where: str, given: Given, described: MemoryDesc, described_in: str) -> None:
-    rest = f"{where} is described by {described_in} as {described}"
+    wrong = None
     if given.dims is not None and given.dims != described.dims:
-        raise LayoutError(f"{rest}; that contradicts the dims {spell_dims(given.dims)}")
-    if given.dtype is not None and given.dtype != described.dtype:
-        raise LayoutError(f"{rest}; that contradicts the data type {given.dtype}")
-    if given.format is not None:
+        wrong = f"dims {spell_dims(given.dims)}"
+    elif given.dtype is not None and given.dtype != described.dtype:
+        wrong = f"data type {given.dtype}"
+    elif given.format is not None:
         asked = MemoryDesc(described.dims, described.dtype, given.format)
         if asked.layout is None or not asked.layout.same_bytes(described.layout):
-            raise LayoutError(f"{rest}; that contradicts the format {given.format}")
+            wrong = f"format {given.format}"
+    if wrong is not None:
+        raise LayoutError(
+            f"{where} is described by {described_in} as {described}, which contradicts the {wrong} that was "
+            "given; leave that "
+            "out, or remove the descriptor if it is out of date"
+        )
 
 
 def _fits(array: StoredArray, desc: MemoryDesc) -> bool:

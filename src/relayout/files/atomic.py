@@ -40,25 +40,26 @@ def replacing(path: Path, force: bool, beside: dict[Path, bytes | None] | None =
     force : bool
         Whether a file of that name may be replaced.
     beside : dict of Path to bytes or None
-        Small files that belong to it, and their contents; None: there must be none of that name.
+        Small files that belong to it, and their contents; None: there must be none of that name. They come
+        and go with the file, so one that is left over without it is replaced.
 
     Raises
     ------
     FileExistsError
-        The file, or one beside it, exists and ``force`` is not set.
+        The file exists and ``force`` is not set.
     OSError
         It can't be written; nothing is left behind.
     """
     target = Path(os.path.realpath(path))
     partners = beside or {}
-    _check_free((target, *partners), force)
+    _check_free(target, force)
     part, file = _temporary(target)
     try:
         with file:
             yield file
             file.flush()
             os.fsync(file.fileno())
-        _check_free((target, *partners), force)
+        _check_free(target, force)
         _keep_mode(target, part)
         _exchange(part, target, partners)
     finally:
@@ -103,14 +104,11 @@ def reserve(file: BinaryIO, size: int) -> None:
     file.seek(begin)
 
 
-def _check_free(paths: tuple[Path, ...], force: bool) -> None:
-    for path in paths:
-        if path.is_dir():
-            raise IsADirectoryError(errno.EISDIR, "this is a folder", str(path))
-        if not force and os.path.lexists(path):
-            raise FileExistsError(
-                errno.EEXIST, "the file exists; use force (--force) to replace it", str(path)
-            )
+def _check_free(path: Path, force: bool) -> None:
+    if path.is_dir():
+        raise IsADirectoryError(errno.EISDIR, "this is a folder", str(path))
+    if not force and path.exists():
+        raise FileExistsError(errno.EEXIST, "the file exists; use force (--force) to replace it", str(path))
 
 
 def _temporary(target: Path) -> tuple[Path, BinaryIO]:

@@ -35,7 +35,6 @@ from relayout.tensor import Tensor
 __all__ = ["Normalise", "convert_into", "slices"]
 
 SLICE_BYTES = 1 << 26  # of source and destination together that are worked on at a time
-MAPPED_BYTES = 1 << 28  # that may stay mapped before they are handed back
 
 
 class Normalise(NamedTuple):
@@ -48,12 +47,9 @@ class Normalise(NamedTuple):
 
     def apply(self, values: NDArray[np.float32], start: int) -> None:
         """Change a logical array in place that begins at index ``start`` of the axis."""
-        shape = [1] * values.ndim
-        shape[self.axis] = values.shape[self.axis]
         part = slice(start, start + values.shape[self.axis])
-        mean, std = (
-            np.broadcast_to(v, (max(v.size, part.stop),))[part].reshape(shape) for v in (self.mean, self.std)
-        )
+        shape = [-1 if axis == self.axis else 1 for axis in range(values.ndim)]
+        mean, std = (v.reshape(()) if v.size == 1 else v[part].reshape(shape) for v in (self.mean, self.std))
         if self.back:
             values *= std
             values += mean
@@ -133,7 +129,7 @@ def convert_into(
                     f"{word} has {values.size} values, but axis {normalise.axis} of {src.desc} has size "
                     f"{src.dims[normalise.axis]}"
                 )
-    total, done, mapped = prod(src.dims), 0, 0
+    total, done = prod(src.dims), 0
     for cut in slices(src.desc, dst.desc, slice_bytes or SLICE_BYTES):
         one, two = (_part(side, cut) for side in (src, dst))
         parts = _attributes_of(made, cut)
@@ -142,22 +138,16 @@ def convert_into(
         else:
             _normalised(one, two, normalise, cut[normalise.axis][0], threads, parts)
         done += prod(one.dims)
-        mapped += one.desc.required_bytes + two.desc.required_bytes
-        if mapped > MAPPED_BYTES:
+        if done < total:  # more slices are to come, and need the memory
             release(src.buffer)
             release(dst.buffer)
-            mapped = 0
         if progress is not None:
             progress(done, total)
 
 
-def destination(
-    src: MemoryDesc, format: str | Format | None, dtype: DTypeLike | None, fallback: str | None = None
-) -> MemoryDesc:
+def destination(src: MemoryDesc, format: str | Format | None, dtype: DTypeLike | None) -> MemoryDesc:
     """The descriptor to convert to: another format, another data type, or both."""
     kind = src.dtype if dtype is None else as_dtype(dtype)
-    if format is None and fallback is not None:
-        format = fallback
     if format is not None:
         desc = MemoryDesc(src.dims, kind, format)
         if desc.layout is None:

@@ -94,8 +94,10 @@ def canonical(layout: Layout, padded: bool = False) -> tuple[tuple[tuple[int, ..
     """The normal form: for each term its axes and digits; terms without digits (all sizes 1) are left out.
 
     ``padded`` takes the room of the layout instead of its logical size. Two layouts of the same dims and ``offset0`` place all
-    elements alike if and only if their normal forms are equal.
+    elements alike if and only if their normal forms are equal. Where there are no elements the form is empty.
     """
+    if 0 in layout.dims:
+        return ()
     out: list[tuple[tuple[int, ...], Ladder]] = []
     for t, term in enumerate(layout.terms):
         size = layout.padded[t] if padded else layout.term_size(t)

@@ -303,9 +303,14 @@ class MemoryDesc:
         --------
         >>> MemoryDesc((2, 17, 5, 4), "f32", "nChw16c").name("openvino")
         'b_fs_yx_fsv16'
+        >>> Format("Oihw32o").name("openvino"), MemoryDesc((64, 2, 2, 2), "s4", "Oihw32o").name("openvino")
+        ('os_iyx_osv32', None)
         """
         format = self.format
-        return format.name(dialect) if format is not None else None
+        text = format.name(dialect) if format is not None else None
+        if text is None or Format(text, dialect).resolve(self.rank, self.dtype.name) != format:
+            return None  # some names mean another layout for this data type
+        return text
 
     def mkldnn(self) -> MklDnnBlocking:
         """The same in MKL-DNN 0.95's words: block sizes and two strides an axis.
@@ -412,10 +417,10 @@ class MemoryDesc:
             object.__setattr__(self, "_hash", hash((self.dims, self.dtype, self._kind, rest)))
         return cast(int, self._hash)
 
-    def __setattr__(self, name: str, value: Any) -> None:
-        raise AttributeError(f"a MemoryDesc is frozen; {name} can't be set")
+    def __setattr__(self, name: str, value: Any = None) -> None:
+        raise AttributeError(f"a MemoryDesc is frozen; {name} can't be set or deleted")
 
-    __delattr__ = __setattr__  # type: ignore[assignment]
+    __delattr__ = __setattr__
 
     def __reduce__(self) -> tuple[Any, ...]:
         return MemoryDesc._make, (self.dims, self.dtype, self.layout, self._kind)

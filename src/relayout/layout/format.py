@@ -392,10 +392,10 @@ class Format:
             object.__setattr__(self, "_hash", hash(key))
         return cast(int, self._hash)
 
-    def __setattr__(self, name: str, value: Any) -> None:
-        raise AttributeError(f"a Format is frozen; {name} can't be set")
+    def __setattr__(self, name: str, value: Any = None) -> None:
+        raise AttributeError(f"a Format is frozen; {name} can't be set or deleted")
 
-    __delattr__ = __setattr__  # type: ignore[assignment]
+    __delattr__ = __setattr__
 
     def __reduce__(self) -> tuple[Any, ...]:
         fields = (self.rank, self.terms, self.radices, self.order, self.roles, self.text, self.dialect)

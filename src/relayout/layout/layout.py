@@ -546,10 +546,10 @@ class Layout:
             object.__setattr__(self, "_hash", hash(self._key()))
         return cast(int, self._hash)
 
-    def __setattr__(self, name: str, value: Any) -> None:
-        raise AttributeError(f"a Layout is frozen; {name} can't be set")
+    def __setattr__(self, name: str, value: Any = None) -> None:
+        raise AttributeError(f"a Layout is frozen; {name} can't be set or deleted")
 
-    __delattr__ = __setattr__  # type: ignore[assignment]
+    __delattr__ = __setattr__
 
     def __reduce__(self) -> tuple[Any, ...]:
         fields = (self.dims, self.terms, self.ladders, self.order, self.padded, self.offset0, self.format)

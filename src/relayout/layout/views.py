@@ -343,6 +343,8 @@ def _cut(layout: Layout, axis: int, start: int, count: int, step: int) -> Layout
         return _emptied(layout, axis, start)
     t = _term_of(layout, axis)
     term = layout.terms[t]
+    if len(term) > 1 and 0 in layout.dims:
+        return _dense(dims, layout.offset0)
     if len(term) > 1:
         layout = _unfused(layout)
         t = _term_of(layout, axis)
@@ -364,6 +366,8 @@ def _cut(layout: Layout, axis: int, start: int, count: int, step: int) -> Layout
     if digits is None and kept != number:  # the padding behind does not fit, what is in front of it may
         kept = number
         digits = _sliced(ladder, start, kept, step)
+    if digits is None and 0 in layout.dims:
+        return _dense(dims, layout.offset0)
     if digits is None:
         raise LayoutError(
             f"elements {start}..{start + (count - 1) * step} (step {step}) of axis {axis} of {layout} are no layout: its blocks "
@@ -427,20 +431,20 @@ def _tabulated(ladder: tuple[Digit, ...], start: int, count: int, step: int) -> 
         return None
     base = _at(ladder, start)
     digits = fit([_at(ladder, start + j * step) - base for j in range(within)])
-    if digits is None:
-        return None
-    if count > period:
+    if count <= period:
+        return digits
+    if digits is not None and prod(d.extent for d in digits) == period:
         rise = step * period // weight * stride
-        if prod(d.extent for d in digits) != period:
-            return None  # the fit ends within its last digit, so the next period could not follow
-        digits = merge((Digit(period, -(-count // period), rise), *digits))
-    return digits
+        return merge((Digit(period, -(-count // period), rise), *digits))
+    # The period is no border of digits; there may be others if the slice ends soon.
+    return fit([_at(ladder, start + j * step) - base for j in range(count)]) if count <= LONGEST_PERIOD else None
 
 
 def _merge_two(layout: Layout, axis: int) -> Layout:
     """Merge an axis with the next one."""
     if layout.dims[axis + 1] == 1:
         return squeeze(layout, axis + 1)
+    loose = _unfused(layout) if len(layout.terms) < layout.rank else layout
     outer, inner = _term_of(layout, axis), _term_of(layout, axis + 1)
     dims = (*layout.dims[:axis], layout.dims[axis] * layout.dims[axis + 1], *layout.dims[axis + 2 :])
 
@@ -451,6 +455,8 @@ def _merge_two(layout: Layout, axis: int) -> Layout:
     if outer == inner:
         term = layout.terms[outer]
         if term.index(axis + 1) != term.index(axis) + 1:
+            if loose.terms != layout.terms:
+                return _merge_two(loose, axis)
             raise LayoutError(f"axes {axis} and {axis + 1} of {layout} are fused in another order")
         for t, term in enumerate(layout.terms):
             terms.append(renumbered([a for a in term if a != axis + 1]))
@@ -464,6 +470,8 @@ def _merge_two(layout: Layout, axis: int) -> Layout:
     if apart or layout.padded[inner] != width or filled != width:
         if layout.dims[axis] == 1:
             return squeeze(layout, axis)
+        if loose.terms != layout.terms:
+            return _merge_two(loose, axis)
         if apart:
             raise LayoutError(f"axes {axis} and {axis + 1} of {layout} are fused with others; they can't be merged")
         raise LayoutError(

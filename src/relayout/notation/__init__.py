@@ -69,6 +69,7 @@ _ORDER: tuple[str, ...] = (
     "tinygrad",
 )
 _ORDER = tuple(d for d in _ORDER if (Path(__file__).parent / f"{d}.py").exists())
+LONGEST = 2000  # characters of a format; what is longer is a mistake, and slow to find fault with
 _FINAL = ("onednn", "benchdnn")  # a text that one of these reads is not offered to the others
 _SYNONYMS = {
     "mkldnn": "onednn",
@@ -124,12 +125,16 @@ def dialect(name: str) -> Dialect:
     """
     known = _known(name)
     if known is None:
-        from difflib import get_close_matches
-
-        near = get_close_matches(name.lower(), [*_ORDER, *_SYNONYMS], n=1)
+        near = _near_dialects(name)
         hint = f"did you mean {near[0]!r}? " if near else ""
         raise LayoutError(f"there is no dialect {name!r}; {hint}known are: {', '.join(_ORDER)}")
     return cast(Dialect, import_module(f"relayout.notation.{known}"))
+
+
+def _near_dialects(name: str) -> list[str]:
+    from difflib import get_close_matches  # only needed on the way to an error
+
+    return get_close_matches(name.lower(), [*_ORDER, *_SYNONYMS], n=1)
 
 
 def _known(name: str) -> str | None:
@@ -158,6 +163,8 @@ def parse(text: str, dialect_name: str | None = None, rank: int | None = None, d
 
 @lru_cache(maxsize=8192)
 def _parse(text: str, dialect_name: str | None, rank: int | None, dtype: str | None) -> Format:
+    if len(text) > LONGEST:
+        raise UnknownFormat(f"a format of {len(text)} characters, {_shown(text)}; no format is longer than {LONGEST}")
     bare = text.strip()
     head, colon, tail = bare.partition(":")
     if dialect_name is None and colon and _known(head):
@@ -170,6 +177,8 @@ def _parse(text: str, dialect_name: str | None, rank: int | None, dtype: str | N
         return found.spelled(bare, _known(dialect_name) or dialect_name, found.waits_for)
     found_in = _readings(bare, rank, dtype)
     if not found_in:
+        if dialect_name is None and colon and _near_dialects(head):
+            dialect(head)  # raises, and says which dialect was meant
         raise UnknownFormat(f"no dialect knows the format {_shown(text)}{_suggest(bare, _all_names())}")
     (name, format), *others = found_in.items()
     if any(other != format for _, other in others):

@@ -79,10 +79,7 @@ def parse(text: str, rank: int | None = None, dtype: str | None = None) -> Forma
     axes = _axes(low)
     if axes is None:
         return None
-    found = _BLOCK.findall(tail)
-    if any(len(size) > 19 for size, _ in found):
-        raise LayoutError(f"tag {text[:60]!r} has a block of more than 2**63 elements; no memory has so many")
-    blocks = [(letter, int(size)) for size, letter in found]
+    blocks = [(letter, int(size)) for size, letter in _BLOCK.findall(tail)]
     upper = {letter.lower() for letter in outer if letter.isupper()}
     blocked = {letter for letter, _ in blocks}
     if not blocked <= upper:

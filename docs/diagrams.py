@@ -1,0 +1,142 @@
+"""Diagrams of these pages that are no pictures of a layout: imports, refinements, the way of a value."""
+
+from __future__ import annotations
+
+import relayout as rl
+from relayout.draw.canvas import FILLS, INK, MUTED, Canvas, fill_of, text_width
+from relayout.layout.refine import refine
+
+
+def logo() -> str:
+    """A plane cut into blocks, and one of the blocks moved out."""
+    canvas = Canvas()
+    for row in range(3):
+        for column in range(3):
+            moved = 8 if (row, column) == (1, 1) else 0
+            canvas.box(
+                column * 22 + moved, row * 22 + moved, 20, 20, fill=fill_of(row), stroke="none", round=3
+            )
+    return canvas.document("Relayout", "Nine blocks in three colours.")
+
+
+def refinement(src: rl.Layout, dst: rl.Layout, axis: int) -> str:
+    """One axis, cut at the block borders of both layouts."""
+    group = next(g for g in refine(src, dst) if axis in g.axes)
+    pieces = sorted(group.pieces or (), key=lambda p: p.start)
+    size, name = group.size, src.axis_names()[axis]
+    scale = max(5.6, 320 / size)
+    canvas = Canvas()
+    title = f"{src.format} to {dst.format}: the axis {name}, {size} numbers"
+    canvas.words(0, 13, title, size=14, anchor="start", bold=True)
+    borders = {0, size}
+    for label, layout, y in (("source", src, 44.0), ("destination", dst, 96.0)):
+        blocked = len(layout.ladders[axis]) > 1
+        block = layout.ladders[axis][0].weight if blocked else size
+        said = f"{label}, {layout.format}: " + (f"blocks of {block}" if blocked else "no blocks")
+        canvas.words(0, 39 if y < 50 else 136, said, size=11, anchor="start", fill=MUTED, mono=False)
+        borders.update(range(0, size, block))
+        for k, start in enumerate(range(0, size, block)):
+            end = min(start + block, size)
+            canvas.box(start * scale, y, (end - start) * scale, 26, fill=fill_of(k), thickness=0.8)
+            text = f"{name}//{block} = {k}" if blocked else name
+            if text_width(text, 11) < (end - start) * scale:
+                canvas.words((start + end) / 2 * scale, y + 17, text, size=11)
+            if start + block > size:  # the rest of the last block is padding; some of it tells the tale
+                canvas.hatch(size * scale, y, min(start + block - size, 24) * scale, 26, fill=fill_of(k))
+    for border in borders:
+        canvas.line([(border * scale, 70), (border * scale, 96)], stroke=INK, thickness=0.8)
+    count = f"{len(pieces)} pieces, straight on both sides; steps of source and destination in elements"
+    canvas.words(0, 166, count, size=11, anchor="start", fill=MUTED, mono=False)
+    for k, piece in enumerate(pieces):
+        last = piece.start + sum((loop.extent - 1) * loop.step for loop in piece.loops)
+        loops = ", ".join(f"{loop.extent} times ({loop.src}, {loop.dst})" for loop in piece.loops)
+        canvas.words(0, 186 + k * 18, f"{name} = {piece.start}..{last}", anchor="start", bold=True, size=11)
+        canvas.words(110, 186 + k * 18, loops, anchor="start", size=11)
+    return canvas.document(title, f"The axis {name} of {size} numbers is cut into {len(pieces)} pieces.")
+
+
+def values() -> str:
+    """What happens to a value between source and destination."""
+    canvas = Canvas()
+    canvas.words(0, 13, "What happens to a value on its way", size=14, anchor="start", bold=True)
+    steps = [
+        ("source", "src"),
+        ("zero point", "- src_zero_point"),
+        ("scale", "x src_scale"),
+        ("accumulate", "+ beta x old"),
+        ("scale", "/ dst_scale"),
+        ("zero point", "+ dst_zero_point"),
+        ("round, saturate", "to the type"),
+    ]
+    width, height, a_row = 148.0, 46.0, 4
+    for k, (name, formula) in enumerate(steps):
+        x, y = k % a_row * (width + 22), 30 + k // a_row * (height + 28)
+        last = k == len(steps) - 1
+        canvas.box(x, y, width, height, fill=FILLS[0] if not k else FILLS[3] if last else FILLS[1], round=4)
+        canvas.words(x + width / 2, y + 18, name, size=11, mono=False)
+        canvas.words(x + width / 2, y + 36, formula, bold=True)
+        if not last and (k + 1) % a_row:
+            canvas.line(
+                [(x + width + 2, y + height / 2), (x + width + 20, y + height / 2)], arrow=True, thickness=1.4
+            )
+        elif not last:
+            turn = y + height + 14
+            canvas.line(
+                [
+                    (x + width / 2, y + height + 2),
+                    (x + width / 2, turn),
+                    (width / 2, turn),
+                    (width / 2, turn + 13),
+                ],
+                arrow=True,
+                thickness=1.4,
+            )
+    return canvas.document(
+        "What happens to a value on its way",
+        "Seven steps from source to destination: " + ", ".join(f for _, f in steps) + ".",
+    )
+
+
+def architecture() -> str:
+    """Which part imports which: every arrow points down."""
+    boxes = {
+        "cli": (0, 0, 2, "cli", "the command relayout"),
+        "files": (0, 1, 1, "files", "npy, safetensors, png"),
+        "draw": (1, 1, 1, "draw", "svg, text"),
+        "reorder": (0, 2, 1, "reorder", "plan, NumPy engine"),
+        "tensor": (0, 3, 1, "tensor.py", "descriptor and buffer"),
+        "notation": (2, 3, 1, "notation", "one module a dialect"),
+        "pytorch": (3, 3, 1, "pytorch", "stride rules"),
+        "layout": (0, 4, 3, "layout", "format, layout, views, canonical form, refinement, memory descriptor"),
+        "base": (0, 5, 4, "dtypes.py, convert.py, errors.py", "data types, values, messages"),
+    }
+    arrows = [
+        ("cli", "files", 0),
+        ("cli", "draw", 1),
+        ("files", "reorder", 0),
+        ("reorder", "tensor", 0),
+        ("tensor", "layout", 0),
+        ("draw", "layout", 1),
+        ("notation", "layout", 2),
+        ("layout", "base", 1),
+        ("pytorch", "base", 3),
+    ]
+    canvas = Canvas()
+    canvas.words(0, 13, "Imports point downwards", size=14, anchor="start", bold=True)
+    width, gap, height, step = 158.0, 16.0, 44.0, 70.0
+    for upper, lower, column in arrows:
+        x = column * (width + gap) + width / 2
+        canvas.line(
+            [(x, 30 + boxes[upper][1] * step + height), (x, 30 + boxes[lower][1] * step - 3)],
+            arrow=True,
+            stroke=MUTED,
+            thickness=1.6,
+        )
+    for column, row, span, name, text in boxes.values():
+        x, y, wide = column * (width + gap), 30 + row * step, span * width + (span - 1) * gap
+        canvas.box(x, y, wide, height, fill=fill_of(5 - row), round=4)
+        canvas.words(x + wide / 2, y + 19, name, bold=True, size=13)
+        canvas.words(x + wide / 2, y + 35, text, size=11, mono=False)
+    return canvas.document(
+        "Imports point downwards", "; ".join(f"{a} imports {b}" for a, b, _ in arrows) + "."
+    )

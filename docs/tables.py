@@ -1,0 +1,222 @@
+"""The tables of these pages, each made from the library: what a dialect says is asked from its module."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import types
+from collections.abc import Callable, Sequence
+
+import relayout as rl
+from relayout import files
+from relayout.draw import svg
+
+MAIN = ("onednn", "openvino", "megengine", "pytorch", "tvm", "tensorrt")
+OTHERS_SKIPPED = ("digits", "benchdnn", *MAIN)
+DATA = (
+    "nchw",
+    "nhwc",
+    "chwn",
+    "nChw4c",
+    "nChw8c",
+    "nChw16c",
+    "nChw32c",
+    "nhCw4c",
+    "Cnhw4c",
+    "NChw16n16c",
+    "ncdhw",
+    "ndhwc",
+    "nCdhw16c",
+)
+WEIGHTS = (
+    "oihw", "ohwi", "hwio", "goihw", "Oihw16o", "OIhw16i16o", "OIhw8i16o2i", "OIhw4i16o4i", "OIhw4o4i",
+    "Goihw16g", "openvino:os_is_yx_osv32_isv4_swizzled_by_2", "openvino:i_yxs_os_yxsv2_osv16",
+)  # fmt: skip
+MATRICES = (
+    "CUBLASLT_ORDER_ROW", "CUBLASLT_ORDER_COL", "CUBLASLT_ORDER_COL32", "CUBLASLT_ORDER_COL4_4R2_8C",
+    "CUBLASLT_ORDER_COL32_2R_4R4", "VNNI4", "VNNI2", "AMX_B_INT8", "AMX_B_BF16", "FRACTAL_NZ",
+    "TILE_LAYOUT", "F8_128x4",
+)  # fmt: skip
+SAME = ("nchw", "nhwc", "nChw4c", "nChw8c", "nChw16c", "nChw32c")
+
+
+def cell(text: str | None) -> str:
+    """A name as code, or nothing."""
+    return f"`{text}`".replace("|", "\\|") if text else ""
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A Markdown table."""
+    lines = [" | ".join(head), " | ".join("---" for _ in head), *(" | ".join(row) for row in rows)]
+    return "\n".join(f"| {line} |" for line in lines)
+
+
+def title(dialect: str) -> str:
+    """What a system calls itself."""
+    return rl.notation.dialect(dialect).TITLE
+
+
+def names(formats: Sequence[str]) -> str:
+    """Formats in rows, the main dialects in columns."""
+    rows = []
+    for text in formats:
+        format = rl.Format(text)
+        rows.append([cell(format.digits_text().partition("-> ")[2]), *(cell(format.name(d)) for d in MAIN)])
+    return table(["digits, outermost first", *map(title, MAIN)], rows)
+
+
+def other_names() -> str:
+    """The remaining dialects in rows, usual formats of images in columns."""
+    rows = []
+    for dialect in rl.dialects():
+        if dialect in OTHERS_SKIPPED or dialect in ("mlir", "qnn", "triton"):
+            continue
+        said = [rl.Format(text).name(dialect) for text in SAME]
+        if any(said):
+            rows.append([title(dialect), *map(cell, said)])
+    return table(["", *(f"`{text}`" for text in SAME)], rows)
+
+
+def matrices() -> str:
+    """Orders of matrices that have names, as digits."""
+    rows = []
+    for text in MATRICES:
+        format = rl.Format(text)
+        head, _, digits = format.digits_text().partition(" -> ")
+        rows.append(
+            [
+                cell(text),
+                title(format.dialect or "digits"),
+                head.replace(" ", ", ") if " " in head else ", ".join(head),
+                cell(digits),
+                cell(format.name("onednn")),
+            ]
+        )
+    return table(["name", "system", "axes", "digits, outermost first", "oneDNN"], rows)
+
+
+EXAMPLES = {
+    "onednn": ("nhwc", "OIhw4i16o4i", "aBcd16b", "ldigo"),
+    "benchdnn": ("axb", "aBx16b"),
+    "openvino": ("bfyx", "b_fs_yx_fsv16", "os_is_yx_osv32_isv4_swizzled_by_2"),
+    "megengine": ("NCHW4", "NHWCD4", "KCRSc4k4", "NCHW44@weights"),
+    "pytorch": ("contiguous_format", "channels_last", "channels_last_3d"),
+    "digits": ("n, c//16, h, w, c%16", "oihw -> i, (h w)//2, o//16, (h w)%2, o%16"),
+    "tvm": ("NCHW16c", "OIHW16i16o", "nhwc-8h2w32c2w"),
+    "tensorrt": ("kCHW32", "kHWC8", "kDLA_HWC4"),
+    "cudnn": ("CUDNN_TENSOR_NHWC", "NC/32HW32"),
+    "cublaslt": ("CUBLASLT_ORDER_COL32", "CUBLASLT_ORDER_COL4_4R2_8C"),
+    "xla": ("{1,3,2,0}", "{1,0:T(8,128)(2,1)}"),
+    "onnxruntime": ("NCHWc (block 16)", "OIHWBiBo (B=16)"),
+    "executorch": ("dim_order=(0,2,3,1)",),
+    "ncnn": ("dims=3 elempack=4",),
+    "mnn": ("NC4HW4", "NC4HW4@opencl"),
+    "mindspore": ("NC4HW4", "NHWC4"),
+    "rknn": ("RKNN_TENSOR_NC1HWC2 (C2=8)",),
+    "ascend": ("NC1HWC0", "FRACTAL_NZ"),
+    "qnn": ("R4CroutonLayout",),
+    "acl": ("OHWIo4", "OHWIo8i4"),
+    "x86": ("VNNI4", "AMX_B_INT8", "[K/4][N][4]"),
+    "mx": ("F8_128x4",),
+    "tenstorrent": ("TILE_LAYOUT",),
+    "mlir": ("linalg.pack outer_dims_perm = [0, 1] inner_dims_pos = [0, 1] inner_tiles = [8, 4]",),
+    "cute": ("((2,4),8):((1,16),2)",),
+    "triton": ("#ttg.swizzled_shared<{vec = 1, perPhase = 1, maxPhase = 1, order = [1, 0]}>",),
+    "tinygrad": ("dtypes.imageh((H, W*C/4, 4))",),
+}
+
+
+def dialects() -> str:
+    """Every dialect with some of the texts that it reads."""
+    rows = []
+    for dialect in rl.dialects():
+        texts = EXAMPLES.get(dialect) or tuple(rl.notation.dialect(dialect).names())[:2]
+        for text in texts:
+            rl.Format(text, dialect)  # it must be read
+        rows.append([title(dialect), cell(dialect), ", ".join(map(cell, texts))])
+    return table(["system", "dialect", "texts that it reads, for example"], rows)
+
+
+def short_dialects() -> str:
+    """The table of the README."""
+    shown = ("onednn", "openvino", "megengine", "pytorch", "tvm", "tensorrt")
+    rows = [
+        [title(d), *(cell(rl.Format(text).name(d)) for text in ("nhwc", "nChw4c", "nChw16c", "nChw32c"))]
+        for d in shown
+    ]
+    return table(["", "channels last", "blocks of 4", "blocks of 16", "blocks of 32"], rows)
+
+
+MADE_BY_CALLING = (rl.Format, rl.Layout, rl.MemoryDesc, rl.Reorder)
+
+
+def api(prefix: str, owner: object, wanted: Sequence[str] = ()) -> str:
+    """Public names of a class or module: how they are called, and the first sentence about them."""
+    listed = wanted or [name for name in getattr(owner, "__all__", ()) if not name.isupper()]
+    rows = []
+    for name in listed:
+        member = inspect.getattr_static(owner, name) if inspect.isclass(owner) else getattr(owner, name)
+        made = getattr(owner, name)
+        if isinstance(member, classmethod):
+            called = f"{prefix}{name}{signature(made)}"
+        elif inspect.isclass(member):
+            called = f"{prefix}{name}{signature(made) if made in MADE_BY_CALLING else ''}"
+        elif inspect.isclass(owner):
+            called = f".{name}{signature(made, bound=True) if inspect.isfunction(member) else ''}"
+        else:
+            called = f"{prefix}{name}{signature(made)}"
+        rows.append([cell(called), first_sentence(member)])
+    return table(["name", "what it is"], rows)
+
+
+def rest(owner: type, prefix: str) -> str:
+    """The members of a class, as further rows of its table."""
+    lines = api(prefix, owner, members(owner)).splitlines()[2:]
+    return "".join(f"\n{line}" for line in lines)
+
+
+def members(owner: type) -> list[str]:
+    """The public members of a class in the order in which they are written: what has a docstring of its own."""
+    return [name for name, made in vars(owner).items() if not name.startswith("_") and first_sentence(made)]
+
+
+def signature(made: Callable[..., object], bound: bool = False) -> str:
+    """Parameters by name, without types; what is optional has its default."""
+    found = list(inspect.signature(made).parameters.values())
+    if bound:
+        found = found[1:]
+    plain = [p.replace(annotation=inspect.Parameter.empty) for p in found]
+    return str(inspect.Signature(plain)).replace("relayout.", "")
+
+
+def first_sentence(made: object) -> str:
+    """The first sentence of a docstring, as Markdown."""
+    text = (inspect.getdoc(made) or "").partition("\n\n")[0].replace("\n", " ")
+    if isinstance(made, types.MemberDescriptorType) or not text:
+        return ""
+    text = re.sub(r":\w+:`~?(?:relayout\.)?([^`]*)`", r"`\1`", text).replace("``", "`")
+    return re.split(r"(?<=[^.][.])\s+(?=[A-Z`])", text)[0].replace("|", "\\|")
+
+
+TABLES: dict[str, Callable[[], str]] = {
+    "data": lambda: names(DATA),
+    "weights": lambda: names(WEIGHTS),
+    "others": other_names,
+    "matrices": matrices,
+    "dialects": dialects,
+    "short": short_dialects,
+    "api-format": lambda: api("rl.", rl, ["Format"]) + rest(rl.Format, "rl.Format."),
+    "api-layout": lambda: api("rl.", rl, ["Layout"]) + rest(rl.Layout, "rl.Layout."),
+    "api-desc": lambda: api("rl.", rl, ["MemoryDesc"]) + rest(rl.MemoryDesc, "rl.MemoryDesc."),
+    "api-tensor": lambda: api("rl.", rl, ["tensor", "from_buffer", "Tensor"]) + rest(rl.Tensor, "rl.Tensor."),
+    "api-reorder": lambda: api("rl.", rl, ["reorder", "Reorder"]) + rest(rl.Reorder, "rl.Reorder."),
+    "api-views": lambda: api("rl.views.", rl.views),
+    "api-notation": lambda: api(
+        "rl.notation.", rl.notation, ["dialects", "dialect", "parse", "render", "readings"]
+    ),
+    "api-dtypes": lambda: api("rl.", rl, ["dtype", "DType"]) + rest(rl.DType, "rl.DType."),
+    "api-pytorch": lambda: api("rl.pytorch.", rl.pytorch),
+    "api-files": lambda: api("files.", files),
+    "api-svg": lambda: api("svg.", svg),
+    "api-errors": lambda: api("rl.", rl, ["LayoutError", "UnknownFormat", "AmbiguousFormat", "Unsupported"]),
+}

@@ -1,0 +1,5 @@
+"""``python -m relayout`` is the command ``relayout``."""
+
+from relayout.cli import main
+
+main()

@@ -1,0 +1,117 @@
+"""What commands take: sizes, formats, data types and numbers, read from text and completed by the shell."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+from click.shell_completion import CompletionItem
+
+__all__ = ["DIALECT", "DIMS", "DTYPE", "FORMAT", "NUMBERS", "colour_option", "examples"]
+
+if TYPE_CHECKING:
+    _Type = click.ParamType[Any]
+else:
+    _Type = click.ParamType
+
+MOST_SUGGESTED = 400
+
+_Command = TypeVar("_Command", bound=Callable[..., Any])
+
+
+class _WholeNumbers(_Type):
+    """``2,17,5,4`` or ``2x17x5x4``."""
+
+    name = "numbers"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[int, ...]:
+        """Read whole numbers; ``scalar`` is none of them."""
+        if isinstance(value, tuple):
+            return value
+        text = str(value).strip().strip("[]()")
+        if text in ("", "scalar"):
+            return ()
+        parts = [part.strip() for part in re.split(r"[,xX]", text.rstrip(","))]
+        if not all(re.fullmatch(r"[+-]?[0-9]{1,30}", part) for part in parts):
+            self.fail(
+                f"{value!r} is no list of whole numbers; write them as 2,17,5,4 or 2x17x5x4", param, ctx
+            )
+        return tuple(int(part) for part in parts)
+
+
+class _Numbers(_Type):
+    """``0.5``, ``1/255``, ``0.485,0.456,0.406``, or ``@file.npy``."""
+
+    name = "numbers"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Read numbers and fractions, or the numbers of a file."""
+        if not isinstance(value, str):
+            return value
+        if value.startswith("@"):
+            from relayout import files
+
+            return files.read(value[1:]).numpy(copy=True).ravel()
+        return [self._number(part.strip(), param, ctx) for part in value.split(",")]
+
+    def _number(self, text: str, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        above, slash, below = text.partition("/")
+        try:
+            return float(above) / float(below) if slash else float(above)
+        except (ValueError, ZeroDivisionError):
+            self.fail(f"{text!r} is no number; write 0.5, 1/255, 0.485,0.456,0.406 or @file.npy", param, ctx)
+
+
+class _Named(_Type):
+    """A text that the shell can complete from a list."""
+
+    def __init__(self, name: str, names: Callable[[], list[str]]) -> None:
+        self.name = name
+        self.names = names
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        """The names that begin so."""
+        found = [name for name in self.names() if name.startswith(incomplete)]
+        return [CompletionItem(name) for name in found[:MOST_SUGGESTED]]
+
+
+def _formats() -> list[str]:
+    from relayout import notation
+
+    listed = [name for d in notation.dialects() for name in notation.dialect(d).names()]
+    return [name for name in dict.fromkeys(listed) if " " not in name]
+
+
+def _dialects() -> list[str]:
+    from relayout import notation
+
+    return list(notation.dialects())
+
+
+def _dtypes() -> list[str]:
+    from relayout.dtypes import DTYPES
+
+    return [kind.name for kind in DTYPES]
+
+
+DIMS = _WholeNumbers()
+NUMBERS = _Numbers()
+FORMAT = _Named("format", _formats)
+DIALECT = _Named("dialect", _dialects)
+DTYPE = _Named("dtype", _dtypes)
+
+
+def examples(*lines: str) -> str:
+    """The end of a help page: examples, line for line."""
+    return "\b\nExamples:\n" + "\n".join(f"  {line}" for line in lines)
+
+
+def colour_option(command: _Command) -> _Command:
+    """Give a command the option ``--no-color`` (the variable NO_COLOR is honoured without it)."""
+    return click.option("--no-color", "no_colour", is_flag=True, help="Print without colours.")(command)

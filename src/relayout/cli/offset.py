@@ -1,0 +1,135 @@
+"""``relayout offset``: where one element lies, and which element lies at a place."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+import click
+
+from relayout.cli.arguments import DIMS, DTYPE, colour_option, examples
+from relayout.cli.console import console_for
+from relayout.cli.show import descriptor_of
+
+if TYPE_CHECKING:
+    from relayout.layout.descriptor import MemoryDesc
+
+__all__ = ["offset"]
+
+
+@click.command(
+    short_help="Say where an element lies, or what lies at a place.",
+    epilog=examples(
+        "relayout offset nChw8c 2,17,5,4 1,9,0,2",
+        "relayout offset OIhw4i16o4i 32,16,3,3 17,5,0,2 --dtype s8",
+        "relayout offset nChw8c 2,17,5,4 --inverse 657",
+        "relayout offset 4,5 3,2 --strides 8,1",
+    ),
+)
+@click.argument("words", nargs=-1, required=True, metavar="FORMAT DIMS [INDEX]...")
+@click.option(
+    "--inverse", "place", type=int, metavar="OFFSET", help="The other way round: what lies at this offset?"
+)
+@click.option("--dtype", type=DTYPE, help="Data type; the explanation then has bytes, too.")
+@click.option("--strides", type=DIMS, help="Strides between (outermost blocks of) each axis, in elements.")
+@click.option(
+    "--explain/--quiet",
+    default=None,
+    help="Whether to show the digits behind the answer. [default: in a terminal]",
+)
+@colour_option
+def offset(
+    words: tuple[str, ...],
+    place: int | None,
+    dtype: str | None,
+    strides: tuple[int, ...] | None,
+    explain: bool | None,
+    no_colour: bool,
+) -> None:
+    """Print the offset of an element, in elements. The first line is the bare number.
+
+    With --inverse OFFSET print what lies there: a logical index, or the word padding or hole.
+    """
+    from relayout.errors import LayoutError
+
+    given = 1 if strides is not None and len(words) == (1 if place is not None else 2) else 2
+    if len(words) < given + (place is None):
+        raise click.UsageError(
+            "give FORMAT DIMS INDEX, or FORMAT DIMS --inverse OFFSET", click.get_current_context()
+        )
+    if place is not None and len(words) > given:
+        raise click.UsageError("give an INDEX or --inverse OFFSET, not both", click.get_current_context())
+    desc = descriptor_of(words[:given], dtype or "f32", strides)
+    layout = desc.layout
+    explained = sys.stdout.isatty() if explain is None else explain
+    if place is None:
+        indices = [DIMS.convert(word, None, click.get_current_context()) for word in words[given:]]
+        found = [layout.offset(*index) for index in indices]  # all of them, before anything is printed
+        for index, where in zip(indices, found, strict=True):
+            click.echo(str(where))
+            if explained:
+                _explain(desc, index, where, dtype is not None, no_colour)
+        return
+    low, high = layout.bounds()
+    if not low <= place <= high:
+        raise LayoutError(f"offset {place} lies outside of {layout}, which takes the places {low} to {high}")
+    element = layout.index(place)
+    if element is not None:
+        click.echo(",".join(map(str, element)))
+        if explained:
+            _explain(desc, element, place, dtype is not None, no_colour)
+        return
+    click.echo("padding" if layout.is_padding(place) else "hole")
+    if explained:
+        _explain_nothing(desc, place)
+
+
+def _explain(desc: MemoryDesc, index: tuple[int, ...], where: int, in_bytes: bool, no_colour: bool) -> None:
+    """The sum behind an offset, a digit to a line."""
+    from rich.padding import Padding
+    from rich.table import Table
+    from rich.text import Text
+
+    from relayout.draw import text as draw
+
+    layout = desc.layout
+    axes, names = draw.labels(layout)
+    table = Table(box=None, show_header=False, padding=(0, 1, 0, 0), pad_edge=False)
+    table.add_column(no_wrap=True)
+    for _ in range(5):
+        table.add_column(justify="right", no_wrap=True)
+    numbers = layout._fuse(index) if len(layout.terms) != layout.rank else index
+    for digit, name in zip(draw.memory_order(layout), names, strict=True):
+        value = numbers[digit.term] // digit.weight % max(1, digit.extent)
+        colour = draw.colour(digit.term)
+        table.add_row(Text(name, colour), str(value), "*", str(digit.stride), "=", str(value * digit.stride))
+    if layout.offset0:
+        table.add_row("offset0", "", "", "", "=", str(layout.offset0))
+    console = console_for(no_colour)
+    element = ", ".join(f"{name}={i}" for name, i in zip(axes, index, strict=True))
+    console.print(Padding.indent(Text(f"{element} of {layout}"), 2))
+    console.print(Padding.indent(table, 4))
+    if in_bytes:
+        bits = where * desc.dtype.bits
+        half = f", {'high' if bits % 8 else 'low'} half" if desc.dtype.bits < 8 else ""
+        console.print(Padding.indent(Text(f"byte {bits // 8}{half} as {desc.dtype}"), 2))
+
+
+def _explain_nothing(desc: MemoryDesc, place: int) -> None:
+    from relayout.draw import text as draw
+
+    layout = desc.layout
+    axes = draw.labels(layout)[0]
+    if not layout.is_padding(place):
+        click.echo(f"  offset {place} lies between the elements of {layout} and belongs to somebody else")
+        return
+    for numbers in layout._numbers_at(place):
+        beyond = [t for t, number in enumerate(numbers) if number >= layout.term_size(t)]
+        if beyond and all(number < room for number, room in zip(numbers, layout.padded, strict=True)):
+            term = beyond[0]
+            name = " ".join(axes[a] for a in layout.terms[term])
+            click.echo(
+                f"  it would be {name}={numbers[term]}, but {name} ends at {layout.term_size(term) - 1}; it "
+                "holds zero"
+            )
+            return

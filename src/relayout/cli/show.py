@@ -1,0 +1,183 @@
+"""``relayout show``: what lies where."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from relayout.cli.arguments import DIMS, DTYPE, colour_option, examples
+from relayout.cli.console import console_for, marks_of, reading_width
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from relayout.layout.descriptor import MemoryDesc
+
+__all__ = ["descriptor_of", "show"]
+
+SHORT = 32  # lines of a listing that is shown without being asked for
+ROWS = 16  # of a grid or listing
+
+
+@click.command(
+    short_help="Show what lies where in a format.",
+    epilog=examples(
+        "relayout show nChw8c 1,17,2,2                17 channels in blocks of 8",
+        "relayout show b_fs_yx_fsv16 2,2,2,2          the listing of OpenVINO's page",
+        "relayout show OIhw4i16o4i 64,64,3,3 --grid --limit 40",
+        "relayout show 4,5 --strides 8,1              rows of 5, padded to 8",
+        "relayout show nChw16c 1,64,56,56 --dtype bf16 --json",
+    ),
+)
+@click.argument("words", nargs=-1, required=True, metavar="FORMAT DIMS")
+@click.option("--dtype", type=DTYPE, default="f32", show_default=True, help="Data type, for sizes in bytes.")
+@click.option("--strides", type=DIMS, help="Strides between (outermost blocks of) each axis, in elements.")
+@click.option("--listing", is_flag=True, help="List place for place: logical index == digits.")
+@click.option("--grid", is_flag=True, help="Draw memory as rows of the innermost digits.")
+@click.option(
+    "--limit", type=click.IntRange(min=0), help=f"Lines of listing or grid; 0: all. [default: {ROWS}]"
+)
+@click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
+@colour_option
+def show(
+    words: tuple[str, ...],
+    dtype: str,
+    strides: tuple[int, ...] | None,
+    listing: bool,
+    grid: bool,
+    limit: int | None,
+    as_json: bool,
+    no_colour: bool,
+) -> None:
+    """Show what lies where: the digits of a format, its sizes, its names elsewhere, and the places in memory.
+
+    FORMAT is written in any notation (see relayout formats), DIMS are the logical sizes in the order of the
+    format's axes: n, c, h, w for nhwc too.
+    """
+    desc = descriptor_of(words, dtype, strides)
+    if as_json:
+        click.echo(json.dumps(_as_json(desc), indent=2))
+        return
+    console = console_for(no_colour)
+    if not (listing or grid):
+        given = [] if strides is None else [f"strides {'x'.join(map(str, strides))}"]
+        _summary(console, " with ".join([*words[:-1], *given]), desc)
+    _places(console, desc, listing, grid, limit)
+
+
+def descriptor_of(words: tuple[str, ...], dtype: str, strides: tuple[int, ...] | None) -> MemoryDesc:
+    """The tensor that ``FORMAT DIMS``, or ``DIMS`` with strides, describes."""
+    from relayout.dtypes import dtype as as_dtype
+    from relayout.errors import LayoutError
+    from relayout.layout.descriptor import MemoryDesc
+    from relayout.layout.format import Format
+    from relayout.layout.layout import Layout
+
+    if len(words) not in ((1, 2) if strides is not None else (2,)):
+        needed = "FORMAT DIMS" if strides is None else "DIMS, or FORMAT DIMS, with --strides"
+        raise click.UsageError(f"give {needed}; got {' '.join(words)}", click.get_current_context())
+    kind = as_dtype(dtype)
+    dims = DIMS.convert(words[-1], None, click.get_current_context())
+    if strides is None:
+        desc = MemoryDesc(dims, kind, words[0])
+        if desc.layout is None:
+            raise LayoutError(f"{words[0]!r} leaves the format open, so there is nothing to show; name one")
+        return desc
+    if len(words) == 1:
+        return MemoryDesc(dims, kind, Layout(dims, strides=strides))
+    format = Format(words[0]).resolve(len(dims), kind.name)
+    return MemoryDesc(dims, kind, Layout(dims, format, strides=strides))
+
+
+def _summary(console: Console, name: str, desc: MemoryDesc) -> None:
+    from rich.padding import Padding
+    from rich.table import Table
+    from rich.text import Text
+
+    from relayout.draw import text as draw
+
+    layout = desc.layout
+    heading = Text(name, "bold")
+    heading.append(f"   {'x'.join(map(str, desc.dims)) or 'scalar'}   {desc.dtype}", "not bold")
+    console.print(heading)
+    console.print()
+    console.print(Padding.indent(Text("offset = ").append_text(draw.formula(layout)), 2))
+    console.print()
+    console.print(Padding.indent(draw.digits_table(desc), 2))
+    console.print()
+    rows = Table(box=None, show_header=False, padding=(0, 2, 0, 0), pad_edge=False)
+    rows.add_column(style="bold", no_wrap=True)
+    rows.add_column(overflow="fold")
+    for what, words in draw.facts(desc):
+        rows.add_row(what, words)
+    format = desc.format
+    if format is not None and layout.rank:
+        rows.add_row("names", draw.names_text(format))
+    console.print(Padding.indent(rows, 2))
+
+
+def _places(console: Console, desc: MemoryDesc, listing: bool, grid: bool, limit: int | None) -> None:
+    from relayout.draw import text as draw
+
+    layout, marks, width = desc.layout, marks_of(console), reading_width(console)
+    asked = listing or grid
+    if not asked:
+        if not draw.drawable(layout):
+            return  # too big to be sorted; the table has said what can be said
+        listing = _is_short(desc) or not draw.nested(draw.memory_order(layout))
+        grid = not listing
+        limit = SHORT if listing and limit is None else limit
+        console.print()
+    lines = ROWS if limit is None else limit
+    drawn = []
+    if listing:
+        drawn += draw.listing(layout, lines, width - 2 if console.is_terminal else None, marks)
+    if grid:
+        drawn += draw.grid(layout, lines, width - 2, marks)
+    for line in drawn:
+        console.print("  ", line, sep="", no_wrap=True, overflow="ellipsis", crop=True)
+
+
+def _is_short(desc: MemoryDesc) -> bool:
+    from itertools import islice
+
+    from relayout.draw.text import listing_lines
+
+    return sum(1 for _ in islice(listing_lines(desc.layout), SHORT + 1)) <= SHORT
+
+
+def _as_json(desc: MemoryDesc) -> dict[str, Any]:
+    from relayout.draw import text as draw
+    from relayout.files.arrays import physical_shape
+    from relayout.files.descriptor import descriptor_to_json
+
+    layout, format = desc.layout, desc.format
+    axes, names = draw.labels(layout)
+    shape = physical_shape(desc)
+    return {
+        "format": None if format is None else str(format),
+        "dtype": desc.dtype.name,
+        "dims": list(desc.dims),
+        "axes": list(axes),
+        "padded_dims": list(desc.padded_dims),
+        "digits": [
+            {
+                "name": name,
+                "axes": [axes[a] for a in layout.terms[d.term]],
+                "weight": d.weight,
+                "extent": d.extent,
+                "stride": d.stride,
+            }
+            for d, name in zip(draw.memory_order(layout), names, strict=True)
+        ],
+        "offset0": layout.offset0,
+        "elements": layout.size,
+        "span": layout.span,
+        "bytes": -(-layout.span * desc.dtype.bits // 8),
+        "density": layout.density,
+        "physical_shape": None if shape is None else list(shape),
+        "names": {} if format is None else draw.names_of(format),
+        "descriptor": descriptor_to_json(desc),
+    }

@@ -1,0 +1,149 @@
+"""What lies where, in the order of memory, and what axes and digits are called.
+
+A layout is asked in the order in which a drawing needs the answers: by rising offset, a place at a time.
+Nearly all strides *nest*: each steps over all that lies within, so counting the digits like an odometer is
+walking through memory, and the first lines of a drawing cost the same for a tensor of a thousand elements and
+of a billion. The others are sorted first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import product
+from math import prod
+from typing import Final, NamedTuple
+
+from relayout.errors import LayoutError
+from relayout.layout.format import Format, spell_digit
+from relayout.layout.layout import Layout, LayoutDigit
+
+__all__ = ["Place", "drawable", "labels", "memory_order", "nested", "place_at", "places"]
+
+MOST_SORTED: Final = 1 << 16  # places of a layout whose strides interleave, which must be sorted
+
+
+class Place(NamedTuple):
+    """A place in memory that the layout owns."""
+
+    offset: int
+    digits: tuple[int, ...]
+    """The value of each digit, in memory order."""
+    element: tuple[int, ...]
+    """The logical index; for padding, the one that would lie here if the axes were longer."""
+    is_padding: bool
+
+
+def memory_order(layout: Layout) -> tuple[LayoutDigit, ...]:
+    """The digits from the outermost to the innermost: as the format is written, or else by falling stride."""
+    digits = layout.digits
+    return digits if layout.format is not None else tuple(sorted(digits, key=lambda d: -abs(d.stride)))
+
+
+def labels(layout: Layout) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """What the axes and the digits of a layout are called, in the words of the dialect that its format was
+    written in.
+
+    Examples
+    --------
+    >>> labels(Layout((2, 17, 5, 4), "nChw8c"))
+    (('n', 'c', 'h', 'w'), ('n', 'c//8', 'h', 'w', 'c%8'))
+    >>> labels(Layout((2, 17, 5, 4), "b_fs_yx_fsv16"))
+    (('b', 'f', 'y', 'x'), ('b', 'fs', 'y', 'x', 'fsv'))
+    """
+    axes = layout.axis_names()
+    spelled = _spelled_digits(layout, axes)
+    format = layout.format
+    if format is None or format.dialect != "openvino" or format.text is None or format.roles is None:
+        return axes, spelled
+    letters = Format("".join("abcdefghijkl"[: layout.rank])).with_roles(format.roles).name("openvino")
+    if letters is None or len(letters) != layout.rank:
+        return axes, spelled
+    return tuple(letters), _cldnn_digits(layout, format.text, letters) or _spelled_digits(
+        layout, tuple(letters)
+    )
+
+
+def _spelled_digits(layout: Layout, axes: tuple[str, ...]) -> tuple[str, ...]:
+    top = {(t, ladder[0].weight) for t, ladder in enumerate(layout.ladders)}
+    return tuple(
+        spell_digit(
+            tuple(axes[a] for a in layout.terms[d.term]),
+            d.weight,
+            None if (d.term, d.weight) in top else d.extent,
+        )
+        for d in memory_order(layout)
+    )
+
+
+def _cldnn_digits(layout: Layout, name: str, letters: str) -> tuple[str, ...] | None:
+    """The digits as a clDNN name lists them: ``b_fs_yx_fsv16`` is b, fs, y, x, fsv. None: it does not."""
+    found: list[str] = []
+    for part in name.split("_"):
+        bare = part.rstrip("0123456789")
+        found.extend([bare] if "s" in bare else bare)
+    axes = ["".join(letters[a] for a in layout.terms[d.term]) for d in memory_order(layout)]
+    listed = [label.partition("s")[0] for label in found]
+    return tuple(found) if listed == axes else None
+
+
+def places(layout: Layout) -> Iterator[Place]:
+    """The places that a layout owns, by rising offset.
+
+    Raises
+    ------
+    LayoutError
+        Strides interleave and the layout is too big to be sorted.
+
+    Examples
+    --------
+    >>> [(p.offset, p.element, p.is_padding) for p in places(Layout((1, 3, 1, 1), "nChw4c"))][2:]
+    [(2, (0, 2, 0, 0), False), (3, (0, 3, 0, 0), True)]
+    """
+    digits = memory_order(layout)
+    counted = [range(1 if d.stride == 0 and d.extent else d.extent) for d in digits]
+    if nested(digits):
+        yield from filter(None, (place_at(layout, digits, values) for values in product(*counted)))
+        return
+    if prod(map(len, counted)) > MOST_SORTED:
+        raise LayoutError(
+            f"the strides of {layout} interleave, so its places have no simple order to draw; ask for single "
+            "ones with "
+            "offset and index"
+        )
+    found = [place for values in product(*counted) if (place := place_at(layout, digits, values))]
+    yield from sorted(found, key=lambda place: place.offset)
+
+
+def nested(digits: tuple[LayoutDigit, ...]) -> bool:
+    """Whether counting the digits in order means going upwards in memory."""
+    covered = 1
+    for digit in reversed(digits):
+        if digit.extent > 1 and digit.stride:
+            if digit.stride < covered:
+                return False
+            covered += (digit.extent - 1) * digit.stride
+    return True
+
+
+def place_at(layout: Layout, digits: tuple[LayoutDigit, ...], values: tuple[int, ...]) -> Place | None:
+    """What the digits of these values lead to; None: a number that the layout has no room for."""
+    numbers = [0] * len(layout.terms)
+    offset = layout.offset0
+    for digit, value in zip(digits, values, strict=True):
+        numbers[digit.term] += value * digit.weight
+        offset += value * digit.stride
+    if any(number >= room for number, room in zip(numbers, layout.padded, strict=True)):
+        return None
+    padding = any(number >= layout.term_size(t) for t, number in enumerate(numbers))
+    index = [0] * layout.rank
+    for term, number in zip(layout.terms, numbers, strict=True):
+        for axis in reversed(term[1:]):
+            number, index[axis] = divmod(number, layout.dims[axis])
+        index[term[0]] = number
+    return Place(offset, values, tuple(index), padding)
+
+
+def drawable(layout: Layout) -> bool:
+    """Whether the places have an order to draw (see :func:`places`)."""
+    digits = memory_order(layout)
+    return nested(digits) or prod(max(1, d.extent) for d in digits) <= MOST_SORTED

@@ -1,0 +1,149 @@
+"""The house: which module may import which, and what importing relayout costs.
+
+Arrows point one way: layout <- notation, tensor <- reorder; draw, files and the command line stand on top. The rules are
+checked on the source, so an import that never runs counts too.
+"""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+import relayout
+
+SOURCE = Path(relayout.__file__).parent
+HEAVY = ("llvmlite", "ml_dtypes", "rich", "click", "PIL", "torch", "hypothesis")
+
+
+class Import(NamedTuple):
+    """One imported module, and whether the import runs when the module itself is imported."""
+
+    module: str
+    at_once: bool
+
+
+def modules() -> dict[str, Path]:
+    """All modules of the package, by dotted name."""
+    found = {}
+    for path in sorted(SOURCE.rglob("*.py")):
+        parts = path.relative_to(SOURCE.parent).with_suffix("").parts
+        found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    return found
+
+
+MODULES = modules()
+
+
+def imports(path: Path) -> Iterator[Import]:
+    """The imports of a module; those for the type checker alone are left out."""
+
+    def visit(node: ast.AST, at_once: bool) -> Iterator[Import]:
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
+            for child in node.orelse:
+                yield from visit(child, at_once)
+            return
+        if isinstance(node, ast.Import):
+            for name in node.names:
+                yield Import(name.name, at_once)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: relative import"
+            for name in node.names:
+                whole = f"{node.module}.{name.name}"
+                yield Import(whole if whole in MODULES else str(node.module), at_once)
+        inside = at_once and not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda))
+        for child in ast.iter_child_nodes(node):
+            yield from visit(child, inside)
+
+    yield from visit(ast.parse(path.read_text()), True)
+
+
+def part_of(module: str) -> str:
+    """The part of the house a module belongs to: the name behind ``relayout.``."""
+    return module.split(".")[1] if module.startswith("relayout.") else module
+
+
+ALLOWED: dict[str, set[str]] = {
+    "errors": set(),
+    "dtypes": {"errors"},
+    "layout": {"errors", "dtypes", "layout"},
+    "notation": {"errors", "dtypes", "layout", "notation"},
+    "convert": {"errors", "dtypes"},
+    "tensor": {"errors", "dtypes", "layout", "convert"},
+    "reorder": {"errors", "dtypes", "layout", "convert", "tensor", "reorder"},
+    "pytorch": {"errors", "pytorch"},
+}
+"""For each part of the ground floor the parts that it may import when it is imported itself."""
+
+WITHIN_FUNCTIONS: dict[str, set[str]] = {"tensor": {"reorder"}}
+"""What it may import besides, once somebody calls it."""
+
+
+@pytest.mark.parametrize("name", [name for name in MODULES if part_of(name) in ALLOWED])
+def test_arrows_point_one_way(name: str) -> None:
+    part = part_of(name)
+    wrong = []
+    for module, at_once in imports(MODULES[name]):
+        if module.split(".")[0] != "relayout":
+            continue
+        allowed = ALLOWED[part] if at_once else ALLOWED[part] | WITHIN_FUNCTIONS.get(part, set())
+        if part_of(module) not in allowed:
+            wrong.append(module)
+    assert wrong == []
+
+
+def test_every_part_of_the_ground_floor_is_there() -> None:
+    assert set(ALLOWED) <= {part_of(name) for name in MODULES}
+
+
+def test_nothing_imports_the_command_line() -> None:
+    above = {name for name, path in MODULES.items() for i in imports(path) if part_of(i.module) == "cli"}
+    assert {name for name in above if part_of(name) not in ("cli", "__main__")} == set()
+
+
+@pytest.mark.parametrize("name", [name for name in MODULES if part_of(name) in ("layout", "errors", "notation", "pytorch")])
+def test_what_a_layout_is_needs_the_standard_library_only(name: str) -> None:
+    """NumPy comes in where many offsets are computed at once, and only when that is asked for."""
+    own = {module.split(".")[0] for module, at_once in imports(MODULES[name]) if at_once}
+    foreign = {module for module in own if module not in sys.stdlib_module_names and module != "relayout"}
+    assert foreign == ({"numpy"} if name == "relayout.layout.vectorised" else set())
+
+
+def test_importing_relayout_loads_nothing_heavy() -> None:
+    code = f"import sys, relayout; print([m for m in {HEAVY!r} if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
+
+
+def test_reading_and_describing_formats_loads_no_numpy_of_its_own() -> None:
+    """What the layout core does with text and single offsets it does without NumPy."""
+    code = (
+        "import sys\n"
+        "for m in ('numpy', 'ml_dtypes'): sys.modules[m] = None\n"  # importing them now fails
+        "import types; house = types.ModuleType('relayout'); house.__path__ = [sys.argv[1]]; sys.modules['relayout'] = house\n"
+        "import relayout.notation\n"
+        "from relayout.layout.descriptor import MemoryDesc\n"
+        "desc = MemoryDesc((2, 17, 5, 4), 'f32', 'nChw8c')\n"
+        "print(desc, desc.layout.offset(1, 9, 0, 2), desc.layout.index(657), desc.nbytes, desc.name('openvino'))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code, str(SOURCE)], capture_output=True, text=True, check=False)
+    assert done.stderr == ""
+    assert done.stdout == "f32:nChw8c:2x17x5x4 657 (1, 9, 0, 2) 3840 b_fs_yx_fsv8\n"
+
+
+def test_public_names_are_documented() -> None:
+    undocumented = [name for name in relayout.__all__ if not (getattr(relayout, name).__doc__ or "").strip()]
+    assert undocumented == []
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_every_module_says_what_it_is(name: str) -> None:
+    tree = ast.parse(MODULES[name].read_text())
+    assert ast.get_docstring(tree), f"{name} has no docstring"
+    stars = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and any(a.name == "*" for a in node.names)]
+    assert stars == []

@@ -1,0 +1,144 @@
+"""The pages are true: every code block is run, every picture and table is what the code makes, every link leads somewhere."""
+
+from __future__ import annotations
+
+import doctest
+import importlib.util
+import re
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+DOCS = ROOT / "docs"
+PAGES = [ROOT / "README.md", *sorted(DOCS.glob("*.md"))]
+FLAGS = doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS
+
+pytestmark = pytest.mark.skipif(not DOCS.exists(), reason="the pages are not part of this distribution")
+
+_BLOCK = re.compile(
+    r"^(?P<indent> *)```(?P<kind>[a-z]*)[^\n]*\n(?P<body>.*?)^(?P=indent)```", re.DOTALL | re.MULTILINE
+)
+
+
+def blocks(page: Path, kind: str) -> list[tuple[int, str]]:
+    """The code blocks of a kind: their lines in the page and their text, without the indentation of the block."""
+    text = page.read_text(encoding="utf-8")
+    found = []
+    for match in _BLOCK.finditer(text):
+        if match["kind"] == kind:
+            body = re.sub(rf"^{match['indent']}", "", match["body"], flags=re.MULTILINE)
+            # Pages show an empty line of output as it is; doctest wants it marked.
+            body = re.sub(r"\n\n(?!>>> )", "\n<BLANKLINE>\n", body) if kind == "pycon" else body
+            found.append((text[: match.start()].count("\n") + 2, body))
+    return found
+
+
+def name(page: Path) -> str:
+    """How a page is called in the list of tests."""
+    return page.name
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_python_blocks(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All blocks of a page are one session, as a reader would type it."""
+    monkeypatch.chdir(tmp_path)
+    examples: list[doctest.Example] = []
+    for line, body in blocks(page, "pycon"):
+        for example in doctest.DocTestParser().get_examples(body):
+            example.lineno += line - 1
+            examples.append(example)
+    report: list[str] = []
+    test = doctest.DocTest(examples, {"__name__": "page"}, page.name, str(page), 0, None)
+    doctest.DocTestRunner(optionflags=FLAGS, verbose=False).run(test, out=report.append)
+    assert not report, "".join(report)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_no_block_escapes(page: Path) -> None:
+    """Python is only shown in a form that is run."""
+    assert not blocks(page, "python"), "write ```pycon with >>> and what it prints"
+    for line, body in blocks(page, "pycon"):
+        assert body.startswith(">>> "), f"{page.name}:{line} does not begin with >>>"
+
+
+def _load(script: str) -> ModuleType:
+    sys.path.insert(0, str(DOCS))
+    try:
+        spec = importlib.util.spec_from_file_location(f"docs_{script}", DOCS / f"{script}.py")
+        assert spec is not None
+        assert spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        return module
+    finally:
+        sys.path.remove(str(DOCS))
+
+
+def test_pictures_and_tables_are_what_the_code_makes() -> None:
+    draw = _load("draw")
+    stale = [
+        path.name
+        for path, text in draw.files().items()
+        if not path.exists() or path.read_text(encoding="utf-8") != text
+    ]
+    assert not stale, "run docs/draw.py"
+    assert {path.stem for path in (DOCS / "pictures").glob("*.svg")} == set(draw.DRAWINGS)
+
+
+def test_every_picture_is_shown_and_has_words() -> None:
+    shown = set()
+    for page in PAGES:
+        for alt, target in re.findall(r"!\[([^\]]*)\]\(([^)\s]+)\)", page.read_text(encoding="utf-8")):
+            assert (page.parent / target).exists(), f"{page.name} shows {target}, which does not exist"
+            assert len(alt) > 10, f"{page.name}: {target} has no words for who can't see it"
+            shown.add(Path(target).stem)
+    assert set(_load("draw").DRAWINGS) - shown == {"logo"}
+
+
+def _anchors(page: Path) -> set[str]:
+    heads = re.findall(r"^#+ (.+)$", page.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    plain = [re.sub(r"[`*]|\[([^\]]*)\]\([^)]*\)", r"\1", head) for head in heads]
+    return {re.sub(r"[\s-]+", "-", re.sub(r"[^\w\s-]", "", head).strip().lower()) for head in plain}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_links_lead_somewhere(page: Path) -> None:
+    for target in re.findall(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)", page.read_text(encoding="utf-8")):
+        if re.match(r"[a-z]+:", target):
+            continue
+        path, _, anchor = target.partition("#")
+        other = (page.parent / path).resolve() if path else page
+        assert other.exists(), f"{page.name} links to {target}"
+        assert not anchor or anchor in _anchors(other), (
+            f"{page.name} links to {target}; there is {sorted(_anchors(other))}"
+        )
+
+
+def test_navigation_holds_every_page() -> None:
+    listed = re.findall(
+        r": ([a-z-]+\.md)$", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"), flags=re.MULTILINE
+    )
+    assert sorted(listed) == sorted(page.name for page in DOCS.glob("*.md"))
+
+
+def test_nothing_is_fetched_from_elsewhere() -> None:
+    for page in [*PAGES, DOCS / "style.css", *(DOCS / "pictures").glob("*.svg")]:
+        text = page.read_text(encoding="utf-8").replace("http://www.w3.org/2000/svg", "")
+        assert not re.search(r"<script|!\[[^\]]*\]\(https?:|@import|src=.https?:|url\(.?https?:", text), (
+            page.name
+        )
+    assert "font: false" in (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_make_targets_exist(page: Path) -> None:
+    targets = set(
+        re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), flags=re.MULTILINE)
+    )
+    asked = set(
+        re.findall(r"`make ([a-z]+)`|^make ([a-z]+)", page.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    )
+    assert {a or b for a, b in asked} <= targets
