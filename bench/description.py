@@ -1,7 +1,8 @@
 """Measure the speed of description: importing, making descriptors from text, asking for offsets. Run it with ``make bench``.
 
-Every figure is the median of many rounds with the spread (lower and upper quartile) beside it, and a yardstick measured in the same run: absolute
-times mean little on shared machines. The results go to ``out/bench-description.json``.
+Every figure is the median of many rounds with the spread (lower and upper quartile) beside it, and a
+yardstick measured in the same run: absolute times mean little on shared machines. The results go to
+``out/bench-description.json``.
 """
 
 from __future__ import annotations
@@ -61,7 +62,10 @@ def main() -> None:
         "relayout": rl.__version__,
     }
     console.print(", ".join(f"{k} {v}" for k, v in machine.items()))
-    figures = [measure(rounds) for measure in track(MEASURES, description="measuring", console=console, transient=True)]
+    figures = [
+        measure(rounds)
+        for measure in track(MEASURES, description="measuring", console=console, transient=True)
+    ]
     table = Table("figure", "median", "quartiles", "goal", "", title=f"{rounds} rounds")
     for f in figures:
         table.add_row(
@@ -74,7 +78,12 @@ def main() -> None:
     console.print(table)
     OUT.mkdir(exist_ok=True)
     path = OUT / "bench-description.json"
-    path.write_text(json.dumps({"machine": machine, "rounds": rounds, "figures": [f._asdict() for f in figures]}, indent=1) + "\n")
+    path.write_text(
+        json.dumps(
+            {"machine": machine, "rounds": rounds, "figures": [f._asdict() for f in figures]}, indent=1
+        )
+        + "\n"
+    )
     console.print(f"written to {path.relative_to(OUT.parent)}")
 
 
@@ -98,10 +107,17 @@ def importing(rounds: int) -> Figure:
 
     def seconds(code: str) -> float:
         script = f"import time; import numpy; t = time.perf_counter(); {code}; print(time.perf_counter() - t)"
-        return float(subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout)
+        return float(
+            subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
+        )
 
     seconds("import relayout")
-    return Figure("import relayout, beyond NumPy", "ms", *spread([seconds("import relayout") * 1e3 for _ in range(rounds)]), 40)
+    return Figure(
+        "import relayout, beyond NumPy",
+        "ms",
+        *spread([seconds("import relayout") * 1e3 for _ in range(rounds)]),
+        40,
+    )
 
 
 def timed(action: Callable[[], object], rounds: int, calls: int) -> tuple[float, float, float]:

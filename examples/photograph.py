@@ -1,7 +1,8 @@
 """Convert a photograph from nhwc bytes to nChw16c floats and back, and explain each step. Run it with ``make run``.
 
-A decoded picture is u8 in ``nhwc``: the three colours of a pixel lie side by side. Convolution kernels on processors with 512-bit vectors
-want f32 in ``nChw16c``: sixteen channels of a pixel side by side, here three and thirteen of padding.
+A decoded picture is u8 in ``nhwc``: the three colours of a pixel lie side by side. Convolution kernels on
+processors with 512-bit vectors want f32 in ``nChw16c``: sixteen channels of a pixel side by side, here three
+and thirteen of padding.
 """
 
 from __future__ import annotations
@@ -33,7 +34,9 @@ def main() -> None:
     start = time.perf_counter()
     blocked = rl.reorder(photo, "nChw16c", dtype="f32", src_scale=1 / 255)
     forth = time.perf_counter() - start
-    console.print(f"\n[bold]2. Reordered[/] to nChw16c, u8 -> f32, scaled by 1/255, in one call ({forth * 1e3:.1f} ms)")
+    console.print(
+        f"\n[bold]2. Reordered[/] to nChw16c, u8 -> f32, scaled by 1/255, in one call ({forth * 1e3:.1f} ms)"
+    )
     describe(blocked)
 
     n, c, h, w = 0, 1, 150, 225
@@ -78,7 +81,9 @@ def describe(tensor: rl.Tensor) -> None:
     facts.add_row("descriptor", str(desc))
     facts.add_row("padded dims", str(desc.padded_dims))
     facts.add_row("strides", f"{desc.strides} elements, between blocks")
-    facts.add_row("inner blocks", ", ".join(f"{size} of axis {axis}" for axis, size in desc.inner_blocks) or "none")
+    facts.add_row(
+        "inner blocks", ", ".join(f"{size} of axis {axis}" for axis, size in desc.inner_blocks) or "none"
+    )
     facts.add_row("bytes", f"{desc.nbytes:,}, {desc.layout.density:.0%} of them data")
     console.print(facts)
 

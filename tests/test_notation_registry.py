@@ -257,6 +257,11 @@ def test_very_long_texts(name: str, times: int) -> None:
     only_layout_errors(name * times)
 
 
+def test_no_format_is_longer_than_a_page() -> None:
+    with pytest.raises(UnknownFormat, match=r"a format of 1000000 characters, 'n+\.\.\.'; no format is longer than 2000"):
+        Format("n" * 10**6)
+
+
 # --- the door between layouts and notations ----------------------------------------------------------------
 
 

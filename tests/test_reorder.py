@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from strategies import DTYPES, examples, formats, layouts, plain_layouts, shapes
 
 import relayout as rl
 from relayout.layout.refine import refine
 from relayout.reorder.attributes import Attributes
 from relayout.reorder.reference import reorder_by_definition
+from strategies import DTYPES, examples, formats, layouts, plain_layouts, shapes
 
 engine = importlib.import_module("relayout.reorder.engine")
 ALL_TYPES = (*DTYPES, "s4", "u4")
@@ -76,16 +76,26 @@ class TestFacts:
             sides = [case.get(side) for side in ("src", "dst")]
             if any("image" in side["format"] or not isinstance(side.get("buffer"), list) for side in sides):
                 continue
-            if any("pad_lower" in side for side in sides) or len({len(rl.Format(s["format"]).axis_names()) for s in sides}) > 1:
+            if (
+                any("pad_lower" in side for side in sides)
+                or len({len(rl.Format(s["format"]).axis_names()) for s in sides}) > 1
+            ):
                 continue
             shape = sides[0]["shape"]
             dims = tuple(shape[axis] for axis in "bfzyx" if axis in shape)
             src = rl.MemoryDesc(dims, "f32", sides[0]["format"])
-            moved = rl.reorder(rl.from_buffer(np.array(sides[0]["buffer"], np.float32), src), sides[1]["format"])
-            np.testing.assert_array_equal(moved.buffer.view(np.float32), np.array(sides[1]["buffer"], np.float32))
+            moved = rl.reorder(
+                rl.from_buffer(np.array(sides[0]["buffer"], np.float32), src), sides[1]["format"]
+            )
+            np.testing.assert_array_equal(
+                moved.buffer.view(np.float32), np.array(sides[1]["buffer"], np.float32)
+            )
 
     def test_a_photograph(self):
-        """u8 nhwc to normalised f32 nChw16c in one pass: per-channel mean and deviation as zero point and scale."""
+        """u8 nhwc to normalised f32 nChw16c in one pass.
+
+        Per-channel mean and deviation as zero point and scale.
+        """
         pixels = np.random.default_rng(0).integers(0, 256, (2, 5, 7, 3), dtype=np.uint8)
         photo = rl.from_buffer(pixels.tobytes(), rl.MemoryDesc((2, 3, 5, 7), "u8", "nhwc"))
         mean, scale = [124, 116, 104], [1 / 58, 1 / 57, 1 / 56]
@@ -109,7 +119,12 @@ class TestEngineIsDefinition:
         src, dst = pair
         compare(rl.MemoryDesc(src.dims, dtypes[0], src), rl.MemoryDesc(dst.dims, dtypes[1], dst), seed)
 
-    @given(data=st.data(), pair=pairs(), dtypes=st.tuples(*[st.sampled_from(ALL_TYPES)] * 2), seed=st.integers(0, 9))
+    @given(
+        data=st.data(),
+        pair=pairs(),
+        dtypes=st.tuples(*[st.sampled_from(ALL_TYPES)] * 2),
+        seed=st.integers(0, 9),
+    )
     @examples(150)
     def test_attributes(self, data, pair, dtypes, seed):
         src, dst = pair
@@ -118,7 +133,9 @@ class TestEngineIsDefinition:
             axis = data.draw(st.integers(-1, len(src.dims) - 1))
             if axis < 0:
                 return data.draw(st.one_of(st.none(), st.sampled_from(values)))
-            return data.draw(st.lists(st.sampled_from(values), min_size=src.dims[axis], max_size=src.dims[axis])), axis
+            return data.draw(
+                st.lists(st.sampled_from(values), min_size=src.dims[axis], max_size=src.dims[axis])
+            ), axis
 
         scales, points = (1, 0.5, 2, 0.1, -3), (0, 1, -7, 100)
         compare(
@@ -132,7 +149,12 @@ class TestEngineIsDefinition:
             beta=data.draw(st.sampled_from((0, 0, 1, 0.5, -2))),
         )
 
-    @given(pair=pairs(), most=st.sampled_from((0, 256)), gathered=st.sampled_from((1, 7, 1 << 20)), seed=st.integers(0, 9))
+    @given(
+        pair=pairs(),
+        most=st.sampled_from((0, 256)),
+        gathered=st.sampled_from((1, 7, 1 << 20)),
+        seed=st.integers(0, 9),
+    )
     @examples(100)
     def test_by_tables_and_by_strides(self, pair, most, gathered, seed):
         """Both ways of visiting, in small and large portions."""
@@ -140,7 +162,9 @@ class TestEngineIsDefinition:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(engine, "MOST_PIECES", most)
             patch.setattr(engine, "GATHERED", gathered)
-            compare(rl.MemoryDesc(src.dims, "s16", src), rl.MemoryDesc(dst.dims, "bf16", dst), seed, src_scale=0.5)
+            compare(
+                rl.MemoryDesc(src.dims, "s16", src), rl.MemoryDesc(dst.dims, "bf16", dst), seed, src_scale=0.5
+            )
 
     @given(dims=shapes(), data=st.data(), dtype=st.sampled_from(ALL_TYPES), seed=st.integers(0, 9))
     @examples(100)
@@ -164,7 +188,9 @@ class TestEngineIsDefinition:
             seen = []
             for piece in group.pieces:
                 for steps in np.ndindex(*(loop.extent for loop in piece.loops)):
-                    number = piece.start + sum(k * loop.step for k, loop in zip(steps, piece.loops, strict=True))
+                    number = piece.start + sum(
+                        k * loop.step for k, loop in zip(steps, piece.loops, strict=True)
+                    )
                     seen.append(number)
                     index = [0] * src.rank
                     rest = number
@@ -234,7 +260,9 @@ class TestRefusals:
 
     def test_padding_over_elements(self):
         tight = rl.Layout((2, 3), "aB4b", strides=(3, 4))
-        with pytest.raises(rl.LayoutError, match="padding of the destination .* shares places with its elements"):
+        with pytest.raises(
+            rl.LayoutError, match="padding of the destination .* shares places with its elements"
+        ):
             rl.Reorder(rl.MemoryDesc((2, 3), "f32", "ab"), rl.MemoryDesc((2, 3), "f32", tight))
 
     def test_undecided(self):

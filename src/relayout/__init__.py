@@ -7,8 +7,9 @@
 >>> rl.Format("nChw16c").name("openvino")
 'b_fs_yx_fsv16'
 
-Four values, each built on the one before: :class:`Format` (an order of digits), :class:`Layout` (with sizes), :class:`MemoryDesc` (with a data
-type) and :class:`Tensor` (with bytes). :func:`reorder` converts between any two of the last.
+Four values, each built on the one before: :class:`Format` (an order of digits), :class:`Layout` (with sizes),
+:class:`MemoryDesc` (with a data type) and :class:`Tensor` (with bytes). :func:`reorder` converts between any
+two of the last.
 """
 
 from importlib import import_module

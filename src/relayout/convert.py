@@ -200,8 +200,9 @@ def rescale(
     out : ndarray, optional
         Where to write, as in :func:`convert`.
     keep_neutral : bool
-        Take every step whose attribute is given, neutral or not. For callers that convert a tensor in parts: they leave out what
-        is neutral throughout (:func:`is_neutral`), and a part in which the rest happens to be neutral must not differ.
+        Take every step whose attribute is given, neutral or not. For callers that convert a tensor in parts:
+        they leave out what is neutral throughout (:func:`is_neutral`), and a part in which the rest happens
+        to be neutral must not differ.
 
     Returns
     -------
@@ -279,7 +280,9 @@ def arithmetic_types(src: DType, dst: DType, *, accumulate: bool = False) -> tup
     return (F64 if src is S32 or (accumulate and dst is S32) else F32), F32
 
 
-def is_neutral(attribute: ArrayLike, neutral: int, src: DType, dst: DType, *, accumulate: bool = False) -> bool:
+def is_neutral(
+    attribute: ArrayLike, neutral: int, src: DType, dst: DType, *, accumulate: bool = False
+) -> bool:
     """Whether a scale (``neutral`` 1) or zero point (0) does nothing to any value, in the precision that :func:`rescale` keeps it in.
 
     >>> is_neutral([1, 1 + 1e-12], 1, dtype("f32"), dtype("s8")), is_neutral([0, 3], 0, dtype("f32"), dtype("s8"))

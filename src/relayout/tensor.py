@@ -1,7 +1,8 @@
 """A tensor: a memory descriptor and the bytes that it describes.
 
-A :class:`Tensor` owns no arithmetic. It says what some bytes mean, hands them out as a NumPy array in *logical* order, and makes views that
-share them. There are two ways to make one, and they differ in which side of the layout the data is on:
+A :class:`Tensor` owns no arithmetic. It says what some bytes mean, hands them out as a NumPy array in
+*logical* order, and makes views that share them. There are two ways to make one, and they differ in which
+side of the layout the data is on:
 
 ``tensor(array, format)``       the data is a logical array; it is *laid out* (without a format: shared as it lies)
 ``from_buffer(buffer, desc)``   the data already is in physical order; it is only *described*
@@ -18,8 +19,9 @@ array([[[[0., 1.]],
 <BLANKLINE>
         [[4., 5.]]]], dtype=float32)
 
-Views never copy: a view whose bytes no layout can describe raises (see :mod:`relayout.layout.views`). Concatenation in place is
-nothing but views: :meth:`Tensor.parts` cuts a result into parts that producers fill.
+Views never copy: a view whose bytes no layout can describe raises (see :mod:`relayout.layout.views`).
+Concatenation in place is nothing but views: :meth:`Tensor.parts` cuts a result into parts that producers
+fill.
 """
 
 from __future__ import annotations
@@ -99,8 +101,8 @@ class Tensor:
         Parameters
         ----------
         copy : bool, optional
-            None: share the memory where strides can say the layout, copy otherwise (blocked formats, 4-bit elements). True: always
-            copy. False: raise instead of copying.
+            None: share the memory where strides can say the layout, copy otherwise (blocked formats, 4-bit
+            elements). True: always copy. False: raise instead of copying.
 
         Raises
         ------
@@ -111,7 +113,9 @@ class Tensor:
         if elements is not None:
             return elements.copy() if copy else elements
         if copy is False:
-            raise LayoutError(f"{self.desc} can't be a NumPy array without a copy: its layout has more than strides")
+            raise LayoutError(
+                f"{self.desc} can't be a NumPy array without a copy: its layout has more than strides"
+            )
         row_major = Layout._dense(self.dims, plain(len(self.dims)))
         if self.dtype.bits < 8:
             return self._gathered()
@@ -163,11 +167,17 @@ class Tensor:
         return Tensor(MemoryDesc._make(layout.dims, self.dtype, layout), self.buffer)
 
     def submemory(self, dims: Sequence[int], offsets: Sequence[int]) -> Tensor:
-        """The part of ``dims`` elements that starts at ``offsets`` (oneDNN's sub-memory); shares the buffer."""
+        """The part of ``dims`` elements that starts at ``offsets`` (oneDNN's sub-memory).
+
+        Shares the buffer.
+        """
         return Tensor(self.desc.submemory(dims, offsets), self.buffer)
 
     def permute_axes(self, perm: Sequence[int]) -> Tensor:
-        """Axis i becomes axis ``perm[i]`` (oneDNN's meaning, the inverse of :meth:`permute`); shares the buffer."""
+        """Axis i becomes axis ``perm[i]`` (oneDNN's meaning, the inverse of :meth:`permute`).
+
+        Shares the buffer.
+        """
         return Tensor(self.desc.permute_axes(perm), self.buffer)
 
     def permute(self, *axes: int) -> Tensor:
@@ -207,7 +217,10 @@ class Tensor:
         return self._view(views.unsqueeze(self.layout, axis))
 
     def broadcast_to(self, *dims: int | Sequence[int]) -> Tensor:
-        """Repeat axes of size 1 without storing them again; shares the buffer. The view can be read, not written."""
+        """Repeat axes of size 1 without storing them again; shares the buffer.
+
+        The view can be read, not written.
+        """
         return self._view(views.broadcast_to(self.layout, _sizes(dims)))
 
     def parts(self, axis: int, sizes: Sequence[int]) -> tuple[Tensor, ...]:
@@ -237,11 +250,15 @@ class Tensor:
             )
         ends = accumulate(lengths)
         return tuple(
-            self._view(views.slice_axis(self.layout, where, end - n, end)) for n, end in zip(lengths, ends, strict=True)
+            self._view(views.slice_axis(self.layout, where, end - n, end))
+            for n, end in zip(lengths, ends, strict=True)
         )
 
     def __getitem__(self, key: Any) -> Tensor:
-        """Views by NumPy's basic indexing: numbers, slices with steps, ``None`` and ``...``; shares the buffer."""
+        """Views by NumPy's basic indexing: numbers, slices with steps, ``None`` and ``...``.
+
+        Shares the buffer.
+        """
         return self._view(_indexed(self.layout, key if isinstance(key, tuple) else (key,)))
 
     def __len__(self) -> int:
@@ -259,10 +276,12 @@ def tensor(array: Any, format: FormatLike | None = None, dtype: DTypeLike | None
     Parameters
     ----------
     array : array_like
-        Anything NumPy or DLPack reads: arrays of any strides, nested lists, CPU tensors of PyTorch, another Tensor.
+        Anything NumPy or DLPack reads: arrays of any strides, nested lists, CPU tensors of PyTorch, another
+        Tensor.
     format : str, Format, Layout or MemoryDesc, optional
-        The memory format to lay the elements out in (zeros in the padding). Without one the tensor shares the memory of the array, with its
-        strides, whatever they are (4-bit arrays, which NumPy keeps one to a byte, are packed instead).
+        The memory format to lay the elements out in (zeros in the padding). Without one the tensor shares the
+        memory of the array, with its strides, whatever they are (4-bit arrays, which NumPy keeps one to a
+        byte, are packed instead).
     dtype : optional
         The data type to convert to, by the rules of :mod:`relayout.convert`.
 
@@ -323,10 +342,16 @@ def as_bytes(buffer: Any) -> NDArray[np.uint8]:
         return buffer.buffer
     if isinstance(buffer, np.ndarray):
         if not buffer.flags.c_contiguous:
-            raise LayoutError(f"the buffer, an array of shape {buffer.shape}, is not contiguous; give its physical bytes")
+            raise LayoutError(
+                f"the buffer, an array of shape {buffer.shape}, is not contiguous; give its physical bytes"
+            )
         return buffer.reshape(-1).view(np.uint8)
     try:
-        return np.frombuffer(buffer, dtype=np.uint8) if len(memoryview(buffer).cast("B")) else np.empty(0, np.uint8)
+        return (
+            np.frombuffer(buffer, dtype=np.uint8)
+            if len(memoryview(buffer).cast("B"))
+            else np.empty(0, np.uint8)
+        )
     except (TypeError, ValueError, BufferError) as error:
         raise LayoutError(f"{type(buffer).__name__} is no contiguous buffer of bytes: {error}") from None
 
@@ -443,4 +468,3 @@ def _indexed(layout: Layout, key: tuple[Any, ...]) -> Layout:
                 f"{item!r} is no number, slice, None or '...'; indexing by arrays copies, use numpy() for it"
             )
     return layout
-

@@ -13,12 +13,14 @@ has one stride on either side::
 
 Three things complicate this, and each has its place here:
 
-* Sizes that blocks don't divide: 17 channels in blocks of 8 are two whole blocks and one channel. An axis is therefore a list of *pieces*, each a
-  nest of its own with a start on either side; a tensor is the product of the pieces of its axes.
-* Blocks that don't divide each other (48 and 32): within one period (96) the numbers fall into runs on which both sides are straight
-  (0..32, 32..48, 48..64, 64..96); every run is a piece, repeated for every period.
-* Fused axes (clDNN's ``yx``) tie axes together; they form one *group*, and its number is read row-major. Only if not even that gives a nest
-  (padding in the middle of a fused number) does a group have no pieces; then there is the table of its offsets, which always exists.
+* Sizes that blocks don't divide: 17 channels in blocks of 8 are two whole blocks and one channel. An axis is
+  therefore a list of *pieces*, each a nest of its own with a start on either side; a tensor is the product of
+  the pieces of its axes.
+* Blocks that don't divide each other (48 and 32): within one period (96) the numbers fall into runs on which
+  both sides are straight (0..32, 32..48, 48..64, 64..96); every run is a piece, repeated for every period.
+* Fused axes (clDNN's ``yx``) tie axes together; they form one *group*, and its number is read row-major. Only
+  if not even that gives a nest (padding in the middle of a fused number) does a group have no pieces; then
+  there is the table of its offsets, which always exists.
 
 So every pair of layouts has a refinement: reorder is total.
 """
@@ -41,7 +43,11 @@ LONGEST_PERIOD = 1 << 16  # numbers of one period that are looked at one by one
 
 
 class Loop(NamedTuple):
-    """One loop: ``extent`` steps, each worth ``step`` on the number of its group and moving so many elements on either side."""
+    """One loop.
+
+    ``extent`` steps, each worth ``step`` on the number of its group and moving so many elements on either
+    side.
+    """
 
     extent: int
     step: int
@@ -64,7 +70,10 @@ class Piece(NamedTuple):
 
 
 class Group(NamedTuple):
-    """Axes whose offsets depend on one number (almost always: one axis), with the pieces of that number; None: use the tables."""
+    """Axes whose offsets depend on one number (almost always: one axis), with the pieces of that number.
+
+    None: use the tables.
+    """
 
     axes: tuple[int, ...]
     size: int
@@ -162,8 +171,13 @@ def _pieces(src: tuple[Digit, ...], dst: tuple[Digit, ...], size: int) -> tuple[
     return tuple(_runs(src, dst, size, period))
 
 
-def _nested(src: tuple[Digit, ...], dst: tuple[Digit, ...], start: int, size: int, weights: list[int]) -> list[Piece]:
-    """Pieces where every border divides the next: whole multiples of the largest border, then what is left, by the smaller ones."""
+def _nested(
+    src: tuple[Digit, ...], dst: tuple[Digit, ...], start: int, size: int, weights: list[int]
+) -> list[Piece]:
+    """Pieces where every border divides the next.
+
+    Whole multiples of the largest border, then what is left, by the smaller ones.
+    """
     pieces = []
     while size:
         weights = [w for w in weights if w <= size]
@@ -181,7 +195,10 @@ def _nested(src: tuple[Digit, ...], dst: tuple[Digit, ...], start: int, size: in
 
 
 def _stride(ladder: Sequence[Digit], weight: int) -> int:
-    """How far a step of ``weight`` moves: the stride of the digit that it belongs to, times the steps of that digit."""
+    """How far a step of ``weight`` moves.
+
+    The stride of the digit that it belongs to, times the steps of that digit.
+    """
     for digit in ladder:
         if digit.weight <= weight:
             return digit.stride * (weight // digit.weight)
@@ -200,7 +217,10 @@ def _joined(loops: list[Loop]) -> tuple[Loop, ...]:
 
 
 def _runs(src: tuple[Digit, ...], dst: tuple[Digit, ...], size: int, period: int) -> list[Piece]:
-    """Pieces where borders don't divide each other: the straight runs of one period, each repeated for all periods that hold it."""
+    """Pieces where borders don't divide each other.
+
+    The straight runs of one period, each repeated for all periods that hold it.
+    """
     within = min(size, period)
     places = [(offset_of(src, v), offset_of(dst, v)) for v in range(within)]
     rise = (_stride(src, period), _stride(dst, period))

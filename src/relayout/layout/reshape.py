@@ -1,6 +1,7 @@
 """oneDNN's reshape of a memory descriptor.
 
-Sizes are read from the right and paired into the shortest groups of equal product. Four things can happen to a pair:
+Sizes are read from the right and paired into the shortest groups of equal product. Four things can happen to
+a pair:
 
 ====================  =============================================================================================
 old sizes -> new      what it means
@@ -11,10 +12,11 @@ old sizes -> new      what it means
 ``n, m -> k, l, ..``  the axes are regrouped, which only dense, sequential axes without blocks allow
 ====================  =============================================================================================
 
-One case slips through oneDNN's checks: a blocked axis of size 1 *within* a regrouped run. The descriptor that it returns then describes other
-elements. The same descriptor is returned here, with a warning.
+One case slips through oneDNN's checks: a blocked axis of size 1 *within* a regrouped run. The descriptor that
+it returns then describes other elements. The same descriptor is returned here, with a warning.
 
-:func:`relayout.views.reshape` goes further (it can merge across strides); this is the rule that oneDNN's users know.
+:func:`relayout.views.reshape` goes further (it can merge across strides); this is the rule that oneDNN's
+users know.
 """
 
 from __future__ import annotations
@@ -136,7 +138,9 @@ def _check_regroup(desc: MemoryDesc, old: range, dims: tuple[int, ...]) -> None:
     if old[0] in blocked:
         raise LayoutError(f"{where}axis {old[0]} is blocked and would be regrouped")
     if desc.padded_dims[old[0]] != sizes[old[0]]:
-        raise LayoutError(f"{where}axis {old[0]} is padded to {desc.padded_dims[old[0]]} and would be regrouped")
+        raise LayoutError(
+            f"{where}axis {old[0]} is padded to {desc.padded_dims[old[0]]} and would be regrouped"
+        )
     slipped = blocked.intersection(old)
     if slipped and max(slipped) >= len(dims):
         raise LayoutError(f"{where}axis {max(slipped)} is blocked and would be regrouped")

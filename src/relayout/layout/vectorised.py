@@ -1,8 +1,8 @@
 """Offsets of many elements at once, with NumPy.
 
-:meth:`Layout.offset` is the definition; this is the same sum, an axis at a time over blocks of indices that stay in cache. Where an
-axis is short next to the number of indices, a table of its offsets is cheaper than dividing: one look-up replaces all of
-its digits.
+:meth:`Layout.offset` is the definition; this is the same sum, an axis at a time over blocks of indices that
+stay in cache. Where an axis is short next to the number of indices, a table of its offsets is cheaper than
+dividing: one look-up replaces all of its digits.
 """
 
 from __future__ import annotations
@@ -45,9 +45,13 @@ def offsets(layout: Layout, indices: ArrayLike) -> NDArray[np.int64]:
     try:
         given = np.asarray(indices)
     except ValueError:
-        raise LayoutError(f"indices must be an array of whole numbers of shape (..., {layout.rank})") from None
+        raise LayoutError(
+            f"indices must be an array of whole numbers of shape (..., {layout.rank})"
+        ) from None
     if given.ndim == 0 or given.shape[-1] != layout.rank:
-        raise LayoutError(f"indices have shape {given.shape}; the last dimension must be the rank {layout.rank} of {layout}")
+        raise LayoutError(
+            f"indices have shape {given.shape}; the last dimension must be the rank {layout.rank} of {layout}"
+        )
     if given.dtype.kind not in "iu" and given.size:
         raise LayoutError(f"indices must be whole numbers, got {given.dtype}")
     rows = given.reshape(prod(given.shape[:-1]), layout.rank)

@@ -6,23 +6,28 @@ Every system spells the same digits in its own way::
                              aBcd16b          (its letters)   NCHW16c          TVM, MLAS
                              aBx16b           benchdnn        kCHW16           TensorRT
 
-So translation is parsing with one dialect and rendering with another, and a new dialect is one file. A dialect is a module with
+So translation is parsing with one dialect and rendering with another, and a new dialect is one file. A
+dialect is a module with
 
 ``TITLE: str``
     What the system calls itself: ``"oneDNN"``.
 ``parse(text, rank, dtype) -> Format | None``
-    Read a text by grammar, never from a list of all names. None: this is not a text of the dialect. A text that the dialect knows but
-    that is no layout (Winograd, images) raises :class:`~relayout.errors.Unsupported` with the reason; one with several readings raises
-    :class:`~relayout.errors.AmbiguousFormat`. ``rank`` and ``dtype`` are None while they are unknown; a text that needs them gives
-    ``Format.waiting(...)`` or a format ``.spelled(..., waits_for=...)`` and is read again later.
+    Read a text by grammar, never from a list of all names. None: this is not a text of the dialect. A text
+    that the dialect knows but that is no layout (Winograd, images) raises
+    :class:`~relayout.errors.Unsupported` with the reason; one with several readings raises
+    :class:`~relayout.errors.AmbiguousFormat`. ``rank`` and ``dtype`` are None while they are unknown; a text
+    that needs them gives ``Format.waiting(...)`` or a format ``.spelled(..., waits_for=...)`` and is read
+    again later.
 ``render(format) -> str | None``
     Spell a format that has digits. The rule ``parse(render(f)) == f`` is a property test of every dialect.
 ``names() -> Iterable[str]``
-    The texts to show in lists and to suggest after a typing error: all where the dialect is finite, the usual ones where it is a grammar.
+    The texts to show in lists and to suggest after a typing error: all where the dialect is finite, the usual
+    ones where it is a grammar.
 
-Which dialect a text is in is found by asking them in the order below. Texts with lower-case letters of oneDNN come first and are final;
-after that all dialects are asked, and they must agree. Where they don't, the error lists the readings, and the caller writes the dialect in
-front, ``"mnn:NC4HW4"``, or the reading behind, ``"NCHW44@weights"``.
+Which dialect a text is in is found by asking them in the order below. Texts with lower-case letters of oneDNN
+come first and are final; after that all dialects are asked, and they must agree. Where they don't, the error
+lists the readings, and the caller writes the dialect in front, ``"mnn:NC4HW4"``, or the reading behind,
+``"NCHW44@weights"``.
 """
 
 from __future__ import annotations
@@ -33,7 +38,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Protocol, cast
 
-from relayout.errors import AmbiguousFormat, LayoutError, Unsupported, UnknownFormat
+from relayout.errors import AmbiguousFormat, LayoutError, UnknownFormat, Unsupported
 from relayout.layout import spelling
 from relayout.layout.format import Format
 
@@ -142,7 +147,9 @@ def _known(name: str) -> str | None:
     return low if low in _ORDER else _SYNONYMS.get(low)
 
 
-def parse(text: str, dialect_name: str | None = None, rank: int | None = None, dtype: str | None = None) -> Format:
+def parse(
+    text: str, dialect_name: str | None = None, rank: int | None = None, dtype: str | None = None
+) -> Format:
     """Read a format from text.
 
     Parameters
@@ -164,7 +171,9 @@ def parse(text: str, dialect_name: str | None = None, rank: int | None = None, d
 @lru_cache(maxsize=8192)
 def _parse(text: str, dialect_name: str | None, rank: int | None, dtype: str | None) -> Format:
     if len(text) > LONGEST:
-        raise UnknownFormat(f"a format of {len(text)} characters, {_shown(text)}; no format is longer than {LONGEST}")
+        raise UnknownFormat(
+            f"a format of {len(text)} characters, {_shown(text)}; no format is longer than {LONGEST}"
+        )
     bare = text.strip()
     head, colon, tail = bare.partition(":")
     if dialect_name is None and colon and _known(head):
@@ -173,7 +182,9 @@ def _parse(text: str, dialect_name: str | None, rank: int | None, dtype: str | N
         module = dialect(dialect_name)
         found = module.parse(bare, rank, dtype)
         if found is None:
-            raise UnknownFormat(f"{_shown(bare)} is no format of {module.TITLE}{_suggest(bare, module.names())}")
+            raise UnknownFormat(
+                f"{_shown(bare)} is no format of {module.TITLE}{_suggest(bare, module.names())}"
+            )
         return found.spelled(bare, _known(dialect_name) or dialect_name, found.waits_for)
     found_in = _readings(bare, rank, dtype)
     if not found_in:

@@ -44,7 +44,7 @@ def parse(text: str, rank: int | None = None, dtype: str | None = None) -> Forma
         if arrow:
             raise LayoutError(f"can't read the digits {body.strip()!r}; write them as in 'nchw -> n, c//16, h, w, c%16'")
         return None
-    if not re.fullmatch(rf"(?:{_NAME}[\s,]*)*", head.strip()):
+    if not all(re.fullmatch(_NAME, word) for word in head.replace(",", " ").split()):
         raise LayoutError(f"can't read the axes {head.strip()!r} in front of '->'; write them as in 'nchw -> n, c//16, h, w, c%16'")
     digits = []
     for part in parts:

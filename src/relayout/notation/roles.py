@@ -1,7 +1,8 @@
 """What axes mean: the thread that ties the letters of different dialects together.
 
-The letters of a dialect are only letters. That oneDNN's ``nchw`` and clDNN's ``bfyx`` are one format is known because both say what
-their axes *are*: batch, channel, height, width. These meanings, the *roles*, are strings; every dialect maps its letters to them.
+The letters of a dialect are only letters. That oneDNN's ``nchw`` and clDNN's ``bfyx`` are one format is known
+because both say what their axes *are*: batch, channel, height, width. These meanings, the *roles*, are
+strings; every dialect maps its letters to them.
 
 =============================  ==================================================================
 role                           meaning
@@ -13,8 +14,8 @@ role                           meaning
 ``row col``, ``m n k b``, ...  axes of matrices, as the dialect has them
 =============================  ==================================================================
 
-Two letters are ambiguous across domains: ``d`` is depth or direction, ``g`` is group or gate. Therefore roles, not letters, are what a format
-remembers.
+Two letters are ambiguous across domains: ``d`` is depth or direction, ``g`` is group or gate. Therefore
+roles, not letters, are what a format remembers.
 """
 
 from __future__ import annotations
@@ -53,4 +54,7 @@ RECURRENT = (
     ("l", "dir", "i", "o"),
 )
 DOMAINS = (*DATA, *WEIGHTS, *RECURRENT, ("x",))
-"""The logical orders of axes that oneDNN's names imply: the order of the dims, whatever the order of memory."""
+"""The logical orders of axes that oneDNN's names imply.
+
+The order of the dims, whatever the order of memory.
+"""

@@ -7,8 +7,9 @@
 ``plan``        :class:`Reorder`, made once and called often, and :func:`reorder`, which makes one
 ==============  ==========================================================================================
 
-Reorder is total: any layout to any layout, blocks that don't divide each other included, any data type to any. Padding of the
-destination is written as zeros, holes of it are not touched, padding of the source is never read.
+Reorder is total: any layout to any layout, blocks that don't divide each other included, any data type to
+any. Padding of the destination is written as zeros, holes of it are not touched, padding of the source is
+never read.
 """
 
 from relayout.reorder.plan import Reorder, reorder

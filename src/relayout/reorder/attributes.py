@@ -2,9 +2,11 @@
 
 The formula is oneDNN's, with each step rounded for itself (:mod:`relayout.convert` defines the precision)::
 
-    dst = saturate(round_half_even((src_scale * (src - src_zero_point) + beta * dst) / dst_scale + dst_zero_point))
+    dst = saturate(round_half_even((src_scale * (src - src_zero_point) + beta * dst) / dst_scale +
+    dst_zero_point))
 
-A scale or zero point is one number for the tensor, or ``(values, axis)``: one number for each index of a *logical* axis, whatever the layouts are.
+A scale or zero point is one number for the tensor, or ``(values, axis)``: one number for each index of a
+*logical* axis, whatever the layouts are.
 """
 
 from __future__ import annotations
@@ -71,7 +73,8 @@ class Attributes:
         Raises
         ------
         LayoutError
-            The axis does not exist, the count of values is not its size, a zero point is not whole, or a destination scale is 0.
+            The axis does not exist, the count of values is not its size, a zero point is not whole, or a
+            destination scale is 0.
         """
         scales = {"src_scale": src_scale, "dst_scale": dst_scale}
         points = {"src_zero_point": src_zero_point, "dst_zero_point": dst_zero_point}

@@ -1,12 +1,14 @@
 """The NumPy engine: reorder as strided copies over the common refinement.
 
-:func:`relayout.layout.refine.refine` cuts both layouts into loops with one stride on either side. A nest of such loops *is* a pair of strided
-NumPy arrays of equal shape, so moving a piece is one assignment, and converting it one call of :func:`relayout.convert.rescale`
-between the two. Where a tensor has tails, blocks that don't divide each other, or both, it is the product of the pieces of
-its groups; there are few. Where there would be many, or a group has no nest at all, offsets are tabulated and elements are
-gathered and scattered by index.
+:func:`relayout.layout.refine.refine` cuts both layouts into loops with one stride on either side. A nest of
+such loops *is* a pair of strided NumPy arrays of equal shape, so moving a piece is one assignment, and
+converting it one call of :func:`relayout.convert.rescale` between the two. Where a tensor has tails, blocks
+that don't divide each other, or both, it is the product of the pieces of its groups; there are few. Where
+there would be many, or a group has no nest at all, offsets are tabulated and elements are gathered and
+scattered by index.
 
-The engine is total: it takes every pair of layouts. It stays as the oracle of faster ones and as the fallback on hosts that forbid machine code.
+The engine is total: it takes every pair of layouts. It stays as the oracle of faster ones and as the fallback
+on hosts that forbid machine code.
 """
 
 from __future__ import annotations
@@ -67,7 +69,10 @@ def reorder_numpy(
         _zero_padding(dst.layout, target)
     groups = refine(src.layout, dst.layout)
     copy = _Copy(src, dst, attributes, groups, moves_bits)
-    if any(group.pieces is None for group in groups) or prod(len(g.pieces or ()) for g in groups) > MOST_PIECES:
+    if (
+        any(group.pieces is None for group in groups)
+        or prod(len(g.pieces or ()) for g in groups) > MOST_PIECES
+    ):
         _by_tables(source, target, copy)
     else:
         for pieces in product(*(group.pieces or () for group in groups)):
@@ -84,7 +89,12 @@ class _Copy:
     """What happens to the elements of one reorder between the two sides, whichever way they are visited."""
 
     def __init__(
-        self, src: MemoryDesc, dst: MemoryDesc, attributes: Attributes, groups: Sequence[Group], moves_bits: bool
+        self,
+        src: MemoryDesc,
+        dst: MemoryDesc,
+        attributes: Attributes,
+        groups: Sequence[Group],
+        moves_bits: bool,
     ) -> None:
         self.src, self.dst, self.groups, self.moves_bits = src, dst, groups, moves_bits
         self.beta = attributes.beta
@@ -104,17 +114,24 @@ class _Copy:
         for k, group in enumerate(self.groups):
             if made.axis in group.axes:
                 numbers = np.arange(group.size)
-                return k, np.ascontiguousarray(made.values[axis_number(group.axes, self.src.dims, made.axis, numbers)])
+                return k, np.ascontiguousarray(
+                    made.values[axis_number(group.axes, self.src.dims, made.axis, numbers)]
+                )
         raise AssertionError(f"axis {made.axis} is in no group")
 
-    def move(self, values: Elements, old: Elements | None, parts: dict[str, NDArray[Any]]) -> Elements:
+    def move(self, values: Elements, old: Elements | None, parts: dict[str, Any]) -> Elements:
         """Convert values; attribute values come shaped to broadcast against them."""
         given = old if self.beta else None
-        return rescale(values, self.src.dtype, self.dst.dtype, beta=self.beta, old=given, keep_neutral=True, **parts)
+        return rescale(
+            values, self.src.dtype, self.dst.dtype, beta=self.beta, old=given, keep_neutral=True, **parts
+        )
 
 
 def _elements(desc: MemoryDesc, data: NDArray[np.uint8], as_bits: bool) -> Elements:
-    """The physical elements as a one-dimensional array; 4-bit ones unpacked, pure moves as unsigned integers."""
+    """The physical elements as a one-dimensional array.
+
+    4-bit ones unpacked, pure moves as unsigned integers.
+    """
     count = desc.layout.bounds()[1] + 1
     if desc.dtype.bits < 8:
         return unpack(data, desc.dtype, count)
@@ -148,7 +165,9 @@ def _nest(elements: Elements, start: int, loops: Sequence[Loop], strides: Sequen
     """A strided view, which NumPy checks against the bounds of the buffer: no loop can leave it."""
     item = elements.itemsize
     shape = [loop.extent for loop in loops]
-    view: Elements = np.ndarray(shape, elements.dtype, elements.view(np.uint8), start * item, [s * item for s in strides])
+    view: Elements = np.ndarray(
+        shape, elements.dtype, elements.view(np.uint8), start * item, [s * item for s in strides]
+    )
     return view
 
 
@@ -165,11 +184,12 @@ def _along_loops(values: NDArray[Any], group: int, pieces: Sequence[Piece]) -> N
 
 
 def _by_tables(source: Elements, target: Elements, copy: _Copy) -> None:
-    """Move everything by tables of offsets: one for each group on either side, added up for as many elements at a time as fit."""
+    """Move everything by tables of offsets.
+
+    One for each group on either side, added up for as many elements at a time as fit.
+    """
     sizes = [group.size for group in copy.groups]
-    tables = [
-        (_table(copy.src.layout, group), _table(copy.dst.layout, group)) for group in copy.groups
-    ]
+    tables = [(_table(copy.src.layout, group), _table(copy.dst.layout, group)) for group in copy.groups]
     inner = len(sizes)
     while inner > 0 and prod(sizes[inner - 1 :]) <= GATHERED:
         inner -= 1
@@ -219,7 +239,10 @@ def _outer(heads: Sequence[NDArray[np.int64]], tail: NDArray[np.int64]) -> NDArr
 
 
 def _blocks(sizes: Sequence[int], most: int) -> Iterator[tuple[slice, ...]]:
-    """Boxes of at most ``most`` (or one) indices that cover ``sizes``: single indices in front, a run of the last axis."""
+    """Boxes of at most ``most`` (or one) indices that cover ``sizes``.
+
+    Single indices in front, a run of the last axis.
+    """
     if not sizes:
         yield ()
         return
@@ -232,7 +255,8 @@ def _blocks(sizes: Sequence[int], most: int) -> Iterator[tuple[slice, ...]]:
 def _zero_padding(layout: Layout, target: Elements) -> None:
     """Write zeros to all room of the layout that no element uses; nothing else is touched.
 
-    Padding is, term by term, the numbers from the size of the term to its room, with every number of the other terms.
+    Padding is, term by term, the numbers from the size of the term to its room, with every number of the
+    other terms.
     """
     if not layout.has_padding:
         return
@@ -241,10 +265,13 @@ def _zero_padding(layout: Layout, target: Elements) -> None:
         if room == size:
             continue
         places = term_offsets(ladder, np.arange(size, room, dtype=np.int64))
-        others = [self_pieces(other, r) for u, (other, r) in enumerate(zip(layout.ladders, layout.padded, strict=True)) if u != t]
+        others = [
+            self_pieces(other, r)
+            for u, (other, r) in enumerate(zip(layout.ladders, layout.padded, strict=True))
+            if u != t
+        ]
         for pieces in product(*others):
             loops = [loop for piece in pieces for loop in piece.loops]
             start = layout.offset0 + sum(piece.dst for piece in pieces)
             for place in places.tolist():
                 _nest(target, start + place, loops, [loop.dst for loop in loops])[...] = 0
-

@@ -1,7 +1,7 @@
 """Plans: check once, move often.
 
-A :class:`Reorder` knows both descriptors and the attributes; calling it only needs buffers. :func:`reorder` is the one-off form that takes
-tensors and arrays.
+A :class:`Reorder` knows both descriptors and the attributes; calling it only needs buffers. :func:`reorder`
+is the one-off form that takes tensors and arrays.
 """
 
 from __future__ import annotations
@@ -41,8 +41,9 @@ class Reorder:
     threads : int, optional
         How many threads may work; the NumPy engine uses one.
     **attributes
-        ``src_scale``, ``dst_scale``, ``src_zero_point``, ``dst_zero_point``: a number, or ``(values, axis)`` along a logical axis;
-        ``beta``: how much of the old destination is added. See :mod:`relayout.reorder.attributes` for the formula.
+        ``src_scale``, ``dst_scale``, ``src_zero_point``, ``dst_zero_point``: a number, or ``(values, axis)``
+        along a logical axis; ``beta``: how much of the old destination is added. See
+        :mod:`relayout.reorder.attributes` for the formula.
 
     Raises
     ------
@@ -62,18 +63,26 @@ class Reorder:
 
     __slots__ = ("attributes", "dst", "src", "threads")
 
-    def __init__(self, src: MemoryDesc, dst: MemoryDesc, *, threads: int | None = None, **attributes: Any) -> None:
+    def __init__(
+        self, src: MemoryDesc, dst: MemoryDesc, *, threads: int | None = None, **attributes: Any
+    ) -> None:
         if src.dims != dst.dims:
             raise LayoutError(
                 f"source and destination must have the same dims, got {spell_dims(src.dims)} and {spell_dims(dst.dims)}"
             )
         for side, desc in (("source", src), ("destination", dst)):
             if desc.layout is None:
-                raise LayoutError(f"the {side} {desc} has no layout; a reorder needs a format, not '{desc.format_kind}'")
+                raise LayoutError(
+                    f"the {side} {desc} has no layout; a reorder needs a format, not '{desc.format_kind}'"
+                )
         if not dst.layout.is_injective():
-            raise LayoutError(f"elements of the destination {dst} share places (broadcast or overlapping strides); it can't be written to")
+            raise LayoutError(
+                f"elements of the destination {dst} share places (broadcast or overlapping strides); it can't be written to"
+            )
         if dst.layout.has_padding and not dst.layout.room().is_injective():
-            raise LayoutError(f"padding of the destination {dst} shares places with its elements; strides leave too little room for it")
+            raise LayoutError(
+                f"padding of the destination {dst} shares places with its elements; strides leave too little room for it"
+            )
         if threads is not None and threads < 1:
             raise LayoutError(f"threads must be 1 or more, got {threads}")
         self.src, self.dst, self.threads = src, dst, threads
@@ -90,11 +99,15 @@ class Reorder:
         source, target = as_bytes(src), as_bytes(out)
         for side, desc, data in (("source", self.src, source), ("destination", self.dst, target)):
             if data.size < desc.required_bytes:
-                raise LayoutError(f"the {side} {desc} needs {desc.required_bytes} bytes; its buffer has {data.size}")
+                raise LayoutError(
+                    f"the {side} {desc} needs {desc.required_bytes} bytes; its buffer has {data.size}"
+                )
         if not target.flags.writeable:
             raise LayoutError(f"the buffer of the destination {self.dst} is read-only")
         if self._overlap(source, target):
-            raise LayoutError(f"source {self.src} and destination {self.dst} overlap in memory; reorder into a buffer of its own")
+            raise LayoutError(
+                f"source {self.src} and destination {self.dst} overlap in memory; reorder into a buffer of its own"
+            )
         reorder_numpy(self.src, source, self.dst, target, self.attributes)
 
     def explain(self) -> str:
@@ -124,7 +137,9 @@ class Reorder:
             if group.pieces is None:
                 rows.append((names, f"0..{group.size - 1}", "no common nest: table of offsets"))
             for k, piece in enumerate(group.pieces or ()):
-                loops = "; ".join(f"{loop.extent}x{loop.step}: {loop.src}, {loop.dst}" for loop in piece.loops)
+                loops = "; ".join(
+                    f"{loop.extent}x{loop.step}: {loop.src}, {loop.dst}" for loop in piece.loops
+                )
                 last = piece.start + sum((loop.extent - 1) * loop.step for loop in piece.loops)
                 rows.append((names if k == 0 else "", f"{piece.start}..{last}", loops))
         if all(group.pieces is not None for group in groups):
@@ -133,7 +148,8 @@ class Reorder:
         else:
             how = "NumPy, gather by tables of offsets"
         sides = [
-            f"{side:<12} {desc!s:<23} {desc.nbytes} bytes" for side, desc in (("source", self.src), ("destination", self.dst))
+            f"{side:<12} {desc!s:<23} {desc.nbytes} bytes"
+            for side, desc in (("source", self.src), ("destination", self.dst))
         ]
         lines = [*sides, f"attributes   {self.attributes}", f"engine       {how}", ""]
         table = [("axis", "numbers", "loops (extent x step: source stride, destination stride)"), *rows]
@@ -145,10 +161,15 @@ class Reorder:
         return f"Reorder({str(self.src)!r}, {str(self.dst)!r}, attributes: {self.attributes})"
 
     def _overlap(self, source: NDArray[np.uint8], target: NDArray[np.uint8]) -> bool:
-        """Whether any byte of the destination is one of the source. Interleaved views of one buffer are compared place by place."""
+        """Whether any byte of the destination is one of the source.
+
+        Interleaved views of one buffer are compared place by place.
+        """
         if not np.may_share_memory(source, target) or 0 in self.src.dims:
             return False
-        begins = [data.__array_interface__["data"][0] * 8 for data in (source, target)]  # in bits: elements may be half bytes
+        begins = [
+            data.__array_interface__["data"][0] * 8 for data in (source, target)
+        ]  # in bits: elements may be half bytes
         ranges = []
         for start, desc in zip(begins, (self.src, self.dst), strict=True):
             low, high = desc.layout.bounds()
@@ -185,14 +206,16 @@ def reorder(
     dst : str, Format, Layout or MemoryDesc, optional
         The destination. Without one the format stays (dense).
     out : Tensor or writable buffer, optional
-        Where to write; it must be of the destination's descriptor. Padding is zeroed, holes are left alone. It may be a view of a
-        bigger tensor, but must not overlap the source.
+        Where to write; it must be of the destination's descriptor. Padding is zeroed, holes are left alone.
+        It may be a view of a bigger tensor, but must not overlap the source.
     dtype : optional
-        The data type of the destination; without one that of ``dst`` if it is a descriptor, of ``out`` if it is a tensor, or of the source.
+        The data type of the destination; without one that of ``dst`` if it is a descriptor, of ``out`` if it
+        is a tensor, or of the source.
     threads : int, optional
         How many threads may work; the NumPy engine uses one.
     src_scale, dst_scale, src_zero_point, dst_zero_point : number or (values, axis), optional
-        ``dst = saturate(round_half_even((src_scale * (src - src_zero_point) + beta * dst) / dst_scale + dst_zero_point))``
+        ``dst = saturate(round_half_even((src_scale * (src - src_zero_point) + beta * dst) / dst_scale +
+        dst_zero_point))``
     beta : float
         How much of the old destination is added; needs ``out``.
 

@@ -4,13 +4,14 @@
     for every offset p of padding:  dst[p] = 0
     everything else of the destination is not touched
 
-This file is slow on purpose. It asks the layouts only where an element lies (``Layout.offset``) and what is padding
-(``Layout.is_padding``), shares nothing with the engines, and is what they are compared with.
+This file is slow on purpose. It asks the layouts only where an element lies (``Layout.offset``) and what is
+padding (``Layout.is_padding``), shares nothing with the engines, and is what they are compared with.
 """
 
 from __future__ import annotations
 
 from itertools import product
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,7 +39,7 @@ def reorder_by_definition(
     indices = list(product(*map(range, src.dims)))
     values = source[[src.layout.offset(*i) for i in indices]].reshape(src.dims)
     places = [dst.layout.offset(*i) for i in indices]
-    parts = {
+    parts: dict[str, Any] = {
         name: made.along(len(src.dims)) if made is not None else None
         for name, made in (
             ("src_scale", attributes.src_scale),
