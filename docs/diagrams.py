@@ -97,46 +97,50 @@ def values() -> str:
     )
 
 
+# name: column and row of its box, columns that it spans, title, text below
+PARTS = {
+    "cli": (0, 0, 2, "cli", "the command relayout"),
+    "files": (0, 1, 1, "files", "npy, safetensors, png"),
+    "draw": (1, 1, 1, "draw", "svg, text"),
+    "reorder": (0, 2, 1, "reorder", "plan, NumPy engine"),
+    "tensor": (0, 3, 1, "tensor.py", "descriptor and buffer"),
+    "notation": (2, 3, 1, "notation", "one module a dialect"),
+    "pytorch": (3, 3, 1, "pytorch", "stride rules"),
+    "layout": (0, 4, 3, "layout", "format, layout, views, canonical form, refinement, memory descriptor"),
+    "base": (0, 5, 4, "dtypes.py, convert.py, errors.py", "data types, values, messages"),
+}
+ARROWS = [
+    ("cli", "files", 0),
+    ("cli", "draw", 1),
+    ("files", "reorder", 0),
+    ("reorder", "tensor", 0),
+    ("tensor", "layout", 0),
+    ("draw", "layout", 1),
+    ("notation", "layout", 2),
+    ("layout", "base", 1),
+    ("pytorch", "base", 3),
+]
+"""Who imports whom, and in which column the arrow is drawn; what is below may be imported, too."""
+
+
 def architecture() -> str:
     """Which part imports which: every arrow points down."""
-    boxes = {
-        "cli": (0, 0, 2, "cli", "the command relayout"),
-        "files": (0, 1, 1, "files", "npy, safetensors, png"),
-        "draw": (1, 1, 1, "draw", "svg, text"),
-        "reorder": (0, 2, 1, "reorder", "plan, NumPy engine"),
-        "tensor": (0, 3, 1, "tensor.py", "descriptor and buffer"),
-        "notation": (2, 3, 1, "notation", "one module a dialect"),
-        "pytorch": (3, 3, 1, "pytorch", "stride rules"),
-        "layout": (0, 4, 3, "layout", "format, layout, views, canonical form, refinement, memory descriptor"),
-        "base": (0, 5, 4, "dtypes.py, convert.py, errors.py", "data types, values, messages"),
-    }
-    arrows = [
-        ("cli", "files", 0),
-        ("cli", "draw", 1),
-        ("files", "reorder", 0),
-        ("reorder", "tensor", 0),
-        ("tensor", "layout", 0),
-        ("draw", "layout", 1),
-        ("notation", "layout", 2),
-        ("layout", "base", 1),
-        ("pytorch", "base", 3),
-    ]
     canvas = Canvas()
     canvas.words(0, 13, "Imports point downwards", size=14, anchor="start", bold=True)
     width, gap, height, step = 158.0, 16.0, 44.0, 70.0
-    for upper, lower, column in arrows:
+    for upper, lower, column in ARROWS:
         x = column * (width + gap) + width / 2
         canvas.line(
-            [(x, 30 + boxes[upper][1] * step + height), (x, 30 + boxes[lower][1] * step - 3)],
+            [(x, 30 + PARTS[upper][1] * step + height), (x, 30 + PARTS[lower][1] * step - 3)],
             arrow=True,
             stroke=MUTED,
             thickness=1.6,
         )
-    for column, row, span, name, text in boxes.values():
+    for column, row, span, name, text in PARTS.values():
         x, y, wide = column * (width + gap), 30 + row * step, span * width + (span - 1) * gap
         canvas.box(x, y, wide, height, fill=fill_of(5 - row), round=4)
         canvas.words(x + wide / 2, y + 19, name, bold=True, size=13)
         canvas.words(x + wide / 2, y + 35, text, size=11, mono=False)
     return canvas.document(
-        "Imports point downwards", "; ".join(f"{a} imports {b}" for a, b, _ in arrows) + "."
+        "Imports point downwards", "; ".join(f"{a} imports {b}" for a, b, _ in ARROWS) + "."
     )

@@ -176,7 +176,7 @@ def rest(owner: type, prefix: str) -> str:
 
 
 def members(owner: type) -> list[str]:
-    """The public members of a class in the order in which they are written: what has a docstring of its own."""
+    """The public members of a class in the order in which they are written."""
     return [name for name, made in vars(owner).items() if not name.startswith("_") and first_sentence(made)]
 
 

@@ -7,17 +7,18 @@ enumerated, and odd enough to hurt:
 ``shapes``           sizes, with 0 and 1 among them
 ``formats``          any digits: blocks of 1, several levels, digits in no order of significance, fused axes
 ``tag_formats``      those that oneDNN's tags can say: open digits first, then blocks in order
-``layouts``          formats with sizes, explicit strides (dense, with gaps, broadcast), offsets, and views of them
+``layouts``          formats with sizes, explicit strides (dense, with gaps, broadcast), offsets, views
 ``plain_layouts``    strides only: permuted, with gaps, broadcast, backwards
 ``descriptors``      layouts that oneDNN's memory descriptor can hold, with a data type
 ``view_steps``       one operation, ready for a layout and for a NumPy array
 ===================  ===================================================================================
 
 The second half is the definition, as slow and as plain as possible: the places of all elements
-(``element_places``), of the room that a layout makes (``room_places``) and of its padding (``padding_places``), each
-computed from nothing but the digits. The tests compare the library with these.
+(``element_places``), of the room that a layout makes (``room_places``) and of its padding
+(``padding_places``), each computed from nothing but the digits. The tests compare the library with these.
 
-``@examples(50)`` sets how many cases a property tries. ``RELAYOUT_THOROUGH=20 pytest tests`` tries twenty times as many.
+``@examples(50)`` sets how many cases a property tries; ``RELAYOUT_THOROUGH=20 pytest tests`` tries twenty
+times as many.
 """
 
 from __future__ import annotations
@@ -91,7 +92,9 @@ def shapes(draw: st.DrawFn, min_rank: int = 1, max_rank: int = 5, zeros: bool = 
 def blocks(max_levels: int = 3) -> st.SearchStrategy[list[int]]:
     """The blocks of one axis, outermost first; mostly none or one, at times several, at times of 1."""
     return st.one_of(
-        st.just([]), st.lists(st.sampled_from(BLOCKS), max_size=1), st.lists(st.sampled_from(BLOCKS[:5]), max_size=max_levels)
+        st.just([]),
+        st.lists(st.sampled_from(BLOCKS), max_size=1),
+        st.lists(st.sampled_from(BLOCKS[:5]), max_size=max_levels),
     )
 
 
@@ -125,7 +128,7 @@ def tag_formats(draw: st.DrawFn, rank: int | None = None, max_rank: int = 5) -> 
 
 @st.composite
 def ladders(draw: st.DrawFn) -> list[tuple[int, int, int]]:
-    """The digits of one term, most significant first, as (weight, extent, stride); any strides, also 0 and below."""
+    """The digits of one term, most significant first, as (weight, extent, stride), strides of any sign."""
     out = []
     weight = 1
     for extent in draw(st.lists(st.integers(1, 5), min_size=1, max_size=4)):
@@ -182,9 +185,13 @@ def letters_text(rank: int) -> str:
 
 @st.composite
 def layouts(
-    draw: st.DrawFn, dims: tuple[int, ...] | None = None, zeros: bool = False, fused: bool = True, max_views: int = 2
+    draw: st.DrawFn,
+    dims: tuple[int, ...] | None = None,
+    zeros: bool = False,
+    fused: bool = True,
+    max_views: int = 2,
 ) -> Layout:
-    """Any layout: a format with sizes or plain strides, then up to ``max_views`` views of it (only if ``dims`` are free)."""
+    """Any layout: a format with sizes or plain strides; if ``dims`` are free, some views of it."""
     sizes = draw(shapes(zeros=zeros)) if dims is None else dims
     if draw(st.integers(0, 3)) == 0:
         layout = draw(plain_layouts(sizes))
@@ -238,8 +245,8 @@ class ViewStep(NamedTuple):
 
 
 @st.composite
-def view_steps(draw: st.DrawFn, layout: Layout) -> ViewStep:
-    """An operation that NumPy would do on an array of these dims (no layout need be able to express it)."""
+def view_steps(draw: st.DrawFn, layout: Layout, only: tuple[str, ...] = ()) -> ViewStep:
+    """An operation (one of ``only``) that NumPy can do on an array of these dims; a layout may not be able to."""
     kinds = ["unsqueeze", "broadcast_to", "reshape"]
     if layout.rank:
         kinds += ["permute", "transpose", "slice_axis", "slice_axis", "split_axis"]
@@ -249,7 +256,7 @@ def view_steps(draw: st.DrawFn, layout: Layout) -> ViewStep:
         kinds += ["select"]
     if 1 in layout.dims:
         kinds += ["squeeze"]
-    kind = draw(st.sampled_from(kinds))
+    kind = draw(st.sampled_from([kind for kind in kinds if kind in only] if only else kinds))
     return draw(_STEPS[kind](layout))
 
 
@@ -317,7 +324,9 @@ def _unsqueeze(draw: st.DrawFn, layout: Layout) -> ViewStep:
 
 @st.composite
 def _broadcast_to(draw: st.DrawFn, layout: Layout) -> ViewStep:
-    dims = tuple(draw(st.sampled_from((1, 2, 3))) if size == 1 and layout.size < 300 else size for size in layout.dims)
+    dims = tuple(
+        draw(st.sampled_from((1, 2, 3))) if size == 1 and layout.size < 300 else size for size in layout.dims
+    )
     front = draw(st.lists(st.integers(1, 2), max_size=1))
     target = (*front, *dims)
     return _step(views.broadcast_to, lambda a: np.broadcast_to(a, target), target)

@@ -1,7 +1,7 @@
 """The house: which module may import which, and what importing relayout costs.
 
-Arrows point one way: layout <- notation, tensor <- reorder; draw, files and the command line stand on top. The rules are
-checked on the source, so an import that never runs counts too.
+Arrows point one way: layout <- notation, tensor <- reorder -> codegen; draw, files and the command line stand
+on top. The rules are checked on the source, so an import that never runs counts too.
 """
 
 from __future__ import annotations
@@ -75,7 +75,8 @@ ALLOWED: dict[str, set[str]] = {
     "notation": {"errors", "dtypes", "layout", "notation"},
     "convert": {"errors", "dtypes"},
     "tensor": {"errors", "dtypes", "layout", "convert"},
-    "reorder": {"errors", "dtypes", "layout", "convert", "tensor", "reorder"},
+    "codegen": {"errors", "dtypes", "codegen"},
+    "reorder": {"errors", "dtypes", "layout", "convert", "tensor", "codegen", "reorder"},
     "pytorch": {"errors", "pytorch"},
 }
 """For each part of the ground floor the parts that it may import when it is imported itself."""
@@ -106,7 +107,9 @@ def test_nothing_imports_the_command_line() -> None:
     assert {name for name in above if part_of(name) not in ("cli", "__main__")} == set()
 
 
-@pytest.mark.parametrize("name", [name for name in MODULES if part_of(name) in ("layout", "errors", "notation", "pytorch")])
+@pytest.mark.parametrize(
+    "name", [name for name in MODULES if part_of(name) in ("layout", "errors", "notation", "pytorch")]
+)
 def test_what_a_layout_is_needs_the_standard_library_only(name: str) -> None:
     """NumPy comes in where many offsets are computed at once, and only when that is asked for."""
     own = {module.split(".")[0] for module, at_once in imports(MODULES[name]) if at_once}
@@ -125,13 +128,19 @@ def test_reading_and_describing_formats_loads_no_numpy_of_its_own() -> None:
     code = (
         "import sys\n"
         "for m in ('numpy', 'ml_dtypes'): sys.modules[m] = None\n"  # importing them now fails
-        "import types; house = types.ModuleType('relayout'); house.__path__ = [sys.argv[1]]; sys.modules['relayout'] = house\n"
+        "import types\n"
+        "house = types.ModuleType('relayout')\n"  # the package without what its __init__ imports
+        "house.__path__ = [sys.argv[1]]\n"
+        "sys.modules['relayout'] = house\n"
         "import relayout.notation\n"
         "from relayout.layout.descriptor import MemoryDesc\n"
         "desc = MemoryDesc((2, 17, 5, 4), 'f32', 'nChw8c')\n"
-        "print(desc, desc.layout.offset(1, 9, 0, 2), desc.layout.index(657), desc.nbytes, desc.name('openvino'))\n"
+        "layout = desc.layout\n"
+        "print(desc, layout.offset(1, 9, 0, 2), layout.index(657), desc.nbytes, desc.name('openvino'))\n"
     )
-    done = subprocess.run([sys.executable, "-c", code, str(SOURCE)], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(SOURCE)], capture_output=True, text=True, check=False
+    )
     assert done.stderr == ""
     assert done.stdout == "f32:nChw8c:2x17x5x4 657 (1, 9, 0, 2) 3840 b_fs_yx_fsv8\n"
 
@@ -145,5 +154,9 @@ def test_public_names_are_documented() -> None:
 def test_every_module_says_what_it_is(name: str) -> None:
     tree = ast.parse(MODULES[name].read_text())
     assert ast.get_docstring(tree), f"{name} has no docstring"
-    stars = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and any(a.name == "*" for a in node.names)]
+    stars = [
+        node
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom) and any(a.name == "*" for a in node.names)
+    ]
     assert stars == []

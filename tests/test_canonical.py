@@ -8,6 +8,19 @@ from typing import Any
 import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
+
+from relayout import Layout, LayoutError, views
+from relayout.layout.canonical import (
+    canonical,
+    fit,
+    is_injective,
+    merge,
+    normal,
+    same_bytes,
+    split_ladder,
+    trim,
+)
+from relayout.layout.layout import Digit, values_towards
 from strategies import (
     element_places,
     examples,
@@ -20,10 +33,6 @@ from strategies import (
     tag_formats,
     term_place,
 )
-
-from relayout import Layout, views
-from relayout.layout.canonical import canonical, fit, is_injective, merge, normal, same_bytes, split_ladder, trim
-from relayout.layout.layout import Digit, values_towards
 
 
 def table_of(ladder: Any, size: int) -> list[int]:
@@ -39,7 +48,9 @@ def digits_of(ladder: list[tuple[int, int, int]]) -> tuple[Digit, ...]:
 
 @examples(200)
 @given(ladders(), st.data())
-def test_trim_merge_and_normal_keep_the_function(ladder: list[tuple[int, int, int]], data: st.DataObject) -> None:
+def test_trim_merge_and_normal_keep_the_function(
+    ladder: list[tuple[int, int, int]], data: st.DataObject
+) -> None:
     digits = digits_of(ladder)
     size = data.draw(st.integers(1, prod(d.extent for d in digits)))
     table = table_of(digits, size)
@@ -252,19 +263,20 @@ def test_the_search_for_collisions_says_what_counting_says(data: st.DataObject) 
         ((2**60, 2), (4, -8), False),
     ],
 )
-def test_is_injective_beyond_what_can_be_counted(dims: tuple[int, int], strides: tuple[int, int], injective: bool) -> None:
+def test_is_injective_beyond_what_can_be_counted(
+    dims: tuple[int, int], strides: tuple[int, int], injective: bool
+) -> None:
     assert Layout(dims, strides=strides).is_injective() is injective
 
 
 @examples(100)
 @given(layouts())
 def test_same_bytes_is_symmetric_and_needs_the_same_room(layout: Layout) -> None:
-    merged = layout
-    for axis in range(layout.rank - 1, 0, -1):
-        try:
-            merged = views.split_axis(views.merge_axes(merged, axis - 1, axis), axis - 1, layout.dims[axis - 1 : axis + 1])
-        except ValueError:
-            continue
+    assume(layout.rank > 1)
+    try:
+        merged = views.split_axis(views.merge_axes(layout, 0, 1), 0, layout.dims[:2])
+    except LayoutError:
+        return
     same = same_bytes(layout, merged)
     assert same == same_bytes(merged, layout)
     assert same == (room_places(layout) == room_places(merged))

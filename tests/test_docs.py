@@ -1,10 +1,13 @@
-"""The pages are true: every code block is run, every picture and table is what the code makes, every link leads somewhere."""
+"""The pages are true: code is run, pictures and tables are what the code makes, links lead somewhere."""
 
 from __future__ import annotations
 
+import ast
 import doctest
 import importlib.util
 import re
+import shlex
+import shutil
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -24,7 +27,7 @@ _BLOCK = re.compile(
 
 
 def blocks(page: Path, kind: str) -> list[tuple[int, str]]:
-    """The code blocks of a kind: their lines in the page and their text, without the indentation of the block."""
+    """The code blocks of a kind: their lines in the page, and their text without the block's indentation."""
     text = page.read_text(encoding="utf-8")
     found = []
     for match in _BLOCK.finditer(text):
@@ -54,6 +57,28 @@ def test_python_blocks(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPat
     test = doctest.DocTest(examples, {"__name__": "page"}, page.name, str(page), 0, None)
     doctest.DocTestRunner(optionflags=FLAGS, verbose=False).run(test, out=report.append)
     assert not report, "".join(report)
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "console")], ids=name)
+def test_console_blocks(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Commands print what the page says, however the lines are filled; ``...`` stands for anything."""
+    pytest.importorskip("PIL")
+    from click.testing import CliRunner
+
+    from relayout.cli import application
+
+    monkeypatch.chdir(tmp_path)
+    shutil.copy(ROOT / "examples" / "data" / "chelsea.png", tmp_path / "photo.png")
+    checker = doctest.OutputChecker()
+    for line, body in blocks(page, "console"):
+        for command, _, wanted in (
+            part.partition("\n") for part in re.split(r"^\$ ", body, flags=re.MULTILINE)[1:]
+        ):
+            words = shlex.split(command)
+            assert words[0] == "relayout", f"{page.name}:{line}: only relayout itself is run here"
+            result = CliRunner().invoke(application, words[1:], prog_name="relayout")
+            told = f"{page.name}:{line}: $ {command}\n{result.output}"
+            assert checker.check_output(wanted, result.output, FLAGS), told
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name)
@@ -115,6 +140,46 @@ def test_links_lead_somewhere(page: Path) -> None:
         assert not anchor or anchor in _anchors(other), (
             f"{page.name} links to {target}; there is {sorted(_anchors(other))}"
         )
+
+
+def _part(module: str) -> str:
+    """The box of the diagram that a module is in."""
+    name = module.split(".")[1] if "." in module else ""
+    return "base" if name in ("dtypes", "convert", "errors") else name
+
+
+def _imports(path: Path) -> set[str]:
+    """What a module imports when it runs, also inside of functions."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    for node in ast.walk(tree):
+        if isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING":
+            node.body = []
+    found = {a.name for n in ast.walk(tree) if isinstance(n, ast.Import) for a in n.names}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            found |= (
+                {f"relayout.{a.name}" for a in node.names} if node.module == "relayout" else {node.module}
+            )
+    return {name for name in found if name.startswith("relayout.")}
+
+
+def test_imports_point_downwards_as_the_diagram_says() -> None:
+    diagrams = _load("diagrams")
+    below: dict[str, set[str]] = {part: set() for part in diagrams.PARTS}
+    for _ in below:
+        for upper, lower, _column in diagrams.ARROWS:
+            below[upper] |= {lower} | below[lower]
+    below["cli"] |= set(below)  # the command line may use everything
+    below["draw"].add("notation")
+    below["tensor"].add("reorder")  # Tensor.reorder, a method for convenience, imports it when called
+    source = ROOT / "src" / "relayout"
+    for path in source.rglob("*.py"):
+        part = _part("relayout." + path.relative_to(source).parts[0].removesuffix(".py"))
+        for imported in _imports(path) if part in below else ():
+            other = _part(imported)
+            assert other == part or other not in below or other in below[part], (
+                f"{path.name} imports {imported}"
+            )
 
 
 def test_navigation_holds_every_page() -> None:

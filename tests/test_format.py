@@ -9,10 +9,10 @@ from math import prod
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from strategies import examples, formats, tag_formats
 
 from relayout import Format, LayoutError
 from relayout.layout.format import FormatDigit, letters
+from strategies import examples, formats, tag_formats
 
 # --- digits ------------------------------------------------------------------------------------------------
 
@@ -45,7 +45,10 @@ def test_weights_are_products_of_the_extents_below(format: Format) -> None:
 @given(formats())
 def test_from_digits_takes_a_format_apart_and_together(format: Format) -> None:
     names = format.axis_names()
-    digits = [(tuple(names[a] for a in format.terms[term]), weight, extent) for term, weight, extent in format.digits]
+    digits = [
+        (tuple(names[a] for a in format.terms[term]), weight, extent)
+        for term, weight, extent in format.digits
+    ]
     assert Format.from_digits(names, digits) == format
 
 
@@ -164,7 +167,9 @@ def test_text_is_kept_as_it_was_written() -> None:
     assert str(Format(" nChw16c ")) == "nChw16c"
     assert repr(Format("aBcd16b")) == "Format('aBcd16b')"
     assert repr(Format.blocked("nchw", "nhwc", [("c", 4)])) == "Format('nhwC4c')"
-    assert str(Format.from_digits("ab", [("a", 1, 2), ("b", 1, None), ("a", 2, None)])) == "ab -> a%2, b, a//2"
+    assert (
+        str(Format.from_digits("ab", [("a", 1, 2), ("b", 1, None), ("a", 2, None)])) == "ab -> a%2, b, a//2"
+    )
 
 
 # --- roles, ranks ------------------------------------------------------------------------------------------
@@ -216,10 +221,22 @@ Digits = list[tuple[str | tuple[str, ...], int, int | None]]
     ("axes", "digits", "message"),
     [
         ("ab", [("a", 1, None)], "axis 'b' of .* stands in no digit"),
-        ("ab", [("a", 1, None), ("b", 1, 4)], r"axis 'b' has 0 open digits \(without '%'\); it needs exactly one"),
+        (
+            "ab",
+            [("a", 1, None), ("b", 1, 4)],
+            r"axis 'b' has 0 open digits \(without '%'\); it needs exactly one",
+        ),
         ("a", [("a", 1, None), ("a", 4, None)], "axis 'a' has 2 open digits"),
-        ("a", [("a", 8, None), ("a", 1, 4)], "axis 'a': a digit has weight 8 where the digits below it count 4"),
-        ("a", [("a", 4, None), ("a", 2, 4)], "axis 'a': a digit has weight 2 where the digits below it count 1"),
+        (
+            "a",
+            [("a", 8, None), ("a", 1, 4)],
+            "axis 'a': a digit has weight 8 where the digits below it count 4",
+        ),
+        (
+            "a",
+            [("a", 4, None), ("a", 2, 4)],
+            "axis 'a': a digit has weight 2 where the digits below it count 1",
+        ),
         ("a", [("a", 1, None), ("a", 1, 0)], "axis 'a': a digit of extent 0; it must be 1 or more"),
         ("a", [("z", 1, None)], "digit 'z' names 'z' which is none of the axes"),
         ("ab", [(("a", "b"), 1, None), ("a", 1, None)], "axis 'a' of .* both alone and fused"),
@@ -242,7 +259,12 @@ def test_what_makes_no_digits(axes: str, digits: Digits, message: str) -> None:
         ("ab", "ab", [("c", 4)], r"block 4c names an axis that is none of \['a', 'b'\]"),
         ("ab", "ab", [("b", 0)], "block 0b: a block size must be 1 or more"),
         ("ab", "ab", [("b", -4)], "block -4b: a block size must be 1 or more"),
-        ("ab", "ab", [("a", 2**32), ("b", 2**31)], r"the blocks of a format hold more than 2\*\*63 - 1 elements"),
+        (
+            "ab",
+            "ab",
+            [("a", 2**32), ("b", 2**31)],
+            r"the blocks of a format hold more than 2\*\*63 - 1 elements",
+        ),
     ],
 )
 def test_what_makes_no_blocks(axes: str, outer: str, inner: list[tuple[str, int]], message: str) -> None:

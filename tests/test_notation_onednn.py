@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from strategies import examples, formats, tag_formats
 
 from relayout import AmbiguousFormat, Format, Layout, LayoutError, MemoryDesc, UnknownFormat
 from relayout.layout.format import letters
 from relayout.notation import benchdnn, onednn
 from relayout.notation.roles import DOMAINS
+from strategies import examples, formats, tag_formats
 
 Vectors = Callable[[str], Any]
 
@@ -78,7 +78,9 @@ def test_every_blocked_format_has_a_tag(format: Format) -> None:
 
 @examples(100)
 @given(st.sampled_from(DOMAINS), st.data())
-def test_every_blocked_format_of_a_domain_is_spelled_in_its_letters(roles: tuple[str, ...], data: st.DataObject) -> None:
+def test_every_blocked_format_of_a_domain_is_spelled_in_its_letters(
+    roles: tuple[str, ...], data: st.DataObject
+) -> None:
     format = data.draw(tag_formats(len(roles))).with_roles(roles)
     tag = format.name("onednn")
     assert tag is not None
@@ -230,13 +232,17 @@ def test_benchdnn_says_what_it_can_not_stand_for() -> None:
     ],
 )
 def test_a_misspelled_tag_suggests_the_nearest(text: str, nearest: str) -> None:
-    with pytest.raises(UnknownFormat, match=rf"no dialect knows the format '{text}'; did you mean .*'{nearest}'"):
+    with pytest.raises(
+        UnknownFormat, match=rf"no dialect knows the format '{text}'; did you mean .*'{nearest}'"
+    ):
         Format(text)
     with pytest.raises(UnknownFormat, match=rf"'{text}' is no format of oneDNN; did you mean .*'{nearest}'"):
         Format(text, dialect="onednn")
 
 
-@pytest.mark.parametrize("text", ["nChw", "nchw16c", "nChw16h", "abd", "aa", "nchwc", "nChw16c8", "16c", "nChw-8c", "nChw8.0c"])
+@pytest.mark.parametrize(
+    "text", ["nChw", "nchw16c", "nChw16h", "abd", "aa", "nchwc", "nChw16c8", "16c", "nChw-8c", "nChw8.0c"]
+)
 def test_what_is_no_tag(text: str) -> None:
     with pytest.raises(UnknownFormat, match="is no format of oneDNN"):
         Format(text, dialect="onednn")
@@ -244,7 +250,9 @@ def test_what_is_no_tag(text: str) -> None:
 
 @pytest.mark.parametrize("text", ["ndc", "ldx"[:2] + "w", "ngd", "cdn"])
 def test_depth_or_direction(text: str) -> None:
-    with pytest.raises(AmbiguousFormat, match=r"the letter d can be depth \(with h and w.*\) or direction \(with l"):
+    with pytest.raises(
+        AmbiguousFormat, match=r"the letter d can be depth \(with h and w.*\) or direction \(with l"
+    ):
         Format(text, dialect="onednn")
 
 
@@ -260,4 +268,3 @@ def test_depth_or_direction(text: str) -> None:
 def test_blocks_have_a_size_that_exists(text: str, message: str) -> None:
     with pytest.raises(LayoutError, match=message):
         Format(text)
-

@@ -1,7 +1,7 @@
 """Views: what NumPy does to an array, a view does to a layout.
 
-The array that is looked at is the layout itself: A[index] = offset(index). A view of the layout must be NumPy's
-operation on A.
+The array that is looked at is the layout itself: A[index] = offset(index). A view of the layout must be
+NumPy's operation on A.
 """
 
 from __future__ import annotations
@@ -14,6 +14,9 @@ import numpy as np
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
+
+from relayout import Format, Layout, LayoutError, views
+from relayout.layout.canonical import fit
 from strategies import (
     element_places,
     examples,
@@ -27,9 +30,6 @@ from strategies import (
     tag_formats,
     view_steps,
 )
-
-from relayout import Format, Layout, LayoutError, views
-from relayout.layout.canonical import fit
 
 # --- against NumPy -----------------------------------------------------------------------------------------
 
@@ -87,7 +87,9 @@ def test_reordering_of_axes_slices_of_whole_blocks_and_splits_keep_all_padding(d
     axis = data.draw(st.integers(0, layout.rank - 1)) if layout.rank else 0
     if layout.rank:
         assert padding_places(views.slice_axis(layout, axis, 0, None)) == padding_places(layout)
-        assert padding_places(views.split_axis(layout, axis, (layout.dims[axis], 1))) == padding_places(layout)
+        assert padding_places(views.split_axis(layout, axis, (layout.dims[axis], 1))) == padding_places(
+            layout
+        )
 
 
 # --- what can't be expressed -------------------------------------------------------------------------------
@@ -102,7 +104,11 @@ def test_a_slice_is_refused_only_if_its_offsets_have_no_digits(data: st.DataObje
     size = layout.dims[axis]
     start, stop = sorted(data.draw(st.tuples(st.integers(0, size), st.integers(0, size))))
     step = data.draw(st.sampled_from((1, 2, 3, 4, 6)))
-    cut = (stop - 1, start - 1 if start else None, -step) if data.draw(st.booleans()) and stop else (start, stop, step)
+    cut = (
+        (stop - 1, start - 1 if start else None, -step)
+        if data.draw(st.booleans()) and stop
+        else (start, stop, step)
+    )
     line = np.moveaxis(element_places(layout), axis, 0)[(slice(*cut), *[0] * (layout.rank - 1))]
     try:
         views.slice_axis(layout, axis, *cut)
@@ -120,19 +126,18 @@ def test_merge_is_refused_only_if_the_numbers_have_no_digits(data: st.DataObject
     axis = data.draw(st.integers(0, layout.rank - 2))
     places = np.moveaxis(element_places(layout), (axis, axis + 1), (0, 1))
     numbers = places.reshape(places.shape[0] * places.shape[1], -1)[:, 0].tolist()
+    inner_padded = layout.padded[axis + 1] > layout.dims[axis + 1] != 1
     try:
         views.merge_axes(layout, axis, axis + 1)
-    except LayoutError as error:
-        assert "would run through" in str(error)
-        inner = layout.padded[axis + 1]
-        assert inner > layout.dims[axis + 1] or fit(numbers) is None
+    except LayoutError:
+        assert inner_padded or fit(numbers) is None
 
 
 @examples(150)
 @given(plain_layouts(), st.data())
 def test_plain_layouts_can_always_be_reshaped_split_and_merged(layout: Layout, data: st.DataObject) -> None:
     kinds = ("reshape", "split_axis", "merge_axes", "slice_axis", "permute", "unsqueeze", "broadcast_to")
-    step = data.draw(view_steps(layout).filter(lambda step: step.name.startswith(kinds)))
+    step = data.draw(view_steps(layout, only=kinds))
     assert (element_places(step.on_layout(layout)) == step.on_array(element_places(layout))).all()
 
 
@@ -140,7 +145,7 @@ def test_plain_layouts_can_always_be_reshaped_split_and_merged(layout: Layout, d
 @given(st.data())
 def test_reshape_there_and_back_is_the_same_map(data: st.DataObject) -> None:
     layout = data.draw(layouts(zeros=True))
-    step = data.draw(view_steps(layout).filter(lambda step: step.name.startswith("reshape")))
+    step = data.draw(view_steps(layout, only=("reshape",)))
     try:
         there = step.on_layout(layout)
     except LayoutError:
@@ -223,7 +228,10 @@ def test_slices_of_blocked_channels() -> None:
     assert [blocks.offset(0, k, 0, 0) for k in range(3)] == [5, 69, 133]
     evenly = views.slice_axis(layout, 1, 8, 40)
     assert [evenly.offset(0, k, 0, 0) for k in (0, 7, 8, 24, 31)] == [8, 15, 64, 128, 135]
-    with pytest.raises(LayoutError, match=r"elements 3\.\.39 \(step 1\) of axis 1 of nChw16c:1x48x2x2 are no layout: its blocks of 16"):
+    with pytest.raises(
+        LayoutError,
+        match=r"elements 3\.\.39 \(step 1\) of axis 1 of nChw16c:1x48x2x2 are no layout: its blocks of 16",
+    ):
         views.slice_axis(layout, 1, 3, 40)
 
 
@@ -265,7 +273,10 @@ def test_fused_axes_come_apart_where_their_digits_do() -> None:
     stuck = Layout((4, 5), "(a b)//4, (a b)%4")
     assert views.slice_axis(stuck, 0, 1, 3).dims == (2, 5)
     swapped = Layout((4, 5), "(a b)%4, (a b)//4")
-    with pytest.raises(LayoutError, match=r"axis 1 of .* is fused with the axes a b; only its first axis can be cut, with step 1"):
+    with pytest.raises(
+        LayoutError,
+        match=r"axis 1 of .* is fused with the axes a b; only its first axis can be cut, with step 1",
+    ):
         views.slice_axis(swapped, 1, 0, 3)
     with pytest.raises(LayoutError, match="only its first axis can be cut, with step 1"):
         views.slice_axis(swapped, 0, 0, 4, 2)
@@ -297,33 +308,63 @@ FLAT = Layout((2, 3, 4), "abc")
 @pytest.mark.parametrize(
     ("view", "message"),
     [
-        (lambda: views.permute(X, (0, 1, 2)), r"\(0, 1, 2\) is no permutation of the 4 axes of nChw8c:2x17x5x4"),
+        (
+            lambda: views.permute(X, (0, 1, 2)),
+            r"\(0, 1, 2\) is no permutation of the 4 axes of nChw8c:2x17x5x4",
+        ),
         (lambda: views.permute(X, (0, 1, 2, 2)), "is no permutation"),
         (lambda: views.permute(X, (0, 1, 2, 4)), "axis 4 does not exist: nChw8c:2x17x5x4 has 4 axes"),
         (lambda: views.transpose(Layout((3,), "a")), "axis -2 does not exist"),
         (lambda: views.transpose(X, 0, 1.0), "axis must be a whole number, got 1.0"),  # type: ignore[arg-type]
         (lambda: views.slice_axis(X, 1, 0, 17, 0), "axis 1 of nChw8c:2x17x5x4 can't be cut with step 0"),
         (lambda: views.slice_axis(X, 1, 0.5), "a slice is made of whole numbers, got 0.5:None:None"),  # type: ignore[arg-type]
-        (lambda: views.slice_axis(X, 1, 3, 17), r"elements 3\.\.16 \(step 1\) of axis 1 of nChw8c:2x17x5x4 are no layout"),
+        (
+            lambda: views.slice_axis(X, 1, 3, 17),
+            r"elements 3\.\.16 \(step 1\) of axis 1 of nChw8c:2x17x5x4 are no layout",
+        ),
         (lambda: views.select(X, 1, 17), "index 17 of axis 1 is out of bounds: nChw8c:2x17x5x4 has 17 there"),
         (lambda: views.select(X, 1, -18), "index -18 of axis 1 is out of bounds"),
         (lambda: views.select(X, 1, None), "index must be a whole number, got None"),  # type: ignore[arg-type]
-        (lambda: views.submemory(X, (2, 17), (0, 0)), "a part of nChw8c:2x17x5x4 needs 4 dims and offsets, got 2 and 2"),
-        (lambda: views.submemory(X, X.dims, (0, 1, 0, 0)), r"axis 1: the part 1\.\.18 does not lie within 0\.\.17"),
+        (
+            lambda: views.submemory(X, (2, 17), (0, 0)),
+            "a part of nChw8c:2x17x5x4 needs 4 dims and offsets, got 2 and 2",
+        ),
+        (
+            lambda: views.submemory(X, X.dims, (0, 1, 0, 0)),
+            r"axis 1: the part 1\.\.18 does not lie within 0\.\.17",
+        ),
         (lambda: views.submemory(X, X.dims, (0, -1, 0, 0)), r"axis 1: the part -1\.\.16 does not lie within"),
         (lambda: views.submemory(X, (1, 1, 1, -1), (0,) * 4), "dims 1x1x1x-1: axis 3 has size -1"),
         (lambda: views.submemory(X, X.dims, (0, 0.5, 0, 0)), "offsets must be whole numbers"),  # type: ignore[arg-type]
-        (lambda: views.split_axis(X, 1, (2, 8)), "axis 1 of nChw8c:2x17x5x4 has size 17; it can't be split into 2x8"),
+        (
+            lambda: views.split_axis(X, 1, (2, 8)),
+            "axis 1 of nChw8c:2x17x5x4 has size 17; it can't be split into 2x8",
+        ),
         (lambda: views.split_axis(X, 1, ()), "can't be split into scalar"),
-        (lambda: views.merge_axes(X, 0, 1), "axis 1 of nChw8c:2x17x5x4 has 17 elements in blocks that hold 24"),
-        (lambda: views.merge_axes(X, 2, 1), r"axes 2 \.\. 1 of nChw8c:2x17x5x4 can't be merged: the first lies behind"),
+        (
+            lambda: views.merge_axes(X, 0, 1),
+            "axis 1 of nChw8c:2x17x5x4 has 17 elements in blocks that hold 24",
+        ),
+        (
+            lambda: views.merge_axes(X, 2, 1),
+            r"axes 2 \.\. 1 of nChw8c:2x17x5x4 can't be merged: the first lies behind",
+        ),
         (lambda: views.merge_axes(X, 2, 4), "axis 4 does not exist"),
-        (lambda: views.squeeze(X, 1), "axis 1 of nChw8c:2x17x5x4 has size 17; only axes of size 1 can be dropped"),
+        (
+            lambda: views.squeeze(X, 1),
+            "axis 1 of nChw8c:2x17x5x4 has size 17; only axes of size 1 can be dropped",
+        ),
         (lambda: views.unsqueeze(X, 5), r"a new axis of nChw8c:2x17x5x4 can stand at 0 \.\. 4, not at 5"),
         (lambda: views.unsqueeze(X, -6), "not at -6"),
         (lambda: views.broadcast_to(X, (17, 5, 4)), "has 4 axes; it can't be broadcast to the 3 of 17x5x4"),
-        (lambda: views.broadcast_to(X, (2, 17, 5, 8)), "axis 3 of .* has size 4; only 1 can be repeated to reach 8 of 2x17x5x8"),
-        (lambda: views.reshape(X, (2, 17, 5)), "has 680 elements; it can't be reshaped to 2x17x5, which are 170"),
+        (
+            lambda: views.broadcast_to(X, (2, 17, 5, 8)),
+            "axis 3 of .* has size 4; only 1 can be repeated to reach 8 of 2x17x5x8",
+        ),
+        (
+            lambda: views.reshape(X, (2, 17, 5)),
+            "has 680 elements; it can't be reshaped to 2x17x5, which are 170",
+        ),
         (lambda: views.reshape(X, (680,)), "would run through what lies behind them"),
         (lambda: views.reshape(FLAT, (-1, -1)), "axis 0 has size -1; a size can't be negative"),
         (lambda: views.reshape(FLAT, (-1, 5)), "axis 0 has size -1"),
@@ -344,8 +385,10 @@ def test_axes_count_from_the_end_too() -> None:
 
 def test_axes_fused_in_another_order_stay_apart() -> None:
     layout = Layout((4, 3), Format.from_digits("ab", [(("b", "a"), 5, None), (("b", "a"), 1, 5)]))
-    with pytest.raises(LayoutError, match="axes 0 and 1 of .* are fused in another order"):
+    with pytest.raises(LayoutError, match=r"axes 0 and 1 of .* are fused in another order"):
         views.merge_axes(layout, 0, 1)
-    three = Layout((4, 3, 2), Format.from_digits("abc", [(("a", "c"), 3, None), ("b", 1, None), (("a", "c"), 1, 3)]))
-    with pytest.raises(LayoutError, match="axes 0 and 1 of .* are fused with others; they can't be merged"):
+    three = Layout(
+        (4, 3, 2), Format.from_digits("abc", [(("a", "c"), 3, None), ("b", 1, None), (("a", "c"), 1, 3)])
+    )
+    with pytest.raises(LayoutError, match=r"axes 0 and 1 of .* are fused with others; they can't be merged"):
         views.merge_axes(three, 0, 1)

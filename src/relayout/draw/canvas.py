@@ -29,7 +29,7 @@ from xml.sax.saxutils import escape, quoteattr
 
 __all__ = ["FILLS", "INK", "MUTED", "PAPER", "RULE", "STROKES", "Canvas", "fill_of", "text_width"]
 
-PAPER, INK, MUTED, RULE, HOLE = "#fdfcf9", "#1f2430", "#5b6270", "#c9c5bc", "#f0eee8"
+PAPER, EDGE, INK, MUTED, RULE, HOLE = "#fdfcf9", "#e6e2d8", "#1f2430", "#5b6270", "#c9c5bc", "#f0eee8"
 FILLS = ("#77aadd", "#eedd88", "#ee8866", "#44bb99", "#ffaabb", "#99ddff", "#bbcc33")
 STROKES = ("#3a6ea5", "#9c8412", "#b8492a", "#1f7d63", "#bf4d69", "#2f86ad", "#6f7d12")
 """The same hues, dark enough for thin lines on the paper."""
@@ -158,7 +158,7 @@ class Canvas:
                 f"<title>{escape(title)}</title>",
                 f"<desc>{escape(description)}</desc>",
                 _DEFINITIONS,
-                f'<rect x="{_n(x)}" y="{_n(y)}" {size} rx="8" fill="{PAPER}"/>',
+                f'<rect x="{_n(x)}" y="{_n(y)}" {size} rx="8" fill="{PAPER}" stroke="{EDGE}"/>',
                 *self._parts,
                 "</svg>",
                 "",

@@ -177,7 +177,7 @@ def legend(
         items.append(("padding", "padding (zeros)", 0))
     if any(c.numbers is None for c in kinds):
         items.append(("hole", "not of this tensor", 0))
-    limit = max(canvas.right, 330.0)
+    limit = max(canvas.right, 210.0)
     at = x
     for kind, text, value in items:
         wide = text_width(text, 11) + (20 if kind else 0) + 14

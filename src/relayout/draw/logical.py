@@ -110,11 +110,13 @@ def logical(
         if position is None:
             canvas.words(x + panel_width / 2, y + panel_height / 2 + 20, "…", size=16, fill=MUTED)
             continue
-        if line == 0:
-            frame.head(canvas, x, y - 5, cell_width)
         if frame.outer:
             y += 16
-            canvas.words(x + panel_width / 2, y - 4, frame.panel_name(position), size=11, bold=True)
+            over_head = 14 if line == 0 and len(frame.columns) > 1 else 0
+            name = frame.panel_name(position)
+            canvas.words(x + panel_width / 2, y - 4 - over_head, name, size=11, bold=True)
+        if line == 0:
+            frame.head(canvas, x, y - 5, cell_width)
         if across == 0:
             frame.side(canvas, x - 6, y)
         cells = list(frame.cells(position, x, y, cell_width))
