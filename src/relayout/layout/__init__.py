@@ -1,4 +1,6 @@
-"""What a layout *is*: formats, layouts, memory descriptors, views of them. Standard library only (NumPy inside ``offsets``).
+"""What a layout *is*: formats, layouts, memory descriptors, and views of them.
+
+Standard library only; NumPy comes in where many offsets are asked for at once.
 
 ==================  =======================================================================================
 ``format``          an order of digits, sizes unknown

@@ -1,17 +1,19 @@
 """Normal forms: when are two layouts the same function, and which digits does a table of offsets have?
 
-Many digit lists compute one function. ``nChw8c`` with 8 channels has a digit ``c//8`` that only ever is 0; a block of 16 may
-be written as 4 times 4; a last digit may count further than the size lets it. The normal form of a term removes all three
-liberties:
+Many digit lists compute one function. ``nChw8c`` with 8 channels has a digit ``c//8`` that only ever is 0; a
+block of 16 may be written as 4 times 4; a last digit may count further than the size lets it. The normal form
+of a term removes all three liberties:
 
 1. *trim*: digits that stay 0 are dropped, and the first digit counts no further than the size demands;
-2. *merge*: a digit whose stride continues the one below it (stride = stride below x extent below) becomes one with it;
-3. *unfuse*: fused axes are taken apart where the digits allow it, so that ``y * X + x`` with plain strides is two axes.
+2. *merge*: a digit whose stride continues the one below it (stride = stride below x extent below) becomes one
+   with it;
+3. *unfuse*: fused axes are taken apart where the digits allow it, so that ``y * X + x`` with plain strides is
+   two axes.
 
 :func:`normal` is the first two (and trims what merging has made longer).
 
-What is left is unique, because it can be read off the function: the least significant digit ends where the offsets stop to
-be an arithmetic progression, and so on upwards. :func:`fit` does exactly that with a table.
+What is left is unique, because it can be read off the function: the least significant digit ends where the
+offsets stop to be an arithmetic progression, and so on upwards. :func:`fit` does exactly that with a table.
 """
 
 from __future__ import annotations
@@ -34,7 +36,11 @@ COUNTED = 1 << 22  # up to so many elements are counted one by one where a proof
 
 
 def trim(ladder: Sequence[Digit], size: int) -> Ladder:
-    """Drop the digits that stay 0 for numbers below ``size``, and cut the first of the others to what it reaches."""
+    """Drop the digits that stay 0 for numbers below ``size``; cut the first of the others to what it reaches.
+
+    >>> trim((Digit(8, 2, 80), Digit(4, 2, 40), Digit(1, 4, 1)), 6)
+    (Digit(weight=4, extent=2, stride=40), Digit(weight=1, extent=4, stride=1))
+    """
     kept = [d for d in ladder if d.weight < size and d.extent > 1]
     if kept:
         first = kept[0]
@@ -43,7 +49,11 @@ def trim(ladder: Sequence[Digit], size: int) -> Ladder:
 
 
 def merge(ladder: Sequence[Digit]) -> Ladder:
-    """Join neighbouring digits of which the upper continues the lower one, and drop those of extent 1."""
+    """Join neighbouring digits of which the upper continues the lower one, and drop those of extent 1.
+
+    >>> merge((Digit(8, 3, 80), Digit(4, 2, 4), Digit(1, 4, 1)))
+    (Digit(weight=8, extent=3, stride=80), Digit(weight=1, extent=8, stride=1))
+    """
     out: list[Digit] = []
     for digit in reversed(ladder):
         if digit.extent == 1:
@@ -93,8 +103,9 @@ def split_ladder(ladder: Sequence[Digit], width: int) -> tuple[Ladder, Ladder] |
 def canonical(layout: Layout, padded: bool = False) -> tuple[tuple[tuple[int, ...], Ladder], ...]:
     """The normal form: for each term its axes and digits; terms without digits (all sizes 1) are left out.
 
-    ``padded`` takes the room of the layout instead of its logical size. Two layouts of the same dims and ``offset0`` place all
-    elements alike if and only if their normal forms are equal. Where there are no elements the form is empty.
+    ``padded`` takes the room of the layout instead of its logical size. Two layouts of the same dims and
+    ``offset0`` place all elements alike if and only if their normal forms are equal. Where there are no
+    elements the form is empty.
     """
     if 0 in layout.dims:
         return ()
@@ -119,9 +130,9 @@ def canonical(layout: Layout, padded: bool = False) -> tuple[tuple[tuple[int, ..
 def same_bytes(a: Layout, b: Layout) -> bool:
     """Whether two layouts put every logical element, and the padding, at the same offset.
 
-    Exact for everything that formats, strides and views of them make. Only where hand-made strides overlap, or a view ends
-    within the blocks of several axes, *and* there are millions of elements, is the padding taken to differ unless it is
-    written alike.
+    Exact for everything that formats, strides and views of them make. Only where hand-made strides overlap,
+    or a view ends within the blocks of several axes, *and* there are millions of elements, is the padding
+    taken to differ unless it is written alike.
     """
     if a.dims != b.dims:
         return False
@@ -151,7 +162,11 @@ def _same_room(a: Layout, b: Layout) -> bool:
 
 
 def _room(layout: Layout) -> tuple[int, tuple[tuple[int, int], ...], tuple[tuple[int, Ladder], ...]]:
-    """A set of places: the lowest one; ``(stride, extent)`` to step upwards from it, in any combination; terms cut short."""
+    """The places of a layout as a set, whatever axes they are counted on: a form to compare.
+
+    The lowest place; ``(stride, extent)`` to step upwards from it, in any combination; and the terms that end
+    within a block, whose steps can't be combined freely.
+    """
     lowest = 0
     free: list[tuple[int, int]] = []
     rest: list[tuple[int, Ladder]] = []
@@ -216,7 +231,9 @@ def fit(table: Sequence[int]) -> Ladder | None:
             run += 1
         for start in range(run, len(values), run):
             base = values[start]
-            if any(values[k] - base != (k - start) * stride for k in range(start, min(start + run, len(values)))):
+            if any(
+                values[k] - base != (k - start) * stride for k in range(start, min(start + run, len(values)))
+            ):
                 return None
         digits.append(Digit(weight, run, stride))
         values = values[::run]
@@ -244,12 +261,14 @@ def is_injective(layout: Layout) -> bool:
 def _collision(layout: Layout) -> bool:
     """Search for two elements in one place: a non-zero difference of digits that moves nowhere.
 
-    If such a difference exists between any two elements, it exists between the two smallest that differ so, which is what is
-    compared with the sizes at the end.
+    If such a difference exists between any two elements, it exists between the two smallest that differ so,
+    which is what is compared with the sizes at the end.
     """
     forms = canonical(layout)
     sizes = [prod(layout.dims[a] for a in axes) for axes, _ in forms]
-    steps = sorted(((d, t) for t, (_, ladder) in enumerate(forms) for d in ladder), key=lambda s: -abs(s[0].stride))
+    steps = sorted(
+        ((d, t) for t, (_, ladder) in enumerate(forms) for d in ladder), key=lambda s: -abs(s[0].stride)
+    )
     below, common = [0] * (len(steps) + 1), [0] * (len(steps) + 1)
     for k in range(len(steps) - 1, -1, -1):
         stride = abs(steps[k][0].stride)

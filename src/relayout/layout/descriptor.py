@@ -1,23 +1,26 @@
 """Memory descriptors: a layout and a data type, with the questions and the rules of oneDNN.
 
-oneDNN's ``dnnl_memory_desc_t`` is the best known description of a tensor in memory, so this class answers what it answers, to the
-last number: sizes, padded sizes, strides between outermost blocks, inner blocks, ``offset0``, the size in bytes, sub-memory, reshape,
-permuted axes, equality. What it adds is that any :class:`~relayout.layout.layout.Layout` fits in, also those that oneDNN can't
-hold (``format_kind`` is then "digits"), and that a refusal says which axis, which numbers and which rule.
+oneDNN's ``dnnl_memory_desc_t`` is the best known description of a tensor in memory, so this class answers
+what it answers, to the last number: sizes, padded sizes, strides between outermost blocks, inner blocks,
+``offset0``, the size in bytes, sub-memory, reshape, permuted axes, equality. What it adds is that any
+:class:`~relayout.layout.layout.Layout` fits in, also those that oneDNN can't hold (``format_kind`` is then
+"digits"), and that a refusal says which axis, which numbers and which rule.
 
 oneDNN's own traps, kept as they are
 ====================================
 
-* ``permute_axes(perm)``: ``perm[i]`` is the *new place* of axis i, the inverse of what NumPy's ``transpose`` takes.
-* ``strides`` count elements between *outermost blocks*: in ``nChw8c`` the channel stride is the distance of 8 channels.
-* ``nbytes`` is the largest extent of any one axis, ``offset0`` not included. For a part of a bigger tensor that is neither the
-  bytes that it touches nor what the buffer must hold (a block that the part ends within is not even counted);
-  :attr:`MemoryDesc.required_bytes` says the latter.
-* ``==`` ignores the strides of axes of size 1, and nothing else: ``nChw8c`` with C = 8 differs from ``nhwc`` although the bytes are the
-  same. ``Layout.same_bytes`` is the question whether a reorder is needed.
+* ``permute_axes(perm)``: ``perm[i]`` is the *new place* of axis i, the inverse of what NumPy's ``transpose``
+  takes.
+* ``strides`` count elements between *outermost blocks*: in ``nChw8c`` the channel stride is the distance of 8
+  channels.
+* ``nbytes`` is the largest extent of any one axis, ``offset0`` not included. For a part of a bigger tensor
+  that is neither the bytes that it touches nor what the buffer must hold (a block that the part ends within
+  is not even counted); :attr:`MemoryDesc.required_bytes` says the latter.
+* ``==`` ignores the strides of axes of size 1, and nothing else: ``nChw8c`` with C = 8 differs from ``nhwc``
+  although the bytes are the same. ``Layout.same_bytes`` is the question whether a reorder is needed.
 
-Where oneDNN answers *unimplemented* although the layout can be expressed (a part that begins inside a block), the right answer is
-given here. Where it answers *invalid arguments*, so do we.
+Where oneDNN answers *unimplemented* although the layout can be expressed (a part that begins inside a block),
+the right answer is given here. Where it answers *invalid arguments*, so do we.
 """
 
 from __future__ import annotations
@@ -75,7 +78,7 @@ class MklDnnBlocking(NamedTuple):
     strides_between: tuple[int, ...]
     """``strides[0]``: elements from one block to the next."""
     strides_within: tuple[int, ...]
-    """``strides[1]``: elements from one element to the next within a block (1 where the axis is not blocked)."""
+    """``strides[1]``: elements from one element to the next within a block (not blocked: 1)."""
     padding_dims: tuple[int, ...]
     """The sizes rounded up to whole blocks."""
     offset_padding_to_data: tuple[int, ...]
@@ -94,15 +97,17 @@ class MemoryDesc:
     dtype : str, numpy.dtype or DType
         The data type: ``"f32"``, ``"bf16"``, ``"s8"``, ``"s4"``, ...
     format : str, Format, Layout or ``relayout.any``, optional
-        The memory format. A :class:`Layout` must have the same dims. ``any`` leaves the choice to an implementation.
+        The memory format. A :class:`Layout` must have the same dims. ``any`` leaves the choice to an
+        implementation.
     strides : sequence of int, optional
         Elements between neighbours of each axis. Exactly one of ``format`` and ``strides`` must be given.
 
     Raises
     ------
     LayoutError
-        A rule is broken: rank, sizes, or oneDNN's rule for strides (sorted by size, each must step over what the smaller ones
-        cover; strides of 0, which broadcast, and axes of size 1 are exempt; 4-bit types need strides that are 1 or even).
+        A rule is broken: rank, sizes, or oneDNN's rule for strides (sorted by size, each must step over what
+        the smaller ones cover; strides of 0, which broadcast, and axes of size 1 are exempt; 4-bit types need
+        strides that are 1 or even).
 
     Examples
     --------
@@ -151,15 +156,17 @@ class MemoryDesc:
             return cls._make(sizes, kind, None, format.name)
         if isinstance(format, Layout):
             if format.dims != sizes:
-                raise LayoutError(f"the layout {format} has dims {spell_dims(format.dims)}, not {spell_dims(sizes)}")
+                raise LayoutError(
+                    f"the layout {format} has dims {spell_dims(format.dims)}, not {spell_dims(sizes)}"
+                )
             return cls._make(sizes, kind, format)
         if isinstance(format, str):
             return _by_text(sizes, kind, format)
         if isinstance(format, Format):
             return _by_format(sizes, kind, format)
         raise LayoutError(
-            f"a format is text, a Format, a Layout or relayout.any, got {type(format).__name__} {format!r}; strides are given by name: "
-            "strides=..."
+            f"a format is text, a Format, a Layout or relayout.any, got {type(format).__name__} {format!r}; "
+            "strides are given by name: strides=..."
         )
 
     @classmethod
@@ -178,7 +185,10 @@ class MemoryDesc:
 
     @property
     def format_kind(self) -> str:
-        """How the format is described: "blocked" as in oneDNN, "any", "undef", or "digits" where oneDNN has no words for it."""
+        """How the format is described: "blocked" as in oneDNN, "any", "undef", or "digits".
+
+        The last is what oneDNN has no words for: digits in another order, fused axes, negative strides.
+        """
         if self._kind:
             return self._kind
         return "blocked" if self._blocked() else "digits"
@@ -210,7 +220,9 @@ class MemoryDesc:
         self._placed("inner blocks")
         known = self._blocked()
         if not known:
-            raise Unsupported(f"{self.layout} has digits that are no inner blocks of oneDNN; see Layout.digits")
+            raise Unsupported(
+                f"{self.layout} has digits that are no inner blocks of oneDNN; see Layout.digits"
+            )
         return known[1]
 
     @property
@@ -220,7 +232,10 @@ class MemoryDesc:
 
     @property
     def nbytes(self) -> int:
-        """The size of the tensor in bytes, as oneDNN counts it: the largest extent of any one axis, ``offset0`` not included.
+        """The size in bytes as oneDNN counts it: the largest extent of any one axis, without ``offset0``.
+
+        That is what a dense tensor takes. Of a part of a tensor it is neither what the part touches nor what
+        its buffer must hold; see :attr:`required_bytes`.
 
         Examples
         --------
@@ -248,7 +263,7 @@ class MemoryDesc:
 
     @property
     def required_bytes(self) -> int:
-        """Bytes that a buffer needs so that every element, padding included, lies inside of it (``offset0`` counted).
+        """Bytes that a buffer must hold for every element and all padding to lie inside; with ``offset0``.
 
         Examples
         --------
@@ -259,7 +274,10 @@ class MemoryDesc:
             return 0
         low, high = self.layout.bounds()
         if low < 0:
-            raise LayoutError(f"{self} reaches {-low} elements in front of its buffer; its offset0 must be at least {-low} more")
+            raise LayoutError(
+                f"{self} reaches {-low} elements in front of its buffer; its offset0 must be at least {-low} "
+                "more"
+            )
         return _bytes(high + 1, self.dtype)
 
     @property
@@ -280,14 +298,20 @@ class MemoryDesc:
 
     @property
     def format(self) -> Format | None:
-        """The format of which this is the dense layout (at any ``offset0``), or None (strides with gaps, sub-tensors)."""
+        """The format of which this is the dense layout, at any ``offset0``; None for gaps and parts.
+
+        Examples
+        --------
+        >>> MemoryDesc((2, 3, 4, 5), "f32", strides=(60, 1, 15, 3)).format
+        Format('acdb')
+        """
         layout = self.layout
         if layout is None:
             return None
         if layout.format is not None:
             return layout.format
         known = self._blocked()
-        if not known or 0 in known[0] and 0 not in self.dims:
+        if not known or (0 in known[0] and 0 not in self.dims):
             return None
         strides, inner = known
         outer = sorted(range(self.rank), key=lambda a: (-strides[a], -layout.ladders[a][0].extent))
@@ -297,7 +321,7 @@ class MemoryDesc:
         return format if dense == self else None
 
     def name(self, dialect: str) -> str | None:
-        """The spelling of the format in a dialect; None where it has none there, or where this is no dense layout.
+        """The spelling of the format in a dialect; None where it has none, and for no dense layout.
 
         Examples
         --------
@@ -334,9 +358,10 @@ class MemoryDesc:
     # -- oneDNN's operations ------------------------------------------------------------------------------
 
     def submemory(self, dims: Sequence[int], offsets: Sequence[int]) -> MemoryDesc:
-        """Describe the part of ``dims`` elements that starts at ``offsets`` (``dnnl_memory_desc_create_submemory``).
+        """Describe the part of ``dims`` elements that starts at ``offsets``, in the same memory.
 
-        Parts that begin or end inside a block, which oneDNN does not implement, are described too if any layout can.
+        This is ``dnnl_memory_desc_create_submemory``. Parts that begin or end inside a block, which oneDNN does
+        not implement, are described too if any layout can.
 
         Raises
         ------
@@ -353,7 +378,9 @@ class MemoryDesc:
         return self._make(part.dims, self.dtype, part)
 
     def permute_axes(self, perm: Sequence[int]) -> MemoryDesc:
-        """Rename the axes: axis i becomes axis ``perm[i]`` (``dnnl_memory_desc_permute_axes``; NumPy takes the inverse).
+        """Rename the axes: axis i becomes axis ``perm[i]``, the inverse of what NumPy's ``transpose`` takes.
+
+        This is ``dnnl_memory_desc_permute_axes``.
 
         Examples
         --------
@@ -373,9 +400,9 @@ class MemoryDesc:
     def reshape(self, dims: Sequence[int]) -> MemoryDesc:
         """Describe the same elements, in row-major order, under other sizes (``dnnl_memory_desc_reshape``).
 
-        oneDNN's rule: from the right, sizes are paired into the shortest groups of equal product. A group of one size on either side
-        keeps its blocks; any other must be dense, sequential and without blocks. Views that go further are
-        :func:`relayout.views.reshape`.
+        oneDNN's rule: from the right, sizes are paired into the shortest groups of equal product. A group of
+        one size on either side keeps its blocks; any other must be dense, sequential and without blocks.
+        Views that go further are :func:`relayout.views.reshape`.
 
         Raises
         ------
@@ -441,7 +468,7 @@ class MemoryDesc:
         return self.layout
 
     def _blocked(self) -> tuple[tuple[int, ...], tuple[tuple[int, int], ...]] | None:
-        """Strides and inner blocks as oneDNN would have them, or None where its descriptor can't hold the layout."""
+        """Strides and inner blocks as oneDNN has them, or None where its descriptor can't hold the layout."""
         if self._blocking is None:
             found = None if self.layout is None else _blocking(self.layout)
             object.__setattr__(self, "_blocking", found if found is not None else False)
@@ -472,7 +499,9 @@ def _bytes(elements: int, dtype: DType) -> int:
 
 def _check_rank(dims: tuple[int, ...]) -> tuple[int, ...]:
     if len(dims) > MAX_RANK:
-        raise LayoutError(f"dims {spell_dims(dims)} are {len(dims)} axes; memory descriptors have at most {MAX_RANK}")
+        raise LayoutError(
+            f"dims {spell_dims(dims)} are {len(dims)} axes; memory descriptors have at most {MAX_RANK}"
+        )
     return dims
 
 
@@ -492,11 +521,13 @@ def _by_format(sizes: tuple[int, ...], dtype: DType, format: Format) -> MemoryDe
 
 
 def _by_strides(dims: tuple[int, ...], dtype: DType, strides: Sequence[int]) -> Layout:
-    """oneDNN's rule for strides: sorted by size, each must be at least what the axes below it cover."""
+    """Lay out by strides that keep oneDNN's rule: sorted, each is at least what the axes below it cover."""
     layout = Layout._strided(dims, plain(len(dims)), strides, 0, None)
     for axis, stride in enumerate(layout.strides):
         if stride < 0:
-            raise LayoutError(f"stride {stride} of axis {axis} is negative; memory descriptors only count upwards")
+            raise LayoutError(
+                f"stride {stride} of axis {axis} is negative; memory descriptors only count upwards"
+            )
     if 0 not in dims:
         _check_overlap(layout)
     _check_nibbles(layout, dtype)
@@ -511,8 +542,8 @@ def _check_overlap(layout: Layout) -> None:
             continue  # broadcast, or never stepped
         if strides[axis] < covered:
             raise LayoutError(
-                f"strides {spell_dims(strides)} of dims {spell_dims(dims)}: axis {axis} steps {strides[axis]} elements, but axis "
-                f"{inner} within it covers {covered}; elements would overlap"
+                f"strides {spell_dims(strides)} of dims {spell_dims(dims)}: axis {axis} steps {strides[axis]} "
+                f"elements, but axis {inner} within it covers {covered}; elements would overlap"
             )
         covered, inner = strides[axis] * dims[axis], axis
 
@@ -525,8 +556,7 @@ def _check_nibbles(layout: Layout, dtype: DType) -> None:
         stride = ladder[0].stride
         if room != 1 and stride > 1 and stride % 2:
             raise LayoutError(
-                f"axis {term[0]} of {layout} has stride {stride}; a row of {dtype} elements must start on a whole byte, so every "
-                "stride must be 1 or even. Pad the innermost axis to an even size, or pass a Layout to pack across rows"
+                f"axis {term[0]} of {layout} has stride {stride}; a row of {dtype} elements must start on a whole "
+                "byte, so every stride must be 1 or even. Pad the innermost axis to an even size, or pass a Layout "
+                "to pack across rows"
             )
-
-

@@ -21,37 +21,40 @@ such as ``nhwc`` has one digit an axis; ``OIhw4i16o4i`` cuts ``i`` into three di
 The parts
 =========
 
-``axes``     the logical axes 0 .. rank-1: how the *program* indexes the tensor. A format does not change them.
-``roles``    what the axes mean, if the text said so: ``("n", "c", "h", "w")``. Meaning is not layout: ``nchw``,
-             ``oihw`` and ``abcd`` compare equal, but only the first is called ``bfyx`` in clDNN.
+``axes``     the logical axes 0 .. rank-1: how the *program* indexes the tensor. No format changes them.
+``roles``    what the axes mean, if the text said so: ``("n", "c", "h", "w")``. Meaning is not layout:
+             ``nchw``, ``oihw`` and ``abcd`` compare equal, but only the first is called ``bfyx`` in clDNN.
 ``terms``    the numbers that are cut into digits. Almost always a term is one axis. clDNN's ``yx`` in
              ``i_yxs_os_yxsv2_osv16`` is a term made of two axes, read as one row-major number ``y * X + x``.
-``radices``  for each term the extents of its digits below the first, most significant first: ``(16,)`` for the
-             channels of ``nChw16c``, ``(4, 4)`` for the ``i`` of ``OIhw4i16o4i``. The most significant digit is
-             *open*: it counts as far as the size of the tensor demands. Rounding up there is all of padding.
-``order``    the digits in memory order, outermost first, each as ``(term, level)``; level 0 is the open digit.
+``radices``  for each term the extents of its digits below the first, most significant first: ``(16,)`` for
+             the channels of ``nChw16c``, ``(4, 4)`` for the ``i`` of ``OIhw4i16o4i``. The most significant
+             digit is *open*: it counts as far as the size of the tensor demands. Rounding up there is all of
+             padding.
+``order``    the digits in memory order, outermost first, each as ``(term, level)``; level 0 is the open one.
 
-The *weight* of a digit, i.e. what one step of it is worth on its axis, is the product of the extents of the less
-significant digits. It is derived and never stored, so a format can't be inconsistent. Note that ``order`` is free:
-the digits of one axis need not stand in order of significance. ``os_is_yx_osv32_isv4_swizzled_by_2`` writes
-``o%2`` *outside* of ``o//2%16``, cuBLASLt's ``COL4_4R2_8C`` and the scale factors of MX formats do likewise. oneDNN's
-descriptor can't say that; here it is no special case.
+The *weight* of a digit, i.e. what one step of it is worth on its axis, is the product of the extents of the
+less significant digits. It is derived and never stored, so a format can't be inconsistent. Note that
+``order`` is free: the digits of one axis need not stand in order of significance.
+``os_is_yx_osv32_isv4_swizzled_by_2`` writes ``o%2`` *outside* of ``o//2%16``, cuBLASLt's ``COL4_4R2_8C`` and
+the scale factors of MX formats do likewise. oneDNN's descriptor can't say that; here it is no special case.
 
 How it compares
 ===============
 
-* CuTe's ``(shape):(stride)``, nested, is the same algebra with strides written out. A format keeps the *order* instead
-  of the strides, because sizes are not known yet; the two meet in :class:`relayout.layout.layout.Layout`.
+* CuTe's ``(shape):(stride)``, nested, is the same algebra with strides written out. A format keeps the
+  *order* instead of the strides, because sizes are not known yet; the two meet in
+  :class:`relayout.layout.layout.Layout`.
 * oneDNN's ``blocking_desc`` is the subset with one outer digit an axis and the inner digits dense at the end.
-* XLA's tiles, TVM's ``NCHW16c``, MegEngine's ``NCHW4`` and clDNN's ``fsv`` are spellings; :mod:`relayout.notation` reads them.
+* XLA's tiles, TVM's ``NCHW16c``, MegEngine's ``NCHW4`` and clDNN's ``fsv`` are spellings;
+  :mod:`relayout.notation` reads them.
 * Triton's ``LinearLayout`` works on bits and can XOR them. Digits can't; such swizzles are refused by name.
 
 Texts that wait
 ===============
 
-Some texts don't fix a format until more is known: ``aBx16b`` and ``contiguous_format`` wait for the rank, and clDNN's
-``os_iyx_osv16`` is another layout for 4-bit elements. Such a Format keeps its text, and :meth:`Format.resolve` reads it
-again when rank and data type are known.
+Some texts don't fix a format until more is known: ``aBx16b`` and ``contiguous_format`` wait for the rank, and
+clDNN's ``os_iyx_osv16`` is another layout for 4-bit elements. Such a Format keeps its text, and
+:meth:`Format.resolve` reads it again when rank and data type are known.
 """
 
 from __future__ import annotations
@@ -69,7 +72,7 @@ __all__ = ["Format", "FormatDigit"]
 
 
 class FormatDigit(NamedTuple):
-    """One digit of a format: ``value = (number of the term // weight) % extent``; no ``% extent`` where it is None."""
+    """One digit of a format: ``number of the term // weight % extent``; the open digit has extent None."""
 
     term: int
     weight: int
@@ -82,17 +85,18 @@ class Format:
     Parameters
     ----------
     text : str
-        A format in any dialect that :mod:`relayout.notation` reads: ``"nChw16c"``, ``"aBcd16b"``, ``"aBx16b"``,
-        ``"b_fs_yx_fsv16"``, ``"NCHW4"``, ``"channels_last"``, ``"n, c//16, h, w, c%16"``, ... A dialect can be
-        written in front, ``"openvino:bfyx"``, and where one text has several readings the reading
-        behind: ``"NCHW44@weights"``.
+        A format in any dialect that :mod:`relayout.notation` reads: ``"nChw16c"``, ``"aBcd16b"``,
+        ``"aBx16b"``, ``"b_fs_yx_fsv16"``, ``"NCHW4"``, ``"channels_last"``, ``"n, c//16, h, w, c%16"``, ...
+        A dialect can be written in front, ``"openvino:bfyx"``, and where one text has several readings the
+        reading behind: ``"NCHW44@weights"``.
     dialect : str, optional
         The dialect that the text is written in, where it means different things in two of them.
 
     Raises
     ------
     UnknownFormat, AmbiguousFormat, Unsupported
-        All are :class:`relayout.LayoutError`: nobody can read the text; it has several readings; it is known but no layout.
+        All are :class:`relayout.LayoutError`: nobody can read the text; it has several readings; it is known
+        but no layout.
 
     Examples
     --------
@@ -157,24 +161,24 @@ class Format:
     def from_digits(
         cls, axes: Sequence[str], digits: Iterable[tuple[str | tuple[str, ...], int, int | None]]
     ) -> Format:
-        """Build a format from its digits, outermost first, each ``(axis or fused axes, weight, extent or None)``.
+        """Build a format from its digits, outermost first: ``(axis or fused axes, weight, extent or None)``.
 
         This is the way in for formats whose digits are in no order of significance or that fuse axes.
 
         Parameters
         ----------
         axes : sequence of str
-            The logical axes in order, by name: ``"nchw"`` or ``("l", "dir", "n", "c")``. The names become the roles
-            unless they are just ``a, b, c, ...``.
+            The logical axes in order, by name: ``"nchw"`` or ``("l", "dir", "n", "c")``. The names become the
+            roles unless they are just ``a, b, c, ...``.
         digits : iterable of (axis, weight, extent)
-            ``axis`` is a name from ``axes`` or a tuple of names that are fused. ``extent`` None marks the open digit. Digits of
-            extent 1 say nothing and are left out.
+            ``axis`` is a name from ``axes`` or a tuple of names that are fused. ``extent`` None marks the
+            open digit. Digits of extent 1 say nothing and are left out.
 
         Raises
         ------
         LayoutError
-            An axis without an open digit, weights that don't chain (each must be the product of the extents below it), or
-            blocks of more than 2**63 - 1 elements.
+            An axis without an open digit, weights that don't chain (each must be the product of the extents
+            below it), or blocks of more than 2**63 - 1 elements.
 
         Examples
         --------
@@ -189,7 +193,9 @@ class Format:
             try:
                 term = tuple(place[name] for name in group)
             except KeyError as missing:
-                raise LayoutError(f"digit {names!r} names {missing} which is none of the axes {list(axes)}") from None
+                raise LayoutError(
+                    f"digit {names!r} names {missing} which is none of the axes {list(axes)}"
+                ) from None
             by_term.setdefault(term, []).append((weight, extent, position))
         _check_cover(axes, by_term)
         terms = tuple(sorted(by_term))
@@ -206,7 +212,9 @@ class Format:
         return cls._make(len(axes), terms, tuple(radices), tuple(order), _meaningful(axes))
 
     @classmethod
-    def blocked(cls, axes: Sequence[str], outer: Sequence[str], inner: Sequence[tuple[str, int]] = ()) -> Format:
+    def blocked(
+        cls, axes: Sequence[str], outer: Sequence[str], inner: Sequence[tuple[str, int]] = ()
+    ) -> Format:
         """Build a format from outer axes and inner blocks, as oneDNN, TVM and most others write it.
 
         Parameters
@@ -216,13 +224,14 @@ class Format:
         outer : sequence of str
             The order of the open digits, outermost first: every axis once.
         inner : sequence of (axis, block)
-            The blocks behind them, outermost first. The blocks of one axis are its digits in order of significance. Blocks of 1
-            say nothing and are left out.
+            The blocks behind them, outermost first. The blocks of one axis are its digits in order of
+            significance. Blocks of 1 say nothing and are left out.
 
         Raises
         ------
         LayoutError
-            An axis that is not there, or named twice; a block below 1, or blocks of more than 2**63 - 1 elements.
+            An axis that is not there, or named twice; a block below 1, or blocks of more than 2**63 - 1
+            elements.
 
         Examples
         --------
@@ -252,11 +261,11 @@ class Format:
 
     @classmethod
     def waiting(cls, text: str, dialect: str, waits_for: Iterable[str]) -> Format:
-        """Make a format whose digits are not known before :meth:`resolve` (``waits_for``: "rank", "dtype")."""
+        """Make a format whose digits :meth:`resolve` will know (``waits_for``: "rank", "dtype" or both)."""
         return cls._make(None, (), (), (), None, text, dialect, frozenset(waits_for))
 
     def spelled(self, text: str, dialect: str, waits_for: Iterable[str] = ()) -> Format:
-        """Return the same format that remembers how it was written, and what another reading would depend on."""
+        """Return the same format, which remembers its text and what another reading would depend on."""
         return self._make(
             self.rank, self.terms, self.radices, self.order, self.roles, text, dialect, frozenset(waits_for)
         )
@@ -271,7 +280,9 @@ class Format:
         """
         self._need_digits()
         if roles is not None and len(roles) != self.rank:
-            raise LayoutError(f"format {self} has {self.rank} axes, {len(roles)} roles were given: {list(roles)}")
+            raise LayoutError(
+                f"format {self} has {self.rank} axes, {len(roles)} roles were given: {list(roles)}"
+            )
         if roles is not None and len(set(roles)) != len(roles):
             raise LayoutError(f"each axis needs a role of its own, got {list(roles)}")
         return self._make(self.rank, self.terms, self.radices, self.order, tuple(roles) if roles else None)
@@ -290,9 +301,11 @@ class Format:
         'aBcde16b'
         """
         known: Format = self
-        asked = self.rank is None or rank is not None and "rank" in self.waits_for or dtype is not None
+        asked = self.rank is None or (rank is not None and "rank" in self.waits_for) or dtype is not None
         if self.waits_for and self.text is not None and asked:  # else what was read for a data type stays
-            known = spelling.parse(self.text, self.dialect, rank, dtype if "dtype" in self.waits_for else None)
+            known = spelling.parse(
+                self.text, self.dialect, rank, dtype if "dtype" in self.waits_for else None
+            )
         if known.rank is None:
             raise LayoutError(f"format {known.text!r} fits several ranks; say how many axes the tensor has")
         if rank is not None and known.rank != rank:
@@ -338,7 +351,7 @@ class Format:
 
     @property
     def blocks(self) -> tuple[int, ...]:
-        """For each axis the number that its size is rounded up to (1: not blocked); fused axes count as not blocked."""
+        """For each axis the number that its size is rounded up to; 1 where it is not blocked, or fused."""
         self._need_digits()
         blocks = [1] * (self.rank or 0)
         for term, radices in zip(self.terms, self.radices, strict=True):
@@ -352,7 +365,7 @@ class Format:
         return self.roles if self.roles is not None else letters(self.rank or 0)
 
     def digits_text(self) -> str:
-        """The digits written out: ``nchw -> n, c//16, h, w, c%16``. Every format has this spelling; it can be read again.
+        """Write the digits out: ``nchw -> n, c//16, h, w, c%16``. All formats can be written, and read, so.
 
         Examples
         --------
@@ -362,13 +375,16 @@ class Format:
         names = self.axis_names()
         single = all(len(name) == 1 for name in names)
         head = "".join(names) if single else " ".join(names)
-        return f"{head} -> " + ", ".join(
+        body = ", ".join(
             spell_digit(tuple(names[a] for a in self.terms[d.term]), d.weight, d.extent) for d in self.digits
-        ) if names else "->"
+        )
+        return f"{head} -> {body}".strip()
 
     def _need_digits(self) -> None:
         if self.rank is None:
-            raise LayoutError(f"format {self.text!r} has no digits before the rank is known; use resolve(rank=...)")
+            raise LayoutError(
+                f"format {self.text!r} has no digits before the rank is known; use resolve(rank=...)"
+            )
 
     def _axes_note(self) -> str:
         return f" ({', '.join(self.roles)})" if self.roles else ""
@@ -382,13 +398,12 @@ class Format:
             return True
         if self.rank is None or other.rank is None:
             return (self.rank, self.text, self.dialect) == (other.rank, other.text, other.dialect)
-        return (
-            self.order == other.order and self.radices == other.radices and self.terms == other.terms
-        )
+        return self.order == other.order and self.radices == other.radices and self.terms == other.terms
 
     def __hash__(self) -> int:
         if self._hash is None:
-            key = (self.terms, self.radices, self.order) if self.rank is not None else (self.text, self.dialect)
+            digits = (self.terms, self.radices, self.order)
+            key = digits if self.rank is not None else (self.text, self.dialect)
             object.__setattr__(self, "_hash", hash(key))
         return cast(int, self._hash)
 
@@ -434,12 +449,16 @@ def _meaningful(axes: Sequence[str]) -> tuple[str, ...] | None:
     return None if names == letters(len(names)) else names
 
 
-def _check_cover(axes: Sequence[str], by_term: dict[tuple[int, ...], list[tuple[int, int | None, int]]]) -> None:
+def _check_cover(
+    axes: Sequence[str], by_term: dict[tuple[int, ...], list[tuple[int, int | None, int]]]
+) -> None:
     seen = Counter(a for term in by_term for a in term)
     for axis, name in enumerate(axes):
         if seen[axis] != 1:
             how = "in no digit" if axis not in seen else "both alone and fused with others, or fused twice"
-            raise LayoutError(f"axis {name!r} of {list(axes)} stands {how}; every axis must be written out once")
+            raise LayoutError(
+                f"axis {name!r} of {list(axes)} stands {how}; every axis must be written out once"
+            )
 
 
 def _check_block(elements: int) -> None:
@@ -448,10 +467,13 @@ def _check_block(elements: int) -> None:
 
 
 def _check_weights(label: str, ladder: list[tuple[int, int | None, int]]) -> None:
-    """Check that the digits of a term, most significant first, are a mixed-radix number with one open digit."""
+    """Check that digits, most significant first, are a mixed-radix number with one open digit."""
     if ladder[0][1] is not None or any(extent is None for _, extent, _ in ladder[1:]):
         count = sum(extent is None for _, extent, _ in ladder)
-        raise LayoutError(f"axis {label!r} has {count} open digits (without '%'); it needs exactly one, the most significant")
+        raise LayoutError(
+            f"axis {label!r} has {count} open digits (without '%'); it needs exactly one, the most "
+            "significant"
+        )
     expected = 1
     for weight, extent, _ in reversed(ladder):
         if weight != expected:

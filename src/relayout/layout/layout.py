@@ -3,9 +3,9 @@
 One formula
 ===========
 
-A :class:`~relayout.layout.format.Format` says how axes are cut into digits and in which order the digits are written. As soon
-as sizes are known every digit gets an *extent* (how far it counts) and a *stride* (how far one step of it moves in
-memory, in elements), and the place of an element is a sum::
+A :class:`~relayout.layout.format.Format` says how axes are cut into digits and in which order the digits are
+written. As soon as sizes are known every digit gets an *extent* (how far it counts) and a *stride* (how far
+one step of it moves in memory, in elements), and the place of an element is a sum::
 
     offset(i) = offset0 + sum over terms t, over digits d of t:  (i[t] // d.weight) % d.extent * d.stride
 
@@ -22,20 +22,22 @@ Three sizes that are easily confused
 ====================================
 
 ``dims``         how many elements a program sees: 2x17x5x4.
-``padded_dims``  how many the layout makes room for: 2x24x5x4. MKL-DNN's "17 channels stored as 24" is this ceil-div. The room
-                 between the two is *padding*: it belongs to the tensor and holds zeros.
-``span``         elements from the first to the last one used, padding included: 960. Strides may leave *holes* in between (a
-                 view of a part of a bigger tensor does); holes belong to somebody else and are never touched.
+``padded_dims``  how many the layout makes room for: 2x24x5x4. MKL-DNN's "17 channels stored as 24" is this
+                 ceil-div. The room between the two is *padding*: it belongs to the tensor and holds zeros.
+``span``         elements from the first to the last one used, padding included: 960. Strides may leave *holes*
+                 in between (a view of a part of a bigger tensor does); holes belong to somebody else and are
+                 never touched.
 
-A view can end inside a block: channels 0..16 of a tensor with 32 of them. What lies behind is then not padding but the
-neighbour's data, so ``padded_dims`` is stored, not derived: a layout never claims what it does not own.
+A view can end inside a block: channels 0..16 of a tensor with 32 of them. What lies behind is then not
+padding but the neighbour's data, so ``padded_dims`` is stored, not derived: a layout never claims what it
+does not own.
 
 Sameness
 ========
 
 ``a == b``           the same digits, strides and padding, written down in the same way.
-``a.same_bytes(b)``  the same function: every element and all padding at the same offset, so no conversion is needed.
-                     ``nChw8c`` with C = 8 and ``nhwc`` are the same bytes but not equal.
+``a.same_bytes(b)``  the same function: every element and all padding at the same offset, so no conversion is
+                     needed. ``nChw8c`` with C = 8 and ``nhwc`` are the same bytes but not equal.
 """
 
 from __future__ import annotations
@@ -59,7 +61,7 @@ MAX_ELEMENTS = 2**63 - 1  # offsets are signed 64-bit numbers in every system th
 
 
 class Digit(NamedTuple):
-    """One digit of a term: ``number // weight % extent * stride``; weight counts on the axis, stride in elements of memory."""
+    """One digit of a term: ``number // weight % extent * stride``, the stride in elements of memory."""
 
     weight: int
     extent: int
@@ -85,8 +87,9 @@ class Layout:
     format : str or Format, optional
         The order of the digits. Without it the layout is plain and ``strides`` must be given.
     strides : sequence of int, optional
-        For each axis the distance, in elements, between neighbours of its outermost digit (that is: between blocks, where the
-        format blocks the axis). Inner digits stay dense in the order of the format. Without strides the layout is dense.
+        For each axis the distance, in elements, between neighbours of its outermost digit (that is: between
+        blocks, where the format blocks the axis). Inner digits stay dense in the order of the format. Without
+        strides the layout is dense.
     offset : int
         Where element (0, ..., 0) lies, in elements.
 
@@ -167,16 +170,17 @@ class Layout:
 
     @classmethod
     def _dense(cls, dims: tuple[int, ...], format: Format, offset: int = 0) -> Layout:
-        """Write the digits one after another, innermost first; each stride is the room of all digits within."""
+        """Write the digits one after another, innermost first; a stride is the room of all digits within."""
         extents, padded = _extents(dims, format)
         strides = [[0] * len(e) for e in extents]
         room = 1
         for term, level in reversed(format.order):
             strides[term][level] = room
-            room *= extents[term][level] or 1  # an empty axis takes no room, but the strides stay those of one element
+            room *= extents[term][level] or 1  # where an axis is empty the strides stay those of one element
         if room + abs(offset) > MAX_ELEMENTS:
             raise LayoutError(
-                f"format {format} with dims {spell_dims(dims)} takes {room} elements from offset {offset} on; the limit is 2**63 - 1"
+                f"format {format} with dims {spell_dims(dims)} takes {room} elements from offset {offset}; the "
+                "limit is 2**63 - 1"
             )
         return cls._make(dims, format.terms, _ladders(extents, strides), format.order, padded, offset, format)
 
@@ -187,11 +191,17 @@ class Layout:
         """Take the outermost strides as given; the inner digits are dense among themselves."""
         given = whole_numbers(outer, "strides")
         if len(given) != len(dims):
-            raise LayoutError(f"{len(given)} strides {given} were given for {len(dims)} dims {spell_dims(dims)}")
+            raise LayoutError(
+                f"{len(given)} strides {given} were given for {len(dims)} dims {spell_dims(dims)}"
+            )
         if any(len(term) > 1 for term in format.terms):
-            raise LayoutError(f"format {format} fuses axes; their common digit has one stride, so none can be given an axis")
+            raise LayoutError(
+                f"format {format} fuses axes; their common digit has one stride, so none can be given an axis"
+            )
         extents, padded = _extents(dims, format)
-        strides = [[given[term[0]]] + [0] * (len(e) - 1) for term, e in zip(format.terms, extents, strict=True)]
+        strides = [
+            [given[term[0]]] + [0] * (len(e) - 1) for term, e in zip(format.terms, extents, strict=True)
+        ]
         room = 1
         for term, level in reversed(format.order):
             if level:
@@ -204,7 +214,8 @@ class Layout:
         )
         if farthest > MAX_ELEMENTS:
             raise LayoutError(
-                f"strides {spell_dims(given)} of dims {spell_dims(dims)} reach {farthest} elements far; the limit is 2**63 - 1"
+                f"strides {spell_dims(given)} of dims {spell_dims(dims)} reach {farthest} elements far; "
+                "the limit is 2**63 - 1"
             )
         # Only a dense layout is what its format says; otherwise the strides are the description.
         made = cls._make(dims, format.terms, _ladders(extents, strides), format.order, padded, offset, None)
@@ -237,7 +248,7 @@ class Layout:
 
     @property
     def padded_dims(self) -> tuple[int, ...]:
-        """For each axis the size that the layout makes room for; fused axes (clDNN's ``yx``) keep their own size.
+        """For each axis the size that the layout makes room for; fused axes (``yx``) keep their own size.
 
         Examples
         --------
@@ -283,7 +294,15 @@ class Layout:
         return prod(self.dims[a] for a in self.terms[term])
 
     def bounds(self) -> tuple[int, int]:
-        """The lowest and the highest offset in use, padding included, in elements; ``(offset0, offset0 - 1)`` if empty."""
+        """The lowest and the highest offset in use, padding included, in elements.
+
+        Where there are no elements it is ``(offset0, offset0 - 1)``.
+
+        Examples
+        --------
+        >>> Layout((4,), strides=(-2,), offset=6).bounds()
+        (0, 6)
+        """
         low = high = self.offset0
         for ladder, room in zip(self.ladders, self.padded, strict=True):
             if room == 0:
@@ -300,7 +319,13 @@ class Layout:
 
     @property
     def density(self) -> float:
-        """Logical elements per element of span: 1.0 means neither padding nor holes (more than 1: broadcast)."""
+        """Logical elements per element of span: 1.0 is neither padding nor holes, more is broadcast.
+
+        Examples
+        --------
+        >>> Layout((1, 6, 2, 2), "nChw8c").density
+        0.75
+        """
         return self.size / self.span if self.span else 1.0
 
     @property
@@ -309,7 +334,8 @@ class Layout:
         return self.size > 0 and any(room > self.term_size(t) for t, room in enumerate(self.padded))
 
     def room(self) -> Layout:
-        """The layout of everything that this one makes room for: its padding as elements, and fused axes as one.
+        """The layout of everything that this one makes room for: its padding as elements, and fused axes as
+        one.
 
         >>> Layout((1, 17, 2, 2), "nChw8c").room().dims
         (1, 24, 2, 2)
@@ -325,7 +351,8 @@ class Layout:
         Parameters
         ----------
         *index : int
-            The logical index, one number an axis, 0 <= index < dim. Negative numbers don't count from the end.
+            The logical index, one number an axis, 0 <= index < dim. Negative numbers don't count from the
+            end.
 
         Raises
         ------
@@ -341,7 +368,9 @@ class Layout:
         if plan is None:
             plan = self._prepare()
         if len(index) != len(self.dims):
-            raise LayoutError(f"index {index} has {len(index)} numbers, the layout {len(self.dims)} axes: {self}")
+            raise LayoutError(
+                f"index {index} has {len(index)} numbers, the layout {len(self.dims)} axes: {self}"
+            )
         total = self.offset0
         try:
             if len(plan) != len(index):
@@ -382,10 +411,10 @@ class Layout:
         return offsets(self, indices)
 
     def index(self, offset: int) -> tuple[int, ...] | None:
-        """Return the logical index of the element at an offset, or None where there is padding, a hole or nothing.
+        """Return the logical index of the element at an offset; None for padding, a hole or nothing at all.
 
-        The inverse of :meth:`offset`. Where several elements share the place (broadcast, overlapping strides), one of them is
-        returned; of a broadcast axis it is index 0.
+        The inverse of :meth:`offset`. Where several elements share the place (broadcast, overlapping
+        strides), one of them is returned; of a broadcast axis it is index 0.
 
         Examples
         --------
@@ -422,7 +451,8 @@ class Layout:
     def is_injective(self) -> bool:
         """Whether no two elements share a place (broadcast ones do), so that the layout can be written to.
 
-        Exact. Nested strides, which nearly all layouts have, are recognised at once; otherwise places are counted or searched.
+        Exact. Nested strides, which nearly all layouts have, are recognised at once; otherwise places are
+        counted or searched.
 
         Examples
         --------
@@ -452,7 +482,7 @@ class Layout:
     # -- workings -----------------------------------------------------------------------------------------
 
     def _prepare(self) -> tuple[tuple[int, int, int, tuple[Digit, ...]], ...]:
-        """For each term: its size, weight and stride of its first digit (which needs no modulo), and the other digits."""
+        """For each term: its size, weight and stride of its first digit (without modulo), its other digits."""
         plan = tuple(
             (self.term_size(t), ladder[0].weight, ladder[0].stride, ladder[1:])
             for t, ladder in enumerate(self.ladders)
@@ -485,17 +515,20 @@ class Layout:
         for axis, (i, size) in enumerate(zip(index, self.dims, strict=True)):
             if not 0 <= i < size:
                 raise LayoutError(
-                    f"index {i} of axis {axis} ({names[axis]}) is out of bounds: {self} has 0 <= index < {size} there"
+                    f"index {i} of axis {axis} ({names[axis]}) is out of bounds: {self} has "
+                    f"0 <= index < {size} there"
                 )
         raise AssertionError(f"no axis of {tuple(index)} is out of bounds")
 
     def _numbers_at(self, offset: int) -> Iterator[tuple[int, ...]]:
         """All numbers, one a term, whose digits add up to an offset.
 
-        The digits are tried from the largest stride down. What the smaller ones can add is bounded, and where strides nest
-        (always, but for odd hand-made ones) that leaves a single value for each digit: a division, not a search.
+        The digits are tried from the largest stride down. What the smaller ones can add is bounded, and where
+        strides nest (always, but for odd hand-made ones) that leaves a single value for each digit: a
+        division, not a search.
         """
-        steps = sorted(  # a digit that moves nothing stays 0: no other value leads to more places or to smaller numbers
+        # A digit that moves nothing stays 0: no other value leads to more places or to smaller numbers.
+        steps = sorted(
             ((d, t) for t, ladder in enumerate(self.ladders) for d in ladder if d.extent > 1 and d.stride),
             key=lambda step: -abs(step[0].stride),
         )
@@ -523,7 +556,9 @@ class Layout:
         for term in self.terms:
             if len(term) > 1:
                 names = self.axis_names()
-                raise LayoutError(f"{self} fuses the axes {' '.join(names[a] for a in term)}; it has no {what} an axis")
+                raise LayoutError(
+                    f"{self} fuses the axes {' '.join(names[a] for a in term)}; it has no {what} an axis"
+                )
 
     # -- being a value ------------------------------------------------------------------------------------
 
@@ -579,8 +614,9 @@ def values_towards(
 ) -> range:
     """The values of a digit, in ``first .. last``, after which smaller digits may still make up ``rest``.
 
-    What is left, ``rest - value * stride``, must lie ``within`` what those digits add, and be a multiple of what is ``common`` to
-    their strides (0: there are none). The second rule leaves one value where strides don't nest but divide each other unevenly.
+    What is left, ``rest - value * stride``, must lie ``within`` what those digits add, and be a multiple of
+    what is ``common`` to their strides (0: there are none). The second rule leaves one value where strides
+    don't nest but divide each other unevenly.
     """
     ends = (rest - within[0], rest - within[1])
     low, high = (ends[1], ends[0]) if stride > 0 else (-ends[0], -ends[1])
@@ -607,7 +643,7 @@ def blocked_layout(
     inner: Sequence[tuple[int, int]],
     offset: int = 0,
 ) -> Layout:
-    """Build a layout from the fields of oneDNN's descriptor: padded dims, outer strides, and inner blocks, outermost first."""
+    """Build a layout from oneDNN's fields: padded dims, outer strides, and inner blocks, outermost first."""
     ladders: list[list[Digit]] = [[] for _ in dims]
     weights = [1] * len(dims)
     room = 1
@@ -637,26 +673,30 @@ def check_dims(dims: Sequence[int]) -> tuple[int, ...]:
     sizes = whole_numbers(dims, "dims")
     for axis, size in enumerate(sizes):
         if size < 0:
-            raise LayoutError(f"dims {spell_dims(sizes)}: axis {axis} has size {size}; a size can't be negative")
+            raise LayoutError(
+                f"dims {spell_dims(sizes)}: axis {axis} has size {size}; a size can't be negative"
+            )
     if prod(size or 1 for size in sizes) > MAX_ELEMENTS:
         raise LayoutError(f"dims {spell_dims(sizes)} are more than 2**63 - 1 elements")
     return sizes
 
 
 def whole_numbers(values: Iterable[Any], what: str) -> tuple[int, ...]:
-    """Return what was given for each axis as a tuple of int (any type with ``__index__`` will do); ``what`` names it in errors."""
+    """Return what was given for each axis as ints, from any type with ``__index__``; errors say ``what``."""
     try:
         numbers = tuple(map(as_index, values))
     except TypeError:
         raise LayoutError(f"{what} must be whole numbers, one an axis, got {values!r}") from None
     for axis, number in enumerate(numbers):
         if abs(number) > MAX_ELEMENTS:
-            raise LayoutError(f"{what}: the number of axis {axis} takes {number.bit_length()} bits; the limit is 2**63 - 1")
+            raise LayoutError(
+                f"{what}: the number of axis {axis} takes {number.bit_length()} bits; the limit is 2**63 - 1"
+            )
     return numbers
 
 
 def whole_number(value: Any, what: str) -> int:
-    """Return a number as int (any type with ``__index__`` will do); ``what`` names it in errors."""
+    """Return a number as int, from any type with ``__index__``; errors say ``what`` it is."""
     try:
         number = as_index(value)
     except TypeError:
@@ -667,9 +707,10 @@ def whole_number(value: Any, what: str) -> int:
 
 
 def reach(ladder: Sequence[Digit], room: int, sign: int) -> int:
-    """How far the digits move upwards (sign 1) or downwards (sign -1) at most, over the numbers 0 .. room - 1.
+    """How far the digits move at most, upwards (sign 1) or downwards (-1), over the numbers 0 .. room - 1.
 
-    The farthest number below ``room`` agrees with ``room - 1`` in its upper digits, has one digit less, and is free below that.
+    The farthest number below ``room`` agrees with ``room - 1`` in its upper digits, has one digit less, and
+    is free below that.
     """
     best = taken = 0
     free = [0] * (len(ladder) + 1)
@@ -716,4 +757,5 @@ def _ladders(extents: list[tuple[int, ...]], strides: list[list[int]]) -> tuple[
     return tuple(ladders)
 
 
-_digit = cast(Callable[[tuple[int, int, int]], Digit], partial(tuple.__new__, Digit))  # half the time of Digit(...)
+# Half the time of Digit(...)
+_digit = cast(Callable[[tuple[int, int, int]], Digit], partial(tuple.__new__, Digit))

@@ -3,14 +3,14 @@
 Sizes are read from the right and paired into the shortest groups of equal product. Four things can happen to
 a pair:
 
-====================  =============================================================================================
+====================  =======================================================================================
 old sizes -> new      what it means
-====================  =============================================================================================
+====================  =======================================================================================
 ``1 -> (none)``       an axis of size 1 without padding disappears
 ``(none) -> 1``       an axis of size 1 appears; its stride is what lies right of it
 ``n -> n``            the axis is kept with its stride, its blocks and its padding
 ``n, m -> k, l, ..``  the axes are regrouped, which only dense, sequential axes without blocks allow
-====================  =============================================================================================
+====================  =======================================================================================
 
 One case slips through oneDNN's checks: a blocked axis of size 1 *within* a regrouped run. The descriptor that
 it returns then describes other elements. The same descriptor is returned here, with a warning.
@@ -48,7 +48,8 @@ def onednn_reshape(desc: MemoryDesc, dims: tuple[int, ...]) -> MemoryDesc:
         raise LayoutError(f"{desc} can't be reshaped to {spell_dims(dims)}: there are no axes on one side")
     if prod(d or 1 for d in desc.dims) != prod(d or 1 for d in dims):
         raise LayoutError(
-            f"{desc} has {prod(desc.dims)} elements; it can't be reshaped to {spell_dims(dims)}, which are {prod(dims)}"
+            f"{desc} has {prod(desc.dims)} elements; it can't be reshaped to {spell_dims(dims)}, which are "
+            f"{prod(dims)}"
         )
     if desc.layout is None:
         return desc._make(dims, desc.dtype, None, "any")
@@ -146,8 +147,9 @@ def _check_regroup(desc: MemoryDesc, old: range, dims: tuple[int, ...]) -> None:
         raise LayoutError(f"{where}axis {max(slipped)} is blocked and would be regrouped")
     if slipped:
         warnings.warn(
-            f"{where.removesuffix(': ')} by its own rule; oneDNN does not notice that axis {min(slipped)}, of size 1, is blocked, and answers with a descriptor of other "
-            "elements; so does this. Use relayout.views.reshape",
+            f"{where.removesuffix(': ')} by its own rule; oneDNN does not notice that axis {min(slipped)}, of "
+            "size 1, is blocked, and answers with a descriptor of other elements; so does this. Use "
+            "relayout.views.reshape",
             RuntimeWarning,
             stacklevel=5,
         )

@@ -1,8 +1,9 @@
 """The door through which layouts reach their notations.
 
-A layout has to be made from text (``Format("nChw16c")``) and to say its name, but what a layout *is* must not depend on
-how people write it: imports point from :mod:`relayout.notation` to :mod:`relayout.layout`, never back. So this module holds
-two slots. The notation package fills them when it is imported; until then they say so.
+A layout has to be made from text (``Format("nChw16c")``) and to say its name, but what a layout *is* must not
+depend on how people write it: imports point from :mod:`relayout.notation` to :mod:`relayout.layout`, never
+back. So this module holds two slots. The notation package fills them when it is imported; until then they say
+so.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ _renderer: Renderer | None = None
 
 
 def install(parser: Parser, renderer: Renderer) -> None:
-    """Fill the slots: ``parser(text, dialect, rank, dtype) -> Format`` and ``renderer(format, dialect) -> text | None``."""
+    """Fill the slots: ``parser(text, dialect, rank, dtype)`` and ``renderer(format, dialect)``."""
     global _parser, _renderer
     _parser, _renderer = parser, renderer
 

@@ -1,18 +1,22 @@
 """Views: other ways to index the same memory.
 
-Each function takes a layout and returns a layout over the *same* buffer, or raises. Nothing is ever copied here, and nothing
-falls back to a copy in silence. Because a layout may have several digits an axis, far more views exist than strides alone can
-express:
+Each function takes a layout and returns a layout over the *same* buffer, or raises. Nothing is ever copied
+here, and nothing falls back to a copy in silence. Because a layout may have several digits an axis, far more
+views exist than strides alone can express:
 
-* **slice** with a start and a step: the offsets of the elements that are left are a table of one period of the blocks; if
-  that table has digits again (:func:`relayout.layout.canonical.fit`), the slice is a view. Channels 4..8 of ``nChw16c`` are one, every 4th
-  channel is one, channels 12..20 are one too (4 and 4), channels 3..40 are not.
-* **merge** of neighbouring axes always works if the inner one has no padding: its digits simply are the lower digits of the
-  merged axis, whatever their strides. So ``nhwc`` can merge n, c, h, w in *logical* order, which NumPy must copy for.
-* **split** always works: the two new axes are fused (read as one number), and taken apart where a digit border allows it.
+* **slice** with a start and a step: the offsets of the elements that are left are a table of one period of
+  the blocks; if that table has digits again (:func:`relayout.layout.canonical.fit`), the slice is a view.
+  Channels 4..8 of ``nChw16c`` are one, every 4th channel is one, channels 12..20 are one too (4 and 4),
+  channels 3..40 are not.
+* **merge** of neighbouring axes always works if the inner one has no padding: its digits simply are the lower
+  digits of the merged axis, whatever their strides. So ``nhwc`` can merge n, c, h, w in *logical* order,
+  which NumPy must copy for.
+* **split** always works: the two new axes are fused (read as one number), and taken apart where a digit
+  border allows it.
 * **reshape** is merges, then splits.
 
-A property test says it in one line: for every view, ``NumPy's operation on the logical array`` equals ``the logical array of the view``.
+A property test says it in one line: for every view, ``NumPy's operation on the logical array`` equals ``the
+logical array of the view``.
 
 Axis arguments count from 0; negative ones count from the end, as in NumPy.
 """
@@ -60,22 +64,29 @@ def permute(layout: Layout, axes: Sequence[int]) -> Layout:
 
 
 def transpose(layout: Layout, axis0: int = -2, axis1: int = -1) -> Layout:
-    """Swap two axes (PyTorch's ``transpose``)."""
+    """Swap two axes, the last two unless others are named (PyTorch's ``transpose``).
+
+    >>> transpose(Layout((2, 3, 4), "abc")).dims
+    (2, 4, 3)
+    """
     order = list(range(layout.rank))
     one, two = _axis(layout, axis0), _axis(layout, axis1)
     order[one], order[two] = order[two], order[one]
     return permute(layout, order)
 
 
-def slice_axis(layout: Layout, axis: int, start: int | None = None, stop: int | None = None, step: int | None = None) -> Layout:
-    """Keep the elements ``start:stop:step`` of an axis, with Python's meaning of slices (negative steps included).
+def slice_axis(
+    layout: Layout, axis: int, start: int | None = None, stop: int | None = None, step: int | None = None
+) -> Layout:
+    """Keep the elements ``start:stop:step`` of an axis, as Python slices do, negative steps included.
 
     A slice that reaches the end keeps the padding behind it; any other gives it up.
 
     Raises
     ------
     LayoutError
-        The offsets of what is left have no digits (channels 3..40 of ``nChw16c``), or the axis is fused with others.
+        The offsets of what is left have no digits (channels 3..40 of ``nChw16c``), or the axis is fused with
+        others.
 
     >>> view = slice_axis(Layout((1, 32, 2, 2), "nChw16c"), 1, 4, 8)
     >>> view.dims, view.strides, view.offset0
@@ -93,7 +104,11 @@ def slice_axis(layout: Layout, axis: int, start: int | None = None, stop: int | 
 
 
 def select(layout: Layout, axis: int, position: int) -> Layout:
-    """Fix one index and drop its axis (NumPy's ``x[..., position, ...]``); negative positions count from the end."""
+    """Fix one index and drop its axis: NumPy's ``x[..., position, ...]``; negative ones count from the end.
+
+    >>> select(Layout((2, 3, 4), "abc"), 1, -1).offset(1, 0)
+    20
+    """
     axis = _axis(layout, axis)
     size = layout.dims[axis]
     where = whole_number(position, "index")
@@ -103,7 +118,7 @@ def select(layout: Layout, axis: int, position: int) -> Layout:
 
 
 def submemory(layout: Layout, dims: Sequence[int], offsets: Sequence[int]) -> Layout:
-    """The part of ``dims`` elements that starts at ``offsets``: oneDNN's sub-tensor, without its restriction to whole blocks.
+    """The part of ``dims`` elements that starts at ``offsets``: oneDNN's sub-tensor, of parts of blocks too.
 
     >>> submemory(Layout((1, 64, 2, 2), "nChw16c"), (1, 16, 2, 2), (0, 32, 0, 0)).offset0
     128
@@ -111,7 +126,9 @@ def submemory(layout: Layout, dims: Sequence[int], offsets: Sequence[int]) -> La
     sizes = check_dims(dims)
     starts = whole_numbers(offsets, "offsets")
     if not len(sizes) == len(starts) == layout.rank:
-        raise LayoutError(f"a part of {layout} needs {layout.rank} dims and offsets, got {len(sizes)} and {len(starts)}")
+        raise LayoutError(
+            f"a part of {layout} needs {layout.rank} dims and offsets, got {len(sizes)} and {len(starts)}"
+        )
     for axis, (size, start, whole) in enumerate(zip(sizes, starts, layout.dims, strict=True)):
         if start < 0 or start + size > whole:
             raise LayoutError(
@@ -131,7 +148,12 @@ def split_axis(layout: Layout, axis: int, sizes: Sequence[int]) -> Layout:
     axis = _axis(layout, axis)
     parts = check_dims(sizes)
     if prod(parts) != layout.dims[axis] or not parts:
-        raise LayoutError(f"axis {axis} of {layout} has size {layout.dims[axis]}; it can't be split into {spell_dims(parts)}")
+        raise LayoutError(
+            f"axis {axis} of {layout} has size {layout.dims[axis]}; it can't be split into "
+            f"{spell_dims(parts)}"
+        )
+    if 0 in layout.dims:
+        return _dense((*layout.dims[:axis], *parts, *layout.dims[axis + 1 :]), layout.offset0)
     shift = len(parts) - 1
     terms = []
     for term in layout.terms:
@@ -149,15 +171,17 @@ def merge_axes(layout: Layout, first: int, last: int) -> Layout:
     Raises
     ------
     LayoutError
-        An inner axis has padding, so that the numbers of the merged axis would run through it; an axis is fused elsewhere; or
-        ``first`` lies behind ``last``.
+        An inner axis has padding, so that the numbers of the merged axis would run through it; an axis is
+        fused elsewhere; or ``first`` lies behind ``last``.
 
     >>> merge_axes(Layout((2, 3, 4, 5), "acdb"), 2, 3).strides
     (60, 1, 3)
     """
     first, last = _axis(layout, first), _axis(layout, last)
     if first > last:
-        raise LayoutError(f"axes {first} .. {last} of {layout} can't be merged: the first lies behind the last")
+        raise LayoutError(
+            f"axes {first} .. {last} of {layout} can't be merged: the first lies behind the last"
+        )
     if 0 in layout.dims:
         width = prod(layout.dims[first : last + 1])
         return _dense((*layout.dims[:first], width, *layout.dims[last + 1 :]), layout.offset0)
@@ -168,7 +192,11 @@ def merge_axes(layout: Layout, first: int, last: int) -> Layout:
 
 
 def squeeze(layout: Layout, axis: int | None = None) -> Layout:
-    """Drop an axis of size 1 (None: all of them). Padding on it is given up, not moved."""
+    """Drop an axis of size 1 (None: all of them). Padding on it is given up, not moved.
+
+    >>> squeeze(Layout((2, 1, 3), "aBc8b")).strides
+    (24, 8)
+    """
     if axis is None:
         for a in reversed(range(layout.rank)):
             if layout.dims[a] == 1:
@@ -176,7 +204,9 @@ def squeeze(layout: Layout, axis: int | None = None) -> Layout:
         return layout
     axis = _axis(layout, axis)
     if layout.dims[axis] != 1:
-        raise LayoutError(f"axis {axis} of {layout} has size {layout.dims[axis]}; only axes of size 1 can be dropped")
+        raise LayoutError(
+            f"axis {axis} of {layout} has size {layout.dims[axis]}; only axes of size 1 can be dropped"
+        )
     terms, ladders, padded = [], [], []
     for term, ladder, room in zip(layout.terms, layout.ladders, layout.padded, strict=True):
         left = tuple(a - (a > axis) for a in term if a != axis)
@@ -222,7 +252,10 @@ def broadcast_to(layout: Layout, dims: Sequence[int]) -> Layout:
     """
     sizes = check_dims(dims)
     if len(sizes) < layout.rank:
-        raise LayoutError(f"{layout} has {layout.rank} axes; it can't be broadcast to the {len(sizes)} of {spell_dims(sizes)}")
+        raise LayoutError(
+            f"{layout} has {layout.rank} axes; it can't be broadcast to the {len(sizes)} of "
+            f"{spell_dims(sizes)}"
+        )
     while layout.rank < len(sizes):
         layout = unsqueeze(layout, 0)
     for axis, (size, target) in enumerate(zip(layout.dims, sizes, strict=True)):
@@ -230,7 +263,8 @@ def broadcast_to(layout: Layout, dims: Sequence[int]) -> Layout:
             continue
         if size != 1:
             raise LayoutError(
-                f"axis {axis} of {layout} has size {size}; only 1 can be repeated to reach {target} of {spell_dims(sizes)}"
+                f"axis {axis} of {layout} has size {size}; only 1 can be repeated to reach {target} of "
+                f"{spell_dims(sizes)}"
             )
         layout = unsqueeze(squeeze(layout, axis), axis)
         k = layout.terms.index((axis,))
@@ -247,7 +281,8 @@ def reshape(layout: Layout, dims: Sequence[int]) -> Layout:
     Raises
     ------
     LayoutError
-        The number of elements differs, or the layout can't express it because of padding within (reorder first).
+        The number of elements differs, or the layout can't express it because of padding within (reorder
+        first).
 
     >>> reshape(Layout((2, 3, 4), "acb"), (6, 4)).offset(5, 3)  # no strides could say this
     23
@@ -296,7 +331,10 @@ def _assemble(
     ladders = tuple(ladders[t] for t in by_axis)
     order = sorted(
         ((t, level) for t, ladder in enumerate(ladders) for level in range(len(ladder))),
-        key=lambda place: (place[1] > 0 and ladders[place[0]][place[1]].stride < 0, -abs(ladders[place[0]][place[1]].stride)),
+        key=lambda place: (
+            place[1] > 0 and ladders[place[0]][place[1]].stride < 0,
+            -abs(ladders[place[0]][place[1]].stride),
+        ),
     )
     where = like.offset0 if offset is None else offset
     return Layout._make(dims, terms, ladders, tuple(order), tuple(padded[t] for t in by_axis), where)
@@ -354,8 +392,8 @@ def _cut(layout: Layout, axis: int, start: int, count: int, step: int) -> Layout
         if axis != term[0] or step != 1:
             names = layout.axis_names()
             raise LayoutError(
-                f"axis {axis} of {layout} is fused with the axes {' '.join(names[a] for a in term)}; only its first axis can be "
-                "cut, with step 1. Reorder to a format that keeps them apart first"
+                f"axis {axis} of {layout} is fused with the axes {' '.join(names[a] for a in term)}; only its "
+                "first axis can be cut, with step 1. Reorder to a format that keeps them apart first"
             )
         start, number, whole = start * inner, count * inner, size * inner
     else:
@@ -370,8 +408,9 @@ def _cut(layout: Layout, axis: int, start: int, count: int, step: int) -> Layout
         return _dense(dims, layout.offset0)
     if digits is None:
         raise LayoutError(
-            f"elements {start}..{start + (count - 1) * step} (step {step}) of axis {axis} of {layout} are no layout: its blocks "
-            f"of {ladder[0].weight} are cut at uneven places. Reorder first, or cut at multiples of a block"
+            f"elements {start}..{start + (count - 1) * step} (step {step}) of axis {axis} of {layout} are no "
+            f"layout: its blocks of {ladder[0].weight} are cut at uneven places. Reorder first, or cut at "
+            "multiples of a block"
         )
     ladders, padded = list(layout.ladders), list(layout.padded)
     ladders[t], padded[t] = digits, kept
@@ -403,7 +442,7 @@ def _sliced(ladder: tuple[Digit, ...], start: int, count: int, step: int) -> tup
 
 
 def _stepped(ladder: tuple[Digit, ...], start: int, count: int, step: int) -> tuple[Digit, ...] | None:
-    """The same, from the lowest digit up: it stays, or counts within itself, or runs out just as the next one moves."""
+    """The same from the lowest digit up: it stays, counts within itself, or ends just as the next moves."""
     if count == 1:
         return ()
     *above, (_, extent, stride) = ladder
@@ -418,7 +457,12 @@ def _stepped(ladder: tuple[Digit, ...], start: int, count: int, step: int) -> tu
         carried = _stepped(upper, start // extent, -(-count // run), 1 if step > 0 else -1)
         if carried is None:
             return None
-        return merge((*(Digit(weight * run, length, jump) for weight, length, jump in carried), Digit(1, run, step * stride)))
+        return merge(
+            (
+                *(Digit(weight * run, length, jump) for weight, length, jump in carried),
+                Digit(1, run, step * stride),
+            )
+        )
     return _tabulated(ladder, start, count, step)
 
 
@@ -437,7 +481,9 @@ def _tabulated(ladder: tuple[Digit, ...], start: int, count: int, step: int) -> 
         rise = step * period // weight * stride
         return merge((Digit(period, -(-count // period), rise), *digits))
     # The period is no border of digits; there may be others if the slice ends soon.
-    return fit([_at(ladder, start + j * step) - base for j in range(count)]) if count <= LONGEST_PERIOD else None
+    return (
+        fit([_at(ladder, start + j * step) - base for j in range(count)]) if count <= LONGEST_PERIOD else None
+    )
 
 
 def _merge_two(layout: Layout, axis: int) -> Layout:
@@ -473,10 +519,13 @@ def _merge_two(layout: Layout, axis: int) -> Layout:
         if loose.terms != layout.terms:
             return _merge_two(loose, axis)
         if apart:
-            raise LayoutError(f"axes {axis} and {axis + 1} of {layout} are fused with others; they can't be merged")
+            raise LayoutError(
+                f"axes {axis} and {axis + 1} of {layout} are fused with others; they can't be merged"
+            )
         raise LayoutError(
-            f"axis {axis + 1} of {layout} has {layout.dims[axis + 1]} elements in blocks that hold {filled}; merged with axis "
-            f"{axis} the numbers would run through what lies behind them. Reorder to a format without padding first"
+            f"axis {axis + 1} of {layout} has {layout.dims[axis + 1]} elements in blocks that hold {filled}; "
+            f"merged with axis {axis} the numbers would run through what lies behind them. Reorder to a format "
+            "without padding first"
         )
     upper = layout.ladders[outer]
     joined = (*(Digit(d.weight * width, d.extent, d.stride) for d in upper), *lower)
@@ -503,7 +552,7 @@ def _unfused(layout: Layout) -> Layout:
         taken = len(axes) - 1
         while taken > 0:  # as few of the last axes as the digits allow, again and again
             width = prod(layout.dims[a] for a in axes[taken:])
-            cut = split_ladder(normal(ladder, room), width) if width and room % width == 0 else None
+            cut = split_ladder(normal(ladder, room), width) if room and room % width == 0 else None
             if cut is not None:
                 terms.append(axes[taken:])
                 ladders.append(normal(cut[1], width) or (Digit(1, 1, 0),))
@@ -525,13 +574,16 @@ def _complete(layout: Layout, dims: Sequence[int]) -> tuple[int, ...]:
     sizes = check_dims(wanted)
     if prod(sizes) != layout.size:
         raise LayoutError(
-            f"{layout} has {layout.size} elements; it can't be reshaped to {spell_dims(sizes)}, which are {prod(sizes)}"
+            f"{layout} has {layout.size} elements; it can't be reshaped to {spell_dims(sizes)}, which are "
+            f"{prod(sizes)}"
         )
     return sizes
 
 
 def _groups(old: list[int], new: list[int]) -> list[tuple[int, tuple[int, ...]]]:
-    """Pair the shortest runs of old and new sizes (none is 1 or 0) with equal products: (old axes, new sizes)."""
+    """Pair the shortest runs of old and new sizes (none is 1 or 0) with equal products: (old axes, new
+    sizes).
+    """
     groups = []
     i = j = 0
     while i < len(old):

@@ -1,7 +1,8 @@
 """benchdnn's tags for any rank: ``abx``, ``axb``, ``aBx16b``.
 
-oneDNN's test driver writes one tag for tensors of every rank: ``x`` stands for all axes that are not named, in order. ``abx`` is row-major
-(``abc``, ``abcd``, ``abcde``, ...), ``axb`` is channels-last, ``aBx16b`` is ``aBcd16b`` at rank 4. The format is known once the rank is.
+oneDNN's test driver writes one tag for tensors of every rank: ``x`` stands for all axes that are not named,
+in order. ``abx`` is row-major (``abc``, ``abcd``, ``abcde``, ...), ``axb`` is channels-last, ``aBx16b`` is
+``aBcd16b`` at rank 4. The format is known once the rank is.
 """
 
 from __future__ import annotations
@@ -61,5 +62,6 @@ def render(format: Format) -> str | None:
 def names() -> tuple[str, ...]:
     """The usual tags."""
     return (
-        "abx", "axb", "xba", "bax", "bxa", "aBx4b", "aBx8b", "aBx16b", "aBx32b", "ABx16a16b", "ABx32a32b", "ABx16b16a", "ABx4b16a4b",
+        "abx", "axb", "xba", "bax", "bxa", "aBx4b", "aBx8b", "aBx16b", "aBx32b",
+        "ABx16a16b", "ABx32a32b", "ABx16b16a", "ABx4b16a4b",
     )  # fmt: skip

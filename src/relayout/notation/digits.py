@@ -6,9 +6,10 @@
     oiyx -> o//32, i//4, y, x, o%2, o//2%16, i%4        os_is_yx_osv32_isv4_swizzled_by_2
     oihw -> i, (h w)//2, o//16, (h w)%2, o%16           fused axes in brackets
 
-In front of the arrow stand the logical axes (the order of the dims), behind it the digits in memory order, outermost first, as Python would
-compute them: ``axis // weight % extent``. An open digit has no ``%``. Without the arrow the order of the axes is that of their domain if they
-have one (``n c d h w``, ``g o i d h w``, ...), alphabetical for ``a, b, c, ...``, else that of their first appearance.
+In front of the arrow stand the logical axes (the order of the dims), behind it the digits in memory order,
+outermost first, as Python would compute them: ``axis // weight % extent``. An open digit has no ``%``.
+Without the arrow the order of the axes is that of their domain if they have one (``n c d h w``, ``g o i d h
+w``, ...), alphabetical for ``a, b, c, ...``, else that of their first appearance.
 """
 
 from __future__ import annotations
@@ -25,7 +26,9 @@ TITLE = "digits"
 __all__ = ["TITLE", "names", "parse", "render"]
 
 _NAME = r"[A-Za-z][A-Za-z0-9_]*"
-_DIGIT = re.compile(rf"(?:({_NAME})|\(\s*({_NAME}(?:\s+{_NAME})*)\s*\))\s*(?://?\s*([0-9]{{1,19}}))?\s*(?:%\s*([0-9]{{1,19}}))?")
+_DIGIT = re.compile(
+    rf"(?:({_NAME})|\(\s*({_NAME}(?:\s+{_NAME})*)\s*\))\s*(?://?\s*([0-9]{{1,19}}))?\s*(?:%\s*([0-9]{{1,19}}))?"
+)
 
 
 def parse(text: str, rank: int | None = None, dtype: str | None = None) -> Format | None:
@@ -39,13 +42,20 @@ def parse(text: str, rank: int | None = None, dtype: str | None = None) -> Forma
         return None
     if arrow and not head.strip(" []") and not body.strip(" []"):
         return Format.from_digits((), ())
-    parts = [_DIGIT.fullmatch(part.strip().strip("[]").strip()) for part in body.strip().strip("[]").split(",")]
+    parts = [
+        _DIGIT.fullmatch(part.strip().strip("[]").strip()) for part in body.strip().strip("[]").split(",")
+    ]
     if any(part is None for part in parts):
         if arrow:
-            raise LayoutError(f"can't read the digits {body.strip()!r}; write them as in 'nchw -> n, c//16, h, w, c%16'")
+            raise LayoutError(
+                f"can't read the digits {body.strip()!r}; write them as in 'nchw -> n, c//16, h, w, c%16'"
+            )
         return None
     if not all(re.fullmatch(_NAME, word) for word in head.replace(",", " ").split()):
-        raise LayoutError(f"can't read the axes {head.strip()!r} in front of '->'; write them as in 'nchw -> n, c//16, h, w, c%16'")
+        raise LayoutError(
+            f"can't read the axes {head.strip()!r} in front of '->'; write them as in "
+            "'nchw -> n, c//16, h, w, c%16'"
+        )
     digits = []
     for part in parts:
         if part is None:
@@ -59,8 +69,14 @@ def parse(text: str, rank: int | None = None, dtype: str | None = None) -> Forma
 def _logical(head: str, digits: list[tuple[str | tuple[str, ...], int, int | None]]) -> tuple[str, ...]:
     if head.strip():
         words = tuple(head.replace(",", " ").split())
-        return tuple(words[0]) if len(words) == 1 and len(words[0]) > 1 and not _is_axis(words[0], digits) else words
-    found = tuple(dict.fromkeys(a for axes, _, _ in digits for a in ([axes] if isinstance(axes, str) else axes)))
+        return (
+            tuple(words[0])
+            if len(words) == 1 and len(words[0]) > 1 and not _is_axis(words[0], digits)
+            else words
+        )
+    found = tuple(
+        dict.fromkeys(a for axes, _, _ in digits for a in ([axes] if isinstance(axes, str) else axes))
+    )
     if set(found) == set(letters(min(len(found), 26))):
         return tuple(sorted(found))
     return next((roles for roles in DOMAINS if set(roles) == set(found)), found)

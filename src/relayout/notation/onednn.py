@@ -9,11 +9,12 @@ The grammar
     outer  = letter+               every axis once, outermost first; upper case = this axis is blocked
     blocks = (number letter)*      outermost first
 
-Behind the outer axes stand the blocks. ``OIhw4i16o4i`` is: blocks of 16 output channels, blocks of 16 input channels (4 x 4), height, width, and
-within a block: 4 groups of input channels, 16 output channels, 4 input channels.
+Behind the outer axes stand the blocks. ``OIhw4i16o4i`` is: blocks of 16 output channels, blocks of 16 input
+channels (4 x 4), height, width, and within a block: 4 groups of input channels, 16 output channels, 4 input
+channels.
 
-The letters are either ``a, b, c, ...``, which name the logical axes by position, or they have a meaning, which fixes the logical order *by
-domain*, whatever the order in which they are written:
+The letters are either ``a, b, c, ...``, which name the logical axes by position, or they have a meaning,
+which fixes the logical order *by domain*, whatever the order in which they are written:
 
 ===========================  =====================  ============================================
 domain                       logical order          examples
@@ -25,15 +26,17 @@ recurrent weights            l d i g o; l d i o     ``ldigo`` = abcde, ``ldgoi``
 recurrent bias               l d g o                ``ldgo`` = abcd
 ===========================  =====================  ============================================
 
-With ``l`` in the tag ``d`` is the direction and ``g`` the gate; elsewhere they are depth and group. The gates lie in the order that the
-cell defines: LSTM input, forget, candidate, output; GRU update, reset, output; a vanilla cell has one.
+With ``l`` in the tag ``d`` is the direction and ``g`` the gate; elsewhere they are depth and group. The gates
+lie in the order that the cell defines: LSTM input, forget, candidate, output; GRU update, reset, output; a
+vanilla cell has one.
 
 Where the header deviates
 =========================
 
-Every one of oneDNN's 873 tags and all but two of its 798 aliases follow from this grammar. Two do not: ``gIOhw2i8o16i2o`` and
-``gIOdhw2i8o16i2o`` are defined with the outer order g, O, I. As users mean what their binary does, so does this module. In four
-aliases (``OhwI24o`` and its like) an upper-case ``I`` has no block; it is read as a plain ``i``.
+Every one of oneDNN's 873 tags and all but two of its 798 aliases follow from this grammar. Two do not:
+``gIOhw2i8o16i2o`` and ``gIOdhw2i8o16i2o`` are defined with the outer order g, O, I. As users mean what their
+binary does, so does this module. In four aliases (``OhwI24o`` and its like) an upper-case ``I`` has no block;
+it is read as a plain ``i``.
 """
 
 from __future__ import annotations
@@ -70,7 +73,10 @@ def parse(text: str, rank: int | None = None, dtype: str | None = None) -> Forma
     'oihw -> o//16, i//16, h, w, i//4%4, o%16, i%4'
     """
     if text in ("any", "undef"):
-        raise LayoutError(f"{text!r} says that there is no format yet, so there are no digits; MemoryDesc takes relayout.{text}")
+        raise LayoutError(
+            f"{text!r} says that there is no format yet, so there are no digits; MemoryDesc takes "
+            f"relayout.{text}"
+        )
     match = _TAG.fullmatch(_DEVIATING.get(text, text))
     if match is None:
         return None
@@ -89,7 +95,9 @@ def parse(text: str, rank: int | None = None, dtype: str | None = None) -> Forma
     if any(size == 0 for _, size in blocks):
         raise LayoutError(f"tag {text!r} has a block of size 0; a block must be 1 or more")
     place = dict(zip(_letters_of(axes), axes, strict=True))
-    return Format.blocked(axes, [place[letter] for letter in low], [(place[letter], size) for letter, size in blocks])
+    return Format.blocked(
+        axes, [place[letter] for letter in low], [(place[letter], size) for letter, size in blocks]
+    )
 
 
 def _axes(low: str) -> tuple[str, ...] | None:
@@ -100,10 +108,17 @@ def _axes(low: str) -> tuple[str, ...] | None:
     if set(low) == set(names):
         return names
     roles = _BY_LETTERS.get(frozenset(low))
-    if roles is None and "d" in low and set(low) < set("tldnchwgoi") and not {"h", "w"} <= set(low) and len(low) > 2:
+    if (
+        roles is None
+        and "d" in low
+        and set(low) < set("tldnchwgoi")
+        and not {"h", "w"} <= set(low)
+        and len(low) > 2
+    ):
         raise AmbiguousFormat(
-            f"in {low!r} the letter d can be depth (with h and w: ncdhw, oidhw) or direction (with l: ldnc, ldigo), and neither set of "
-            "axes is complete; write all axes of one, or use letters a, b, c, ... for axes without meaning"
+            f"in {low!r} the letter d can be depth (with h and w: ncdhw, oidhw) or direction (with l: ldnc, "
+            "ldigo), and neither set of axes is complete; write all axes of one, or use letters a, b, c, ... for "
+            "axes without meaning"
         )
     return roles
 
@@ -132,7 +147,8 @@ def render(format: Format) -> str | None:
 def blocked_digits(format: Format) -> tuple[list[int], list[tuple[int, int]]] | None:
     """The outer axes and the inner blocks ``(axis, size)`` of a format, or None if it is not built like that.
 
-    Built like that means: first every open digit, then the others, those of each axis in order of significance.
+    Built like that means: first every open digit, then the others, those of each axis in order of
+    significance.
     """
     if len(format.terms) != format.rank:
         return None
@@ -173,11 +189,14 @@ def _usual() -> Iterator[str]:
             yield from (f"{group}Oi{space}{o}o" for o in (4, 8, 16, 32))
             yield from (f"{group}O{space}i{o}o" for o in (4, 8, 16, 24, 32, 48, 64))
             for packing in (
-                "4i4o", "4o4i", "8i8o", "8o8i", "16i16o", "16o16i", "8i16o2i", "8o16i2o", "16i16o2i", "4i16o4i", "2i8o4i",
+                "4i4o", "4o4i", "8i8o", "8o8i", "16i16o", "16o16i",
+                "8i16o2i", "8o16i2o", "16i16o2i", "4i16o4i", "2i8o4i",
                 "16i16o4i", "16i32o4i", "16i48o4i", "16i64o4i", "4o8i8o4i", "2o8i16o2i",
             ):  # fmt: skip
                 yield f"{group}OI{space}{packing}"
-            yield from (f"{group}O{space}I{packing}" for packing in ("16o2i", "16o4i", "8o4i", "4i16o4i", "16i16o4i"))
+            yield from (
+                f"{group}O{space}I{packing}" for packing in ("16o2i", "16o4i", "8o4i", "4i16o4i", "16i16o4i")
+            )
         yield from (f"Goi{space}{g}g" for g in (4, 8, 16, 32))
     for packing in ("16i16o", "16i32o4i", "16i64o4i", "16i64o2i", "8i16o2i", "4i16o4i", "8i8o"):
         yield f"OI{packing}"
