@@ -35,10 +35,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from functools import lru_cache
 from importlib import import_module
-from pathlib import Path
 from typing import Protocol, cast
 
-from relayout.errors import AmbiguousFormat, LayoutError, UnknownFormat, Unsupported
+from relayout.errors import AmbiguousFormat, LayoutError, UnknownFormat
 from relayout.layout import spelling
 from relayout.layout.format import Format
 
@@ -73,7 +72,6 @@ _ORDER: tuple[str, ...] = (
     "triton",
     "tinygrad",
 )
-_ORDER = tuple(d for d in _ORDER if (Path(__file__).parent / f"{d}.py").exists())
 LONGEST = 2000  # characters of a format; what is longer is a mistake, and slow to find fault with
 _FINAL = ("onednn", "benchdnn")  # a text that one of these reads is not offered to the others
 _SYNONYMS = {

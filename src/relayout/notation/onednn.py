@@ -117,8 +117,8 @@ def _axes(low: str) -> tuple[str, ...] | None:
     ):
         raise AmbiguousFormat(
             f"in {low!r} the letter d can be depth (with h and w: ncdhw, oidhw) or direction (with l: ldnc, "
-            "ldigo), and neither set of axes is complete; write all axes of one, or use letters a, b, c, ... for "
-            "axes without meaning"
+            "ldigo), and neither set of axes is complete; write all axes of one, or use letters a, b, c, ... "
+            "for axes without meaning"
         )
     return roles
 
