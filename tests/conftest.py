@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,12 @@ def load_vectors(name: str) -> Any:
         if path.exists():
             return json.loads(path.read_text())
     pytest.skip(f"facts {name}.json are not at hand")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _own_kernels(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Compiled kernels of the tests stay out of the user's cache."""
+    os.environ["RELAYOUT_CACHE"] = str(tmp_path_factory.mktemp("kernels"))
 
 
 @pytest.fixture(scope="session")

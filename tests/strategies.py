@@ -246,7 +246,7 @@ class ViewStep(NamedTuple):
 
 @st.composite
 def view_steps(draw: st.DrawFn, layout: Layout, only: tuple[str, ...] = ()) -> ViewStep:
-    """An operation (one of ``only``) that NumPy can do on an array of these dims; a layout may not be able to."""
+    """An operation (one of ``only``) that NumPy can do on an array of these dims; a layout perhaps not."""
     kinds = ["unsqueeze", "broadcast_to", "reshape"]
     if layout.rank:
         kinds += ["permute", "transpose", "slice_axis", "slice_axis", "split_axis"]

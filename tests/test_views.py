@@ -267,11 +267,16 @@ def test_unit_axes_carry_nothing() -> None:
     assert views.unsqueeze(Layout((), strides=()), 0).dims == (1,)
 
 
+def test_a_new_axis_has_the_stride_that_pytorch_gives_it() -> None:
+    layout = Layout((2, 3), strides=(10, 2))
+    assert [views.unsqueeze(layout, at).strides for at in range(3)] == [(20, 10, 2), (10, 6, 2), (10, 2, 1)]
+    assert views.unsqueeze(Layout((2, 17), "aB8b"), 1).strides == (24, 24, 8)
+    assert views.unsqueeze(Layout((0,), "a"), 0).strides == (1, 1)
+
+
 def test_fused_axes_come_apart_where_their_digits_do() -> None:
     layout = Layout((4, 6), "(a b)//3, (a b)%3")
     assert views.slice_axis(layout, 1, 0, 3).strides == (6, 1)
-    stuck = Layout((4, 5), "(a b)//4, (a b)%4")
-    assert views.slice_axis(stuck, 0, 1, 3).dims == (2, 5)
     swapped = Layout((4, 5), "(a b)%4, (a b)//4")
     with pytest.raises(
         LayoutError,
@@ -280,6 +285,17 @@ def test_fused_axes_come_apart_where_their_digits_do() -> None:
         views.slice_axis(swapped, 1, 0, 3)
     with pytest.raises(LayoutError, match="only its first axis can be cut, with step 1"):
         views.slice_axis(swapped, 0, 0, 4, 2)
+
+
+@pytest.mark.parametrize(("start", "stop"), [(0, 3), (0, 8), (4, 8), (4, 6), (5, 6), (7, None), (3, 3)])
+def test_the_first_of_fused_axes_can_be_cut_where_the_digits_allow_it(start: int, stop: int | None) -> None:
+    layout = Layout((8, 5), "(a b)%4, (a b)//4")
+    try:
+        part = views.slice_axis(layout, 0, start, stop)
+    except LayoutError:
+        assert (start, stop) == (7, None)  # elements 35 .. 39 begin within a block and end within another
+    else:
+        assert (element_places(part) == element_places(layout)[start:stop]).all()
 
 
 # --- size is no obstacle -----------------------------------------------------------------------------------
@@ -313,6 +329,7 @@ FLAT = Layout((2, 3, 4), "abc")
             r"\(0, 1, 2\) is no permutation of the 4 axes of nChw8c:2x17x5x4",
         ),
         (lambda: views.permute(X, (0, 1, 2, 2)), "is no permutation"),
+        (lambda: views.permute(X, 3), "axes must be whole numbers, one an axis, got 3"),  # type: ignore[arg-type]
         (lambda: views.permute(X, (0, 1, 2, 4)), "axis 4 does not exist: nChw8c:2x17x5x4 has 4 axes"),
         (lambda: views.transpose(Layout((3,), "a")), "axis -2 does not exist"),
         (lambda: views.transpose(X, 0, 1.0), "axis must be a whole number, got 1.0"),  # type: ignore[arg-type]

@@ -356,6 +356,11 @@ def as_bytes(buffer: Any) -> NDArray[np.uint8]:
         raise LayoutError(f"{type(buffer).__name__} is no contiguous buffer of bytes: {error}") from None
 
 
+def address(data: NDArray[Any]) -> int:
+    """Where an array begins in memory."""
+    return int(data.__array_interface__["data"][0])  # five times as fast as data.ctypes.data
+
+
 def allocate(desc: MemoryDesc) -> NDArray[np.uint8]:
     """A zeroed buffer for a descriptor, aligned to 64 bytes (a cache line, and the widest vectors)."""
     size = max(desc.required_bytes, desc.nbytes)

@@ -102,6 +102,15 @@ class MemoryDesc:
     strides : sequence of int, optional
         Elements between neighbours of each axis. Exactly one of ``format`` and ``strides`` must be given.
 
+    Attributes
+    ----------
+    dims : tuple of int
+        The logical sizes.
+    dtype : DType
+        The data type.
+    layout : Layout
+        Where the elements lie; None while the format is ``any`` or ``undef``.
+
     Raises
     ------
     LayoutError
@@ -360,8 +369,8 @@ class MemoryDesc:
     def submemory(self, dims: Sequence[int], offsets: Sequence[int]) -> MemoryDesc:
         """Describe the part of ``dims`` elements that starts at ``offsets``, in the same memory.
 
-        This is ``dnnl_memory_desc_create_submemory``. Parts that begin or end inside a block, which oneDNN does
-        not implement, are described too if any layout can.
+        This is ``dnnl_memory_desc_create_submemory``. Parts that begin or end inside a block, which oneDNN
+        does not implement, are described too if any layout can.
 
         Raises
         ------
@@ -542,8 +551,9 @@ def _check_overlap(layout: Layout) -> None:
             continue  # broadcast, or never stepped
         if strides[axis] < covered:
             raise LayoutError(
-                f"strides {spell_dims(strides)} of dims {spell_dims(dims)}: axis {axis} steps {strides[axis]} "
-                f"elements, but axis {inner} within it covers {covered}; elements would overlap"
+                f"strides {spell_dims(strides)} of dims {spell_dims(dims)}: axis {axis} steps "
+                f"{strides[axis]} elements, but axis {inner} within it covers {covered}; elements would "
+                "overlap"
             )
         covered, inner = strides[axis] * dims[axis], axis
 
@@ -556,7 +566,7 @@ def _check_nibbles(layout: Layout, dtype: DType) -> None:
         stride = ladder[0].stride
         if room != 1 and stride > 1 and stride % 2:
             raise LayoutError(
-                f"axis {term[0]} of {layout} has stride {stride}; a row of {dtype} elements must start on a whole "
-                "byte, so every stride must be 1 or even. Pad the innermost axis to an even size, or pass a Layout "
-                "to pack across rows"
+                f"axis {term[0]} of {layout} has stride {stride}; a row of {dtype} elements must start on a "
+                "whole byte, so every stride must be 1 or even. Pad the innermost axis to an even size, or "
+                "pass a Layout to pack across rows"
             )

@@ -92,6 +92,19 @@ class Format:
     dialect : str, optional
         The dialect that the text is written in, where it means different things in two of them.
 
+    Attributes
+    ----------
+    rank : int or None
+        The number of axes; None while the text waits for it (``aBx16b``).
+    roles : tuple of str or None
+        What the axes mean, in order: ``("n", "c", "h", "w")``; None for axes without meaning.
+    text, dialect : str or None
+        How the format was written, and in which dialect; None where it was made from parts.
+    waits_for : frozenset of str
+        What another reading of the text would depend on: "rank", "dtype", both or nothing.
+    terms, radices, order
+        The parts, as the top of this module explains them. :attr:`digits` has the same in one list.
+
     Raises
     ------
     UnknownFormat, AmbiguousFormat, Unsupported

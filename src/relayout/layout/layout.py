@@ -24,9 +24,9 @@ Three sizes that are easily confused
 ``dims``         how many elements a program sees: 2x17x5x4.
 ``padded_dims``  how many the layout makes room for: 2x24x5x4. MKL-DNN's "17 channels stored as 24" is this
                  ceil-div. The room between the two is *padding*: it belongs to the tensor and holds zeros.
-``span``         elements from the first to the last one used, padding included: 960. Strides may leave *holes*
-                 in between (a view of a part of a bigger tensor does); holes belong to somebody else and are
-                 never touched.
+``span``         elements from the first to the last one used, padding included: 960. Strides may leave
+                 *holes* in between (a view of a part of a bigger tensor does); holes belong to somebody else
+                 and are never touched.
 
 A view can end inside a block: channels 0..16 of a tensor with 32 of them. What lies behind is then not
 padding but the neighbour's data, so ``padded_dims`` is stored, not derived: a layout never claims what it
@@ -69,7 +69,7 @@ class Digit(NamedTuple):
 
 
 class LayoutDigit(NamedTuple):
-    """A digit in memory order, with the term that it belongs to."""
+    """A digit in the order of writing, with the term that it belongs to."""
 
     term: int
     weight: int
@@ -92,6 +92,23 @@ class Layout:
         strides the layout is dense.
     offset : int
         Where element (0, ..., 0) lies, in elements.
+
+    Attributes
+    ----------
+    dims : tuple of int
+        The logical sizes.
+    offset0 : int
+        Where element (0, ..., 0) lies, in elements.
+    format : Format or None
+        The format that was asked for; None where strides or a view made the layout.
+    terms : tuple of tuple of int
+        The numbers that are cut into digits, each as the axes that it is made of; almost always one each.
+    ladders : tuple of tuple of Digit
+        For each term its digits, most significant first, each with weight, extent and stride.
+    padded : tuple of int
+        For each term how many numbers there is room for (:attr:`padded_dims` says it for each axis).
+    order : tuple of (int, int)
+        The digits as they are written, outermost first, each as (term, level).
 
     Raises
     ------
@@ -179,8 +196,8 @@ class Layout:
             room *= extents[term][level] or 1  # where an axis is empty the strides stay those of one element
         if room + abs(offset) > MAX_ELEMENTS:
             raise LayoutError(
-                f"format {format} with dims {spell_dims(dims)} takes {room} elements from offset {offset}; the "
-                "limit is 2**63 - 1"
+                f"format {format} with dims {spell_dims(dims)} takes {room} elements from offset {offset}; "
+                "the limit is 2**63 - 1"
             )
         return cls._make(dims, format.terms, _ladders(extents, strides), format.order, padded, offset, format)
 
@@ -482,7 +499,7 @@ class Layout:
     # -- workings -----------------------------------------------------------------------------------------
 
     def _prepare(self) -> tuple[tuple[int, int, int, tuple[Digit, ...]], ...]:
-        """For each term: its size, weight and stride of its first digit (without modulo), its other digits."""
+        """For each term: its size, weight and stride of its first digit (no modulo), its other digits."""
         plan = tuple(
             (self.term_size(t), ladder[0].weight, ladder[0].stride, ladder[1:])
             for t, ladder in enumerate(self.ladders)
@@ -671,12 +688,12 @@ def spell_dims(dims: Sequence[int]) -> str:
 def check_dims(dims: Sequence[int]) -> tuple[int, ...]:
     """Return sizes as a tuple of int, after checking that they are whole numbers from 0 to 2**63 - 1."""
     sizes = whole_numbers(dims, "dims")
-    for axis, size in enumerate(sizes):
-        if size < 0:
-            raise LayoutError(
-                f"dims {spell_dims(sizes)}: axis {axis} has size {size}; a size can't be negative"
-            )
-    if prod(size or 1 for size in sizes) > MAX_ELEMENTS:
+    if sizes and min(sizes) < 0:
+        axis = next(axis for axis, size in enumerate(sizes) if size < 0)
+        raise LayoutError(
+            f"dims {spell_dims(sizes)}: axis {axis} has size {sizes[axis]}; a size can't be negative"
+        )
+    if (prod(sizes) or prod(size or 1 for size in sizes)) > MAX_ELEMENTS:
         raise LayoutError(f"dims {spell_dims(sizes)} are more than 2**63 - 1 elements")
     return sizes
 
@@ -687,11 +704,12 @@ def whole_numbers(values: Iterable[Any], what: str) -> tuple[int, ...]:
         numbers = tuple(map(as_index, values))
     except TypeError:
         raise LayoutError(f"{what} must be whole numbers, one an axis, got {values!r}") from None
-    for axis, number in enumerate(numbers):
-        if abs(number) > MAX_ELEMENTS:
-            raise LayoutError(
-                f"{what}: the number of axis {axis} takes {number.bit_length()} bits; the limit is 2**63 - 1"
-            )
+    if numbers and (max(numbers) > MAX_ELEMENTS or min(numbers) < -MAX_ELEMENTS):
+        axis = next(axis for axis, number in enumerate(numbers) if abs(number) > MAX_ELEMENTS)
+        raise LayoutError(
+            f"{what}: the number of axis {axis} takes {numbers[axis].bit_length()} bits; the limit is "
+            "2**63 - 1"
+        )
     return numbers
 
 

@@ -132,8 +132,8 @@ def _check_regroup(desc: MemoryDesc, old: range, dims: tuple[int, ...]) -> None:
     for axis in old[:0:-1]:
         if sizes[axis] * strides[axis] != strides[axis - 1]:
             raise LayoutError(
-                f"{where}axes {axis - 1} and {axis} would be regrouped, but stride {strides[axis - 1]} is not "
-                f"{sizes[axis]} x {strides[axis]}, so they are not dense and in sequence"
+                f"{where}axes {axis - 1} and {axis} would be regrouped, but stride {strides[axis - 1]} is "
+                f"not {sizes[axis]} x {strides[axis]}, so they are not dense and in sequence"
             )
     blocked = {axis for axis, _ in desc.inner_blocks}
     if old[0] in blocked:
@@ -147,8 +147,8 @@ def _check_regroup(desc: MemoryDesc, old: range, dims: tuple[int, ...]) -> None:
         raise LayoutError(f"{where}axis {max(slipped)} is blocked and would be regrouped")
     if slipped:
         warnings.warn(
-            f"{where.removesuffix(': ')} by its own rule; oneDNN does not notice that axis {min(slipped)}, of "
-            "size 1, is blocked, and answers with a descriptor of other elements; so does this. Use "
+            f"{where.removesuffix(': ')} by its own rule; oneDNN does not notice that axis {min(slipped)}, "
+            "of size 1, is blocked, and answers with a descriptor of other elements; so does this. Use "
             "relayout.views.reshape",
             RuntimeWarning,
             stacklevel=5,

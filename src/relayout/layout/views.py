@@ -55,7 +55,7 @@ def permute(layout: Layout, axes: Sequence[int]) -> Layout:
     >>> permute(Layout((2, 3, 4), "abc"), (2, 0, 1)).strides
     (1, 12, 4)
     """
-    order = tuple(_axis(layout, a) for a in axes)
+    order = tuple(_axis(layout, a) for a in whole_numbers(axes, "axes"))
     if sorted(order) != list(range(layout.rank)):
         raise LayoutError(f"{order} is no permutation of the {layout.rank} axes of {layout}")
     place = {old: new for new, old in enumerate(order)}
@@ -392,8 +392,8 @@ def _cut(layout: Layout, axis: int, start: int, count: int, step: int) -> Layout
         if axis != term[0] or step != 1:
             names = layout.axis_names()
             raise LayoutError(
-                f"axis {axis} of {layout} is fused with the axes {' '.join(names[a] for a in term)}; only its "
-                "first axis can be cut, with step 1. Reorder to a format that keeps them apart first"
+                f"axis {axis} of {layout} is fused with the axes {' '.join(names[a] for a in term)}; only "
+                "its first axis can be cut, with step 1. Reorder to a format that keeps them apart first"
             )
         start, number, whole = start * inner, count * inner, size * inner
     else:
@@ -524,8 +524,8 @@ def _merge_two(layout: Layout, axis: int) -> Layout:
             )
         raise LayoutError(
             f"axis {axis + 1} of {layout} has {layout.dims[axis + 1]} elements in blocks that hold {filled}; "
-            f"merged with axis {axis} the numbers would run through what lies behind them. Reorder to a format "
-            "without padding first"
+            f"merged with axis {axis} the numbers would run through what lies behind them. Reorder to a "
+            "format without padding first"
         )
     upper = layout.ladders[outer]
     joined = (*(Digit(d.weight * width, d.extent, d.stride) for d in upper), *lower)

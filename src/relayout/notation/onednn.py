@@ -59,6 +59,7 @@ _LETTER_OF = {"dir": "d", "gate": "g"}
 _DEVIATING = {"gIOhw2i8o16i2o": "gOIhw2i8o16i2o", "gIOdhw2i8o16i2o": "gOIdhw2i8o16i2o"}
 
 
+@lru_cache(maxsize=256)
 def _spell(roles: tuple[str, ...]) -> str:
     return "".join(_LETTER_OF.get(role, role) for role in roles)
 
@@ -86,7 +87,7 @@ def parse(text: str, rank: int | None = None, dtype: str | None = None) -> Forma
     if axes is None:
         return None
     blocks = [(letter, int(size)) for size, letter in _BLOCK.findall(tail)]
-    upper = {letter.lower() for letter in outer if letter.isupper()}
+    upper = {letter.lower() for letter in set(outer).difference(low)}
     blocked = {letter for letter, _ in blocks}
     if not blocked <= upper:
         return None
@@ -94,12 +95,13 @@ def parse(text: str, rank: int | None = None, dtype: str | None = None) -> Forma
         return None
     if any(size == 0 for _, size in blocks):
         raise LayoutError(f"tag {text!r} has a block of size 0; a block must be 1 or more")
-    place = dict(zip(_letters_of(axes), axes, strict=True))
+    place = dict(zip(_spell(axes), axes, strict=True))
     return Format.blocked(
         axes, [place[letter] for letter in low], [(place[letter], size) for letter, size in blocks]
     )
 
 
+@lru_cache(maxsize=1024)
 def _axes(low: str) -> tuple[str, ...] | None:
     """The logical axes that the outer letters imply, or None."""
     names = letters(min(len(low), 26))
@@ -121,10 +123,6 @@ def _axes(low: str) -> tuple[str, ...] | None:
             "for axes without meaning"
         )
     return roles
-
-
-def _letters_of(axes: tuple[str, ...]) -> str:
-    return _spell(axes)
 
 
 def render(format: Format) -> str | None:

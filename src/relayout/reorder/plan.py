@@ -6,6 +6,7 @@ is the one-off form that takes tensors and arrays.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from math import prod
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +22,8 @@ from relayout.layout.layout import Layout, plain, spell_dims
 from relayout.layout.refine import refine
 from relayout.reorder.attributes import Attributes
 from relayout.reorder.engine import reorder_numpy
-from relayout.tensor import Tensor, allocate, as_bytes, tensor
+from relayout.reorder.native import Native, native, thread_count, worth_compiling
+from relayout.tensor import Tensor, address, allocate, as_bytes, tensor
 
 if TYPE_CHECKING:
     from relayout.tensor import FormatLike
@@ -61,32 +63,18 @@ class Reorder:
     array([0. , 1.5, 0.5, 2. , 1. , 2.5], dtype=float32)
     """
 
-    __slots__ = ("attributes", "dst", "src", "threads")
+    __slots__ = ("_kernels", "_needs", "attributes", "dst", "src", "threads")
+
+    _kernels: Native | None
 
     def __init__(
         self, src: MemoryDesc, dst: MemoryDesc, *, threads: int | None = None, **attributes: Any
     ) -> None:
-        if src.dims != dst.dims:
-            raise LayoutError(
-                f"source and destination must have the same dims, got {spell_dims(src.dims)} and {spell_dims(dst.dims)}"
-            )
-        for side, desc in (("source", src), ("destination", dst)):
-            if desc.layout is None:
-                raise LayoutError(
-                    f"the {side} {desc} has no layout; a reorder needs a format, not '{desc.format_kind}'"
-                )
-        if not dst.layout.is_injective():
-            raise LayoutError(
-                f"elements of the destination {dst} share places (broadcast or overlapping strides); it can't be written to"
-            )
-        if dst.layout.has_padding and not dst.layout.room().is_injective():
-            raise LayoutError(
-                f"padding of the destination {dst} shares places with its elements; strides leave too little room for it"
-            )
-        if threads is not None and threads < 1:
-            raise LayoutError(f"threads must be 1 or more, got {threads}")
+        _check(src, dst, threads)
         self.src, self.dst, self.threads = src, dst, threads
         self.attributes = Attributes.make(src.dims, **attributes)
+        self._needs = src.required_bytes, dst.required_bytes
+        self._kernels = native(src, dst) if self.attributes.is_plain else None
 
     def __call__(self, src: Any, out: Any) -> None:
         """Convert the bytes of ``src`` into ``out``: buffers, or tensors of these descriptors.
@@ -97,18 +85,28 @@ class Reorder:
             A buffer is too short, ``out`` can't be written to, or the two overlap.
         """
         source, target = as_bytes(src), as_bytes(out)
-        for side, desc, data in (("source", self.src, source), ("destination", self.dst, target)):
-            if data.size < desc.required_bytes:
-                raise LayoutError(
-                    f"the {side} {desc} needs {desc.required_bytes} bytes; its buffer has {data.size}"
-                )
+        if source.size < self._needs[0] or target.size < self._needs[1]:
+            side, desc, data = "source", self.src, source
+            if source.size >= self._needs[0]:
+                side, desc, data = "destination", self.dst, target
+            raise LayoutError(
+                f"the {side} {desc} needs {desc.required_bytes} bytes; its buffer has {data.size}"
+            )
         if not target.flags.writeable:
             raise LayoutError(f"the buffer of the destination {self.dst} is read-only")
-        if self._overlap(source, target):
+        if np.may_share_memory(source, target) and _overlap(self.src, source, self.dst, target):
             raise LayoutError(
-                f"source {self.src} and destination {self.dst} overlap in memory; reorder into a buffer of its own"
+                f"source {self.src} and destination {self.dst} overlap in memory; "
+                "reorder into a buffer of its own"
             )
-        reorder_numpy(self.src, source, self.dst, target, self.attributes)
+        self._run(source, target)
+
+    def _run(self, source: NDArray[np.uint8], target: NDArray[np.uint8], zeroed: bool = False) -> None:
+        """Convert between buffers that have been checked."""
+        if self._kernels is not None:
+            self._kernels(address(source), address(target), thread_count(self.threads))
+        else:
+            reorder_numpy(self.src, source, self.dst, target, self.attributes, zeroed=zeroed)
 
     def explain(self) -> str:
         """Say what the reorder does: both sides, the loops of their common refinement, and what happens in between.
@@ -121,7 +119,7 @@ class Reorder:
         source       f32:nchw:1x17x2x2       272 bytes
         destination  f32:nChw8c:1x17x2x2     384 bytes
         attributes   none
-        engine       NumPy, strided copies: 2 pieces
+        engine       machine code: transpose, transpose
         <BLANKLINE>
         axis  numbers  loops (extent x step: source stride, destination stride)
         a     0..0     1x1: 0, 0
@@ -129,6 +127,15 @@ class Reorder:
               16..16   1x1: 4, 1
         c     0..1     2x1: 2, 16
         d     0..1     2x1: 1, 8
+        <BLANKLINE>
+        nest 1, bytes: extent x (source step, destination step)
+          refined  u32 0->0: 1x(0,0)  2x(128,128)  8x(16,4)  2x(8,64)  2x(4,32)
+          order    u32 0->0: 2x(128,128)  2x(8,64)  2x(4,32)  8x(16,4)
+          fuse     u32 0->0: 2x(128,128)  4x(4,32)  8x(16,4)
+        nest 2, bytes: extent x (source step, destination step)
+          refined  u32 256->256: 1x(0,0)  1x(16,4)  2x(8,64)  2x(4,32)  then 7 zeros
+          order    u32 256->256: 2x(8,64)  2x(4,32)  1x(16,4)  then 7 zeros
+          fuse     u32 256->256: 4x(4,32)  1x(16,4)  then 7 zeros
         """
         groups = refine(self.src.layout, self.dst.layout)
         rows = []
@@ -142,7 +149,9 @@ class Reorder:
                 )
                 last = piece.start + sum((loop.extent - 1) * loop.step for loop in piece.loops)
                 rows.append((names if k == 0 else "", f"{piece.start}..{last}", loops))
-        if all(group.pieces is not None for group in groups):
+        if self._kernels is not None:
+            how = "machine code: " + ", ".join(self._kernels.kinds)
+        elif all(group.pieces is not None for group in groups):
             count = prod(len(group.pieces or ()) for group in groups)
             how = f"NumPy, strided copies: {count} piece{'s' * (count != 1)}"
         else:
@@ -155,33 +164,79 @@ class Reorder:
         table = [("axis", "numbers", "loops (extent x step: source stride, destination stride)"), *rows]
         widths = [max(len(row[k]) for row in table) for k in range(2)]
         lines += [f"{a:<{widths[0]}}  {b:<{widths[1]}}  {c}" for a, b, c in table]
+        if self._kernels is not None:
+            lines += ["", *self._kernels.explain()]
         return "\n".join(lines)
 
     def __repr__(self) -> str:
         return f"Reorder({str(self.src)!r}, {str(self.dst)!r}, attributes: {self.attributes})"
 
-    def _overlap(self, source: NDArray[np.uint8], target: NDArray[np.uint8]) -> bool:
-        """Whether any byte of the destination is one of the source.
 
-        Interleaved views of one buffer are compared place by place.
-        """
-        if not np.may_share_memory(source, target) or 0 in self.src.dims:
-            return False
-        begins = [
-            data.__array_interface__["data"][0] * 8 for data in (source, target)
-        ]  # in bits: elements may be half bytes
-        ranges = []
-        for start, desc in zip(begins, (self.src, self.dst), strict=True):
-            low, high = desc.layout.bounds()
-            ranges.append((start + low * desc.dtype.bits, start + (high + 1) * desc.dtype.bits))
-        if ranges[0][1] <= ranges[1][0] or ranges[1][1] <= ranges[0][0]:
-            return False
-        one, two = self.src, self.dst
-        alike = one.dtype.bits == two.dtype.bits and (begins[0] - begins[1]) % one.dtype.bits == 0
-        if not alike or max(one.layout.size, two.layout.size) > COMPARED or two.layout.has_padding:
-            return True
-        shift = (begins[1] - begins[0]) // one.dtype.bits
-        return bool(np.intersect1d(_places(one.layout), _places(two.layout) + shift).size)
+class _Interpreted(Reorder):
+    """A one-off: checked like a plan, but nothing is compiled for it."""
+
+    __slots__ = ()
+
+    def __init__(
+        self, src: MemoryDesc, dst: MemoryDesc, *, threads: int | None = None, **attributes: Any
+    ) -> None:
+        _check(src, dst, threads)
+        self.src, self.dst, self.threads = src, dst, threads
+        self.attributes = Attributes.make(src.dims, **attributes)
+        self._needs = src.required_bytes, dst.required_bytes
+        self._kernels = None
+
+
+@lru_cache(maxsize=1024)
+def _planned(src: MemoryDesc, dst: MemoryDesc, threads: int | None) -> Reorder:
+    """The plan of a move that is worth compiling."""
+    return Reorder(src, dst, threads=threads)
+
+
+def _check(src: MemoryDesc, dst: MemoryDesc, threads: int | None) -> None:
+    if src.dims != dst.dims:
+        raise LayoutError(
+            f"source and destination must have the same dims, got {spell_dims(src.dims)} and "
+            f"{spell_dims(dst.dims)}"
+        )
+    for side, desc in (("source", src), ("destination", dst)):
+        if desc.layout is None:
+            raise LayoutError(
+                f"the {side} {desc} has no layout; a reorder needs a format, not '{desc.format_kind}'"
+            )
+    if not dst.layout.is_injective():
+        raise LayoutError(
+            f"elements of the destination {dst} share places (broadcast or overlapping strides); "
+            "it can't be written to"
+        )
+    if dst.layout.has_padding and not dst.layout.room().is_injective():
+        raise LayoutError(
+            f"padding of the destination {dst} shares places with its elements; strides leave too little "
+            "room for it"
+        )
+    if threads is not None and threads < 1:
+        raise LayoutError(f"threads must be 1 or more, got {threads}")
+
+
+def _overlap(src: MemoryDesc, source: NDArray[np.uint8], dst: MemoryDesc, target: NDArray[np.uint8]) -> bool:
+    """Whether any byte of the destination is one of the source.
+
+    Interleaved views of one buffer are compared place by place.
+    """
+    if 0 in src.dims:
+        return False
+    begins = [address(data) * 8 for data in (source, target)]  # in bits: elements may be half bytes
+    ranges = []
+    for start, desc in zip(begins, (src, dst), strict=True):
+        low, high = desc.layout.bounds()
+        ranges.append((start + low * desc.dtype.bits, start + (high + 1) * desc.dtype.bits))
+    if ranges[0][1] <= ranges[1][0] or ranges[1][1] <= ranges[0][0]:
+        return False
+    alike = src.dtype.bits == dst.dtype.bits and (begins[0] - begins[1]) % src.dtype.bits == 0
+    if not alike or max(src.layout.size, dst.layout.size) > COMPARED or dst.layout.has_padding:
+        return True
+    shift = (begins[1] - begins[0]) // src.dtype.bits
+    return bool(np.intersect1d(_places(src.layout), _places(dst.layout) + shift).size)
 
 
 def reorder(
@@ -242,23 +297,25 @@ def reorder(
     """
     source = src if isinstance(src, Tensor) else tensor(src)
     desc = _destination(source, dst, out, dtype)
-    plan = Reorder(
-        source.desc,
-        desc,
-        threads=threads,
-        src_scale=src_scale,
-        dst_scale=dst_scale,
-        src_zero_point=src_zero_point,
-        dst_zero_point=dst_zero_point,
-        beta=beta,
-    )
+    attributes = {
+        "src_scale": src_scale,
+        "dst_scale": dst_scale,
+        "src_zero_point": src_zero_point,
+        "dst_zero_point": dst_zero_point,
+        "beta": beta,
+    }
+    plain_move = beta == 0 and all(value is None for name, value in attributes.items() if name != "beta")
+    if plain_move and worth_compiling(source.desc, desc):
+        plan = _planned(source.desc, desc, threads)
+    else:
+        plan = _Interpreted(source.desc, desc, threads=threads, **attributes)
     if out is not None:
         plan(source.buffer, out)
         return out if isinstance(out, Tensor) else Tensor(desc, as_bytes(out))
     if beta:
         raise LayoutError(f"beta {beta:g} adds to the old destination, but no out was given")
     made = Tensor(desc, allocate(desc))
-    reorder_numpy(source.desc, source.buffer, desc, made.buffer, plan.attributes, zeroed=True)
+    plan._run(source.buffer, made.buffer, zeroed=True)
     return made
 
 

@@ -1,0 +1,13 @@
+"""Machine code, written as text LLVM IR and compiled in the process. Loaded only when a first kernel is needed.
+
+============  ============================================================================================
+``machine``   the processor: vector width, caches, features
+``ir``        text LLVM IR, a line at a time
+``compile``   from text to an address that can be called; kept in memory and on disk
+``cache``     the files on disk, and why they may be trusted
+``threads``   sharing one call among threads
+============  ============================================================================================
+
+Nothing is compiled at install time, and no compiler is needed: llvmlite carries LLVM. Hosts that forbid
+executable memory fall back to the NumPy engine, with one warning.
+"""
