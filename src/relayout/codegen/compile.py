@@ -84,7 +84,7 @@ def compiled(ir: str, names: Sequence[str], machine: Machine | None = None) -> d
             engine.finalize_object()
             _engines[key] = engine
     kind = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
-    functions = {name: kind(engine.get_function_address(name)) for name in names}
+    functions: dict[str, Any] = {name: kind(engine.get_function_address(name)) for name in names}
     for function in functions.values():
         function.engine = engine  # code lives as long as anybody can call it
     return functions

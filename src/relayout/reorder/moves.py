@@ -3,27 +3,36 @@
 Which kernel a nest gets depends on where it is contiguous. Call the loop that walks through neighbouring
 bytes of the source I, and that of the destination O.
 
-``lines``         the same for short rows that neighbour each other in the destination only: put together to whole lines.
-``rows``          I is O: whole runs are copied, in the widest vectors; zeros likewise.
-``transpose``     I is not O. A tile of one cache line of the destination by 16 bytes of the source is turned over in registers::
+``rows``
+    I is O: whole runs are copied in the widest vectors; zeros likewise.
+``lines``
+    The same for short rows that neighbour each other in the destination only: they are put together to whole
+    lines before they are stored.
+``transpose``
+    I is not O. A tile of one cache line of the destination by 16 bytes of the source is turned over in
+    registers::
 
-                      rows of the source, 16 bytes each          columns, one cache line each
-                      r0: a0 a1 a2 a3                             a0 b0 c0 d0 ...
-                      r1: b0 b1 b2 b3     -> butterflies ->       a1 b1 c1 d1 ...
-                      r2: c0 c1 c2 c3                             a2 b2 c2 d2 ...
-                      r3: d0 d1 d2 d3                             a3 b3 c3 d3 ...
+        rows of the source, 16 bytes each          columns, one cache line each
+        r0: a0 a1 a2 a3                            a0 b0 c0 d0 ...
+        r1: b0 b1 b2 b3     -> butterflies ->      a1 b1 c1 d1 ...
+        r2: c0 c1 c2 c3                            a2 b2 c2 d2 ...
+        r3: d0 d1 d2 d3                            a3 b3 c3 d3 ...
 
-                  Each 128-bit lane of a register takes one row, so that all shuffles stay within lanes (cheap
-                  on every processor), and a line of the destination is completed in one go, which streaming
-                  stores need.
-``staged``        the same, but lines of the source are first gathered in a buffer of a few KiB. Where source rows lie a multiple of the page size
-                  apart they all fall into the same few sets of the first cache and would push each other out
-                  before they are used up.
-``deinterleave``  I is short and O continues it: pixels of 2 to 8 channels. Vectors are loaded whole and elements picked by shuffles.
-``interleave``    the reverse: planes to pixels.
-``elements``      all else, an element at a time.
+    Each 128-bit lane of a register takes one row, so that all shuffles stay within lanes (cheap on every
+    processor), and a line of the destination is completed in one go, which streaming stores need.
+``staged``
+    The same, but lines of the source are first gathered in a buffer of a few KiB. Where source rows lie a
+    multiple of the page size apart they all fall into the same few sets of the first cache, and would push
+    each other out before they are used up.
+``deinterleave``
+    I is short and O continues it: pixels of 2 to 8 channels. Vectors are loaded whole, and elements picked
+    by shuffles.
+``interleave``
+    The reverse: planes to pixels.
+``elements``
+    All else, an element at a time.
 
-Tails are done by stepping back: the last tile overlaps the one before and writes the same values again.
+Tails are done by stepping back: the last tile overlaps the one before it and writes the same values again.
 Nothing outside of the two tensors is read or written, ever.
 
 Every kernel is ``void name(ptr source, ptr destination, i64 from, i64 to)``; the range is that of the loop
@@ -33,7 +42,7 @@ that threads share.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from relayout.codegen.ir import Writer
 from relayout.codegen.machine import LINE, Machine
@@ -95,67 +104,64 @@ class Plan:
 
 def plan(nest: Nest) -> Plan:
     """Choose the kernel of a nest."""
-    width = nest.width
-    inner = next((l for l in nest.loops if l.src == width and not nest.zero), None)
-    outer = next((l for l in nest.loops if l.dst == width), None)
-    kind = "elements"
-    if nest.zero:
-        kind = "rows" if outer is not None else "elements"
-    elif outer is not None and outer is inner and not nest.fill:
-        kind = "rows"
-    elif inner is not None and outer is not None and inner is not outer:
-        if (
-            inner.extent <= SHORT
-            and outer.src == inner.extent * width
-            and outer.extent >= LINE // width
-            and not nest.fill
-        ):
-            kind = "deinterleave"
-        elif (
-            outer.extent <= SHORT
-            and inner.dst == outer.extent * width
-            and inner.extent >= LINE // width
-            and not nest.fill
-        ):
-            kind = "interleave"
-        elif min(outer.extent + nest.fill, inner.extent) >= 2:
-            collide = (
-                outer.src % PAGE == 0
-                and outer.extent >= 16
-                and inner.extent * width >= LINE
-                and not nest.fill
-            )
-            kind = "staged" if collide else "transpose"
+    inner = next((loop for loop in nest.loops if loop.src == nest.width and not nest.zero), None)
+    outer = next((loop for loop in nest.loops if loop.dst == nest.width), None)
+    kind = _kind(nest, inner, outer)
     taken = () if kind == "elements" else (outer,) if kind == "rows" else (inner, outer)
-    around = tuple(l for l in nest.loops if not any(l is t for t in taken))
-    shared = max(around, key=lambda l: l.extent, default=None)
-    unit = 1
-    if kind in ("transpose", "staged") and inner is not None and (shared is None or shared.extent < 8):
-        columns = LINE // width
-        if inner.extent >= 4 * columns and inner.extent % columns == 0:
-            shared, unit = inner, columns
-    blocked = None
-    if kind == "rows" and outer is not None and not nest.zero and outer.extent * width <= SHORT_ROW:
-        # Short rows that neighbour each other in the destination lie far apart in the source, and the
-        # reverse: go through both in
-        # blocks, so that lines are still in the cache when their other parts are wanted.
-        row = outer.extent * width
-        blocked = next((l for l in around if l.dst == row and l.src > row and l.extent > ROWS), None)
-        if blocked is not None and all(l is blocked or l.src >= blocked.src for l in around):
-            blocked = None
-        if blocked is not None and row in (8, 16, 32):
-            kind = "lines"
-    if kind == "transpose" and outer is not None and not nest.fill and outer.extent >= 2 * BLOCK:
-        # Where loops around walk through the source in smaller steps than its rows, whole rows are used up
-        # block by block.
-        if shared is not inner and any(abs(l.src) < abs(outer.src) for l in around):
-            return Plan(nest, kind, inner, outer, around, shared, unit, outer)
-    if blocked is not None:
-        around = tuple(l for l in around if l is not blocked)
-        shared, unit = max(around, key=lambda l: l.extent), 1
-        if shared.extent < 8 or shared.extent < blocked.extent // 64:
-            shared, unit = blocked, ROWS
-    return Plan(nest, kind, inner, outer, around, shared, unit, blocked)
+    around = tuple(loop for loop in nest.loops if not any(loop is t for t in taken))
+    shared = max(around, key=lambda loop: loop.extent, default=None)
+    made = Plan(nest, kind, inner, outer, around, shared, 1)
+    if kind == "rows" and outer is not None and not nest.zero and outer.extent * nest.width <= SHORT_ROW:
+        return _short_rows(made, outer.extent * nest.width)
+    if kind in ("transpose", "staged") and inner is not None and outer is not None:
+        columns = LINE // nest.width
+        if (
+            (shared is None or shared.extent < 8)
+            and inner.extent >= 4 * columns
+            and inner.extent % columns == 0
+        ):
+            return replace(made, shared=inner, unit=columns)
+        smaller = any(abs(loop.src) < abs(outer.src) for loop in around)
+        if kind == "transpose" and smaller and not nest.fill and outer.extent >= 2 * BLOCK:
+            return replace(made, blocked=outer)  # whole source rows are used up, block by block
+    return made
+
+
+def _kind(nest: Nest, inner: ByteLoop | None, outer: ByteLoop | None) -> str:
+    if nest.zero:
+        return "rows" if outer is not None else "elements"
+    if inner is None or outer is None:
+        return "elements"
+    if inner is outer:
+        return "elements" if nest.fill else "rows"
+    line = LINE // nest.width
+    if not nest.fill:
+        if inner.extent <= SHORT and outer.src == inner.extent * nest.width and outer.extent >= line:
+            return "deinterleave"
+        if outer.extent <= SHORT and inner.dst == outer.extent * nest.width and inner.extent >= line:
+            return "interleave"
+    if min(outer.extent + nest.fill, inner.extent) < 2:
+        return "elements"
+    collide = outer.src % PAGE == 0 and outer.extent >= 16 and inner.extent >= line and not nest.fill
+    return "staged" if collide else "transpose"
+
+
+def _short_rows(made: Plan, row: int) -> Plan:
+    """Go through short rows in blocks where they are neighbours in the destination and far apart in the source.
+
+    Lines are then still in the cache when their other parts are wanted.
+    """
+    blocked = next(
+        (loop for loop in made.around if loop.dst == row and loop.src > row and loop.extent > ROWS), None
+    )
+    if blocked is None or not any(loop.src < blocked.src for loop in made.around):
+        return made
+    around = tuple(loop for loop in made.around if loop is not blocked)
+    shared, unit = max(around, key=lambda loop: loop.extent), 1
+    if shared.extent < max(8, blocked.extent // 64):
+        shared, unit = blocked, ROWS
+    kind = "lines" if row in (8, 16, 32) else "rows"
+    return replace(made, kind=kind, around=around, shared=shared, unit=unit, blocked=blocked)
 
 
 def _total(plan: Plan) -> int:
@@ -180,6 +186,8 @@ class _Kernel:
         self.stream = streaming
         self.width = plan.nest.width
         self.w = Writer()
+        self.stage = ""  # the buffer of ``staged``
+        self.span: tuple[str | int, str | int] = (0, 0)  # the part of the blocked loop that is worked on
 
     def function(self, name: str) -> str:
         plan, w = self.plan, self.w

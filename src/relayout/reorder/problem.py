@@ -217,7 +217,10 @@ def widen(nest: Nest) -> Nest:
     >>> print(widen(Nest(0, 0, 1, (ByteLoop(9, 64, 16), ByteLoop(4, 1, 1)))))
     u32 0->0: 9x(64,16)
     """
-    run = next((l for l in nest.loops if l.dst == nest.width and (nest.zero or l.src == nest.width)), None)
+    together = (
+        loop for loop in nest.loops if loop.dst == nest.width and (nest.zero or loop.src == nest.width)
+    )
+    run = next(together, None)
     if run is None or nest.fill:
         return nest
     others = [loop for loop in nest.loops if loop is not run]
