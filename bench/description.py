@@ -1,4 +1,4 @@
-"""Measure the speed of description: importing, making descriptors from text, asking for offsets. Run it with ``make bench``.
+"""Measure the speed of description: importing, descriptors from text, offsets. Part of ``make bench``.
 
 Every figure is the median of many rounds with the spread (lower and upper quartile) beside it, and a
 yardstick measured in the same run: absolute times mean little on shared machines. The results go to

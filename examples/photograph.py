@@ -1,4 +1,4 @@
-"""Convert a photograph from nhwc bytes to nChw16c floats and back, and explain each step. Run it with ``make run``.
+"""Convert a photograph from nhwc bytes to nChw16c floats and back, explained: ``make run``.
 
 A decoded picture is u8 in ``nhwc``: the three colours of a pixel lie side by side. Convolution kernels on
 processors with 512-bit vectors want f32 in ``nChw16c``: sixteen channels of a pixel side by side, here three

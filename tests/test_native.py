@@ -11,6 +11,7 @@ import subprocess
 import sys
 import textwrap
 import threading
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -270,9 +271,7 @@ class TestWhenItIsUsed:
                     seen.sort()
                     assert seen[0][0] == 0
                     assert seen[-1][1] == extent
-                    assert all(
-                        a[1] == b[0] and a[1] % unit == 0 for a, b in zip(seen, seen[1:], strict=False)
-                    )
+                    assert all(a[1] == b[0] and a[1] % unit == 0 for a, b in pairwise(seen))
 
 
 class TestCache:

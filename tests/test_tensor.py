@@ -235,7 +235,7 @@ class TestViews:
         assert not result.buffer.view(np.float32).reshape(-1, 16)[:, 15].any()
 
     def test_parts_that_do_not_add_up(self):
-        with pytest.raises(rl.LayoutError, match="16 \\+ 8 elements don't make up axis 1 .* which has 32"):
+        with pytest.raises(rl.LayoutError, match=r"16 \+ 8 elements don't make up axis 1 .* which has 32"):
             rl.tensor(np.zeros((1, 32))).parts(1, (16, 8))
 
     def test_a_view_never_zeroes_its_neighbours(self):

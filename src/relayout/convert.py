@@ -283,10 +283,12 @@ def arithmetic_types(src: DType, dst: DType, *, accumulate: bool = False) -> tup
 def is_neutral(
     attribute: ArrayLike, neutral: int, src: DType, dst: DType, *, accumulate: bool = False
 ) -> bool:
-    """Whether a scale (``neutral`` 1) or zero point (0) does nothing to any value, in the precision that :func:`rescale` keeps it in.
+    """Whether a scale (``neutral`` 1) or zero point (0) does nothing, in the precision that it is kept in.
 
-    >>> is_neutral([1, 1 + 1e-12], 1, dtype("f32"), dtype("s8")), is_neutral([0, 3], 0, dtype("f32"), dtype("s8"))
-    (True, False)
+    >>> is_neutral([1, 1 + 1e-12], 1, dtype("f32"), dtype("s8"))
+    True
+    >>> is_neutral([0, 3], 0, dtype("f32"), dtype("s8"))
+    False
     """
     arithmetic, scales = arithmetic_types(src, dst, accumulate=accumulate)
     return bool((convert(attribute, scales if neutral else arithmetic) == neutral).all())

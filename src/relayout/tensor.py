@@ -4,7 +4,7 @@ A :class:`Tensor` owns no arithmetic. It says what some bytes mean, hands them o
 *logical* order, and makes views that share them. There are two ways to make one, and they differ in which
 side of the layout the data is on:
 
-``tensor(array, format)``       the data is a logical array; it is *laid out* (without a format: shared as it lies)
+``tensor(array, format)``       the data is a logical array; it is *laid out* (without a format: shared)
 ``from_buffer(buffer, desc)``   the data already is in physical order; it is only *described*
 
 >>> import numpy as np
@@ -40,7 +40,7 @@ from relayout.errors import LayoutError
 from relayout.layout import views
 from relayout.layout.descriptor import MemoryDesc
 from relayout.layout.format import Format
-from relayout.layout.layout import Layout, check_dims, plain, spell_dims
+from relayout.layout.layout import Layout, check_dims, plain
 
 if TYPE_CHECKING:
     FormatLike = str | Format | Layout | MemoryDesc
@@ -49,7 +49,7 @@ __all__ = ["Tensor", "as_bytes", "from_buffer", "tensor"]
 
 
 class Tensor:
-    """Bytes with a memory descriptor. Made by :func:`tensor` and :func:`from_buffer`, or as a view of another.
+    """Bytes with a memory descriptor, made by :func:`tensor` and :func:`from_buffer`, or as a view.
 
     Examples
     --------
@@ -189,7 +189,7 @@ class Tensor:
         return self._view(views.transpose(self.layout, axis0, axis1))
 
     def reshape(self, *dims: int | Sequence[int]) -> Tensor:
-        """The elements in row-major order under other sizes; shares the buffer, or raises if no layout can say it.
+        """The elements in row-major order under other sizes; shares the buffer, or raises.
 
         Examples
         --------
@@ -224,7 +224,7 @@ class Tensor:
         return self._view(views.broadcast_to(self.layout, _sizes(dims)))
 
     def parts(self, axis: int, sizes: Sequence[int]) -> tuple[Tensor, ...]:
-        """Cut the tensor along an axis into views of the given sizes: what fills them fills the tensor (concat in place).
+        """Cut the tensor along an axis into views: what fills them fills the tensor (concat in place).
 
         Raises
         ------
@@ -245,8 +245,8 @@ class Tensor:
         where = range(len(self.dims))[axis]
         if sum(lengths) != self.dims[where]:
             raise LayoutError(
-                f"parts of {spell_dims(lengths).replace('x', ' + ')} elements don't make up axis {where} of {self.desc}, "
-                f"which has {self.dims[where]}"
+                f"parts of {' + '.join(map(str, lengths))} elements don't make up axis {where} of "
+                f"{self.desc}, which has {self.dims[where]}"
             )
         ends = accumulate(lengths)
         return tuple(
@@ -402,7 +402,8 @@ def _shared(array: NDArray[Any]) -> Tensor:
     item = array.dtype.itemsize
     if any(stride % item for stride, size in zip(array.strides, array.shape, strict=True) if size > 1):
         raise LayoutError(
-            f"strides {array.strides} (bytes) of the array are no multiples of its {item}-byte elements; copy it first"
+            f"strides {array.strides} (bytes) of the array are no multiples of its {item}-byte elements; "
+            "copy it first"
         )
     strides = tuple(stride // item for stride in array.strides)
     if array.size == 0:

@@ -1,4 +1,4 @@
-"""Machine code, written as text LLVM IR and compiled in the process. Loaded only when a first kernel is needed.
+"""Machine code, written as text LLVM IR and compiled in the process; loaded with the first kernel.
 
 ============  ============================================================================================
 ``machine``   the processor: vector width, caches, features

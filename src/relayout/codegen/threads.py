@@ -11,6 +11,7 @@ import os
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, wait
+from itertools import pairwise
 
 __all__ = ["SHARED", "count", "share"]
 
@@ -42,7 +43,7 @@ def share(work: Callable[[int, int], None], extent: int, threads: int, unit: int
         work(0, extent)
         return
     cuts = [min(extent, units * k // parts * unit) for k in range(parts + 1)]
-    jobs = [_executor(threads).submit(work, a, b) for a, b in zip(cuts[1:-1], cuts[2:], strict=True)]
+    jobs = [_executor(threads).submit(work, a, b) for a, b in pairwise(cuts[1:])]
     try:
         work(cuts[0], cuts[1])
     finally:

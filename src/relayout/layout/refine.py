@@ -1,8 +1,8 @@
 """The common refinement: two layouts of the same tensor as one nest of loops.
 
-To convert a tensor is to visit every element once, knowing where it lies in either layout. Both layouts are sums of digits, but of different
-digits: ``nChw8c`` cuts the channels at 8, ``nChw16c`` at 16. Cut every axis wherever *either* of them cuts, and each of the resulting loops
-has one stride on either side::
+To convert a tensor is to visit every element once, knowing where it lies in either layout. Both layouts are
+sums of digits, but of different digits: ``nChw8c`` cuts the channels at 8, ``nChw16c`` at 16. Cut every axis
+wherever *either* of them cuts, and each of the resulting loops has one stride on either side::
 
     nchw 1x32x2x2 -> nChw8c              c -> c//8, c%8
     loop      extent  step  source  destination
@@ -28,6 +28,7 @@ So every pair of layouts has a refinement: reorder is total.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from math import lcm, prod
 from typing import Any, NamedTuple, TypeVar, cast
 
@@ -56,7 +57,10 @@ class Loop(NamedTuple):
 
 
 class Piece(NamedTuple):
-    """A nest of loops, outermost first, that begins at the number ``start`` and at offsets ``src`` and ``dst`` (elements)."""
+    """A nest of loops, outermost first.
+
+    It begins at the number ``start``, and at offsets ``src`` and ``dst``, in elements.
+    """
 
     start: int
     src: int
@@ -98,7 +102,8 @@ def refine(src: Layout, dst: Layout) -> tuple[Group, ...]:
     """
     if src.dims != dst.dims:
         raise LayoutError(
-            f"source and destination must have the same dims, got {spell_dims(src.dims)} and {spell_dims(dst.dims)}"
+            f"source and destination must have the same dims, got {spell_dims(src.dims)} and "
+            f"{spell_dims(dst.dims)}"
         )
     return tuple(_group(axes, src, dst) for axes in _tied_axes(src, dst))
 
@@ -136,7 +141,10 @@ def _group(axes: tuple[int, ...], src: Layout, dst: Layout) -> Group:
 
 
 def _ladder(axes: tuple[int, ...], layout: Layout) -> tuple[Digit, ...] | None:
-    """The digits of a group's row-major number, or None where its terms don't chain (another order, padding in between)."""
+    """The digits of a group's row-major number; None where its terms don't chain.
+
+    They are in another order then, or have padding in between.
+    """
     ladder: tuple[Digit, ...] = ()
     width = 1
     left = list(axes)
@@ -163,7 +171,7 @@ def _pieces(src: tuple[Digit, ...], dst: tuple[Digit, ...], size: int) -> tuple[
     if size == 0:
         return ()
     weights = sorted({1, *(d.weight for d in (*src, *dst) if d.weight < size)})
-    if all(big % small == 0 for small, big in zip(weights, weights[1:], strict=False)):
+    if all(big % small == 0 for small, big in pairwise(weights)):
         return tuple(_nested(src, dst, 0, size, weights))
     period = lcm(*weights)
     if min(period, size) > LONGEST_PERIOD:
@@ -182,7 +190,7 @@ def _nested(
     while size:
         weights = [w for w in weights if w <= size]
         top = weights[-1]
-        extents = [big // small for small, big in zip(weights, weights[1:], strict=False)] + [size // top]
+        extents = [big // small for small, big in pairwise(weights)] + [size // top]
         loops = [
             Loop(extent, w, _stride(src, w), _stride(dst, w))
             for w, extent in zip(weights, extents, strict=True)

@@ -129,8 +129,7 @@ _AXIS: Final = "[bfvuwzyxgoi]"
 _OUTER: Final = f"(?:{_AXIS}+s?|{_AXIS}[0-9]{{1,6}})"
 _INNER: Final = f"{_AXIS}+s[va][0-9]{{1,6}}"
 _NAME = re.compile(
-    f"({_OUTER}(?:_{_OUTER})*)((?:_{_INNER})*)((?:__a{_AXIS}[0-9]{{1,6}})*)"
-    "(?:_swizzled_by_([0-9]{1,3}))?"
+    f"({_OUTER}(?:_{_OUTER})*)((?:_{_INNER})*)((?:__a{_AXIS}[0-9]{{1,6}})*)(?:_swizzled_by_([0-9]{{1,3}}))?"
 )
 _OUTER_PART = re.compile(f"({_AXIS}+)(s|[0-9]+)?")
 _INNER_PART = re.compile(f"({_AXIS}+)s[va]([0-9]+)")

@@ -111,7 +111,9 @@ def _chunked(text: str, numbers: list[int]) -> Format:
         )
     for axis in range(rank):
         if next(size for a, size in pairs if a == axis):
-            raise LayoutError(f"{text}: the size 0 of axis {axis} takes all of it, so nothing is left for the pair outside of it")
+            raise LayoutError(
+                f"{text}: the size 0 of axis {axis} takes all of it; nothing is left for the pair outside of it"
+            )
     axes = _axes(rank)
     weights = [1] * rank
     digits: list[tuple[str, int, int | None]] = []

@@ -144,6 +144,7 @@ def _per_axis(name: str, given: Any, dims: tuple[int, ...]) -> PerAxis:
         return PerAxis(array.reshape(()), None)
     if array.ndim != 1 or len(array) not in (1, dims[axis]):
         raise LayoutError(
-            f"{name} has shape {array.shape}; axis {axis} of dims {spell_dims(dims)} needs {dims[axis]} values"
+            f"{name} has shape {array.shape}; axis {axis} of dims {spell_dims(dims)} needs "
+            f"{dims[axis]} values"
         )
     return PerAxis(array.reshape(()), None) if len(array) == 1 and dims[axis] != 1 else PerAxis(array, axis)

@@ -58,7 +58,12 @@ ROWS = 32  # short rows that are worked through together
 SHORT_ROW = 256  # bytes of a row that is short
 SHORT = 8  # the longest loop that interleaving takes
 PAGE = 2048  # source rows a multiple of this apart collide in the first cache
-FOOTER = "declare void @llvm.prefetch.p0(ptr, i32, i32, i32)\ndeclare i64 @llvm.smin.i64(i64, i64)\ndeclare i64 @llvm.smax.i64(i64, i64)\n!0 = !{i32 1}\n"
+FOOTER = """
+declare void @llvm.prefetch.p0(ptr, i32, i32, i32)
+declare i64 @llvm.smin.i64(i64, i64)
+declare i64 @llvm.smax.i64(i64, i64)
+!0 = !{i32 1}
+"""
 
 
 @dataclass(frozen=True)
@@ -147,7 +152,7 @@ def _kind(nest: Nest, inner: ByteLoop | None, outer: ByteLoop | None) -> str:
 
 
 def _short_rows(made: Plan, row: int) -> Plan:
-    """Go through short rows in blocks where they are neighbours in the destination and far apart in the source.
+    """Go through short rows in blocks where they neighbour each other in the destination only.
 
     Lines are then still in the cache when their other parts are wanted.
     """
@@ -199,7 +204,8 @@ class _Kernel:
             self._blocks(plan.blocked, source, target)
         else:
             self._loops(plan.around, source, target)
-        return f"define void @{name}(ptr noalias %src, ptr noalias %dst, i64 %lo, i64 %hi) {{\nentry:\n{w.text()}\n  ret void\n}}\n"
+        head = f"define void @{name}(ptr noalias %src, ptr noalias %dst, i64 %lo, i64 %hi) {{"
+        return f"{head}\nentry:\n{w.text()}\n  ret void\n}}\n"
 
     def _blocks(self, loop: ByteLoop, s: str, d: str) -> None:
         """All other loops for one block of a loop, then for the next."""
@@ -302,7 +308,7 @@ class _Kernel:
     # ------------------------------------------------------------------------------------------------
 
     def _lines(self, s: str, d: str) -> None:
-        """Short rows that neighbour each other in the destination, put together to whole vectors before they are stored."""
+        """Short rows that neighbour each other in the destination, put together to whole vectors."""
         w, loop, outer = self.w, self.plan.blocked, self.plan.outer
         if loop is None or outer is None:
             raise AssertionError("lines are made of rows of a blocked loop")
@@ -449,7 +455,8 @@ class _Kernel:
                     for k in range(together):
                         pointer = w.at(row, k * outer.src)
                         w.line(
-                            f"store {line} {self._load(line, pointer)}, ptr {w.at(place, k * LINE)}, align {LINE}"
+                            f"store {line} {self._load(line, pointer)}, "
+                            f"ptr {w.at(place, k * LINE)}, align {LINE}"
                         )
                         self._prefetch(pointer)
 

@@ -56,7 +56,8 @@ class Reorder:
     --------
     >>> import numpy as np
     >>> import relayout as rl
-    >>> plan = rl.Reorder(rl.MemoryDesc((1, 3, 1, 2), "u8", "nhwc"), rl.MemoryDesc((1, 3, 1, 2), "f32", "nchw"), src_scale=0.5)
+    >>> src, dst = rl.MemoryDesc((1, 3, 1, 2), "u8", "nhwc"), rl.MemoryDesc((1, 3, 1, 2), "f32", "nchw")
+    >>> plan = rl.Reorder(src, dst, src_scale=0.5)
     >>> out = np.empty(6, np.float32)
     >>> plan(np.array([0, 1, 2, 3, 4, 5], np.uint8), out)
     >>> out
@@ -109,13 +110,14 @@ class Reorder:
             reorder_numpy(self.src, source, self.dst, target, self.attributes, zeroed=zeroed)
 
     def explain(self) -> str:
-        """Say what the reorder does: both sides, the loops of their common refinement, and what happens in between.
+        """Say what the reorder does: both sides, their common refinement, and every pass after it.
 
         Examples
         --------
         >>> import relayout as rl
-        >>> plan = rl.Reorder(rl.MemoryDesc((1, 17, 2, 2), "f32", "nchw"), rl.MemoryDesc((1, 17, 2, 2), "f32", "nChw8c"))
-        >>> print(plan.explain())
+        >>> dims = (1, 17, 2, 2)
+        >>> src, dst = rl.MemoryDesc(dims, "f32", "nchw"), rl.MemoryDesc(dims, "f32", "nChw8c")
+        >>> print(rl.Reorder(src, dst).explain())
         source       f32:nchw:1x17x2x2       272 bytes
         destination  f32:nChw8c:1x17x2x2     384 bytes
         attributes   none

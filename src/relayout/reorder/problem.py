@@ -212,7 +212,7 @@ def fuse(nest: Nest) -> Nest:
 
 
 def widen(nest: Nest) -> Nest:
-    """Move runs that are contiguous on both sides as wider elements, as far as all strides and starts allow it.
+    """Move runs that lie together on both sides as wider elements, as far as strides and starts allow.
 
     >>> print(widen(Nest(0, 0, 1, (ByteLoop(9, 64, 16), ByteLoop(4, 1, 1)))))
     u32 0->0: 9x(64,16)
