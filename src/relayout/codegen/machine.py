@@ -12,7 +12,6 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from functools import lru_cache
-from pathlib import Path
 
 __all__ = ["Machine", "host", "machine"]
 
@@ -82,13 +81,17 @@ def _caches() -> tuple[int, int, int]:
     Plain guesses where the system does not tell.
     """
     sizes = {1: 32 << 10, 2: 1 << 20, 3: 8 << 20}
-    for folder in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*"):
+    for index in range(8):
+        folder = f"/sys/devices/system/cpu/cpu0/cache/index{index}"
         try:
-            level = int((folder / "level").read_text())
-            kind = (folder / "type").read_text().strip()
-            text = (folder / "size").read_text().strip()
-        except (OSError, ValueError):
+            level, kind, text = (_line(f"{folder}/{name}") for name in ("level", "type", "size"))
+        except OSError:
             continue
-        if kind != "Instruction" and level in sizes and text[-1:] in "KM":
-            sizes[level] = int(text[:-1]) << (10 if text[-1] == "K" else 20)
+        if kind != "Instruction" and level in "123" and text[-1:] in "KM" and text[:-1].isdigit():
+            sizes[int(level)] = int(text[:-1]) << (10 if text[-1] == "K" else 20)
     return sizes[1], sizes[2], sizes[3]
+
+
+def _line(path: str) -> str:
+    with open(path, encoding="ascii") as file:
+        return file.read().strip()

@@ -112,7 +112,7 @@ def _chunked(text: str, numbers: list[int]) -> Format:
     for axis in range(rank):
         if next(size for a, size in pairs if a == axis):
             raise LayoutError(
-                f"{text}: the size 0 of axis {axis} takes all of it; nothing is left for the pair outside of it"
+                f"{text}: the size 0 of axis {axis} takes all of it; nothing is left for the pair outside"
             )
     axes = _axes(rank)
     weights = [1] * rank

@@ -16,13 +16,15 @@ from functools import lru_cache, partial
 from typing import TYPE_CHECKING
 
 from relayout.codegen.machine import LINE
+from relayout.codegen.threads import SHARED, share
+from relayout.codegen.threads import count as thread_count
 from relayout.layout.descriptor import MemoryDesc
 from relayout.reorder.problem import PASSES, Nest, nests, simplified
 
 if TYPE_CHECKING:
     from relayout.codegen.machine import Machine
 
-__all__ = ["Native", "native", "thread_count", "worth_compiling"]
+__all__ = ["Native", "native", "worth_compiling"]
 
 WORTH = 3  # calls of one small problem before it is compiled
 LARGE = 1 << 18  # bytes of a destination that is worth compiling for at once
@@ -84,19 +86,17 @@ class Native:
                 nest = after
         return lines
 
-    def __call__(self, source: int, target: int, threads: int) -> None:
+    def __call__(self, source: int, target: int, threads: int | None = None) -> None:
         """Move everything from one address to another."""
-        from relayout.codegen.threads import SHARED, share
-
-        threads = threads if self.bytes >= SHARED else 1
+        count = thread_count(threads) if self.bytes >= SHARED else 1
         for move, stream, extent, unit in self._parts:
             kernel = (
                 move if target % LINE else stream
             )  # lines are completed only where the buffer begins on one
-            if threads == 1 or extent == 1:
+            if count == 1 or extent == 1:
                 kernel(source, target, 0, extent)
             else:
-                share(partial(kernel, source, target), extent, threads, unit)
+                share(partial(kernel, source, target), extent, count, unit)
 
 
 def _separable(nest: Nest) -> tuple[Nest, ...]:
@@ -113,13 +113,6 @@ def native(src: MemoryDesc, dst: MemoryDesc) -> Native | None:
     if src.dtype != dst.dtype or src.dtype.bits < 8 or 0 in src.dims or not _available():
         return None
     return _compiled(src, dst)
-
-
-def thread_count(threads: int | None) -> int:
-    """How many threads to use: as asked for, else what the environment or the machine says."""
-    from relayout.codegen.threads import count
-
-    return count(threads)
 
 
 def worth_compiling(src: MemoryDesc, dst: MemoryDesc) -> bool:

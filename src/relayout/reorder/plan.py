@@ -2,6 +2,8 @@
 
 A :class:`Reorder` knows both descriptors and the attributes; calling it only needs buffers. :func:`reorder`
 is the one-off form that takes tensors and arrays.
+
+The engines are imported where they are used: to describe tensors must not cost what it takes to move them.
 """
 
 from __future__ import annotations
@@ -19,13 +21,10 @@ from relayout.errors import LayoutError
 from relayout.layout.descriptor import MemoryDesc
 from relayout.layout.format import Format
 from relayout.layout.layout import Layout, plain, spell_dims
-from relayout.layout.refine import refine
-from relayout.reorder.attributes import Attributes
-from relayout.reorder.engine import reorder_numpy
-from relayout.reorder.native import Native, native, thread_count, worth_compiling
 from relayout.tensor import Tensor, address, allocate, as_bytes, tensor
 
 if TYPE_CHECKING:
+    from relayout.reorder.native import Native
     from relayout.tensor import FormatLike
 
 __all__ = ["Reorder", "reorder"]
@@ -71,11 +70,20 @@ class Reorder:
     def __init__(
         self, src: MemoryDesc, dst: MemoryDesc, *, threads: int | None = None, **attributes: Any
     ) -> None:
+        from relayout.reorder.native import native
+
+        self._prepare(src, dst, threads, attributes)
+        self._kernels = native(src, dst) if self.attributes.is_plain else None
+
+    def _prepare(
+        self, src: MemoryDesc, dst: MemoryDesc, threads: int | None, attributes: dict[str, Any]
+    ) -> None:
+        from relayout.reorder.attributes import Attributes
+
         _check(src, dst, threads)
         self.src, self.dst, self.threads = src, dst, threads
         self.attributes = Attributes.make(src.dims, **attributes)
         self._needs = src.required_bytes, dst.required_bytes
-        self._kernels = native(src, dst) if self.attributes.is_plain else None
 
     def __call__(self, src: Any, out: Any) -> None:
         """Convert the bytes of ``src`` into ``out``: buffers, or tensors of these descriptors.
@@ -105,8 +113,10 @@ class Reorder:
     def _run(self, source: NDArray[np.uint8], target: NDArray[np.uint8], zeroed: bool = False) -> None:
         """Convert between buffers that have been checked."""
         if self._kernels is not None:
-            self._kernels(address(source), address(target), thread_count(self.threads))
+            self._kernels(address(source), address(target), self.threads)
         else:
+            from relayout.reorder.engine import reorder_numpy
+
             reorder_numpy(self.src, source, self.dst, target, self.attributes, zeroed=zeroed)
 
     def explain(self) -> str:
@@ -139,6 +149,8 @@ class Reorder:
           order    u32 256->256: 2x(8,64)  2x(4,32)  1x(16,4)  then 7 zeros
           fuse     u32 256->256: 4x(4,32)  1x(16,4)  then 7 zeros
         """
+        from relayout.layout.refine import refine
+
         groups = refine(self.src.layout, self.dst.layout)
         rows = []
         for group in groups:
@@ -182,10 +194,7 @@ class _Interpreted(Reorder):
     def __init__(
         self, src: MemoryDesc, dst: MemoryDesc, *, threads: int | None = None, **attributes: Any
     ) -> None:
-        _check(src, dst, threads)
-        self.src, self.dst, self.threads = src, dst, threads
-        self.attributes = Attributes.make(src.dims, **attributes)
-        self._needs = src.required_bytes, dst.required_bytes
+        self._prepare(src, dst, threads, attributes)
         self._kernels = None
 
 
@@ -297,6 +306,8 @@ def reorder(
     >>> x.desc, x.buffer.view(np.float32)[:4].round(4)
     (MemoryDesc('f32:nChw16c:1x3x4x4'), array([0.    , 0.0039, 0.0078, 0.    ], dtype=float32))
     """
+    from relayout.reorder.native import worth_compiling
+
     source = src if isinstance(src, Tensor) else tensor(src)
     desc = _destination(source, dst, out, dtype)
     attributes = {
