@@ -36,8 +36,9 @@ lint: $(VENV)/.ready-lint ## check style and types
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
-bench: $(READY) ## measure the speed of description (JSON in out/)
+bench: $(READY) ## measure the speed of description and of moves (JSON in out/)
 	$(BIN)/python bench/description.py
+	$(BIN)/python bench/reorder.py $(BENCH)
 
 docs: $(VENV)/.ready-docs ## draw the pictures and build the pages into site/
 	$(BIN)/python docs/draw.py

@@ -190,6 +190,8 @@ def _parse(text: str, dialect_name: str | None, rank: int | None, dtype: str | N
             dialect(head)  # raises, and says which dialect was meant
         raise UnknownFormat(f"no dialect knows the format {_shown(text)}{_suggest(bare, _all_names())}")
     (name, format), *others = found_in.items()
+    if not others:
+        return format.spelled(bare, name, format.waits_for)
     if any(other != format for _, other in others):
         raise AmbiguousFormat(
             f"{text!r} means different layouts: "

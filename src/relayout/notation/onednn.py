@@ -87,18 +87,28 @@ def parse(text: str, rank: int | None = None, dtype: str | None = None) -> Forma
     if axes is None:
         return None
     blocks = [(letter, int(size)) for size, letter in _BLOCK.findall(tail)]
-    upper = {letter.lower() for letter in set(outer).difference(low)}
+    upper = _upper(outer)
     blocked = {letter for letter, _ in blocks}
-    if not blocked <= upper:
+    if blocked != upper and not (blocked and blocked < upper and upper - blocked == {"i"}):
         return None
-    if upper - blocked and not (upper - blocked == {"i"} and blocked):
-        return None
-    if any(size == 0 for _, size in blocks):
+    if 0 in [size for _, size in blocks]:
         raise LayoutError(f"tag {text!r} has a block of size 0; a block must be 1 or more")
-    place = dict(zip(_spell(axes), axes, strict=True))
+    place = _places(axes)
     return Format.blocked(
         axes, [place[letter] for letter in low], [(place[letter], size) for letter, size in blocks]
     )
+
+
+@lru_cache(maxsize=1024)
+def _upper(outer: str) -> frozenset[str]:
+    """The letters that stand in upper case, in lower case."""
+    return frozenset(letter.lower() for letter in outer if letter.isupper())
+
+
+@lru_cache(maxsize=256)
+def _places(axes: tuple[str, ...]) -> dict[str, str]:
+    """The axis of every letter."""
+    return dict(zip(_spell(axes), axes, strict=True))
 
 
 @lru_cache(maxsize=1024)
