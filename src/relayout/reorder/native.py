@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 __all__ = ["Native", "native", "worth_compiling"]
 
 WORTH = 3  # calls of one small problem before it is compiled
+LONGEST_FILL = 1024  # bytes of data and zeros in a row that are written together
 LARGE = 1 << 18  # bytes of a destination that is worth compiling for at once
 
 _seen: dict[tuple[MemoryDesc, MemoryDesc], int] = {}
@@ -103,9 +104,11 @@ def _separable(nest: Nest) -> tuple[Nest, ...]:
     """A nest whose zeros can't be written together with its data as two: the data, and the zeros."""
     from relayout.reorder.moves import plan
 
-    if not nest.fill or plan(simplified(nest)).kind == "transpose":
+    if not nest.fill:
         return (nest,)
-    return nest.apart()
+    row = next(loop.extent for loop in nest.loops if loop.dst == nest.width) + nest.fill
+    short = row * nest.width <= LONGEST_FILL  # tiles with zeros in them are written out one by one
+    return (nest,) if short and plan(simplified(nest)).kind == "transpose" else nest.apart()
 
 
 def native(src: MemoryDesc, dst: MemoryDesc) -> Native | None:
