@@ -611,3 +611,13 @@ def test_every_format_of_tags_gives_a_blocked_descriptor(data: st.DataObject) ->
     assert desc.format_kind == "blocked"
     assert desc.padded_dims == desc.layout.padded_dims
     assert (desc.nbytes == 0) == (0 in dims)
+
+
+@pytest.mark.parametrize(("dims", "tag", "new"), [((2, 32), "aB32b", (2,)), ((2, 32, 3), "aBc32b", (2, 3))])
+def test_reshape_refuses_to_drop_a_blocked_axis(dims, tag, new):
+    """A part of one channel of a block: oneDNN would hand the block to whichever axis is next."""
+    whole = MemoryDesc(dims, "f32", tag)
+    part = whole.submemory((dims[0], 1, *dims[2:]), (0,) * len(dims))
+    with pytest.raises(LayoutError, match=r"axis 1, which would disappear, is blocked by 32"):
+        part.reshape(new)
+    assert views.reshape(part.layout, new).dims == new

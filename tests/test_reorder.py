@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib
+import mmap
 import threading
 from math import prod
 
@@ -248,6 +249,37 @@ class TestWhatIsNotTouched:
         rl.reorder(np.array([1, 2, 3], np.uint8), rl.MemoryDesc((3,), "u4", view.layout), out=view)
         assert data.tolist() == [0x1B, 0x32, 0xEF]
 
+    def test_four_bit_parts_are_filled_by_threads_of_their_own(self):
+        """Halves that share no byte: nobody writes back what the other has just written."""
+        whole = rl.tensor(np.zeros((64, 1024), np.uint8), "ab", dtype="u4")
+        for turn in range(20):
+            parts = whole.parts(1, (512, 512))
+            values = [(turn + k) % 15 + 1 for k in range(2)]
+            work = [
+                threading.Thread(
+                    target=rl.reorder, args=(np.full((64, 512), v, np.uint8),), kwargs={"out": p}
+                )
+                for v, p in zip(values, parts, strict=True)
+            ]
+            for thread in work:
+                thread.start()
+            for thread in work:
+                thread.join()
+            for value, part in zip(values, parts, strict=True):
+                assert (part.numpy().astype(np.uint8) == value).all()
+
+    def test_four_bit_elements_far_apart(self, tmp_path):
+        """What a 4-bit reorder touches follows its elements, not the span between them."""
+        desc = rl.MemoryDesc((2, 4), "u4", strides=(2**33, 2))
+        with (tmp_path / "sparse").open("wb+") as file:
+            file.truncate(desc.required_bytes)
+            memory = mmap.mmap(file.fileno(), desc.required_bytes)
+            made = rl.from_buffer(memory, desc)
+            rl.reorder(np.array([[1, 2, 3, 4], [5, 6, 7, 8]], np.uint8), out=made)
+            assert made.numpy().astype(int).tolist() == [[1, 2, 3, 4], [5, 6, 7, 8]]
+            del made
+            memory.close()
+
 
 class TestRefusals:
     def test_different_dims(self):
@@ -281,6 +313,16 @@ class TestRefusals:
         rl.reorder(whole[:6], out=whole[6:])
         assert data[6:].tolist() == data[:6].tolist()
 
+    def test_an_array_that_looks_logical(self):
+        array = np.arange(6, dtype=np.float32).reshape(2, 3)
+        with pytest.raises(rl.LayoutError, match="shape of the logical array"):
+            rl.reorder(array, "ba", out=np.zeros((2, 3), np.float32))
+        with pytest.raises(rl.LayoutError, match="out is an array of int32"):
+            rl.reorder(array, "ba", out=np.zeros(6, np.int32))
+        out = np.zeros((3, 2), np.float32)
+        rl.reorder(array, "ba", out=out)
+        np.testing.assert_array_equal(out, array.T)
+
     @pytest.mark.parametrize(
         ("attributes", "message"),
         [
@@ -292,6 +334,13 @@ class TestRefusals:
             ({"src_zero_point": 0.5}, "not whole"),
             ({"src_scale": float("nan")}, "finite"),
             ({"src_scale": "two"}, "must be a number"),
+            ({"src_scale": "2"}, "must be a number"),
+            ({"src_scale": 2 + 3j}, "must be a number"),
+            ({"src_scale": ([1, 2], "x")}, "an axis is a whole number"),
+            ({"src_zero_point": 2**70}, "src_zero_point"),
+            ({"src_zero_point": 1e30}, "does not fit 32 bits"),
+            ({"beta": None}, "beta must be a finite number"),
+            ({"threads": 2.5}, "threads must be 1 or more"),
             ({"beta": float("inf")}, "beta must be a finite number"),
             ({"threads": 0}, "threads must be 1 or more"),
         ],

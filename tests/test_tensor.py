@@ -74,6 +74,15 @@ class TestSharing:
         with pytest.raises(rl.LayoutError, match="complex"):
             rl.tensor(np.zeros(3, complex))
 
+    def test_masked_arrays_have_no_values(self):
+        with pytest.raises(rl.LayoutError, match="masked array"):
+            rl.tensor(np.ma.masked_array([1.0, 2.0], mask=[0, 1]))
+
+    def test_broadcast_views_are_read_only(self):
+        wide = rl.tensor(np.zeros((1, 3))).broadcast_to(4, 3).numpy()
+        with pytest.raises(ValueError, match="read-only"):
+            wide[0, 0] = 1
+
     def test_dlpack(self):
         class Foreign:
             """Only DLPack, no __array__."""

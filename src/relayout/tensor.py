@@ -35,7 +35,7 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 from numpy.typing import NDArray
 
-from relayout.dtypes import DType, DTypeLike, dtype, pack, unpack
+from relayout.dtypes import DType, DTypeLike, dtype, pack
 from relayout.errors import LayoutError
 from relayout.layout import views
 from relayout.layout.descriptor import MemoryDesc
@@ -118,7 +118,9 @@ class Tensor:
             )
         row_major = Layout._dense(self.dims, plain(len(self.dims)))
         if self.dtype.bits < 8:
-            return self._gathered()
+            from relayout.reorder.engine import four_bit_values
+
+            return four_bit_values(self.desc, self.buffer).reshape(self.dims)
         moved = self.reorder(row_major)
         return moved.buffer.view(self.dtype.numpy).reshape(self.dims)
 
@@ -134,15 +136,6 @@ class Tensor:
     def __dlpack_device__(self) -> tuple[int, int]:
         """DLPack's device: the CPU."""
         return (1, 0)
-
-    def _gathered(self) -> NDArray[Any]:
-        """The logical array of 4-bit elements: unpacked, then picked by offset."""
-        layout = self.layout
-        if 0 in self.dims:
-            return np.zeros(self.dims, self.dtype.numpy)
-        stored = unpack(self.buffer, self.dtype, layout.bounds()[1] + 1)
-        where = layout.offsets(np.moveaxis(np.indices(self.dims), 0, -1)) if self.dims else layout.offset0
-        return np.asarray(stored[where])
 
     # -- data moved ---------------------------------------------------------------------------------------
 
@@ -373,6 +366,8 @@ def allocate(desc: MemoryDesc) -> NDArray[np.uint8]:
 
 
 def _as_array(data: Any) -> NDArray[Any]:
+    if isinstance(data, np.ma.MaskedArray):
+        raise LayoutError("a masked array has no values under its mask; fill it first: array.filled(...)")
     if isinstance(data, np.ndarray):
         return data
     if type(data).__module__.partition(".")[0] == "torch":
@@ -441,6 +436,8 @@ def _shared_elements(tensor: Tensor) -> NDArray[Any] | None:
         return np.empty(layout.dims, numpy_type)
     strides = [s * item for s in layout.strides]
     view: NDArray[Any] = np.ndarray(layout.dims, numpy_type, tensor.buffer, layout.offset0 * item, strides)
+    if not layout.is_injective():
+        view.flags.writeable = False  # one write would change several elements
     return view
 
 

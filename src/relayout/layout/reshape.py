@@ -73,6 +73,13 @@ def _reshaped(desc: MemoryDesc, dims: tuple[int, ...]) -> Layout:
             for axis in reversed(new):
                 strides[axis] = step
                 step *= dims[axis]
+    regrouped = {axis for old, new in _pairs(desc, dims) if len(old) > 1 or len(new) > 1 for axis in old}
+    for axis, block in desc.inner_blocks:
+        if axis not in place and axis not in regrouped:
+            raise LayoutError(
+                f"{desc} can't be reshaped to {spell_dims(dims)}: axis {axis}, which would disappear, is "
+                f"blocked by {block}; relayout.views.reshape can do it"
+            )
     inner = [(place.get(axis, axis), block) for axis, block in desc.inner_blocks]
     return blocked_layout(dims, padded, strides, inner, desc.offset0)
 

@@ -84,14 +84,18 @@ class Attributes:
         }
         for name in points:
             made = kept[name]
-            if made is not None and made.values.dtype.kind == "f":
-                if not np.all(made.values == np.rint(made.values)):
-                    raise LayoutError(f"{name} {points[name]!r} is not whole; zero points are integers")
-                kept[name] = PerAxis(made.values.astype(np.int64), made.axis)
+            if made is None:
+                continue
+            values = made.values.astype(np.float64)
+            if not np.all(values == np.rint(values)):
+                raise LayoutError(f"{name} {points[name]!r} is not whole; zero points are integers")
+            if not np.all(np.abs(values) < 2**31):
+                raise LayoutError(f"{name} {points[name]!r} does not fit 32 bits, which zero points have")
+            kept[name] = PerAxis(made.values.astype(np.int64), made.axis)
         divisor = kept["dst_scale"]
         if divisor is not None and not np.all(divisor.values):
             raise LayoutError("dst_scale has a 0 in it; the destination is divided by it")
-        if isinstance(beta, (bool, str)) or not np.isfinite(beta):
+        if isinstance(beta, bool) or not isinstance(beta, (int, float, np.number)) or not np.isfinite(beta):
             raise LayoutError(f"beta must be a finite number, got {beta!r}")
         return cls(**kept, beta=float(beta))
 
@@ -127,15 +131,16 @@ def _per_axis(name: str, given: Any, dims: tuple[int, ...]) -> PerAxis:
         if len(given) != 2:
             raise LayoutError(f"{name} is a number or (values, axis), got a tuple of {len(given)}")
         values, where = given
+        if not hasattr(where, "__index__") or isinstance(where, bool):
+            raise LayoutError(f"{name} lies along axis {where!r}; an axis is a whole number")
         if not -len(dims) <= where < len(dims):
             raise LayoutError(f"{name} lies along axis {where}, but there are {len(dims)} axes")
         axis = where % len(dims)
     array = np.asarray(values)
+    if array.dtype.kind == "V":
+        array = array.astype(np.float32)  # bf16 and the like
     if array.dtype.kind not in "iuf":
-        try:
-            array = array.astype(np.float32)  # bf16 and the like
-        except (TypeError, ValueError):
-            raise LayoutError(f"{name} must be a number or numbers, got {values!r}") from None
+        raise LayoutError(f"{name} must be a number or numbers, got {values!r}")
     if not np.all(np.isfinite(array)):
         raise LayoutError(f"{name} must be finite, got {values!r}")
     if axis is None:

@@ -23,14 +23,13 @@ from numpy.lib.stride_tricks import as_strided
 from numpy.typing import NDArray
 
 from relayout.convert import is_neutral, rescale
-from relayout.dtypes import pack, unpack
 from relayout.layout.descriptor import MemoryDesc
-from relayout.layout.layout import Layout
+from relayout.layout.layout import Layout, plain
 from relayout.layout.refine import Group, Loop, Piece, axis_number, refine, self_pieces
 from relayout.layout.vectorised import term_offsets
 from relayout.reorder.attributes import Attributes, PerAxis
 
-__all__ = ["reorder_numpy"]
+__all__ = ["four_bit_values", "reorder_numpy"]
 
 MOST_PIECES = 256  # beyond that tables are cheaper than a copy for every piece
 GATHERED = 1 << 20  # elements that are gathered by index at a time
@@ -62,11 +61,26 @@ def reorder_numpy(
     """
     if 0 in src.dims:
         return
+    if src.dtype.bits < 8 or dst.dtype.bits < 8:
+        _with_nibbles(src, src_bytes, dst, dst_bytes, attributes)
+        return
     moves_bits = src.dtype == dst.dtype and attributes.is_plain
     source = _elements(src, src_bytes, moves_bits)
     target = _elements(dst, dst_bytes, moves_bits)
     if not zeroed:
         _zero_padding(dst.layout, target)
+    _visit(src, source, dst, target, attributes, moves_bits)
+
+
+def _visit(
+    src: MemoryDesc,
+    source: Elements,
+    dst: MemoryDesc,
+    target: Elements,
+    attributes: Attributes,
+    moves_bits: bool,
+) -> None:
+    """Move every element, piece by piece or by tables."""
     groups = refine(src.layout, dst.layout)
     copy = _Copy(src, dst, attributes, groups, moves_bits)
     if (
@@ -77,12 +91,85 @@ def reorder_numpy(
     else:
         for pieces in product(*(group.pieces or () for group in groups)):
             _by_strides(source, target, copy, pieces)
-    if dst.dtype.bits < 8:
-        packed = pack(target, dst.dtype)
-        odd = target.size % 2 and packed.size
-        if odd:  # the upper half of the last byte is not ours
-            packed[-1] |= dst_bytes[packed.size - 1] & 0xF0
-        dst_bytes[: packed.size] = packed
+
+
+def _with_nibbles(
+    src: MemoryDesc,
+    src_bytes: NDArray[np.uint8],
+    dst: MemoryDesc,
+    dst_bytes: NDArray[np.uint8],
+    attributes: Attributes,
+) -> None:
+    """Reorder where either side has 4-bit elements, which share bytes.
+
+    Such a side passes through a row-major array with one element a byte, and only bytes that hold an element
+    or padding of it are read or written: a neighbour's bytes may be another thread's.
+    """
+    row_major = Layout._dense(src.dims, plain(src.rank))
+    if src.dtype.bits < 8:
+        source = four_bit_values(src, src_bytes)
+        src = MemoryDesc._make(src.dims, src.dtype, row_major)
+    else:
+        source = _elements(src, src_bytes, False)
+    if dst.dtype.bits >= 8:
+        target = _elements(dst, dst_bytes, False)
+        _zero_padding(dst.layout, target)
+        _visit(src, source, dst, target, attributes, False)
+        return
+    if attributes.reads_destination:
+        target = four_bit_values(dst, dst_bytes)
+    else:
+        target = np.zeros(row_major.size, dst.dtype.numpy)
+    _visit(src, source, MemoryDesc._make(dst.dims, dst.dtype, row_major), target, attributes, False)
+    for places in _padding_places(dst.layout):
+        _put_nibbles(dst_bytes, places, np.zeros(places.shape, np.uint8))
+    for part, places in _element_places(dst.layout):
+        values: NDArray[np.uint8] = target[part].astype(np.int8).view(np.uint8) & np.uint8(15)
+        _put_nibbles(dst_bytes, places, values)
+
+
+def four_bit_values(desc: MemoryDesc, data: NDArray[np.uint8]) -> Elements:
+    """The 4-bit elements in row-major order, one to a byte."""
+    out = np.zeros(desc.layout.size, np.uint8)
+    for part, places in _element_places(desc.layout):
+        out[part] = data[places >> 1] >> ((places & 1) << 2).astype(np.uint8) & 15
+    signed = out.astype(np.int8) if not desc.dtype.is_signed else ((out ^ 8).astype(np.int8) - 8)
+    return signed.astype(desc.dtype.numpy)
+
+
+def _put_nibbles(data: NDArray[np.uint8], places: NDArray[np.int64], values: NDArray[np.uint8]) -> None:
+    """Write 4-bit values at places; halves of one byte one after the other, as each keeps the other half."""
+    for half, kept in ((0, 0xF0), (1, 0x0F)):
+        mine = (places & 1) == half
+        where = places[mine] >> 1
+        data[where] = data[where] & kept | values[mine] << (4 * half)
+
+
+def _element_places(layout: Layout) -> Iterator[tuple[slice, NDArray[np.int64]]]:
+    """The offsets of all elements in row-major order, some at a time."""
+    for start in range(0, layout.size, GATHERED):
+        stop = min(start + GATHERED, layout.size)
+        if not layout.dims:
+            yield slice(0, 1), np.array([layout.offset0])
+            return
+        index = np.stack(np.unravel_index(np.arange(start, stop), layout.dims), axis=-1)
+        yield slice(start, stop), layout.offsets(index)
+
+
+def _padding_places(layout: Layout) -> Iterator[NDArray[np.int64]]:
+    """The offsets of all padding, some at a time (some of them twice)."""
+    if not layout.has_padding:
+        return
+    for t, room in enumerate(layout.padded):
+        size = layout.term_size(t)
+        others = [
+            term_offsets(ladder, np.arange(r, dtype=np.int64))
+            for u, (ladder, r) in enumerate(zip(layout.ladders, layout.padded, strict=True))
+            if u != t
+        ]
+        for number in range(size, room):
+            start = term_offsets(layout.ladders[t], np.array([number]))[0] + layout.offset0
+            yield (_sum_of(others) + start).ravel()
 
 
 class _Copy:
@@ -128,13 +215,8 @@ class _Copy:
 
 
 def _elements(desc: MemoryDesc, data: NDArray[np.uint8], as_bits: bool) -> Elements:
-    """The physical elements as a one-dimensional array.
-
-    4-bit ones unpacked, pure moves as unsigned integers.
-    """
+    """The physical elements as a one-dimensional array; for pure moves as unsigned integers."""
     count = desc.layout.bounds()[1] + 1
-    if desc.dtype.bits < 8:
-        return unpack(data, desc.dtype, count)
     width = desc.dtype.bits // 8
     return data[: count * width].view(f"u{width}" if as_bits else desc.dtype.numpy)
 

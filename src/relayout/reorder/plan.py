@@ -225,7 +225,7 @@ def _check(src: MemoryDesc, dst: MemoryDesc, threads: int | None) -> None:
             f"padding of the destination {dst} shares places with its elements; strides leave too little "
             "room for it"
         )
-    if threads is not None and threads < 1:
+    if threads is not None and (not hasattr(threads, "__index__") or threads < 1):
         raise LayoutError(f"threads must be 1 or more, got {threads}")
 
 
@@ -323,6 +323,7 @@ def reorder(
     else:
         plan = _Interpreted(source.desc, desc, threads=threads, **attributes)
     if out is not None:
+        _check_out(out, desc)
         plan(source.buffer, out)
         return out if isinstance(out, Tensor) else Tensor(desc, as_bytes(out))
     if beta:
@@ -330,6 +331,22 @@ def reorder(
     made = Tensor(desc, allocate(desc))
     plan._run(source.buffer, made.buffer, zeroed=True)
     return made
+
+
+def _check_out(out: Any, desc: MemoryDesc) -> None:
+    """An array is taken as physical bytes; refuse one that looks as if it were meant as a logical array."""
+    if not isinstance(out, np.ndarray):
+        return
+    if out.dtype != np.uint8 and desc.dtype.bits >= 8 and out.dtype != desc.dtype.numpy:
+        raise LayoutError(
+            f"out is an array of {out.dtype}, but the destination is {desc}; give bytes or {desc.dtype}"
+        )
+    row_major = Layout._dense(desc.dims, plain(desc.rank))
+    if out.ndim > 1 and out.shape == desc.dims and not desc.layout.same_bytes(row_major):
+        raise LayoutError(
+            f"out has the shape of the logical array, but is filled with the physical bytes of {desc}; "
+            "give out.reshape(-1) if that is meant, or rl.tensor(out) to fill the array by its own strides"
+        )
 
 
 def _destination(source: Tensor, dst: FormatLike | None, out: Any, dtype: DTypeLike | None) -> MemoryDesc:
