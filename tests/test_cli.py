@@ -170,11 +170,40 @@ class TestShow:
         assert len(call("show", "nchw", "2,3,4,5", "--listing", "--limit", "0").splitlines()) == 121
         assert len(call("show", "nchw", "2,3,4,5", "--grid", "--limit", "7").splitlines()) == 9
 
+    def test_letters_have_no_meaning(self):
+        """The third axis of aBx16b is called c, and is nobody's channel."""
+        said = call("show", "aBx16b", "1,17,3")
+        assert "index of c" in said
+        assert "block of 16 indices of b" in said
+        assert "channel" not in said
+        said = call("show", "abcdefghijkl", "x".join(["1"] * 12))
+        assert "index of d" in said
+        assert not any(word in said for word in ("channel", "depth", "row ", "group ", "input"))
+
+    @pytest.mark.parametrize(("format", "dims"), [("nchw", "1,3,4,5"), ("tnc", "2,3,4"), ("ldnc", "1,2,3,4")])
+    def test_the_batch_is_no_image(self, format, dims):
+        said = call("show", format, dims)
+        assert "batch index" in said
+        assert "image" not in said
+
+    def test_strides_keep_the_names_of_the_format(self):
+        words = ("nchw", "1,3,4,5", "--strides", "100,30,6,1")
+        said = call("show", *words)
+        assert "offset = n*100 + c*30 + h*6 + w\n" in said
+        assert "channel" in said
+        assert "index of" not in said
+        assert "i = [n, c, h, w] == [n, c, h, w]" in call("show", *words, "--listing")
+        assert json.loads(call("show", *words, "--json"))["axes"] == ["n", "c", "h", "w"]
+        assert "n=0, c=2, h=3, w=4" in call("offset", *words[:2], "0,2,3,4", *words[2:], "--explain")
+        letters = call("show", "1,3,4,5", "--strides", "100,30,6,1")
+        assert "index of c" in letters
+        assert "channel" not in letters
+
     def test_strides(self):
         assert "offset = a*8 + b" in call("show", "4,5", "--strides", "8,1")
         text = call("show", "nChw8c", "2,16,2,3", "--strides", "200,100,50,8")
         assert "nChw8c with strides 200x100x50x8" in text
-        assert "offset = a*200 + b//8*100 + c*50 + d*8 + b%8" in text
+        assert "offset = n*200 + c//8*100 + h*50 + w*8 + c%8" in text
         assert "1 strides" in refused("show", "4,5", "--strides", "8")
 
     def test_strides_that_interleave_have_a_table_and_no_drawing(self):
@@ -315,6 +344,13 @@ class TestNames:
         assert "channels_last" in call("strides", "8,64,7,7", "3136,1,448,64")
         refused("strides", "8,64", "1")
 
+    @pytest.mark.parametrize("width", [80, 200])
+    def test_strides_are_explained_in_the_width_of_the_terminal(self, monkeypatch, width):
+        monkeypatch.setattr("relayout.cli.strides.reading_width", lambda _: width)
+        longest = max(map(len, call("strides", "8,1,7,7", "49,1,7,1").splitlines()))
+        assert 70 < longest <= min(width, 100)
+        assert longest > 80 or width == 80
+
 
 class TestConvert:
     @pytest.fixture
@@ -357,7 +393,7 @@ class TestConvert:
         image.fromarray(pixels).save(tmp_path / "in.png")
         floats = ("--to", "nChw16c", "--dtype", "f32", "--src-scale", "1/255")
         said = call("convert", tmp_path / "in.png", tmp_path / "x.npy", *floats)
-        assert "array [1, 1, 9, 7, 16], described in x.npy.layout.json" in said
+        assert f"array [1, 1, 9, 7, 16], described in {tmp_path / 'x.npy'}.layout.json" in said
         assert np.load(tmp_path / "x.npy").shape == (1, 1, 9, 7, 16)
         call("convert", tmp_path / "x.npy", tmp_path / "back.png", "--src-scale", "255")
         assert np.array_equal(np.asarray(image.open(tmp_path / "back.png")), pixels)
@@ -427,6 +463,7 @@ class TestConvert:
             ((source, out, "--from", "tnc"), "has 4 axes"),
             ((source, out, "--from", "nChw8c"), "say the dims"),
             ((source, out, "--to", "any"), "has a layout"),
+            ((source, out, "--to", "nhwc"), "--from nchw"),
             ((source, out, "--dtype", "f31"), "no data type"),
             ((source, out, "--src-scale", "1,2", "--from", "nchw"), "needs 19 values"),
             ((source, out, "--src-scale", "1,2"), "--axis"),

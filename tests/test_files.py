@@ -9,6 +9,7 @@ import struct
 import subprocess
 import sys
 import zipfile
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -253,6 +254,49 @@ class TestWhatOthersSee:
         files.write(tmp_path / "x.jpg", files.read(tmp_path / "RGB.png"))
         assert files.read(tmp_path / "x.jpg").dims == (1, 3, 5, 7)
 
+    @pytest.mark.parametrize("colour", [0, 2, 4, 6])
+    def test_sixteen_bits_a_channel(self, tmp_path, colour):
+        """Pillow cuts colours of 16 bits to 8 without a word; grey ones it does not."""
+        pytest.importorskip("PIL")
+        channels = {0: 1, 2: 3, 4: 2, 6: 4}[colour]
+        chunks = (
+            (b"IHDR", struct.pack(">IIBBBBB", 2, 1, 16, colour, 0, 0, 0)),
+            (b"IDAT", zlib.compress(b"\0" + b"\x12\x34" * 2 * channels)),
+            (b"IEND", b""),
+        )
+        path = tmp_path / "x.png"
+        path.write_bytes(
+            b"\x89PNG\r\n\x1a\n"
+            + b"".join(
+                struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
+                for kind, body in chunks
+            )
+        )
+        if colour == 0:
+            assert files.read(path).numpy().ravel().tolist() == [0x1234, 0x1234]
+            return
+        with pytest.raises(rl.Unsupported, match=r"x\.png has 16 bits a channel"):
+            files.read(path)
+
+    def test_four_inks(self, tmp_path):
+        image = pytest.importorskip("PIL.Image")
+        image.new("CMYK", (4, 4)).save(tmp_path / "x.jpg")
+        with pytest.raises(rl.Unsupported, match=r"CMYK.*convert it to RGB"):
+            files.read(tmp_path / "x.jpg")
+
+    @pytest.mark.parametrize("suffix", [".png", ".jpg"])
+    def test_orientation(self, tmp_path, suffix):
+        """6: the row that lies first in the file is the right-hand column of the picture."""
+        image = pytest.importorskip("PIL.Image")
+        pixels = np.zeros((8, 16), np.uint8)
+        pixels[0] = 255
+        notes = image.Exif()
+        notes[0x0112] = 6
+        image.fromarray(pixels).save(tmp_path / f"x{suffix}", exif=notes)
+        seen = files.read(tmp_path / f"x{suffix}")
+        assert seen.dims == (1, 1, 16, 8)
+        assert np.abs(seen.numpy()[0, 0].astype(int) - np.rot90(pixels, -1)).max() < 40
+
     @pytest.mark.parametrize(
         ("dims", "dtype", "format"),
         [
@@ -457,6 +501,7 @@ class TestConversion:
             tmp_path / f"in{suffix}",
             tmp_path / f"out{suffix}",
             dst,
+            src_format=src if suffix != ".bin" else None,
             dtype="s16",
             src_scale=3,
             progress=lambda done, total: seen.append((done, total)),
@@ -523,10 +568,31 @@ class TestConversion:
         )
         assert np.array_equal(np.load(tmp_path / "back.npy"), pixels)
 
+    @pytest.mark.parametrize("suffix", [".npy", ".npz", ".safetensors"])
+    def test_the_meaning_of_axes_is_not_guessed(self, tmp_path, suffix):
+        """The bytes of nhwc and of nchw arrays look alike, and a wrong guess would scramble them."""
+        array = np.arange(1 * 4 * 6 * 3, dtype=np.float32).reshape(1, 4, 6, 3)
+        files.write(tmp_path / f"x{suffix}", rl.tensor(array, "abcd"))
+        source, out = tmp_path / f"x{suffix}", tmp_path / "out.npy"
+        for words in ({}, {"dims": (1, 4, 6, 3)}):
+            with pytest.raises(rl.LayoutError, match=r"nothing says what its axes mean.*--from nhwc"):
+                files.convert(source, out, "nhwc", **words)
+        with pytest.raises(rl.LayoutError, match=r"--from nhwc"):
+            files.convert(source, out, "channels_last")  # which names them, too
+        assert not out.exists()
+        files.convert(source, out, "nchw", src_format="nhwc")
+        assert np.array_equal(np.load(out), array.transpose(0, 3, 1, 2))
+        files.convert(source, out, dtype="f64", force=True)
+        assert np.array_equal(np.load(out), array)
+        files.convert(
+            source, out, "acdb", force=True
+        )  # letters are the axes of the array, whatever they mean
+        assert np.array_equal(np.load(out), array.transpose(0, 2, 3, 1))
+
     def test_onto_itself(self, tmp_path):
         tensor = made((2, 20, 3, 3), "nchw")
         files.write(tmp_path / "x.npy", tensor)
-        files.convert(tmp_path / "x.npy", tmp_path / "x.npy", "nChw16c", force=True)
+        files.convert(tmp_path / "x.npy", tmp_path / "x.npy", "nChw16c", src_format="nchw", force=True)
         assert np.array_equal(files.read(tmp_path / "x.npy").numpy(), tensor.numpy())
 
 

@@ -107,14 +107,14 @@ def convert(
     Kinds: .npy .npz .safetensors .bin .raw .png .jpg. An array has one axis for each digit of its format,
     outermost first: [N, H, W, C] for nhwc, [N, C/8, H, W, 8] for nChw8c. What an array can't say is kept in a
     descriptor, inside the file or beside it (OUT.layout.json), so that --from is needed only for files that
-    others wrote. A picture is u8 nhwc of sizes 1, C, H, W.
+    others wrote, and for row-major arrays, which have none. A picture is u8 nhwc of sizes 1, C, H, W.
 
     out = (scale * (in - zero_point) - mean) / std / dst_scale + dst_zero_point, rounded half to even and
     saturated where it is of integers
     """
     from relayout import files
 
-    tensor = files.read(source, src_format, dims=dims, dtype=src_dtype, name=name)
+    tensor = files.read_to_convert(source, dst_format, src_format, dims=dims, dtype=src_dtype, name=name)
     desc = files.destination_for(target, tensor.desc, dst_format, dtype)
     where = _Axis(tensor.desc, desc, axis)
     attributes = {
@@ -254,5 +254,5 @@ def _report(source: str, src: MemoryDesc, target: str, dst: MemoryDesc) -> None:
         else ""
     )
     beside = path_beside(Path(target))
-    described = f", described in {beside.name}" if beside.exists() else ""
+    described = f", described in {target}.layout.json" if beside.exists() else ""
     click.echo(f"{source}  {src}\n{target}  {dst}{array}{described}")

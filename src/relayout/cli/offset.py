@@ -9,7 +9,7 @@ import click
 
 from relayout.cli.arguments import DIMS, DTYPE, colour_option, examples
 from relayout.cli.console import console_for
-from relayout.cli.show import descriptor_of
+from relayout.cli.show import descriptor_of, roles_of
 
 if TYPE_CHECKING:
     from relayout.layout.descriptor import MemoryDesc
@@ -60,7 +60,7 @@ def offset(
     if place is not None and len(words) > given:
         raise click.UsageError("give an INDEX or --inverse OFFSET, not both", click.get_current_context())
     desc = descriptor_of(words[:given], dtype or "f32", strides)
-    layout = desc.layout
+    layout, roles = desc.layout, roles_of(words[:given], desc)
     explained = sys.stdout.isatty() if explain is None else explain
     if place is None:
         indices = [DIMS.convert(word, None, click.get_current_context()) for word in words[given:]]
@@ -68,7 +68,7 @@ def offset(
         for index, where in zip(indices, found, strict=True):
             click.echo(str(where))
             if explained:
-                _explain(desc, index, where, dtype is not None, no_colour)
+                _explain(desc, index, where, roles, dtype is not None, no_colour)
         return
     low, high = layout.bounds()
     if not low <= place <= high:
@@ -77,14 +77,21 @@ def offset(
     if element is not None:
         click.echo(",".join(map(str, element)))
         if explained:
-            _explain(desc, element, place, dtype is not None, no_colour)
+            _explain(desc, element, place, roles, dtype is not None, no_colour)
         return
     click.echo("padding" if layout.is_padding(place) else "hole")
     if explained:
-        _explain_nothing(desc, place)
+        _explain_nothing(desc, place, roles)
 
 
-def _explain(desc: MemoryDesc, index: tuple[int, ...], where: int, in_bytes: bool, no_colour: bool) -> None:
+def _explain(
+    desc: MemoryDesc,
+    index: tuple[int, ...],
+    where: int,
+    roles: tuple[str, ...] | None,
+    in_bytes: bool,
+    no_colour: bool,
+) -> None:
     """The sum behind an offset, a digit to a line."""
     from rich.padding import Padding
     from rich.table import Table
@@ -93,7 +100,7 @@ def _explain(desc: MemoryDesc, index: tuple[int, ...], where: int, in_bytes: boo
     from relayout.draw import text as draw
 
     layout = desc.layout
-    axes, names = draw.labels(layout)
+    axes, names = draw.labels(layout, roles)
     table = Table(box=None, show_header=False, padding=(0, 1, 0, 0), pad_edge=False)
     table.add_column(no_wrap=True)
     for _ in range(5):
@@ -115,11 +122,11 @@ def _explain(desc: MemoryDesc, index: tuple[int, ...], where: int, in_bytes: boo
         console.print(Padding.indent(Text(f"byte {bits // 8}{half} as {desc.dtype}"), 2))
 
 
-def _explain_nothing(desc: MemoryDesc, place: int) -> None:
+def _explain_nothing(desc: MemoryDesc, place: int, roles: tuple[str, ...] | None) -> None:
     from relayout.draw import text as draw
 
     layout = desc.layout
-    axes = draw.labels(layout)[0]
+    axes = draw.labels(layout, roles)[0]
     if not layout.is_padding(place):
         click.echo(f"  offset {place} lies between the elements of {layout} and belongs to somebody else")
         return

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from relayout.layout.descriptor import MemoryDesc
 
-__all__ = ["descriptor_of", "show"]
+__all__ = ["descriptor_of", "roles_of", "show"]
 
 SHORT = 32  # lines of a listing that is shown without being asked for
 ROWS = 16  # of a grid or listing
@@ -57,14 +57,15 @@ def show(
     format's axes: n, c, h, w for nhwc too.
     """
     desc = descriptor_of(words, dtype, strides)
+    roles = roles_of(words, desc)
     if as_json:
-        click.echo(json.dumps(_as_json(desc), indent=2))
+        click.echo(json.dumps(_as_json(desc, roles), indent=2))
         return
     console = console_for(no_colour)
     if not (listing or grid):
         given = [] if strides is None else [f"strides {'x'.join(map(str, strides))}"]
-        _summary(console, " with ".join([*words[:-1], *given]), desc)
-    _places(console, desc, listing, grid, limit)
+        _summary(console, " with ".join([*words[:-1], *given]), desc, roles)
+    _places(console, desc, roles, listing, grid, limit)
 
 
 def descriptor_of(words: tuple[str, ...], dtype: str, strides: tuple[int, ...] | None) -> MemoryDesc:
@@ -91,7 +92,16 @@ def descriptor_of(words: tuple[str, ...], dtype: str, strides: tuple[int, ...] |
     return MemoryDesc(dims, kind, Layout(dims, format, strides=strides))
 
 
-def _summary(console: Console, name: str, desc: MemoryDesc) -> None:
+def roles_of(words: tuple[str, ...], desc: MemoryDesc) -> tuple[str, ...] | None:
+    """The roles in the format that was named, which strides of their own would hide; None: as the layout."""
+    from relayout.layout.format import Format
+
+    if desc.format is not None or len(words) < 2:
+        return None
+    return Format(words[0]).resolve(desc.rank, desc.dtype.name).roles
+
+
+def _summary(console: Console, name: str, desc: MemoryDesc, roles: tuple[str, ...] | None) -> None:
     from rich.padding import Padding
     from rich.table import Table
     from rich.text import Text
@@ -103,14 +113,14 @@ def _summary(console: Console, name: str, desc: MemoryDesc) -> None:
     heading.append(f"   {'x'.join(map(str, desc.dims)) or 'scalar'}   {desc.dtype}", "not bold")
     console.print(heading)
     console.print()
-    console.print(Padding.indent(Text("offset = ").append_text(draw.formula(layout)), 2))
+    console.print(Padding.indent(Text("offset = ").append_text(draw.formula(layout, roles)), 2))
     console.print()
-    console.print(Padding.indent(draw.digits_table(desc), 2))
+    console.print(Padding.indent(draw.digits_table(desc, roles), 2))
     console.print()
     rows = Table(box=None, show_header=False, padding=(0, 2, 0, 0), pad_edge=False)
     rows.add_column(style="bold", no_wrap=True)
     rows.add_column(overflow="fold")
-    for what, words in draw.facts(desc):
+    for what, words in draw.facts(desc, roles):
         rows.add_row(what, words)
     format = desc.format
     if format is not None and layout.rank:
@@ -118,7 +128,14 @@ def _summary(console: Console, name: str, desc: MemoryDesc) -> None:
     console.print(Padding.indent(rows, 2))
 
 
-def _places(console: Console, desc: MemoryDesc, listing: bool, grid: bool, limit: int | None) -> None:
+def _places(
+    console: Console,
+    desc: MemoryDesc,
+    roles: tuple[str, ...] | None,
+    listing: bool,
+    grid: bool,
+    limit: int | None,
+) -> None:
     from relayout.draw import text as draw
 
     layout, marks, width = desc.layout, marks_of(console), reading_width(console)
@@ -133,9 +150,9 @@ def _places(console: Console, desc: MemoryDesc, listing: bool, grid: bool, limit
     lines = ROWS if limit is None else limit
     drawn = []
     if listing:
-        drawn += draw.listing(layout, lines, width - 2 if console.is_terminal else None, marks)
+        drawn += draw.listing(layout, lines, width - 2 if console.is_terminal else None, marks, roles)
     if grid:
-        drawn += draw.grid(layout, lines, width - 2, marks)
+        drawn += draw.grid(layout, lines, width - 2, marks, roles)
     for line in drawn:
         console.print("  ", line, sep="", no_wrap=True, overflow="ellipsis", crop=True)
 
@@ -148,13 +165,13 @@ def _is_short(desc: MemoryDesc) -> bool:
     return sum(1 for _ in islice(listing_lines(desc.layout), SHORT + 1)) <= SHORT
 
 
-def _as_json(desc: MemoryDesc) -> dict[str, Any]:
+def _as_json(desc: MemoryDesc, roles: tuple[str, ...] | None) -> dict[str, Any]:
     from relayout.draw import text as draw
     from relayout.files.arrays import physical_shape
     from relayout.files.descriptor import descriptor_to_json
 
     layout, format = desc.layout, desc.format
-    axes, names = draw.labels(layout)
+    axes, names = draw.labels(layout, roles)
     shape = physical_shape(desc)
     return {
         "format": None if format is None else str(format),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from relayout.cli.arguments import DIMS, examples
+from relayout.cli.console import console_for, reading_width
 
 __all__ = ["strides"]
 
@@ -25,5 +26,6 @@ def strides(dims: tuple[int, ...], steps: tuple[int, ...]) -> None:
     and which calls copy.
     """
     from relayout.pytorch import explain
+    from relayout.pytorch.wording import in_words
 
-    click.echo(str(explain(dims, steps)))
+    click.echo(in_words(explain(dims, steps), reading_width(console_for())))

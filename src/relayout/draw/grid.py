@@ -19,7 +19,13 @@ ENOUGH: Final = 4  # cells of a row; one that has fewer takes in a further digit
 WIDEST_ROW: Final = 16  # up to so many
 
 
-def grid(layout: Layout, limit: int, width: int = 80, marks: Marks | None = None) -> list[Text]:
+def grid(
+    layout: Layout,
+    limit: int,
+    width: int = 80,
+    marks: Marks | None = None,
+    roles: tuple[str, ...] | None = None,
+) -> list[Text]:
     """Memory as rows: the innermost digits run across, the others down; the cells hold the logical index.
 
     Of the index only that is written which changes along a row. Padding is a dot.
@@ -34,6 +40,8 @@ def grid(layout: Layout, limit: int, width: int = 80, marks: Marks | None = None
         Columns of the terminal.
     marks : Marks, optional
         The signs to draw with.
+    roles : tuple of str, optional
+        What the axes are called, for a layout that has no format.
 
     Examples
     --------
@@ -53,13 +61,20 @@ def grid(layout: Layout, limit: int, width: int = 80, marks: Marks | None = None
         raise LayoutError(
             f"the strides of {layout} interleave, so it can't be drawn as rows; list its places instead"
         )
-    return _Grid(layout, digits, width, marks).draw(limit)
+    return _Grid(layout, digits, width, marks, roles).draw(limit)
 
 
 class _Grid:
-    def __init__(self, layout: Layout, digits: tuple[LayoutDigit, ...], width: int, marks: Marks) -> None:
+    def __init__(
+        self,
+        layout: Layout,
+        digits: tuple[LayoutDigit, ...],
+        width: int,
+        marks: Marks,
+        roles: tuple[str, ...] | None,
+    ) -> None:
         self.layout, self.marks = layout, marks
-        self.axes, names = labels(layout)
+        self.axes, names = labels(layout, roles)
         counting = [(d, name) for d, name in zip(digits, names, strict=True) if d.extent > 1 and d.stride]
         self.all_digits = digits
         self.split = self._choose_split(counting, width)

@@ -43,7 +43,13 @@ def listing_lines(layout: Layout) -> Iterator[Line]:
         yield run
 
 
-def listing(layout: Layout, limit: int, width: int | None = None, marks: Marks | None = None) -> list[Text]:
+def listing(
+    layout: Layout,
+    limit: int,
+    width: int | None = None,
+    marks: Marks | None = None,
+    roles: tuple[str, ...] | None = None,
+) -> list[Text]:
     """The listing ``i = [logical index] == [digits]``, as OpenVINO's page on formats has it.
 
     Parameters
@@ -56,6 +62,8 @@ def listing(layout: Layout, limit: int, width: int | None = None, marks: Marks |
         Columns of the terminal. If the lines don't fit they are written without the names.
     marks : Marks, optional
         The signs to draw with.
+    roles : tuple of str, optional
+        What the axes are called, for a layout that has no format.
 
     Examples
     --------
@@ -68,7 +76,7 @@ def listing(layout: Layout, limit: int, width: int | None = None, marks: Marks |
     i = 3 => padding              == [b=0; fs=0; y=0; x=0; fsv=3]
     """
     marks = marks or Marks()
-    axes, names = labels(layout)
+    axes, names = labels(layout, roles)
     lines = list(islice(listing_lines(layout), limit or None))
     if not lines:
         return [Text("no elements, no places")]

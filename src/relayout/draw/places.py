@@ -39,9 +39,9 @@ def memory_order(layout: Layout) -> tuple[LayoutDigit, ...]:
     return digits if layout.format is not None else tuple(sorted(digits, key=lambda d: -abs(d.stride)))
 
 
-def labels(layout: Layout) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def labels(layout: Layout, roles: tuple[str, ...] | None = None) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """What the axes and the digits of a layout are called, in the words of the dialect that its format was
-    written in.
+    written in. A layout with strides of its own has no format, so its ``roles`` are said here.
 
     Examples
     --------
@@ -49,8 +49,10 @@ def labels(layout: Layout) -> tuple[tuple[str, ...], tuple[str, ...]]:
     (('n', 'c', 'h', 'w'), ('n', 'c//8', 'h', 'w', 'c%8'))
     >>> labels(Layout((2, 17, 5, 4), "b_fs_yx_fsv16"))
     (('b', 'f', 'y', 'x'), ('b', 'fs', 'y', 'x', 'fsv'))
+    >>> labels(Layout((1, 3, 4, 5), strides=(100, 30, 6, 1)), ("n", "c", "h", "w"))[1]
+    ('n', 'c', 'h', 'w')
     """
-    axes = layout.axis_names()
+    axes = layout.axis_names() if roles is None else roles
     spelled = _spelled_digits(layout, axes)
     format = layout.format
     if format is None or format.dialect != "openvino" or format.text is None or format.roles is None:

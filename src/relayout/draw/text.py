@@ -6,7 +6,7 @@ the *digits*: what is counted, and how far one step of each moves. This is the l
 consequence ::
 
     digit   reads as                  weight  extent  stride
-    n       image                          1       1      96
+    n       batch index                    1       1      96
     c//8    block of 8 channels            8       3      32
     h       row                            1       2      16
     w       column                         1       2       8
@@ -67,7 +67,7 @@ __all__ = [
 LONGEST_NAME: Final = 30  # of a format, to be listed among its names
 
 _WORDS: Final = {
-    "n": ("image", "images"),
+    "n": ("batch index", "batch indices"),
     "c": ("channel", "channels"),
     "d": ("depth", "depths"),
     "h": ("row", "rows"),
@@ -82,15 +82,15 @@ _WORDS: Final = {
 }
 
 
-def formula(layout: Layout) -> Text:
-    """Where an element lies, as one sum.
+def formula(layout: Layout, roles: tuple[str, ...] | None = None) -> Text:
+    """Where an element lies, as one sum. For ``roles`` see :func:`labels`.
 
     Examples
     --------
     >>> print(formula(Layout((2, 17, 5, 4), "nChw8c")))
     n*480 + c//8*160 + h*32 + w*8 + c%8
     """
-    _, names = labels(layout)
+    _, names = labels(layout, roles)
     made = Text()
     for digit, name in zip(memory_order(layout), names, strict=True):
         if digit.stride == 0 and layout.size:
@@ -103,7 +103,7 @@ def formula(layout: Layout) -> Text:
     return made
 
 
-def digits_table(desc: MemoryDesc) -> Table:
+def digits_table(desc: MemoryDesc, roles: tuple[str, ...] | None = None) -> Table:
     """One line for each digit: what it counts, weight, extent, and stride in elements and bytes."""
     layout = desc.layout
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold", pad_edge=False)
@@ -111,12 +111,12 @@ def digits_table(desc: MemoryDesc) -> Table:
     table.add_column("reads as")
     for name in ("weight", "extent", "stride", "bytes"):
         table.add_column(name, justify="right", no_wrap=True)
-    _, names = labels(layout)
+    _, names = labels(layout, roles)
     for digit, name in zip(memory_order(layout), names, strict=True):
         numbers = (digit.weight, digit.extent, digit.stride)
         table.add_row(
             Text(name, colour(digit.term)),
-            _reading(layout, digit),
+            _reading(layout, digit, roles),
             *map(str, numbers),
             _in_bytes(digit.stride, desc),
         )
@@ -131,18 +131,20 @@ def _in_bytes(elements: int, desc: MemoryDesc) -> str:
     )
 
 
-def _words(layout: Layout, term: int) -> tuple[str, str]:
+def _words(layout: Layout, term: int, roles: tuple[str, ...] | None) -> tuple[str, str]:
     axes = layout.terms[term]
     if len(axes) == 1:
-        name = layout.axis_names()[axes[0]]
-        return _WORDS.get(name, (f"index of {name}", f"indices of {name}"))
-    spelled = " ".join(labels(layout)[0][a] for a in axes)
+        known = layout.format.roles if roles is None and layout.format is not None else roles
+        name = layout.axis_names()[axes[0]] if known is None else known[axes[0]]
+        plainly = (f"index of {name}", f"indices of {name}")
+        return plainly if known is None else _WORDS.get(name, plainly)  # a mere letter has no meaning
+    spelled = " ".join(labels(layout, roles)[0][a] for a in axes)
     return f"place of ({spelled})", f"places of ({spelled})"
 
 
-def _reading(layout: Layout, digit: LayoutDigit) -> str:
+def _reading(layout: Layout, digit: LayoutDigit, roles: tuple[str, ...] | None) -> str:
     """What a digit counts, in words."""
-    one, many = _words(layout, digit.term)
+    one, many = _words(layout, digit.term, roles)
     ladder = layout.ladders[digit.term]
     level = next(k for k, d in enumerate(ladder) if d.weight == digit.weight and d.extent == digit.extent)
     if level == 0:
@@ -153,7 +155,7 @@ def _reading(layout: Layout, digit: LayoutDigit) -> str:
     )
 
 
-def facts(desc: MemoryDesc) -> list[tuple[str, str]]:
+def facts(desc: MemoryDesc, roles: tuple[str, ...] | None = None) -> list[tuple[str, str]]:
     """What is worth knowing about the sizes: ``(what, in words)``."""
     layout = desc.layout
     found = [("elements", f"{layout.size:,} = {spell_dims(layout.dims)}" if layout.rank else "1, a scalar")]
@@ -165,11 +167,11 @@ def facts(desc: MemoryDesc) -> list[tuple[str, str]]:
     for term, (room, ladder) in enumerate(zip(layout.padded, layout.ladders, strict=True)):
         size, block = layout.term_size(term), ladder[0].weight
         if block > 1 and size:
-            names = labels(layout)[0]
+            names = labels(layout, roles)[0]
             name = " ".join(names[a] for a in layout.terms[term])
             blocks = -(-size // block)
             left = f": the last {room - size} of {room} are padding" if room > size else ", without a rest"
-            many = _words(layout, term)[1]
+            many = _words(layout, term, roles)[1]
             found.append(
                 (f"axis {name}", f"{size} {many} in {blocks} block{'s' * (blocks != 1)} of {block}{left}")
             )

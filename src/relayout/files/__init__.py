@@ -129,6 +129,43 @@ def read(
     return _module(path).read(Path(fspath(path)), Given.make(format, dims, dtype, name))  # type: ignore[no-any-return]
 
 
+def read_to_convert(
+    path: AnyPath,
+    to: str | Format | None,
+    format: str | Format | None = None,
+    *,
+    dims: Sequence[int] | None = None,
+    dtype: DTypeLike | None = None,
+    name: str | None = None,
+) -> Tensor:
+    """Read a tensor that is to be converted to the format ``to``. The rest is as in :func:`read`.
+
+    An array that nothing describes is taken as row-major, which is right as long as its axes need no names.
+    A destination whose axes have a meaning asks more: whether ``[1, 4, 6, 3]`` is nchw or nhwc decides what
+    nhwc of it is, and a wrong guess scrambles the data in silence. So that is refused.
+
+    Raises
+    ------
+    LayoutError
+        As :func:`read`; or ``to`` names the meaning of axes, and nothing says what those of the file mean.
+    OSError
+        The file can't be read.
+
+    Examples
+    --------
+    >>> import numpy as np, tempfile, pathlib
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = pathlib.Path(folder, "pixels.npy")
+    ...     np.save(path, np.zeros((1, 4, 6, 3), np.uint8))
+    ...     read_to_convert(path, "nchw", "nhwc").dims
+    (1, 3, 4, 6)
+    """
+    given = Given.make(format, dims, dtype, name)
+    if to is not None and to != "any":  # "any" is no format, which the destination will say
+        given = given._replace(to=Format(to))
+    return _module(path).read(Path(fspath(path)), given)  # type: ignore[no-any-return]
+
+
 def write(path: AnyPath, tensor: Tensor, *, name: str | None = None, force: bool = False) -> None:
     """Write a tensor to a file, in its format. The file appears whole or not at all.
 
@@ -205,7 +242,7 @@ def convert(
     format : str or Format, optional
         The format to convert to; without one it stays (pictures: ``nhwc``).
     src_format, dims, src_dtype, name : optional
-        What the source is, as :func:`read` takes it. The array keeps its name.
+        What the source is, as :func:`read_to_convert` takes it. The array keeps its name.
     dtype : optional
         The data type to convert to; without one it stays (pictures: u8).
     force : bool
@@ -230,7 +267,7 @@ def convert(
     LayoutError, OSError
         Something does not fit or can't be read or written; the destination is as it was before.
     """
-    tensor = read(source, src_format, dims=dims, dtype=src_dtype, name=name)
+    tensor = read_to_convert(source, format, src_format, dims=dims, dtype=src_dtype, name=name)
     desc = destination_for(path, tensor.desc, format, dtype)
     with create(path, desc, name=name, force=force) as out:
         convert_into(tensor, out, threads=threads, progress=progress, normalise=normalise, **attributes)

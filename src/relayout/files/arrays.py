@@ -52,6 +52,8 @@ class Given(NamedTuple):
     dims: tuple[int, ...] | None = None
     dtype: DType | None = None
     name: str | None = None
+    to: Format | None = None
+    """The format to convert to; where its axes have a meaning, those of the file need one, too."""
 
     @classmethod
     def make(
@@ -166,6 +168,7 @@ def to_tensor(
             )
         return from_buffer(array.data, described)
     kind = _element_type(array, given.dtype)
+    _check_meaning(array, given, kind)
     if given.dims is not None:
         return _with_dims(array, given, given.dims, kind)
     if kind.bits < 8:
@@ -244,6 +247,19 @@ def _element_type(array: StoredArray, asked: DType | None) -> DType:
         f"{array.where} holds {array.dtype or array.type_name}, not {asked}; the data type of the input says "
         "what bytes mean and converts nothing"
     )
+
+
+def _check_meaning(array: StoredArray, given: Given, kind: DType) -> None:
+    """Refuse to guess what the axes of an array mean where the format to convert to has a meaning."""
+    rank = len(array.shape if given.dims is None else given.dims)
+    if given.to is None or given.format is not None or rank < 2:
+        return
+    to = given.to if given.to.rank is not None else given.to.resolve(rank, kind.name)
+    if to.roles is not None:
+        raise LayoutError(
+            f"{array.where} holds {_held(array)}, and nothing says what its axes mean, so it can't be "
+            f"converted to {given.to}; say the format it is in: --from nchw, --from nhwc, ... (src_format)"
+        )
 
 
 def _with_dims(array: StoredArray, given: Given, dims: tuple[int, ...], kind: DType) -> Tensor:

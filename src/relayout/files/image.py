@@ -1,9 +1,12 @@
 """Pictures: png and jpeg, which hold u8 ``nhwc`` data of dims (1, C, H, W).
 
 A picture decodes to rows of pixels, each pixel its channels side by side: that *is* ``nhwc``. Grey pictures
-have one channel, grey with alpha two, colour three, colour with alpha four; palettes, black and white and
-CMYK are decoded to these. 16-bit grey comes as s32. The orientation that a camera notes beside the pixels is
-not applied.
+have one channel, grey with alpha two, colour three, colour with alpha four; palettes and black and white are
+decoded to these. 16-bit grey comes as s32. The orientation that a camera notes beside the pixels (EXIF) is
+applied, so H and W are those of the picture as it is seen.
+
+What would lose something is refused: 16-bit colour, which the decoder cuts to 8 bits, and CMYK, four inks
+whose RGB depends on a colour profile.
 
 Pillow does the decoding (``pip install relayout[image]``).
 """
@@ -31,6 +34,8 @@ __all__ = ["create", "read"]
 SUFFIXES: Final = (".png", ".jpg", ".jpeg")
 FORMATS: Final = ("PNG", "JPEG")
 MODES: Final = {1: "L", 2: "LA", 3: "RGB", 4: "RGBA"}
+HEADER: Final = 26  # bytes of a png up to bit depth and colour type
+GREY: Final = 0  # of the colour types of png
 QUALITY: Final = 95  # of jpeg; above it files grow and nobody sees why
 
 
@@ -40,8 +45,12 @@ def read(path: Path, given: Given) -> Tensor:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # big pictures are welcome; absurd ones still raise
-            with path.open("rb") as file, image.open(file, formats=FORMATS) as picture:
-                pixels = np.ascontiguousarray(_pixels(picture))
+            with path.open("rb") as file:
+                head = file.read(HEADER)
+                file.seek(0)
+                with image.open(file, formats=FORMATS) as picture:
+                    _check_lossless(path, picture, head)
+                    pixels = np.ascontiguousarray(_pixels(_upright(picture)))
     except (FileNotFoundError, PermissionError, IsADirectoryError, LayoutError):
         raise
     except Exception as error:  # decoders raise whatever their damaged input makes them stumble over
@@ -82,6 +91,26 @@ def create(path: Path, desc: MemoryDesc, name: str | None, force: bool) -> Itera
             picture.save(file, "JPEG", quality=QUALITY, subsampling=0)
         else:
             picture.save(file, "PNG")
+
+
+def _check_lossless(path: Path, picture: Any, head: bytes) -> None:
+    if picture.mode == "CMYK":
+        raise Unsupported(
+            f"{path} is CMYK, four inks whose colours depend on a profile; convert it to RGB first, with a "
+            "program that knows the profile"
+        )
+    # Pillow says RGB for 16 bits a channel, too, and drops the lower 8; only the file itself tells.
+    if picture.format == "PNG" and head[24] == 16 and head[25] != GREY:
+        raise Unsupported(
+            f"{path} has 16 bits a channel in colour or with alpha, of which the decoder would keep 8; save "
+            "it with 8 bits a channel, or as an npy file"
+        )
+
+
+def _upright(picture: Any) -> Any:
+    from PIL import ImageOps
+
+    return ImageOps.exif_transpose(picture)
 
 
 def _pixels(picture: Any) -> Any:

@@ -25,14 +25,19 @@ if TYPE_CHECKING:
 __all__ = ["in_words"]
 
 _LABEL_WIDTH = 14
-_TEXT_WIDTH = 86
+_WIDTH = 100
+_NARROWEST = 40
 
 _AXES = {3: "CHW", 4: "NCHW", 5: "NCDHW"}
 _RANKS = "channels_last takes 4 axes (N, C, H, W), channels_last_3d takes 5"
 
 
-def in_words(report: Explanation) -> str:
-    """Return the explanation as text: a line with dims and strides, then labelled paragraphs."""
+def in_words(report: Explanation, width: int = _WIDTH) -> str:
+    """Return the explanation as text: a line with dims and strides, then labelled paragraphs.
+
+    Lines are at most ``width`` columns wide, except where a single word is longer.
+    """
+    room = max(_NARROWEST, min(width, _WIDTH)) - _LABEL_WIDTH
     sections = (
         ("formats", [_formats(report)]),
         ("taken for", [_taken_for(report)]),
@@ -42,12 +47,12 @@ def in_words(report: Explanation) -> str:
         ("calls", [_call(conversion) for conversion in report.conversions]),
         ("to be sure", [*(_remedy(report, remedy) for remedy in report.remedies), *_batchless(report)]),
     )
-    body = chain.from_iterable(_set_beside(label, paragraphs) for label, paragraphs in sections)
+    body = chain.from_iterable(_set_beside(label, paragraphs, room) for label, paragraphs in sections)
     return "\n".join([f"dims {report.dims}, strides {report.strides}", "", *body])
 
 
-def _set_beside(label: str, paragraphs: Iterable[str]) -> list[str]:
-    lines = chain.from_iterable(wrap(text, _TEXT_WIDTH, break_long_words=False) for text in paragraphs)
+def _set_beside(label: str, paragraphs: Iterable[str], room: int) -> list[str]:
+    lines = chain.from_iterable(wrap(text, room, break_long_words=False) for text in paragraphs)
     return [f"{'' if number else label:<{_LABEL_WIDTH}}{line}" for number, line in enumerate(lines)]
 
 
