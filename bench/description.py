@@ -10,18 +10,16 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
-import os
-import platform
 import statistics
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from importlib.metadata import version
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+from particulars import particulars
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table
@@ -54,13 +52,7 @@ def main() -> None:
     options.add_argument("--rounds", type=int, default=21, help="rounds of each figure (default 21)")
     rounds = options.parse_args().rounds
     console = Console()
-    machine = {
-        "processor": processor(),
-        "cores": os.cpu_count(),
-        "python": platform.python_version(),
-        "numpy": version("numpy"),
-        "relayout": rl.__version__,
-    }
+    machine = particulars("numpy", "relayout")
     console.print(", ".join(f"{k} {v}" for k, v in machine.items()))
     figures = [
         measure(rounds)
@@ -85,15 +77,6 @@ def main() -> None:
         + "\n"
     )
     console.print(f"written to {path.relative_to(OUT.parent)}")
-
-
-def processor() -> str:
-    """The processor's name, where the system tells it."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-        return next(line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
-    except (OSError, StopIteration):
-        return platform.processor() or platform.machine()
 
 
 def spread(values: list[float]) -> tuple[float, float, float]:

@@ -14,16 +14,14 @@ import ctypes
 import itertools
 import json
 import math
-import os
-import platform
 import statistics
 import time
 from collections.abc import Callable, Iterator
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from particulars import particulars
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table
@@ -109,12 +107,7 @@ def main() -> None:
     ]
     show(console, results, given.threads)
     OUT.mkdir(exist_ok=True)
-    machine = {
-        "processor": processor(),
-        "cores": os.cpu_count(),
-        "python": platform.python_version(),
-        **{name: version(name) for name in ("numpy", "llvmlite", "relayout")},
-    }
+    machine = particulars("numpy", "llvmlite", "relayout")
     rows = [{**r._asdict(), "case": r.case._asdict()} for r in results]
     path = OUT / "bench-reorder.json"
     path.write_text(
@@ -178,15 +171,6 @@ def in_numpy(src: rl.MemoryDesc, source: Any, dst: rl.MemoryDesc, target: Any) -
     except rl.LayoutError:
         return None
     return lambda: np.copyto(given, taken)
-
-
-def processor() -> str:
-    """The processor's name, where the system tells it."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-        return next(line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
-    except (OSError, StopIteration):
-        return platform.processor() or platform.machine()
 
 
 def mean(values: list[float]) -> float:

@@ -61,6 +61,7 @@ def onednn_reshape(desc: MemoryDesc, dims: tuple[int, ...]) -> MemoryDesc:
 def _reshaped(desc: MemoryDesc, dims: tuple[int, ...]) -> Layout:
     strides, padded = [0] * len(dims), list(dims)
     place: dict[int, int] = {}  # old axis -> new axis, for those that keep their blocks
+    regrouped: set[int] = set()
     for old, new in _pairs(desc, dims):
         if not old:
             strides[new[0]] = _stride_right_of(desc, old.start)
@@ -69,11 +70,11 @@ def _reshaped(desc: MemoryDesc, dims: tuple[int, ...]) -> Layout:
             strides[new[0]], padded[new[0]] = desc.strides[old[0]], desc.padded_dims[old[0]]
         elif new:
             _check_regroup(desc, old, dims)
+            regrouped.update(old)
             step = desc.strides[old[-1]]
             for axis in reversed(new):
                 strides[axis] = step
                 step *= dims[axis]
-    regrouped = {axis for old, new in _pairs(desc, dims) if len(old) > 1 or len(new) > 1 for axis in old}
     for axis, block in desc.inner_blocks:
         if axis not in place and axis not in regrouped:
             raise LayoutError(
