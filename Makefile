@@ -36,9 +36,10 @@ lint: $(VENV)/.ready-lint ## check style and types
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
-bench: $(READY) ## measure the speed of description and of moves (JSON in out/)
+bench: $(VENV)/.ready-bench ## measure the speed of description and of reorders, beside others (out/)
 	$(BIN)/python bench/description.py
-	$(BIN)/python bench/reorder.py $(BENCH)
+	@mkdir -p out
+	$(BIN)/relayout bench reorder --json out/bench-reorder.json --plot out/bench-reorder.svg $(BENCH)
 
 docs: $(VENV)/.ready-docs ## draw the pictures and build the pages into site/
 	$(BIN)/python docs/draw.py

@@ -11,7 +11,6 @@ import subprocess
 import sys
 import textwrap
 import threading
-from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -19,9 +18,10 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 import relayout as rl
+from relayout.dtypes import DTYPES
 from relayout.reorder.attributes import Attributes
 from relayout.reorder.engine import reorder_numpy
-from relayout.reorder.problem import PASSES, nests, simplified
+from relayout.reorder.problem import PASSES, BitLoop, nests
 from relayout.reorder.reference import reorder_by_definition
 from strategies import examples
 from test_reorder import pairs, random_bytes
@@ -29,9 +29,10 @@ from test_reorder import pairs, random_bytes
 native = importlib.import_module("relayout.reorder.native")
 compile_ = pytest.importorskip("relayout.codegen.compile")
 machine = importlib.import_module("relayout.codegen.machine")
-moves = importlib.import_module("relayout.reorder.moves")
+NAMES = [str(dtype) for dtype in DTYPES]
+choice = importlib.import_module("relayout.reorder.kernels.choice")
+kernels = importlib.import_module("relayout.reorder.kernels.module")
 cache = importlib.import_module("relayout.codegen.cache")
-threads = importlib.import_module("relayout.codegen.threads")
 
 pytestmark = pytest.mark.skipif(not compile_.available(), reason="this host forbids making machine code")
 
@@ -42,31 +43,80 @@ def _no_files(monkeypatch):
     monkeypatch.setenv("RELAYOUT_CACHE", "off")
 
 
-def compare(src, dst, *, by=reorder_numpy, at=0, count=1, **how):
+def lowered(src, dst, shape=()):
+    """The kernels of a problem, or None where NumPy does it."""
+    found = nests(src, dst, shape)
+    plans = native.lowered(found) if found is not None else ()
+    return plans if found is not None and all(choice.feasible(made.nest) for made in plans) else None
+
+
+def compare(src, dst, *, by=reorder_numpy, at=0, parts=1, source=None, given=None, **how):
     """Kernels write the bytes that the slower engine writes, and no others; the source stays as it is."""
-    found = nests(src, dst)
-    assert found is not None
-    kernels = native.Native(src, dst, found, **how)
-    source = random_bytes(src.required_bytes + 192, 1)
-    kept = source.copy()
+    attributes = Attributes.make(src.dims, **(given or {})).taking_part(src.dtype, dst.dtype)
+    made = native.Native(src, dst, nests(src, dst, attributes.shape), **how)
+    source = random_bytes(src.required_bytes, 1) if source is None else source
+    padded = np.concatenate([random_bytes(64, 3), source, random_bytes(128, 4)])
+    kept = padded.copy()
     canary = random_bytes(dst.required_bytes + 256, 2)
     shift = -canary.ctypes.data % 64 + at
     expected, got = canary.copy(), canary
-    by(src, source[64:], dst, expected[shift:], Attributes())
-    kernels(source.ctypes.data + 64, got.ctypes.data + shift, count)
+    by(src, padded[64 : 64 + src.required_bytes], dst, expected[shift : shift + dst.required_bytes], attributes)
+    operands = made.operands(attributes)
+    for part in reversed(range(parts)):
+        address = 0 if operands is None else operands.ctypes.data
+        made._kernel(padded.ctypes.data + 64, got.ctypes.data + shift, address, part, parts)
+    if attributes.reads_destination and dst.dtype.is_float:
+        one, two = (data[shift : shift + dst.required_bytes].view(dst.dtype.numpy) for data in (expected, got))
+        both = np.isnan(one.astype(np.float64)) & np.isnan(two.astype(np.float64))
+        one[both] = two[both] = 0  # which NaN comes of adding two is left open
     np.testing.assert_array_equal(got, expected)
-    np.testing.assert_array_equal(source, kept)
-    return kernels
+    np.testing.assert_array_equal(padded, kept)
+    return made
 
 
-@given(pair=pairs(), dtype=st.sampled_from(("f64", "f32", "f16", "u8")), at=st.sampled_from((0, 0, 8)))
+@given(pair=pairs(), dtype=st.sampled_from(("f64", "f32", "f16", "u8", "s4")), at=st.sampled_from((0, 0, 8)))
 @examples(120)
-def test_any_pair_of_layouts(pair, dtype, at):
+def test_moves_between_any_pair_of_layouts(pair, dtype, at):
     src, dst = pair
     assume(0 not in src.dims)
     src, dst = rl.MemoryDesc(src.dims, dtype, src), rl.MemoryDesc(dst.dims, dtype, dst)
-    assume(nests(src, dst) is not None)
+    assume(lowered(src, dst) is not None)
     compare(src, dst, by=reorder_by_definition, at=at)
+
+
+@given(
+    pair=pairs(),
+    types=st.tuples(st.sampled_from(NAMES), st.sampled_from(NAMES)),
+    data=st.data(),
+)
+@examples(150)
+def test_conversions_between_any_pair_of_layouts(pair, types, data):
+    src, dst = pair
+    assume(0 not in src.dims)
+    src, dst = rl.MemoryDesc(src.dims, types[0], src), rl.MemoryDesc(dst.dims, types[1], dst)
+    attributes = data.draw(given_attributes(src.dims))
+    shape = Attributes.make(src.dims, **attributes).taking_part(src.dtype, dst.dtype).shape
+    assume(lowered(src, dst, shape) is not None)
+    compare(src, dst, given=attributes, parts=data.draw(st.sampled_from((1, 3))))
+
+
+@st.composite
+def given_attributes(draw, dims):
+    """Some attributes, each for the tensor or along an axis."""
+    out = {}
+    for name in ("src_scale", "dst_scale", "src_zero_point", "dst_zero_point"):
+        if not draw(st.booleans()):
+            continue
+        numbers = st.floats(0.125, 8, width=32) if "scale" in name else st.integers(-9, 9)
+        axis = draw(st.sampled_from((None, *range(len(dims)))))
+        if axis is None:
+            out[name] = draw(numbers)
+        else:
+            out[name] = (np.array([draw(numbers) for _ in range(min(dims[axis], 3))]), axis)
+            out[name] = (np.resize(out[name][0], dims[axis]), axis)
+    if draw(st.integers(0, 3)) == 0:
+        out["beta"] = draw(st.sampled_from((1.0, -0.5)))
+    return out
 
 
 SHAPES = [
@@ -103,8 +153,42 @@ SHAPES = [
 @pytest.mark.parametrize("dtype", ["f64", "f32", "bf16", "s8"])
 def test_shapes_of_networks(one, two, dims, dtype):
     src, dst = rl.MemoryDesc(dims, dtype, one), rl.MemoryDesc(dims, dtype, two)
-    for how in ({}, {"streaming": True}, {"streaming": True, "at": 4}, {"count": 2}):
+    for how in ({}, {"streaming": True}, {"streaming": True, "at": 4}, {"parts": 3}):
         compare(src, dst, **how)
+
+
+PER_CHANNEL = {"src_scale": (np.arange(1, 4) / 4, 1), "src_zero_point": (np.array([1, 2, 3]), 1)}
+PICTURES = [("nhwc", "nchw"), ("nhwc", "nChw16c"), ("nhwc", "nhwc"), ("nchw", "nhwc"), ("nchw", "nChw8c")]
+
+
+@pytest.mark.parametrize(("one", "two"), PICTURES)
+@pytest.mark.parametrize("dtype", ["f32", "bf16"])
+def test_pictures(one, two, dtype):
+    """Bytes to normalised floats, a scale and a shift for each channel."""
+    dims = (2, 3, 21, 50)
+    src, dst = rl.MemoryDesc(dims, "u8", one), rl.MemoryDesc(dims, dtype, two)
+    for how in ({}, {"streaming": True}, {"parts": 2}):
+        compare(src, dst, given=PER_CHANNEL, **how)
+
+
+PAIRS = [("f32", "s8"), ("s8", "f32"), ("f32", "bf16"), ("f16", "f32"), ("s4", "f32"), ("f32", "u4"), ("s4", "s4")]
+
+
+def even(dims, types):
+    """Rows of 4-bit elements have whole bytes."""
+    return tuple(n + n % 2 for n in dims) if {"s4", "u4"} & {*types} else dims
+
+
+@pytest.mark.parametrize(("one", "two", "dims"), SHAPES[::2])
+@pytest.mark.parametrize("types", PAIRS)
+def test_conversions_in_shapes_of_networks(one, two, dims, types):
+    dims = even(dims, types)
+    src, dst = rl.MemoryDesc(dims, types[0], one), rl.MemoryDesc(dims, types[1], two)
+    scale = {"dst_scale": (np.linspace(0.5, 9, dims[1], dtype=np.float32), 1), "dst_zero_point": 3}
+    for how in ({}, {"streaming": True}, {"given": scale}, {"given": {"beta": 1.0, "src_scale": 0.5}}):
+        attributes = Attributes.make(dims, **how.get("given", {})).taking_part(src.dtype, dst.dtype)
+        if lowered(src, dst, attributes.shape) is not None:
+            compare(src, dst, **how)
 
 
 @pytest.mark.parametrize("cpu", ["x86-64-v2", "x86-64-v3", "x86-64-v4"])
@@ -112,29 +196,31 @@ def test_shapes_of_networks(one, two, dims, dtype):
 def test_other_processors(cpu, one, two, dims):
     """Code for smaller vectors runs here too; for larger ones it is at least assembled."""
     other = machine.machine(cpu)
-    for dtype in ("f32", "s8"):
-        src, dst = rl.MemoryDesc(dims, dtype, one), rl.MemoryDesc(dims, dtype, two)
+    for types in (("f32", "f32"), ("s8", "s8"), ("u8", "f32"), ("f32", "s8")):
+        src, dst = rl.MemoryDesc(dims, types[0], one), rl.MemoryDesc(dims, types[1], two)
         if other.vector <= machine.host().vector:
             compare(src, dst, machine=other, streaming=True)
         else:
-            plans = {f"k{k}": (moves.plan(simplified(n)), False) for k, n in enumerate(nests(src, dst))}
-            assert compile_.assemble(moves.module(plans, other), other)
+            assert compile_.assemble(kernels.module(lowered(src, dst), other, True), other)
 
 
 def test_arm_is_assembled():
     other = machine.machine("neoverse-n1", "aarch64-unknown-linux-gnu")
-    src, dst = rl.MemoryDesc((2, 48, 20, 9), "f32", "nchw"), rl.MemoryDesc((2, 48, 20, 9), "f32", "nhwc")
-    plans = {"k": (moves.plan(simplified(nests(src, dst)[0])), False)}
-    assert compile_.assemble(moves.module(plans, other), other)[:4] == b"\x7fELF"
+    for types in (("f32", "f32"), ("u8", "f32"), ("f32", "s8")):
+        src, dst = (
+            rl.MemoryDesc((2, 48, 20, 9), dtype, f) for dtype, f in zip(types, ("nchw", "nhwc"), strict=True)
+        )
+        text = kernels.module(lowered(src, dst), other, True)
+        assert compile_.assemble(text, other)[:4] == b"\x7fELF"
 
 
 def test_every_kind_of_kernel_is_tested():
     kinds = set()
     for one, two, dims in SHAPES:
         for dtype in ("f64", "f32", "bf16", "s8"):
-            found = nests(rl.MemoryDesc(dims, dtype, one), rl.MemoryDesc(dims, dtype, two))
-            kinds |= {moves.plan(simplified(nest)).kind for nest in found}
-    assert kinds == {"rows", "lines", "transpose", "staged", "interleave", "deinterleave", "elements"}
+            plans = lowered(rl.MemoryDesc(dims, dtype, one), rl.MemoryDesc(dims, dtype, two))
+            kinds |= {made.kind for made in plans}
+    assert kinds == set(kernels.KINDS)
 
 
 @given(pair=pairs())
@@ -148,11 +234,12 @@ def test_passes_keep_the_set_of_moves(pair):
 
     def moved(nest):
         source, target = np.array([nest.src]), np.array([nest.dst])
-        for extent, s, d in (*nest.loops, (nest.width, 0 if nest.zero else 1, 1)):
+        bits = BitLoop(nest.write, 0 if nest.zero else 1, 1)
+        for extent, s, d, _ in (*nest.loops, bits):
             steps = np.arange(extent)
             source = (source[:, None] + steps * s).ravel()
             target = (target[:, None] + steps * d).ravel()
-        return nest.zero, sorted(zip(target.tolist(), source.tolist(), strict=True)), nest.fill * nest.width
+        return nest.zero, sorted(zip(target.tolist(), source.tolist(), strict=True)), nest.fill * nest.write
 
     for nest in found:
         before = moved(nest)
@@ -177,7 +264,7 @@ def test_nothing_outside_of_the_buffers_is_touched():
         import relayout as rl
         from relayout.reorder.native import native
         sys.path.insert(0, {tests!r})
-        from test_native import SHAPES
+        from test_native import SHAPES, even
 
         libc = ctypes.CDLL(None, use_errno=True)
         PAGE = mmap.PAGESIZE
@@ -193,12 +280,19 @@ def test_nothing_outside_of_the_buffers_is_touched():
             return whole[start : start + size]
 
         for one, two, dims in SHAPES:
-            for dtype in ("f32", "s8"):
-                src, dst = rl.MemoryDesc(dims, dtype, one), rl.MemoryDesc(dims, dtype, two)
-                kernels = native(src, dst)
-                for at_end in (False, True):
-                    a, b = guarded(src.required_bytes, at_end), guarded(dst.required_bytes, at_end)
-                    kernels(a.ctypes.data, b.ctypes.data, 1)
+            for types in (("f32", "f32"), ("s8", "s8"), ("u8", "f32"), ("f32", "s8"), ("s4", "s4"), ("s4", "f32")):
+                sizes = even(dims, types)
+                src, dst = rl.MemoryDesc(sizes, types[0], one), rl.MemoryDesc(sizes, types[1], two)
+                shapes = [()] if types[0] == types[1] else [(), (("src_scale", 1), ("dst_zero_point", None))]
+                for shape in shapes:
+                    kernels = native(src, dst, shape)
+                    if kernels is None:
+                        continue
+                    size = kernels.tables[-1].end if kernels.tables else 64
+                    for at_end in (False, True):
+                        a, b = guarded(src.required_bytes, at_end), guarded(dst.required_bytes, at_end)
+                        operands = guarded(size, at_end)
+                        kernels(a.ctypes.data, b.ctypes.data, operands.ctypes.data, 1)
         print("done")
         """
     ).format(tests=os.path.dirname(__file__))
@@ -215,12 +309,14 @@ class TestWhenItIsUsed:
         assert native.worth_compiling(large, rl.MemoryDesc((512, 512), "f32", "ba"))
 
     def test_what_it_leaves_to_numpy(self):
-        dims = (4, 6)
-        for src, dst in (("s4", "s4"), ("f32", "s8")):
-            assert native.native(rl.MemoryDesc(dims, src, "ab"), rl.MemoryDesc(dims, dst, "ab")) is None
-        desc = rl.MemoryDesc(dims, "f32", "ab")
-        assert rl.Reorder(desc, desc, src_scale=2)._kernels is None
-        assert rl.Reorder(desc, desc)._kernels is not None
+        odd = [rl.MemoryDesc((4, 5), "s4", rl.Layout((4, 5), name)) for name in ("ab", "ba")]  # half bytes
+        many = rl.MemoryDesc((7, 7, 7), "f32", "ABC2a2b2c"), rl.MemoryDesc((7, 7, 7), "f32", "ABC3a3b3c")
+        for src, dst in (odd, many):
+            assert native.native(src, dst) is None
+            array = np.arange(np.prod(src.dims)).reshape(src.dims) % 8
+            np.testing.assert_array_equal(rl.tensor(array).reorder(src).reorder(dst).numpy(), array)
+        desc = rl.MemoryDesc((4, 6), "f32", "ab")
+        assert rl.Reorder(desc, desc, src_scale=2)._kernels is not None
 
     def test_through_the_front_door(self):
         array = np.arange(3 * 70 * 40 * 41, dtype=np.float32).reshape(3, 70, 40, 41)
@@ -262,25 +358,14 @@ class TestWhenItIsUsed:
         )
         assert ran.stdout.split() == ["True", "0"], ran.stderr
 
-    def test_threads_cover_everything_once(self):
-        for extent in (1, 2, 7, 64, 100):
-            for count in (1, 2, 3, 8):
-                for unit in (1, 16):
-                    seen = []
-                    threads.share(lambda a, b, seen=seen: seen.append((a, b)), extent, count, unit)
-                    seen.sort()
-                    assert seen[0][0] == 0
-                    assert seen[-1][1] == extent
-                    assert all(a[1] == b[0] and a[1] % unit == 0 for a, b in pairwise(seen))
-
 
 class TestCache:
-    IR = "define void @k(ptr %s, ptr %d, i64 %a, i64 %b) {\nentry:\n  store i64 %b, ptr %d\n  ret void\n}\n"
+    IR = "define void @k(ptr %s, ptr %d, ptr %o, i64 %a, i64 %b) {\nentry:\n  store i64 %b, ptr %d\n  ret void\n}\n"
 
     def run(self, ir):
         out = np.zeros(1, np.int64)
         compile_._engines.clear()
-        compile_.compiled(ir, ["k"])["k"](0, out.ctypes.data, 0, 7)
+        compile_.compiled(ir, ["k"])["k"](0, out.ctypes.data, 0, 0, 7)
         return out[0]
 
     def test_entries_are_made_used_and_rebuilt(self, tmp_path, monkeypatch):

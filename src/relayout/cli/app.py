@@ -10,6 +10,7 @@ from typing import Any, NoReturn
 import click
 
 from relayout.cli.arguments import examples
+from relayout.cli.bench import bench
 from relayout.cli.completion import completion
 from relayout.cli.convert import convert
 from relayout.cli.names import formats, translate
@@ -108,5 +109,5 @@ def application(ctx: click.Context) -> None:
         click.echo(ctx.get_help())
 
 
-for command in (show, offset, translate, formats, convert, strides, completion):
+for command in (show, offset, translate, formats, convert, strides, bench, completion):
     application.add_command(command)

@@ -1,41 +1,186 @@
 """Sharing one call among threads.
 
-Kernels run without the interpreter's lock, so ordinary Python threads share them well. The threads sleep in a
-pool between calls; handing work to one costs some tens of microseconds, which is why small tensors are not
-shared (:data:`SHARED`).
+A kernel does share number ``part`` of ``parts`` equal shares of its work::
+
+    void kernel(ptr source, ptr destination, ptr operands, i64 part, i64 parts)
+
+so a parallel region is nothing but the calls (0, parts), (1, parts) ... (parts - 1, parts), in any order and
+at the same time. :func:`run` hands them out one by one to whichever thread is free, which is why there may be
+more parts than threads, and should be where the work is long: processors are shared with others, and equal
+shares would all wait for the slowest thread.
+
+>>> import ctypes
+>>> source, target = ctypes.create_string_buffer(b"relayout"), ctypes.create_string_buffer(9)
+>>> size = ctypes.c_int64(9)
+>>> run(memcpy_kernel(), *map(ctypes.addressof, (source, target, size)), parts=4, threads=2)
+>>> target.value
+b'relayout'
+
+The threads are the native ones of :mod:`relayout.codegen.pool`: a region costs a few microseconds, and the
+interpreter's lock is free while it lasts. Where there can be none (Windows, hosts that forbid machine code)
+Python's threads do the same work for tens of microseconds; :func:`share` always uses these, for work that is
+a Python function.
+
+``RELAYOUT_THREADS`` names how many threads may work where nobody says so.
 """
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
+import math
 import os
+import sys
 import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor, wait
-from itertools import pairwise
+from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING
 
-__all__ = ["SHARED", "count", "share"]
+if TYPE_CHECKING:
+    from relayout.codegen.compile import Kernel
+    from relayout.codegen.pool import Pool
+
+__all__ = ["KERNEL", "SHARED", "count", "lock", "memcpy_kernel", "run", "share"]
 
 SHARED = 1 << 20  # bytes of source and destination together from which on threads are worth waking
 
-_lock = threading.Lock()
-_pool: ThreadPoolExecutor | None = None
-_size = 0
+KERNEL = ctypes.CFUNCTYPE(
+    None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64
+)
+"""What ctypes has to know of a kernel."""
+
+PAGE = 4096  # bytes; what a shared memcpy is cut at, so that no two threads write to one page
 
 
 def count(threads: int | None = None) -> int:
-    """How many threads to use: as asked for, else ``RELAYOUT_THREADS``, else what the process may run on."""
+    """How many threads to use.
+
+    As many as asked for, else ``RELAYOUT_THREADS``, else one for each processor that this process may run on,
+    or that a control group (a container's share of the machine) leaves it, rounded up.
+
+    >>> count(3)
+    3
+    """
     if threads is not None:
         return threads
     named = os.environ.get("RELAYOUT_THREADS", "")
     if named.isdigit() and int(named) > 0:
         return int(named)
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return _processors()
 
 
-def share(work: Callable[[int, int], None], extent: int, threads: int, unit: int = 1) -> None:
-    """Call ``work(start, stop)`` for ranges that cover ``0 ..
+def _processors() -> int:
+    """How many threads can really run at once."""
+    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return min(allowed, _quota())
 
-    Extent``, one a thread, cut at multiples of ``unit``.
+
+@lru_cache(maxsize=4)
+def _quota(root: str = "/") -> int:
+    """The processors that Linux's control groups grant, at least 1; without a limit a very large number.
+
+    A limit is processor time a period, both in microseconds, and holds for all groups below the one that it
+    is set on. Version 2 keeps both in one file, version 1 in two, where -1 is no limit.
+    """
+    granted: float = sys.maxsize
+    with contextlib.suppress(OSError):
+        for line in Path(root, "proc/self/cgroup").read_text().splitlines():
+            _, controllers, path = line.split(":", 2)
+            if controllers and "cpu" not in controllers.split(","):
+                continue
+            top = Path(root, "sys/fs/cgroup", "cpu" if controllers else "")
+            group = top / path.lstrip("/")
+            for folder in (group, *group.parents):
+                if folder.is_relative_to(top):
+                    granted = min(granted, _limit(folder, "cpu.cfs_*_us" if controllers else "cpu.max"))
+    return max(1, math.ceil(granted))
+
+
+def _limit(folder: Path, names: str) -> float:
+    """The limit of one control group, in processors."""
+    try:
+        files = sorted(folder.glob(names), reverse=True)  # the quota comes before the period
+        quota, period = " ".join(file.read_text() for file in files).split()
+        return int(quota) / int(period) if int(quota) > 0 else math.inf
+    except (OSError, ValueError):
+        return math.inf  # no such group, no such files, or "max"
+
+
+_lock = threading.RLock()
+_pool: Pool | None = None
+_executor: ThreadPoolExecutor | None = None
+_workers = 0  # of the executor
+
+
+def lock() -> contextlib.AbstractContextManager[object]:
+    """The lock around whatever a child process must not find half done.
+
+    Threads don't survive a fork, but the locks that they hold do: LLVM's, and those of modules that are being
+    imported. Both are used under this lock, and ``os.fork`` waits for it; there is only one, so that nobody
+    can take two in the wrong order. Ask for it each time: a child's is a new one.
+    """
+    return _lock
+
+
+def run(kernel: int, source: int, target: int, operands: int, parts: int, threads: int) -> None:
+    """Call a kernel for all of its parts, on several threads; return when all are done.
+
+    Parameters
+    ----------
+    kernel : int
+        Its address: ``compiled(...)[name].address``.
+    source, target, operands : int
+        The addresses that every call is given; 0 where the kernel wants none.
+    parts : int
+        Each of 0 .. parts - 1 is called exactly once. Two to four a thread even out what other processes do.
+    threads : int
+        At most so many work, this one among them. Fewer do while another region is under way: the threads
+        belong to one region at a time, and whoever comes second does its parts alone, at once. They are made
+        when they are first needed, and stay; no more than :data:`relayout.codegen.pool.MOST`.
+    """
+    if threads > _ready:
+        _prepare(threads)
+    _region(_block, kernel, source, target, operands, parts, threads)
+
+
+def _in_python(
+    block: int, kernel: int, source: int, target: int, operands: int, parts: int, threads: int
+) -> None:
+    """A region on Python's threads; the first argument is for others."""
+    call = KERNEL(kernel)
+    _spread(lambda part: call(source, target, operands, part, parts), parts, min(threads, parts))
+
+
+_region: Callable[[int, int, int, int, int, int, int], None] = _in_python
+_block = 0  # the pool's memory
+_ready = 0  # a region of up to so many threads needs no preparation
+
+
+def _prepare(threads: int) -> None:
+    """Make or enlarge the pool; its readiness is announced last, since nobody else takes the lock."""
+    global _pool, _region, _block, _ready
+    with lock():
+        if _pool is None and (made := _made()) is not None:
+            _pool, _region, _block = made, made.region, made.block
+        _ready = sys.maxsize if _pool is None else _pool.grow(threads)
+
+
+def _made() -> Pool | None:
+    """A native pool, or None where there can be none."""
+    try:
+        from relayout.codegen.pool import Pool, available
+    except ImportError:
+        return None
+    return Pool(_processors()) if available() else None
+
+
+def share(work: Callable[[int, int], object], extent: int, threads: int, unit: int = 1) -> None:
+    """Call ``work(start, stop)`` for ranges that cover 0 .. extent, one a thread, cut at multiples of unit.
+
+    >>> share(lambda start, stop: print(start, stop), 100, threads=1)
+    0 100
     """
     units = -(-extent // unit)
     parts = min(threads, units)
@@ -43,28 +188,102 @@ def share(work: Callable[[int, int], None], extent: int, threads: int, unit: int
         work(0, extent)
         return
     cuts = [min(extent, units * k // parts * unit) for k in range(parts + 1)]
-    jobs = [_executor(threads).submit(work, a, b) for a, b in pairwise(cuts[1:])]
-    try:
-        work(cuts[0], cuts[1])
-    finally:
-        wait(jobs)
-    for job in jobs:
-        job.result()
+    _spread(lambda part: work(cuts[part], cuts[part + 1]), parts, parts)
 
 
-def _executor(threads: int) -> ThreadPoolExecutor:
-    global _pool, _size
-    with _lock:
-        if _pool is None or _size < threads:
-            _pool, _size = ThreadPoolExecutor(max_workers=threads, thread_name_prefix="relayout"), threads
-        return _pool
+def _spread(work: Callable[[int], object], parts: int, threads: int) -> None:
+    """Call ``work(part)`` for all parts on Python's threads; an error is raised when all have ended.
+
+    Whoever is free takes the next part. Nobody waits for a thread, only for parts that have been taken, so
+    threads that are busy elsewhere, or come late, hold nothing up.
+    """
+    left = list(reversed(range(parts)))
+    done = threading.Semaphore(0)
+    errors: list[BaseException] = []
+
+    def turn() -> None:
+        while True:
+            try:
+                part = left.pop()
+            except IndexError:
+                return
+            try:
+                work(part)
+            except BaseException as error:
+                errors.append(error)
+            done.release()
+
+    if threads > 1:
+        with contextlib.suppress(RuntimeError):  # the interpreter shuts down, or has no more threads
+            helpers = _helpers(threads)
+            for _ in range(threads - 1):
+                helpers.submit(turn)
+    turn()
+    for _ in range(parts):
+        done.acquire()
+    if errors:
+        raise errors[0]
+
+
+def _helpers(threads: int) -> ThreadPoolExecutor:
+    global _executor, _workers
+    with lock():
+        if _executor is None or _workers < threads:
+            _executor, _workers = ThreadPoolExecutor(threads, thread_name_prefix="relayout"), threads
+        return _executor
+
+
+def memcpy_kernel() -> int:
+    """The address of a kernel that copies bytes with the C library's ``memcpy``: a yardstick for others.
+
+    Its operands are one i64, the number of bytes; parts are cut at multiples of 4096. It needs a host that
+    lets a process make machine code.
+    """
+    return _memcpy().address
+
+
+@lru_cache(maxsize=1)
+def _memcpy() -> Kernel:
+    from relayout.codegen.compile import compiled
+
+    return compiled(MEMCPY, ["copy"])["copy"]
+
+
+MEMCPY = f"""
+declare ptr @memcpy(ptr, ptr, i64)
+
+define void @copy(ptr %source, ptr %target, ptr %operands, i64 %part, i64 %parts) {{
+  %size = load i64, ptr %operands
+  %up = add i64 %size, {PAGE - 1}
+  %pages = udiv i64 %up, {PAGE}
+  %next = add i64 %part, 1
+  %a = mul i64 %pages, %part
+  %b = mul i64 %pages, %next
+  %first = udiv i64 %a, %parts
+  %last = udiv i64 %b, %parts
+  %from = mul i64 %first, {PAGE}
+  %to = mul i64 %last, {PAGE}
+  %stop = call i64 @llvm.umin.i64(i64 %to, i64 %size)
+  %bytes = sub i64 %stop, %from
+  %in = getelementptr i8, ptr %source, i64 %from
+  %out = getelementptr i8, ptr %target, i64 %from
+  %same = call ptr @memcpy(ptr %out, ptr %in, i64 %bytes)
+  ret void
+}}
+
+declare i64 @llvm.umin.i64(i64, i64)
+"""
 
 
 def _forget() -> None:
-    """In a child process the threads are gone; a new pool is made when it is needed."""
-    global _pool, _size, _lock
-    _pool, _size, _lock = None, 0, threading.Lock()
+    """A child process has the memory of its parent's threads, but not the threads: it makes its own."""
+    global _pool, _ready, _executor, _lock
+    _pool, _ready, _executor, _lock = None, 0, None, threading.RLock()
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget)
+    os.register_at_fork(
+        before=lambda: _lock.acquire(),  # looked up when it is called, as a child's is another
+        after_in_parent=lambda: _lock.release(),
+        after_in_child=_forget,
+    )

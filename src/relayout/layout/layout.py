@@ -127,7 +127,18 @@ class Layout:
     13
     """
 
-    __slots__ = ("_hash", "_plan", "dims", "format", "ladders", "offset0", "order", "padded", "terms")
+    __slots__ = (
+        "_hash",
+        "_injective",
+        "_plan",
+        "dims",
+        "format",
+        "ladders",
+        "offset0",
+        "order",
+        "padded",
+        "terms",
+    )
 
     dims: tuple[int, ...]
     terms: tuple[tuple[int, ...], ...]
@@ -138,6 +149,7 @@ class Layout:
     format: Format | None
     _plan: tuple[tuple[int, int, int, tuple[Digit, ...]], ...] | None
     _hash: int | None
+    _injective: bool | None
 
     def __new__(
         cls,
@@ -183,6 +195,7 @@ class Layout:
         put(self, "format", format)
         put(self, "_plan", None)
         put(self, "_hash", None)
+        put(self, "_injective", None)
         return self
 
     @classmethod
@@ -469,16 +482,18 @@ class Layout:
         """Whether no two elements share a place (broadcast ones do), so that the layout can be written to.
 
         Exact. Nested strides, which nearly all layouts have, are recognised at once; otherwise places are
-        counted or searched.
+        counted or searched. The answer is remembered.
 
         Examples
         --------
         >>> Layout((4, 3), strides=(0, 1)).is_injective(), Layout((2, 2), strides=(2, 3)).is_injective()
         (False, True)
         """
-        from relayout.layout.canonical import is_injective
+        if self._injective is None:
+            from relayout.layout.canonical import is_injective
 
-        return is_injective(self)
+            object.__setattr__(self, "_injective", is_injective(self))
+        return cast(bool, self._injective)
 
     def same_bytes(self, other: Layout) -> bool:
         """Whether both layouts put every logical element, and the padding, at the same offset.
@@ -686,8 +701,14 @@ def spell_dims(dims: Sequence[int]) -> str:
 
 
 def check_dims(dims: Sequence[int]) -> tuple[int, ...]:
-    """Return sizes as a tuple of int, after checking that they are whole numbers from 0 to 2**63 - 1."""
-    sizes = whole_numbers(dims, "dims")
+    """Return sizes as a tuple of int, after checking that they are whole numbers from 0 to 2**63 - 1.
+
+    Truth values, which Python counts among the numbers, are refused.
+    """
+    given = tuple(dims) if hasattr(dims, "__iter__") else dims
+    sizes = whole_numbers(given, "dims")
+    if bool in map(type, given):
+        raise LayoutError(f"dims must be whole numbers, one an axis, got {given!r}")
     if sizes and min(sizes) < 0:
         axis = next(axis for axis, size in enumerate(sizes) if size < 0)
         raise LayoutError(

@@ -7,31 +7,58 @@ The formula is oneDNN's, with each step rounded for itself (:mod:`relayout.conve
 
 A scale or zero point is one number for the tensor, or ``(values, axis)``: one number for each index of a
 *logical* axis, whatever the layouts are.
+
+Attributes are values: made once from what a caller writes, copied, frozen, and hashed by content, so that a
+plan can be found by them. Two things follow from the content being numbers. Equality is that of bytes, since
+0.0 and -0.0 are equal numbers but other factors. And an attribute may do *nothing*: a scale of 1 is no step
+at all. Which ones do nothing depends on the precision and so on the data types; the engines ask
+:meth:`Attributes.taking_part`, and its :attr:`~Attributes.shape` is what a compiled kernel depends on:
+
+>>> from relayout import dtype
+>>> made = Attributes.make((2, 3), src_scale=([1, 2, 1], 1), dst_scale=1, dst_zero_point=7, beta=1)
+>>> made.taking_part(dtype("f32"), dtype("s8")).shape
+(('src_scale', 1), ('dst_zero_point', None), ('beta', None))
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from relayout.dtypes import DType
 from relayout.errors import LayoutError
 from relayout.layout.layout import spell_dims
 
 __all__ = ["Attributes", "PerAxis"]
 
-NEUTRAL = {"src_scale": 1.0, "dst_scale": 1.0, "src_zero_point": 0, "dst_zero_point": 0}
+NEUTRAL = {"src_scale": 1, "dst_scale": 1, "src_zero_point": 0, "dst_zero_point": 0}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class PerAxis:
-    """Numbers along a logical axis (None: one number for the whole tensor)."""
+    """Numbers along a logical axis (None: one number for the whole tensor), copied and read-only."""
 
     values: NDArray[Any]
     axis: int | None
+
+    def __post_init__(self) -> None:
+        own = np.array(self.values)
+        own.setflags(write=False)
+        object.__setattr__(self, "values", own)
+
+    def _content(self) -> tuple[Any, ...]:
+        return self.axis, self.values.dtype, self.values.shape, self.values.tobytes()
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (isinstance(other, PerAxis) and self._content() == other._content())
+
+    def __hash__(self) -> int:
+        return hash(self._content())
 
     def along(self, rank: int) -> NDArray[Any]:
         """The numbers shaped so that they broadcast against a logical array of this rank."""
@@ -76,10 +103,25 @@ class Attributes:
             The axis does not exist, the count of values is not its size, a zero point is not whole, or a
             destination scale is 0.
         """
+        numbers = src_scale, dst_scale, src_zero_point, dst_zero_point, beta
+        if all(value is None or type(value) in (int, float) for value in numbers) and 0 not in numbers[:2]:
+            return _of_numbers(*numbers)
+        return cls._make(tuple(dims), *numbers)
+
+    @classmethod
+    def _make(
+        cls,
+        dims: tuple[int, ...],
+        src_scale: Any,
+        dst_scale: Any,
+        src_zero_point: Any,
+        dst_zero_point: Any,
+        beta: Any,
+    ) -> Attributes:
         scales = {"src_scale": src_scale, "dst_scale": dst_scale}
         points = {"src_zero_point": src_zero_point, "dst_zero_point": dst_zero_point}
         kept = {
-            name: None if given is None else _per_axis(name, given, tuple(dims))
+            name: None if given is None else _per_axis(name, given, dims)
             for name, given in (*scales.items(), *points.items())
         }
         for name in points:
@@ -87,13 +129,13 @@ class Attributes:
             if made is None:
                 continue
             values = made.values.astype(np.float64)
-            if not np.all(values == np.rint(values)):
+            if not (values == np.rint(values)).all():
                 raise LayoutError(f"{name} {points[name]!r} is not whole; zero points are integers")
-            if not np.all(np.abs(values) < 2**31):
+            if not (np.abs(values) < 2**31).all():
                 raise LayoutError(f"{name} {points[name]!r} does not fit 32 bits, which zero points have")
             kept[name] = PerAxis(made.values.astype(np.int64), made.axis)
         divisor = kept["dst_scale"]
-        if divisor is not None and not np.all(divisor.values):
+        if divisor is not None and not divisor.values.all():
             raise LayoutError("dst_scale has a 0 in it; the destination is divided by it")
         if isinstance(beta, bool) or not isinstance(beta, (int, float, np.number)) or not np.isfinite(beta):
             raise LayoutError(f"beta must be a finite number, got {beta!r}")
@@ -109,8 +151,50 @@ class Attributes:
         """Whether what lies in the destination takes part."""
         return self.beta != 0
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes that the values take."""
+        return sum(getattr(self, name).values.nbytes for name in self._present())
+
+    def taking_part(self, src: DType, dst: DType) -> Attributes:
+        """Leave out what does nothing between two data types; :func:`relayout.convert.is_neutral` says so.
+
+        Examples
+        --------
+        >>> from relayout import dtype
+        >>> nearly_one = Attributes.make((), src_scale=1 + 1e-12)
+        >>> nearly_one.taking_part(dtype("f32"), dtype("f32")).is_plain
+        True
+        >>> nearly_one.taking_part(dtype("f32"), dtype("f64")).is_plain
+        False
+        """
+        from relayout.convert import is_neutral
+
+        idle: dict[str, Any] = {}
+        for name in self._present():
+            values = getattr(self, name).values
+            if is_neutral(values, NEUTRAL[name], src, dst, accumulate=self.reads_destination):
+                idle[name] = None
+        return replace(self, **idle) if idle else self
+
+    @property
+    def shape(self) -> tuple[tuple[str, int | None], ...]:
+        """Which attributes are there, and along which logical axis each lies (None: one number).
+
+        In the order of the fields, ``beta`` last; everything about attributes but their values.
+        """
+        there = [(name, getattr(self, name).axis) for name in self._present()]
+        return (*there, ("beta", None)) if self.beta else tuple(there)
+
     def _present(self) -> list[str]:
         return [name for name in NEUTRAL if getattr(self, name) is not None]
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:
+        return hash((*(getattr(self, name) for name in NEUTRAL), self.beta))
 
     def __str__(self) -> str:
         words = []
@@ -122,6 +206,15 @@ class Attributes:
         if self.beta:
             words.append(f"beta {self.beta:g}")
         return ", ".join(words) or "none"
+
+
+@lru_cache(maxsize=1024, typed=True)
+def _of_numbers(*numbers: float | None) -> Attributes:
+    """Attributes of Python's numbers, which don't depend on the dims.
+
+    Scales of 0 must not come here: 0.0 and -0.0 would be one key.
+    """
+    return Attributes._make((), *numbers)
 
 
 def _per_axis(name: str, given: Any, dims: tuple[int, ...]) -> PerAxis:
@@ -141,7 +234,7 @@ def _per_axis(name: str, given: Any, dims: tuple[int, ...]) -> PerAxis:
         array = array.astype(np.float32)  # bf16 and the like
     if array.dtype.kind not in "iuf":
         raise LayoutError(f"{name} must be a number or numbers, got {values!r}")
-    if not np.all(np.isfinite(array)):
+    if not np.isfinite(array).all():
         raise LayoutError(f"{name} must be finite, got {values!r}")
     if axis is None:
         if array.size != 1:

@@ -1,34 +1,44 @@
-"""The native engine: kernels for moves, compiled for one problem.
+"""The native engine: kernels compiled for one problem.
 
-It takes reorders that only move elements (one data type of whole bytes on both sides, no attributes). What it
-does not take, the NumPy engine does: 4-bit elements, conversions, layouts whose refinement has no nests or
-very many, and hosts that forbid machine code.
+It takes every reorder that has nests: moves, conversions between any two data types, scales, zero points and
+accumulation. What it does not take, the NumPy engine does: layouts whose refinement has no nests or very
+many, 4-bit elements that are not in pairs, and hosts that forbid machine code.
 
-A kernel is compiled for one problem, because knowing extents and strides is what makes it fast. That takes
-milliseconds, so a one-off reorder of a small tensor is not worth it: it runs in NumPy until the same problem
-has come :data:`WORTH` times.
+A kernel is compiled for one problem, because knowing extents and strides is what makes it fast. What
+attributes are there shapes it, too, but not their values: those are packed into a block of *operands* that it
+reads. Compiling takes milliseconds, so a one-off reorder of a small tensor is not worth it: it runs in NumPy
+until the same problem has come :data:`WORTH` times.
 """
 
 from __future__ import annotations
 
 import warnings
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from relayout.codegen.machine import LINE
-from relayout.codegen.threads import SHARED, share
-from relayout.codegen.threads import count as thread_count
+import numpy as np
+
+from relayout.convert import arithmetic_types, convert
 from relayout.layout.descriptor import MemoryDesc
-from relayout.reorder.problem import PASSES, Nest, nests, simplified
+from relayout.layout.refine import axis_number, refine
+from relayout.reorder.kernels.choice import Plan, feasible, plan, without_overlap
+from relayout.reorder.problem import PASSES, Nest, Table, nests, simplified
 
 if TYPE_CHECKING:
-    from relayout.codegen.machine import Machine
+    from numpy.typing import NDArray
 
-__all__ = ["Native", "native", "worth_compiling"]
+    from relayout.codegen.machine import Machine
+    from relayout.reorder.attributes import Attributes
+
+__all__ = ["Native", "Shape", "native", "worth_compiling"]
+
+Shape = tuple[tuple[str, int | None], ...]
+"""Which attributes take part, in the order of the formula, and along which logical axis each has values."""
 
 WORTH = 3  # calls of one small problem before it is compiled
 LONGEST_FILL = 1024  # bytes of data and zeros in a row that are written together
 LARGE = 1 << 18  # bytes of a destination that is worth compiling for at once
+PARTS = 4  # shares of every thread: one that is held up leaves its later ones to others
 
 _seen: dict[tuple[MemoryDesc, MemoryDesc], int] = {}
 
@@ -54,25 +64,23 @@ class Native:
     ) -> None:
         from relayout.codegen.compile import compiled
         from relayout.codegen.machine import host
-        from relayout.reorder.moves import module, plan
+        from relayout.codegen.threads import SHARED, count, run
+        from relayout.reorder.kernels.module import ENTRY, module
 
         machine = machine or host()
-        self._found = tuple(part for nest in found for part in _separable(nest))
-        self.nests = tuple(map(simplified, self._found))
-        plans = [plan(nest) for nest in self.nests]
-        self.kinds = tuple(p.kind for p in plans)
+        self.src, self.dst = src, dst
+        self._found = found
+        plans = lowered(found)
+        self.nests = tuple(made.nest for made in plans)
+        self.kinds = tuple(made.kind for made in plans)
+        self.tables = next((nest.conversion.tables for nest in self.nests if nest.conversion), ())
         total = sum(nest.bytes for nest in self.nests)
         self.bytes = total + src.required_bytes
         if streaming is None:
             streaming = total >= machine.streaming
-        wanted = {f"move{k}": (p, False) for k, p in enumerate(plans)}
-        if streaming:
-            wanted |= {f"stream{k}": (p, True) for k, p in enumerate(plans) if p.streams(machine)}
-        kernels = compiled(module(wanted, machine), list(wanted), machine)
-        self._parts = [
-            (kernels[f"move{k}"], kernels.get(f"stream{k}", kernels[f"move{k}"]), p.extent, p.unit)
-            for k, p in enumerate(plans)
-        ]
+        self._kernel = compiled(module(plans, machine, streaming), [ENTRY], machine)[ENTRY]
+        self._shares = self.bytes >= SHARED and any(made.extent > 1 for made in plans)
+        self._count, self._run = count, run
 
     def explain(self) -> list[str]:
         """What every nest looks like after each pass."""
@@ -87,35 +95,61 @@ class Native:
                 nest = after
         return lines
 
-    def __call__(self, source: int, target: int, threads: int | None = None) -> None:
-        """Move everything from one address to another."""
-        count = thread_count(threads) if self.bytes >= SHARED else 1
-        for move, stream, extent, unit in self._parts:
-            kernel = (
-                move if target % LINE else stream
-            )  # lines are completed only where the buffer begins on one
-            if count == 1 or extent == 1:
-                kernel(source, target, 0, extent)
-            else:
-                share(partial(kernel, source, target), extent, count, unit)
+    def operands(self, attributes: Attributes) -> NDArray[np.uint8] | None:
+        """The values of attributes as the kernels read them; None: there are none."""
+        if not self.tables:
+            return None
+        arithmetic, scales = arithmetic_types(
+            self.src.dtype, self.dst.dtype, accumulate=attributes.reads_destination
+        )
+        block = np.zeros(self.tables[-1].end, np.uint8)
+        for table in self.tables:
+            entries = block[table.offset :].view(arithmetic.numpy)[: table.entries]
+            values = np.float64(attributes.beta) if table.name == "beta" else self._values(table, attributes)
+            if table.name in ("beta", "src_scale", "dst_scale"):
+                values = convert(values, scales)
+            entries[:] = convert(values, arithmetic)
+        return block
+
+    def _values(self, table: Table, attributes: Attributes) -> NDArray[np.generic]:
+        """An attribute's values, over all numbers of its axis's group."""
+        made = getattr(attributes, table.name)
+        if made.axis is None:
+            return made.values  # type: ignore[no-any-return]
+        group = next(g for g in refine(self.src.layout, self.dst.layout) if made.axis in g.axes)
+        numbers = axis_number(group.axes, self.src.dims, made.axis, np.arange(group.size))
+        return made.values[numbers]  # type: ignore[no-any-return]
+
+    def __call__(self, source: int, target: int, operands: int = 0, threads: int | None = None) -> None:
+        """Reorder from one address to another; ``operands`` is the address of attribute values."""
+        if self._shares:
+            many = self._count(threads)
+            if many > 1:
+                self._run(self._kernel.address, source, target, operands, many * PARTS, many)
+                return
+        self._kernel(source, target, operands, 0, 1)
+
+
+def lowered(found: tuple[Nest, ...]) -> tuple[Plan, ...]:
+    """The kernels of nests: simplified, with zeros and leftovers as nests of their own where need be."""
+    parts = (part for nest in found for part in _separable(nest))
+    cut = (piece for part in parts for piece in without_overlap(simplified(part)))
+    return tuple(map(plan, cut))
 
 
 def _separable(nest: Nest) -> tuple[Nest, ...]:
     """A nest whose zeros can't be written together with its data as two: the data, and the zeros."""
-    from relayout.reorder.moves import plan
-
     if not nest.fill:
         return (nest,)
-    row = next(loop.extent for loop in nest.loops if loop.dst == nest.width) + nest.fill
-    short = row * nest.width <= LONGEST_FILL  # tiles with zeros in them are written out one by one
-    return (nest,) if short and plan(simplified(nest)).kind == "transpose" else nest.apart()
+    made = plan(simplified(nest))
+    adds = nest.conversion is not None and nest.conversion.accumulates
+    short = made.total * nest.write <= 8 * LONGEST_FILL  # tiles with zeros in them are written out one by one
+    return (nest,) if short and not adds and made.kind in ("rows", "transpose") else nest.apart()
 
 
-def native(src: MemoryDesc, dst: MemoryDesc) -> Native | None:
-    """The kernels for a move, or None where the NumPy engine has to do it."""
-    if src.dtype != dst.dtype or src.dtype.bits < 8 or 0 in src.dims or not _available():
-        return None
-    return _compiled(src, dst)
+def native(src: MemoryDesc, dst: MemoryDesc, shape: Shape = ()) -> Native | None:
+    """The kernels of a reorder, or None where the NumPy engine has to do it."""
+    return None if 0 in src.dims or not _available() else _compiled(src, dst, shape)
 
 
 def worth_compiling(src: MemoryDesc, dst: MemoryDesc) -> bool:
@@ -129,9 +163,11 @@ def worth_compiling(src: MemoryDesc, dst: MemoryDesc) -> bool:
 
 
 @lru_cache(maxsize=512)
-def _compiled(src: MemoryDesc, dst: MemoryDesc) -> Native | None:
-    found = nests(src, dst)
-    return None if found is None else Native(src, dst, found)
+def _compiled(src: MemoryDesc, dst: MemoryDesc, shape: Shape) -> Native | None:
+    found = nests(src, dst, shape)
+    if found is None or not all(feasible(made.nest) for made in lowered(found)):
+        return None
+    return Native(src, dst, found)
 
 
 @lru_cache(maxsize=1)

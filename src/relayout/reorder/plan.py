@@ -1,13 +1,25 @@
 """Plans: check once, move often.
 
 A :class:`Reorder` knows both descriptors and the attributes; calling it only needs buffers. :func:`reorder`
-is the one-off form that takes tensors and arrays.
+is the one-off form that takes tensors and arrays, and remembers what it planned: asked for the same again, it
+finds the plan in two look-ups ::
+
+    (source descriptor, "nhwc", data type)  ->  a plan without attributes: everything checked    _move
+    (that plan, attributes)                 ->  the same with attributes: values packed          _with
+
+so that values which change with every call (the scale of one picture) push no checked plan out. A remembered
+plan starts in NumPy and is compiled when its problem turns out to be worth it.
+
+What makes a key needs care. Descriptors that are equal may be spelled differently (``nchw``, ``oihw``), so a
+plan that was asked for by text is kept by that text: the tensor that it makes is spelled as asked. And 0.0
+equals -0.0 but scales differently, so attributes are equal only if their bytes are.
 
 The engines are imported where they are used: to describe tensors must not cost what it takes to move them.
 """
 
 from __future__ import annotations
 
+from copy import copy
 from functools import lru_cache
 from math import prod
 from typing import TYPE_CHECKING, Any
@@ -15,13 +27,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from relayout.dtypes import DTypeLike
+from relayout.dtypes import DType, DTypeLike
 from relayout.dtypes import dtype as as_dtype
 from relayout.errors import LayoutError
 from relayout.layout.descriptor import MemoryDesc
 from relayout.layout.format import Format
 from relayout.layout.layout import Layout, plain, spell_dims
-from relayout.tensor import Tensor, address, allocate, as_bytes, tensor
+from relayout.reorder.attributes import Attributes
+from relayout.tensor import Tensor, address, aligned, as_bytes, located, tensor
 
 if TYPE_CHECKING:
     from relayout.reorder.native import Native
@@ -30,10 +43,12 @@ if TYPE_CHECKING:
 __all__ = ["Reorder", "reorder"]
 
 COMPARED = 1 << 22  # elements up to which interleaved views of one buffer are compared place by place
+REMEMBERED = 1 << 14  # bytes of attribute values up to which their plan is remembered
+NONE = Attributes()
 
 
 class Reorder:
-    """A conversion between two descriptors, planned once.
+    """A conversion between two descriptors, planned once; many threads may call it at the same time.
 
     Parameters
     ----------
@@ -44,7 +59,8 @@ class Reorder:
     **attributes
         ``src_scale``, ``dst_scale``, ``src_zero_point``, ``dst_zero_point``: a number, or ``(values, axis)``
         along a logical axis; ``beta``: how much of the old destination is added. See
-        :mod:`relayout.reorder.attributes` for the formula.
+        :mod:`relayout.reorder.attributes` for the formula. Values are copied: later changes to an array of
+        them don't change the plan.
 
     Raises
     ------
@@ -63,27 +79,67 @@ class Reorder:
     array([0. , 1.5, 0.5, 2. , 1. , 2.5], dtype=float32)
     """
 
-    __slots__ = ("_kernels", "_needs", "attributes", "dst", "src", "threads")
+    __slots__ = (
+        "_decided",
+        "_engine",
+        "_fills",
+        "_needs",
+        "_room",
+        "attributes",
+        "dst",
+        "src",
+        "threads",
+    )
 
-    _kernels: Native | None
+    # Kernels, the address of their operands, and what keeps that valid. All in one value: other threads may
+    # be calling the plan while it is set.
+    _engine: tuple[Native, int, NDArray[np.uint8] | None] | None
 
     def __init__(
         self, src: MemoryDesc, dst: MemoryDesc, *, threads: int | None = None, **attributes: Any
     ) -> None:
+        _check_threads(threads)
+        self._prepare(src, dst)
+        self.threads = threads
+        self.attributes = Attributes.make(src.dims, **attributes)
+        self._compile()
+
+    @classmethod
+    def _uncompiled(cls, src: MemoryDesc, dst: MemoryDesc) -> Reorder:
+        """A plan without attributes that runs in NumPy until :meth:`_compile` is called."""
+        self = object.__new__(cls)
+        self._prepare(src, dst)
+        return self
+
+    def _prepare(self, src: MemoryDesc, dst: MemoryDesc) -> None:
+        _check(src, dst)
+        self.src, self.dst, self.threads, self.attributes = src, dst, None, NONE
+        self._engine, self._decided = None, False
+        self._needs = src.required_bytes, dst.required_bytes
+        self._room = max(self._needs[1], dst.nbytes)
+        # Elements and padding, which every engine writes, fill a buffer where there are no holes.
+        self._fills = prod(dst.layout.padded) * dst.dtype.bits == self._room * 8
+
+    def _with(self, attributes: Attributes) -> Reorder:
+        """The same plan with attributes, not compiled."""
+        made = copy(self)
+        made.attributes, made._engine, made._decided = attributes, None, False
+        return made
+
+    @property
+    def _kernels(self) -> Native | None:
+        return self._engine[0] if self._engine is not None else None
+
+    def _compile(self) -> None:
+        """Take the native engine if it takes the problem; other threads may be calling the plan already."""
         from relayout.reorder.native import native
 
-        self._prepare(src, dst, threads, attributes)
-        self._kernels = native(src, dst) if self.attributes.is_plain else None
-
-    def _prepare(
-        self, src: MemoryDesc, dst: MemoryDesc, threads: int | None, attributes: dict[str, Any]
-    ) -> None:
-        from relayout.reorder.attributes import Attributes
-
-        _check(src, dst, threads)
-        self.src, self.dst, self.threads = src, dst, threads
-        self.attributes = Attributes.make(src.dims, **attributes)
-        self._needs = src.required_bytes, dst.required_bytes
+        part = self.attributes.taking_part(self.src.dtype, self.dst.dtype)
+        kernels = native(self.src, self.dst, part.shape)
+        if kernels is not None:
+            operands = kernels.operands(part)
+            self._engine = kernels, 0 if operands is None else address(operands), operands
+        self._decided = True
 
     def __call__(self, src: Any, out: Any) -> None:
         """Convert the bytes of ``src`` into ``out``: buffers, or tensors of these descriptors.
@@ -93,31 +149,59 @@ class Reorder:
         LayoutError
             A buffer is too short, ``out`` can't be written to, or the two overlap.
         """
-        source, target = as_bytes(src), as_bytes(out)
-        if source.size < self._needs[0] or target.size < self._needs[1]:
-            side, desc, data = "source", self.src, source
-            if source.size >= self._needs[0]:
-                side, desc, data = "destination", self.dst, target
-            raise LayoutError(
-                f"the {side} {desc} needs {desc.required_bytes} bytes; its buffer has {data.size}"
-            )
+        self._into(src, out, self.threads)
+
+    def _into(self, src: Any, out: Any, threads: int | None) -> None:
+        """Check both buffers and convert."""
+        source, source_at = located(src)
+        target, target_at = located(out)
+        if source.nbytes < self._needs[0] or target.nbytes < self._needs[1]:
+            raise self._too_short(source, target)
         if not target.flags.writeable:
             raise LayoutError(f"the buffer of the destination {self.dst} is read-only")
-        if np.may_share_memory(source, target) and _overlap(self.src, source, self.dst, target):
+        apart = source_at + source.nbytes <= target_at or target_at + target.nbytes <= source_at
+        if not apart and _overlap(self.src, source_at, self.dst, target_at):
             raise LayoutError(
                 f"source {self.src} and destination {self.dst} overlap in memory; "
                 "reorder into a buffer of its own"
             )
-        self._run(source, target)
+        self._run(source, source_at, target, target_at, threads)
 
-    def _run(self, source: NDArray[np.uint8], target: NDArray[np.uint8], zeroed: bool = False) -> None:
-        """Convert between buffers that have been checked."""
-        if self._kernels is not None:
-            self._kernels(address(source), address(target), self.threads)
+    def _made(self, src: Tensor, threads: int | None) -> NDArray[np.uint8]:
+        """Convert into a new buffer."""
+        source, source_at = located(src)
+        if source.nbytes < self._needs[0]:
+            raise self._too_short(source, None)
+        target = aligned(self._room, zeroed=not self._fills)
+        self._run(source, source_at, target, address(target), threads, zeroed=not self._fills)
+        return target
+
+    def _run(
+        self,
+        source: NDArray[Any],
+        source_at: int,
+        target: NDArray[Any],
+        target_at: int,
+        threads: int | None,
+        zeroed: bool = False,
+    ) -> None:
+        """Convert between buffers that have been checked; ``zeroed`` says that the target holds zeros."""
+        engine = self._engine
+        if engine is not None:
+            engine[0](source_at, target_at, engine[1], threads)
         else:
             from relayout.reorder.engine import reorder_numpy
 
-            reorder_numpy(self.src, source, self.dst, target, self.attributes, zeroed=zeroed)
+            given = as_bytes(source), as_bytes(target)
+            reorder_numpy(self.src, given[0], self.dst, given[1], self.attributes, zeroed=zeroed)
+
+    def _too_short(self, source: NDArray[Any], target: NDArray[Any] | None) -> LayoutError:
+        side, desc, data = "source", self.src, source
+        if target is not None and source.nbytes >= self._needs[0]:
+            side, desc, data = "destination", self.dst, target
+        return LayoutError(
+            f"the {side} {desc} needs {desc.required_bytes} bytes; its buffer has {data.nbytes}"
+        )
 
     def explain(self) -> str:
         """Say what the reorder does: both sides, their common refinement, and every pass after it.
@@ -163,8 +247,9 @@ class Reorder:
                 )
                 last = piece.start + sum((loop.extent - 1) * loop.step for loop in piece.loops)
                 rows.append((names if k == 0 else "", f"{piece.start}..{last}", loops))
-        if self._kernels is not None:
-            how = "machine code: " + ", ".join(self._kernels.kinds)
+        kernels = self._kernels
+        if kernels is not None:
+            how = "machine code: " + ", ".join(kernels.kinds)
         elif all(group.pieces is not None for group in groups):
             count = prod(len(group.pieces or ()) for group in groups)
             how = f"NumPy, strided copies: {count} piece{'s' * (count != 1)}"
@@ -178,33 +263,28 @@ class Reorder:
         table = [("axis", "numbers", "loops (extent x step: source stride, destination stride)"), *rows]
         widths = [max(len(row[k]) for row in table) for k in range(2)]
         lines += [f"{a:<{widths[0]}}  {b:<{widths[1]}}  {c}" for a, b, c in table]
-        if self._kernels is not None:
-            lines += ["", *self._kernels.explain()]
+        if kernels is not None:
+            lines += ["", *kernels.explain()]
         return "\n".join(lines)
 
     def __repr__(self) -> str:
         return f"Reorder({str(self.src)!r}, {str(self.dst)!r}, attributes: {self.attributes})"
 
 
-class _Interpreted(Reorder):
-    """A one-off: checked like a plan, but nothing is compiled for it."""
-
-    __slots__ = ()
-
-    def __init__(
-        self, src: MemoryDesc, dst: MemoryDesc, *, threads: int | None = None, **attributes: Any
-    ) -> None:
-        self._prepare(src, dst, threads, attributes)
-        self._kernels = None
-
-
 @lru_cache(maxsize=1024)
-def _planned(src: MemoryDesc, dst: MemoryDesc, threads: int | None) -> Reorder:
-    """The plan of a move that is worth compiling."""
-    return Reorder(src, dst, threads=threads)
+def _move(src: MemoryDesc, dst: MemoryDesc | str, kind: DType | None) -> Reorder:
+    """The plan without attributes to a descriptor, or to the format that a text names (None: same type)."""
+    desc = MemoryDesc(src.dims, kind or src.dtype, dst) if isinstance(dst, str) else dst
+    return Reorder._uncompiled(src, desc)
 
 
-def _check(src: MemoryDesc, dst: MemoryDesc, threads: int | None) -> None:
+@lru_cache(maxsize=256)
+def _with(move: Reorder, attributes: Attributes) -> Reorder:
+    """The plan with attributes."""
+    return move._with(attributes)
+
+
+def _check(src: MemoryDesc, dst: MemoryDesc) -> None:
     if src.dims != dst.dims:
         raise LayoutError(
             f"source and destination must have the same dims, got {spell_dims(src.dims)} and "
@@ -225,18 +305,21 @@ def _check(src: MemoryDesc, dst: MemoryDesc, threads: int | None) -> None:
             f"padding of the destination {dst} shares places with its elements; strides leave too little "
             "room for it"
         )
+
+
+def _check_threads(threads: int | None) -> None:
     if threads is not None and (not hasattr(threads, "__index__") or threads < 1):
         raise LayoutError(f"threads must be 1 or more, got {threads}")
 
 
-def _overlap(src: MemoryDesc, source: NDArray[np.uint8], dst: MemoryDesc, target: NDArray[np.uint8]) -> bool:
+def _overlap(src: MemoryDesc, source_at: int, dst: MemoryDesc, target_at: int) -> bool:
     """Whether any byte of the destination is one of the source.
 
     Interleaved views of one buffer are compared place by place.
     """
     if 0 in src.dims:
         return False
-    begins = [address(data) * 8 for data in (source, target)]  # in bits: elements may be half bytes
+    begins = [source_at * 8, target_at * 8]  # in bits: elements may be half bytes
     ranges = []
     for start, desc in zip(begins, (src, dst), strict=True):
         low, high = desc.layout.bounds()
@@ -306,31 +389,38 @@ def reorder(
     >>> x.desc, x.buffer.view(np.float32)[:4].round(4)
     (MemoryDesc('f32:nChw16c:1x3x4x4'), array([0.    , 0.0039, 0.0078, 0.    ], dtype=float32))
     """
-    from relayout.reorder.native import worth_compiling
-
     source = src if isinstance(src, Tensor) else tensor(src)
-    desc = _destination(source, dst, out, dtype)
-    attributes = {
-        "src_scale": src_scale,
-        "dst_scale": dst_scale,
-        "src_zero_point": src_zero_point,
-        "dst_zero_point": dst_zero_point,
-        "beta": beta,
-    }
-    plain_move = beta == 0 and all(value is None for name, value in attributes.items() if name != "beta")
-    if plain_move and worth_compiling(source.desc, desc):
-        plan = _planned(source.desc, desc, threads)
-    else:
-        plan = _Interpreted(source.desc, desc, threads=threads, **attributes)
+    if threads is not None:
+        _check_threads(threads)
+    plan, desc = _destination(source, dst, out, dtype)
+    none = src_scale is dst_scale is src_zero_point is dst_zero_point is None
+    if not none or type(beta) not in (int, float) or beta != 0:
+        attributes = Attributes.make(
+            source.dims,
+            src_scale=src_scale,
+            dst_scale=dst_scale,
+            src_zero_point=src_zero_point,
+            dst_zero_point=dst_zero_point,
+            beta=beta,
+        )
+        known = attributes.nbytes <= REMEMBERED
+        plan = _with(plan, attributes) if known else plan._with(attributes)
+    if not plan._decided:
+        _compile_if_worth(plan)
     if out is not None:
         _check_out(out, desc)
-        plan(source.buffer, out)
+        plan._into(source, out, threads)
         return out if isinstance(out, Tensor) else Tensor(desc, as_bytes(out))
-    if beta:
+    if plan.attributes.reads_destination:
         raise LayoutError(f"beta {beta:g} adds to the old destination, but no out was given")
-    made = Tensor(desc, allocate(desc))
-    plan._run(source.buffer, made.buffer, zeroed=True)
-    return made
+    return Tensor(desc, plan._made(source, threads))
+
+
+def _compile_if_worth(plan: Reorder) -> None:
+    from relayout.reorder.native import worth_compiling
+
+    if worth_compiling(plan.src, plan.dst):
+        plan._compile()
 
 
 def _check_out(out: Any, desc: MemoryDesc) -> None:
@@ -341,30 +431,47 @@ def _check_out(out: Any, desc: MemoryDesc) -> None:
         raise LayoutError(
             f"out is an array of {out.dtype}, but the destination is {desc}; give bytes or {desc.dtype}"
         )
-    row_major = Layout._dense(desc.dims, plain(desc.rank))
-    if out.ndim > 1 and out.shape == desc.dims and not desc.layout.same_bytes(row_major):
+    if out.ndim < 2 or out.shape != desc.dims:
+        return
+    if not desc.layout.same_bytes(Layout._dense(desc.dims, plain(desc.rank))):
         raise LayoutError(
             f"out has the shape of the logical array, but is filled with the physical bytes of {desc}; "
             "give out.reshape(-1) if that is meant, or rl.tensor(out) to fill the array by its own strides"
         )
 
 
-def _destination(source: Tensor, dst: FormatLike | None, out: Any, dtype: DTypeLike | None) -> MemoryDesc:
+def _destination(
+    source: Tensor, dst: FormatLike | None, out: Any, dtype: DTypeLike | None
+) -> tuple[Reorder, MemoryDesc]:
+    """The plan without attributes, and the descriptor of the result as the caller spells it."""
     given = out.desc if isinstance(out, Tensor) else None
+    kind = as_dtype(dtype) if dtype is not None else None
     if dst is None and given is not None:
         dst = given
     if isinstance(dst, MemoryDesc):
-        if dtype is not None and dst.dtype != dtype:
-            raise LayoutError(f"the destination is {dst}, but dtype {as_dtype(dtype)} was asked for")
-        desc = dst
+        if kind is not None and dst.dtype != kind:
+            raise LayoutError(f"the destination is {dst}, but dtype {kind} was asked for")
+        plan, desc = _move(source.desc, dst, None), dst
     else:
-        kind = as_dtype(dtype) if dtype is not None else given.dtype if given is not None else source.dtype
-        desc = MemoryDesc(source.dims, kind, _dense(source.desc) if dst is None else dst)
-    if given is not None and (given.dtype != desc.dtype or not given.layout.same_bytes(desc.layout)):
+        if kind is None and given is not None:
+            kind = given.dtype
+        if isinstance(dst, str):
+            plan = _move(source.desc, dst, kind)
+            desc = plan.dst
+        else:
+            format = _dense(source.desc) if dst is None else dst
+            desc = MemoryDesc(source.dims, kind or source.dtype, format)
+            plan = _move(source.desc, desc, None)
+    if given is not None and given is not desc and not _same_bytes(given, desc):
         if isinstance(dst, (str, Format)) and given.dtype == desc.dtype and given.dims == desc.dims:
             raise LayoutError(f"out is {given}, which is not {dst} as asked for")
         raise LayoutError(f"out is {given}, but the destination is {desc}")
-    return desc
+    return plan, desc
+
+
+@lru_cache(maxsize=1024)
+def _same_bytes(one: MemoryDesc, two: MemoryDesc) -> bool:
+    return one.dtype == two.dtype and one.layout.same_bytes(two.layout)
 
 
 def _dense(desc: MemoryDesc) -> Format | Layout:
@@ -375,5 +482,4 @@ def _dense(desc: MemoryDesc) -> Format | Layout:
 
 
 def _places(layout: Layout) -> NDArray[np.int64]:
-    indices = np.moveaxis(np.indices(layout.dims), 0, -1).reshape(-1, layout.rank)
-    return np.unique(layout.offsets(indices))
+    return np.unique(layout.offsets(np.moveaxis(np.indices(layout.dims), 0, -1)))

@@ -1,22 +1,34 @@
-"""The problem: what a reorder has to move, as nests of loops over bytes.
+"""The problem: what a reorder has to move, as nests of loops.
 
 The common refinement (:mod:`relayout.layout.refine`) gives for every axis the loops that both layouts share.
 A *nest* is one choice of pieces, one for each group of axes: a start on either side and loops with two
 strides. A tensor without tails is a single nest. Padding of the destination is nests too, which write zeros
 and read nothing.
 
+Strides and starts count *bits*, because 4-bit elements lie half bytes apart; they print as bytes::
+
+    u8 to f32 0->0: 2x(150528,602112)  3x(1,200704)  50176x(3,4)
+    |         |     |
+    |         |     a loop: 2 turns, each 150528 bytes further in the source and 602112 in the destination
+    |         the first byte on either side
+    what an element is: u8 becomes f32; a pure move shows a width only, u32
+
+Scales and zero points along an axis are *tables*, with an entry for every number of the axis's group. Every
+loop says how many entries a turn moves on in each table, so that a table is one more thing with strides.
+
 Everything after that is a *pass*, a function from nests to nests that changes how the work is written down
 and not what it is:
 
+``order``    loops by falling destination stride, so that writing goes forward through memory
 ``fuse``     loops of which one continues the other on both sides become one
 ``widen``    runs that lie together on both sides are moved as wider elements
-``order``    loops by falling destination stride, so that writing goes forward through memory
 
 A nest prints itself, and ``Reorder.explain`` shows it after every pass.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from math import prod
@@ -24,33 +36,82 @@ from typing import NamedTuple
 
 import numpy as np
 
+from relayout.dtypes import DType
 from relayout.layout.descriptor import MemoryDesc
 from relayout.layout.layout import Layout
-from relayout.layout.refine import Piece, refine, self_pieces
+from relayout.layout.refine import Group, Piece, refine, self_pieces
 from relayout.layout.vectorised import term_offsets
 
-__all__ = ["ByteLoop", "Nest", "fuse", "nests", "order", "simplified", "widen"]
+__all__ = ["BitLoop", "Conversion", "Nest", "Table", "fuse", "nests", "order", "simplified", "widen"]
 
-MOST_NESTS = 24  # beyond that the NumPy engine's tables are cheaper than a kernel for every nest
-WIDEST = 8  # bytes of an element: the widest integer that shuffles move
+MOST_NESTS = 32  # beyond that the NumPy engine's tables are cheaper than a kernel for every nest
+LINE = 64  # bytes at whose multiples tables begin
+WIDEST = 64  # bits of an element: the widest integer that shuffles move
 
 
-class ByteLoop(NamedTuple):
-    """``extent`` steps that move ``src`` and ``dst`` bytes."""
+class BitLoop(NamedTuple):
+    """``extent`` turns, each ``src`` and ``dst`` bits and so many entries of each table further."""
 
     extent: int
     src: int
     dst: int
+    tables: tuple[int, ...] = ()
+
+
+class Table(NamedTuple):
+    """The operand of one attribute: where it lies in the block of operands, and how many entries it has.
+
+    ``number`` says which of the strides of a loop are its; None: one entry for all elements.
+    """
+
+    name: str
+    offset: int
+    entries: int
+    number: int | None
+
+    @property
+    def end(self) -> int:
+        """The byte behind it.
+
+        Entries have at most 8 bytes; 64 more are there for lanes that nobody uses.
+        """
+        return self.offset + (8 * (self.entries + 64) + LINE - 1) // LINE * LINE
+
+
+@dataclass(frozen=True)
+class Conversion:
+    """What becomes of a value between its two places."""
+
+    src: DType
+    dst: DType
+    tables: tuple[Table, ...] = ()
+
+    @property
+    def accumulates(self) -> bool:
+        """Whether the old destination takes part."""
+        return any(table.name == "beta" for table in self.tables)
+
+    def __str__(self) -> str:
+        how = f" with {', '.join(table.name for table in self.tables)}" if self.tables else ""
+        return f"{self.src} to {self.dst}{how}"
 
 
 @dataclass(frozen=True)
 class Nest:
-    """Loops, outermost first, over elements of ``width`` bytes, from byte ``src`` and byte ``dst`` on."""
+    """Loops, outermost first, over elements of ``read`` bits in the source and ``write`` in the destination.
+
+    It begins ``src`` bits behind the one address and ``dst`` bits behind the other.
+    """
 
     src: int
     dst: int
-    width: int
-    loops: tuple[ByteLoop, ...]
+    read: int
+    write: int
+    loops: tuple[BitLoop, ...]
+    conversion: Conversion | None = None
+    """None: elements are moved as they are."""
+    tables: tuple[int, ...] = ()
+    """The first entry in each table that has several."""
     zero: bool = False
     """Nothing is read; zeros are written."""
     fill: int = 0
@@ -59,56 +120,113 @@ class Nest:
     @property
     def bytes(self) -> int:
         """Bytes written."""
-        total = self.width
-        for extent, _, dst in self.loops:
-            total *= extent + (self.fill if dst == self.width else 0)
-        return total
+        total = self.write
+        for loop in self.loops:
+            total *= loop.extent + (self.fill if loop.dst == self.write else 0)
+        return total // 8
 
     def apart(self) -> tuple[Nest, Nest]:
         """The data alone, and the zeros that follow it alone."""
-        row = next(loop for loop in self.loops if loop.dst == self.width)
-        rest = tuple(loop for loop in self.loops if loop is not row)
-        behind = (*(loop._replace(src=0) for loop in rest), ByteLoop(self.fill, 0, self.width))
-        zeros = Nest(0, self.dst + row.extent * self.width, self.width, behind, zero=True)
+        row = next(loop for loop in self.loops if loop.dst == self.write)
+        rest = tuple(BitLoop(loop.extent, 0, loop.dst) for loop in self.loops if loop is not row)
+        start = self.dst + row.extent * self.write
+        zeros = _zero_nest(start, self.write, (*rest, BitLoop(self.fill, 0, self.write)))
         return replace(self, fill=0), zeros
 
     def __str__(self) -> str:
-        what = "zeros" if self.zero else f"u{self.width * 8}"
-        loops = "  ".join(f"{n}x({s},{d})" for n, s, d in self.loops) or "one"
-        return f"{what} {self.src}->{self.dst}: {loops}" + (f"  then {self.fill} zeros" if self.fill else "")
+        what = "zeros" if self.zero else str(self.conversion or f"u{self.write}")
+        loops = "  ".join(f"{n}x({_in_bytes(s)},{_in_bytes(d)})" for n, s, d, _ in self.loops) or "one"
+        zeros = f"  then {self.fill} zeros" if self.fill else ""
+        return f"{what} {_in_bytes(self.src)}->{_in_bytes(self.dst)}: {loops}{zeros}"
 
 
-def nests(src: MemoryDesc, dst: MemoryDesc) -> tuple[Nest, ...] | None:
-    """All nests of a move between descriptors of one data type, or None where there would be too many."""
+def _in_bytes(bits: int) -> str:
+    return str(bits // 8) if bits % 8 == 0 else f"{bits / 8:g}"
+
+
+def _zero_nest(start: int, bits: int, loops: tuple[BitLoop, ...]) -> Nest:
+    return Nest(0, start, bits, bits, loops, zero=True)
+
+
+def nests(
+    src: MemoryDesc, dst: MemoryDesc, shape: Sequence[tuple[str, int | None]] = ()
+) -> tuple[Nest, ...] | None:
+    """All nests of a reorder, or None where there would be too many.
+
+    Parameters
+    ----------
+    src, dst : MemoryDesc
+        Descriptors of equal dims.
+    shape : sequence of (str, int or None)
+        The attributes that take part, in the order of the formula, and the axis along which each has values.
+
+    Examples
+    --------
+    >>> dims = (2, 3, 224, 224)
+    >>> for nest in nests(MemoryDesc(dims, "u8", "nhwc"), MemoryDesc(dims, "f32", "nchw")):
+    ...     print(simplified(nest))
+    u8 to f32 0->0: 2x(150528,602112)  3x(1,200704)  50176x(3,4)
+    """
     groups = refine(src.layout, dst.layout)
     if any(group.pieces is None for group in groups):
         return None
     if prod(len(group.pieces or ()) for group in groups) > MOST_NESTS:
         return None
-    width = src.dtype.bits // 8
+    tables, owners = _tables(groups, shape)
+    widths = src.dtype.bits, dst.dtype.bits
+    conversion = None
+    if tables or src.dtype != dst.dtype or 4 in widths:
+        conversion = Conversion(src.dtype, dst.dtype, tables)
+    start = Nest(src.offset0 * widths[0], dst.offset0 * widths[1], *widths, (), conversion)
     filled = _filled(dst.layout, [(group.axes, group.pieces or ()) for group in groups])
     out = []
     for pieces in product(*(group.pieces or () for group in groups)):
         fill = 0
         for group, piece in zip(groups, pieces, strict=True):
-            if (
-                filled is not None
-                and group.axes == dst.layout.terms[filled[0]]
-                and piece is (group.pieces or ())[-1]
-            ):
+            last = piece is (group.pieces or ())[-1]
+            if filled is not None and group.axes == dst.layout.terms[filled[0]] and last:
                 fill = filled[1]
                 pieces = tuple(_straight(p) if p is piece else p for p in pieces)
-        out.append(_nest(src.offset0, dst.offset0, width, pieces, fill))
-    zeros = _zeros(dst.layout, width, None if filled is None else filled[0])
+        out.append(replace(_over(start, pieces, owners), fill=fill))
+    zeros = _zeros(dst.layout, widths[1], None if filled is None else filled[0])
     if len(out) + len(zeros) > MOST_NESTS:
         return None
     return (*zeros, *out)
 
 
-def _nest(src: int, dst: int, width: int, pieces: tuple[Piece, ...], fill: int = 0) -> Nest:
-    loops = tuple(ByteLoop(n, s * width, d * width) for piece in pieces for n, _, s, d in piece.loops)
-    start = src + sum(piece.src for piece in pieces), dst + sum(piece.dst for piece in pieces)
-    return Nest(start[0] * width, start[1] * width, width, loops, fill=fill)
+def _tables(
+    groups: Sequence[Group], shape: Sequence[tuple[str, int | None]]
+) -> tuple[tuple[Table, ...], tuple[int, ...]]:
+    """A table for each attribute, one behind the other; and for those with several entries their group."""
+    tables: list[Table] = []
+    owners: list[int] = []
+    offset = 0
+    for name, axis in shape:
+        group = None if axis is None else next(k for k, g in enumerate(groups) if axis in g.axes)
+        entries = 1 if group is None else groups[group].size
+        tables.append(Table(name, offset, entries, None if group is None else len(owners)))
+        if group is not None:
+            owners.append(group)
+        offset = tables[-1].end
+    return tuple(tables), tuple(owners)
+
+
+def _over(start: Nest, pieces: tuple[Piece, ...], owners: tuple[int, ...]) -> Nest:
+    """The nest of a choice of pieces."""
+    loops = tuple(
+        BitLoop(
+            n, s * start.read, d * start.write, tuple(step if owner == k else 0 for owner in owners)
+        )
+        for k, piece in enumerate(pieces)
+        for n, step, s, d in piece.loops
+    )
+    return replace(
+        start,
+        src=start.src + sum(piece.src for piece in pieces) * start.read,
+        dst=start.dst + sum(piece.dst for piece in pieces) * start.write,
+        loops=loops,
+        tables=tuple(pieces[owner].start for owner in owners),
+    )
 
 
 def _straight(piece: Piece) -> Piece:
@@ -142,7 +260,7 @@ def _filled(
     return None
 
 
-def _zeros(layout: Layout, width: int, skip: int | None) -> list[Nest]:
+def _zeros(layout: Layout, bits: int, skip: int | None) -> list[Nest]:
     """Nests that zero the padding, term by term (see the engine of the same purpose in NumPy)."""
     if not layout.has_padding:
         return []
@@ -158,13 +276,9 @@ def _zeros(layout: Layout, width: int, skip: int | None) -> list[Nest]:
         ]
         for start, count, step in _runs(term_offsets(ladder, np.arange(size, room)).tolist()):
             for pieces in product(*others):
-                nest = _nest(0, layout.offset0 + start, width, pieces)
-                run = ByteLoop(count, 0, step * width)
-                out.append(
-                    replace(
-                        nest, src=0, zero=True, loops=(*(loop._replace(src=0) for loop in nest.loops), run)
-                    )
-                )
+                loops = [BitLoop(n, 0, d * bits) for piece in pieces for n, _, _, d in piece.loops]
+                place = layout.offset0 + start + sum(piece.dst for piece in pieces)
+                out.append(_zero_nest(place * bits, bits, (*loops, BitLoop(count, 0, step * bits))))
     return out
 
 
@@ -187,53 +301,72 @@ def _runs(places: list[int]) -> list[tuple[int, int, int]]:
 
 def order(nest: Nest) -> Nest:
     """Loops by falling destination stride; loops of one turn are dropped."""
-    kept = [loop for loop in nest.loops if loop.extent > 1 or (nest.fill and loop.dst == nest.width)]
+    kept = [loop for loop in nest.loops if loop.extent > 1 or (nest.fill and loop.dst == nest.write)]
     return replace(nest, loops=tuple(sorted(kept, key=lambda loop: (-abs(loop.dst), -abs(loop.src)))))
 
 
 def fuse(nest: Nest) -> Nest:
-    """Join loops of which the outer continues the inner one on both sides.
+    """Join loops of which the outer continues the inner one on both sides, and in all tables.
 
-    >>> fuse(Nest(0, 0, 4, (ByteLoop(3, 80, 80), ByteLoop(20, 4, 4)))).loops
-    (ByteLoop(extent=60, src=4, dst=4),)
+    >>> fuse(Nest(0, 0, 32, 32, (BitLoop(3, 640, 640), BitLoop(20, 32, 32)))).loops
+    (BitLoop(extent=60, src=32, dst=32, tables=()),)
     """
     loops = list(nest.loops)
     found = True
     while found:
         found = False
         for outer, inner in product(loops, loops):
-            joined = inner.extent * inner.src == outer.src and inner.extent * inner.dst == outer.dst
-            if outer is not inner and joined and not (nest.fill and inner.dst == nest.width):
-                loops[loops.index(inner)] = ByteLoop(inner.extent * outer.extent, inner.src, inner.dst)
+            if outer is inner or (nest.fill and inner.dst == nest.write):
+                continue
+            if continues(outer, inner):
+                loops[loops.index(inner)] = inner._replace(extent=inner.extent * outer.extent)
                 loops.remove(outer)
                 found = True
                 break
     return replace(nest, loops=tuple(loops))
 
 
+def continues(outer: BitLoop, inner: BitLoop) -> bool:
+    """Whether the next turn of the outer loop goes on where the inner one has ended, everywhere."""
+    n = inner.extent
+    tables = tuple(n * t for t in inner.tables)
+    return (n * inner.src, n * inner.dst, tables) == (outer.src, outer.dst, outer.tables)
+
+
 def widen(nest: Nest) -> Nest:
     """Move runs that lie together on both sides as wider elements, as far as strides and starts allow.
 
-    >>> print(widen(Nest(0, 0, 1, (ByteLoop(9, 64, 16), ByteLoop(4, 1, 1)))))
+    >>> print(widen(Nest(0, 0, 8, 8, (BitLoop(9, 512, 128), BitLoop(4, 8, 8)))))
     u32 0->0: 9x(64,16)
     """
+    if nest.fill or not _moves_bits(nest):
+        return nest
     together = (
-        loop for loop in nest.loops if loop.dst == nest.width and (nest.zero or loop.src == nest.width)
+        loop for loop in nest.loops if loop.dst == nest.write and (nest.zero or loop.src == nest.write)
     )
     run = next(together, None)
-    if run is None or nest.fill:
+    if run is None:
         return nest
     others = [loop for loop in nest.loops if loop is not run]
-    numbers = [run.extent * nest.width, nest.dst, *(loop.dst for loop in others)]
+    numbers = [run.extent * nest.write, nest.dst, *(loop.dst for loop in others)]
     if not nest.zero:
         numbers += [nest.src, *(loop.src for loop in others)]
-    width = nest.width
+    width = nest.write
     while width < WIDEST and all(number % (2 * width) == 0 for number in numbers):
         width *= 2
-    extent = run.extent * nest.width // width
-    widened = ByteLoop(extent, 0 if nest.zero else width, width)
-    loops = [widened if loop is run else loop for loop in nest.loops]
-    return replace(nest, width=width, loops=tuple(loop for loop in loops if loop.extent > 1))
+    extent = run.extent * nest.write // width
+    widened = BitLoop(extent, 0 if nest.zero else width, width)
+    loops = tuple(
+        loop for loop in (widened if loop is run else loop for loop in nest.loops) if loop.extent > 1
+    )
+    return replace(
+        nest, read=width, write=width, loops=loops, conversion=nest.conversion if width == 4 else None
+    )
+
+
+def _moves_bits(nest: Nest) -> bool:
+    what = nest.conversion
+    return what is None or (what.src == what.dst and not what.tables)
 
 
 PASSES = (order, fuse, widen, order)

@@ -1,0 +1,43 @@
+"""Benchmarks: how fast reorders are, beside ``memcpy``, oneDNN, PyTorch and NumPy.
+
+Absolute times mean little. Machines are shared and clocks change, so every figure is a *ratio*, and both of
+its sides are measured in turn, within one round of one run::
+
+    round 1   memcpy  Relayout  oneDNN  PyTorch  NumPy
+    round 2   memcpy  Relayout  oneDNN  PyTorch  NumPy         ratio = time / time of memcpy in the same round
+    ...                                                        figure = median of the ratios, with quartiles
+
+What is divided by is a copy of as many bytes as the reorder moves, with as many threads. A reorder whose two
+sides differ in size (f32 to s8, channels that are padded) is held against a copy of half their sum.
+
+=====================  ==================================================================================
+module                 what it has
+=====================  ==================================================================================
+``suite``              the cases: which tensors go from which format to which
+``transposition``      the public 57-case benchmark of tensor transpositions, by its rule
+``peers``              the others, one file each; what is not installed is left out
+``measure``            buffers, ``memcpy``, rounds, ratios
+``overhead``           what a call costs besides moving bytes, and the first call
+``report``, ``plot``   tables, JSON, a picture
+=====================  ==================================================================================
+
+From a shell it is ``relayout bench reorder``. From Python:
+
+>>> from relayout.bench.measure import measured
+>>> from relayout.bench.suite import Case
+>>> case = Case("mine", (1, 16, 8, 8), "nchw", "nChw16c", "f32", "f32")
+>>> [result] = measured(case, [1], rounds=2, seconds=1, peers=())
+>>> result.ratios["Relayout"].median > 0
+True
+
+Traps of measuring
+==================
+
+* Memory that was never written to is not there yet: all buffers are written before anything is timed.
+* Thread pools of OpenMP spin for a while when they are done. On a machine whose cores are all in use they
+  slow down whoever is measured next, so with several threads there is a short rest before each measurement.
+* A cold first call is no part of the ratio where tensors fit the caches; a tensor that does not fit is cold
+  in each call, for everybody.
+* Whoever computes something else must not be compared. The bytes that a peer leaves are compared with ours,
+  and differences are reported.
+"""

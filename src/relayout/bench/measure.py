@@ -1,0 +1,263 @@
+"""Measuring one case: buffers, ``memcpy``, rounds and ratios.
+
+The steps for a case and a number of threads:
+
+1. The source is filled with sensible values, the destination is written to, so that its pages are there.
+2. Everybody moves once, untimed, and the bytes that peers leave are compared with ours.
+3. In each round everybody is timed in turn. Short calls are repeated until they take :data:`LEAST` seconds
+   together, after one that is not counted; so small tensors are measured in warm caches, ``memcpy`` as well.
+4. A ratio is taken within the round. The result is the median of all rounds, with quartiles.
+
+A case has a budget of seconds, shared equally. A peer that has used up its share takes part in no further
+rounds; there are none when ``memcpy`` or Relayout has. Everybody takes part in the first.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import math
+import statistics
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import repeat
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from relayout.bench.peers import Peer
+from relayout.bench.suite import Case
+from relayout.codegen.compile import available
+from relayout.codegen.threads import SHARED, memcpy_kernel, run, share
+from relayout.layout.descriptor import MemoryDesc
+from relayout.reorder.native import PARTS
+from relayout.reorder.plan import Reorder
+from relayout.tensor import address, allocate
+
+__all__ = ["COPY", "OURS", "Result", "Spread", "Stopwatch", "copier", "measured", "spread"]
+
+COPY, OURS = "memcpy", "Relayout"
+LEAST = 1e-3  # seconds that one timing takes at least
+COLD = 10e-3  # seconds from which on a call is no warmer when it is repeated
+SURE = 100e-3  # seconds from which on a call is so long that an interruption hardly shows
+REST = 5e-3  # seconds in which spinning threads of others go to sleep
+LINE = 64  # bytes that threads of Python cut at
+UNTOUCHED = 0xA5  # what the destination holds before a peer writes
+
+_memcpy = ctypes.CDLL(None).memcpy
+_memcpy.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t]
+_memcpy.restype = ctypes.c_void_p
+
+
+class Spread(NamedTuple):
+    """A median and its quartiles."""
+
+    median: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Result:
+    """What one case gave with one number of threads.
+
+    Attributes
+    ----------
+    case : Case
+        What was measured.
+    threads : int
+        How many threads everybody was allowed.
+    engine : str
+        How Relayout does it: the kernels, or NumPy.
+    seconds : dict of str to Spread
+        The time of one call, by contestant; ``memcpy`` is one of them.
+    ratios : dict of str to Spread
+        Time divided by that of ``memcpy`` in the same round.
+    behind : dict of str to Spread
+        By peer: its time divided by ours in the same round; less than 1 where the peer is faster.
+    rounds : dict of str to int
+        In how many rounds each took part.
+    notes : dict of str to str
+        By peer: how its result differs from ours. Peers that agree have no entry.
+    """
+
+    case: Case
+    threads: int
+    engine: str
+    seconds: dict[str, Spread]
+    ratios: dict[str, Spread]
+    behind: dict[str, Spread]
+    rounds: dict[str, int]
+    notes: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def gigabytes(self) -> float:
+        """Bytes read and written by ``memcpy`` in a second, in units of 10**9."""
+        return 2 * self.case.bytes / self.seconds[COPY].median / 1e9
+
+
+def measured(
+    case: Case, threads: Sequence[int], rounds: int, seconds: float, peers: Sequence[Peer]
+) -> Iterator[Result]:
+    """Measure a case with each number of threads.
+
+    Parameters
+    ----------
+    case : Case
+        The reorder.
+    threads : sequence of int
+        Numbers of threads, one result for each.
+    rounds : int
+        How often everybody is timed, if time allows.
+    seconds : float
+        The time that the rounds of one number of threads may take. One round is always made.
+    peers : sequence of Peer
+        Whom to compare with. One that can't do the case does not take part.
+    """
+    source, target = allocate(case.source), allocate(case.target)
+    _fill(source, case.source_part())
+    taken, given = (allocate(MemoryDesc((case.bytes,), "u8", "a")) for _ in range(2))
+    taken[:], given[:] = 1, 2
+    for count in threads:
+        target[:] = UNTOUCHED
+        plan = Reorder(case.source, case.target, threads=count, **case.attribute_values())
+        contestants = {
+            COPY: Stopwatch(copier(address(given), address(taken), case.bytes, count)),
+            OURS: Stopwatch(partial(plan, source, target)),
+        }
+        ours = target.copy() if peers else target
+        notes = {}
+        for peer in peers:
+            action = peer.prepare(case, source, target, count)
+            if action is None:
+                continue
+            target[:] = UNTOUCHED
+            contestants[peer.name] = Stopwatch(action)
+            note = _difference(case.target, ours, target)
+            if note is not None:
+                notes[peer.name] = note
+        del ours
+        samples = _samples(contestants, rounds, seconds, REST if count > 1 else 0)
+        yield _result(case, count, _engine(plan), samples, notes)
+
+
+def copier(target: int, source: int, size: int, threads: int) -> Callable[[], object]:
+    """``memcpy`` between two addresses, shared as kernels are: by the same threads, in as many parts."""
+    if threads == 1 or 2 * size < SHARED:
+        return partial(_memcpy, target, source, size)
+    if not available():
+        return partial(share, lambda a, b: _memcpy(target + a, source + a, b - a), size, threads, LINE)
+    kernel, operands = memcpy_kernel(), np.array([size], np.int64)
+
+    def copy() -> None:
+        run(kernel, source, target, address(operands), threads * PARTS, threads)
+
+    return copy
+
+
+class Stopwatch:
+    """Times one action again and again.
+
+    How often a short one is repeated follows from its fastest time so far, so that one interruption by the
+    system is not taken for the length of the call. Making a stopwatch calls the action.
+    """
+
+    def __init__(self, action: Callable[[], object]) -> None:
+        self.action = action
+        self.fastest = _seconds(action, 1)
+        if self.fastest < SURE:
+            self.fastest = min(_seconds(action, 1) for _ in range(3))
+
+    def __call__(self) -> float:
+        """Seconds of one call."""
+        if self.fastest < COLD:
+            self.action()
+        found = _seconds(self.action, max(1, math.ceil(LEAST / max(self.fastest, 1e-7))))
+        self.fastest = min(self.fastest, found)
+        return found
+
+
+def spread(values: Sequence[float]) -> Spread:
+    """Median and quartiles.
+
+    >>> spread([4.0, 1.0, 2.0, 3.0, 5.0])
+    Spread(median=3.0, low=2.0, high=4.0)
+    """
+    if len(values) == 1:
+        return Spread(values[0], values[0], values[0])
+    low, middle, high = statistics.quantiles(values, n=4, method="inclusive")
+    return Spread(middle, low, high)
+
+
+def _seconds(action: Callable[[], object], turns: int) -> float:
+    start = time.perf_counter()
+    for _ in repeat(None, turns):
+        action()
+    return (time.perf_counter() - start) / turns
+
+
+def _samples(
+    contestants: dict[str, Stopwatch], rounds: int, seconds: float, rest: float
+) -> dict[str, list[float]]:
+    """The times of each, by round; those of whoever drops out are fewer."""
+    samples: dict[str, list[float]] = {name: [] for name in contestants}
+    spent = dict.fromkeys(contestants, 0.0)
+    share = seconds / len(contestants)
+    for _ in range(rounds):
+        if samples[COPY] and max(spent[COPY], spent[OURS]) > share:
+            break
+        for name, watch in contestants.items():
+            if name not in (COPY, OURS) and spent[name] > share:
+                continue
+            time.sleep(rest)
+            start = time.perf_counter()
+            samples[name].append(watch())
+            spent[name] += time.perf_counter() - start
+    return samples
+
+
+def _result(
+    case: Case, threads: int, engine: str, samples: dict[str, list[float]], notes: dict[str, str]
+) -> Result:
+    def against(name: str, other: str) -> Spread:
+        return spread([a / b for a, b in zip(samples[name], samples[other], strict=False)])
+
+    return Result(
+        case,
+        threads,
+        engine,
+        seconds={name: spread(times) for name, times in samples.items()},
+        ratios={name: against(name, COPY) for name in samples if name != COPY},
+        behind={name: against(name, OURS) for name in samples if name not in (COPY, OURS)},
+        rounds={name: len(times) for name, times in samples.items()},
+        notes=notes,
+    )
+
+
+def _engine(plan: Reorder) -> str:
+    """What ``explain`` calls the engine."""
+    lines = plan.explain().splitlines()
+    return next(line.partition("engine")[2].strip() for line in lines if line.startswith("engine"))
+
+
+def _fill(data: NDArray[np.uint8], part: NDArray[np.uint8]) -> None:
+    whole = data.size // part.size * part.size
+    data[:whole].reshape(-1, part.size)[...] = part
+    data[whole:] = part[: data.size - whole]
+
+
+def _difference(desc: MemoryDesc, ours: NDArray[np.uint8], theirs: NDArray[np.uint8]) -> str | None:
+    """How many elements (or bytes of two elements) differ; None where all bits are the same."""
+    if np.array_equal(ours, theirs):
+        return None
+    width = max(1, desc.dtype.bits // 8)
+    one, two = (data.view(f"u{width}") for data in (ours, theirs))
+    count, first = int(np.count_nonzero(one != two)), int(np.argmax(one != two))
+    a, b = (_spelled(desc, data[first * width : (first + 1) * width]) for data in (ours, theirs))
+    return f"{count} of {one.size} elements differ, first at {first}: {b}, ours {a}"
+
+
+def _spelled(desc: MemoryDesc, element: NDArray[np.uint8]) -> Any:
+    return element.view(desc.dtype.numpy)[0].item() if desc.dtype.bits >= 8 else hex(element[0])

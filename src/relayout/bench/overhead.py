@@ -1,0 +1,103 @@
+"""What a call costs besides moving bytes, and what the first call costs.
+
+A tensor of 4 KiB is moved in well under a microsecond, so the time of such a call is the price of calling:
+Python, checks of the buffers, the way to the kernel.
+
+The first call with a new pair of descriptors compiles a kernel. How long that takes is only seen in a process
+of its own whose cache folder is empty; a second process then finds the kernel on disk. Both have to import
+llvmlite, which takes longer than compiling, and is timed by itself.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any, NamedTuple
+
+from relayout.bench.measure import Spread, Stopwatch, copier, spread
+
+__all__ = ["Overhead", "overheads"]
+
+DIMS = (1, 16, 8, 8)  # 4 KiB of f32
+
+FIRST_CALL = """
+import json, time
+import numpy as np
+import relayout as rl
+start = time.perf_counter()
+import llvmlite.binding
+imported = time.perf_counter()
+sides = [rl.MemoryDesc((1, 64, 56, 56), "f32", format) for format in ("nchw", "nChw16c")]
+source, target = (np.ones(desc.required_bytes, np.uint8) for desc in sides)
+begun = time.perf_counter()
+rl.Reorder(*sides)(source, target)
+done = time.perf_counter()
+rl.Reorder(*sides)(source, target)
+print(json.dumps([imported - start, done - begun, time.perf_counter() - done]))
+"""
+"""A program that prints the seconds of: importing llvmlite, the first call, the same call again."""
+
+
+class Overhead(NamedTuple):
+    """One figure."""
+
+    name: str
+    unit: str
+    """``"us"`` or ``"ms"``."""
+    spread: Spread
+
+
+def overheads(rounds: int) -> Iterator[Overhead]:
+    """Measure all figures; the processes of first calls are started ``rounds`` times, at most five times."""
+    for name, action in _tiny().items():
+        watch = Stopwatch(action)
+        yield Overhead(name, "us", spread([watch() * 1e6 for _ in range(max(3, rounds))]))
+    yield from _first_calls(min(rounds, 5))
+
+
+def _tiny() -> dict[str, Callable[[], object]]:
+    import numpy as np
+
+    import relayout as rl
+    from relayout.tensor import address
+
+    src, dst = (rl.MemoryDesc(DIMS, "f32", format) for format in ("nchw", "nhwc"))
+    one, two = (np.ones(desc.nbytes, np.uint8) for desc in (src, dst))
+    source = rl.from_buffer(one, src)
+    return {
+        "memcpy of 4 KiB, through ctypes": copier(address(two), address(one), one.size, 1),
+        "rl.Reorder of 4 KiB, planned": partial(rl.Reorder(src, dst), one, two),
+        "rl.reorder of 4 KiB to nhwc": partial(rl.reorder, source, "nhwc"),
+        "rl.reorder of 4 KiB to nhwc, bf16, scaled": partial(
+            rl.reorder, source, "nhwc", dtype="bf16", src_scale=0.5
+        ),
+    }
+
+
+def _first_calls(rounds: int) -> Iterator[Overhead]:
+    cold: list[list[float]] = []
+    warm: list[list[float]] = []
+    for _ in range(rounds):
+        with tempfile.TemporaryDirectory() as folder:
+            cold.append(_process(folder))
+            warm.append(_process(folder))
+    for name, index, runs in (
+        ("importing llvmlite", 0, cold),
+        ("first call ever, compiled, llvmlite imported", 1, cold),
+        ("first call of a process, kernel from disk, llvmlite imported", 1, warm),
+        ("the same call again, planned anew", 2, cold),
+    ):
+        yield Overhead(name, "ms", spread([run[index] * 1e3 for run in runs]))
+
+
+def _process(folder: str) -> list[float]:
+    """Run the program with a cache folder of its own."""
+    environment: dict[str, Any] = {**os.environ, "RELAYOUT_CACHE": folder}
+    command = [sys.executable, "-c", FIRST_CALL]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    return [float(seconds) for seconds in json.loads(done.stdout)]

@@ -1,0 +1,106 @@
+"""A picture of a report: how ratios to ``memcpy`` are spread, group by group.
+
+One panel for each number of threads, one row for each group, a logarithmic axis. Each case is a dot, and a
+bar marks the median of a group. The line at 1 is ``memcpy``; what is left of it is faster.
+"""
+
+from __future__ import annotations
+
+import statistics
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from relayout.bench.measure import COPY, OURS
+from relayout.bench.report import GOAL, Report
+from relayout.errors import LayoutError
+
+__all__ = ["check", "draw"]
+
+COLOURS = {OURS: "#d1495b", "oneDNN": "#00798c", "PyTorch": "#edae49", "NumPy": "#8d96a3"}
+SUFFIXES = (".svg", ".png", ".pdf")
+ROW, AROUND, PANEL = 0.11, 1.9, 5.4  # inches: height of a contestant's row, of the rest; width of a panel
+
+
+def check(path: Path) -> None:
+    """Refuse a picture that can't be drawn, before anything has been measured for it.
+
+    Raises
+    ------
+    LayoutError
+        matplotlib is missing, or the suffix is none of :data:`SUFFIXES`.
+    """
+    if path.suffix.lower() not in SUFFIXES:
+        raise LayoutError(f"a plot is written as {', '.join(SUFFIXES)}, got {path.name!r}")
+    if find_spec("matplotlib") is None:
+        raise LayoutError("a plot needs matplotlib, which is not installed: pip install 'relayout[bench]'")
+
+
+def draw(report: Report, path: Path) -> None:
+    """Draw a report into a file; its suffix says what kind."""
+    figure_module, ticker = import_module("matplotlib.figure"), import_module("matplotlib.ticker")
+    groups = list(dict.fromkeys(r.case.group for r in report.results))
+    rows = len(groups) * len(report.contestants)
+    size = (PANEL * len(report.threads) + 1.2, AROUND + ROW * rows)
+    figure = figure_module.Figure(figsize=size, layout="constrained")
+    panels = figure.subplots(1, len(report.threads), sharey=True, sharex=True, squeeze=False)[0]
+    for panel, threads in zip(panels, report.threads, strict=True):
+        _panel(panel, report, threads, groups)
+        panel.set_xscale("log")
+        panel.xaxis.set_major_locator(ticker.LogLocator(subs=(1, 2, 5)))
+        panel.xaxis.set_major_formatter(ticker.FuncFormatter(lambda value, _: f"{value:g}"))
+        panel.xaxis.set_minor_formatter(ticker.NullFormatter())
+    panels[0].invert_yaxis()
+    legend = figure.legend(
+        *panels[0].get_legend_handles_labels(),
+        loc="outside upper left",
+        ncols=len(report.contestants),
+        frameon=False,
+        markerscale=2.5,
+        title="Reorders against memcpy",
+        title_fontproperties={"weight": "bold", "size": 12},
+        alignment="left",
+    )
+    for handle in legend.legend_handles:
+        handle.set_alpha(1)
+    figure.supxlabel(_caption(report), x=0.01, ha="left", fontsize=7, color="#555555")
+    figure.savefig(path, dpi=160)
+
+
+def _panel(panel: Any, report: Report, threads: int, groups: list[str]) -> None:
+    contestants = report.contestants
+    for place, name in enumerate(contestants):
+        shift = (place - (len(contestants) - 1) / 2) * 0.8 / len(contestants)
+        colour = COLOURS.get(name, "#444444")
+        dots: list[tuple[float, float]] = []
+        for row, group in enumerate(groups):
+            values = [
+                r.ratios[name].median
+                for r in report.results
+                if r.threads == threads and r.case.group == group and name in r.ratios
+            ]
+            dots += [(value, row + shift) for value in values]
+            if values:
+                middle = statistics.median(values)
+                panel.plot(
+                    [middle, middle], [row + shift - 0.08, row + shift + 0.08], color=colour, linewidth=2.5
+                )
+        panel.scatter(*zip(*dots, strict=True), s=7, color=colour, alpha=0.45, linewidths=0, label=name)
+    panel.axvline(1, color="#222222", linewidth=1)
+    panel.axvline(GOAL, color="#222222", linewidth=0.6, linestyle=":")
+    for row in range(1, len(groups)):
+        panel.axhline(row - 0.5, color="#dddddd", linewidth=0.6)
+    panel.set_yticks(range(len(groups)), groups)
+    panel.set_ylim(-0.5, len(groups) - 0.5)
+    panel.tick_params(axis="y", length=0)
+    panel.set_title(f"{threads} thread{'s' * (threads != 1)}", fontsize=10)
+    panel.set_xlabel(f"time / {COPY} of the same bytes")
+    for side in ("top", "right", "left"):
+        panel.spines[side].set_visible(False)
+
+
+def _caption(report: Report) -> str:
+    machine = ", ".join(f"{key} {value}" for key, value in report.machine.items())
+    peers = ", ".join(f"{name} {version}" for name, version in report.peers.items() if version)
+    return f"A dot is the median of one case, a bar the median of a group.\n{machine}\n{peers}"

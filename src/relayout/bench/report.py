@@ -1,0 +1,297 @@
+"""What the results say: tables for people, JSON for programs.
+
+The figures that sum up a suite, for each number of threads:
+
+* the geometric mean of all ratios to ``memcpy``, and the share of cases that take at most twice its time;
+* how many take more than three times its time, small tensors and 4-bit types left out;
+* for each peer: in how many cases of 256 KiB or more Relayout is faster, and the geometric mean of how much.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import statistics
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from relayout.bench.measure import COPY, OURS, Result
+from relayout.bench.overhead import Overhead
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+__all__ = ["Report", "Summary", "as_json", "geometric_mean", "show"]
+
+GOAL, SLOW = 2.0, 3.0  # multiples of memcpy
+SMALL, COMPARED = 64 << 10, 256 << 10  # bytes
+LISTED = 12  # lines of a list of cases
+
+
+@dataclass
+class Report:
+    """Everything that one run measured.
+
+    Attributes
+    ----------
+    machine : dict
+        Processor, cores, versions.
+    peers : dict of str to str or None
+        The version of each peer; None where it is not installed.
+    settings : dict
+        What the run was asked for.
+    results : list of Result
+        One for each case and number of threads.
+    overheads : list of Overhead
+        Figures of calls.
+    """
+
+    machine: dict[str, Any]
+    peers: dict[str, str | None]
+    settings: dict[str, Any]
+    results: list[Result] = field(default_factory=list)
+    overheads: list[Overhead] = field(default_factory=list)
+
+    @property
+    def threads(self) -> list[int]:
+        """The numbers of threads that there are results for."""
+        return sorted({r.threads for r in self.results})
+
+    @property
+    def contestants(self) -> list[str]:
+        """Relayout, and the peers that took part in some case."""
+        seen = {name for r in self.results for name in r.ratios}
+        return [name for name in (OURS, *self.peers) if name in seen]
+
+
+@dataclass(frozen=True)
+class Summary:
+    """The figures that sum up the results of one number of threads."""
+
+    threads: int
+    cases: int
+    mean: float
+    """Geometric mean of the ratios to ``memcpy``."""
+    within: float
+    """The share of cases at most at :data:`GOAL`."""
+    slow: list[str]
+    """Cases above :data:`SLOW` that are not excused."""
+    counted: int
+    """Cases that would not be excused."""
+    wins: dict[str, tuple[int, int, float]]
+    """By peer: cases in which Relayout is faster, of how many, geometric mean of peer's time / ours."""
+
+    @classmethod
+    def of(cls, results: Sequence[Result], threads: int) -> Summary:
+        """Sum up."""
+        mine = [r for r in results if r.threads == threads]
+        counted = [r for r in mine if r.case.bytes >= SMALL and not r.case.has_nibbles]
+        wins = {}
+        for peer in dict.fromkeys(name for r in mine for name in r.behind):
+            factors = [r.behind[peer].median for r in mine if peer in r.behind and r.case.bytes >= COMPARED]
+            wins[peer] = (sum(f > 1 for f in factors), len(factors), geometric_mean(factors))
+        return cls(
+            threads,
+            len(mine),
+            geometric_mean(_ours(r) for r in mine),
+            sum(_ours(r) <= GOAL for r in mine) / max(1, len(mine)),
+            [str(r.case) for r in counted if _ours(r) > SLOW],
+            len(counted),
+            wins,
+        )
+
+    def lines(self) -> list[str]:
+        """The summary in sentences."""
+        found = [
+            f"{_threads(self.threads)}: {self.cases} cases, geometric mean {self.mean:.2f}, "
+            f"{self.within:.0%} at most {GOAL}; {len(self.slow)} of {self.counted} above {SLOW} "
+            "(4-bit types and tensors under 64 KiB left out)"
+        ]
+        for peer, (won, cases, factor) in self.wins.items():
+            if cases:
+                found.append(
+                    f"  {peer}: slower in {won} of {cases} cases of 256 KiB or more, "
+                    f"takes {factor:.2f} times as long (geometric mean)"
+                )
+        return found
+
+
+def geometric_mean(values: Iterable[float]) -> float:
+    """The geometric mean; NaN of nothing.
+
+    >>> geometric_mean([1, 4])
+    2.0
+    """
+    logarithms = [math.log(value) for value in values]
+    return math.exp(statistics.fmean(logarithms)) if logarithms else math.nan
+
+
+def as_json(report: Report) -> str:
+    """The report as JSON: particulars, the summary, and every result."""
+    return json.dumps(
+        {
+            "machine": report.machine,
+            "peers": report.peers,
+            "settings": report.settings,
+            "summary": [_summary_row(Summary.of(report.results, n)) for n in report.threads],
+            "overheads": [{"name": o.name, "unit": o.unit, **o.spread._asdict()} for o in report.overheads],
+            "results": [_row(r) for r in report.results],
+        },
+        indent=1,
+        ensure_ascii=False,
+    )
+
+
+def show(report: Report, console: Console) -> None:
+    """Print the tables."""
+    for n in report.threads:
+        _groups(report, n, console)
+    for n in report.threads:
+        for line in Summary.of(report.results, n).lines():
+            console.print(line)
+    _slowest(report, console)
+    _lost(report, console)
+    _notes(report, console)
+    _calls(report, console)
+
+
+def _ours(result: Result) -> float:
+    return result.ratios[OURS].median
+
+
+def _threads(count: int) -> str:
+    return f"{count} thread{'s' * (count != 1)}"
+
+
+def _row(result: Result) -> dict[str, Any]:
+    case = result.case
+    return {
+        "case": str(case),
+        "group": case.group,
+        "dims": case.dims,
+        "src": case.src,
+        "dst": case.dst,
+        "src_dtype": case.src_dtype,
+        "dst_dtype": case.dst_dtype,
+        "attributes": dict(case.attributes),
+        "bytes": case.bytes,
+        "threads": result.threads,
+        "engine": result.engine,
+        "memcpy_gigabytes_per_second": round(result.gigabytes, 3),
+        "contestants": {
+            name: {
+                "seconds": result.seconds[name]._asdict(),
+                **({"ratio": result.ratios[name]._asdict()} if name != COPY else {}),
+                **({"behind": result.behind[name]._asdict()} if name in result.behind else {}),
+                "rounds": result.rounds[name],
+                **({"note": result.notes[name]} if name in result.notes else {}),
+            }
+            for name in result.seconds
+        },
+    }
+
+
+def _summary_row(summary: Summary) -> dict[str, Any]:
+    return {
+        "threads": summary.threads,
+        "cases": summary.cases,
+        "geometric_mean": summary.mean,
+        "at_most_2": summary.within,
+        "above_3": summary.slow,
+        "above_3_of": summary.counted,
+        "peers": {
+            peer: {"slower": won, "of": cases, "geometric_mean": None if math.isnan(factor) else factor}
+            for peer, (won, cases, factor) in summary.wins.items()
+        },
+    }
+
+
+def _groups(report: Report, threads: int, console: Console) -> None:
+    from rich.table import Table
+
+    mine = [r for r in report.results if r.threads == threads]
+    table = Table(title=f"time / {COPY}, {_threads(threads)}: geometric means (cases)", title_justify="left")
+    table.add_column("group", no_wrap=True)
+    for name in report.contestants:
+        table.add_column(name, justify="right", no_wrap=True)
+    groups = list(dict.fromkeys(r.case.group for r in mine))
+    for group in [*groups, "all"] if len(groups) > 1 else groups:
+        cells = []
+        for name in report.contestants:
+            values = [
+                r.ratios[name].median for r in mine if group in (r.case.group, "all") and name in r.ratios
+            ]
+            cells.append(f"{geometric_mean(values):.2f} ({len(values)})" if values else "-")
+        table.add_row(group, *cells, style="bold" if group == "all" else None)
+    console.print(table)
+
+
+def _slowest(report: Report, console: Console) -> None:
+    from rich.table import Table
+
+    table = Table(title="slowest cases", title_justify="left")
+    for heading in ("case", "threads", f"/ {COPY}", "quartiles", "engine"):
+        table.add_column(heading, no_wrap=heading != "engine")
+    for r in sorted(report.results, key=lambda r: -_ours(r))[:LISTED]:
+        ratio = r.ratios[OURS]
+        table.add_row(
+            str(r.case),
+            str(r.threads),
+            f"{ratio.median:.2f}",
+            f"{ratio.low:.2f} .. {ratio.high:.2f}",
+            r.engine,
+        )
+    console.print(table)
+
+
+def _lost(report: Report, console: Console) -> None:
+    """Cases of some size in which a peer is faster."""
+    from rich.table import Table
+
+    lost = [
+        (factor, name, r)
+        for r in report.results
+        if r.case.bytes >= COMPARED
+        for name, factor in r.behind.items()
+        if factor.median < 1
+    ]
+    if not lost:
+        return
+    lost.sort(key=lambda row: row[0].median)
+    table = Table(title=f"a peer is faster, 256 KiB or more: {len(lost)} in all", title_justify="left")
+    for heading in ("case", "threads", "peer", "its time / ours", "quartiles"):
+        table.add_column(heading, no_wrap=True)
+    for factor, name, r in lost[:LISTED]:
+        table.add_row(
+            str(r.case),
+            str(r.threads),
+            name,
+            f"{factor.median:.2f}",
+            f"{factor.low:.2f} .. {factor.high:.2f}",
+        )
+    console.print(table)
+
+
+def _notes(report: Report, console: Console) -> None:
+    notes = dict.fromkeys((name, str(r.case), note) for r in report.results for name, note in r.notes.items())
+    if not notes:
+        return
+    console.print(
+        f"results that differ from ours: {len(notes)} (relayout.convert tells where oneDNN departs)"
+    )
+    for name, case, note in list(notes)[:LISTED]:
+        console.print(f"  {name}, {case}: {note}")
+
+
+def _calls(report: Report, console: Console) -> None:
+    from rich.table import Table
+
+    if not report.overheads:
+        return
+    table = Table(title="calls", title_justify="left")
+    for heading in ("what", "median", "quartiles"):
+        table.add_column(heading, no_wrap=True)
+    for name, unit, s in report.overheads:
+        table.add_row(name, f"{s.median:.3g} {unit}", f"{s.low:.3g} .. {s.high:.3g}")
+    console.print(table)

@@ -1,0 +1,208 @@
+"""``relayout bench``: how fast it is here."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+from click.shell_completion import CompletionItem
+
+from relayout.cli.arguments import DIMS, DTYPE, colour_option, examples
+from relayout.cli.console import console_for
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from rich.console import Console
+
+    from relayout.bench.measure import Result
+    from relayout.bench.peers import Peer
+    from relayout.bench.report import Report
+    from relayout.bench.suite import Case
+
+__all__ = ["bench"]
+
+QUICK, WHOLE = (5, 0.25), (7, 3.0)  # rounds, and seconds for a case and a number of threads
+
+
+@click.group(
+    invoke_without_command=True,
+    short_help="Measure the speed of reorders.",
+    epilog=examples(
+        "relayout bench reorder --list --quick     which reorders a quick run measures",
+        "relayout bench reorder --help",
+    ),
+)
+@click.pass_context
+def bench(ctx: click.Context) -> None:
+    """Measure speed on this machine, beside other libraries."""
+    if ctx.invoked_subcommand is None:
+        click.echo(ctx.get_help())
+
+
+def _groups(_: click.Context, __: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    from relayout.bench.suite import GROUPS
+
+    return [CompletionItem(group) for group in GROUPS if group.startswith(incomplete)]
+
+
+@bench.command(
+    "reorder",
+    short_help="Reorders beside memcpy, oneDNN, PyTorch and NumPy.",
+    epilog=examples(
+        "relayout bench reorder --quick",
+        "relayout bench reorder --group weights --dtype s8 --threads 1",
+        'relayout bench reorder --case "nchw -> f32:nhwc" --rounds 15',
+        "relayout bench reorder --json reorder.json --plot reorder.svg",
+        "relayout bench reorder --list",
+    ),
+)
+@click.option("--quick", is_flag=True, help="A small suite: less than two minutes.")
+@click.option("--group", "groups", multiple=True, shell_complete=_groups, help="Only this group of cases.")
+@click.option("--dtype", "dtypes", multiple=True, type=DTYPE, help="Only cases with this data type.")
+@click.option("--case", "texts", multiple=True, metavar="TEXT", help="Only cases whose line has TEXT in it.")
+@click.option("--threads", type=DIMS, default="1,2", show_default=True, help="Numbers of threads.")
+@click.option(
+    "--rounds",
+    type=click.IntRange(min=1),
+    help=f"How often everybody is timed. [default: {WHOLE[0]}; quick: {QUICK[0]}]",
+)
+@click.option(
+    "--seconds",
+    type=click.FloatRange(min=0, min_open=True),
+    help="Time for the rounds of a case with one number of threads; one round is made in any case. "
+    f"[default: {WHOLE[1]:g}; quick: {QUICK[1]:g}]",
+)
+@click.option("--json", "json_path", type=click.Path(dir_okay=False), help="Write everything as JSON.")
+@click.option(
+    "--plot", "plot_path", type=click.Path(dir_okay=False), help="Draw the ratios: .svg, .png or .pdf."
+)
+@click.option("--list", "listed", is_flag=True, help="Print the cases and measure nothing.")
+@click.option("--no-progress", is_flag=True, help="No progress bar.")
+@colour_option
+def reorder(
+    quick: bool,
+    groups: Sequence[str],
+    dtypes: Sequence[str],
+    texts: Sequence[str],
+    threads: tuple[int, ...],
+    rounds: int | None,
+    seconds: float | None,
+    json_path: str | None,
+    plot_path: str | None,
+    listed: bool,
+    no_progress: bool,
+    no_colour: bool,
+) -> None:
+    """Measure reorders, each as a multiple of memcpy of the same bytes with as many threads.
+
+    Relayout, oneDNN, PyTorch and NumPy are timed in turn, within one run; who is not installed is left out:
+    pip install 'relayout[bench]' brings all. Figures are medians of the ratios of single rounds. When it is
+    interrupted, what was measured until then is reported.
+    """
+    from relayout.bench.suite import cases
+    from relayout.dtypes import dtype as as_dtype
+
+    if not threads or min(threads) < 1:
+        raise click.UsageError("--threads takes numbers from 1 on: 1,2", click.get_current_context())
+    chosen = cases(quick, groups, [as_dtype(name).name for name in dtypes], texts)
+    if listed:
+        for case in chosen:
+            click.echo(f"{case.group:<14} {case}")
+        return
+    outputs = _outputs(json_path, plot_path)
+    default = QUICK if quick else WHOLE
+    settings: dict[str, Any] = {
+        "quick": quick,
+        "threads": list(dict.fromkeys(threads)),
+        "rounds": rounds or default[0],
+        "seconds": seconds or default[1],
+    }
+    console = console_for(no_colour)
+    report, peers = _prepared(settings)
+    _heading(report, console)
+    try:
+        with _progress(len(chosen), no_progress) as progress:
+            _measure(report, chosen, peers, progress)
+    finally:
+        if report.results:
+            _finish(report, console, outputs)
+
+
+def _prepared(settings: dict[str, Any]) -> tuple[Report, list[Peer]]:
+    """An empty report, and the peers that are there."""
+    from relayout.bench.particulars import particulars
+    from relayout.bench.peers import all_peers
+    from relayout.bench.report import Report
+
+    found = [(peer, peer.available()) for peer in all_peers()]
+    machine = particulars("numpy", "llvmlite", "relayout")
+    report = Report(machine, {peer.name: version for peer, version in found}, settings)
+    return report, [peer for peer, version in found if version is not None]
+
+
+def _heading(report: Report, console: Console) -> None:
+    console.print(", ".join(f"{key} {value}" for key, value in report.machine.items()))
+    for name, version in report.peers.items():
+        console.print(f"{name}: {version or 'not installed'}")
+
+
+def _measure(report: Report, chosen: list[Case], peers: list[Peer], progress: Callable[[str], None]) -> None:
+    from relayout.bench.measure import measured
+    from relayout.bench.overhead import overheads
+
+    threads, rounds, seconds = (report.settings[key] for key in ("threads", "rounds", "seconds"))
+    for case in chosen:
+        progress(str(case))
+        results: Iterator[Result] = measured(case, threads, rounds, seconds, peers)
+        report.results.extend(results)
+    progress("calls")
+    report.overheads.extend(overheads(rounds))
+
+
+def _outputs(json_path: str | None, plot_path: str | None) -> tuple[Path | None, Path | None]:
+    """Where results go; what can't be written is refused now, and not after an hour of measuring."""
+    from relayout.bench import plot
+
+    paths = [None if text is None else Path(text) for text in (json_path, plot_path)]
+    if paths[1] is not None:
+        plot.check(paths[1])
+    for path in paths:
+        if path is not None:
+            path.open("ab").close()
+    return paths[0], paths[1]
+
+
+def _finish(report: Report, console: Console, outputs: tuple[Path | None, Path | None]) -> None:
+    from relayout.bench import plot
+    from relayout.bench.report import as_json, show
+
+    show(report, console)
+    json_path, plot_path = outputs
+    if json_path is not None:
+        json_path.write_text(as_json(report) + "\n", encoding="utf-8")
+    if plot_path is not None:
+        plot.draw(report, plot_path)
+    for path in outputs:
+        if path is not None:
+            console.print(f"written to {path}")
+
+
+@contextmanager
+def _progress(cases: int, unwanted: bool) -> Iterator[Callable[[str], None]]:
+    """What is being measured, on standard error, if that is a terminal."""
+    if unwanted or not sys.stderr.isatty():
+        yield lambda _: None
+        return
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = BarColumn(20), MofNCompleteColumn(), TimeRemainingColumn(), TextColumn("{task.description}")
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("", total=cases + 1, completed=-1)
+        yield lambda what: bar.update(task, advance=1, description=escape(what))

@@ -1,0 +1,311 @@
+"""Which kernel a nest gets, how large its tiles are, and which loop threads share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from relayout.codegen.machine import LINE, Machine
+from relayout.reorder.problem import BitLoop, Nest, order
+
+__all__ = ["BLOCK", "LANE", "ROWS", "Plan", "Run", "feasible", "plan", "without_overlap"]
+
+LANE = 128  # bits of a lane
+BLOCK = 64  # rows that are worked on together
+ROWS = 32  # short rows that are worked through together
+SHORT_ROW = 256  # bytes of a row that is short
+SHORT = 8  # the longest loop that interleaving takes
+PAGE = 2048  # bytes; source rows a multiple of this apart collide in the first cache
+LINE_BITS = 8 * LINE
+LONGEST_TABLE = 4096  # places of a joined run that are written down one by one
+
+
+@dataclass(frozen=True)
+class Run:
+    """Elements that neighbour each other on one side: one loop, or several of which each continues the next.
+
+    ``loops`` has the innermost first.
+    """
+
+    loops: tuple[BitLoop, ...]
+
+    @property
+    def extent(self) -> int:
+        """Elements."""
+        total = 1
+        for loop in self.loops:
+            total *= loop.extent
+        return total
+
+    @property
+    def loop(self) -> BitLoop:
+        """The only loop."""
+        (loop,) = self.loops
+        return loop
+
+    @property
+    def is_straight(self) -> bool:
+        """Whether the run has one stride on the other side, too."""
+        return len(self.loops) == 1
+
+    def places(self, side: str) -> list[int]:
+        """Where every element lies on a side, ``"src"`` or ``"dst"``, in bits."""
+        found = [0]
+        for loop in self.loops:
+            stride: int = getattr(loop, side)
+            found = [turn * stride + place for turn in range(loop.extent) for place in found]
+        return found
+
+    def strides(self, side: str) -> list[int]:
+        """All strides on a side, in bits."""
+        return [getattr(loop, side) for loop in self.loops]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How a nest is moved: the kernel, its loops, and the loop that threads share."""
+
+    nest: Nest
+    kind: str
+    columns: Run
+    """I: contiguous in the source."""
+    rows: Run
+    """O: contiguous in the destination (for ``rows`` the same as I)."""
+    around: tuple[BitLoop, ...]
+    """The loops around, outermost first."""
+    shared: BitLoop | None = None
+    """The loop that threads share: one of ``around``, or I of a transpose; None: too small to share."""
+    unit: int = 1
+    """Where the shared loop may be cut: at multiples of this."""
+    blocked: BitLoop | None = None
+    """The loop that is worked through in blocks, around all others; None: no need."""
+
+    @property
+    def extent(self) -> int:
+        """Turns of the shared loop."""
+        return self.shared.extent if self.shared is not None else 1
+
+    @property
+    def total(self) -> int:
+        """Elements of a row of the destination, zeros included."""
+        return self.rows.extent + self.nest.fill
+
+    @property
+    def late(self) -> bool:
+        """Whether values are converted before stores rather than behind loads."""
+        nest, what = self.nest, self.nest.conversion
+        if what is None:
+            return False
+        if what.accumulates:
+            return True
+        if self.kind == "interleave":
+            return nest.read < nest.write and not any(_along(nest, self.rows))
+        if self.kind == "deinterleave" and any(_along(nest, self.columns)):
+            return True
+        return nest.read <= nest.write
+
+    @property
+    def mid(self) -> int:
+        """Bits of an element while it is moved about in registers."""
+        return max(8, self.nest.read if self.late else self.nest.write)
+
+    def streams(self, machine: Machine) -> bool:
+        """Whether the kernel completes whole lines of the destination, if that begins on a line."""
+        nest = self.nest
+        if nest.conversion is not None and nest.conversion.accumulates:
+            return False
+        if nest.dst % LINE_BITS or any(loop.dst % LINE_BITS for loop in self.around):
+            return False
+        if self.kind == "lines":
+            return True
+        if self.kind == "rows":
+            return self.rows.extent * nest.write >= LINE_BITS
+        whole = all(stride % LINE_BITS == 0 for stride in self.columns.strides("dst"))
+        if self.kind in ("transpose", "staged"):
+            return whole and self.total * nest.write >= LINE_BITS
+        if self.kind == "deinterleave":
+            return whole and machine.vector == LINE
+        return self.kind == "interleave" and machine.vector == LINE
+
+
+def _along(nest: Nest, run: Run) -> list[int]:
+    return [stride for loop in run.loops for stride in loop.tables]
+
+
+def plan(nest: Nest) -> Plan:
+    """Choose the kernel of a nest."""
+    inner = next((loop for loop in nest.loops if loop.src == nest.read and not nest.zero), None)
+    outer = next((loop for loop in nest.loops if loop.dst == nest.write), None)
+    kind = _kind(nest, inner, outer)
+    one = BitLoop(1, nest.read, nest.write, (0,) * len(nest.tables))
+    if kind == "elements":
+        inner = outer = None
+    elif kind == "rows":
+        inner = outer
+    columns, rows = Run((inner or one,)), Run((outer or one,))
+    if kind == "transpose":
+        columns, rows = _joined(nest, columns, rows)
+    left = list(nest.loops)
+    for loop in {id(loop): loop for loop in (*columns.loops, *rows.loops)}.values():
+        if loop in left:
+            left.remove(loop)
+        else:  # a part of a loop that was split: what is left of it stays around
+            left = [_rest_of(one, loop) for one in left]
+    around = tuple(left)
+    shared = max(around, key=lambda loop: loop.extent, default=None)
+    made = Plan(nest, kind, columns, rows, around, shared)
+    if kind == "rows":
+        row = rows.extent * nest.write // 8
+        simple = nest.conversion is None and not nest.zero and not nest.fill
+        return _short_rows(made, row) if simple and row <= SHORT_ROW else made
+    return _placed(made) if kind == "transpose" else made
+
+
+def _rest_of(loop: BitLoop, part: BitLoop) -> BitLoop:
+    """What is left around of a loop whose inner ``part`` a run has taken."""
+    strides = (loop.src, loop.dst, loop.tables)
+    if strides != (part.src, part.dst, part.tables) or loop.extent % part.extent:
+        return loop
+    n = part.extent
+    return BitLoop(loop.extent // n, n * loop.src, n * loop.dst, tuple(n * t for t in loop.tables))
+
+
+def _kind(nest: Nest, inner: BitLoop | None, outer: BitLoop | None) -> str:
+    if nest.zero:
+        return "rows" if outer is not None else "elements"
+    if inner is None and outer is None:
+        return "elements"
+    if inner is outer:
+        return "rows"
+    if inner is None or outer is None:
+        longer = inner or outer
+        return "transpose" if longer is not None and longer.extent >= 4 else "elements"
+    if not nest.fill:
+        line = LINE_BITS // min(nest.read, nest.write)
+        if inner.extent <= SHORT and outer.src == inner.extent * nest.read and outer.extent >= line:
+            return "deinterleave"
+        if outer.extent <= SHORT and inner.dst == outer.extent * nest.write and inner.extent >= line:
+            return "interleave"
+    if max(outer.extent + nest.fill, inner.extent) < 2:
+        return "elements"
+    return "transpose"
+
+
+def _joined(nest: Nest, columns: Run, rows: Run) -> tuple[Run, Run]:
+    """Runs that are too short for a line go on into the loops that continue them.
+
+    The nine taps of a filter are a run of nine elements, but those of all filters of an output follow each
+    other: ``oihw`` to ``hwio`` turns over runs of ``i`` and ``hw`` together.
+    """
+    free = [loop for loop in nest.loops if loop not in columns.loops and loop not in rows.loops]
+    if not nest.fill:
+        rows = _continued(rows, "dst", nest.write, free)
+    taken = {(loop.src, loop.dst) for loop in rows.loops}  # or a part of it
+    free = [loop for loop in free if (loop.src, loop.dst) not in taken]
+    return _continued(columns, "src", nest.read, free), rows
+
+
+def _continued(run: Run, side: str, bits: int, free: list[BitLoop]) -> Run:
+    """A run and the loops, or parts of them, that follow it, until it has whole lines."""
+    line = LINE_BITS // bits
+    while run.extent % line and run.extent < 4 * line:
+        step = run.extent * bits
+        after = next((loop for loop in free if getattr(loop, side) == step), None)
+        if after is None or any(after.tables) or any(t for loop in run.loops for t in loop.tables):
+            break
+        enough = next((n for n in range(2, after.extent) if not after.extent % n and not n * run.extent % line), 0)
+        taken = after._replace(extent=enough) if enough else after
+        if run.extent * taken.extent > LONGEST_TABLE:
+            break
+        run = Run((*run.loops, taken))
+        if enough:
+            break
+        free = [loop for loop in free if loop is not after]
+    return run
+
+
+def _placed(made: Plan) -> Plan:
+    """A transpose with the loop that threads share, staged where its source rows collide."""
+    nest, columns, rows = made.nest, made.columns, made.rows
+    line = LINE_BITS // nest.read
+    far = rows.loops[0].src
+    collide = rows.is_straight and far % (8 * PAGE) == 0 and rows.extent >= 16
+    if collide and columns.extent >= line and not nest.fill:
+        made = replace(made, kind="staged")
+    if columns.is_straight and (made.shared is None or made.shared.extent < 8):
+        column = LINE_BITS // min(nest.read, nest.write)
+        if columns.extent >= 4 * column and columns.extent % column == 0:
+            return replace(made, shared=columns.loop, unit=column)
+    smaller = any(abs(loop.src) < abs(far) for loop in made.around)
+    whole = rows.is_straight and not nest.fill and rows.extent >= 2 * BLOCK
+    if made.kind == "transpose" and smaller and whole:
+        return replace(made, blocked=rows.loop)  # whole source rows are used up, block by block
+    return made
+
+
+def _short_rows(made: Plan, row: int) -> Plan:
+    """Go through short rows in blocks where they neighbour each other in the destination only.
+
+    Lines are then still in the cache when their other parts are wanted.
+    """
+    blocked = next(
+        (loop for loop in made.around if loop.dst == 8 * row < loop.src and loop.extent > ROWS), None
+    )
+    if blocked is None or not any(loop.src < blocked.src for loop in made.around):
+        return made
+    around = tuple(loop for loop in made.around if loop is not blocked)
+    shared, unit = max(around, key=lambda loop: loop.extent), 1
+    if shared.extent < max(8, blocked.extent // 64):
+        shared, unit = blocked, ROWS
+    kind = "lines" if row in (8, 16, 32) else "rows"
+    return replace(made, kind=kind, around=around, shared=shared, unit=unit, blocked=blocked)
+
+
+# -- what kernels ask of a nest -----------------------------------------------------------------------------
+
+
+def feasible(nest: Nest) -> bool:
+    """Whether all addresses are whole bytes: 4-bit elements are taken in pairs."""
+    if nest.read >= 8 and nest.write >= 8:
+        return True
+    made = plan(nest)
+    if made.kind == "transpose" and min(made.columns.extent, made.total) < 2:
+        return False  # single elements
+    rows = made.kind == "rows"
+    sides = ((nest.read, made.columns, "src", 0), (nest.write, made.rows, "dst", nest.fill))
+    for bits, run, side, more in sides:
+        if bits >= 8 or (side == "src" and nest.zero):
+            continue
+        strides = [getattr(loop, side) for loop in nest.loops if loop not in run.loops]
+        contiguous = run.is_straight and getattr(run.loop, side) == bits
+        odd = (run.extent + more) % 2 or (rows and run.extent % 2)
+        if not contiguous or odd or getattr(nest, side) % 8 or any(stride % 8 for stride in strides):
+            return False
+    return made.kind in ("rows", "transpose", "staged")
+
+
+def without_overlap(nest: Nest) -> tuple[Nest, ...]:
+    """A nest that adds to the destination, cut so that tiles come out even.
+
+    Tails are done by stepping back, and what is written twice must not be added twice.
+    """
+    if nest.conversion is None or not nest.conversion.accumulates:
+        return (nest,)
+    made = plan(nest)
+    runs = {"deinterleave": (made.rows,), "interleave": (made.columns,), "transpose": (made.columns, made.rows)}
+    for loop in (loop for run in runs.get(made.kind, ()) for loop in run.loops if loop in nest.loops):
+        even = LINE_BITS // max(8, min(nest.read, nest.write))
+        while even > loop.extent:
+            even //= 2
+        whole = loop.extent // even * even
+        if whole != loop.extent:
+            return tuple(part for half in _cut(nest, loop, whole) for part in without_overlap(order(half)))
+    return (nest,)
+
+
+def _cut(nest: Nest, loop: BitLoop, at: int) -> tuple[Nest, Nest]:
+    """The first ``at`` turns of a loop, and the rest; for nests without fill."""
+    one = tuple(x._replace(extent=at) if x is loop else x for x in nest.loops)
+    two = tuple(x._replace(extent=loop.extent - at) if x is loop else x for x in nest.loops)
+    tables = tuple(t + at * s for t, s in zip(nest.tables, loop.tables, strict=True))
+    later = replace(nest, src=nest.src + at * loop.src, dst=nest.dst + at * loop.dst, loops=two, tables=tables)
+    return replace(nest, loops=one), later

@@ -1,0 +1,149 @@
+"""Runs that are contiguous on both sides: ``rows``, ``lines`` and ``elements``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from relayout.codegen.machine import LINE
+from relayout.reorder.kernels.base import Kernel, Place
+from relayout.reorder.kernels.choice import ROWS
+from relayout.reorder.problem import BitLoop
+
+__all__ = ["Elements", "Lines", "Rows"]
+
+FAR = 4096  # bytes of a row from which on prefetching it pays
+AHEAD = 8 * LINE  # and how far ahead
+TOGETHER = 4  # vectors of one turn
+
+
+class Rows(Kernel):
+    """Whole runs in the widest vectors; zeros likewise."""
+
+    def body(self, place: Place) -> None:
+        """One row: whole vectors, then what is left, then the zeros that follow."""
+        rows = self.plan.rows
+        total, piece = rows.extent, self._piece()
+        turn = TOGETHER * piece
+        whole = total // turn * turn
+        far = total * self.nest.read // 8 > FAR
+
+        def four(i: str) -> None:
+            for k in range(TOGETHER):
+                self._copy(self.moved(self.moved(place, i, rows.loop), k * piece, rows.loop), piece, True, far)
+
+        if whole:
+            self.w.loop(0, whole, turn, four)
+        for at, count in self._left(whole, total, piece):
+            self._copy(self.moved(place, at, rows.loop), count, at % piece == 0 and count == piece, False)
+        for at, count in _halves(total, total + self.nest.fill, piece):
+            self._zeros(self.moved(place, at, rows.loop), count)
+
+    def _piece(self) -> int:
+        """Elements that are copied at a time: a vector of the narrower side, and no more than four of the other."""
+        bits = 8 * self.machine.vector
+        narrow, wide = sorted((max(8, self.nest.read), max(8, self.nest.write)))
+        return max(min(bits // narrow, 4 * bits // wide), 1)
+
+    def _left(self, start: int, total: int, piece: int) -> Iterator[tuple[int, int]]:
+        """Pieces of the last elements.
+
+        One larger piece may end with the row, over what is written already; not where old values are added.
+        """
+        adds = self.what is not None and self.what.accumulates
+        least = 2 if 4 in (self.nest.read, self.nest.write) else 1
+        at = start
+        while at < total:
+            left = total - at
+            count = piece if left >= piece else max(1 << (left.bit_length() - 1), least)
+            if count != left and left < piece and total >= 2 * count and not adds:
+                count = min(piece, 2 * count)
+                at = total - count
+            yield at, count
+            at += count
+
+    def _copy(self, place: Place, count: int, aligned: bool, far: bool) -> None:
+        lanes = self.lanes(self.plan.rows.loop, count)
+        if self.nest.zero:
+            self._zeros(place, count, aligned)
+            return
+        value = self.load(place, count, lanes)
+        if far:
+            self.prefetch(place.src, AHEAD)
+        self.store(value, place, count, lanes, aligned)
+
+    def _zeros(self, place: Place, count: int, aligned: bool = False) -> None:
+        bits = self.nest.write
+        if bits == 4:
+            count, bits = count // 2, 8
+        self.store_raw("zeroinitializer", place.dst, count, bits, aligned)
+
+
+def _halves(start: int, end: int, most: int) -> Iterator[tuple[int, int]]:
+    """Powers of two that cover a range."""
+    while start < end:
+        count = min(most, 1 << ((end - start).bit_length() - 1))
+        yield start, count
+        start += count
+
+
+class Lines(Kernel):
+    """Short rows that neighbour each other in the destination, put together to whole vectors."""
+
+    def body(self, place: Place) -> None:
+        """The rows of one block."""
+        w, loop, bits = self.w, self.plan.blocked, self.nest.write
+        assert loop is not None
+        row = self.plan.rows.extent * bits // 8
+        size = max(self.machine.vector, row)
+        per = LINE // row
+        kind = f"<{row} x i8>"
+        first, last = self.span
+
+        def load(at: Place) -> str:
+            return w.value(f"load {kind}, ptr {at.src}, align 1")
+
+        def one(o: str) -> None:
+            at = self.moved(place, o, loop)
+            w.line(f"store {kind} {load(at)}, ptr {at.dst}, align 1")
+
+        def line(o: str) -> None:
+            at = self.moved(place, o, loop)
+            parts = [load(self.moved(at, k, loop)) for k in range(per)]
+            together = size // row
+            for k in range(0, per, together):
+                value, count = parts[k : k + together], row
+                while len(value) > 1:
+                    value = [
+                        w.shuffle(a, b, f"<{count} x i8>", range(2 * count))
+                        for a, b in zip(value[::2], value[1::2], strict=True)
+                    ]
+                    count *= 2
+                self.store_raw(value[0], w.at(at.dst, k * row), count, 8)
+
+        whole = loop.extent // per * per  # blocks begin at a line, and only the last can end within one
+        if whole == loop.extent:
+            w.loop(first, last, per, line)
+            return
+        end = w.value(f"call i64 @llvm.smin.i64(i64 {last}, i64 {whole})")
+        some = w.value(f"icmp slt i64 {first}, {end}")
+        w.when(some, lambda: w.loop(first, end, per, line))
+        rest = w.value(f"call i64 @llvm.smax.i64(i64 {first}, i64 {whole})")
+        left = w.value(f"icmp slt i64 {rest}, {last}")
+        w.when(left, lambda: w.loop(rest, last, 1, one))
+
+    def blocks(self, loop: BitLoop, place: Place) -> None:
+        """One block after the other; its rows are the body's."""
+        first, last = ("%lo", "%hi") if loop is self.plan.shared else (0, loop.extent)
+        self.each_block(first, last, ROWS, lambda: self.loops(self.plan.around, place))
+
+
+class Elements(Kernel):
+    """An element at a time."""
+
+    def body(self, place: Place) -> None:
+        """One element."""
+        lanes = [[0]] * len(self.nest.tables)
+        if self.nest.zero:
+            self.store_raw("zeroinitializer", place.dst, 1, self.nest.write)
+        else:
+            self.store(self.load(place, 1, lanes), place, 1, lanes)

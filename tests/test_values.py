@@ -1,0 +1,355 @@
+"""Vector code that converts values, against the definition in NumPy: every pair of types, bit by bit.
+
+A kernel here is a loop over arrays in storage form, ``void k(source, target, operands, count)``. All pairs
+of a processor are one module, so that they compile in one go.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib
+import struct
+from contextlib import contextmanager
+from dataclasses import dataclass, fields
+from functools import cache
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from relayout import LayoutError
+from relayout.convert import arithmetic_types, convert, rescale
+from relayout.dtypes import DTYPES, dtype
+from strategies import examples
+
+llvm = pytest.importorskip("llvmlite.binding")
+compile_ = importlib.import_module("relayout.codegen.compile")
+machine_ = importlib.import_module("relayout.codegen.machine")
+values = importlib.import_module("relayout.codegen.values")
+Writer = importlib.import_module("relayout.codegen.ir").Writer
+Steps = values.Steps
+STEPS = [field.name for field in fields(Steps)]
+
+runs_code = pytest.mark.skipif(not compile_.available(), reason="this host forbids making machine code")
+
+NEEDS = {"x86-64-v2": "sse4.2", "x86-64-v3": "avx2", "x86-64-v4": "avx512bw"}
+CPUS = ("host", "portable", *NEEDS)
+"""``portable`` is code that uses nothing of x86, as other processors run it, tried on this one."""
+
+
+def can_run(cpu):
+    if cpu not in NEEDS:
+        return True
+    return llvm.get_process_triple().startswith("x86_64") and llvm.get_host_cpu_features().get(
+        NEEDS[cpu], False
+    )
+
+
+@contextmanager
+def writing_for(cpu):
+    """The machine of that name, as long as code is written for it."""
+    with pytest.MonkeyPatch.context() as patch:
+        if cpu == "portable":
+            patch.setattr(values, "_is_x86", lambda machine: False)
+        yield machine_.machine(cpu) if cpu in NEEDS else machine_.host()
+
+
+def storage_bits(kind):
+    return max(8, kind.bits)
+
+
+def stored(array, kind):
+    """An array in storage form."""
+    return (array.astype(np.int8) if kind.bits == 4 else array).view(f"u{storage_bits(kind) // 8}")
+
+
+def unstored(bits, kind):
+    return bits.view(np.int8).astype(kind.numpy) if kind.bits == 4 else bits.view(kind.numpy)
+
+
+@dataclass(frozen=True)
+class Case:
+    """A kernel: from which type to which, with which steps, so many elements at a time."""
+
+    src: object
+    dst: object
+    count: int
+    steps: object = Steps()
+
+    @property
+    def name(self):
+        return f"k_{self.src}_{self.dst}_{self.count}_" + "".join(
+            str(int(on)) for on in vars(self.steps).values()
+        )
+
+    def text(self, machine):
+        w, count = Writer(), self.count
+        from_bits, to_bits = storage_bits(self.src), storage_bits(self.dst)
+        kind = values.arithmetic_kind(self.src, self.dst, self.steps)
+        operands = {
+            name: w.value(f"load <{count} x {kind}>, ptr {w.at('%operands', 64 * 8 * place)}, align 8")
+            for place, name in enumerate(STEPS)
+            if getattr(self.steps, name)
+        }
+
+        def body(i):
+            target = w.at("%target", w.times(i, to_bits // 8))
+            load = (
+                f"load <{count} x i{from_bits}>, ptr {w.at('%source', w.times(i, from_bits // 8))}, align 1"
+            )
+            x = w.value(load)
+            old = w.value(f"load <{count} x i{to_bits}>, ptr {target}, align 1") if self.steps.beta else None
+            y = values.rescaled(w, machine, x, count, self.src, self.dst, self.steps, operands, old)
+            w.line(f"store <{count} x i{to_bits}> {y}, ptr {target}, align 1")
+
+        w.loop("0", "%count", count, body)
+        head = f"define void @{self.name}(ptr %source, ptr %target, ptr %operands, i64 %count)"
+        return f"{head} {{\nentry:\n{w.text()}\n  ret void\n}}\n"
+
+
+def module(cases, machine):
+    return "".join(case.text(machine) for case in cases) + values.DECLARATIONS
+
+
+def undefined(code):
+    """The names that an ELF object file wants from elsewhere."""
+    start, size, count = (*struct.unpack_from("<Q", code, 0x28), *struct.unpack_from("<HH", code, 0x3A))
+    sections = [struct.unpack_from("<IIQQQQIIQQ", code, start + size * k) for k in range(count)]
+    found = set()
+    for _, kind, _, _, at, length, link, *_ in sections:
+        if kind == 2:  # symbols; the first says nothing
+            for symbol in range(at + 24, at + length, 24):
+                name, _, _, section = struct.unpack_from("<IBBH", code, symbol)
+                where = sections[link][4] + name
+                if section == 0:
+                    found.add(code[where : code.index(b"\0", where)].decode())
+    return found
+
+
+class Kernels:
+    """Cases compiled for a processor; its functions take arrays."""
+
+    def __init__(self, cases, cpu):
+        if not can_run(cpu):
+            pytest.skip(f"this processor cannot run the code of {cpu}")
+        with writing_for(cpu) as machine:
+            code = compile_.assemble(module(cases, machine), machine)
+        if code.startswith(b"\x7fELF"):
+            assert undefined(code) == set()  # LLVM would end the process
+        target = llvm.Target.from_triple(machine.triple).create_target_machine(
+            cpu=machine.cpu, features=machine.features, opt=2, reloc="pic", codemodel="default"
+        )
+        self.engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), target)
+        self.engine.add_object_file(llvm.ObjectFileRef.from_data(code))
+        self.engine.finalize_object()
+
+    def __call__(self, case, source, old=None, operands=None):
+        """Convert a whole number of vectors in storage form."""
+        assert len(source) % case.count == 0
+        target = np.zeros(len(source), f"u{storage_bits(case.dst) // 8}") if old is None else old.copy()
+        kind = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 3, ctypes.c_int64)
+        function = kind(self.engine.get_function_address(case.name))
+        given = 0 if operands is None else operands.ctypes.data
+        function(source.ctypes.data, target.ctypes.data, given, len(source))
+        return target
+
+
+def same_bits(got, expected, source, what):
+    wrong = np.flatnonzero(got != expected)
+    if len(wrong):
+        k = wrong[0]
+        bits = f"0x{source[k]:x} became 0x{got[k]:x} and not 0x{expected[k]:x}"
+        raise AssertionError(f"{what}: {len(wrong)} of {len(got)} differ; {bits}")
+
+
+@cache
+def interesting(kind):
+    """Bit patterns in storage form: all of up to 16 bits; of more, edges, their neighbours and random ones.
+
+    Edges are the values of all shorter floating-point types and half-way between, every power of two, and the
+    ends of every integer type; as numbers and as integers of the same digits.
+    """
+    if kind.bits == 4:
+        return np.repeat(stored(np.arange(int(kind.min), int(kind.max) + 1, dtype=np.int8), dtype("s8")), 64)
+    word = f"u{kind.bits // 8}"
+    if kind.bits <= 16:
+        return np.arange(1 << kind.bits, dtype=word)
+    halves = np.arange(1 << 16, dtype=np.uint16)
+    some = halves[::7]
+    edges = [
+        halves.view(np.float16),
+        some.view(dtype("bf16").numpy),
+        np.arange(1 << 8, dtype=np.uint8).view(dtype("f8_e4m3").numpy),
+        np.outer(
+            [1.0, -1.0, 1.5, 1 + 2.0**-8, 1 + 2.0**-23, 2 - 2.0**-24], 2.0 ** np.arange(-160, 140)
+        ).ravel(),
+        np.outer([1.0, -1.0], [float(t.max) for t in DTYPES] + [float(t.min) + 0.5 for t in DTYPES]).ravel(),
+    ]
+    bits = np.concatenate([convert(e, kind).view(word) for e in edges])
+    one = bits.dtype.type(1)
+    flips = [bits[::5] ^ (one << bits.dtype.type(k)) for k in range(kind.bits)]
+    noise = np.random.default_rng(7).integers(0, 2**64, 1 << 14, dtype=np.uint64)
+    short = noise >> (noise % 64)  # small integers as often as large ones
+    found = [
+        bits,
+        bits + one,
+        bits - one,
+        *flips,
+        noise.astype(word),
+        short.astype(word),
+        ~short.astype(word),
+    ]
+    whole = np.concatenate(found)
+    return np.resize(whole, -(-len(whole) // 64) * 64)
+
+
+@cache
+def expected(src, dst):
+    return stored(convert(unstored(interesting(src), src), dst), dst)
+
+
+@runs_code
+@pytest.mark.parametrize("cpu", CPUS)
+def test_every_pair_gives_the_bits_of_the_definition(cpu):
+    pairs = [Case(src, dst, 64) for src in DTYPES for dst in DTYPES]
+    kernels = Kernels(pairs, cpu)
+    for case in pairs:
+        source = interesting(case.src)
+        same_bits(kernels(case, source), expected(case.src, case.dst), source, case.name)
+
+
+SHORT = [("host", count) for count in (1, 2, 4, 8, 16, 32)]
+SHORT += [("x86-64-v2", 2), ("x86-64-v2", 8), ("x86-64-v3", 4), ("x86-64-v3", 16), ("portable", 1)]
+
+
+@runs_code
+@pytest.mark.parametrize(("cpu", "count"), SHORT)
+def test_vectors_shorter_than_registers(cpu, count):
+    pairs = [Case(src, dst, count) for src in DTYPES for dst in DTYPES]
+    kernels = Kernels(pairs, cpu)
+    for case in pairs:
+        picked = np.random.default_rng(count).choice(len(interesting(case.src)), 512)
+        source = interesting(case.src)[picked]
+        same_bits(kernels(case, source), expected(case.src, case.dst)[picked], source, case.name)
+
+
+# --- attributes --------------------------------------------------------------------------------------------
+
+scales = st.one_of(st.sampled_from([1.0, 0.1, -2.5, 127.0]), st.floats(width=32, allow_nan=False))
+zero_points = st.one_of(st.integers(-200, 300), st.integers(-(2**40), 2**40))
+attributes = st.fixed_dictionaries(
+    {},
+    optional={
+        "src_zero_point": zero_points,
+        "src_scale": scales,
+        "beta": scales.filter(bool),
+        "dst_scale": scales,
+        "dst_zero_point": zero_points,
+    },
+)
+
+
+def operand_table(given, src, dst):
+    """64 times every operand, in the arithmetic type and in the order of the steps."""
+    arithmetic, kept = arithmetic_types(src, dst, accumulate="beta" in given)
+    table = np.zeros((len(STEPS), 512), np.uint8)
+    for row, name in zip(table, STEPS, strict=True):
+        if name in given:
+            first = arithmetic if name.endswith("zero_point") else kept
+            operand = convert(convert(np.array([given[name]]), first), arithmetic)
+            row[: 64 * operand.itemsize] = np.repeat(operand, 64).view(np.uint8)
+    return table
+
+
+@runs_code
+@given(
+    src=st.sampled_from(DTYPES),
+    dst=st.sampled_from(DTYPES),
+    given=attributes,
+    cpu=st.sampled_from([cpu for cpu in CPUS if can_run(cpu)]),
+    count=st.sampled_from([1, 4, 16, 64]),
+    seed=st.integers(0, 2**16),
+)
+@examples(200)
+def test_attributes(src, dst, given, cpu, count, seed):
+    """Each step rounds by itself, in its place.
+
+    Which of two NaNs an addition keeps is not defined: with beta they only need to be NaN.
+    """
+    case = Case(src, dst, count, Steps(**dict.fromkeys(given, True)))
+    rng = np.random.default_rng(seed)
+    source, old = (interesting(t)[rng.choice(len(interesting(t)), 1024)] for t in (src, dst))
+    got = Kernels([case], cpu)(case, source, old, operand_table(given, src, dst))
+    before = {"old": unstored(old, dst)} if "beta" in given else {}
+    wanted = rescale(unstored(source, src), src, dst, **given, **before, keep_neutral=True)
+    compared = np.ones(len(got), bool)
+    if "beta" in given and dst.is_float:
+        both = [np.isnan(x.astype(np.float64)) for x in (unstored(got, dst), wanted)]
+        compared = ~(both[0] & both[1])
+    same_bits(got[compared], stored(wanted, dst)[compared], source[compared], f"{case.name} {given}")
+
+
+def test_arithmetic_is_done_in_the_type_of_the_definition():
+    for src in DTYPES:
+        for dst in DTYPES:
+            for beta in (False, True):
+                kind = arithmetic_types(src, dst, accumulate=beta)[0]
+                assert (
+                    values.arithmetic_kind(src, dst, Steps(beta=beta))
+                    == {32: "float", 64: "double"}[kind.bits]
+                )
+
+
+# --- the code itself ---------------------------------------------------------------------------------------
+
+
+LINUX = "x86_64-unknown-linux-gnu"
+TARGETS = [(cpu, LINUX) for cpu in NEEDS] + [("neoverse-n1", "aarch64-unknown-linux-gnu")]
+
+
+@pytest.mark.parametrize(("cpu", "triple"), TARGETS)
+def test_code_calls_no_library(cpu, triple):
+    machine = machine_.machine(cpu, triple)
+    every = Steps(*[True] * len(STEPS))
+    cases = [Case(src, dst, n) for src in DTYPES for dst in DTYPES for n in (1, 16)]
+    cases += [
+        Case(src, dst, 8, every) for src in DTYPES for dst in DTYPES if src.bits >= 32 or dst.bits >= 32
+    ]
+    assert undefined(compile_.assemble(module(cases, machine), machine)) == set()
+
+
+def test_calls_of_a_library_would_be_found():
+    body = "define float @f(float %x) {\n %y = call float @llvm.sin.f32(float %x)\n ret float %y\n}\n"
+    code = compile_.assemble(
+        body + "declare float @llvm.sin.f32(float)", machine_.machine("x86-64-v2", LINUX)
+    )
+    assert undefined(code) == {"sinf"}
+
+
+@pytest.mark.parametrize("kind", DTYPES, ids=str)
+def test_the_same_type_is_no_code(kind):
+    w = Writer()
+    assert values.converted(w, machine_.machine("x86-64-v3"), "%x", 16, kind, kind) == "%x"
+    assert w.lines == []
+
+
+def test_no_steps_are_a_plain_conversion():
+    machine, pair = machine_.machine("x86-64-v3"), (dtype("s32"), dtype("f32"))
+    plain, rescaled = Writer(), Writer()
+    values.converted(plain, machine, "%x", 16, *pair)
+    values.rescaled(rescaled, machine, "%x", 16, *pair, Steps(), {})
+    assert plain.lines == rescaled.lines
+
+
+def test_each_intrinsic_is_declared_once():
+    names = [line.split("@")[1].split("(")[0] for line in values.DECLARATIONS.splitlines()]
+    assert len(names) == len(set(names))
+
+
+def test_what_is_missing_is_named():
+    machine, pair = machine_.machine("x86-64-v3"), (dtype("s8"), dtype("f32"))
+    with pytest.raises(LayoutError, match=r"from s8 to f32.*src_scale, beta, old"):
+        values.rescaled(Writer(), machine, "%x", 16, *pair, Steps(src_scale=True, beta=True), {})
+    with pytest.raises(LayoutError, match=r"power of two.*not 24"):
+        values.converted(Writer(), machine, "%x", 24, *pair)
