@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import time
 from collections import Counter
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -246,6 +248,14 @@ class TestReport:
         won, of, factor = made.wins["other"]
         assert (won, of) == (1, 3)  # BIG twice, NIBBLES; the others are under 256 KiB
         assert factor == pytest.approx((0.5 * 0.5 * 2.0) ** (1 / 3))
+
+    def test_cases_that_others_disturbed_are_not_compared(self):
+        quiet = result(self.BIG, 1.0, other=2.0)
+        busy = replace(result(self.BIG, 1.0, other=9.0), others=float(os.cpu_count()))
+        made = Summary.of([quiet, busy], 1)
+        assert made.disturbed == 1
+        assert made.wins["other"] == (1, 1, pytest.approx(2.0))
+        assert "DISTURBED" in "\n".join(made.lines())
 
     def test_picture(self, tmp_path):
         pytest.importorskip("matplotlib")

@@ -78,8 +78,10 @@ NAMES = ("tally", "slow", "meet")
 
 @pytest.fixture(scope="module")
 def kernels():
-    """Addresses by name; the functions themselves are kept by the compiler."""
-    return {name: kernel.address for name, kernel in compile_.compiled(KERNELS, NAMES).items()}
+    """Addresses by name, good for as long as the kernels are kept here."""
+    made = compile_.compiled(KERNELS, NAMES)
+    yield {name: kernel.address for name, kernel in made.items()}
+    made.clear()
 
 
 def together(meet, number, by=threads.run):
@@ -116,8 +118,8 @@ class TestRegion:
         assert seen.tolist() == [parts] * parts + [0]
 
     def test_no_part_runs_twice_however_many_threads_want_it(self, kernels):
-        for count in (2, 3) * 10:
-            seen = np.zeros(20_000, np.int64)
+        for count in (2, 3) * 8:
+            seen = np.zeros(200_000, np.int64)
             threads.run(kernels["tally"], 0, 0, seen.ctypes.data, len(seen), count)
             assert (seen == len(seen)).all()
 

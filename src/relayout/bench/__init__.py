@@ -17,6 +17,7 @@ module                 what it has
 ``transposition``      the public 57-case benchmark of tensor transpositions, by its rule
 ``peers``              the others, one file each; what is not installed is left out
 ``measure``            buffers, ``memcpy``, rounds, ratios
+``load``               what other processes use meanwhile
 ``overhead``           what a call costs besides moving bytes, and the first call
 ``report``, ``plot``   tables, JSON, a picture
 =====================  ==================================================================================
@@ -36,6 +37,8 @@ Traps of measuring
 * Memory that was never written to is not there yet: all buffers are written before anything is timed.
 * Thread pools of OpenMP spin for a while when they are done. On a machine whose cores are all in use they
   slow down whoever is measured next, so with several threads there is a short rest before each measurement.
+* Other processes disturb whoever splits work into equal shares and spins. Cases during which they took cores
+  are marked, and not compared with peers.
 * A cold first call is no part of the ratio where tensors fit the caches; a tensor that does not fit is cold
   in each call, for everybody.
 * Whoever computes something else must not be compared. The bytes that a peer leaves are compared with ours,

@@ -19,7 +19,7 @@ import math
 import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import repeat
 from typing import Any, NamedTuple
@@ -27,6 +27,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from relayout.bench.load import Load, disturbed
 from relayout.bench.peers import Peer
 from relayout.bench.suite import Case
 from relayout.codegen.compile import available
@@ -81,6 +82,8 @@ class Result:
         In how many rounds each took part.
     notes : dict of str to str
         By peer: how its result differs from ours. Peers that agree have no entry.
+    others : float or None
+        Cores that other processes used meanwhile; None where the system does not tell.
     """
 
     case: Case
@@ -91,6 +94,12 @@ class Result:
     behind: dict[str, Spread]
     rounds: dict[str, int]
     notes: dict[str, str] = field(default_factory=dict)
+    others: float | None = None
+
+    @property
+    def disturbed(self) -> bool:
+        """Whether other processes took cores that the threads needed; see :mod:`relayout.bench.load`."""
+        return disturbed(self.threads, self.others)
 
     @property
     def gigabytes(self) -> float:
@@ -99,7 +108,12 @@ class Result:
 
 
 def measured(
-    case: Case, threads: Sequence[int], rounds: int, seconds: float, peers: Sequence[Peer]
+    case: Case,
+    threads: Sequence[int],
+    rounds: int,
+    seconds: float,
+    peers: Sequence[Peer],
+    load: Load | None = None,
 ) -> Iterator[Result]:
     """Measure a case with each number of threads.
 
@@ -115,7 +129,10 @@ def measured(
         The time that the rounds of one number of threads may take. One round is always made.
     peers : sequence of Peer
         Whom to compare with. One that can't do the case does not take part.
+    load : Load, optional
+        What knows how busy others are; one that serves several cases knows better.
     """
+    load = load or Load()
     source, target = allocate(case.source), allocate(case.target)
     _fill(source, case.source_part())
     taken, given = (allocate(MemoryDesc((case.bytes,), "u8", "a")) for _ in range(2))
@@ -140,7 +157,7 @@ def measured(
                 notes[peer.name] = note
         del ours
         samples = _samples(contestants, rounds, seconds, REST if count > 1 else 0)
-        yield _result(case, count, _engine(plan), samples, notes)
+        yield replace(_result(case, count, _engine(plan), samples), notes=notes, others=load.others())
 
 
 def copier(target: int, source: int, size: int, threads: int) -> Callable[[], object]:
@@ -218,9 +235,7 @@ def _samples(
     return samples
 
 
-def _result(
-    case: Case, threads: int, engine: str, samples: dict[str, list[float]], notes: dict[str, str]
-) -> Result:
+def _result(case: Case, threads: int, engine: str, samples: dict[str, list[float]]) -> Result:
     def against(name: str, other: str) -> Spread:
         return spread([a / b for a, b in zip(samples[name], samples[other], strict=False)])
 
@@ -232,7 +247,6 @@ def _result(
         ratios={name: against(name, COPY) for name in samples if name != COPY},
         behind={name: against(name, OURS) for name in samples if name not in (COPY, OURS)},
         rounds={name: len(times) for name, times in samples.items()},
-        notes=notes,
     )
 
 

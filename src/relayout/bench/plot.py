@@ -75,18 +75,22 @@ def _panel(panel: Any, report: Report, threads: int, groups: list[str]) -> None:
         colour = COLOURS.get(name, "#444444")
         dots: list[tuple[float, float]] = []
         for row, group in enumerate(groups):
-            values = [
-                r.ratios[name].median
-                for r in report.results
-                if r.threads == threads and r.case.group == group and name in r.ratios
-            ]
+            values = report.ratios(group, name, threads)
             dots += [(value, row + shift) for value in values]
             if values:
                 middle = statistics.median(values)
                 panel.plot(
                     [middle, middle], [row + shift - 0.08, row + shift + 0.08], color=colour, linewidth=2.5
                 )
-        panel.scatter(*zip(*dots, strict=True), s=7, color=colour, alpha=0.45, linewidths=0, label=name)
+        panel.scatter(
+            [x for x, _ in dots],
+            [y for _, y in dots],
+            s=7,
+            color=colour,
+            alpha=0.45,
+            linewidths=0,
+            label=name,
+        )
     panel.axvline(1, color="#222222", linewidth=1)
     panel.axvline(GOAL, color="#222222", linewidth=0.6, linestyle=":")
     for row in range(1, len(groups)):
@@ -103,4 +107,8 @@ def _panel(panel: Any, report: Report, threads: int, groups: list[str]) -> None:
 def _caption(report: Report) -> str:
     machine = ", ".join(f"{key} {value}" for key, value in report.machine.items())
     peers = ", ".join(f"{name} {version}" for name, version in report.peers.items() if version)
-    return f"A dot is the median of one case, a bar the median of a group.\n{machine}\n{peers}"
+    disturbed = sum(r.disturbed for r in report.results)
+    told = f" {disturbed} of {len(report.results)} are left out: other processes took the cores." * bool(
+        disturbed
+    )
+    return f"A dot is the median of one case, a bar the median of a group.{told}\n{machine}\n{peers}"

@@ -5,6 +5,9 @@ The figures that sum up a suite, for each number of threads:
 * the geometric mean of all ratios to ``memcpy``, and the share of cases that take at most twice its time;
 * how many take more than three times its time, small tensors and 4-bit types left out;
 * for each peer: in how many cases of 256 KiB or more Relayout is faster, and the geometric mean of how much.
+
+Cases in which other processes took the cores would count against the peers (:mod:`relayout.bench.load`). They
+are left out wherever peers stand beside Relayout: in tables by group, in the picture, in the third figure.
 """
 
 from __future__ import annotations
@@ -64,6 +67,14 @@ class Report:
         seen = {name for r in self.results for name in r.ratios}
         return [name for name in (OURS, *self.peers) if name in seen]
 
+    def ratios(self, group: str | None, name: str, threads: int) -> list[float]:
+        """The ratios of a contestant in the undisturbed cases of a group (None: of all groups)."""
+        return [
+            r.ratios[name].median
+            for r in self.results
+            if r.threads == threads and not r.disturbed and group in (r.case.group, None) and name in r.ratios
+        ]
+
 
 @dataclass(frozen=True)
 class Summary:
@@ -81,6 +92,8 @@ class Summary:
     """Cases that would not be excused."""
     wins: dict[str, tuple[int, int, float]]
     """By peer: cases in which Relayout is faster, of how many, geometric mean of peer's time / ours."""
+    disturbed: int
+    """Cases during which other processes took cores that were needed."""
 
     @classmethod
     def of(cls, results: Sequence[Result], threads: int) -> Summary:
@@ -89,7 +102,7 @@ class Summary:
         counted = [r for r in mine if r.case.bytes >= SMALL and not r.case.has_nibbles]
         wins = {}
         for peer in dict.fromkeys(name for r in mine for name in r.behind):
-            factors = [r.behind[peer].median for r in mine if peer in r.behind and r.case.bytes >= COMPARED]
+            factors = [r.behind[peer].median for r in mine if peer in r.behind and _compares(r)]
             wins[peer] = (sum(f > 1 for f in factors), len(factors), geometric_mean(factors))
         return cls(
             threads,
@@ -99,6 +112,7 @@ class Summary:
             [str(r.case) for r in counted if _ours(r) > SLOW],
             len(counted),
             wins,
+            sum(r.disturbed for r in mine),
         )
 
     def lines(self) -> list[str]:
@@ -108,6 +122,11 @@ class Summary:
             f"{self.within:.0%} at most {GOAL}; {len(self.slow)} of {self.counted} above {SLOW} "
             "(4-bit types and tensors under 64 KiB left out)"
         ]
+        if self.disturbed:
+            found.append(
+                f"  DISTURBED: other processes took the cores in {self.disturbed} cases, which are not "
+                "compared with peers; measure on a quiet machine"
+            )
         for peer, (won, cases, factor) in self.wins.items():
             if cases:
                 found.append(
@@ -160,6 +179,11 @@ def _ours(result: Result) -> float:
     return result.ratios[OURS].median
 
 
+def _compares(result: Result) -> bool:
+    """Whether a case is fit for comparing with peers."""
+    return result.case.bytes >= COMPARED and not result.disturbed
+
+
 def _threads(count: int) -> str:
     return f"{count} thread{'s' * (count != 1)}"
 
@@ -178,6 +202,8 @@ def _row(result: Result) -> dict[str, Any]:
         "bytes": case.bytes,
         "threads": result.threads,
         "engine": result.engine,
+        "cores_used_by_others": None if result.others is None else round(result.others, 2),
+        "disturbed": result.disturbed,
         "memcpy_gigabytes_per_second": round(result.gigabytes, 3),
         "contestants": {
             name: {
@@ -200,6 +226,7 @@ def _summary_row(summary: Summary) -> dict[str, Any]:
         "at_most_2": summary.within,
         "above_3": summary.slow,
         "above_3_of": summary.counted,
+        "disturbed": summary.disturbed,
         "peers": {
             peer: {"slower": won, "of": cases, "geometric_mean": None if math.isnan(factor) else factor}
             for peer, (won, cases, factor) in summary.wins.items()
@@ -210,20 +237,15 @@ def _summary_row(summary: Summary) -> dict[str, Any]:
 def _groups(report: Report, threads: int, console: Console) -> None:
     from rich.table import Table
 
-    mine = [r for r in report.results if r.threads == threads]
+    groups = list(dict.fromkeys(r.case.group for r in report.results))
     table = Table(title=f"time / {COPY}, {_threads(threads)}: geometric means (cases)", title_justify="left")
     table.add_column("group", no_wrap=True)
     for name in report.contestants:
         table.add_column(name, justify="right", no_wrap=True)
-    groups = list(dict.fromkeys(r.case.group for r in mine))
-    for group in [*groups, "all"] if len(groups) > 1 else groups:
-        cells = []
-        for name in report.contestants:
-            values = [
-                r.ratios[name].median for r in mine if group in (r.case.group, "all") and name in r.ratios
-            ]
-            cells.append(f"{geometric_mean(values):.2f} ({len(values)})" if values else "-")
-        table.add_row(group, *cells, style="bold" if group == "all" else None)
+    for group in [*groups, None] if len(groups) > 1 else groups:
+        found = [report.ratios(group, name, threads) for name in report.contestants]
+        cells = [f"{geometric_mean(values):.2f} ({len(values)})" if values else "-" for values in found]
+        table.add_row(group or "all", *cells, style=None if group else "bold")
     console.print(table)
 
 
@@ -252,7 +274,7 @@ def _lost(report: Report, console: Console) -> None:
     lost = [
         (factor, name, r)
         for r in report.results
-        if r.case.bytes >= COMPARED
+        if _compares(r)
         for name, factor in r.behind.items()
         if factor.median < 1
     ]

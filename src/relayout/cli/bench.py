@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from relayout.bench.measure import Result
     from relayout.bench.peers import Peer
     from relayout.bench.report import Report
     from relayout.bench.suite import Case
@@ -152,14 +151,15 @@ def _heading(report: Report, console: Console) -> None:
 
 
 def _measure(report: Report, chosen: list[Case], peers: list[Peer], progress: Callable[[str], None]) -> None:
+    from relayout.bench.load import Load
     from relayout.bench.measure import measured
     from relayout.bench.overhead import overheads
 
     threads, rounds, seconds = (report.settings[key] for key in ("threads", "rounds", "seconds"))
+    load = Load()
     for case in chosen:
         progress(str(case))
-        results: Iterator[Result] = measured(case, threads, rounds, seconds, peers)
-        report.results.extend(results)
+        report.results.extend(measured(case, threads, rounds, seconds, peers, load))
     progress("calls")
     report.overheads.extend(overheads(rounds))
 

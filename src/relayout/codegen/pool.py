@@ -136,6 +136,7 @@ declare i32 @pthread_detach(i64)
 declare i32 @pthread_mutex_init(ptr, ptr)
 declare i32 @pthread_mutex_lock(ptr)
 declare i32 @pthread_mutex_unlock(ptr)
+declare i64 @llvm.smin.i64(i64, i64)
 $DECLARE_PAUSE
 
 ; A new block, all zeros but for what is set here; null without memory.
@@ -367,7 +368,8 @@ define void @pool_region(
     ptr %pool, ptr %kernel, ptr %source, ptr %target, ptr %operands, i64 %parts, i64 %threads) {
 entry:
   %fewer = icmp slt i64 %parts, %threads
-  %most = select i1 %fewer, i64 %parts, i64 %threads
+  %wanted = select i1 %fewer, i64 %parts, i64 %threads
+  %most = call i64 @llvm.smin.i64(i64 %wanted, i64 $MOST)
   %helpers = sub i64 %most, 1
   %shared = icmp sgt i64 %helpers, 0
   br i1 %shared, label %own, label %single
@@ -476,6 +478,7 @@ def ir(triple: str) -> str:
         PAUSE=pause,
         ROOM=SIZE + APART,
         ALIGN=APART - 1,
+        MOST=MOST,
         STACK=STACK,
         SLOTS=SLOTS,
         INSIDE=INSIDE,

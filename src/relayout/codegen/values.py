@@ -511,8 +511,8 @@ def _float_to_odd(v: _Vectors, x: str) -> str:
     """Round double to odd in float.
 
     From the nearest float, one step towards zero where that is farther away; then, if anything was cut off,
-    the last bit is set. Infinity steps back to the largest number. Of NaN's payload the last bit is lost, which
-    no shorter type keeps.
+    the last bit is set. Infinity steps back to the largest number. NaN may lose the last bit of its payload,
+    which no shorter type keeps.
     """
     nearest = v.cast("fptrunc", x, "double", "float")
     back = v.cast("fpext", nearest, "float", "double")

@@ -334,7 +334,7 @@ def continues(outer: BitLoop, inner: BitLoop) -> bool:
 
 
 def widen(nest: Nest) -> Nest:
-    """Move runs that lie together on both sides as wider elements, as far as strides and starts allow.
+    """Move runs that lie together on both sides as wider elements; they need not be aligned.
 
     >>> print(widen(Nest(0, 0, 8, 8, (BitLoop(9, 512, 128), BitLoop(4, 8, 8)))))
     u32 0->0: 9x(64,16)
@@ -347,13 +347,11 @@ def widen(nest: Nest) -> Nest:
     run = next(together, None)
     if run is None:
         return nest
-    others = [loop for loop in nest.loops if loop is not run]
-    numbers = [run.extent * nest.write, nest.dst, *(loop.dst for loop in others)]
-    if not nest.zero:
-        numbers += [nest.src, *(loop.src for loop in others)]
     width = nest.write
-    while width < WIDEST and all(number % (2 * width) == 0 for number in numbers):
+    while width < WIDEST and run.extent * nest.write % (2 * width) == 0:
         width *= 2
+    if nest.write < 8 and any(number % 8 for number in _off_run(nest, run)):
+        return nest  # half bytes that begin in the middle of a byte
     extent = run.extent * nest.write // width
     widened = BitLoop(extent, 0 if nest.zero else width, width)
     loops = tuple(
@@ -362,6 +360,12 @@ def widen(nest: Nest) -> Nest:
     return replace(
         nest, read=width, write=width, loops=loops, conversion=nest.conversion if width == 4 else None
     )
+
+
+def _off_run(nest: Nest, run: BitLoop) -> list[int]:
+    """Starts and strides, but for those of a run."""
+    others = [loop for loop in nest.loops if loop is not run]
+    return [nest.dst, nest.src, *(loop.dst for loop in others), *(loop.src for loop in others)]
 
 
 def _moves_bits(nest: Nest) -> bool:

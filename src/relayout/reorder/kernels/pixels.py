@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from relayout.codegen.machine import LINE
 from relayout.reorder.kernels.base import Kernel, Lanes, Place
-from relayout.reorder.problem import BitLoop
+from relayout.reorder.problem import WIDEST, BitLoop
 
 __all__ = ["Deinterleave", "Interleave"]
 
@@ -25,6 +25,23 @@ class _Pixels(Kernel):
         self.w.loop(0, whole, self.per, lambda i: body(self.moved(place, i, loop)))
         if whole < loop.extent:
             self.unstreamed(lambda: body(self.moved(place, loop.extent - self.per, loop)))
+
+    def in_halves(self, channels: int) -> bool:
+        """Whether channels are a power of two, and fewer than the elements of a vector."""
+        return not channels & channels - 1 and channels <= self.per
+
+    def halves(self, one: str, two: str, unit: int, picks: Callable[[int], list[list[int]]]) -> list[str]:
+        """Two shuffles of two vectors, in units of several elements."""
+        w, count, wide = self.w, self.per // unit, unit * self.plan.mid
+        if wide > WIDEST:  # wider than an element may be: as elements
+            count, parts = self.per, unit
+            fine = [[p * parts + k for p in half for k in range(parts)] for half in picks(count // parts)]
+            return [w.shuffle(one, two, self.vector(count), half) for half in fine]
+        own, other = self.vector(self.per), f"<{count} x i{wide}>"
+        if unit > 1:
+            one, two = (w.value(f"bitcast {own} {value} to {other}") for value in (one, two))
+        made = [w.shuffle(one, two, other, half) for half in picks(count)]
+        return [w.value(f"bitcast {other} {value} to {own}") for value in made] if unit > 1 else made
 
     def picked(self, vectors: list[str], picks: list[tuple[int, int]]) -> str:
         """A vector of elements ``(vector, place)``, by a chain of two-source shuffles."""
@@ -64,12 +81,31 @@ class Deinterleave(_Pixels):
                 for k in range(channels)
             ]
             self.prefetch(at.src, 8 * LINE)
-            for c in range(channels):
-                picks = [divmod(j * channels + c, per) for j in range(per)]
-                plane = self.moved(at, c, channel)
-                self.store(self.picked(vectors, picks), plane, per, self.lanes(pixel, per))
+            for c, value in enumerate(self._planes(vectors)):
+                self.store(value, self.moved(at, c, channel), per, self.lanes(pixel, per))
 
         self.along(pixel, place, some)
+
+    def _planes(self, vectors: list[str]) -> list[str]:
+        """The vectors of all planes.
+
+        Two, four or eight channels fall apart in halves: the lower and the upper half of every pixel, then
+        halves of those.
+        """
+        channels = len(vectors)
+        if not self.in_halves(channels):
+            picks = [[divmod(j * channels + c, self.per) for j in range(self.per)] for c in range(channels)]
+            return [self.picked(vectors, pick) for pick in picks]
+        streams, unit = [vectors], channels // 2
+        while unit:
+            split = []
+            for stream in streams:
+                pairs = [
+                    self.halves(a, b, unit, _every_other) for a, b in zip(stream[::2], stream[1::2], strict=True)
+                ]
+                split += [[pair[half] for pair in pairs] for half in (0, 1)]
+            streams, unit = split, unit // 2
+        return [stream[0] for stream in streams]
 
 
 class Interleave(_Pixels):
@@ -85,13 +121,38 @@ class Interleave(_Pixels):
             vectors = [self.load(plane, per, self.lanes(pixel, per)) for plane in planes]
             for plane in planes:
                 self.prefetch(plane.src)
-            for k in range(channels):
-                picks = [((k * per + j) % channels, (k * per + j) // channels) for j in range(per)]
+            for k, value in enumerate(self._pixels(vectors)):
                 lanes = [
-                    [p * one + c * two for c, p in picks]
+                    [(j // channels) * one + j % channels * two for j in range(k * per, k * per + per)]
                     for one, two in zip(pixel.tables, channel.tables, strict=True)
                 ]
                 part = at._replace(dst=self.step(at.dst, k * per, self.nest.write))
-                self.store(self.picked(vectors, picks), part, per, lanes)
+                self.store(value, part, per, lanes)
 
         self.along(pixel, place, some)
+
+    def _pixels(self, planes: list[str]) -> list[str]:
+        """The vectors of all pixels: two, four or eight planes are put together in pairs, then pairs of pairs."""
+        channels = len(planes)
+        if not self.in_halves(channels):
+            places = [[divmod(k * self.per + j, channels) for j in range(self.per)] for k in range(channels)]
+            return [self.picked(planes, [(c, pixel) for pixel, c in place]) for place in places]
+        streams, unit = [[plane] for plane in planes], 1
+        while len(streams) > 1:
+            streams = [
+                [half for x, y in zip(a, b, strict=True) for half in self.halves(x, y, unit, _in_turn)]
+                for a, b in zip(streams[::2], streams[1::2], strict=True)
+            ]
+            unit *= 2
+        return streams[0]
+
+
+def _every_other(count: int) -> list[list[int]]:
+    """The units of even number of two vectors, and those of odd number."""
+    return [list(range(0, 2 * count, 2)), list(range(1, 2 * count, 2))]
+
+
+def _in_turn(count: int) -> list[list[int]]:
+    """The units of two vectors taken in turn: the lower halves, and the upper halves."""
+    turns = [vector * count + k for k in range(count) for vector in (0, 1)]
+    return [turns[:count], turns[count:]]

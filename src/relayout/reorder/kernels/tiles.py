@@ -14,6 +14,7 @@ from relayout.reorder.problem import BitLoop
 __all__ = ["Staged", "Transpose"]
 
 FAR = 512  # bytes between rows from which on the processor's own prefetching does not see them as one stream
+ASKED = 8  # rows that are asked for in one turn
 INLINE = 16  # rows of a tile that is written out wherever it is used; larger ones are called
 
 
@@ -38,7 +39,8 @@ class Transpose(Kernel):
         self.network = Network(plan.mid, lane, min(8 * self.machine.vector // plan.mid, rows))
         self.sources = self._table("rows", plan.rows, "src")
         self.targets = self._table("columns", plan.columns, "dst")
-        self.far = abs(plan.rows.loops[0].src) >= 8 * FAR
+        far = abs(plan.rows.loops[0].src) >= 8 * FAR
+        self.ahead = far and self.nest.bytes > self.machine.l2
 
     def _table(self, stem: str, run: Run, side: str) -> str:
         """A constant with the places of a run that has no stride on the other side; "" where it has one."""
@@ -100,10 +102,28 @@ class Transpose(Kernel):
                 valid = max(0, min(self.tile_rows, self.plan.rows.extent - row))
                 self._placed_tile(place, column, str(row), valid)
             return
+        if self.ahead:
+            self._ask(place, column, first, last)
         if self.tile_rows <= INLINE:
             self._tiles(place, column, first, last)
         else:
             self._called(place, column, first, last)
+
+    def _ask(self, place: Place, column: str, first: str | int, last: str | int) -> None:
+        """Prefetch the rows of a strip, a line of each, when the strip begins a line."""
+        w, rows = self.w, min(self.tile_rows, ASKED)
+        line = LINE_BITS // self.nest.read
+        src = self.step(place.src, column, self.nest.read)
+
+        def some(row: str) -> None:
+            source = self._sources(src, row)
+            for k in range(rows):
+                self.prefetch(source(k))
+
+        if column.isdigit():  # the overlapping end; its lines have been asked for
+            return
+        begins = w.value(f"icmp eq i64 {w.value(f'and i64 {column}, {line - 1}')}, 0")
+        w.when(begins, lambda: w.loop(first, last, rows, some))
 
     def _tiles(self, place: Place, column: str, first: str | int, last: str | int) -> None:
         rows = self.tile_rows
@@ -149,19 +169,23 @@ class Transpose(Kernel):
         if columns.is_straight:
             dst, tables = self.step(dst, column, columns.loop.dst), self.entries(tables, column, columns.loop)
         if rows.is_straight:
-            src, tables = self.step(src, row, rows.loop.src), self.entries(tables, row, rows.loop)
-
-        def source(k: int) -> str:
-            if rows.is_straight:
-                return self.step(src, k, rows.loop.src)
-            return w.at(src, self._listed(self.sources, row, k))
+            tables = self.entries(tables, row, rows.loop)
+        source = self._sources(src, row)
 
         def target(k: int) -> str:
             if columns.is_straight:
                 return self.step(dst, k, columns.loop.dst)
             return w.at(dst, self._listed(self.targets, column, k))
 
-        self.tile(source, target, tables, valid, self.far)
+        self.tile(source, target, tables, valid)
+
+    def _sources(self, src: str, row: str) -> Callable[[int], str]:
+        """Where rows begin, counted from one."""
+        rows, w = self.plan.rows, self.w
+        if rows.is_straight:
+            first = self.step(src, row, rows.loop.src)
+            return lambda k: self.step(first, k, rows.loop.src)
+        return lambda k: w.at(src, self._listed(self.sources, row, k))
 
     def _listed(self, table: str, base: str, k: int) -> str:
         """An entry of a table of places."""
@@ -175,7 +199,6 @@ class Transpose(Kernel):
         target: Callable[[int], str],
         tables: tuple[str, ...],
         valid: int,
-        ahead: bool,
     ) -> None:
         """Turn over a tile.
 
@@ -197,8 +220,6 @@ class Transpose(Kernel):
                     pointer = source(first + row)
                     at = Place(pointer, "", self.entries(tables, first + row, row_loop))
                     parts.append(self.load(at, chunk, self.lanes(column_loop, chunk)))
-                    if ahead:
-                        self.prefetch(pointer)
                 registers.append(self._side_by_side(parts, chunk))
             for c, column in enumerate(net.transposed(self.w, registers)):
                 columns[c].append(column)
@@ -272,7 +293,8 @@ class Staged(Transpose):
                     pointer = self.step(first, k, row_loop.src)
                     value = w.value(f"load {kind}, ptr {pointer}, align 1")
                     w.line(f"store {kind} {value}, ptr {w.at(buffer, k * LINE)}, align {LINE}")
-                    self.prefetch(pointer)
+                    if self.ahead:
+                        self.prefetch(pointer)
 
             w.loop(0, count, together, fetch)
             w.loop(0, line, self.lane, lambda u: w.loop(0, count, self.tile_rows, lambda r: tile(i, u, r)))
@@ -292,6 +314,6 @@ class Staged(Transpose):
                     return self.step(dst, k, run.loop.dst)
                 return w.at(dst, self._listed(self.targets, column, k))
 
-            self.tile(lambda k: w.at(src, k * LINE), target, tables, self.tile_rows, False)
+            self.tile(lambda k: w.at(src, k * LINE), target, tables, self.tile_rows)
 
         self.columns(line, chunk)

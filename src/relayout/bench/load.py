@@ -1,0 +1,80 @@
+"""How busy others keep the machine: whether figures of several threads can be trusted.
+
+OpenMP gives every thread an equal share, and whoever is done waits by spinning. If another process keeps one
+of two cores busy, both threads end up on the other: one spins through its time slice while the second waits
+for it. A reorder of 0.8 ms then takes oneDNN and PyTorch 8 ms, and the median does not show that anything was
+wrong. A pool whose threads fetch small parts suffers less, so such a run would make Relayout look good for no
+reason.
+
+Hence others' use of the processors is measured along with every case (:class:`Load`), and a case is
+*disturbed* where what others use and its own threads don't fit the cores together.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import deque
+from pathlib import Path
+from typing import NamedTuple
+
+__all__ = ["Load", "disturbed"]
+
+WINDOW = 1.0  # seconds that are looked back at least: the system counts in hundredths
+TOLERATED = 0.25  # cores
+
+
+class _Reading(NamedTuple):
+    """Seconds since some beginning: by the clock, of work on all cores, of our own work."""
+
+    clock: float
+    busy: float
+    own: float
+
+
+class Load:
+    """Asked now and then, it answers how many cores others have used of late.
+
+    >>> load = Load()
+    >>> others = load.others()
+    >>> others is None or others >= 0
+    True
+    """
+
+    def __init__(self) -> None:
+        first = _reading()
+        self._seen = deque([] if first is None else [first])
+
+    def others(self) -> float | None:
+        """Cores that other processes used, on average of the last second or since it was asked before.
+
+        The longer of the two; None where the system does not tell.
+        """
+        now = _reading()
+        if now is None or not self._seen:
+            return None
+        then = self._seen[0]
+        self._seen.append(now)
+        while len(self._seen) > 2 and now.clock - self._seen[1].clock >= WINDOW:
+            self._seen.popleft()
+        passed = now.clock - then.clock
+        return max(0.0, (now.busy - then.busy - (now.own - then.own)) / max(passed, 1e-9))
+
+
+def disturbed(threads: int, others: float | None) -> bool:
+    """Whether so many threads and what others use are more than there are cores.
+
+    >>> disturbed(os.cpu_count(), 1.0), disturbed(os.cpu_count(), 0.1), disturbed(1, None)
+    (True, False, False)
+    """
+    return others is not None and threads + others > (os.cpu_count() or 1) + TOLERATED
+
+
+def _reading() -> _Reading | None:
+    try:
+        words = Path("/proc/stat").read_text(encoding="ascii").split(maxsplit=9)[1:9]
+        user, nice, system, _idle, _waiting, irq, softirq, stolen = map(int, words)
+    except (OSError, ValueError):
+        return None
+    busy = (user + nice + system + irq + softirq + stolen) / os.sysconf("SC_CLK_TCK")
+    return _Reading(time.perf_counter(), busy, time.process_time())
