@@ -1,21 +1,53 @@
 """The processor: what kernels are shaped by.
 
 Nothing is wired to one machine. Vector width and features are LLVM's answer for this host, cache sizes the
-operating system's. Both can be overridden, so that tests generate the code of other machines:
+operating system's. Two thresholds follow from neither: from how many bytes on it pays to write around the
+caches (*streaming*), and to wake threads (*sharing*). For this host they are measured, once
+(:mod:`relayout.codegen.calibration`); for other processors they are guessed from the caches.
 
-``RELAYOUT_CPU``          an LLVM processor name, such as ``x86-64-v2`` or ``znver3``
-``RELAYOUT_THREADS``      how many threads may work
+>>> small = machine("x86-64-v3")
+>>> small.streams(1 << 10), small.shares(1 << 30)
+(False, True)
+
+All of it can be overridden, so that tests generate the code of other machines:
+
+=======================  =================================================================================
+``RELAYOUT_CPU``         an LLVM processor name, such as ``x86-64-v2`` or ``znver3``
+``RELAYOUT_THREADS``     how many threads may work
+``RELAYOUT_STREAMING``   the bytes of source and destination together from which on to write around the
+                         caches: 0 is always
+``RELAYOUT_SHARING``     the bytes of source and destination together from which on to share the work
+=======================  =================================================================================
+
+Traps:
+
+* Both thresholds count source *and* destination. What matters is whether the two fit the caches side by side:
+  that held for conversions to narrower and to wider types alike, where the destination alone said nothing.
+* Ask :meth:`Machine.streams` and :meth:`Machine.shares` rather than comparing: they know the sizes for which
+  the answer is plain, and measure nothing for those.
 """
 
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
-__all__ = ["Machine", "host", "machine"]
+from relayout.errors import LayoutError
+
+__all__ = ["LINE", "Machine", "Thresholds", "derived", "host", "machine"]
 
 LINE = 64  # bytes of a cache line on every processor that we generate code for
+
+
+@dataclass(frozen=True)
+class Thresholds:
+    """From how many bytes on, of source and destination together, something pays."""
+
+    streaming: int
+    """To write around the caches."""
+    sharing: int
+    """To wake other threads."""
 
 
 @dataclass(frozen=True)
@@ -34,14 +66,83 @@ class Machine:
     l1: int
     l2: int
     l3: int
+    thresholds: Thresholds | None = None
+    """None: this host's, measured when they are first asked for."""
 
     @property
     def streaming(self) -> int:
-        """Bytes of a destination from which on writing around the caches pays.
+        """Bytes of source and destination together from which on writing around the caches pays.
 
-        What the last cache can't hold beside a source.
+        Raises
+        ------
+        LayoutError
+            ``RELAYOUT_STREAMING`` is set, and no number of bytes.
         """
-        return max(self.l2, self.l3 // 4)
+        return self._threshold("streaming")
+
+    @property
+    def sharing(self) -> int:
+        """Bytes of source and destination together from which on waking other threads pays.
+
+        Raises
+        ------
+        LayoutError
+            ``RELAYOUT_SHARING`` is set, and no number of bytes.
+        """
+        return self._threshold("sharing")
+
+    def streams(self, size: int) -> bool:
+        """Whether writing around the caches pays for so many bytes of source and destination together."""
+        return self._reaches("streaming", size)
+
+    def shares(self, size: int) -> bool:
+        """Whether waking other threads pays for so many bytes of source and destination together."""
+        return self._reaches("sharing", size)
+
+    def _threshold(self, what: str) -> int:
+        named = _override(what)
+        if named is not None:
+            return named
+        if self.thresholds is not None:
+            given: int = getattr(self.thresholds, what)
+            return given
+        from relayout.codegen.calibration import threshold
+
+        return threshold(what, self)
+
+    def _reaches(self, what: str, size: int) -> bool:
+        """Compare, but measure only if the answer depends on it."""
+        if _override(what) is None and self.thresholds is None:
+            from relayout.codegen.calibration import bounds
+
+            least, most = bounds(what, self)
+            if not least <= size < most:
+                return size >= most
+        return size >= self._threshold(what)
+
+
+def _override(what: str) -> int | None:
+    """A threshold that the environment gives."""
+    name = f"RELAYOUT_{what.upper()}"
+    text = os.environ.get(name, "")
+    if not text:
+        return None
+    if not (text.isascii() and text.isdigit()):
+        raise LayoutError(f"{name}={text!r} is no number of bytes; write one in digits, such as {1 << 20}")
+    return int(text)
+
+
+def derived(l2: int, l3: int) -> Thresholds:
+    """Thresholds guessed from the caches, where nothing may be measured.
+
+    Past half of the last cache a source and a destination begin to push each other out. An L3 that is
+    reported as larger than 64 MiB serves many processors, of which one never gets all of it. Threads that
+    sleep take some 20 microseconds to come, in which one processor copies a few hundred KiB.
+
+    >>> derived(1 << 20, 32 << 20)
+    Thresholds(streaming=16777216, sharing=2097152)
+    """
+    return Thresholds(max(2 * l2, min(l3, 64 << 20) // 2), 2 << 20)
 
 
 @lru_cache(maxsize=1)
@@ -58,11 +159,12 @@ def host() -> Machine:
 
 @lru_cache(maxsize=16)
 def machine(cpu: str, triple: str | None = None) -> Machine:
-    """A processor by its LLVM name, with this host's caches."""
+    """A processor by its LLVM name, with this host's caches and guessed thresholds."""
     import llvmlite.binding as llvm
 
     levels = {"x86-64-v3": "avx2", "x86-64-v4": "avx512bw"}
-    return _machine(triple or llvm.get_process_triple(), cpu, "", {levels.get(cpu, ""): True})
+    made = _machine(triple or llvm.get_process_triple(), cpu, "", {levels.get(cpu, ""): True})
+    return replace(made, thresholds=derived(made.l2, made.l3))
 
 
 def _machine(triple: str, cpu: str, features: str, has: dict[str, bool]) -> Machine:

@@ -22,7 +22,7 @@ from relayout.convert import arithmetic_types, convert
 from relayout.layout.descriptor import MemoryDesc
 from relayout.layout.refine import axis_number, refine
 from relayout.reorder.kernels.choice import Plan, feasible, plan, without_overlap
-from relayout.reorder.problem import PASSES, Nest, Table, nests, simplified
+from relayout.reorder.problem import LANES, PASSES, Nest, Table, nests, simplified
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -104,11 +104,11 @@ class Native:
         )
         block = np.zeros(self.tables[-1].end, np.uint8)
         for table in self.tables:
-            entries = block[table.offset :].view(arithmetic.numpy)[: table.entries]
+            entries = block[table.offset : table.end].view(arithmetic.numpy)[: table.entries + LANES]
             values = np.float64(attributes.beta) if table.name == "beta" else self._values(table, attributes)
             if table.name in ("beta", "src_scale", "dst_scale"):
                 values = convert(values, scales)
-            entries[:] = convert(values, arithmetic)
+            entries[:] = np.resize(convert(values, arithmetic), entries.shape)
         return block
 
     def _values(self, table: Table, attributes: Attributes) -> NDArray[np.generic]:

@@ -42,9 +42,10 @@ from relayout.layout.layout import Layout
 from relayout.layout.refine import Group, Piece, refine, self_pieces
 from relayout.layout.vectorised import term_offsets
 
-__all__ = ["BitLoop", "Conversion", "Nest", "Table", "fuse", "nests", "order", "simplified", "widen"]
+__all__ = ["LANES", "WIDEST", "BitLoop", "Conversion", "Nest", "Table", "fuse", "nests", "order", "simplified", "widen"]
 
 MOST_NESTS = 32  # beyond that the NumPy engine's tables are cheaper than a kernel for every nest
+LANES = 64  # of the longest vector
 LINE = 64  # bytes at whose multiples tables begin
 WIDEST = 64  # bits of an element: the widest integer that shuffles move
 
@@ -73,9 +74,10 @@ class Table(NamedTuple):
     def end(self) -> int:
         """The byte behind it.
 
-        Entries have at most 8 bytes; 64 more are there for lanes that nobody uses.
+        Entries have at most 8 bytes. Behind the last one follow 64 more, the first ones again: for lanes that
+        walk through a short table several times, and for lanes that nobody uses.
         """
-        return self.offset + (8 * (self.entries + 64) + LINE - 1) // LINE * LINE
+        return self.offset + (8 * (self.entries + LANES) + LINE - 1) // LINE * LINE
 
 
 @dataclass(frozen=True)
@@ -116,6 +118,8 @@ class Nest:
     """Nothing is read; zeros are written."""
     fill: int = 0
     """So many zeros follow, in the destination, on every turn of the loop that is contiguous there."""
+    pair: int = 0
+    """A source element is two 4-bit elements; the second one goes so many bits further (0: it is not)."""
 
     @property
     def bytes(self) -> int:
@@ -339,7 +343,7 @@ def widen(nest: Nest) -> Nest:
     >>> print(widen(Nest(0, 0, 8, 8, (BitLoop(9, 512, 128), BitLoop(4, 8, 8)))))
     u32 0->0: 9x(64,16)
     """
-    if nest.fill or not _moves_bits(nest):
+    if nest.fill or not moves_bits(nest):
         return nest
     together = (
         loop for loop in nest.loops if loop.dst == nest.write and (nest.zero or loop.src == nest.write)
@@ -368,7 +372,8 @@ def _off_run(nest: Nest, run: BitLoop) -> list[int]:
     return [nest.dst, nest.src, *(loop.dst for loop in others), *(loop.src for loop in others)]
 
 
-def _moves_bits(nest: Nest) -> bool:
+def moves_bits(nest: Nest) -> bool:
+    """Whether elements keep their bits."""
     what = nest.conversion
     return what is None or (what.src == what.dst and not what.tables)
 

@@ -48,6 +48,8 @@ class Kernel:
         self.w = Writer()
         self.routines: list[str] = []  # further functions and constants of this kernel
         self.span: tuple[str | int, str | int] = (0, 0)  # the part of the blocked loop that is worked on
+        self.buffer = ""  # what is written there leaves in whole lines
+        self.entry_lines: list[str] = []  # what comes before everything else
         self._numbers: dict[str, str] = {}  # operands that are one number, loaded at the beginning
 
     def function(self) -> str:
@@ -59,7 +61,8 @@ class Kernel:
             self.blocks(self.plan.blocked, place)
         else:
             self.loops(self.plan.around, place)
-        text = f"define internal void @{self.name}({ARGUMENTS}) {{\nentry:\n{w.text()}\n  ret void\n}}\n"
+        lines = "\n".join([*self.entry_lines, w.text()])
+        text = f"define internal void @{self.name}({ARGUMENTS}) {{\nentry:\n{lines}\n  ret void\n}}\n"
         return "\n".join([*self.routines, text])
 
     def prepare(self) -> None:
@@ -73,6 +76,10 @@ class Kernel:
 
     def loops(self, left: tuple[BitLoop, ...], place: Place) -> None:
         """Loops around the body, the outermost first."""
+        plan = self.plan
+        if self.stream and len(left) == plan.inside:
+            self.through_buffer(place, plan.footprint // 8, lambda at: self.loops(left, at))
+            return
         if not left:
             self.body(place)
             return
@@ -91,7 +98,35 @@ class Kernel:
     def blocks(self, loop: BitLoop, place: Place) -> None:
         """All other loops for one block of a loop, then for the next."""
         first, last = ("%lo", "%hi") if loop is self.plan.shared else (0, loop.extent)
-        self.each_block(first, last, ROWS, lambda: self.loops((*self.plan.around, loop), place))
+        self.each_block(first, last, ROWS, lambda: self.one_block(loop, place))
+
+    def one_block(self, loop: BitLoop, place: Place) -> None:
+        """All other loops for one block; a full one leaves through a buffer when streaming."""
+        w, around = self.w, self.plan.around
+        size = ROWS * loop.dst // 8
+        if not self.stream or size % LINE:
+            self.loops((*around, loop), place)
+            return
+        first, last = self.span
+        full = w.value(f"icmp eq i64 {w.value(f'sub i64 {last}, {first}')}, {ROWS}")
+
+        def buffered() -> None:
+            self.each(around, place, lambda at: self.through_buffer(
+                self.moved(at, first, loop), size, lambda to: w.loop(
+                    0, ROWS, 1, lambda i: self.body(self.moved(to, i, loop)))))
+
+        w.when(full, buffered)
+        part = w.value(f"xor i1 {full}, true")
+        w.when(part, lambda: self.unstreamed(lambda: self.loops((*around, loop), place)))
+
+    def each(self, left: tuple[BitLoop, ...], place: Place, body: Callable[[Place], None]) -> None:
+        """Some loops around another body."""
+        if not left:
+            body(place)
+            return
+        loop, w = left[0], self.w
+        first, last = ("%lo", "%hi") if loop is self.plan.shared else (0, loop.extent)
+        w.loop(first, last, 1, lambda i: self.each(left[1:], self.moved(place, i, loop), body))
 
     def each_block(self, first: str | int, last: str | int, step: int, body: Callable[[], None]) -> None:
         """Set :attr:`span` to one block after the other."""
@@ -112,7 +147,7 @@ class Kernel:
         w = self.w
         if not bits:
             return pointer
-        if isinstance(index, int) or index.isdigit():
+        if isinstance(index, int) or index.lstrip("-").isdigit():
             return w.at(pointer, int(index) * bits // 8)
         if bits % 8:
             return w.at(pointer, w.value(f"ashr exact i64 {w.times(index, bits // 4)}, 1"))
@@ -167,15 +202,17 @@ class Kernel:
             if table.number is None:
                 found[table.name] = self._spread(self._numbers[table.name], count)
             else:
-                found[table.name] = self._gathered(tables[table.number], lanes[table.number], count)
+                found[table.name] = self._gathered(table, tables[table.number], lanes[table.number], count)
         return found
 
-    def _gathered(self, pointer: str, entries: Sequence[int], count: int) -> str:
+    def _gathered(self, table: Table, pointer: str, entries: Sequence[int], count: int) -> str:
+        """Entries of a table; it goes on behind its end from its beginning (:class:`Table`)."""
         w, kind, size = self.w, self.kind, self.entry
         first = entries[0]
         if all(entry == first for entry in entries):
             return self._spread(w.value(f"load {kind}, ptr {w.at(pointer, first * size)}, align 4"), count)
-        if list(entries) == list(range(first, first + count)):
+        in_turn = range(first, first + count)
+        if list(entries) == list(in_turn) or list(entries) == [k % table.entries for k in in_turn]:
             return w.value(f"load <{count} x {kind}>, ptr {w.at(pointer, first * size)}, align 4")
         vector = "poison"
         known: dict[int, str] = {}
@@ -207,13 +244,13 @@ class Kernel:
             raw = self._unpacked(place.src, count, self.what.src)
         else:
             raw = w.value(f"load <{count} x i{nest.read}>, ptr {place.src}, align 1")
-        return raw if self.what is None or self.plan.late else self._value(raw, place, count, lanes)
+        return raw if self.what is None or self.plan.late else self.value(raw, place, count, lanes)
 
     def store(self, value: str, place: Place, count: int, lanes: Lanes, aligned: bool = True) -> None:
         """Neighbouring elements of the destination, converted where that is done before stores."""
         nest = self.nest
         if self.what is not None and self.plan.late:
-            value = self._value(value, place, count, lanes)
+            value = self.value(value, place, count, lanes)
         self.store_raw(value, place.dst, count, nest.write, aligned)
 
     def store_raw(self, value: str, pointer: str, count: int, bits: int, aligned: bool = True) -> None:
@@ -230,7 +267,7 @@ class Kernel:
         else:
             self.w.line(f"{how} 1")
 
-    def _value(self, value: str, place: Place, count: int, lanes: Lanes) -> str:
+    def value(self, value: str, place: Place, count: int, lanes: Lanes) -> str:
         what = self.what
         assert what is not None
         if not what.tables:
@@ -268,6 +305,21 @@ class Kernel:
         low = w.value(f"and {kind} {low}, {_splat(half, 15)}")
         high = w.value(f"shl {kind} {high}, {_splat(half, 4)}")
         return w.value(f"or {kind} {low}, {high}")
+
+    def through_buffer(self, place: Place, size: int, body: Callable[[Place], None]) -> None:
+        """Let the body write ``size`` bytes, a number of lines, to a buffer; then stream them to their place."""
+        w, vector = self.w, self.machine.vector
+        if not self.buffer:
+            self.buffer = "%buffer"
+            self.entry_lines.append(f"  %buffer = alloca [{size} x i8], align {LINE}")
+        self.unstreamed(lambda: body(place._replace(dst=self.buffer)))
+
+        def line(at: str) -> None:
+            for k in range(0, LINE, vector):
+                value = w.value(f"load <{vector} x i8>, ptr {w.at(w.at(self.buffer, at), k)}, align {vector}")
+                self.store_raw(value, w.at(w.at(place.dst, at), k), vector, 8)
+
+        w.loop(0, size, LINE, line)
 
     def prefetch(self, pointer: str, ahead: int = AHEAD) -> None:
         """Ask for bytes of the source that will be wanted soon."""

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
 from relayout.codegen.machine import LINE, Machine
-from relayout.reorder.problem import BitLoop, Nest, order
+from relayout.reorder.problem import BitLoop, Nest, moves_bits, order
 
 __all__ = ["BLOCK", "LANE", "ROWS", "Plan", "Run", "feasible", "plan", "without_overlap"]
 
@@ -16,6 +17,7 @@ SHORT_ROW = 256  # bytes of a row that is short
 SHORT = 8  # the longest loop that interleaving takes
 PAGE = 2048  # bytes; source rows a multiple of this apart collide in the first cache
 LINE_BITS = 8 * LINE
+BUFFER = 8 << 13  # bits of what passes through a buffer, a quarter of the smallest first cache
 LONGEST_TABLE = 4096  # places of a joined run that are written down one by one
 
 
@@ -78,6 +80,13 @@ class Plan:
     """Where the shared loop may be cut: at multiples of this."""
     blocked: BitLoop | None = None
     """The loop that is worked through in blocks, around all others; None: no need."""
+    inside: int = -1
+    """When streaming: what so many of the innermost loops around write passes through a buffer; -1: nothing."""
+    bounced: int = 0
+    """When streaming, a transpose: so many columns pass through a buffer at a time; 0: none.
+
+    A joined run passes as a whole (1).
+    """
 
     @property
     def extent(self) -> int:
@@ -108,17 +117,29 @@ class Plan:
         """Bits of an element while it is moved about in registers."""
         return max(8, self.nest.read if self.late else self.nest.write)
 
+    @property
+    def footprint(self) -> int:
+        """Bits of the destination that lie together and are written by :attr:`inside` loops, or by the body."""
+        inner = self.around[len(self.around) - max(self.inside, 0) :]
+        total = self.total * self.nest.write
+        if self.kind == "interleave":
+            total *= self.columns.extent
+        for loop in inner:
+            total *= loop.extent
+        return total
+
     def streams(self, machine: Machine) -> bool:
         """Whether the kernel completes whole lines of the destination, if that begins on a line."""
         nest = self.nest
         if nest.conversion is not None and nest.conversion.accumulates:
             return False
-        if nest.dst % LINE_BITS or any(loop.dst % LINE_BITS for loop in self.around):
+        outside = self.around[: len(self.around) - max(self.inside, 0)]
+        if nest.dst % LINE_BITS or any(loop.dst % LINE_BITS for loop in outside):
             return False
-        if self.kind == "lines":
+        if self.kind == "lines" or self.inside >= 0 or self.bounced:
             return True
         if self.kind == "rows":
-            return self.rows.extent * nest.write >= LINE_BITS
+            return self.blocked is not None or self.rows.extent * nest.write >= LINE_BITS
         whole = all(stride % LINE_BITS == 0 for stride in self.columns.strides("dst"))
         if self.kind in ("transpose", "staged"):
             return whole and self.total * nest.write >= LINE_BITS
@@ -136,6 +157,9 @@ def plan(nest: Nest) -> Plan:
     inner = next((loop for loop in nest.loops if loop.src == nest.read and not nest.zero), None)
     outer = next((loop for loop in nest.loops if loop.dst == nest.write), None)
     kind = _kind(nest, inner, outer)
+    halves = nest.read == nest.write == 4 and moves_bits(nest)
+    if kind == "transpose" and halves and inner is not None and not inner.extent % 2:
+        return plan(_in_pairs(nest, inner))
     one = BitLoop(1, nest.read, nest.write, (0,) * len(nest.tables))
     if kind == "elements":
         inner = outer = None
@@ -144,6 +168,8 @@ def plan(nest: Nest) -> Plan:
     columns, rows = Run((inner or one,)), Run((outer or one,))
     if kind == "transpose":
         columns, rows = _joined(nest, columns, rows)
+    if kind == "rows":
+        columns = rows = _repeated(nest, rows)
     left = list(nest.loops)
     for loop in {id(loop): loop for loop in (*columns.loops, *rows.loops)}.values():
         if loop in left:
@@ -155,9 +181,10 @@ def plan(nest: Nest) -> Plan:
     made = Plan(nest, kind, columns, rows, around, shared)
     if kind == "rows":
         row = rows.extent * nest.write // 8
-        simple = nest.conversion is None and not nest.zero and not nest.fill
-        return _short_rows(made, row) if simple and row <= SHORT_ROW else made
-    return _placed(made) if kind == "transpose" else made
+        if not nest.zero and not nest.fill and row <= SHORT_ROW:
+            made = _short_rows(made, row)
+        return made if nest.zero or made.blocked is not None else _buffered(made)
+    return _placed(made) if kind == "transpose" else _buffered(made) if kind == "interleave" else made
 
 
 def _rest_of(loop: BitLoop, part: BitLoop) -> BitLoop:
@@ -223,8 +250,92 @@ def _continued(run: Run, side: str, bits: int, free: list[BitLoop]) -> Run:
     return run
 
 
+def _in_pairs(nest: Nest, inner: BitLoop) -> Nest:
+    """4-bit elements moved two at a time: bytes of the source are turned over, then taken apart."""
+    pairs = BitLoop(inner.extent // 2, 8, 2 * inner.dst, tuple(2 * t for t in inner.tables))
+    loops = tuple(pairs if loop is inner else loop for loop in nest.loops)
+    return replace(nest, read=8, loops=loops, conversion=None, pair=inner.dst)
+
+
+def _repeated(nest: Nest, rows: Run) -> Run:
+    """A row of few elements, each with operands of its own, goes on into the rows that neighbour it on both sides.
+
+    Pixels of three channels with a scale for each channel are such rows.
+    """
+    if not any(_along(nest, rows)) or any(nest.tables) or nest.fill:
+        return rows
+    inner = rows.loop
+    whole = all(
+        stride in (0, 1) and (not stride or table.entries == inner.extent)
+        for table in (nest.conversion.tables if nest.conversion else ())
+        if table.number is not None
+        for stride in (inner.tables[table.number],)
+    )
+    after = next((loop for loop in nest.loops if _goes_on(inner, loop, nest) and not any(loop.tables)), None)
+    odd = inner.extent // math.gcd(inner.extent, LINE)
+    return Run((inner, after)) if whole and after is not None and odd <= SHORT else rows
+
+
+def _goes_on(inner: BitLoop, loop: BitLoop, nest: Nest) -> bool:
+    return (loop.src, loop.dst) == (inner.extent * nest.read, inner.extent * nest.write)
+
+
+def _buffered(made: Plan) -> Plan:
+    """A plan whose innermost loops write a dense piece of the destination, which leaves in whole lines."""
+    if made.footprint % LINE_BITS == 0 and made.kind == "rows":
+        return made
+    around = list(made.around)
+    size, inside = made.footprint, 0
+    while around[: len(around) - inside]:
+        at = len(around) - inside - 1
+        loop = around[at]
+        if loop.dst != size:
+            break
+        most = BUFFER // size
+        enough = next((n for n in range(min(most, loop.extent), 1, -1) if not loop.extent % n), 0)
+        if not enough:
+            break
+        inside, size = inside + 1, size * enough
+        if enough != loop.extent:
+            far = BitLoop(
+                loop.extent // enough, enough * loop.src, enough * loop.dst, tuple(enough * t for t in loop.tables)
+            )
+            around[at : at + 1] = [far, loop._replace(extent=enough)]
+            break
+    outer = around[: len(around) - inside]
+    if size % LINE_BITS or size > BUFFER or any(loop.dst % LINE_BITS for loop in outer) or made.nest.dst % LINE_BITS:
+        return made
+    shared = max(outer, key=lambda loop: loop.extent, default=None)
+    if made.shared is not None and (shared is None or shared.extent < min(made.shared.extent, 8)):
+        return made
+    return replace(made, around=tuple(around), shared=shared, inside=inside)
+
+
+def _bounced(made: Plan) -> int:
+    """How many columns of a transpose pass through a buffer at a time where they lie densely, but not in lines."""
+    nest, run = made.nest, made.columns
+    row = made.total * nest.write
+    if nest.pair or made.blocked is not None or nest.dst % LINE_BITS:
+        return 0
+    if any(loop.dst % LINE_BITS for loop in made.around):
+        return 0
+    if not run.is_straight:
+        dense = sorted(run.places("dst")) == list(range(0, run.extent * row, row))
+        return int(dense and run.extent * row % LINE_BITS == 0 and run.extent * row <= BUFFER)
+    if run.loop.dst != row or run.loop is made.shared or row % LINE_BITS == 0:
+        return 0
+    some = math.lcm(LINE_BITS // math.gcd(row, LINE_BITS), LINE_BITS // nest.read)
+    most = min(run.extent, BUFFER // row) // some * some
+    return most
+
+
 def _placed(made: Plan) -> Plan:
     """A transpose with the loop that threads share, staged where its source rows collide."""
+    made = _turned(made)
+    return replace(made, bounced=_bounced(made))
+
+
+def _turned(made: Plan) -> Plan:
     nest, columns, rows = made.nest, made.columns, made.rows
     line = LINE_BITS // nest.read
     far = rows.loops[0].src
@@ -247,8 +358,9 @@ def _short_rows(made: Plan, row: int) -> Plan:
 
     Lines are then still in the cache when their other parts are wanted.
     """
+    bits = made.rows.extent * made.nest.read
     blocked = next(
-        (loop for loop in made.around if loop.dst == 8 * row < loop.src and loop.extent > ROWS), None
+        (loop for loop in made.around if loop.dst == 8 * row and loop.src > bits and loop.extent > ROWS), None
     )
     if blocked is None or not any(loop.src < blocked.src for loop in made.around):
         return made
@@ -256,7 +368,7 @@ def _short_rows(made: Plan, row: int) -> Plan:
     shared, unit = max(around, key=lambda loop: loop.extent), 1
     if shared.extent < max(8, blocked.extent // 64):
         shared, unit = blocked, ROWS
-    kind = "lines" if row in (8, 16, 32) else "rows"
+    kind = "lines" if row in (8, 16, 32) and made.nest.conversion is None else "rows"
     return replace(made, kind=kind, around=around, shared=shared, unit=unit, blocked=blocked)
 
 

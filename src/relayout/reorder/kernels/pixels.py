@@ -14,17 +14,27 @@ __all__ = ["Deinterleave", "Interleave"]
 class _Pixels(Kernel):
     """What the two directions have in common: elements are picked out of a few vectors."""
 
-    @property
-    def per(self) -> int:
-        """Elements of a vector."""
-        return 8 * self.machine.vector // self.plan.mid
+    per = 1
+    """Elements of a vector."""
 
     def along(self, loop: BitLoop, place: Place, body: Callable[[Place], None]) -> None:
-        """Over the long loop a vector at a time; the last one overlaps."""
-        whole = loop.extent // self.per * self.per
-        self.w.loop(0, whole, self.per, lambda i: body(self.moved(place, i, loop)))
-        if whole < loop.extent:
-            self.unstreamed(lambda: body(self.moved(place, loop.extent - self.per, loop)))
+        """Over the long loop a vector at a time, then what is left: in one or two shorter ones, or overlapping.
+
+        Overlapping is slow when streaming: what has left the caches already is fetched again.
+        """
+        full = self.per = 8 * self.machine.vector // self.plan.mid
+        whole = loop.extent // full * full
+        self.w.loop(0, whole, full, lambda i: body(self.moved(place, i, loop)))
+        left = loop.extent - whole
+        if bin(left).count("1") > 2:
+            self.unstreamed(lambda: body(self.moved(place, loop.extent - full, loop)))
+            return
+        while left:
+            self.per = 1 << (left.bit_length() - 1)
+            at = self.moved(place, loop.extent - left, loop)
+            self.unstreamed(lambda at=at: body(at))  # type: ignore[misc]
+            left -= self.per
+        self.per = full
 
     def in_halves(self, channels: int) -> bool:
         """Whether channels are a power of two, and fewer than the elements of a vector."""
@@ -66,9 +76,10 @@ class Deinterleave(_Pixels):
     def body(self, place: Place) -> None:
         """All pixels of a row."""
         channel, pixel = self.plan.columns.loop, self.plan.rows.loop
-        channels, per = channel.extent, self.per
+        channels = channel.extent
 
         def lanes(k: int) -> Lanes:
+            per = self.per
             places = [divmod(k * per + j, channels) for j in range(per)]
             return [
                 [p * one + c * two for p, c in places]
@@ -76,6 +87,7 @@ class Deinterleave(_Pixels):
             ]
 
         def some(at: Place) -> None:
+            per = self.per
             vectors = [
                 self.load(at._replace(src=self.step(at.src, k * per, self.nest.read)), per, lanes(k))
                 for k in range(channels)
@@ -114,9 +126,10 @@ class Interleave(_Pixels):
     def body(self, place: Place) -> None:
         """All pixels of a row."""
         pixel, channel = self.plan.columns.loop, self.plan.rows.loop
-        channels, per = channel.extent, self.per
+        channels = channel.extent
 
         def some(at: Place) -> None:
+            per = self.per
             planes = [self.moved(at, c, channel) for c in range(channels)]
             vectors = [self.load(plane, per, self.lanes(pixel, per)) for plane in planes]
             for plane in planes:

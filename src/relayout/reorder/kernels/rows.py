@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 from relayout.codegen.machine import LINE
@@ -21,22 +22,30 @@ class Rows(Kernel):
 
     def body(self, place: Place) -> None:
         """One row: whole vectors, then what is left, then the zeros that follow."""
-        rows = self.plan.rows
-        total, piece = rows.extent, self._piece()
-        turn = TOGETHER * piece
+        total, piece = self.plan.rows.extent, self._piece()
+        inner = self.plan.rows.loops[0].extent
+        together = TOGETHER if self.plan.rows.is_straight else inner // math.gcd(inner, piece)
+        turn = together * piece
         whole = total // turn * turn
         far = total * self.nest.read // 8 > FAR
 
-        def four(i: str) -> None:
-            for k in range(TOGETHER):
-                self._copy(self.moved(self.moved(place, i, rows.loop), k * piece, rows.loop), piece, True, far)
+        def some(i: str) -> None:
+            for k in range(together):
+                self._copy(self._at(self._at(place, i), k * piece), k * piece, piece, True, far)
 
         if whole:
-            self.w.loop(0, whole, turn, four)
+            self.w.loop(0, whole, turn, some)
         for at, count in self._left(whole, total, piece):
-            self._copy(self.moved(place, at, rows.loop), count, at % piece == 0 and count == piece, False)
+            self._copy(self._at(place, at), at, count, at % piece == 0 and count == piece, False)
         for at, count in _halves(total, total + self.nest.fill, piece):
-            self._zeros(self.moved(place, at, rows.loop), count)
+            self._zeros(self._at(place, at), count)
+
+    def _at(self, place: Place, index: str | int) -> Place:
+        """The place of an element of the row; where rows repeat each other, tables stay where they are."""
+        loop = self.plan.rows.loops[0]
+        if not self.plan.rows.is_straight:
+            loop = loop._replace(tables=(0,) * len(loop.tables))
+        return self.moved(place, index, loop)
 
     def _piece(self) -> int:
         """Elements that are copied at a time: a vector of the narrower side, and no more than four of the other."""
@@ -61,11 +70,14 @@ class Rows(Kernel):
             yield at, count
             at += count
 
-    def _copy(self, place: Place, count: int, aligned: bool, far: bool) -> None:
-        lanes = self.lanes(self.plan.rows.loop, count)
+    def _copy(self, place: Place, first: int, count: int, aligned: bool, far: bool) -> None:
         if self.nest.zero:
             self._zeros(place, count, aligned)
             return
+        loop = self.plan.rows.loops[0]
+        lanes = self.lanes(loop, count)
+        if not self.plan.rows.is_straight:
+            lanes = [[(first + lane) % loop.extent * t for lane in range(count)] for t in loop.tables]
         value = self.load(place, count, lanes)
         if far:
             self.prefetch(place.src, AHEAD)

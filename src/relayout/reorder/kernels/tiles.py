@@ -1,15 +1,26 @@
-"""Transposition: tiles that are turned over in registers, read in place or through a stage."""
+"""Transposition: tiles that are turned over in registers, read in place or through a stage.
+
+A plane of rows and columns is covered by tiles of three sizes, so that little is done twice::
+
+    columns ->
+    +----+----+----+--+
+    |    |    |    |//|   a tile: a line of the destination (rows) by 16 bytes of the source (columns)
+    +----+----+----+--+   //: the last strip ends with the last column, over what is there already
+    |    |    |    |//|
+    +----+----+----+--+   what is left of the rows: the largest power of two that fits,
+    +----+----+----+--+   then the smallest that covers the rest, also stepping back
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 from relayout.codegen.ir import Writer
 from relayout.codegen.machine import LINE
 from relayout.reorder.kernels.base import Kernel, Place
 from relayout.reorder.kernels.choice import BLOCK, LANE, LINE_BITS, Run
 from relayout.reorder.kernels.network import Network
-from relayout.reorder.problem import BitLoop
 
 __all__ = ["Staged", "Transpose"]
 
@@ -17,30 +28,43 @@ FAR = 512  # bytes between rows from which on the processor's own prefetching do
 ASKED = 8  # rows that are asked for in one turn
 INLINE = 16  # rows of a tile that is written out wherever it is used; larger ones are called
 
+Index = str | int
+
+
+class Tile(NamedTuple):
+    """What is turned over at once: so many rows of the source, so many columns."""
+
+    rows: int
+    columns: int
+    network: Network
+
 
 class Transpose(Kernel):
     """Strips of one lane of columns, a tile after the other down the rows."""
+
+    def prepare(self) -> None:
+        """Choose the tiles, and write down the places of runs that are joined."""
+        plan = self.plan
+        rows = LINE_BITS // plan.mid
+        while rows > plan.total:
+            rows //= 2
+        self.main = self._tile_of(rows)
+        self.sources = self._table("rows", plan.rows, "src")
+        self.targets = self._table("columns", plan.columns, "dst")
+        far = abs(plan.rows.loops[0].src) >= 8 * FAR
+        self.ahead = far and self.nest.bytes > self.machine.l2
 
     @property
     def widest(self) -> int:
         """Columns that may be turned over at a time."""
         return LANE
 
-    def prepare(self) -> None:
-        """Choose the tile, and write down the places of runs that are joined."""
+    def _tile_of(self, rows: int) -> Tile:
         plan = self.plan
-        rows = LINE_BITS // plan.mid
-        while rows > plan.total:
-            rows //= 2
-        lane = min(LANE // plan.mid, self.widest)
-        while lane > min(plan.columns.extent, max(rows, 1)):
-            lane //= 2
-        self.tile_rows, self.lane = rows, lane
-        self.network = Network(plan.mid, lane, min(8 * self.machine.vector // plan.mid, rows))
-        self.sources = self._table("rows", plan.rows, "src")
-        self.targets = self._table("columns", plan.columns, "dst")
-        far = abs(plan.rows.loops[0].src) >= 8 * FAR
-        self.ahead = far and self.nest.bytes > self.machine.l2
+        columns = min(LANE // plan.mid, self.widest)
+        while columns > min(plan.columns.extent, rows):
+            columns //= 2
+        return Tile(rows, columns, Network(plan.mid, columns, min(8 * self.machine.vector // plan.mid, rows)))
 
     def _table(self, stem: str, run: Run, side: str) -> str:
         """A constant with the places of a run that has no stride on the other side; "" where it has one."""
@@ -56,31 +80,77 @@ class Transpose(Kernel):
 
     def body(self, place: Place) -> None:
         """The whole plane, or the rows of the block that is worked on."""
-        plan = self.plan
-        rows, total = self.tile_rows, plan.total
-        whole = total // rows * rows
-        if plan.blocked is not None:
-            self._sweep(place, *self.span)
-            return
-        if whole <= BLOCK or self.nest.fill:
-            self._sweep(place, 0, whole)
+        if self.plan.blocked is not None:
+            self._sweep(place, self.main, *self.span)
+        elif self.stream and self.plan.bounced:
+            self._bounced(place)
         else:
-            self.each_block(0, whole, max(BLOCK, rows), lambda: self._sweep(place, *self.span))
-        if whole < total:
-            self.unstreamed(lambda: self._sweep(place, total - rows, total))
+            self.plane(place)
 
-    def blocks(self, loop: BitLoop, place: Place) -> None:
-        """Blocks of rows around all other loops; the last rows overlap."""
-        rows = self.tile_rows
+    def plane(self, place: Place) -> None:
+        """All rows and columns."""
+        rows, total = self.main.rows, self.plan.total
+        whole = total // rows * rows
+        if whole <= BLOCK or self.nest.fill:
+            self._sweep(place, self.main, 0, whole)
+        else:
+            step = max(BLOCK, rows)
+            self.each_block(0, whole, step, lambda: self._sweep(place, self.main, *self.span))
+        self.unstreamed(lambda: self.left_over(whole, lambda tile, row: self._sweep(place, tile, row, row + tile.rows)))
+
+    def left_over(self, start: int, body: Callable[[Tile, int], None]) -> None:
+        """Rows from ``start`` on in smaller tiles; the last one may begin earlier, and never in a kernel that adds."""
+        total = self.plan.total
+        left = total - start
+        if not left:
+            return
+        first = 1 << (left.bit_length() - 1)
+        body(self._tile_of(first), min(start, total - first))
+        left -= first
+        if left > 0:
+            last = min(1 << (left - 1).bit_length(), self.main.rows)
+            body(self._tile_of(last), total - last)
+
+    def blocks(self, loop: object, place: Place) -> None:
+        """Blocks of rows around all other loops; then the rows that are left over."""
+        rows = self.main.rows
         whole = self.plan.total // rows * rows
         self.each_block(0, whole, max(BLOCK, rows), lambda: self.loops(self.plan.around, place))
-        if whole != loop.extent:
-            self.span = loop.extent - rows, loop.extent
-            self.unstreamed(lambda: self.loops(self.plan.around, place))
+        self.unstreamed(lambda: self.left_over(whole, lambda tile, row: self._again(place, tile, row)))
 
-    def _sweep(self, place: Place, first: str | int, last: str | int) -> None:
+    def _again(self, place: Place, tile: Tile, row: int) -> None:
+        kept, self.main = self.main, tile
+        self.span = row, row + tile.rows
+        self.loops(self.plan.around, place)
+        self.main = kept
+
+    def _bounced(self, place: Place) -> None:
+        """Some columns at a time are written to a buffer, which then leaves in whole lines."""
+        run, some = self.plan.columns, self.plan.bounced
+        if not run.is_straight:
+            self.through_buffer(place, some * self.plan.total * self.nest.write // 8, self.plane)
+            return
+        size = some * run.loop.dst // 8
+
+        def few(i: str) -> None:
+            self.through_buffer(self.moved(place, i, run.loop), size, lambda at: self._narrow(at, some))
+
+        self.w.loop(0, run.extent // some * some, some, few)
+        if run.extent % some:
+            rest = run.extent // some * some
+            self.unstreamed(lambda: self._narrow(self.moved(place, rest, run.loop), run.extent - rest, rest))
+
+    def _narrow(self, place: Place, columns: int, before: int = 0) -> None:
+        """All rows of some columns; ``before`` it lie more that a last strip may step back over."""
+        self._columns = columns, before
+        self.plane(place)
+        self._columns = None
+
+    _columns: tuple[int, int] | None = None
+
+    def _sweep(self, place: Place, tile: Tile, first: Index, last: Index) -> None:
         """All columns of some rows."""
-        self.columns(self.lane, lambda i: self._strip(place, i, first, last))
+        self.columns(tile.columns, lambda i: self._strip(place, tile, i, first, last))
 
     def columns(self, step: int, body: Callable[[str], None]) -> None:
         """Over all columns in steps; the last step ends with the last column."""
@@ -88,30 +158,30 @@ class Transpose(Kernel):
         if run.is_straight and run.loop is self.plan.shared:
             w.loop("%lo", "%hi", step, body)
             return
-        whole = run.extent // step * step
+        extent, before = self._columns or (run.extent, 0)
+        whole = extent // step * step
         if whole:
             w.loop(0, whole, step, body)
-        if whole < run.extent:
-            body(str(run.extent - step))
+        if whole < extent and extent + before >= step:
+            body(str(extent - step))
 
-    def _strip(self, place: Place, column: str, first: str | int, last: str | int) -> None:
+    def _strip(self, place: Place, tile: Tile, column: str, first: Index, last: Index) -> None:
         """The tiles below each other in one lane of columns."""
-        fixed = isinstance(first, int) and isinstance(last, int)
-        if self.nest.fill and fixed:
-            for row in range(int(first), int(last), self.tile_rows):  # each tile has zeros of its own
-                valid = max(0, min(self.tile_rows, self.plan.rows.extent - row))
-                self._placed_tile(place, column, str(row), valid)
+        if self.nest.fill and isinstance(first, int) and isinstance(last, int):
+            for row in range(first, last, tile.rows):  # each tile has zeros of its own
+                valid = max(0, min(tile.rows, self.plan.rows.extent - row))
+                self._placed_tile(place, tile, column, str(row), valid)
             return
         if self.ahead:
-            self._ask(place, column, first, last)
-        if self.tile_rows <= INLINE:
-            self._tiles(place, column, first, last)
+            self._ask(place, tile, column, first, last)
+        if tile.rows <= INLINE:
+            self._tiles(place, tile, column, first, last)
         else:
-            self._called(place, column, first, last)
+            self._called(place, tile, column, first, last)
 
-    def _ask(self, place: Place, column: str, first: str | int, last: str | int) -> None:
+    def _ask(self, place: Place, tile: Tile, column: str, first: Index, last: Index) -> None:
         """Prefetch the rows of a strip, a line of each, when the strip begins a line."""
-        w, rows = self.w, min(self.tile_rows, ASKED)
+        w, rows = self.w, min(tile.rows, ASKED)
         line = LINE_BITS // self.nest.read
         src = self.step(place.src, column, self.nest.read)
 
@@ -120,18 +190,19 @@ class Transpose(Kernel):
             for k in range(rows):
                 self.prefetch(source(k))
 
-        if column.isdigit():  # the overlapping end; its lines have been asked for
+        if _is_number(column):  # the overlapping end; its lines have been asked for
             return
         begins = w.value(f"icmp eq i64 {w.value(f'and i64 {column}, {line - 1}')}, 0")
         w.when(begins, lambda: w.loop(first, last, rows, some))
 
-    def _tiles(self, place: Place, column: str, first: str | int, last: str | int) -> None:
-        rows = self.tile_rows
-        self.w.loop(first, last, rows, lambda row: self._placed_tile(place, column, row, rows))
+    def _tiles(self, place: Place, tile: Tile, column: str, first: Index, last: Index) -> None:
+        self.w.loop(
+            first, last, tile.rows, lambda row: self._placed_tile(place, tile, column, row, tile.rows)
+        )
 
-    def _called(self, place: Place, column: str, first: str | int, last: str | int) -> None:
+    def _called(self, place: Place, tile: Tile, column: str, first: Index, last: Index) -> None:
         """The same as a function of its own: large tiles are compiled once, not for every tail again."""
-        name = f"@{self.name}_{'stream' if self.stream else 'strip'}"
+        name = f"@{self.name}_{'stream' if self.stream else 'strip'}{tile.rows}"
         numbers = list(self._numbers.items())
         outside = [
             *(f"ptr {pointer}" for pointer in (place.src, place.dst, *place.tables)),
@@ -142,7 +213,8 @@ class Transpose(Kernel):
             kept, self.w = self.w, Writer()
             known, self._numbers = self._numbers, {key: f"%n{k}" for k, (key, _) in enumerate(numbers)}
             pointers = ["%s", "%d", *(f"%t{k}" for k in range(len(place.tables)))]
-            self._tiles(Place(pointers[0], pointers[1], tuple(pointers[2:])), "%column", "%first", "%last")
+            inner = Place(pointers[0], pointers[1], tuple(pointers[2:]))
+            self._tiles(inner, tile, "%column", "%first", "%last")
             inside = [
                 "ptr noalias %s",
                 "ptr noalias %d",
@@ -159,9 +231,9 @@ class Transpose(Kernel):
 
     # -- one tile -------------------------------------------------------------------------------------------
 
-    def _placed_tile(self, place: Place, column: str, row: str, valid: int) -> None:
-        """The tile at a column and a row: addresses of its rows in the source and its columns in the destination."""
-        nest, w = self.nest, self.w
+    def _placed_tile(self, place: Place, tile: Tile, column: str, row: str, valid: int) -> None:
+        """The tile at a column and a row: where its rows lie in the source, its columns in the destination."""
+        nest = self.nest
         rows, columns = self.plan.rows, self.plan.columns
         src = self.step(place.src, column, nest.read)
         dst = self.step(place.dst, row, nest.write)
@@ -170,14 +242,7 @@ class Transpose(Kernel):
             dst, tables = self.step(dst, column, columns.loop.dst), self.entries(tables, column, columns.loop)
         if rows.is_straight:
             tables = self.entries(tables, row, rows.loop)
-        source = self._sources(src, row)
-
-        def target(k: int) -> str:
-            if columns.is_straight:
-                return self.step(dst, k, columns.loop.dst)
-            return w.at(dst, self._listed(self.targets, column, k))
-
-        self.tile(source, target, tables, valid)
+        self.tile(tile, self._sources(src, row), self._targets(dst, column), tables, valid)
 
     def _sources(self, src: str, row: str) -> Callable[[int], str]:
         """Where rows begin, counted from one."""
@@ -187,14 +252,22 @@ class Transpose(Kernel):
             return lambda k: self.step(first, k, rows.loop.src)
         return lambda k: w.at(src, self._listed(self.sources, row, k))
 
+    def _targets(self, dst: str, column: str) -> Callable[[int], str]:
+        """Where columns begin, counted from one (that ``dst`` is at, where they have a stride)."""
+        columns, w = self.plan.columns, self.w
+        if columns.is_straight:
+            return lambda k: self.step(dst, k, columns.loop.dst)
+        return lambda k: w.at(dst, self._listed(self.targets, column, k))
+
     def _listed(self, table: str, base: str, k: int) -> str:
         """An entry of a table of places."""
         w = self.w
-        entry = w.at(w.at(table, w.times(int(base) if base.isdigit() else base, 8)), 8 * k)
+        entry = w.at(w.at(table, w.times(int(base) if _is_number(base) else base, 8)), 8 * k)
         return w.value(f"load i64, ptr {entry}, align 8")
 
     def tile(
         self,
+        tile: Tile,
         source: Callable[[int], str],
         target: Callable[[int], str],
         tables: tuple[str, ...],
@@ -204,12 +277,11 @@ class Transpose(Kernel):
 
         Rows from ``valid`` on are zeros that nobody stores in the source.
         """
-        plan, rows = self.plan, self.tile_rows
-        row_loop, column_loop = plan.rows.loops[0], plan.columns.loops[0]
-        net, chunk = self.network, self.lane
+        row_loop, column_loop = self.plan.rows.loops[0], self.plan.columns.loops[0]
+        net, chunk = tile.network, tile.columns
         per = net.elements
         columns: list[list[str]] = [[] for _ in range(chunk)]
-        for first in range(0, rows, per):
+        for first in range(0, tile.rows, per):
             registers = []
             for register in net.rows:
                 parts = []
@@ -217,8 +289,7 @@ class Transpose(Kernel):
                     if first + row >= valid:
                         parts.append("zeroinitializer")
                         continue
-                    pointer = source(first + row)
-                    at = Place(pointer, "", self.entries(tables, first + row, row_loop))
+                    at = Place(source(first + row), "", self.entries(tables, first + row, row_loop))
                     parts.append(self.load(at, chunk, self.lanes(column_loop, chunk)))
                 registers.append(self._side_by_side(parts, chunk))
             for c, column in enumerate(net.transposed(self.w, registers)):
@@ -235,14 +306,37 @@ class Transpose(Kernel):
         nest, w = self.nest, self.w
         row_loop = self.plan.rows.loops[0]
         place = Place("", self.step(pointer, first, nest.write), self.entries(tables, first, row_loop))
+        if nest.pair:
+            for half, value in enumerate(self._split(part, per)):
+                self.store_raw(value, w.at(place.dst, half * nest.pair // 8), per // 2, 8)
+            return
         bits = max(8, nest.write)
         if self.what is not None and self.plan.late:
-            part = self._value(part, place, per, self.lanes(row_loop, per))
+            part = self.value(part, place, per, self.lanes(row_loop, per))
             if first + per > valid:
                 there = min(max(valid - first, 0), per)
                 picks = [*range(there), *([per] * (per - there))]
                 part = w.shuffle(part, "zeroinitializer", self.vector(per, bits), picks)
         self.store_raw(part, place.dst, per, nest.write)
+
+    def _split(self, pairs: str, count: int) -> list[str]:
+        """The low halves of all bytes, two to a byte, and the high halves likewise."""
+        w, half = self.w, count // 2
+        kind, short = f"<{half} x i16>", f"<{half} x i8>"
+        words = w.value(f"bitcast <{count} x i8> {pairs} to {kind}")
+
+        def number(bits: int) -> str:
+            return "<" + ", ".join([f"i16 {bits}"] * half) + ">"
+
+        made = []
+        for low, high in ((0, 4), (4, 8)):  # how far the first and the second of two rows are shifted
+            one = w.value(f"lshr {kind} {words}, {number(low)}") if low else words
+            one = w.value(f"and {kind} {one}, {number(15)}")
+            two = w.value(f"lshr {kind} {words}, {number(high)}")
+            two = w.value(f"and {kind} {two}, {number(240)}")
+            both = w.value(f"or {kind} {one}, {two}")
+            made.append(w.value(f"trunc {kind} {both} to {short}"))
+        return made
 
     def _side_by_side(self, parts: list[str], count: int) -> str:
         """Lanes side by side in one register."""
@@ -264,26 +358,28 @@ class Staged(Transpose):
     def prepare(self) -> None:
         """Make the buffer."""
         super().prepare()
-        self.most = min(max(BLOCK, self.tile_rows), self.plan.total // self.tile_rows * self.tile_rows)
+        rows = self.main.rows
+        self.most = min(max(BLOCK, rows), self.plan.total // rows * rows)
         self.stage = self.w.value(f"alloca [{self.most * LINE} x i8], align {LINE}")
 
-    def body(self, place: Place) -> None:
-        """The plane, in blocks of rows."""
-        rows, total, most = self.tile_rows, self.plan.total, self.most
+    def plane(self, place: Place) -> None:
+        """All rows and columns, in blocks of rows."""
+        rows, total, most = self.main.rows, self.plan.total, self.most
         whole, rest = total // most * most, total // rows * rows
-        self.w.loop(0, whole, most, lambda o: self._block(place, o, most))
+        self.w.loop(0, whole, most, lambda o: self._block(place, self.main, o, most))
         if whole < rest:
-            self._block(place, str(whole), rest - whole)
-        if rest < total:
-            self.unstreamed(lambda: self._block(place, str(total - rows), rows))
+            self._block(place, self.main, str(whole), rest - whole)
+        self.unstreamed(
+            lambda: self.left_over(rest, lambda tile, row: self._block(place, tile, str(row), tile.rows))
+        )
 
-    def _block(self, place: Place, row: str, count: int) -> None:
+    def _block(self, place: Place, tile: Tile, row: str, count: int) -> None:
         """Some rows: a line of each at a time is fetched, then turned over from the buffer."""
         w, plan, nest = self.w, self.plan, self.nest
         line, kind = LINE_BITS // nest.read, f"<{LINE} x i8>"
         row_loop = plan.rows.loop
         together = next(k for k in (8, 4, 2, 1) if count % k == 0)
-        block = self.moved(place._replace(dst=self.step(place.dst, row, nest.write)), row, row_loop._replace(dst=0))
+        block = self.moved(place, row, row_loop._replace(dst=nest.write))
 
         def chunk(i: str) -> None:
             def fetch(r: str) -> None:
@@ -297,9 +393,11 @@ class Staged(Transpose):
                         self.prefetch(pointer)
 
             w.loop(0, count, together, fetch)
-            w.loop(0, line, self.lane, lambda u: w.loop(0, count, self.tile_rows, lambda r: tile(i, u, r)))
+            w.loop(
+                0, line, tile.columns, lambda u: w.loop(0, count, tile.rows, lambda r: turned(i, u, r))
+            )
 
-        def tile(i: str, u: str, r: str) -> None:
+        def turned(i: str, u: str, r: str) -> None:
             run = plan.columns
             src = self.step(w.at(self.stage, w.times(r, LINE)), u, nest.read)
             dst = self.step(block.dst, r, nest.write)
@@ -308,12 +406,10 @@ class Staged(Transpose):
                 for index in (i, u):
                     dst, tables = self.step(dst, index, run.loop.dst), self.entries(tables, index, run.loop)
             column = i if run.is_straight else w.value(f"add i64 {i}, {u}")
-
-            def target(k: int) -> str:
-                if run.is_straight:
-                    return self.step(dst, k, run.loop.dst)
-                return w.at(dst, self._listed(self.targets, column, k))
-
-            self.tile(lambda k: w.at(src, k * LINE), target, tables, self.tile_rows)
+            self.tile(tile, lambda k: w.at(src, k * LINE), self._targets(dst, column), tables, tile.rows)
 
         self.columns(line, chunk)
+
+
+def _is_number(index: str) -> bool:
+    return index.lstrip("-").isdigit()

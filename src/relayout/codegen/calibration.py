@@ -1,0 +1,382 @@
+"""Thresholds that no data sheet tells: measured once on each machine, in some tens of milliseconds.
+
+Two questions, both about source and destination together, in bytes:
+
+``streaming``
+    From which size on do stores past the caches pay? They save reading each line of the destination before
+    it is overwritten, and bringing it home later. But whoever reads the result next finds it in no cache. So
+    what is timed is a copy *and one reading of the result*. The copy alone would say too little: on one
+    server (2 MiB of L2, a large L3 shared by many processors) it called both ways equal from 4 to 12 MiB, or
+    streaming faster when neighbours were busy, while the next operation, whatever it was, lost up to half of
+    the copy's time.
+
+``sharing``
+    From which size on does a copy by all threads beat one thread? The others sleep when it begins: a process
+    that reorders a tensor has been doing something else.
+
+Both are read off a table of sizes, each twice the one before. Streaming on that server::
+
+    size    plain   streamed
+    4 MiB    1.00       1.31
+    8 MiB    1.00       1.23
+    16 MiB   1.00       1.04
+    32 MiB   1.00       0.88     <- the threshold: it wins here, and loses at no larger size
+    64 MiB   1.00       0.77        (what is never measured: twice the largest size is streamed in any case)
+
+How to measure on a machine that others use, too: the two ways take turns; each goes twice, as the first finds
+the caches as the other left them; the shortest time of several rounds over all sizes counts, so that a
+disturbance has to last all rounds to be seen; and no other size is begun when time is up (:data:`SECONDS`).
+Small sizes come first, as they cost least.
+
+When: at the first plan of a size between :func:`bounds`, never at import. Results are kept with the compiled
+kernels, under the same rules (:mod:`relayout.codegen.cache`): an entry for each threshold, processor, cache
+sizes, number of threads and version. Two processes at once measure both, and the last one's is kept. Where
+the cache is off or can't be used, each process measures for itself, once: such a process compiles all of its
+kernels anew as well, and a wrong threshold would cost it more for as long as it runs. Where machine code is
+forbidden there is nothing to measure, and :func:`relayout.codegen.machine.derived` guesses.
+
+Traps:
+
+* A call that gives up the interpreter's lock may wait 5 ms to have it back. The long calls here keep it.
+* A page that is touched for the first time costs more than copying it, so buffers are written before. (To a
+  destination that *is* fresh no threshold applies: its lines come into the caches when the system zeroes
+  them, and plain stores were faster at every size.)
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import json
+import mmap
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final, NamedTuple
+
+import llvmlite
+
+from relayout.codegen import cache, compile, threads
+from relayout.codegen.ir import Writer
+from relayout.codegen.machine import LINE, Machine, derived
+
+__all__ = ["Figure", "Measured", "bounds", "crossover", "measured", "threshold"]
+
+VERSION = 1  # of what is measured, and how
+WINS, LOSES = 0.95, 1.05  # times the other way: clearly faster, clearly slower
+SECONDS: Final = {"streaming": 0.03, "sharing": 0.015}
+"""For how long other sizes are begun."""
+ROUNDS: Final = {"streaming": 4, "sharing": 8}
+
+LARGEST = 32 << 20  # bytes that are copied to find out about streaming
+SHARING = 1 << 18, 1 << 23  # bytes: waking takes 2 to 100 us, a processor copies 10 to 50 bytes a ns
+PARTS = 4  # of each thread, as reorders have it
+
+TOGETHER = 4  # lines of one turn
+AHEAD = 8 * LINE  # bytes ahead that are prefetched, as in kernels that copy rows
+
+_known: dict[tuple[str, str], int] = {}
+
+
+class Figure(NamedTuple):
+    """The shortest times of a size, in seconds."""
+
+    size: int
+    """Bytes of source and destination together."""
+    without: float
+    """With plain stores; on one thread."""
+    with_it: float
+    """With streaming stores; on all threads."""
+
+
+class Measured(NamedTuple):
+    """A threshold in bytes, and what it was read off."""
+
+    threshold: int
+    figures: tuple[Figure, ...]
+
+
+def threshold(what: str, machine: Machine) -> int:
+    """A threshold of this host: known, kept on disk, or measured now.
+
+    Parameters
+    ----------
+    what : str
+        ``"streaming"`` or ``"sharing"``.
+    machine : Machine
+        What this host is, :func:`relayout.codegen.machine.host`.
+
+    Returns
+    -------
+    int
+        Bytes of source and destination together.
+    """
+    identity = _identity(machine)
+    found = _known.get((what, identity))
+    if found is not None:
+        return found
+    if not compile.available() or (what == "sharing" and threads.count() == 1):
+        guess: int = getattr(derived(machine.l2, machine.l3), what)
+        return guess
+    with threads.lock():  # whoever waited here finds an answer
+        found = _known.get((what, identity)) or _kept(what, machine) or measured(what, machine).threshold
+        _known[what, identity] = found
+    return found
+
+
+def bounds(what: str, machine: Machine) -> tuple[int, int]:
+    """Between which sizes a threshold lies, whatever will be measured; in bytes.
+
+    What fits the second cache is not streamed: reading it back would cost more than writing it. What is twice
+    as large as can be measured quickly is: few processors have that much cache for one thread.
+
+    >>> from relayout.codegen.machine import machine
+    >>> bounds("sharing", machine("x86-64-v3"))
+    (262144, 8388608)
+    """
+    return (machine.l2, 2 * _sizes(what, machine)[-1]) if what == "streaming" else SHARING
+
+
+def _sizes(what: str, machine: Machine) -> list[int]:
+    """The sizes that are measured, each twice the one before."""
+    least, most = SHARING
+    if what == "streaming":
+        least = machine.l2
+        most = max(2 * least, min(LARGEST, max(8 * least, 2 * machine.l3)))
+    return [least << k for k in range((most // least).bit_length())]
+
+
+def crossover(figures: Sequence[Figure]) -> int | None:
+    """The smallest size at which something wins clearly, and from which on it never loses; None: no such size.
+
+    >>> crossover([Figure(1, 1.0, 1.3), Figure(2, 1.0, 0.9), Figure(4, 2.0, 1.2)])
+    2
+    >>> crossover([Figure(1, 1.0, 0.9), Figure(2, 1.0, 1.3), Figure(4, 2.0, 2.0)])
+    """
+    found = None
+    for size, without, with_it in sorted(figures, reverse=True):
+        if with_it > LOSES * without:
+            break
+        if with_it < WINS * without:
+            found = size
+    return found
+
+
+# -- measuring ----------------------------------------------------------------------------------------------
+
+
+def measured(what: str, machine: Machine) -> Measured:
+    """Measure a threshold now, and keep it for later processes.
+
+    Parameters
+    ----------
+    what : str
+        ``"streaming"`` or ``"sharing"``.
+    machine : Machine
+        What this host is.
+
+    Returns
+    -------
+    Measured
+        Where streaming wins at no size that was measured, the threshold is the upper end of :func:`bounds`.
+        Where threads win at none, the other processors were busy just now: the guess serves, and is not kept.
+    """
+    with threads.lock():  # nobody else measures, and no child is forked meanwhile
+        figures = _streaming(machine) if what == "streaming" else _sharing(machine)
+    found = crossover(figures)
+    if found is None and what == "sharing":
+        return Measured(derived(machine.l2, machine.l3).sharing, figures)
+    found = found or bounds(what, machine)[1]
+    _keep(what, machine, found)
+    return Measured(found, figures)
+
+
+def _streaming(machine: Machine) -> tuple[Figure, ...]:
+    kernels, sizes = _kernels(machine), _sizes("streaming", machine)
+    holding = ctypes.PYFUNCTYPE(None, *[ctypes.c_void_p] * 3, *[ctypes.c_int64] * 2)  # the interpreter's lock
+    plain, streamed = (holding(kernels[name].address) for name in ("plain_and_read", "streamed_and_read"))
+    buffers, best = _Buffers(sizes[-1]), _Best()
+    for size in _turns("streaming", sizes):
+        addresses = buffers.of(size)
+        for way, kernel in enumerate((plain, streamed)):
+            for _ in range(2):
+                best.time(size, way, kernel, *addresses, 0, 1)
+    return best.figures()
+
+
+def _sharing(machine: Machine) -> tuple[Figure, ...]:
+    from relayout.codegen.pool import SPIN
+
+    kernel, sizes, many = _kernels(machine)["plain"], _sizes("sharing", machine), threads.count()
+    buffers, best = _Buffers(sizes[-1]), _Best()
+    threads.run(kernel.address, *buffers.of(sizes[0]), PARTS * many, many)  # makes the threads
+    for size in _turns("sharing", sizes):
+        addresses = buffers.of(size)
+        for _ in range(2):
+            best.time(size, 0, kernel, *addresses, 0, 1)
+        for _ in range(2):
+            _wait(2 * SPIN)  # until the others sleep
+            best.time(size, 1, threads.run, kernel.address, *addresses, PARTS * many, many)
+    return best.figures()
+
+
+def _turns(what: str, sizes: Sequence[int]) -> Iterator[int]:
+    """All sizes, again and again, until time is up."""
+    end = time.perf_counter() + SECONDS[what]
+    for _ in range(ROUNDS[what]):
+        for size in sizes:
+            if time.perf_counter() > end:
+                return
+            yield size
+
+
+def _wait(seconds: float) -> None:
+    """Without sleeping, so that this processor stays as it is."""
+    end = time.perf_counter() + seconds
+    while time.perf_counter() < end:
+        pass
+
+
+class _Best:
+    """The shortest times of two ways, for each size."""
+
+    def __init__(self) -> None:
+        self._seconds: dict[int, list[float]] = {}
+
+    def time(self, size: int, way: int, work: Callable[..., object], *arguments: int) -> None:
+        """Time a call."""
+        start = time.perf_counter()
+        work(*arguments)
+        taken = time.perf_counter() - start
+        known = self._seconds.setdefault(size, [float("inf"), float("inf")])
+        known[way] = min(known[way], taken)
+
+    def figures(self) -> tuple[Figure, ...]:
+        """The sizes for which there was time."""
+        return tuple(Figure(size, *pair) for size, pair in self._seconds.items())
+
+
+class _Buffers:
+    """A source and a destination that have been written, in memory that goes back to the system at once.
+
+    On large pages where the system grants them, like NumPy's arrays.
+    """
+
+    def __init__(self, size: int) -> None:
+        self._memory = mmap.mmap(-1, size)
+        if hasattr(mmap, "MAP_PRIVATE"):
+            self._memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        if hasattr(mmap, "MADV_HUGEPAGE"):
+            self._memory.madvise(mmap.MADV_HUGEPAGE)
+        self._half = size // 2
+        self._start = ctypes.addressof(ctypes.c_char.from_buffer(self._memory))
+        self._operands = (ctypes.c_int64 * 2)()
+        ctypes.memset(self._start, 1, size)
+
+    def of(self, size: int) -> tuple[int, int, int]:
+        """Addresses of a source and a destination of so many bytes together, and of the kernels' operands."""
+        self._operands[0] = size // 2
+        return self._start, self._start + self._half, ctypes.addressof(self._operands)
+
+
+# -- kernels ------------------------------------------------------------------------------------------------
+
+
+def _kernels(machine: Machine) -> dict[str, compile.Kernel]:
+    """Kernels that copy, and two that read their destination afterwards.
+
+    Their operands are two i64: bytes of the source, a multiple of a turn; and a place for what was read.
+    """
+    names = ("plain", "plain_and_read", "streamed_and_read")
+    return compile.compiled(_ir(), names, machine)
+
+
+def _ir() -> str:
+    plain, streamed = _copied(""), _copied(", !nontemporal !0")
+    return "\n".join(
+        [
+            _function("plain", plain),
+            _function("plain_and_read", plain, _read),
+            _function("streamed_and_read", streamed, _read),
+            "declare void @llvm.prefetch.p0(ptr, i32, i32, i32)",
+            "!0 = !{i32 1}",
+        ]
+    )
+
+
+Turn = Callable[[Writer, str, str], None]
+
+
+def _function(name: str, *bodies: Turn) -> str:
+    """One loop after the other over all turns of a share."""
+    w = Writer()
+    size = w.value("load i64, ptr %ops")
+    turns = w.value(f"udiv i64 {size}, {TOGETHER * LINE}")
+    low, high = (_cut(w, turns, part) for part in ("%part", w.value("add i64 %part, 1")))
+
+    def loops() -> None:
+        for body in bodies:
+            w.loop(low, high, TOGETHER * LINE, lambda i: body(w, w.at("%src", i), w.at("%dst", i)))  # noqa: B023
+
+    w.when(w.value(f"icmp slt i64 {low}, {high}"), loops)
+    head = f"define void @{name}(ptr %src, ptr %dst, ptr %ops, i64 %part, i64 %parts)"
+    return f"{head} {{\nentry:\n{w.text()}\n  ret void\n}}\n"
+
+
+def _cut(w: Writer, turns: str, part: str) -> str:
+    """The byte at which a share begins."""
+    share = w.value(f"mul i64 {turns}, {part}")
+    share = w.value(f"udiv i64 {share}, %parts")
+    return w.value(f"mul i64 {share}, {TOGETHER * LINE}")
+
+
+def _copied(how: str) -> Turn:
+    def turn(w: Writer, source: str, target: str) -> None:
+        for k in range(TOGETHER):
+            line = w.value(f"load <8 x i64>, ptr {w.at(source, k * LINE)}, align {LINE}")
+            ahead = w.at(source, k * LINE + AHEAD)
+            w.line(f"call void @llvm.prefetch.p0(ptr {ahead}, i32 0, i32 2, i32 1)")
+            w.line(f"store <8 x i64> {line}, ptr {w.at(target, k * LINE)}, align {LINE}{how}")
+
+    return turn
+
+
+def _read(w: Writer, _: str, target: str) -> None:
+    total = "zeroinitializer"
+    for k in range(TOGETHER):
+        line = w.value(f"load <8 x i64>, ptr {w.at(target, k * LINE)}, align {LINE}")
+        total = w.value(f"xor <8 x i64> {total}, {line}")
+    first = w.value(f"extractelement <8 x i64> {total}, i64 0")
+    w.line(f"store i64 {first}, ptr {w.at('%ops', 8)}")
+
+
+# -- keeping ------------------------------------------------------------------------------------------------
+
+
+def _identity(machine: Machine) -> str:
+    """Everything that a threshold depends on."""
+    parts = (VERSION, llvmlite.__version__, machine.triple, machine.cpu, machine.features)
+    return " ".join(map(str, (*parts, machine.l1, machine.l2, machine.l3, threads.count())))
+
+
+def _name(what: str, identity: str) -> str:
+    return f"{what}-{hashlib.sha256(identity.encode()).hexdigest()}"
+
+
+def _keep(what: str, machine: Machine, found: int) -> None:
+    identity = _identity(machine)
+    text = json.dumps({"what": what, "machine": identity, "bytes": found})
+    cache.save(_name(what, identity), text.encode())
+
+
+def _kept(what: str, machine: Machine) -> int | None:
+    """What an earlier process measured; None where there is nothing, or nothing that can be true."""
+    identity = _identity(machine)
+    data = cache.load(_name(what, identity))
+    try:
+        entry = json.loads(data or b"{}")
+        found = entry["bytes"]
+        same = (entry["what"], entry["machine"]) == (what, identity)
+    except (ValueError, KeyError, TypeError):
+        return None
+    least, most = bounds(what, machine)
+    return found if same and isinstance(found, int) and least <= found <= most else None
