@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from relayout.bench.peers import Peer
     from relayout.bench.report import Report
     from relayout.bench.suite import Case
+    from relayout.codegen.calibration import Measured
 
 __all__ = ["bench"]
 
@@ -34,6 +35,7 @@ QUICK, WHOLE = (5, 0.25), (7, 3.0)  # rounds, and seconds for a case and a numbe
     epilog=examples(
         "relayout bench reorder --list --quick     which reorders a quick run measures",
         "relayout bench reorder --help",
+        "relayout bench calibrate",
     ),
 )
 @click.pass_context
@@ -130,6 +132,53 @@ def reorder(
     finally:
         if report.results:
             _finish(report, console, outputs)
+
+
+@bench.command(
+    "calibrate",
+    short_help="When to write around the caches, when to wake threads.",
+    epilog=examples("relayout bench calibrate", "RELAYOUT_THREADS=8 relayout bench calibrate"),
+)
+@colour_option
+def calibrate(no_colour: bool) -> None:
+    """Measure this machine's thresholds anew, and keep them.
+
+    Relayout does so by itself when it first needs them, and keeps them beside its compiled kernels. Measure
+    again where the machine was busy then, or has changed. Each table shows times as a multiple of the plain
+    way: of a copy and one reading of the result, with streaming stores; and of a copy, with all threads.
+    RELAYOUT_STREAMING and RELAYOUT_SHARING, in bytes, overrule what was measured.
+    """
+    from relayout.codegen import compile
+    from relayout.codegen.calibration import measured
+    from relayout.codegen.machine import host
+    from relayout.codegen.threads import count
+
+    machine, console = host(), console_for(no_colour)
+    if not compile.available() or machine.thresholds is not None:
+        raise click.ClickException(
+            "nothing to measure: RELAYOUT_CPU is set, or this host forbids machine code"
+        )
+    headings = {"streaming": "streamed", "sharing": f"{count()} threads"}
+    for what, heading in headings.items():
+        if what == "sharing" and count() == 1:
+            console.print("sharing: one thread, nothing to share")
+            continue
+        _thresholds(what, heading, measured(what, machine), console)
+
+
+def _thresholds(what: str, heading: str, found: Measured, console: Console) -> None:
+    from rich.table import Table
+
+    from relayout.codegen.calibration import crossover
+
+    how = "" if crossover(found.figures) else ", a guess: nothing that was measured won clearly"
+    console.print(f"{what}: from {found.threshold / 2**20:g} MiB on{how}")
+    table = Table()
+    for name in ("source and destination", "plain", heading):
+        table.add_column(name, justify="right", no_wrap=True)
+    for size, without, with_it in found.figures:
+        table.add_row(f"{size / 2**20:g} MiB", f"{1e6 * without:.0f} us", f"{with_it / without:.2f}")
+    console.print(table)
 
 
 def _prepared(settings: dict[str, Any]) -> tuple[Report, list[Peer]]:

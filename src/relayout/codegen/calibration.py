@@ -6,9 +6,8 @@ Two questions, both about source and destination together, in bytes:
     From which size on do stores past the caches pay? They save reading each line of the destination before
     it is overwritten, and bringing it home later. But whoever reads the result next finds it in no cache. So
     what is timed is a copy *and one reading of the result*. The copy alone would say too little: on one
-    server (2 MiB of L2, a large L3 shared by many processors) it called both ways equal from 4 to 12 MiB, or
-    streaming faster when neighbours were busy, while the next operation, whatever it was, lost up to half of
-    the copy's time.
+    server (2 MiB of L2, a large L3 shared by many processors) streaming took 0.7 of its time from 3 MiB on,
+    and up to 12 MiB the next operation, a sum, a rectifier or a matrix product, lost more than that won.
 
 ``sharing``
     From which size on does a copy by all threads beat one thread? The others sleep when it begins: a process
@@ -21,7 +20,6 @@ Both are read off a table of sizes, each twice the one before. Streaming on that
     8 MiB    1.00       1.23
     16 MiB   1.00       1.04
     32 MiB   1.00       0.88     <- the threshold: it wins here, and loses at no larger size
-    64 MiB   1.00       0.77        (what is never measured: twice the largest size is streamed in any case)
 
 How to measure on a machine that others use, too: the two ways take turns; each goes twice, as the first finds
 the caches as the other left them; the shortest time of several rounds over all sizes counts, so that a
@@ -40,11 +38,12 @@ Traps:
 * A call that gives up the interpreter's lock may wait 5 ms to have it back. The long calls here keep it.
 * A page that is touched for the first time costs more than copying it, so buffers are written before. (To a
   destination that *is* fresh no threshold applies: its lines come into the caches when the system zeroes
-  them, and plain stores were faster at every size.)
+  them, and plain stores were faster at every size that was tried, from 5 to 64 MiB.)
 """
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import hashlib
 import json
@@ -146,7 +145,7 @@ def _sizes(what: str, machine: Machine) -> list[int]:
 
 
 def crossover(figures: Sequence[Figure]) -> int | None:
-    """The smallest size at which something wins clearly, and from which on it never loses; None: no such size.
+    """The smallest size at which something wins clearly, and from which on it never loses; None: none.
 
     >>> crossover([Figure(1, 1.0, 1.3), Figure(2, 1.0, 0.9), Figure(4, 2.0, 1.2)])
     2
@@ -199,7 +198,7 @@ def _streaming(machine: Machine) -> tuple[Figure, ...]:
         addresses = buffers.of(size)
         for way, kernel in enumerate((plain, streamed)):
             for _ in range(2):
-                best.time(size, way, kernel, *addresses, 0, 1)
+                best.note(size, way, kernel, *addresses, 0, 1)
     return best.figures()
 
 
@@ -212,10 +211,10 @@ def _sharing(machine: Machine) -> tuple[Figure, ...]:
     for size in _turns("sharing", sizes):
         addresses = buffers.of(size)
         for _ in range(2):
-            best.time(size, 0, kernel, *addresses, 0, 1)
+            best.note(size, 0, kernel, *addresses, 0, 1)
         for _ in range(2):
             _wait(2 * SPIN)  # until the others sleep
-            best.time(size, 1, threads.run, kernel.address, *addresses, PARTS * many, many)
+            best.note(size, 1, threads.run, kernel.address, *addresses, PARTS * many, many)
     return best.figures()
 
 
@@ -242,7 +241,7 @@ class _Best:
     def __init__(self) -> None:
         self._seconds: dict[int, list[float]] = {}
 
-    def time(self, size: int, way: int, work: Callable[..., object], *arguments: int) -> None:
+    def note(self, size: int, way: int, work: Callable[..., object], *arguments: int) -> None:
         """Time a call."""
         start = time.perf_counter()
         work(*arguments)
@@ -262,11 +261,11 @@ class _Buffers:
     """
 
     def __init__(self, size: int) -> None:
-        self._memory = mmap.mmap(-1, size)
-        if hasattr(mmap, "MAP_PRIVATE"):
-            self._memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        private = {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANON} if hasattr(mmap, "MAP_PRIVATE") else {}
+        self._memory = mmap.mmap(-1, size, **private)
         if hasattr(mmap, "MADV_HUGEPAGE"):
-            self._memory.madvise(mmap.MADV_HUGEPAGE)
+            with contextlib.suppress(OSError):  # a kernel without large pages
+                self._memory.madvise(mmap.MADV_HUGEPAGE)
         self._half = size // 2
         self._start = ctypes.addressof(ctypes.c_char.from_buffer(self._memory))
         self._operands = (ctypes.c_int64 * 2)()

@@ -137,7 +137,7 @@ def derived(l2: int, l3: int) -> Thresholds:
 
     Past half of the last cache a source and a destination begin to push each other out. An L3 that is
     reported as larger than 64 MiB serves many processors, of which one never gets all of it. Threads that
-    sleep take some 20 microseconds to come, in which one processor copies a few hundred KiB.
+    sleep take some 20 microseconds to come, in which one processor gets through about 1 MiB.
 
     >>> derived(1 << 20, 32 << 20)
     Thresholds(streaming=16777216, sharing=2097152)

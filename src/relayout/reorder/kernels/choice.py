@@ -83,10 +83,7 @@ class Plan:
     inside: int = -1
     """When streaming: what so many of the innermost loops around write passes through a buffer; -1: nothing."""
     bounced: int = 0
-    """When streaming, a transpose: so many columns pass through a buffer at a time; 0: none.
-
-    A joined run passes as a whole (1).
-    """
+    """When streaming, a transpose: so many columns pass through a buffer at a time; 0: none."""
 
     @property
     def extent(self) -> int:
@@ -321,7 +318,8 @@ def _bounced(made: Plan) -> int:
         return 0
     if not run.is_straight:
         dense = sorted(run.places("dst")) == list(range(0, run.extent * row, row))
-        return int(dense and run.extent * row % LINE_BITS == 0 and run.extent * row <= BUFFER)
+        size = run.extent * row
+        return run.extent if dense and size % LINE_BITS == 0 and size <= BUFFER and row % LINE_BITS else 0
     if run.loop.dst != row or run.loop is made.shared or row % LINE_BITS == 0:
         return 0
     some = math.lcm(LINE_BITS // math.gcd(row, LINE_BITS), LINE_BITS // nest.read)
