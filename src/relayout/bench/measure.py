@@ -33,7 +33,7 @@ from relayout.bench.suite import Case
 from relayout.codegen.compile import available
 from relayout.codegen.threads import SHARED, memcpy_kernel, run, share
 from relayout.layout.descriptor import MemoryDesc
-from relayout.reorder.native import PARTS
+from relayout.reorder.native import EVEN, PARTS
 from relayout.reorder.plan import Reorder
 from relayout.tensor import address, allocate
 
@@ -167,9 +167,10 @@ def copier(target: int, source: int, size: int, threads: int) -> Callable[[], ob
     if not available():
         return partial(share, lambda a, b: _memcpy(target + a, source + a, b - a), size, threads, LINE)
     kernel, operands = memcpy_kernel(), np.array([size], np.int64)
+    parts = PARTS if 2 * size > EVEN else 1
 
     def copy() -> None:
-        run(kernel, source, target, address(operands), threads * PARTS, threads)
+        run(kernel, source, target, address(operands), threads * parts, threads)
 
     return copy
 

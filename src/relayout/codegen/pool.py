@@ -69,11 +69,12 @@ from typing import Any, NamedTuple
 
 from relayout.codegen import compile as compiler
 from relayout.codegen.machine import host
+from relayout.codegen.threads import AWAKE
 
 __all__ = ["MOST", "SPIN", "Pool", "available", "ir"]
 
 MOST = 256  # threads of a region, the calling one among them
-SPIN = 40e-6  # seconds that a thread spins before it sleeps
+SPIN = AWAKE  # seconds that a thread spins before it sleeps
 STACK = 1 << 20  # bytes of a worker's stack
 
 APART = 128  # bytes: two cache lines, which processors like to fetch together

@@ -36,15 +36,18 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 from pathlib import Path
+from time import perf_counter
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from relayout.codegen.compile import Kernel
     from relayout.codegen.pool import Pool
 
-__all__ = ["KERNEL", "SHARED", "count", "lock", "memcpy_kernel", "run", "share"]
+__all__ = ["AWAKE", "KERNEL", "SHARED", "busy", "count", "ended", "lock", "memcpy_kernel", "run", "share"]
 
-SHARED = 1 << 20  # bytes of source and destination together from which on threads are worth waking
+SHARED = 1 << 17  # bytes of source and destination together from which on threads that are awake pay
+
+AWAKE = 40e-6  # seconds that workers spin before they sleep
 
 KERNEL = ctypes.CFUNCTYPE(
     None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64
@@ -108,6 +111,22 @@ def _limit(folder: Path, names: str) -> float:
         return math.inf  # no such group, no such files, or "max"
 
 
+def busy() -> bool:
+    """Whether a call that might have been shared has ended a moment ago, so that workers spin still.
+
+    Waking them takes 20 microseconds and more, which does not pay for a single small tensor. In a sequence of
+    such calls it is paid once.
+    """
+    return perf_counter() - _ended < AWAKE
+
+
+def ended() -> None:
+    """Note that a call that might have been shared has ended."""
+    global _ended
+    _ended = perf_counter()
+
+
+_ended = 0.0
 _lock = threading.RLock()
 _pool: Pool | None = None
 _executor: ThreadPoolExecutor | None = None

@@ -38,6 +38,7 @@ Shape = tuple[tuple[str, int | None], ...]
 WORTH = 3  # calls of one small problem before it is compiled
 LONGEST_FILL = 1024  # bytes of data and zeros in a row that are written together
 LARGE = 1 << 18  # bytes of a destination that is worth compiling for at once
+EVEN = 1 << 24  # bytes of both sides up to which every thread has one share: the same again finds its caches warm
 PARTS = 4  # shares of every thread: one that is held up leaves its later ones to others
 
 _seen: dict[tuple[MemoryDesc, MemoryDesc], int] = {}
@@ -64,8 +65,8 @@ class Native:
     ) -> None:
         from relayout.codegen.compile import compiled
         from relayout.codegen.machine import host
-        from relayout.codegen.threads import SHARED, count, run
-        from relayout.reorder.kernels.module import ENTRY, module
+        from relayout.codegen import threads
+        from relayout.reorder.kernels.module import CACHED, ENTRY, module
 
         machine = machine or host()
         self.src, self.dst = src, dst
@@ -74,16 +75,19 @@ class Native:
         self.nests = tuple(made.nest for made in plans)
         self.kinds = tuple(made.kind for made in plans)
         self.tables = next((nest.conversion.tables for nest in self.nests if nest.conversion), ())
-        total = sum(nest.bytes for nest in self.nests)
-        self.bytes = total + src.required_bytes
+        self.bytes = sum(nest.bytes for nest in self.nests) + src.required_bytes
         if streaming is None:
-            streaming = total >= machine.streaming
-        self._kernel = compiled(module(plans, machine, streaming), [ENTRY], machine)[ENTRY]
-        self._shares = self.bytes >= SHARED and any(made.extent > 1 for made in plans)
-        self._count, self._run = count, run
+            streaming = machine.streams(self.bytes)
+        text, names = module(plans, machine, streaming)
+        kernels = compiled(text, names, machine)
+        self._kernel, self._cached = kernels[ENTRY], kernels.get(CACHED, kernels[ENTRY])
+        self._divides = self.bytes >= threads.SHARED and any(made.extent > 1 for made in plans)
+        self._shares = self._divides and machine.shares(self.bytes)
+        self._parts = PARTS if self.bytes > EVEN else 1
+        self._threads = threads
 
     def explain(self) -> list[str]:
-        """What every nest looks like after each pass."""
+        """What every nest looks like after each pass, and the kernels that come of it."""
         lines = []
         for k, nest in enumerate(self._found):
             lines.append(f"nest {k + 1}, bytes: extent x (source step, destination step)")
@@ -93,6 +97,10 @@ class Native:
                 if after != nest:
                     lines.append(f"  {step.__name__:<7}  {after}")
                 nest = after
+            for made in lowered((self._found[k],)):
+                if made.nest != nest:
+                    lines.append(f"  cut      {made.nest}")
+                lines.append(f"  kernel   {made}")
         return lines
 
     def operands(self, attributes: Attributes) -> NDArray[np.uint8] | None:
@@ -120,14 +128,25 @@ class Native:
         numbers = axis_number(group.axes, self.src.dims, made.axis, np.arange(group.size))
         return made.values[numbers]  # type: ignore[no-any-return]
 
-    def __call__(self, source: int, target: int, operands: int = 0, threads: int | None = None) -> None:
-        """Reorder from one address to another; ``operands`` is the address of attribute values."""
-        if self._shares:
-            many = self._count(threads)
-            if many > 1:
-                self._run(self._kernel.address, source, target, operands, many * PARTS, many)
-                return
-        self._kernel(source, target, operands, 0, 1)
+    def __call__(
+        self, source: int, target: int, operands: int = 0, threads: int | None = None, fresh: bool = False
+    ) -> None:
+        """Reorder from one address to another.
+
+        ``operands`` is the address of attribute values. ``fresh`` says that nobody has touched the destination
+        yet: its lines come into the caches when the system zeroes them, so nothing is written around those.
+        """
+        kernel = self._cached if fresh else self._kernel
+        if not self._divides:
+            kernel(source, target, operands, 0, 1)
+            return
+        pool = self._threads
+        many = pool.count(threads)
+        if many > 1 and (self._shares or pool.busy()):
+            pool.run(kernel.address, source, target, operands, many * self._parts, many)
+        else:
+            kernel(source, target, operands, 0, 1)
+        pool.ended()
 
 
 def lowered(found: tuple[Nest, ...]) -> tuple[Plan, ...]:

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 __all__ = ["Reorder", "reorder"]
 
 COMPARED = 1 << 22  # elements up to which interleaved views of one buffer are compared place by place
+MAPPED = 32 << 20  # bytes from which on the C library asks the system for memory anew each time
 REMEMBERED = 1 << 14  # bytes of attribute values up to which their plan is remembered
 NONE = Attributes()
 
@@ -173,7 +174,7 @@ class Reorder:
         if source.nbytes < self._needs[0]:
             raise self._too_short(source, None)
         target = aligned(self._room, zeroed=not self._fills)
-        self._run(source, source_at, target, address(target), threads, zeroed=not self._fills)
+        self._run(source, source_at, target, address(target), threads, new=True)
         return target
 
     def _run(
@@ -183,17 +184,17 @@ class Reorder:
         target: NDArray[Any],
         target_at: int,
         threads: int | None,
-        zeroed: bool = False,
+        new: bool = False,
     ) -> None:
-        """Convert between buffers that have been checked; ``zeroed`` says that the target holds zeros."""
+        """Convert between buffers that have been checked; ``new`` says that :meth:`_made` has made the target."""
         engine = self._engine
         if engine is not None:
-            engine[0](source_at, target_at, engine[1], threads)
+            engine[0](source_at, target_at, engine[1], threads, new and self._room >= MAPPED)
         else:
             from relayout.reorder.engine import reorder_numpy
 
             given = as_bytes(source), as_bytes(target)
-            reorder_numpy(self.src, given[0], self.dst, given[1], self.attributes, zeroed=zeroed)
+            reorder_numpy(self.src, given[0], self.dst, given[1], self.attributes, zeroed=new and not self._fills)
 
     def _too_short(self, source: NDArray[Any], target: NDArray[Any] | None) -> LayoutError:
         side, desc, data = "source", self.src, source

@@ -139,12 +139,13 @@ class Nest:
 
     def __str__(self) -> str:
         what = "zeros" if self.zero else str(self.conversion or f"u{self.write}")
-        loops = "  ".join(f"{n}x({_in_bytes(s)},{_in_bytes(d)})" for n, s, d, _ in self.loops) or "one"
+        loops = "  ".join(f"{n}x({in_bytes(s)},{in_bytes(d)})" for n, s, d, _ in self.loops) or "one"
         zeros = f"  then {self.fill} zeros" if self.fill else ""
-        return f"{what} {_in_bytes(self.src)}->{_in_bytes(self.dst)}: {loops}{zeros}"
+        return f"{what} {in_bytes(self.src)}->{in_bytes(self.dst)}: {loops}{zeros}"
 
 
-def _in_bytes(bits: int) -> str:
+def in_bytes(bits: int) -> str:
+    """Bits as bytes, halves included."""
     return str(bits // 8) if bits % 8 == 0 else f"{bits / 8:g}"
 
 

@@ -6,18 +6,19 @@ import math
 from dataclasses import dataclass, replace
 
 from relayout.codegen.machine import LINE, Machine
-from relayout.reorder.problem import BitLoop, Nest, moves_bits, order
+from relayout.reorder.problem import BitLoop, Nest, in_bytes, moves_bits, order
 
 __all__ = ["BLOCK", "LANE", "ROWS", "Plan", "Run", "feasible", "plan", "without_overlap"]
 
 LANE = 128  # bits of a lane
 BLOCK = 64  # rows that are worked on together
 ROWS = 32  # short rows that are worked through together
+LONG_ROW = 1 << 18  # bits of a row that threads share
 SHORT_ROW = 256  # bytes of a row that is short
 SHORT = 8  # the longest loop that interleaving takes
 PAGE = 2048  # bytes; source rows a multiple of this apart collide in the first cache
 LINE_BITS = 8 * LINE
-BUFFER = 8 << 13  # bits of what passes through a buffer, a quarter of the smallest first cache
+BUFFER = 16 << 13  # bits of what passes through a buffer: half of the smallest first cache
 LONGEST_TABLE = 4096  # places of a joined run that are written down one by one
 
 
@@ -83,7 +84,25 @@ class Plan:
     inside: int = -1
     """When streaming: what so many of the innermost loops around write passes through a buffer; -1: nothing."""
     bounced: int = 0
-    """When streaming, a transpose: so many columns pass through a buffer at a time; 0: none."""
+    """A transpose: so many columns pass through a buffer at a time, to be stored in whole lines; 0: none."""
+
+    def __str__(self) -> str:
+        words = [self.kind]
+        if self.kind in ("transpose", "staged"):
+            joined = " joined" if len(self.columns.loops) + len(self.rows.loops) > 2 else ""
+            words.append(f"{self.total} rows by {self.columns.extent} columns{joined}")
+        elif self.kind in ("interleave", "deinterleave"):
+            few, many = sorted((self.rows.extent, self.columns.extent))
+            words.append(f"{many} pixels of {few} channels")
+        elif self.kind in ("rows", "lines"):
+            words.append(f"{in_bytes(self.total * self.nest.write)} bytes each")
+        if self.nest.conversion is not None:
+            words.append(f"moved as u{self.mid}, converted {'before stores' if self.late else 'behind loads'}")
+        if self.around:
+            words.append("within " + " ".join(f"{loop.extent}x" for loop in self.around))
+        if self.shared is not None:
+            words.append(f"threads share {self.shared.extent}x")
+        return ", ".join(words)
 
     @property
     def extent(self) -> int:
@@ -180,7 +199,12 @@ def plan(nest: Nest) -> Plan:
         row = rows.extent * nest.write // 8
         if not nest.zero and not nest.fill and row <= SHORT_ROW:
             made = _short_rows(made, row)
-        return made if nest.zero or made.blocked is not None else _buffered(made)
+        if made.blocked is not None:
+            return made
+        long = rows.extent * nest.write >= LONG_ROW and (shared is None or shared.extent < 8)
+        if long and not nest.fill:
+            return replace(made, shared=rows.loops[-1], unit=1)
+        return made if nest.zero else _buffered(made)
     return _placed(made) if kind == "transpose" else _buffered(made) if kind == "interleave" else made
 
 
@@ -312,7 +336,8 @@ def _bounced(made: Plan) -> int:
     """How many columns of a transpose pass through a buffer at a time where they lie densely, but not in lines."""
     nest, run = made.nest, made.columns
     row = made.total * nest.write
-    if nest.pair or made.blocked is not None or nest.dst % LINE_BITS:
+    adds = nest.conversion is not None and nest.conversion.accumulates  # which reads the destination
+    if adds or nest.pair or made.blocked is not None or nest.dst % LINE_BITS:
         return 0
     if any(loop.dst % LINE_BITS for loop in made.around):
         return 0
@@ -320,11 +345,14 @@ def _bounced(made: Plan) -> int:
         dense = sorted(run.places("dst")) == list(range(0, run.extent * row, row))
         size = run.extent * row
         return run.extent if dense and size % LINE_BITS == 0 and size <= BUFFER and row % LINE_BITS else 0
-    if run.loop.dst != row or run.loop is made.shared or row % LINE_BITS == 0:
+    if run.loop.dst != row or row % LINE_BITS == 0:
         return 0
-    some = math.lcm(LINE_BITS // math.gcd(row, LINE_BITS), LINE_BITS // nest.read)
+    even = LINE_BITS // math.gcd(row, LINE_BITS)  # so many make whole lines of the destination
+    some = math.lcm(even, LINE_BITS // nest.read)  # and those of the source are used up
     most = min(run.extent, BUFFER // row) // some * some
-    return most
+    if run.loop is not made.shared:
+        return most
+    return some if most and run.extent % some == 0 and made.unit % some == 0 else 0
 
 
 def _placed(made: Plan) -> Plan:

@@ -1,15 +1,18 @@
-"""All kernels of a reorder as one function.
+"""All kernels of a reorder as one function, or two.
 
 ``void reorder(ptr source, ptr destination, ptr operands, i64 part, i64 parts)`` does one of so many equal
 shares of the work: of every nest, the part of its shared loop that falls to it. Parts are independent of each
 other. A nest too small to share is done by part 0.
 
-Where a kernel streams, it is there twice: lines are completed only where the destination begins on one.
+Where a kernel streams, it is there twice: lines are completed only where the destination begins on one. And
+there is a second function then, ``cached``, in which none streams: for destinations whose lines are in the
+caches anyhow, because the system has just handed them out, zeroed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 from relayout.codegen.ir import Writer
 from relayout.codegen.machine import LINE, Machine
@@ -20,9 +23,10 @@ from relayout.reorder.kernels.pixels import Deinterleave, Interleave
 from relayout.reorder.kernels.rows import Elements, Lines, Rows
 from relayout.reorder.kernels.tiles import Staged, Transpose
 
-__all__ = ["ENTRY", "KINDS", "module"]
+__all__ = ["CACHED", "ENTRY", "KINDS", "module"]
 
 ENTRY = "reorder"
+CACHED = "cached"
 KINDS: dict[str, type[Kernel]] = {
     "rows": Rows,
     "lines": Lines,
@@ -40,8 +44,8 @@ declare i64 @llvm.smax.i64(i64, i64)
 """
 
 
-def module(plans: Sequence[Plan], machine: Machine, streaming: bool) -> str:
-    """The IR of a reorder: its kernels, and the function that shares them out."""
+def module(plans: Sequence[Plan], machine: Machine, streaming: bool) -> tuple[str, list[str]]:
+    """The IR of a reorder, and the functions in it: :data:`ENTRY`, and :data:`CACHED` where that differs."""
     texts = []
     streamed = []
     for k, plan in enumerate(plans):
@@ -50,26 +54,34 @@ def module(plans: Sequence[Plan], machine: Machine, streaming: bool) -> str:
         if streaming and plan.streams(machine):
             streamed.append(k)
             texts.append(kernel(plan, machine, True, f"stream{k}").function())
-    return "\n".join([*texts, _entry(plans, streamed), FOOTER, DECLARATIONS])
+    texts.append(_entry(ENTRY, plans, streamed))
+    if streamed:
+        texts.append(_entry(CACHED, plans, []))
+    names = [ENTRY, CACHED] if streamed else [ENTRY]
+    return "\n".join([*texts, FOOTER, DECLARATIONS]), names
 
 
-def _entry(plans: Sequence[Plan], streamed: list[int]) -> str:
+def _entry(name: str, plans: Sequence[Plan], streamed: list[int]) -> str:
     w = Writer()
     number = w.value("ptrtoint ptr %dst to i64")
     beyond = w.value(f"and i64 {number}, {LINE - 1}")
     on_line = w.value(f"icmp eq i64 {beyond}, 0")
+    off_line = w.value(f"xor i1 {on_line}, true")
+    following = w.value("add i64 %part, 1")
     for k, plan in enumerate(plans):
         units = -(-plan.extent // plan.unit)
-        lo, hi = (_cut(w, plan, units, part) for part in ("%part", w.value("add i64 %part, 1")))
+        lo, hi = (_cut(w, plan, units, part) for part in ("%part", following))
         some = w.value(f"icmp slt i64 {lo}, {hi}")
-        given = f"(ptr %src, ptr %dst, ptr %ops, i64 {lo}, i64 {hi})"
-        if k not in streamed:
-            w.when(some, lambda k=k, given=given: w.line(f"call void @move{k}{given}"))  # type: ignore[misc]
-            continue
-        for name, right in ((f"stream{k}", on_line), (f"move{k}", w.value(f"xor i1 {on_line}, true"))):
-            now = w.value(f"and i1 {some}, {right}")
-            w.when(now, lambda name=name, given=given: w.line(f"call void @{name}{given}"))  # type: ignore[misc]
-    head = f"define void @{ENTRY}(ptr %src, ptr %dst, ptr %ops, i64 %part, i64 %parts)"
+        ways = [(f"move{k}", some)]
+        if k in streamed:
+            ways = [
+                (kernel, w.value(f"and i1 {some}, {right}"))
+                for kernel, right in ((f"stream{k}", on_line), (f"move{k}", off_line))
+            ]
+        for kernel, when in ways:
+            call = f"call void @{kernel}(ptr %src, ptr %dst, ptr %ops, i64 {lo}, i64 {hi})"
+            w.when(when, partial(w.line, call))
+    head = f"define void @{name}(ptr %src, ptr %dst, ptr %ops, i64 %part, i64 %parts)"
     return f"{head} {{\nentry:\n{w.text()}\n  ret void\n}}\n"
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from relayout.codegen.machine import LINE
 from relayout.reorder.kernels.base import Kernel, Place
@@ -33,12 +33,31 @@ class Rows(Kernel):
             for k in range(together):
                 self._copy(self._at(self._at(place, i), k * piece), k * piece, piece, True, far)
 
+        def rest() -> None:
+            for at, count in self._left(whole, total, piece):
+                self._copy(self._at(place, at), at, count, at % piece == 0 and count == piece, False)
+
+        if self.plan.shared is self.plan.rows.loops[-1]:
+            self._share(whole, total, turn, some, rest)
+            return
         if whole:
             self.w.loop(0, whole, turn, some)
-        for at, count in self._left(whole, total, piece):
-            self._copy(self._at(place, at), at, count, at % piece == 0 and count == piece, False)
+        rest()
         for at, count in _halves(total, total + self.nest.fill, piece):
             self._zeros(self._at(place, at), count)
+
+    def _share(
+        self, whole: int, total: int, turn: int, some: Callable[[str], None], rest: Callable[[], None]
+    ) -> None:
+        """Threads share the row: the range counts turns of its last loop, and is cut at whole turns here."""
+        w, per = self.w, total // self.plan.rows.loops[-1].extent
+        cuts = []
+        for end in ("%lo", "%hi"):
+            turns = w.value(f"udiv i64 {w.times(end, per)}, {turn}")
+            cuts.append(w.value(f"mul i64 {turns}, {turn}"))
+        last = w.value(f"icmp eq i64 %hi, {self.plan.extent}")
+        w.when(w.value(f"icmp slt i64 {cuts[0]}, {cuts[1]}"), lambda: w.loop(*cuts, turn, some))
+        w.when(last, rest)
 
     def _at(self, place: Place, index: str | int) -> Place:
         """The place of an element of the row; where rows repeat each other, tables stay where they are."""

@@ -82,7 +82,7 @@ class Transpose(Kernel):
         """The whole plane, or the rows of the block that is worked on."""
         if self.plan.blocked is not None:
             self._sweep(place, self.main, *self.span)
-        elif self.stream and self.plan.bounced:
+        elif self.plan.bounced:
             self._bounced(place)
         else:
             self.plane(place)
@@ -104,7 +104,7 @@ class Transpose(Kernel):
         left = total - start
         if not left:
             return
-        first = 1 << (left.bit_length() - 1)
+        first = max(1 << (left.bit_length() - 1), 2 if self.nest.read == 4 else 1)  # 4-bit columns come in pairs
         body(self._tile_of(first), min(start, total - first))
         left -= first
         if left > 0:
@@ -135,6 +135,9 @@ class Transpose(Kernel):
         def few(i: str) -> None:
             self.through_buffer(self.moved(place, i, run.loop), size, lambda at: self._narrow(at, some))
 
+        if run.loop is self.plan.shared:
+            self.w.loop("%lo", "%hi", some, few)
+            return
         self.w.loop(0, run.extent // some * some, some, few)
         if run.extent % some:
             rest = run.extent // some * some
@@ -155,7 +158,7 @@ class Transpose(Kernel):
     def columns(self, step: int, body: Callable[[str], None]) -> None:
         """Over all columns in steps; the last step ends with the last column."""
         run, w = self.plan.columns, self.w
-        if run.is_straight and run.loop is self.plan.shared:
+        if run.is_straight and run.loop is self.plan.shared and self._columns is None:
             w.loop("%lo", "%hi", step, body)
             return
         extent, before = self._columns or (run.extent, 0)
