@@ -60,13 +60,21 @@ def compare(src, dst, *, by=reorder_numpy, at=0, parts=1, source=None, given=Non
     canary = random_bytes(dst.required_bytes + 256, 2)
     shift = -canary.ctypes.data % 64 + at
     expected, got = canary.copy(), canary
-    by(src, padded[64 : 64 + src.required_bytes], dst, expected[shift : shift + dst.required_bytes], attributes)
+    by(
+        src,
+        padded[64 : 64 + src.required_bytes],
+        dst,
+        expected[shift : shift + dst.required_bytes],
+        attributes,
+    )
     operands = made.operands(attributes)
     for part in reversed(range(parts)):
         address = 0 if operands is None else operands.ctypes.data
         made._kernel(padded.ctypes.data + 64, got.ctypes.data + shift, address, part, parts)
     if attributes.reads_destination and dst.dtype.is_float:
-        one, two = (data[shift : shift + dst.required_bytes].view(dst.dtype.numpy) for data in (expected, got))
+        one, two = (
+            data[shift : shift + dst.required_bytes].view(dst.dtype.numpy) for data in (expected, got)
+        )
         both = np.isnan(one) & np.isnan(two)
         one[both] = two[both] = 0  # which NaN comes of adding two is left open
     np.testing.assert_array_equal(got, expected)
@@ -176,7 +184,15 @@ def test_pictures(one, two, dtype):
         compare(src, dst, given=PER_CHANNEL, **how)
 
 
-PAIRS = [("f32", "s8"), ("s8", "f32"), ("f32", "bf16"), ("f16", "f32"), ("s4", "f32"), ("f32", "u4"), ("s4", "s4")]
+PAIRS = [
+    ("f32", "s8"),
+    ("s8", "f32"),
+    ("f32", "bf16"),
+    ("f16", "f32"),
+    ("s4", "f32"),
+    ("f32", "u4"),
+    ("s4", "s4"),
+]
 
 
 def even(dims, types):
@@ -257,6 +273,9 @@ def test_passes_keep_the_set_of_moves(pair):
             )
 
 
+GUARDED = [("f32", "f32"), ("s8", "s8"), ("u8", "f32"), ("f32", "s8"), ("s4", "s4"), ("s4", "f32")]
+
+
 def test_nothing_outside_of_the_buffers_is_touched():
     """Both buffers end at, then begin behind, a page that can't be touched.
 
@@ -269,7 +288,7 @@ def test_nothing_outside_of_the_buffers_is_touched():
         import relayout as rl
         from relayout.reorder.native import native
         sys.path.insert(0, {tests!r})
-        from test_native import SHAPES, even
+        from test_native import GUARDED, SHAPES, even
 
         libc = ctypes.CDLL(None, use_errno=True)
         PAGE = mmap.PAGESIZE
@@ -285,7 +304,7 @@ def test_nothing_outside_of_the_buffers_is_touched():
             return whole[start : start + size]
 
         for one, two, dims in SHAPES:
-            for types in (("f32", "f32"), ("s8", "s8"), ("u8", "f32"), ("f32", "s8"), ("s4", "s4"), ("s4", "f32")):
+            for types in GUARDED:
                 sizes = even(dims, types)
                 src, dst = rl.MemoryDesc(sizes, types[0], one), rl.MemoryDesc(sizes, types[1], two)
                 shapes = [()] if types[0] == types[1] else [(), (("src_scale", 1), ("dst_zero_point", None))]
@@ -365,7 +384,7 @@ class TestWhenItIsUsed:
 
 
 class TestCache:
-    IR = "define void @k(ptr %s, ptr %d, ptr %o, i64 %a, i64 %b) {\nentry:\n  store i64 %b, ptr %d\n  ret void\n}\n"
+    IR = "define void @k(ptr %s, ptr %d, ptr %o, i64 %a, i64 %b) {\n  store i64 %b, ptr %d\n  ret void\n}\n"
 
     def run(self, ir):
         out = np.zeros(1, np.int64)

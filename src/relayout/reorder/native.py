@@ -38,7 +38,9 @@ Shape = tuple[tuple[str, int | None], ...]
 WORTH = 3  # calls of one small problem before it is compiled
 LONGEST_FILL = 1024  # bytes of data and zeros in a row that are written together
 LARGE = 1 << 18  # bytes of a destination that is worth compiling for at once
-EVEN = 1 << 24  # bytes of both sides up to which every thread has one share: the same again finds its caches warm
+EVEN = (
+    1 << 24
+)  # bytes of both sides up to which every thread has one share: the same again finds its caches warm
 PARTS = 4  # shares of every thread: one that is held up leaves its later ones to others
 
 _seen: dict[tuple[MemoryDesc, MemoryDesc], int] = {}
@@ -63,9 +65,9 @@ class Native:
         machine: Machine | None = None,
         streaming: bool | None = None,
     ) -> None:
+        from relayout.codegen import threads
         from relayout.codegen.compile import compiled
         from relayout.codegen.machine import host
-        from relayout.codegen import threads
         from relayout.reorder.kernels.module import CACHED, ENTRY, module
 
         machine = machine or host()
@@ -133,8 +135,9 @@ class Native:
     ) -> None:
         """Reorder from one address to another.
 
-        ``operands`` is the address of attribute values. ``fresh`` says that nobody has touched the destination
-        yet: its lines come into the caches when the system zeroes them, so nothing is written around those.
+        ``operands`` is the address of attribute values. ``fresh`` says that nobody has touched the
+        destination yet: its lines come into the caches when the system zeroes them, so nothing is written
+        around those.
         """
         kernel = self._cached if fresh else self._kernel
         if not self._divides:

@@ -186,7 +186,7 @@ class Reorder:
         threads: int | None,
         new: bool = False,
     ) -> None:
-        """Convert between buffers that have been checked; ``new`` says that :meth:`_made` has made the target."""
+        """Convert between buffers that have been checked; ``new``: :meth:`_made` has made the target."""
         engine = self._engine
         if engine is not None:
             engine[0](source_at, target_at, engine[1], threads, new and self._room >= MAPPED)
@@ -194,7 +194,9 @@ class Reorder:
             from relayout.reorder.engine import reorder_numpy
 
             given = as_bytes(source), as_bytes(target)
-            reorder_numpy(self.src, given[0], self.dst, given[1], self.attributes, zeroed=new and not self._fills)
+            reorder_numpy(
+                self.src, given[0], self.dst, given[1], self.attributes, zeroed=new and not self._fills
+            )
 
     def _too_short(self, source: NDArray[Any], target: NDArray[Any] | None) -> LayoutError:
         side, desc, data = "source", self.src, source

@@ -42,7 +42,19 @@ from relayout.layout.layout import Layout
 from relayout.layout.refine import Group, Piece, refine, self_pieces
 from relayout.layout.vectorised import term_offsets
 
-__all__ = ["LANES", "WIDEST", "BitLoop", "Conversion", "Nest", "Table", "fuse", "nests", "order", "simplified", "widen"]
+__all__ = [
+    "LANES",
+    "WIDEST",
+    "BitLoop",
+    "Conversion",
+    "Nest",
+    "Table",
+    "fuse",
+    "nests",
+    "order",
+    "simplified",
+    "widen",
+]
 
 MOST_NESTS = 32  # beyond that the NumPy engine's tables are cheaper than a kernel for every nest
 LANES = 64  # of the longest vector
@@ -219,9 +231,7 @@ def _tables(
 def _over(start: Nest, pieces: tuple[Piece, ...], owners: tuple[int, ...]) -> Nest:
     """The nest of a choice of pieces."""
     loops = tuple(
-        BitLoop(
-            n, s * start.read, d * start.write, tuple(step if owner == k else 0 for owner in owners)
-        )
+        BitLoop(n, s * start.read, d * start.write, tuple(step if owner == k else 0 for owner in owners))
         for k, piece in enumerate(pieces)
         for n, step, s, d in piece.loops
     )

@@ -1,8 +1,8 @@
 """What all kernels have in common: the loops around, addresses, loads and stores with conversion.
 
-A kernel is a function ``void name(ptr source, ptr destination, ptr operands, i64 from, i64 to)``; the range is
-that of the loop that threads share. :class:`Kernel` writes everything but the innermost part, which each kind
-of kernel has in a class of its own (:meth:`Kernel.body`).
+A kernel is a function ``void name(ptr source, ptr destination, ptr operands, i64 from, i64 to)``; the range
+is that of the loop that threads share. :class:`Kernel` writes everything but the innermost part, which each
+kind of kernel has in a class of its own (:meth:`Kernel.body`).
 
 While it writes, a :class:`Place` says where it is: an address in the source, one in the destination, and one
 in each table of operands. A turn of a loop moves all of them.
@@ -111,9 +111,15 @@ class Kernel:
         full = w.value(f"icmp eq i64 {w.value(f'sub i64 {last}, {first}')}, {ROWS}")
 
         def buffered() -> None:
-            self.each(around, place, lambda at: self.through_buffer(
-                self.moved(at, first, loop), size, lambda to: w.loop(
-                    0, ROWS, 1, lambda i: self.body(self.moved(to, i, loop)))))
+            self.each(
+                around,
+                place,
+                lambda at: self.through_buffer(
+                    self.moved(at, first, loop),
+                    size,
+                    lambda to: w.loop(0, ROWS, 1, lambda i: self.body(self.moved(to, i, loop))),
+                ),
+            )
 
         w.when(full, buffered)
         part = w.value(f"xor i1 {full}, true")
@@ -239,12 +245,14 @@ class Kernel:
 
     def load(self, place: Place, count: int, lanes: Lanes) -> str:
         """Neighbouring elements of the source, converted where that is done behind loads."""
-        nest, w = self.nest, self.w
-        if self.what is not None and nest.read == 4:
-            raw = self._unpacked(place.src, count, self.what.src)
-        else:
-            raw = w.value(f"load <{count} x i{nest.read}>, ptr {place.src}, align 1")
+        raw = self.load_raw(place, count)
         return raw if self.what is None or self.plan.late else self.value(raw, place, count, lanes)
+
+    def load_raw(self, place: Place, count: int) -> str:
+        """Neighbouring elements of the source as they are; 4-bit elements get a byte each."""
+        if self.what is not None and self.nest.read == 4:
+            return self._unpacked(place.src, count, self.what.src)
+        return self.w.value(f"load <{count} x i{self.nest.read}>, ptr {place.src}, align 1")
 
     def store(self, value: str, place: Place, count: int, lanes: Lanes, aligned: bool = True) -> None:
         """Neighbouring elements of the destination, converted where that is done before stores."""
@@ -268,6 +276,7 @@ class Kernel:
             self.w.line(f"{how} 1")
 
     def value(self, value: str, place: Place, count: int, lanes: Lanes) -> str:
+        """Elements converted, with the operands of their lanes."""
         what = self.what
         assert what is not None
         if not what.tables:
@@ -307,7 +316,7 @@ class Kernel:
         return w.value(f"or {kind} {low}, {high}")
 
     def through_buffer(self, place: Place, size: int, body: Callable[[Place], None]) -> None:
-        """Let the body write ``size`` bytes, a number of lines, to a buffer; then stream them to their place."""
+        """Let the body write ``size`` bytes, some lines, to a buffer; then store those in whole lines."""
         w, vector = self.w, self.machine.vector
         if not self.buffer:
             self.buffer = "%buffer"

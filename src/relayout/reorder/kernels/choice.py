@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from relayout.codegen.machine import LINE, Machine
-from relayout.reorder.problem import BitLoop, Nest, in_bytes, moves_bits, order
+from relayout.codegen.threads import count
+from relayout.reorder.problem import LANES, BitLoop, Nest, in_bytes, moves_bits, order
 
 __all__ = ["BLOCK", "LANE", "ROWS", "Plan", "Run", "feasible", "plan", "without_overlap"]
 
@@ -82,7 +84,7 @@ class Plan:
     blocked: BitLoop | None = None
     """The loop that is worked through in blocks, around all others; None: no need."""
     inside: int = -1
-    """When streaming: what so many of the innermost loops around write passes through a buffer; -1: nothing."""
+    """When streaming: what so many of the innermost loops write passes through a buffer; -1: nothing."""
     bounced: int = 0
     """A transpose: so many columns pass through a buffer at a time, to be stored in whole lines; 0: none."""
 
@@ -97,7 +99,9 @@ class Plan:
         elif self.kind in ("rows", "lines"):
             words.append(f"{in_bytes(self.total * self.nest.write)} bytes each")
         if self.nest.conversion is not None:
-            words.append(f"moved as u{self.mid}, converted {'before stores' if self.late else 'behind loads'}")
+            words.append(
+                f"moved as u{self.mid}, converted {'before stores' if self.late else 'behind loads'}"
+            )
         if self.around:
             words.append("within " + " ".join(f"{loop.extent}x" for loop in self.around))
         if self.shared is not None:
@@ -134,8 +138,24 @@ class Plan:
         return max(8, self.nest.read if self.late else self.nest.write)
 
     @property
+    def is_padded(self) -> bool:
+        """Whether a row and the zeros behind it are one vector: a power of two, at least half of it zeros."""
+        total = self.total
+        even = 4 not in (self.nest.read, self.nest.write) or self.rows.extent % 2 == 0
+        fits = total & (total - 1) == 0 and total <= LANES and self.nest.fill >= self.rows.extent
+        adds = self.nest.conversion is not None and self.nest.conversion.accumulates
+        return (
+            self.kind == "rows"
+            and self.rows.is_straight
+            and bool(self.nest.fill)
+            and fits
+            and even
+            and not adds
+        )
+
+    @property
     def footprint(self) -> int:
-        """Bits of the destination that lie together and are written by :attr:`inside` loops, or by the body."""
+        """Bits of the destination that the loops :attr:`inside` (or the body alone) write side by side."""
         inner = self.around[len(self.around) - max(self.inside, 0) :]
         total = self.total * self.nest.write
         if self.kind == "interleave":
@@ -155,7 +175,8 @@ class Plan:
         if self.kind == "lines" or self.inside >= 0 or self.bounced:
             return True
         if self.kind == "rows":
-            return self.blocked is not None or self.rows.extent * nest.write >= LINE_BITS
+            row = self.total if self.is_padded else self.rows.extent
+            return self.blocked is not None or row * nest.write >= LINE_BITS
         whole = all(stride % LINE_BITS == 0 for stride in self.columns.strides("dst"))
         if self.kind in ("transpose", "staged"):
             return whole and self.total * nest.write >= LINE_BITS
@@ -193,7 +214,7 @@ def plan(nest: Nest) -> Plan:
         else:  # a part of a loop that was split: what is left of it stays around
             left = [_rest_of(one, loop) for one in left]
     around = tuple(left)
-    shared = max(around, key=lambda loop: loop.extent, default=None)
+    shared = shared_of(around)
     made = Plan(nest, kind, columns, rows, around, shared)
     if kind == "rows":
         row = rows.extent * nest.write // 8
@@ -206,6 +227,16 @@ def plan(nest: Nest) -> Plan:
             return replace(made, shared=rows.loops[-1], unit=1)
         return made if nest.zero else _buffered(made)
     return _placed(made) if kind == "transpose" else _buffered(made) if kind == "interleave" else made
+
+
+def shared_of(around: Sequence[BitLoop]) -> BitLoop | None:
+    """The loop that threads share: the outermost with turns enough for all, else the longest.
+
+    All nests of a reorder are then cut alike, and no two threads write to one line.
+    """
+    enough = 4 * count()
+    outer = next((loop for loop in around if loop.extent >= enough), None)
+    return outer or max(around, key=lambda loop: loop.extent, default=None)
 
 
 def _rest_of(loop: BitLoop, part: BitLoop) -> BitLoop:
@@ -260,7 +291,9 @@ def _continued(run: Run, side: str, bits: int, free: list[BitLoop]) -> Run:
         after = next((loop for loop in free if getattr(loop, side) == step), None)
         if after is None or any(after.tables) or any(t for loop in run.loops for t in loop.tables):
             break
-        enough = next((n for n in range(2, after.extent) if not after.extent % n and not n * run.extent % line), 0)
+        enough = next(
+            (n for n in range(2, after.extent) if not after.extent % n and not n * run.extent % line), 0
+        )
         taken = after._replace(extent=enough) if enough else after
         if run.extent * taken.extent > LONGEST_TABLE:
             break
@@ -279,7 +312,7 @@ def _in_pairs(nest: Nest, inner: BitLoop) -> Nest:
 
 
 def _repeated(nest: Nest, rows: Run) -> Run:
-    """A row of few elements, each with operands of its own, goes on into the rows that neighbour it on both sides.
+    """A row of few elements, each with operands of its own, goes on into the rows that follow it.
 
     Pixels of three channels with a scale for each channel are such rows.
     """
@@ -319,21 +352,29 @@ def _buffered(made: Plan) -> Plan:
         inside, size = inside + 1, size * enough
         if enough != loop.extent:
             far = BitLoop(
-                loop.extent // enough, enough * loop.src, enough * loop.dst, tuple(enough * t for t in loop.tables)
+                loop.extent // enough,
+                enough * loop.src,
+                enough * loop.dst,
+                tuple(enough * t for t in loop.tables),
             )
             around[at : at + 1] = [far, loop._replace(extent=enough)]
             break
     outer = around[: len(around) - inside]
-    if size % LINE_BITS or size > BUFFER or any(loop.dst % LINE_BITS for loop in outer) or made.nest.dst % LINE_BITS:
+    if (
+        size % LINE_BITS
+        or size > BUFFER
+        or any(loop.dst % LINE_BITS for loop in outer)
+        or made.nest.dst % LINE_BITS
+    ):
         return made
-    shared = max(outer, key=lambda loop: loop.extent, default=None)
+    shared = shared_of(outer)
     if made.shared is not None and (shared is None or shared.extent < min(made.shared.extent, 8)):
         return made
     return replace(made, around=tuple(around), shared=shared, inside=inside)
 
 
 def _bounced(made: Plan) -> int:
-    """How many columns of a transpose pass through a buffer at a time where they lie densely, but not in lines."""
+    """How many columns of a transpose pass through a buffer at a time: dense ones that are no lines."""
     nest, run = made.nest, made.columns
     row = made.total * nest.write
     adds = nest.conversion is not None and nest.conversion.accumulates  # which reads the destination
@@ -348,7 +389,10 @@ def _bounced(made: Plan) -> int:
     if run.loop.dst != row or row % LINE_BITS == 0:
         return 0
     even = LINE_BITS // math.gcd(row, LINE_BITS)  # so many make whole lines of the destination
-    some = math.lcm(even, LINE_BITS // nest.read)  # and those of the source are used up
+    part = (
+        LANE if made.rows.extent * LINE_BITS <= BUFFER else LINE_BITS
+    )  # lines of the source stay, or are used up
+    some = math.lcm(even, max(1, part // nest.read))
     most = min(run.extent, BUFFER // row) // some * some
     if run.loop is not made.shared:
         return most
@@ -391,8 +435,8 @@ def _short_rows(made: Plan, row: int) -> Plan:
     if blocked is None or not any(loop.src < blocked.src for loop in made.around):
         return made
     around = tuple(loop for loop in made.around if loop is not blocked)
-    shared, unit = max(around, key=lambda loop: loop.extent), 1
-    if shared.extent < max(8, blocked.extent // 64):
+    shared, unit = shared_of(around), 1
+    if shared is None or shared.extent < max(8, blocked.extent // 64):
         shared, unit = blocked, ROWS
     kind = "lines" if row in (8, 16, 32) and made.nest.conversion is None else "rows"
     return replace(made, kind=kind, around=around, shared=shared, unit=unit, blocked=blocked)
@@ -429,7 +473,11 @@ def without_overlap(nest: Nest) -> tuple[Nest, ...]:
     if nest.conversion is None or not nest.conversion.accumulates:
         return (nest,)
     made = plan(nest)
-    runs = {"deinterleave": (made.rows,), "interleave": (made.columns,), "transpose": (made.columns, made.rows)}
+    runs = {
+        "deinterleave": (made.rows,),
+        "interleave": (made.columns,),
+        "transpose": (made.columns, made.rows),
+    }
     for loop in (loop for run in runs.get(made.kind, ()) for loop in run.loops if loop in nest.loops):
         even = LINE_BITS // max(8, min(nest.read, nest.write))
         while even > loop.extent:
@@ -445,5 +493,7 @@ def _cut(nest: Nest, loop: BitLoop, at: int) -> tuple[Nest, Nest]:
     one = tuple(x._replace(extent=at) if x is loop else x for x in nest.loops)
     two = tuple(x._replace(extent=loop.extent - at) if x is loop else x for x in nest.loops)
     tables = tuple(t + at * s for t, s in zip(nest.tables, loop.tables, strict=True))
-    later = replace(nest, src=nest.src + at * loop.src, dst=nest.dst + at * loop.dst, loops=two, tables=tables)
+    later = replace(
+        nest, src=nest.src + at * loop.src, dst=nest.dst + at * loop.dst, loops=two, tables=tables
+    )
     return replace(nest, loops=one), later

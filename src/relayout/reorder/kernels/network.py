@@ -5,8 +5,8 @@ registers and interleaves their lower halves, or their upper halves. It is one i
 (punpckl/punpckh, zip1/zip2), for elements of 1, 2, 4 and 8 bytes.
 
 Think of bits. The number of a register is some bits, the place of an element in its lane is some more. One
-stage of unpacking takes pairs of registers that differ in one bit of their number. It makes the top bit of the
-place (lower half or upper half) that bit of the number, and pushes the bit that was there into the place,
+stage of unpacking takes pairs of registers that differ in one bit of their number. It makes the top bit of
+the place (lower half or upper half) that bit of the number, and pushes the bit that was there into the place,
 from below. With four registers of four floats, rows ``a`` to ``d``::
 
     register  lane            pairs differ in bit 0      pairs differ in bit 1
@@ -67,13 +67,17 @@ class Network:
             self._column_of = [0]
             return
         places, across = _log2(self.places), _log2(columns)
-        leaving = [("row", bit) for bit in range(places - across)] + [("column", bit) for bit in range(across)]
+        leaving = [("row", bit) for bit in range(places - across)] + [
+            ("column", bit) for bit in range(across)
+        ]
         leaving = [*reversed(leaving[: places - across]), *reversed(leaving[places - across :])]
         number = [("register", bit) for bit in range(across)]
         row_bits = []
         self.stages = []
         for stage in range(places):
-            bit = next(b for b in (*range(stage % across, across), *range(across)) if number[b][0] != "column")
+            bit = next(
+                b for b in (*range(stage % across, across), *range(across)) if number[b][0] != "column"
+            )
             self.stages.append(bit)
             row_bits.append(number[bit])
             number[bit] = leaving[stage]

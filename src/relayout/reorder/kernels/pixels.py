@@ -18,7 +18,7 @@ class _Pixels(Kernel):
     """Elements of a vector."""
 
     def along(self, loop: BitLoop, place: Place, body: Callable[[Place], None]) -> None:
-        """Over the long loop a vector at a time, then what is left: in one or two shorter ones, or overlapping.
+        """Over the long loop a vector at a time; then what is left, in one or two shorter ones or again.
 
         Overlapping is slow when streaming: what has left the caches already is fetched again.
         """
@@ -113,7 +113,8 @@ class Deinterleave(_Pixels):
             split = []
             for stream in streams:
                 pairs = [
-                    self.halves(a, b, unit, _every_other) for a, b in zip(stream[::2], stream[1::2], strict=True)
+                    self.halves(a, b, unit, _every_other)
+                    for a, b in zip(stream[::2], stream[1::2], strict=True)
                 ]
                 split += [[pair[half] for pair in pairs] for half in (0, 1)]
             streams, unit = split, unit // 2
@@ -145,7 +146,7 @@ class Interleave(_Pixels):
         self.along(pixel, place, some)
 
     def _pixels(self, planes: list[str]) -> list[str]:
-        """The vectors of all pixels: two, four or eight planes are put together in pairs, then pairs of pairs."""
+        """The vectors of all pixels: two, four or eight planes are joined in pairs, then pairs of pairs."""
         channels = len(planes)
         if not self.in_halves(channels):
             places = [[divmod(k * self.per + j, channels) for j in range(self.per)] for k in range(channels)]

@@ -22,6 +22,9 @@ class Rows(Kernel):
 
     def body(self, place: Place) -> None:
         """One row: whole vectors, then what is left, then the zeros that follow."""
+        if self.plan.is_padded:
+            self._padded(place)
+            return
         total, piece = self.plan.rows.extent, self._piece()
         inner = self.plan.rows.loops[0].extent
         together = TOGETHER if self.plan.rows.is_straight else inner // math.gcd(inner, piece)
@@ -46,6 +49,26 @@ class Rows(Kernel):
         for at, count in _halves(total, total + self.nest.fill, piece):
             self._zeros(self._at(place, at), count)
 
+    def _padded(self, place: Place) -> None:
+        """A short row and its zeros: put together, converted and stored as one vector."""
+        w, loop, total = self.w, self.plan.rows.loop, self.plan.rows.extent
+        room, whole = 1 << (total - 1).bit_length(), self.plan.total
+        row, bits = "poison", max(8, self.nest.read)
+        for at, count in _halves(0, total, room):
+            part = self.load_raw(self.moved(place, at, loop), count)
+            wide = w.shuffle(
+                part, "poison", f"<{count} x i{bits}>", [k if k < count else -1 for k in range(room)]
+            )
+            picks = [room + k - at if at <= k < at + count else k if k < at else -1 for k in range(room)]
+            row = w.shuffle(row, wide, f"<{room} x i{bits}>", picks) if at else wide
+        if self.what is not None:
+            row = self.value(row, place, room, self.lanes(loop, room))
+        bits = max(8, self.nest.write)
+        picks = [k if k < total else room for k in range(whole)]
+        self.store_raw(
+            w.shuffle(row, "zeroinitializer", f"<{room} x i{bits}>", picks), place.dst, whole, self.nest.write
+        )
+
     def _share(
         self, whole: int, total: int, turn: int, some: Callable[[str], None], rest: Callable[[], None]
     ) -> None:
@@ -56,7 +79,7 @@ class Rows(Kernel):
             turns = w.value(f"udiv i64 {w.times(end, per)}, {turn}")
             cuts.append(w.value(f"mul i64 {turns}, {turn}"))
         last = w.value(f"icmp eq i64 %hi, {self.plan.extent}")
-        w.when(w.value(f"icmp slt i64 {cuts[0]}, {cuts[1]}"), lambda: w.loop(*cuts, turn, some))
+        w.when(w.value(f"icmp slt i64 {cuts[0]}, {cuts[1]}"), lambda: w.loop(cuts[0], cuts[1], turn, some))
         w.when(last, rest)
 
     def _at(self, place: Place, index: str | int) -> Place:
@@ -67,7 +90,7 @@ class Rows(Kernel):
         return self.moved(place, index, loop)
 
     def _piece(self) -> int:
-        """Elements that are copied at a time: a vector of the narrower side, and no more than four of the other."""
+        """Elements that are copied at a time: a vector of the narrower side, at most four of the other."""
         bits = 8 * self.machine.vector
         narrow, wide = sorted((max(8, self.nest.read), max(8, self.nest.write)))
         return max(min(bits // narrow, 4 * bits // wide), 1)

@@ -96,15 +96,19 @@ class Transpose(Kernel):
         else:
             step = max(BLOCK, rows)
             self.each_block(0, whole, step, lambda: self._sweep(place, self.main, *self.span))
-        self.unstreamed(lambda: self.left_over(whole, lambda tile, row: self._sweep(place, tile, row, row + tile.rows)))
+        self.unstreamed(
+            lambda: self.left_over(whole, lambda tile, row: self._sweep(place, tile, row, row + tile.rows))
+        )
 
     def left_over(self, start: int, body: Callable[[Tile, int], None]) -> None:
-        """Rows from ``start`` on in smaller tiles; the last one may begin earlier, and never in a kernel that adds."""
+        """Rows from ``start`` on in smaller tiles; the last one may begin earlier."""
         total = self.plan.total
         left = total - start
         if not left:
             return
-        first = max(1 << (left.bit_length() - 1), 2 if self.nest.read == 4 else 1)  # 4-bit columns come in pairs
+        first = max(
+            1 << (left.bit_length() - 1), 2 if self.nest.read == 4 else 1
+        )  # 4-bit columns come in pairs
         body(self._tile_of(first), min(start, total - first))
         left -= first
         if left > 0:
@@ -235,7 +239,7 @@ class Transpose(Kernel):
     # -- one tile -------------------------------------------------------------------------------------------
 
     def _placed_tile(self, place: Place, tile: Tile, column: str, row: str, valid: int) -> None:
-        """The tile at a column and a row: where its rows lie in the source, its columns in the destination."""
+        """The tile at a column and a row: where its rows begin, and where its columns go."""
         nest = self.nest
         rows, columns = self.plan.rows, self.plan.columns
         src = self.step(place.src, column, nest.read)
@@ -396,9 +400,7 @@ class Staged(Transpose):
                         self.prefetch(pointer)
 
             w.loop(0, count, together, fetch)
-            w.loop(
-                0, line, tile.columns, lambda u: w.loop(0, count, tile.rows, lambda r: turned(i, u, r))
-            )
+            w.loop(0, line, tile.columns, lambda u: w.loop(0, count, tile.rows, lambda r: turned(i, u, r)))
 
         def turned(i: str, u: str, r: str) -> None:
             run = plan.columns
