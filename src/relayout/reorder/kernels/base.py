@@ -20,7 +20,7 @@ from relayout.dtypes import DType
 from relayout.reorder.kernels.choice import ROWS, Plan
 from relayout.reorder.problem import BitLoop, Table
 
-__all__ = ["ARGUMENTS", "Kernel", "Lanes", "Place"]
+__all__ = ["AHEAD", "ARGUMENTS", "Kernel", "Lanes", "Place"]
 
 ARGUMENTS = "ptr noalias %src, ptr noalias %dst, ptr noalias readonly %ops, i64 %lo, i64 %hi"
 AHEAD = 128  # bytes ahead of the source that are prefetched, into the second cache

@@ -392,7 +392,8 @@ def _bounced(made: Plan) -> int:
     part = (
         LANE if made.rows.extent * LINE_BITS <= BUFFER else LINE_BITS
     )  # lines of the source stay, or are used up
-    some = math.lcm(even, max(1, part // nest.read))
+    strip = LINE_BITS // min(nest.read, made.mid) if made.kind == "staged" else LANE // made.mid
+    some = math.lcm(even, max(1, part // nest.read), strip)
     most = min(run.extent, BUFFER // row) // some * some
     if run.loop is not made.shared:
         return most
@@ -410,7 +411,8 @@ def _turned(made: Plan) -> Plan:
     line = LINE_BITS // nest.read
     far = rows.loops[0].src
     collide = rows.is_straight and far % (8 * PAGE) == 0 and rows.extent >= 16
-    if collide and columns.extent >= line and not nest.fill:
+    narrows = nest.conversion is not None and not made.late and columns.extent >= 16
+    if not nest.fill and rows.is_straight and ((collide and columns.extent >= line) or narrows):
         made = replace(made, kind="staged")
     if columns.is_straight and (made.shared is None or made.shared.extent < 8):
         column = LINE_BITS // min(nest.read, nest.write)

@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from relayout.codegen.ir import Writer
 from relayout.codegen.machine import LINE
-from relayout.reorder.kernels.base import Kernel, Place
+from relayout.reorder.kernels.base import AHEAD, Kernel, Place
 from relayout.reorder.kernels.choice import BLOCK, LANE, LINE_BITS, Run
 from relayout.reorder.kernels.network import Network
 
@@ -209,31 +209,46 @@ class Transpose(Kernel):
 
     def _called(self, place: Place, tile: Tile, column: str, first: Index, last: Index) -> None:
         """The same as a function of its own: large tiles are compiled once, not for every tail again."""
-        name = f"@{self.name}_{'stream' if self.stream else 'strip'}{tile.rows}"
-        numbers = list(self._numbers.items())
+        self.call(
+            f"strip{tile.rows}",
+            place,
+            (column, first, last),
+            lambda at, given: self._tiles(at, tile, *given),
+        )
+
+    def call(
+        self,
+        name: str,
+        place: Place,
+        given: tuple[Index, ...],
+        emit: Callable[[Place, tuple[str, ...]], None],
+    ) -> None:
+        """Call a function of this kernel at a place, with further whole numbers; ``emit`` writes it, once."""
+        name = f"@{self.name}_{'streamed_' if self.stream else ''}{name}"
+        numbers = self._numbers
         outside = [
             *(f"ptr {pointer}" for pointer in (place.src, place.dst, *place.tables)),
-            *(f"{self.kind} {value}" for _, value in numbers),
-            *(f"i64 {value}" for value in (column, first, last)),
+            *(f"{self.kind} {value}" for value in numbers.values()),
+            *(f"i64 {value}" for value in given),
         ]
         if not any(f"void {name}(" in text for text in self.routines):
-            kept, self.w = self.w, Writer()
-            known, self._numbers = self._numbers, {key: f"%n{k}" for k, (key, _) in enumerate(numbers)}
-            pointers = ["%s", "%d", *(f"%t{k}" for k in range(len(place.tables)))]
-            inner = Place(pointers[0], pointers[1], tuple(pointers[2:]))
-            self._tiles(inner, tile, "%column", "%first", "%last")
+            kept = self.w, numbers
+            tables = tuple(f"%t{k}" for k in range(len(place.tables)))
+            within = tuple(f"%i{k}" for k in range(len(given)))
+            self.w, self._numbers = Writer(), {key: f"%n{k}" for k, key in enumerate(numbers)}
             inside = [
                 "ptr noalias %s",
                 "ptr noalias %d",
-                *(f"ptr {pointer}" for pointer in pointers[2:]),
-                *(f"{self.kind} %n{k}" for k in range(len(numbers))),
-                *(f"i64 %{word}" for word in ("column", "first", "last")),
+                *(f"ptr {pointer}" for pointer in tables),
+                *(f"{self.kind} {value}" for value in self._numbers.values()),
+                *(f"i64 {value}" for value in within),
             ]
+            emit(Place("%s", "%d", tables), within)
             text = self.w.text()
             self.routines.append(
                 f"define internal void {name}({', '.join(inside)}) {{\nentry:\n{text}\n  ret void\n}}\n"
             )
-            self.w, self._numbers = kept, known
+            self.w, self._numbers = kept
         self.w.line(f"call void {name}({', '.join(outside)})")
 
     # -- one tile -------------------------------------------------------------------------------------------
@@ -297,7 +312,7 @@ class Transpose(Kernel):
                         parts.append("zeroinitializer")
                         continue
                     at = Place(source(first + row), "", self.entries(tables, first + row, row_loop))
-                    parts.append(self.load(at, chunk, self.lanes(column_loop, chunk)))
+                    parts.append(self.tile_row(at, chunk))
                 registers.append(self._side_by_side(parts, chunk))
             for c, column in enumerate(net.transposed(self.w, registers)):
                 columns[c].append(column)
@@ -305,6 +320,10 @@ class Transpose(Kernel):
             pointer, entries = target(c), self.entries(tables, c, column_loop)
             for k, part in enumerate(column_parts):
                 self._store_part(part, pointer, entries, k * per, per, valid)
+
+    def tile_row(self, place: Place, columns: int) -> str:
+        """The columns of a tile in one of its rows."""
+        return self.load(place, columns, self.lanes(self.plan.columns.loops[0], columns))
 
     def _store_part(
         self, part: str, pointer: str, tables: tuple[str, ...], first: int, per: int, valid: int
@@ -355,12 +374,24 @@ class Transpose(Kernel):
 
 
 class Staged(Transpose):
-    """The same, with lines of the source gathered in a small buffer first."""
+    """The same, with the source gathered in a small buffer first, a line of some rows at a time.
+
+    Where values become narrower, that is where they are converted: whole vectors, in a loop. Otherwise the
+    buffer holds lines of the source as they are.
+    """
+
+    @property
+    def converts(self) -> bool:
+        """Whether elements are converted on their way into the buffer."""
+        return self.what is not None and not self.plan.late
 
     @property
     def widest(self) -> int:
-        """The columns of a line."""
-        return LINE_BITS // self.nest.read
+        """The columns of a line of the buffer."""
+        line = LINE_BITS // (self.plan.mid if self.converts else self.nest.read)
+        while line > self.plan.columns.extent:
+            line //= 2
+        return line
 
     def prepare(self) -> None:
         """Make the buffer."""
@@ -382,38 +413,78 @@ class Staged(Transpose):
 
     def _block(self, place: Place, tile: Tile, row: str, count: int) -> None:
         """Some rows: a line of each at a time is fetched, then turned over from the buffer."""
-        w, plan, nest = self.w, self.plan, self.nest
-        line, kind = LINE_BITS // nest.read, f"<{LINE} x i8>"
-        row_loop = plan.rows.loop
-        together = next(k for k in (8, 4, 2, 1) if count % k == 0)
-        block = self.moved(place, row, row_loop._replace(dst=nest.write))
+        w, run = self.w, self.plan.columns
+        row_loop, line = self.plan.rows.loop, self.widest
+        block = self.moved(place, row, row_loop._replace(dst=self.nest.write))
 
         def chunk(i: str) -> None:
-            def fetch(r: str) -> None:
-                first = self.step(self.step(block.src, i, nest.read), r, row_loop.src)
-                buffer = w.at(self.stage, w.times(r, LINE))
-                for k in range(together):
-                    pointer = self.step(first, k, row_loop.src)
-                    value = w.value(f"load {kind}, ptr {pointer}, align 1")
-                    w.line(f"store {kind} {value}, ptr {w.at(buffer, k * LINE)}, align {LINE}")
-                    if self.ahead:
-                        self.prefetch(pointer)
+            at = self.moved(block, i, run.loops[0]) if run.is_straight else self._further(block, i)
+            self._fetched(at, count)
+            w.loop(
+                0, line, tile.columns, lambda u: w.loop(0, count, tile.rows, lambda r: turned(at, i, u, r))
+            )
 
-            w.loop(0, count, together, fetch)
-            w.loop(0, line, tile.columns, lambda u: w.loop(0, count, tile.rows, lambda r: turned(i, u, r)))
-
-        def turned(i: str, u: str, r: str) -> None:
-            run = plan.columns
-            src = self.step(w.at(self.stage, w.times(r, LINE)), u, nest.read)
-            dst = self.step(block.dst, r, nest.write)
-            tables = self.entries(block.tables, r, row_loop)
+        def turned(at: Place, i: str, u: str, r: str) -> None:
+            src = self.step(w.at(self.stage, w.times(r, LINE)), u, self._kept)
+            at = self.moved(at, r, row_loop._replace(src=0, dst=self.nest.write))
+            column = i
             if run.is_straight:
-                for index in (i, u):
-                    dst, tables = self.step(dst, index, run.loop.dst), self.entries(tables, index, run.loop)
-            column = i if run.is_straight else w.value(f"add i64 {i}, {u}")
-            self.tile(tile, lambda k: w.at(src, k * LINE), self._targets(dst, column), tables, tile.rows)
+                at = self.moved(at, u, run.loop._replace(src=0))
+            else:
+                column = w.value(f"add i64 {i}, {u}")
+            at = at._replace(src=src)
+            if tile.rows > INLINE:
+                self.call(
+                    f"tile{tile.rows}", at, (column,), lambda to, given: self._kept_tile(tile, to, *given)
+                )
+            else:
+                self._kept_tile(tile, at, column)
 
         self.columns(line, chunk)
+
+    def _kept_tile(self, tile: Tile, place: Place, column: str) -> None:
+        """A tile whose rows are lines of the buffer."""
+        targets = self._targets(place.dst, column)
+        self.tile(tile, lambda k: self.w.at(place.src, k * LINE), targets, place.tables, tile.rows)
+
+    @property
+    def _kept(self) -> int:
+        """Bits of an element in the buffer."""
+        return self.plan.mid if self.converts else self.nest.read
+
+    def _further(self, place: Place, column: str) -> Place:
+        """The place at a column of a joined run: the source only, for targets are listed."""
+        return place._replace(src=self.step(place.src, column, self.nest.read))
+
+    def _fetched(self, place: Place, count: int) -> None:
+        """Fill the buffer: a line of each of some rows."""
+        w, line = self.w, self.widest
+        row_loop, column_loop = self.plan.rows.loop._replace(dst=0), self.plan.columns.loops[0]
+        together = 1 if self.converts else next(k for k in (8, 4, 2, 1) if count % k == 0)
+        size = line * self.nest.read // 8
+        lanes = self.lanes(column_loop, line)
+
+        def fetch(r: str) -> None:
+            first, buffer = self.moved(place, r, row_loop), w.at(self.stage, w.times(r, LINE))
+            for k in range(together):
+                at, to = self.moved(first, k, row_loop), w.at(buffer, k * LINE)
+                if self.converts:
+                    value, kind = self.load(at, line, lanes), self.vector(line)
+                else:
+                    kind = f"<{size} x i8>"
+                    value = w.value(f"load {kind}, ptr {at.src}, align 1")
+                w.line(f"store {kind} {value}, ptr {to}, align {min(size, LINE)}")
+                if self.ahead:
+                    for ahead in range(size, 2 * size, LINE):
+                        self.prefetch(at.src, max(ahead, AHEAD))
+
+        w.loop(0, count, together, fetch)
+
+    def tile_row(self, place: Place, columns: int) -> str:
+        """A row of a tile, from the buffer."""
+        if not self.converts:
+            return super().tile_row(place, columns)
+        return self.w.value(f"load {self.vector(columns)}, ptr {place.src}, align 1")
 
 
 def _is_number(index: str) -> bool:
