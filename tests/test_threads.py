@@ -179,7 +179,7 @@ class TestRegion:
         monkeypatch.setattr(pool, "MOST", 4)
         code, small = pool._code(), pool.Pool(2)
         assert [small.grow(n) for n in (1, 3, 2, 4)] == [1, 3, 3, sys.maxsize]
-        monkeypatch.setattr(pool, "_code", lambda: code._replace(hire=lambda block: 11))
+        monkeypatch.setattr(pool, "_code", lambda: code._replace(hire=lambda block, worker: 11))
         refused = pool.Pool(2)
         assert refused.grow(3) == sys.maxsize
         seen = np.zeros(5, np.int64)

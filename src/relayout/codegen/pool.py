@@ -46,7 +46,10 @@ are not ordered by a release alone, but every leaving is a locked instruction, w
 Traps:
 
 * Waiting starts with about 40 microseconds of spinning (:data:`SPIN`), as a pause instruction in a loop,
-  since a sleeping thread takes 5 to 50 to come. There is none where more threads than processors take part.
+  since a sleeping thread takes 5 to 50 to come. A worker that comes too late spins as well: one that went
+  back to sleep would be late for the next region, too, and for each that follows. There is no spinning
+  where more threads than processors take part.
+* A worker that sleeps is first told to wake on another processor than the caller's (:meth:`Pool.apart`).
 * Signals are blocked in workers, so that Ctrl-C reaches the thread that Python expects it in.
 * After a fork the child has this memory, and no workers: it takes a new block, and never looks at the old
   one, whose mutex may be held for good. Blocks are never freed, nor is the code; workers sleep in both when
@@ -59,6 +62,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import os
 import signal
 import sys
 import time
@@ -166,11 +170,10 @@ out:
   ret ptr null
 }
 
-; One more worker, of which nobody keeps track; 0, or the system's error.
-define i32 @pool_hire(ptr %pool) {
+; One more worker, whose name is written to a place; 0, or the system's error.
+define i32 @pool_hire(ptr %pool, ptr %thread) {
 entry:
   %attributes = alloca [128 x i8], align 16
-  %thread = alloca i64
   %e1 = call i32 @pthread_attr_init(ptr %attributes)
   %e2 = call i32 @pthread_attr_setstacksize(ptr %attributes, i64 $STACK)
   %error = call i32 @pthread_create(ptr %thread, ptr %attributes, ptr @worker, ptr %pool)
@@ -400,7 +403,7 @@ open:
   %parts.at = getelementptr i8, ptr %job, i64 32
   store i64 %parts, ptr %parts.at
   %job.spins.at = getelementptr i8, ptr %job, i64 40
-  store i64 %spins, ptr %job.spins.at
+  store atomic i64 %spins, ptr %job.spins.at monotonic, align 8
   %next = getelementptr i8, ptr %pool, i64 $NEXT
   store atomic i64 0, ptr %next monotonic, align 8
   %gate = getelementptr i8, ptr %pool, i64 $GATE
@@ -424,7 +427,7 @@ entry:
   %job.spins.at = getelementptr i8, ptr %job, i64 40
   br label %idle
 idle:
-  %spins = phi i64 [0, %entry], [%asked, %in], [0, %awake]
+  %spins = phi i64 [0, %entry], [%asked, %in], [0, %awake], [%lately, %late]
   br label %look
 look:
   %i = phi i64 [0, %idle], [%next, %pause]
@@ -448,15 +451,21 @@ in:
 sleep:
   %e1 = call i32 @pthread_mutex_lock(ptr %mutex)
   %before = atomicrmw add ptr %sleepers, i64 1 seq_cst
-  br label %check
-check:
   %seen = load atomic i64, ptr %gate seq_cst, align 8
   %open = and i64 %seen, $SLOTS
   %closed = icmp eq i64 %open, 0
   br i1 %closed, label %wait, label %awake
 wait:
   %e2 = call i32 @pthread_cond_wait(ptr %work, ptr %mutex)
-  br label %check
+  %seen.woken = load atomic i64, ptr %gate seq_cst, align 8
+  %open.woken = and i64 %seen.woken, $SLOTS
+  %closed.woken = icmp eq i64 %open.woken, 0
+  br i1 %closed.woken, label %late, label %awake
+late:
+  %lately = load atomic i64, ptr %job.spins.at monotonic, align 8
+  %after.late = atomicrmw sub ptr %sleepers, i64 1 seq_cst
+  %e4 = call i32 @pthread_mutex_unlock(ptr %mutex)
+  br label %idle
 awake:
   %after = atomicrmw sub ptr %sleepers, i64 1 seq_cst
   %e3 = call i32 @pthread_mutex_unlock(ptr %mutex)
@@ -503,7 +512,7 @@ class _Code(NamedTuple):
 
     engine: Any
     block: Callable[[int, int], int | None]
-    hire: Callable[[int], int]
+    hire: Callable[[int, int], int]
     spin: Callable[[int, int], None]
     region: Callable[[int, int, int, int, int, int, int], None]
 
@@ -519,7 +528,7 @@ def _code() -> _Code:
     return _Code(
         engine,
         entry("pool_block", address, number, number),
-        entry("pool_hire", ctypes.c_int, address),
+        entry("pool_hire", ctypes.c_int, address, address),
         entry("pool_spin", None, address, number),
         entry("pool_region", None, *[address] * 7),  # numbers too: ctypes takes twice as long over an int64
     )
@@ -549,6 +558,7 @@ class Pool:
         self.block = block
         self.region = code.region
         self._threads = 1
+        self._workers: list[int] = []
 
     def grow(self, threads: int) -> int:
         """Make workers until regions of so many threads can be served; return what can be served now.
@@ -559,10 +569,42 @@ class Pool:
         hire = _code().hire
         with _deaf():
             while self._threads < min(threads, MOST):
-                if hire(self.block) != 0:
+                worker = ctypes.c_int64()
+                if hire(self.block, ctypes.addressof(worker)) != 0:
                     return sys.maxsize
+                self._workers.append(worker.value)
                 self._threads += 1
         return self._threads if self._threads < MOST else sys.maxsize
+
+    def apart(self) -> None:
+        """Keep workers, which are to be woken, off the processor that this thread runs on.
+
+        Linux may put a woken thread behind the one that wakes it, which goes on working and does not yield.
+        With another processor idle all the time it took three milliseconds there until one of them moved.
+        """
+        system = _affinity()
+        if system is None:
+            return
+        here, bind = system
+        mask = sum(1 << other for other in os.sched_getaffinity(0) - {here()})
+        if not mask:
+            return
+        size = (mask.bit_length() + 63) // 64 * 8
+        bits = mask.to_bytes(size, sys.byteorder)
+        for worker in self._workers:
+            bind(worker, size, bits)
+
+
+@lru_cache(maxsize=1)
+def _affinity() -> tuple[Callable[[], int], Callable[[int, int, bytes], int]] | None:
+    """What says where this thread runs, and what binds another to processors; None: not on this system."""
+    process = ctypes.CDLL(None)
+    names = "sched_getcpu", "pthread_setaffinity_np"
+    if not hasattr(os, "sched_getaffinity") or not all(hasattr(process, name) for name in names):
+        return None
+    bind = process.pthread_setaffinity_np
+    bind.argtypes = [ctypes.c_uint64, ctypes.c_size_t, ctypes.c_char_p]
+    return process.sched_getcpu, bind
 
 
 @contextlib.contextmanager

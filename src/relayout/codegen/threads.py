@@ -159,9 +159,13 @@ def run(kernel: int, source: int, target: int, operands: int, parts: int, thread
         belong to one region at a time, and whoever comes second does its parts alone, at once. They are made
         when they are first needed, and stay; no more than :data:`relayout.codegen.pool.MOST`.
     """
+    global _ended
     if threads > _ready:
         _prepare(threads)
+    if _pool is not None and not busy():
+        _pool.apart()
     _region(_block, kernel, source, target, operands, parts, threads)
+    _ended = perf_counter()
 
 
 def _in_python(

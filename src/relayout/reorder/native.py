@@ -149,7 +149,7 @@ class Native:
             pool.run(kernel.address, source, target, operands, many * self._parts, many)
         else:
             kernel(source, target, operands, 0, 1)
-        pool.ended()
+            pool.ended()
 
 
 def lowered(found: tuple[Nest, ...]) -> tuple[Plan, ...]:
