@@ -22,7 +22,7 @@ from relayout.convert import arithmetic_types, convert
 from relayout.layout.descriptor import MemoryDesc
 from relayout.layout.refine import axis_number, refine
 from relayout.reorder.kernels.choice import Plan, feasible, plan, without_overlap
-from relayout.reorder.problem import LANES, PASSES, Nest, Table, nests, simplified
+from relayout.reorder.problem import LANES, PASSES, RECIPROCAL, Nest, Table, nests, simplified
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -105,6 +105,14 @@ class Native:
                 lines.append(f"  kernel   {made}")
         return lines
 
+    def fits(self, attributes: Attributes) -> bool:
+        """Whether the kernels can take these values: destination scales must have reciprocals."""
+        divisor = attributes.dst_scale
+        if divisor is None or all(table.name != RECIPROCAL for table in self.tables):
+            return True
+        size = np.abs(divisor.values.astype(np.float64))
+        return bool((size > 2.0**-100).all() and (size < 2.0**100).all())
+
     def operands(self, attributes: Attributes) -> NDArray[np.uint8] | None:
         """The values of attributes as the kernels read them; None: there are none."""
         if not self.tables:
@@ -116,14 +124,16 @@ class Native:
         for table in self.tables:
             entries = block[table.offset : table.end].view(arithmetic.numpy)[: table.entries + LANES]
             values = np.float64(attributes.beta) if table.name == "beta" else self._values(table, attributes)
-            if table.name in ("beta", "src_scale", "dst_scale"):
+            if table.name in ("beta", "src_scale", "dst_scale", RECIPROCAL):
                 values = convert(values, scales)
+            if table.name == RECIPROCAL:
+                values = np.float32(1) / values
             entries[:] = np.resize(convert(values, arithmetic), entries.shape)
         return block
 
     def _values(self, table: Table, attributes: Attributes) -> NDArray[np.generic]:
         """An attribute's values, over all numbers of its axis's group."""
-        made = getattr(attributes, table.name)
+        made = getattr(attributes, "dst_scale" if table.name == RECIPROCAL else table.name)
         if made.axis is None:
             return made.values  # type: ignore[no-any-return]
         group = next(g for g in refine(self.src.layout, self.dst.layout) if made.axis in g.axes)

@@ -137,7 +137,7 @@ class Reorder:
 
         part = self.attributes.taking_part(self.src.dtype, self.dst.dtype)
         kernels = native(self.src, self.dst, part.shape)
-        if kernels is not None:
+        if kernels is not None and kernels.fits(part):
             operands = kernels.operands(part)
             self._engine = kernels, 0 if operands is None else address(operands), operands
         self._decided = True
@@ -219,6 +219,7 @@ class Reorder:
         destination  f32:nChw8c:1x17x2x2     384 bytes
         attributes   none
         engine       machine code: transpose, transpose
+        predicted    272 bytes read, 384 written: about ... us at the speed of memcpy
         <BLANKLINE>
         axis  numbers  loops (extent x step: source stride, destination stride)
         a     0..0     1x1: 0, 0
@@ -231,10 +232,12 @@ class Reorder:
           refined  u32 0->0: 1x(0,0)  2x(128,128)  8x(16,4)  2x(8,64)  2x(4,32)
           order    u32 0->0: 2x(128,128)  2x(8,64)  2x(4,32)  8x(16,4)
           fuse     u32 0->0: 2x(128,128)  4x(4,32)  8x(16,4)
+          kernel   transpose, 8 rows by 4 columns, within 2x, threads share 2x
         nest 2, bytes: extent x (source step, destination step)
           refined  u32 256->256: 1x(0,0)  1x(16,4)  2x(8,64)  2x(4,32)  then 7 zeros
           order    u32 256->256: 2x(8,64)  2x(4,32)  1x(16,4)  then 7 zeros
           fuse     u32 256->256: 4x(4,32)  1x(16,4)  then 7 zeros
+          kernel   transpose, 8 rows by 4 columns
         """
         from relayout.layout.refine import refine
 
@@ -262,13 +265,25 @@ class Reorder:
             f"{side:<12} {desc!s:<23} {desc.nbytes} bytes"
             for side, desc in (("source", self.src), ("destination", self.dst))
         ]
-        lines = [*sides, f"attributes   {self.attributes}", f"engine       {how}", ""]
+        lines = [*sides, f"attributes   {self.attributes}", f"engine       {how}", self._prediction(), ""]
         table = [("axis", "numbers", "loops (extent x step: source stride, destination stride)"), *rows]
         widths = [max(len(row[k]) for row in table) for k in range(2)]
         lines += [f"{a:<{widths[0]}}  {b:<{widths[1]}}  {c}" for a, b, c in table]
         if kernels is not None:
             lines += ["", *kernels.explain()]
         return "\n".join(lines)
+
+    def _prediction(self) -> str:
+        """What is read and written, and how long a copy of that takes now."""
+        read, written = self.src.layout.size * self.src.dtype.bits // 8, self.dst.nbytes
+        line = f"predicted    {read} bytes read, {written} written"
+        if self._kernels is None or not read:
+            return line
+        from relayout.reorder.predict import copy_seconds
+
+        seconds = copy_seconds(read, written, self.threads)
+        number, unit = (seconds * 1e6, "us") if seconds < 1e-3 else (seconds * 1e3, "ms")
+        return f"{line}: about {number:.3g} {unit} at the speed of memcpy"
 
     def __repr__(self) -> str:
         return f"Reorder({str(self.src)!r}, {str(self.dst)!r}, attributes: {self.attributes})"

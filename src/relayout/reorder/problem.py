@@ -36,6 +36,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from relayout.convert import arithmetic_types
 from relayout.dtypes import DType
 from relayout.layout.descriptor import MemoryDesc
 from relayout.layout.layout import Layout
@@ -57,6 +58,7 @@ __all__ = [
 ]
 
 MOST_NESTS = 32  # beyond that the NumPy engine's tables are cheaper than a kernel for every nest
+RECIPROCAL = "dst_reciprocal"
 LANES = 64  # of the longest vector
 LINE = 64  # bytes at whose multiples tables begin
 WIDEST = 64  # bits of an element: the widest integer that shuffles move
@@ -106,8 +108,8 @@ class Conversion:
         return any(table.name == "beta" for table in self.tables)
 
     def __str__(self) -> str:
-        how = f" with {', '.join(table.name for table in self.tables)}" if self.tables else ""
-        return f"{self.src} to {self.dst}{how}"
+        names = [table.name for table in self.tables if table.name != RECIPROCAL]
+        return f"{self.src} to {self.dst}{' with ' if names else ''}{', '.join(names)}"
 
 
 @dataclass(frozen=True)
@@ -189,7 +191,7 @@ def nests(
         return None
     if prod(len(group.pieces or ()) for group in groups) > MOST_NESTS:
         return None
-    tables, owners = _tables(groups, shape)
+    tables, owners = _tables(groups, _with_reciprocal(shape, src.dtype, dst.dtype))
     widths = src.dtype.bits, dst.dtype.bits
     conversion = None
     if tables or src.dtype != dst.dtype or 4 in widths:
@@ -209,6 +211,16 @@ def nests(
     if len(out) + len(zeros) > MOST_NESTS:
         return None
     return (*zeros, *out)
+
+
+def _with_reciprocal(
+    shape: Sequence[tuple[str, int | None]], src: DType, dst: DType
+) -> list[tuple[str, int | None]]:
+    """The attributes, and 1 / dst_scale where a kernel may multiply in place of dividing."""
+    axes = dict(shape)
+    arithmetic, _ = arithmetic_types(src, dst, accumulate="beta" in axes)
+    exact = arithmetic.name == "f32" and not dst.is_float
+    return [*shape, *([(RECIPROCAL, axes["dst_scale"])] if exact and "dst_scale" in axes else [])]
 
 
 def _tables(

@@ -15,10 +15,10 @@ from typing import NamedTuple
 
 from relayout.codegen.ir import Writer
 from relayout.codegen.machine import LINE, Machine
-from relayout.codegen.values import Steps, arithmetic_kind, converted, rescaled
+from relayout.codegen.values import Steps, arithmetic_kind, converted, divides_by_multiplying, rescaled
 from relayout.dtypes import DType
 from relayout.reorder.kernels.choice import ROWS, Plan
-from relayout.reorder.problem import BitLoop, Table
+from relayout.reorder.problem import RECIPROCAL, BitLoop, Table
 
 __all__ = ["AHEAD", "ARGUMENTS", "Kernel", "Lanes", "Place"]
 
@@ -185,7 +185,7 @@ class Kernel:
     @property
     def steps(self) -> Steps:
         """Which attributes take part."""
-        return Steps(**{table.name: True for table in self._given})
+        return Steps(**{table.name: True for table in self._given if table.name != RECIPROCAL})
 
     @property
     def _given(self) -> tuple[Table, ...]:
@@ -204,7 +204,12 @@ class Kernel:
     def _operands(self, tables: tuple[str, ...], lanes: Lanes, count: int) -> dict[str, str]:
         """The operand vector of each attribute, for the elements in ``count`` lanes."""
         found = {}
+        multiplies = self.what is not None and divides_by_multiplying(
+            self.machine, self.what.src, self.what.dst, self.steps
+        )
         for table in self._given:
+            if table.name == RECIPROCAL and not multiplies:
+                continue
             if table.number is None:
                 found[table.name] = self._spread(self._numbers[table.name], count)
             else:

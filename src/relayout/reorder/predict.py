@@ -1,0 +1,44 @@
+"""How long a reorder should take: as long as ``memcpy`` of its bytes, on this machine, now.
+
+A reorder reads every byte of the source and writes every byte of the destination once, and so does a copy of
+half their sum. What kernels need beyond that (1.0 to 2 times, see ``docs/performance.md``) depends on the
+shape; the copy is the yardstick, and it is measured when somebody asks, since machines are shared.
+"""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+
+from relayout.codegen import threads
+
+__all__ = ["copy_seconds"]
+
+LARGEST = 1 << 25  # bytes that are copied; larger ones take proportionally longer
+ROUNDS = 5
+
+
+def copy_seconds(read: int, written: int, count: int | None = None) -> float:
+    """Seconds that ``memcpy`` takes to read and to write half of so many bytes, the fastest of a few rounds.
+
+    Parameters
+    ----------
+    read, written : int
+        Bytes of the source and of the destination.
+    count : int, optional
+        Threads that share the copy, as they share a reorder.
+    """
+    size = max(1, (read + written) // 2)
+    part = min(size, LARGEST)
+    source, target = np.ones(part, np.uint8), np.zeros(part, np.uint8)
+    operands = np.array([part], np.int64)
+    many = threads.count(count) if 2 * part >= threads.SHARED else 1
+    places = source.ctypes.data, target.ctypes.data, operands.ctypes.data
+    kernel = threads.memcpy_kernel()
+    taken = []
+    for _ in range(ROUNDS):
+        start = time.perf_counter()
+        threads.run(kernel, places[0], places[1], places[2], many, many)
+        taken.append(time.perf_counter() - start)
+    return min(taken) * size / part
