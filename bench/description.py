@@ -19,12 +19,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from particulars import particulars
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
 import relayout as rl
+from relayout.bench.particulars import particulars
 
 OUT = Path(__file__).resolve().parent.parent / "out"
 

@@ -1,10 +1,11 @@
-"""Diagrams of these pages that are no pictures of a layout: imports, refinements, the way of a value."""
+"""Diagrams of these pages that are no pictures of a layout: imports, refinements, values, tiles."""
 
 from __future__ import annotations
 
 import relayout as rl
-from relayout.draw.canvas import FILLS, INK, MUTED, Canvas, fill_of, text_width
+from relayout.draw.canvas import FILLS, INK, MUTED, PAPER, RULE, Canvas, fill_of, text_width
 from relayout.layout.refine import refine
+from relayout.reorder.kernels.network import Network
 
 
 def logo() -> str:
@@ -97,25 +98,130 @@ def values() -> str:
     )
 
 
+def tile() -> str:
+    """A plane of floats that is turned over: 20 rows by 10 columns in tiles of 16 by 4."""
+    canvas = Canvas()
+    rows, columns, down, across = 20, 10, 16, 4
+    size, wide = 15.0, 21.0
+    right = columns * size + 64
+    canvas.words(
+        0, 13, "Turning over a plane of 20 rows by 10 columns, f32", size=14, anchor="start", bold=True
+    )
+    canvas.words(0, 35, "source", size=11, anchor="start", fill=MUTED, mono=False)
+    for row in range(rows):
+        for column in range(columns):
+            inside = row < down and column < across
+            fill = fill_of(column) if inside else PAPER
+            canvas.box(column * size, 44 + row * size, size, size, fill=fill, stroke=RULE, thickness=0.6)
+    back = columns - across
+    canvas.hatch(back * size, 44, (2 * across - back) * size, rows * size, fill=MUTED)
+    for top, height in ((0, down), (down, rows - down)):
+        for left in (0, across, back):
+            box = (left * size, 44 + top * size, across * size, height * size)
+            canvas.box(*box, thickness=1.4, dashed=left == back)
+    below = 44 + rows * size
+    for k, text in enumerate(
+        ("a row of a tile: 16 bytes", "hatched: written twice", "the last 4 rows: smaller tiles")
+    ):
+        canvas.words(0, below + 18 + k * 16, text, size=11, anchor="start", fill=MUTED, mono=False)
+    canvas.words(right, 35, "destination: the same tile", size=11, anchor="start", fill=MUTED, mono=False)
+    for column in range(across):
+        y = 44 + column * 52
+        for row in range(down):
+            canvas.box(right + row * wide, y, wide, 24, fill=fill_of(column), stroke=PAPER, thickness=0.6)
+            canvas.words(right + (row + 0.5) * wide, y + 16, str(row), size=10)
+        canvas.box(right, y, down * wide, 24, thickness=1.2)
+        said = f"column {column}, rows 0 to 15: a whole line of 64 bytes"
+        canvas.words(right, y + 37, said, size=11, anchor="start", fill=MUTED, mono=False)
+    middle = 44 + down / 2 * size
+    canvas.line([(columns * size + 12, middle), (right - 12, middle)], arrow=True, thickness=1.4)
+    return canvas.document(
+        "Turning over a plane of 20 rows by 10 columns",
+        "Tiles of 16 rows by 4 columns. The last tile of each row of tiles begins 2 columns earlier; 4 rows "
+        "are left for smaller tiles. Each column of a tile becomes 64 neighbouring bytes.",
+    )
+
+
+def unpacked(registers: list[list[str]], bit: int, together: int) -> list[list[str]]:
+    """One stage: halves of registers whose numbers differ in a bit, interleaved."""
+    after = list(registers)
+    for one in range(len(registers)):
+        if one >> bit & 1:
+            continue
+        two, half = one | 1 << bit, len(registers[one]) // 2
+        for number, start in ((one, 0), (two, half)):
+            after[number] = [
+                element
+                for place in range(start, start + half, together)
+                for register in (one, two)
+                for element in registers[register][place : place + together]
+            ]
+    return after
+
+
+def network() -> str:
+    """Four rows of four floats, turned over by two stages of unpacking."""
+    canvas = Canvas()
+    made = Network(32, 4, 4)
+    canvas.words(0, 13, "Four rows of four floats become four columns", size=14, anchor="start", bold=True)
+    states = [[[f"{'abcd'[row]}{column}" for column in range(4)] for (row,) in made.rows]]
+    for stage, bit in enumerate(made.stages):
+        states.append(unpacked(states[-1], bit, 1 << stage))
+    cell, apart, height = 34.0, 92.0, 26.0
+    heads = ("rows of the source", "interleaved one by one", "interleaved two by two")
+    for k, (head, registers) in enumerate(zip(heads, states, strict=True)):
+        left = k * (4 * cell + apart)
+        canvas.words(left, 40, head, size=11, anchor="start", fill=MUTED, mono=False)
+        for number, register in enumerate(registers):
+            y = 50 + number * 46
+            for place, element in enumerate(register):
+                canvas.box(left + place * cell, y, cell, height, fill=fill_of(int(element[1])), thickness=0.8)
+                canvas.words(left + (place + 0.5) * cell, y + 17, element)
+            canvas.box(left, y, 4 * cell, height, thickness=1.4)
+            if k < len(made.stages):
+                bit = 1 << made.stages[k]
+                pair = number & ~bit
+                for target in (pair, pair | bit):
+                    ends = [
+                        (left + 4 * cell + 6, y + height / 2),
+                        (left + 4 * cell + apart - 6, 50 + target * 46 + height / 2),
+                    ]
+                    canvas.line(ends, arrow=True, stroke=MUTED)
+            else:
+                canvas.words(
+                    left + 4 * cell + 12, y + 17, f"column {register[0][1]}", size=11, anchor="start"
+                )
+    return canvas.document(
+        "Four rows of four floats become four columns",
+        "Two stages, each with four instructions that interleave the halves of two registers.",
+    )
+
+
 # name: column and row of its box, columns that it spans, title, text below
 PARTS = {
-    "cli": (0, 0, 2, "cli", "the command relayout"),
+    "cli": (0, 0, 3, "cli", "the command relayout"),
     "files": (0, 1, 1, "files", "npy, safetensors, png"),
-    "draw": (1, 1, 1, "draw", "svg, text"),
-    "reorder": (0, 2, 1, "reorder", "plan, NumPy engine"),
-    "tensor": (0, 3, 1, "tensor.py", "descriptor and buffer"),
+    "bench": (1, 1, 1, "bench", "cases, peers, ratios"),
+    "draw": (2, 1, 1, "draw", "svg, text"),
+    "reorder": (0, 2, 2, "reorder", "plans, nests, kernels, NumPy engine"),
+    "codegen": (0, 3, 1, "codegen", "LLVM IR, threads"),
+    "tensor": (1, 3, 1, "tensor.py", "descriptor and buffer"),
     "notation": (2, 3, 1, "notation", "one module a dialect"),
     "pytorch": (3, 3, 1, "pytorch", "stride rules"),
-    "layout": (0, 4, 3, "layout", "format, layout, views, canonical form, refinement, memory descriptor"),
+    "layout": (1, 4, 2, "layout", "what a layout is, views, refinement"),
     "base": (0, 5, 4, "dtypes.py, convert.py, errors.py", "data types, values, messages"),
 }
 ARROWS = [
     ("cli", "files", 0),
-    ("cli", "draw", 1),
+    ("cli", "bench", 1),
+    ("cli", "draw", 2),
     ("files", "reorder", 0),
-    ("reorder", "tensor", 0),
-    ("tensor", "layout", 0),
-    ("draw", "layout", 1),
+    ("bench", "reorder", 1),
+    ("reorder", "codegen", 0),
+    ("reorder", "tensor", 1),
+    ("draw", "notation", 2),
+    ("codegen", "base", 0),
+    ("tensor", "layout", 1),
     ("notation", "layout", 2),
     ("layout", "base", 1),
     ("pytorch", "base", 3),

@@ -17,7 +17,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from diagrams import architecture, logo, refinement, values
+from diagrams import architecture, logo, network, refinement, tile, values
 from tables import TABLES
 
 import relayout as rl
@@ -113,6 +113,8 @@ DRAWINGS: dict[str, Callable[[], str]] = {
         rl.Layout((1, 17, 2, 2), "nchw"), rl.Layout((1, 17, 2, 2), "nChw8c"), 1
     ),
     "values": values,
+    "tile": tile,
+    "network": network,
 }
 
 

@@ -479,6 +479,7 @@ def without_overlap(nest: Nest) -> tuple[Nest, ...]:
         "deinterleave": (made.rows,),
         "interleave": (made.columns,),
         "transpose": (made.columns, made.rows),
+        "staged": (made.columns, made.rows),
     }
     for loop in (loop for run in runs.get(made.kind, ()) for loop in run.loops if loop in nest.loops):
         even = LINE_BITS // max(8, min(nest.read, nest.write))
