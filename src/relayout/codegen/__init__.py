@@ -1,12 +1,15 @@
 """Machine code, written as text LLVM IR and compiled in the process; loaded with the first kernel.
 
-============  ============================================================================================
-``machine``   the processor: vector width, caches, features
-``ir``        text LLVM IR, a line at a time
-``compile``   from text to an address that can be called; kept in memory and on disk
-``cache``     the files on disk, and why they may be trusted
-``threads``   sharing one call among threads
-============  ============================================================================================
+===============  ==========================================================================================
+``machine``      the processor: vector width, caches, features
+``calibration``  thresholds that no data sheet tells, measured once
+``ir``           text LLVM IR, a line at a time
+``values``       vector code for every pair of data types, with scales and zero points
+``compile``      from text to an address that can be called; kept in memory and on disk
+``cache``        the files on disk, and why they may be trusted
+``threads``      sharing one call among threads: how many, and whether it pays
+``pool``         the native threads that share it
+===============  ==========================================================================================
 
 Nothing is compiled at install time, and no compiler is needed: llvmlite carries LLVM. Hosts that forbid
 executable memory fall back to the NumPy engine, with one warning.

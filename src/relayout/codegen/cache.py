@@ -3,10 +3,21 @@
 Loaded bytes are executed, so an entry must be ours and whole:
 
 * the folder belongs to this user and nobody else can write to it (mode 0700), or the cache is not used;
-* an entry begins with the SHA-256 of the rest; one that does not match is thrown away and built anew;
+* an entry begins with the digest of the rest; one that does not match is thrown away and built anew;
 * entries are written to a temporary file and renamed, so that readers only ever see whole ones;
-* the name of an entry is the SHA-256 of everything that shapes it: LLVM's version, processor, features, and
-  the IR.
+* the name of an entry is the digest of everything that shapes it: LLVM's version, processor, features, and
+  either the IR or what the IR is made from.
+
+The second kind of name saves making the IR, which takes longer than loading the code. A kernel is made from
+the two layouts, the attributes, the processor, and *this package*::
+
+    layouts, attributes, processor, threads  --.
+                                                >-- nests -- plans -- IR -- object code
+    source code of layout, reorder, codegen  --'
+
+so the source code is a part of the name: all of it, read anew by each process, since a list of what matters
+would be wrong one day. Versions would not do, as whoever works on a kernel does not count them up. What runs
+is the code that was *imported*, though; see :func:`sources` for how a file that was edited since is kept out.
 
 ``RELAYOUT_CACHE`` names another folder, or switches the cache off (``RELAYOUT_CACHE=off``).
 """
@@ -14,15 +25,83 @@ Loaded bytes are executed, so an entry must be ours and whole:
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import os
 import stat
 import tempfile
+from functools import lru_cache
 from pathlib import Path
 
-__all__ = ["folder", "load", "save"]
+try:
+    from _blake2 import blake2b  # hashlib's; but that loads OpenSSL, which takes longer than a kernel
+except ImportError:
+    from hashlib import blake2b
 
-DIGEST = 32
+__all__ = ["digest", "folder", "load", "save", "sources", "unchanged"]
+
+DIGEST = 32  # bytes
+PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+PARTS = (".", "layout", "codegen", "reorder", "reorder/kernels")
+"""Folders of the package with all that kernels are made by."""
+ENVIRONMENT = b"environ", b"getenv"
+SETTLED = 2_000_000_000  # nanoseconds; file systems round times, and importing takes a while
+
+
+def digest(data: bytes) -> bytes:
+    """What tells data apart: BLAKE2b, 32 bytes."""
+    return blake2b(data, digest_size=DIGEST).digest()
+
+
+@lru_cache(maxsize=1)
+def sources(imported: int) -> str | None:
+    """The digest of the source code that kernels are made by.
+
+    Parameters
+    ----------
+    imported : int
+        When this process began to import the package, in nanoseconds since the epoch.
+
+    Returns
+    -------
+    str or None
+        None where that is not known: there are no source files (a zip file, bytecode alone), or one of them
+        is no older than its import, so that another text may have been imported. The clocks of files are
+        those of their contents (``mtime``) and of their last change of any kind (``ctime``), which nobody
+        sets back.
+    """
+    return _sources(imported)
+
+
+def unchanged(imported: int) -> bool:
+    """Whether the source code still is what :func:`sources` has found: modules are imported in between."""
+    return sources(imported) is not None and sources(imported) == _sources(imported)
+
+
+def _sources(imported: int) -> str | None:
+    whole = blake2b(digest_size=DIGEST)
+    try:
+        for name in _files():
+            with open(f"{PACKAGE}/{name}", "rb", buffering=0) as file:
+                found = os.fstat(file.fileno())
+                if max(found.st_mtime_ns, found.st_ctime_ns) > imported - SETTLED:
+                    return None
+                text = file.read()
+            if name.startswith("reorder/") and any(word in text for word in ENVIRONMENT):
+                return None
+            whole.update(b"%s %d\n%s" % (name.encode(), len(text), text))
+    except OSError:
+        return None
+    return whole.hexdigest()
+
+
+def _files() -> list[str]:
+    """The source files of all parts, in an order that is always the same."""
+    found = []
+    for part in PARTS:
+        names = [name for name in os.listdir(f"{PACKAGE}/{part}") if name.endswith(".py")]
+        if not names:
+            raise FileNotFoundError(f"no source code in {PACKAGE}/{part}")
+        found += [f"{part}/{name}" for name in sorted(names)]
+    return found
 
 
 def folder() -> Path | None:
@@ -54,7 +133,7 @@ def load(key: str) -> bytes | None:
         data = path.read_bytes()
     except OSError:
         return None
-    if len(data) > DIGEST and hashlib.sha256(data[DIGEST:]).digest() == data[:DIGEST]:
+    if len(data) > DIGEST and digest(data[DIGEST:]) == data[:DIGEST]:
         return data[DIGEST:]
     with contextlib.suppress(OSError):
         path.unlink()
@@ -70,7 +149,7 @@ def save(key: str, code: bytes) -> None:
     try:
         handle, name = tempfile.mkstemp(dir=where)
         with os.fdopen(handle, "wb") as file:
-            file.write(hashlib.sha256(code).digest() + code)
+            file.write(digest(code) + code)
         os.replace(name, where / key)
     except OSError:
         if name:

@@ -45,8 +45,6 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import hashlib
-import json
 import mmap
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -358,10 +356,12 @@ def _identity(machine: Machine) -> str:
 
 
 def _name(what: str, identity: str) -> str:
-    return f"{what}-{hashlib.sha256(identity.encode()).hexdigest()}"
+    return f"{what}-{cache.digest(identity.encode()).hex()}"
 
 
 def _keep(what: str, machine: Machine, found: int) -> None:
+    import json
+
     identity = _identity(machine)
     text = json.dumps({"what": what, "machine": identity, "bytes": found})
     cache.save(_name(what, identity), text.encode())
@@ -369,6 +369,8 @@ def _keep(what: str, machine: Machine, found: int) -> None:
 
 def _kept(what: str, machine: Machine) -> int | None:
     """What an earlier process measured; None where there is nothing, or nothing that can be true."""
+    import json  # here, as it takes longer to load than most of what a first call does
+
     identity = _identity(machine)
     data = cache.load(_name(what, identity))
     try:

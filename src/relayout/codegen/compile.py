@@ -27,10 +27,9 @@ Traps:
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import llvmlite
 import llvmlite.binding as llvm
@@ -39,7 +38,17 @@ from relayout.codegen import cache
 from relayout.codegen.machine import Machine, host
 from relayout.codegen.threads import KERNEL, lock
 
-__all__ = ["Kernel", "address_of", "assemble", "available", "compiled", "loaded"]
+__all__ = [
+    "Compiled",
+    "Kernel",
+    "Module",
+    "address_of",
+    "assemble",
+    "available",
+    "compiled",
+    "loaded",
+    "recalled",
+]
 
 
 class Kernel(Protocol):
@@ -63,7 +72,31 @@ class Kernel(Protocol):
         """Do one share; the first three are addresses."""
 
 
-_engines: dict[str, Any] = {}
+class Module(NamedTuple):
+    """A module before it is compiled."""
+
+    ir: str
+    names: Sequence[str]
+    """Its kernels."""
+    note: str = ""
+    """A line about them that is kept with the code, for those who find it and don't make the module."""
+
+
+class Compiled(NamedTuple):
+    """A module when it is compiled."""
+
+    kernels: tuple[Kernel, ...]
+    """In the order of :attr:`Module.names`."""
+    note: str
+
+
+class _Loaded(NamedTuple):
+    engine: Any
+    names: tuple[str, ...]
+    note: str
+
+
+_engines: dict[str, _Loaded] = {}  # by the names of their entries on disk
 
 
 @lru_cache(maxsize=1)
@@ -71,7 +104,7 @@ def available() -> bool:
     """Whether this host lets a process make machine code."""
     try:
         with lock():
-            _target(host())
+            _known(host().triple)
             llvm.check_jit_execution()
     except Exception:
         return False
@@ -79,18 +112,28 @@ def available() -> bool:
 
 
 def _target(machine: Machine) -> Any:
-    """A target machine of one's own: an execution engine takes it over and frees it."""
-    _prepare()
-    target = llvm.Target.from_triple(machine.triple)
-    return target.create_target_machine(
+    """A target machine that makes code for a processor."""
+    return _known(machine.triple).create_target_machine(
         cpu=machine.cpu, features=machine.features, opt=2, reloc="pic", codemodel="default"
     )
 
 
-@lru_cache(maxsize=1)
-def _prepare() -> None:
-    llvm.initialize_all_targets()
-    llvm.initialize_all_asmprinters()
+def _known(triple: str) -> Any:
+    """The code generator of an architecture; an error where LLVM has none."""
+    native = llvm.get_process_triple()
+    _prepare(triple.split("-")[0] != native.split("-")[0])
+    return llvm.Target.from_triple(triple)
+
+
+@lru_cache(maxsize=2)
+def _prepare(foreign: bool) -> None:
+    """Make code generators known to LLVM: that of this host, or all of them, which takes longer."""
+    if foreign:
+        llvm.initialize_all_targets()
+        llvm.initialize_all_asmprinters()
+    else:
+        llvm.initialize_native_target()
+        llvm.initialize_native_asmprinter()
 
 
 def assemble(ir: str, machine: Machine) -> bytes:
@@ -113,22 +156,71 @@ def loaded(ir: str, machine: Machine | None = None) -> Any:
     """
     with lock():
         machine = machine or host()
-        version = (
-            f"{llvmlite.__version__} {llvm.llvm_version_info} {machine.triple} {machine.cpu} "
-            f"{machine.features}"
-        )
-        key = hashlib.sha256(f"{version}\n{ir}".encode()).hexdigest()
-        if key not in _engines:
-            code = cache.load(key)
-            if code is None:
-                code = assemble(ir, machine)
-                cache.save(key, code)
-            _engines[key] = _engine(code, machine)
-        return _engines[key]
+        return _made(_key(machine, ir), Module(ir, ()), machine).engine
+
+
+def recalled(problem: str, imported: int, make: Callable[[], Module], machine: Machine) -> Compiled:
+    """The kernels of a problem; the module is made only where its code is not at hand.
+
+    Parameters
+    ----------
+    problem : str
+        All that shapes the module, besides the machine and the source code of this package.
+    imported : int
+        When this process began to import the package, see :func:`relayout.codegen.cache.sources`.
+    make : callable
+        Makes the module. What it raises is passed on, and nothing is kept.
+    machine : Machine
+        What the code is for; it must be able to run here.
+    """
+    with lock():
+        code = cache.sources(imported)
+        key = _key(machine, f"{code} {problem}")
+        found = _kept(key, machine) if code is not None else None
+        if found is None:
+            module = make()
+            if not cache.unchanged(imported):
+                key = _key(machine, module.ir)
+            found = _made(key, module, machine)
+        return Compiled(tuple(_kernel(found.engine, name) for name in found.names), found.note)
+
+
+def _key(machine: Machine, what: str) -> str:
+    """The name of an entry."""
+    return cache.digest(f"{llvmlite.__version__} {llvm.llvm_version_info} {machine}\n{what}".encode()).hex()
+
+
+def _kept(key: str, machine: Machine) -> _Loaded | None:
+    """A module that this process or an earlier one has compiled."""
+    if key not in _engines:
+        data = cache.load(key)
+        if data is None:
+            return None
+        names, note, code = data.split(b"\n", 2)
+        _engines[key] = _Loaded(_engine(code, machine), tuple(names.decode().split()), note.decode())
+    return _engines[key]
+
+
+def _made(key: str, module: Module, machine: Machine) -> _Loaded:
+    """A module that is compiled now, unless it is kept."""
+    found = _kept(key, machine)
+    if found is None:
+        code = assemble(module.ir, machine)
+        cache.save(key, f"{' '.join(module.names)}\n{module.note}\n".encode() + code)
+        found = _engines[key] = _Loaded(_engine(code, machine), tuple(module.names), module.note)
+    return found
 
 
 def _engine(code: bytes, machine: Machine) -> Any:
-    engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), _target(machine))
+    """An engine that holds nothing but this code.
+
+    LLVM makes one only for a module, and would generate code for that too, empty as it is: it takes five
+    times as long as all the rest.
+    """
+    module = llvm.parse_assembly("")
+    target = _known(machine.triple).create_target_machine(reloc="pic", codemodel="default")
+    engine = llvm.create_mcjit_compiler(module, target)
+    engine.remove_module(module)
     engine.add_object_file(llvm.ObjectFileRef.from_data(code))
     engine.finalize_object()
     return engine
@@ -143,10 +235,12 @@ def address_of(engine: Any, name: str) -> int:
 def compiled(ir: str, names: Sequence[str], machine: Machine | None = None) -> dict[str, Kernel]:
     """The kernels of a module, by name; see :class:`Kernel` for how each is called."""
     engine = loaded(ir, machine)
-    kernels: dict[str, Any] = {}
-    for name in names:
-        address = address_of(engine, name)
-        kernels[name] = KERNEL(address)
-        kernels[name].address = address
-        kernels[name].engine = engine
-    return kernels
+    return {name: _kernel(engine, name) for name in names}
+
+
+def _kernel(engine: Any, name: str) -> Kernel:
+    address = address_of(engine, name)
+    kernel: Any = KERNEL(address)
+    kernel.address = address
+    kernel.engine = engine
+    return kernel  # type: ignore[no-any-return]

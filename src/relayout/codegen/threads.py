@@ -33,13 +33,14 @@ import os
 import sys
 import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from concurrent.futures import ThreadPoolExecutor
+
     from relayout.codegen.compile import Kernel
     from relayout.codegen.pool import Pool
 
@@ -251,6 +252,8 @@ def _spread(work: Callable[[int], object], parts: int, threads: int) -> None:
 def _helpers(threads: int) -> ThreadPoolExecutor:
     global _executor, _workers
     with lock():
+        from concurrent.futures import ThreadPoolExecutor  # takes long to load, and few need it
+
         if _executor is None or _workers < threads:
             _executor, _workers = ThreadPoolExecutor(threads, thread_name_prefix="relayout"), threads
         return _executor

@@ -97,6 +97,7 @@ MANTISSA_AND_BIAS: Final = {F16: (10, 15), E4M3: (3, 7), E5M2: (2, 15)}
 BF16_HOLDS: Final = (E4M3, E5M2, S8, U8, dtype("s4"), dtype("u4"))
 FLOATS: Final = {"float": 32, "double": 64}
 RECIPROCAL: Final = "dst_reciprocal"
+SMALLEST_BITS, LARGEST_BITS = (127 - 40) << 23, (127 + 60) << 23  # 2**-40 and 2**60 as floats
 
 
 @dataclass(frozen=True)
@@ -288,19 +289,23 @@ def _quotient(v: _Vectors, x: str, divisor: str, reciprocal: str) -> str:
 
     Markstein's theorem: from a quotient that is off by less than a unit in the last place, the remainder
     (exact, being fused) times the correctly rounded reciprocal leads to the correctly rounded one. The first
-    guess may be off by more, so it is corrected twice. Where the guess is very large or not finite remainders
-    are not; it is taken as it is then, which no integer can tell. Where it is tiny neither can.
+    guess may be off by more, so it is corrected twice.
+
+    Only guesses of a size that integers can tell are corrected. Where one is huge, or not finite, remainders
+    are not finite; where it is tiny they are subnormal numbers, over which processors take their time.
     """
-
-    def corrected(guess: str) -> str:
-        minus = v.w.value(f"fneg {v.of('float')} {guess}")
-        rest = v.fused(minus, divisor, x)
-        return v.fused(rest, reciprocal, guess)
-
     guess = v.do("fmul", "float", x, reciprocal)
-    size = v.w.value(f"call {v.of('float')} @llvm.fabs.v{v.count}f32({v.of('float')} {guess})")
-    regular = v.compare("fcmp olt", "float", size, 2.0**60)
-    return v.select(regular, "float", corrected(corrected(guess)), guess)
+    size = v.do("and", "i32", v.cast("bitcast", guess, "float", "i32"), 2**31 - 1)
+    regular = v.compare(
+        "icmp ult", "i32", v.do("sub", "i32", size, SMALLEST_BITS), LARGEST_BITS - SMALLEST_BITS
+    )
+    begin, value = v.select(regular, "float", guess, 0.0), v.select(regular, "float", x, 0.0)
+
+    def corrected(quotient: str) -> str:
+        minus = v.w.value(f"fneg {v.of('float')} {quotient}")
+        return v.fused(v.fused(minus, divisor, value), reciprocal, quotient)
+
+    return v.select(regular, "float", corrected(corrected(begin)), guess)
 
 
 class _Vectors:
@@ -692,7 +697,6 @@ def _declarations() -> str:
         for kind, bits in FLOATS.items():
             floats = f"<{n} x {kind}>"
             lines.append(f"declare {floats} @llvm.roundeven.v{n}f{bits}({floats})")
-            lines.append(f"declare {floats} @llvm.fabs.v{n}f{bits}({floats})")
             lines.append(f"declare {floats} @llvm.fma.v{n}f{bits}({floats}, {floats}, {floats})")
             lines.append(f"declare <{n} x i32> @llvm.fptosi.sat.v{n}i32.v{n}f{bits}({floats})")
         doubles = f"<{n} x double>"

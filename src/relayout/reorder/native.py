@@ -13,22 +13,22 @@ until the same problem has come :data:`WORTH` times.
 from __future__ import annotations
 
 import warnings
-from functools import lru_cache
+from functools import cached_property, lru_cache
+from math import prod
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from relayout.convert import arithmetic_types, convert
 from relayout.layout.descriptor import MemoryDesc
-from relayout.layout.refine import axis_number, refine
-from relayout.reorder.kernels.choice import Plan, feasible, plan, without_overlap
-from relayout.reorder.problem import LANES, PASSES, RECIPROCAL, Nest, Table, nests, simplified
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from relayout.codegen.compile import Module
     from relayout.codegen.machine import Machine
     from relayout.reorder.attributes import Attributes
+    from relayout.reorder.kernels.choice import Plan
+    from relayout.reorder.problem import Nest, Table
 
 __all__ = ["Native", "Shape", "native", "worth_compiling"]
 
@@ -43,53 +43,119 @@ EVEN = (
 )  # bytes of both sides up to which every thread has one share: the same again finds its caches warm
 PARTS = 4  # shares of every thread: one that is held up leaves its later ones to others
 
+DIVIDES = "divides"  # what is noted of kernels that have a loop to share
+
 _seen: dict[tuple[MemoryDesc, MemoryDesc], int] = {}
+
+
+class Infeasible(Exception):
+    """Kernels can't do it."""
 
 
 class Native:
     """The kernels of one problem: called with addresses and a number of threads.
 
-    Attributes
+    Where an earlier process has left its kernels on disk, nests are not even worked out until somebody asks
+    for them; and all that this takes is imported no sooner.
+
+    Parameters
     ----------
-    nests : tuple of Nest
-        What is moved, simplified.
-    kinds : tuple of str
-        The kernel of each nest.
+    src, dst : MemoryDesc
+        Descriptors.
+    found : tuple of Nest, optional
+        What is to be moved; without it the nests of the two descriptors.
+    machine : Machine, optional
+        What to make code for; without it for this host.
+    streaming : bool, optional
+        Whether to write around the caches; without it where that pays.
+    shape : Shape
+        Attributes that take part.
+
+    Raises
+    ------
+    Infeasible
+        The NumPy engine has to do it.
     """
 
     def __init__(
         self,
         src: MemoryDesc,
         dst: MemoryDesc,
-        found: tuple[Nest, ...],
+        found: tuple[Nest, ...] | None = None,
         machine: Machine | None = None,
         streaming: bool | None = None,
+        shape: Shape = (),
     ) -> None:
         from relayout.codegen import threads
-        from relayout.codegen.compile import compiled
+        from relayout.codegen.compile import recalled
         from relayout.codegen.machine import host
-        from relayout.reorder.kernels.module import CACHED, ENTRY, module
+        from relayout.reorder.plan import LOADED
 
         machine = machine or host()
-        self.src, self.dst = src, dst
-        self._found = found
-        plans = lowered(found)
-        self.nests = tuple(made.nest for made in plans)
-        self.kinds = tuple(made.kind for made in plans)
-        self.tables = next((nest.conversion.tables for nest in self.nests if nest.conversion), ())
-        self.bytes = sum(nest.bytes for nest in self.nests) + src.required_bytes
+        self.src, self.dst, self._shape = src, dst, shape
+        if found is not None:
+            self._found = found
+        self.bytes = prod(dst.layout.padded) * dst.dtype.bits // 8 + src.required_bytes
         if streaming is None:
             streaming = machine.streams(self.bytes)
-        text, names = module(plans, machine, streaming)
-        kernels = compiled(text, names, machine)
-        self._kernel, self._cached = kernels[ENTRY], kernels.get(CACHED, kernels[ENTRY])
-        self._divides = self.bytes >= threads.SHARED and any(made.extent > 1 for made in plans)
+        what = found or [(desc.dtype.name, desc.layout._key()) for desc in (src, dst)]
+        kernels, note = recalled(
+            repr((what, shape, streaming, threads.count())),
+            LOADED,
+            lambda: self._module(machine, streaming),
+            machine,
+        )
+        self._kernel, self._cached = kernels[0], kernels[-1]
+        self._divides = self.bytes >= threads.SHARED and note == DIVIDES
         self._shares = self._divides and machine.shares(self.bytes)
         self._parts = PARTS if self.bytes > EVEN else 1
         self._threads = threads
 
+    def _module(self, machine: Machine, streaming: bool) -> Module:
+        """All kernels, for a machine."""
+        from relayout.codegen.compile import Module
+        from relayout.reorder.kernels.choice import feasible
+        from relayout.reorder.kernels.module import module
+
+        if not all(feasible(nest) for nest in self.nests):
+            raise Infeasible
+        ir, names = module(self._plans, machine, streaming)
+        return Module(ir, names, DIVIDES if any(made.extent > 1 for made in self._plans) else "")
+
+    @cached_property
+    def _found(self) -> tuple[Nest, ...]:
+        from relayout.reorder.problem import nests
+
+        found = nests(self.src, self.dst, self._shape)
+        if found is None:
+            raise Infeasible
+        return found
+
+    @cached_property
+    def _plans(self) -> tuple[Plan, ...]:
+        return lowered(self._found)
+
+    @property
+    def nests(self) -> tuple[Nest, ...]:
+        """What is moved, simplified."""
+        return tuple(made.nest for made in self._plans)
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """The kernel of each nest."""
+        return tuple(made.kind for made in self._plans)
+
+    @cached_property
+    def tables(self) -> tuple[Table, ...]:
+        """Where the kernels look for the values of attributes."""
+        if not self._shape and "_found" not in vars(self):
+            return ()
+        return next((nest.conversion.tables for nest in self.nests if nest.conversion), ())
+
     def explain(self) -> list[str]:
         """What every nest looks like after each pass, and the kernels that come of it."""
+        from relayout.reorder.problem import PASSES
+
         lines = []
         for k, nest in enumerate(self._found):
             lines.append(f"nest {k + 1}, bytes: extent x (source step, destination step)")
@@ -108,7 +174,11 @@ class Native:
     def fits(self, attributes: Attributes) -> bool:
         """Whether the kernels can take these values: destination scales must have reciprocals."""
         divisor = attributes.dst_scale
-        if divisor is None or all(table.name != RECIPROCAL for table in self.tables):
+        if divisor is None:
+            return True
+        from relayout.reorder.problem import RECIPROCAL
+
+        if all(table.name != RECIPROCAL for table in self.tables):
             return True
         size = np.abs(divisor.values.astype(np.float64))
         return bool((size > 2.0**-100).all() and (size < 2.0**100).all())
@@ -117,6 +187,9 @@ class Native:
         """The values of attributes as the kernels read them; None: there are none."""
         if not self.tables:
             return None
+        from relayout.convert import arithmetic_types, convert
+        from relayout.reorder.problem import LANES, RECIPROCAL
+
         arithmetic, scales = arithmetic_types(
             self.src.dtype, self.dst.dtype, accumulate=attributes.reads_destination
         )
@@ -133,6 +206,9 @@ class Native:
 
     def _values(self, table: Table, attributes: Attributes) -> NDArray[np.generic]:
         """An attribute's values, over all numbers of its axis's group."""
+        from relayout.layout.refine import axis_number, refine
+        from relayout.reorder.problem import RECIPROCAL
+
         made = getattr(attributes, "dst_scale" if table.name == RECIPROCAL else table.name)
         if made.axis is None:
             return made.values  # type: ignore[no-any-return]
@@ -164,6 +240,9 @@ class Native:
 
 def lowered(found: tuple[Nest, ...]) -> tuple[Plan, ...]:
     """The kernels of nests: simplified, with zeros and leftovers as nests of their own where need be."""
+    from relayout.reorder.kernels.choice import plan, without_overlap
+    from relayout.reorder.problem import simplified
+
     parts = (part for nest in found for part in _separable(nest))
     cut = (piece for part in parts for piece in without_overlap(simplified(part)))
     return tuple(map(plan, cut))
@@ -171,6 +250,9 @@ def lowered(found: tuple[Nest, ...]) -> tuple[Plan, ...]:
 
 def _separable(nest: Nest) -> tuple[Nest, ...]:
     """A nest whose zeros can't be written together with its data as two: the data, and the zeros."""
+    from relayout.reorder.kernels.choice import plan
+    from relayout.reorder.problem import simplified
+
     if not nest.fill:
         return (nest,)
     made = plan(simplified(nest))
@@ -196,10 +278,10 @@ def worth_compiling(src: MemoryDesc, dst: MemoryDesc) -> bool:
 
 @lru_cache(maxsize=512)
 def _compiled(src: MemoryDesc, dst: MemoryDesc, shape: Shape) -> Native | None:
-    found = nests(src, dst, shape)
-    if found is None or not all(feasible(made.nest) for made in lowered(found)):
+    try:
+        return Native(src, dst, shape=shape)
+    except Infeasible:
         return None
-    return Native(src, dst, found)
 
 
 @lru_cache(maxsize=1)

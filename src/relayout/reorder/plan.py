@@ -19,6 +19,7 @@ The engines are imported where they are used: to describe tensors must not cost 
 
 from __future__ import annotations
 
+import time
 from copy import copy
 from functools import lru_cache
 from math import prod
@@ -46,6 +47,7 @@ COMPARED = 1 << 22  # elements up to which interleaved views of one buffer are c
 MAPPED = 32 << 20  # bytes from which on the C library asks the system for memory anew each time
 REMEMBERED = 1 << 14  # bytes of attribute values up to which their plan is remembered
 NONE = Attributes()
+LOADED = time.time_ns()  # about when this process imported the package
 
 
 class Reorder:

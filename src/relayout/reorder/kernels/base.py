@@ -104,7 +104,7 @@ class Kernel:
         """All other loops for one block; a full one leaves through a buffer when streaming."""
         w, around = self.w, self.plan.around
         size = ROWS * loop.dst // 8
-        if not self.stream or size % LINE:
+        if not self.stream:
             self.loops((*around, loop), place)
             return
         first, last = self.span

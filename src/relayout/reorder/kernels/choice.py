@@ -19,6 +19,8 @@ LONG_ROW = 1 << 18  # bits of a row that threads share
 SHORT_ROW = 256  # bytes of a row that is short
 SHORT = 8  # the longest loop that interleaving takes
 PAGE = 2048  # bytes; source rows a multiple of this apart collide in the first cache
+APART = 4096  # bytes; source rows this far apart are pages of their own
+MUCH = 1 << 20  # bytes of a nest that fits no cache well
 LINE_BITS = 8 * LINE
 BUFFER = 16 << 13  # bits of what passes through a buffer: half of the smallest first cache
 LONGEST_TABLE = 4096  # places of a joined run that are written down one by one
@@ -175,8 +177,10 @@ class Plan:
         if self.kind == "lines" or self.inside >= 0 or self.bounced:
             return True
         if self.kind == "rows":
+            if self.blocked is not None:
+                return ROWS * self.blocked.dst % LINE_BITS == 0  # whole blocks of rows leave, in whole lines
             row = self.total if self.is_padded else self.rows.extent
-            return self.blocked is not None or row * nest.write >= LINE_BITS
+            return row * nest.write >= LINE_BITS
         whole = all(stride % LINE_BITS == 0 for stride in self.columns.strides("dst"))
         if self.kind in ("transpose", "staged"):
             return whole and self.total * nest.write >= LINE_BITS
@@ -410,7 +414,8 @@ def _turned(made: Plan) -> Plan:
     nest, columns, rows = made.nest, made.columns, made.rows
     line = LINE_BITS // nest.read
     far = rows.loops[0].src
-    collide = rows.is_straight and far % (8 * PAGE) == 0 and rows.extent >= 16
+    scattered = abs(far) >= 8 * APART and nest.bytes >= MUCH
+    collide = rows.is_straight and (far % (8 * PAGE) == 0 or scattered) and rows.extent >= 16
     narrows = nest.conversion is not None and not made.late and columns.extent >= 16
     if not nest.fill and rows.is_straight and ((collide and columns.extent >= line) or narrows):
         made = replace(made, kind="staged")
@@ -449,6 +454,8 @@ def _short_rows(made: Plan, row: int) -> Plan:
 
 def feasible(nest: Nest) -> bool:
     """Whether all addresses are whole bytes: 4-bit elements are taken in pairs."""
+    if nest.pair and any(bits % 8 for bits in (nest.src, nest.pair, *(loop.src for loop in nest.loops))):
+        return False
     if nest.read >= 8 and nest.write >= 8:
         return True
     made = plan(nest)

@@ -106,13 +106,12 @@ class Transpose(Kernel):
         left = total - start
         if not left:
             return
-        first = max(
-            1 << (left.bit_length() - 1), 2 if self.nest.read == 4 else 1
-        )  # 4-bit columns come in pairs
+        least = 2 if self.nest.read == 4 else 1  # 4-bit columns come in pairs, and no tile has more than rows
+        first = max(1 << (left.bit_length() - 1), least)
         body(self._tile_of(first), min(start, total - first))
         left -= first
         if left > 0:
-            last = min(1 << (left - 1).bit_length(), self.main.rows)
+            last = max(min(1 << (left - 1).bit_length(), self.main.rows), least)
             body(self._tile_of(last), total - last)
 
     def blocks(self, loop: object, place: Place) -> None:
@@ -337,11 +336,12 @@ class Transpose(Kernel):
                 self.store_raw(value, w.at(place.dst, half * nest.pair // 8), per // 2, 8)
             return
         bits = max(8, nest.write)
-        if self.what is not None and self.plan.late:
+        if first >= valid:
+            part = "zeroinitializer"  # there are no operands for it, either
+        elif self.what is not None and self.plan.late:
             part = self.value(part, place, per, self.lanes(row_loop, per))
             if first + per > valid:
-                there = min(max(valid - first, 0), per)
-                picks = [*range(there), *([per] * (per - there))]
+                picks = [*range(valid - first), *([per] * (first + per - valid))]
                 part = w.shuffle(part, "zeroinitializer", self.vector(per, bits), picks)
         self.store_raw(part, place.dst, per, nest.write)
 
@@ -374,7 +374,7 @@ class Transpose(Kernel):
 
 
 class Staged(Transpose):
-    """The same, with the source gathered in a small buffer first, a line of some rows at a time.
+    """The same, with the source gathered in a small buffer first, some lines of each of some rows at a time.
 
     Where values become narrower, that is where they are converted: whole vectors, in a loop. Otherwise the
     buffer holds lines of the source as they are.
@@ -391,14 +391,24 @@ class Staged(Transpose):
         line = LINE_BITS // (self.plan.mid if self.converts else self.nest.read)
         while line > self.plan.columns.extent:
             line //= 2
-        return line
+        return line * self.lines
+
+    @property
+    def lines(self) -> int:
+        """Lines of a row that are fetched together: where rows are far apart, memory likes longer pieces."""
+        if self.converts:
+            return 1
+        extent, line = self.plan.columns.extent, LINE_BITS // self.nest.read
+        fitting = (n for n in (4, 3, 2) if extent % (n * line) == 0 or extent >= 4 * n * line)
+        return next(fitting, 1)
 
     def prepare(self) -> None:
         """Make the buffer."""
         super().prepare()
         rows = self.main.rows
         self.most = min(max(BLOCK, rows), self.plan.total // rows * rows)
-        self.stage = self.w.value(f"alloca [{self.most * LINE} x i8], align {LINE}")
+        self.pitch = LINE * self.lines
+        self.stage = self.w.value(f"alloca [{self.most * self.pitch} x i8], align {LINE}")
 
     def plane(self, place: Place) -> None:
         """All rows and columns, in blocks of rows."""
@@ -425,7 +435,7 @@ class Staged(Transpose):
             )
 
         def turned(at: Place, i: str, u: str, r: str) -> None:
-            src = self.step(w.at(self.stage, w.times(r, LINE)), u, self._kept)
+            src = self.step(w.at(self.stage, w.times(r, self.pitch)), u, self._kept)
             at = self.moved(at, r, row_loop._replace(src=0, dst=self.nest.write))
             column = i
             if run.is_straight:
@@ -445,7 +455,7 @@ class Staged(Transpose):
     def _kept_tile(self, tile: Tile, place: Place, column: str) -> None:
         """A tile whose rows are lines of the buffer."""
         targets = self._targets(place.dst, column)
-        self.tile(tile, lambda k: self.w.at(place.src, k * LINE), targets, place.tables, tile.rows)
+        self.tile(tile, lambda k: self.w.at(place.src, k * self.pitch), targets, place.tables, tile.rows)
 
     @property
     def _kept(self) -> int:
@@ -460,20 +470,21 @@ class Staged(Transpose):
         """Fill the buffer: a line of each of some rows."""
         w, line = self.w, self.widest
         row_loop, column_loop = self.plan.rows.loop._replace(dst=0), self.plan.columns.loops[0]
-        together = 1 if self.converts else next(k for k in (8, 4, 2, 1) if count % k == 0)
+        together = 1 if self.converts else next(k for k in (8 // self.lines, 2, 1) if count % k == 0)
         size = line * self.nest.read // 8
+        piece = min(size, LINE)
         lanes = self.lanes(column_loop, line)
 
         def fetch(r: str) -> None:
-            first, buffer = self.moved(place, r, row_loop), w.at(self.stage, w.times(r, LINE))
+            first, buffer = self.moved(place, r, row_loop), w.at(self.stage, w.times(r, self.pitch))
             for k in range(together):
-                at, to = self.moved(first, k, row_loop), w.at(buffer, k * LINE)
+                at, to = self.moved(first, k, row_loop), w.at(buffer, k * self.pitch)
                 if self.converts:
-                    value, kind = self.load(at, line, lanes), self.vector(line)
+                    w.line(f"store {self.vector(line)} {self.load(at, line, lanes)}, ptr {to}, align {LINE}")
                 else:
-                    kind = f"<{size} x i8>"
-                    value = w.value(f"load {kind}, ptr {at.src}, align 1")
-                w.line(f"store {kind} {value}, ptr {to}, align {min(size, LINE)}")
+                    for part in range(0, size, piece):
+                        value = w.value(f"load <{piece} x i8>, ptr {w.at(at.src, part)}, align 1")
+                        w.line(f"store <{piece} x i8> {value}, ptr {w.at(to, part)}, align {piece}")
                 if self.ahead:
                     for ahead in range(size, 2 * size, LINE):
                         self.prefetch(at.src, max(ahead, AHEAD))
