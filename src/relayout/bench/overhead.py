@@ -5,12 +5,12 @@ Python, checks of the buffers, the way to the kernel.
 
 The first call with a new pair of descriptors compiles a kernel. How long that takes is only seen in a process
 of its own whose cache folder is empty; a second process then finds the kernel on disk. Both have to import
-llvmlite, which takes longer than compiling, and is timed by itself.
+llvmlite, which takes longer than compiling, and is timed by itself. Python's own bytecode is there
+beforehand, as it is wherever a program runs for the second time.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
@@ -26,7 +26,7 @@ __all__ = ["Overhead", "overheads"]
 DIMS = (1, 16, 8, 8)  # 4 KiB of f32
 
 FIRST_CALL = """
-import json, time
+import time
 import numpy as np
 import relayout as rl
 start = time.perf_counter()
@@ -38,9 +38,12 @@ begun = time.perf_counter()
 rl.Reorder(*sides)(source, target)
 done = time.perf_counter()
 rl.Reorder(*sides)(source, target)
-print(json.dumps([imported - start, done - begun, time.perf_counter() - done]))
+print(imported - start, done - begun, time.perf_counter() - done)
 """
-"""A program that prints the seconds of: importing llvmlite, the first call, the same call again."""
+"""A program that prints the seconds of: importing llvmlite, the first call, the same call again.
+
+It imports nothing else, since some programs don't have it either.
+"""
 
 
 class Overhead(NamedTuple):
@@ -82,10 +85,12 @@ def _tiny() -> dict[str, Callable[[], object]]:
 def _first_calls(rounds: int) -> Iterator[Overhead]:
     cold: list[list[float]] = []
     warm: list[list[float]] = []
-    for _ in range(rounds):
-        with tempfile.TemporaryDirectory() as folder:
-            cold.append(_process(folder))
-            warm.append(_process(folder))
+    with tempfile.TemporaryDirectory() as bytecode:
+        _process("off", bytecode)
+        for _ in range(rounds):
+            with tempfile.TemporaryDirectory() as kernels:
+                cold.append(_process(kernels, bytecode))
+                warm.append(_process(kernels, bytecode))
     for name, index, runs in (
         ("importing llvmlite", 0, cold),
         ("first call ever, compiled, llvmlite imported", 1, cold),
@@ -95,9 +100,14 @@ def _first_calls(rounds: int) -> Iterator[Overhead]:
         yield Overhead(name, "ms", spread([run[index] * 1e3 for run in runs]))
 
 
-def _process(folder: str) -> list[float]:
-    """Run the program with a cache folder of its own."""
-    environment: dict[str, Any] = {**os.environ, "RELAYOUT_CACHE": folder}
+def _process(kernels: str, bytecode: str) -> list[float]:
+    """Run the program with folders of its own for kernels and for bytecode."""
+    environment: dict[str, Any] = {
+        **os.environ,
+        "RELAYOUT_CACHE": kernels,
+        "PYTHONPYCACHEPREFIX": bytecode,
+        "PYTHONDONTWRITEBYTECODE": "",
+    }
     command = [sys.executable, "-c", FIRST_CALL]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
-    return [float(seconds) for seconds in json.loads(done.stdout)]
+    return [float(seconds) for seconds in done.stdout.split()]

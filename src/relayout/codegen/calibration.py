@@ -45,16 +45,17 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import mmap
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import llvmlite
 
 from relayout.codegen import cache, compile, threads
-from relayout.codegen.ir import Writer
 from relayout.codegen.machine import LINE, Machine, derived
+
+if TYPE_CHECKING:
+    from relayout.codegen.ir import Writer
 
 __all__ = ["Figure", "Measured", "bounds", "crossover", "measured", "threshold"]
 
@@ -259,6 +260,8 @@ class _Buffers:
     """
 
     def __init__(self, size: int) -> None:
+        import mmap
+
         private = {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANON} if hasattr(mmap, "MAP_PRIVATE") else {}
         self._memory = mmap.mmap(-1, size, **private)
         if hasattr(mmap, "MADV_HUGEPAGE"):
@@ -300,11 +303,13 @@ def _ir() -> str:
     )
 
 
-Turn = Callable[[Writer, str, str], None]
+Turn = Callable[["Writer", str, str], None]
 
 
 def _function(name: str, *bodies: Turn) -> str:
     """One loop after the other over all turns of a share."""
+    from relayout.codegen.ir import Writer
+
     w = Writer()
     size = w.value("load i64, ptr %ops")
     turns = w.value(f"udiv i64 {size}, {TOGETHER * LINE}")

@@ -39,7 +39,6 @@ from relayout.codegen.machine import Machine, host
 from relayout.codegen.threads import KERNEL, lock
 
 __all__ = [
-    "Compiled",
     "Kernel",
     "Module",
     "address_of",
@@ -82,19 +81,7 @@ class Module(NamedTuple):
     """A line about them that is kept with the code, for those who find it and don't make the module."""
 
 
-class Compiled(NamedTuple):
-    """A module when it is compiled."""
-
-    kernels: tuple[Kernel, ...]
-    """In the order of :attr:`Module.names`."""
-    note: str
-
-
-class _Loaded(NamedTuple):
-    engine: Any
-    names: tuple[str, ...]
-    note: str
-
+_Loaded = tuple[Any, Sequence[str], str]  # an engine, the names of its kernels, and the note about them
 
 _engines: dict[str, _Loaded] = {}  # by the names of their entries on disk
 
@@ -156,10 +143,12 @@ def loaded(ir: str, machine: Machine | None = None) -> Any:
     """
     with lock():
         machine = machine or host()
-        return _made(_key(machine, ir), Module(ir, ()), machine).engine
+        return _made(_key(machine, ir), Module(ir, ()), machine)
 
 
-def recalled(problem: str, imported: int, make: Callable[[], Module], machine: Machine) -> Compiled:
+def recalled(
+    problem: str, imported: int, make: Callable[[], Module], machine: Machine
+) -> tuple[list[Kernel], str]:
     """The kernels of a problem; the module is made only where its code is not at hand.
 
     Parameters
@@ -172,6 +161,11 @@ def recalled(problem: str, imported: int, make: Callable[[], Module], machine: M
         Makes the module. What it raises is passed on, and nothing is kept.
     machine : Machine
         What the code is for; it must be able to run here.
+
+    Returns
+    -------
+    list of Kernel, str
+        In the order of the module's names; and its note.
     """
     with lock():
         code = cache.sources(imported)
@@ -181,8 +175,9 @@ def recalled(problem: str, imported: int, make: Callable[[], Module], machine: M
             module = make()
             if not cache.unchanged(imported):
                 key = _key(machine, module.ir)
-            found = _made(key, module, machine)
-        return Compiled(tuple(_kernel(found.engine, name) for name in found.names), found.note)
+            found = _made(key, module, machine), module.names, module.note
+        engine, names, note = found
+        return [_kernel(engine, name) for name in names], note
 
 
 def _key(machine: Machine, what: str) -> str:
@@ -197,18 +192,17 @@ def _kept(key: str, machine: Machine) -> _Loaded | None:
         if data is None:
             return None
         names, note, code = data.split(b"\n", 2)
-        _engines[key] = _Loaded(_engine(code, machine), tuple(names.decode().split()), note.decode())
+        _engines[key] = _engine(code, machine), names.decode().split(), note.decode()
     return _engines[key]
 
 
-def _made(key: str, module: Module, machine: Machine) -> _Loaded:
-    """A module that is compiled now, unless it is kept."""
-    found = _kept(key, machine)
-    if found is None:
+def _made(key: str, module: Module, machine: Machine) -> Any:
+    """The engine of a module, which is compiled now unless it is kept."""
+    if _kept(key, machine) is None:
         code = assemble(module.ir, machine)
         cache.save(key, f"{' '.join(module.names)}\n{module.note}\n".encode() + code)
-        found = _engines[key] = _Loaded(_engine(code, machine), tuple(module.names), module.note)
-    return found
+        _engines[key] = _engine(code, machine), module.names, module.note
+    return _engines[key][0]
 
 
 def _engine(code: bytes, machine: Machine) -> Any:

@@ -87,24 +87,23 @@ class Native:
         shape: Shape = (),
     ) -> None:
         from relayout.codegen import threads
-        from relayout.codegen.compile import recalled
+        from relayout.codegen.compile import compiled, recalled
         from relayout.codegen.machine import host
         from relayout.reorder.plan import LOADED
 
         machine = machine or host()
         self.src, self.dst, self._shape = src, dst, shape
-        if found is not None:
-            self._found = found
         self.bytes = prod(dst.layout.padded) * dst.dtype.bits // 8 + src.required_bytes
         if streaming is None:
             streaming = machine.streams(self.bytes)
-        what = found or [(desc.dtype.name, desc.layout._key()) for desc in (src, dst)]
-        kernels, note = recalled(
-            repr((what, shape, streaming, threads.count())),
-            LOADED,
-            lambda: self._module(machine, streaming),
-            machine,
-        )
+        if found is not None:
+            self._found = found
+            ir, names, note = self._module(machine, streaming)
+            kernels = list(compiled(ir, names, machine).values())
+        else:
+            sides = [(desc.dtype.name, desc.layout._key()) for desc in (src, dst)]
+            problem = repr((sides, shape, streaming, threads.count()))
+            kernels, note = recalled(problem, LOADED, lambda: self._module(machine, streaming), machine)
         self._kernel, self._cached = kernels[0], kernels[-1]
         self._divides = self.bytes >= threads.SHARED and note == DIVIDES
         self._shares = self._divides and machine.shares(self.bytes)

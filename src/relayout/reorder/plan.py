@@ -137,7 +137,9 @@ class Reorder:
         """Take the native engine if it takes the problem; other threads may be calling the plan already."""
         from relayout.reorder.native import native
 
-        part = self.attributes.taking_part(self.src.dtype, self.dst.dtype)
+        part = self.attributes
+        if not part.is_plain:
+            part = part.taking_part(self.src.dtype, self.dst.dtype)
         kernels = native(self.src, self.dst, part.shape)
         if kernels is not None and kernels.fits(part):
             operands = kernels.operands(part)

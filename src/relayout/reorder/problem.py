@@ -62,6 +62,7 @@ MOST_NESTS = 32  # beyond that the NumPy engine's tables are cheaper than a kern
 RECIPROCAL = "dst_reciprocal"
 LANES = 64  # of the longest vector
 LINE = 64  # bytes at whose multiples tables begin
+READS = 4  # how much further reading may jump than writing
 WIDEST = 64  # bits of an element: the widest integer that shuffles move
 
 
@@ -339,8 +340,11 @@ def order(nest: Nest) -> Nest:
 
 
 def _nearness(loop: BitLoop) -> tuple[int, int]:
-    """The smaller stride, then the destination's; the source's does not count where nothing moves there."""
-    src, dst = abs(loop.src), abs(loop.dst)
+    """The smaller stride, then the destination's; the source's does not count where nothing moves there.
+
+    Reading from far counts less than writing to far: it is asked for early, and no line is half done.
+    """
+    src, dst = READS * abs(loop.src), abs(loop.dst)
     return (min(src, dst) if src else dst), dst
 
 

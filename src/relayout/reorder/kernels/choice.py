@@ -422,7 +422,8 @@ def _turned(made: Plan) -> Plan:
     if columns.is_straight and (made.shared is None or made.shared.extent < 8):
         column = LINE_BITS // min(nest.read, nest.write)
         if columns.extent >= 4 * column and columns.extent % column == 0:
-            return replace(made, shared=columns.loop, unit=column)
+            unit = 4 * column if made.kind == "staged" and columns.extent % (16 * column) == 0 else column
+            return replace(made, shared=columns.loop, unit=unit)
     smaller = any(abs(loop.src) < abs(far) for loop in made.around)
     whole = rows.is_straight and not nest.fill and rows.extent >= 2 * BLOCK
     if made.kind == "transpose" and smaller and whole:

@@ -13,6 +13,7 @@ A plane of rows and columns is covered by tiles of three sizes, so that little i
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -395,11 +396,20 @@ class Staged(Transpose):
 
     @property
     def lines(self) -> int:
-        """Lines of a row that are fetched together: where rows are far apart, memory likes longer pieces."""
+        """Lines of a row that are fetched together: where rows are far apart, memory likes longer pieces.
+
+        They divide the columns that are worked on at a time. Only the end of all columns may be stepped back
+        from, and nothing may be where old values are added.
+        """
+        plan = self.plan
         if self.converts:
             return 1
-        extent, line = self.plan.columns.extent, LINE_BITS // self.nest.read
-        fitting = (n for n in (4, 3, 2) if extent % (n * line) == 0 or extent >= 4 * n * line)
+        shared = plan.columns.loops[-1] is plan.shared
+        together = math.gcd(plan.unit if shared else plan.columns.extent, plan.bounced)
+        adds = self.what is not None and self.what.accumulates
+        free = not (shared or plan.bounced or adds)
+        line = LINE_BITS // self.nest.read
+        fitting = (n for n in (4, 3, 2) if together % (n * line) == 0 or (free and together >= 4 * n * line))
         return next(fitting, 1)
 
     def prepare(self) -> None:

@@ -1,0 +1,550 @@
+"""Kernels: the bytes that the definition writes, and no others; on every kind of processor, in any share.
+
+A problem is compiled once, with streaming, and run in several ways: from a line on (which streams), off a line
+and with ``cached`` (which don't), in one piece and in parts.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import subprocess
+import sys
+import textwrap
+from dataclasses import replace
+from functools import lru_cache
+from math import prod
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+import relayout as rl
+from relayout import views
+from relayout.dtypes import DTYPES
+from relayout.reorder.attributes import Attributes
+from relayout.reorder.engine import reorder_numpy
+from relayout.reorder.problem import PASSES, BitLoop, nests
+from relayout.reorder.reference import reorder_by_definition
+from strategies import examples, formats, plain_layouts
+from test_reorder import in_front, pairs, random_bytes, writable
+
+native = importlib.import_module("relayout.reorder.native")
+compile_ = pytest.importorskip("relayout.codegen.compile")
+machine = importlib.import_module("relayout.codegen.machine")
+choice = importlib.import_module("relayout.reorder.kernels.choice")
+kernels = importlib.import_module("relayout.reorder.kernels.module")
+
+NAMES = [str(dtype) for dtype in DTYPES]
+
+pytestmark = pytest.mark.skipif(not compile_.available(), reason="this host forbids making machine code")
+
+
+class Run(NamedTuple):
+    """One way to run kernels: how many bytes behind a line the destination begins, and the order of parts."""
+
+    at: int = 0
+    parts: tuple[int, ...] = (0,)
+    cached: bool = False
+
+
+RUNS = (Run(), Run(cached=True), Run(4), Run(0, (2, 0, 1)), Run(8, (4, 3, 2, 1, 0)))
+
+
+def lowered(src, dst, shape=()):
+    """The kernels of a problem, or None where NumPy does it."""
+    found = nests(src, dst, shape)
+    plans = native.lowered(found) if found is not None else ()
+    return plans if found is not None and all(choice.feasible(made.nest) for made in plans) else None
+
+
+@lru_cache(maxsize=None)
+def compiled(src, dst, shape=(), cpu=None, streaming=True):
+    """The kernels of a problem, made once for all tests."""
+    return native.Native(src, dst, nests(src, dst, shape), cpu, streaming)
+
+
+def attributes_of(src, dst, given):
+    return Attributes.make(src.dims, **(given or {})).taking_part(src.dtype, dst.dtype)
+
+
+def compare(src, dst, *, given=None, runs=RUNS, by=reorder_numpy, cpu=None, streaming=True):
+    """Kernels write the bytes that the slower engine writes, and no others; the source stays as it is."""
+    attributes = attributes_of(src, dst, given)
+    made = compiled(src, dst, attributes.shape, cpu, streaming)
+    operands = made.operands(attributes)
+    address = 0 if operands is None else operands.ctypes.data
+    kept = random_bytes(src.required_bytes + 192, 1)
+    source = kept.copy()
+    size = dst.required_bytes
+    old = random_bytes(size + 320, 2)
+    expected = old[64 : 64 + size].copy()
+    by(src, kept[64 : 64 + src.required_bytes], dst, expected, attributes)
+    for run in runs:
+        got, wanted = np.empty_like(old), old.copy()
+        start = 64 - got.ctypes.data % 64 + run.at
+        got[:], got[start : start + size] = old, old[64 : 64 + size]
+        wanted[start : start + size] = expected
+        kernel = made._cached if run.cached else made._kernel
+        for part in run.parts:
+            kernel(source.ctypes.data + 64, got.ctypes.data + start, address, part, len(run.parts))
+        if attributes.reads_destination and dst.dtype.is_float:
+            one, two = (data[start : start + size].view(dst.dtype.numpy) for data in (wanted, got))
+            both = np.isnan(one) & np.isnan(two)
+            one[both] = two[both] = 0  # which NaN comes of adding two is left open
+        np.testing.assert_array_equal(got, wanted, err_msg=f"{src} {dst} {attributes} {run} {made.kinds}")
+        np.testing.assert_array_equal(source, kept)
+    return made
+
+
+# -- shapes that occur --------------------------------------------------------------------------------------
+
+SHAPES = [
+    ("nchw", "nhwc", (2, 48, 20, 9)),
+    ("nhwc", "nchw", (2, 48, 20, 9)),
+    ("nhwc", "nchw", (2, 3, 20, 33)),
+    ("nchw", "nhwc", (2, 3, 20, 33)),
+    ("nhwc", "nchw", (1, 5, 16, 16)),
+    ("nchw", "nhwc", (1, 7, 16, 16)),
+    ("nchw", "nChw16c", (2, 3, 10, 20)),
+    ("nchw", "nChw16c", (2, 50, 10, 20)),
+    ("nchw", "nChw8c", (2, 17, 10, 20)),
+    ("nChw16c", "nchw", (2, 50, 10, 20)),
+    ("nChw8c", "nChw16c", (2, 50, 10, 20)),
+    ("nhwc", "nChw16c", (2, 50, 10, 20)),
+    ("nCw48c", "nCw32c", (2, 200, 30)),
+    ("ab", "ba", (70, 4096)),
+    ("ab", "ba", (4096, 70)),
+    ("ab", "ba", (33, 2048)),
+    ("ab", "ba", (1000, 130)),
+    ("ab", "BA16a64b4a", (100, 130)),
+    ("oihw", "OIhw4i16o4i", (40, 20, 3, 3)),
+    ("oihw", "hwio", (40, 24, 3, 3)),
+    ("goihw", "Goihw16g", (33, 1, 1, 3, 3)),
+    ("abc", "abc", (7, 40, 100)),
+    ("nhwc", "nChw8c", (2, 64, 9, 9)),
+    ("nChw16c", "nChw8c", (2, 64, 9, 9)),
+    ("ab", "AB16b64a4b", (100, 130)),
+    ("oihw", "hwio", (150, 40, 3, 3)),
+    ("oihw", "OIhw8i8o", (32, 64, 3, 3)),
+    ("oihw", "OIhw16i16o", (32, 64, 3, 3)),
+    ("hwio", "oihw", (32, 64, 3, 3)),
+    ("nchw", "nhwc", (2, 20, 64, 4)),
+    ("nhwc", "nChw16c", (2, 64, 12, 12)),
+]
+EACH_SHAPE = pytest.mark.parametrize(
+    "number", range(len(SHAPES)), ids=[f"{one}-{two}-{'x'.join(map(str, d))}" for one, two, d in SHAPES]
+)
+MOVED = ("f32", "s8", "f64", "bf16")
+
+
+def problem(number, types):
+    """A shape with two data types; rows of 4-bit elements have whole bytes."""
+    one, two, dims = SHAPES[number]
+    dims = tuple(n + n % 2 for n in dims) if {"s4", "u4"} & {*types} else dims
+    return rl.MemoryDesc(dims, types[0], one), rl.MemoryDesc(dims, types[1], two)
+
+
+def moves(number):
+    """Elements of 1 and 4 bytes in every shape, of 2 and 8 bytes in every other."""
+    return [problem(number, (dtype, dtype)) for dtype in (*MOVED[:2], MOVED[2 + number % 2])]
+
+
+@EACH_SHAPE
+def test_moves_in_shapes_of_networks(number):
+    for src, dst in moves(number):
+        compare(src, dst)
+
+
+def test_every_kind_of_kernel_is_tested():
+    kinds = set()
+    for src, dst in (problem for number in range(len(SHAPES)) for problem in moves(number)):
+        kinds |= {(made.kind, str(src.dtype)) for made in lowered(src, dst)}
+    assert {kind for kind, _ in kinds} == set(kernels.KINDS)
+    assert {kind for kind, dtype in kinds if dtype == "f32"} >= set(kernels.KINDS) - {"lines"}
+
+
+PAIRS = [
+    ("f32", "s8"),
+    ("s8", "f32"),
+    ("f32", "bf16"),
+    ("f16", "f32"),
+    ("s4", "f32"),
+    ("f32", "u4"),
+    ("s4", "s4"),
+    ("u8", "f32"),
+]
+
+
+def conversions(number):
+    """Four problems of a shape, each with a pair of types and attributes: none, along an axis, or beta."""
+    for k in range(4):
+        src, dst = problem(number, PAIRS[(2 * k + number) % len(PAIRS)])
+        size = src.dims[1]
+        given = (
+            {"src_scale": (np.linspace(0.5, 9, size, dtype=np.float32), 1), "dst_zero_point": 3},
+            {
+                "dst_scale": (np.linspace(0.5, 9, size, dtype=np.float32), 1),
+                "src_zero_point": (np.arange(size) % 5, 1),
+            },
+            {},
+            {"beta": 1.0, "src_scale": 0.5},
+        )[(number // 2 + k) % 4]
+        shape = attributes_of(src, dst, given).shape
+        if lowered(src, dst, shape) is not None:
+            yield src, dst, given
+
+
+@EACH_SHAPE
+def test_conversions_in_shapes_of_networks(number):
+    for src, dst, given in conversions(number):
+        compare(src, dst, given=given, runs=RUNS[::3])
+
+
+PER_CHANNEL = {"src_scale": (np.arange(1, 4) / 4, 1), "src_zero_point": (np.array([1, 2, 3]), 1)}
+PICTURES = [("nhwc", "nchw"), ("nhwc", "nChw16c"), ("nhwc", "nhwc"), ("nchw", "nhwc"), ("nchw", "nChw8c")]
+
+
+@pytest.mark.parametrize(("one", "two"), PICTURES)
+def test_pictures(one, two):
+    """Bytes to normalised floats, a scale and a shift for each channel."""
+    for dtype in ("f32", "bf16"):
+        dims = (2, 3, 21, 50)
+        compare(rl.MemoryDesc(dims, "u8", one), rl.MemoryDesc(dims, dtype, two), given=PER_CHANNEL)
+
+
+@pytest.mark.parametrize("cpu", ["x86-64-v2", "x86-64-v3", "x86-64-v4"])
+@EACH_SHAPE
+def test_other_processors(cpu, number):
+    """Code for smaller vectors runs here too; for larger ones it is at least assembled."""
+    other = machine.machine(cpu)
+    pairs = [("f32", "f32"), ("s8", "s8"), ("u8", "f32"), ("f32", "s8")]
+    runs = len(pairs) // 2 if other.vector < machine.host().vector else 1
+    for k in range(runs):
+        src, dst = problem(number, pairs[(number + 2 * k + len(cpu)) % len(pairs)])
+        if other.vector <= machine.host().vector:
+            compare(src, dst, cpu=other, runs=RUNS[::3])
+        else:
+            assert compile_.assemble(kernels.module(lowered(src, dst), other, True)[0], other)
+
+
+def test_arm_is_assembled():
+    other = machine.machine("neoverse-n1", "aarch64-unknown-linux-gnu")
+    for types in (("f32", "f32"), ("u8", "f32"), ("f32", "s8")):
+        text, _ = kernels.module(lowered(*problem(0, types)), other, True)
+        assert compile_.assemble(text, other)[:4] == b"\x7fELF"
+
+
+# -- any problem --------------------------------------------------------------------------------------------
+
+TAGS = {
+    1: ["a"],
+    2: ["ab", "ba", "AB16b64a4b", "BA16a64b4a", "Ab4a", "aB8b"],
+    3: ["abc", "acb", "bca", "bac", "cba", "aBc16b", "aCb4c", "nCw48c", "nCw32c"],
+    4: ["nchw", "nhwc", "nChw8c", "nChw16c", "hwio", "OIhw4i16o4i", "OIhw8i8o", "chwn"],
+    5: ["goihw", "Goihw16g", "gOIhw4o4i", "ncdhw", "ndhwc", "nCdhw16c"],
+}
+EXTENTS = (1, 1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 32, 33, 48, 64, 65, 70, 128, 130, 512, 1024, 2048)
+MOST = 1 << 14  # elements
+
+
+@st.composite
+def large_shapes(draw):
+    """Sizes that need several tiles, among sizes that need one or none."""
+    dims = []
+    for _ in range(draw(st.integers(1, 5))):
+        left = MOST // prod(dims)
+        dims.append(draw(st.sampled_from([size for size in EXTENTS if size <= left])))
+    return tuple(draw(st.permutations(dims)))
+
+
+@st.composite
+def sides(draw, dims, overlapping):
+    """A layout by name, by strides (backwards, broadcast, with gaps), by digits, padded, or a part of one."""
+    rank = len(dims)
+    tag = rl.Format(draw(st.sampled_from(TAGS[rank])))
+    how = draw(st.integers(0, 5))
+    if how == 0:
+        return draw(plain_layouts(dims, overlapping))
+    format = draw(formats(rank)) if how in (1, 2) else tag
+    if how in (1, 3):  # a part, perhaps backwards or every other one, of something larger
+        before = [draw(st.sampled_from((0, 0, 1, 8, 16))) for _ in dims]
+        steps = [draw(st.sampled_from((1, 1, 1, 2, -1))) for _ in dims]
+        behind = draw(st.sampled_from((0, 0, 3)))
+        whole = tuple(b + n * abs(s) + behind for b, n, s in zip(before, dims, steps, strict=True))
+        layout = rl.Layout(whole, format)
+        if prod(layout.padded) > 16 * MOST:
+            return rl.Layout(dims, tag)
+        for axis, (first, size, step) in enumerate(zip(before, dims, steps, strict=True)):
+            last = first + size * abs(step)
+            cut = (first, last, step) if step > 0 else (last - 1, first - 1 if first else None, -1)
+            layout = views.slice_axis(layout, axis, *cut)
+        return layout
+    layout = rl.Layout(dims, format)
+    if prod(layout.padded) > 16 * MOST:
+        return rl.Layout(dims, TAGS[rank][0])
+    if how == 4:  # pitches, as clDNN pads them
+        factor = draw(st.sampled_from((2, 3)))
+        strides = [factor * stride for stride in layout.strides]
+        return rl.Layout(dims, format, strides=strides, offset=draw(st.sampled_from((0, 5, 64))))
+    return layout
+
+
+@st.composite
+def problems(draw, types):
+    dims = draw(large_shapes())
+    try:
+        src, dst = (in_front(draw(sides(dims, overlapping))) for overlapping in (True, False))
+    except rl.LayoutError:  # a part that no layout can hold
+        assume(False)
+    assume(writable(dst) and max(src.span, dst.span) < 32 * MOST)
+    one, two = draw(types)
+    return rl.MemoryDesc(dims, one, src), rl.MemoryDesc(dims, two, dst)
+
+
+@st.composite
+def given_attributes(draw, dims):
+    """Some attributes, each for the tensor or along an axis."""
+    out = {}
+    for name in ("src_scale", "dst_scale", "src_zero_point", "dst_zero_point"):
+        if not draw(st.booleans()):
+            continue
+        numbers = st.floats(0.125, 8, width=32) if "scale" in name else st.integers(-9, 9)
+        axis = draw(st.sampled_from((None, *range(len(dims)))))
+        if axis is None:
+            out[name] = draw(numbers)
+        else:
+            out[name] = (np.array([draw(numbers) for _ in range(min(dims[axis], 3))]), axis)
+            out[name] = (np.resize(out[name][0], dims[axis]), axis)
+    if draw(st.integers(0, 3)) == 0:
+        out["beta"] = draw(st.sampled_from((1.0, -0.5)))
+    return out
+
+
+@st.composite
+def some_runs(draw):
+    """Parts in any order, from a line on or not."""
+    count = draw(st.integers(1, 9))
+    return [
+        Run(draw(st.sampled_from((0, 0, 8, 32, 1))), tuple(draw(st.permutations(range(count)))), cached)
+        for cached in (False, True)
+    ]
+
+
+@st.composite
+def processors(draw):
+    """This one or a smaller one; at times with so small caches that all is prefetched."""
+    cpus = [cpu for cpu in ("x86-64-v2", "x86-64-v3") if machine.machine(cpu).vector <= machine.host().vector]
+    one = machine.machine(draw(st.sampled_from(cpus))) if cpus and draw(st.booleans()) else machine.host()
+    return replace(one, l2=draw(st.sampled_from((one.l2, 0))))
+
+
+def same_types(names):
+    return st.sampled_from(names).map(lambda name: (name, name))
+
+
+@given(pair=pairs(), dtype=st.sampled_from(("f64", "f32", "f16", "u8", "s4")))
+@examples(60)
+def test_moves_are_the_definition(pair, dtype):
+    src, dst = pair
+    assume(0 not in src.dims)
+    src, dst = rl.MemoryDesc(src.dims, dtype, src), rl.MemoryDesc(dst.dims, dtype, dst)
+    assume(lowered(src, dst) is not None)
+    compare(src, dst, by=reorder_by_definition, runs=RUNS[::2])
+
+
+@given(
+    problem=problems(same_types(("f64", "f32", "f16", "u8", "s4"))),
+    runs=some_runs(),
+    cpu=processors(),
+    data=st.data(),
+)
+@examples(100)
+def test_any_move(problem, runs, cpu, data):
+    assume(lowered(*problem) is not None)
+    compare(*problem, runs=runs, cpu=cpu, streaming=data.draw(st.booleans()))
+
+
+@given(
+    problem=problems(st.tuples(st.sampled_from(NAMES), st.sampled_from(NAMES))),
+    runs=some_runs(),
+    cpu=processors(),
+    data=st.data(),
+)
+@examples(100)
+def test_any_conversion(problem, runs, cpu, data):
+    src, dst = problem
+    given = data.draw(given_attributes(src.dims))
+    assume(lowered(src, dst, attributes_of(src, dst, given).shape) is not None)
+    compare(src, dst, given=given, runs=runs, cpu=cpu, streaming=data.draw(st.booleans()))
+
+
+@given(pair=pairs())
+@examples(80)
+def test_passes_keep_the_set_of_moves(pair):
+    """What is moved where, byte by byte, is the same before and after every pass."""
+    src, dst = pair
+    assume(0 not in src.dims)
+    found = nests(rl.MemoryDesc(src.dims, "f16", src), rl.MemoryDesc(dst.dims, "f16", dst))
+    assume(found is not None)
+
+    def moved(nest):
+        source, target = np.array([nest.src]), np.array([nest.dst])
+        bits = BitLoop(nest.write, 0 if nest.zero else 1, 1)
+        for extent, s, d, _ in (*nest.loops, bits):
+            steps = np.arange(extent)
+            source = (source[:, None] + steps * s).ravel()
+            target = (target[:, None] + steps * d).ravel()
+        return nest.zero, sorted(zip(target.tolist(), source.tolist(), strict=True)), nest.fill * nest.write
+
+    for nest in found:
+        before = moved(nest)
+        for step in PASSES:
+            nest = step(nest)
+            after = moved(nest)
+            assert (after[0], after[2]) == (before[0], before[2])
+            assert after[1] == before[1] or (
+                nest.zero and {t for t, _ in after[1]} == {t for t, _ in before[1]}
+            )
+
+
+# -- what has gone wrong, or might --------------------------------------------------------------------------
+
+
+class TestTraps:
+    @pytest.mark.parametrize("row", [33, 131])
+    @pytest.mark.parametrize("cpu", ["x86-64-v2", "x86-64-v3", None])
+    def test_rows_of_odd_size_are_not_streamed_one_by_one(self, row, cpu):
+        """Blocks of 32 rows that are no whole lines: streaming stores to odd addresses end the process."""
+        dims = (64, 20, row)
+        other = cpu and machine.machine(cpu)
+        if other and other.vector > machine.host().vector:
+            pytest.skip("larger vectors than here")
+        made = compare(rl.MemoryDesc(dims, "u8", "abc"), rl.MemoryDesc(dims, "u8", "bac"), cpu=other)
+        assert made.kinds == ("rows",)
+
+    @pytest.mark.parametrize("rows", [2, 3, 5, 7, 19, 35])
+    def test_a_last_row_of_4_bit_elements(self, rows):
+        """Columns come in pairs, and so do the rows of a tile, though one row may be left over."""
+        for one, two in (("s4", "f32"), ("u4", "u8")):
+            compare(rl.MemoryDesc((rows, 16), one, "ab"), rl.MemoryDesc((rows, 16), two, "ba"))
+
+    @pytest.mark.parametrize(
+        ("src", "dst"),
+        [
+            ({"strides": (8, 1)}, {"strides": (1, 5)}),
+            ({"strides": (9, 1)}, {"strides": (1, 4)}),
+            ({"strides": (10, 1), "offset": 1}, {"strides": (1, 4)}),
+            ({"strides": (8, 1)}, {"strides": (1, 4), "offset": 1}),
+        ],
+    )
+    def test_pairs_that_begin_within_a_byte(self, src, dst):
+        src, dst = (rl.MemoryDesc((4, 8), "s4", rl.Layout((4, 8), **how)) for how in (src, dst))
+        source, old = random_bytes(src.required_bytes, 1), random_bytes(dst.required_bytes, 2)
+        expected, got = old.copy(), old.copy()
+        reorder_by_definition(src, source, dst, expected, Attributes())
+        rl.Reorder(src, dst)(source, got)
+        np.testing.assert_array_equal(got, expected)
+
+    @pytest.mark.parametrize("types", [("f32", "f32"), ("s16", "s16"), ("f32", "f64"), ("f32", "s8")])
+    @pytest.mark.parametrize("rows", [16, 23])
+    def test_staged_columns_that_threads_share(self, types, rows):
+        dims = (rows, 2048)
+        for given in ({}, {"beta": 1.0}):
+            made = compare(
+                rl.MemoryDesc(dims, types[0], "ab"),
+                rl.MemoryDesc(dims, types[1], "ba"),
+                given=given,
+                runs=[Run(at, tuple(range(parts))) for at in (0, 4) for parts in (1, 2, 3, 4, 9)],
+            )
+            assert "staged" in made.kinds or given
+
+    def test_padding_stays_zero_whatever_the_zero_point(self):
+        for types in (("u8", "s8"), ("f32", "s8"), ("s8", "f32")):
+            for two in ("aBc8b", "aBc16b", "aBc64b", "acB8b"):
+                dims = (2, 3, 40)
+                src, dst = rl.MemoryDesc(dims, types[0], "abc"), rl.MemoryDesc(dims, types[1], two)
+                for one in (src, rl.MemoryDesc(dims, types[0], "acb")):
+                    compare(one, dst, given={"dst_zero_point": 7, "src_zero_point": -3})
+
+    def test_nothing_is_moved_where_there_is_nothing(self):
+        for dims in ((0, 3, 4), (2, 0, 4), (0, 0, 0)):
+            src, dst = rl.MemoryDesc(dims, "f32", "abc"), rl.MemoryDesc(dims, "s8", "aBc8b")
+            assert native.native(src, dst) is None
+            rl.Reorder(src, dst, dst_scale=2)(b"", bytearray())
+
+
+# -- guard pages --------------------------------------------------------------------------------------------
+
+WIDE_PADDING = [
+    (
+        rl.MemoryDesc((2, 3, 30), "u8", "abc"),
+        rl.MemoryDesc((2, 3, 30), dtype, two),
+        {"src_scale": ([1, 2, 3], 1)},
+    )
+    for dtype in ("u8", "f32")
+    for two in ("aBc256b", "aBc64b")
+]
+"""More zeros in a row than operands."""
+
+
+def guarded():
+    """Problems whose buffers get a page around them that can't be touched: attributes lie along axes."""
+    for number in range(len(SHAPES)):
+        for src, dst in moves(number)[number % 2 :: 2]:
+            yield src, dst, {}
+        yield from list(conversions(number))[number % 2 :: 2]
+    for one, two in PICTURES:
+        yield rl.MemoryDesc((2, 3, 21, 50), "u8", one), rl.MemoryDesc((2, 3, 21, 50), "f32", two), PER_CHANNEL
+    yield from WIDE_PADDING
+
+
+def test_nothing_outside_of_the_buffers_is_touched():
+    """All buffers, operands too, end at, then begin behind, a page that can't be touched.
+
+    A stray access ends the process.
+    """
+    script = textwrap.dedent(
+        """
+        import ctypes, mmap, sys
+        import numpy as np
+        sys.path.insert(0, {tests!r})
+        from test_kernels import attributes_of, compiled, guarded
+
+        libc = ctypes.CDLL(None, use_errno=True)
+        PAGE = mmap.PAGESIZE
+
+        def arena(room):
+            memory = np.frombuffer(mmap.mmap(-1, room + 2 * PAGE), np.uint8)
+            kept.append(memory)
+            base = memory.ctypes.data
+            for page in (base, base + PAGE + room):
+                assert libc.mprotect(ctypes.c_void_p(page), ctypes.c_size_t(PAGE), 0) == 0
+            return base + PAGE, base + PAGE + room
+
+        kept = []
+        arenas = [arena(1 << 22) for _ in range(3)]
+        count = 0
+        for src, dst, given in guarded():
+            attributes = attributes_of(src, dst, given)
+            made = compiled(src, dst, attributes.shape)
+            operands = made.operands(attributes)
+            sizes = src.required_bytes, dst.required_bytes, 0 if operands is None else operands.size
+            for at_end in (False, True):
+                places = [
+                    end - size if at_end else start for (start, end), size in zip(arenas, sizes, strict=True)
+                ]
+                if operands is not None:
+                    ctypes.memmove(places[2], operands.ctypes.data, operands.size)
+                print(src, dst, attributes, made.kinds, at_end, file=sys.stderr)
+                for kernel in (made._kernel, made._cached):
+                    for part in (2, 0, 1):
+                        kernel(*places, part, 3)
+            count += 1
+        print(count)
+        """
+    ).format(tests=os.path.dirname(__file__))
+    ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert ran.stdout.split()[-1:] == [str(len(list(guarded())))], (ran.returncode, ran.stderr[-2000:])
