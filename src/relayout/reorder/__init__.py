@@ -4,6 +4,10 @@
 ``attributes``  scales, zero points and ``beta``: what happens to a value on its way
 ``reference``   the definition, by logical index; slow, and what everything else is compared with
 ``engine``      strided NumPy copies over the common refinement; takes every pair of layouts
+``problem``     what has to be moved, as nests of loops, and the passes that simplify them
+``kernels``     nests as LLVM IR: which kernel each gets, and how it is written
+``native``      the kernels of one problem, compiled; nearly every pair of layouts has them
+``predict``     how long a copy of the same bytes takes
 ``plan``        :class:`Reorder`, made once and called often, and :func:`reorder`, which makes one
 ==============  ==========================================================================================
 

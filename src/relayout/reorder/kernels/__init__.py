@@ -5,6 +5,7 @@
 ``base``     what all kernels have in common: loops, addresses, loads and stores with conversion
 ``rows``     runs that are contiguous on both sides
 ``tiles``    transposition in registers
+``network``  the shuffles of a transposition
 ``pixels``   interleaving and its reverse: a few channels
 ``module``   all kernels of a reorder as one function: plans -> text
 ===========  ================================================================================================
@@ -23,16 +24,17 @@ elements of the source I (columns), and that of the destination O (rows).
 
         rows of the source, 16 bytes each          columns, one cache line each
         r0: a0 a1 a2 a3                            a0 b0 c0 d0 ...
-        r1: b0 b1 b2 b3     -> butterflies ->      a1 b1 c1 d1 ...
+        r1: b0 b1 b2 b3     -> unpacking ->        a1 b1 c1 d1 ...
         r2: c0 c1 c2 c3                            a2 b2 c2 d2 ...
         r3: d0 d1 d2 d3                            a3 b3 c3 d3 ...
 
     Each 128-bit lane of a register takes one row, so that all shuffles stay within lanes (cheap on every
     processor), and a line of the destination is completed in one go, which streaming stores need.
 ``staged``
-    The same, but lines of the source are first gathered in a buffer of a few KiB. Where source rows lie a
-    multiple of the page size apart they all fall into the same few sets of the first cache, and would push
-    each other out before they are used up.
+    The same, but lines of the source are first gathered in a buffer of a few KiB: where source rows lie a
+    multiple of the page size apart, so that they all fall into the same few sets of the first cache; where
+    each row is on a page of its own, and memory likes to be read in longer pieces; and where values become
+    narrower, to convert whole vectors.
 ``deinterleave``
     I is short and O continues it: pixels of 2 to 8 channels. Vectors are loaded whole, and elements picked
     by shuffles.
@@ -45,7 +47,11 @@ Values are converted where they are fewest bits wide to be moved about: a kernel
 converts behind its loads and shuffles bytes; one that widens (u8 to f32) shuffles bytes and converts before
 its stores. 4-bit elements are unpacked to bytes by loads and packed by stores.
 
-Tails are done by stepping back: the last tile overlaps the one before it and writes the same values again.
-Only a kernel that adds to the destination can't do that; its nests are cut so that nothing is left over.
-Nothing outside of the two tensors is read or written, ever.
+Destinations that are dense but don't come in whole lines (100 channels of two bytes) pass through a buffer in
+the first cache: stores that straddle two lines are slow. So do short rows and pixels when streaming, which
+needs whole lines.
+
+Tails are done in smaller tiles, and the last one by stepping back: it overlaps the one before it and writes
+the same values again. Only a kernel that adds to the destination can't do that; its nests are cut so that
+nothing is left over. Nothing outside of the two tensors is read or written, ever.
 """
