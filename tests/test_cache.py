@@ -139,26 +139,23 @@ def test_a_name_stands_for_one_ir(monkeypatch):
     monkeypatch.setattr(compile_, "recalled", recorded)
     family = machine.host().triple.split("-")[0]
     cpus = ["x86-64-v2", "x86-64-v3"] if family == "x86_64" else ["generic"]
-    formats = ["nchw", "nhwc", "acdb", "nChw8c", rl.Layout((9, 16, 8, 4), strides=(512, 32, 4, 1))]
-    cases = 0
+    dims = (4, 32, 8, 8)
+    strided = rl.Layout(dims, strides=(4096, 128, 8, 1))
     for one, two, types, shape, cpu, threads, streaming in itertools.product(
-        formats,
-        formats,
+        ["nchw", "nhwc", strided],
+        ["nchw", "nChw16c", strided],
         [("f32", "f32"), ("u8", "f32")],
         [(), (("src_scale", None),), (("src_scale", 1),)],
         cpus,
         ["1", "16"],
         [False, True],
     ):
-        cases += 1
-        if cases % 5:  # a sample: 5 is prime to all of these numbers but that of the formats
-            continue
         monkeypatch.setenv("RELAYOUT_THREADS", threads)
-        sides = [rl.MemoryDesc((9, 16, 8, 4), *side) for side in zip(types, (one, two), strict=True)]
+        sides = [rl.MemoryDesc(dims, *side) for side in zip(types, (one, two), strict=True)]
         with pytest.raises(native.Infeasible):
             native.Native(*sides, machine=machine.machine(cpu), streaming=streaming, shape=shape)
     assert all(len(texts) == 1 for texts in found.values())
-    assert len(set().union(*found.values())) > 30
+    assert len(set().union(*found.values())) > 50
 
 
 def test_a_process_that_finds_its_kernel_loads_nothing_that_makes_one(tmp_path):

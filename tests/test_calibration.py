@@ -7,7 +7,6 @@ import importlib
 import json
 import subprocess
 import sys
-from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -50,7 +49,7 @@ def _afresh(monkeypatch, tmp_path):
 @pytest.fixture
 def here():
     """This host, with nothing known of it."""
-    return replace(host(), thresholds=None)
+    return host()._replace(thresholds=None)
 
 
 @pytest.fixture
@@ -95,7 +94,7 @@ def test_thresholds_that_are_given_decide(what, sizes):
 @pytest.mark.parametrize("size", [0, 1, 12345, 1 << 40])
 def test_the_environment_overrules_everything(monkeypatch, here, invented, what, size):
     monkeypatch.setenv(f"RELAYOUT_{what.upper()}", str(size))
-    for made in (here, machine("x86-64-v3"), replace(here, thresholds=Thresholds(7, 7))):
+    for made in (here, machine("x86-64-v3"), here._replace(thresholds=Thresholds(7, 7))):
         asks = {"streaming": made.streams, "sharing": made.shares}[what]
         assert getattr(made, what) == size
         assert asks(size)
@@ -205,8 +204,8 @@ def test_what_can_not_be_true_is_measured_again(monkeypatch, here, invented, cha
 
 
 def test_each_machine_has_a_file_of_its_own(monkeypatch, here, invented):
-    others = [replace(here, **{name: "other"}) for name in ("triple", "cpu", "features")]
-    others += [replace(here, **{name: 2 * getattr(here, name)}) for name in ("l1", "l2", "l3")]
+    others = [here._replace(**{name: "other"}) for name in ("triple", "cpu", "features")]
+    others += [here._replace(**{name: 2 * getattr(here, name)}) for name in ("l1", "l2", "l3")]
     for made in (here, *others):
         assert made.streaming == second("streaming", made)
     assert invented == ["streaming"] * 7
@@ -284,7 +283,7 @@ def test_what_is_timed_does_copy(here, name, parts):
     data = bytes(range(256)) * 16
     ctypes.memmove(source, data, len(data))
     for part in range(parts):
-        calibration._kernels(here)[name](source, target, operands, part, parts)
+        calibration._kernels(here, name)[name](source, target, operands, part, parts)
     assert ctypes.string_at(target, len(data) + 1) == data + b"\1"  # and no more than that
 
 

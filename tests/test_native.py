@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import mmap
 import os
 import subprocess
 import sys
@@ -133,7 +134,7 @@ def calls():
 
 
 def storm(count):
-    """So many calls from 8 threads, while one more compiles problems that nobody has seen; what went wrong."""
+    """So many calls from 8 threads, while one more compiles problems that are new; what went wrong."""
     todo = calls()
     wrong, left = [], list(range(count))
     ended = threading.Event()
@@ -184,28 +185,49 @@ def free_bytes():
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(free_bytes() < 8 << 30, reason="needs 8 GiB of free memory")
-@pytest.mark.parametrize("dtype", ["u8", "s4"])
-def test_more_elements_than_32_bits_count(dtype):
-    """Strides, offsets, and extents beyond 2**31: some blocks and samples are compared."""
-    channels, pixels = 64, 35_280_002
-    dims, per = (1, channels, 2, pixels // 2), 8 // rl.dtype(dtype).bits
-    src, dst = rl.MemoryDesc(dims, dtype, "nchw"), rl.MemoryDesc(dims, dtype, "nhwc")
+@pytest.mark.skipif(free_bytes() < 5 << 30, reason="needs 5 GiB of free memory")
+def test_more_elements_than_32_bits_count():
+    """4-bit elements, 1.1 GB on either side; some blocks of pixels are compared."""
+    channels, pixels = 64, 35_280_004
+    dims = (1, channels, 2, pixels // 2)
     assert channels * pixels > 1 << 31
-    source, target = np.empty(src.nbytes, np.uint8), np.full(dst.nbytes, 1, np.uint8)
+    src, dst = rl.MemoryDesc(dims, "s4", "nchw"), rl.MemoryDesc(dims, "s4", "nhwc")
+    source, target = np.empty(src.nbytes, np.uint8), np.empty(dst.nbytes, np.uint8)
     block = np.random.default_rng(0).integers(0, 256, (1 << 20) + 7, dtype=np.uint8)  # of odd length
     for start in range(0, source.size, block.size):
         source[start : start + block.size] = block[: source.size - start]
     rl.Reorder(src, dst)(source, target)
-    planes, lines = source.reshape(channels, pixels // per), target.reshape(pixels, channels // per)
+    planes, lines = source.reshape(channels, pixels // 2), target.reshape(pixels, channels // 2)
 
     def elements(data):
-        return data if per == 1 else np.stack((data & 15, data >> 4), -1).reshape(len(data), -1)
+        return np.stack((data & 15, data >> 4), -1).reshape(len(data), -1)
 
     for start in (*range(0, pixels - 4096, pixels // 97 // 2 * 2), pixels - 4096):
-        stop = start + 4096
-        expected = elements(planes[:, start // per : stop // per]).T
-        np.testing.assert_array_equal(elements(lines[start:stop]), expected)
+        expected = elements(planes[:, start // 2 : start // 2 + 2048]).T
+        np.testing.assert_array_equal(elements(lines[start : start + 4096]), expected)
+
+
+@pytest.mark.skipif(free_bytes() < 4 << 30, reason="needs memory that is promised, though hardly touched")
+@pytest.mark.parametrize("types", [("u8", "u8"), ("s8", "f32"), ("f32", "u8")])
+@pytest.mark.parametrize("axis", [0, 1])
+@pytest.mark.parametrize("inner", [(1, 40), (40, 1), (80, 2)])
+def test_strides_that_32_bits_do_not_hold(types, axis, inner):
+    """Rows, each in memory of its own, 2.6 GB from the first to the last, on both sides."""
+    dims = (40, 40, 2)
+    descs, buffers, views = [], [], []
+    for dtype, places in zip(types, ((0, 1), (axis, 1 - axis)), strict=True):
+        item = rl.dtype(dtype).bits // 8
+        far = 2_600_000_000 // (39 * item)
+        strides = dict(zip((*places, 2), (far, *inner), strict=True))
+        steps = [strides[axis] for axis in range(3)]
+        descs.append(rl.MemoryDesc(dims, dtype, rl.Layout(dims, strides=steps)))
+        memory = mmap.mmap(-1, descs[-1].required_bytes)  # zeros that take no memory yet
+        buffers.append(np.frombuffer(memory, descs[-1].dtype.numpy))
+        views.append(np.lib.stride_tricks.as_strided(buffers[-1], dims, [n * item for n in steps]))
+    values = np.random.default_rng(0).integers(0, 100, dims)
+    views[0][:] = values
+    rl.Reorder(*descs)(*buffers)
+    np.testing.assert_array_equal(views[1], values)
 
 
 class TestBesideTorch:

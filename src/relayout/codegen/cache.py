@@ -16,8 +16,14 @@ the two layouts, the attributes, the processor, and *this package*::
     source code of layout, reorder, codegen  --'
 
 so the source code is a part of the name: all of it, read anew by each process, since a list of what matters
-would be wrong one day. Versions would not do, as whoever works on a kernel does not count them up. What runs
-is the code that was *imported*, though; see :func:`sources` for how a file that was edited since is kept out.
+would be wrong one day. Versions would not do, as whoever works on a kernel does not count them up.
+
+Traps:
+
+* What runs is the code that was *imported*. Where a file was edited since, names are made from the IR; see
+  :func:`sources`.
+* Nor does source code tell what a process does to it: whoever sets a constant of a kernel while it runs (a
+  test, an experiment) switches the cache off.
 
 ``RELAYOUT_CACHE`` names another folder, or switches the cache off (``RELAYOUT_CACHE=off``).
 """
@@ -43,6 +49,7 @@ PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 PARTS = (".", "layout", "codegen", "reorder", "reorder/kernels")
 """Folders of the package with all that kernels are made by."""
 ENVIRONMENT = b"environ", b"getenv"
+"""What is found in code that asks the environment; ``codegen`` does, and hands its answers over."""
 SETTLED = 2_000_000_000  # nanoseconds; file systems round times, and importing takes a while
 
 
@@ -63,10 +70,10 @@ def sources(imported: int) -> str | None:
     Returns
     -------
     str or None
-        None where that is not known: there are no source files (a zip file, bytecode alone), or one of them
-        is no older than its import, so that another text may have been imported. The clocks of files are
-        those of their contents (``mtime``) and of their last change of any kind (``ctime``), which nobody
-        sets back.
+        None where the files don't tell what kernels are made by: there are none (a zip file, bytecode alone);
+        one is no older than its import, so that another text may have been imported; or reorders ask the
+        environment, as experiments do. A file is as old as its contents (``mtime``) and its last change of
+        any kind (``ctime``, which nobody sets back).
     """
     return _sources(imported)
 

@@ -189,9 +189,10 @@ def measured(what: str, machine: Machine) -> Measured:
 
 
 def _streaming(machine: Machine) -> tuple[Figure, ...]:
-    kernels, sizes = _kernels(machine), _sizes("streaming", machine)
+    names = "plain_and_read", "streamed_and_read"
+    kernels, sizes = _kernels(machine, *names), _sizes("streaming", machine)
     holding = ctypes.PYFUNCTYPE(None, *[ctypes.c_void_p] * 3, *[ctypes.c_int64] * 2)  # the interpreter's lock
-    plain, streamed = (holding(kernels[name].address) for name in ("plain_and_read", "streamed_and_read"))
+    plain, streamed = (holding(kernels[name].address) for name in names)
     buffers, best = _Buffers(sizes[-1]), _Best()
     for size in _turns("streaming", sizes):
         addresses = buffers.of(size)
@@ -204,7 +205,7 @@ def _streaming(machine: Machine) -> tuple[Figure, ...]:
 def _sharing(machine: Machine) -> tuple[Figure, ...]:
     from relayout.codegen.pool import SPIN
 
-    kernel, sizes, many = _kernels(machine)["plain"], _sizes("sharing", machine), threads.count()
+    kernel, sizes, many = _kernels(machine, "plain")["plain"], _sizes("sharing", machine), threads.count()
     buffers, best = _Buffers(sizes[-1]), _Best()
     threads.run(kernel.address, *buffers.of(sizes[0]), PARTS * many, many)  # makes the threads
     for size in _turns("sharing", sizes):
@@ -281,22 +282,20 @@ class _Buffers:
 # -- kernels ------------------------------------------------------------------------------------------------
 
 
-def _kernels(machine: Machine) -> dict[str, compile.Kernel]:
-    """Kernels that copy, and two that read their destination afterwards.
+def _kernels(machine: Machine, *names: str) -> dict[str, compile.Kernel]:
+    """Those of the kernels that are named: ``plain``, and two that read their destination afterwards.
 
     Their operands are two i64: bytes of the source, a multiple of a turn; and a place for what was read.
     """
-    names = ("plain", "plain_and_read", "streamed_and_read")
-    return compile.compiled(_ir(), names, machine)
+    return compile.compiled(_ir(names), names, machine)
 
 
-def _ir() -> str:
+def _ir(names: Sequence[str]) -> str:
     plain, streamed = _copied(""), _copied(", !nontemporal !0")
+    loops = {"plain": (plain,), "plain_and_read": (plain, _read), "streamed_and_read": (streamed, _read)}
     return "\n".join(
         [
-            _function("plain", plain),
-            _function("plain_and_read", plain, _read),
-            _function("streamed_and_read", streamed, _read),
+            *(_function(name, *loops[name]) for name in names),
             "declare void @llvm.prefetch.p0(ptr, i32, i32, i32)",
             "!0 = !{i32 1}",
         ]

@@ -2,7 +2,8 @@
 
 The code generator runs at -O2 and no IR passes run before it: kernels are written as the vector code that
 they shall become, and optimisers take longer over it than the code saves. Object code is kept in memory for
-the life of the process and on disk (see :mod:`relayout.codegen.cache`).
+the life of the process and on disk (see :mod:`relayout.codegen.cache`): by its text, :func:`compiled`, or by
+what the text would be made from, :func:`recalled`, so that finding it takes no text.
 
 >>> kernel = compiled('''
 ... define void @note(ptr %source, ptr %target, ptr %operands, i64 %part, i64 %parts) {
@@ -48,6 +49,9 @@ __all__ = [
     "loaded",
     "recalled",
 ]
+
+
+LEVEL = 2  # of the code generator
 
 
 class Kernel(Protocol):
@@ -98,10 +102,10 @@ def available() -> bool:
     return True
 
 
-def _target(machine: Machine) -> Any:
+def _target(machine: Machine, level: int) -> Any:
     """A target machine that makes code for a processor."""
     return _known(machine.triple).create_target_machine(
-        cpu=machine.cpu, features=machine.features, opt=2, reloc="pic", codemodel="default"
+        cpu=machine.cpu, features=machine.features, opt=level, reloc="pic", codemodel="default"
     )
 
 
@@ -123,27 +127,29 @@ def _prepare(foreign: bool) -> None:
         llvm.initialize_native_asmprinter()
 
 
-def assemble(ir: str, machine: Machine) -> bytes:
+def assemble(ir: str, machine: Machine, level: int = LEVEL) -> bytes:
     """Object code of a module for a machine, which need not be this one."""
     with lock():
-        return _assemble(ir, machine)
+        return _assemble(ir, machine, level)
 
 
-def _assemble(ir: str, machine: Machine) -> bytes:
+def _assemble(ir: str, machine: Machine, level: int) -> bytes:
     """A function of its own, so that its objects are freed before the lock is: LLVM does that too."""
     module = llvm.parse_assembly(ir)
     module.verify()
-    return bytes(_target(machine).emit_object(module))
+    return bytes(_target(machine, level).emit_object(module))
 
 
-def loaded(ir: str, machine: Machine | None = None) -> Any:
+def loaded(ir: str, machine: Machine | None = None, level: int = LEVEL) -> Any:
     """The execution engine that holds a module's code, ready to run; made once for each text and machine.
 
-    It is kept until the process ends; :func:`address_of` finds functions in it.
+    It is kept until the process ends; :func:`address_of` finds functions in it. ``level`` is how much the
+    code generator does, 0 to 3: at 0 it takes a quarter of the time, which is right where little of the code
+    is in loops.
     """
     with lock():
         machine = machine or host()
-        return _made(_key(machine, ir), Module(ir, ()), machine)
+        return _made(_key(machine, f"-O{level} {ir}"), Module(ir, ()), machine, level)
 
 
 def recalled(
@@ -174,7 +180,7 @@ def recalled(
         if found is None:
             module = make()
             if not cache.unchanged(imported):
-                key = _key(machine, module.ir)
+                key = _key(machine, f"-O{LEVEL} {module.ir}")
             found = _made(key, module, machine), module.names, module.note
         engine, names, note = found
         return [_kernel(engine, name) for name in names], note
@@ -196,10 +202,10 @@ def _kept(key: str, machine: Machine) -> _Loaded | None:
     return _engines[key]
 
 
-def _made(key: str, module: Module, machine: Machine) -> Any:
+def _made(key: str, module: Module, machine: Machine, level: int = LEVEL) -> Any:
     """The engine of a module, which is compiled now unless it is kept."""
     if _kept(key, machine) is None:
-        code = assemble(module.ir, machine)
+        code = assemble(module.ir, machine, level)
         cache.save(key, f"{' '.join(module.names)}\n{module.note}\n".encode() + code)
         _engines[key] = _engine(code, machine), module.names, module.note
     return _engines[key][0]

@@ -30,8 +30,8 @@ Traps:
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, replace
 from functools import lru_cache
+from typing import NamedTuple
 
 from relayout.errors import LayoutError
 
@@ -40,8 +40,7 @@ __all__ = ["LINE", "Machine", "Thresholds", "derived", "host", "machine"]
 LINE = 64  # bytes of a cache line on every processor that we generate code for
 
 
-@dataclass(frozen=True)
-class Thresholds:
+class Thresholds(NamedTuple):
     """From how many bytes on, of source and destination together, something pays."""
 
     streaming: int
@@ -50,8 +49,7 @@ class Thresholds:
     """To wake other threads."""
 
 
-@dataclass(frozen=True)
-class Machine:
+class Machine(NamedTuple):
     """A processor as kernels see it; sizes in bytes.
 
     >>> machine("x86-64-v2").vector, machine("x86-64-v3").vector, machine("x86-64-v4").vector
@@ -164,7 +162,7 @@ def machine(cpu: str, triple: str | None = None) -> Machine:
 
     levels = {"x86-64-v3": "avx2", "x86-64-v4": "avx512bw"}
     made = _machine(triple or llvm.get_process_triple(), cpu, "", {levels.get(cpu, ""): True})
-    return replace(made, thresholds=derived(made.l2, made.l3))
+    return made._replace(thresholds=derived(made.l2, made.l3))
 
 
 def _machine(triple: str, cpu: str, features: str, has: dict[str, bool]) -> Machine:
@@ -188,12 +186,12 @@ def _caches() -> tuple[int, int, int]:
         try:
             level, kind, text = (_line(f"{folder}/{name}") for name in ("level", "type", "size"))
         except OSError:
-            continue
+            break
         if kind != "Instruction" and level in "123" and text[-1:] in "KM" and text[:-1].isdigit():
             sizes[int(level)] = int(text[:-1]) << (10 if text[-1] == "K" else 20)
     return sizes[1], sizes[2], sizes[3]
 
 
 def _line(path: str) -> str:
-    with open(path, encoding="ascii") as file:
-        return file.read().strip()
+    with open(path, "rb", buffering=0) as file:  # a third of the time of text
+        return file.read().decode().strip()

@@ -519,7 +519,7 @@ class _Code(NamedTuple):
 
 @lru_cache(maxsize=1)
 def _code() -> _Code:
-    engine = compiler.loaded(ir(host().triple))
+    engine = compiler.loaded(ir(host().triple), level=0)  # a region takes as long as with more
     address, number = ctypes.c_void_p, ctypes.c_int64
 
     def entry(name: str, result: Any, *arguments: Any) -> Any:
