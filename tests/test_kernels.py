@@ -11,7 +11,6 @@ import os
 import subprocess
 import sys
 import textwrap
-from dataclasses import replace
 from functools import cache
 from math import prod
 from typing import NamedTuple
@@ -64,6 +63,15 @@ def lowered(src, dst, shape=()):
 def compiled(src, dst, shape=(), cpu=None, streaming=True):
     """The kernels of a problem, made once for all tests."""
     return native.Native(src, dst, nests(src, dst, shape), cpu, streaming)
+
+
+def x86(cpu):
+    """A processor, and whether its code runs here."""
+    here = machine.host()
+    made = machine.machine(
+        cpu, here.triple if here.triple.startswith("x86_64") else "x86_64-unknown-linux-gnu"
+    )
+    return made, made.triple == here.triple and made.vector <= here.vector
 
 
 def attributes_of(src, dst, given):
@@ -180,8 +188,11 @@ PAIRS = [
 
 
 def conversions(number):
-    """Four problems of a shape, each with a pair of types and attributes: none, along an axis, or beta."""
-    for k in range(4):
+    """Three problems of a shape, each with a pair of types and attributes: none, along an axis, or beta.
+
+    Over all shapes, every pair meets all attributes.
+    """
+    for k in range(3):
         src, dst = problem(number, PAIRS[(2 * k + number) % len(PAIRS)])
         size = src.dims[1]
         given = (
@@ -192,7 +203,7 @@ def conversions(number):
             },
             {},
             {"beta": 1.0, "src_scale": 0.5},
-        )[(number // 2 + k) % 4]
+        )[(number // 3 + k) % 4]
         shape = attributes_of(src, dst, given).shape
         if lowered(src, dst, shape) is not None:
             yield src, dst, given
@@ -220,14 +231,14 @@ def test_pictures(one, two):
 @EACH_SHAPE
 def test_other_processors(cpu, number):
     """Code for smaller vectors runs here too; for larger ones it is at least assembled."""
-    other = machine.machine(cpu)
-    types = [("f32", "f32"), ("s8", "s8"), ("u8", "f32"), ("f32", "s8")]
-    for k in (0, 2) if other.vector < machine.host().vector else (0,):
-        src, dst = problem(number, types[(number + k) % len(types)])
-        if other.vector <= machine.host().vector:
-            compare(src, dst, cpu=other, runs=RUNS[::3])
-        else:
-            assert compile_.assemble(kernels.module(lowered(src, dst), other, True)[0], other)
+    other, runs = x86(cpu)
+    if runs and other.vector == machine.host().vector and number % 3:
+        return  # much as in the tests above
+    src, dst = problem(number, [("f32", "f32"), ("s8", "s8"), ("u8", "f32"), ("f32", "s8")][number % 4])
+    if runs:
+        compare(src, dst, cpu=other, runs=RUNS[::3])
+    else:
+        assert compile_.assemble(kernels.module(lowered(src, dst), other, True)[0], other)
 
 
 def test_arm_is_assembled():
@@ -336,9 +347,9 @@ def some_runs(draw):
 @st.composite
 def processors(draw):
     """This one or a smaller one; at times with so small caches that all is prefetched."""
-    cpus = [cpu for cpu in ("x86-64-v2", "x86-64-v3") if machine.machine(cpu).vector <= machine.host().vector]
-    one = machine.machine(draw(st.sampled_from(cpus))) if cpus and draw(st.booleans()) else machine.host()
-    return replace(one, l2=draw(st.sampled_from((one.l2, 0))))
+    smaller = [made for made, runs in map(x86, ("x86-64-v2", "x86-64-v3")) if runs]
+    one = draw(st.sampled_from([machine.host(), *smaller]))
+    return one._replace(l2=draw(st.sampled_from((one.l2, 0))))
 
 
 def same_types(names):
@@ -346,7 +357,7 @@ def same_types(names):
 
 
 @given(pair=pairs(), dtype=st.sampled_from(("f64", "f32", "f16", "u8", "s4")))
-@examples(60)
+@examples(50)
 def test_moves_are_the_definition(pair, dtype):
     src, dst = pair
     assume(0 not in src.dims)
@@ -361,7 +372,7 @@ def test_moves_are_the_definition(pair, dtype):
     cpu=processors(),
     data=st.data(),
 )
-@examples(100)
+@examples(80)
 def test_any_move(problem, runs, cpu, data):
     assume(lowered(*problem) is not None)
     compare(*problem, runs=runs, cpu=cpu, streaming=data.draw(st.booleans()))
@@ -373,7 +384,7 @@ def test_any_move(problem, runs, cpu, data):
     cpu=processors(),
     data=st.data(),
 )
-@examples(100)
+@examples(80)
 def test_any_conversion(problem, runs, cpu, data):
     src, dst = problem
     given = data.draw(given_attributes(src.dims))
@@ -419,9 +430,9 @@ class TestTraps:
     def test_rows_of_odd_size_are_not_streamed_one_by_one(self, row, cpu):
         """Blocks of 32 rows that are no whole lines: streaming stores to odd addresses end the process."""
         dims = (64, 20, row)
-        other = cpu and machine.machine(cpu)
-        if other and other.vector > machine.host().vector:
-            pytest.skip("larger vectors than here")
+        other, runs = x86(cpu) if cpu else (None, True)
+        if not runs:
+            pytest.skip("another processor")
         made = compare(rl.MemoryDesc(dims, "u8", "abc"), rl.MemoryDesc(dims, "u8", "bac"), cpu=other)
         assert made.kinds == ("rows",)
 
@@ -448,11 +459,10 @@ class TestTraps:
         rl.Reorder(src, dst)(source, got)
         np.testing.assert_array_equal(got, expected)
 
-    @pytest.mark.parametrize("types", [("f32", "f32"), ("s16", "s16"), ("f32", "f64"), ("f32", "s8")])
-    @pytest.mark.parametrize("rows", [16, 23])
-    @pytest.mark.parametrize("columns", [96, 272, 1000, 1024])
+    @pytest.mark.parametrize("types", [("f32", "f32"), ("s16", "s16"), ("f32", "s8")])
+    @pytest.mark.parametrize(("rows", "columns"), [(23, 96), (16, 272), (23, 1000), (23, 1024)])
     def test_staged_pieces_fit_the_shares(self, types, rows, columns):
-        """However many lines are fetched at a time: threads share columns, or not; and nothing is added twice."""
+        """However many lines are fetched at a time: columns are shared, or not; nothing is added twice."""
         for planes in (1, 9):
             dims = (planes, rows, columns)
             src = rl.MemoryDesc(dims, types[0], rl.Layout(dims, strides=(rows * 1024, 1024, 1)))
