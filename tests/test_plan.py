@@ -370,3 +370,27 @@ def test_whether_elements_share_places_is_found_out_once(monkeypatch):
     assert [layout.is_injective() for layout in layouts] == [True, False]
     monkeypatch.setattr("relayout.layout.canonical.is_injective", lambda layout: pytest.fail("asked again"))
     assert [layout.is_injective() for layout in layouts] == [True, False]
+
+
+class TestWhatAPlanIsGiven:
+    """A plan takes tensors of its descriptors, arrays of its data types, and bytes."""
+
+    desc = rl.MemoryDesc((2, 3, 4), "f32", "abc")
+
+    def test_another_tensor_is_refused_on_either_side(self):
+        view = rl.tensor(np.zeros((4, 3, 4), np.float32))[2:]
+        out = np.zeros(24, np.float32)
+        plan = rl.Reorder(self.desc, self.desc)
+        for pair in ((view, out), (out, view), (rl.tensor(np.zeros((2, 3, 4), np.float32), "cab"), out)):
+            with pytest.raises(rl.LayoutError, match="the plan's"):
+                plan(*pair)
+
+    def test_another_data_type_is_refused_and_bytes_are_not(self):
+        out = np.zeros(24, np.float32)
+        plan = rl.Reorder(self.desc, self.desc)
+        with pytest.raises(rl.LayoutError, match="int32"):
+            plan(np.zeros(24, np.int32), out)
+        with pytest.raises(rl.LayoutError, match="float64"):
+            plan(out, np.zeros(24, np.float64))
+        plan(np.arange(24, dtype=np.float32).view(np.uint8), out)
+        assert out.tolist() == list(range(24))

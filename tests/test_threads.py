@@ -18,6 +18,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from relayout import LayoutError
 from strategies import examples
 
 compile_ = pytest.importorskip("relayout.codegen.compile")
@@ -389,9 +390,14 @@ class TestCount:
         monkeypatch.setenv("RELAYOUT_THREADS", "5")
         assert threads.count(2) == 2
         assert threads.count() == 5
-        for named in ("", "0", "-1", "many"):
+        monkeypatch.setenv("RELAYOUT_THREADS", "")
+        assert threads.count() == threads._processors()
+        for named in ("0", "-1", "many", "\u00b2"):
             monkeypatch.setenv("RELAYOUT_THREADS", named)
-            assert threads.count() == threads._processors()
+            with pytest.raises(LayoutError, match="RELAYOUT_THREADS"):
+                threads.count()
+        monkeypatch.delenv("RELAYOUT_THREADS")
+        assert threads.count(2**63) == threads.MOST
         monkeypatch.setattr(threads, "_quota", lambda: 1)
         assert threads.count() == 1
 

@@ -116,12 +116,12 @@ def folder() -> Path | None:
     named = os.environ.get("RELAYOUT_CACHE", "")
     if named.lower() in ("off", "0", "no"):
         return None
-    base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    path = Path(named) if named else base / "relayout" / "kernels"
     try:
+        base = Path(os.environ.get("XDG_CACHE_HOME") or ("" if named else Path.home() / ".cache"))
+        path = Path(named) if named else base / "relayout" / "kernels"
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
         found = path.lstat()
-    except OSError:
+    except (OSError, RuntimeError):  # the latter where there is no home
         return None
     if not stat.S_ISDIR(found.st_mode) or found.st_mode & 0o022:
         return None

@@ -52,6 +52,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import llvmlite
 
 from relayout.codegen import cache, compile, threads
+from relayout.codegen.forking import lock
 from relayout.codegen.machine import LINE, Machine, derived
 
 if TYPE_CHECKING:
@@ -115,7 +116,7 @@ def threshold(what: str, machine: Machine) -> int:
     if not compile.available() or (what == "sharing" and threads.count() == 1):
         guess: int = getattr(derived(machine.l2, machine.l3), what)
         return guess
-    with threads.lock():  # whoever waited here finds an answer
+    with lock():  # whoever waited here finds an answer
         found = _known.get((what, identity)) or _kept(what, machine) or measured(what, machine).threshold
         _known[what, identity] = found
     return found
@@ -178,7 +179,7 @@ def measured(what: str, machine: Machine) -> Measured:
         Where streaming wins at no size that was measured, the threshold is the upper end of :func:`bounds`.
         Where threads win at none, the other processors were busy just now: the guess serves, and is not kept.
     """
-    with threads.lock():  # nobody else measures, and no child is forked meanwhile
+    with lock():  # nobody else measures, and no child is forked meanwhile
         figures = _streaming(machine) if what == "streaming" else _sharing(machine)
     found = crossover(figures)
     if found is None and what == "sharing":

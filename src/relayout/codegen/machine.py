@@ -52,7 +52,7 @@ class Thresholds(NamedTuple):
 class Machine(NamedTuple):
     """A processor as kernels see it; sizes in bytes.
 
-    >>> machine("x86-64-v2").vector, machine("x86-64-v3").vector, machine("x86-64-v4").vector
+    >>> machine("x86-64-v2").vector, machine("znver3").vector, machine("x86-64-v4").vector
     (16, 32, 64)
     """
 
@@ -155,13 +155,34 @@ def host() -> Machine:
     return _machine(llvm.get_process_triple(), llvm.get_host_cpu_name(), features.flatten(), dict(features))
 
 
+LEVELS = {
+    "sse4.2": ("x86-64-v2", "nehalem", "westmere", "sandybridge", "ivybridge", "silvermont", "goldmont"),
+    "avx2": (
+        *("x86-64-v3", "haswell", "broadwell", "skylake", "alderlake", "raptorlake", "meteorlake"),
+        *("znver1", "znver2", "znver3"),
+    ),
+    "avx512bw": (
+        *("x86-64-v4", "skylake-avx512", "cascadelake", "cooperlake", "icelake-client", "icelake-server"),
+        *("tigerlake", "rocketlake", "sapphirerapids", "emeraldrapids", "graniterapids", "znver4"),
+    ),
+}
+"""The widest vectors of x86 processors, by LLVM's names."""
+
+
 @lru_cache(maxsize=16)
 def machine(cpu: str, triple: str | None = None) -> Machine:
     """A processor by its LLVM name, with this host's caches and guessed thresholds."""
     import llvmlite.binding as llvm
 
-    levels = {"x86-64-v3": "avx2", "x86-64-v4": "avx512bw"}
-    made = _machine(triple or llvm.get_process_triple(), cpu, "", {levels.get(cpu, ""): True})
+    triple = triple or llvm.get_process_triple()
+    level = ""
+    if triple.startswith(("x86_64", "i686")):
+        known = next((name for name, cpus in LEVELS.items() if cpu in cpus), None)
+        if known is None:  # LLVM would end the process
+            names = ", ".join(name for cpus in LEVELS.values() for name in cpus)
+            raise LayoutError(f"{cpu!r} is no processor that kernels can be made for; there are {names}")
+        level = known
+    made = _machine(triple, cpu, "", {level: True})
     return made._replace(thresholds=derived(made.l2, made.l3))
 
 

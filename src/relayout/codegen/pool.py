@@ -73,11 +73,10 @@ from typing import Any, NamedTuple
 
 from relayout.codegen import compile as compiler
 from relayout.codegen.machine import host
-from relayout.codegen.threads import AWAKE
+from relayout.codegen.threads import AWAKE, MOST
 
 __all__ = ["MOST", "SPIN", "Pool", "available", "ir"]
 
-MOST = 256  # threads of a region, the calling one among them
 SPIN = AWAKE  # seconds that a thread spins before it sleeps
 STACK = 1 << 20  # bytes of a worker's stack
 

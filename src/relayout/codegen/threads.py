@@ -38,16 +38,20 @@ from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING
 
+from relayout.codegen.forking import lock
+from relayout.errors import LayoutError
+
 if TYPE_CHECKING:
     from concurrent.futures import ThreadPoolExecutor
 
     from relayout.codegen.compile import Kernel
     from relayout.codegen.pool import Pool
 
-__all__ = ["AWAKE", "KERNEL", "SHARED", "busy", "count", "ended", "lock", "memcpy_kernel", "run", "share"]
+__all__ = ["AWAKE", "KERNEL", "MOST", "SHARED", "busy", "count", "ended", "memcpy_kernel", "run", "share"]
 
 SHARED = 1 << 17  # bytes of source and destination together from which on threads that are awake pay
 
+MOST = 256  # threads of a region, the calling one among them
 AWAKE = 40e-6  # seconds that workers spin before they sleep
 
 KERNEL = ctypes.CFUNCTYPE(
@@ -68,11 +72,13 @@ def count(threads: int | None = None) -> int:
     3
     """
     if threads is not None:
-        return threads
+        return min(int(threads), MOST)
     named = os.environ.get("RELAYOUT_THREADS", "")
-    if named.isdigit() and int(named) > 0:
-        return int(named)
-    return _processors()
+    if not named:
+        return _processors()
+    if not (named.isascii() and named.isdigit() and int(named) > 0):
+        raise LayoutError(f"RELAYOUT_THREADS={named!r} is no number of threads; write 1 or more, in digits")
+    return min(int(named), MOST)
 
 
 def _processors() -> int:
@@ -128,20 +134,9 @@ def ended() -> None:
 
 
 _ended = 0.0
-_lock = threading.RLock()
 _pool: Pool | None = None
 _executor: ThreadPoolExecutor | None = None
 _workers = 0  # of the executor
-
-
-def lock() -> contextlib.AbstractContextManager[object]:
-    """The lock around whatever a child process must not find half done.
-
-    Threads don't survive a fork, but the locks that they hold do: LLVM's, and those of modules that are being
-    imported. Both are used under this lock, and ``os.fork`` waits for it; there is only one, so that nobody
-    can take two in the wrong order. Ask for it each time: a child's is a new one.
-    """
-    return _lock
 
 
 def run(kernel: int, source: int, target: int, operands: int, parts: int, threads: int) -> None:
@@ -303,13 +298,9 @@ declare i64 @llvm.umin.i64(i64, i64)
 
 def _forget() -> None:
     """A child process has the memory of its parent's threads, but not the threads: it makes its own."""
-    global _pool, _ready, _executor, _lock
-    _pool, _ready, _executor, _lock = None, 0, None, threading.RLock()
+    global _pool, _ready, _executor
+    _pool, _ready, _executor = None, 0, None
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(
-        before=lambda: _lock.acquire(),  # looked up when it is called, as a child's is another
-        after_in_parent=lambda: _lock.release(),
-        after_in_child=_forget,
-    )
+    os.register_at_fork(after_in_child=_forget)

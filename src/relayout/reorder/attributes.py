@@ -137,8 +137,8 @@ class Attributes:
         divisor = kept["dst_scale"]
         if divisor is not None and not divisor.values.all():
             raise LayoutError("dst_scale has a 0 in it; the destination is divided by it")
-        if isinstance(beta, bool) or not isinstance(beta, (int, float, np.number)) or not np.isfinite(beta):
-            raise LayoutError(f"beta must be a finite number, got {beta!r}")
+        if isinstance(beta, bool) or not isinstance(beta, (int, float, np.number)) or not _is_finite(beta):
+            raise LayoutError(f"beta must be a finite number, got {beta!r:.40}")
         return cls(**kept, beta=float(beta))
 
     @property
@@ -217,6 +217,13 @@ def _of_numbers(*numbers: float | None) -> Attributes:
     return Attributes._make((), *numbers)
 
 
+def _is_finite(number: Any) -> bool:
+    try:
+        return bool(np.isfinite(float(number)))
+    except OverflowError:  # Python's integers know no end
+        return False
+
+
 def _per_axis(name: str, given: Any, dims: tuple[int, ...]) -> PerAxis:
     axis: int | None = None
     values = given
@@ -233,9 +240,9 @@ def _per_axis(name: str, given: Any, dims: tuple[int, ...]) -> PerAxis:
     if array.dtype.kind == "V":
         array = array.astype(np.float32)  # bf16 and the like
     if array.dtype.kind not in "iuf":
-        raise LayoutError(f"{name} must be a number or numbers, got {values!r}")
+        raise LayoutError(f"{name} must be a number or numbers of at most 64 bits, got {values!r:.40}")
     if not np.isfinite(array).all():
-        raise LayoutError(f"{name} must be finite, got {values!r}")
+        raise LayoutError(f"{name} must be finite, got {values!r:.40}")
     if axis is None:
         if array.size != 1:
             raise LayoutError(f"{name} has {array.size} values; say along which logical axis: (values, axis)")

@@ -38,9 +38,7 @@ Shape = tuple[tuple[str, int | None], ...]
 WORTH = 3  # calls of one small problem before it is compiled
 LONGEST_FILL = 1024  # bytes of data and zeros in a row that are written together
 LARGE = 1 << 18  # bytes of a destination that is worth compiling for at once
-EVEN = (
-    1 << 24
-)  # bytes of both sides up to which every thread has one share: the same again finds its caches warm
+EVEN = 1 << 24  # bytes of both sides up to which threads have one share each, which their caches may keep
 PARTS = 4  # shares of every thread: one that is held up leaves its later ones to others
 
 DIVIDES = "divides"  # what is noted of kernels that have a loop to share

@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from relayout.codegen.forking import lock
 from relayout.dtypes import DType, DTypeLike
 from relayout.dtypes import dtype as as_dtype
 from relayout.errors import LayoutError
@@ -135,6 +136,10 @@ class Reorder:
 
     def _compile(self) -> None:
         """Take the native engine if it takes the problem; other threads may be calling the plan already."""
+        with lock():  # a child that is forked meanwhile must not find it half done
+            self._compile_now()
+
+    def _compile_now(self) -> None:
         from relayout.reorder.native import native
 
         part = self.attributes
@@ -158,6 +163,8 @@ class Reorder:
 
     def _into(self, src: Any, out: Any, threads: int | None) -> None:
         """Check both buffers and convert."""
+        _check_meaning(src, self.src, "source")
+        _check_meaning(out, self.dst, "destination")
         source, source_at = located(src)
         target, target_at = located(out)
         if source.nbytes < self._needs[0] or target.nbytes < self._needs[1]:
@@ -195,7 +202,8 @@ class Reorder:
         if engine is not None:
             engine[0](source_at, target_at, engine[1], threads, new and self._room >= MAPPED)
         else:
-            from relayout.reorder.engine import reorder_numpy
+            with lock():
+                from relayout.reorder.engine import reorder_numpy
 
             given = as_bytes(source), as_bytes(target)
             reorder_numpy(
@@ -329,8 +337,26 @@ def _check(src: MemoryDesc, dst: MemoryDesc) -> None:
         )
 
 
+def _check_meaning(given: Any, desc: MemoryDesc, side: str) -> None:
+    """A tensor must be what the plan was made for, an array of its data type; bytes are taken as they are."""
+    if isinstance(given, Tensor):
+        if given.desc is not desc and not _same_bytes(given.desc, desc):
+            raise LayoutError(f"the plan's {side} is {desc}, but it was given {given.desc}")
+    elif (
+        isinstance(given, np.ndarray)
+        and given.dtype.kind not in "uV"
+        and desc.dtype.bits >= 8
+        and given.dtype != desc.dtype.numpy
+    ):
+        raise LayoutError(
+            f"the plan's {side} is {desc}, but it was given an array of {given.dtype}; "
+            f"give {desc.dtype} or bytes"
+        )
+
+
 def _check_threads(threads: int | None) -> None:
-    if threads is not None and (not hasattr(threads, "__index__") or threads < 1):
+    whole = hasattr(threads, "__index__") and not isinstance(threads, bool)
+    if threads is not None and (not whole or threads < 1):
         raise LayoutError(f"threads must be 1 or more, got {threads}")
 
 

@@ -22,7 +22,7 @@ PAGE = 2048  # bytes; source rows a multiple of this apart collide in the first 
 APART = 4096  # bytes; source rows this far apart are pages of their own
 MUCH = 1 << 20  # bytes of a nest that fits no cache well
 LINE_BITS = 8 * LINE
-BUFFER = 16 << 13  # bits of what passes through a buffer: half of the smallest first cache
+BUFFER = 8 * (16 << 10)  # bits of what passes through a buffer: half of the smallest first cache
 LONGEST_TABLE = 4096  # places of a joined run that are written down one by one
 
 

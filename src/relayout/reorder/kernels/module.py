@@ -2,7 +2,7 @@
 
 ``void reorder(ptr source, ptr destination, ptr operands, i64 part, i64 parts)`` does one of so many equal
 shares of the work: of every nest, the part of its shared loop that falls to it. Parts are independent of each
-other. A nest too small to share is done by part 0.
+other. A nest too small to share is done by the last part.
 
 Where a kernel streams, it is there twice: lines are completed only where the destination begins on one. And
 there is a second function then, ``cached``, in which none streams: for destinations whose lines are in the
