@@ -70,13 +70,14 @@ def part_of(module: str) -> str:
 
 ALLOWED: dict[str, set[str]] = {
     "errors": set(),
+    "forking": set(),
     "dtypes": {"errors"},
     "layout": {"errors", "dtypes", "layout"},
     "notation": {"errors", "dtypes", "layout", "notation"},
     "convert": {"errors", "dtypes"},
-    "tensor": {"errors", "dtypes", "layout", "convert"},
-    "codegen": {"errors", "dtypes", "codegen"},
-    "reorder": {"errors", "dtypes", "layout", "convert", "tensor", "codegen", "reorder"},
+    "tensor": {"errors", "forking", "dtypes", "layout", "convert"},
+    "codegen": {"errors", "forking", "dtypes", "codegen"},
+    "reorder": {"errors", "forking", "dtypes", "layout", "convert", "tensor", "codegen", "reorder"},
     "pytorch": {"errors", "pytorch"},
 }
 """For each part of the ground floor the parts that it may import when it is imported itself."""

@@ -325,3 +325,32 @@ class TestCache:
         link.symlink_to(target)
         monkeypatch.setenv("RELAYOUT_CACHE", str(link))
         assert cache.folder() is None
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+def test_children_that_are_forked_during_the_first_reorder():
+    """Planning imports a good part of the package; a child must not find that half done."""
+    script = textwrap.dedent(
+        """
+        import os, signal, threading
+        import numpy as np
+        import relayout as rl
+        array = np.random.default_rng(0).random((600, 900), np.float32)
+        def move():
+            return np.array_equal(rl.reorder(array, "ba").numpy(), array)
+        workers = [threading.Thread(target=move) for _ in range(6)]
+        for worker in workers:
+            worker.start()
+        children = []
+        for _ in range(4):
+            child = os.fork()
+            if child == 0:
+                signal.alarm(30)
+                os._exit(0 if move() else 1)
+            children.append(child)
+        print(move(), [os.waitpid(child, 0)[1] for child in children])
+        """
+    )
+    command = [sys.executable, "-W", "ignore", "-c", script]
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert ran.stdout.strip() == "True [0, 0, 0, 0]", (ran.stdout, ran.stderr)

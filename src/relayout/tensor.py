@@ -26,6 +26,7 @@ fill.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from ctypes import addressof, c_char
 from functools import lru_cache
@@ -39,6 +40,7 @@ from numpy.typing import NDArray
 
 from relayout.dtypes import DType, DTypeLike, dtype, pack
 from relayout.errors import LayoutError
+from relayout.forking import lock
 from relayout.layout import views
 from relayout.layout.descriptor import MemoryDesc
 from relayout.layout.format import Format
@@ -122,7 +124,8 @@ class Tensor:
             )
         row_major = Layout._dense(self.dims, plain(len(self.dims)))
         if self.dtype.bits < 8:
-            from relayout.reorder.engine import four_bit_values
+            with lock():
+                from relayout.reorder.engine import four_bit_values
 
             return four_bit_values(self.desc, self.buffer).reshape(self.dims)
         moved = self.reorder(row_major)
@@ -154,7 +157,8 @@ class Tensor:
         >>> rl.tensor([[1.5, 2.5], [-300.0, 300.0]]).reorder("ba", "s8").buffer.view("int8")
         array([   2, -128,    2,  127], dtype=int8)
         """
-        from relayout.reorder import reorder
+        with lock():
+            from relayout.reorder import reorder
 
         return reorder(self, format, dtype=dtype, **attributes)
 
@@ -394,7 +398,8 @@ def aligned(size: int, zeroed: bool = True) -> NDArray[np.uint8]:
 
 
 def _as_array(data: Any) -> NDArray[Any]:
-    if isinstance(data, np.ma.MaskedArray):
+    # Looked up, because naming it imports it, which a fork in another thread would interrupt.
+    if "numpy.ma" in sys.modules and isinstance(data, np.ma.MaskedArray):
         raise LayoutError("a masked array has no values under its mask; fill it first: array.filled(...)")
     if isinstance(data, np.ndarray):
         return data

@@ -52,8 +52,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import llvmlite
 
 from relayout.codegen import cache, compile, threads
-from relayout.codegen.forking import lock
 from relayout.codegen.machine import LINE, Machine, derived
+from relayout.forking import lock
 
 if TYPE_CHECKING:
     from relayout.codegen.ir import Writer

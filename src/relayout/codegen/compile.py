@@ -23,7 +23,7 @@ Traps:
 * A name that the process does not have ends the process, not the call: LLVM has no gentler answer. Look it
   up first (``ctypes.CDLL(None)``) where a function of the system might be missing.
 * A child that was forked while another thread was inside LLVM would find LLVM half done and its lock held for
-  good. All that is asked of LLVM is therefore asked under :func:`relayout.codegen.forking.lock`.
+  good. All that is asked of LLVM is therefore asked under :func:`relayout.forking.lock`.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ import llvmlite
 import llvmlite.binding as llvm
 
 from relayout.codegen import cache
-from relayout.codegen.forking import lock
 from relayout.codegen.machine import Machine, host
 from relayout.codegen.threads import KERNEL
 from relayout.errors import LayoutError
+from relayout.forking import lock
 
 __all__ = [
     "Kernel",

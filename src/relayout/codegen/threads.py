@@ -38,8 +38,8 @@ from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING
 
-from relayout.codegen.forking import lock
 from relayout.errors import LayoutError
+from relayout.forking import lock
 
 if TYPE_CHECKING:
     from concurrent.futures import ThreadPoolExecutor

@@ -28,10 +28,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from relayout.codegen.forking import lock
 from relayout.dtypes import DType, DTypeLike
 from relayout.dtypes import dtype as as_dtype
 from relayout.errors import LayoutError
+from relayout.forking import lock
 from relayout.layout.descriptor import MemoryDesc
 from relayout.layout.format import Format
 from relayout.layout.layout import Layout, plain, spell_dims
@@ -291,7 +291,8 @@ class Reorder:
         line = f"predicted    {read} bytes read, {written} written"
         if self._kernels is None or not read:
             return line
-        from relayout.reorder.predict import copy_seconds
+        with lock():
+            from relayout.reorder.predict import copy_seconds
 
         seconds = copy_seconds(read, written, self.threads)
         number, unit = (seconds * 1e6, "us") if seconds < 1e-3 else (seconds * 1e3, "ms")
@@ -465,7 +466,8 @@ def reorder(
 
 
 def _compile_if_worth(plan: Reorder) -> None:
-    from relayout.reorder.native import worth_compiling
+    with lock():
+        from relayout.reorder.native import worth_compiling
 
     if worth_compiling(plan.src, plan.dst):
         plan._compile()
