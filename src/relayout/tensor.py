@@ -157,8 +157,7 @@ class Tensor:
         >>> rl.tensor([[1.5, 2.5], [-300.0, 300.0]]).reorder("ba", "s8").buffer.view("int8")
         array([   2, -128,    2,  127], dtype=int8)
         """
-        with lock():
-            from relayout.reorder import reorder
+        from relayout.reorder import reorder  # which relayout has imported already
 
         return reorder(self, format, dtype=dtype, **attributes)
 

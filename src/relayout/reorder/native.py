@@ -253,9 +253,8 @@ def _separable(nest: Nest) -> tuple[Nest, ...]:
     if not nest.fill:
         return (nest,)
     made = plan(simplified(nest))
-    adds = nest.conversion is not None and nest.conversion.accumulates
     short = made.total * nest.write <= 8 * LONGEST_FILL  # tiles with zeros in them are written out one by one
-    return (nest,) if short and not adds and made.kind in ("rows", "transpose") else nest.apart()
+    return (nest,) if short and not nest.adds and made.kind in ("rows", "transpose") else nest.apart()
 
 
 def native(src: MemoryDesc, dst: MemoryDesc, shape: Shape = ()) -> Native | None:

@@ -20,6 +20,7 @@ The engines are imported where they are used: to describe tensors must not cost 
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from copy import copy
 from functools import lru_cache
 from math import prod
@@ -202,9 +203,7 @@ class Reorder:
         if engine is not None:
             engine[0](source_at, target_at, engine[1], threads, new and self._room >= MAPPED)
         else:
-            with lock():
-                from relayout.reorder.engine import reorder_numpy
-
+            reorder_numpy = _numpy_engine()
             given = as_bytes(source), as_bytes(target)
             reorder_numpy(
                 self.src, given[0], self.dst, given[1], self.attributes, zeroed=new and not self._fills
@@ -466,11 +465,25 @@ def reorder(
 
 
 def _compile_if_worth(plan: Reorder) -> None:
+    if _judge()(plan.src, plan.dst):
+        plan._compile()
+
+
+# Imported under the lock, once: whoever is past that must not wait for others who compile.
+
+
+@lru_cache(maxsize=1)
+def _judge() -> Callable[[MemoryDesc, MemoryDesc], bool]:
     with lock():
         from relayout.reorder.native import worth_compiling
+    return worth_compiling
 
-    if worth_compiling(plan.src, plan.dst):
-        plan._compile()
+
+@lru_cache(maxsize=1)
+def _numpy_engine() -> Callable[..., None]:
+    with lock():
+        from relayout.reorder.engine import reorder_numpy
+    return reorder_numpy
 
 
 def _check_out(out: Any, desc: MemoryDesc) -> None:

@@ -138,6 +138,11 @@ class Nest:
     """A source element is two 4-bit elements; the second one goes so many bits further (0: it is not)."""
 
     @property
+    def adds(self) -> bool:
+        """Whether it adds to the destination, so that nothing may be written twice."""
+        return self.conversion is not None and self.conversion.accumulates
+
+    @property
     def bytes(self) -> int:
         """Bytes written."""
         total = self.write

@@ -74,19 +74,21 @@ class Kernel:
 
     # -- loops ----------------------------------------------------------------------------------------------
 
-    def loops(self, left: tuple[BitLoop, ...], place: Place) -> None:
-        """Loops around the body, the outermost first."""
-        plan = self.plan
+    def loops(
+        self, left: tuple[BitLoop, ...], place: Place, body: Callable[[Place], None] | None = None
+    ) -> None:
+        """Loops around the body (or another one), the outermost first."""
+        plan, body = self.plan, body or self.body
         if self.stream and len(left) == plan.inside:
-            self.through_buffer(place, plan.footprint // 8, lambda at: self.loops(left, at))
+            self.through_buffer(place, plan.footprint // 8, lambda at: self.loops(left, at, body))
             return
         if not left:
-            self.body(place)
+            body(place)
             return
         loop, w = left[0], self.w
 
         def turn(i: str) -> None:
-            self.loops(left[1:], self.moved(place, i, loop))
+            self.loops(left[1:], self.moved(place, i, loop), body)
 
         if loop is self.plan.blocked:
             w.loop(*self.span, 1, turn)
@@ -111,7 +113,7 @@ class Kernel:
         full = w.value(f"icmp eq i64 {w.value(f'sub i64 {last}, {first}')}, {ROWS}")
 
         def buffered() -> None:
-            self.each(
+            self.loops(
                 around,
                 place,
                 lambda at: self.through_buffer(
@@ -124,15 +126,6 @@ class Kernel:
         w.when(full, buffered)
         part = w.value(f"xor i1 {full}, true")
         w.when(part, lambda: self.unstreamed(lambda: self.loops((*around, loop), place)))
-
-    def each(self, left: tuple[BitLoop, ...], place: Place, body: Callable[[Place], None]) -> None:
-        """Some loops around another body."""
-        if not left:
-            body(place)
-            return
-        loop, w = left[0], self.w
-        first, last = ("%lo", "%hi") if loop is self.plan.shared else (0, loop.extent)
-        w.loop(first, last, 1, lambda i: self.each(left[1:], self.moved(place, i, loop), body))
 
     def each_block(self, first: str | int, last: str | int, step: int, body: Callable[[], None]) -> None:
         """Set :attr:`span` to one block after the other."""
@@ -247,6 +240,14 @@ class Kernel:
     def vector(self, count: int, bits: int | None = None) -> str:
         """The type of so many elements as they are moved about."""
         return f"<{count} x i{bits or self.plan.mid}>"
+
+    def side_by_side(self, parts: list[str], count: int, bits: int | None = None) -> str:
+        """Vectors of ``count`` elements side by side in one."""
+        while len(parts) > 1:
+            pairs = zip(parts[::2], parts[1::2], strict=True)
+            parts = [self.w.shuffle(a, b, self.vector(count, bits), range(2 * count)) for a, b in pairs]
+            count *= 2
+        return parts[0]
 
     def load(self, place: Place, count: int, lanes: Lanes) -> str:
         """Neighbouring elements of the source, converted where that is done behind loads."""

@@ -145,14 +145,13 @@ class Plan:
         total = self.total
         even = 4 not in (self.nest.read, self.nest.write) or self.rows.extent % 2 == 0
         fits = total & (total - 1) == 0 and total <= LANES and self.nest.fill >= self.rows.extent
-        adds = self.nest.conversion is not None and self.nest.conversion.accumulates
         return (
             self.kind == "rows"
             and self.rows.is_straight
             and bool(self.nest.fill)
             and fits
             and even
-            and not adds
+            and not self.nest.adds
         )
 
     @property
@@ -169,7 +168,7 @@ class Plan:
     def streams(self, machine: Machine) -> bool:
         """Whether the kernel completes whole lines of the destination, if that begins on a line."""
         nest = self.nest
-        if nest.conversion is not None and nest.conversion.accumulates:
+        if nest.adds:
             return False
         outside = self.around[: len(self.around) - max(self.inside, 0)]
         if nest.dst % LINE_BITS or any(loop.dst % LINE_BITS for loop in outside):
@@ -381,8 +380,7 @@ def _bounced(made: Plan) -> int:
     """How many columns of a transpose pass through a buffer at a time: dense ones that are no lines."""
     nest, run = made.nest, made.columns
     row = made.total * nest.write
-    adds = nest.conversion is not None and nest.conversion.accumulates  # which reads the destination
-    if adds or nest.pair or made.blocked is not None or nest.dst % LINE_BITS:
+    if nest.adds or nest.pair or made.blocked is not None or nest.dst % LINE_BITS:
         return 0
     if any(loop.dst % LINE_BITS for loop in made.around):
         return 0
@@ -480,7 +478,7 @@ def without_overlap(nest: Nest) -> tuple[Nest, ...]:
 
     Tails are done by stepping back, and what is written twice must not be added twice.
     """
-    if nest.conversion is None or not nest.conversion.accumulates:
+    if not nest.adds:
         return (nest,)
     made = plan(nest)
     runs = {

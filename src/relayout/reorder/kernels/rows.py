@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator
 
 from relayout.codegen.machine import LINE
 from relayout.reorder.kernels.base import Kernel, Place
-from relayout.reorder.kernels.choice import ROWS
 from relayout.reorder.problem import BitLoop
 
 __all__ = ["Elements", "Lines", "Rows"]
@@ -100,13 +99,12 @@ class Rows(Kernel):
 
         One larger piece may end with the row, over what is written already; not where old values are added.
         """
-        adds = self.what is not None and self.what.accumulates
         least = 2 if 4 in (self.nest.read, self.nest.write) else 1
         at = start
         while at < total:
             left = total - at
             count = piece if left >= piece else max(1 << (left.bit_length() - 1), least)
-            if count != left and left < piece and total >= 2 * count and not adds:
+            if count != left and left < piece and total >= 2 * count and not self.nest.adds:
                 count = min(piece, 2 * count)
                 at = total - count
             yield at, count
@@ -165,14 +163,8 @@ class Lines(Kernel):
             parts = [load(self.moved(at, k, loop)) for k in range(per)]
             together = size // row
             for k in range(0, per, together):
-                value, count = parts[k : k + together], row
-                while len(value) > 1:
-                    value = [
-                        w.shuffle(a, b, f"<{count} x i8>", range(2 * count))
-                        for a, b in zip(value[::2], value[1::2], strict=True)
-                    ]
-                    count *= 2
-                self.store_raw(value[0], w.at(at.dst, k * row), count, 8)
+                value = self.side_by_side(parts[k : k + together], row, 8)
+                self.store_raw(value, w.at(at.dst, k * row), size, 8)
 
         whole = loop.extent // per * per  # blocks begin at a line, and only the last can end within one
         if whole == loop.extent:
@@ -185,10 +177,9 @@ class Lines(Kernel):
         left = w.value(f"icmp slt i64 {rest}, {last}")
         w.when(left, lambda: w.loop(rest, last, 1, one))
 
-    def blocks(self, loop: BitLoop, place: Place) -> None:
-        """One block after the other; its rows are the body's."""
-        first, last = ("%lo", "%hi") if loop is self.plan.shared else (0, loop.extent)
-        self.each_block(first, last, ROWS, lambda: self.loops(self.plan.around, place))
+    def one_block(self, loop: BitLoop, place: Place) -> None:
+        """All other loops; the rows of the block are the body's."""
+        self.loops(self.plan.around, place)
 
 
 class Elements(Kernel):

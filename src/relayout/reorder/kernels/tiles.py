@@ -313,7 +313,7 @@ class Transpose(Kernel):
                         continue
                     at = Place(source(first + row), "", self.entries(tables, first + row, row_loop))
                     parts.append(self.tile_row(at, chunk))
-                registers.append(self._side_by_side(parts, chunk))
+                registers.append(self.side_by_side(parts, chunk))
             for c, column in enumerate(net.transposed(self.w, registers)):
                 columns[c].append(column)
         for c, column_parts in enumerate(columns):
@@ -364,14 +364,6 @@ class Transpose(Kernel):
             both = w.value(f"or {kind} {one}, {two}")
             made.append(w.value(f"trunc {kind} {both} to {short}"))
         return made
-
-    def _side_by_side(self, parts: list[str], count: int) -> str:
-        """Lanes side by side in one register."""
-        while len(parts) > 1:
-            pairs = zip(parts[::2], parts[1::2], strict=True)
-            parts = [self.w.shuffle(a, b, self.vector(count), range(2 * count)) for a, b in pairs]
-            count *= 2
-        return parts[0]
 
 
 class Staged(Transpose):
