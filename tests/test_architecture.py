@@ -73,7 +73,7 @@ ALLOWED: dict[str, set[str]] = {
     "forking": set(),
     "dtypes": {"errors"},
     "layout": {"errors", "dtypes", "layout"},
-    "notation": {"errors", "dtypes", "layout", "notation"},
+    "notation": {"errors", "forking", "dtypes", "layout", "notation"},
     "convert": {"errors", "dtypes"},
     "tensor": {"errors", "forking", "dtypes", "layout", "convert"},
     "codegen": {"errors", "forking", "dtypes", "codegen"},

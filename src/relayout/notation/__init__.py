@@ -38,6 +38,7 @@ from importlib import import_module
 from typing import Protocol, cast
 
 from relayout.errors import AmbiguousFormat, LayoutError, UnknownFormat
+from relayout.forking import lock
 from relayout.layout import spelling
 from relayout.layout.format import Format
 
@@ -131,7 +132,8 @@ def dialect(name: str) -> Dialect:
         near = _near_dialects(name)
         hint = f"did you mean {near[0]!r}? " if near else ""
         raise LayoutError(f"there is no dialect {name!r}; {hint}known are: {', '.join(_ORDER)}")
-    return cast(Dialect, import_module(f"relayout.notation.{known}"))
+    with lock():  # a child that is forked meanwhile must not find it half imported
+        return cast(Dialect, import_module(f"relayout.notation.{known}"))
 
 
 def _near_dialects(name: str) -> list[str]:
