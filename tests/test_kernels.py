@@ -55,7 +55,7 @@ RUNS = (Run(), Run(cached=True), Run(4), Run(0, (2, 0, 1)), Run(8, (4, 3, 2, 1, 
 def lowered(src, dst, shape=()):
     """The kernels of a problem, or None where NumPy does it."""
     found = nests(src, dst, shape)
-    plans = native.lowered(found) if found is not None else ()
+    plans = choice.lowered(found) if found is not None else ()
     return plans if found is not None and all(choice.feasible(made.nest) for made in plans) else None
 
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from relayout.codegen.compile import Module
     from relayout.codegen.machine import Machine
     from relayout.reorder.attributes import Attributes
-    from relayout.reorder.kernels.choice import Plan
+    from relayout.reorder.kernels.plan import Plan
     from relayout.reorder.problem import Nest, Table
 
 __all__ = ["Native", "Shape", "native", "worth_compiling"]
@@ -36,7 +36,6 @@ Shape = tuple[tuple[str, int | None], ...]
 """Which attributes take part, in the order of the formula, and along which logical axis each has values."""
 
 WORTH = 3  # calls of one small problem before it is compiled
-LONGEST_FILL = 1024  # bytes of data and zeros in a row that are written together
 LARGE = 1 << 18  # bytes of a destination that is worth compiling for at once
 EVEN = 1 << 24  # bytes of both sides up to which threads have one share each, which their caches may keep
 PARTS = 4  # shares of every thread: one that is held up leaves its later ones to others
@@ -130,6 +129,8 @@ class Native:
 
     @cached_property
     def _plans(self) -> tuple[Plan, ...]:
+        from relayout.reorder.kernels.choice import lowered
+
         return lowered(self._found)
 
     @property
@@ -151,6 +152,7 @@ class Native:
 
     def explain(self) -> list[str]:
         """What every nest looks like after each pass, and the kernels that come of it."""
+        from relayout.reorder.kernels.choice import lowered
         from relayout.reorder.problem import PASSES
 
         lines = []
@@ -233,28 +235,6 @@ class Native:
         else:
             kernel(source, target, operands, 0, 1)
             pool.ended()
-
-
-def lowered(found: tuple[Nest, ...]) -> tuple[Plan, ...]:
-    """The kernels of nests: simplified, with zeros and leftovers as nests of their own where need be."""
-    from relayout.reorder.kernels.choice import plan, without_overlap
-    from relayout.reorder.problem import simplified
-
-    parts = (part for nest in found for part in _separable(nest))
-    cut = (piece for part in parts for piece in without_overlap(simplified(part)))
-    return tuple(map(plan, cut))
-
-
-def _separable(nest: Nest) -> tuple[Nest, ...]:
-    """A nest whose zeros can't be written together with its data as two: the data, and the zeros."""
-    from relayout.reorder.kernels.choice import plan
-    from relayout.reorder.problem import simplified
-
-    if not nest.fill:
-        return (nest,)
-    made = plan(simplified(nest))
-    short = made.total * nest.write <= 8 * LONGEST_FILL  # tiles with zeros in them are written out one by one
-    return (nest,) if short and not nest.adds and made.kind in ("rows", "transpose") else nest.apart()
 
 
 def native(src: MemoryDesc, dst: MemoryDesc, shape: Shape = ()) -> Native | None:

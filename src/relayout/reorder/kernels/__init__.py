@@ -1,7 +1,8 @@
 """Kernels: nests of loops as LLVM IR.
 
 ===========  ================================================================================================
-``choice``   which kernel a nest gets, and how it is shared: nest -> :class:`~.choice.Plan`
+``choice``   which kernel a nest gets, and how it is shared: nest -> plan
+``plan``     what was chosen, as plain data: :class:`~.plan.Plan`
 ``base``     what all kernels have in common: loops, addresses, loads and stores with conversion
 ``rows``     runs that are contiguous on both sides
 ``tiles``    transposition in registers

@@ -17,7 +17,7 @@ from relayout.codegen.ir import Writer
 from relayout.codegen.machine import LINE, Machine
 from relayout.codegen.values import Steps, arithmetic_kind, converted, divides_by_multiplying, rescaled
 from relayout.dtypes import DType
-from relayout.reorder.kernels.choice import ROWS, Plan
+from relayout.reorder.kernels.plan import ROWS, Plan
 from relayout.reorder.problem import RECIPROCAL, BitLoop, Table
 
 __all__ = ["AHEAD", "ARGUMENTS", "Kernel", "Lanes", "Place"]

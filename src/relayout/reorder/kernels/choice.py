@@ -4,192 +4,41 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-from relayout.codegen.machine import LINE, Machine
+from relayout.codegen.machine import LINE
 from relayout.codegen.threads import count
-from relayout.reorder.problem import LANES, BitLoop, Nest, in_bytes, moves_bits, order
+from relayout.reorder.kernels.plan import LANE, LINE_BITS, ROWS, Plan, Run, along
+from relayout.reorder.problem import BitLoop, Nest, moves_bits, order, simplified
 
-__all__ = ["BLOCK", "LANE", "ROWS", "Plan", "Run", "feasible", "plan", "without_overlap"]
+__all__ = ["BLOCK", "feasible", "lowered", "plan", "without_overlap"]
 
-LANE = 128  # bits of a lane
 BLOCK = 64  # rows that are worked on together
-ROWS = 32  # short rows that are worked through together
 LONG_ROW = 1 << 18  # bits of a row that threads share
 SHORT_ROW = 256  # bytes of a row that is short
 SHORT = 8  # the longest loop that interleaving takes
 PAGE = 2048  # bytes; source rows a multiple of this apart collide in the first cache
 APART = 4096  # bytes; source rows this far apart are pages of their own
 MUCH = 1 << 20  # bytes of a nest that fits no cache well
-LINE_BITS = 8 * LINE
 BUFFER = 8 * (16 << 10)  # bits of what passes through a buffer: half of the smallest first cache
+LONGEST_FILL = 1024  # bytes of data and zeros in a row that are written together
 LONGEST_TABLE = 4096  # places of a joined run that are written down one by one
 
 
-@dataclass(frozen=True)
-class Run:
-    """Elements that neighbour each other on one side: one loop, or several of which each continues the next.
-
-    ``loops`` has the innermost first.
-    """
-
-    loops: tuple[BitLoop, ...]
-
-    @property
-    def extent(self) -> int:
-        """Elements."""
-        total = 1
-        for loop in self.loops:
-            total *= loop.extent
-        return total
-
-    @property
-    def loop(self) -> BitLoop:
-        """The only loop."""
-        (loop,) = self.loops
-        return loop
-
-    @property
-    def is_straight(self) -> bool:
-        """Whether the run has one stride on the other side, too."""
-        return len(self.loops) == 1
-
-    def places(self, side: str) -> list[int]:
-        """Where every element lies on a side, ``"src"`` or ``"dst"``, in bits."""
-        found = [0]
-        for loop in self.loops:
-            stride: int = getattr(loop, side)
-            found = [turn * stride + place for turn in range(loop.extent) for place in found]
-        return found
-
-    def strides(self, side: str) -> list[int]:
-        """All strides on a side, in bits."""
-        return [getattr(loop, side) for loop in self.loops]
+def lowered(found: tuple[Nest, ...]) -> tuple[Plan, ...]:
+    """The kernels of nests: simplified, with zeros and leftovers as nests of their own where need be."""
+    parts = (part for nest in found for part in _separable(nest))
+    cut = (piece for part in parts for piece in without_overlap(simplified(part)))
+    return tuple(map(plan, cut))
 
 
-@dataclass(frozen=True)
-class Plan:
-    """How a nest is moved: the kernel, its loops, and the loop that threads share."""
-
-    nest: Nest
-    kind: str
-    columns: Run
-    """I: contiguous in the source."""
-    rows: Run
-    """O: contiguous in the destination (for ``rows`` the same as I)."""
-    around: tuple[BitLoop, ...]
-    """The loops around, outermost first."""
-    shared: BitLoop | None = None
-    """The loop that threads share: one of ``around``, or I of a transpose; None: too small to share."""
-    unit: int = 1
-    """Where the shared loop may be cut: at multiples of this."""
-    blocked: BitLoop | None = None
-    """The loop that is worked through in blocks, around all others; None: no need."""
-    inside: int = -1
-    """When streaming: what so many of the innermost loops write passes through a buffer; -1: nothing."""
-    bounced: int = 0
-    """A transpose: so many columns pass through a buffer at a time, to be stored in whole lines; 0: none."""
-
-    def __str__(self) -> str:
-        words = [self.kind]
-        if self.kind in ("transpose", "staged"):
-            joined = " joined" if len(self.columns.loops) + len(self.rows.loops) > 2 else ""
-            words.append(f"{self.total} rows by {self.columns.extent} columns{joined}")
-        elif self.kind in ("interleave", "deinterleave"):
-            few, many = sorted((self.rows.extent, self.columns.extent))
-            words.append(f"{many} pixels of {few} channels")
-        elif self.kind in ("rows", "lines"):
-            words.append(f"{in_bytes(self.total * self.nest.write)} bytes each")
-        if self.nest.conversion is not None:
-            words.append(
-                f"moved as u{self.mid}, converted {'before stores' if self.late else 'behind loads'}"
-            )
-        if self.around:
-            words.append("within " + " ".join(f"{loop.extent}x" for loop in self.around))
-        if self.shared is not None:
-            words.append(f"threads share {self.shared.extent}x")
-        return ", ".join(words)
-
-    @property
-    def extent(self) -> int:
-        """Turns of the shared loop."""
-        return self.shared.extent if self.shared is not None else 1
-
-    @property
-    def total(self) -> int:
-        """Elements of a row of the destination, zeros included."""
-        return self.rows.extent + self.nest.fill
-
-    @property
-    def late(self) -> bool:
-        """Whether values are converted before stores rather than behind loads."""
-        nest, what = self.nest, self.nest.conversion
-        if what is None:
-            return False
-        if what.accumulates:
-            return True
-        if self.kind == "interleave":
-            return nest.read < nest.write and not any(_along(nest, self.rows))
-        if self.kind == "deinterleave" and any(_along(nest, self.columns)):
-            return True
-        return nest.read <= nest.write
-
-    @property
-    def mid(self) -> int:
-        """Bits of an element while it is moved about in registers."""
-        return max(8, self.nest.read if self.late else self.nest.write)
-
-    @property
-    def is_padded(self) -> bool:
-        """Whether a row and the zeros behind it are one vector: a power of two, at least half of it zeros."""
-        total = self.total
-        even = 4 not in (self.nest.read, self.nest.write) or self.rows.extent % 2 == 0
-        fits = total & (total - 1) == 0 and total <= LANES and self.nest.fill >= self.rows.extent
-        return (
-            self.kind == "rows"
-            and self.rows.is_straight
-            and bool(self.nest.fill)
-            and fits
-            and even
-            and not self.nest.adds
-        )
-
-    @property
-    def footprint(self) -> int:
-        """Bits of the destination that the loops :attr:`inside` (or the body alone) write side by side."""
-        inner = self.around[len(self.around) - max(self.inside, 0) :]
-        total = self.total * self.nest.write
-        if self.kind == "interleave":
-            total *= self.columns.extent
-        for loop in inner:
-            total *= loop.extent
-        return total
-
-    def streams(self, machine: Machine) -> bool:
-        """Whether the kernel completes whole lines of the destination, if that begins on a line."""
-        nest = self.nest
-        if nest.adds:
-            return False
-        outside = self.around[: len(self.around) - max(self.inside, 0)]
-        if nest.dst % LINE_BITS or any(loop.dst % LINE_BITS for loop in outside):
-            return False
-        if self.kind == "lines" or self.inside >= 0 or self.bounced:
-            return True
-        if self.kind == "rows":
-            if self.blocked is not None:
-                return ROWS * self.blocked.dst % LINE_BITS == 0  # whole blocks of rows leave, in whole lines
-            row = self.total if self.is_padded else self.rows.extent
-            return row * nest.write >= LINE_BITS
-        whole = all(stride % LINE_BITS == 0 for stride in self.columns.strides("dst"))
-        if self.kind in ("transpose", "staged"):
-            return whole and self.total * nest.write >= LINE_BITS
-        if self.kind == "deinterleave":
-            return whole and machine.vector == LINE
-        return self.kind == "interleave" and machine.vector == LINE
-
-
-def _along(nest: Nest, run: Run) -> list[int]:
-    return [stride for loop in run.loops for stride in loop.tables]
+def _separable(nest: Nest) -> tuple[Nest, ...]:
+    """A nest whose zeros can't be written together with its data as two: the data, and the zeros."""
+    if not nest.fill:
+        return (nest,)
+    made = plan(simplified(nest))
+    short = made.total * nest.write <= 8 * LONGEST_FILL  # tiles with zeros in them are written out one by one
+    return (nest,) if short and not nest.adds and made.kind in ("rows", "transpose") else nest.apart()
 
 
 def plan(nest: Nest) -> Plan:
@@ -319,7 +168,7 @@ def _repeated(nest: Nest, rows: Run) -> Run:
 
     Pixels of three channels with a scale for each channel are such rows.
     """
-    if not any(_along(nest, rows)) or any(nest.tables) or nest.fill:
+    if not any(along(nest, rows)) or any(nest.tables) or nest.fill:
         return rows
     inner = rows.loop
     whole = all(

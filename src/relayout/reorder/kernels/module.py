@@ -18,8 +18,8 @@ from relayout.codegen.ir import Writer
 from relayout.codegen.machine import LINE, Machine
 from relayout.codegen.values import DECLARATIONS
 from relayout.reorder.kernels.base import Kernel
-from relayout.reorder.kernels.choice import Plan
 from relayout.reorder.kernels.pixels import Deinterleave, Interleave
+from relayout.reorder.kernels.plan import Plan
 from relayout.reorder.kernels.rows import Elements, Lines, Rows
 from relayout.reorder.kernels.tiles import Staged, Transpose
 

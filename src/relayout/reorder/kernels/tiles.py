@@ -20,8 +20,9 @@ from typing import NamedTuple
 from relayout.codegen.ir import Writer
 from relayout.codegen.machine import LINE
 from relayout.reorder.kernels.base import AHEAD, Kernel, Place
-from relayout.reorder.kernels.choice import BLOCK, LANE, LINE_BITS, Run
+from relayout.reorder.kernels.choice import BLOCK
 from relayout.reorder.kernels.network import Network
+from relayout.reorder.kernels.plan import LANE, LINE_BITS, Run
 
 __all__ = ["Staged", "Transpose"]
 
