@@ -8,14 +8,19 @@ import os
 import shutil
 import subprocess
 import sys
-from pathlib import Path
+import tempfile
+import time
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import relayout as rl
 from relayout.reorder.attributes import Attributes
 from relayout.reorder.reference import reorder_by_definition
+from strategies import examples
 
 cache = importlib.import_module("relayout.codegen.cache")
 compile_ = importlib.import_module("relayout.codegen.compile")
@@ -67,8 +72,18 @@ def is_made(monkeypatch, meanwhile=lambda: None):
     return bool(made)
 
 
-def entries(folder):
-    return sorted(path.name for path in (folder.parent / "kernels").iterdir())
+def entries(package):
+    """The kernels that are kept."""
+    return sorted(path.name for path in (package.parent / "kernels").iterdir() if len(path.name) == 64)
+
+
+def edit(path, text):
+    """Write a file as if time had passed: file systems round times, and tests are fast."""
+    path.write_bytes(text)
+    os.utime(path, ns=(0, plan.LOADED - HOUR - next(counted)))
+
+
+counted = itertools.count()
 
 
 def test_what_was_made_once_is_found(package, monkeypatch):
@@ -85,16 +100,97 @@ def test_another_source_code_is_another_entry(package, monkeypatch):
     assert {path.name for path in files} >= {"tiles.py", "values.py", "problem.py", "refine.py", "dtypes.py"}
     for path in files:
         text = path.read_bytes()
-        path.write_bytes(text + b"#")
+        edit(path, text + b"#")
         cache.sources.cache_clear()
         seen.add(cache.sources(plan.LOADED))
-        path.write_bytes(text)
+        edit(path, text)
     assert len(seen) == 1 + len(files)
     kernel = package / "reorder" / "kernels" / "tiles.py"
-    kernel.write_text(kernel.read_text().replace("0", "1", 1))
+    edit(kernel, kernel.read_bytes().replace(b"0", b"1", 1))
     assert is_made(monkeypatch)
     assert len(entries(package)) == 2
     assert not is_made(monkeypatch)
+
+
+@pytest.mark.skipif(os.name != "posix", reason="times of change are not kept here")
+class TestStamp:
+    """Source code is read again only where its files are not as they were."""
+
+    @pytest.fixture
+    def reads(self, package, monkeypatch):
+        """Whether the next process reads the files, and finds what they hold."""
+        count = []
+        original = cache._sources
+        monkeypatch.setattr(cache, "_sources", lambda imported: count.append(1) or original(imported))
+
+        def reads():
+            count.clear()
+            cache.sources.cache_clear()
+            assert cache.sources(plan.LOADED) == original(plan.LOADED) is not None
+            return bool(count)
+
+        assert reads()
+        assert not reads()
+        return reads
+
+    def test_any_change_of_any_file(self, package, reads):
+        """Of the text, of its age alone, or of the file's place on the disk."""
+        for name in cache._files():
+            path = package / name
+            text, found = path.read_bytes(), path.stat()
+            path.write_bytes(text.replace(b"a", b"b", 1))
+            os.utime(path, ns=(found.st_atime_ns, found.st_mtime_ns + 1))
+            assert reads()
+            other = package / "other"
+            other.write_bytes(text)
+            os.utime(other, ns=(found.st_atime_ns, found.st_mtime_ns + 1))
+            other.replace(path)
+            assert reads()
+            assert not reads()
+
+    def test_files_that_come_and_go(self, package, reads):
+        (package / "codegen" / "new.py").touch()
+        assert reads()
+        assert not reads()
+        (package / "codegen" / "new.py").unlink()
+        assert reads()
+        (package / "layout" / "views.py").rename(package / "layout" / "seen.py")
+        assert reads()
+        assert len(list((package.parent / "kernels").iterdir())) == 1
+
+    @pytest.mark.parametrize("fact", ["st_dev", "st_ino", "st_size", "st_mtime_ns", "st_ctime_ns"])
+    def test_each_fact_counts(self, package, reads, monkeypatch, fact):
+        """``ctime`` can't be set, so the system's answers are."""
+        original = os.stat
+
+        def other(*args, **kwargs):
+            found = original(*args, **kwargs)
+            facts = {name: getattr(found, name) for name in dir(found) if name.startswith("st_")}
+            return SimpleNamespace(**{**facts, fact: facts[fact] + 1})
+
+        with monkeypatch.context() as patch:
+            patch.setattr(cache.os, "stat", other)
+            assert reads()
+            assert not reads()
+        assert reads()
+
+    def test_who_imported_something_older_does_not_go_by_the_record_of_others(self, reads, monkeypatch):
+        monkeypatch.setattr(plan, "LOADED", plan.LOADED - 2 * HOUR)
+        cache.sources.cache_clear()
+        assert cache.sources(plan.LOADED) is None
+
+    @pytest.mark.parametrize("damage", [b"", b"?" * 32, b"?" * 200])
+    def test_a_damaged_record_is_not_believed(self, package, reads, damage):
+        (path,) = (package.parent / "kernels").iterdir()
+        path.write_bytes(damage)
+        assert reads()
+        assert not reads()
+
+    def test_each_place_has_a_record_of_its_own(self, package, reads, tmp_path, monkeypatch):
+        monkeypatch.setattr(cache, "PACKAGE", str(shutil.copytree(package, tmp_path / "elsewhere")))
+        assert reads()
+        monkeypatch.setattr(cache, "PACKAGE", str(package))
+        assert not reads()
 
 
 @pytest.mark.parametrize("change", ["edited since", "reads the environment", "absent", "a part absent"])
@@ -120,10 +216,10 @@ def test_source_code_that_says_too_little_is_not_gone_by(package, monkeypatch, c
 def test_source_code_that_is_edited_while_kernels_are_made(package, monkeypatch):
     """Some of it was imported before, some after."""
     kernel = package / "reorder" / "kernels" / "tiles.py"
-    text = kernel.read_text()
-    assert is_made(monkeypatch, lambda: kernel.write_text(text + "#"))
+    text = kernel.read_bytes()
+    assert is_made(monkeypatch, lambda: edit(kernel, text + b"#"))
     assert is_made(monkeypatch)
-    kernel.write_text(text)
+    edit(kernel, text)
     assert is_made(monkeypatch)
     assert not is_made(monkeypatch)
 
@@ -167,6 +263,7 @@ def test_a_process_that_finds_its_kernel_loads_nothing_that_makes_one(tmp_path):
         "source, target = (numpy.ones(side.nbytes, numpy.uint8) for side in sides)\n"
         "rl.Reorder(*sides)(source, target)\n"
         "heavy = ('codegen.values', 'reorder.kernels.module', 'reorder.problem', 'layout.refine')\n"
+        "heavy += ('codegen.calibration', 'codegen.pool')\n"
         "others = ('hashlib', 'concurrent.futures', 'relayout.reorder.engine')\n"
         "print([m for m in (*(f'relayout.{m}' for m in heavy), *others) if m in sys.modules])\n"
     )
@@ -180,4 +277,173 @@ def test_a_process_that_finds_its_kernel_loads_nothing_that_makes_one(tmp_path):
             check=True,
         )
     assert done.stdout == "[]\n"
-    assert len(list(Path(tmp_path, "kernels").iterdir())) == 1
+    assert len(entries(tmp_path / "package")) == 1
+
+
+class TestLimit:
+    """What is kept is bounded, at the expense of those who write."""
+
+    @pytest.fixture
+    def folder(self, tmp_path, monkeypatch):
+        """An empty cache of at most ten small entries, where every writer looks."""
+        monkeypatch.setenv("RELAYOUT_CACHE", str(tmp_path / "kernels"))
+        monkeypatch.setenv("RELAYOUT_CACHE_LIMIT", str(10 * cache.BLOCK))
+        return cache.folder()
+
+    @staticmethod
+    def name(number):
+        return cache.digest(b"%d" % number).hex()
+
+    def fill(self, folder, ages):
+        """Entries that were used so many days ago, named by their place."""
+        for number, days in enumerate(ages):
+            with pytest.MonkeyPatch.context() as patch:
+                patch.delenv("RELAYOUT_CACHE_LIMIT")
+                cache.save(self.name(number), b"code")
+            then = time.time() - days * cache.DAY
+            os.utime(folder / self.name(number), (then, then))
+
+    @given(
+        st.lists(st.integers(2, 1000), max_size=30, unique=True), st.integers(1, 4 * cache.BLOCK), st.data()
+    )
+    @examples(60)
+    def test_what_was_not_used_for_longest_goes(self, ages, size, data):
+        used = data.draw(st.sets(st.sampled_from(range(len(ages))), max_size=3)) if ages else set()
+        with tempfile.TemporaryDirectory() as place, pytest.MonkeyPatch.context() as patch:
+            patch.setenv("RELAYOUT_CACHE", place)
+            patch.setenv("RELAYOUT_CACHE_LIMIT", str(10 * cache.BLOCK))
+            folder = cache.folder()
+            self.fill(folder, ages)
+            for number in used:
+                assert cache.load(self.name(number)) == b"code"
+            cache.save("f" * 64, bytes(size))
+            left = {path.name for path in folder.iterdir()}
+            room = cache._room(size + cache.DIGEST)
+            before = room + len(ages) * cache.BLOCK
+            assert "f" * 64 in left
+            order = sorted(range(len(ages)), key=lambda k: (k in used, -ages[k]))
+            gone = 0 if before <= 10 * cache.BLOCK else -(-(before - 15 * cache.BLOCK // 2) // cache.BLOCK)
+            gone = min(gone, len(ages))
+            assert [self.name(k) in left for k in order] == [False] * gone + [True] * (len(ages) - gone)
+
+    def test_only_those_who_write_look_and_not_always(self, folder, monkeypatch):
+        monkeypatch.setattr(cache, "_shrink", lambda *args: looked.append(args))
+        looked = []
+        self.fill(folder, [5])
+        looked.clear()
+        assert cache.load(self.name(0)) == b"code"
+        assert cache.load(self.name(1)) is None
+        assert looked == []
+        monkeypatch.delenv("RELAYOUT_CACHE_LIMIT")
+        one_in = cache.LIMIT / cache.LOOKS / cache.BLOCK
+        for drawn, expected in ((0.9 / one_in, 1), (1.1 / one_in, 0)):
+            looked.clear()
+            monkeypatch.setattr(cache.random, "random", lambda drawn=drawn: drawn)
+            cache.save(self.name(0), b"code")
+            assert len(looked) == expected
+
+    def test_an_entry_is_touched_once_a_day(self, folder):
+        self.fill(folder, [0.5, 1.5, -3])
+        before = [(folder / self.name(k)).stat().st_mtime for k in range(3)]
+        for k in range(3):
+            cache.load(self.name(k))
+        after = [(folder / self.name(k)).stat().st_mtime for k in range(3)]
+        assert after[0] == before[0]
+        assert all(abs(time.time() - used) < 100 for used in after[1:])
+
+    def test_what_is_not_ours_is_left_alone(self, folder):
+        """Unfinished entries are ours."""
+        others = ["notes.txt", "f" * 63, "F" * 64, "f" * 65, f"{'f' * 64} copy"]
+        for name in others:
+            (folder / name).write_bytes(bytes(1 << 16))
+        (folder / ("a" * 64)).mkdir()
+        outside = folder.parent / "outside"
+        outside.write_bytes(bytes(1 << 16))
+        (folder / ("b" * 64)).symlink_to(outside)
+        unfinished = folder / f"{'c' * 64}.x7_abcde"
+        unfinished.write_bytes(bytes(1 << 16))
+        cache.save("sharing-" + "d" * 64, b"value")
+        assert outside.exists()
+        assert not unfinished.exists()
+        kept = [*others, "a" * 64, "b" * 64, "sharing-" + "d" * 64]
+        assert sorted(path.name for path in folder.iterdir()) == sorted(kept)
+
+    def test_a_limit_of_nothing_keeps_nothing(self, folder, monkeypatch):
+        self.fill(folder, [2, 3])
+        monkeypatch.setenv("RELAYOUT_CACHE_LIMIT", "0")
+        cache.save(self.name(9), b"code")
+        assert list(folder.iterdir()) == []
+
+    @pytest.mark.parametrize("text", ["1G", "-1", "1e9", "\u00b2", " "])
+    def test_a_limit_that_is_none(self, folder, monkeypatch, text):
+        monkeypatch.setenv("RELAYOUT_CACHE_LIMIT", text)
+        with pytest.raises(rl.LayoutError, match=r"RELAYOUT_CACHE_LIMIT=.* is no number of bytes"):
+            cache.save(self.name(0), b"code")
+
+    def test_others_remove_entries_meanwhile(self, folder, monkeypatch):
+        """Who comes second finds them gone, and removes no more for it."""
+        self.fill(folder, range(2, 22))
+        original = os.unlink
+
+        def raced(path):
+            original(path)
+            original(path)
+
+        monkeypatch.setattr(cache.os, "unlink", raced)
+        cache.save(self.name(99), b"code")
+        assert len(list(folder.iterdir())) == 7
+
+    def test_entries_that_can_not_be_removed(self, folder, monkeypatch):
+        """Younger ones go for them."""
+        original = os.unlink
+
+        def refused(path):
+            if str(path)[-64:] in stuck:
+                raise PermissionError
+            original(path)
+
+        self.fill(folder, range(22, 2, -1))
+        stuck = {self.name(k) for k in range(3)}
+        monkeypatch.setattr(cache.os, "unlink", refused)
+        cache.save(self.name(99), b"code")
+        left = {path.name for path in folder.iterdir()}
+        assert left == stuck | {self.name(k) for k in (17, 18, 19, 99)}
+
+    @pytest.mark.parametrize("damage", [b"", b"?" * 32, b"?" * 200])
+    def test_damaged_entries_are_removed(self, folder, damage):
+        (folder / self.name(0)).write_bytes(damage)
+        assert cache.load(self.name(0)) is None
+        assert list(folder.iterdir()) == []
+
+    def test_many_processes_at_once(self, folder):
+        code = (
+            "import importlib, sys\n"
+            "cache = importlib.import_module('relayout.codegen.cache')\n"
+            "for k in range(60):\n"
+            "    key = cache.digest(sys.argv[1].encode() + b'%d' % k).hex()\n"
+            "    cache.save(key, key.encode())\n"
+            "    assert cache.load(key) in (None, key.encode())\n"
+        )
+        workers = [subprocess.Popen([sys.executable, "-c", code, str(k)]) for k in range(3)]
+        assert [worker.wait() for worker in workers] == [0] * 3
+        left = list(folder.iterdir())
+        assert 0 < len(left) <= 10
+        assert all(cache.load(path.name) == path.name.encode() for path in left)
+
+
+def test_without_llvmlite_there_is_one_warning():
+    code = (
+        "import sys, warnings; sys.modules['llvmlite'] = None\n"
+        "import numpy, relayout as rl\n"
+        "array = numpy.arange(12, dtype=numpy.float32).reshape(3, 4)\n"
+        "with warnings.catch_warnings(record=True) as said:\n"
+        "    warnings.simplefilter('always')\n"
+        "    for form in ('ab', 'ba'):\n"
+        "        sides = [rl.MemoryDesc((3, 4), 'f32', side) for side in ('ab', form)]\n"
+        "        target = numpy.empty(12, numpy.float32)\n"
+        "        rl.Reorder(*sides)(array, target)\n"
+        "assert (target == array.T.ravel()).all()\n"
+        "print([(each.category.__name__, 'pip install llvmlite' in str(each.message)) for each in said])\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "[('RuntimeWarning', True)]\n"

@@ -400,6 +400,9 @@ class TestCount:
         assert threads.count(2**63) == threads.MOST
         monkeypatch.setattr(threads, "_quota", lambda: 1)
         assert threads.count() == 1
+        monkeypatch.setattr(threads, "_quota", lambda: pytest.fail("nothing to ask for"))
+        monkeypatch.setattr(os, "sched_getaffinity", lambda process: {3}, raising=False)
+        assert threads.count() == 1
 
     @pytest.mark.parametrize(
         ("groups", "files", "expected"),
@@ -422,6 +425,7 @@ class TestCount:
                 {"cpuset/a/cpu.cfs_quota_us": "1", "cpuset/a/cpu.cfs_period_us": "1"},
                 sys.maxsize,
             ),
+            ("0::/a\nnonsense", {"a/cpu.max": "400000 100000"}, 4),
             (None, {}, sys.maxsize),
         ],
     )

@@ -26,12 +26,14 @@ the caches as the other left them; the shortest time of several rounds over all 
 disturbance has to last all rounds to be seen; and no other size is begun when time is up (:data:`SECONDS`).
 Small sizes come first, as they cost least.
 
-When: at the first plan of a size between :func:`bounds`, never at import. Results are kept with the compiled
-kernels, under the same rules (:mod:`relayout.codegen.cache`): an entry for each threshold, processor, cache
-sizes, number of threads and version. Two processes at once measure both, and the last one's is kept. Where
-the cache is off or can't be used, each process measures for itself, once: such a process compiles all of its
-kernels anew as well, and a wrong threshold would cost it more for as long as it runs. Where machine code is
-forbidden there is nothing to measure, and :func:`relayout.codegen.machine.derived` guesses.
+When: at the first plan of a size between the :func:`bounds <relayout.codegen.machine.bounds>`, never at
+import; where an earlier process has measured, this module is not even loaded. Results are kept with the
+compiled kernels, under the same rules (:mod:`relayout.codegen.cache`): an entry for each threshold,
+processor, cache sizes, number of threads and version. Two processes at once measure both, and the last one's
+is kept. Where the cache is off or can't be used, each process measures for itself, once: such a process
+compiles all of its kernels anew as well, and a wrong threshold would cost it more for as long as it runs.
+Where machine code is forbidden there is nothing to measure, and :func:`relayout.codegen.machine.derived`
+guesses.
 
 Traps:
 
@@ -49,31 +51,24 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-import llvmlite
-
-from relayout.codegen import cache, compile, threads
-from relayout.codegen.machine import LINE, Machine, derived
+from relayout.codegen import compile, threads
+from relayout.codegen.machine import LINE, Machine, bounds, derived, keep, sizes
 from relayout.forking import lock
 
 if TYPE_CHECKING:
     from relayout.codegen.ir import Writer
 
-__all__ = ["Figure", "Measured", "bounds", "crossover", "measured", "threshold"]
+__all__ = ["Figure", "Measured", "crossover", "measured"]
 
-VERSION = 1  # of what is measured, and how
 WINS, LOSES = 0.95, 1.05  # times the other way: clearly faster, clearly slower
 SECONDS: Final = {"streaming": 0.03, "sharing": 0.015}
 """For how long other sizes are begun."""
 ROUNDS: Final = {"streaming": 4, "sharing": 8}
 
-LARGEST = 32 << 20  # bytes that are copied to find out about streaming
-SHARING = 1 << 18, 1 << 23  # bytes: waking takes 2 to 100 us, a processor copies 10 to 50 bytes a ns
 PARTS = 4  # of each thread, as reorders have it
 
 TOGETHER = 4  # lines of one turn
 AHEAD = 8 * LINE  # bytes ahead that are prefetched, as in kernels that copy rows
-
-_known: dict[tuple[str, str], int] = {}
 
 
 class Figure(NamedTuple):
@@ -92,56 +87,6 @@ class Measured(NamedTuple):
 
     threshold: int
     figures: tuple[Figure, ...]
-
-
-def threshold(what: str, machine: Machine) -> int:
-    """A threshold of this host: known, kept on disk, or measured now.
-
-    Parameters
-    ----------
-    what : str
-        ``"streaming"`` or ``"sharing"``.
-    machine : Machine
-        What this host is, :func:`relayout.codegen.machine.host`.
-
-    Returns
-    -------
-    int
-        Bytes of source and destination together.
-    """
-    identity = _identity(machine)
-    found = _known.get((what, identity))
-    if found is not None:
-        return found
-    if not compile.available() or (what == "sharing" and threads.count() == 1):
-        guess: int = getattr(derived(machine.l2, machine.l3), what)
-        return guess
-    with lock():  # whoever waited here finds an answer
-        found = _known.get((what, identity)) or _kept(what, machine) or measured(what, machine).threshold
-        _known[what, identity] = found
-    return found
-
-
-def bounds(what: str, machine: Machine) -> tuple[int, int]:
-    """Between which sizes a threshold lies, whatever will be measured; in bytes.
-
-    What fits the second cache is not streamed: reading it back would cost more than writing it. What is twice
-    as large as can be measured quickly is: few processors have that much cache for one thread.
-
-    >>> from relayout.codegen.machine import machine
-    >>> bounds("sharing", machine("x86-64-v3"))
-    (262144, 8388608)
-    """
-    return (machine.l2, 2 * _sizes(what, machine)[-1]) if what == "streaming" else SHARING
-
-
-def _sizes(what: str, machine: Machine) -> list[int]:
-    """The sizes that are measured, each twice the one before."""
-    least, most = SHARING
-    if what == "streaming":
-        least = machine.l2
-        most = max(2 * least, min(LARGEST, max(8 * least, 2 * machine.l3)))
-    return [least << k for k in range((most // least).bit_length())]
 
 
 def crossover(figures: Sequence[Figure]) -> int | None:
@@ -185,17 +130,17 @@ def measured(what: str, machine: Machine) -> Measured:
     if found is None and what == "sharing":
         return Measured(derived(machine.l2, machine.l3).sharing, figures)
     found = found or bounds(what, machine)[1]
-    _keep(what, machine, found)
+    keep(what, machine, found)
     return Measured(found, figures)
 
 
 def _streaming(machine: Machine) -> tuple[Figure, ...]:
     names = "plain_and_read", "streamed_and_read"
-    kernels, sizes = _kernels(machine, *names), _sizes("streaming", machine)
+    kernels, tried = _kernels(machine, *names), sizes("streaming", machine)
     holding = ctypes.PYFUNCTYPE(None, *[ctypes.c_void_p] * 3, *[ctypes.c_int64] * 2)  # the interpreter's lock
     plain, streamed = (holding(kernels[name].address) for name in names)
-    buffers, best = _Buffers(sizes[-1]), _Best()
-    for size in _turns("streaming", sizes):
+    buffers, best = _Buffers(tried[-1]), _Best()
+    for size in _turns("streaming", tried):
         addresses = buffers.of(size)
         for way, kernel in enumerate((plain, streamed)):
             for _ in range(2):
@@ -206,10 +151,10 @@ def _streaming(machine: Machine) -> tuple[Figure, ...]:
 def _sharing(machine: Machine) -> tuple[Figure, ...]:
     from relayout.codegen.pool import SPIN
 
-    kernel, sizes, many = _kernels(machine, "plain")["plain"], _sizes("sharing", machine), threads.count()
-    buffers, best = _Buffers(sizes[-1]), _Best()
-    threads.run(kernel.address, *buffers.of(sizes[0]), PARTS * many, many)  # makes the threads
-    for size in _turns("sharing", sizes):
+    kernel, tried, many = _kernels(machine, "plain")["plain"], sizes("sharing", machine), threads.count()
+    buffers, best = _Buffers(tried[-1]), _Best()
+    threads.run(kernel.address, *buffers.of(tried[0]), PARTS * many, many)  # makes the threads
+    for size in _turns("sharing", tried):
         addresses = buffers.of(size)
         for _ in range(2):
             best.note(size, 0, kernel, *addresses, 0, 1)
@@ -219,11 +164,11 @@ def _sharing(machine: Machine) -> tuple[Figure, ...]:
     return best.figures()
 
 
-def _turns(what: str, sizes: Sequence[int]) -> Iterator[int]:
+def _turns(what: str, tried: Sequence[int]) -> Iterator[int]:
     """All sizes, again and again, until time is up."""
     end = time.perf_counter() + SECONDS[what]
     for _ in range(ROUNDS[what]):
-        for size in sizes:
+        for size in tried:
             if time.perf_counter() > end:
                 return
             yield size
@@ -349,40 +294,3 @@ def _read(w: Writer, _: str, target: str) -> None:
         total = w.value(f"xor <8 x i64> {total}, {line}")
     first = w.value(f"extractelement <8 x i64> {total}, i64 0")
     w.line(f"store i64 {first}, ptr {w.at('%ops', 8)}")
-
-
-# -- keeping ------------------------------------------------------------------------------------------------
-
-
-def _identity(machine: Machine) -> str:
-    """Everything that a threshold depends on."""
-    parts = (VERSION, llvmlite.__version__, machine.triple, machine.cpu, machine.features)
-    return " ".join(map(str, (*parts, machine.l1, machine.l2, machine.l3, threads.count())))
-
-
-def _name(what: str, identity: str) -> str:
-    return f"{what}-{cache.digest(identity.encode()).hex()}"
-
-
-def _keep(what: str, machine: Machine, found: int) -> None:
-    import json
-
-    identity = _identity(machine)
-    text = json.dumps({"what": what, "machine": identity, "bytes": found})
-    cache.save(_name(what, identity), text.encode())
-
-
-def _kept(what: str, machine: Machine) -> int | None:
-    """What an earlier process measured; None where there is nothing, or nothing that can be true."""
-    import json  # here, as it takes longer to load than most of what a first call does
-
-    identity = _identity(machine)
-    data = cache.load(_name(what, identity))
-    try:
-        entry = json.loads(data or b"{}")
-        found = entry["bytes"]
-        same = (entry["what"], entry["machine"]) == (what, identity)
-    except (ValueError, KeyError, TypeError):
-        return None
-    least, most = bounds(what, machine)
-    return found if same and isinstance(found, int) and least <= found <= most else None

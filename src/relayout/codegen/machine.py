@@ -25,6 +25,11 @@ Traps:
   that held for conversions to narrower and to wider types alike, where the destination alone said nothing.
 * Ask :meth:`Machine.streams` and :meth:`Machine.shares` rather than comparing: they know the sizes for which
   the answer is plain, and measure nothing for those.
+* What a processor can do is asked anew by each process, although it takes a fifth of a millisecond on virtual
+  machines (they answer ``cpuid`` themselves, 10 microseconds each time). To keep the answer one would have to
+  know the processor again, and whoever is wrong there runs illegal instructions: home directories are shared
+  by machines, a machine's boot id survives its being moved to another processor, and ``/proc/cpuinfo`` leaves
+  out some of what LLVM asks, and takes 10 milliseconds to open on some kernels.
 """
 
 from __future__ import annotations
@@ -33,11 +38,19 @@ import os
 from functools import lru_cache
 from typing import NamedTuple
 
+from relayout.codegen import cache
 from relayout.errors import LayoutError
+from relayout.forking import lock
 
-__all__ = ["LINE", "Machine", "Thresholds", "derived", "host", "machine"]
+__all__ = ["LINE", "Machine", "Thresholds", "bounds", "derived", "host", "keep", "machine", "sizes"]
 
 LINE = 64  # bytes of a cache line on every processor that we generate code for
+
+VERSION = 2  # of how thresholds are measured and kept
+LARGEST = 32 << 20  # bytes that are copied to find out about streaming
+SHARING = 1 << 18, 1 << 23  # bytes: waking takes 2 to 100 us, a processor copies 10 to 50 bytes a ns
+
+_known: dict[tuple[str, str], int] = {}  # thresholds
 
 
 class Thresholds(NamedTuple):
@@ -104,15 +117,11 @@ class Machine(NamedTuple):
         if self.thresholds is not None:
             given: int = getattr(self.thresholds, what)
             return given
-        from relayout.codegen.calibration import threshold
-
-        return threshold(what, self)
+        return _threshold(what, self)
 
     def _reaches(self, what: str, size: int) -> bool:
         """Compare, but measure only if the answer depends on it."""
         if _override(what) is None and self.thresholds is None:
-            from relayout.codegen.calibration import bounds
-
             least, most = bounds(what, self)
             if not least <= size < most:
                 return size >= most
@@ -141,6 +150,90 @@ def derived(l2: int, l3: int) -> Thresholds:
     Thresholds(streaming=16777216, sharing=2097152)
     """
     return Thresholds(max(2 * l2, min(l3, 64 << 20) // 2), 2 << 20)
+
+
+# -- thresholds of this host --------------------------------------------------------------------------------
+
+
+def bounds(what: str, machine: Machine) -> tuple[int, int]:
+    """Between which sizes a threshold lies, whatever will be measured; in bytes.
+
+    What fits the second cache is not streamed: reading it back would cost more than writing it. What is twice
+    as large as can be measured quickly is: few processors have that much cache for one thread.
+
+    >>> bounds("sharing", machine("x86-64-v3"))
+    (262144, 8388608)
+    """
+    return (machine.l2, 2 * sizes(what, machine)[-1]) if what == "streaming" else SHARING
+
+
+def sizes(what: str, machine: Machine) -> list[int]:
+    """The sizes that are measured to find a threshold, each twice the one before; in bytes.
+
+    >>> [size >> 10 for size in sizes("sharing", machine("x86-64-v3"))]
+    [256, 512, 1024, 2048, 4096, 8192]
+    """
+    least, most = SHARING
+    if what == "streaming":
+        least = machine.l2
+        most = max(2 * least, min(LARGEST, max(8 * least, 2 * machine.l3)))
+    return [least << k for k in range((most // least).bit_length())]
+
+
+def _threshold(what: str, machine: Machine) -> int:
+    """A threshold of this host: known, kept on disk, or measured now."""
+    with lock():  # whoever waited here finds an answer
+        from relayout.codegen import compile, threads
+
+        identity = _identity(machine)
+        if (what, identity) in _known:
+            return _known[what, identity]
+        if not compile.available() or (what == "sharing" and threads.count() == 1):
+            guess: int = getattr(derived(machine.l2, machine.l3), what)
+            return guess
+        found = _kept(what, machine)
+        if found is None:
+            from relayout.codegen.calibration import measured
+
+            found = measured(what, machine).threshold
+        _known[what, identity] = found
+        return found
+
+
+def _identity(machine: Machine) -> str:
+    """Everything that a threshold depends on."""
+    import llvmlite
+
+    from relayout.codegen import threads
+
+    parts = (VERSION, llvmlite.__version__, machine.triple, machine.cpu, machine.features)
+    return " ".join(map(str, (*parts, machine.l1, machine.l2, machine.l3, threads.count())))
+
+
+def _entry(what: str, machine: Machine) -> tuple[str, str]:
+    """The name of a threshold's entry in the cache, and the line that it begins with."""
+    identity = _identity(machine)
+    return f"{what}-{cache.digest(identity.encode()).hex()}", f"{what} {identity}\n"
+
+
+def keep(what: str, machine: Machine, found: int) -> None:
+    """Keep a threshold that was measured, for later processes."""
+    name, head = _entry(what, machine)
+    cache.save(name, f"{head}{found}".encode())
+
+
+def _kept(what: str, machine: Machine) -> int | None:
+    """What an earlier process measured; None where there is nothing, or nothing that can be true."""
+    name, head = _entry(what, machine)
+    data = cache.load(name) or b""
+    text = data[len(head) :]
+    if not data.startswith(head.encode()) or not text.isdigit():
+        return None
+    least, most = bounds(what, machine)
+    return int(text) if least <= int(text) <= most else None
+
+
+# -- processors ---------------------------------------------------------------------------------------------
 
 
 @lru_cache(maxsize=1)

@@ -34,7 +34,6 @@ import sys
 import threading
 from collections.abc import Callable
 from functools import lru_cache
-from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING
 
@@ -84,38 +83,44 @@ def count(threads: int | None = None) -> int:
 def _processors() -> int:
     """How many threads can really run at once."""
     allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return min(allowed, _quota())
+    return min(allowed, _quota()) if allowed > 1 else 1
 
 
 @lru_cache(maxsize=4)
-def _quota(root: str = "/") -> int:
+def _quota(root: str = "") -> int:
     """The processors that Linux's control groups grant, at least 1; without a limit a very large number.
 
     A limit is processor time a period, both in microseconds, and holds for all groups below the one that it
     is set on. Version 2 keeps both in one file, version 1 in two, where -1 is no limit.
     """
     granted: float = sys.maxsize
-    with contextlib.suppress(OSError):
-        for line in Path(root, "proc/self/cgroup").read_text().splitlines():
+    with contextlib.suppress(OSError, ValueError):  # no such system, or lines of another form
+        for line in _text(f"{root}/proc/self/cgroup").splitlines():
             _, controllers, path = line.split(":", 2)
             if controllers and "cpu" not in controllers.split(","):
                 continue
-            top = Path(root, "sys/fs/cgroup", "cpu" if controllers else "")
-            group = top / path.lstrip("/")
-            for folder in (group, *group.parents):
-                if folder.is_relative_to(top):
-                    granted = min(granted, _limit(folder, "cpu.cfs_*_us" if controllers else "cpu.max"))
+            top = f"{root}/sys/fs/cgroup" + ("/cpu" if controllers else "")
+            names = ["cpu.cfs_quota_us", "cpu.cfs_period_us"] if controllers else ["cpu.max"]
+            group = path.strip("/")
+            granted = min(granted, _limit(top, names))
+            while group:
+                granted = min(granted, _limit(f"{top}/{group}", names))
+                group = group.rpartition("/")[0]
     return max(1, math.ceil(granted))
 
 
-def _limit(folder: Path, names: str) -> float:
+def _limit(folder: str, names: list[str]) -> float:
     """The limit of one control group, in processors."""
     try:
-        files = sorted(folder.glob(names), reverse=True)  # the quota comes before the period
-        quota, period = " ".join(file.read_text() for file in files).split()
+        quota, period = " ".join(_text(f"{folder}/{name}") for name in names).split()
         return int(quota) / int(period) if int(quota) > 0 else math.inf
     except (OSError, ValueError):
         return math.inf  # no such group, no such files, or "max"
+
+
+def _text(path: str) -> str:
+    with open(path, "rb", buffering=0) as file:  # a third of the time of text
+        return file.read().decode()
 
 
 def busy() -> bool:
