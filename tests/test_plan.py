@@ -1,7 +1,8 @@
 """The call path: plans are found again, by content; buffers are checked; nothing stale is used.
 
 Every result is that of the definition, whichever engine makes it: a remembered plan runs in NumPy at first
-and in machine code later, so calls that matter are made :data:`CALLS` times.
+and in machine code later, and then its checks are machine code, too, so calls that matter are made
+:data:`CALLS` times.
 """
 
 from __future__ import annotations
@@ -28,6 +29,14 @@ plan = importlib.import_module("relayout.reorder.plan")
 tensors = importlib.import_module("relayout.tensor")
 engine = importlib.import_module("relayout.reorder.engine")
 CALLS = importlib.import_module("relayout.reorder.native").WORTH + 1
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _checks_soon():
+    """The checks of a plan are machine code after one call of its kernels."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(plan, "OFTEN", 1)
+        yield
 
 
 def drawn_attributes(data, dims, betas=(0, 0, 1, -2)):

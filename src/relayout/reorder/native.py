@@ -15,7 +15,7 @@ from __future__ import annotations
 import warnings
 from functools import cached_property, lru_cache
 from math import prod
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -175,9 +175,9 @@ class Native:
         divisor = attributes.dst_scale
         if divisor is None:
             return True
-        from relayout.reorder.problem import RECIPROCAL
+        from relayout.reorder.problem import RECIPROCALS
 
-        if all(table.name != RECIPROCAL for table in self.tables):
+        if all(table.name not in RECIPROCALS for table in self.tables):
             return True
         size = np.abs(divisor.values.astype(np.float64))
         return bool((size > 2.0**-100).all() and (size < 2.0**100).all())
@@ -187,7 +187,7 @@ class Native:
         if not self.tables:
             return None
         from relayout.convert import arithmetic_types, convert
-        from relayout.reorder.problem import LANES, RECIPROCAL
+        from relayout.reorder.problem import LANES, RECIPROCALS
 
         arithmetic, scales = arithmetic_types(
             self.src.dtype, self.dst.dtype, accumulate=attributes.reads_destination
@@ -196,24 +196,29 @@ class Native:
         for table in self.tables:
             entries = block[table.offset : table.end].view(arithmetic.numpy)[: table.entries + LANES]
             values = np.float64(attributes.beta) if table.name == "beta" else self._values(table, attributes)
-            if table.name in ("beta", "src_scale", "dst_scale", RECIPROCAL):
+            if table.name in ("beta", "src_scale", "dst_scale", *RECIPROCALS):
                 values = convert(values, scales)
-            if table.name == RECIPROCAL:
-                values = np.float32(1) / values
+            if table.name in RECIPROCALS:
+                values = _reciprocals(values)[RECIPROCALS.index(table.name)]
             entries[:] = np.resize(convert(values, arithmetic), entries.shape)
         return block
 
     def _values(self, table: Table, attributes: Attributes) -> NDArray[np.generic]:
         """An attribute's values, over all numbers of its axis's group."""
         from relayout.layout.refine import axis_number, refine
-        from relayout.reorder.problem import RECIPROCAL
+        from relayout.reorder.problem import RECIPROCALS
 
-        made = getattr(attributes, "dst_scale" if table.name == RECIPROCAL else table.name)
+        made = getattr(attributes, "dst_scale" if table.name in RECIPROCALS else table.name)
         if made.axis is None:
             return made.values  # type: ignore[no-any-return]
         group = next(g for g in refine(self.src.layout, self.dst.layout) if made.axis in g.axes)
         numbers = axis_number(group.axes, self.src.dims, made.axis, np.arange(group.size))
         return made.values[numbers]  # type: ignore[no-any-return]
+
+    @property
+    def alone(self) -> int | None:
+        """The address of the kernel, if one thread does every call with all of it; else None."""
+        return None if self._divides else self._kernel.address
 
     def __call__(
         self, source: int, target: int, operands: int = 0, threads: int | None = None, fresh: bool = False
@@ -235,6 +240,15 @@ class Native:
         else:
             kernel(source, target, operands, 0, 1)
             pool.ended()
+
+
+def _reciprocals(scales: NDArray[Any]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """1 / scale rounded towards zero and away from it; where that is exact, twice the same."""
+    nearest = np.float32(1) / scales
+    one = nearest.astype(np.float64) * scales  # exact, and more than 1 where the reciprocal is too large
+    nearer = np.nextafter(nearest, np.float32(0))
+    farther = np.nextafter(nearest, np.copysign(np.float32(np.inf), nearest))
+    return np.where(one > 1, nearer, nearest), np.where(one < 1, farther, nearest)
 
 
 def native(src: MemoryDesc, dst: MemoryDesc, shape: Shape = ()) -> Native | None:
@@ -262,15 +276,14 @@ def _compiled(src: MemoryDesc, dst: MemoryDesc, shape: Shape) -> Native | None:
 
 @lru_cache(maxsize=1)
 def _available() -> bool:
+    """Whether kernels can be made; one warning says why not."""
     try:
         from relayout.codegen.compile import available
-    except ImportError:
-        return False
-    if not available():
-        warnings.warn(
-            "this host forbids making machine code; reorders run in NumPy, which is slower",
-            RuntimeWarning,
-            stacklevel=4,
-        )
-        return False
-    return True
+    except ImportError as error:
+        why = f"llvmlite, which relayout needs, can't be imported ({error}); try pip install llvmlite"
+    else:
+        if available():
+            return True
+        why = "this host forbids making machine code"
+    warnings.warn(f"reorders run in NumPy, which is slower: {why}", RuntimeWarning, stacklevel=4)
+    return False

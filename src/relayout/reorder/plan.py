@@ -8,7 +8,9 @@ finds the plan in two look-ups ::
     (that plan, attributes)                 ->  the same with attributes: values packed          _with
 
 so that values which change with every call (the scale of one picture) push no checked plan out. A remembered
-plan starts in NumPy and is compiled when its problem turns out to be worth it.
+plan starts in NumPy and is compiled when its problem turns out to be worth it. A small one that goes on being
+called gets its checks in machine code, too (:mod:`relayout.codegen.builtin`): they say yes to good arrays and
+tensors of its descriptors, and leave everything else, errors above all, to :meth:`Reorder._into`.
 
 What makes a key needs care. Descriptors that are equal may be spelled differently (``nchw``, ``oihw``), so a
 plan that was asked for by text is kept by that text: the tensor that it makes is spelled as asked. And 0.0
@@ -48,7 +50,9 @@ __all__ = ["Reorder", "reorder"]
 COMPARED = 1 << 22  # elements up to which interleaved views of one buffer are compared place by place
 MAPPED = 32 << 20  # bytes from which on the C library asks the system for memory anew each time
 REMEMBERED = 1 << 14  # bytes of attribute values up to which their plan is remembered
+OFTEN = 64  # native calls of a plan before its checks become machine code: the first take 2 ms to load
 NONE = Attributes()
+BYTES = np.dtype(np.uint8)
 LOADED = time.time_ns()  # about when this process imported the package
 
 
@@ -85,8 +89,10 @@ class Reorder:
     """
 
     __slots__ = (
+        "_calls",
         "_decided",
         "_engine",
+        "_fast",
         "_fills",
         "_needs",
         "_room",
@@ -99,6 +105,9 @@ class Reorder:
     # Kernels, the address of their operands, and what keeps that valid. All in one value: other threads may
     # be calling the plan while it is set.
     _engine: tuple[Native, int, NDArray[np.uint8] | None] | None
+
+    # Checks source and destination and converts, or says False; it keeps what it needs.
+    _fast: Callable[[Any, Any], bool] | None
 
     def __init__(
         self, src: MemoryDesc, dst: MemoryDesc, *, threads: int | None = None, **attributes: Any
@@ -120,6 +129,7 @@ class Reorder:
         _check(src, dst)
         self.src, self.dst, self.threads, self.attributes = src, dst, None, NONE
         self._engine, self._decided = None, False
+        self._fast, self._calls = None, 0
         self._needs = src.required_bytes, dst.required_bytes
         self._room = max(self._needs[1], dst.nbytes)
         # Elements and padding, which every engine writes, fill a buffer where there are no holes.
@@ -129,6 +139,7 @@ class Reorder:
         """The same plan with attributes, not compiled."""
         made = copy(self)
         made.attributes, made._engine, made._decided = attributes, None, False
+        made._fast, made._calls = None, 0
         return made
 
     @property
@@ -160,7 +171,9 @@ class Reorder:
         LayoutError
             A buffer is too short, ``out`` can't be written to, or the two overlap.
         """
-        self._into(src, out, self.threads)
+        fast = self._fast
+        if fast is None or not fast(src, out):
+            self._into(src, out, self.threads)
 
     def _into(self, src: Any, out: Any, threads: int | None) -> None:
         """Check both buffers and convert."""
@@ -182,6 +195,11 @@ class Reorder:
 
     def _made(self, src: Tensor, threads: int | None) -> NDArray[np.uint8]:
         """Convert into a new buffer."""
+        fast = self._fast
+        if fast is not None:
+            target = aligned(self._room, zeroed=not self._fills)
+            if fast(src.buffer, target):
+                return target
         source, source_at = located(src)
         if source.nbytes < self._needs[0]:
             raise self._too_short(source, None)
@@ -202,12 +220,32 @@ class Reorder:
         engine = self._engine
         if engine is not None:
             engine[0](source_at, target_at, engine[1], threads, new and self._room >= MAPPED)
+            self._calls = calls = self._calls + 1
+            if calls == OFTEN:
+                self._fast = self._hastened(*engine)
         else:
             reorder_numpy = _numpy_engine()
             given = as_bytes(source), as_bytes(target)
             reorder_numpy(
                 self.src, given[0], self.dst, given[1], self.attributes, zeroed=new and not self._fills
             )
+
+    def _hastened(
+        self, kernels: Native, operands: int, keep: NDArray[np.uint8] | None
+    ) -> Callable[[Any, Any], bool] | None:
+        """Checks in machine code, for kernels that are called as they are, whatever the destination."""
+        kernel = kernels.alone
+        if kernel is None or self._room >= MAPPED:
+            return None
+        with lock():
+            from relayout.codegen.builtin import Buffer, Holder, checked
+
+            source, target = (
+                Buffer(needs, (desc.dtype.numpy, BYTES), written=side == 1, meaning=desc)
+                for side, (needs, desc) in enumerate(zip(self._needs, (self.src, self.dst), strict=True))
+            )
+            holder = Holder(Tensor, "buffer", "desc")
+            return checked(kernel, operands, (source, target), holder=holder, keep=(kernels, keep))
 
     def _too_short(self, source: NDArray[Any], target: NDArray[Any] | None) -> LayoutError:
         side, desc, data = "source", self.src, source
@@ -457,7 +495,9 @@ def reorder(
         _compile_if_worth(plan)
     if out is not None:
         _check_out(out, desc)
-        plan._into(source, out, threads)
+        fast = plan._fast  # descriptors have been compared, so buffers will do
+        if fast is None or not fast(source.buffer, out.buffer if isinstance(out, Tensor) else out):
+            plan._into(source, out, threads)
         return out if isinstance(out, Tensor) else Tensor(desc, as_bytes(out))
     if plan.attributes.reads_destination:
         raise LayoutError(f"beta {beta:g} adds to the old destination, but no out was given")
