@@ -1,4 +1,4 @@
-"""Benchmarks: how fast reorders are, beside ``memcpy``, oneDNN, PyTorch and NumPy.
+"""Benchmarks: how fast reorders are, beside ``memcpy``, oneDNN, PyTorch and NumPy; and primitives.
 
 Absolute times mean little. Machines are shared and clocks change, so every figure is a *ratio*, and both of
 its sides are measured in turn, within one round of one run::
@@ -10,6 +10,8 @@ its sides are measured in turn, within one round of one run::
 What is divided by is a copy of as many bytes as the reorder moves, with as many threads. A reorder whose two
 sides differ in size (f32 to s8, channels that are padded) is held against a copy of half their sum.
 
+Convolutions and matrix products are held against the processor's peak instead, in the same way.
+
 =====================  ==================================================================================
 module                 what it has
 =====================  ==================================================================================
@@ -20,9 +22,15 @@ module                 what it has
 ``load``               what other processes use meanwhile
 ``overhead``           what a call costs besides moving bytes, and the first call
 ``report``, ``plot``   tables, JSON, a picture
+``networks``           the layers of networks, as data
+``operands``           what primitives are fed with, and how results are compared
+``peak``               the processor's peak: multiplications and additions in registers
+``primitives``         which layers are measured, and how
+``ours``               Relayout's primitives; the others are in ``peers.primitives``
+``primitives_report``  tables and JSON for primitives
 =====================  ==================================================================================
 
-From a shell it is ``relayout bench reorder``. From Python:
+From a shell it is ``relayout bench reorder`` and ``relayout bench primitives``. From Python:
 
 >>> from relayout.bench.measure import measured
 >>> from relayout.bench.suite import Case

@@ -37,7 +37,18 @@ from relayout.reorder.native import EVEN, PARTS
 from relayout.reorder.plan import Reorder
 from relayout.tensor import address, allocate
 
-__all__ = ["COPY", "OURS", "Result", "Spread", "Stopwatch", "copier", "measured", "spread"]
+__all__ = [
+    "COPY",
+    "OURS",
+    "Result",
+    "Spread",
+    "Stopwatch",
+    "copier",
+    "figures",
+    "in_rounds",
+    "measured",
+    "spread",
+]
 
 COPY, OURS = "memcpy", "Relayout"
 LEAST = 1e-3  # seconds that one timing takes at least
@@ -156,8 +167,9 @@ def measured(
             if note is not None:
                 notes[peer.name] = note
         del ours
-        samples = _samples(contestants, rounds, seconds, REST if count > 1 else 0)
-        yield replace(_result(case, count, _engine(plan), samples), notes=notes, others=load.others())
+        samples = in_rounds(contestants, rounds, seconds, count)
+        result = Result(case, count, _engine(plan), **figures(samples, COPY))
+        yield replace(result, notes=notes, others=load.others())
 
 
 def copier(target: int, source: int, size: int, threads: int) -> Callable[[], object]:
@@ -216,39 +228,46 @@ def _seconds(action: Callable[[], object], turns: int) -> float:
     return (time.perf_counter() - start) / turns
 
 
-def _samples(
-    contestants: dict[str, Stopwatch], rounds: int, seconds: float, rest: float
+def in_rounds(
+    contestants: dict[str, Stopwatch],
+    rounds: int,
+    seconds: float,
+    threads: int,
+    needed: Sequence[str] = (COPY, OURS),
 ) -> dict[str, list[float]]:
-    """The times of each, by round; those of whoever drops out are fewer."""
+    """The times of each, by round; those of whoever drops out are fewer.
+
+    There are no further rounds when one of the needed has used up its share of the seconds.
+    """
     samples: dict[str, list[float]] = {name: [] for name in contestants}
     spent = dict.fromkeys(contestants, 0.0)
     share = seconds / len(contestants)
-    for _ in range(rounds):
-        if samples[COPY] and max(spent[COPY], spent[OURS]) > share:
+    for turn in range(rounds):
+        if turn and any(spent[name] > share for name in needed):
             break
         for name, watch in contestants.items():
-            if name not in (COPY, OURS) and spent[name] > share:
+            if name not in needed and spent[name] > share:
                 continue
-            time.sleep(rest)
+            time.sleep(REST if threads > 1 else 0)
             start = time.perf_counter()
             samples[name].append(watch())
             spent[name] += time.perf_counter() - start
     return samples
 
 
-def _result(case: Case, threads: int, engine: str, samples: dict[str, list[float]]) -> Result:
+def figures(samples: dict[str, list[float]], yardstick: str) -> dict[str, Any]:
+    """What a result says of the times of all: ``seconds``, ``ratios``, ``behind`` and ``rounds``."""
+
     def against(name: str, other: str) -> Spread:
         return spread([a / b for a, b in zip(samples[name], samples[other], strict=False)])
 
-    return Result(
-        case,
-        threads,
-        engine,
-        seconds={name: spread(times) for name, times in samples.items()},
-        ratios={name: against(name, COPY) for name in samples if name != COPY},
-        behind={name: against(name, OURS) for name in samples if name not in (COPY, OURS)},
-        rounds={name: len(times) for name, times in samples.items()},
-    )
+    peers = [name for name in samples if name not in (yardstick, OURS)] if OURS in samples else []
+    return {
+        "seconds": {name: spread(times) for name, times in samples.items()},
+        "ratios": {name: against(name, yardstick) for name in samples if name != yardstick},
+        "behind": {name: against(name, OURS) for name in peers},
+        "rounds": {name: len(times) for name, times in samples.items()},
+    }
 
 
 def _engine(plan: Reorder) -> str:

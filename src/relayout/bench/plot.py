@@ -1,24 +1,38 @@
-"""A picture of a report: how ratios to ``memcpy`` are spread, group by group.
+"""A picture of a report: how ratios to the yardstick are spread, group by group.
 
 One panel for each number of threads, one row for each group, a logarithmic axis. Each case is a dot, and a
-bar marks the median of a group. The line at 1 is ``memcpy``; what is left of it is faster.
+bar marks the median of a group. The line at 1 is the yardstick: ``memcpy`` for reorders, and what is left of
+it is faster; for primitives the processor's peak, which nothing is faster than.
 """
 
 from __future__ import annotations
 
 import statistics
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from relayout.bench.measure import COPY, OURS
-from relayout.bench.report import GOAL, Report
+from relayout.bench.report import GOAL
 from relayout.errors import LayoutError
 
-__all__ = ["check", "draw"]
+__all__ = ["Pictured", "check", "draw"]
 
-COLOURS = {OURS: "#d1495b", "oneDNN": "#00798c", "PyTorch": "#edae49", "NumPy": "#8d96a3"}
+COLOURS = {
+    OURS: "#d1495b",
+    "oneDNN": "#00798c",
+    "oneDNN inner product": "#66b3c0",
+    "PyTorch": "#edae49",
+    "PyTorch channels_last": "#b8741a",
+    "PyTorch mkldnn": "#7a9e3f",
+    "PyTorch compile": "#4f6d1f",
+    "ONNX Runtime": "#6d5a9c",
+    "OpenVINO": "#a3679b",
+    "NumPy": "#8d96a3",
+}
+ABREAST = 5  # names in a row of the legend
 SUFFIXES = (".svg", ".png", ".pdf")
 ROW, AROUND, PANEL = 0.11, 1.9, 5.4  # inches: height of a contestant's row, of the rest; width of a panel
 
@@ -37,8 +51,40 @@ def check(path: Path) -> None:
         raise LayoutError("a plot needs matplotlib, which is not installed: pip install 'relayout[bench]'")
 
 
-def draw(report: Report, path: Path) -> None:
-    """Draw a report into a file; its suffix says what kind."""
+class Pictured(Protocol):
+    """What a picture needs of a report."""
+
+    @property
+    def machine(self) -> Mapping[str, Any]:
+        """Processor and versions."""
+
+    @property
+    def peers(self) -> Mapping[str, str | None]:
+        """Others, and their versions."""
+
+    @property
+    def results(self) -> Sequence[Any]:
+        """What was measured."""
+
+    @property
+    def contestants(self) -> list[str]:
+        """Who has dots."""
+
+    @property
+    def threads(self) -> list[int]:
+        """Numbers of threads."""
+
+    def ratios(self, group: str | None, name: str, threads: int) -> list[float]:
+        """The dots of a contestant in a group."""
+
+
+def draw(
+    report: Pictured,
+    path: Path,
+    title: str = f"Reorders against {COPY}",
+    axis: str = f"time / {COPY} of the same bytes",
+) -> None:
+    """Draw a report into a file; its suffix says what kind. The texts say what the ratios are of."""
     figure_module, ticker = import_module("matplotlib.figure"), import_module("matplotlib.ticker")
     groups = list(dict.fromkeys(r.case.group for r in report.results))
     rows = len(groups) * len(report.contestants)
@@ -47,6 +93,7 @@ def draw(report: Report, path: Path) -> None:
     panels = figure.subplots(1, len(report.threads), sharey=True, sharex=True, squeeze=False)[0]
     for panel, threads in zip(panels, report.threads, strict=True):
         _panel(panel, report, threads, groups)
+        panel.set_xlabel(axis)
         panel.set_xscale("log")
         panel.xaxis.set_major_locator(ticker.LogLocator(subs=(1, 2, 5)))
         panel.xaxis.set_major_formatter(ticker.FuncFormatter(lambda value, _: f"{value:g}"))
@@ -55,10 +102,10 @@ def draw(report: Report, path: Path) -> None:
     legend = figure.legend(
         *panels[0].get_legend_handles_labels(),
         loc="outside upper left",
-        ncols=len(report.contestants),
+        ncols=min(len(report.contestants), ABREAST),
         frameon=False,
         markerscale=2.5,
-        title="Reorders against memcpy",
+        title=title,
         title_fontproperties={"weight": "bold", "size": 12},
         alignment="left",
     )
@@ -68,8 +115,9 @@ def draw(report: Report, path: Path) -> None:
     figure.savefig(path, dpi=160)
 
 
-def _panel(panel: Any, report: Report, threads: int, groups: list[str]) -> None:
+def _panel(panel: Any, report: Pictured, threads: int, groups: list[str]) -> None:
     contestants = report.contestants
+    half = min(0.08, 0.4 / len(contestants))  # of a bar's height
     for place, name in enumerate(contestants):
         shift = (place - (len(contestants) - 1) / 2) * 0.8 / len(contestants)
         colour = COLOURS.get(name, "#444444")
@@ -79,9 +127,8 @@ def _panel(panel: Any, report: Report, threads: int, groups: list[str]) -> None:
             dots += [(value, row + shift) for value in values]
             if values:
                 middle = statistics.median(values)
-                panel.plot(
-                    [middle, middle], [row + shift - 0.08, row + shift + 0.08], color=colour, linewidth=2.5
-                )
+                ends = [row + shift - half, row + shift + half]
+                panel.plot([middle, middle], ends, color=colour, linewidth=2.5)
         panel.scatter(
             [x for x, _ in dots],
             [y for _, y in dots],
@@ -99,12 +146,11 @@ def _panel(panel: Any, report: Report, threads: int, groups: list[str]) -> None:
     panel.set_ylim(-0.5, len(groups) - 0.5)
     panel.tick_params(axis="y", length=0)
     panel.set_title(f"{threads} thread{'s' * (threads != 1)}", fontsize=10)
-    panel.set_xlabel(f"time / {COPY} of the same bytes")
     for side in ("top", "right", "left"):
         panel.spines[side].set_visible(False)
 
 
-def _caption(report: Report) -> str:
+def _caption(report: Pictured) -> str:
     machine = ", ".join(f"{key} {value}" for key, value in report.machine.items())
     peers = ", ".join(f"{name} {version}" for name, version in report.peers.items() if version)
     disturbed = sum(r.disturbed for r in report.results)

@@ -6,8 +6,9 @@ The figures that sum up a suite, for each number of threads:
 * how many take more than three times its time, small tensors and 4-bit types left out;
 * for each peer: in how many cases of 256 KiB or more Relayout is faster, and the geometric mean of how much.
 
-Cases in which other processes took the cores would count against the peers (:mod:`relayout.bench.load`). They
-are left out wherever peers stand beside Relayout: in tables by group, in the picture, in the third figure.
+Cases in which other processes took the cores (*disturbed* ones, :mod:`relayout.bench.load`) say little about
+anybody, and less about the peers. They count in none of these figures, in no table by group and not in the
+picture; but they are listed, and marked, in the JSON and among the slowest cases.
 """
 
 from __future__ import annotations
@@ -48,6 +49,8 @@ class Report:
         One for each case and number of threads.
     overheads : list of Overhead
         Figures of calls.
+    planned : int
+        How many results there would be if nobody had interrupted the run.
     """
 
     machine: dict[str, Any]
@@ -55,11 +58,17 @@ class Report:
     settings: dict[str, Any]
     results: list[Result] = field(default_factory=list)
     overheads: list[Overhead] = field(default_factory=list)
+    planned: int = 0
 
     @property
     def threads(self) -> list[int]:
         """The numbers of threads that there are results for."""
         return sorted({r.threads for r in self.results})
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether all that was planned was measured."""
+        return len(self.results) >= self.planned
 
     @property
     def contestants(self) -> list[str]:
@@ -78,10 +87,11 @@ class Report:
 
 @dataclass(frozen=True)
 class Summary:
-    """The figures that sum up the results of one number of threads."""
+    """The figures that sum up the undisturbed results of one number of threads."""
 
     threads: int
     cases: int
+    """How many there are."""
     mean: float
     """Geometric mean of the ratios to ``memcpy``."""
     within: float
@@ -93,12 +103,13 @@ class Summary:
     wins: dict[str, tuple[int, int, float]]
     """By peer: cases in which Relayout is faster, of how many, geometric mean of peer's time / ours."""
     disturbed: int
-    """Cases during which other processes took cores that were needed."""
+    """Cases that were left out because other processes took cores that were needed."""
 
     @classmethod
     def of(cls, results: Sequence[Result], threads: int) -> Summary:
         """Sum up."""
-        mine = [r for r in results if r.threads == threads]
+        every = [r for r in results if r.threads == threads]
+        mine = [r for r in every if not r.disturbed]
         counted = [r for r in mine if r.case.bytes >= SMALL and not r.case.has_nibbles]
         wins = {}
         for peer in dict.fromkeys(name for r in mine for name in r.behind):
@@ -108,29 +119,31 @@ class Summary:
             threads,
             len(mine),
             geometric_mean(_ours(r) for r in mine),
-            sum(_ours(r) <= GOAL for r in mine) / max(1, len(mine)),
+            sum(_ours(r) <= GOAL for r in mine) / len(mine) if mine else math.nan,
             [str(r.case) for r in counted if _ours(r) > SLOW],
             len(counted),
             wins,
-            sum(r.disturbed for r in mine),
+            len(every) - len(mine),
         )
 
     def lines(self) -> list[str]:
         """The summary in sentences."""
-        found = [
-            f"{_threads(self.threads)}: {self.cases} cases, geometric mean {self.mean:.2f}, "
-            f"{self.within:.0%} at most {GOAL}; {len(self.slow)} of {self.counted} above {SLOW} "
-            "(4-bit types and tensors under 64 KiB left out)"
-        ]
+        found = [f"{_threads(self.threads)}: no case was undisturbed"]
+        if self.cases:
+            found = [
+                f"{_threads(self.threads)}: {_number(self.cases, 'case')}, geometric mean {self.mean:.2f}, "
+                f"{self.within:.0%} at most {GOAL}; {len(self.slow)} of {self.counted} above {SLOW} "
+                "(4-bit types and tensors under 64 KiB left out)"
+            ]
         if self.disturbed:
             found.append(
-                f"  DISTURBED: other processes took the cores in {self.disturbed} cases, which are not "
-                "compared with peers; measure on a quiet machine"
+                f"  DISTURBED: {_number(self.disturbed, 'case')} left out, during which other processes took "
+                "the cores; measure on a quiet machine"
             )
         for peer, (won, cases, factor) in self.wins.items():
             if cases:
                 found.append(
-                    f"  {peer}: slower in {won} of {cases} cases of 256 KiB or more, "
+                    f"  {peer}: slower in {won} of {_number(cases, 'case')} of 256 KiB or more, "
                     f"takes {factor:.2f} times as long (geometric mean)"
                 )
         return found
@@ -153,6 +166,7 @@ def as_json(report: Report) -> str:
             "machine": report.machine,
             "peers": report.peers,
             "settings": report.settings,
+            "complete": report.is_complete,
             "summary": [_summary_row(Summary.of(report.results, n)) for n in report.threads],
             "overheads": [{"name": o.name, "unit": o.unit, **o.spread._asdict()} for o in report.overheads],
             "results": [_row(r) for r in report.results],
@@ -173,6 +187,8 @@ def show(report: Report, console: Console) -> None:
     _lost(report, console)
     _notes(report, console)
     _calls(report, console)
+    if not report.is_complete:
+        console.print(f"INTERRUPTED: {len(report.results)} of {report.planned} results, the rest is missing")
 
 
 def _ours(result: Result) -> float:
@@ -185,7 +201,11 @@ def _compares(result: Result) -> bool:
 
 
 def _threads(count: int) -> str:
-    return f"{count} thread{'s' * (count != 1)}"
+    return _number(count, "thread")
+
+
+def _number(count: int, what: str) -> str:
+    return f"{count} {what}{'s' * (count != 1)}"
 
 
 def _row(result: Result) -> dict[str, Any]:
@@ -222,23 +242,29 @@ def _summary_row(summary: Summary) -> dict[str, Any]:
     return {
         "threads": summary.threads,
         "cases": summary.cases,
-        "geometric_mean": summary.mean,
-        "at_most_2": summary.within,
+        "geometric_mean": _or_none(summary.mean),
+        "at_most_2": _or_none(summary.within),
         "above_3": summary.slow,
         "above_3_of": summary.counted,
         "disturbed": summary.disturbed,
         "peers": {
-            peer: {"slower": won, "of": cases, "geometric_mean": None if math.isnan(factor) else factor}
+            peer: {"slower": won, "of": cases, "geometric_mean": _or_none(factor)}
             for peer, (won, cases, factor) in summary.wins.items()
         },
     }
+
+
+def _or_none(figure: float) -> float | None:
+    """JSON has no NaN."""
+    return None if math.isnan(figure) else figure
 
 
 def _groups(report: Report, threads: int, console: Console) -> None:
     from rich.table import Table
 
     groups = list(dict.fromkeys(r.case.group for r in report.results))
-    table = Table(title=f"time / {COPY}, {_threads(threads)}: geometric means (cases)", title_justify="left")
+    console.print(f"time / {COPY}, {_threads(threads)}: geometric means (undisturbed cases)")
+    table = Table()
     table.add_column("group", no_wrap=True)
     for name in report.contestants:
         table.add_column(name, justify="right", no_wrap=True)
@@ -252,7 +278,10 @@ def _groups(report: Report, threads: int, console: Console) -> None:
 def _slowest(report: Report, console: Console) -> None:
     from rich.table import Table
 
-    table = Table(title="slowest cases", title_justify="left")
+    console.print(
+        "slowest cases (* disturbed)" if any(r.disturbed for r in report.results) else "slowest cases"
+    )
+    table = Table()
     for heading in ("case", "threads", f"/ {COPY}", "quartiles", "engine"):
         table.add_column(heading, no_wrap=heading != "engine")
     for r in sorted(report.results, key=lambda r: -_ours(r))[:LISTED]:
@@ -260,7 +289,7 @@ def _slowest(report: Report, console: Console) -> None:
         table.add_row(
             str(r.case),
             str(r.threads),
-            f"{ratio.median:.2f}",
+            f"{ratio.median:.2f}{' *' * r.disturbed}",
             f"{ratio.low:.2f} .. {ratio.high:.2f}",
             r.engine,
         )
@@ -281,7 +310,8 @@ def _lost(report: Report, console: Console) -> None:
     if not lost:
         return
     lost.sort(key=lambda row: row[0].median)
-    table = Table(title=f"a peer is faster, 256 KiB or more: {len(lost)} in all", title_justify="left")
+    console.print(f"a peer is faster, 256 KiB or more: {len(lost)} in all")
+    table = Table()
     for heading in ("case", "threads", "peer", "its time / ours", "quartiles"):
         table.add_column(heading, no_wrap=True)
     for factor, name, r in lost[:LISTED]:
@@ -311,7 +341,8 @@ def _calls(report: Report, console: Console) -> None:
 
     if not report.overheads:
         return
-    table = Table(title="calls", title_justify="left")
+    console.print("calls")
+    table = Table()
     for heading in ("what", "median", "quartiles"):
         table.add_column(heading, no_wrap=True)
     for name, unit, s in report.overheads:

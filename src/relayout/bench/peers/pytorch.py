@@ -89,7 +89,8 @@ def _action(case: Case, copy: Copy, source: Any, target: Any) -> Callable[[], ob
         for operation, operand in steps:
             values = operation(values, operand, out=between)
         if clamps:
-            torch.round(values, out=between).clamp_(dst.min, dst.max)
+            rounded = values if values.dtype == between.dtype else between.copy_(values)
+            torch.round(rounded, out=between).clamp_(dst.min, dst.max)
         if between is not given:
             given.copy_(between)
 

@@ -1,0 +1,69 @@
+"""What primitives are fed with, and how their results are compared.
+
+Everybody gets the same numbers as logical arrays, and lays them out before anything is timed. The weights are
+scaled so that results are of the size of the sources: then neither overflow nor subnormal numbers, which some
+processors are slow at, come into it.
+
+Sums of thousands of products depend on the order of adding. So results are not compared bit by bit: the
+largest deviation must be at most :data:`TOLERANCE` of the largest value.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from relayout.bench.networks import Conv, Forward, Product
+
+__all__ = ["TOLERANCE", "Operands", "Work", "difference", "operands"]
+
+Work = Conv | Product | Forward
+Floats = NDArray[np.float32]
+
+TOLERANCE = 1e-4
+SEED = 4
+
+
+class Operands(NamedTuple):
+    """Logical arrays of f32, row-major. A whole network has its own weights; here they are empty."""
+
+    src: Floats
+    weights: Floats
+    bias: Floats | None
+
+
+def operands(work: Work) -> Operands:
+    """Make the operands of a layer or network, the same ones each time.
+
+    >>> given = operands(Product("mine", 2, 3, 4))
+    >>> given.src.shape, given.weights.shape, given.bias.shape
+    ((2, 3), (3, 4), (4,))
+    """
+    generator = np.random.default_rng(SEED)
+    src = generator.standard_normal(work.src_dims, np.float32)
+    if isinstance(work, Forward):
+        return Operands(src, np.empty(0, np.float32), None)
+    weights = generator.standard_normal(work.weights_dims, np.float32)
+    weights /= math.sqrt(work.flops / 2 / math.prod(work.dst_dims))  # what one result is a sum of
+    has_bias = isinstance(work, Conv) or work.has_bias
+    return Operands(src, weights, generator.standard_normal(work.bias_dims, np.float32) if has_bias else None)
+
+
+def difference(expected: Floats, found: Floats) -> str | None:
+    """How far a result is from another one; None within the tolerance.
+
+    >>> difference(np.float32([1, 2]), np.float32([1, 2.00001]))
+    >>> difference(np.float32([1, 2]), np.float32([1, 2.1]))
+    'differs by 0.05 of the largest value, 0.0001 is allowed'
+    """
+    if expected.shape != found.shape:
+        return f"has the shape {found.shape}, not {expected.shape}"
+    largest = float(np.max(np.abs(expected), initial=np.finfo(np.float32).tiny))
+    with np.errstate(invalid="ignore"):  # infinities differ by NaN, which is over any tolerance
+        error = float(np.max(np.abs(found - expected), initial=0)) / largest
+    if error <= TOLERANCE:
+        return None
+    return f"differs by {error:.2g} of the largest value, {TOLERANCE:g} is allowed"

@@ -1,0 +1,118 @@
+"""Relayout's own primitives, as contestants: in the formats that they choose, or in a given one.
+
+For a format both source and destination have it, the weights are as the primitive wants them. Without one all
+three are chosen, which is what others are compared with.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from importlib import import_module
+from typing import Any
+
+import relayout as rl
+from relayout.bench.measure import OURS
+from relayout.bench.networks import Conv, Forward, Product
+from relayout.bench.operands import Floats, Operands, Work
+from relayout.bench.peers.primitives import Computation
+from relayout.errors import LayoutError
+from relayout.layout.descriptor import MemoryDesc
+from relayout.tensor import Tensor, allocate
+
+__all__ = ["ALIASES", "FORMATS", "QUICK_FORMATS", "Ours", "all_ours"]
+
+FORMATS = ("nhwc", "nchw", "nChw8c", "nChw16c", "NCHW4", "NCHW32", "CHWN4")
+"""Formats of sources and destinations of convolutions that are measured each for itself."""
+
+QUICK_FORMATS = ("nhwc", "nchw", "nChw16c")
+
+ALIASES = {"nChw16c": "b_fs_yx_fsv16", "NCHW32": "b_fs_yx_fsv32"}
+"""The same layouts under other names."""
+
+
+class Ours:
+    """Relayout, in a format or (None) in those that it chooses.
+
+    Raises
+    ------
+    LayoutError
+        There is no such format of four axes.
+    """
+
+    def __init__(self, format: str | None = None) -> None:
+        if format is not None:
+            MemoryDesc((1, 1, 1, 1), "f32", format)
+        self.format = format
+        self.name = OURS if format is None else f"{OURS} {format}"
+
+    def available(self) -> str | None:
+        """Relayout's version."""
+        return rl.__version__
+
+    def prepare(self, work: Work, operands: Operands, threads: int) -> Computation | None:
+        """Make a primitive, and lay out its operands.
+
+        Raises
+        ------
+        LayoutError
+            Relayout has no such primitive, or not in this format.
+        """
+        if isinstance(work, Forward) or (self.format is not None and not isinstance(work, Conv)):
+            return None
+        primitive = _convolution(work, self.format) if isinstance(work, Conv) else _product(work)
+        if primitive.implementation.startswith("definition"):
+            raise LayoutError("Relayout has a definition of it, and no kernel")
+        source, weights = (
+            rl.tensor(array).reorder(desc)
+            for array, desc in ((operands.src, primitive.src), (operands.weights, primitive.weights))
+        )
+        given = [source, weights]
+        if operands.bias is not None:
+            given.append(rl.tensor(operands.bias.reshape(primitive.bias.dims)))
+        target = Tensor(primitive.dst, allocate(primitive.dst))
+        formats = (primitive.src, primitive.weights, primitive.dst)
+        return Computation(
+            partial(primitive, *given, out=target, threads=threads),
+            partial(_array, target),
+            f"{primitive.implementation} {':'.join(desc.tag or str(desc) for desc in formats)}",
+        )
+
+
+def all_ours(formats: tuple[str, ...] = FORMATS) -> tuple[Ours, ...]:
+    """Relayout with the formats that it chooses, and with each of some formats."""
+    return Ours(), *map(Ours, formats)
+
+
+def _convolution(work: Conv, format: str | None) -> Any:
+    chosen = rl.any if format is None else format
+    return _kind("Convolution")(
+        MemoryDesc(work.src_dims, "f32", chosen),
+        MemoryDesc(work.weights_dims, "f32", rl.any),
+        MemoryDesc(work.bias_dims, "f32", "a"),
+        MemoryDesc(work.dst_dims, "f32", chosen),
+        strides=work.stride,
+        padding=work.padding,
+    )
+
+
+def _product(work: Product) -> Any:
+    second = rl.any if work.weights == "any" else work.weights
+    return _kind("Matmul")(
+        MemoryDesc(work.src_dims, "f32", rl.any),
+        MemoryDesc(work.weights_dims, "f32", second),
+        MemoryDesc((1, *work.bias_dims), "f32", "ab") if work.has_bias else None,
+        MemoryDesc(work.dst_dims, "f32", rl.any),
+    )
+
+
+def _kind(name: str) -> Any:
+    """A class of ``relayout.primitives``."""
+    try:
+        return getattr(import_module("relayout.primitives"), name)
+    except (AttributeError, ImportError):
+        raise LayoutError(f"relayout.primitives has no {name}") from None
+
+
+def _array(tensor: Tensor) -> Floats:
+    array: Floats = tensor.numpy(copy=True)
+    return array

@@ -1,0 +1,127 @@
+"""oneDNN's convolution, matrix product and inner product, in the formats that it chooses.
+
+Source, weights and destination have the format "any"; they are then laid out as the primitive descriptor
+answered. Of a product of two activations the second matrix keeps its format. The library is told nothing that
+would let it round sources to bf16.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from relayout.bench.networks import Conv, Forward, Product
+from relayout.bench.operands import Floats, Operands, Work
+from relayout.bench.peers.dnnl import (
+    BIAS,
+    DST,
+    SRC,
+    WEIGHTS,
+    Dims,
+    Handle,
+    Library,
+    Primitive,
+    Reorder,
+    library,
+)
+from relayout.bench.peers.primitives import Computation
+from relayout.layout.format import letters
+from relayout.tensor import aligned
+
+__all__ = ["OneDNN"]
+
+FORWARD_INFERENCE, DIRECT = 96, 1  # dnnl_forward_inference, dnnl_convolution_direct
+
+
+class OneDNN:
+    """oneDNN, with the primitive ``product`` for products: ``matmul`` or ``inner_product_forward``."""
+
+    def __init__(self, name: str, product: str = "matmul") -> None:
+        self.name = name
+        self.product = product
+
+    def available(self) -> str | None:
+        """The version that the library reports, which is not that of the distribution."""
+        found = library()
+        return None if found is None else found.version
+
+    def prepare(self, work: Work, operands: Operands, threads: int) -> Computation | None:
+        """Make a primitive, and lay out its operands."""
+        found = library()
+        if found is None or isinstance(work, Forward):
+            return None
+        if self.product != "matmul" and (isinstance(work, Conv) or not work.has_bias):
+            return None
+        found.set_threads(threads)
+        layer = _Layer(found, work, operands, self.product)
+        return Computation(layer, layer.result, layer.implementation)
+
+
+class _Layer(Primitive):
+    """A primitive whose operands lie as it chose."""
+
+    implementation: str
+
+    def __init__(self, library: Library, work: Conv | Product, operands: Operands, product: str) -> None:
+        super().__init__(library)
+        if isinstance(work, Conv):
+            desc = self._convolution(work)
+        elif product == "matmul":
+            desc = self._matmul(work)
+        else:
+            desc = self._inner_product(work)
+            operands = operands._replace(weights=np.ascontiguousarray(operands.weights.T))
+        sides = {SRC: operands.src, WEIGHTS: operands.weights}
+        arguments = [(side, self.memory(*self._laid_out(desc, side, data))) for side, data in sides.items()]
+        if operands.bias is not None:
+            row = operands.bias if product != "matmul" or isinstance(work, Conv) else operands.bias[None]
+            arguments.append((BIAS, self.memory(self._plain(row.shape), operands.bias)))
+        self.dims = work.dst_dims
+        self.chosen = library.chosen(desc, DST)
+        self.given = aligned(library.size(self.chosen))
+        arguments.append((DST, self.memory(self.chosen, self.given)))
+        tags = [library.tag(library.chosen(desc, side)) for side in (SRC, WEIGHTS, DST)]
+        self.implementation = f"{library.implementation(desc)} {':'.join(tags)}"
+        self.ready(desc, arguments)
+
+    def result(self) -> Floats:
+        """The destination, reordered to a plain array."""
+        array = np.empty(self.dims, np.float32)
+        Reorder(self.library, self.chosen, self.given, self._plain(self.dims), array)()
+        return array
+
+    def _plain(self, dims: tuple[int, ...]) -> Handle:
+        return self.described(dims, "f32", "".join(letters(len(dims))))
+
+    def _any(self, dims: tuple[int, ...]) -> Handle:
+        return self.described(dims, "f32", "any")
+
+    def _convolution(self, work: Conv) -> Handle:
+        stride, padding = (Dims(number, number) for number in (work.stride, work.padding))
+        return self.primitive_desc(
+            "convolution_forward",
+            *(self.library.engine, FORWARD_INFERENCE, DIRECT),
+            *(self._any(work.src_dims), self._any(work.weights_dims), self._plain(work.bias_dims)),
+            *(self._any(work.dst_dims), stride, Dims(0, 0), padding, padding, self.attributes()),
+        )
+
+    def _matmul(self, work: Product) -> Handle:
+        bias = self._plain((1, work.n)) if work.has_bias else None
+        weights = self.described(work.weights_dims, "f32", work.weights)
+        return self.primitive_desc(
+            *("matmul", self.library.engine, self._any(work.src_dims), weights),
+            *(bias, self._any(work.dst_dims), self.attributes()),
+        )
+
+    def _inner_product(self, work: Product) -> Handle:
+        return self.primitive_desc(
+            *("inner_product_forward", self.library.engine, FORWARD_INFERENCE, self._any(work.src_dims)),
+            *(self._any((work.n, work.k)), self._plain(work.bias_dims)),
+            *(self._any(work.dst_dims), self.attributes()),
+        )
+
+    def _laid_out(self, desc: Handle, side: int, data: Floats) -> tuple[Handle, np.ndarray]:
+        """The descriptor that was chosen for an operand, and a buffer with the operand in it."""
+        chosen = self.library.chosen(desc, side)
+        buffer = aligned(self.library.size(chosen))
+        Reorder(self.library, self._plain(data.shape), data, chosen, buffer)()
+        return chosen, buffer

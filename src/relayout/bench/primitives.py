@@ -1,0 +1,259 @@
+"""Primitives: which layers are measured, and how.
+
+What a layer takes is held against its *time at the peak*: the time in which as many threads do as many
+multiplications and additions in registers (:mod:`relayout.bench.peak`), measured in the same round::
+
+    round 1   peak  Relayout  Relayout nhwc ...  oneDNN  PyTorch ...
+    round 2   peak  Relayout  Relayout nhwc ...  oneDNN  PyTorch ...     ratio = time / time at the peak
+
+so 1 is what no library can reach, and 1 / ratio is the share of the peak. A sum over the layers of a network
+is one of ratios, each weighted by the time at the peak and by how often the network has the layer: it is not
+disturbed by a clock that changes between two layers.
+
+Everybody has laid out the source and packed the weights before; only the primitive is timed
+(:mod:`relayout.bench.peers.primitives`). Results are compared with those of the first contestant, which is
+Relayout where it can do the layer.
+
+=================  ========================================================================================
+network            what is measured
+=================  ========================================================================================
+ResNet-50          all convolutions
+ResNeXt-101        32x4d: its convolutions with 32 groups
+MobileNetV2        its convolutions of each channel by itself
+ViT-B/16           its matrix products
+ResNet-50 forward  the whole network, with all that is between the convolutions
+=================  ========================================================================================
+
+Depthwise convolutions read and write as much as they compute; their share of the peak is small for everybody.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+
+from relayout.bench.load import Load, disturbed
+from relayout.bench.measure import OURS, Spread, Stopwatch, figures, in_rounds
+from relayout.bench.networks import Conv, Forward, convolutions, products
+from relayout.bench.operands import Floats, Operands, Work, difference, operands
+from relayout.bench.peak import Yardstick, yardstick
+from relayout.bench.peers.primitives import Computation, Contestant
+from relayout.errors import LayoutError
+
+__all__ = ["NETWORKS", "PEAK", "Result", "Task", "measured", "tasks"]
+
+PEAK = "peak"
+LONGER = 5  # times the seconds of a layer are for a whole network
+
+
+@dataclass(frozen=True)
+class Task:
+    """A layer, or a whole network, and where it is from.
+
+    >>> [task] = tasks(networks=["ResNet-50"], batches=[8], texts=["conv1"])
+    >>> print(task)
+    ResNet-50 conv1 mb8ic3ih224iw224oc64oh112ow112kh7kw7sh2sw2ph3pw3
+    """
+
+    network: str
+    batch: int
+    work: Work
+
+    @property
+    def group(self) -> str:
+        """What is summed up together."""
+        return f"{self.network}, batch {self.batch}"
+
+    @property
+    def weight(self) -> int:
+        """The share of a layer in the sum: multiplications and additions of all its occurrences."""
+        return self.work.flops * self.work.count
+
+    def __str__(self) -> str:
+        return f"{self.network} {self.work}"
+
+
+@dataclass(frozen=True)
+class Result:
+    """What one task gave with one number of threads.
+
+    Attributes
+    ----------
+    case : Task
+        What was measured.
+    threads : int
+        How many threads everybody was allowed.
+    seconds : dict of str to Spread
+        The time of one run, by contestant; that of ``peak`` is the time at the peak.
+    ratios : dict of str to Spread
+        Time divided by the time at the peak in the same round.
+    behind : dict of str to Spread
+        By contestant: its time divided by Relayout's, in the formats that this chose.
+    rounds : dict of str to int
+        In how many rounds each took part.
+    implementations : dict of str to str
+        What each says of how it does it.
+    notes : dict of str to str
+        Who could not do it, and why; whose result differs.
+    others : float or None
+        Cores that other processes used meanwhile; None where the system does not tell.
+    """
+
+    case: Task
+    threads: int
+    seconds: dict[str, Spread]
+    ratios: dict[str, Spread]
+    behind: dict[str, Spread]
+    rounds: dict[str, int]
+    implementations: dict[str, str] = field(default_factory=dict)
+    notes: dict[str, str] = field(default_factory=dict)
+    others: float | None = None
+
+    @property
+    def disturbed(self) -> bool:
+        """Whether other processes took cores that the threads needed; see :mod:`relayout.bench.load`."""
+        return disturbed(self.threads, self.others)
+
+    @property
+    def peak(self) -> float:
+        """The peak that was measured, in units of 10**9 multiplications and additions a second."""
+        return self.case.work.flops / self.seconds[PEAK].median / 1e9
+
+
+def tasks(
+    quick: bool = False,
+    networks: Sequence[str] = (),
+    batches: Sequence[int] = (1, 8),
+    texts: Sequence[str] = (),
+) -> list[Task]:
+    """Choose what to measure.
+
+    Parameters
+    ----------
+    quick : bool
+        A few layers of each network, and the first of the batches.
+    networks : sequence of str
+        Only these; empty: all.
+    batches : sequence of int
+        Pictures at a time.
+    texts : sequence of str
+        Only layers whose line has one of these texts in it; empty: all.
+
+    Raises
+    ------
+    LayoutError
+        There is no such network, or no layer is left.
+    """
+    for network in networks:
+        if network not in NETWORKS:
+            raise LayoutError(f"there is no network {network!r}; the networks are {', '.join(NETWORKS)}")
+    found = [
+        Task(network, batch, work)
+        for network, make in NETWORKS.items()
+        if not networks or network in networks
+        for batch in (batches[:1] if quick else batches)
+        for work in make(batch)
+        if not quick or (not isinstance(work, Forward) and work.name in QUICK)
+    ]
+    chosen = [task for task in found if not texts or any(text in str(task) for text in texts)]
+    if not chosen:
+        wanted = ", ".join(map(repr, texts)) or "which a quick run measures"
+        raise LayoutError(f"none of {len(found)} layers has {wanted} in it; --list prints them")
+    return chosen
+
+
+def measured(
+    task: Task,
+    threads: Sequence[int],
+    rounds: int,
+    seconds: float,
+    contestants: Sequence[Contestant],
+    load: Load | None = None,
+) -> Iterator[Result]:
+    """Measure a task with each number of threads.
+
+    Parameters
+    ----------
+    task : Task
+        The layer or network.
+    threads : sequence of int
+        Numbers of threads, one result for each.
+    rounds : int
+        How often everybody is timed, if time allows.
+    seconds : float
+        The time that the rounds of one number of threads may take; a whole network has more. One round is
+        always made.
+    contestants : sequence of Contestant
+        Who takes part; the first one's result is what the others are compared with.
+    load : Load, optional
+        What knows how busy others are; one that serves several tasks knows better.
+    """
+    load = load or Load()
+    given = operands(task.work)
+    for count in threads:
+        ideal = yardstick(count)
+        ready, notes = _ready(task.work, given, count, contestants)
+        watches = {PEAK: Stopwatch(ideal.run)} | {name: Stopwatch(c.run) for name, c in ready.items()}
+        span = seconds * (LONGER if isinstance(task.work, Forward) else 1)
+        needed = [name for name in (PEAK, OURS) if name in watches]
+        samples = in_rounds(watches, rounds, span, count, needed)
+        samples[PEAK] = _at_the_peak(task.work, ideal, samples[PEAK])
+        how = {name: c.implementation for name, c in ready.items()}
+        yield Result(
+            task, count, **figures(samples, PEAK), implementations=how, notes=notes, others=load.others()
+        )
+
+
+def _at_the_peak(work: Work, ideal: Yardstick, times: Sequence[float]) -> list[float]:
+    return [seconds * work.flops / ideal.flops for seconds in times]
+
+
+def _ready(
+    work: Work, given: Operands, threads: int, contestants: Sequence[Contestant]
+) -> tuple[dict[str, Computation], dict[str, str]]:
+    """Everybody who can do the work, and what is to be said of the others and of results."""
+    ready: dict[str, Computation] = {}
+    notes: dict[str, str] = {}
+    first: Floats | None = None
+    for contestant in contestants:
+        try:
+            made = contestant.prepare(work, given, threads)
+            if made is None:
+                continue
+            made.run()
+            found = made.result()
+        except Exception as error:  # of other libraries there may be any
+            notes[contestant.name] = f"left out: {_line(error)}"
+            continue
+        ready[contestant.name] = made
+        first = found if first is None else first
+        note = difference(first, found)
+        if note is not None:
+            notes[contestant.name] = note
+    return ready, notes
+
+
+def _line(error: Exception) -> str:
+    """The first line of an error."""
+    return f"{type(error).__name__}: {error}".strip().splitlines()[0]
+
+
+def _grouped(network: str, batch: int) -> list[Conv]:
+    return [layer for layer in convolutions(network, batch) if layer.groups > 1]
+
+
+NETWORKS: dict[str, Callable[[int], Sequence[Work]]] = {
+    "ResNet-50": partial(convolutions, "ResNet-50"),
+    "ResNeXt-101": partial(_grouped, "ResNeXt-101"),
+    "MobileNetV2": partial(_grouped, "MobileNetV2"),
+    "ViT-B/16": products,
+    "ResNet-50 forward": lambda batch: [Forward(batch)],
+}
+"""The networks, and what makes their layers for a batch."""
+
+QUICK = (
+    *("conv1", "stage1.1.middle", "stage2.1.shortcut", "stage3.1.expand", "stage4.2.middle"),
+    *("block3.1.depthwise", "attention.inputs", "attention.scores"),
+)
+"""Names of the layers of a quick run."""
