@@ -77,6 +77,42 @@ class Writer:
         self.lines.append(f"{done}:")
         self._block = done
 
+    def carry(
+        self,
+        turns: int,
+        values: Sequence[tuple[str, str]],
+        body: Callable[[list[str]], list[str]],
+    ) -> list[str]:
+        """So many turns that hand values on, each given as its type and its first value; the last ones.
+
+        >>> w = Writer()
+        >>> w.carry(3, [("i64", "1")], lambda given: [w.value(f"mul i64 {given[0]}, 2")])
+        ['%v5']
+        """
+        if turns == 1:
+            return body([value for _, value in values])
+        head, done = self.name("loop"), self.name("done")
+        before, index = self._block, "%" + self.name("i")
+        self.line(f"br label %{head}")
+        self.lines.append(f"{head}:")
+        where = len(self.lines)
+        self._block = head
+        inside = ["%" + self.name("c") for _ in values]
+        self.lines += [""] * (1 + len(values))
+        after = body(list(inside))
+        following = self.value(f"add i64 {index}, 1")
+        phis = [(index, "i64", "0", following)]
+        phis += [
+            (name, kind, first, last) for name, (kind, first), last in zip(inside, values, after, strict=True)
+        ]
+        for k, (name, kind, first, last) in enumerate(phis):
+            self.lines[where + k] = f"  {name} = phi {kind} [{first}, %{before}], [{last}, %{self._block}]"
+        again = self.value(f"icmp ult i64 {following}, {turns}")
+        self.line(f"br i1 {again}, label %{head}, label %{done}")
+        self.lines.append(f"{done}:")
+        self._block = done
+        return after
+
     def when(self, condition: str, body: Callable[[], None]) -> None:
         """Run the body only if the condition holds."""
         yes, done = self.name("when"), self.name("done")
@@ -87,6 +123,19 @@ class Writer:
         self.line(f"br label %{done}")
         self.lines.append(f"{done}:")
         self._block = done
+
+    def unless(self, condition: str, kind: str, value: str, rare: Callable[[], str]) -> str:
+        """The value, or ``rare()`` if the condition holds, which is seldom: that code is out of the way."""
+        seldom, done, before = self.name("rare"), self.name("done"), self._block
+        odds = '!prof !{!"branch_weights", i32 1, i32 1000}'
+        self.line(f"br i1 {condition}, label %{seldom}, label %{done}, {odds}")
+        self.lines.append(f"{seldom}:")
+        self._block = seldom
+        other = rare()
+        self.line(f"br label %{done}")
+        self.lines.append(f"{done}:")
+        after, self._block = self._block, done
+        return self.value(f"phi {kind} [{value}, %{before}], [{other}, %{after}]")
 
     def shuffle(self, one: str, two: str, kind: str, picks: Sequence[int]) -> str:
         """Elements ``picks`` of two vectors laid side by side; -1 leaves one open."""

@@ -1,0 +1,61 @@
+"""Primitives: the operations of deep learning, in any format.
+
+A primitive is made once, from the descriptors of its arguments and its parameters, and then called with
+tensors, as often and from as many threads as one likes::
+
+    MemoryDesc x arguments, some of them `any`     what it shall do
+        Convolution(...)                           formats chosen, checked, an implementation found
+            .src .weights .dst .implementation     what was chosen; .flops and .bytes what it costs
+            (src, weights, out=...)                does it
+
+>>> import relayout as rl
+>>> from relayout.primitives import Eltwise
+>>> x = rl.tensor([[-1.0, 2.0]], "ab", dtype="f32")
+>>> relu = Eltwise(x.desc, "relu")
+>>> relu(x).numpy()
+array([[0., 2.]], dtype=float32)
+
+Which formats `any` stands for follows oneDNN: operations that compute much choose for themselves what suits
+their kernels (:class:`Convolution`, :class:`InnerProduct`, :class:`Matmul`); those whose time is that of
+reading and writing take what the operation before them wrote, and write the same.
+
+Every kind is one file, with three things: the class, which checks and chooses; a definition in NumPy over
+logical indices, in double precision, which is short enough to be believed; and the lowering to kernels.
+Tests join the last two. What all kinds share:
+
+================  ===========================================================================================
+``primitive``     the base: named arguments, checks, calling
+``program``       what a primitive is lowered to: parallel regions, one after the other, and their buffers
+``functions``     the elementwise functions: definition and machine code
+``post_ops``      what may follow in the same pass: sum, a function, a binary operation
+================  ===========================================================================================
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from relayout.primitives.convolution import Convolution as Convolution
+    from relayout.primitives.inner_product import InnerProduct as InnerProduct
+    from relayout.primitives.matmul import Matmul as Matmul
+
+_WHERE = {
+    "Matmul": "matmul",
+    "InnerProduct": "inner_product",
+    "Convolution": "convolution",
+}
+
+__all__ = [*_WHERE]
+
+
+def __getattr__(name: str) -> Any:
+    """Import a kind when it is first asked for."""
+    if name in _WHERE:
+        return getattr(import_module(f"relayout.primitives.{_WHERE[name]}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_WHERE])

@@ -1,0 +1,307 @@
+"""Forward convolution, in any format.
+
+::
+
+    dst[n, g o, y, x] = bias[g o] + sum over i, r, s of
+                            src[n, g i, y * stride + r * dilation - padding, x ...] * weights[g, o, i, r, s]
+
+with one, two or three spatial axes. What falls outside the source counts as zero.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import product
+from typing import TYPE_CHECKING, Any, SupportsIndex
+
+import numpy as np
+
+from relayout.errors import LayoutError
+from relayout.layout.descriptor import MemoryDesc, any_format
+from relayout.layout.layout import spell_dims, whole_number
+from relayout.primitives.kernels.geometry import Geometry, Sizes
+from relayout.primitives.lowering import Products
+from relayout.primitives.post_ops import PostOp, Sum, applied, post_ops_of
+from relayout.primitives.primitive import Primitive
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from relayout.primitives.kernels.nest import Nest
+    from relayout.primitives.program import Program
+
+__all__ = ["Convolution", "check_vector"]
+
+
+class Convolution(Primitive):
+    """A convolution, made once for its descriptors.
+
+    Parameters
+    ----------
+    src : MemoryDesc
+        Batch, channels, then one to three spatial axes.
+    weights : MemoryDesc
+        Output channels, input channels, spatial axes (``oihw``); for a grouped convolution groups first
+        (``goihw``), and the channels are those of one group.
+    bias : MemoryDesc, optional
+        One value for each output channel.
+    dst : MemoryDesc, optional
+        Without it the format is ``any`` and the data type that of the source.
+    scale : MemoryDesc, optional
+        One f32 factor for all sums, or one for each output channel; it comes before the bias. This is how
+        quantised convolutions return to real numbers, and fold a batch normalisation.
+    strides, dilation : int or sequence of int
+        For all spatial axes, or one for each. A dilation of 1 leaves no gaps (oneDNN writes 0 there).
+    padding : int or sequence
+        Zeros in front of and behind each spatial axis; for each axis a number or a pair (in front, behind).
+    post_ops : sequence
+        See :mod:`relayout.primitives.post_ops`.
+
+    Raises
+    ------
+    LayoutError
+        Sizes don't fit together.
+
+    Examples
+    --------
+    >>> import relayout as rl
+    >>> src = rl.MemoryDesc((1, 3, 8, 8), "f32", "nhwc")
+    >>> weights = rl.MemoryDesc((16, 3, 3, 3), "f32", rl.any)
+    >>> conv = Convolution(src, weights, padding=1, post_ops="relu")
+    >>> conv.dst, conv.flops
+    (MemoryDesc('f32:nhwc:1x16x8x8'), 55296)
+    """
+
+    kind = "convolution"
+
+    def __init__(
+        self,
+        src: MemoryDesc,
+        weights: MemoryDesc,
+        bias: MemoryDesc | None = None,
+        dst: MemoryDesc | None = None,
+        *,
+        scale: MemoryDesc | None = None,
+        strides: int | Sequence[int] = 1,
+        dilation: int | Sequence[int] = 1,
+        padding: int | Sequence[int | tuple[int, int]] = 0,
+        post_ops: Any = (),
+    ) -> None:
+        spatial = len(src.dims) - 2
+        if not 1 <= spatial <= 3:
+            raise LayoutError(f"convolution: src {src} must have 3 to 5 axes, batch and channels first")
+        if len(weights.dims) not in (spatial + 2, spatial + 3):
+            raise LayoutError(
+                f"convolution: weights {weights} must have {spatial + 2} axes, or {spatial + 3} with groups "
+                "first"
+            )
+        self.grouped = len(weights.dims) == spatial + 3
+        groups = weights.dims[0] if self.grouped else 1
+        outputs, inputs, *kernel = weights.dims[1:] if self.grouped else weights.dims
+        if src.dims[1] != groups * inputs:
+            each = f"{groups} groups of {inputs}" if self.grouped else f"{inputs}"
+            raise LayoutError(
+                f"convolution: src {src} has {src.dims[1]} channels, weights {weights} take {each}"
+            )
+        steps = _each(strides, spatial, "strides", 1)
+        gaps = _each(dilation, spatial, "dilation", 1)
+        pads = _pads(padding, spatial)
+        sizes = []
+        for axis in range(spatial):
+            room = src.dims[2 + axis] + sum(pads[axis]) - (kernel[axis] - 1) * gaps[axis] - 1
+            if room < 0 and 0 not in (*src.dims, *weights.dims):
+                raise LayoutError(
+                    f"convolution: spatial axis {axis} of src {src} has {src.dims[2 + axis]} elements and "
+                    f"{sum(pads[axis])} of padding; the filter spans {(kernel[axis] - 1) * gaps[axis] + 1}"
+                )
+            sizes.append(max(0, room // steps[axis] + 1))
+        dims = (src.dims[0], groups * outputs, *sizes)
+        if dst is None:
+            dst = MemoryDesc(dims, src.dtype, any_format)
+        if dst.dims != dims:
+            raise LayoutError(
+                f"convolution: dst {dst} must be {spell_dims(dims)}, from src {spell_dims(src.dims)} and "
+                f"weights {spell_dims(weights.dims)}"
+            )
+        check_vector(self.kind, "bias", bias, (groups * outputs,), ("f32", "s32"))
+        check_vector(self.kind, "scale", scale, (1, groups * outputs), ("f32",))
+        self.post_ops: tuple[PostOp, ...] = post_ops_of(post_ops)
+        self.strides, self.dilation, self.padding = steps, gaps, pads
+        self.geometry = Geometry(
+            src.dims[0],
+            groups,
+            inputs,
+            outputs,
+            _three(src.dims[2:]),
+            _three(sizes),
+            _three(kernel),
+            _three(steps),
+            _three(gaps),
+            _three([front for front, _ in pads], 0),
+        )
+        given = {"src": src, "weights": weights, "bias": bias, "scale": scale}
+        present = {name: desc for name, desc in given.items() if desc is not None}
+        self.inputs = tuple(present)
+        self.descs = self._decided({**present, "dst": dst})
+        self._nest: Nest | None = None
+
+    @property
+    def flops(self) -> int:
+        """Operations; what falls into the padding counts."""
+        return self.geometry.flops
+
+    @property
+    def reads_destination(self) -> bool:
+        """Whether there is a sum among the post-ops."""
+        return any(isinstance(op, Sum) for op in self.post_ops)
+
+    def _implementation(self) -> str:
+        return f"machine code: {self._nest}"
+
+    def _definition(self, arrays: Mapping[str, NDArray[np.float64]]) -> NDArray[np.float64]:
+        return definition(
+            arrays["src"],
+            arrays["weights"],
+            arrays.get("bias"),
+            self.strides,
+            self.dilation,
+            self.padding,
+            self.grouped,
+            self.post_ops,
+            arrays.get("dst"),
+            arrays.get("scale"),
+        )
+
+    def _lower(self) -> Program | None:
+        from relayout.primitives.lowering import products
+
+        made = products(self._products(self.descs))
+        if made is None:
+            return None
+        self._nest, program = made
+        return program
+
+    def _products(self, descs: Mapping[str, MemoryDesc]) -> Products:
+        """What is computed, on these descriptors."""
+        return Products(
+            self.geometry,
+            descs["src"],
+            descs["weights"],
+            descs["dst"],
+            descs.get("bias"),
+            descs.get("scale"),
+            self.grouped,
+            self.post_ops,
+        )
+
+    def _decided(self, given: dict[str, MemoryDesc]) -> dict[str, MemoryDesc]:
+        """The descriptors with every ``any`` decided.
+
+        Source and destination go together: what one of them has, the other one gets. With neither given they
+        become channels-last, which the tile takes as it is.
+        """
+        from relayout.primitives.lowering import weights_format
+
+        spatial = len(given["src"].dims) - 2
+        last = {1: "nwc", 2: "nhwc", 3: "ndhwc"}[spatial]
+        plain = {1: "oiw", 2: "oihw", 3: "oidhw"}[spatial]
+        src, dst = given["src"], given["dst"]
+        wanted = {
+            "src": dst.format or last,
+            "dst": src.format or last,
+            "weights": weights_format(self._products(given)) or f"{'g' if self.grouped else ''}{plain}",
+            "bias": "a",
+            "scale": "a",
+        }
+        return {
+            name: desc if desc.layout is not None else MemoryDesc(desc.dims, desc.dtype, wanted[name])
+            for name, desc in given.items()
+        }
+
+
+def definition(
+    src: NDArray[np.float64],
+    weights: NDArray[np.float64],
+    bias: NDArray[np.float64] | None,
+    strides: Sequence[int],
+    dilation: Sequence[int],
+    padding: Sequence[tuple[int, int]],
+    grouped: bool = False,
+    post_ops: Sequence[PostOp] = (),
+    old: NDArray[np.float64] | None = None,
+    scale: NDArray[np.float64] | None = None,
+) -> NDArray[np.float64]:
+    """The convolution of logical arrays, tap by tap."""
+    if not grouped:
+        weights = weights[None]
+    groups, outputs, inputs, *kernel = weights.shape
+    padded = np.pad(src, [(0, 0), (0, 0), *padding])
+    sizes = [
+        (n - (k - 1) * d - 1) // s + 1
+        for n, k, d, s in zip(padded.shape[2:], kernel, dilation, strides, strict=True)
+    ]
+    padded = padded.reshape(src.shape[0], groups, inputs, *padded.shape[2:])
+    out = np.zeros((src.shape[0], groups, outputs, *sizes))
+    for taps in product(*map(range, kernel)):
+        window = tuple(
+            slice(t * d, t * d + (n - 1) * s + 1, s)
+            for t, d, n, s in zip(taps, dilation, sizes, strides, strict=True)
+        )
+        inside: Any = (..., *window)
+        tap: Any = (..., *taps)
+        out += np.einsum("ngi...,goi->ngo...", padded[inside], weights[tap])
+    out = out.reshape(src.shape[0], groups * outputs, *sizes)
+    over = (-1, *(1 for _ in sizes))
+    if scale is not None:
+        out *= scale.reshape(over)
+    if bias is not None:
+        out += bias.reshape(over)
+    return applied(post_ops, out, old)
+
+
+def check_vector(
+    kind: str, name: str, desc: MemoryDesc | None, sizes: tuple[int, ...], kinds: tuple[str, ...]
+) -> None:
+    """Bias and scales are dense vectors."""
+    if desc is None:
+        return
+    if len(desc.dims) != 1 or desc.dims[0] not in sizes or desc.dtype.name not in kinds:
+        counts, types = (" or ".join(map(str, several)) for several in (sizes, kinds))
+        raise LayoutError(f"{kind}: {name} {desc} must be a vector of {counts} {types}")
+    if desc.layout is not None and desc.strides != (1,):
+        raise LayoutError(f"{kind}: {name} {desc} must be dense")
+
+
+def _each(given: int | Sequence[int], count: int, name: str, least: int) -> tuple[int, ...]:
+    """One number for each spatial axis."""
+    several = [given] * count if isinstance(given, SupportsIndex) else list(given)
+    if len(several) != count:
+        raise LayoutError(f"convolution: {name} {given} must be a number or {count} of them")
+    numbers = tuple(whole_number(value, f"convolution: {name}") for value in several)
+    if min(numbers) < least:
+        raise LayoutError(f"convolution: {name} {given} must be at least {least}")
+    return numbers
+
+
+def _pads(given: int | Sequence[int | tuple[int, int]], count: int) -> tuple[tuple[int, int], ...]:
+    """In front of and behind each spatial axis."""
+    several = [given] * count if isinstance(given, SupportsIndex) else list(given)
+    if len(several) != count:
+        raise LayoutError(
+            f"convolution: padding {given} must be a number, or one or a pair for each of {count} axes"
+        )
+    pairs = []
+    for one in several:
+        pair = (one, one) if isinstance(one, SupportsIndex) else tuple(one)
+        if len(pair) != 2:
+            raise LayoutError(f"convolution: padding {one} must be a number or a pair")
+        pairs.append(tuple(whole_number(value, "convolution: padding") for value in pair))
+    if min(min(pair) for pair in pairs) < 0:
+        raise LayoutError(f"convolution: padding {given} must not be negative")
+    return tuple((front, behind) for front, behind in pairs)
+
+
+def _three(given: Sequence[int], missing: int = 1) -> Sizes:
+    """Depth, height and width."""
+    d, h, w = [missing] * (3 - len(given)) + list(given)
+    return d, h, w

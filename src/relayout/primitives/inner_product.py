@@ -1,0 +1,162 @@
+"""Inner product (a fully connected layer): every output is a sum over all inputs of an image.
+
+::
+
+    dst[n, o] = bias[o] + sum over c, z, y, x of src[n, c, z, y, x] * weights[o, c, z, y, x]
+
+A source with spatial axes is not flattened first: with ``any`` the weights get the order in which the source
+lies in memory, so that both are read straight on. In fact it is a convolution whose filter is as large as the
+image.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from relayout.errors import LayoutError
+from relayout.layout.descriptor import MemoryDesc, any_format
+from relayout.layout.layout import spell_dims
+from relayout.primitives.convolution import check_vector
+from relayout.primitives.kernels.geometry import Geometry
+from relayout.primitives.lowering import Products
+from relayout.primitives.post_ops import PostOp, Sum, applied, post_ops_of
+from relayout.primitives.primitive import Primitive
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from relayout.primitives.kernels.nest import Nest
+    from relayout.primitives.program import Program
+
+__all__ = ["InnerProduct"]
+
+
+class InnerProduct(Primitive):
+    """An inner product, made once for its descriptors.
+
+    Parameters
+    ----------
+    src : MemoryDesc
+        Batch, channels, and none to three spatial axes.
+    weights : MemoryDesc
+        Output channels, then the axes of the source but its batch.
+    bias : MemoryDesc, optional
+        One value for each output channel.
+    dst : MemoryDesc, optional
+        Batch and output channels; without it the format is ``any`` and the data type that of the source.
+    scale, post_ops
+        As for :class:`~relayout.primitives.convolution.Convolution`.
+
+    Raises
+    ------
+    LayoutError
+        Sizes don't fit together.
+
+    Examples
+    --------
+    >>> import relayout as rl
+    >>> src = rl.MemoryDesc((8, 512, 7, 7), "f32", "nhwc")
+    >>> fc = InnerProduct(src, rl.MemoryDesc((1000, 512, 7, 7), "f32", rl.any))
+    >>> fc.dst, fc.flops
+    (MemoryDesc('f32:nc:8x1000'), 401408000)
+    """
+
+    kind = "inner product"
+
+    def __init__(
+        self,
+        src: MemoryDesc,
+        weights: MemoryDesc,
+        bias: MemoryDesc | None = None,
+        dst: MemoryDesc | None = None,
+        *,
+        scale: MemoryDesc | None = None,
+        post_ops: Any = (),
+    ) -> None:
+        if not 2 <= len(src.dims) <= 5:
+            raise LayoutError(f"inner product: src {src} must have 2 to 5 axes, batch and channels first")
+        if weights.dims[1:] != src.dims[1:]:
+            raise LayoutError(
+                f"inner product: weights {weights} must have the sizes of src {src} behind the first axis"
+            )
+        outputs = weights.dims[0]
+        dims = (src.dims[0], outputs)
+        if dst is None:
+            dst = MemoryDesc(dims, src.dtype, any_format)
+        if dst.dims != dims:
+            raise LayoutError(f"inner product: dst {dst} must be {spell_dims(dims)}")
+        check_vector(self.kind, "bias", bias, (outputs,), ("f32", "s32"))
+        check_vector(self.kind, "scale", scale, (1, outputs), ("f32",))
+        self.post_ops: tuple[PostOp, ...] = post_ops_of(post_ops)
+        spatial = src.dims[2:]
+        kernel = (*(1 for _ in range(3 - len(spatial))), *spatial)
+        size = (kernel[0], kernel[1], kernel[2])
+        one = (1, 1, 1)
+        self.geometry = Geometry(src.dims[0], 1, src.dims[1], outputs, size, one, size, one, one, (0, 0, 0))
+        given = {"src": src, "weights": weights, "bias": bias, "scale": scale}
+        present = {name: desc for name, desc in given.items() if desc is not None}
+        self.inputs = tuple(present)
+        self.descs = self._decided({**present, "dst": dst})
+        self._nest: Nest | None = None
+
+    @property
+    def flops(self) -> int:
+        """Two for each product."""
+        return self.geometry.flops
+
+    @property
+    def reads_destination(self) -> bool:
+        """Whether there is a sum among the post-ops."""
+        return any(isinstance(op, Sum) for op in self.post_ops)
+
+    def _implementation(self) -> str:
+        return f"machine code: {self._nest}"
+
+    def _definition(self, arrays: Mapping[str, NDArray[np.float64]]) -> NDArray[np.float64]:
+        src, weights = (arrays[name].reshape(len(arrays[name]), -1) for name in ("src", "weights"))
+        out = src @ weights.T
+        if "scale" in arrays:
+            out = out * arrays["scale"]
+        if "bias" in arrays:
+            out = out + arrays["bias"]
+        return applied(self.post_ops, out, arrays.get("dst"))
+
+    def _lower(self) -> Program | None:
+        from relayout.primitives.lowering import products
+
+        made = products(self._products(self.descs))
+        if made is None:
+            return None
+        self._nest, program = made
+        return program
+
+    def _products(self, descs: Mapping[str, MemoryDesc]) -> Products:
+        bias, scale = descs.get("bias"), descs.get("scale")
+        src, weights, dst = (descs[name] for name in ("src", "weights", "dst"))
+        return Products(self.geometry, src, weights, dst, bias, scale, False, self.post_ops)
+
+    def _decided(self, given: dict[str, MemoryDesc]) -> dict[str, MemoryDesc]:
+        """The descriptors with every ``any`` decided; the weights take the order of the source."""
+        from relayout.primitives.lowering import weights_format
+
+        spatial = len(given["src"].dims) - 2
+        plain = ("nc", "nwc", "nhwc", "ndhwc")[spatial]
+        src = given["src"]
+        if src.layout is None:
+            src = given["src"] = MemoryDesc(src.dims, src.dtype, plain)
+        wanted = weights_format(self._products(given))
+        if wanted is None:
+            wanted = ("oi", "oiw", "oihw", "oidhw")[spatial]
+        elif spatial and src.layout.is_plain and src.strides[1] != 1:
+            axes = sorted(range(1, spatial + 2), key=lambda axis: -src.strides[axis])
+            letters = "oi" + "dhw"[3 - spatial :]
+            inner = wanted.lstrip("OdhwIi")
+            if "I" not in wanted:  # pairs of channels stay together
+                wanted = "O" + "".join(letters[axis] for axis in axes) + inner
+        formats = {"weights": wanted, "dst": "nc", "bias": "a", "scale": "a"}
+        return {
+            name: desc if desc.layout is not None else MemoryDesc(desc.dims, desc.dtype, formats[name])
+            for name, desc in given.items()
+        }

@@ -1,0 +1,201 @@
+"""Matrix product, one or many of them.
+
+::
+
+    dst[b, m, n] = bias[n] + sum over k of src[b, m, k] * weights[b, k, n]
+
+With two axes there is one product; with three the first axis counts them, and weights that have 1 there serve
+all. Matrices lie as they like: rows or columns first, with strides, in blocks. For weights that are
+used often ``any`` asks for the order that is read fastest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from relayout.errors import LayoutError
+from relayout.layout import views
+from relayout.layout.descriptor import MemoryDesc, any_format
+from relayout.layout.layout import spell_dims
+from relayout.primitives.convolution import check_vector
+from relayout.primitives.kernels.geometry import Geometry
+from relayout.primitives.lowering import Products
+from relayout.primitives.post_ops import PostOp, Sum, applied, post_ops_of
+from relayout.primitives.primitive import Primitive
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from relayout.primitives.kernels.nest import Nest
+    from relayout.primitives.program import Program
+
+__all__ = ["Matmul"]
+
+
+class Matmul(Primitive):
+    """A matrix product, made once for its descriptors.
+
+    Parameters
+    ----------
+    src : MemoryDesc
+        ``m`` rows of ``k``; a third axis in front counts matrices.
+    weights : MemoryDesc
+        ``k`` rows of ``n``, with as many axes.
+    bias : MemoryDesc, optional
+        One value for each column of the result.
+    dst : MemoryDesc, optional
+        ``m`` rows of ``n``; without it the format is ``any`` (rows) and the data type that of the source.
+    scale, post_ops
+        As for :class:`~relayout.primitives.convolution.Convolution`; scales are those of columns.
+
+    Raises
+    ------
+    LayoutError
+        Sizes don't fit together.
+
+    Examples
+    --------
+    >>> import relayout as rl
+    >>> tokens = rl.MemoryDesc((197, 768), "f32", "ab")
+    >>> product = Matmul(tokens, rl.MemoryDesc((768, 3072), "f32", rl.any), post_ops="gelu_erf")
+    >>> product.dst, product.flops
+    (MemoryDesc('f32:ab:197x3072'), 929562624)
+    """
+
+    kind = "matrix product"
+
+    def __init__(
+        self,
+        src: MemoryDesc,
+        weights: MemoryDesc,
+        bias: MemoryDesc | None = None,
+        dst: MemoryDesc | None = None,
+        *,
+        scale: MemoryDesc | None = None,
+        post_ops: Any = (),
+    ) -> None:
+        rank = len(src.dims)
+        if rank not in (2, 3) or len(weights.dims) != rank:
+            raise LayoutError(
+                f"matrix product: src {src} and weights {weights} must both have two axes, or three with the "
+                "number of matrices first"
+            )
+        *_, m, k = src.dims
+        *_, rows, n = weights.dims
+        if rows != k:
+            raise LayoutError(
+                f"matrix product: src {src} has rows of {k}, weights {weights} have {rows} rows"
+            )
+        many = src.dims[0] if rank == 3 else 1
+        if rank == 3 and weights.dims[0] not in (1, many):
+            raise LayoutError(
+                f"matrix product: {many} matrices of src {src} and {weights.dims[0]} of weights {weights}; "
+                "there must be as many, or one"
+            )
+        dims = (*src.dims[:-1], n)
+        if dst is None:
+            dst = MemoryDesc(dims, src.dtype, any_format)
+        if dst.dims != dims:
+            raise LayoutError(f"matrix product: dst {dst} must be {spell_dims(dims)}")
+        check_vector(self.kind, "bias", bias, (n,), ("f32", "s32"))
+        check_vector(self.kind, "scale", scale, (1, n), ("f32",))
+        self.post_ops: tuple[PostOp, ...] = post_ops_of(post_ops)
+        self.sizes = many, m, k, n
+        given = {"src": src, "weights": weights, "bias": bias, "scale": scale}
+        present = {name: desc for name, desc in given.items() if desc is not None}
+        self.inputs = tuple(present)
+        self.descs = self._decided({**present, "dst": dst})
+        self._nest: Nest | None = None
+
+    @property
+    def flops(self) -> int:
+        """Two for each product."""
+        many, m, k, n = self.sizes
+        return 2 * many * m * k * n
+
+    @property
+    def reads_destination(self) -> bool:
+        """Whether there is a sum among the post-ops."""
+        return any(isinstance(op, Sum) for op in self.post_ops)
+
+    def _implementation(self) -> str:
+        return f"machine code: {self._nest}"
+
+    def _definition(self, arrays: Mapping[str, NDArray[np.float64]]) -> NDArray[np.float64]:
+        out = arrays["src"] @ arrays["weights"]
+        if "scale" in arrays:
+            out = out * arrays["scale"]
+        if "bias" in arrays:
+            out = out + arrays["bias"]
+        return applied(self.post_ops, out, arrays.get("dst"))
+
+    def _lower(self) -> Program | None:
+        from relayout.primitives.lowering import products
+
+        made = products(self._products(self.descs))
+        if made is None:
+            return None
+        self._nest, program = made
+        return program
+
+    def _products(self, descs: Mapping[str, MemoryDesc]) -> Products:
+        """The same as a convolution of one tap: rows are images, columns channels, and matrices groups."""
+        many, _, k, n = self.sizes
+        one, none = (1, 1, 1), (0, 0, 0)
+        src, dst = (_as_rows(descs[name]) for name in ("src", "dst"))
+        weights = _as_filters(descs["weights"])
+        groups = weights.dims[0] if len(weights.dims) == 3 else 1
+        if groups == 1 and many > 1:  # all matrices meet the same weights: their rows are those of one matrix
+            src, dst = (_all_rows(descs[name]) for name in ("src", "dst"))
+        geometry = Geometry(src.dims[0], groups, k, n, one, one, one, one, one, none)
+        grouped = len(weights.dims) == 3
+        bias, scale = descs.get("bias"), descs.get("scale")
+        return Products(geometry, src, weights, dst, bias, scale, grouped, self.post_ops, repeats=True)
+
+    def _decided(self, given: dict[str, MemoryDesc]) -> dict[str, MemoryDesc]:
+        """The descriptors with every ``any`` decided: rows for source and destination."""
+        from relayout.primitives.lowering import weights_format
+
+        rows = "ab" if len(given["src"].dims) == 2 else "abc"
+        for name in ("src", "dst"):
+            desc = given[name]
+            if desc.layout is None:
+                given[name] = MemoryDesc(desc.dims, desc.dtype, rows)
+        weights = given["weights"]
+        if weights.layout is None:
+            made = self._products(given)
+            text = weights_format(made)
+            if text is None:
+                given["weights"] = MemoryDesc(weights.dims, weights.dtype, rows)
+            else:
+                filters = MemoryDesc(made.weights.dims, weights.dtype, text)
+                given["weights"] = filters.permute_axes((0, 2, 1) if len(rows) == 3 else (1, 0))
+        return {
+            name: desc if desc.layout is not None else MemoryDesc(desc.dims, desc.dtype, "a")
+            for name, desc in given.items()
+        }
+
+
+def _as_rows(desc: MemoryDesc) -> MemoryDesc:
+    """Rows by all columns: those of several matrices are put side by side."""
+    if len(desc.dims) == 2 or desc.layout is None:
+        return desc
+    layout = views.merge_axes(views.permute(desc.layout, (1, 0, 2)), 1, 2)
+    return MemoryDesc(layout.dims, desc.dtype, layout)
+
+
+def _all_rows(desc: MemoryDesc) -> MemoryDesc:
+    """The rows of all matrices by their columns."""
+    layout = views.merge_axes(desc.layout, 0, 1)
+    return MemoryDesc(layout.dims, desc.dtype, layout)
+
+
+def _as_filters(desc: MemoryDesc) -> MemoryDesc:
+    """Output channels, then input channels; of several matrices groups first."""
+    order = (0, 2, 1) if len(desc.dims) == 3 else (1, 0)
+    if desc.layout is None:
+        return MemoryDesc(tuple(desc.dims[axis] for axis in order), desc.dtype, any_format)
+    layout = views.permute(desc.layout, order)
+    return MemoryDesc(layout.dims, desc.dtype, layout)

@@ -1,0 +1,238 @@
+"""What all primitives are: named arguments with descriptors, an implementation, and a definition.
+
+A subclass says what its arguments are called and in which order they are given (:attr:`Primitive.inputs`),
+puts their descriptors into :attr:`Primitive.descs` (with every ``any`` decided), and offers two ways to the
+result:
+
+``_definition(arrays)``
+    Logical arrays in double precision, by name, to the logical result: NumPy, slow, short. It is what the
+    primitive *means*.
+``_lower()``
+    The :class:`~relayout.primitives.program.Program` that computes the same. None: there is no kernel for
+    this, or the host forbids machine code; then the definition itself is run.
+
+A child that is forked while a primitive is being lowered must not find that half done, so lowering happens
+under :func:`relayout.forking.lock`, once: at the first call, or when the implementation is asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import prod
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from relayout.errors import LayoutError
+from relayout.forking import lock
+from relayout.layout.descriptor import MemoryDesc
+from relayout.reorder import reorder
+from relayout.tensor import Tensor, allocate, located, tensor
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from relayout.primitives.program import Program
+
+__all__ = ["Primitive"]
+
+DEFINITION = "definition (NumPy)"
+
+
+class Primitive:
+    """Base of all primitives; see the module's docstring for what a subclass gives.
+
+    Attributes
+    ----------
+    kind : str
+        What it is called.
+    inputs : tuple of str
+        The names of the arguments that are read, in the order of a call.
+    descs : dict of str to MemoryDesc
+        Their descriptors and that of ``dst``, with every ``any`` decided. Each is an attribute, too.
+    """
+
+    kind: ClassVar[str] = ""
+    inputs: tuple[str, ...] = ()
+    in_place: tuple[str, ...] = ()
+    """Inputs that ``out`` may be: same descriptor, same memory."""
+    descs: dict[str, MemoryDesc]
+    _program: Program | None = None
+    _lowered = False
+
+    def __getattr__(self, name: str) -> MemoryDesc:
+        descs = self.__dict__.get("descs", {})
+        if name in descs:
+            found: MemoryDesc = descs[name]
+            return found
+        raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
+
+    # -- what a subclass gives ------------------------------------------------------------------------------
+
+    def _definition(self, arrays: Mapping[str, NDArray[np.float64]]) -> NDArray[np.float64]:
+        """The logical result; arguments that were left out are missing, ``dst`` holds what ``out`` held."""
+        raise NotImplementedError
+
+    def _lower(self) -> Program | None:
+        """The kernels, or None where there are none."""
+        return None
+
+    def _implementation(self) -> str:
+        """What the kernels are called."""
+        return "machine code"
+
+    @property
+    def flops(self) -> int:
+        """Floating-point (or integer) operations; a multiplication and an addition are two."""
+        return prod(self.descs["dst"].dims)
+
+    # -- what callers see -----------------------------------------------------------------------------------
+
+    @property
+    def implementation(self) -> str:
+        """How it is done."""
+        return DEFINITION if self._compiled() is None else self._implementation()
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of all arguments, padding included: what is read and written at least."""
+        return sum(desc.nbytes for desc in self.descs.values())
+
+    @property
+    def reads_destination(self) -> bool:
+        """Whether what ``out`` held takes part."""
+        return False
+
+    def __call__(self, *given: Any, out: Any = None, threads: int | None = None, **named: Any) -> Tensor:
+        """Compute.
+
+        Parameters
+        ----------
+        *given : Tensor
+            The inputs in their order (:attr:`inputs`), in the primitive's formats.
+        out : Tensor or writable buffer, optional
+            Where to write; without it a new tensor.
+        threads : int, optional
+            How many threads may work.
+        **named : Tensor
+            Inputs by name.
+
+        Raises
+        ------
+        LayoutError
+            A tensor is missing, of another descriptor, read-only, or overlaps another one; nothing has been
+            written then.
+        """
+        tensors = self._bound(given, named)
+        target = self._target(out)
+        self._check_apart(tensors, target)
+        program = self._compiled()
+        if program is None:
+            self._define(tensors, target)
+        else:
+            known = {name: located(t)[1] for name, t in (*tensors.items(), ("dst", target))}
+            program(known, threads)
+        return target
+
+    def reference(self, *given: Any, out: Any = None, **named: Any) -> NDArray[np.float64]:
+        """The definition, for tensors or logical arrays of any format: the logical result in float64."""
+        if len(given) > len(self.inputs):
+            raise LayoutError(f"{self.kind} takes {', '.join(self.inputs)}; {len(given)} tensors were given")
+        arrays = dict(zip(self.inputs, given, strict=False)) | named
+        if out is not None:
+            arrays["dst"] = out
+        return self._definition({name: _logical(data) for name, data in arrays.items()})
+
+    # -- workings -------------------------------------------------------------------------------------------
+
+    def _compiled(self) -> Program | None:
+        if not self._lowered:
+            with lock():
+                if not self._lowered:
+                    empty = any(0 in desc.dims for desc in self.descs.values())
+                    self._program = self._lower() if not empty and _machine_code() else None
+                    self._lowered = True
+        return self._program
+
+    def _bound(self, given: Sequence[Any], named: Mapping[str, Any]) -> dict[str, Tensor]:
+        """The input tensors by name, checked."""
+        if len(given) > len(self.inputs):
+            raise LayoutError(f"{self.kind} takes {', '.join(self.inputs)}; {len(given)} tensors were given")
+        found = dict(zip(self.inputs, given, strict=False))
+        for name, value in named.items():
+            if name not in self.inputs or name in found:
+                what = "was given twice" if name in found else f"is none of {', '.join(self.inputs)}"
+                raise LayoutError(f"{self.kind}: the argument {name!r} {what}")
+            found[name] = value
+        missing = [name for name in self.inputs if name not in found]
+        if missing:
+            raise LayoutError(f"{self.kind} needs {', '.join(missing)}")
+        return {name: self._checked(name, found[name]) for name in self.inputs}
+
+    def _checked(self, name: str, value: Any) -> Tensor:
+        """A tensor of the descriptor that an argument must have; arrays are taken as logical ones."""
+        desc = self.descs[name]
+        made = value if isinstance(value, Tensor) else tensor(value)
+        if made.desc is desc or made.desc == desc:
+            return made
+        alike = made.dims == desc.dims and made.dtype == desc.dtype
+        if not alike or not made.layout.same_bytes(desc.layout):
+            raise LayoutError(f"{self.kind}: {name} must be {desc}, but {made.desc} was given")
+        return made
+
+    def _target(self, out: Any) -> Tensor:
+        desc = self.descs["dst"]
+        if out is None:
+            if self.reads_destination:
+                raise LayoutError(f"{self.kind} adds to the old destination, but no out was given")
+            return Tensor(desc, allocate(desc))
+        target = self._checked("dst", out if isinstance(out, Tensor) else Tensor(desc, located(out)[0]))
+        data, _ = located(target)
+        if data.nbytes < desc.required_bytes:
+            raise LayoutError(f"{self.kind}: out needs {desc.required_bytes} bytes; it has {data.nbytes}")
+        if not data.flags.writeable:
+            raise LayoutError(f"{self.kind}: the buffer of dst {desc} is read-only")
+        return target
+
+    def _check_apart(self, tensors: Mapping[str, Tensor], target: Tensor) -> None:
+        """What is written must not be what is read, unless element by element."""
+        low, high = _range(target)
+        for name, given in tensors.items():
+            start, end = _range(given)
+            same = start == low and name in self.in_place
+            if start < high and low < end and not same:
+                raise LayoutError(f"{self.kind}: {name} and the destination overlap in memory")
+
+    def _define(self, tensors: Mapping[str, Tensor], target: Tensor) -> None:
+        """Run the definition, and lay its result out."""
+        arrays = {name: _logical(given) for name, given in tensors.items()}
+        if self.reads_destination:
+            arrays["dst"] = _logical(target)
+        reorder(tensor(self._definition(arrays)), target.desc, out=target)
+
+    def __repr__(self) -> str:
+        sides = ", ".join(f"{name} {desc}" for name, desc in self.descs.items())
+        return f"{type(self).__name__}({sides})"
+
+
+def _machine_code() -> bool:
+    """Whether there can be kernels."""
+    try:
+        from relayout.codegen.compile import available
+    except ImportError:
+        return False
+    return available()
+
+
+def _logical(data: Any) -> NDArray[np.float64]:
+    """A logical array in double precision."""
+    array = data.numpy() if isinstance(data, Tensor) else np.asarray(data)
+    return np.asarray(array.astype(np.float64))
+
+
+def _range(given: Tensor) -> tuple[int, int]:
+    """The addresses of a tensor's first byte, and behind its last one."""
+    _, start = located(given)
+    bits = given.dtype.bits
+    low, high = given.layout.bounds() if given.layout.size else (0, -1)
+    return start + low * bits // 8, start + -(-(high + 1) * bits // 8)
