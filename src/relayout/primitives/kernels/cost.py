@@ -27,6 +27,7 @@ LOOP = 0.8  # cycles of a turn besides
 COPIED = 12  # bytes that gathering or scattering moves in a cycle
 STREAMED = 6  # bytes of weights that come from memory in a cycle
 TASK = 300  # cycles that a task takes besides
+WAITING = 0.1  # of a task: how long threads wait for the last one, if others use the processors, too
 
 
 def best_block(
@@ -112,8 +113,10 @@ def _cost(nest: Nest, threads: int) -> float:
     products = g.groups * g.outputs * g.inputs * g.taps
     work = nest.rows * nest.columns * products / (2 * lanes)
     weights = products * WORD
-    read = nest.gathered or nest.rows * nest.columns * g.groups * g.inputs * WORD
+    channels = g.inputs + (0 if nest.scatters else g.outputs)
+    touched = nest.gathered or nest.rows * nest.columns * g.groups * channels * WORD
     streamed = weights / STREAMED if weights > machine.l2 // 2 else 0
-    again = work / 4 if read > machine.l2 // 2 and len(nest.places) > nest.chunks else 0
-    each = (max(work, streamed) + again + nest.scattered / COPIED) / nest.chunks + nest.gathered / COPIED
-    return ceil(nest.tasks / threads) * (each + TASK)
+    again = work / 8 if touched > machine.l2 // 4 and len(nest.places) > nest.chunks else 0
+    copied = COPIED if nest.slot <= machine.l2 // 8 else COPIED / 2
+    each = (max(work, streamed) + again + nest.scattered / copied) / nest.chunks + nest.gathered / copied
+    return (ceil(nest.tasks / threads) + WAITING) * (each + TASK)
