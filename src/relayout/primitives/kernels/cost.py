@@ -22,6 +22,7 @@ __all__ = ["best_block", "cut_into_tasks"]
 LINES = 8  # pixels whose lines may fall into one set of the first cache
 COLLIDE = 4096  # bytes apart: lines fall into one set
 MOST_PIXELS = 28
+LANE = 16  # bytes within which a shuffle is an instruction that needs no pattern
 LATENCY = 4.0  # cycles until a sum can be added to again
 LOOP = 0.8  # cycles of a turn besides
 COPIED = 12  # bytes that gathering or scattering moves in a cycle
@@ -45,7 +46,8 @@ def best_block(
     registers, most = registers_of(machine), max(counts)
     spare = 1 if arithmetic.depth == 1 else 3  # pairs are multiplied first, then added
     if spread:
-        room = registers - geometry.inputs - 2
+        patterns = geometry.inputs if geometry.outputs * WORD > LANE else 0  # beyond a lane, in registers
+        room = registers - geometry.inputs - patterns - 2
     else:
         room = (registers - most - spare) // most
     height, width = dims[2].extent, dims[3].extent
