@@ -79,6 +79,9 @@ ALLOWED: dict[str, set[str]] = {
     "codegen": {"errors", "forking", "dtypes", "codegen"},
     "reorder": {"errors", "forking", "dtypes", "layout", "convert", "tensor", "codegen", "reorder"},
     "pytorch": {"errors", "pytorch"},
+    "primitives": {
+        *("errors", "forking", "dtypes", "layout", "convert", "tensor", "codegen", "reorder", "primitives"),
+    },
 }
 """For each part of the ground floor the parts that it may import when it is imported itself."""
 

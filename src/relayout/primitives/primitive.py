@@ -58,6 +58,7 @@ class Primitive:
     """Inputs that ``out`` may be: same descriptor, same memory."""
     descs: dict[str, MemoryDesc]
     _program: Program | None = None
+    _spans: dict[str, tuple[int, int]] | None = None
     _lowered = False
 
     def __getattr__(self, name: str) -> MemoryDesc:
@@ -125,12 +126,13 @@ class Primitive:
         """
         tensors = self._bound(given, named)
         target = self._target(out)
-        self._check_apart(tensors, target)
-        program = self._compiled()
+        known = {name: located(one)[1] for name, one in tensors.items()}
+        known["dst"] = located(target)[1]
+        self._check_apart(known)
+        program = self._program if self._lowered else self._compiled()
         if program is None:
             self._define(tensors, target)
         else:
-            known = {name: located(t)[1] for name, t in (*tensors.items(), ("dst", target))}
             program(known, threads)
         return target
 
@@ -188,20 +190,27 @@ class Primitive:
             return Tensor(desc, allocate(desc))
         target = self._checked("dst", out if isinstance(out, Tensor) else Tensor(desc, located(out)[0]))
         data, _ = located(target)
-        if data.nbytes < desc.required_bytes:
+        if data.nbytes < self._reach()["dst"][1]:
             raise LayoutError(f"{self.kind}: out needs {desc.required_bytes} bytes; it has {data.nbytes}")
         if not data.flags.writeable:
             raise LayoutError(f"{self.kind}: the buffer of dst {desc} is read-only")
         return target
 
-    def _check_apart(self, tensors: Mapping[str, Tensor], target: Tensor) -> None:
+    def _check_apart(self, addresses: Mapping[str, int]) -> None:
         """What is written must not be what is read, unless element by element."""
-        low, high = _range(target)
-        for name, given in tensors.items():
-            start, end = _range(given)
-            same = start == low and name in self.in_place
-            if start < high and low < end and not same:
+        spans, begin = self._reach(), addresses["dst"]
+        low, high = begin + spans["dst"][0], begin + spans["dst"][1]
+        for name in self.inputs:
+            start = addresses[name]
+            overlap = start + spans[name][0] < high and low < start + spans[name][1]
+            if overlap and not (start == begin and name in self.in_place):
                 raise LayoutError(f"{self.kind}: {name} and the destination overlap in memory")
+
+    def _reach(self) -> dict[str, tuple[int, int]]:
+        """The first and the last byte of each argument, see :func:`_span`."""
+        if self._spans is None:
+            self._spans = {name: _span(desc) for name, desc in self.descs.items()}
+        return self._spans
 
     def _define(self, tensors: Mapping[str, Tensor], target: Tensor) -> None:
         """Run the definition, and lay its result out."""
@@ -230,9 +239,8 @@ def _logical(data: Any) -> NDArray[np.float64]:
     return np.asarray(array.astype(np.float64))
 
 
-def _range(given: Tensor) -> tuple[int, int]:
-    """The addresses of a tensor's first byte, and behind its last one."""
-    _, start = located(given)
-    bits = given.dtype.bits
-    low, high = given.layout.bounds() if given.layout.size else (0, -1)
-    return start + low * bits // 8, start + -(-(high + 1) * bits // 8)
+def _span(desc: MemoryDesc) -> tuple[int, int]:
+    """The first byte of a tensor, and the one behind its last, counted from its address."""
+    bits = desc.dtype.bits
+    low, high = desc.layout.bounds() if desc.layout.size else (0, -1)
+    return low * bits // 8, -(-(high + 1) * bits // 8)

@@ -15,23 +15,25 @@ depends on addresses, so that many threads may run one at a time, each with a sc
 
 from __future__ import annotations
 
+import ctypes
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
+from types import ModuleType
 from typing import TYPE_CHECKING, NamedTuple
 
-import numpy as np
-
+from relayout.forking import lock
 from relayout.tensor import address, aligned
 
 if TYPE_CHECKING:
+    import numpy as np
     from numpy.typing import NDArray
 
     from relayout.codegen.compile import Kernel
 
 __all__ = ["Program", "Step"]
 
-WORD = 8  # bytes of an address
 KEPT = 8  # pieces of scratch that are kept for the next calls
 
 
@@ -74,6 +76,10 @@ class Program:
 
     def __call__(self, addresses: Mapping[str, int], threads: int | None = None) -> None:
         """Run all steps; ``addresses`` are those of the arguments, by name."""
+        if not (self.scratch or self.constants):
+            for step in self.steps:
+                _run(step, addresses, threads)
+            return
         scratch = self._take()
         try:
             known = dict(addresses)
@@ -98,19 +104,25 @@ class Program:
 
 
 def _run(step: Step, known: Mapping[str, int], threads: int | None) -> None:
-    from relayout.codegen import threads as pool
-
+    kernel, source, target, operands, parts, shared = step
     block = None
-    operands = 0
-    if isinstance(step.operands, str):
-        operands = known[step.operands]
-    elif step.operands:
-        block = np.array([known[name] for name in step.operands], np.uint64)
-        operands = address(block)
-    source, target = known[step.source], known[step.target]
-    many = min(pool.count(threads), step.parts) if step.shared else 1
-    if many > 1:
-        pool.run(step.kernel.address, source, target, operands, step.parts, many)
+    if isinstance(operands, str):
+        at = known[operands]
+    elif operands:
+        block = (ctypes.c_uint64 * len(operands))(*[known[name] for name in operands])
+        at = ctypes.addressof(block)
+    else:
+        at = 0
+    if shared and (many := min(_pool().count(threads), parts)) > 1:
+        _pool().run(kernel.address, known[source], known[target], at, parts, many)
         return
-    for part in range(step.parts):
-        step.kernel(source, target, operands, part, step.parts)
+    for part in range(parts):
+        kernel(known[source], known[target], at, part, parts)
+
+
+@lru_cache(maxsize=1)
+def _pool() -> ModuleType:
+    """The threads; imported when something runs for the first time."""
+    with lock():
+        from relayout.codegen import threads
+    return threads
