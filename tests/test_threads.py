@@ -188,6 +188,23 @@ class TestRegion:
         assert seen.tolist() == [5] * 5
 
     @native
+    @pytest.mark.skipif(pool._affinity() is None, reason="this system does not tell where a thread runs")
+    def test_a_caller_that_has_moved_is_told_so(self, kernels):
+        """Once, until workers are kept off the processor that it is on then."""
+        made, allowed = pool.Pool(2), os.sched_getaffinity(0)
+        made.grow(2)
+        try:
+            for k, processor in enumerate(sorted(allowed)[:2]):
+                os.sched_setaffinity(0, {processor})
+                for expected in (int(k > 0), 0):
+                    operands = np.zeros(2, np.int64)
+                    moved = made.region(made.block, kernels["tally"], 0, 0, operands.ctypes.data, 2, 2)
+                    assert (moved, list(operands)) == (expected, [2, 2])
+                    made.apart()
+        finally:
+            os.sched_setaffinity(0, allowed)
+
+    @native
     @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="threads can't be listed here")
     def test_workers_leave_signals_to_python(self, kernels):
         def tasks():

@@ -50,6 +50,9 @@ Traps:
   back to sleep would be late for the next region, too, and for each that follows. There is no spinning
   where more threads than processors take part.
 * A worker that sleeps is first told to wake on another processor than the caller's (:meth:`Pool.apart`).
+  Should the caller move to the worker's after that, as when a worker wakes it, both would stay there for
+  tens of milliseconds, since neither sleeps for long. So a region tells when its caller is elsewhere than it
+  was, and the worker is told anew.
 * Signals are blocked in workers, so that Ctrl-C reaches the thread that Python expects it in.
 * After a fork the child has this memory, and no workers: it takes a new block, and never looks at the old
   one, whose mutex may be held for good. Blocks are never freed, nor is the code; workers sleep in both when
@@ -85,6 +88,7 @@ FIELDS = {
     "OWNER": 0,
     "PROCESSORS": 8,
     "SPINS": 16,
+    "HERE": 24,  # the processor that workers were last kept off; -1: none
     "GATE": APART,
     "NEXT": 2 * APART,
     "JOB": 3 * APART,  # kernel, source, target, operands, parts, spins: 8 bytes each
@@ -141,6 +145,7 @@ declare i32 @pthread_mutex_init(ptr, ptr)
 declare i32 @pthread_mutex_lock(ptr)
 declare i32 @pthread_mutex_unlock(ptr)
 declare i64 @llvm.smin.i64(i64, i64)
+$DECLARE_HERE
 $DECLARE_PAUSE
 
 ; A new block, all zeros but for what is set here; null without memory.
@@ -158,6 +163,8 @@ make:
   store i64 %processors, ptr %processors.at
   %spins.at = getelementptr i8, ptr %pool, i64 $SPINS
   store i64 %spins, ptr %spins.at
+  %here.at = getelementptr i8, ptr %pool, i64 $HERE
+  store i64 -1, ptr %here.at
   %mutex = getelementptr i8, ptr %pool, i64 $MUTEX
   %work = getelementptr i8, ptr %pool, i64 $WORK
   %done = getelementptr i8, ptr %pool, i64 $DONE
@@ -366,8 +373,8 @@ out:
   ret void
 }
 
-; A region. With one thread or one part there is nothing to share.
-define void @pool_region(
+; A region. With one thread or one part there is nothing to share. Not 0 where the caller has moved.
+define i32 @pool_region(
     ptr %pool, ptr %kernel, ptr %source, ptr %target, ptr %operands, i64 %parts, i64 %threads) {
 entry:
   %fewer = icmp slt i64 %parts, %threads
@@ -383,7 +390,7 @@ own:
   br i1 %won, label %open, label %single
 single:
   call void @alone(ptr %kernel, ptr %source, ptr %target, ptr %operands, i64 %parts)
-  ret void
+  ret i32 0
 open:
   %processors.at = getelementptr i8, ptr %pool, i64 $PROCESSORS
   %processors = load i64, ptr %processors.at
@@ -412,7 +419,14 @@ open:
   call void @take(ptr %pool)
   call void @finish(ptr %pool, i64 %spins)
   store atomic i64 0, ptr %owner release, align 8
-  ret void
+  %here.at = getelementptr i8, ptr %pool, i64 $HERE
+  %before = load atomic i64, ptr %here.at monotonic, align 8
+  $ASK_HERE
+  %moved = icmp ne i64 %before, %here
+  %known = icmp ne i64 %before, -1
+  %again = and i1 %moved, %known
+  %answer = zext i1 %again to i32
+  ret i32 %answer
 }
 
 ; The life of a worker: look for a way in, for as long as the last region asked to spin; then sleep.
@@ -473,8 +487,8 @@ awake:
 """)
 
 
-def ir(triple: str) -> str:
-    """The pool's code for a processor, as text LLVM IR.
+def ir(triple: str, asks: bool = False) -> str:
+    """The pool's code for a processor, as text LLVM IR; ``asks``: the system tells where a thread runs.
 
     >>> "llvm.aarch64.isb" in ir("aarch64-unknown-linux-gnu")
     True
@@ -483,6 +497,10 @@ def ir(triple: str) -> str:
     declaration, pause = PAUSES.get(family, ("", ""))
     return CODE.substitute(
         FIELDS,
+        DECLARE_HERE="declare i32 @sched_getcpu()" * asks,
+        ASK_HERE="%cpu = call i32 @sched_getcpu()\n  %here = zext i32 %cpu to i64"
+        if asks
+        else "%here = add i64 0, -1",
         DECLARE_PAUSE=declaration,
         PAUSE=pause,
         ROOM=SIZE + APART,
@@ -513,12 +531,13 @@ class _Code(NamedTuple):
     block: Callable[[int, int], int | None]
     hire: Callable[[int, int], int]
     spin: Callable[[int, int], None]
-    region: Callable[[int, int, int, int, int, int, int], None]
+    region: Callable[[int, int, int, int, int, int, int], int]
 
 
 @lru_cache(maxsize=1)
 def _code() -> _Code:
-    engine = compiler.loaded(ir(host().triple), level=0)  # a region takes as long as with more
+    text = ir(host().triple, _affinity() is not None)
+    engine = compiler.loaded(text, level=0)  # a region takes as long as with more
     address, number = ctypes.c_void_p, ctypes.c_int64
 
     def entry(name: str, result: Any, *arguments: Any) -> Any:
@@ -529,7 +548,8 @@ def _code() -> _Code:
         entry("pool_block", address, number, number),
         entry("pool_hire", ctypes.c_int, address, address),
         entry("pool_spin", None, address, number),
-        entry("pool_region", None, *[address] * 7),  # numbers too: ctypes takes twice as long over an int64
+        # numbers too are addresses here: ctypes takes twice as long over an int64
+        entry("pool_region", ctypes.c_int, *[address] * 7),
     )
 
 
@@ -547,6 +567,7 @@ class Pool:
         The address of the block.
     region : callable
         ``region(block, kernel, source, target, operands, parts, threads)``: one region, all of them integers.
+        If the result is not 0, the caller is on another processor than it was at :meth:`apart`.
     """
 
     def __init__(self, processors: int) -> None:
@@ -585,7 +606,9 @@ class Pool:
         if system is None:
             return
         here, bind = system
-        mask = sum(1 << other for other in os.sched_getaffinity(0) - {here()})
+        own = here()
+        ctypes.c_int64.from_address(self.block + FIELDS["HERE"]).value = own
+        mask = sum(1 << other for other in os.sched_getaffinity(0) - {own})
         if not mask:
             return
         size = (mask.bit_length() + 63) // 64 * 8

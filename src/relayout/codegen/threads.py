@@ -165,7 +165,8 @@ def run(kernel: int, source: int, target: int, operands: int, parts: int, thread
         _prepare(threads)
     if _pool is not None and not busy():
         _pool.apart()
-    _region(_block, kernel, source, target, operands, parts, threads)
+    if _region(_block, kernel, source, target, operands, parts, threads) and _pool is not None:
+        _pool.apart()  # the caller has moved, perhaps to where a worker is
     _ended = perf_counter()
 
 
@@ -177,7 +178,7 @@ def _in_python(
     _spread(lambda part: call(source, target, operands, part, parts), parts, min(threads, parts))
 
 
-_region: Callable[[int, int, int, int, int, int, int], None] = _in_python
+_region: Callable[[int, int, int, int, int, int, int], int | None] = _in_python
 _block = 0  # the pool's memory
 _ready = 0  # a region of up to so many threads needs no preparation
 
