@@ -5,10 +5,13 @@
 ``calibration``  thresholds that no data sheet tells, measured once
 ``ir``           text LLVM IR, a line at a time
 ``values``       vector code for every pair of data types, with scales and zero points
+``math``         vector code for functions: exp, tanh, erf, powers
 ``compile``      from text to an address that can be called; kept in memory and on disk
 ``cache``        the files on disk, and why they may be trusted
 ``threads``      sharing one call among threads: how many, and whether it pays
 ``pool``         the native threads that share it
+``driver``       many calls one after the other, without returning to Python
+``builtin``      Python functions in machine code: they check the arrays of a call and make it
 ===============  ==========================================================================================
 
 Nothing is compiled at install time, and no compiler is needed: llvmlite carries LLVM. Hosts that forbid
