@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from relayout.bench.networks import Conv, Forward, Product
 
-__all__ = ["TOLERANCE", "Operands", "Work", "difference", "operands"]
+__all__ = ["SEED", "TOLERANCE", "Operands", "Work", "difference", "operands"]
 
 Work = Conv | Product | Forward
 Floats = NDArray[np.float32]
@@ -28,7 +28,7 @@ SEED = 4
 
 
 class Operands(NamedTuple):
-    """Logical arrays of f32, row-major. A whole network has its own weights; here they are empty."""
+    """Logical arrays of f32, row-major. A network makes its own weights from :data:`SEED`."""
 
     src: Floats
     weights: Floats

@@ -13,7 +13,7 @@ from typing import Any
 import relayout as rl
 from relayout.bench.measure import OURS
 from relayout.bench.networks import Conv, Forward, Product
-from relayout.bench.operands import Floats, Operands, Work
+from relayout.bench.operands import SEED, Floats, Operands, Work
 from relayout.bench.peers.primitives import Computation
 from relayout.errors import LayoutError
 from relayout.layout.descriptor import MemoryDesc
@@ -57,7 +57,9 @@ class Ours:
         LayoutError
             Relayout has no such primitive, or not in this format.
         """
-        if isinstance(work, Forward) or (self.format is not None and not isinstance(work, Conv)):
+        if isinstance(work, Forward):
+            return _network(work, operands, self.format, threads)
+        if self.format is not None and not isinstance(work, Conv):
             return None
         primitive = _convolution(work, self.format) if isinstance(work, Conv) else _product(work)
         if primitive.implementation.startswith("definition"):
@@ -100,8 +102,21 @@ def _product(work: Product) -> Any:
     return _kind("Matmul")(
         MemoryDesc(work.src_dims, "f32", rl.any),
         MemoryDesc(work.weights_dims, "f32", second),
-        MemoryDesc((1, *work.bias_dims), "f32", "ab") if work.has_bias else None,
+        MemoryDesc(work.bias_dims, "f32", "a") if work.has_bias else None,
         MemoryDesc(work.dst_dims, "f32", rl.any),
+    )
+
+
+def _network(work: Forward, operands: Operands, format: str | None, threads: int) -> Computation:
+    """ResNet-50; only its run is timed."""
+    from relayout.networks import build, random
+
+    network = build("resnet50", work.batch, format or "any", random(SEED))
+    made = network.compile(threads)
+    source = rl.tensor(operands.src).reorder(network.inputs[0].desc)
+    target = made(source)
+    return Computation(
+        partial(made, source, out=target), partial(_array, target), f"{len(made.layers())} layers"
     )
 
 

@@ -15,6 +15,7 @@ from relayout.cli.completion import completion
 from relayout.cli.convert import convert
 from relayout.cli.names import formats, translate
 from relayout.cli.offset import offset
+from relayout.cli.run import run
 from relayout.cli.show import show
 from relayout.cli.strides import strides
 from relayout.errors import LayoutError
@@ -109,5 +110,5 @@ def application(ctx: click.Context) -> None:
         click.echo(ctx.get_help())
 
 
-for command in (show, offset, translate, formats, convert, strides, bench, completion):
+for command in (show, offset, translate, formats, convert, strides, run, bench, completion):
     application.add_command(command)

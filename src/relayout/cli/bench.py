@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 from click.shell_completion import CompletionItem
 
-from relayout.cli.arguments import DIMS, DTYPE, colour_option, examples
+from relayout.cli.arguments import DIMS, DTYPE, FORMAT, colour_option, examples
 from relayout.cli.console import console_for
 
 if TYPE_CHECKING:
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from relayout.bench.peers import Peer
+    from relayout.bench.peers.primitives import Contestant
+    from relayout.bench.primitives import Task
+    from relayout.bench.primitives_report import Report as PrimitivesReport
     from relayout.bench.report import Report
     from relayout.bench.suite import Case
     from relayout.codegen.calibration import Measured
@@ -27,14 +31,19 @@ if TYPE_CHECKING:
 __all__ = ["bench"]
 
 QUICK, WHOLE = (5, 0.25), (7, 3.0)  # rounds, and seconds for a case and a number of threads
+QUICK_PRIMITIVES = (5, 1.0)
+FILE = click.Path(dir_okay=False)
+
+_Command = TypeVar("_Command", bound="Callable[..., Any]")
 
 
 @click.group(
     invoke_without_command=True,
-    short_help="Measure the speed of reorders.",
+    short_help="Measure the speed of reorders and primitives.",
     epilog=examples(
         "relayout bench reorder --list --quick     which reorders a quick run measures",
         "relayout bench reorder --help",
+        "relayout bench primitives --quick",
         "relayout bench calibrate",
     ),
 )
@@ -43,6 +52,67 @@ def bench(ctx: click.Context) -> None:
     """Measure speed on this machine, beside other libraries."""
     if ctx.invoked_subcommand is None:
         click.echo(ctx.get_help())
+
+
+def _finite(ctx: click.Context, option: click.Parameter, value: float | None) -> float | None:
+    """Infinity is no budget, and NaN, which is less and more than nothing, even less."""
+    if value is not None and not math.isfinite(value):
+        raise click.BadParameter(f"{value} is no length of time; write seconds, such as 0.5", ctx, option)
+    return value
+
+
+def _measuring(quick: tuple[int, float], whole: tuple[int, float]) -> Callable[[_Command], _Command]:
+    """The options of all commands that measure; given are rounds and seconds where nobody says them."""
+    options = [
+        click.option(
+            "--case", "texts", multiple=True, metavar="TEXT", help="Only cases whose line has TEXT in it."
+        ),
+        click.option("--threads", type=DIMS, default="1,2", show_default=True, help="Numbers of threads."),
+        click.option(
+            "--rounds",
+            type=click.IntRange(min=1),
+            help=f"How often everybody is timed. [default: {whole[0]}; quick: {quick[0]}]",
+        ),
+        click.option(
+            "--seconds",
+            type=click.FloatRange(min=0, min_open=True),
+            callback=_finite,
+            help="Time for the rounds of a case with one number of threads; one round is made in any case. "
+            f"[default: {whole[1]:g}; quick: {quick[1]:g}]",
+        ),
+        click.option("--json", "json_path", type=FILE, help="Write everything as JSON."),
+        click.option("--plot", "plot_path", type=FILE, help="Draw the ratios: .svg, .png or .pdf."),
+        click.option("--list", "listed", is_flag=True, help="Print the cases and measure nothing."),
+        click.option("--no-progress", is_flag=True, help="No progress bar."),
+        colour_option,
+    ]
+
+    def decorated(command: _Command) -> _Command:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return decorated
+
+
+def _settings(
+    quick: bool,
+    threads: tuple[int, ...],
+    rounds: int | None,
+    seconds: float | None,
+    default: tuple[int, float],
+) -> dict[str, Any]:
+    """What a run is asked for."""
+    from relayout.codegen.threads import MOST
+
+    if not threads or min(threads) < 1 or max(threads) > MOST:
+        raise click.UsageError(f"--threads takes numbers from 1 to {MOST}: 1,2", click.get_current_context())
+    return {
+        "quick": quick,
+        "threads": list(dict.fromkeys(threads)),
+        "rounds": rounds or default[0],
+        "seconds": seconds or default[1],
+    }
 
 
 def _groups(_: click.Context, __: click.Parameter, incomplete: str) -> list[CompletionItem]:
@@ -65,26 +135,7 @@ def _groups(_: click.Context, __: click.Parameter, incomplete: str) -> list[Comp
 @click.option("--quick", is_flag=True, help="A small suite: less than two minutes.")
 @click.option("--group", "groups", multiple=True, shell_complete=_groups, help="Only this group of cases.")
 @click.option("--dtype", "dtypes", multiple=True, type=DTYPE, help="Only cases with this data type.")
-@click.option("--case", "texts", multiple=True, metavar="TEXT", help="Only cases whose line has TEXT in it.")
-@click.option("--threads", type=DIMS, default="1,2", show_default=True, help="Numbers of threads.")
-@click.option(
-    "--rounds",
-    type=click.IntRange(min=1),
-    help=f"How often everybody is timed. [default: {WHOLE[0]}; quick: {QUICK[0]}]",
-)
-@click.option(
-    "--seconds",
-    type=click.FloatRange(min=0, min_open=True),
-    help="Time for the rounds of a case with one number of threads; one round is made in any case. "
-    f"[default: {WHOLE[1]:g}; quick: {QUICK[1]:g}]",
-)
-@click.option("--json", "json_path", type=click.Path(dir_okay=False), help="Write everything as JSON.")
-@click.option(
-    "--plot", "plot_path", type=click.Path(dir_okay=False), help="Draw the ratios: .svg, .png or .pdf."
-)
-@click.option("--list", "listed", is_flag=True, help="Print the cases and measure nothing.")
-@click.option("--no-progress", is_flag=True, help="No progress bar.")
-@colour_option
+@_measuring(QUICK, WHOLE)
 def reorder(
     quick: bool,
     groups: Sequence[str],
@@ -105,33 +156,108 @@ def reorder(
     pip install 'relayout[bench]' brings all. Figures are medians of the ratios of single rounds. When it is
     interrupted, what was measured until then is reported.
     """
+    from relayout.bench import plot
+    from relayout.bench.report import as_json, show
     from relayout.bench.suite import cases
     from relayout.dtypes import dtype as as_dtype
 
-    if not threads or min(threads) < 1:
-        raise click.UsageError("--threads takes numbers from 1 on: 1,2", click.get_current_context())
+    settings = _settings(quick, threads, rounds, seconds, QUICK if quick else WHOLE)
     chosen = cases(quick, groups, [as_dtype(name).name for name in dtypes], texts)
+    outputs = _outputs(json_path, plot_path)
     if listed:
         for case in chosen:
             click.echo(f"{case.group:<14} {case}")
+        click.echo(_amount(len(chosen), settings), err=True)
         return
-    outputs = _outputs(json_path, plot_path)
-    default = QUICK if quick else WHOLE
-    settings: dict[str, Any] = {
-        "quick": quick,
-        "threads": list(dict.fromkeys(threads)),
-        "rounds": rounds or default[0],
-        "seconds": seconds or default[1],
-    }
     console = console_for(no_colour)
     report, peers = _prepared(settings)
-    _heading(report, console)
+    report.planned = len(chosen) * len(settings["threads"])
+    _heading(report.machine, report.peers, console)
     try:
-        with _progress(len(chosen), no_progress) as progress:
+        with _progress(len(chosen) + 1, no_progress) as progress:
             _measure(report, chosen, peers, progress)
     finally:
         if report.results:
-            _finish(report, console, outputs)
+            show(report, console)
+            _write(outputs, console, lambda: as_json(report), lambda path: plot.draw(report, path))
+
+
+def _networks(_: click.Context, __: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    from relayout.bench.primitives import NETWORKS
+
+    return [CompletionItem(network) for network in NETWORKS if network.startswith(incomplete)]
+
+
+@bench.command(
+    "primitives",
+    short_help="Convolutions and matrix products beside oneDNN and PyTorch.",
+    epilog=examples(
+        "relayout bench primitives --quick",
+        "relayout bench primitives --network ResNet-50 --batch 1 --threads 1",
+        "relayout bench primitives --case stage1.1.middle --format nhwc --format nChw16c",
+        "relayout bench primitives --json primitives.json --plot primitives.svg",
+        "relayout bench primitives --list",
+    ),
+)
+@click.option("--quick", is_flag=True, help="A few layers in a few formats: less than two minutes.")
+@click.option("--network", "networks", multiple=True, shell_complete=_networks, help="Only this network.")
+@click.option("--batch", "batches", type=DIMS, default="1,8", show_default=True, help="Pictures at a time.")
+@click.option(
+    "--format",
+    "formats",
+    multiple=True,
+    type=FORMAT,
+    help="Relayout also in this format, beside those that it chooses. [default: all that are in use]",
+)
+@_measuring(QUICK_PRIMITIVES, WHOLE)
+def primitives(
+    quick: bool,
+    networks: Sequence[str],
+    batches: tuple[int, ...],
+    formats: Sequence[str],
+    texts: Sequence[str],
+    threads: tuple[int, ...],
+    rounds: int | None,
+    seconds: float | None,
+    json_path: str | None,
+    plot_path: str | None,
+    listed: bool,
+    no_progress: bool,
+    no_colour: bool,
+) -> None:
+    """Measure the layers of networks, each as a multiple of its time at the processor's peak.
+
+    The peak is that of multiplications and additions in registers, with as many threads, measured in each
+    round. Relayout in the formats that it chooses and in given ones, oneDNN and PyTorch are timed in turn; of
+    whole networks also ONNX Runtime and OpenVINO. Who is not installed is left out. Only the primitive is
+    timed: sources are laid out and weights are packed before.
+    """
+    from relayout.bench import plot
+    from relayout.bench.primitives import tasks
+    from relayout.bench.primitives_report import as_json, show
+
+    settings = _settings(quick, threads, rounds, seconds, QUICK_PRIMITIVES if quick else WHOLE)
+    if not batches or min(batches) < 1:
+        raise click.UsageError("--batch takes numbers from 1 on: 1,8", click.get_current_context())
+    chosen = tasks(quick, networks, batches, texts)
+    outputs = _outputs(json_path, plot_path)
+    if listed:
+        for task in chosen:
+            click.echo(f"{task.group:<28} {task.work}")
+        click.echo(_amount(len(chosen), settings), err=True)
+        return
+    console = console_for(no_colour)
+    report, contestants = _contestants(settings, formats)
+    report.planned = len(chosen) * len(settings["threads"])
+    _heading(report.machine, report.peers, console)
+    try:
+        with _progress(len(chosen), no_progress) as progress:
+            _measure_primitives(report, chosen, contestants, progress)
+    finally:
+        if report.results:
+            show(report, console)
+            words = "Primitives against the processor's peak", "time / time at the peak"
+            _write(outputs, console, lambda: as_json(report), lambda path: plot.draw(report, path, *words))
 
 
 @bench.command(
@@ -181,6 +307,15 @@ def _thresholds(what: str, heading: str, found: Measured, console: Console) -> N
     console.print(table)
 
 
+def _amount(cases: int, settings: dict[str, Any]) -> str:
+    """What a run would do, in a line."""
+    threads = " and ".join(map(str, settings["threads"]))
+    return (
+        f"cases: {cases}; threads: {threads}; rounds of each: at most {settings['rounds']}, for about "
+        f"{settings['seconds']:g} seconds"
+    )
+
+
 def _prepared(settings: dict[str, Any]) -> tuple[Report, list[Peer]]:
     """An empty report, and the peers that are there."""
     from relayout.bench.particulars import particulars
@@ -193,9 +328,28 @@ def _prepared(settings: dict[str, Any]) -> tuple[Report, list[Peer]]:
     return report, [peer for peer, version in found if version is not None]
 
 
-def _heading(report: Report, console: Console) -> None:
-    console.print(", ".join(f"{key} {value}" for key, value in report.machine.items()))
-    for name, version in report.peers.items():
+def _contestants(
+    settings: dict[str, Any], formats: Sequence[str]
+) -> tuple[PrimitivesReport, list[Contestant]]:
+    """An empty report of primitives, and those who are there."""
+    from relayout.bench.ours import FORMATS, QUICK_FORMATS, all_ours
+    from relayout.bench.particulars import particulars
+    from relayout.bench.peers.primitives import all_peers
+    from relayout.bench.primitives_report import Report
+
+    chosen = tuple(formats) or (QUICK_FORMATS if settings["quick"] else FORMATS)
+    found = [(peer, peer.available()) for peer in all_peers()]
+    report = Report(
+        particulars("numpy", "llvmlite", "relayout"),
+        {peer.name: version for peer, version in found},
+        {**settings, "formats": chosen},
+    )
+    return report, [*all_ours(chosen), *(peer for peer, version in found if version is not None)]
+
+
+def _heading(machine: dict[str, Any], peers: dict[str, str | None], console: Console) -> None:
+    console.print(", ".join(f"{key} {value}" for key, value in machine.items()))
+    for name, version in peers.items():
         console.print(f"{name}: {version or 'not installed'}")
 
 
@@ -213,6 +367,22 @@ def _measure(report: Report, chosen: list[Case], peers: list[Peer], progress: Ca
     report.overheads.extend(overheads(rounds))
 
 
+def _measure_primitives(
+    report: PrimitivesReport,
+    chosen: list[Task],
+    contestants: list[Contestant],
+    progress: Callable[[str], None],
+) -> None:
+    from relayout.bench.load import Load
+    from relayout.bench.primitives import measured
+
+    threads, rounds, seconds = (report.settings[key] for key in ("threads", "rounds", "seconds"))
+    load = Load()
+    for task in chosen:
+        progress(str(task))
+        report.results.extend(measured(task, threads, rounds, seconds, contestants, load))
+
+
 def _outputs(json_path: str | None, plot_path: str | None) -> tuple[Path | None, Path | None]:
     """Where results go; what can't be written is refused now, and not after an hour of measuring."""
     from relayout.bench import plot
@@ -222,27 +392,32 @@ def _outputs(json_path: str | None, plot_path: str | None) -> tuple[Path | None,
         plot.check(paths[1])
     for path in paths:
         if path is not None:
+            new = not path.exists()
             path.open("ab").close()
+            if new:  # a run that ends before there are results leaves nothing behind
+                path.unlink()
     return paths[0], paths[1]
 
 
-def _finish(report: Report, console: Console, outputs: tuple[Path | None, Path | None]) -> None:
-    from relayout.bench import plot
-    from relayout.bench.report import as_json, show
-
-    show(report, console)
+def _write(
+    outputs: tuple[Path | None, Path | None],
+    console: Console,
+    as_json: Callable[[], str],
+    draw: Callable[[Path], None],
+) -> None:
+    """Write what was asked for."""
     json_path, plot_path = outputs
     if json_path is not None:
-        json_path.write_text(as_json(report) + "\n", encoding="utf-8")
+        json_path.write_text(as_json() + "\n", encoding="utf-8")
     if plot_path is not None:
-        plot.draw(report, plot_path)
+        draw(plot_path)
     for path in outputs:
         if path is not None:
             console.print(f"written to {path}")
 
 
 @contextmanager
-def _progress(cases: int, unwanted: bool) -> Iterator[Callable[[str], None]]:
+def _progress(steps: int, unwanted: bool) -> Iterator[Callable[[str], None]]:
     """What is being measured, on standard error, if that is a terminal."""
     if unwanted or not sys.stderr.isatty():
         yield lambda _: None
@@ -253,5 +428,5 @@ def _progress(cases: int, unwanted: bool) -> Iterator[Callable[[str], None]]:
 
     columns = BarColumn(20), MofNCompleteColumn(), TimeRemainingColumn(), TextColumn("{task.description}")
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("", total=cases + 1, completed=-1)
+        task = bar.add_task("", total=steps, completed=-1)
         yield lambda what: bar.update(task, advance=1, description=escape(what))

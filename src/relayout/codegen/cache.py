@@ -62,7 +62,7 @@ __all__ = ["digest", "folder", "load", "save", "sources", "unchanged"]
 
 DIGEST = 32  # bytes
 PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-PARTS = (".", "layout", "codegen", "reorder", "reorder/kernels")
+PARTS = (".", "layout", "codegen", "reorder", "reorder/kernels", "primitives", "primitives/kernels")
 """Folders of the package with all that kernels are made by."""
 ENVIRONMENT = b"environ", b"getenv"
 """What is found in code that asks the environment; ``codegen`` does, and hands its answers over."""

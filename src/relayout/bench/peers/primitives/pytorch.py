@@ -15,7 +15,7 @@ memory at hand. Nobody asks for gradients.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache, partial
 from importlib import import_module
 from importlib.util import find_spec
@@ -24,14 +24,14 @@ from typing import Any
 import numpy as np
 
 from relayout.bench.networks import Block, Conv, Forward, Product
-from relayout.bench.operands import Floats, Operands, Work
+from relayout.bench.operands import SEED, Floats, Operands, Work
 from relayout.bench.peers.primitives import Computation
+from relayout.networks import random
 
 __all__ = ["MEMORIES", "WAYS", "PyTorch", "ResNet", "network"]
 
 MEMORIES = ("", "channels_last", "mkldnn")
 WAYS = ("", "channels_last", "compile")
-SEED = 4
 
 
 class PyTorch:
@@ -137,12 +137,11 @@ def _product(work: Product, operands: Operands, memory: str) -> Callable[[], Any
 
 
 def network(work: Forward) -> Any:
-    """ResNet-50 as a module for inference, with weights from a fixed seed.
+    """ResNet-50 as a module for inference, with the same random weights as Relayout's.
 
     Each convolution is followed by a batch normalisation; the sum of a block is rectified after it.
     """
     torch = _torch()
-    torch.manual_seed(SEED)
     layers = work.network
     stages: list[Any] = [
         *_normalised(layers.stem, True),
@@ -152,7 +151,27 @@ def network(work: Forward) -> Any:
         torch.nn.Flatten(),
         torch.nn.Linear(layers.classifier.k, layers.classifier.n),
     ]
-    return torch.nn.Sequential(*stages).eval()
+    return _with_parameters(torch.nn.Sequential(*stages).eval(), layers.blocks)
+
+
+def _with_parameters(network: Any, blocks: Sequence[Block]) -> Any:
+    """Fill a network with parameters, by the names that PyTorch's own ResNets give them."""
+    torch = _torch()
+    make = random(SEED)
+    names = ["conv1", "bn1"]
+    stage, number = 0, 0
+    for block in blocks:
+        stage, number = (stage + 1, 0) if block.shortcut else (stage, number + 1)
+        each = ("conv1", "bn1", "conv2", "bn2", "conv3", "bn3")
+        more = ("downsample.0", "downsample.1") if block.shortcut else ()
+        names += [f"layer{stage}.{number}.{part}" for part in (*each, *more)]
+    kinds = (torch.nn.Conv2d, torch.nn.BatchNorm2d, torch.nn.Linear)
+    filled = [module for module in network.modules() if isinstance(module, kinds)]
+    for name, module in zip([*names, "fc"], filled, strict=True):
+        for part, values in module.state_dict().items():
+            if values.ndim:
+                values.copy_(torch.from_numpy(make(f"{name}.{part}", tuple(values.shape))))
+    return network
 
 
 def _normalised(layer: Conv, rectified: bool) -> list[Any]:

@@ -1,0 +1,351 @@
+"""``relayout run``: a whole network, in a format that one option chooses."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from statistics import median
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import click
+from click.shell_completion import CompletionItem
+
+from relayout.cli.arguments import DTYPE, FORMAT, colour_option, examples
+from relayout.cli.console import console_for
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+    from relayout.layout.descriptor import MemoryDesc
+    from relayout.primitives.runner import Layer, Run
+    from relayout.tensor import Tensor
+
+Progress = Callable[[int, int, str], None] | None
+
+__all__ = ["run"]
+
+MIB = 1 << 20
+COMPUTING = ("convolution", "inner product")
+"""Kinds of layers whose floating-point operations count."""
+
+
+def _networks(_: click.Context, __: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    from relayout.networks import NETWORKS
+
+    return [CompletionItem(name) for name in NETWORKS if name.startswith(incomplete)]
+
+
+@click.command(
+    short_help="Run a network in a format, and time its layers.",
+    epilog=examples(
+        "relayout run resnet50",
+        "relayout run resnet50 --format nchw --batch 8 --threads 2 --layers",
+        "relayout run resnet50 --format any --format nhwc --format nchw --format nChw16c",
+        "relayout run resnet50 --weights resnet50.safetensors --json resnet50.json",
+        "relayout run resnext101_32x4d --size 64 --repeat 50",
+    ),
+)
+@click.argument("network", shell_complete=_networks)
+@click.option(
+    "--format",
+    "formats",
+    type=FORMAT,
+    multiple=True,
+    default=["any"],
+    show_default=True,
+    help="The format of all activations (nchw, nhwc, nChw16c, ...); any: convolutions choose. Several are "
+    "run in turn.",
+)
+@click.option("--batch", type=click.IntRange(min=1), default=1, show_default=True, help="Pictures at a time.")
+@click.option(
+    "--size",
+    type=click.IntRange(min=1),
+    default=224,
+    show_default=True,
+    help="Height and width of a picture.",
+)
+@click.option(
+    "--dtype", type=DTYPE, default="f32", show_default=True, help="Data type of activations and weights."
+)
+@click.option("--threads", type=click.IntRange(min=1), help="How many threads may work on a layer.")
+@click.option(
+    "--weights",
+    type=click.Path(dir_okay=False),
+    help="A safetensors or npz file with PyTorch's names: conv1.weight, ... [default: random]",
+)
+@click.option(
+    "--seed",
+    type=click.IntRange(min=0),
+    default=0,
+    show_default=True,
+    help="Of the pictures and of random weights.",
+)
+@click.option(
+    "--repeat", type=click.IntRange(min=1), default=10, show_default=True, help="How many runs are timed."
+)
+@click.option("--layers", "listed", is_flag=True, help="A table of all layers: formats, kernels, times.")
+@click.option("--json", "json_path", type=click.Path(dir_okay=False), help="Write everything as JSON.")
+@click.option("--no-progress", is_flag=True, help="No progress bar.")
+@colour_option
+def run(
+    network: str,
+    formats: tuple[str, ...],
+    batch: int,
+    size: int,
+    dtype: str,
+    threads: int | None,
+    weights: str | None,
+    seed: int,
+    repeat: int,
+    listed: bool,
+    json_path: str | None,
+    no_progress: bool,
+    no_colour: bool,
+) -> None:
+    """Run the forward pass of NETWORK: resnet50, resnet101, resnet152 or resnext101_32x4d.
+
+    All activations are in one format, or (any) each convolution has what suits it best and reorders come in
+    between where two differ: what they cost is a line of its own. Weights are packed before, and batch
+    normalisations folded into convolutions. The pictures are random. Times are medians.
+    """
+    from relayout.codegen.threads import count
+
+    if json_path is not None:
+        Path(json_path).open("ab").close()  # what can't be written is refused now
+    settings = {
+        "network": network,
+        "batch": batch,
+        "size": size,
+        "dtype": dtype,
+        "threads": count(threads),
+        "weights": weights,
+        "seed": seed,
+    }
+    ready = []
+    for format in dict.fromkeys(formats):
+        with _progress(format, no_progress) as progress:
+            ready.append(_prepared(settings, format, progress))
+    times = _in_turn(ready, repeat)
+    reports = [
+        _Report(one, seconds, one.run.profile(one.data, repeat=repeat))
+        for one, seconds in zip(ready, times, strict=True)
+    ]
+    console = console_for(no_colour)
+    many = settings["threads"]
+    console.print(f"{network}, {batch} x 3x{size}x{size}, {dtype}, {many} thread{'s' * (many != 1)}")
+    _summary(reports, batch, console)
+    for report in reports if listed else ():
+        console.print(f"\n{report.ready.format}", style="bold")
+        _table(report, console)
+    if json_path is not None:
+        Path(json_path).write_text(_as_json(settings, reports) + "\n", encoding="utf-8")
+        console.print(f"written to {json_path}")
+
+
+class _Ready(NamedTuple):
+    """A network in a format, compiled."""
+
+    format: str
+    run: Run
+    data: Tensor
+    seconds: float
+    """How long that took."""
+
+
+class _Report(NamedTuple):
+    """What was measured of it."""
+
+    ready: _Ready
+    times: list[float]
+    """Seconds of whole runs."""
+    layers: tuple[Layer, ...]
+
+    @property
+    def seconds(self) -> float:
+        """Of one run."""
+        return median(self.times)
+
+    @property
+    def flops(self) -> int:
+        """Of the layers that compute much."""
+        return sum(layer.flops for layer in self.layers if layer.kind in COMPUTING)
+
+    def share(self, layers: Iterable[Layer]) -> float:
+        """Of the time of all layers."""
+        whole = sum(layer.seconds or 0.0 for layer in self.layers)
+        return sum(layer.seconds or 0.0 for layer in layers) / max(whole, 1e-12)
+
+    @property
+    def reorders(self) -> list[Layer]:
+        """What formats cost."""
+        return [layer for layer in self.layers if layer.kind == "reorder"]
+
+
+def _prepared(settings: dict[str, Any], format: str, progress: Progress) -> _Ready:
+    """Build and compile the network, and make its input."""
+    import numpy as np
+
+    import relayout as rl
+    from relayout.networks import build, from_file, random
+
+    seed, weights = settings["seed"], settings["weights"]
+    start = time.perf_counter()
+    sequence = build(
+        settings["network"],
+        settings["batch"],
+        format,
+        random(seed) if weights is None else from_file(weights),
+        size=settings["size"],
+        dtype=settings["dtype"],
+    )
+    made = sequence.compile(settings["threads"], progress)
+    seconds = time.perf_counter() - start
+    desc = sequence.inputs[0].desc
+    pictures = np.random.default_rng(seed).standard_normal(desc.dims).astype(np.float32)
+    return _Ready(format, made, rl.tensor(pictures).reorder(desc), seconds)
+
+
+def _in_turn(ready: Sequence[_Ready], repeat: int) -> list[list[float]]:
+    """Seconds of runs, one of each format after the other; the first of each does not count."""
+    outputs = [one.run(one.data) for one in ready]
+    times: list[list[float]] = [[] for _ in ready]
+    for _ in range(repeat):
+        for one, out, taken in zip(ready, outputs, times, strict=True):
+            start = time.perf_counter()
+            one.run(one.data, out=out)
+            taken.append(time.perf_counter() - start)
+    return times
+
+
+def _as_json(settings: dict[str, Any], reports: Sequence[_Report]) -> str:
+    """Times in seconds, sizes in bytes."""
+    from relayout.bench.particulars import particulars
+
+    made = {
+        "machine": particulars("numpy", "llvmlite", "relayout"),
+        **settings,
+        "formats": [
+            {
+                "format": report.ready.format,
+                "ready": report.ready.seconds,
+                "seconds": report.seconds,
+                "seconds_per_image": report.seconds / settings["batch"],
+                "runs": report.times,
+                "flops": report.flops,
+                "memory": {**report.ready.run.memory._asdict(), "weights": report.ready.run.constant_bytes},
+                "layers": [
+                    {
+                        "name": layer.name,
+                        "kind": layer.kind,
+                        "descs": {name: str(desc) for name, desc in layer.descs.items()},
+                        "implementation": layer.implementation,
+                        "in_place": layer.in_place,
+                        "flops": layer.flops,
+                        "bytes": layer.bytes,
+                        "seconds": layer.seconds,
+                        "share": report.share([layer]),
+                    }
+                    for layer in report.layers
+                ],
+            }
+            for report in reports
+        ],
+    }
+    return json.dumps(made, indent=1)
+
+
+def _summary(reports: Sequence[_Report], batch: int, console: Console) -> None:
+    """A line for each format; memory is what the arena takes, of what it would take without sharing."""
+    table = _columns(
+        ["format"],
+        ["ms an image", "ms a run", "fastest", "slowest", "GFLOP/s", *["ratio"] * (len(reports) > 1)],
+        ["layers", "reorders", "memory, unshared", "weights", "ready"],
+    )
+    for report in reports:
+        ready, seconds = report.ready, report.seconds
+        ratio = [f"{seconds / reports[0].seconds:.2f}"] if len(reports) > 1 else []
+        memory = ready.run.memory
+        table.add_row(
+            ready.format,
+            *(f"{1e3 * t:.2f}" for t in (seconds / batch, seconds, min(report.times), max(report.times))),
+            f"{report.flops / seconds / 1e9:.0f}",
+            *ratio,
+            str(len(report.layers)),
+            f"{len(report.reorders)}, {100 * report.share(report.reorders):.1f} %",
+            f"{memory.peak / MIB:.1f} of {memory.total / MIB:.1f} MiB",
+            f"{ready.run.constant_bytes / MIB:.0f} MiB",
+            f"{ready.seconds:.1f} s",
+        )
+    console.print(table)
+
+
+def _table(report: _Report, console: Console) -> None:
+    """A line for each layer."""
+    table = _columns(
+        ["layer", "kind", "src", "weights", "dst"], ["MFLOP", "us", "share", "GFLOP/s"], ["implementation"]
+    )
+    table.columns[-1].justify, table.columns[-1].no_wrap = "left", False
+    for layer in report.layers:
+        seconds = layer.seconds or 0.0
+        computes = layer.kind in COMPUTING
+        table.add_row(
+            layer.name,
+            layer.kind,
+            *(_spelled(layer.descs.get(name)) for name in ("src", "weights", "dst")),
+            f"{layer.flops / 1e6:.1f}" if computes else "",
+            f"{1e6 * seconds:.0f}",
+            f"{100 * report.share([layer]):.1f} %",
+            f"{layer.flops / seconds / 1e9:.0f}" if computes and seconds else "",
+            layer.implementation,
+            style="yellow" if layer.kind == "reorder" else None,
+        )
+    console.print(table)
+
+
+def _columns(texts: Sequence[str], *numbers: Sequence[str]) -> Table:
+    """An empty table."""
+    from rich.table import Table
+
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="bold")
+    for head in texts:
+        table.add_column(head, no_wrap=True)
+    for head in (head for some in numbers for head in some):
+        table.add_column(head, no_wrap=True, justify="right")
+    return table
+
+
+def _spelled(desc: MemoryDesc | None) -> str:
+    """The format of a descriptor."""
+    if desc is None:
+        return ""
+    kind = "" if desc.dtype.name == "f32" else f"{desc.dtype}:"
+    return kind + (str(desc.format) if desc.format is not None else "strides")
+
+
+@contextmanager
+def _progress(format: str, unwanted: bool) -> Iterator[Progress]:
+    """Which layer is being compiled, on standard error, if that is a terminal."""
+    if unwanted or not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
+    from rich.progress import Progress as Bar
+
+    columns = (
+        TextColumn(f"compiling {escape(format)}"),
+        BarColumn(20),
+        MofNCompleteColumn(),
+        TextColumn("{task.description}"),
+    )
+    with Bar(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("", total=None)
+        yield lambda done, total, name: bar.update(
+            task, completed=done, total=total, description=escape(name)
+        )

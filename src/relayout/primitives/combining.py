@@ -1,0 +1,167 @@
+"""From pooling and softmax to programs: operations that combine elements along some axes.
+
+They share more than elementwise operations and less than products do: the kernels
+(:mod:`relayout.primitives.kernels.window`, :mod:`relayout.primitives.kernels.normalise`) want source and
+destination to have the same neighbours, whatever these are, and are tried in three ways::
+
+    src ------------ kernel ----------> dst
+    src ------------ kernel -> target - reorder -> dst          dst has other neighbours than src
+    src - reorder -> source - kernel -> target - reorder -> dst         nobody has neighbours
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from relayout.layout.descriptor import MemoryDesc
+from relayout.layout.layout import Layout, plain
+from relayout.primitives.lowering import reorder_step
+from relayout.primitives.program import Program, Step
+
+if TYPE_CHECKING:
+    from relayout.codegen.machine import Machine
+    from relayout.primitives.kernels.normalise import Normalisation
+    from relayout.primitives.kernels.window import Window
+    from relayout.primitives.pooling import Pooling
+    from relayout.primitives.primitive import Primitive
+    from relayout.primitives.softmax import Softmax
+
+__all__ = ["pooling", "softmax"]
+
+CHANNELS_LAST = {3: "nwc", 4: "nhwc", 5: "ndhwc"}
+
+
+def pooling(made: Pooling) -> tuple[str, Program] | None:
+    """What the kernel of a pooling is called, and its program; None where there is no kernel.
+
+    A destination that has other neighbours than the source is written in the order of the source first, and
+    reordered. Where spatial axes are cut into digits or fused, so is the source, to channels-last.
+    """
+    from relayout.primitives.kernels.window import planned
+    from relayout.primitives.pooling import like
+
+    def plan(src: MemoryDesc, dst: MemoryDesc) -> Window | None:
+        return planned(made.algorithm, src, dst, made.axes, made.post_ops)
+
+    src, dst = made.src, made.dst
+    near = MemoryDesc(dst.dims, dst.dtype, like(src.layout, dst.dims))
+    last = CHANNELS_LAST[len(src.dims)]
+    far = MemoryDesc(src.dims, src.dtype, last), MemoryDesc(dst.dims, dst.dtype, last)
+    ways = [(src, dst), (src, near), far]
+    return _by_way_of(made, ways, plan, _pooling_step)
+
+
+def _pooling_step(window: Window, source: str, target: str, size: int) -> Step:
+    from relayout.primitives.kernels.window import ENTRY, module
+
+    return _combining_step(("pooling", window), ENTRY, lambda m: module(window, m), source, target, size)
+
+
+def softmax(made: Softmax) -> tuple[str, Program] | None:
+    """What the kernel of a softmax is called, and its program; None where there is no kernel.
+
+    As for :func:`pooling`; what is fused with the axis makes the detour over row-major tensors.
+    """
+    from relayout.primitives.kernels.joint import joint
+    from relayout.primitives.kernels.normalise import Normalisation
+    from relayout.primitives.kernels.walk import dense_like
+
+    def plan(src: MemoryDesc, dst: MemoryDesc) -> Normalisation | None:
+        sizes = src.dtype.bits // 8, dst.dtype.bits // 8
+        found = joint(src.layout, dst.layout, sizes, made.axis)
+        return None if found is None else Normalisation(made.log, src.dtype, dst.dtype, found)
+
+    src, dst = made.src, made.dst
+    near = MemoryDesc(dst.dims, dst.dtype, dense_like(src.layout))
+    row_major = Layout(src.dims, plain(len(src.dims)))
+    far = MemoryDesc(src.dims, src.dtype, row_major), MemoryDesc(dst.dims, dst.dtype, row_major)
+    return _by_way_of(made, [(src, dst), (src, near), far], plan, _softmax_step)
+
+
+def _softmax_step(made: Normalisation, source: str, target: str, size: int) -> Step:
+    from relayout.primitives.kernels.normalise import ENTRY, module
+
+    return _combining_step(("softmax", made), ENTRY, lambda m: module(made, m), source, target, size)
+
+
+def _by_way_of(
+    made: Primitive,
+    ways: Sequence[tuple[MemoryDesc, MemoryDesc]],
+    plan: Callable[[MemoryDesc, MemoryDesc], Any],
+    step_of: Callable[[Any, str, str, int], Step],
+) -> tuple[str, Program] | None:
+    """The program of the first way, from a source to a destination, that uses lanes well.
+
+    A later one must use twice as many as an earlier one, since it needs reorders around it.
+    """
+    from relayout.codegen.machine import host
+
+    src, dst = made.descs["src"], made.descs["dst"]
+    best = None
+    for source, target in ways:
+        if best is not None and best[0] > 1 and source is not src:
+            break
+        found = plan(source, target)
+        if found is not None and (best is None or found.lanes(host()) > 2 * best[0]):
+            best = found.lanes(host()), found, source, target
+    if best is None:
+        return None
+    lanes, found, source, target = best
+    steps: list[Step | None] = []
+    scratch = {}
+    names = ["src", "dst"]
+    if source is not src:
+        steps.append(reorder_step(src, source, "src", "source"))
+        names[0], scratch["source"] = "source", source.required_bytes
+    if target is not dst:
+        names[1], scratch["target"] = "target", target.required_bytes
+    elif dst.layout.has_padding:
+        steps.append(_zeros_step(dst))
+    steps.append(step_of(found, names[0], names[1], src.nbytes + dst.nbytes))
+    if target is not dst:
+        steps.append(reorder_step(target, dst, "target", "dst"))
+    whole = [step for step in steps if step is not None]
+    if len(whole) < len(steps):
+        return None
+    note = f"{lanes} lanes" + "".join(f", {name} reordered" for name in scratch)
+    return note, Program(tuple(whole), scratch)
+
+
+def _combining_step(
+    what: tuple[str, object],
+    name: str,
+    make: Callable[[Machine], str],
+    source: str,
+    target: str,
+    size: int,
+) -> Step:
+    """A kernel that is shared if it reads and writes so many bytes."""
+    from relayout.codegen import threads
+    from relayout.codegen.compile import Module, recalled
+    from relayout.codegen.machine import host
+    from relayout.reorder.plan import LOADED
+
+    machine = host()
+    kernels, _ = recalled(repr(what), LOADED, lambda: Module(make(machine), [name]), machine)
+    many = threads.count()
+    shared = many > 1 and size >= threads.SHARED and machine.shares(size)
+    return Step(kernels[0], source, target, (), 4 * many if shared else 1, shared)
+
+
+def _zeros_step(dst: MemoryDesc) -> Step | None:
+    """Zeros in all padding; None where there is no kernel for it."""
+    from relayout.codegen.compile import Module, recalled
+    from relayout.codegen.machine import host
+    from relayout.reorder.kernels.choice import feasible, lowered
+    from relayout.reorder.kernels.module import module
+    from relayout.reorder.plan import LOADED
+    from relayout.reorder.problem import _zeros
+
+    nests = tuple(_zeros(dst.layout, dst.dtype.bits, None))
+    if not all(map(feasible, nests)):
+        return None
+    machine = host()
+    what = repr(("zeros", dst.dtype.bits, dst.layout._key()))
+    kernels, _ = recalled(what, LOADED, lambda: Module(*module(lowered(nests), machine, False)), machine)
+    return Step(kernels[0], "dst", "dst")

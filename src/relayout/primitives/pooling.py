@@ -1,0 +1,280 @@
+"""Pooling: the largest or the average element of every window, in any format.
+
+::
+
+    max                        dst[n, c, y, x] = max over r, s of
+                                                    src[n, c, y * stride + r * dilation - padding, x ...]
+    average_include_padding    the sum of the same, divided by the elements of a window
+    average_exclude_padding    the sum of the same, divided by those that are no padding
+
+with one, two or three spatial axes, as oneDNN's pooling of version 2. Sizes round down; a window that begins
+in the padding behind an axis does not exist.
+
+What formulas leave open:
+
+* A NaN in a window is its maximum. So it is in PyTorch; oneDNN passes over NaN (and gives the lowest finite
+  number where there is nothing else, or nothing but -inf).
+* A window in which there is padding only has no largest element, and no average without padding: it is an
+  error, as it is in oneDNN for the average. (For the maximum oneDNN gives the lowest finite number, and
+  PyTorch has no such windows: its padding is at most half of the kernel.) With padding counted it is 0.
+* Maxima of integers are exact where source and destination have the same data type and there are no post-ops;
+  everything else is computed in f32, and rounded once.
+
+Training needs the place of each maximum for the way back (oneDNN's workspace); that is not offered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import product
+from math import prod
+from typing import TYPE_CHECKING, Any, SupportsIndex
+
+import numpy as np
+
+from relayout.errors import LayoutError, Unsupported
+from relayout.layout.descriptor import MemoryDesc, any_format
+from relayout.layout.layout import Layout, whole_number
+from relayout.primitives.formats import check_source, check_target, following
+from relayout.primitives.functions import Function
+from relayout.primitives.kernels.walk import dense_like
+from relayout.primitives.kernels.window import Axis
+from relayout.primitives.post_ops import post_ops_of
+from relayout.primitives.primitive import Primitive
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from relayout.primitives.program import Program
+
+__all__ = ["ALGORITHMS", "Pooling", "like"]
+
+ALGORITHMS = ("max", "average_include_padding", "average_exclude_padding")
+
+
+class Pooling(Primitive):
+    """A pooling, made once for its descriptors.
+
+    Parameters
+    ----------
+    src : MemoryDesc
+        Batch, channels, then one to three spatial axes.
+    algorithm : str
+        ``max``, ``average_include_padding`` or ``average_exclude_padding``.
+    kernel : int or sequence of int
+        The size of a window along all spatial axes, or along each.
+    strides : int or sequence of int, optional
+        From one window to the next; without it that of the kernel.
+    padding : int or sequence
+        In front of and behind each spatial axis; for each axis a number or a pair (in front, behind).
+    dilation : int or sequence of int
+        From one element of a window to the next: 1 leaves no gaps (oneDNN writes 0 there).
+    dst : MemoryDesc, optional
+        Without it the format is that of the source, and so is the data type.
+    post_ops : sequence
+        Functions; see :mod:`relayout.primitives.post_ops`.
+
+    Raises
+    ------
+    LayoutError
+        Sizes don't fit together, or a window has no elements.
+    Unsupported
+        A data type that is not computed with, or a sum among the post-ops.
+
+    Examples
+    --------
+    >>> import relayout as rl
+    >>> src = rl.MemoryDesc((1, 64, 112, 112), "f32", "nChw16c")
+    >>> pool = Pooling(src, "max", 3, strides=2, padding=1)
+    >>> pool.dst
+    MemoryDesc('f32:nChw16c:1x64x56x56')
+    >>> x = rl.tensor([[[[1, 2, 3, 4], [5, 6, 7, 8]]]], "nhwc", "f32")
+    >>> Pooling(x.desc, "average_exclude_padding", 2)(x).numpy()
+    array([[[[3.5, 5.5]]]], dtype=float32)
+    """
+
+    kind = "pooling"
+    inputs = ("src",)
+
+    def __init__(
+        self,
+        src: MemoryDesc,
+        algorithm: str,
+        kernel: int | Sequence[int],
+        strides: int | Sequence[int] | None = None,
+        padding: int | Sequence[int | tuple[int, int]] = 0,
+        dilation: int | Sequence[int] = 1,
+        dst: MemoryDesc | None = None,
+        *,
+        post_ops: Any = (),
+    ) -> None:
+        check_source("pooling", "src", src)
+        spatial = len(src.dims) - 2
+        if not 1 <= spatial <= 3:
+            raise LayoutError(f"pooling: src {src} must have 3 to 5 axes, batch and channels first")
+        if algorithm not in ALGORITHMS:
+            raise LayoutError(f"pooling: {algorithm!r} is no algorithm; there are {', '.join(ALGORITHMS)}")
+        self.algorithm = algorithm
+        self.kernel = _each(kernel, spatial, "kernel")
+        self.strides = self.kernel if strides is None else _each(strides, spatial, "strides")
+        self.dilation = _each(dilation, spatial, "dilation")
+        self.padding = _pads(padding, spatial)
+        self.post_ops = _functions(post_ops)
+        self.axes = tuple(self._axis(src, k) for k in range(spatial))
+        dims = (*src.dims[:2], *(axis.out for axis in self.axes))
+        if dst is None:
+            dst = MemoryDesc(dims, src.dtype, any_format)
+        check_target("pooling", dst, dims)
+        if dst.layout is None and src.format is None:
+            dst = MemoryDesc(dims, dst.dtype, like(src.layout, dims))
+        self.descs = {"src": src, "dst": following(src, dst)}
+        self._note = ""
+
+    def _axis(self, src: MemoryDesc, k: int) -> Axis:
+        """One spatial axis, checked."""
+        size, kernel, step, gap = src.dims[2 + k], self.kernel[k], self.strides[k], self.dilation[k]
+        front, behind = self.padding[k]
+        reach = (kernel - 1) * gap + 1
+        room = size + front + behind - reach
+        if room < 0 and 0 not in src.dims:
+            raise LayoutError(
+                f"pooling: spatial axis {k} of src {src} has {size} elements and {front + behind} of "
+                f"padding, the window reaches over {reach}"
+            )
+        axis = Axis(size, max(0, room // step + 1), kernel, step, gap, front)
+        if self.algorithm != "average_include_padding":
+            first, last = axis.inside
+            for output in (*range(first), *range(last, axis.out)):
+                if not axis.taps(output):
+                    start = output * step - front
+                    raise LayoutError(
+                        f"pooling: window {output} along spatial axis {k} of src {src} holds padding only, "
+                        f"positions {start}..{start + reach - 1}; {self.algorithm} is not defined there"
+                    )
+        return axis
+
+    @property
+    def flops(self) -> int:
+        """Comparisons or additions; what falls into the padding counts."""
+        return prod(self.descs["dst"].dims) * prod(self.kernel)
+
+    def _implementation(self) -> str:
+        return f"machine code: {self._note}"
+
+    def _definition(self, arrays: Mapping[str, NDArray[np.float64]]) -> NDArray[np.float64]:
+        out = definition(
+            arrays["src"], self.algorithm, self.kernel, self.strides, self.padding, self.dilation
+        )
+        for function in self.post_ops:
+            out = function.definition(out)
+        return out
+
+    def _lower(self) -> Program | None:
+        from relayout.primitives.combining import pooling
+
+        found = pooling(self)
+        if found is None:
+            return None
+        self._note, program = found
+        return program
+
+
+def definition(
+    src: NDArray[np.float64],
+    algorithm: str,
+    kernel: Sequence[int],
+    strides: Sequence[int],
+    padding: Sequence[tuple[int, int]],
+    dilation: Sequence[int],
+) -> NDArray[np.float64]:
+    """The pooling of a logical array, tap by tap.
+
+    >>> definition(np.array([[[1.0, 3.0, 2.0]]]), "average_exclude_padding", [2], [1], [(1, 0)], [1])
+    array([[[1. , 2. , 2.5]]])
+    """
+    is_max = algorithm == "max"
+    pads = [(0, 0), (0, 0), *padding]
+    padded = np.pad(src, pads, constant_values=-np.inf if is_max else 0)
+    inside = np.pad(np.ones((1, 1, *src.shape[2:])), pads)
+    sizes = [
+        max(0, (n - (k - 1) * d - 1) // s + 1)
+        for n, k, d, s in zip(padded.shape[2:], kernel, dilation, strides, strict=True)
+    ]
+    out = np.full((*src.shape[:2], *sizes), -np.inf if is_max else 0.0)
+    count = np.zeros((1, 1, *sizes))
+    if 0 in out.shape:
+        return out
+    with np.errstate(invalid="ignore"):
+        for taps in product(*map(range, kernel)):
+            window = tuple(
+                slice(t * d, t * d + (n - 1) * s + 1, s)
+                for t, d, n, s in zip(taps, dilation, sizes, strides, strict=True)
+            )
+            at = (slice(None), slice(None), *window)
+            out = np.maximum(out, padded[at]) if is_max else out + padded[at]
+            count += inside[at]
+    if is_max:
+        return out
+    return out / (count if algorithm == "average_exclude_padding" else prod(kernel))
+
+
+def like(layout: Layout, dims: tuple[int, ...]) -> Layout:
+    """A dense layout of other sizes along the spatial axes, with its digits in the same order.
+
+    Where such an axis is cut into digits, or fused with others, it is channels-last.
+
+    >>> part = Layout((2, 8, 4, 4), strides=(256, 1, 64, 16))
+    >>> like(part, (2, 8, 2, 2)).strides
+    (32, 1, 16, 8)
+    """
+    ladders, padded = list(layout.ladders), list(layout.padded)
+    for axis in range(2, layout.rank):
+        if (axis,) not in layout.terms or len(layout.ladders[layout.terms.index((axis,))]) > 1:
+            return Layout(dims, {3: "nwc", 4: "nhwc", 5: "ndhwc"}[layout.rank])
+        term = layout.terms.index((axis,))
+        ladders[term] = (ladders[term][0]._replace(extent=dims[axis]),)
+        padded[term] = dims[axis]
+    terms, order = layout.terms, layout.order
+    return dense_like(Layout._make(dims, terms, tuple(ladders), order, tuple(padded), 0))
+
+
+def _each(given: SupportsIndex | Sequence[int], count: int, name: str) -> tuple[int, ...]:
+    """One number for each spatial axis, at least 1."""
+    several = [given] * count if isinstance(given, SupportsIndex) else list(given)
+    if len(several) != count:
+        raise LayoutError(f"pooling: {name} {given} must be a number or {count} of them")
+    numbers = tuple(whole_number(value, f"pooling: {name}") for value in several)
+    if min(numbers) < 1:
+        raise LayoutError(f"pooling: {name} {given} must be at least 1")
+    return numbers
+
+
+def _pads(
+    given: SupportsIndex | Sequence[SupportsIndex | tuple[int, int]], count: int
+) -> tuple[tuple[int, int], ...]:
+    """In front of and behind each spatial axis."""
+    several = [given] * count if isinstance(given, SupportsIndex) else list(given)
+    if len(several) != count:
+        raise LayoutError(
+            f"pooling: padding {given} must be a number, or one or a pair for each of {count} axes"
+        )
+    pairs = []
+    for one in several:
+        pair = (one, one) if isinstance(one, SupportsIndex) else tuple(one)
+        if len(pair) != 2:
+            raise LayoutError(f"pooling: padding {one} must be a number or a pair")
+        front, behind = (whole_number(value, "pooling: padding") for value in pair)
+        pairs.append((front, behind))
+    if min(min(pair) for pair in pairs) < 0:
+        raise LayoutError(f"pooling: padding {given} must not be negative")
+    return tuple(pairs)
+
+
+def _functions(given: object) -> tuple[Function, ...]:
+    """Post-ops that are functions."""
+    found = []
+    for op in post_ops_of(given):
+        if not isinstance(op, Function):
+            raise Unsupported(f"pooling takes functions as post-ops, not {op}")
+        found.append(op)
+    return tuple(found)

@@ -1,0 +1,273 @@
+"""A compiled sequence: called with tensors, and asked what it does and how long that takes.
+
+One call of a :class:`Run` gives the interpreter's lock away once, for all of its layers. It may be called
+from several Python threads at the same time: each call takes an arena and an image for itself, from those
+that earlier calls have left, or new ones. So as much memory is used as calls were ever under way at once (at
+most :data:`KEPT` are kept); and since the native threads work for one region at a time, concurrent calls do
+much of their work alone.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from collections.abc import Sequence as Several
+from dataclasses import dataclass, replace
+from statistics import median
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from relayout.codegen.driver import ROW, walk
+from relayout.errors import LayoutError
+from relayout.layout.descriptor import MemoryDesc
+from relayout.primitives.memory import Memory
+from relayout.primitives.schedule import ARENA, IMAGE, OTHERS, Item, Schedule, Segment, Storage
+from relayout.primitives.sequence import Value, alike, bound
+from relayout.tensor import Tensor, address, aligned, allocate, located, tensor
+
+__all__ = ["KEPT", "Layer", "Run"]
+
+KEPT = 4  # arenas that are kept for the next calls
+WORD = 8  # bytes
+
+
+@dataclass(frozen=True)
+class Layer:
+    """One step of a run.
+
+    Attributes
+    ----------
+    name, kind : str
+        What it is called, and what it does.
+    descs : mapping of str to MemoryDesc
+        The descriptors of its arguments and of ``dst``.
+    implementation : str
+        How it is done.
+    flops, bytes : int
+        What it computes; what it reads and writes at least.
+    in_place : str
+        The argument that the result is written over; empty: none.
+    seconds : float or None
+        How long it takes; None if nobody has measured.
+    """
+
+    name: str
+    kind: str
+    descs: Mapping[str, MemoryDesc]
+    implementation: str
+    flops: int
+    bytes: int
+    in_place: str = ""
+    seconds: float | None = None
+
+
+class _Workplace:
+    """What one call needs for itself."""
+
+    def __init__(self, schedule: Schedule) -> None:
+        self.arena = aligned(schedule.memory.peak, zeroed=False)
+        self.words = aligned(WORD * len(schedule.bases)).view(np.int64)
+        self.image = address(self.words)
+        self.own = [0] * OTHERS
+        self.own[IMAGE], self.own[ARENA] = self.image, address(self.arena)
+        self.others: list[int] | None = None
+
+    def locate(self, schedule: Schedule, others: list[int]) -> None:
+        """Finish the image for inputs and outputs at these addresses, unless it is."""
+        if others != self.others:
+            bases = np.array(self.own + others, np.int64)
+            np.take(bases, schedule.bases, out=self.words, mode="clip")
+            self.words += schedule.numbers
+            self.others = others
+
+
+class Run:
+    """What :meth:`relayout.primitives.sequence.Sequence.compile` returns.
+
+    Attributes
+    ----------
+    memory : Memory
+        How well values share memory.
+    constant_bytes : int
+        Bytes of all constants.
+    """
+
+    def __init__(self, schedule: Schedule) -> None:
+        self._schedule = schedule
+        self._spans = [_span(value.desc) for value in (*schedule.inputs, *schedule.outputs)]
+        self._free: list[_Workplace] = []
+
+    @property
+    def memory(self) -> Memory:
+        """Peak, lower bound and sum of what the arena holds."""
+        return self._schedule.memory
+
+    @property
+    def constant_bytes(self) -> int:
+        """Bytes of all constants, in the formats in which they are used."""
+        return sum(data.nbytes for data in self._schedule.constants.values())
+
+    def __call__(self, *given: Any, out: Any = None, **named: Any) -> Any:
+        """Run all layers.
+
+        Parameters
+        ----------
+        *given : Tensor or array_like
+            The inputs in their order, in their descriptors; arrays are taken as logical ones.
+        out : Tensor, or sequence of Tensor, optional
+            Where to write; without it new tensors.
+        **named : Tensor or array_like
+            Inputs by name.
+
+        Returns
+        -------
+        Tensor, or tuple of Tensor
+            The output, or a tuple of several.
+
+        Raises
+        ------
+        LayoutError
+            A tensor is missing, of another descriptor, read-only, or overlaps another one; nothing has been
+            written then.
+        """
+        inputs, outputs = self._bound(given, out, named)
+        self._run(inputs, outputs)
+        return outputs[0] if len(outputs) == 1 else tuple(outputs)
+
+    def layers(self) -> tuple[Layer, ...]:
+        """What is done, in order."""
+        return tuple(
+            Layer(
+                item.name,
+                item.primitive.kind,
+                item.primitive.descs,
+                item.primitive.implementation,
+                item.primitive.flops,
+                item.primitive.bytes,
+                item.in_place,
+            )
+            for item in self._schedule.items
+        )
+
+    def profile(self, *given: Any, repeat: int = 3, **named: Any) -> tuple[Layer, ...]:
+        """The layers with their times: medians of so many runs, after one that does not count.
+
+        A time contains waiting for the slowest thread, and not the 50 nanoseconds of taking it.
+        """
+        inputs, outputs = self._bound(given, None, named)
+        samples: list[list[float]] = [[] for _ in self._schedule.items]
+        for turn in range(repeat + 1):
+            taken = self._run(inputs, outputs, timed=True)
+            for times, seconds in zip(samples, taken, strict=True):
+                if turn:
+                    times.append(seconds)
+        layers = zip(self.layers(), samples, strict=True)
+        return tuple(replace(layer, seconds=median(times)) for layer, times in layers)
+
+    # -- workings -------------------------------------------------------------------------------------------
+
+    def _bound(
+        self, given: Several[Any], out: Any, named: Mapping[str, Any]
+    ) -> tuple[list[Tensor], list[Tensor]]:
+        """The tensors of all inputs and outputs, checked."""
+        schedule = self._schedule
+        inputs = [
+            _checked(value, data)
+            for value, data in zip(schedule.inputs, bound(schedule.inputs, given, named), strict=True)
+        ]
+        wanted = schedule.outputs
+        if out is None:
+            return inputs, [Tensor(value.desc, allocate(value.desc)) for value in wanted]
+        several = [out] if len(wanted) == 1 and not isinstance(out, (tuple, list)) else list(out)
+        if len(several) != len(wanted):
+            raise LayoutError(f"there are {len(wanted)} outputs, but out has {len(several)}")
+        ends = [end for _, end in self._spans[len(inputs) :]]
+        outputs = [_target(*one) for one in zip(wanted, several, ends, strict=True)]
+        self._check_apart(inputs, outputs)
+        return inputs, outputs
+
+    def _check_apart(self, inputs: list[Tensor], outputs: list[Tensor]) -> None:
+        """What is written must not be what is read, nor be written twice."""
+        tensors = [*inputs, *outputs]
+        begins = [located(one)[1] for one in tensors]
+        reach = [(at + low, at + high) for at, (low, high) in zip(begins, self._spans, strict=True)]
+        for k in range(len(inputs), len(tensors)):
+            for other in range(k):
+                if reach[other][0] < reach[k][1] and reach[k][0] < reach[other][1]:
+                    raise LayoutError(f"out {tensors[k].desc} overlaps {tensors[other].desc} in memory")
+
+    def _run(self, inputs: list[Tensor], outputs: list[Tensor], timed: bool = False) -> list[float]:
+        """Run everything once; the seconds of each item, if they are wanted."""
+        schedule = self._schedule
+        try:
+            place = self._free.pop()
+        except IndexError:
+            place = _Workplace(schedule)
+        try:
+            place.locate(schedule, [located(one)[1] for one in (*inputs, *outputs)])
+            seconds: list[float] = []
+            for segment in schedule.segments:
+                stamps = np.zeros((len(segment.rows) + 1, 2), np.int64) if timed else None
+                begin = time.perf_counter()
+                if segment.in_python:
+                    self._in_python(segment.items[0], place, inputs, outputs)
+                    seconds.append(time.perf_counter() - begin)
+                    continue
+                first = place.image + WORD * ROW * segment.rows.start
+                walk(first, len(segment.rows), schedule.threads, stamps)
+                if stamps is not None:
+                    seconds += _times(segment, stamps)
+            return seconds
+        finally:
+            if len(self._free) < KEPT:
+                self._free.append(place)
+
+    def _in_python(self, item: Item, place: _Workplace, inputs: list[Tensor], outputs: list[Tensor]) -> None:
+        """Call a primitive that has no program."""
+
+        def of(key: str, storage: Storage) -> Tensor:
+            if storage.where == "arena":
+                data = place.arena[storage.number : storage.number + storage.size]
+            elif storage.where == "constant":
+                data = self._schedule.constants[storage.number]
+            else:
+                data = located((inputs if storage.where == "input" else outputs)[storage.number])[0]
+            return Tensor(item.primitive.descs[key], data.reshape(-1).view(np.uint8))
+
+        tensors = {key: of(key, storage) for key, storage in item.storages.items()}
+        target = tensors.pop("dst")
+        item.primitive(*(tensors[key] for key in item.primitive.inputs), out=target)
+
+
+def _times(segment: Segment, stamps: NDArray[np.int64]) -> list[float]:
+    """The seconds of the items of a segment."""
+    moments = (stamps[:, 0] - stamps[0, 0]) + stamps[:, 1] / 1e9
+    ends = [item.rows.stop - segment.rows.start for item in segment.items]
+    return [float(seconds) for seconds in np.diff(moments[[0, *ends]])]
+
+
+def _checked(value: Value, data: Any) -> Tensor:
+    """A tensor of the descriptor of a value."""
+    made = data if isinstance(data, Tensor) else tensor(data)
+    if not alike(made.desc, value.desc):
+        raise LayoutError(f"{value.name} must be {value.desc}, but {made.desc} was given")
+    return made
+
+
+def _target(value: Value, data: Any, needed: int) -> Tensor:
+    """A tensor that the value of an output can be written to."""
+    made = _checked(value, data if isinstance(data, Tensor) else Tensor(value.desc, located(data)[0]))
+    buffer, _ = located(made)
+    if buffer.nbytes < needed:
+        raise LayoutError(f"out needs {needed} bytes for {value}; it has {buffer.nbytes}")
+    if not buffer.flags.writeable:
+        raise LayoutError(f"the buffer of out for {value} is read-only")
+    return made
+
+
+def _span(desc: MemoryDesc) -> tuple[int, int]:
+    """Where the first byte of a descriptor's elements and padding lies in its buffer, and the end of it."""
+    low, high = desc.layout.bounds() if desc.layout.size else (0, -1)
+    return low * desc.dtype.bits // 8, -(-(high + 1) * desc.dtype.bits // 8)

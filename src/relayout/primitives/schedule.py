@@ -1,0 +1,371 @@
+"""From a sequence to machine words: who writes where, and what is called with which addresses.
+
+Three steps, each of which only adds to what the one before it found:
+
+1. *Storages.* Values are given storages: memory of the caller (inputs, outputs), of a constant, or of the
+   arena. A result that may be written over an argument, which nobody reads afterwards, shares its storage::
+
+       x  ----> conv1 ----> conv2 ----> conv3 + sum ----> relu in place
+        `----------------------------------^
+       storage 1    2           3          1 (x dies here)      1
+
+   Where an argument that is written over is still needed, or belongs to the caller, it is copied first.
+2. *Places.* All primitives are lowered to programs. The storages of the arena and the scratch of the programs
+   get offsets (:mod:`relayout.primitives.memory`); scratch lives for one layer only.
+3. *Image.* The calls of all programs are written down as rows for :mod:`relayout.codegen.driver`, as a linker
+   writes a program: each word is a number to which the address of something is added once that is known ::
+
+       row       kernel      source      target      operands     parts   threads
+       base      0           arena       output 0    the image    0       0
+       number    its address 4096        0           1280         8       2
+
+   So the image does not depend on where tensors are; each call of a run adds the bases anew.
+
+A primitive without a program, one that has only a definition, is called from Python; the rows before it and
+behind it are a *segment* each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from dataclasses import field as field_of
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from relayout.codegen import threads as sharing
+from relayout.codegen.driver import ROW
+from relayout.primitives.memory import Memory, Span, arranged
+from relayout.primitives.primitive import Primitive
+from relayout.primitives.reorder import Reorder
+from relayout.reorder import reorder
+from relayout.tensor import Tensor, address, allocate
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from relayout.layout.descriptor import MemoryDesc
+    from relayout.primitives.program import Program, Step
+    from relayout.primitives.sequence import Sequence, Value
+
+__all__ = ["ARENA", "IMAGE", "OTHERS", "Item", "Schedule", "Segment", "Storage", "scheduled"]
+
+NOTHING, IMAGE, ARENA, OTHERS = range(4)
+"""Numbers of bases: 0, the image itself, the arena, and from there on inputs and then outputs."""
+
+WORD = 8  # bytes
+
+
+@dataclass(eq=False)
+class Storage:
+    """Memory for one or more values."""
+
+    where: str
+    """arena, input, output or constant."""
+    number: int = 0
+    """Of the input, output or constant value; in the arena the offset."""
+    size: int = 0
+    """Bytes."""
+    first: int = -1
+    """The first item that uses it; -1: none yet."""
+    last: int = -1
+
+
+@dataclass
+class Item:
+    """One primitive that is run."""
+
+    name: str
+    primitive: Primitive
+    storages: dict[str, Storage]
+    """Of the arguments, and of ``dst``."""
+    in_place: str = ""
+    """The argument that is written over."""
+    scratch: dict[str, int] = field_of(default_factory=dict)
+    """Offsets in the arena."""
+    rows: range = range(0)
+
+
+class Segment(NamedTuple):
+    """What is done without a break: the rows of some items, or one item in Python, which has none."""
+
+    items: list[Item]
+    rows: range
+    in_python: bool = False
+
+
+@dataclass
+class Schedule:
+    """A sequence, ready to be run.
+
+    Attributes
+    ----------
+    inputs, outputs : list of Value
+        As in the sequence.
+    items : list of Item
+        What is run, in order.
+    constants : dict of int to ndarray
+        The bytes of constant values, by their numbers.
+    memory : Memory
+        How the arena is used.
+    bases, numbers : ndarray of int64
+        The image: for each word the number of a base, and what is added to it.
+    segments : list of Segment
+        What is done.
+    threads : int
+        The most threads that a row asks for.
+    """
+
+    inputs: list[Value]
+    outputs: list[Value]
+    items: list[Item]
+    constants: dict[int, NDArray[np.uint8]]
+    memory: Memory
+    bases: NDArray[np.int64]
+    numbers: NDArray[np.int64]
+    segments: list[Segment]
+    threads: int
+
+
+def scheduled(
+    sequence: Sequence, threads: int | None, progress: Callable[[int, int, str], None] | None = None
+) -> Schedule:
+    """Do all three steps."""
+    storages = _Storages(sequence)
+    items = storages.items
+    programs = []
+    for k, item in enumerate(items):
+        if progress is not None:
+            progress(k, len(items), item.name)
+        programs.append(item.primitive._compiled())
+    constants = _constants(sequence, items)
+    memory = _places(items, programs)
+    many = sharing.count(threads)
+    bases, numbers, segments = _Image(items, programs, constants, len(sequence.inputs), many).made()
+    if progress is not None:
+        progress(len(items), len(items), "")
+    return Schedule(
+        list(sequence.inputs),
+        list(sequence.outputs),
+        items,
+        constants,
+        memory,
+        bases,
+        numbers,
+        segments,
+        many,
+    )
+
+
+# -- storages -----------------------------------------------------------------------------------------------
+
+
+class _Storages:
+    """Goes over the nodes once, and counts down who still reads what."""
+
+    def __init__(self, sequence: Sequence) -> None:
+        self.bases = sequence.bases
+        self.items: list[Item] = []
+        self.claims: dict[int, int] = {}  # the output that a value is
+        self.storages: dict[int, Storage] = {}
+        self.left: dict[int, int] = {}  # how many nodes and outputs are still to read a value
+        for k, value in enumerate(sequence.inputs):
+            self.storages[value.number] = Storage("input", k)
+        for number in sequence.constants:
+            self.storages[number] = Storage("constant", number)
+        copied = []
+        for k, value in enumerate(sequence.outputs):
+            root = self._root(value)
+            self._count(root)
+            if root in self.storages or root in self.claims:
+                copied.append((k, value))
+            else:
+                self.claims[root] = k
+        for node in sequence.nodes:
+            for value in node.arguments.values():
+                self._count(self._root(value))
+        for node in sequence.nodes:
+            self._node(node.name, node.primitive, node.arguments, node.result)
+        for k, value in copied:
+            self._copy(f"{value.name}.copy", value, Storage("output", k))
+
+    def _root(self, value: Value) -> int:
+        """The number of the value that another one is a view of."""
+        while value.number in self.bases:
+            value = self.bases[value.number]
+        return value.number
+
+    def _count(self, root: int) -> None:
+        self.left[root] = self.left.get(root, 0) + 1
+
+    def _node(self, name: str, primitive: Primitive, arguments: Mapping[str, Value], result: Value) -> None:
+        roots = {key: self._root(value) for key, value in arguments.items()}
+        for root in roots.values():
+            self.left[root] -= 1
+        used = {key: self.storages[root] for key, root in roots.items()}
+        old = used.pop("dst", None)
+        over = ""
+        if old is not None:
+            over = "dst"
+            if not self._dead(roots["dst"]) or any(one is old for one in used.values()):
+                old = self._copy(f"{name}.copy", arguments["dst"], Storage("arena"))
+        else:
+            over = next((key for key in primitive.in_place if self._may_overwrite(primitive, key, roots)), "")
+            old = used[over] if over else Storage("arena")
+        root = result.number
+        if root in self.claims:
+            old.where, old.number = "output", self.claims[root]
+        self.storages[root] = old
+        self._append(Item(name, primitive, {**used, "dst": old}, over))
+
+    def _dead(self, root: int) -> bool:
+        """Whether a value's storage may be written over."""
+        return self.left[root] == 0 and self.storages[root].where not in ("input", "constant")
+
+    def _may_overwrite(self, primitive: Primitive, key: str, roots: Mapping[str, int]) -> bool:
+        """Whether the result may be written over an argument."""
+        if not self._dead(roots[key]):
+            return False
+        same = [other for other, root in roots.items() if self.storages[root] is self.storages[roots[key]]]
+        descs = primitive.descs
+        return all(other in primitive.in_place and descs[other] == descs["dst"] for other in same)
+
+    def _copy(self, name: str, value: Value, into: Storage) -> Storage:
+        """A copy of a value."""
+        self._append(
+            Item(
+                name,
+                Reorder(value.desc, value.desc),
+                {"src": self.storages[self._root(value)], "dst": into},
+            )
+        )
+        return into
+
+    def _append(self, item: Item) -> None:
+        now = len(self.items)
+        for key, storage in item.storages.items():
+            storage.first = now if storage.first < 0 else storage.first
+            storage.last = now
+            storage.size = max(storage.size, _bytes(item.primitive.descs[key]))
+        self.items.append(item)
+
+
+def _bytes(desc: MemoryDesc) -> int:
+    return max(desc.required_bytes, desc.nbytes)
+
+
+def _constants(sequence: Sequence, items: list[Item]) -> dict[int, NDArray[np.uint8]]:
+    """The bytes of those constants that are used, in the descriptors that are wanted."""
+    found: dict[int, NDArray[np.uint8]] = {}
+    for item in items:
+        for key, storage in item.storages.items():
+            if storage.where == "constant" and storage.number not in found:
+                found[storage.number] = _laid(sequence.constants[storage.number], item.primitive.descs[key])
+    return found
+
+
+def _laid(given: Tensor, desc: MemoryDesc) -> NDArray[np.uint8]:
+    """The bytes of a tensor in a descriptor, in memory of their own."""
+    target = Tensor(desc, allocate(desc))
+    if desc.layout.is_injective():
+        reorder(given, desc, out=target)
+    else:  # elements share places, as they do in the tensor: such a descriptor is nobody's wish
+        target.buffer[: desc.required_bytes] = given.buffer.reshape(-1).view(np.uint8)[: desc.required_bytes]
+    return target.buffer
+
+
+# -- places -------------------------------------------------------------------------------------------------
+
+
+def _places(items: list[Item], programs: list[Program | None]) -> Memory:
+    """Give the storages of the arena and all scratch their offsets."""
+    storages = list(
+        dict.fromkeys(one for item in items for one in item.storages.values() if one.where == "arena")
+    )
+    scratch = [
+        (item, name, Span(size, k, k))
+        for k, (item, program) in enumerate(zip(items, programs, strict=True))
+        if program is not None
+        for name, size in program.scratch.items()
+    ]
+    spans = [Span(one.size, one.first, one.last) for one in storages]
+    memory = arranged([*spans, *(span for _, _, span in scratch)])
+    for one, offset in zip(storages, memory.offsets, strict=False):
+        one.number = offset
+    for (item, name, _), offset in zip(scratch, memory.offsets[len(storages) :], strict=True):
+        item.scratch[name] = offset
+    return memory
+
+
+# -- the image ----------------------------------------------------------------------------------------------
+
+
+class _Word(NamedTuple):
+    """A number that a base is added to."""
+
+    base: int
+    number: int
+
+
+class _Image:
+    """Writes rows, and behind them the lists of addresses that kernels get as operands."""
+
+    def __init__(
+        self,
+        items: list[Item],
+        programs: list[Program | None],
+        constants: Mapping[int, NDArray[np.uint8]],
+        inputs: int,
+        threads: int,
+    ) -> None:
+        self.items, self.programs, self.constants = items, programs, constants
+        self.inputs, self.threads = inputs, threads
+        self.rows: list[_Word] = []
+        self.lists: list[_Word] = []
+        self.lists_at = WORD * ROW * sum(len(program.steps) for program in programs if program is not None)
+
+    def made(self) -> tuple[NDArray[np.int64], NDArray[np.int64], list[Segment]]:
+        """The bases and the numbers of all words, and the segments."""
+        segments: list[Segment] = []
+        for item, program in zip(self.items, self.programs, strict=True):
+            start = len(self.rows) // ROW
+            if program is None:
+                segments.append(Segment([item], range(start, start), True))
+                continue
+            known = self._known(item, program)
+            for step in program.steps:
+                self._row(step, known)
+            item.rows = range(start, len(self.rows) // ROW)
+            if not segments or segments[-1].in_python:
+                segments.append(Segment([], item.rows))
+            before = segments.pop()
+            segments.append(Segment([*before.items, item], range(before.rows.start, item.rows.stop)))
+        words = np.array([*self.rows, *self.lists], np.int64).reshape(-1, 2)
+        return np.ascontiguousarray(words[:, 0]), np.ascontiguousarray(words[:, 1]), segments
+
+    def _known(self, item: Item, program: Program) -> dict[str, _Word]:
+        """Where the buffers of a program are, by name."""
+        known = {name: self._place(storage) for name, storage in item.storages.items()}
+        known |= {name: _Word(NOTHING, address(data)) for name, data in program.constants.items()}
+        known |= {name: _Word(ARENA, offset) for name, offset in item.scratch.items()}
+        return known
+
+    def _place(self, storage: Storage) -> _Word:
+        if storage.where == "arena":
+            return _Word(ARENA, storage.number)
+        if storage.where == "constant":
+            return _Word(NOTHING, address(self.constants[storage.number]))
+        first = OTHERS if storage.where == "input" else OTHERS + self.inputs
+        return _Word(first + storage.number, 0)
+
+    def _row(self, step: Step, known: Mapping[str, _Word]) -> None:
+        operands = _Word(NOTHING, 0)
+        if isinstance(step.operands, str):
+            operands = known[step.operands]
+        elif step.operands:
+            operands = _Word(IMAGE, self.lists_at + WORD * len(self.lists))
+            self.lists.extend(known[name] for name in step.operands)
+        many = min(self.threads, step.parts) if step.shared else 1
+        numbers = [_Word(NOTHING, number) for number in (step.kernel.address, step.parts, many, 0, 0)]
+        self.rows += [numbers[0], known[step.source], known[step.target], operands, *numbers[1:]]

@@ -1,0 +1,341 @@
+"""A sequence of primitives: said once, compiled once, then run without returning to Python in between.
+
+>>> import numpy as np
+>>> import relayout as rl
+>>> from relayout.primitives import Reorder, Sequence
+>>> seq = Sequence()
+>>> x = seq.input("x", rl.MemoryDesc((1, 2, 1, 3), "f32", "nchw"))
+>>> y = seq.add(Reorder(x.desc, rl.MemoryDesc(x.desc.dims, "f32", "nhwc")), x)
+>>> seq.output(y)
+>>> run = seq.compile()
+>>> run(np.arange(6, dtype=np.float32).reshape(1, 2, 1, 3)).buffer.view("f4")
+array([0., 3., 1., 4., 2., 5.], dtype=float32)
+
+A sequence is built of *values*, which know their descriptors. Primitives decide on formats when they are
+made, so whoever builds a network makes each with what the value before it has, or with ``any`` (and then the
+primitive says what it wants). Where that is not what the value has, a reorder comes in between::
+
+    conv1 ----- nhwc ----> pool ----- nhwc ----> [reorder] ---- nChw16c ----> conv2
+
+It is a layer as others are, with a time of its own, so that one sees what formats cost. Two things cost
+nothing at run time:
+
+* *Constants* (weights) are put into the format that is wanted when the sequence is compiled.
+* A value that several primitives want in the same other format is reordered once.
+
+What happens at :meth:`Sequence.compile` is in :mod:`relayout.primitives.schedule` (who writes where),
+:mod:`relayout.primitives.memory` (values share memory) and :mod:`relayout.primitives.runner`.
+
+Post-ops that add (:class:`relayout.primitives.post_ops.Sum`) need a value to add to, ``dst=``. The result
+takes over its memory if nobody reads it afterwards; otherwise it is copied first, which is a layer, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from relayout.errors import LayoutError
+from relayout.forking import lock
+from relayout.layout.descriptor import MemoryDesc
+from relayout.layout.layout import spell_dims
+from relayout.primitives.primitive import Primitive
+from relayout.primitives.reorder import Reorder
+from relayout.tensor import Tensor, tensor
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence as Several
+
+    from numpy.typing import NDArray
+
+    from relayout.primitives.runner import Run
+
+__all__ = ["Node", "Sequence", "Value"]
+
+
+@dataclass(frozen=True, eq=False)
+class Value:
+    """A tensor that a sequence will have when it runs.
+
+    Attributes
+    ----------
+    desc : MemoryDesc
+        What it is.
+    name : str
+        What the layer that makes it is called.
+    number : int
+        Its place among the values of the sequence.
+    """
+
+    desc: MemoryDesc
+    name: str
+    number: int
+
+    def __repr__(self) -> str:
+        return f"Value({self.name!r}, {str(self.desc)!r})"
+
+
+@dataclass(frozen=True)
+class Node:
+    """One primitive with its arguments, in exactly the descriptors that it wants."""
+
+    name: str
+    primitive: Primitive
+    arguments: Mapping[str, Value]
+    """By name; ``dst`` is what the result is added to."""
+    result: Value
+
+
+class Sequence:
+    """A list of primitives with their tensors; see the module's docstring.
+
+    Attributes
+    ----------
+    nodes : list of Node
+        Primitives in the order in which they are run, reorders between them included.
+    inputs, outputs : list of Value
+        What a run is given, and what it returns.
+    constants : dict of int to Tensor
+        The tensors of constant values, by number, not yet in the value's descriptor.
+    bases : dict of int to Value
+        For a value that is another one under other dims, that other one.
+    """
+
+    def __init__(self) -> None:
+        self.nodes: list[Node] = []
+        self.inputs: list[Value] = []
+        self.outputs: list[Value] = []
+        self.constants: dict[int, Tensor] = {}
+        self.bases: dict[int, Value] = {}
+        self._values: list[Value] = []
+        self._reordered: dict[tuple[int, MemoryDesc], Value] = {}
+
+    # -- building -------------------------------------------------------------------------------------------
+
+    def input(self, name: str, desc: MemoryDesc) -> Value:
+        """A value that is given to each run, in this descriptor.
+
+        Raises
+        ------
+        LayoutError
+            Its format is not decided, or there is an input of that name.
+        """
+        if desc.layout is None:
+            raise LayoutError(f"input {name!r}: the format of {desc} is not decided")
+        if any(one.name == name for one in self.inputs):
+            raise LayoutError(f"there is an input {name!r} already")
+        self.inputs.append(self._value(desc, name))
+        return self.inputs[-1]
+
+    def constant(self, given: Any, name: str = "constant") -> Value:
+        """A value that never changes: a tensor, or a logical array.
+
+        It is read when the sequence is compiled, and not changed or held after that.
+        """
+        made = tensor(given)
+        value = self._value(made.desc, name)
+        self.constants[value.number] = made
+        return value
+
+    def add(self, primitive: Primitive, /, *given: Any, name: str | None = None, **named: Any) -> Value:
+        """Append a primitive.
+
+        Parameters
+        ----------
+        primitive : Primitive
+            What is to be done.
+        *given : Value, Tensor or array_like
+            Its inputs in their order. What is no value is a constant.
+        name : str, optional
+            What the layer is called; without a name, its kind and its number.
+        **named : Value, Tensor or array_like
+            Inputs by name, and ``dst``, the value that a Sum among the post-ops adds to.
+
+        Returns
+        -------
+        Value
+            The result.
+
+        Raises
+        ------
+        LayoutError
+            An argument is missing, given twice, of other dims, or a value of another sequence.
+        """
+        name = name or f"{primitive.kind}{len(self.nodes) + 1}"
+        found = self._arguments(primitive, given, named, name)
+        wanted = {key: self._as(value, primitive.descs[key], name, key) for key, value in found.items()}
+        result = self._value(primitive.descs["dst"], name)
+        self.nodes.append(Node(name, primitive, wanted, result))
+        return result
+
+    def reorder(self, value: Value, desc: MemoryDesc) -> Value:
+        """The value in another descriptor of the same dims; itself, if that makes no difference."""
+        return self._as(self._known(value, "reorder"), desc, "reorder", "src")
+
+    def reshape(self, value: Value, dims: Several[int]) -> Value:
+        """The same memory under other dims, elements in row-major order.
+
+        Raises
+        ------
+        LayoutError
+            No descriptor says that of the value's format.
+        """
+        base = self._known(value, "reshape")
+        if base.number in self.constants:
+            return self.constant(self.constants[base.number].numpy().reshape(dims), base.name)
+        result = self._value(base.desc.reshape(dims), base.name)
+        self.bases[result.number] = base
+        return result
+
+    def output(self, value: Value, desc: MemoryDesc | None = None) -> None:
+        """Make a value a result of each run; in another descriptor, if one is given."""
+        known = self._known(value, "output")
+        self.outputs.append(known if desc is None else self.reorder(known, desc))
+
+    # -- using ----------------------------------------------------------------------------------------------
+
+    def compile(
+        self, threads: int | None = None, progress: Callable[[int, int, str], None] | None = None
+    ) -> Run:
+        """Compile all primitives, lay out the constants, plan the memory.
+
+        Parameters
+        ----------
+        threads : int, optional
+            How many threads may work on one layer.
+        progress : callable, optional
+            Called with the number of layers that are done, that of all, and the name of the next one.
+
+        Returns
+        -------
+        Run
+            What runs the sequence as it is now: what is added later has no part in it.
+
+        Raises
+        ------
+        LayoutError
+            Nothing is an output.
+        """
+        if not self.outputs:
+            raise LayoutError("nothing is an output of the sequence, so there is nothing to compute")
+        with lock():
+            from relayout.primitives.runner import Run
+            from relayout.primitives.schedule import scheduled
+        return Run(scheduled(self, threads, progress))
+
+    def reference(self, *given: Any, **named: Any) -> NDArray[np.float64] | tuple[NDArray[np.float64], ...]:
+        """What the definitions of all primitives make of logical arrays or tensors, in double precision.
+
+        Returns
+        -------
+        ndarray, or tuple of ndarray
+            The logical output, or a tuple of several.
+        """
+        known = {
+            value.number: _logical(data)
+            for value, data in zip(self.inputs, bound(self.inputs, given, named), strict=True)
+        }
+        known |= {number: _logical(data) for number, data in self.constants.items()}
+
+        def logical(value: Value) -> NDArray[np.float64]:
+            base = self.bases.get(value.number)
+            return known[value.number] if base is None else logical(base).reshape(value.desc.dims)
+
+        for node in self.nodes:
+            arrays = {key: logical(value) for key, value in node.arguments.items()}
+            old = arrays.pop("dst", None)
+            known[node.result.number] = node.primitive.reference(out=old, **arrays)
+        found = tuple(logical(value) for value in self.outputs)
+        return found[0] if len(found) == 1 else found
+
+    # -- workings -------------------------------------------------------------------------------------------
+
+    def _value(self, desc: MemoryDesc, name: str) -> Value:
+        self._values.append(Value(desc, name, len(self._values)))
+        return self._values[-1]
+
+    def _known(self, value: object, where: str) -> Value:
+        """A value of this sequence."""
+        if not isinstance(value, Value):
+            raise LayoutError(f"{where}: {type(value).__name__} is no value of a sequence")
+        if not (value.number < len(self._values) and self._values[value.number] is value):
+            raise LayoutError(f"{where}: {value} belongs to another sequence")
+        return value
+
+    def _arguments(
+        self, primitive: Primitive, given: Several[Any], named: Mapping[str, Any], name: str
+    ) -> dict[str, Value]:
+        """Values by the names of the primitive's arguments."""
+        names = (*primitive.inputs, "dst") if primitive.reads_destination else primitive.inputs
+        if len(given) > len(primitive.inputs):
+            takes = ", ".join(primitive.inputs)
+            raise LayoutError(f"{name}: {primitive.kind} takes {takes}; {len(given)} values were given")
+        found = dict(zip(primitive.inputs, given, strict=False))
+        for key, value in named.items():
+            if key not in names or key in found:
+                what = "was given twice" if key in found else f"is none of {', '.join(names)}"
+                raise LayoutError(f"{name}: the argument {key!r} {what}")
+            found[key] = value
+        missing = [key for key in names if key not in found]
+        if missing:
+            adds = " (what the result is added to)" if missing == ["dst"] else ""
+            raise LayoutError(f"{name}: {primitive.kind} needs {', '.join(missing)}{adds}")
+        return {
+            key: self._known(value, name)
+            if isinstance(value, Value)
+            else self.constant(value, f"{name}.{key}")
+            for key, value in found.items()
+        }
+
+    def _as(self, value: Value, desc: MemoryDesc, where: str, key: str) -> Value:
+        """The value in a descriptor."""
+        if alike(value.desc, desc):
+            return value
+        if value.desc.dims != desc.dims:
+            raise LayoutError(
+                f"{where}: {key} must be of dims {spell_dims(desc.dims)}, but {value.name} is {value.desc}"
+            )
+        found = self._reordered.get((value.number, desc))
+        if found is None:
+            found = self._value(desc, f"{value.name}.reorder")
+            if value.number in self.constants:
+                self.constants[found.number] = self.constants[value.number]
+            else:
+                self.nodes.append(Node(found.name, Reorder(value.desc, desc), {"src": value}, found))
+            self._reordered[value.number, desc] = found
+        return found
+
+
+def alike(one: MemoryDesc, two: MemoryDesc) -> bool:
+    """Whether a buffer of the one is a buffer of the other."""
+    if one == two:
+        return True
+    if one.dims != two.dims or one.dtype != two.dtype or one.layout is None or two.layout is None:
+        return False
+    return one.layout.same_bytes(two.layout)
+
+
+def bound(inputs: Several[Value], given: Several[Any], named: Mapping[str, Any]) -> list[Any]:
+    """What was given for each input, by place or by name."""
+    names = [value.name for value in inputs]
+    if len(given) > len(names):
+        raise LayoutError(f"the sequence takes {', '.join(names)}; {len(given)} tensors were given")
+    found = dict(zip(names, given, strict=False))
+    for name, data in named.items():
+        if name not in names or name in found:
+            what = "was given twice" if name in found else f"is none of {', '.join(names)}"
+            raise LayoutError(f"the input {name!r} {what}")
+        found[name] = data
+    missing = [name for name in names if name not in found]
+    if missing:
+        raise LayoutError(f"the sequence needs {', '.join(missing)}")
+    return [found[name] for name in names]
+
+
+def _logical(data: Any) -> NDArray[np.float64]:
+    """A logical array in double precision."""
+    array = data.numpy() if isinstance(data, Tensor) else np.asarray(data)
+    return np.asarray(array.astype(np.float64))

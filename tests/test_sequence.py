@@ -1,0 +1,416 @@
+"""Sequences: what is run is what the definitions say, however values share memory."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import threading
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import relayout as rl
+from relayout import LayoutError
+from relayout.primitives import Reorder, Sequence
+from relayout.primitives.memory import ALIGNED, Span, arranged
+from relayout.primitives.primitive import Primitive
+from relayout.primitives.program import Program, Step
+from strategies import examples
+
+driver = importlib.import_module("relayout.codegen.driver")
+sharing = importlib.import_module("relayout.codegen.threads")
+compile_ = pytest.importorskip("relayout.codegen.compile")
+
+DIMS = (2, 20, 3, 2)
+FORMATS = ("nchw", "nhwc", "nChw16c")
+
+forks = pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+machine_code = pytest.mark.skipif(not compile_.available(), reason="this host forbids making machine code")
+
+
+def desc(format="nchw", dims=DIMS):
+    return rl.MemoryDesc(dims, "f32", format)
+
+
+def values(seed=0, dims=DIMS):
+    return np.random.default_rng(seed).integers(-4, 5, dims).astype(np.float32)
+
+
+class Toy(Primitive):
+    """a + 2 b, all of one descriptor; on request with scratch, with what dst held, or without a program."""
+
+    kind = "toy"
+    inputs = ("a", "b")
+
+    def __init__(self, which, in_place=(), adds=False, parts=1, scratch=False, native=True):
+        self.descs = dict.fromkeys(("a", "b", "dst"), which)
+        self.in_place, self.adds, self.parts = in_place, adds, parts
+        self.scratch, self.native = scratch, native
+
+    @property
+    def reads_destination(self):
+        return self.adds
+
+    def _definition(self, arrays):
+        return arrays["a"] + 2 * arrays["b"] + (arrays["dst"] if self.adds else 0)
+
+    def _lower(self):
+        if not self.native:
+            return None
+        size = self.dst.nbytes
+        kernels = compile_.compiled(kernel_ir(size // 4, self.adds), ["toy", "copy"])
+        toy, copy = kernels["toy"], kernels["copy"]
+        if not self.scratch:
+            return Program((Step(toy, "a", "dst", ("b",), self.parts, True),))
+        first = Step(copy, "b", "spare", "a", self.parts, True)
+        return Program((first, Step(toy, "a", "dst", ("spare",), self.parts, True)), {"spare": size})
+
+
+def kernel_ir(count, adds):
+    """Two kernels over so many floats: of a list of one operand, and a copy."""
+    return "".join(
+        f"""
+define void @{name}(ptr %a, ptr %dst, ptr %ops, i64 %part, i64 %parts) {{
+entry:
+  %b = load ptr, ptr %ops
+  br label %head
+head:
+  %i = phi i64 [%part, %entry], [%next, %body]
+  %more = icmp slt i64 %i, {count}
+  br i1 %more, label %body, label %out
+body:
+  %a.at = getelementptr float, ptr %a, i64 %i
+  %x = load float, ptr %a.at
+  %to = getelementptr float, ptr %dst, i64 %i
+{body}
+  store float %y, ptr %to
+  %next = add i64 %i, %parts
+  br label %head
+out:
+  ret void
+}}"""
+        for name, body in (
+            ("copy", "  %y = fadd float %x, 0.0"),
+            (
+                "toy",
+                "  %b.at = getelementptr float, ptr %b, i64 %i\n  %z = load float, ptr %b.at\n"
+                "  %w = fmul float %z, 2.0\n  %v = fadd float %x, %w\n"
+                f"  %old = load float, ptr %to\n  %y = fadd float %v, {'%old' if adds else '0.0'}",
+            ),
+        )
+    )
+
+
+# --- memory ------------------------------------------------------------------------------------------------
+
+spans = st.lists(
+    st.builds(
+        lambda size, first, length: Span(size, first, first + length),
+        st.integers(0, 1000),
+        st.integers(0, 20),
+        st.integers(0, 8),
+    ),
+    max_size=30,
+)
+
+
+@given(spans)
+@examples(100)
+def test_what_is_alive_together_lies_apart(given):
+    memory = arranged(given)
+    places = list(zip(given, memory.offsets, strict=True))
+    for k, (one, at) in enumerate(places):
+        assert at % ALIGNED == 0
+        assert at + one.size <= memory.peak
+        for other, there in places[:k]:
+            if one.meets(other) and one.size and other.size:
+                assert at + one.size <= there or there + other.size <= at
+    assert memory.bound <= memory.peak <= memory.total
+
+
+def test_chains_take_what_is_alive_at_once():
+    memory = arranged([Span(640 * (k % 7 + 1), k, k + 1) for k in range(40)])
+    assert memory.peak == memory.bound
+
+
+# --- runs --------------------------------------------------------------------------------------------------
+
+
+@st.composite
+def sequences(draw):
+    """Toys that read whatever is there, in all the ways in which memory can be shared."""
+    seq = Sequence()
+    known = [seq.input(name, desc(draw(st.sampled_from(FORMATS)))) for name in "xy"]
+    known.append(seq.constant(values(7)))
+    for _ in range(draw(st.integers(1, 9))):
+        adds = draw(st.booleans())
+        toy = Toy(
+            desc(draw(st.sampled_from(FORMATS))),
+            in_place=draw(st.sampled_from([(), ("a",), ("a", "b")])),
+            adds=adds,
+            parts=draw(st.sampled_from([1, 3])),
+            scratch=draw(st.booleans()),
+            native=draw(st.sampled_from([True, True, True, False])),
+        )
+        pick = st.sampled_from(known)
+        given = {"a": draw(pick), "b": draw(pick)} | ({"dst": draw(pick)} if adds else {})
+        known.append(seq.add(toy, **given))
+        if draw(st.booleans()) and draw(st.booleans()):
+            known.append(seq.reorder(seq.reshape(draw(pick), DIMS), desc(draw(st.sampled_from(FORMATS)))))
+    for value in draw(st.lists(st.sampled_from(known), min_size=1, max_size=3)):
+        seq.output(value)
+    return seq
+
+
+def given_tensors(seq, seed=0):
+    return [rl.tensor(values(seed + k), one.desc) for k, one in enumerate(seq.inputs)]
+
+
+def same(found, wanted):
+    """One output or several, exactly; and padding that is zero."""
+    found, wanted = ((one,) if not isinstance(one, tuple) else one for one in (found, wanted))
+    for made, array in zip(found, wanted, strict=True):
+        np.testing.assert_array_equal(made.numpy(), array)
+        assert np.array_equal(made.buffer, rl.tensor(array.astype(np.float32)).reorder(made.desc).buffer)
+
+
+@given(sequences(), st.sampled_from([1, 3]))
+@examples(60)
+def test_a_run_is_what_the_definitions_say(seq, threads):
+    run = seq.compile(threads)
+    tensors = given_tensors(seq)
+    kept = [one.buffer.copy() for one in tensors]
+    wanted = seq.reference(*tensors)
+    same(run(*tensors), wanted)
+    others = given_tensors(seq, 50)  # inputs and outputs lie elsewhere now
+    same(run(*others), seq.reference(*others))
+    same(run(*tensors), wanted)
+    assert all(np.array_equal(one.buffer, old) for one, old in zip(tensors, kept, strict=True))
+    assert run.memory.peak >= run.memory.bound
+
+
+@given(sequences())
+@examples(10)
+def test_python_goes_over_the_rows_where_there_is_no_pool(seq):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(driver, "_native", lambda: None)
+        run, tensors = seq.compile(2), given_tensors(seq)
+        same(run(*tensors), seq.reference(*tensors))
+        assert all(layer.seconds >= 0 for layer in run.profile(*tensors, repeat=1))
+
+
+def chain(length=6, **how):
+    seq = Sequence()
+    x = seq.input("x", desc())
+    for k in range(length):
+        x = seq.add(Toy(desc(), **how), x, values(k), name=f"layer{k}")
+    seq.output(x)
+    return seq
+
+
+@machine_code
+def test_layers_tell_what_is_done_and_how_long_it_took():
+    run = chain(4).compile()
+    assert [layer.seconds for layer in run.layers()] == [None] * 4
+    layers = run.profile(values(), repeat=2)
+    assert [layer.name for layer in layers] == ["layer0", "layer1", "layer2", "layer3"]
+    assert all(layer.seconds > 0 and layer.descs["dst"] == desc() for layer in layers)
+
+
+@machine_code
+def test_nothing_is_copied_that_may_be_written_over():
+    """A residual block: the sum takes over the memory of what it is added to."""
+    seq = Sequence()
+    x = seq.input("x", desc())
+    first = seq.add(Toy(desc()), x, x, name="first")
+    second = seq.add(Toy(desc()), first, x, name="second")
+    third = seq.add(Toy(desc(), adds=True), second, second, dst=first, name="third")
+    seq.output(seq.add(Toy(desc(), in_place=("a",)), third, x, name="last"))
+    layers = seq.compile().layers()
+    assert [layer.name for layer in layers] == ["first", "second", "third", "last"]
+    assert [layer.in_place for layer in layers] == ["", "", "dst", "a"]
+
+
+def test_what_is_still_needed_is_copied():
+    seq = Sequence()
+    x = seq.input("x", desc())
+    y = seq.add(Toy(desc()), x, x, name="y")
+    for value in (x, y):  # the caller's own; and read once more
+        seq.output(seq.add(Toy(desc(), adds=True), y, x, dst=value))
+    seq.output(seq.add(Toy(desc()), y, y))
+    seq.output(x)
+    run = seq.compile()
+    assert [layer.kind for layer in run.layers()] == [
+        "toy",
+        "reorder",
+        "toy",
+        "reorder",
+        "toy",
+        "toy",
+        "reorder",
+    ]
+    same(run(values()), seq.reference(values()))
+
+
+def test_reorders_are_shared_and_those_of_constants_are_done_before():
+    seq = Sequence()
+    x = seq.input("x", desc())
+    weights = seq.constant(values(3))
+    for _ in range(3):
+        seq.output(seq.add(Toy(desc("nChw16c")), x, weights))
+    run = seq.compile()
+    assert [layer.kind for layer in run.layers()] == ["reorder", "toy", "toy", "toy"]
+    assert run.constant_bytes == desc("nChw16c").nbytes
+    weights_now = values(3)
+    same(run(values()), (values() + 2 * weights_now,) * 3)
+
+
+def test_memory_is_used_again():
+    run = chain(10).compile()
+    assert run.memory.bound == run.memory.peak < run.memory.total / 4
+
+
+@machine_code
+def test_several_python_threads_run_at_once():
+    seq = chain(30, parts=4)
+    run = seq.compile(2)
+    inputs = [values(k) for k in range(4)]
+    wanted = [seq.reference(one) for one in inputs]
+    wrong = []
+
+    def work(k):
+        wrong.extend(k for _ in range(50) if not np.array_equal(run(inputs[k]).numpy(), wanted[k]))
+
+    workers = [threading.Thread(target=work, args=(k,)) for k in range(4)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    assert wrong == []
+
+
+@forks
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_child_runs_it_too():
+    seq = chain(5, parts=4)
+    run = seq.compile(2)
+    wanted = seq.reference(values())
+    assert np.array_equal(run(values()).numpy(), wanted)
+    child = os.fork()
+    if child == 0:
+        os._exit(0 if np.array_equal(run(values()).numpy(), wanted) else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+def test_out_and_names():
+    seq = Sequence()
+    x, y = (seq.input(name, desc("nChw16c")) for name in "xy")
+    seq.output(seq.add(Toy(x.desc), x, b=y), desc("nhwc"))
+    run = seq.compile()
+    laid = [rl.tensor(values(k), "nChw16c") for k in range(2)]
+    out = rl.tensor(np.full(DIMS, np.nan, np.float32), "nhwc")
+    assert run(y=laid[1], x=laid[0], out=out) is out
+    same(out, seq.reference(values(0), values(1)))
+    same(run(*laid, out=bytearray(out.desc.nbytes)), seq.reference(values(0), values(1)))
+
+
+def test_other_dims_share_the_memory():
+    seq = Sequence()
+    x = seq.input("x", desc())
+    flat = (6, 40)
+    both = seq.add(Toy(desc("ab", flat)), seq.reshape(x, flat), seq.reshape(seq.constant(values(1)), flat))
+    seq.output(seq.add(Toy(desc()), seq.reshape(both, DIMS), x))
+    run = seq.compile()
+    assert [layer.kind for layer in run.layers()] == ["toy", "toy"]
+    same(run(values()), values() + 2 * values(1) + 2 * values())
+    blocked = seq.reorder(x, desc("nChw16c"))
+    with pytest.raises(LayoutError, match="reshape"):
+        seq.reshape(blocked, flat)
+
+
+def test_constants_may_repeat_elements():
+    class Plus(Toy):
+        def __init__(self, a, b):
+            super().__init__(a, native=False)
+            self.descs = {"a": a, "b": b, "dst": a}
+
+    row = rl.tensor(np.arange(3, dtype=np.float32)).broadcast_to(4, 3)
+    seq = Sequence()
+    x = seq.input("x", desc("ab", (4, 3)))
+    seq.output(seq.add(Plus(x.desc, row.desc), x, row))
+    data = values(0, (4, 3))
+    same(seq.compile()(data), data + 2 * row.numpy())
+
+
+def test_a_run_stays_what_it_was_when_the_sequence_grows():
+    seq = chain(2)
+    run = seq.compile()
+    wanted = seq.reference(values())
+    seq.output(seq.add(Toy(desc()), seq.inputs[0], values(9)))
+    same(run(values()), wanted)
+
+
+def test_progress_names_all_layers():
+    told = []
+    chain(2).compile(progress=lambda *what: told.append(what))
+    assert told == [(0, 2, "layer0"), (1, 2, "layer1"), (2, 2, "")]
+
+
+def test_bad_input_is_refused():
+    seq = Sequence()
+    x = seq.input("x", desc())
+    toy = Toy(desc())
+    with pytest.raises(LayoutError, match="not decided"):
+        seq.input("y", desc(rl.any))
+    with pytest.raises(LayoutError, match="input 'x' already"):
+        seq.input("x", desc())
+    with pytest.raises(LayoutError, match="toy needs b"):
+        seq.add(toy, x)
+    with pytest.raises(LayoutError, match="takes a, b; 3 values"):
+        seq.add(toy, x, x, x)
+    with pytest.raises(LayoutError, match="'dst' is none of a, b"):
+        seq.add(toy, x, x, dst=x)
+    with pytest.raises(LayoutError, match="'a' was given twice"):
+        seq.add(toy, x, x, a=x)
+    with pytest.raises(LayoutError, match=r"needs dst \(what the result is added to\)"):
+        seq.add(Toy(desc(), adds=True), x, x)
+    with pytest.raises(LayoutError, match="mine: b must be of dims 2x20x3x2, but small is"):
+        seq.add(toy, x, seq.constant(np.zeros((1, 2), np.float32), "small"), name="mine")
+    with pytest.raises(LayoutError, match="another sequence"):
+        Sequence().add(toy, x, x)
+    with pytest.raises(LayoutError, match="nothing is an output"):
+        seq.compile()
+    seq.output(seq.add(toy, x, x))
+    run = seq.compile()
+    data = rl.tensor(values())
+    with pytest.raises(LayoutError, match="needs x"):
+        run()
+    with pytest.raises(LayoutError, match="takes x; 2 tensors"):
+        run(data, data)
+    with pytest.raises(LayoutError, match="'z' is none of x"):
+        run(z=data)
+    with pytest.raises(LayoutError, match="x must be f32:nchw:2x20x3x2, but f64"):
+        run(np.zeros(DIMS))
+    with pytest.raises(LayoutError, match="overlaps"):
+        run(data, out=data)
+    with pytest.raises(LayoutError, match="1 outputs, but out has 2"):
+        run(data, out=[data, data])
+    with pytest.raises(LayoutError, match="read-only"):
+        run(data, out=bytes(desc().nbytes))
+    with pytest.raises(LayoutError, match="needs 960 bytes"):
+        run(data, out=bytearray(10))
+
+
+def test_a_reorder_is_a_primitive():
+    x = rl.tensor(values(), "nhwc")
+    made = Reorder(x.desc, desc("nChw16c"))
+    assert np.array_equal(made(x).buffer, x.reorder("nChw16c").buffer)
+    assert np.array_equal(made.reference(x), values())
+    big = np.array([2**60 + 1], np.int64)
+    assert Reorder(rl.tensor(big).desc, rl.tensor(big).desc)(big).numpy() == big
+    with pytest.raises(LayoutError, match="must be the same"):
+        Reorder(desc(), desc(dims=(1, 2, 3, 4)))
+    with pytest.raises(LayoutError, match="not decided"):
+        Reorder(desc(), desc(rl.any))
