@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import math
 import os
@@ -15,6 +16,7 @@ import pytest
 from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
+from rich.console import Console
 
 import relayout as rl
 from relayout.bench import measure, plot
@@ -22,7 +24,7 @@ from relayout.bench.measure import COPY, OURS, Result, Spread, measured, spread
 from relayout.bench.overhead import Overhead, overheads
 from relayout.bench.particulars import particulars
 from relayout.bench.peers import all_peers, onednn, pytorch
-from relayout.bench.report import Report, Summary
+from relayout.bench.report import Report, Summary, as_json, show
 from relayout.bench.suite import GROUPS, Case, cases
 from relayout.bench.transposition import MIB, PERMUTATIONS, transpositions
 from relayout.cli import application
@@ -232,6 +234,13 @@ def result(case, ratio, **peers):
     return Result(case, 1, "test", times, spreads, behind, dict.fromkeys(times, 1))
 
 
+def shown(report):
+    """What is printed of a report."""
+    out = io.StringIO()
+    show(report, Console(file=out, width=200))
+    return out.getvalue()
+
+
 class TestReport:
     BIG = Case("big", (512, 1024), "ab", "ba", "f32", "f32")
     MIDDLE = Case("middle", (128, 256), "ab", "ba", "f32", "f32")
@@ -253,9 +262,29 @@ class TestReport:
         quiet = result(self.BIG, 1.0, other=2.0)
         busy = replace(result(self.BIG, 1.0, other=9.0), others=float(os.cpu_count()))
         made = Summary.of([quiet, busy], 1)
-        assert made.disturbed == 1
+        assert (made.cases, made.disturbed) == (1, 1)
         assert made.wins["other"] == (1, 1, pytest.approx(2.0))
-        assert "DISTURBED" in "\n".join(made.lines())
+        assert "DISTURBED: 1 case left out" in "\n".join(made.lines())
+
+    def test_figures_count_the_same_cases_everywhere(self):
+        """Disturbed cases count in none, neither in tables nor in the summary, and are there all the same."""
+        busy = replace(result(self.BIG, 9.0, NumPy=1.0), others=float(os.cpu_count()))
+        for found in ([busy], [busy, result(self.MIDDLE, 2.0, NumPy=4.0)]):
+            report = Report({}, {"NumPy": "2"}, {}, found)
+            made = Summary.of(found, 1)
+            assert made.cases == len(report.ratios(None, OURS, 1)) == len(found) - 1
+            printed = shown(report)
+            assert "9.00 *" in printed
+            assert ("2.00 (1)" in printed) == ("geometric mean 2.00" in printed) == (len(found) == 2)
+            assert ("no case was undisturbed" in printed) == (len(found) == 1)
+            mean = json.loads(as_json(report))["summary"][0]["geometric_mean"]
+            assert mean == (None if len(found) == 1 else pytest.approx(2.0))
+
+    def test_what_is_missing_is_told(self):
+        for planned in (1, 2):
+            report = Report({}, {}, {}, [result(self.BIG, 1.0)], planned=planned)
+            assert ("INTERRUPTED: 1 of 2 results" in shown(report)) == (planned == 2)
+            assert json.loads(as_json(report))["complete"] == (planned == 1)
 
     def test_picture(self, tmp_path):
         pytest.importorskip("matplotlib")
@@ -292,6 +321,19 @@ class TestCommand:
         assert [line.partition(" ")[0] for line in lines[:2]] == ["ResNet-50", "ResNet-50"]
         assert len(lines) == len(cases(quick=True))
 
+    def test_what_is_listed_is_what_would_run(self, alone, monkeypatch):
+        asked = []
+        monkeypatch.setattr(
+            measure, "measured", lambda case, threads, *rest: asked.append((case, threads)) or []
+        )
+        words = ("--group", "4-bit", "--dtype", "u4", "--case", "f32", "--quick", "--threads", "1,3")
+        listed = run("--list", *words)
+        assert asked == []
+        run(*words)
+        assert listed.stdout.splitlines() == [f"{case.group:<14} {case}" for case, _ in asked]
+        assert all(threads == [1, 3] for _, threads in asked)
+        assert listed.stderr.startswith(f"cases: {len(asked)}; threads: 1 and 3; ")
+
     def test_what_was_measured_before_an_interruption_is_kept(self, alone, tmp_path, monkeypatch):
         real, path = measure.measured, tmp_path / "found.json"
 
@@ -303,14 +345,33 @@ class TestCommand:
         monkeypatch.setattr(measure, "measured", interrupted)
         words = ("--group", "small", "--quick", "--threads", 1, "--rounds", 1, "--json", path)
         assert run(*words, code=130).stderr.endswith("relayout: error: interrupted\n")
-        assert [row["case"] for row in json.loads(path.read_text())["results"]] == [str(TINY)]
+        found = json.loads(path.read_text())
+        assert [row["case"] for row in found["results"]] == [str(TINY)]
+        assert not found["complete"]
+
+    def test_nothing_is_left_of_a_run_without_results(self, alone, tmp_path, monkeypatch):
+        def interrupted(*_):
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(measure, "measured", interrupted)
+        kept = tmp_path / "kept.json"
+        kept.write_text("{}")
+        for path in (tmp_path / "new.json", kept):
+            run("--quick", "--group", "small", "--json", path, code=130)
+        assert [path.name for path in tmp_path.iterdir()] == ["kept.json"]
+        assert kept.read_text() == "{}"
 
     @pytest.mark.parametrize(
         ("words", "code", "told"),
         [
             ("--group resnet", 2, "there is no group 'resnet'"),
             ("--case nothing", 2, "--list prints them"),
-            ("--threads 0", 2, "--threads takes numbers from 1 on"),
+            ("--threads 0", 2, "--threads takes numbers from 1 to 256"),
+            ("--threads 1,257", 2, "--threads takes numbers from 1 to 256"),
+            ("--seconds nan", 2, "nan is no length of time"),
+            ("--seconds inf", 2, "inf is no length of time"),
+            ("--seconds -1", 2, "-1.0 is not in the range x>0"),
+            ("--list --json no/such/folder.json", 1, "no/such/folder.json"),
             ("--dtype f31", 2, "f31"),
             ("--json no/such/folder.json", 1, "no/such/folder.json"),
             ("--plot picture.txt", 2, "a plot is written as .svg"),

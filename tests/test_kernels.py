@@ -141,6 +141,7 @@ SHAPES = [
     ("oihw", "OIhw16i16o", (32, 64, 3, 3)),
     ("hwio", "oihw", (32, 64, 3, 3)),
     ("nchw", "nhwc", (2, 20, 64, 4)),
+    ("nChw8c", "nchw", (2, 17, 1, 3)),
     ("nhwc", "nChw16c", (2, 64, 12, 12)),
 ]
 EACH_SHAPE = pytest.mark.parametrize(
@@ -471,6 +472,18 @@ class TestTraps:
                 ways = [Run(0, (0,)), Run(0, (8, 7, 6, 5, 4, 3, 2, 1, 0)), Run(4, (1, 0))]
                 made = compare(src, dst, given=added, runs=ways)
                 assert "staged" in made.kinds or added
+
+    @pytest.mark.parametrize("pixels", [(128, 512), (129, 511)])
+    @pytest.mark.parametrize("types", [("u8", "u8"), ("u8", "bf16"), ("f32", "s8")])
+    @pytest.mark.parametrize("channels", [3, 4])
+    def test_the_pixels_of_a_single_picture_are_shared(self, types, channels, pixels):
+        for pair in (("nhwc", "nchw"), ("nchw", "nhwc")):
+            src, dst = (
+                rl.MemoryDesc((1, channels, *pixels), dtype, format)
+                for dtype, format in zip(types, pair, strict=True)
+            )
+            [plan] = compare(src, dst)._plans
+            assert plan.extent == pixels[0] * pixels[1]
 
     def test_padding_stays_zero_whatever_the_zero_point(self):
         for types in (("u8", "s8"), ("f32", "s8"), ("s8", "f32")):

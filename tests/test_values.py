@@ -11,6 +11,7 @@ import importlib
 import struct
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
+from fractions import Fraction
 from functools import cache
 
 import numpy as np
@@ -27,6 +28,7 @@ llvm = pytest.importorskip("llvmlite.binding")
 compile_ = importlib.import_module("relayout.codegen.compile")
 machine_ = importlib.import_module("relayout.codegen.machine")
 values = importlib.import_module("relayout.codegen.values")
+native = importlib.import_module("relayout.reorder.native")
 Writer = importlib.import_module("relayout.codegen.ir").Writer
 Steps = values.Steps
 STEPS = [field.name for field in fields(Steps)]
@@ -70,17 +72,21 @@ def unstored(bits, kind):
 
 @dataclass(frozen=True)
 class Case:
-    """A kernel: from which type to which, with which steps, so many elements at a time."""
+    """A kernel: from which type to which, with which steps, so many elements at a time.
+
+    ``encloses``: it is given the reciprocals of the destination scale, too.
+    """
 
     src: object
     dst: object
     count: int
     steps: object = Steps()
+    encloses: bool = False
 
     @property
     def name(self):
         return f"k_{self.src}_{self.dst}_{self.count}_" + "".join(
-            str(int(on)) for on in vars(self.steps).values()
+            str(int(on)) for on in (*vars(self.steps).values(), self.encloses)
         )
 
     def text(self, machine):
@@ -89,8 +95,8 @@ class Case:
         kind = values.arithmetic_kind(self.src, self.dst, self.steps)
         operands = {
             name: w.value(f"load <{count} x {kind}>, ptr {w.at('%operands', 64 * 8 * place)}, align 8")
-            for place, name in enumerate(STEPS)
-            if getattr(self.steps, name)
+            for place, name in enumerate((*STEPS, *values.RECIPROCALS))
+            if getattr(self.steps, name, self.encloses)
         }
 
         def body(i):
@@ -234,6 +240,17 @@ def test_vectors_shorter_than_registers(cpu, count):
         same_bits(kernels(case, source), expected(case.src, case.dst)[picked], source, case.name)
 
 
+@runs_code
+@pytest.mark.parametrize("count", [32, 64])
+def test_a_single_subnormal_number_is_rounded_in_any_place(count):
+    """Instructions for bf16 flush them, so vectors with one take another way."""
+    case = Case(dtype("f32"), dtype("bf16"), count)
+    source = np.full((64, 64), 1.01, np.float32)
+    np.fill_diagonal(source, 1.01 * 2.0**-130)
+    got = Kernels([case], "host")(case, source.view(np.uint32).ravel())
+    same_bits(got, convert(source.ravel(), "bf16").view(np.uint16), source.view(np.uint32).ravel(), case.name)
+
+
 # --- attributes --------------------------------------------------------------------------------------------
 
 scales = st.one_of(st.sampled_from([1.0, 0.1, -2.5, 127.0]), st.floats(width=32, allow_nan=False))
@@ -288,6 +305,52 @@ def test_attributes(src, dst, given, cpu, count, seed):
         both = [np.isnan(x.astype(np.float64)) for x in (unstored(got, dst), wanted)]
         compared = ~(both[0] & both[1])
     same_bits(got[compared], stored(wanted, dst)[compared], source[compared], f"{case.name} {given}")
+
+
+QUANTISED = ("s8", "u8", "s4", "u4")
+divisors = st.one_of(
+    st.sampled_from([0.7, 0.05, -0.3, 1 / 3, 0.25, 1 + 2.0**-23, 1 - 2.0**-24, 3.0, 255.0, 2.0**-99]),
+    st.floats(2.0**-99, 2.0**99),
+).map(lambda scale: np.float32(scale).item())
+
+
+@cache
+def quantising(cpu, count):
+    """Kernels of f32 to small integers, without and with a zero point, that are given reciprocals."""
+    steps = [Steps(dst_scale=True), Steps(dst_scale=True, dst_zero_point=True)]
+    found = [Case(dtype("f32"), dtype(name), count, s, True) for name in QUANTISED for s in steps]
+    return found, Kernels(found, cpu)
+
+
+@given(scale=divisors)
+def test_reciprocals_enclose_the_exact_one(scale):
+    """One is not above it, one not below, and no float lies between them."""
+    below, above = (r.item() for r in native._reciprocals(np.array(scale, np.float32)))
+    assert Fraction(below) * Fraction(scale) <= 1 <= Fraction(above) * Fraction(scale)
+    assert above in (below, np.nextafter(np.float32(below), np.float32(np.copysign(np.inf, scale))))
+    assert (below == above) == (abs(np.frexp(scale)[0]) == 0.5)
+
+
+@runs_code
+@pytest.mark.parametrize(("cpu", "count"), [("host", 64), ("host", 16), ("x86-64-v3", 32), ("portable", 16)])
+@examples(40)
+@given(scale=divisors, zero_point=st.one_of(st.integers(-9, 300), zero_points), seed=st.integers(0, 2**16))
+def test_quantising_by_reciprocals_gives_the_bits_of_a_division(cpu, count, scale, zero_point, seed):
+    """Next to every tie; and anything else, NaN and infinity among it."""
+    cases, kernels = quantising(cpu, count)
+    f32 = dtype("f32")
+    ties = np.arange(-600, 600, dtype=np.float64) / 2 - (zero_point if abs(zero_point) < 300 else 0)
+    bits = (ties * np.float32(scale)).astype(np.float32).view(np.uint32)
+    near = [bits + np.uint32(k) for k in (0, 1, 2)] + [bits - np.uint32(k) for k in (1, 2)]
+    others = np.random.default_rng(seed).choice(interesting(f32), 912)
+    source = np.resize(np.concatenate([*near, others]), 6912)
+    for case in cases:
+        given = {"dst_scale": scale, **({"dst_zero_point": zero_point} if case.steps.dst_zero_point else {})}
+        reciprocals = np.array(native._reciprocals(np.array(scale, np.float32)))[:, None]
+        table = operand_table(given, f32, case.dst)
+        table = np.concatenate([table, np.repeat(reciprocals, 128, axis=1).view(np.uint8)])
+        wanted = stored(rescale(source.view(np.float32), f32, case.dst, **given, keep_neutral=True), case.dst)
+        same_bits(kernels(case, source, operands=table), wanted, source, f"{case.name} {given}")
 
 
 def test_arithmetic_is_done_in_the_type_of_the_definition():

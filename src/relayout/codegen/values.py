@@ -34,8 +34,8 @@ any other with f64, s64;   double, exact                       f64: nothing. f32
 s32 -> bf16                                                    bf16, f8: to odd in float, then as below.
                                                                Integers: to the nearest, saturated
 all others                 float, exact (but for s32, below)   f32: nothing. f16: one instruction, or
-                                                               integer arithmetic. bf16, f8: integer
-                                                               arithmetic. Integers: to the nearest s32,
+                                                               integer arithmetic; bf16 likewise. f8:
+                                                               integer arithmetic. Integers: nearest s32,
                                                                saturated, then as from s32
 =========================  ==================================  ===========================================
 
@@ -49,17 +49,35 @@ all others                 float, exact (but for s32, below)   f32: nothing. f16
 
 :func:`rescaled` puts its steps on the carrier: float or double as :func:`arithmetic_kind` tells.
 
+Quantising without a division
+=============================
+
+The definition divides by the destination scale, and a division takes as long as ten other instructions. To
+multiply by the reciprocal is not the same: it is rounded, and next to a tie that shows. But with the floats
+just below and above 1 / scale, the products enclose the quotient, and so do the rounded products; whatever
+grows with its argument, adding a zero point, rounding and saturating, keeps that::
+
+    x / 0.7       x * below     quotient     x * above
+    3.4999998     4.9999995  <= 4.9999995 <= 5.0           both ends become 5, and so does the quotient
+    1.05          1.4999999  <= 1.5       <= 1.5           1 or 2: it must be divided
+
+If both ends become the same integer, so does what is in between: no bounds of errors are needed. If the ends
+of any element differ, which happens to one in some thousand vectors of ordinary numbers, the vector is
+divided. Where scales are powers of two the reciprocal is exact, and nothing is ever divided. The worst are
+values half-way between two integers again and again: they take twice as long.
+
 Traps
 =====
 
 * LLVM folds ``fptrunc`` of an ``fpext``, and a signalling NaN stays one. So no pair widens and narrows
   between the same two types without anything in between. Nor is there an ``fptrunc`` to bf16: on x86 it may
-  become an instruction that flushes subnormal numbers.
+  become an instruction that flushes subnormal numbers, which must be looked for first.
 * ``fptrunc`` and ``fpext`` of half become calls of a library where the processor has no instruction for them,
   as x86-64-v2 has not: see :func:`_has_half`. From double to half that is nearly everywhere.
 * ``fptosi`` is undefined out of range. x86's ``cvtps2dq`` is not, and it rounds to nearest by itself: what is
-  below the range becomes the smallest s32, as it should be, and only above it the value must be bounded
-  first. Elsewhere ``llvm.fptosi.sat`` is an instruction.
+  out of range becomes the smallest s32. Below the range that is right, above it the value must be bounded
+  first. NaN becomes the smallest s32, too, which is right for unsigned types. Elsewhere ``llvm.fptosi.sat``
+  is an instruction.
 * ``select`` after ``fcmp`` becomes one ``minps`` or ``maxps``, and the order of operands says what NaN
   becomes: with ``bound < x ? bound : x`` it stays, with ``x > bound ? x : bound`` it becomes the bound.
 * Saturating packs on AVX work in lanes of 128 bits. LLVM puts the lanes in order after every one of them; one
@@ -80,11 +98,10 @@ from relayout.errors import LayoutError
 
 __all__ = [
     "DECLARATIONS",
-    "RECIPROCAL",
+    "RECIPROCALS",
     "Steps",
     "arithmetic_kind",
     "converted",
-    "divides_by_multiplying",
     "rescaled",
 ]
 
@@ -96,8 +113,7 @@ LARGEST_DOUBLE_BELOW_2_63: Final = 2.0**63 - 2.0**10
 MANTISSA_AND_BIAS: Final = {F16: (10, 15), E4M3: (3, 7), E5M2: (2, 15)}
 BF16_HOLDS: Final = (E4M3, E5M2, S8, U8, dtype("s4"), dtype("u4"))
 FLOATS: Final = {"float": 32, "double": 64}
-RECIPROCAL: Final = "dst_reciprocal"
-SMALLEST_BITS, LARGEST_BITS = (127 - 40) << 23, (127 + 60) << 23  # 2**-40 and 2**60 as floats
+RECIPROCALS: Final = "dst_reciprocal_below", "dst_reciprocal_above"
 
 
 @dataclass(frozen=True)
@@ -136,6 +152,8 @@ def arithmetic_kind(src: DType, dst: DType, steps: Steps) -> str:
 
 def converted(w: Writer, machine: Machine, value: str, count: int, src: DType, dst: DType) -> str:
     """Write the conversion of a vector; the rules are those of :func:`relayout.convert.convert`.
+
+    What is said here of parameters, result and errors holds for :func:`rescaled`, too.
 
     Parameters
     ----------
@@ -204,30 +222,25 @@ def rescaled(
     """Write a conversion with attributes; the rules are those of :func:`relayout.convert.rescale`.
 
     Every step that takes part is taken, whether or not its operand turns out to be neutral
-    (``keep_neutral=True``). With no steps this is :func:`converted`.
+    (``keep_neutral=True``). With no steps this is :func:`converted`, which describes all that is not said
+    here.
 
     Parameters
     ----------
-    w, machine, value, count, src, dst
-        As for :func:`converted`.
     steps : Steps
         Which attributes take part.
     operands : mapping of str to str
         For each of them, by the name of its field, a vector of ``count`` times :func:`arithmetic_kind`,
-        already rounded to that type. Where :func:`divides_by_multiplying` allows it, also
-        :data:`RECIPROCAL`: 1 / dst_scale, rounded to nearest.
+        already rounded to that type. Perhaps also both :data:`RECIPROCALS`: 1 / dst_scale rounded towards
+        zero, and away from it; the scale must lie between 2**-100 and 2**100 then. They are used where the
+        arithmetic is float, the destination an integer of at most 8 bits, and the vector fills a register.
     old : str, optional
         The old elements of the destination, in storage form; read where ``steps.beta``.
-
-    Returns
-    -------
-    str
-        Elements of ``dst`` in storage form.
 
     Raises
     ------
     LayoutError
-        An operand or the old destination is missing, or the count is none of those allowed.
+        An operand or the old destination is missing.
 
     Notes
     -----
@@ -263,49 +276,23 @@ def rescaled(
         x = v.do("fmul", kind, operands["src_scale"], x)
     if steps.beta and old is not None:
         x = v.do("fadd", kind, x, v.do("fmul", kind, operands["beta"], onto(v, old, dst)))
-    if steps.dst_scale and RECIPROCAL in operands:
-        x = _quotient(v, x, operands["dst_scale"], operands[RECIPROCAL])
-    elif steps.dst_scale:
-        x = v.do("fdiv", kind, x, operands["dst_scale"])
-    if steps.dst_zero_point:
-        x = v.do("fadd", kind, x, operands["dst_zero_point"])
-    return off(v, x, dst)
 
+    def shifted(x: str) -> str:
+        return v.do("fadd", kind, x, operands["dst_zero_point"]) if steps.dst_zero_point else x
 
-def divides_by_multiplying(machine: Machine, src: DType, dst: DType, steps: Steps) -> bool:
-    """Whether :func:`rescaled` can do with the reciprocal of the destination scale.
+    def divided() -> str:
+        return off(v, shifted(v.do("fdiv", kind, x, operands["dst_scale"])), dst)
 
-    It takes a processor with fused multiply-add, arithmetic in float, and a destination of integers. The
-    scales must lie between 2**-100 and 2**100; that is for the caller to see to.
-    """
-    fuses = machine.triple.startswith(("aarch64", "arm64")) or (
-        machine.vector >= 32 and ("+fma" in machine.features or not machine.features)
-    )
-    return fuses and steps.dst_scale and not dst.is_float and arithmetic_kind(src, dst, steps) == "float"
-
-
-def _quotient(v: _Vectors, x: str, divisor: str, reciprocal: str) -> str:
-    """The quotient rounded to nearest, without a division, which takes as long as ten other instructions.
-
-    Markstein's theorem: from a quotient that is off by less than a unit in the last place, the remainder
-    (exact, being fused) times the correctly rounded reciprocal leads to the correctly rounded one. The first
-    guess may be off by more, so it is corrected twice.
-
-    Only guesses of a size that integers can tell are corrected. Where one is huge, or not finite, remainders
-    are not finite; where it is tiny they are subnormal numbers, over which processors take their time.
-    """
-    guess = v.do("fmul", "float", x, reciprocal)
-    size = v.do("and", "i32", v.cast("bitcast", guess, "float", "i32"), 2**31 - 1)
-    regular = v.compare(
-        "icmp ult", "i32", v.do("sub", "i32", size, SMALLEST_BITS), LARGEST_BITS - SMALLEST_BITS
-    )
-    begin, value = v.select(regular, "float", guess, 0.0), v.select(regular, "float", x, 0.0)
-
-    def corrected(quotient: str) -> str:
-        minus = v.w.value(f"fneg {v.of('float')} {quotient}")
-        return v.fused(v.fused(minus, divisor, value), reciprocal, quotient)
-
-    return v.select(regular, "float", corrected(corrected(begin)), guess)
+    if not steps.dst_scale:
+        return off(v, shifted(x), dst)
+    if not all(name in operands for name in RECIPROCALS) or not _encloses(v, kind, dst):
+        return divided()
+    ends = [shifted(v.do("fmul", kind, x, operands[name])) for name in RECIPROCALS]
+    one, other = _two_integers(v, ends, dst)
+    element = f"i{_storage_bits(dst)}"
+    differ = v.compare("icmp ne", element, one, other)
+    lanes = w.value(f"bitcast {v.of('i1')} {differ} to i{count}")
+    return w.unless(w.value(f"icmp ne i{count} {lanes}, 0"), v.of(element), other, divided)
 
 
 class _Vectors:
@@ -334,13 +321,6 @@ class _Vectors:
         return self.w.value(f"{what} {self.of(element)} {operands}")
 
     compare = do
-
-    def fused(self, one: str, two: str, three: str) -> str:
-        """``one * two + three``, rounded once."""
-        kind = self.of("float")
-        return self.w.value(
-            f"call {kind} @llvm.fma.v{self.count}f32({kind} {one}, {kind} {two}, {kind} {three})"
-        )
 
     def cast(self, what: str, x: str, element: str, to: str) -> str:
         return self.w.value(f"{what} {self.of(element)} {x} to {self.of(to)}")
@@ -375,17 +355,18 @@ def _storage_bits(kind: DType) -> int:
     return max(8, kind.bits)
 
 
-def _saturated(v: _Vectors, x: str, src: DType, dst: DType) -> str:
-    """Integers, cut to the range of the other type."""
+def _saturated(v: _Vectors, x: str, src: DType, dst: DType, most: int | None = None) -> str:
+    """Integers, cut to the range of the other type; ``most`` is the largest that they can be."""
+    most = int(src.max) if most is None else most
     if src is S32 and dst.bits <= 16:
         near = {16: S16, 8: dst, 4: S8 if dst.is_signed else U8}[dst.bits]
         packed = _packed(v, x, near)
         if packed is not None:
-            return packed if near is dst else _saturated(v, packed, near, dst)
+            return packed if near is dst else _saturated(v, packed, near, dst, min(most, int(near.max)))
     element, sign = f"i{_storage_bits(src)}", "s" if src.is_signed else "u"
     if dst.min > src.min:
         x = v.pick(f"icmp {sign}gt", element, x, dst.min)
-    if dst.max < src.max:
+    if dst.max < most:
         x = v.pick(f"icmp {sign}lt", element, x, dst.max)
     return v.resize(x, _storage_bits(src), _storage_bits(dst), "sext" if src.is_signed else "zext")
 
@@ -544,23 +525,41 @@ def _from_double(v: _Vectors, x: str, dst: DType) -> str:
         return _from_float(v, _float_to_odd(v, x), dst)
     if dst is S64:
         return _nearest_s64(v, x)
-    return _saturated(v, _nearest(v, x, "double", dst, int(dst.max)), S32, dst)
+    return _integer(v, x, "double", dst)
 
 
 def _from_float(v: _Vectors, x: str, dst: DType) -> str:
     """Round float to a type, once. To f64 and s64 it is never asked."""
     if not dst.is_float:
-        high = LARGEST_FLOAT_BELOW_2_31 if dst is S32 else int(dst.max)
-        return _saturated(v, _nearest(v, x, "float", dst, high), S32, dst)
+        return _integer(v, x, "float", dst)
     if dst is F16 and _has_half(v.machine):
         return v.cast("bitcast", v.cast("fptrunc", x, "float", "half"), "half", "i16")
     bits = v.cast("bitcast", x, "float", "i32")
     if dst is F32:
         return bits
     if dst is BF16:
-        nan = v.compare("fcmp uno", "float", x, x)
-        return _upper_half(v, _rounded_half(v, bits, "i32", nan))
+        return _bf16_at_once(v, x) if _has_bf16(v) else _bf16_by_integers(v, x)
     return _small_by_integers(v, bits, dst)
+
+
+def _bf16_by_integers(v: _Vectors, x: str) -> str:
+    nan = v.compare("fcmp uno", "float", x, x)
+    return _upper_half(v, _rounded_half(v, v.cast("bitcast", x, "float", "i32"), "i32", nan))
+
+
+def _bf16_at_once(v: _Vectors, x: str) -> str:
+    """By x86's instruction, which flushes subnormal numbers: vectors with such are done by integers."""
+    w, parts = v.w, _pieces(v, x, "float", 16)
+    lanes = "poison"
+    for k, part in enumerate(parts):
+        found = w.value(f"call <16 x i1> @llvm.x86.avx512.fpclass.ps.512(<16 x float> {part}, i32 32)")
+        lanes = w.value(f"or <16 x i1> {lanes}, {found}") if k else found
+    some = w.value(f"icmp ne i16 {w.value(f'bitcast <16 x i1> {lanes} to i16')}, 0")
+    call = "call <32 x bfloat> @llvm.x86.avx512bf16.cvtne2ps2bf16.512"
+    pairs = zip(parts[::2], parts[1::2], strict=True)
+    halves = [w.value(f"{call}(<16 x float> {two}, <16 x float> {one})") for one, two in pairs]
+    short = [w.value(f"bitcast <32 x bfloat> {half} to <32 x i16>") for half in halves]
+    return w.unless(some, v.of("i16"), _joined(v, short, "i16"), lambda: _bf16_by_integers(v, x))
 
 
 def _float_to_odd(v: _Vectors, x: str) -> str:
@@ -585,8 +584,37 @@ def _magnitude(v: _Vectors, x: str) -> str:
     return v.cast("bitcast", bits, "i64", "double")
 
 
+def _integer(v: _Vectors, x: str, kind: str, dst: DType) -> str:
+    """Round to integers of at most 32 bits."""
+    high = LARGEST_FLOAT_BELOW_2_31 if dst is S32 and kind == "float" else int(dst.max)
+    return _saturated(v, _nearest(v, x, kind, dst, high), S32, dst, high if _is_x86(v.machine) else None)
+
+
+def _encloses(v: _Vectors, kind: str, dst: DType) -> bool:
+    """Whether a quotient is enclosed rather than divided: not where a register of SSE packs slowly."""
+    fills = 4 * v.count >= v.machine.vector and (v.machine.vector >= 32 or not _is_x86(v.machine))
+    return fills and kind == "float" and not dst.is_float and dst.bits <= 8
+
+
+def _two_integers(v: _Vectors, ends: Sequence[str], dst: DType) -> tuple[str, str]:
+    """Both ends of what encloses a quotient, as integers; different ones where that must be divided.
+
+    On x86 NaN, and what is above the range of s32, becomes the smallest s32. One end is left so, in the other
+    it becomes the largest of ``dst``: they differ then, and nothing more need be done for NaN here.
+    """
+    if not _is_x86(v.machine):
+        one, other = (_integer(v, end, "float", dst) for end in ends)
+        return one, other
+    high = int(dst.max)
+    bounded = v.pick("fcmp olt", "float", ends[1], float(high))
+    return (
+        _saturated(v, _cvtps2dq(v, ends[0]), S32, dst),
+        _saturated(v, _cvtps2dq(v, bounded), S32, dst, high),
+    )
+
+
 def _nearest(v: _Vectors, x: str, kind: str, dst: DType, high: int) -> str:
-    """The nearest s32, where NaN becomes 0 and ``high`` is the largest for ``dst``.
+    """The nearest s32, where ``high`` is the largest for ``dst``, and NaN becomes 0 or what saturates to 0.
 
     For types smaller than s32 the result may lie beyond their range, where :func:`_saturated` cuts it.
     """
@@ -594,13 +622,15 @@ def _nearest(v: _Vectors, x: str, kind: str, dst: DType, high: int) -> str:
         if dst is S32 and high < S32.max:
             x = v.select(v.compare("fcmp ogt", kind, x, float(high)), kind, float(high), x)
         return v.call("fptosi.sat", kind, v.call("roundeven", kind, x, kind), "i32")
+    if kind == "float":
+        above = v.compare("fcmp ogt", kind, x, float(high))
+        found = _cvtps2dq(v, v.select(above, kind, float(high), x))
+        return v.select(v.compare("fcmp ord", kind, x, x), "i32", found, 0) if dst.is_signed else found
     if dst.is_signed:
         x = v.select(v.compare("fcmp ord", kind, x, x), kind, x, 0.0)
     else:
         x = v.pick("fcmp ogt", kind, x, -0.0)  # LLVM makes two instructions of it with +0.0
     x = v.pick("fcmp olt", kind, x, float(high))
-    if kind == "float":
-        return _cvtps2dq(v, x)
     return v.call("lrint", kind, v.pick("fcmp ogt", kind, x, -(2.0**31)), "i32")
 
 
@@ -691,13 +721,17 @@ def _has_half(machine: Machine) -> bool:
     return machine.triple.startswith(("aarch64", "arm64"))
 
 
+def _has_bf16(v: _Vectors) -> bool:
+    """Whether whole registers of float become bf16 by an instruction."""
+    return v.machine.vector == 64 and v.count >= 32 and "+avx512bf16" in v.machine.features.split(",")
+
+
 def _declarations() -> str:
     lines = []
     for n in COUNTS:
         for kind, bits in FLOATS.items():
             floats = f"<{n} x {kind}>"
             lines.append(f"declare {floats} @llvm.roundeven.v{n}f{bits}({floats})")
-            lines.append(f"declare {floats} @llvm.fma.v{n}f{bits}({floats}, {floats}, {floats})")
             lines.append(f"declare <{n} x i32> @llvm.fptosi.sat.v{n}i32.v{n}f{bits}({floats})")
         doubles = f"<{n} x double>"
         lines.append(f"declare <{n} x i64> @llvm.fptosi.sat.v{n}i64.v{n}f64({doubles})")
@@ -706,6 +740,8 @@ def _declarations() -> str:
         "declare <4 x i32> @llvm.x86.sse2.cvtps2dq(<4 x float>)",
         "declare <8 x i32> @llvm.x86.avx.cvt.ps2dq.256(<8 x float>)",
         "declare <16 x i32> @llvm.x86.avx512.mask.cvtps2dq.512(<16 x float>, <16 x i32>, i16, i32)",
+        "declare <16 x i1> @llvm.x86.avx512.fpclass.ps.512(<16 x float>, i32)",
+        "declare <32 x bfloat> @llvm.x86.avx512bf16.cvtne2ps2bf16.512(<16 x float>, <16 x float>)",
     ]
     for family, bits in (("avx2.{}", 256), ("avx512.{}.512", 512)):
         words, halves, quarters = (f"<{bits // b} x i{b}>" for b in (32, 16, 8))

@@ -2,8 +2,17 @@
 
 The common refinement (:mod:`relayout.layout.refine`) gives for every axis the loops that both layouts share.
 A *nest* is one choice of pieces, one for each group of axes: a start on either side and loops with two
-strides. A tensor without tails is a single nest. Padding of the destination is nests too, which write zeros
-and read nothing.
+strides. A tensor without tails is a single nest.
+
+Padding of the destination is zeros that follow the data, or nests that write zeros and read nothing. Three
+inputs in ``OIhw4i16o4i`` leave most of every block empty::
+
+    i 0 to 3     o0: 0 1 2 .   o1: 0 1 2 .  ...      the zero follows: "3x(49,1) then 1 zeros"
+    i 4 to 15    o0: . . . .   o1: . . . .  ...      three rows of 64 bytes in one piece: "192x(0,1)"
+
+The places of the second kind are gathered over the loops around them as long as that makes longer pieces
+(:func:`_gathered`). An element or a row of padding at a time, they would be many nests, and each of them goes
+over the whole destination.
 
 Strides and starts count *bits*, because 4-bit elements lie half bytes apart; they print as bytes::
 
@@ -59,9 +68,10 @@ __all__ = [
 ]
 
 MOST_NESTS = 32  # beyond that the NumPy engine's tables are cheaper than a kernel for every nest
-RECIPROCAL = "dst_reciprocal"
+RECIPROCALS = "dst_reciprocal_below", "dst_reciprocal_above"
 LANES = 64  # of the longest vector
 LINE = 64  # bytes at whose multiples tables begin
+MOST_ROWS = 1 << 12  # rows of padding that are looked at one by one
 READS = 4  # how much further reading may jump than writing
 WIDEST = 64  # bits of an element: the widest integer that shuffles move
 
@@ -110,7 +120,7 @@ class Conversion:
         return any(table.name == "beta" for table in self.tables)
 
     def __str__(self) -> str:
-        names = [table.name for table in self.tables if table.name != RECIPROCAL]
+        names = [table.name for table in self.tables if table.name not in RECIPROCALS]
         return f"{self.src} to {self.dst}{' with ' if names else ''}{', '.join(names)}"
 
 
@@ -198,7 +208,7 @@ def nests(
         return None
     if prod(len(group.pieces or ()) for group in groups) > MOST_NESTS:
         return None
-    tables, owners = _tables(groups, _with_reciprocal(shape, src.dtype, dst.dtype))
+    tables, owners = _tables(groups, _with_reciprocals(shape, src.dtype, dst.dtype))
     widths = src.dtype.bits, dst.dtype.bits
     conversion = None
     if tables or src.dtype != dst.dtype or 4 in widths:
@@ -209,25 +219,28 @@ def nests(
     for pieces in product(*(group.pieces or () for group in groups)):
         fill = 0
         for group, piece in zip(groups, pieces, strict=True):
-            last = piece is (group.pieces or ())[-1]
-            if filled is not None and group.axes == dst.layout.terms[filled[0]] and last:
-                fill = filled[1]
+            if filled is not None and group.axes == dst.layout.terms[filled.term] and piece is filled.piece:
+                fill = filled.zeros
                 pieces = tuple(_straight(p) if p is piece else p for p in pieces)
         out.append(replace(_over(start, pieces, owners), fill=fill))
-    zeros = _zeros(dst.layout, widths[1], None if filled is None else filled[0])
+    zeros = _zeros(dst.layout, widths[1], filled)
     if len(out) + len(zeros) > MOST_NESTS:
         return None
     return (*zeros, *out)
 
 
-def _with_reciprocal(
+def _with_reciprocals(
     shape: Sequence[tuple[str, int | None]], src: DType, dst: DType
 ) -> list[tuple[str, int | None]]:
-    """The attributes, and 1 / dst_scale where a kernel may multiply in place of dividing."""
+    """The attributes, and bounds of 1 / dst_scale where a kernel may multiply by these in place of dividing.
+
+    See :func:`relayout.codegen.values.rescaled`.
+    """
     axes = dict(shape)
     arithmetic, _ = arithmetic_types(src, dst, accumulate="beta" in axes)
-    exact = arithmetic.name == "f32" and not dst.is_float
-    return [*shape, *([(RECIPROCAL, axes["dst_scale"])] if exact and "dst_scale" in axes else [])]
+    if "dst_scale" not in axes or arithmetic.name != "f32" or dst.is_float or dst.bits > 8:
+        return list(shape)
+    return [*shape, *((name, axes["dst_scale"]) for name in RECIPROCALS)]
 
 
 def _tables(
@@ -271,62 +284,121 @@ def _straight(piece: Piece) -> Piece:
     return piece._replace(loops=(piece.loops[0]._replace(dst=1),))
 
 
-def _filled(
-    layout: Layout, groups: list[tuple[tuple[int, ...], tuple[Piece, ...]]]
-) -> tuple[int, int] | None:
-    """A term whose padding simply continues its last piece, element by element, and how many zeros that are.
+class _Fill(NamedTuple):
+    """So many numbers of padding of a term, from its size on, directly follow one of its pieces."""
+
+    term: int
+    piece: Piece
+    zeros: int
+
+
+def _filled(layout: Layout, groups: list[tuple[tuple[int, ...], tuple[Piece, ...]]]) -> _Fill | None:
+    """Padding that simply continues a piece, element by element.
 
     Such zeros are written together with the data: whole blocks, whole cache lines.
     """
     for t, term in enumerate(layout.terms):
-        missing = layout.padded[t] - layout.term_size(t)
-        pieces = next((p for axes, p in groups if axes == term), ())
-        if not missing or not pieces or len(pieces[-1].loops) != 1:
+        if layout.term_size(t) == layout.padded[t]:
             continue
-        last = pieces[-1]
-        loop = last.loops[0]
-        if loop.extent > 1 and loop.dst != 1:
-            continue
-        numbers = np.arange(layout.term_size(t), layout.padded[t])
-        follows = last.dst + loop.extent + np.arange(missing)
-        if (term_offsets(layout.ladders[t], numbers) == follows).all():
-            return t, missing
+        places = term_offsets(layout.ladders[t], np.arange(layout.term_size(t), layout.padded[t]))
+        for piece in next((p for axes, p in groups if axes == term), ()):
+            if len(piece.loops) != 1 or (piece.loops[0].extent > 1 and piece.loops[0].dst != 1):
+                continue
+            apart = places != piece.dst + piece.loops[0].extent + np.arange(len(places))
+            count = int(apart.argmax()) if apart.any() else len(places)
+            if count:
+                return _Fill(t, piece, count)
     return None
 
 
-def _zeros(layout: Layout, bits: int, skip: int | None) -> list[Nest]:
+def _zeros(layout: Layout, bits: int, filled: _Fill | None) -> list[Nest]:
     """Nests that zero the padding, term by term (see the engine of the same purpose in NumPy)."""
     if not layout.has_padding:
         return []
     out = []
     for t, (ladder, room) in enumerate(zip(layout.ladders, layout.padded, strict=True)):
-        size = layout.term_size(t)
-        if room == size or t == skip:
+        first = layout.term_size(t) + (filled.zeros if filled is not None and filled.term == t else 0)
+        if room == first:
             continue
         others = [
             self_pieces(other, r)
             for u, (other, r) in enumerate(zip(layout.ladders, layout.padded, strict=True))
             if u != t
         ]
-        for start, count, step in _runs(term_offsets(ladder, np.arange(size, room)).tolist()):
-            for pieces in product(*others):
-                loops = [BitLoop(n, 0, d * bits) for piece in pieces for n, _, _, d in piece.loops]
-                place = layout.offset0 + start + sum(piece.dst for piece in pieces)
-                out.append(_zero_nest(place * bits, bits, (*loops, BitLoop(count, 0, step * bits))))
+        places = term_offsets(ladder, np.arange(first, room)).tolist()
+        for pieces in product(*others):
+            start = layout.offset0 + sum(piece.dst for piece in pieces)
+            loops = [(n, d) for piece in pieces for n, _, _, d in piece.loops if n > 1]
+            rows, around = _gathered(places, loops)
+            for row in rows:
+                turns = (*around, (row.turns, row.step), (row.size, 1))
+                loops_of = tuple(BitLoop(n, 0, d * bits) for n, d in turns if n > 1)
+                out.append(_zero_nest((start + row.start) * bits, bits, loops_of))
     return out
 
 
-def _runs(places: list[int]) -> list[tuple[int, int, int]]:
-    """Places as arithmetic runs: start, count, step."""
-    out = []
-    start = 0
-    while start < len(places):
-        end = start + 1
-        step = places[end] - places[start] if end < len(places) else 1
-        while end < len(places) and places[end] - places[end - 1] == step:
-            end += 1
-        out.append((places[start], end - start, step))
-        start = end
+class _Rows(NamedTuple):
+    """Rows of ``size`` neighbouring places: so many ``turns``, each ``step`` further."""
+
+    start: int
+    size: int
+    turns: int
+    step: int
+
+
+def _gathered(places: list[int], loops: list[tuple[int, int]]) -> tuple[list[_Rows], list[tuple[int, int]]]:
+    """Places, repeated by loops of (extent, stride), as few and long rows; and the loops left around those.
+
+    Inputs 3 to 15 of 16 outputs in ``4i16o4i``, where inputs 0 to 2 are no padding. Input 3 of the last
+    output touches what follows; the loop over 9 taps stays as it is:
+
+    >>> numbers = [i // 4 * 64 + i % 4 for i in range(3, 16)]
+    >>> _gathered(numbers, [(16, 4), (9, 256)])
+    ([_Rows(start=3, size=1, turns=15, step=4), _Rows(start=63, size=193, turns=1, step=193)], [(9, 256)])
+    """
+    around = sorted(loops, key=lambda loop: abs(loop[1]))
+    rows = _joined([(place, place + 1) for place in places])
+    groups = _in_steps(rows)
+    while around:
+        n, d = around[0]
+        if all(end - start == d for start, end in rows):
+            more = [(start, start + n * d) for start, end in rows]
+        elif n * len(rows) <= MOST_ROWS:
+            more = [(start + k * d, end + k * d) for start, end in rows for k in range(n)]
+        else:
+            break
+        more = _joined(more)
+        found = _in_steps(more)
+        if len(found) > len(groups):
+            break
+        rows, groups = more, found
+        del around[0]
+    return groups, around
+
+
+def _joined(rows: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Rows of places from start to end in rising order; those that touch become one."""
+    out: list[tuple[int, int]] = []
+    for start, end in sorted(rows):
+        if out and out[-1][1] == start:
+            out[-1] = out[-1][0], end
+        else:
+            out.append((start, end))
+    return out
+
+
+def _in_steps(rows: list[tuple[int, int]]) -> list[_Rows]:
+    """Rows of one length and one distance together."""
+    out: list[_Rows] = []
+    for start, end in rows:
+        size = end - start
+        if out and out[-1].size == size:
+            last = out[-1]
+            step = start - last.start if last.turns == 1 else last.step
+            if start == last.start + last.turns * step:
+                out[-1] = last._replace(turns=last.turns + 1, step=step)
+                continue
+        out.append(_Rows(start, size, 1, size))
     return out
 
 

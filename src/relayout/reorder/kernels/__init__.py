@@ -6,8 +6,9 @@
 ``base``     what all kernels have in common: loops, addresses, loads and stores with conversion
 ``rows``     runs that are contiguous on both sides
 ``tiles``    transposition in registers
-``network``  the shuffles of a transposition
-``pixels``   interleaving and its reverse: a few channels
+``network``  the shuffles of a transposition, and of interleaving
+``pixels``   interleaving and its reverse: a few channels, or a few rows of a matrix
+``packing``  conversion, then transposition, with a buffer between them
 ``module``   all kernels of a reorder as one function: plans -> text
 ===========  ================================================================================================
 
@@ -40,7 +41,17 @@ elements of the source I (columns), and that of the destination O (rows).
     I is short and O continues it: pixels of 2 to 8 channels. Vectors are loaded whole, and elements picked
     by shuffles.
 ``interleave``
-    The reverse: planes to pixels.
+    The reverse: planes to pixels. The planes may be 2, 4, 8 or (of bytes) 16 rows of a matrix that are pages
+    apart, and a few of their columns one line of the destination, as in ``BA16a16b4a`` for matrix
+    instructions::
+
+        4 rows, 16 bytes of each, in one register      a line of the destination
+        a0 .. a15 | b0 .. b15 | c0 .. c15 | d0 .. d15  ->  a0 b0 c0 d0 a1 b1 c1 d1 ... a15 b15 c15 d15
+
+    The next columns go elsewhere, but they are read next: a line of the source is used up at once.
+``converted``
+    Short runs that become narrower, f32 ``oihw`` to s8 ``OIhw4i16o4i``: longer ones are converted on their
+    way into a buffer, and turned over from there by another kernel.
 ``elements``
     All else, an element at a time.
 

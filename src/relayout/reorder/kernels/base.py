@@ -15,10 +15,10 @@ from typing import NamedTuple
 
 from relayout.codegen.ir import Writer
 from relayout.codegen.machine import LINE, Machine
-from relayout.codegen.values import Steps, arithmetic_kind, converted, divides_by_multiplying, rescaled
+from relayout.codegen.values import Steps, arithmetic_kind, converted, rescaled
 from relayout.dtypes import DType
 from relayout.reorder.kernels.plan import ROWS, Plan
-from relayout.reorder.problem import RECIPROCAL, BitLoop, Table
+from relayout.reorder.problem import RECIPROCALS, BitLoop, Table
 
 __all__ = ["AHEAD", "ARGUMENTS", "Kernel", "Lanes", "Place"]
 
@@ -178,7 +178,7 @@ class Kernel:
     @property
     def steps(self) -> Steps:
         """Which attributes take part."""
-        return Steps(**{table.name: True for table in self._given if table.name != RECIPROCAL})
+        return Steps(**{table.name: True for table in self._given if table.name not in RECIPROCALS})
 
     @property
     def _given(self) -> tuple[Table, ...]:
@@ -197,12 +197,7 @@ class Kernel:
     def _operands(self, tables: tuple[str, ...], lanes: Lanes, count: int) -> dict[str, str]:
         """The operand vector of each attribute, for the elements in ``count`` lanes."""
         found = {}
-        multiplies = self.what is not None and divides_by_multiplying(
-            self.machine, self.what.src, self.what.dst, self.steps
-        )
         for table in self._given:
-            if table.name == RECIPROCAL and not multiplies:
-                continue
             if table.number is None:
                 found[table.name] = self._spread(self._numbers[table.name], count)
             else:
@@ -299,27 +294,31 @@ class Kernel:
         return self.w.value(f"load <{count} x i{dtype.bits}>, ptr {pointer}, align 1")
 
     def _unpacked(self, pointer: str, count: int, dtype: DType) -> str:
-        """4-bit elements, each in a byte of its own: the low half of a byte is the first of two."""
+        """4-bit elements, each in a byte of its own: the low half of a byte is the first of two.
+
+        A byte becomes a word, whose upper byte gets the second element.
+        """
         w = self.w
-        half, kind = count // 2, f"<{count // 2} x i8>"
-        pairs = w.value(f"load {kind}, ptr {pointer}, align 1")
-        high = w.value(f"lshr {kind} {pairs}, {_splat(half, 4)}")
-        both = w.shuffle(pairs, high, kind, [lane // 2 + lane % 2 * half for lane in range(count)])
-        every = f"<{count} x i8>"
-        if dtype.is_signed:
-            up = w.value(f"shl {every} {both}, {_splat(count, 4)}")
-            return w.value(f"ashr {every} {up}, {_splat(count, 4)}")
-        return w.value(f"and {every} {both}, {_splat(count, 15)}")
+        words, every = f"<{count // 2} x i16>", f"<{count} x i8>"
+        pairs = w.value(f"load <{count // 2} x i8>, ptr {pointer}, align 1")
+        first = w.value(f"zext <{count // 2} x i8> {pairs} to {words}")
+        second = w.value(f"shl {words} {first}, splat (i16 4)")
+        both = w.value(f"bitcast {words} {w.value(f'or {words} {first}, {second}')} to {every}")
+        bits = w.value(f"and {every} {both}, splat (i8 15)")
+        if not dtype.is_signed:
+            return bits
+        turned = w.value(f"xor {every} {bits}, splat (i8 8)")  # x ^ 8 - 8 extends the sign of four bits
+        return w.value(f"sub {every} {turned}, splat (i8 8)")
 
     def _packed(self, value: str, count: int) -> str:
-        """Bytes to 4-bit elements, two to a byte."""
+        """Bytes to 4-bit elements, two to a byte: the two bytes of a word become its lower half."""
         w = self.w
-        half, kind, every = count // 2, f"<{count // 2} x i8>", f"<{count} x i8>"
-        low = w.shuffle(value, "poison", every, range(0, count, 2))
-        high = w.shuffle(value, "poison", every, range(1, count, 2))
-        low = w.value(f"and {kind} {low}, {_splat(half, 15)}")
-        high = w.value(f"shl {kind} {high}, {_splat(half, 4)}")
-        return w.value(f"or {kind} {low}, {high}")
+        words = f"<{count // 2} x i16>"
+        pairs = w.value(f"bitcast <{count} x i8> {value} to {words}")
+        first = w.value(f"and {words} {pairs}, splat (i16 15)")
+        moved = w.value(f"lshr {words} {pairs}, splat (i16 4)")
+        second = w.value(f"and {words} {moved}, splat (i16 240)")
+        return w.value(f"trunc {words} {w.value(f'or {words} {first}, {second}')} to <{count // 2} x i8>")
 
     def through_buffer(self, place: Place, size: int, body: Callable[[Place], None]) -> None:
         """Let the body write ``size`` bytes, some lines, to a buffer; then store those in whole lines."""
@@ -345,7 +344,3 @@ class Kernel:
         kept, self.stream = self.stream, False
         body()
         self.stream = kept
-
-
-def _splat(count: int, number: int) -> str:
-    return f"<{', '.join([f'i8 {number}'] * count)}>"

@@ -15,12 +15,16 @@ __all__ = ["BLOCK", "feasible", "lowered", "plan", "without_overlap"]
 
 BLOCK = 64  # rows that are worked on together
 LONG_ROW = 1 << 18  # bits of a row that threads share
+STRIP = 1 << 10  # pixels; threads share multiples of so many
 SHORT_ROW = 256  # bytes of a row that is short
 SHORT = 8  # the longest loop that interleaving takes
 PAGE = 2048  # bytes; source rows a multiple of this apart collide in the first cache
 APART = 4096  # bytes; source rows this far apart are pages of their own
 MUCH = 1 << 20  # bytes of a nest that fits no cache well
 BUFFER = 8 * (16 << 10)  # bits of what passes through a buffer: half of the smallest first cache
+BETWEEN = 8 * (8 << 10)  # bits of the buffer between two steps
+MEETING = 4 * LINE_BITS  # bits of the destination that short rows are brought together for
+BOUNCED = 8 * (4 << 10)  # bits of a transpose that do: its source wants the first cache, too
 LONGEST_FILL = 1024  # bytes of data and zeros in a row that are written together
 LONGEST_TABLE = 4096  # places of a joined run that are written down one by one
 
@@ -55,11 +59,17 @@ def plan(nest: Nest) -> Plan:
     elif kind == "rows":
         inner = outer
     columns, rows = Run((inner or one,)), Run((outer or one,))
+    converted = _converted(nest, columns, rows) if kind == "transpose" else None
+    if converted is not None:
+        return converted
+    left = list(nest.loops)
     if kind == "transpose":
         columns, rows = _joined(nest, columns, rows)
+    group = rows.loops[0].extent if nest.fill and not rows.is_straight else 0
+    if group and outer is not None:  # its zeros are in the group, too
+        left.remove(outer)
     if kind == "rows":
         columns = rows = _repeated(nest, rows)
-    left = list(nest.loops)
     for loop in {id(loop): loop for loop in (*columns.loops, *rows.loops)}.values():
         if loop in left:
             left.remove(loop)
@@ -67,7 +77,7 @@ def plan(nest: Nest) -> Plan:
             left = [_rest_of(one, loop) for one in left]
     around = tuple(left)
     shared = shared_of(around)
-    made = Plan(nest, kind, columns, rows, around, shared)
+    made = Plan(nest, kind, columns, rows, around, shared, group=group)
     if kind == "rows":
         row = rows.extent * nest.write // 8
         if not nest.zero and not nest.fill and row <= SHORT_ROW:
@@ -78,7 +88,21 @@ def plan(nest: Nest) -> Plan:
         if long and not nest.fill:
             return replace(made, shared=rows.loops[-1], unit=1)
         return made if nest.zero else _buffered(made)
-    return _placed(made) if kind == "transpose" else _buffered(made) if kind == "interleave" else made
+    if kind == "interleave":
+        made = _read_on(made)
+        made = made if made.packs else _buffered(made)
+    if kind in ("interleave", "deinterleave"):
+        return _strips(made)
+    return _placed(made) if kind == "transpose" else made
+
+
+def _strips(made: Plan) -> Plan:
+    """Pixels of a few pictures: threads share the pixels, in whole lines."""
+    pixels = made.rows.loop if made.kind == "deinterleave" else made.columns.loop
+    many = made.shared is not None and made.shared.extent >= 8
+    if many or made.inside >= 0 or pixels.extent * min(made.nest.read, made.nest.write) < LONG_ROW:
+        return made
+    return replace(made, shared=pixels, unit=STRIP)
 
 
 def shared_of(around: Sequence[BitLoop]) -> BitLoop | None:
@@ -114,11 +138,106 @@ def _kind(nest: Nest, inner: BitLoop | None, outer: BitLoop | None) -> str:
         line = LINE_BITS // min(nest.read, nest.write)
         if inner.extent <= SHORT and outer.src == inner.extent * nest.read and outer.extent >= line:
             return "deinterleave"
-        if outer.extent <= SHORT and inner.dst == outer.extent * nest.write and inner.extent >= line:
+        planes = inner.dst == outer.extent * nest.write
+        few = outer.extent <= SHORT or (outer.extent == LANE // 8 and _of_bytes(nest, outer))
+        if planes and few and (inner.extent >= line or _packs(nest, inner, outer)):
             return "interleave"
     if max(outer.extent + nest.fill, inner.extent) < 2:
         return "elements"
     return "transpose"
+
+
+def _of_bytes(nest: Nest, outer: BitLoop) -> bool:
+    """Whether bytes are moved, from rows that do not collide in the first cache."""
+    early = nest.read < nest.write and any(outer.tables)  # converted behind loads, to something wider
+    return min(nest.read, nest.write) == 8 and not early and not nest.adds and outer.src % (8 * PAGE) != 0
+
+
+def _packs(nest: Nest, inner: BitLoop, outer: BitLoop) -> bool:
+    """Whether short rows, two, four or eight of them, can be interleaved: they fill a lane."""
+    narrow, few = min(nest.read, nest.write), outer.extent
+    even = inner.extent & -inner.extent
+    return narrow >= 8 and not few & (few - 1) and even * few * narrow >= LANE
+
+
+def _read_on(made: Plan) -> Plan:
+    """A plan for short rows with the loop that reads on in the source nearly innermost.
+
+    A line of each row is used up at once, then those of the rows that follow in the destination, until that
+    has some lines in one place. Only then the same rows are read on. Where a turn does not even complete a
+    line, the turns that do come first.
+    """
+    nest, around, size = made.nest, list(made.around), made.footprint
+    on = next((loop for loop in around if loop.src == made.columns.extent * nest.read), None)
+    meets = next((loop for loop in around if loop.dst == size), None)
+    if on is None or on is meets:
+        return made
+    whole = size % LINE_BITS == 0
+    line = _part(on, LINE_BITS // on.src) if whole else None
+    lines = _part(meets, (MEETING if whole else LINE_BITS) // size) if meets is not None else None
+    if not whole and (lines is None or lines.extent * size % LINE_BITS):
+        return made
+    around = [_rest_of(loop, lines) if loop is meets and lines else loop for loop in around if loop is not on]
+    rest = on if line is None else _rest_of(on, line)
+    around = [loop for loop in (*around, rest, lines, line) if loop is not None and loop.extent > 1]
+    return replace(made, around=tuple(around), shared=shared_of(around))
+
+
+def _part(loop: BitLoop, most: int) -> BitLoop:
+    """The innermost turns of a loop, as many of them as divide it."""
+    return loop._replace(
+        extent=next(n for n in range(max(1, min(most, loop.extent)), 0, -1) if not loop.extent % n)
+    )
+
+
+def _converted(nest: Nest, columns: Run, rows: Run) -> Plan | None:
+    """A plan to convert whole runs on their way into a buffer, where a transpose would convert short ones.
+
+    None where that does not pay: f32 to bf16 is as fast either way.
+    """
+    bits = nest.write
+    wide = nest.conversion is not None and nest.read >= 4 * bits >= 32
+    if not wide or columns.extent >= LANE // 8 or nest.fill or nest.adds:
+        return None
+    line = _in_turn(nest, "dst", bits, LINE_BITS // bits)
+    run = _in_turn(nest, "src", nest.read, BETWEEN // bits, line)
+    if not run:
+        return None
+    others = [loop for loop in line if all(loop[1:] != part[1:] for part in run)]
+    into, out, size = [], [], bits
+    for loop in (*run, *sorted(others, key=lambda loop: abs(loop.src))):
+        into.append(loop._replace(dst=size))
+        out.append(BitLoop(loop.extent, size, loop.dst))
+        size *= loop.extent
+    first = replace(nest, src=0, dst=0, loops=tuple(into), tables=(0,) * len(nest.tables))
+    last = Nest(0, 0, bits, bits, tuple(out))
+    steps = tuple(replace(plan(simplified(step)), shared=None) for step in (first, last))
+    if steps[0].rows.extent < LANE // 8:
+        return None
+    around = nest.loops
+    for part in (*run, *others):
+        around = tuple(_rest_of(loop, part) for loop in around)
+    around = tuple(loop for loop in around if loop.extent > 1)
+    return Plan(nest, "converted", columns, rows, around, shared_of(around), steps=steps)
+
+
+def _in_turn(nest: Nest, side: str, bits: int, most: int, box: Sequence[BitLoop] = ()) -> list[BitLoop]:
+    """Loops that follow each other on a side, or parts of them, of so many elements at most with a box.
+
+    Those that are in the box already count once; there may be more of one here.
+    """
+    found: list[BitLoop] = []
+    while True:
+        step = bits * math.prod(loop.extent for loop in found)
+        loop = next((loop for loop in nest.loops if getattr(loop, side) == step), None)
+        if loop is None or any(x[1:] == loop[1:] for x in found):
+            return found
+        others = {x[1:]: x.extent for x in (*box, *found) if x[1:] != loop[1:]}
+        part = _part(loop, most // math.prod(others.values()))
+        if part.extent > 1:
+            found.append(part)
+        if part.extent < loop.extent:
+            return found
 
 
 def _joined(nest: Nest, columns: Run, rows: Run) -> tuple[Run, Run]:
@@ -128,11 +247,25 @@ def _joined(nest: Nest, columns: Run, rows: Run) -> tuple[Run, Run]:
     other: ``oihw`` to ``hwio`` turns over runs of ``i`` and ``hw`` together.
     """
     free = [loop for loop in nest.loops if loop not in columns.loops and loop not in rows.loops]
-    if not nest.fill:
-        rows = _continued(rows, "dst", nest.write, free)
+    joined = _continued(_with_zeros(nest, rows) if nest.fill else rows, "dst", nest.write, free)
+    if not (nest.fill and joined.is_straight):
+        rows = joined
     taken = {(loop.src, loop.dst) for loop in rows.loops}  # or a part of it
     free = [loop for loop in free if (loop.src, loop.dst) not in taken]
     return _continued(columns, "src", nest.read, free), rows
+
+
+def _with_zeros(nest: Nest, rows: Run) -> Run:
+    """A short row and the zeros behind it as one row of a power of two; as it was where that can't be.
+
+    The zeros are rows of a tile like others, loaded from nowhere. They are not converted, so that must have
+    been done behind loads.
+    """
+    group = rows.extent + nest.fill
+    converted = nest.conversion is not None and nest.read <= nest.write
+    if group & (group - 1) or converted or nest.tables or min(nest.read, nest.write) < 8:
+        return rows
+    return Run((rows.loop._replace(extent=group),))
 
 
 def _continued(run: Run, side: str, bits: int, free: list[BitLoop]) -> Run:
@@ -240,15 +373,26 @@ def _bounced(made: Plan) -> int:
     if run.loop.dst != row or row % LINE_BITS == 0:
         return 0
     even = LINE_BITS // math.gcd(row, LINE_BITS)  # so many make whole lines of the destination
-    part = (
-        LANE if made.rows.extent * LINE_BITS <= BUFFER else LINE_BITS
-    )  # lines of the source stay, or are used up
+    part = LANE if _lines_stay(made.rows) else LINE_BITS  # or else they are used up
     strip = LINE_BITS // min(nest.read, made.mid) if made.kind == "staged" else LANE // made.mid
     some = math.lcm(even, max(1, part // nest.read), strip)
     most = min(run.extent, BUFFER // row) // some * some
+    most = min(most, max(some, BOUNCED // row // some * some))
     if run.loop is not made.shared:
         return most
     return some if most and run.extent % some == 0 and made.unit % some == 0 else 0
+
+
+def _lines_stay(rows: Run) -> bool:
+    """Whether a line of each row stays in the first cache until its next part is wanted.
+
+    They may have half of eight ways in as many of 64 sets as they fall into.
+    """
+    if not rows.is_straight:
+        return rows.extent * LINE_BITS <= BUFFER
+    apart, rest = divmod(abs(rows.loop.src), LINE_BITS)
+    sets = 64 if rest else 64 // math.gcd(apart, 64)
+    return rows.extent <= 4 * sets
 
 
 def _placed(made: Plan) -> Plan:
@@ -281,7 +425,8 @@ def _turned(made: Plan) -> Plan:
 def _short_rows(made: Plan, row: int) -> Plan:
     """Go through short rows in blocks where they neighbour each other in the destination only.
 
-    Lines are then still in the cache when their other parts are wanted.
+    Lines are then still in the cache when their other parts are wanted. Rows of whole lines need
+    no blocks: a line of the source is read on at once.
     """
     bits = made.rows.extent * made.nest.read
     blocked = next(
@@ -289,6 +434,8 @@ def _short_rows(made: Plan, row: int) -> Plan:
     )
     if blocked is None or not any(loop.src < blocked.src for loop in made.around):
         return made
+    if row % LINE == 0 and blocked.extent % max(1, MEETING // (8 * row)) == 0:
+        return _read_on(made)
     around = tuple(loop for loop in made.around if loop is not blocked)
     shared, unit = shared_of(around), 1
     if shared is None or shared.extent < max(8, blocked.extent // 64):

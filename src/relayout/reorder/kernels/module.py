@@ -18,12 +18,14 @@ from relayout.codegen.ir import Writer
 from relayout.codegen.machine import LINE, Machine
 from relayout.codegen.values import DECLARATIONS
 from relayout.reorder.kernels.base import Kernel
+from relayout.reorder.kernels.packing import Converted
 from relayout.reorder.kernels.pixels import Deinterleave, Interleave
 from relayout.reorder.kernels.plan import Plan
 from relayout.reorder.kernels.rows import Elements, Lines, Rows
 from relayout.reorder.kernels.tiles import Staged, Transpose
+from relayout.reorder.kernels.zeros import Hollow
 
-__all__ = ["CACHED", "ENTRY", "KINDS", "module"]
+__all__ = ["CACHED", "ENTRY", "FOOTER", "KINDS", "embedded", "kernel_of", "module"]
 
 ENTRY = "reorder"
 CACHED = "cached"
@@ -44,12 +46,19 @@ declare i64 @llvm.smax.i64(i64, i64)
 """
 
 
+def kernel_of(plan: Plan) -> type[Kernel]:
+    """What writes the kernel of a plan."""
+    if plan.steps:
+        return Converted
+    return Hollow if plan.group else KINDS[plan.kind]
+
+
 def module(plans: Sequence[Plan], machine: Machine, streaming: bool) -> tuple[str, list[str]]:
     """The IR of a reorder, and the functions in it: :data:`ENTRY`, and :data:`CACHED` where that differs."""
     texts = []
     streamed = []
     for k, plan in enumerate(plans):
-        kernel = KINDS[plan.kind]
+        kernel = kernel_of(plan)
         texts.append(kernel(plan, machine, False, f"move{k}").function())
         if streaming and plan.streams(machine):
             streamed.append(k)
@@ -59,6 +68,21 @@ def module(plans: Sequence[Plan], machine: Machine, streaming: bool) -> tuple[st
         texts.append(_entry(CACHED, plans, []))
     names = [ENTRY, CACHED] if streamed else [ENTRY]
     return "\n".join([*texts, FOOTER, DECLARATIONS]), names
+
+
+def embedded(name: str, plans: Sequence[Plan], machine: Machine) -> str:
+    """A reorder inside somebody else's module: ``void name(ptr src, ptr dst, ptr ops, i64 part, i64 parts)``.
+
+    It does everything at once, whatever the last two arguments say, and writes around no cache. Its module
+    must end with :data:`FOOTER` and the declarations of :mod:`relayout.codegen.values`.
+    """
+    texts, w = [], Writer()
+    for k, plan in enumerate(plans):
+        kernel = kernel_of(plan)
+        texts.append(kernel(plan, machine, False, f"{name}{k}").function())
+        w.line(f"call void @{name}{k}(ptr %src, ptr %dst, ptr %ops, i64 0, i64 {plan.extent})")
+    head = f"define internal void @{name}(ptr %src, ptr %dst, ptr %ops, i64 %part, i64 %parts)"
+    return "\n".join([*texts, f"{head} {{\nentry:\n{w.text()}\n  ret void\n}}\n"])
 
 
 def _entry(name: str, plans: Sequence[Plan], streamed: list[int]) -> str:

@@ -28,7 +28,7 @@ from __future__ import annotations
 
 from relayout.codegen.ir import Writer
 
-__all__ = ["Network"]
+__all__ = ["Network", "interleaved", "interleaved_at_once"]
 
 LANE = 128  # bits
 
@@ -112,20 +112,115 @@ class Network:
 
     def _unpacked(self, w: Writer, one: str, two: str, stage: int, upper: int) -> str:
         """The lower or upper halves of every lane of two registers, interleaved."""
-        wide = self.bits << stage
-        total = self.bits * self.elements // wide
-        places = self.places >> stage
-        own, other = f"<{self.elements} x i{self.bits}>", f"<{total} x i{wide}>"
-        if stage:
-            one, two = (w.value(f"bitcast {own} {value} to {other}") for value in (one, two))
-        picks = [
-            half * total + lane + upper * places // 2 + k
-            for lane in range(0, total, places)
-            for k in range(places // 2)
-            for half in (0, 1)
+        return _unpacked(w, one, two, (self.bits * self.elements, self.bits, self.bits << stage), upper)
+
+
+def interleaved_at_once(bits: int, rows: int, columns: int, vector: int) -> int:
+    """How many columns :func:`interleaved` takes of so many; 0 where it can't.
+
+    They are a power of two, 16 bytes of each row where a vector does not hold so much of all rows, otherwise
+    what it holds.
+
+    >>> [interleaved_at_once(8, rows, 64, vector) for rows, vector in ((4, 16), (4, 64), (2, 64), (3, 64))]
+    [16, 16, 32, 0]
+    """
+    if rows & (rows - 1) or rows * bits > 8 * vector:
+        return 0
+    return min(columns & -columns, max(LANE, 8 * vector // rows) // bits)
+
+
+def interleaved(w: Writer, rows: list[str], bits: int, columns: int, vector: int) -> list[str]:
+    """Rows of a few columns each, their elements in turn: ``a0 b0 c0 d0 a1 b1 ...``, as vectors in order.
+
+    Registers take several rows side by side, as many as they hold. First registers are unpacked, until every
+    row has met its neighbours in a lane; then what the lanes of a register hold is put in order, by one
+    shuffle of larger pieces across lanes and one within each. Four rows of 16 bytes in one register of 64::
+
+        a0 .. a15 | b0 .. b15 | c0 .. c15 | d0 .. d15               rows side by side
+        a0-3 b0-3 c0-3 d0-3 | a4-7 b4-7 c4-7 d4-7 | ...             pieces of four across lanes
+        a0 b0 c0 d0 a1 b1 c1 d1 a2 b2 c2 d2 a3 b3 c3 d3 | ...       bytes within lanes
+    """
+    room = 8 * vector // bits if columns * bits >= LANE else len(rows) * columns
+    count = max(1, len(rows) * columns // room)  # registers
+    total = len(rows) * columns * bits // count
+    streams = [[_joined(w, rows[k::count], columns, bits)] for k in range(count)]
+    unit = bits
+    while len(streams) > 1:
+        widths = (total, bits, unit)
+        streams = [
+            [_unpacked(w, x, y, widths, upper) for x, y in zip(a, b, strict=True) for upper in (0, 1)]
+            for a, b in zip(streams[::2], streams[1::2], strict=True)
         ]
-        made = w.shuffle(one, two, other, picks)
-        return w.value(f"bitcast {other} {made} to {own}") if stage else made
+        unit *= 2
+    made = [_in_order(w, value, (total, bits, unit), len(rows) // count) for value in streams[0]]
+    return (
+        made
+        if total <= 8 * vector
+        else [part for value in made for part in _cut(w, value, total, bits, vector)]
+    )
+
+
+def _cut(w: Writer, value: str, total: int, bits: int, vector: int) -> list[str]:
+    """The vectors of a value that is longer than those."""
+    every, few = total // bits, 8 * vector // bits
+    return [
+        w.shuffle(value, "poison", f"<{every} x i{bits}>", range(first, first + few))
+        for first in range(0, every, few)
+    ]
+
+
+Widths = tuple[int, int, int]
+"""Bits of a register, of an element, and of what is moved together."""
+
+
+def _in_order(w: Writer, value: str, widths: Widths, rows: int) -> str:
+    """Rows that lie side by side in a register, their units in turn."""
+    total, bits, unit = widths
+    piece = max(min(total, LANE) // rows, unit)  # of a row, in one lane
+    lanes = total // rows // piece
+    across = [row * lanes + lane for lane in range(lanes) for row in range(rows)]
+    value = _shuffled(w, value, "poison", (total, bits, piece), across)
+    few = piece // unit
+    within = [
+        (lane * rows + row) * few + k for lane in range(lanes) for k in range(few) for row in range(rows)
+    ]
+    return _shuffled(w, value, "poison", widths, within)
+
+
+def _unpacked(w: Writer, one: str, two: str, widths: Widths, upper: int) -> str:
+    """The lower or upper halves of every lane of two registers, interleaved."""
+    total, _, unit = widths
+    units, places = total // unit, min(total, LANE) // unit
+    picks = [
+        half * units + lane + upper * places // 2 + k
+        for lane in range(0, units, places)
+        for k in range(places // 2)
+        for half in (0, 1)
+    ]
+    return _shuffled(w, one, two, widths, picks)
+
+
+def _shuffled(w: Writer, one: str, two: str, widths: Widths, picks: list[int]) -> str:
+    """Units of one or two registers."""
+    total, bits, unit = widths
+    if picks == list(range(len(picks))):
+        return one
+    own, other = f"<{total // bits} x i{bits}>", f"<{total // unit} x i{unit}>"
+    if own == other:
+        return w.shuffle(one, two, own, picks)
+    one = w.value(f"bitcast {own} {one} to {other}")
+    if two != "poison":
+        two = w.value(f"bitcast {own} {two} to {other}")
+    return w.value(f"bitcast {other} {w.shuffle(one, two, other, picks)} to {own}")
+
+
+def _joined(w: Writer, parts: list[str], count: int, bits: int) -> str:
+    """Vectors of ``count`` elements side by side in one."""
+    while len(parts) > 1:
+        pairs = zip(parts[::2], parts[1::2], strict=True)
+        parts = [w.shuffle(a, b, f"<{count} x i{bits}>", range(2 * count)) for a, b in pairs]
+        count *= 2
+    return parts[0]
 
 
 def _log2(number: int) -> int:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from relayout.codegen.machine import LINE
 from relayout.reorder.kernels.base import Kernel, Lanes, Place
+from relayout.reorder.kernels.network import interleaved, interleaved_at_once
 from relayout.reorder.problem import WIDEST, BitLoop
 
 __all__ = ["Deinterleave", "Interleave"]
@@ -18,14 +19,32 @@ class _Pixels(Kernel):
     """Elements of a vector."""
 
     def along(self, loop: BitLoop, place: Place, body: Callable[[Place], None]) -> None:
-        """Over the long loop a vector at a time; then what is left, in one or two shorter ones or again.
+        """Over the long loop, or a thread's share of it, a vector at a time; then what is left of it."""
+        w = self.w
+        full = 8 * self.machine.vector // self.plan.mid
+        if loop.extent < full:
+            full = loop.extent & -loop.extent
+        self.per = full
+        whole = loop.extent // full * full
+
+        def vectors(first: str | int, last: str | int) -> None:
+            w.loop(first, last, full, lambda i: body(self.moved(place, i, loop)))
+
+        if self.plan.shared is not loop:
+            vectors(0, whole)
+            self._rest(loop, loop.extent - whole, place, body)
+            return
+        last = w.value(f"call i64 @llvm.smin.i64(i64 %hi, i64 {whole})")
+        w.when(w.value(f"icmp slt i64 %lo, {last}"), lambda: vectors("%lo", last))
+        ends = w.value(f"icmp eq i64 %hi, {loop.extent}")
+        w.when(ends, lambda: self._rest(loop, loop.extent - whole, place, body))
+
+    def _rest(self, loop: BitLoop, left: int, place: Place, body: Callable[[Place], None]) -> None:
+        """The end of the long loop: one or two shorter vectors, or a full one over what is done already.
 
         Overlapping is slow when streaming: what has left the caches already is fetched again.
         """
-        full = self.per = 8 * self.machine.vector // self.plan.mid
-        whole = loop.extent // full * full
-        self.w.loop(0, whole, full, lambda i: body(self.moved(place, i, loop)))
-        left = loop.extent - whole
+        full = self.per
         if bin(left).count("1") > 2:
             self.unstreamed(lambda: body(self.moved(place, loop.extent - full, loop)))
             return
@@ -122,51 +141,53 @@ class Deinterleave(_Pixels):
 
 
 class Interleave(_Pixels):
-    """Planes to pixels."""
+    """Planes to pixels.
+
+    Planes may be the rows of a matrix, pages apart, and a few pixels all that follow each other in the
+    destination: 16 columns of 4 rows are one line of ``BA16a16b4a``. A turn then writes those, and the next
+    one reads on.
+    """
 
     def body(self, place: Place) -> None:
         """All pixels of a row."""
+        pixel = self.plan.columns.loop
+        self.along(pixel, place, lambda at: self._some(pixel, at))
+
+    def _some(self, pixel: BitLoop, place: Place) -> None:
+        """:attr:`per` pixels, a piece of them after the other."""
+        w, bits, vector, channel = self.w, self.plan.mid, self.machine.vector, self.plan.rows.loop
+        channels = channel.extent
+        piece = interleaved_at_once(bits, channels, self.per, vector)
+        step = piece or self.per
+        for first in range(0, self.per, step):
+            at = self.moved(place, first, pixel)
+            planes = [self.moved(at, c, channel) for c in range(channels)]
+            vectors = [self.load(plane, step, self.lanes(pixel, step)) for plane in planes]
+            if first == 0 and pixel.extent * self.nest.read >= 8 * LINE:
+                for plane in planes:
+                    self.prefetch(plane.src)
+            made = interleaved(w, vectors, bits, step, vector) if piece else self._pixels(vectors)
+            self._put(made, at, step * channels // len(made))
+
+    def _put(self, made: list[str], place: Place, per: int) -> None:
+        """Store vectors of so many elements, one behind the other."""
         pixel, channel = self.plan.columns.loop, self.plan.rows.loop
         channels = channel.extent
-
-        def some(at: Place) -> None:
-            per = self.per
-            planes = [self.moved(at, c, channel) for c in range(channels)]
-            vectors = [self.load(plane, per, self.lanes(pixel, per)) for plane in planes]
-            for plane in planes:
-                self.prefetch(plane.src)
-            for k, value in enumerate(self._pixels(vectors)):
-                lanes = [
-                    [(j // channels) * one + j % channels * two for j in range(k * per, k * per + per)]
-                    for one, two in zip(pixel.tables, channel.tables, strict=True)
-                ]
-                part = at._replace(dst=self.step(at.dst, k * per, self.nest.write))
-                self.store(value, part, per, lanes)
-
-        self.along(pixel, place, some)
+        for k, value in enumerate(made):
+            places = [divmod(k * per + j, channels) for j in range(per)]
+            lanes = [
+                [p * one + c * two for p, c in places]
+                for one, two in zip(pixel.tables, channel.tables, strict=True)
+            ]
+            self.store(value, place._replace(dst=self.step(place.dst, k * per, self.nest.write)), per, lanes)
 
     def _pixels(self, planes: list[str]) -> list[str]:
-        """The vectors of all pixels: two, four or eight planes are joined in pairs, then pairs of pairs."""
+        """The vectors of all pixels, for any number of planes."""
         channels = len(planes)
-        if not self.in_halves(channels):
-            places = [[divmod(k * self.per + j, channels) for j in range(self.per)] for k in range(channels)]
-            return [self.picked(planes, [(c, pixel) for pixel, c in place]) for place in places]
-        streams, unit = [[plane] for plane in planes], 1
-        while len(streams) > 1:
-            streams = [
-                [half for x, y in zip(a, b, strict=True) for half in self.halves(x, y, unit, _in_turn)]
-                for a, b in zip(streams[::2], streams[1::2], strict=True)
-            ]
-            unit *= 2
-        return streams[0]
+        places = [[divmod(k * self.per + j, channels) for j in range(self.per)] for k in range(channels)]
+        return [self.picked(planes, [(c, pixel) for pixel, c in place]) for place in places]
 
 
 def _every_other(count: int) -> list[list[int]]:
     """The units of even number of two vectors, and those of odd number."""
     return [list(range(0, 2 * count, 2)), list(range(1, 2 * count, 2))]
-
-
-def _in_turn(count: int) -> list[list[int]]:
-    """The units of two vectors taken in turn: the lower halves, and the upper halves."""
-    turns = [vector * count + k for k in range(count) for vector in (0, 1)]
-    return [turns[:count], turns[count:]]

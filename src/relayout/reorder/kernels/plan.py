@@ -81,18 +81,26 @@ class Plan:
     """When streaming: what so many of the innermost loops write passes through a buffer; -1: nothing."""
     bounced: int = 0
     """A transpose: so many columns pass through a buffer at a time, to be stored in whole lines; 0: none."""
+    steps: tuple[Plan, ...] = ()
+    """What is done one after the other, with a buffer in between; both are whole, nobody shares them."""
+    group: int = 0
+    """A transpose of joined rows in groups of so many, each of which ends with zeros; 0: there are none."""
 
     def __str__(self) -> str:
         words = [self.kind]
         if self.kind in ("transpose", "staged"):
             joined = " joined" if len(self.columns.loops) + len(self.rows.loops) > 2 else ""
             words.append(f"{self.total} rows by {self.columns.extent} columns{joined}")
+            if self.group:
+                words.append(f"zeros {self.nest.fill} rows of {self.group}")
         elif self.kind in ("interleave", "deinterleave"):
             few, many = sorted((self.rows.extent, self.columns.extent))
             words.append(f"{many} pixels of {few} channels")
+        elif self.kind == "converted":
+            words.append(f"{self.between // self.mid} elements at a time: {'; '.join(map(str, self.steps))}")
         elif self.kind in ("rows", "lines"):
             words.append(f"{in_bytes(self.total * self.nest.write)} bytes each")
-        if self.nest.conversion is not None:
+        if self.nest.conversion is not None and not self.steps:
             words.append(
                 f"moved as u{self.mid}, converted {'before stores' if self.late else 'behind loads'}"
             )
@@ -108,9 +116,14 @@ class Plan:
         return self.shared.extent if self.shared is not None else 1
 
     @property
+    def between(self) -> int:
+        """Bits of the buffer between two steps."""
+        return 8 * self.steps[0].nest.bytes
+
+    @property
     def total(self) -> int:
         """Elements of a row of the destination, zeros included."""
-        return self.rows.extent + self.nest.fill
+        return self.rows.extent + (0 if self.group else self.nest.fill)
 
     @property
     def late(self) -> bool:
@@ -147,6 +160,12 @@ class Plan:
         )
 
     @property
+    def packs(self) -> bool:
+        """Whether it interleaves whole lines of the destination at a time, for any vectors."""
+        few = self.rows.extent
+        return self.kind == "interleave" and not few & (few - 1) and self.footprint % LINE_BITS == 0
+
+    @property
     def footprint(self) -> int:
         """Bits of the destination that the loops :attr:`inside` (or the body alone) write side by side."""
         inner = self.around[len(self.around) - max(self.inside, 0) :]
@@ -165,6 +184,8 @@ class Plan:
         outside = self.around[: len(self.around) - max(self.inside, 0)]
         if nest.dst % LINE_BITS or any(loop.dst % LINE_BITS for loop in outside):
             return False
+        if self.steps:
+            return self.steps[-1].streams(machine)
         if self.kind == "lines" or self.inside >= 0 or self.bounced:
             return True
         if self.kind == "rows":
@@ -177,7 +198,7 @@ class Plan:
             return whole and self.total * nest.write >= LINE_BITS
         if self.kind == "deinterleave":
             return whole and machine.vector == LINE
-        return self.kind == "interleave" and machine.vector == LINE
+        return self.kind == "interleave" and (machine.vector == LINE or self.packs)
 
 
 def along(nest: Nest, run: Run) -> list[int]:

@@ -47,7 +47,7 @@ class Transpose(Kernel):
     def prepare(self) -> None:
         """Choose the tiles, and write down the places of runs that are joined."""
         plan = self.plan
-        rows = LINE_BITS // plan.mid
+        rows = LINE_BITS // (4 if plan.nest.pair else plan.mid)
         while rows > plan.total:
             rows //= 2
         self.main = self._tile_of(rows)
@@ -64,9 +64,10 @@ class Transpose(Kernel):
     def _tile_of(self, rows: int) -> Tile:
         plan = self.plan
         columns = min(LANE // plan.mid, self.widest)
-        while columns > min(plan.columns.extent, rows):
+        many = rows // 2 if plan.nest.pair else rows
+        while columns > min(plan.columns.extent, many):
             columns //= 2
-        return Tile(rows, columns, Network(plan.mid, columns, min(8 * self.machine.vector // plan.mid, rows)))
+        return Tile(rows, columns, Network(plan.mid, columns, min(8 * self.machine.vector // plan.mid, many)))
 
     def _table(self, stem: str, run: Run, side: str) -> str:
         """A constant with the places of a run that has no stride on the other side; "" where it has one."""
@@ -300,6 +301,9 @@ class Transpose(Kernel):
 
         Rows from ``valid`` on are zeros that nobody stores in the source.
         """
+        if self.nest.pair:
+            self._pairs_tile(tile, source, target, valid)
+            return
         row_loop, column_loop = self.plan.rows.loops[0], self.plan.columns.loops[0]
         net, chunk = tile.network, tile.columns
         per = net.elements
@@ -322,6 +326,45 @@ class Transpose(Kernel):
             for k, part in enumerate(column_parts):
                 self._store_part(part, pointer, entries, k * per, per, valid)
 
+    def _pairs_tile(
+        self, tile: Tile, source: Callable[[int], str], target: Callable[[int], str], valid: int
+    ) -> None:
+        """Turn over a tile of 4-bit elements, two to a byte.
+
+        Two rows become bytes of two elements each: those of even columns, and those of odd ones. The bytes of
+        either are turned over.
+        """
+        w, net, chunk = self.w, tile.network, tile.columns
+
+        def row(k: int) -> str:
+            return self.tile_row(Place(source(k), "", ()), chunk) if k < valid else "zeroinitializer"
+
+        for first in range(0, tile.rows // 2, net.elements):
+            registers: tuple[list[str], list[str]] = [], []
+            for register in net.rows:
+                one, two = (
+                    self.side_by_side([row(2 * (first + k) + odd) for k in register], chunk) for odd in (0, 1)
+                )
+                for half, value in zip(registers, self._halves(one, two, net.elements), strict=True):
+                    half.append(value)
+            for odd, half in enumerate(registers):
+                for c, column in enumerate(net.transposed(w, half)):
+                    pointer = w.at(w.at(target(c), odd * self.nest.pair // 8), first)
+                    self.store_raw(column, pointer, net.elements, 8)
+
+    def _halves(self, one: str, two: str, count: int) -> tuple[str, str]:
+        """The low halves of the bytes of two rows in a byte each, and the high halves likewise."""
+        w, kind = self.w, f"<{count} x i8>"
+
+        def number(value: int) -> str:
+            return "<" + ", ".join([f"i8 {value}"] * count) + ">"
+
+        low = w.value(f"and {kind} {one}, {number(15)}")
+        up = w.value(f"shl {kind} {two}, {number(4)}")
+        down = w.value(f"lshr {kind} {one}, {number(4)}")
+        high = w.value(f"and {kind} {two}, {number(240)}")
+        return w.value(f"or {kind} {low}, {up}"), w.value(f"or {kind} {down}, {high}")
+
     def tile_row(self, place: Place, columns: int) -> str:
         """The columns of a tile in one of its rows."""
         return self.load(place, columns, self.lanes(self.plan.columns.loops[0], columns))
@@ -333,10 +376,6 @@ class Transpose(Kernel):
         nest, w = self.nest, self.w
         row_loop = self.plan.rows.loops[0]
         place = Place("", self.step(pointer, first, nest.write), self.entries(tables, first, row_loop))
-        if nest.pair:
-            for half, value in enumerate(self._split(part, per)):
-                self.store_raw(value, w.at(place.dst, half * nest.pair // 8), per // 2, 8)
-            return
         bits = max(8, nest.write)
         if first >= valid:
             part = "zeroinitializer"  # there are no operands for it, either
@@ -346,25 +385,6 @@ class Transpose(Kernel):
                 picks = [*range(valid - first), *([per] * (first + per - valid))]
                 part = w.shuffle(part, "zeroinitializer", self.vector(per, bits), picks)
         self.store_raw(part, place.dst, per, nest.write)
-
-    def _split(self, pairs: str, count: int) -> list[str]:
-        """The low halves of all bytes, two to a byte, and the high halves likewise."""
-        w, half = self.w, count // 2
-        kind, short = f"<{half} x i16>", f"<{half} x i8>"
-        words = w.value(f"bitcast <{count} x i8> {pairs} to {kind}")
-
-        def number(bits: int) -> str:
-            return "<" + ", ".join([f"i16 {bits}"] * half) + ">"
-
-        made = []
-        for low, high in ((0, 4), (4, 8)):  # how far the first and the second of two rows are shifted
-            one = w.value(f"lshr {kind} {words}, {number(low)}") if low else words
-            one = w.value(f"and {kind} {one}, {number(15)}")
-            two = w.value(f"lshr {kind} {words}, {number(high)}")
-            two = w.value(f"and {kind} {two}, {number(240)}")
-            both = w.value(f"or {kind} {one}, {two}")
-            made.append(w.value(f"trunc {kind} {both} to {short}"))
-        return made
 
 
 class Staged(Transpose):

@@ -1,0 +1,181 @@
+"""Packings for matrix instructions: a few rows interleaved element by element, and converted on the way."""
+
+from __future__ import annotations
+
+from math import prod
+
+import numpy as np
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+import relayout as rl
+from strategies import examples
+from test_kernels import (
+    RUNS,
+    attributes_of,
+    choice,
+    compare,
+    compile_,
+    kernels,
+    lowered,
+    machine,
+    processors,
+    some_runs,
+    x86,
+)
+
+pytestmark = pytest.mark.skipif(not compile_.available(), reason="this host forbids making machine code")
+
+PACKED = [
+    ("s8", "ab", "BA16a16b4a", (128, 192)),
+    ("s8", "ab", "BA16a16b4a", (100, 200)),
+    ("s8", "ab", "BA16a64b4a", (70, 130)),
+    ("s8", "ab", "BA4a8b4a", (64, 72)),
+    ("bf16", "ab", "BA16a16b2a", (96, 160)),
+    ("bf16", "ab", "BA8a8b2a", (33, 100)),
+    ("s8", "hwio", "OIhw16i16o4i", (40, 72, 2, 3)),
+    ("bf16", "hwio", "OIhw8i16o2i", (40, 36, 2, 2)),
+    ("s8", "nchw", "nChw16c", (2, 48, 7, 12)),
+    ("u8", "nchw", "nChw16c", (1, 20, 13, 5)),
+    ("f64", "nchw", "nChw4c", (2, 8, 9, 9)),
+]
+EACH = pytest.mark.parametrize(
+    ("dtype", "one", "two", "dims"), PACKED, ids=[f"{t}-{'x'.join(map(str, d))}" for _, _, t, d in PACKED]
+)
+
+
+def sides(dims, types, formats):
+    return tuple(rl.MemoryDesc(dims, *side) for side in zip(types, formats, strict=True))
+
+
+@EACH
+def test_packings(dtype, one, two, dims):
+    src, dst = sides(dims, (dtype, dtype), (one, two))
+    compare(src, dst)
+    compare(dst, src, runs=RUNS[:1])
+
+
+@pytest.mark.parametrize("cpu", ["x86-64-v2", "x86-64-v3", "x86-64-v4"])
+@EACH
+def test_other_processors(cpu, dtype, one, two, dims):
+    other, runs = x86(cpu)
+    src, dst = sides(dims, (dtype, dtype), (one, two))
+    if runs:
+        compare(src, dst, cpu=other, runs=RUNS[::3])
+    else:
+        assert compile_.assemble(kernels.module(lowered(src, dst), other, True)[0], other)
+
+
+@EACH
+def test_arm_is_assembled(dtype, one, two, dims):
+    other = machine.machine("neoverse-n1", "aarch64-unknown-linux-gnu")
+    text, _ = kernels.module(lowered(*sides(dims, (dtype, dtype), (one, two))), other, True)
+    assert compile_.assemble(text, other)[:4] == b"\x7fELF"
+
+
+SCALE = np.linspace(0.25, 4, 200, dtype=np.float32)
+CONVERTED = [
+    ("f32", "s8", "oihw", "OIhw4i16o4i", (40, 36, 3, 3)),
+    ("f32", "u8", "oihw", "OIhw16i16o4i", (32, 64, 3, 3)),
+    ("f32", "s8", "oihw", "hwio", (70, 24, 3, 3)),
+    ("f32", "s8", "ab", "BA16a16b4a", (100, 160)),
+    ("f32", "bf16", "ab", "BA16a16b2a", (64, 96)),
+    ("s8", "f32", "ab", "BA16a16b4a", (64, 96)),
+    ("f32", "s8", "nchw", "nChw16c", (2, 40, 6, 7)),
+    ("u8", "f32", "nchw", "nChw16c", (2, 40, 6, 7)),
+    ("s16", "s32", "nchw", "nChw4c", (2, 12, 3, 4)),
+    ("s8", "f32", "nchw", "nChw16c", (2, 32, 2, 4)),
+]
+
+
+@pytest.mark.parametrize("along", [None, 0, 1, -2])
+@pytest.mark.parametrize(("a", "b", "one", "two", "dims"), CONVERTED)
+def test_conversions(along, a, b, one, two, dims):
+    src, dst = sides(dims, (a, b), (one, two))
+    scale = 0.5 if along is None else (SCALE[: dims[along]], along % len(dims))
+    for attributes in ({"dst_scale": scale}, {"src_scale": scale, "beta": 1.0}):
+        compare(src, dst, given=attributes, runs=RUNS[::3])
+
+
+def test_4_bit_rows():
+    for types in (("s4", "s4"), ("u4", "u8"), ("s8", "s4")):
+        src, dst = sides((64, 96), types, ("ab", "BA16a16b8a"))
+        if lowered(src, dst) is not None:
+            compare(src, dst, runs=RUNS[:1])
+
+
+@st.composite
+def packings(draw):
+    """A matrix and a format that interleaves some of its rows: so many, in blocks of so many columns."""
+    few = draw(st.sampled_from((2, 4, 8, 16)))
+    many = draw(st.sampled_from((2, 4, 8, 16, 24, 32, 64)))
+    deep = draw(st.sampled_from((1, 2, 4, 16)))
+    order = draw(st.sampled_from(("AB", "BA")))
+    tag = f"{order}{f'{deep}a' if deep > 1 else ''}{many}b{few}a"
+    sizes = st.sampled_from((1, 3, 4, 8, 15, 16, 31, 32, 48, 64, 65, 96, 128, 130))
+    dims = draw(sizes), draw(sizes)
+    names = st.sampled_from(("s8", "u8", "bf16", "f32", "f64", "s32"))
+    one = draw(names)
+    two = draw(st.sampled_from((one, "s8", "f32")))
+    src, dst = rl.MemoryDesc(dims, one, "ab"), rl.MemoryDesc(dims, two, tag)
+    given = {}
+    if draw(st.booleans()):
+        axis = draw(st.sampled_from((None, 0, 1)))
+        given["src_scale"] = 0.5 if axis is None else (np.resize(SCALE, dims[axis]), axis)
+    if one == two and draw(st.integers(0, 3)) == 0:
+        given["beta"] = 1.0
+    return (src, dst, given) if draw(st.integers(0, 3)) else (dst_as_source(src, dst), src, given)
+
+
+def dst_as_source(src, dst):
+    """The packed side with the type of the plain one: for the way back."""
+    return rl.MemoryDesc(src.dims, src.dtype, dst.layout)
+
+
+@given(packing=packings(), runs=some_runs(), cpu=processors(), streaming=st.booleans())
+@examples(120)
+def test_any_packing(packing, runs, cpu, streaming):
+    src, dst, given = packing
+    assume(lowered(src, dst, attributes_of(src, dst, given).shape) is not None)
+    compare(src, dst, given=given, runs=runs, cpu=cpu, streaming=streaming)
+
+
+@given(packing=packings())
+@examples(100)
+def test_plans_visit_every_element_once(packing):
+    src, dst, given = packing
+    plans = lowered(src, dst, attributes_of(src, dst, given).shape)
+    assume(plans is not None)
+    for plan in plans:
+        if plan.steps:
+            continue
+        run = plan.columns.extent * (1 if plan.kind in ("rows", "lines") else plan.rows.extent)
+        visited = run * prod(loop.extent for loop in plan.around)
+        visited *= plan.blocked.extent if plan.kind in ("rows", "lines") and plan.blocked is not None else 1
+        assert visited == prod(loop.extent for loop in plan.nest.loops)
+
+
+def test_matrices_are_read_line_by_line():
+    """Rows are interleaved a line of the source at a time, and four lines of the destination meet."""
+    (made,) = lowered(*sides((4096, 4096), ("s8", "s8"), ("ab", "BA16a16b4a")))
+    assert made.kind == "interleave"
+    assert made.packs
+    assert [(loop.extent, loop.src // 8) for loop in made.around] == [
+        (256, 4 * 4 * 4096),
+        (64, 64),
+        (4, 4 * 4096),
+        (4, 16),
+    ]
+
+
+def test_weights_are_converted_in_whole_runs():
+    """The taps of all inputs of an output are one run, with one scale; a buffer fits the first cache."""
+    dims = (512, 512, 3, 3)
+    given = {"dst_scale": (np.resize(SCALE, 512), 0)}
+    src, dst = sides(dims, ("f32", "s8"), ("oihw", "OIhw4i16o4i"))
+    (made,) = lowered(src, dst, attributes_of(src, dst, given).shape)
+    assert [step.kind for step in made.steps] == ["rows", "transpose"]
+    assert made.steps[0].rows.extent >= 144
+    assert made.between <= choice.BETWEEN
+    assert "at a time" in str(made)
