@@ -11,6 +11,9 @@ enumerated, and odd enough to hurt:
 ``plain_layouts``    strides only: permuted, with gaps, broadcast, backwards
 ``descriptors``      layouts that oneDNN's memory descriptor can hold, with a data type
 ``view_steps``       one operation, ready for a layout and for a NumPy array
+``images``           layouts of batch, channels and spatial axes, as networks have them, and any others
+``filters``          layouts of weights: every common packing, and any others
+``written``          layouts that can be written to
 ===================  ===================================================================================
 
 The second half is the definition, as slow and as plain as possible: the places of all elements
@@ -43,10 +46,13 @@ __all__ = [
     "descriptors",
     "element_places",
     "examples",
+    "filters",
     "formats",
     "has_clean_padding",
+    "images",
     "ladders",
     "layouts",
+    "padding_offsets",
     "padding_places",
     "plain_layouts",
     "room_places",
@@ -54,6 +60,7 @@ __all__ = [
     "tag_formats",
     "term_place",
     "view_steps",
+    "written",
 ]
 
 Places = NDArray[np.int64]
@@ -370,6 +377,68 @@ _STEPS: dict[str, Callable[[Layout], st.SearchStrategy[ViewStep]]] = {
 }
 
 
+# --- layouts of networks -----------------------------------------------------------------------------------
+
+IMAGES = (
+    *("nchw", "nhwc", "chwn", "nChw4c", "nChw8c", "nChw16c", "nChw32c", "Chwn4c", "nhcw"),
+    *("nChw24c", "nChw48c", "NChw16n16c", "NChw2n4c", "nChw8c2c", "nCHw4c2h", "nchW4w", "nCHW2h4c2w"),
+)
+"""In plain words: NCHW, NHWC, CHWN, NCHW4, fsv16, NCHW32 (fsv32), CHWN4, blocks of 24 and 48, bsv16_fsv16,
+and blocks of several axes."""
+
+FILTERS = (
+    *("oihw", "ohwi", "hwio", "OIhw16i16o", "OIhw8i8o", "Ohwi16o", "Ohwi8o", "Ohwi4o", "OIhw4i16o4i"),
+    *("OhwI16o2i", "OhwI8o2i", "OIhw2i8o4i", "OIhw16o16i", "Oihw32o", "ohwI2i", "oihW2w"),
+)
+
+
+def _spatial(text: str, count: int) -> str | None:
+    """The tag of two spatial axes for one or three; None where it blocks them."""
+    if count == 2:
+        return text
+    if any(letter in text for letter in "HW") or "2w" in text or "4w" in text:
+        return None
+    return text.replace("h", "") if count == 1 else text.replace("h", "dh")
+
+
+@st.composite
+def images(draw: st.DrawFn, dims: tuple[int, ...]) -> Layout:
+    """A layout of batch, channels and up to three spatial axes."""
+    tags = [tag for text in IMAGES if len(dims) > 2 and (tag := _spatial(text, len(dims) - 2))]
+    return draw(_known_or_any(dims, tags or ["nc", "cn", "nC4c", "nC16c", "NC16n16c"]))
+
+
+@st.composite
+def filters(draw: st.DrawFn, dims: tuple[int, ...], grouped: bool = False) -> Layout:
+    """A layout of weights: output and input channels, spatial axes, and perhaps groups in front."""
+    spatial = len(dims) - 2 - grouped
+    tags = [tag for text in FILTERS if spatial and (tag := _spatial(text, spatial))]
+    if grouped:
+        tags = [f"g{tag}" for tag in tags] + [f"Go{'dhw'[3 - spatial :]}i{block}g" for block in (4, 8, 16)]
+    return draw(_known_or_any(dims, tags or ["oi", "io", "Oi16o", "OI16o2i", "Oi4o"]))
+
+
+@st.composite
+def _known_or_any(draw: st.DrawFn, dims: tuple[int, ...], tags: list[str]) -> Layout:
+    how = draw(st.integers(0, 9))
+    if how < 6:
+        return Layout(dims, draw(st.sampled_from(tags)))
+    if how < 8:
+        return draw(layouts(dims))
+    larger = [size + draw(st.sampled_from((0, 0, 0, 1, 3))) for size in dims]  # a part of a larger tensor
+    whole = Layout(larger, draw(st.sampled_from(tags)))
+    starts = [draw(st.integers(0, large - size)) for size, large in zip(dims, larger, strict=True)]
+    try:
+        return views.submemory(whole, dims, starts)
+    except LayoutError:  # it cuts blocks at uneven places
+        return draw(plain_layouts(dims))
+
+
+def written(layout: Layout) -> bool:
+    """Whether every element and all padding has a place of its own."""
+    return layout.is_injective() and layout.room().is_injective()
+
+
 # --- the definition ----------------------------------------------------------------------------------------
 
 
@@ -417,6 +486,14 @@ def room_places(layout: Layout) -> set[int]:
 def padding_places(layout: Layout) -> set[int]:
     """The offsets that belong to the layout but to no element of it."""
     return room_places(layout) - set(element_places(layout).ravel().tolist())
+
+
+def padding_offsets(layout: Layout) -> Places:
+    """The same as :func:`padding_places`, as an array."""
+    if 0 in layout.dims:
+        return np.empty(0, np.int64)
+    room = _all_sums(layout, _term_places(layout, layout.padded))
+    return np.setdiff1d(room.ravel(), element_places(layout).ravel())
 
 
 def has_clean_padding(layout: Layout) -> bool:

@@ -82,10 +82,11 @@ ALLOWED: dict[str, set[str]] = {
     "primitives": {
         *("errors", "forking", "dtypes", "layout", "convert", "tensor", "codegen", "reorder", "primitives"),
     },
+    "networks": {"errors", "layout", "primitives", "networks"},
 }
 """For each part of the ground floor the parts that it may import when it is imported itself."""
 
-WITHIN_FUNCTIONS: dict[str, set[str]] = {"tensor": {"reorder"}}
+WITHIN_FUNCTIONS: dict[str, set[str]] = {"tensor": {"reorder"}, "networks": {"files"}}
 """What it may import besides, once somebody calls it."""
 
 

@@ -161,12 +161,18 @@ def test_matrices_are_read_line_by_line():
     (made,) = lowered(*sides((4096, 4096), ("s8", "s8"), ("ab", "BA16a16b4a")))
     assert made.kind == "interleave"
     assert made.packs
+    assert "16 pixels of 4 channels" in str(made)
     assert [(loop.extent, loop.src // 8) for loop in made.around] == [
         (256, 4 * 4 * 4096),
         (64, 64),
         (4, 4 * 4096),
         (4, 16),
     ]
+
+
+def test_short_rows_of_many_planes_print_as_such():
+    (made,) = lowered(*sides((1, 8, 2, 2), ("f32", "f32"), ("nchw", "nChw8c")))
+    assert "4 pixels of 8 channels" in str(made)
 
 
 def test_weights_are_converted_in_whole_runs():

@@ -27,7 +27,11 @@ Tests join the last two. What all kinds share:
 ``primitive``     the base: named arguments, checks, calling
 ``program``       what a primitive is lowered to: parallel regions, one after the other, and their buffers
 ``functions``     the elementwise functions: definition and machine code
-``post_ops``      what may follow in the same pass: sum, a function, a binary operation
+``post_ops``      what may follow in the same pass: a sum, a function
+``formats``       what `any` follows, and which data types there are
+``lowering``      kernels compiled, buffers named; ``combining`` does it for pooling and softmax
+``sequence``      many primitives, compiled together and run without Python in between (``schedule``: who
+                  writes where; ``memory``: values share it; ``runner``: calls and times)
 ================  ===========================================================================================
 """
 
@@ -37,14 +41,32 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from relayout.primitives.batch_normalization import BatchNormalization as BatchNormalization
+    from relayout.primitives.binary import Binary as Binary
+    from relayout.primitives.concat import Concat as Concat
     from relayout.primitives.convolution import Convolution as Convolution
+    from relayout.primitives.eltwise import Eltwise as Eltwise
     from relayout.primitives.inner_product import InnerProduct as InnerProduct
     from relayout.primitives.matmul import Matmul as Matmul
+    from relayout.primitives.pooling import Pooling as Pooling
+    from relayout.primitives.reorder import Reorder as Reorder
+    from relayout.primitives.sequence import Sequence as Sequence
+    from relayout.primitives.softmax import Softmax as Softmax
+    from relayout.primitives.sum import Sum as Sum
 
 _WHERE = {
-    "Matmul": "matmul",
-    "InnerProduct": "inner_product",
+    "BatchNormalization": "batch_normalization",
+    "Binary": "binary",
+    "Concat": "concat",
     "Convolution": "convolution",
+    "Eltwise": "eltwise",
+    "InnerProduct": "inner_product",
+    "Matmul": "matmul",
+    "Pooling": "pooling",
+    "Reorder": "reorder",
+    "Sequence": "sequence",
+    "Softmax": "softmax",
+    "Sum": "sum",
 }
 
 __all__ = [*_WHERE]

@@ -10,7 +10,7 @@ with one, two or three spatial axes. What falls outside the source counts as zer
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import product
 from typing import TYPE_CHECKING, Any, SupportsIndex
 
@@ -22,7 +22,7 @@ from relayout.layout.layout import spell_dims, whole_number
 from relayout.primitives.kernels.geometry import Geometry, Sizes
 from relayout.primitives.lowering import Products
 from relayout.primitives.post_ops import PostOp, Sum, applied, post_ops_of
-from relayout.primitives.primitive import Primitive
+from relayout.primitives.primitive import Primitive, check_descs, check_written
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -87,6 +87,8 @@ class Convolution(Primitive):
         padding: int | Sequence[int | tuple[int, int]] = 0,
         post_ops: Any = (),
     ) -> None:
+        needed, optional = {"src": src, "weights": weights}, {"bias": bias, "scale": scale}
+        check_descs(self.kind, needed, {**optional, "dst": dst})
         spatial = len(src.dims) - 2
         if not 1 <= spatial <= 3:
             raise LayoutError(f"convolution: src {src} must have 3 to 5 axes, batch and channels first")
@@ -123,6 +125,7 @@ class Convolution(Primitive):
                 f"convolution: dst {dst} must be {spell_dims(dims)}, from src {spell_dims(src.dims)} and "
                 f"weights {spell_dims(weights.dims)}"
             )
+        check_written(self.kind, dst)
         check_vector(self.kind, "bias", bias, (groups * outputs,), ("f32", "s32"))
         check_vector(self.kind, "scale", scale, (1, groups * outputs), ("f32",))
         self.post_ops: tuple[PostOp, ...] = post_ops_of(post_ops)
@@ -139,8 +142,7 @@ class Convolution(Primitive):
             _three(gaps),
             _three([front for front, _ in pads], 0),
         )
-        given = {"src": src, "weights": weights, "bias": bias, "scale": scale}
-        present = {name: desc for name, desc in given.items() if desc is not None}
+        present = {name: desc for name, desc in (needed | optional).items() if desc is not None}
         self.inputs = tuple(present)
         self.descs = self._decided({**present, "dst": dst})
         self._nest: Nest | None = None
@@ -240,9 +242,10 @@ def definition(
         (n - (k - 1) * d - 1) // s + 1
         for n, k, d, s in zip(padded.shape[2:], kernel, dilation, strides, strict=True)
     ]
+    sizes = [max(0, size) for size in sizes]
     padded = padded.reshape(src.shape[0], groups, inputs, *padded.shape[2:])
     out = np.zeros((src.shape[0], groups, outputs, *sizes))
-    for taps in product(*map(range, kernel)):
+    for taps in product(*map(range, kernel)) if out.size else ():
         window = tuple(
             slice(t * d, t * d + (n - 1) * s + 1, s)
             for t, d, n, s in zip(taps, dilation, sizes, strides, strict=True)
@@ -268,15 +271,15 @@ def check_vector(
     if len(desc.dims) != 1 or desc.dims[0] not in sizes or desc.dtype.name not in kinds:
         counts, types = (" or ".join(map(str, several)) for several in (sizes, kinds))
         raise LayoutError(f"{kind}: {name} {desc} must be a vector of {counts} {types}")
-    if desc.layout is not None and desc.strides != (1,):
+    if desc.layout is not None and desc.strides != (1,) and desc.dims != (1,):
         raise LayoutError(f"{kind}: {name} {desc} must be dense")
 
 
 def _each(given: int | Sequence[int], count: int, name: str, least: int) -> tuple[int, ...]:
     """One number for each spatial axis."""
-    several = [given] * count if isinstance(given, SupportsIndex) else list(given)
-    if len(several) != count:
-        raise LayoutError(f"convolution: {name} {given} must be a number or {count} of them")
+    several = [given] * count if isinstance(given, SupportsIndex) else _listed(given)
+    if several is None or len(several) != count:
+        raise LayoutError(f"convolution: {name} {given} must be a whole number, or {count} of them")
     numbers = tuple(whole_number(value, f"convolution: {name}") for value in several)
     if min(numbers) < least:
         raise LayoutError(f"convolution: {name} {given} must be at least {least}")
@@ -285,20 +288,25 @@ def _each(given: int | Sequence[int], count: int, name: str, least: int) -> tupl
 
 def _pads(given: int | Sequence[int | tuple[int, int]], count: int) -> tuple[tuple[int, int], ...]:
     """In front of and behind each spatial axis."""
-    several = [given] * count if isinstance(given, SupportsIndex) else list(given)
-    if len(several) != count:
+    several = [given] * count if isinstance(given, SupportsIndex) else _listed(given)
+    if several is None or len(several) != count:
         raise LayoutError(
-            f"convolution: padding {given} must be a number, or one or a pair for each of {count} axes"
+            f"convolution: padding {given} must be a whole number, or one or a pair for each of {count} axes"
         )
     pairs = []
     for one in several:
-        pair = (one, one) if isinstance(one, SupportsIndex) else tuple(one)
-        if len(pair) != 2:
-            raise LayoutError(f"convolution: padding {one} must be a number or a pair")
+        pair = [one, one] if isinstance(one, SupportsIndex) else _listed(one)
+        if pair is None or len(pair) != 2:
+            raise LayoutError(f"convolution: padding {one} must be a whole number or a pair")
         pairs.append(tuple(whole_number(value, "convolution: padding") for value in pair))
     if min(min(pair) for pair in pairs) < 0:
         raise LayoutError(f"convolution: padding {given} must not be negative")
     return tuple((front, behind) for front, behind in pairs)
+
+
+def _listed(given: Iterable[Any]) -> list[Any] | None:
+    """What a sequence holds; None where it is none."""
+    return list(given) if isinstance(given, Iterable) else None
 
 
 def _three(given: Sequence[int], missing: int = 1) -> Sizes:

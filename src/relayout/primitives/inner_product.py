@@ -12,6 +12,7 @@ image.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 from relayout.errors import LayoutError
@@ -21,7 +22,7 @@ from relayout.primitives.convolution import check_vector
 from relayout.primitives.kernels.geometry import Geometry
 from relayout.primitives.lowering import Products
 from relayout.primitives.post_ops import PostOp, Sum, applied, post_ops_of
-from relayout.primitives.primitive import Primitive
+from relayout.primitives.primitive import Primitive, check_descs, check_written
 
 if TYPE_CHECKING:
     import numpy as np
@@ -75,6 +76,8 @@ class InnerProduct(Primitive):
         scale: MemoryDesc | None = None,
         post_ops: Any = (),
     ) -> None:
+        needed, optional = {"src": src, "weights": weights}, {"bias": bias, "scale": scale}
+        check_descs(self.kind, needed, {**optional, "dst": dst})
         if not 2 <= len(src.dims) <= 5:
             raise LayoutError(f"inner product: src {src} must have 2 to 5 axes, batch and channels first")
         if weights.dims[1:] != src.dims[1:]:
@@ -87,6 +90,7 @@ class InnerProduct(Primitive):
             dst = MemoryDesc(dims, src.dtype, any_format)
         if dst.dims != dims:
             raise LayoutError(f"inner product: dst {dst} must be {spell_dims(dims)}")
+        check_written(self.kind, dst)
         check_vector(self.kind, "bias", bias, (outputs,), ("f32", "s32"))
         check_vector(self.kind, "scale", scale, (1, outputs), ("f32",))
         self.post_ops: tuple[PostOp, ...] = post_ops_of(post_ops)
@@ -95,8 +99,7 @@ class InnerProduct(Primitive):
         size = (kernel[0], kernel[1], kernel[2])
         one = (1, 1, 1)
         self.geometry = Geometry(src.dims[0], 1, src.dims[1], outputs, size, one, size, one, one, (0, 0, 0))
-        given = {"src": src, "weights": weights, "bias": bias, "scale": scale}
-        present = {name: desc for name, desc in given.items() if desc is not None}
+        present = {name: desc for name, desc in (needed | optional).items() if desc is not None}
         self.inputs = tuple(present)
         self.descs = self._decided({**present, "dst": dst})
         self._nest: Nest | None = None
@@ -115,8 +118,9 @@ class InnerProduct(Primitive):
         return f"machine code: {self._nest}"
 
     def _definition(self, arrays: Mapping[str, NDArray[np.float64]]) -> NDArray[np.float64]:
-        src, weights = (arrays[name].reshape(len(arrays[name]), -1) for name in ("src", "weights"))
-        out = src @ weights.T
+        src, weights = arrays["src"], arrays["weights"]
+        inputs = prod(src.shape[1:])
+        out = src.reshape(len(src), inputs) @ weights.reshape(len(weights), inputs).T
         if "scale" in arrays:
             out = out * arrays["scale"]
         if "bias" in arrays:
@@ -149,7 +153,7 @@ class InnerProduct(Primitive):
         wanted = weights_format(self._products(given))
         if wanted is None:
             wanted = ("oi", "oiw", "oihw", "oidhw")[spatial]
-        elif spatial and src.layout.is_plain and src.strides[1] != 1:
+        elif spatial and src.layout.is_plain:
             axes = sorted(range(1, spatial + 2), key=lambda axis: -src.strides[axis])
             letters = "oi" + "dhw"[3 - spatial :]
             inner = wanted.lstrip("OdhwIi")

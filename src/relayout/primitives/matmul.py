@@ -22,7 +22,7 @@ from relayout.primitives.convolution import check_vector
 from relayout.primitives.kernels.geometry import Geometry
 from relayout.primitives.lowering import Products
 from relayout.primitives.post_ops import PostOp, Sum, applied, post_ops_of
-from relayout.primitives.primitive import Primitive
+from relayout.primitives.primitive import Primitive, check_descs, check_written
 
 if TYPE_CHECKING:
     import numpy as np
@@ -76,6 +76,8 @@ class Matmul(Primitive):
         scale: MemoryDesc | None = None,
         post_ops: Any = (),
     ) -> None:
+        needed, optional = {"src": src, "weights": weights}, {"bias": bias, "scale": scale}
+        check_descs(self.kind, needed, {**optional, "dst": dst})
         rank = len(src.dims)
         if rank not in (2, 3) or len(weights.dims) != rank:
             raise LayoutError(
@@ -99,12 +101,12 @@ class Matmul(Primitive):
             dst = MemoryDesc(dims, src.dtype, any_format)
         if dst.dims != dims:
             raise LayoutError(f"matrix product: dst {dst} must be {spell_dims(dims)}")
+        check_written(self.kind, dst)
         check_vector(self.kind, "bias", bias, (n,), ("f32", "s32"))
         check_vector(self.kind, "scale", scale, (1, n), ("f32",))
         self.post_ops: tuple[PostOp, ...] = post_ops_of(post_ops)
         self.sizes = many, m, k, n
-        given = {"src": src, "weights": weights, "bias": bias, "scale": scale}
-        present = {name: desc for name, desc in given.items() if desc is not None}
+        present = {name: desc for name, desc in (needed | optional).items() if desc is not None}
         self.inputs = tuple(present)
         self.descs = self._decided({**present, "dst": dst})
         self._nest: Nest | None = None
@@ -134,14 +136,24 @@ class Matmul(Primitive):
     def _lower(self) -> Program | None:
         from relayout.primitives.lowering import products
 
-        made = products(self._products(self.descs))
+        given = self._products(self.descs)
+        made = products(given) if given is not None else None
         if made is None:
             return None
         self._nest, program = made
         return program
 
-    def _products(self, descs: Mapping[str, MemoryDesc]) -> Products:
-        """The same as a convolution of one tap: rows are images, columns channels, and matrices groups."""
+    def _products(self, descs: Mapping[str, MemoryDesc]) -> Products | None:
+        """The same as a convolution of one tap: rows are images, columns channels, and matrices groups.
+
+        None where several matrices don't lie as one: blocks of one of their axes end in padding.
+        """
+        try:
+            return self._as_one(descs)
+        except LayoutError:
+            return None
+
+    def _as_one(self, descs: Mapping[str, MemoryDesc]) -> Products:
         many, _, k, n = self.sizes
         one, none = (1, 1, 1), (0, 0, 0)
         src, dst = (_as_rows(descs[name]) for name in ("src", "dst"))
@@ -152,7 +164,9 @@ class Matmul(Primitive):
         geometry = Geometry(src.dims[0], groups, k, n, one, one, one, one, one, none)
         grouped = len(weights.dims) == 3
         bias, scale = descs.get("bias"), descs.get("scale")
-        return Products(geometry, src, weights, dst, bias, scale, grouped, self.post_ops, repeats=True)
+        return Products(
+            geometry, src, weights, dst, bias, scale, grouped, self.post_ops, repeats=True, whole=descs["dst"]
+        )
 
     def _decided(self, given: dict[str, MemoryDesc]) -> dict[str, MemoryDesc]:
         """The descriptors with every ``any`` decided: rows for source and destination."""
@@ -166,8 +180,8 @@ class Matmul(Primitive):
         weights = given["weights"]
         if weights.layout is None:
             made = self._products(given)
-            text = weights_format(made)
-            if text is None:
+            text = weights_format(made) if made is not None else None
+            if made is None or text is None:
                 given["weights"] = MemoryDesc(weights.dims, weights.dtype, rows)
             else:
                 filters = MemoryDesc(made.weights.dims, weights.dtype, text)

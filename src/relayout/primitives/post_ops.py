@@ -10,10 +10,13 @@ as oneDNN has it: a residual block ends with ``(Sum(), Function("relu"))``.
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import isfinite
 from typing import TYPE_CHECKING
 
+from relayout.codegen.math import single
 from relayout.errors import LayoutError
 from relayout.primitives.functions import Function
 
@@ -33,6 +36,14 @@ class Sum:
     """
 
     scale: float = 1.0
+
+    def __post_init__(self) -> None:
+        try:
+            finite = isfinite(single(self.scale))
+        except (OverflowError, struct.error):
+            finite = False
+        if not finite:
+            raise LayoutError(f"the scale of a sum is a finite number that f32 can hold, not {self.scale!r}")
 
     def __str__(self) -> str:
         return "sum" if self.scale == 1 else f"sum({self.scale:g})"

@@ -18,6 +18,7 @@ under :func:`relayout.forking.lock`, once: at the first call, or when the implem
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from math import prod
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -26,15 +27,16 @@ import numpy as np
 from relayout.errors import LayoutError
 from relayout.forking import lock
 from relayout.layout.descriptor import MemoryDesc
+from relayout.layout.layout import whole_number
 from relayout.reorder import reorder
-from relayout.tensor import Tensor, allocate, located, tensor
+from relayout.tensor import Tensor, allocate, as_bytes, located, tensor
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from relayout.primitives.program import Program
 
-__all__ = ["Primitive"]
+__all__ = ["Primitive", "check_descs", "check_written"]
 
 DEFINITION = "definition (NumPy)"
 
@@ -124,6 +126,8 @@ class Primitive:
             A tensor is missing, of another descriptor, read-only, or overlaps another one; nothing has been
             written then.
         """
+        if threads is not None and whole_number(threads, f"{self.kind}: threads") < 1:
+            raise LayoutError(f"{self.kind}: threads must be 1 or more, got {threads}")
         tensors = self._bound(given, named)
         target = self._target(out)
         known = {name: located(one)[1] for name, one in tensors.items()}
@@ -188,7 +192,7 @@ class Primitive:
             if self.reads_destination:
                 raise LayoutError(f"{self.kind} adds to the old destination, but no out was given")
             return Tensor(desc, allocate(desc))
-        target = self._checked("dst", out if isinstance(out, Tensor) else Tensor(desc, located(out)[0]))
+        target = self._checked("dst", out if isinstance(out, Tensor) else Tensor(desc, as_bytes(out)))
         data, _ = located(target)
         if data.nbytes < self._reach()["dst"][1]:
             raise LayoutError(f"{self.kind}: out needs {desc.required_bytes} bytes; it has {data.nbytes}")
@@ -203,7 +207,9 @@ class Primitive:
         for name in self.inputs:
             start = addresses[name]
             overlap = start + spans[name][0] < high and low < start + spans[name][1]
-            if overlap and not (start == begin and name in self.in_place):
+            if not overlap or (start == begin and name in self.in_place):
+                continue
+            if _meet(self.descs[name], self.descs["dst"], begin - start):
                 raise LayoutError(f"{self.kind}: {name} and the destination overlap in memory")
 
     def _reach(self) -> dict[str, tuple[int, int]]:
@@ -222,6 +228,35 @@ class Primitive:
     def __repr__(self) -> str:
         sides = ", ".join(f"{name} {desc}" for name, desc in self.descs.items())
         return f"{type(self).__name__}({sides})"
+
+
+def check_descs(kind: str, needed: Mapping[str, object], optional: Mapping[str, object]) -> None:
+    """Refuse arguments that are no descriptors; those that are optional may be None."""
+    for name, desc in (*needed.items(), *optional.items()):
+        if not isinstance(desc, MemoryDesc) and (desc is not None or name in needed):
+            raise LayoutError(f"{kind}: {name} must be a MemoryDesc, not {type(desc).__name__}")
+
+
+def check_written(kind: str, dst: MemoryDesc) -> None:
+    """Refuse a destination whose elements or padding share places."""
+    layout = dst.layout
+    if layout is None:
+        return
+    if not layout.is_injective():
+        raise LayoutError(f"{kind}: dst {dst} has several elements in one place, so it can't be written")
+    if layout.has_padding and not layout.room().is_injective():
+        raise LayoutError(f"{kind}: padding of dst {dst} shares places with its elements")
+
+
+@lru_cache(maxsize=256)
+def _meet(src: MemoryDesc, dst: MemoryDesc, distance: int) -> bool:
+    """Whether a source and a destination, so many bytes behind it, have elements in common.
+
+    Their ranges may overlap where they don't: parts of one tensor, such as channels of ``nhwc``.
+    """
+    from relayout.reorder.plan import _overlap
+
+    return _overlap(src, 0, dst, distance)
 
 
 def _machine_code() -> bool:

@@ -16,8 +16,8 @@ depends on addresses, so that many threads may run one at a time, each with a sc
 from __future__ import annotations
 
 import ctypes
-import threading
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
 from types import ModuleType
@@ -71,8 +71,7 @@ class Program:
     constants: Mapping[str, NDArray[np.uint8]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self._lock = threading.Lock()
-        self._free: list[dict[str, NDArray[np.uint8]]] = []
+        self._free: list[dict[str, NDArray[np.uint8]]] = []  # no lock: a fork could leave it taken
 
     def __call__(self, addresses: Mapping[str, int], threads: int | None = None) -> None:
         """Run all steps; ``addresses`` are those of the arguments, by name."""
@@ -92,15 +91,13 @@ class Program:
 
     def _take(self) -> dict[str, NDArray[np.uint8]]:
         """Scratch that nobody else is using."""
-        with self._lock:
-            if self._free:
-                return self._free.pop()
+        with suppress(IndexError):
+            return self._free.pop()
         return {name: aligned(size, zeroed=False) for name, size in self.scratch.items()}
 
     def _give_back(self, scratch: dict[str, NDArray[np.uint8]]) -> None:
-        with self._lock:
-            if len(self._free) < KEPT:
-                self._free.append(scratch)
+        if len(self._free) < KEPT:
+            self._free.append(scratch)
 
 
 def _run(step: Step, known: Mapping[str, int], threads: int | None) -> None:

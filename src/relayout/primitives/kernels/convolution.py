@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from math import ceil
 from typing import NamedTuple
 
+from relayout.codegen import math
 from relayout.codegen.ir import Writer
 from relayout.codegen.values import DECLARATIONS
 from relayout.layout import views
@@ -27,6 +28,9 @@ __all__ = ["ENTRY", "OPERANDS", "Rows", "module", "rows_of"]
 ENTRY = "convolution"
 OPERANDS = ("weights", "bias", "scale", "scratch", "other")
 """What the third argument lists the addresses of; those that a convolution has not may be anything."""
+
+
+AHEAD = 2048  # bytes of weights that are asked for early, where they come from further than the second cache
 
 
 class Rows(NamedTuple):
@@ -55,19 +59,21 @@ def _row_of(desc: MemoryDesc) -> MemoryDesc:
     return MemoryDesc(layout.dims, desc.dtype, layout.moved(0))
 
 
-def rows_of(nest: Nest, src: MemoryDesc, dst: MemoryDesc, adds: bool) -> Rows | None:
+def rows_of(nest: Nest, src: MemoryDesc, dst: MemoryDesc, finishing: Finishing) -> Rows | None:
     """The reorders that a nest needs; None where one of them is not possible."""
     found = {"gather": "", "scatter": "", "fetch": ""}
     wanted = []
-    if nest.gathers:
+    if nest.gathers and nest.gathered_inside:
         row = _row_of(src)
+        row = row.submemory((row.dims[0], nest.gathered_inside), (0, 0))
         into = (1, nest.pitch // nest.arithmetic.element)
         wanted.append(("gather", row, MemoryDesc(row.dims, nest.arithmetic.operand, strides=into)))
     if nest.scatters:
         row = _row_of(dst)
-        out_of = MemoryDesc(row.dims, "f32", strides=(1, nest.result_pitch // WORD))
+        kind = finishing.scattered(nest.weights_type)
+        out_of = MemoryDesc(row.dims, kind, strides=(1, nest.result_pitch // WORD))
         wanted.append(("scatter", out_of, row))
-        if adds:
+        if finishing.adds:
             wanted.append(("fetch", row, out_of))
     for name, source, target in wanted:
         text = _row_reorder(name, source, target, nest)
@@ -94,7 +100,8 @@ class _Module:
     def text(self) -> str:
         w, nest = self.w, self.nest
         words = [w.value(f"load ptr, ptr {w.at('%ops', 8 * k)}, align 8") for k in range(len(OPERANDS))]
-        self.weights, self.bias, self.scale, scratch, self.other = words
+        self.weights, bias, scale, scratch, self.other = words
+        self.bias, self.scale = w.at(bias, self.finishing.bias_at), w.at(scale, self.finishing.scale_at)
         self.gathered = w.at(scratch, w.times("%part", nest.slot))
         self.results = w.at(self.gathered, nest.gathered)
         lo = self._share("%part")
@@ -106,7 +113,7 @@ class _Module:
             f"entry:\n{w.text()}\n  ret void\n}}\n"
         )
         places = self._table("places", [number for place in nest.places for number in place])
-        texts = [places, *self.functions.values(), entry, *self.rows, FOOTER, DECLARATIONS]
+        texts = [places, *self.functions.values(), entry, *self.rows, FOOTER, DECLARATIONS, math.DECLARATIONS]
         missing = [line for line in declarations(nest.machine).splitlines() if line not in DECLARATIONS]
         return "\n".join([*texts, *missing])
 
@@ -274,14 +281,12 @@ class _Module:
         base = w.at(base, offset_code(w, image, side.batch) if image != "0" else 0)
         width = nest.gathered_columns * nest.pitch
         left = g.padding[2] * nest.pitch
-        inside = max(0, min(g.source[2], nest.gathered_columns - g.padding[2]))
-        right = width - left - g.source[2] * nest.pitch
+        right = width - left - nest.gathered_inside * nest.pitch
         count = w.value(f"sub i64 {last}, {row}") if row != "0" else last
         spans = w.value(f"mul i64 {w.value(f'sub i64 {count}, 1')}, {g.strides[1]}")
         spans = w.value(f"add i64 {spans}, {(g.kernel[1] - 1) * g.dilation[1] + 1}")
         top = w.value(f"sub i64 {self._times(row, g.strides[1])}, {g.padding[1]}")
         deep = w.value(f"sub i64 {self._times(plane, g.strides[0])}, {g.padding[0]}")
-        assert inside
 
         def one_plane(k: str) -> None:
             z = w.value(f"add i64 {deep}, {self._times(k, g.dilation[0])}")
@@ -304,6 +309,9 @@ class _Module:
                         self._zero(w.at(to, width - right), right)
                     w.line(f"call void @gather(ptr {at}, ptr {w.at(to, left)}, ptr null, i64 0, i64 1)")
 
+                if not nest.gathered_inside:  # padding alone
+                    self._zero(to, width)
+                    return
                 w.when(ok, copy)
                 w.when(w.value(f"xor i1 {ok}, true"), lambda: self._zero(to, width))
 
@@ -388,6 +396,7 @@ class _Module:
                 nest.steps,
                 group.widths,
                 group.shifts,
+                AHEAD if nest.weights_bytes > nest.machine.l1 else 0,
             )
             finish = Finish(tile, nest, self.finishing)
             self.functions[name] = tile_function(name, tile, nest.machine, ["%bias", "%scale"], finish)

@@ -4,7 +4,11 @@ In this order, as oneDNN has it::
 
     post_ops(sum * scale + bias)        in f32, then rounded and saturated to the destination's data type
 
-Sums of integers stay integers if nothing is asked for and the destination is s32.
+Sums of integers stay integers if the destination is s32 and nothing but an s32 bias comes in between. In
+scratch, from where rows are scattered, results are f32, or those integers.
+
+What a tile stores behind the last channel is zero, whatever the sums there are: a NaN in the source times a
+weight in the padding is no zero.
 """
 
 from __future__ import annotations
@@ -14,7 +18,7 @@ from typing import NamedTuple
 
 from relayout.codegen.ir import Writer
 from relayout.codegen.values import converted
-from relayout.dtypes import dtype
+from relayout.dtypes import DType, dtype
 from relayout.primitives.functions import Function
 from relayout.primitives.kernels.nest import Nest
 from relayout.primitives.kernels.tile import WORD, Tile, lanes_of, load_pieces, pieces_of
@@ -33,6 +37,25 @@ class Finishing(NamedTuple):
     scale: int = 0
     """How many scales there are: none, one, or one for each output channel (any larger number)."""
     post_ops: tuple[PostOp, ...] = ()
+    bias_at: int = 0
+    """Bytes in front of the first bias; the same for scales."""
+    scale_at: int = 0
+    period: int = 0
+    """After how many channels biases and scales begin anew; 0: never."""
+
+    @property
+    def adds(self) -> bool:
+        """Whether what the destination held is added."""
+        return any(isinstance(op, Sum) for op in self.post_ops)
+
+    def stays_whole(self, weights: str) -> bool:
+        """Whether all is done in integers, for weights of a type."""
+        between = self.scale or self.post_ops or self.bias not in ("", "s32")
+        return weights == "s8" and self.dtype == "s32" and not between
+
+    def scattered(self, weights: str) -> DType:
+        """The type of results in scratch."""
+        return dtype("s32" if self.stays_whole(weights) else "f32")
 
 
 class Finish:
@@ -42,23 +65,40 @@ class Finish:
         self.tile, self.how = tile, how
         self.machine, self.lanes = nest.machine, lanes_of(nest.machine)
         self.integers = tile.arithmetic.sums == "s32"
-        self.kind = f"<{self.lanes} x float>"
-        self.target = dtype("f32" if nest.scatters else how.dtype)
+        self.whole = how.stays_whole(nest.weights_type)
+        self.kind, self.words = f"<{self.lanes} x float>", f"<{self.lanes} x i32>"
+        self.target = how.scattered(nest.weights_type) if nest.scatters else dtype(how.dtype)
         self._vectors: dict[tuple[str, int], str] = {}
 
     def __call__(self, w: Writer, value: str, pixel: int, vector: int) -> tuple[str, int]:
         """The vector to store, as integers of so many bits."""
+        lanes, bits = self.lanes, self.target.bits
+        made = (self._whole if self.whole else self._real)(w, value, pixel, vector)
+        valid = self._valid(vector)
+        if any(piece.lane + piece.lanes > valid for piece in self.tile.pieces[vector]):
+            picks = [lane if lane < valid else lanes for lane in range(lanes)]
+            made = w.shuffle(made, "zeroinitializer", f"<{lanes} x i{bits}>", picks)
+        return made, bits
+
+    def _whole(self, w: Writer, value: str, pixel: int, vector: int) -> str:
+        """Integers, and never anything else; where sums are f32 these are small enough to be exact."""
+        if not self.integers:
+            value = w.value(f"fptosi {self.kind} {value} to {self.words}")
+        if not self.how.bias:
+            return value
+        bias = self._operand(w, "bias", vector)
+        call = f"@llvm.sadd.sat.v{self.lanes}i32({self.words} {value}, {self.words} {bias})"
+        return w.value(f"call {self.words} {call}")
+
+    def _real(self, w: Writer, value: str, pixel: int, vector: int) -> str:
+        """By way of f32."""
         how, lanes = self.how, self.lanes
-        words = f"<{lanes} x i32>"
-        if self.integers and self.target.name == "s32" and not (how.bias or how.scale or how.post_ops):
-            return value, 32
         if self.integers:
-            value = w.value(f"sitofp {words} {value} to {self.kind}")
+            value = w.value(f"sitofp {self.words} {value} to {self.kind}")
         if how.scale:
             value = w.value(f"fmul {self.kind} {value}, {self._operand(w, 'scale', vector)}")
         if how.bias:
             value = w.value(f"fadd {self.kind} {value}, {self._operand(w, 'bias', vector)}")
-        dirty = False
         for op in how.post_ops:
             if isinstance(op, Sum):
                 old = self._old(w, pixel, vector)
@@ -67,14 +107,8 @@ class Finish:
                 value = w.value(f"fadd {self.kind} {value}, {old}")
             elif isinstance(op, Function):
                 value = op.emit(w, self.machine, value, lanes)
-                dirty = dirty or op.at_zero != 0
-        valid = self._valid(vector)
-        if (dirty or how.scale == 1) and valid < lanes:
-            picks = [lane if lane < valid else lanes for lane in range(lanes)]
-            value = w.shuffle(value, "zeroinitializer", self.kind, picks)
-        bits = w.value(f"bitcast {self.kind} {value} to {words}")
-        stored = converted(w, self.machine, bits, lanes, dtype("f32"), self.target)
-        return stored, self.target.bits
+        bits = w.value(f"bitcast {self.kind} {value} to {self.words}")
+        return converted(w, self.machine, bits, lanes, dtype("f32"), self.target)
 
     def _valid(self, vector: int) -> int:
         """Lanes that are channels."""
@@ -90,10 +124,14 @@ class Finish:
                 made = w.shuffle(one, "poison", self.kind, [0] * lanes)
             else:
                 whole = name == "bias" and self.how.bias == "s32"
-                pieces = pieces_of(0, valid, vector * lanes * WORD)
+                count = min(valid, self.how.period or valid)
+                pieces = pieces_of(0, count, vector * lanes * WORD)
                 made = load_pieces(w, f"%{name}", pieces, lanes, "i32" if whole else "float")
-                if whole:
-                    made = w.value(f"sitofp <{lanes} x i32> {made} to {self.kind}")
+                if count < valid:  # lanes of several groups
+                    kind = self.words if whole else self.kind
+                    made = w.shuffle(made, "poison", kind, [lane % count for lane in range(lanes)])
+                if whole and not self.whole:
+                    made = w.value(f"sitofp {self.words} {made} to {self.kind}")
             self._vectors[name, vector] = made
         return self._vectors[name, vector]
 

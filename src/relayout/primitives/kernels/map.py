@@ -2,8 +2,8 @@
 
 Elementwise functions, binary operations, sums, batch normalisation: each element of the destination is
 computed from the elements of the operands at the same index. What differs is three lines of arithmetic, the
-:class:`Body`; the loops (:mod:`relayout.primitives.kernels.walk`), data types, broadcasting, what is left over
-at the end of rows, zeros in the padding and threads are the same for all, and are written here.
+:class:`Body`; the loops (:mod:`relayout.primitives.kernels.walk`), data types, broadcasting, what is left
+over at the end of rows, zeros in the padding and threads are the same for all, and are written here.
 
 A body gets vectors of f32 and returns one. Adding two operands of any formats and types is
 
@@ -25,9 +25,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from math import lcm, prod
 from typing import NamedTuple
 
-from relayout.codegen import math, values
+from relayout.codegen import math as functions
+from relayout.codegen import values
 from relayout.codegen.ir import Writer
 from relayout.codegen.machine import Machine
 from relayout.codegen.values import converted
@@ -39,6 +41,7 @@ from relayout.primitives.kernels.walk import Vectors, Walk
 __all__ = ["ENTRY", "Body", "module", "vectors_of"]
 
 ENTRY = "map"
+SMALLER = "declare i64 @llvm.smin.i64(i64, i64)"
 F32 = as_dtype("f32")
 CHEAP = 4, 8  # vectors of one turn, and of the longest pattern
 COSTLY = 2, 4
@@ -95,7 +98,7 @@ def module(
         for k, walk in enumerate(walks)
     ]
     texts.append(_entry(walks, len(operands) + (numbers > 0)))
-    return "\n".join([*texts, values.DECLARATIONS, math.DECLARATIONS])
+    return "\n".join([*texts, SMALLER, values.DECLARATIONS, functions.DECLARATIONS])
 
 
 def _entry(walks: Sequence[Walk], buffers: int) -> str:
@@ -105,12 +108,9 @@ def _entry(walks: Sequence[Walk], buffers: int) -> str:
     given = "".join(f", ptr {pointer}" for pointer in pointers)
     following = w.value("add i64 %part, 1")
     for k, walk in enumerate(walks):
-        total = 1
-        for count in walk.counts:
-            total *= count
-        lo, hi = (
-            w.value(f"udiv i64 {w.value(f'mul i64 {part}, {total}')}, %parts") for part in ("%part", following)
-        )
+        total = prod(walk.counts)
+        shares = [w.value(f"mul i64 {part}, {total}") for part in ("%part", following)]
+        lo, hi = (w.value(f"udiv i64 {share}, %parts") for share in shares)
         call = f"call void @walk{k}(ptr %dst{given}, i64 {lo}, i64 {hi})"
         w.when(w.value(f"icmp slt i64 {lo}, {hi}"), lambda call=call: w.line(call))  # type: ignore[misc]
     head = f"define void @{ENTRY}(ptr %src, ptr %dst, ptr %ops, i64 %part, i64 %parts)"
@@ -118,10 +118,10 @@ def _entry(walks: Sequence[Walk], buffers: int) -> str:
 
 
 class _Slot(NamedTuple):
-    """A vector of a run: which elements, counted from where the turn begins, and how many are not padding."""
+    """A vector of a run: its elements, counted from where the turn begins, and how many are not padding."""
 
     first: int
-    count: int
+    size: int
     valid: int
     number: int
     """Which vector of the pattern it is."""
@@ -145,6 +145,7 @@ class _Function:
         self.dst, self.operands, self.numbers = dst, operands, numbers
         self.w = Writer()
         self._given: list[str] = []  # the numbers, one f32 each
+        self._splats: dict[tuple[int, int], str] = {}  # the same in all lanes of a vector, by width
         self._spread: dict[tuple[int, int], str] = {}  # operands that are one element for the whole run
         self._pattern: dict[tuple[int, int], str] = {}  # those that start anew with each row
 
@@ -206,13 +207,12 @@ class _Function:
         """Whole units in a loop, then what is left over."""
         w, walk = self.w, self.walk
         run, unit = walk.run, walk.unit
-        self._spread, self._pattern = {}, {}
         # Where rows repeat, vectors of a unit all know their padding; in a single row it comes last.
         computed = run.elements if run.turns > 1 or walk.zero else run.valid
         whole = computed // unit * unit
         units = self._slots(0, unit) if run.turns > 1 else self._slots(0, unit, unit)
         rest = self._slots(whole, run.elements)
-        self._hoist(bases, {slot.number for slot in (units if whole else rest)})
+        self._hoist(bases, [*(units if whole else []), *rest])
 
         def turn(i: str) -> None:
             self._turn(self._at(target, i, self.dst.bits // 8), self._along(bases, i), units)
@@ -254,7 +254,7 @@ class _Function:
                 good = sum(self._is_valid(first + lane) for lane in range(count))
             else:
                 good = max(0, min(count, (run.valid if valid is None else valid) - first))
-            slots.append(_Slot(first, count, good, first % self.walk.unit // self.lanes))
+            slots.append(_Slot(first, count, good, first % lcm(run.total, self.lanes) // self.lanes))
         return slots
 
     def _is_valid(self, element: int) -> bool:
@@ -271,12 +271,12 @@ class _Function:
         ]
         bits = self.dst.bits
         for slot, result in zip(slots, results, strict=True):
-            pieces = pieces_of(0, slot.count, slot.first * bits // 8, bits // 8)
+            pieces = pieces_of(0, slot.size, slot.first * bits // 8, bits // 8)
             store_pieces(self.w, result, target, pieces, self._width(slot), bits)
 
     def _width(self, slot: _Slot) -> int:
         """Lanes of the vector that is computed with: a power of two."""
-        return 1 << (slot.count - 1).bit_length()
+        return 1 << (slot.size - 1).bit_length()
 
     def _operands(self, bases: Sequence[str], slot: _Slot) -> list[str]:
         run, width, out = self.walk.run, self._width(slot), []
@@ -285,10 +285,8 @@ class _Function:
                 out.append(self._spread[k, width])
             elif (k, slot.number) in self._pattern:
                 out.append(self._narrowed(self._pattern[k, slot.number], width))
-            elif not run.steps[k] and run.total > 1:
-                out.append(self._splat(self._loaded(bases[k], kind, 1, 1), width))
             else:
-                count = slot.count if run.whole[k] else slot.valid
+                count = slot.size if run.whole[k] else slot.valid
                 at = self.w.at(bases[k], slot.first * kind.bits // 8)
                 out.append(self._loaded(at, kind, count, width))
         return out
@@ -297,9 +295,9 @@ class _Function:
         """The body's result as elements of the destination, zeros in the padding."""
         w, width = self.w, self._width(slot)
         kind = f"<{width} x float>"
-        numbers = [self._splat_number(number, width) for number in self._given]
+        numbers = [self._splats[k, width] for k in range(self.numbers)]
         value = self.body.emit(w, self.machine, [*given, *numbers], width)
-        if slot.valid < slot.count:
+        if slot.valid < slot.size:
             valid = self._valid_lanes(slot)
             picks = [lane if lane in valid else width for lane in range(width)]
             value = w.shuffle(value, "zeroinitializer", kind, picks)
@@ -309,25 +307,32 @@ class _Function:
     def _valid_lanes(self, slot: _Slot) -> set[int]:
         if self.walk.run.turns == 1:
             return set(range(slot.valid))
-        return {lane for lane in range(slot.count) if self._is_valid(slot.first + lane)}
+        return {lane for lane in range(slot.size) if self._is_valid(slot.first + lane)}
 
     # -- operands -------------------------------------------------------------------------------------------
 
-    def _hoist(self, bases: Sequence[str], numbers: set[int]) -> None:
+    def _hoist(self, bases: Sequence[str], slots: Sequence[_Slot]) -> None:
         """Load what does not change during a run: single elements, and short rows as a pattern of vectors."""
-        run = self.walk.run
-        if self.walk.zero or run.total == 1:
+        run, w = self.walk.run, self.w
+        self._splats, self._spread, self._pattern = {}, {}, {}
+        if self.walk.zero:
+            return
+        widths = sorted({self._width(slot) for slot in slots})
+        for width in widths:
+            vector = f"<{width} x float>"
+            for k, number in enumerate(self._given):
+                one = w.value(f"insertelement {vector} poison, float {number}, i32 0")
+                self._splats[k, width] = w.shuffle(one, "poison", vector, [0] * width)
+        if run.total == 1:
             return
         for k, kind in enumerate(self.operands):
             if not run.steps[k]:
                 one = self._loaded(bases[k], kind, 1, 1)
-                width = 1
-                while width <= self.lanes:
-                    self._spread[k, width] = self._splat(one, width)
-                    width *= 2
+                for width in widths:
+                    self._spread[k, width] = w.shuffle(one, "poison", "<1 x float>", [0] * width)
             elif run.again[k]:
-                for number in sorted(numbers):
-                    self._pattern[k, number] = self._row(bases[k], kind, number)
+                for place in sorted({slot.number for slot in slots}):
+                    self._pattern[k, place] = self._row(bases[k], kind, place)
 
     def _row(self, base: str, kind: DType, number: int) -> str:
         """A vector of a pattern: elements of a row that is repeated, zeros in its padding."""
@@ -355,14 +360,3 @@ class _Function:
         raw = load_pieces(w, pointer, pieces_of(0, count, 0, bits // 8), width, f"i{bits}", bits // 8)
         raw = converted(w, self.machine, raw, width, kind, F32)
         return w.value(f"bitcast <{width} x i32> {raw} to <{width} x float>")
-
-    def _splat(self, one: str, width: int) -> str:
-        """The first lane of a vector in all lanes."""
-        if width == 1:
-            return one
-        return self.w.shuffle(one, "poison", "<1 x float>", [0] * width)
-
-    def _splat_number(self, number: str, width: int) -> str:
-        kind = f"<{width} x float>"
-        one = self.w.value(f"insertelement {kind} poison, float {number}, i32 0")
-        return self.w.shuffle(one, "poison", kind, [0] * width)

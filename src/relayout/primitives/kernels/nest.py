@@ -32,6 +32,7 @@ from math import ceil
 from typing import NamedTuple
 
 from relayout.codegen.machine import LINE, Machine
+from relayout.dtypes import dtype as as_dtype
 from relayout.primitives.kernels.arithmetic import Arithmetic
 from relayout.primitives.kernels.geometry import Geometry
 from relayout.primitives.kernels.sides import Side
@@ -132,10 +133,21 @@ class Nest:
         return self.geometry.reach(2, self.geometry.target[2])
 
     @property
+    def gathered_inside(self) -> int:
+        """How many of these are pixels of the source; there are zeros in front of and behind them."""
+        return max(0, min(self.geometry.source[2], self.gathered_columns - self.geometry.padding[2]))
+
+    @property
     def gathered(self) -> int:
         """Of the gathered rows of a task."""
         size = self.geometry.kernel[0] * self.gathered_rows * self.gathered_columns * self.pitch
         return _lines(size) if self.gathers else 0
+
+    @property
+    def weights_bytes(self) -> int:
+        """Of all weights."""
+        g = self.geometry
+        return g.groups * g.outputs * g.inputs * g.taps * as_dtype(self.weights_type).bits // 8
 
     @property
     def result_pitch(self) -> int:

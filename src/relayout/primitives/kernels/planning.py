@@ -21,7 +21,7 @@ from relayout.primitives.kernels.sides import Side, joint_loops, side_of
 from relayout.primitives.kernels.tile import WORD, KLoop, Piece, lanes_of, pieces_of, registers_of
 from relayout.primitives.kernels.weights import Weights, at, is_spread, weights_of
 
-__all__ = ["planned"]
+__all__ = ["clears", "planned"]
 
 LEAST = 4  # output channels that a destination must keep together for the tile to store there
 MOST_KINDS = 6  # of groups, each of which is a function of its own
@@ -112,6 +112,21 @@ def planned(
     return replace(nest, loops=tuple(KLoop(*loop) for loop in direct))
 
 
+def clears(nest: Nest, dst: MemoryDesc) -> bool:
+    """Whether a nest writes all padding of a destination: zeros behind the last channel.
+
+    Rows that are scattered end in zeros of both their axes; what the tile stores ends with its last vector.
+    """
+    rooms = dst.layout.padded_dims
+    padded = {axis for axis, (size, room) in enumerate(zip(dst.dims, rooms, strict=True)) if room > size}
+    if nest.scatters:
+        return padded <= {1, max(1, len(dst.dims) - 1)}
+    last = nest.kinds[nest.places[-1].kind]
+    stored = sum(piece.lanes for piece in last.pieces[-1]) - last.valid
+    channels = nest.geometry.groups * nest.geometry.outputs
+    return padded <= {1} and nest.dst.room <= channels + stored
+
+
 def _patterns(geometry: Geometry, lanes: int) -> tuple[tuple[int, ...], ...]:
     """For each input channel of a group, which lane of the channels at hand each lane takes."""
     per, inputs = geometry.outputs, geometry.inputs
@@ -128,8 +143,8 @@ def _direct_loops(side: Side, geometry: Geometry, weights: Weights, lanes: int, 
     outer = [d.weight for d in side.channels[:-1]]
     if spread:
         channels: tuple[tuple[int, int, int], ...] | None = ()
-        if any(weight % lanes for weight in outer):
-            return None
+        if any(weight % (lanes // geometry.outputs * geometry.inputs) for weight in outer):
+            return None  # those of a vector lie in two blocks
     else:
         within = geometry.inputs
         if geometry.groups > 1 and any(weight % within and within % weight for weight in outer):

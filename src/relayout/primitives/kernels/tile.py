@@ -102,6 +102,8 @@ class Tile:
         Of a spread: how many input channels there are for each vector, and
     shifts : tuple of int
         where they begin, in bytes behind the pixel.
+    ahead : int
+        How many bytes ahead weights are asked for; 0: not at all.
     """
 
     arithmetic: Arithmetic
@@ -116,6 +118,7 @@ class Tile:
     steps: tuple[int, ...] = ()
     widths: tuple[int, ...] = ()
     shifts: tuple[int, ...] = ()
+    ahead: int = 0
 
 
 def lanes_of(machine: Machine) -> int:
@@ -180,6 +183,9 @@ class _Writer:
         """One turn: an element of each pixel goes to all lanes."""
         w, tile = self.w, self.tile
         vectors = [self.load_weights(w.at(weights, at)) for at in tile.weights]
+        for at in tile.weights if tile.ahead else ():
+            later = w.at(weights, at + tile.ahead)
+            w.line(f"call void @llvm.prefetch.p0(ptr {later}, i32 0, i32 2, i32 1)")
         for p, at in enumerate(tile.src):
             every = self.load_everywhere(w.at(src, at))
             for v, y in enumerate(vectors):
@@ -258,6 +264,7 @@ def declarations(machine: Machine) -> str:
     kind, pair = f"<{lanes} x i32>", f"<{2 * lanes} x i16>"
     vector = f"<{lanes} x float>"
     found = f"declare {vector} @llvm.fma.v{lanes}f32({vector}, {vector}, {vector})\n"
+    found += f"declare {kind} @llvm.sadd.sat.v{lanes}i32({kind}, {kind})\n"
     if _is_x86(machine):
         found += f"declare {kind} @{PAIR_PRODUCTS[lanes]}({pair}, {pair})\n"
     return found

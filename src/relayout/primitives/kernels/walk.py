@@ -123,9 +123,7 @@ class Walk:
         return (*outer, -(-self.run.elements // self.chunk)) if self.chunk else outer
 
     def __str__(self) -> str:
-        loops = "  ".join(
-            f"{n}x({', '.join(map(str, (dst, *steps)))})" for n, dst, steps in self.loops
-        )
+        loops = "  ".join(f"{n}x({', '.join(map(str, (dst, *steps)))})" for n, dst, steps in self.loops)
         run = self.run
         zeros = f" and {run.total - run.valid} zeros" if run.total > run.valid else ""
         rows = f"{run.turns} rows of " if run.turns > 1 else ""
@@ -197,7 +195,7 @@ def dense_like(layout: Layout, dims: Sequence[int] | None = None) -> Layout:
     layout : Layout
         What it shall be like.
     dims : sequence of int, optional
-        The same sizes, but for axes of size 1: these take no room. Such an axis must not be fused with others.
+        The same sizes, but for axes of size 1, which take no room; they must not be fused with others.
 
     Examples
     --------
@@ -227,11 +225,7 @@ def dense_like(layout: Layout, dims: Sequence[int] | None = None) -> Layout:
         else tuple(Digit(d.weight, d.extent, strides[t, level]) for level, d in enumerate(ladder))
         for t, ladder in enumerate(layout.ladders)
     )
-    order = tuple(
-        place
-        for place in layout.order
-        if place[0] not in gone or place[1] == 0
-    )
+    order = tuple(place for place in layout.order if place[0] not in gone or place[1] == 0)
     padded = tuple(1 if t in gone else room for t, room in enumerate(layout.padded))
     return Layout._make(sizes, layout.terms, ladders, order, padded, 0)
 
@@ -252,51 +246,49 @@ def _found(dst: MemoryDesc, operands: Sequence[MemoryDesc], keeps_zero: bool) ->
     sizes = [operand.dtype.bits // 8 for operand in operands]
     out: list[Walk | None] = []
     for nest in found:
-        pair = nest.apart() if nest.fill > LONGEST_FILL else (nest,)
-        for one in pair:
-            out.append(_zeros(one) if one.zero else _walk(one, target, sources, sizes))
+        several = nest.apart() if nest.fill > LONGEST_FILL else (nest,)
+        out += [_zeros(one) if one.zero else _walk(one, target, sources, sizes) for one in several]
     return out
 
 
 def _zeros(nest: Nest) -> Walk:
     """A walk that writes zeros."""
     loops = _fused([Loop(loop.extent, loop.dst // 8, ()) for loop in nest.loops if loop.extent > 1])
-    return _with_row(Walk(nest.dst // 8, (), (), Run(1, 1, 1, (), (), ()), zero=True), loops, nest.write // 8, ())
+    row, rest = _row(loops, nest.write // 8, ())
+    return Walk(nest.dst // 8, (), rest, _one_row(row, row.extent, ()), zero=True)
 
 
 def _walk(nest: Nest, target: Layout, sources: Sequence[Layout], sizes: Sequence[int]) -> Walk | None:
     """A nest of the destination with the steps of all operands; None where one has none."""
     kept = [loop for loop in nest.loops if loop.extent > 1]
-    fill = _fill(nest, target) if nest.fill else None
-    places = [_placed(source, target.terms, nest.tables, kept) for source in sources]
     starts, steps = [], []
-    for place, size in zip(places, sizes, strict=True):
+    for source, size in zip(sources, sizes, strict=True):
+        place = _placed(source, target.terms, nest.tables, kept)
         if place is None:
             return None
         starts.append(place[0] * size)
         steps.append([step * size for step in place[1]])
+    loops = [Loop(loop.extent, loop.dst // 8, tuple(of[k] for of in steps)) for k, loop in enumerate(kept)]
     element = nest.write // 8
-    loops = [
-        Loop(loop.extent, loop.dst // 8, tuple(of[k] for of in steps)) for k, loop in enumerate(kept)
-    ]
-    walk = Walk(nest.dst // 8, tuple(starts), (), Run(1, 1, 1, tuple(sizes), (False,) * len(sizes), (True,) * len(sizes)))
-    if fill is None:
-        return _with_row(walk, _fused(loops), element, sizes)
-    row = next((loop for loop in loops if loop.dst == element), Loop(1, element, tuple(sizes)))
-    rest = _fused([loop for loop in loops if loop is not row])
+    if not nest.fill:
+        row, rest = _row(_fused(loops), element, sizes)
+        return Walk(nest.dst // 8, tuple(starts), rest, _one_row(row, row.extent, (True,) * len(sizes)))
+    fill = _fill(nest, target)
+    inner = next((loop for loop in loops if loop.dst == element), Loop(1, element, tuple(sizes)))
+    rest = tuple(_fused([loop for loop in loops if loop is not inner]))
     whole = tuple(_in_sequence(source, fill.term, target.terms, fill.first, fill.total) for source in sources)
-    run = Run(1, row.extent, fill.total, row.steps, (False,) * len(sizes), whole)
-    return replace(walk, loops=tuple(rest), run=run)
+    return Walk(nest.dst // 8, tuple(starts), rest, _one_row(inner, fill.total, whole))
 
 
-def _with_row(walk: Walk, loops: list[Loop], element: int, sizes: Sequence[int]) -> Walk:
-    """The innermost loop becomes the row if the destination has no gaps there; else a row is one element."""
-    if not loops or loops[-1].dst != element:
-        return replace(walk, loops=tuple(loops))
-    row = loops[-1]
-    many = len(row.steps)
-    run = Run(1, row.extent, row.extent, row.steps, (False,) * many, (True,) * many)
-    return replace(walk, loops=tuple(loops[:-1]), run=run)
+def _row(loops: list[Loop], element: int, sizes: Sequence[int]) -> tuple[Loop, tuple[Loop, ...]]:
+    """The innermost loop if the destination has no gaps there, else a loop of one turn; and all others."""
+    if loops and loops[-1].dst == element:
+        return loops[-1], tuple(loops[:-1])
+    return Loop(1, element, tuple(sizes)), tuple(loops)
+
+
+def _one_row(loop: Loop, total: int, whole: tuple[bool, ...]) -> Run:
+    return Run(1, loop.extent, total, loop.steps, (False,) * len(loop.steps), whole)
 
 
 class _Fill(NamedTuple):
@@ -317,9 +309,7 @@ def _fill(nest: Nest, layout: Layout) -> _Fill:
     raise AssertionError(f"no term of {layout} has the zeros of {nest}")
 
 
-def _in_sequence(
-    layout: Layout, term: int, terms: Sequence[tuple[int, ...]], first: int, total: int
-) -> bool:
+def _in_sequence(layout: Layout, term: int, terms: Sequence[tuple[int, ...]], first: int, total: int) -> bool:
     """Whether a layout has room for so many numbers of a term, one behind the other."""
     ladder = _ladder(layout, terms[term])
     where = layout.terms.index(terms[term]) if terms[term] in layout.terms else None
@@ -350,8 +340,8 @@ def _placed(
 ) -> tuple[int, list[int]] | None:
     """Where a layout has the first element of a nest, and its step for each loop, in elements.
 
-    ``numbers`` are those of the terms with which the nest begins; each loop's ``tables`` are their steps. None
-    where the place is not a sum of steps: a loop runs over a border between two blocks.
+    ``numbers`` are those of the terms with which the nest begins; each loop's ``tables`` are their steps.
+    None where the place is not a sum of steps: a loop runs over a border between two blocks.
     """
     start, steps = layout.offset0, [0] * len(loops)
     for t, term in enumerate(terms):

@@ -32,7 +32,7 @@ class Weights(NamedTuple):
 def is_spread(geometry: Geometry, lanes: int) -> bool:
     """Whether a vector holds output channels of several groups."""
     outputs = geometry.outputs
-    few = geometry.groups > 1 and outputs < lanes and lanes % outputs == 0
+    few = geometry.groups > 1 and 0 < outputs < lanes and lanes % outputs == 0
     return few and geometry.inputs <= outputs
 
 

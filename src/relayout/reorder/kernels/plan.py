@@ -94,8 +94,9 @@ class Plan:
             if self.group:
                 words.append(f"zeros {self.nest.fill} rows of {self.group}")
         elif self.kind in ("interleave", "deinterleave"):
-            few, many = sorted((self.rows.extent, self.columns.extent))
-            words.append(f"{many} pixels of {few} channels")
+            planes = self.kind == "interleave"
+            pixels, channels = (self.columns, self.rows) if planes else (self.rows, self.columns)
+            words.append(f"{pixels.extent} pixels of {channels.extent} channels")
         elif self.kind == "converted":
             words.append(f"{self.between // self.mid} elements at a time: {'; '.join(map(str, self.steps))}")
         elif self.kind in ("rows", "lines"):

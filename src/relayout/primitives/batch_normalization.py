@@ -1,0 +1,172 @@
+"""Batch normalisation with given statistics, in any format.
+
+::
+
+    dst[n, c, ...] = scale[c] (src[n, c, ...] - mean[c]) / sqrt(variance[c] + epsilon) + shift[c]
+
+What a channel is multiplied by is computed first, for all channels; then it is one pass over the source.
+
+>>> import numpy as np
+>>> import relayout as rl
+>>> x = rl.tensor([[[[1.0, 5.0]]], [[[3.0, 7.0]]]], "nchw", dtype="f32")
+>>> made = BatchNormalization(x.desc, epsilon=0)
+>>> made(x, np.float32([4]), np.float32([5])).numpy().ravel().round(3)
+array([-1.342,  0.447, -0.447,  1.342], dtype=float32)
+
+In a network this follows a convolution nearly always, and then costs nothing: multiply the weights by what a
+channel is multiplied by, and change the bias (:mod:`relayout.networks` does that when it loads weights).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from relayout.errors import LayoutError, Unsupported
+from relayout.layout import views
+from relayout.layout.descriptor import MemoryDesc, any_format
+from relayout.primitives.formats import adds, check_source, check_target, finite, following, overwritable
+from relayout.primitives.functions import Function
+from relayout.primitives.post_ops import applied, post_ops_of
+from relayout.primitives.primitive import Primitive
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from relayout.primitives.program import Program
+
+__all__ = ["BatchNormalization"]
+
+
+class BatchNormalization(Primitive):
+    """A batch normalisation, made once for its descriptors.
+
+    Its arguments are ``src``, ``mean`` and ``variance``, then ``scale`` and ``shift`` if they are used: dense
+    vectors of f32 with a value for each channel. Source and destination may be the same memory, if their
+    descriptors are the same.
+
+    Parameters
+    ----------
+    src : MemoryDesc
+        Batch and channels first, then any number of axes.
+    dst : MemoryDesc, optional
+        Without it the format and the data type of the source.
+    epsilon : float
+        What is added to the variance; not negative.
+    use_scale, use_shift : bool
+        Whether there is a scale, a shift.
+    use_global_stats : bool
+        Whether mean and variance are given; see below.
+    fuse_relu : bool
+        Whether negative results become 0 (oneDNN's ``fuse_norm_relu``), before the post-ops.
+    post_ops : sequence, optional
+        See :mod:`relayout.primitives.post_ops`.
+
+    Raises
+    ------
+    LayoutError
+        The descriptors or numbers don't fit together.
+    Unsupported
+        Mean and variance shall be computed from the source, which is what training does.
+
+    Examples
+    --------
+    >>> import relayout as rl
+    >>> x = rl.MemoryDesc((8, 64, 56, 56), "f32", "nChw16c")
+    >>> made = BatchNormalization(x, use_scale=True, use_shift=True)
+    >>> made.inputs, made.mean
+    (('src', 'mean', 'variance', 'scale', 'shift'), MemoryDesc('f32:a:64'))
+    """
+
+    kind = "batch_normalization"
+
+    def __init__(
+        self,
+        src: MemoryDesc,
+        dst: MemoryDesc | None = None,
+        epsilon: float = 1e-5,
+        *,
+        use_scale: bool = False,
+        use_shift: bool = False,
+        use_global_stats: bool = True,
+        fuse_relu: bool = False,
+        post_ops: Any = (),
+    ) -> None:
+        if not use_global_stats:
+            raise Unsupported(
+                "batch_normalization computes with given statistics only (use_global_stats=True); mean and "
+                "variance of the source are a matter of training"
+            )
+        check_source(self.kind, "src", src)
+        if len(src.dims) < 2:
+            raise LayoutError(
+                f"batch_normalization: src {src} needs at least 2 axes, batch and channels first"
+            )
+        if dst is None:
+            dst = MemoryDesc(src.dims, src.dtype, any_format)
+        dst = following(src, dst)
+        check_target(self.kind, dst, src.dims)
+        self.epsilon = _epsilon(epsilon)
+        relu = (Function("relu"),) if fuse_relu else ()
+        self.post_ops = (*relu, *post_ops_of(post_ops))
+        vectors = ["mean", "variance", *["scale"] * use_scale, *["shift"] * use_shift]
+        self.inputs = ("src", *vectors)
+        channels = MemoryDesc(src.dims[1:2], "f32", "a")
+        self.descs = {"src": src, **dict.fromkeys(vectors, channels), "dst": dst}
+        self.in_place = () if self.reads_destination else overwritable({"src": src, "dst": dst})
+
+    @property
+    def flops(self) -> int:
+        """Three operations for each element; two without a shift."""
+        return (3 if "shift" in self.inputs else 2) * super().flops
+
+    @property
+    def reads_destination(self) -> bool:
+        """Whether there is a sum among the post-ops."""
+        return adds(self.post_ops)
+
+    def _implementation(self) -> str:
+        return "machine code: factors of the channels, then one pass"
+
+    def _definition(self, arrays: Mapping[str, NDArray[np.float64]]) -> NDArray[np.float64]:
+        shape = (-1, *(1 for _ in self.src.dims[2:]))
+        of = {name: array.reshape(shape) for name, array in arrays.items() if name in self.inputs[1:]}
+        with np.errstate(all="ignore"):
+            x = (arrays["src"] - of["mean"]) / np.sqrt(of["variance"] + self.epsilon)
+        x = x * of.get("scale", 1.0) + of.get("shift", 0.0)
+        return applied(self.post_ops, x, arrays.get("dst"))
+
+    def _lower(self) -> Program | None:
+        from relayout.primitives.kernels.bodies import factor, normalised
+        from relayout.primitives.lowering import elementwise, joined
+
+        vectors = {name: self.descs[name] for name in self.inputs if name in ("variance", "scale")}
+        factors = MemoryDesc(self.src.dims[1:2], "f32", "a")
+        first = elementwise(factors, vectors, factor("scale" in vectors), (self.epsilon,), target="factor")
+        each = _over_channels(factors, len(self.src.dims))
+        operands = {"src": self.src, "mean": each, "factor": each}
+        if "shift" in self.inputs:
+            operands["shift"] = each
+        second = elementwise(self.dst, operands, normalised("shift" in operands), post_ops=self.post_ops)
+        made = joined(first, second)
+        if made is not None:
+            made.scratch = {**made.scratch, "factor": factors.nbytes}
+        return made
+
+
+def _over_channels(vector: MemoryDesc, rank: int) -> MemoryDesc:
+    """A value for each channel with as many axes as the source."""
+    layout = views.unsqueeze(vector.layout, 0)
+    while layout.rank < rank:
+        layout = views.unsqueeze(layout, layout.rank)
+    return MemoryDesc(layout.dims, vector.dtype, layout)
+
+
+def _epsilon(given: float) -> float:
+    """A number as f32 that a root can be taken of."""
+    epsilon = finite("batch_normalization: epsilon", given)
+    if epsilon < 0:
+        raise LayoutError(f"batch_normalization: epsilon must not be negative; it is {given}")
+    return epsilon

@@ -1,0 +1,168 @@
+"""Binary operations with broadcasting, in any formats: ``dst[i] = op(src0[i], src1[i])``.
+
+============================  =================================================================
+``add`` ``sub`` ``mul``       as in f32
+``div``                       likewise: 1 / 0 is infinity, 0 / 0 is NaN
+``max`` ``min``               NaN if either is NaN, as in NumPy and PyTorch
+``ge`` ``gt`` ``le`` ``lt``   1 where it is so, 0 elsewhere; with NaN nothing is so,
+``eq`` ``ne``                 but for ``ne``
+============================  =================================================================
+
+An axis on which one source has one element is broadcast: that element meets all of the other source's. As in
+oneDNN both sources have the same number of axes, and either may broadcast.
+
+>>> import relayout as rl
+>>> x = rl.tensor([[1.0, 2.0], [3.0, 4.0]], "ab", dtype="f32")
+>>> row = rl.tensor([[10.0, 20.0]], "ab", dtype="f32")
+>>> Binary("add", x.desc, row.desc)(x, row).numpy()
+array([[11., 22.],
+       [13., 24.]], dtype=float32)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from relayout.errors import LayoutError
+from relayout.layout.descriptor import MemoryDesc, any_format
+from relayout.layout.layout import spell_dims
+from relayout.primitives.formats import adds, check_source, check_target, finite, following, overwritable
+from relayout.primitives.post_ops import applied, post_ops_of
+from relayout.primitives.primitive import Primitive
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from relayout.primitives.program import Program
+
+__all__ = ["ALGORITHMS", "Binary"]
+
+_DEFINITIONS: Final[Mapping[str, Any]] = {
+    "add": np.add,
+    "sub": np.subtract,
+    "mul": np.multiply,
+    "div": np.divide,
+    "max": np.maximum,
+    "min": np.minimum,
+    "ge": np.greater_equal,
+    "gt": np.greater,
+    "le": np.less_equal,
+    "lt": np.less,
+    "eq": np.equal,
+    "ne": np.not_equal,
+}
+ALGORITHMS: Final = tuple(_DEFINITIONS)
+"""The names of all binary operations."""
+
+
+class Binary(Primitive):
+    """A binary operation, made once for its descriptors.
+
+    The destination may be the same memory as a source that has its descriptor.
+
+    Parameters
+    ----------
+    algorithm : str
+        One of :data:`ALGORITHMS`.
+    src0, src1 : MemoryDesc
+        Of the same rank; on each axis of the same size, or one of them of size 1.
+    dst : MemoryDesc, optional
+        Without it the data type of ``src0``, in the format of ``src0``, or that of ``src1`` if only this has
+        the destination's dims.
+    scales : pair of float
+        What the sources are multiplied by before.
+    post_ops : sequence, optional
+        See :mod:`relayout.primitives.post_ops`.
+
+    Raises
+    ------
+    LayoutError
+        There is no such operation, or the descriptors don't fit together.
+
+    Examples
+    --------
+    >>> import relayout as rl
+    >>> x = rl.MemoryDesc((8, 64, 56, 56), "f32", "nhwc")
+    >>> each_channel = rl.MemoryDesc((1, 64, 1, 1), "f32", "nchw")
+    >>> Binary("mul", x, each_channel).dst
+    MemoryDesc('f32:nhwc:8x64x56x56')
+    """
+
+    kind = "binary"
+    inputs = ("src0", "src1")
+
+    def __init__(
+        self,
+        algorithm: str,
+        src0: MemoryDesc,
+        src1: MemoryDesc,
+        dst: MemoryDesc | None = None,
+        *,
+        scales: tuple[float, float] = (1.0, 1.0),
+        post_ops: Any = (),
+    ) -> None:
+        if algorithm not in _DEFINITIONS:
+            raise LayoutError(f"{algorithm!r} is no binary operation; there are {', '.join(ALGORITHMS)}")
+        self.algorithm = algorithm
+        check_source(self.kind, "src0", src0)
+        check_source(self.kind, "src1", src1)
+        dims = _broadcast(src0, src1)
+        if dst is None:
+            dst = MemoryDesc(dims, src0.dtype, any_format)
+        dst = following(src1 if src0.dims != dims and src1.dims == dims else src0, dst)
+        check_target(self.kind, dst, dims)
+        self.scales = _pair(scales)
+        self.post_ops = post_ops_of(post_ops)
+        self.descs = {"src0": src0, "src1": src1, "dst": dst}
+        self.in_place = () if self.reads_destination else overwritable(self.descs)
+
+    @property
+    def reads_destination(self) -> bool:
+        """Whether there is a sum among the post-ops."""
+        return adds(self.post_ops)
+
+    def _implementation(self) -> str:
+        return f"machine code: {self.algorithm}"
+
+    def _definition(self, arrays: Mapping[str, NDArray[np.float64]]) -> NDArray[np.float64]:
+        one, two = (arrays[name] * scale for name, scale in zip(self.inputs, self.scales, strict=True))
+        with np.errstate(all="ignore"):
+            result = np.asarray(_DEFINITIONS[self.algorithm](one, two), np.float64)
+        return applied(self.post_ops, result, arrays.get("dst"))
+
+    def _lower(self) -> Program | None:
+        from relayout.primitives.kernels.bodies import binary
+        from relayout.primitives.lowering import elementwise
+
+        operands = {"src0": self.src0, "src1": self.src1}
+        return elementwise(self.dst, operands, binary(self.algorithm, self.scales), post_ops=self.post_ops)
+
+    def __repr__(self) -> str:
+        return f"Binary({self.algorithm}: src0 {self.src0}, src1 {self.src1}, dst {self.dst})"
+
+
+def _broadcast(src0: MemoryDesc, src1: MemoryDesc) -> tuple[int, ...]:
+    """The dims of the result."""
+    if len(src0.dims) != len(src1.dims):
+        raise LayoutError(
+            f"binary: src0 {src0} has {len(src0.dims)} axes and src1 {src1} {len(src1.dims)}; give both as "
+            "many, of size 1 where they broadcast"
+        )
+    for axis, (a, b) in enumerate(zip(src0.dims, src1.dims, strict=True)):
+        if a != b and 1 not in (a, b):
+            raise LayoutError(
+                f"binary: axis {axis} has {a} elements in src0 {spell_dims(src0.dims)} and {b} in src1 "
+                f"{spell_dims(src1.dims)}; they must be equal, or one of them 1"
+            )
+    return tuple(b if a == 1 else a for a, b in zip(src0.dims, src1.dims, strict=True))
+
+
+def _pair(scales: Any) -> tuple[float, float]:
+    """Two finite numbers, as f32."""
+    if not isinstance(scales, (list, tuple)) or len(scales) != 2:
+        raise LayoutError(f"binary: scales must be two numbers, one for each source, not {scales!r}")
+    one, two = (finite("binary: a scale", scale) for scale in scales)
+    return one, two

@@ -1,0 +1,162 @@
+"""The bodies: what each operation computes from the elements of its operands, as vector code.
+
+Each function here makes a :class:`~relayout.primitives.kernels.map.Body` for an operation, and
+:func:`followed_by` one for it and its post-ops::
+
+    function(relu)             x                             f(x)
+    binary("max", (2, 1))      x, y                          max(2 x, y)
+    weighted_sum(3)            x, y, z; numbers a, b, c      a x + b y + c z
+    factor(True)               variance, scale; epsilon      scale / sqrt(variance + epsilon)
+    normalised(True)           x, mean, factor, shift        (x - mean) factor + shift
+
+Numbers that often change (the scales of a sum) are read when the kernel runs. Those that belong to the
+operation, like a slope, are written into its code, where 1 and 0 cost nothing.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from typing import Final
+
+from relayout.codegen import math
+from relayout.codegen.ir import Writer
+from relayout.codegen.machine import Machine
+from relayout.primitives.functions import Function
+from relayout.primitives.kernels.map import Body
+from relayout.primitives.kernels.tile import has_fma
+from relayout.primitives.post_ops import PostOp, Sum
+
+__all__ = ["binary", "factor", "followed_by", "function", "normalised", "weighted_sum"]
+
+FEW_INSTRUCTIONS: Final = (
+    *("relu", "square", "abs", "sqrt", "linear", "hardsigmoid", "hardswish", "clip", "clip_v2", "round"),
+)
+
+ARITHMETIC: Final = {"add": "fadd", "sub": "fsub", "mul": "fmul", "div": "fdiv"}
+LARGER: Final = {"max": "ogt", "min": "olt"}
+COMPARISONS: Final = {"ge": "oge", "gt": "ogt", "le": "ole", "lt": "olt", "eq": "oeq", "ne": "une"}
+OF_ZEROS: Final = ("add", "sub", "mul", "max", "min", "gt", "lt", "ne")
+"""Binary operations that make zero of two zeros."""
+
+
+def function(f: Function) -> Body:
+    """An elementwise function."""
+
+    def emit(w: Writer, machine: Machine, values: Sequence[str], count: int) -> str:
+        return f.emit(w, machine, values[0], count)
+
+    return Body(repr(f), emit, f.at_zero == 0, f.algorithm in FEW_INSTRUCTIONS)
+
+
+def binary(algorithm: str, scales: tuple[float, float] = (1.0, 1.0)) -> Body:
+    """A binary operation; comparisons give 1 and 0, and NaN stays NaN in ``max`` and ``min``."""
+
+    def emit(w: Writer, machine: Machine, values: Sequence[str], count: int) -> str:
+        x, y = (_scaled(w, value, scale, count) for value, scale in zip(values, scales, strict=True))
+        kind = f"<{count} x float>"
+        if algorithm in ARITHMETIC:
+            return w.value(f"{ARITHMETIC[algorithm]} {kind} {x}, {y}")
+        which = LARGER.get(algorithm) or COMPARISONS[algorithm]
+        found = w.value(f"fcmp {which} {kind} {x}, {y}")
+        if algorithm in COMPARISONS:
+            return w.value(f"uitofp <{count} x i1> {found} to {kind}")
+        chosen = w.value(f"select <{count} x i1> {found}, {kind} {x}, {kind} {y}")  # y, if either is NaN
+        nan = w.value(f"fcmp uno {kind} {x}, {x}")
+        return w.value(f"select <{count} x i1> {nan}, {kind} {x}, {kind} {chosen}")
+
+    # Zero times a negative number is -0.0, which is no zero byte.
+    return Body(f"{algorithm}{scales}", emit, algorithm in OF_ZEROS and min(scales) >= 0, True)
+
+
+def weighted_sum(count: int, weighted: bool = True) -> Body:
+    """The sum of so many operands, each times one of as many numbers if ``weighted``.
+
+    A weighted sum begins with +0.0, so that zeros times negative numbers do not end as -0.0.
+    """
+
+    def emit(w: Writer, machine: Machine, values: Sequence[str], lanes: int) -> str:
+        operands, scales = values[:count], values[count:]
+        if not weighted:
+            total = operands[0]
+            for operand in operands[1:]:
+                total = w.value(f"fadd <{lanes} x float> {total}, {operand}")
+            return total
+        total = "zeroinitializer"
+        for operand, scale in zip(operands, scales, strict=True):
+            total = _times_plus(w, machine, operand, scale, total, lanes)
+        return total
+
+    return Body(f"sum of {count}{' weighted' if weighted else ''}", emit, True, count <= 4)
+
+
+def factor(has_scale: bool) -> Body:
+    """What batch normalisation multiplies a channel by: of the variance, the scale, and a number, epsilon."""
+
+    def emit(w: Writer, machine: Machine, values: Sequence[str], count: int) -> str:
+        variance, *scale, epsilon = values
+        kind = f"<{count} x float>"
+        root = math.sqrt(w, machine, w.value(f"fadd {kind} {variance}, {epsilon}"), count)
+        return w.value(f"fdiv {kind} {scale[0] if has_scale else 'splat (float 1.0)'}, {root}")
+
+    return Body(f"factor{' scaled' if has_scale else ''}", emit, False, True)
+
+
+def normalised(has_shift: bool) -> Body:
+    """Batch normalisation: of the source, the mean, the factor, and the shift.
+
+    The mean is subtracted first, as the definition has it. To multiply first, and add what remains of mean
+    and shift, would save nothing here and lose digits where the mean is large.
+    """
+
+    def emit(w: Writer, machine: Machine, values: Sequence[str], count: int) -> str:
+        x, mean, times, *shift = values
+        kind = f"<{count} x float>"
+        x = w.value(f"fsub {kind} {x}, {mean}")
+        if has_shift:
+            return _times_plus(w, machine, x, times, shift[0], count)
+        return w.value(f"fmul {kind} {x}, {times}")
+
+    return Body(f"normalised{' shifted' if has_shift else ''}", emit, False, True)
+
+
+def followed_by(body: Body, operands: int, post_ops: Sequence[PostOp]) -> Body:
+    """A body of so many operands, and its post-ops; one that adds takes the old destination as one more."""
+    if not post_ops:
+        return body
+    adds = any(isinstance(op, Sum) for op in post_ops)
+
+    def emit(w: Writer, machine: Machine, values: Sequence[str], count: int) -> str:
+        own = [*values[:operands], *values[operands + adds :]]
+        x = body.emit(w, machine, own, count)
+        for op in post_ops:
+            if isinstance(op, Function):
+                x = op.emit(w, machine, x, count)
+            else:
+                old = _scaled(w, values[operands], math.single(op.scale), count)
+                x = w.value(f"fadd <{count} x float> {x}, {old}")
+        return x
+
+    functions = [op for op in post_ops if isinstance(op, Function)]
+    return Body(
+        " ".join(map(repr, (body.name, *post_ops))),
+        emit,
+        body.keeps_zero and not adds and all(f.at_zero == 0 for f in functions),
+        body.cheap and all(f.algorithm in FEW_INSTRUCTIONS for f in functions),
+    )
+
+
+def _scaled(w: Writer, value: str, scale: float, count: int) -> str:
+    """A vector times an f32, the sign of zero included."""
+    if scale == 1:
+        return value
+    bits = struct.pack(">d", scale).hex().upper()
+    return w.value(f"fmul <{count} x float> {value}, splat (float 0x{bits})")
+
+
+def _times_plus(w: Writer, machine: Machine, one: str, two: str, three: str, count: int) -> str:
+    """``one * two + three``, rounded once where the processor can."""
+    kind = f"<{count} x float>"
+    if has_fma(machine):
+        return w.value(f"call {kind} @llvm.fma.v{count}f32({kind} {one}, {kind} {two}, {kind} {three})")
+    return w.value(f"fadd {kind} {w.value(f'fmul {kind} {one}, {two}')}, {three}")

@@ -1,0 +1,120 @@
+"""The sum of several tensors, in any formats: ``dst[i] = scales[0] src0[i] + scales[1] src1[i] + ...``
+
+>>> import relayout as rl
+>>> x = rl.tensor([[1.0, 2.0]], "ab", dtype="f32")
+>>> y = rl.tensor([[30.0, 40.0]], "ba", dtype="f32")
+>>> Sum([x.desc, y.desc], scales=(1, 0.1))(x, y).numpy()
+array([[4., 6.]], dtype=float32)
+
+Two things are called sum in oneDNN, and here: this primitive, and the post-op that adds what the destination
+held, :class:`relayout.primitives.post_ops.Sum`. Where both occur, write the latter as ``post_ops.Sum``. A sum
+that follows a convolution costs nothing as a post-op, and a pass over memory as a primitive.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from relayout.errors import LayoutError
+from relayout.layout.descriptor import MemoryDesc, any_format
+from relayout.layout.layout import spell_dims
+from relayout.primitives.formats import check_source, check_target, finite, following, overwritable
+from relayout.primitives.primitive import Primitive
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from relayout.primitives.program import Program
+
+__all__ = ["Sum"]
+
+
+class Sum(Primitive):
+    """A weighted sum, made once for its descriptors; it adds up in f32, in the order of the sources.
+
+    The destination may be the same memory as a source that has its descriptor.
+
+    Parameters
+    ----------
+    srcs : sequence of MemoryDesc
+        At least one, all of the same dims. The arguments are called ``src0``, ``src1``, ...
+    scales : sequence of float, optional
+        One for each source; without them all are 1.
+    dst : MemoryDesc, optional
+        Without it the format and the data type of the first source.
+
+    Raises
+    ------
+    LayoutError
+        There are no sources, or the descriptors or scales don't fit together.
+
+    Examples
+    --------
+    >>> import relayout as rl
+    >>> dims = (8, 64, 56, 56)
+    >>> made = Sum([rl.MemoryDesc(dims, "f32", "nChw16c"), rl.MemoryDesc(dims, "bf16", "nChw16c")])
+    >>> made.dst, made.flops == 8 * 64 * 56 * 56
+    (MemoryDesc('f32:nChw16c:8x64x56x56'), True)
+    """
+
+    kind = "sum"
+
+    def __init__(
+        self,
+        srcs: Sequence[MemoryDesc],
+        scales: Sequence[float] | None = None,
+        dst: MemoryDesc | None = None,
+    ) -> None:
+        if not isinstance(srcs, (list, tuple)) or not srcs:
+            raise LayoutError(
+                f"sum: srcs is a list of descriptors, not {srcs!r}; the post-op that adds is "
+                "relayout.primitives.post_ops.Sum"
+            )
+        self.inputs = tuple(f"src{k}" for k in range(len(srcs)))
+        for name, src in zip(self.inputs, srcs, strict=True):
+            check_source(self.kind, name, src)
+            if src.dims != srcs[0].dims:
+                raise LayoutError(
+                    f"sum: {name} has the dims {spell_dims(src.dims)}, src0 {spell_dims(srcs[0].dims)}; "
+                    "they must be the same"
+                )
+        if dst is None:
+            dst = MemoryDesc(srcs[0].dims, srcs[0].dtype, any_format)
+        dst = following(srcs[0], dst)
+        check_target(self.kind, dst, srcs[0].dims)
+        self.scales = _scales(scales, len(srcs))
+        self.descs = {**dict(zip(self.inputs, srcs, strict=True)), "dst": dst}
+        self.in_place = overwritable(self.descs)
+
+    @property
+    def flops(self) -> int:
+        """An addition for each source but the first, and multiplications where there are scales."""
+        each = len(self.inputs) - 1 + len(self.scales)
+        return each * super().flops
+
+    def _implementation(self) -> str:
+        return f"machine code: sum of {len(self.inputs)}"
+
+    def _definition(self, arrays: Mapping[str, NDArray[np.float64]]) -> NDArray[np.float64]:
+        scales = self.scales or (1.0,) * len(self.inputs)
+        return np.asarray(sum(scale * arrays[name] for name, scale in zip(self.inputs, scales, strict=True)))
+
+    def _lower(self) -> Program | None:
+        from relayout.primitives.kernels.bodies import weighted_sum
+        from relayout.primitives.lowering import elementwise
+
+        operands = {name: self.descs[name] for name in self.inputs}
+        return elementwise(self.dst, operands, weighted_sum(len(operands), self.scales != ()), self.scales)
+
+
+def _scales(given: Sequence[float] | None, count: int) -> tuple[float, ...]:
+    """One finite f32 for each source; none at all where they are 1."""
+    if given is None:
+        return ()
+    if not isinstance(given, (list, tuple)) or len(given) != count:
+        raise LayoutError(f"sum: scales must be {count} numbers, one for each source, not {given!r}")
+    scales = tuple(finite("sum: a scale", scale) for scale in given)
+    return () if set(scales) == {1.0} else scales

@@ -1,0 +1,141 @@
+"""How primitives are held against their definitions: every byte that they write, and all that they must not.
+
+:func:`check` lays logical arrays out in buffers whose holes hold garbage, and runs a primitive into a buffer
+that holds garbage too: called as users call it, and part by part in an odd order. Afterwards elements are
+what the definition says, rounded as their type rounds; padding is zero; and every other byte is as it was.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from hypothesis import strategies as st
+
+import relayout as rl
+from relayout.convert import convert
+from relayout.dtypes import dtype
+from relayout.primitives.primitive import Primitive
+from relayout.tensor import Tensor, address
+from strategies import element_places, layouts, padding_places
+from test_reorder import in_front, writable
+
+FORMATS = ("nchw", "nhwc", "nChw8c", "nChw16c", "NCHW4", "CHWN4", "b_fs_yx_fsv32")
+TYPES = ("f32", "bf16", "f16", "s8", "u8", "s32")
+EPSILON = {"f32": 2e-6, "bf16": 2.0**-7, "f16": 2.0**-10}
+FRAME = 64  # bytes in front of and behind each buffer
+
+
+def machine_code() -> bool:
+    """Whether there are kernels on this host."""
+    return importlib.import_module("relayout.codegen.compile").available()
+
+
+def garbage(size: int, seed: int) -> np.ndarray:
+    """Bytes that are NaN, and odd numbers, of every type."""
+    return np.random.default_rng(seed).integers(200, 256, size, dtype=np.uint8)
+
+
+def framed(desc: rl.MemoryDesc, seed: int) -> tuple[np.ndarray, Tensor]:
+    """A tensor of garbage, and the bytes around it."""
+    outer = garbage(desc.required_bytes + 3 * FRAME, seed)
+    start = -address(outer) % FRAME + FRAME
+    return outer, Tensor(desc, outer[start : start + desc.required_bytes])
+
+
+def laid_out(array: np.ndarray, desc: rl.MemoryDesc, seed: int) -> Tensor:
+    """A logical array in a descriptor; one that shares places gets an array of its own kind."""
+    _, made = framed(desc, seed)
+    if writable(desc.layout):
+        return rl.reorder(array, desc, out=made)
+    flat = made.buffer[: desc.required_bytes].view(desc.dtype.numpy)
+    flat[element_places(desc.layout)] = convert(array, desc.dtype)
+    flat[sorted(padding_places(desc.layout))] = 0
+    return made
+
+
+def numbers(dims: tuple[int, ...], kind: str, seed: int) -> np.ndarray:
+    """Quarters from -4 to 4 that are in the range of a type."""
+    found = np.random.default_rng(seed).integers(-16, 17, dims) / 4
+    return np.clip(found, 0, None) if kind == "u8" else found
+
+
+def check(made: Primitive, seed: int = 0, arrays: Mapping[str, np.ndarray] | None = None) -> None:
+    """A primitive does what its definition says, and nothing else."""
+    given = {}
+    for k, name in enumerate(made.inputs):
+        desc = made.descs[name]
+        array = (arrays or {}).get(name, numbers(desc.dims, desc.dtype.name, seed + k))
+        given[name] = laid_out(array, desc, seed + 100 + k)
+    outer, target = framed(made.dst, seed + 50)
+    old = None
+    if made.reads_destination:
+        old = numbers(made.dst.dims, made.dst.dtype.name, seed + 60)
+        rl.reorder(old, made.dst, out=target)
+        flat = target.buffer.view(made.dst.dtype.numpy)
+        flat[sorted(padding_places(made.dst.layout))] = 3  # what it held in its padding is no matter
+        old = target.numpy().astype(np.float64)
+    kept, before = outer.copy(), {name: tensor.buffer.copy() for name, tensor in given.items()}
+    expected = made.reference(*given.values(), **({} if old is None else {"out": old}))
+    assert made(*given.values(), out=target) is target
+    compare(made, expected, kept, outer, target)
+    program = made._compiled()
+    if program is not None:
+        outer[:] = kept
+        in_parts(program, {name: address(t.buffer) for name, t in (*given.items(), ("dst", target))}, 3)
+        compare(made, expected, kept, outer, target)
+    for name, tensor in given.items():
+        np.testing.assert_array_equal(tensor.buffer, before[name])
+
+
+def compare(
+    made: Primitive, expected: np.ndarray, kept: np.ndarray, outer: np.ndarray, target: Tensor
+) -> None:
+    """Elements are expected, padding is zero, and the rest is as it was."""
+    desc = made.dst
+    size = desc.dtype.bits // 8
+    begin = address(target.buffer) - address(outer)
+    places = element_places(desc.layout)
+    flat = target.buffer[: target.buffer.size // size * size].view(desc.dtype.numpy)
+    close(flat[places].astype(np.float64), expected, desc.dtype.name, repr(made))
+    padding = sorted(padding_places(desc.layout))
+    assert not flat[padding].view(np.uint8).any(), f"padding of {made!r}"
+    touched = np.zeros(outer.size, bool)
+    for place in (*places.ravel().tolist(), *padding):
+        touched[begin + place * size : begin + (place + 1) * size] = True
+    np.testing.assert_array_equal(outer[~touched], kept[~touched], err_msg=f"outside of {made!r}")
+
+
+def close(got: np.ndarray, expected: np.ndarray, kind: str, what: str) -> None:
+    """The definition's numbers, but for rounding: in f32, and to the data type."""
+    wanted = convert(expected, dtype(kind)).astype(np.float64)
+    if dtype(kind).is_float:
+        np.testing.assert_allclose(got, wanted, rtol=EPSILON[kind], atol=1e-5, err_msg=what)
+    else:  # the nearest integer of a number that f32 has rounded may be the next one
+        assert np.all(np.abs(got - wanted) <= 1 + 1e-6 * np.abs(wanted)), what
+
+
+def in_parts(program: Any, addresses: Mapping[str, int], parts: int) -> None:
+    """All steps of a program, each in so many parts, the last first."""
+    known = dict(addresses)
+    scratch = {name: garbage(size, 9) for name, size in program.scratch.items()}
+    known |= {name: address(data) for name, data in (*scratch.items(), *program.constants.items())}
+    for step in program.steps:
+        names = step.operands if isinstance(step.operands, tuple) else (step.operands,)
+        block = np.array([known[name] for name in names], np.uint64)
+        operands = address(block) if isinstance(step.operands, tuple) else known[step.operands]
+        for part in reversed(range(parts)):
+            step.kernel(known[step.source], known[step.target], operands, part, parts)
+
+
+@st.composite
+def sides(draw: st.DrawFn, count: int, kinds: tuple[str, ...] = TYPES) -> list[rl.MemoryDesc]:
+    """Descriptors of the same dims in any layouts; the first one can be written."""
+    first = draw(layouts(zeros=True).map(in_front).filter(writable))
+    found = [first]
+    for _ in range(count - 1):
+        how = draw(st.integers(0, 2))
+        found.append(first if not how else in_front(draw(layouts(dims=first.dims))))
+    return [rl.MemoryDesc(first.dims, draw(st.sampled_from(kinds)), layout) for layout in found]

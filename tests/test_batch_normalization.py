@@ -1,0 +1,89 @@
+"""Batch normalisation: what the definition says, in every layout and data type."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+import relayout as rl
+from elementwise import FORMATS, TYPES, check, machine_code, sides
+from relayout import LayoutError, Unsupported
+from relayout.primitives import BatchNormalization, post_ops
+from strategies import examples, has_clean_padding
+
+pytestmark = pytest.mark.skipif(not machine_code(), reason="this host forbids making machine code")
+
+
+def statistics(made, seed=0):
+    """Vectors that a batch normalisation can be given; variances are positive."""
+    random = np.random.default_rng(seed)
+    channels = made.src.dims[1]
+    return {name: random.integers(1, 16, channels) / 4 for name in made.inputs if name != "src"}
+
+
+@given(
+    sides(2), st.booleans(), st.booleans(), st.booleans(), st.sampled_from([(), "abs", [post_ops.Sum(0.5)]])
+)
+@examples(60)
+def test_any_layouts(descs, scale, shift, relu, after):
+    dst, src = descs
+    assume(len(src.dims) > 1 and has_clean_padding(src.layout))
+    made = BatchNormalization(
+        src, dst, 0.125, use_scale=scale, use_shift=shift, fuse_relu=relu, post_ops=after
+    )
+    check(made, arrays=statistics(made))
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_formats(format):
+    for k, channels in enumerate((1, 3, 17, 31, 100)):
+        made = BatchNormalization(
+            rl.MemoryDesc((2, channels, 3, 5), TYPES[k], format), use_scale=True, use_shift=k % 2 == 0
+        )
+        assert made.implementation.startswith("machine code")
+        check(made, arrays=statistics(made))
+
+
+@pytest.mark.parametrize("format", ["nc", "ncw", "ncdhw", "ndhwc", "nCdhw8c"])
+def test_other_numbers_of_axes(format):
+    dims = (2, 17, 3, 4, 5)[: rl.Format(format).rank]
+    made = BatchNormalization(rl.MemoryDesc(dims, "f32", format), use_shift=True)
+    check(made, arrays=statistics(made))
+
+
+def test_digits_are_kept_where_the_mean_is_large():
+    x = 1000 + np.random.default_rng(0).standard_normal((4, 1, 8, 8)).astype(np.float32)
+    made = BatchNormalization(rl.tensor(x).desc, use_shift=True)
+    given = [np.float32([x.mean()]), np.float32([x.var()]), np.float32([3])]
+    np.testing.assert_allclose(made(x, *given).numpy(), made.reference(x, *given), rtol=2e-5, atol=2e-6)
+
+
+def test_in_place():
+    x = rl.tensor(np.arange(12, dtype=np.float32).reshape(2, 3, 2))
+    made = BatchNormalization(x.desc, epsilon=0)
+    expected = made.reference(x, [1, 2, 3], [1, 4, 16])
+    vectors = [np.float32(v) for v in ([1, 2, 3], [1, 4, 16])]
+    np.testing.assert_allclose(made(x, *vectors, out=x).numpy(), expected)
+
+
+@pytest.mark.parametrize(
+    ("dims", "options", "error", "message"),
+    [
+        ((2, 3), {"use_global_stats": False}, Unsupported, "given statistics only"),
+        ((3,), {}, LayoutError, "at least 2 axes"),
+        ((2, 3), {"epsilon": -1}, LayoutError, "must not be negative"),
+        ((2, 3), {"epsilon": "x"}, LayoutError, "epsilon"),
+        ((2, 3), {"dst": rl.MemoryDesc((2, 4), "f32", "ab")}, LayoutError, "must be 2x3"),
+    ],
+)
+def test_errors(dims, options, error, message):
+    with pytest.raises(error, match=message):
+        BatchNormalization(rl.MemoryDesc(dims, "f32", "abc"[: len(dims)]), **options)
+
+
+def test_a_vector_of_other_length_is_refused():
+    made = BatchNormalization(rl.MemoryDesc((2, 3), "f32", "ab"))
+    with pytest.raises(LayoutError, match="mean must be f32:a:3"):
+        made(np.zeros((2, 3), np.float32), np.zeros(4, np.float32), np.ones(3, np.float32))

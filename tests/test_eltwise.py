@@ -1,0 +1,260 @@
+"""Elementwise functions: what the definition says, in every layout and type; no other byte is touched."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import subprocess
+import sys
+import textwrap
+from unittest import mock
+
+import numpy as np
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+import relayout as rl
+from elementwise import FORMATS, TYPES, check, machine_code, numbers, sides
+from relayout import LayoutError
+from relayout.primitives import BatchNormalization, Binary, Eltwise, Sum, post_ops
+from relayout.primitives.functions import ALGORITHMS, Function
+from strategies import examples, has_clean_padding, layouts
+from test_values import undefined
+
+pytestmark = pytest.mark.skipif(not machine_code(), reason="this host forbids making machine code")
+
+FUNCTIONS = [
+    Function("relu"),
+    Function("relu", 0.5),
+    Function("exp"),
+    Function("linear", 2, -1),
+    Function("clip", -1, 2),
+    Function("gelu_erf"),
+    Function("logistic"),
+]
+POST_OPS = st.sampled_from([(), (), "abs", [post_ops.Sum()], [post_ops.Sum(0.5), Function("relu")]])
+SHAPES = [(2, channels, 3, 5) for channels in (1, 3, 8, 17, 100)]
+
+
+class TestKernels:
+    @given(sides(2), st.sampled_from(FUNCTIONS), POST_OPS, st.integers(0, 1000))
+    @examples(60)
+    def test_any_layouts(self, descs, function, after, seed):
+        dst, src = descs
+        assume(has_clean_padding(src.layout))
+        check(Eltwise(src, function, dst, post_ops=after), seed)
+
+    @pytest.mark.parametrize("format", FORMATS)
+    def test_formats(self, format):
+        for k, dims in enumerate(SHAPES):
+            desc = rl.MemoryDesc(dims, TYPES[k], format)
+            for function in ("relu", "exp"):
+                made = Eltwise(desc, function)
+                assert made.implementation == f"machine code: {function}"
+                check(made)
+
+    @pytest.mark.parametrize("algorithm", ALGORITHMS)
+    def test_algorithms(self, algorithm):
+        given = {"clip": (-1, 2), "clip_v2": (-1, 2), "pow": (2, 3), "soft_relu": (1,), "linear": (3, 0.5)}
+        numbers = given.get(algorithm, ())
+        desc = rl.MemoryDesc((2, 17, 9), "f32", "aBc8b")
+        made = Eltwise(desc, algorithm, None, *numbers)
+        assert made.function == Function(algorithm, *numbers)
+        positive = np.arange(1, 2 * 17 * 9 + 1).reshape(desc.dims) / 100
+        check(made, arrays={"src": positive})
+
+    @pytest.mark.parametrize("cpu", ["x86-64-v2", "x86-64-v3", "x86-64-v4"])
+    @given(data=st.data())
+    @examples(15)
+    def test_other_vectors(self, cpu, data):
+        """The code of smaller processors on this one."""
+        machines = importlib.import_module("relayout.codegen.machine")
+        here = machines.host()
+        if not here.triple.startswith("x86_64") or machines.machine(cpu).vector > here.vector:
+            pytest.skip("this processor does not run that code")
+        dst, src = data.draw(sides(2, ("f32", "bf16", "s8")))
+        with mock.patch.object(machines, "host", return_value=machines.machine(cpu)):
+            check(Eltwise(src, data.draw(st.sampled_from(FUNCTIONS)), dst))
+
+    @pytest.mark.parametrize("elements", [1, 31, 5000, 40000])
+    @pytest.mark.parametrize("kind", ["f32", "s8"])
+    def test_long_runs_are_cut_among_threads(self, elements, kind):
+        desc = rl.MemoryDesc((elements,), kind, "a")
+        check(Eltwise(desc, "square"))
+
+    def test_a_source_in_another_format_is_reordered_first(self):
+        src, dst = (rl.MemoryDesc((2, 20, 6, 7), "f32", text) for text in ("nchw", "nChw16c"))
+        made = Eltwise(src, "exp", dst)
+        check(made)
+        assert [step.target for step in made._compiled().steps] == ["src as dst", "dst"]
+
+    def test_a_source_that_only_lacks_padding_is_not(self):
+        src, dst = (rl.MemoryDesc((2, 20, 6, 7), "f32", text) for text in ("nhwc", "nChw16c"))
+        made = Eltwise(src, "exp", dst)
+        check(made)
+        assert len(made._compiled().steps) == 1
+
+    def test_a_part_of_rows_as_long_as_the_destination_has_them(self):
+        dst = rl.MemoryDesc((2, 3, 6, 7), "f32", "nChw8c")
+        part = rl.MemoryDesc((2, 8, 6, 7), "f32", "nhwc").submemory(dst.dims, (0, 4, 0, 0))
+        check(Eltwise(part, "exp", dst))
+
+    def test_several_threads(self):
+        x = rl.tensor(numbers((3, 50, 40, 40), "f32", 0)).reorder("nChw16c", "f32")
+        made = Eltwise(x.desc, "exp")
+        one, four = made(x, threads=1), made(x, threads=4)
+        np.testing.assert_array_equal(one.buffer, four.buffer)
+        np.testing.assert_allclose(one.numpy(), np.exp(x.numpy()), rtol=2e-6)
+
+    def test_nothing_outside_of_the_buffers_is_touched(self):
+        """All buffers end at, then begin behind, a page that can't be touched.
+
+        A stray access ends the process.
+        """
+        script = textwrap.dedent(
+            """
+            import ctypes, mmap, sys
+            import numpy as np
+            sys.path.insert(0, {tests!r})
+            from test_eltwise import guarded
+            libc, PAGE = ctypes.CDLL(None, use_errno=True), mmap.PAGESIZE
+
+            def arena(room):
+                memory = np.frombuffer(mmap.mmap(-1, room + 2 * PAGE), np.uint8)
+                kept.append(memory)
+                base = memory.ctypes.data
+                for page in (base, base + PAGE + room):
+                    assert libc.mprotect(ctypes.c_void_p(page), ctypes.c_size_t(PAGE), 0) == 0
+                return base + PAGE, base + PAGE + room
+
+            kept, count = [], 0
+            arenas = [arena(1 << 18) for _ in range(6)]
+            for made in guarded():
+                print(made, file=sys.stderr)
+                program = made._compiled()
+                for at_end in (False, True):
+                    known = {{
+                        name: end - desc.required_bytes if at_end else start
+                        for (name, desc), (start, end) in zip(made.descs.items(), arenas)
+                    }}
+                    program(known)
+                count += 1
+            print(count)
+            """
+        ).format(tests=os.path.dirname(__file__))
+        if os.name == "nt":
+            pytest.skip("there is no mprotect")
+        ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+        assert ran.stdout.split() == [str(len(list(guarded())))], (ran.returncode, ran.stderr[-2000:])
+
+
+def guarded():
+    """Primitives of all kinds with odd sizes."""
+    for k, format in enumerate(FORMATS):
+        desc = rl.MemoryDesc((2, (3, 17, 20)[k % 3], 3, 5), ("f32", "bf16", "s8")[k % 3], format)
+        each = rl.MemoryDesc((1, desc.dims[1], 1, 1), "f32", "nchw")
+        yield Eltwise(desc, "exp")
+        yield Binary("div", desc, each)
+        yield Sum([desc, desc], (2, 3))
+        yield BatchNormalization(desc, use_scale=True, use_shift=True)
+    for channels in (3, 17):
+        dst = rl.MemoryDesc((2, channels, 3, 5), "f32", "nChw8c")
+        yield Eltwise(rl.MemoryDesc(dst.dims, "f32", "nhwc"), "exp", dst)
+        wider = rl.MemoryDesc((2, dst.padded_dims[1], 3, 5), "f32", "nhwc")
+        yield Eltwise(wider.submemory(dst.dims, (0, 0, 0, 0)), "exp", dst)
+
+
+class TestCode:
+    @pytest.mark.parametrize(
+        ("cpu", "triple"),
+        [(f"x86-64-v{k}", "x86_64-unknown-linux-gnu") for k in (2, 3, 4)]
+        + [("neoverse-n1", "aarch64-unknown-linux-gnu")],
+    )
+    def test_other_processors(self, cpu, triple):
+        """The code of every kind of walk can be generated, and calls nobody."""
+        bodies, maps, walk, compile_, machines = (
+            importlib.import_module(f"relayout.{name}")
+            for name in (
+                *("primitives.kernels.bodies", "primitives.kernels.map", "primitives.kernels.walk"),
+                *("codegen.compile", "codegen.machine"),
+            )
+        )
+        machine = machines.machine(cpu, triple)
+        for k, format in enumerate(FORMATS):
+            desc = rl.MemoryDesc((2, 20, 3, 5), TYPES[k % len(TYPES)], format)
+            body = bodies.function(FUNCTIONS[k % len(FUNCTIONS)])
+            vectors = maps.vectors_of(machine, desc.dtype, [desc.dtype], body.cheap)
+            walks = walk.walks(desc, [desc], False, vectors)
+            text = maps.module(walks, desc.dtype, [desc.dtype], 0, body, machine)
+            assert undefined(compile_.assemble(text, machine)) == set()
+
+
+class TestDenseLike:
+    @given(layouts())
+    @examples(100)
+    def test_it_is_dense_and_in_the_same_order(self, layout):
+        walk = importlib.import_module("relayout.primitives.kernels.walk")
+        assume(layout.is_injective())
+        made = walk.dense_like(layout)
+        assert (made.dims, made.terms, made.padded, made.offset0) == (
+            *(layout.dims, layout.terms, layout.padded),
+            0,
+        )
+        assert made.is_injective()
+        digits = sorted((abs(d.stride), d.weight) for d in layout.digits if d.extent > 1)
+        assert len(digits) == len([d for d in made.digits if d.extent > 1])
+
+
+class TestChoices:
+    def test_any_follows_the_source(self):
+        src = rl.MemoryDesc((2, 17, 4, 4), "f32", "nChw8c")
+        assert Eltwise(src, "relu").dst == src
+        assert Eltwise(src, "relu", rl.MemoryDesc(src.dims, "s8", rl.any)).dst == rl.MemoryDesc(
+            src.dims, "s8", "nChw8c"
+        )
+
+    def test_any_is_dense_where_the_source_is_not(self):
+        part = rl.MemoryDesc((2, 32, 4, 4), "f32", "nhwc").submemory((2, 16, 4, 4), (0, 16, 0, 0))
+        assert Eltwise(part, "relu").dst == rl.MemoryDesc((2, 16, 4, 4), "f32", "nhwc")
+
+    def test_in_place(self):
+        x = rl.tensor(numbers((2, 17, 5, 5), "f32", 0)).reorder("nChw8c", "f32")
+        expected = np.exp(x.numpy())
+        made = Eltwise(x.desc, "exp")
+        assert made(x, out=x) is x
+        np.testing.assert_allclose(x.numpy(), expected, rtol=2e-6)
+
+    def test_in_place_only_with_one_descriptor(self):
+        one, two = rl.MemoryDesc((4, 4), "f32", "ab"), rl.MemoryDesc((4, 4), "f32", "ba")
+        buffer = bytearray(64)
+        with pytest.raises(LayoutError, match="overlap"):
+            Eltwise(one, "relu", two)(rl.from_buffer(buffer, one), out=buffer)
+
+    def test_nothing_to_do(self):
+        made = Eltwise(rl.MemoryDesc((2, 0, 3), "f32", "aBc8b"), "exp")
+        assert made(np.zeros((2, 0, 3), np.float32)).numpy().shape == (2, 0, 3)
+
+    def test_one_number(self):
+        made = Eltwise(rl.MemoryDesc((), "f32", strides=()), "exp")
+        assert made(np.float32(0)).numpy() == 1
+
+
+class TestErrors:
+    DESC = rl.MemoryDesc((2, 3), "f32", "ab")
+
+    @pytest.mark.parametrize(
+        ("given", "message"),
+        [
+            ((DESC, "reul"), "no elementwise function"),
+            ((DESC, Function("relu"), None, 1.0), "go with a name"),
+            ((rl.MemoryDesc((2, 3), "f32", rl.any), "relu"), "needs a format"),
+            ((DESC, "relu", rl.MemoryDesc((2, 4), "f32", "ab")), "must be 2x3"),
+            ((rl.MemoryDesc((2, 3), "f64", "ab"), "relu"), "there are f32"),
+            ((DESC, "relu", rl.MemoryDesc((2, 3), "s64", "ab")), "there are f32"),
+            ((DESC, "relu", rl.MemoryDesc((2, 3), "f32", strides=(0, 1))), "several elements in one place"),
+        ],
+    )
+    def test_said_clearly(self, given, message):
+        with pytest.raises(LayoutError, match=message):
+            Eltwise(*given)

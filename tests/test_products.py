@@ -1,0 +1,749 @@
+"""Sums of products: what convolution, inner product and matrix product share, and how their tests judge them.
+
+:func:`check` runs one primitive on poisoned memory and compares it with its definition. Everything that is
+no element holds ``0xff`` in all bytes (NaN, or -1): holes and padding of the sources, scratch, the old
+destination, and a margin around each buffer. So what is read by mistake shows in the result, and what is
+written by mistake in the margins.
+
+Tolerances are those of the arithmetic (:func:`tolerance`), not of a shape: with S the same sum of absolute
+values, scale and bias included,
+
+* f32 sums are within 1e-5 S; a destination of f16 or bf16 adds one rounding;
+* integers that stay integers are exact; with scales or a bias in f32, sums are within 3e-7 S, and integer
+  destinations are what some number within that rounds to: exact away from ties.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import importlib
+import os
+import subprocess
+import sys
+import textwrap
+import threading
+from math import ceil, prod
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import relayout as rl
+from relayout import LayoutError, MemoryDesc
+from relayout.primitives import Convolution, InnerProduct, Matmul
+from relayout.primitives.functions import Function
+from relayout.primitives.kernels import arithmetic, geometry, planning, weights
+from relayout.primitives.kernels import convolution as text
+from relayout.primitives.kernels.finish import Finishing
+from relayout.primitives.kernels.sides import joint_loops
+from relayout.primitives.kernels.tile import lanes_of, pieces_of
+from relayout.primitives.post_ops import Sum
+from strategies import element_places, examples, ladders, padding_offsets, term_place
+from test_kernels import x86
+from test_values import undefined
+
+machines = importlib.import_module("relayout.codegen.machine")
+compile_ = pytest.importorskip("relayout.codegen.compile")
+lowering = importlib.import_module("relayout.primitives.lowering")
+
+MARGIN = 192  # bytes around each buffer
+FLOATS = ("f32", "f16", "bf16")
+INTEGERS = ("s8", "u8", "s32")
+STEEP = {"relu": 1, "tanh": 1, "logistic": 0.25, "clip": 1, "abs": 1, "elu": 1, "gelu_erf": 1.2}
+"""The largest slope of functions, for the numbers that are used here."""
+
+compiles = pytest.mark.skipif(not compile_.available(), reason="this host forbids making machine code")
+forks = pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+
+
+# -- how to judge -------------------------------------------------------------------------------------------
+
+
+def random_values(desc, rng):
+    """A logical array that its data type can hold: small numbers, at times the extremes of integers."""
+    name = desc.dtype.name
+    if name in FLOATS:
+        return rng.standard_normal(desc.dims)
+    low, high = {"s8": (-128, 127), "u8": (0, 255), "s32": (-1000, 1000)}[name]
+    how = rng.integers(3)
+    if how == 0 and name != "s32":
+        return np.full(desc.dims, rng.choice([low, high])).astype(np.float64)
+    return rng.integers(low, high + 1, desc.dims).astype(np.float64)
+
+
+class Held:
+    """A tensor in the middle of a buffer in which all else is ``0xff``.
+
+    Attributes: ``tensor``, the ``array`` that it holds (where elements share a place, one of them wins), the
+    ``whole`` buffer and what it held ``before``.
+    """
+
+    def __init__(self, desc, array=None):
+        size = desc.dtype.bits // 8
+        room = max(desc.required_bytes, desc.nbytes)
+        raw = np.full(room + 2 * MARGIN + 64, 0xFF, np.uint8)
+        start = -raw.ctypes.data % 64  # elements are aligned, vectors are not
+        self.whole = raw[start : start + room + 2 * MARGIN]
+        self.first = MARGIN + 3 * size
+        self.desc = desc
+        inside = self.whole[self.first : self.first + room]
+        self.elements = inside[: room // size * size].view(desc.dtype.numpy)
+        self.places = element_places(desc.layout)
+        if array is not None:
+            made = rl.tensor(np.asarray(array, np.float64), dtype=desc.dtype).numpy()
+            self.elements[self.places] = made.reshape(desc.dims)
+        self.before = self.whole.copy()
+        self.tensor = rl.from_buffer(inside, desc)
+
+    @property
+    def array(self):
+        return self.elements[self.places].astype(np.float64)
+
+    def check_written(self, what):
+        """Padding is zero, and what is neither that nor an element is as it was."""
+        size = self.desc.dtype.bits // 8
+        padding = padding_offsets(self.desc.layout)
+        as_bits = self.elements.view(np.dtype(f"u{size}"))
+        assert not as_bits[padding].any(), f"{what}: padding of {self.desc} is not zero"
+        touched = np.zeros(self.whole.size, bool)
+        for places in (self.places.ravel(), padding):
+            for byte in range(size):
+                touched[self.first + places * size + byte] = True
+        np.testing.assert_array_equal(self.whole[~touched], self.before[~touched], err_msg=f"{what}: outside")
+
+    def check_untouched(self, what):
+        np.testing.assert_array_equal(self.whole, self.before, err_msg=f"{what}: {self.desc} was written to")
+
+
+def poisoned(program):
+    """Give a program scratch that is ``0xff`` throughout; the buffers around it."""
+    wholes = {name: np.full(size + 2 * MARGIN + 64, 0xFF, np.uint8) for name, size in program.scratch.items()}
+    made = {}
+    for name, raw in wholes.items():
+        start = MARGIN + -(raw.ctypes.data + MARGIN) % 64
+        made[name] = raw[start : start + program.scratch[name]]
+        wholes[name] = raw[:start], raw[start + program.scratch[name] :]
+    program._free[:] = [made]
+    return [side for sides in wholes.values() for side in sides]
+
+
+def magnitude(made, arrays):
+    """The sums of absolute values, without post-ops."""
+    twin = copy.copy(made)
+    twin.post_ops = ()
+    with np.errstate(all="ignore"):
+        return twin._definition({name: abs(array) for name, array in arrays.items()})
+
+
+def tolerance(made, arrays, exact, old):
+    """How far from the exact result a result may be before it is rounded to the data type of dst."""
+    whole = made.src.dtype.name in INTEGERS
+    between = "scale" in arrays or made.post_ops or ("bias" in arrays and made.bias.dtype.name != "s32")
+    if whole and made.dst.dtype.name == "s32" and not between:
+        return np.zeros(exact.shape)
+    allowed = magnitude(made, arrays) * (3e-7 if whole else 1e-5)
+    for op in made.post_ops:
+        if isinstance(op, Sum):
+            allowed = allowed + 3e-7 * abs(op.scale * old)
+        else:
+            steep = abs(op.alpha) if op.algorithm == "linear" else STEEP[op.algorithm]
+            allowed = allowed * max(1, steep) + 1e-6
+    return allowed + 3e-7 * abs(exact)
+
+
+def judge(got, exact, allowed, kind, what):
+    """Compare with what the destination's data type can hold."""
+    with np.errstate(all="ignore"):
+        if kind in INTEGERS:
+            info = np.iinfo(kind.replace("s", "int").replace("u", "uint"))
+            low, high = (np.nan_to_num(exact, nan=0) + side for side in (-allowed, allowed))
+            low, high = (np.clip(np.rint(np.nan_to_num(x)), info.min, info.max) for x in (low, high))
+            bad = (got < low) | (got > high)
+        else:
+            rounding = {"f32": 2.0**-24, "f16": 2.0**-11, "bf16": 2.0**-8}[kind]
+            least = {"f32": 2.0**-149, "f16": 2.0**-25, "bf16": 2.0**-133}[kind]
+            bad = ~(abs(got - exact) <= allowed + rounding * (abs(exact) + allowed) + least)
+            odd = ~np.isfinite(exact)
+            bad[odd] = ~((got == exact) | (np.isnan(got) & np.isnan(exact)))[odd]
+    if bad.any():
+        worst = np.unravel_index(np.argmax(np.where(bad, abs(got - exact), -1)), got.shape)
+        raise AssertionError(
+            f"{what}: {bad.sum()} of {bad.size} differ; at {worst} {got[worst]} is not {exact[worst]} "
+            f"within {allowed[worst]}"
+        )
+
+
+def check(made, seed=0, arrays=None, old=None, threads=None, kernel=None):
+    """Run it on poisoned memory; the bytes that it wrote.
+
+    ``kernel`` says whether there must be machine code (True) or must not (False).
+    """
+    rng = np.random.default_rng(seed)
+    given = {**{name: random_values(made.descs[name], rng) for name in made.inputs}, **(arrays or {})}
+    held = {name: Held(made.descs[name], array) for name, array in given.items()}
+    adds = made.reads_destination
+    out = Held(made.dst, (random_values(made.dst, rng) if old is None else old) if adds else None)
+    before = out.array if adds else None
+    arrays = {name: one.array for name, one in held.items()}
+    program = made._compiled()
+    if kernel is not None:
+        assert (program is not None) == kernel, made
+    around = poisoned(program) if program is not None else []
+    result = made(*(one.tensor for one in held.values()), out=out.tensor, threads=threads)
+    what = f"{made} {getattr(made, '__dict__', {}).get('geometry', '')} {made.post_ops} {made.implementation}"
+    assert result is out.tensor
+    for one in held.values():
+        one.check_untouched(what)
+    out.check_written(what)
+    for side in around:
+        assert (side == 0xFF).all(), f"{what}: scratch overflows"
+    with np.errstate(all="ignore"):
+        exact = made.reference(**arrays, **({"out": before} if adds else {}))
+        allowed = tolerance(made, arrays, exact, before)
+    judge(out.array, exact, allowed, made.dst.dtype.name, what)
+    return out.whole
+
+
+LEVELS = ("x86-64-v2", "x86-64-v3", "x86-64-v4")
+HERE = [cpu for cpu in LEVELS if x86(cpu)[1]] or [None]
+"""Processors whose code runs here; None is this one."""
+
+
+@contextlib.contextmanager
+def on(cpu, threads=2):
+    """Make code for another processor, for so many threads, and share all work."""
+    before = machines.host, lowering.WORTH, os.environ.get("RELAYOUT_THREADS")
+    if cpu is not None:
+        made = x86(cpu)[0]
+        machines.host = lambda: made
+    lowering.WORTH = 0
+    os.environ["RELAYOUT_THREADS"] = str(threads)
+    try:
+        yield
+    finally:
+        machines.host, lowering.WORTH = before[:2]
+        if before[2] is None:
+            del os.environ["RELAYOUT_THREADS"]
+        else:
+            os.environ["RELAYOUT_THREADS"] = before[2]
+
+
+hosts = st.tuples(st.sampled_from(HERE), st.sampled_from((1, 2, 3)))
+"""What :func:`on` takes."""
+
+
+@st.composite
+def post_ops(draw):
+    """Functions, with and without f(0) = 0, and a sum somewhere between them."""
+    functions = [
+        *("relu", "tanh", "logistic", "abs"),
+        Function("relu", 0.5),
+        Function("clip", -1, 2),
+        Function("clip", 1, 4),
+        Function("linear", 2, 3),
+        Function("linear", -0.5, 0),
+    ]
+    found = [draw(st.sampled_from(functions)) for _ in range(draw(st.sampled_from((0, 0, 1, 2))))]
+    if draw(st.integers(0, 2)) == 0:
+        found.insert(draw(st.integers(0, len(found))), Sum(draw(st.sampled_from((1, 0.5, -2)))))
+    return tuple(found)
+
+
+TYPES = [
+    *[("f32", "f32", "f32")] * 6,
+    *(("bf16", "bf16", "bf16"), ("bf16", "bf16", "f32"), ("f16", "f16", "f16"), ("f32", "bf16", "f16")),
+    *(("u8", "s8", "s32"), ("s8", "s8", "s32"), ("u8", "s8", "u8"), ("s8", "s8", "s8")),
+    *(("u8", "s8", "f32"), ("s8", "s8", "bf16"), ("f32", "f32", "s8"), ("f32", "f32", "bf16")),
+]
+"""Of source, weights and destination."""
+
+
+@st.composite
+def vectors(draw, count, integers):
+    """Descriptors of bias and scale, or None: dense, and at times a part of something longer."""
+
+    def vector(size, kind):
+        at = draw(st.sampled_from((0, 0, 5)))
+        return MemoryDesc((size,), kind, rl.Layout((size,), "a", offset=at))
+
+    bias, scale = draw(st.tuples(st.integers(0, 2), st.integers(0, 3)))
+    return (
+        None if bias == 0 else vector(count, "s32" if integers and bias == 1 else "f32"),
+        None if scale < 2 else vector(1 if scale == 2 else count, "f32"),
+    )
+
+
+def problem(src, filters, strides=1, padding=0, kinds=("f32",) * 3, out=None, ops=(), plain=None, **more):
+    """A convolution of two spatial axes from formats; ``any`` for weights unless ``plain`` is a format."""
+    dims, form = src
+    one = MemoryDesc(dims, kinds[0], form)
+    two = MemoryDesc(filters, kinds[1], plain or rl.any)
+    spatial = {"strides": strides, "padding": padding, "post_ops": ops}
+    sizes = Convolution(one, two, **spatial).dst.dims
+    return Convolution(one, two, dst=MemoryDesc(sizes, kinds[2], out or rl.any), **spatial, **more)
+
+
+def variety():
+    """Problems that between them take every way through the kernels, tails of all sorts included."""
+    whole, bytes_ = ("u8", "s8", "s32"), ("u8", "s8", "u8")
+    return [
+        problem(((2, 17, 6, 5), "nhwc"), (50, 17, 3, 3)),
+        problem(((2, 17, 6, 5), "nchw"), (50, 17, 3, 3), padding=1, ops="relu"),
+        problem(((1, 16, 9, 9), "nChw16c"), (3, 16, 1, 1), 2, out="nChw16c"),
+        problem(((1, 64, 19, 19), "nchw"), (8, 64, 1, 1), 10, out="nchw"),
+        problem(((1, 64, 9, 9), "nchw"), (8, 64, 1, 1), 7, [(3, 0), (3, 0)]),
+        problem(
+            ((2, 33, 7, 11), "nChw8c"), (21, 33, 2, 3), padding=(0, 2), out="nChw24c", ops=(Sum(), "tanh")
+        ),
+        problem(((3, 8, 5, 5), "Chwn4c"), (40, 8, 3, 3), padding=1, out="NChw16n16c"),
+        problem(((1, 100, 6, 7), "nhwc"), (100, 1, 1, 3, 3), padding=1),
+        problem(((1, 19, 5, 5), "nhwc"), (19, 1, 1, 1, 1), plain="goihw"),
+        problem(((2, 20, 6, 7), "nhwc"), (5, 4, 4, 3, 3)),
+        problem(((1, 24, 4, 5), "nChw8c"), (8, 4, 3, 2, 2)),
+        problem(((2, 20, 6, 7), "nChw32c"), (10, 4, 2, 3, 3), out="nchw", ops=(Sum(0.5),)),
+        problem(((2, 12, 6, 7), "nhwc"), (2, 24, 6, 3, 3)),
+        problem(((2, 3, 9, 9), "nchw"), (17, 3, 3, 3), 2, 1, bytes_, ops=(Function("linear", 0.01, 1),)),
+        problem(((1, 66, 4, 5), "nhwc"), (33, 66, 3, 3), 1, 1, whole),
+        problem(((1, 515, 3, 3), "nChw32c"), (20, 515, 1, 1), 1, 0, whole, out="nchw"),
+        problem(((2, 17, 6, 5), "nhwc"), (50, 17, 3, 3), 1, 1, ("bf16", "bf16", "f16"), out="nchw"),
+        problem(((2, 17, 6, 5), "nhwc"), (50, 17, 3, 3), plain="oihw"),
+        problem(((2, 17, 6, 5), "nhwc"), (21, 17, 3, 3), plain="hwio"),
+        problem(((2, 17, 6, 5), "nhwc"), (50, 17, 3, 3), bias=vector(50), scale=vector(1)),
+        problem(((2, 17, 6, 5), "nhwc"), (50, 17, 3, 3), bias=vector(50), scale=vector(50), out="nchw"),
+        InnerProduct(desc((3, 17, 3, 4), "nhwc"), desc((70, 17, 3, 4)), vector(70)),
+        InnerProduct(
+            desc((2, 600), "nc", "s8"), desc((19, 600), rl.any, "s8"), dst=desc((2, 19), "nc", "s32")
+        ),
+        Matmul(desc((7, 33), "ba"), desc((33, 21)), dst=desc((7, 21), "ba")),
+        Matmul(desc((5, 7, 33), "abc"), desc((5, 33, 21)), vector(21)),
+        Matmul(desc((21, 3, 2), "abc"), desc((21, 2, 2)), vector(2), scale=vector(2)),
+        Matmul(desc((4, 7, 33), "bac"), desc((1, 33, 21), "acb"), vector(21), post_ops="gelu_erf"),
+    ]
+
+
+def desc(dims, form=rl.any, kind="f32"):
+    return MemoryDesc(dims, kind, form)
+
+
+def vector(count):
+    return MemoryDesc((count,), "f32", "a")
+
+
+# -- memory -------------------------------------------------------------------------------------------------
+
+
+@compiles
+def test_nothing_outside_of_the_buffers_is_touched():
+    """All buffers, scratch too, end at, then begin behind, a page that can't be touched.
+
+    A stray access ends the process.
+    """
+    script = textwrap.dedent(
+        """
+        import ctypes, mmap, sys
+        import numpy as np
+        sys.path.insert(0, {tests!r})
+        from test_products import HERE, on, variety
+
+        libc = ctypes.CDLL(None, use_errno=True)
+        PAGE = mmap.PAGESIZE
+        kept = []
+
+        def arena(room):
+            memory = np.frombuffer(mmap.mmap(-1, room + 2 * PAGE), np.uint8)
+            kept.append(memory)
+            base = memory.ctypes.data
+            for page in (base, base + PAGE + room):
+                assert libc.mprotect(ctypes.c_void_p(page), ctypes.c_size_t(PAGE), 0) == 0
+            return base + PAGE, base + PAGE + room
+
+        arenas = [arena(1 << 20) for _ in range(7)]
+        count = 0
+        for cpu in HERE:
+            with on(cpu):
+                for made in variety():
+                    program = made._compiled()
+                    sizes = {{name: one.required_bytes for name, one in made.descs.items()}} | program.scratch
+                    program.scratch = {{}}
+                    for at_end in (False, True):
+                        print(cpu, made, made.implementation, at_end, file=sys.stderr)
+                        program({{
+                            name: end - size if at_end else start
+                            for (start, end), (name, size) in zip(arenas, sizes.items())
+                        }}, 1)
+                    count += 1
+        print(count, len(HERE) * len(variety()))
+        """
+    ).format(tests=os.path.dirname(__file__))
+    ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stderr[-2000:]
+    done, wanted = ran.stdout.split()
+    assert done == wanted
+
+
+@compiles
+def test_parts_of_one_tensor_are_apart():
+    """Input and output may be neighbouring channels of one tensor, as in a concatenation in place."""
+    rng = np.random.default_rng(0)
+    for form in ("nhwc", "nChw16c"):
+        whole = rl.tensor(rng.standard_normal((2, 48, 4, 5)).astype("f4"), form)
+        src, dst = whole.parts(1, (16, 32))
+        made = Convolution(src.desc, desc((32, 16, 3, 3)), dst=dst.desc, padding=1)
+        weights = rl.tensor(rng.standard_normal((32, 16, 3, 3)).astype("f4"), made.weights)
+        before, exact = src.numpy().copy(), made.reference(src, weights)
+        made(src, weights, out=dst)
+        np.testing.assert_allclose(dst.numpy(), exact, atol=1e-4)
+        np.testing.assert_array_equal(src.numpy(), before)
+        kept = whole.buffer.copy()
+        clash = whole[:, 8:24]
+        made = Convolution(src.desc, desc((16, 16, 1, 1)), dst=clash.desc)
+        weights = rl.tensor(weights.numpy()[:16, :, :1, :1], made.weights)
+        with pytest.raises(LayoutError, match="src and the destination overlap"):
+            made(src, weights, out=clash)
+        np.testing.assert_array_equal(whole.buffer, kept)
+
+
+# -- threads ------------------------------------------------------------------------------------------------
+
+
+@compiles
+@pytest.mark.parametrize("cpu", HERE)
+def test_all_ways_compute_the_definition(cpu):
+    with on(cpu):
+        for made in variety():
+            check(made, kernel=True)
+
+
+@compiles
+@pytest.mark.parametrize("number", range(len(variety())))
+def test_any_number_of_threads_gives_the_same_bits(number):
+    """However the work is cut, each sum is added up in the same order."""
+    found = []
+    for most in (1, 3, 8):
+        with on(None, most):
+            made = variety()[number]
+            found += [check(made, seed=1, threads=threads, kernel=True) for threads in (1, 2, 8)]
+    for one in found[1:]:
+        np.testing.assert_array_equal(one, found[0])
+
+
+@compiles
+def test_many_callers_at_once():
+    with on(None, 2):
+        for made in (variety()[k] for k in (1, 5, 17)):
+            rng = np.random.default_rng(2)
+            jobs = []
+            for _ in range(6):
+                given = [
+                    rl.tensor(random_values(made.descs[n], rng), made.descs[n].layout, "f32")
+                    for n in made.inputs
+                ]
+                out = rl.tensor(random_values(made.dst, rng), made.dst.layout, "f32")
+                jobs.append((given, out))
+            fresh = [rl.from_buffer(out.buffer.copy(), out.desc) for _, out in jobs]
+            expected = [made(*given, out=out).buffer for (given, _), out in zip(jobs, fresh, strict=True)]
+            wrong = []
+
+            def work(job, wanted, made=made, wrong=wrong):
+                given, out = job
+                for _ in range(20):
+                    target = rl.from_buffer(out.buffer.copy(), out.desc)
+                    if made(*given, out=target).buffer.tobytes() != wanted.tobytes():
+                        wrong.append(made)
+
+            callers = [threading.Thread(target=work, args=pair) for pair in zip(jobs, expected, strict=True)]
+            for caller in callers:
+                caller.start()
+            for caller in callers:
+                caller.join()
+            assert not wrong
+
+
+@compiles
+@forks
+def test_a_forked_child_computes_the_same():
+    """While other threads call the same primitive."""
+    script = textwrap.dedent(
+        """
+        import os, sys, threading
+        import numpy as np
+        sys.path.insert(0, {tests!r})
+        from test_products import check, on, variety
+        with on(None, 2):
+            made, later = variety()[1], variety()[7]
+            wanted = check(made, 3).tobytes()
+            going, rng = True, np.random.default_rng(0)
+            import relayout as rl
+            descs = [made.descs[name] for name in made.inputs]
+            given = [rl.tensor(rng.random(desc.dims, "f4"), desc.layout) for desc in descs]
+            def calls():
+                while going:
+                    made(*given)
+            callers = [threading.Thread(target=calls) for _ in range(2)]
+            for caller in callers:
+                caller.start()
+            for _ in range(8):
+                child = os.fork()
+                if child == 0:
+                    made(*given)
+                    same = check(made, 3).tobytes() == wanted
+                    check(later)  # compiled in the child
+                    os._exit(0 if same else 1)
+                assert os.waitpid(child, 0)[1] == 0
+            going = False
+            for caller in callers:
+                caller.join()
+        print("good")
+        """
+    ).format(tests=os.path.dirname(__file__))
+    command = [sys.executable, "-W", "ignore", "-c", script]
+    ran = subprocess.run(command, capture_output=True, text=True, check=False, timeout=100)
+    assert ran.stdout == "good\n", ran.stderr[-2000:]
+
+
+def test_without_machine_code_the_definition_runs(monkeypatch):
+    made = [variety()[k] for k in (2, 5, 14, 22, 26)]
+    monkeypatch.setattr("relayout.primitives.primitive._machine_code", lambda: False)
+    for one in made:
+        check(one, kernel=False)
+        assert one.implementation == "definition (NumPy)"
+
+
+# -- calls --------------------------------------------------------------------------------------------------
+
+
+def test_calls_refuse_what_they_were_not_made_for():
+    made = problem(((1, 4, 5, 5), "nhwc"), (8, 4, 3, 3), bias=vector(8), ops=(Sum(),))
+    src, weights, bias = (
+        rl.tensor(np.ones(made.descs[n].dims, "f4"), made.descs[n].layout) for n in made.inputs
+    )
+    out = rl.tensor(np.full(made.dst.dims, 7, "f4"), made.dst.layout)
+    frozen = rl.from_buffer(bytes(out.buffer), made.dst)
+    arguments = (src, weights, bias)
+    for tensors, named, says in (
+        (arguments[:2], {"out": out}, "needs bias"),
+        ((*arguments, bias), {"out": out}, "4 tensors were given"),
+        (arguments, {"src": src, "out": out}, "'src' was given twice"),
+        (arguments, {"filter": src, "out": out}, "'filter' is none of src, weights, bias"),
+        (arguments, {}, "adds to the old destination, but no out was given"),
+        ((src.reorder("nchw"), weights, bias), {"out": out}, "src must be"),
+        ((rl.tensor(src.numpy(), "nhwc", "bf16"), weights, bias), {"out": out}, "src must be"),
+        ((src[:, :, :4], weights, bias), {"out": out}, "src must be"),
+        ((src, weights.reorder("oihw"), bias), {"out": out}, "weights must be"),
+        ((src, weights, rl.tensor(np.ones(16, "f4"))[::2]), {"out": out}, "bias must be"),
+        (arguments, {"out": out.reorder("nchw")}, "dst must be"),
+        (arguments, {"out": frozen}, "read-only"),
+        (arguments, {"out": bytes(out.buffer)}, "read-only"),
+        (arguments, {"out": bytearray(out.buffer.nbytes - 1)}, "needs 288 bytes; it has 287"),
+        (arguments, {"out": np.zeros((3, 3, 16), "f4")[:, :, ::2]}, "not contiguous"),
+        (arguments, {"out": out, "threads": 0}, "threads must be 1 or more"),
+        (arguments, {"out": out, "threads": 1.5}, "threads must be a whole number"),
+    ):
+        with pytest.raises(LayoutError, match=says):
+            made(*tensors, **named)
+        assert (out.numpy() == 7).all()
+
+
+def test_buffers_and_arrays_are_taken():
+    made = Convolution(desc((1, 4, 5, 5), "nchw"), desc((8, 4, 1, 1), "oihw"), dst=desc((1, 8, 5, 5), "nhwc"))
+    rng = np.random.default_rng(0)
+    src, weights = (rng.standard_normal(one.dims).astype("f4") for one in (made.src, made.weights))
+    out = np.zeros((1, 5, 5, 8), "f4")
+    result = made(src, weights, out=out)
+    np.testing.assert_allclose(out.transpose(0, 3, 1, 2), made.reference(src, weights), atol=1e-5)
+    np.testing.assert_array_equal(result.numpy(), out.transpose(0, 3, 1, 2))
+    assert result.buffer.dtype == np.uint8
+
+
+def test_bytes_count_all_arguments():
+    made = problem(((1, 4, 5, 5), "nhwc"), (8, 4, 3, 3), bias=vector(8), out="nChw16c", plain="oihw")
+    assert made.bytes == 4 * (4 * 25 + 8 * 4 * 9 + 8 + 16 * 9)
+    assert made.flops == 2 * 9 * 8 * 4 * 9
+
+
+@pytest.mark.parametrize("scale", ["a", None, float("nan"), float("inf"), 1e39])
+def test_the_scale_of_a_sum_is_a_number(scale):
+    with pytest.raises(LayoutError, match="scale of a sum"):
+        Sum(scale)
+
+
+# -- integers -----------------------------------------------------------------------------------------------
+
+
+@compiles
+@pytest.mark.parametrize("form", ["nhwc", "nchw"])
+@pytest.mark.parametrize("source", ["u8", "s8"])
+@pytest.mark.parametrize("channels", [64, 2501])
+def test_long_sums_of_extremes_are_exact(source, form, channels):
+    """Beyond 2**24, where f32 has no longer all numbers; also where results go through scratch."""
+    for cpu in HERE:
+        with on(cpu):
+            filters, kinds = (5, channels, 1, 1), (source, "s8", "s32")
+            made = problem(
+                ((1, channels, 2, 3), form), filters, kinds=kinds, out=form, bias=desc((5,), "a", "s32")
+            )
+            signs = np.where(np.arange(5) % 2, 127.0, -128.0)
+            most = 255.0 if source == "u8" else -128.0
+            weights = np.broadcast_to(signs[:, None, None, None], made.weights.dims)
+            bias = [2**31 - 1, -(2**31), 16777217, -1, 0]
+            check(
+                made,
+                arrays={"src": np.full(made.src.dims, most), "weights": weights, "bias": bias},
+                kernel=True,
+            )
+
+
+# -- below the primitives -----------------------------------------------------------------------------------
+
+TARGETS = [(cpu, "x86_64-unknown-linux-gnu") for cpu in LEVELS]
+TARGETS += [("neoverse-n1", "aarch64-unknown-linux-gnu"), ("apple-m1", "aarch64-unknown-linux-gnu")]
+
+
+@pytest.mark.parametrize(("cpu", "triple"), TARGETS)
+def test_code_for_every_processor_calls_no_library(cpu, triple, monkeypatch):
+    """And is made at all: LLVM would end the process where a function is missing."""
+    modules = []
+    monkeypatch.setattr(machines, "host", lambda: machines.machine(cpu, triple))
+    monkeypatch.setattr(
+        lowering, "reorder_step", lambda src, dst, source, target: lowering.Step(None, source, target)
+    )
+    monkeypatch.setattr(lowering, "zeros_step", lambda desc, target: lowering.Step(None, target, target))
+
+    def recalled(problem, imported, make, machine):
+        modules.append(make().ir)
+        return [None], ""
+
+    monkeypatch.setattr(compile_, "recalled", recalled)
+    for made in variety()[:: 1 if "v2" in cpu else 3]:
+        given = made._products(made.descs)
+        assert lowering.products(given) is not None
+        code = compile_.assemble(modules.pop(), machines.host(), 0)
+        assert undefined(code) == set()
+
+
+@given(one=ladders(), two=ladders(), extent=st.integers(1, 60))
+@examples(200)
+def test_joint_loops_walk_both_sides(one, two, extent):
+    """Where there are loops, their turns are the numbers 0, 1, 2, ... in both layouts."""
+    loops = joint_loops(extent, digits(one), digits(two))
+    if loops is None:
+        borders = sorted({weight for weight, _, _ in (*one, *two) if weight < extent} | {1})
+        assert any(large % small for small, large in zip(borders, [*borders[1:], extent], strict=True))
+        return
+    places = [(0, 0)]
+    for count, first, second in loops:
+        places = [(a + k * first, b + k * second) for a, b in places for k in range(count)]
+    assert places == [(place(one, k), place(two, k)) for k in range(extent)]
+
+
+def digits(ladder):
+    return [rl.layout.layout.Digit(*digit) for digit in ladder]
+
+
+def place(ladder, number):
+    """With the first digit open, as that of an axis is."""
+    (weight, _, stride), *rest = ladder
+    return number // weight * stride + term_place(rest, number)
+
+
+@given(first=st.integers(0, 20), count=st.integers(0, 64), size=st.sampled_from((1, 2, 4)))
+def test_pieces_cover_lanes_once(first, count, size):
+    pieces = pieces_of(first, count, 100, size)
+    lanes = [lane for piece in pieces for lane in range(piece.lane, piece.lane + piece.lanes)]
+    assert lanes == list(range(first, first + count))
+    assert all(piece.offset == 100 + (piece.lane - first) * size for piece in pieces)
+    assert all(piece.lanes & (piece.lanes - 1) == 0 for piece in pieces)
+
+
+@given(data=st.data())
+@examples(60)
+def test_plans_fit_the_processor_and_cover_the_output(data):
+    """Sums fit the registers; tasks are as many as they say; the groups of vectors are all channels, once."""
+    draw = data.draw
+    machine = machines.machine(draw(st.sampled_from(LEVELS)), "x86_64-unknown-linux-gnu")
+    g, i, o = draw(
+        st.sampled_from(((1, 3, 17), (1, 64, 64), (1, 17, 100), (32, 4, 4), (24, 1, 1), (3, 24, 24)))
+    )
+    h, w, k = draw(st.integers(1, 20)), draw(st.integers(1, 20)), draw(st.sampled_from((1, 3)))
+    out, one = (1, h, w), (1, 1, 1)
+    shape = geometry.Geometry(2, g, i, o, (1, h + k - 1, w + k - 1), out, (1, k, k), one, one, (0, 0, 0))
+    src, dst = (desc((2, g * n, *sizes[1:]), "nhwc") for n, sizes in ((i, shape.source), (o, out)))
+    how = arithmetic.FLOATS
+    packed = weights.weights_text(shape, how, machine, 2, True)
+    threads = draw(st.integers(1, 16))
+    nest = planning.planned(src, desc((g, o, i, k, k), packed), dst, shape, how, machine, threads, True)
+    lanes = lanes_of(machine)
+    channels = []
+    for spot in nest.places:
+        group = nest.kinds[spot.kind]
+        stored = [
+            (spot.dst + piece.offset) // 4 + lane
+            for pieces in group.pieces
+            for piece in pieces
+            for lane in range(piece.lanes)
+        ]
+        assert stored[0] == spot.channel
+        channels += stored
+    assert channels == list(range(g * o))
+    most = max(group.vectors for group in nest.kinds)
+    registers = 32 if lanes == 16 else 16
+    assert nest.block.rows * nest.block.columns * most + most <= registers
+    assert prod(dim.extent for dim in nest.dims) == 2 * h * w
+    n, d, rows, columns = (dim.extent for dim in nest.dims)
+    assert nest.tasks == n * d * ceil(rows / nest.rows) * ceil(columns / nest.columns) * nest.chunks
+    assert 1 <= nest.chunks <= len(nest.places)
+
+
+def test_weights_that_the_tile_cannot_read_are_left_to_a_reorder():
+    one = (1, 1, 1)
+    shape = geometry.Geometry(1, 1, 34, 20, one, one, one, one, one, (0, 0, 0))
+    good = {"Ohwi16o": 8, "OIhw16i16o": 8, "Ohwi24o": 8, "hwio": 4, "Ohwi32o": 16}
+    for form, lanes in good.items():
+        found = weights.weights_of(desc((20, 34, 1, 1), form), shape, arithmetic.FLOATS, lanes, False)
+        assert found is not None, form
+        step = 4 * lanes
+        assert len(found.vectors) == -(-20 // lanes)
+        layout = rl.Layout((20, 34, 1, 1), form)
+        assert [at // 4 for at in found.vectors] == [
+            layout.offset(first, 0, 0, 0) for first in range(0, 20, lanes)
+        ], step
+    for form, lanes in {
+        "oihw": 8,
+        "Ohwi4o": 8,
+        "hwio": 8,
+        "Ohwi16o": 32,
+    }.items():  # lanes apart, or none to read
+        assert (
+            weights.weights_of(desc((20, 34, 1, 1), form), shape, arithmetic.FLOATS, lanes, False) is None
+        ), form
+    pairs = MemoryDesc((20, 34, 1, 1), "s8", "OhwI16o2i")
+    assert weights.weights_of(pairs, shape, arithmetic.PAIRS, 16, False) is not None
+    for form in ("Ohwi16o", "OhwI16o4i", "OIhw4i16o4i"):
+        other = MemoryDesc((20, 34, 1, 1), "s8", form)
+        assert weights.weights_of(other, shape, arithmetic.PAIRS, 16, False) is None
+
+
+def test_kernels_are_told_apart_by_all_that_shapes_them():
+    """Two convolutions that differ only in numbers that are compiled in."""
+    rng = np.random.default_rng(0)
+    base = {"src": ((1, 4, 5, 5), "nhwc"), "filters": (8, 4, 3, 3)}
+    for ops in (
+        (Sum(0.1),),
+        (Sum(0.1000001),),
+        (Function("linear", 0.1),),
+        (Function("linear", 0.10000001),),
+    ):
+        made = problem(**base, ops=ops)
+        arrays = {name: rng.standard_normal(made.descs[name].dims) * 1e3 for name in made.inputs}
+        check(made, arrays=arrays, old=rng.standard_normal(made.dst.dims) * 1e6)
+
+
+def test_finishing_is_whole_only_if_nothing_comes_between():
+    assert Finishing("s32").stays_whole("s8")
+    assert Finishing("s32", "s32").stays_whole("s8")
+    for other in (Finishing("s32", "f32"), Finishing("s32", scale=1), Finishing("s32", post_ops=(Sum(),))):
+        assert not other.stays_whole("s8")
+    assert not Finishing("s32").stays_whole("f32")
+    assert text.OPERANDS[:3] == ("weights", "bias", "scale")
