@@ -267,7 +267,7 @@ class Reorder:
         source       f32:nchw:1x17x2x2       272 bytes
         destination  f32:nChw8c:1x17x2x2     384 bytes
         attributes   none
-        engine       machine code: transpose, transpose
+        engine       machine code: interleave, transpose
         predicted    272 bytes read, 384 written: about ... us at the speed of memcpy
         <BLANKLINE>
         axis  numbers  loops (extent x step: source stride, destination stride)
@@ -281,7 +281,7 @@ class Reorder:
           refined  u32 0->0: 1x(0,0)  2x(128,128)  8x(16,4)  2x(8,64)  2x(4,32)
           order    u32 0->0: 2x(128,128)  2x(8,64)  2x(4,32)  8x(16,4)
           fuse     u32 0->0: 2x(128,128)  4x(4,32)  8x(16,4)
-          kernel   transpose, 8 rows by 4 columns, within 2x, threads share 2x
+          kernel   interleave, 4 pixels of 8 channels, within 2x, threads share 2x
         nest 2, bytes: extent x (source step, destination step)
           refined  u32 256->256: 1x(0,0)  1x(16,4)  2x(8,64)  2x(4,32)  then 7 zeros
           order    u32 256->256: 2x(8,64)  2x(4,32)  1x(16,4)  then 7 zeros
