@@ -277,7 +277,7 @@ def test_what_is_given_stays_as_given():
     assert not hasattr(made, "other")
     assert "f32:a:1" in repr(made)
     text = made.implementation
-    assert text == "definition (NumPy)" or text.startswith("machine code: tiles of ")
+    assert text == "definition (NumPy)" or (text.startswith("machine code: ") and "tiles of " in text)
     assert made.strides, made.padding == ((1, 1), ((0, 0), (0, 0)))
 
 

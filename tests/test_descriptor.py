@@ -621,3 +621,8 @@ def test_reshape_refuses_to_drop_a_blocked_axis(dims, tag, new):
     with pytest.raises(LayoutError, match=r"axis 1, which would disappear, is blocked by 32"):
         part.reshape(new)
     assert views.reshape(part.layout, new).dims == new
+
+
+def test_truth_values_are_no_sizes():
+    with pytest.raises(rl.LayoutError, match="whole numbers"):
+        rl.MemoryDesc((True, 3), "f32", "ab")

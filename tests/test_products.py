@@ -46,7 +46,7 @@ from test_values import undefined
 
 machines = importlib.import_module("relayout.codegen.machine")
 compile_ = pytest.importorskip("relayout.codegen.compile")
-lowering = importlib.import_module("relayout.primitives.lowering")
+products = importlib.import_module("relayout.primitives.products")
 
 MARGIN = 192  # bytes around each buffer
 FLOATS = ("f32", "f16", "bf16")
@@ -214,16 +214,18 @@ HERE = [cpu for cpu in LEVELS if x86(cpu)[1]] or [None]
 @contextlib.contextmanager
 def on(cpu, threads=2):
     """Make code for another processor, for so many threads, and share all work."""
-    before = machines.host, lowering.WORTH, os.environ.get("RELAYOUT_THREADS")
+    before = machines.host, products.WORTH, os.environ.get("RELAYOUT_THREADS")
     if cpu is not None:
         made = x86(cpu)[0]
         machines.host = lambda: made
-    lowering.WORTH = 0
+    products.WORTH = 0
+    products._products.cache_clear()
     os.environ["RELAYOUT_THREADS"] = str(threads)
     try:
         yield
     finally:
-        machines.host, lowering.WORTH = before[:2]
+        machines.host, products.WORTH = before[:2]
+        products._products.cache_clear()
         if before[2] is None:
             del os.environ["RELAYOUT_THREADS"]
         else:
@@ -607,18 +609,19 @@ def test_code_for_every_processor_calls_no_library(cpu, triple, monkeypatch):
     modules = []
     monkeypatch.setattr(machines, "host", lambda: machines.machine(cpu, triple))
     monkeypatch.setattr(
-        lowering, "reorder_step", lambda src, dst, source, target: lowering.Step(None, source, target)
+        products, "reorder_step", lambda src, dst, source, target: products.Step(None, source, target)
     )
-    monkeypatch.setattr(lowering, "zeros_step", lambda desc, target: lowering.Step(None, target, target))
+    monkeypatch.setattr(products, "zeros_step", lambda desc, target: products.Step(None, target, target))
 
     def recalled(problem, imported, make, machine):
         modules.append(make().ir)
         return [None], ""
 
     monkeypatch.setattr(compile_, "recalled", recalled)
+    products._products.cache_clear()
     for made in variety()[:: 1 if "v2" in cpu else 3]:
-        given = made._products(made.descs)
-        assert lowering.products(given) is not None
+        given = made._as_products(made.descs)
+        assert products.products(given) is not None
         code = compile_.assemble(modules.pop(), machines.host(), 0)
         assert undefined(code) == set()
 

@@ -81,6 +81,17 @@ class Machine(NamedTuple):
     """None: this host's, measured when they are first asked for."""
 
     @property
+    def fuses(self) -> bool:
+        """Whether it multiplies and adds in one instruction.
+
+        >>> machine("x86-64-v2").fuses, machine("x86-64-v3").fuses
+        (False, True)
+        """
+        return self.triple.startswith(("aarch64", "arm64")) or (
+            self.vector >= 32 and "-fma" not in self.features.split(",")
+        )
+
+    @property
     def streaming(self) -> int:
         """Bytes of source and destination together from which on writing around the caches pays.
 

@@ -202,10 +202,7 @@ class _Reals(_Vectors):
     @property
     def fuses(self) -> bool:
         """Whether the processor multiplies and adds with one rounding."""
-        machine = self.machine
-        if machine.triple.startswith(("aarch64", "arm64")):
-            return True
-        return machine.vector >= 32 and "-fma" not in machine.features.split(",")
+        return self.machine.fuses
 
     def plus(self, one: str | float, two: str | float) -> str:
         return self.do("fadd", "float", one, two)

@@ -170,6 +170,27 @@ def run(kernel: int, source: int, target: int, operands: int, parts: int, thread
     _ended = perf_counter()
 
 
+def native(threads: int) -> tuple[int, int]:
+    """For machine code that opens regions itself: the pool's memory, and the address of its function.
+
+    The function is ``int region(memory, kernel, source, target, operands, parts, threads)``; where it does
+    not answer 0, :func:`moved` should be called soon. (0, 0): there is no native pool.
+    """
+    if threads > _ready:
+        _prepare(threads)
+    if _pool is None:
+        return 0, 0
+    if not busy():
+        _pool.apart()
+    return _pool.block, ctypes.cast(_pool.region, ctypes.c_void_p).value or 0  # type: ignore[arg-type]
+
+
+def moved() -> None:
+    """Tell workers to keep off the processor that this thread is on now."""
+    if _pool is not None:
+        _pool.apart()
+
+
 def _in_python(
     block: int, kernel: int, source: int, target: int, operands: int, parts: int, threads: int
 ) -> None:

@@ -150,7 +150,9 @@ class MemoryDesc:
         """Describe ``dims`` elements of ``dtype`` in a format, or with strides."""
         if isinstance(format, str) and strides is None:
             try:
-                return _by_text(tuple(map(as_index, dims)), as_dtype(dtype), format)
+                given = tuple(dims)
+                if bool not in map(type, given):
+                    return _by_text(tuple(map(as_index, given)), as_dtype(dtype), format)
             except TypeError:
                 pass  # dims that are no whole numbers: let the checks say so
         if (format is None) == (strides is None):

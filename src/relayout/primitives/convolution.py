@@ -20,20 +20,18 @@ from relayout.errors import LayoutError
 from relayout.layout.descriptor import MemoryDesc, any_format
 from relayout.layout.layout import spell_dims, whole_number
 from relayout.primitives.kernels.geometry import Geometry, Sizes
-from relayout.primitives.lowering import Products
-from relayout.primitives.post_ops import PostOp, Sum, applied, post_ops_of
-from relayout.primitives.primitive import Primitive, check_descs, check_written
+from relayout.primitives.post_ops import PostOp, applied, post_ops_of
+from relayout.primitives.primitive import check_descs, check_written
+from relayout.primitives.products import ProductPrimitive, Products, check_vector, weights_format
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from relayout.primitives.kernels.nest import Nest
-    from relayout.primitives.program import Program
 
-__all__ = ["Convolution", "check_vector"]
+__all__ = ["Convolution"]
 
 
-class Convolution(Primitive):
+class Convolution(ProductPrimitive):
     """A convolution, made once for its descriptors.
 
     Parameters
@@ -128,7 +126,7 @@ class Convolution(Primitive):
         check_written(self.kind, dst)
         check_vector(self.kind, "bias", bias, (groups * outputs,), ("f32", "s32"))
         check_vector(self.kind, "scale", scale, (1, groups * outputs), ("f32",))
-        self.post_ops: tuple[PostOp, ...] = post_ops_of(post_ops)
+        self.post_ops = post_ops_of(post_ops)
         self.strides, self.dilation, self.padding = steps, gaps, pads
         self.geometry = Geometry(
             src.dims[0],
@@ -145,20 +143,11 @@ class Convolution(Primitive):
         present = {name: desc for name, desc in (needed | optional).items() if desc is not None}
         self.inputs = tuple(present)
         self.descs = self._decided({**present, "dst": dst})
-        self._nest: Nest | None = None
 
     @property
     def flops(self) -> int:
         """Operations; what falls into the padding counts."""
         return self.geometry.flops
-
-    @property
-    def reads_destination(self) -> bool:
-        """Whether there is a sum among the post-ops."""
-        return any(isinstance(op, Sum) for op in self.post_ops)
-
-    def _implementation(self) -> str:
-        return f"machine code: {self._nest}"
 
     def _definition(self, arrays: Mapping[str, NDArray[np.float64]]) -> NDArray[np.float64]:
         return definition(
@@ -174,16 +163,7 @@ class Convolution(Primitive):
             arrays.get("scale"),
         )
 
-    def _lower(self) -> Program | None:
-        from relayout.primitives.lowering import products
-
-        made = products(self._products(self.descs))
-        if made is None:
-            return None
-        self._nest, program = made
-        return program
-
-    def _products(self, descs: Mapping[str, MemoryDesc]) -> Products:
+    def _as_products(self, descs: Mapping[str, MemoryDesc]) -> Products:
         """What is computed, on these descriptors."""
         return Products(
             self.geometry,
@@ -202,8 +182,6 @@ class Convolution(Primitive):
         Source and destination go together: what one of them has, the other one gets. With neither given they
         become channels-last, which the tile takes as it is.
         """
-        from relayout.primitives.lowering import weights_format
-
         spatial = len(given["src"].dims) - 2
         last = {1: "nwc", 2: "nhwc", 3: "ndhwc"}[spatial]
         plain = {1: "oiw", 2: "oihw", 3: "oidhw"}[spatial]
@@ -211,7 +189,7 @@ class Convolution(Primitive):
         wanted = {
             "src": dst.format or last,
             "dst": src.format or last,
-            "weights": weights_format(self._products(given)) or f"{'g' if self.grouped else ''}{plain}",
+            "weights": weights_format(self._as_products(given)) or f"{'g' if self.grouped else ''}{plain}",
             "bias": "a",
             "scale": "a",
         }
@@ -260,19 +238,6 @@ def definition(
     if bias is not None:
         out += bias.reshape(over)
     return applied(post_ops, out, old)
-
-
-def check_vector(
-    kind: str, name: str, desc: MemoryDesc | None, sizes: tuple[int, ...], kinds: tuple[str, ...]
-) -> None:
-    """Bias and scales are dense vectors."""
-    if desc is None:
-        return
-    if len(desc.dims) != 1 or desc.dims[0] not in sizes or desc.dtype.name not in kinds:
-        counts, types = (" or ".join(map(str, several)) for several in (sizes, kinds))
-        raise LayoutError(f"{kind}: {name} {desc} must be a vector of {counts} {types}")
-    if desc.layout is not None and desc.strides != (1,) and desc.dims != (1,):
-        raise LayoutError(f"{kind}: {name} {desc} must be dense")
 
 
 def _each(given: int | Sequence[int], count: int, name: str, least: int) -> tuple[int, ...]:

@@ -18,23 +18,20 @@ from typing import TYPE_CHECKING, Any
 from relayout.errors import LayoutError
 from relayout.layout.descriptor import MemoryDesc, any_format
 from relayout.layout.layout import spell_dims
-from relayout.primitives.convolution import check_vector
 from relayout.primitives.kernels.geometry import Geometry
-from relayout.primitives.lowering import Products
-from relayout.primitives.post_ops import PostOp, Sum, applied, post_ops_of
-from relayout.primitives.primitive import Primitive, check_descs, check_written
+from relayout.primitives.post_ops import applied, post_ops_of
+from relayout.primitives.primitive import check_descs, check_written
+from relayout.primitives.products import ProductPrimitive, Products, check_vector, weights_format
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from relayout.primitives.kernels.nest import Nest
-    from relayout.primitives.program import Program
 
 __all__ = ["InnerProduct"]
 
 
-class InnerProduct(Primitive):
+class InnerProduct(ProductPrimitive):
     """An inner product, made once for its descriptors.
 
     Parameters
@@ -93,7 +90,7 @@ class InnerProduct(Primitive):
         check_written(self.kind, dst)
         check_vector(self.kind, "bias", bias, (outputs,), ("f32", "s32"))
         check_vector(self.kind, "scale", scale, (1, outputs), ("f32",))
-        self.post_ops: tuple[PostOp, ...] = post_ops_of(post_ops)
+        self.post_ops = post_ops_of(post_ops)
         spatial = src.dims[2:]
         kernel = (*(1 for _ in range(3 - len(spatial))), *spatial)
         size = (kernel[0], kernel[1], kernel[2])
@@ -102,20 +99,11 @@ class InnerProduct(Primitive):
         present = {name: desc for name, desc in (needed | optional).items() if desc is not None}
         self.inputs = tuple(present)
         self.descs = self._decided({**present, "dst": dst})
-        self._nest: Nest | None = None
 
     @property
     def flops(self) -> int:
         """Two for each product."""
         return self.geometry.flops
-
-    @property
-    def reads_destination(self) -> bool:
-        """Whether there is a sum among the post-ops."""
-        return any(isinstance(op, Sum) for op in self.post_ops)
-
-    def _implementation(self) -> str:
-        return f"machine code: {self._nest}"
 
     def _definition(self, arrays: Mapping[str, NDArray[np.float64]]) -> NDArray[np.float64]:
         src, weights = arrays["src"], arrays["weights"]
@@ -127,30 +115,19 @@ class InnerProduct(Primitive):
             out = out + arrays["bias"]
         return applied(self.post_ops, out, arrays.get("dst"))
 
-    def _lower(self) -> Program | None:
-        from relayout.primitives.lowering import products
-
-        made = products(self._products(self.descs))
-        if made is None:
-            return None
-        self._nest, program = made
-        return program
-
-    def _products(self, descs: Mapping[str, MemoryDesc]) -> Products:
+    def _as_products(self, descs: Mapping[str, MemoryDesc]) -> Products:
         bias, scale = descs.get("bias"), descs.get("scale")
         src, weights, dst = (descs[name] for name in ("src", "weights", "dst"))
         return Products(self.geometry, src, weights, dst, bias, scale, False, self.post_ops)
 
     def _decided(self, given: dict[str, MemoryDesc]) -> dict[str, MemoryDesc]:
         """The descriptors with every ``any`` decided; the weights take the order of the source."""
-        from relayout.primitives.lowering import weights_format
-
         spatial = len(given["src"].dims) - 2
         plain = ("nc", "nwc", "nhwc", "ndhwc")[spatial]
         src = given["src"]
         if src.layout is None:
             src = given["src"] = MemoryDesc(src.dims, src.dtype, plain)
-        wanted = weights_format(self._products(given))
+        wanted = weights_format(self._as_products(given))
         if wanted is None:
             wanted = ("oi", "oiw", "oihw", "oidhw")[spatial]
         elif spatial and src.layout.is_plain:

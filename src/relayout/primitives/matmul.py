@@ -18,23 +18,20 @@ from relayout.errors import LayoutError
 from relayout.layout import views
 from relayout.layout.descriptor import MemoryDesc, any_format
 from relayout.layout.layout import spell_dims
-from relayout.primitives.convolution import check_vector
 from relayout.primitives.kernels.geometry import Geometry
-from relayout.primitives.lowering import Products
-from relayout.primitives.post_ops import PostOp, Sum, applied, post_ops_of
-from relayout.primitives.primitive import Primitive, check_descs, check_written
+from relayout.primitives.post_ops import applied, post_ops_of
+from relayout.primitives.primitive import check_descs, check_written
+from relayout.primitives.products import ProductPrimitive, Products, check_vector, weights_format
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from relayout.primitives.kernels.nest import Nest
-    from relayout.primitives.program import Program
 
 __all__ = ["Matmul"]
 
 
-class Matmul(Primitive):
+class Matmul(ProductPrimitive):
     """A matrix product, made once for its descriptors.
 
     Parameters
@@ -104,26 +101,17 @@ class Matmul(Primitive):
         check_written(self.kind, dst)
         check_vector(self.kind, "bias", bias, (n,), ("f32", "s32"))
         check_vector(self.kind, "scale", scale, (1, n), ("f32",))
-        self.post_ops: tuple[PostOp, ...] = post_ops_of(post_ops)
+        self.post_ops = post_ops_of(post_ops)
         self.sizes = many, m, k, n
         present = {name: desc for name, desc in (needed | optional).items() if desc is not None}
         self.inputs = tuple(present)
         self.descs = self._decided({**present, "dst": dst})
-        self._nest: Nest | None = None
 
     @property
     def flops(self) -> int:
         """Two for each product."""
         many, m, k, n = self.sizes
         return 2 * many * m * k * n
-
-    @property
-    def reads_destination(self) -> bool:
-        """Whether there is a sum among the post-ops."""
-        return any(isinstance(op, Sum) for op in self.post_ops)
-
-    def _implementation(self) -> str:
-        return f"machine code: {self._nest}"
 
     def _definition(self, arrays: Mapping[str, NDArray[np.float64]]) -> NDArray[np.float64]:
         out = arrays["src"] @ arrays["weights"]
@@ -133,17 +121,7 @@ class Matmul(Primitive):
             out = out + arrays["bias"]
         return applied(self.post_ops, out, arrays.get("dst"))
 
-    def _lower(self) -> Program | None:
-        from relayout.primitives.lowering import products
-
-        given = self._products(self.descs)
-        made = products(given) if given is not None else None
-        if made is None:
-            return None
-        self._nest, program = made
-        return program
-
-    def _products(self, descs: Mapping[str, MemoryDesc]) -> Products | None:
+    def _as_products(self, descs: Mapping[str, MemoryDesc]) -> Products | None:
         """The same as a convolution of one tap: rows are images, columns channels, and matrices groups.
 
         None where several matrices don't lie as one: blocks of one of their axes end in padding.
@@ -170,8 +148,6 @@ class Matmul(Primitive):
 
     def _decided(self, given: dict[str, MemoryDesc]) -> dict[str, MemoryDesc]:
         """The descriptors with every ``any`` decided: rows for source and destination."""
-        from relayout.primitives.lowering import weights_format
-
         rows = "ab" if len(given["src"].dims) == 2 else "abc"
         for name in ("src", "dst"):
             desc = given[name]
@@ -179,7 +155,7 @@ class Matmul(Primitive):
                 given[name] = MemoryDesc(desc.dims, desc.dtype, rows)
         weights = given["weights"]
         if weights.layout is None:
-            made = self._products(given)
+            made = self._as_products(given)
             text = weights_format(made) if made is not None else None
             if made is None or text is None:
                 given["weights"] = MemoryDesc(weights.dims, weights.dtype, rows)

@@ -215,10 +215,9 @@ class Native:
         numbers = axis_number(group.axes, self.src.dims, made.axis, np.arange(group.size))
         return made.values[numbers]  # type: ignore[no-any-return]
 
-    @property
-    def alone(self) -> int | None:
-        """The address of the kernel, if one thread does every call with all of it; else None."""
-        return None if self._divides else self._kernel.address
+    def alone(self, threads: int | None) -> int | None:
+        """The address of the kernel, if one of so many threads does every call with all of it; else None."""
+        return self._kernel.address if not self._divides or threads == 1 else None
 
     def __call__(
         self, source: int, target: int, operands: int = 0, threads: int | None = None, fresh: bool = False

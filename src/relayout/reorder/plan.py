@@ -234,7 +234,7 @@ class Reorder:
         self, kernels: Native, operands: int, keep: NDArray[np.uint8] | None
     ) -> Callable[[Any, Any], bool] | None:
         """Checks in machine code, for kernels that are called as they are, whatever the destination."""
-        kernel = kernels.alone
+        kernel = kernels.alone(self.threads)
         if kernel is None or self._room >= MAPPED:
             return None
         with lock():

@@ -24,7 +24,6 @@ from relayout.codegen.ir import Writer
 from relayout.codegen.machine import Machine
 from relayout.primitives.functions import Function
 from relayout.primitives.kernels.map import Body
-from relayout.primitives.kernels.tile import has_fma
 from relayout.primitives.post_ops import PostOp, Sum
 
 __all__ = ["binary", "factor", "followed_by", "function", "normalised", "weighted_sum"]
@@ -157,6 +156,6 @@ def _scaled(w: Writer, value: str, scale: float, count: int) -> str:
 def _times_plus(w: Writer, machine: Machine, one: str, two: str, three: str, count: int) -> str:
     """``one * two + three``, rounded once where the processor can."""
     kind = f"<{count} x float>"
-    if has_fma(machine):
+    if machine.fuses:
         return w.value(f"call {kind} @llvm.fma.v{count}f32({kind} {one}, {kind} {two}, {kind} {three})")
     return w.value(f"fadd {kind} {w.value(f'fmul {kind} {one}, {two}')}, {three}")

@@ -17,9 +17,9 @@ from relayout.primitives.kernels.arithmetic import Arithmetic
 from relayout.primitives.kernels.cost import COLLIDE, best_block, cut_into_tasks
 from relayout.primitives.kernels.geometry import Geometry
 from relayout.primitives.kernels.nest import Dim, Group, Nest, Place
-from relayout.primitives.kernels.sides import Side, joint_loops, side_of
+from relayout.primitives.kernels.sides import Side, joint_loops, places_of, side_of
 from relayout.primitives.kernels.tile import WORD, KLoop, Piece, lanes_of, pieces_of, registers_of
-from relayout.primitives.kernels.weights import Weights, at, is_spread, weights_of
+from relayout.primitives.kernels.weights import Weights, is_spread, weights_of
 
 __all__ = ["clears", "planned"]
 
@@ -92,7 +92,7 @@ def planned(
                     found.dtype,
                     (),
                     _patterns(geometry, lanes) if spread else (),
-                    tuple(at(found.inputs, k) for k in range(geometry.inputs)) if spread else (),
+                    places_of(found.inputs, geometry.inputs) if spread else (),
                     kinds,
                     places,
                     dims,
@@ -282,7 +282,7 @@ def _groups(
                 tuple(weights.vectors[number + k] - start for k in range(len(several))),
                 min(lanes, per - several[-1] * lanes),
                 tuple(widths),
-                tuple(at - starts[0] for at in starts) if spread else (),
+                tuple(place - starts[0] for place in starts) if spread else (),
             )
             if kind not in kinds:
                 kinds.append(kind)
@@ -293,7 +293,7 @@ def _groups(
 def _channel(side: tuple[Side | None, int], number: int) -> int:
     """Where a channel lies."""
     given, size = side
-    return number * size if given is None else at(given.channels, number)
+    return number * size if given is None else places_of(given.channels, given.room)[number]
 
 
 def _pieces(
@@ -307,7 +307,7 @@ def _pieces(
     if side is None:
         return pieces_of(0, valid, first * size, size)
     room = min(lanes, side.room - first) if first + valid == total else valid
-    places = [at(side.channels, first + k) for k in range(room)]
+    places = places_of(side.channels, side.room)[first : first + room]
     found: list[Piece] = []
     start = 0
     while start < room:

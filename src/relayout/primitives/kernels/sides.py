@@ -7,13 +7,16 @@ channels a list of digits. Spatial axes that a tensor does not have are one elem
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import NamedTuple
+
+import numpy as np
 
 from relayout.codegen.ir import Writer
 from relayout.layout.descriptor import MemoryDesc
 from relayout.layout.layout import Digit
 
-__all__ = ["Side", "joint_loops", "offset_code", "side_of"]
+__all__ = ["Side", "joint_loops", "offset_code", "places_of", "side_of"]
 
 
 class Side(NamedTuple):
@@ -60,6 +63,21 @@ def side_of(desc: MemoryDesc) -> Side | None:
         (*(one for _ in range(3 - len(spatial))), *spatial),
         layout.padded_dims[1],
     )
+
+
+@lru_cache(maxsize=256)
+def places_of(digits: tuple[Digit, ...], count: int) -> tuple[int, ...]:
+    """Where the numbers 0 .. count - 1 lie; the first digit is open, so that padding has a place, too.
+
+    >>> places_of((Digit(2, 2, 100), Digit(1, 2, 4)), 5)
+    (0, 4, 100, 104, 200)
+    """
+    numbers = np.arange(count)
+    first, *rest = digits
+    places = numbers // first.weight * first.stride
+    for digit in rest:
+        places += numbers // digit.weight % digit.extent * digit.stride
+    return tuple(places.tolist())
 
 
 def offset_code(w: Writer, index: str, digits: Sequence[Digit]) -> str | int:

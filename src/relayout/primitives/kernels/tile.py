@@ -232,7 +232,7 @@ class _Writer:
         """``total + x * y`` in each lane."""
         w, kind, lanes = self.w, self.kind, self.lanes
         if self.tile.arithmetic.depth == 1:
-            if has_fma(self.machine):
+            if self.machine.fuses:
                 return w.value(f"call {kind} @llvm.fma.v{lanes}f32({kind} {x}, {kind} {y}, {kind} {total})")
             return w.value(f"fadd {kind} {w.value(f'fmul {kind} {x}, {y}')}, {total}")
         pair = f"<{2 * lanes} x i16>"
@@ -272,11 +272,6 @@ def declarations(machine: Machine) -> str:
 
 def _is_x86(machine: Machine) -> bool:
     return machine.triple.startswith("x86_64")
-
-
-def has_fma(machine: Machine) -> bool:
-    """Whether the processor multiplies and adds in one instruction."""
-    return machine.vector >= 32 or machine.triple.startswith("aarch64")
 
 
 # -- vectors in pieces --------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ formats have that, and where each vector begins, is found by asking the layout; 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from relayout.codegen.machine import Machine
@@ -13,9 +14,10 @@ from relayout.layout.descriptor import MemoryDesc
 from relayout.layout.layout import Digit
 from relayout.primitives.kernels.arithmetic import Arithmetic
 from relayout.primitives.kernels.geometry import Geometry
+from relayout.primitives.kernels.sides import places_of
 from relayout.primitives.kernels.tile import lanes_of
 
-__all__ = ["Weights", "at", "is_spread", "weights_of", "weights_text"]
+__all__ = ["Weights", "is_spread", "weights_of", "weights_text"]
 
 
 class Weights(NamedTuple):
@@ -84,26 +86,27 @@ def weights_of(
     per = geometry.outputs
     start = layout.offset0 * size
 
-    def place(g: int, o: int) -> int:
-        return start + at(group, g) + at(output, o)
-
+    in_group, of_group = places_of(output, rooms[0]), places_of(group, groups)
     step = size * arithmetic.depth
     vectors = []
     if is_spread(geometry, lanes):
         if arithmetic.depth != 1:
             return None
         for first in range(0, geometry.groups * per, lanes):
-            places = [place((first + k) // per, (first + k) % per) for k in range(lanes)]
-            if not _runs(places, step) or (first + lanes) // per > groups:
+            if (first + lanes) // per > groups:
                 return None
-            vectors.append(places[0])
+            numbers = range(first, first + lanes)
+            places = tuple(of_group[number // per] + in_group[number % per] for number in numbers)
+            if not _runs(places, step):
+                return None
+            vectors.append(start + places[0])
     else:
         for g in range(geometry.groups):
             for first in range(0, per, lanes):
-                places = [place(g, first + k) for k in range(lanes)]
-                if not _runs(places, step) or first + lanes > rooms[0]:
+                places = in_group[first : first + lanes]
+                if len(places) < lanes or not _runs(places, step):
                     return None
-                vectors.append(places[0])
+                vectors.append(start + of_group[g] + places[0])
     if arithmetic.depth == 2:
         last = inputs[-1]
         if (last.weight, last.extent, last.stride) != (1, 2, size):
@@ -112,12 +115,6 @@ def weights_of(
     return Weights(desc.dtype.name, tuple(vectors), inputs, (taps[0], taps[1], taps[2]))
 
 
-def at(digits: tuple[Digit, ...], number: int) -> int:
-    """Where a number lies; the first digit is open, so that padding has a place, too."""
-    first, *rest = digits
-    return number // first.weight * first.stride + sum(number // d.weight % d.extent * d.stride for d in rest)
-
-
-def _runs(places: list[int], step: int) -> bool:
+def _runs(places: Sequence[int], step: int) -> bool:
     """Whether places follow each other."""
-    return places == list(range(places[0], places[0] + len(places) * step, step))
+    return list(places) == list(range(places[0], places[0] + len(places) * step, step))

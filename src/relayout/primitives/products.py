@@ -1,0 +1,243 @@
+"""Sums of products: what convolution, inner product and matrix product have in common.
+
+All three are one thing to the kernels, a convolution: an inner product is one whose filter is as large as the
+image, a matrix product one whose filter has one tap. :class:`Products` says it in these terms, and
+:func:`products` makes the program. What a network asks for twice is made once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from math import prod
+from typing import TYPE_CHECKING, NamedTuple
+
+from relayout.errors import LayoutError
+from relayout.layout import views
+from relayout.layout.descriptor import MemoryDesc
+from relayout.primitives.lowering import reorder_step, zeros_step
+from relayout.primitives.post_ops import PostOp, Sum
+from relayout.primitives.primitive import Primitive
+from relayout.primitives.program import Program, Step
+
+if TYPE_CHECKING:
+    from relayout.codegen.machine import Machine
+    from relayout.primitives.kernels.geometry import Geometry
+    from relayout.primitives.kernels.nest import Nest
+
+__all__ = ["Lowered", "ProductPrimitive", "Products", "check_vector", "products", "weights_format"]
+
+LONG_ROW = 256  # pixels
+SHORT_ROW = 64
+LANES = 16
+WORD = 4  # bytes of a bias or a scale
+WORTH = 1 << 21  # operations from which on waking threads pays: some tens of microseconds
+
+
+@dataclass(frozen=True)
+class Products:
+    """A sum of products: convolutions, inner products and matrix products are all of this kind.
+
+    Source and destination have the axes batch, channels and up to three spatial ones; the weights output and
+    input channels and as many spatial axes, and in front of them the groups where ``grouped``.
+    """
+
+    geometry: Geometry
+    src: MemoryDesc
+    weights: MemoryDesc
+    dst: MemoryDesc
+    bias: MemoryDesc | None = None
+    scale: MemoryDesc | None = None
+    grouped: bool = False
+    post_ops: tuple[PostOp, ...] = ()
+    repeats: bool = False
+    """Whether bias and scales are those of one group, and the same for all."""
+    whole: MemoryDesc | None = None
+    """What ``dst`` is a view of; None: of nothing else."""
+
+
+def weights_format(made: Products) -> str | None:
+    """The format of weights that the kernels for this host read fastest; None: there are no kernels."""
+    from relayout.codegen.machine import host
+    from relayout.primitives.kernels.arithmetic import arithmetic_of
+    from relayout.primitives.kernels.weights import weights_text
+
+    how = arithmetic_of(made.src.dtype, made.weights.dtype, made.geometry)
+    if how is None:
+        return None
+    spatial = len(made.weights.dims) - 2 - made.grouped
+    return weights_text(made.geometry, how, host(), spatial, made.grouped)
+
+
+class Lowered(NamedTuple):
+    """A sum of products as a program."""
+
+    nest: Nest
+    program: Program
+    packed: str
+    """The format that weights are reordered to in each call; empty: they are read as they are."""
+
+    def __str__(self) -> str:
+        first = f"weights reordered to {self.packed} in each call, " if self.packed else ""
+        return f"machine code: {first}{self.nest}"
+
+
+def products(made: Products) -> Lowered | None:
+    """The program of a sum of products; None where there are no kernels for it.
+
+    Weights in a format that the tile can't read are reordered first, each time; padding of the destination
+    that the nest does not write is zeroed first.
+    """
+    from relayout.codegen import threads
+    from relayout.codegen.machine import host
+
+    return _products(made, host(), threads.count())
+
+
+@lru_cache(maxsize=1024)
+def _products(made: Products, machine: Machine, many: int) -> Lowered | None:
+    from relayout.codegen.compile import Module, recalled
+    from relayout.primitives.kernels.arithmetic import arithmetic_of
+    from relayout.primitives.kernels.convolution import ENTRY, module, rows_of
+    from relayout.primitives.kernels.finish import Finishing
+    from relayout.primitives.kernels.planning import clears, planned
+    from relayout.reorder.plan import LOADED
+
+    target = made.whole or made.dst
+    made = _in_long_rows(made)
+    src, dst, geometry = made.src, made.dst, made.geometry
+    how = arithmetic_of(src.dtype, made.weights.dtype, geometry)
+    if how is None or dst.dtype.name not in ("f32", "f16", "bf16", "s32", "s8", "u8"):
+        return None
+    steps: list[Step] = []
+    scratch: dict[str, int] = {}
+    text, weights = None, made.weights
+    nest = planned(src, weights, dst, geometry, how, machine, many, made.grouped)
+    if nest is None:
+        text = weights_format(made)
+        packed = MemoryDesc(weights.dims, weights.dtype, text)
+        nest = planned(src, packed, dst, geometry, how, machine, many, made.grouped)
+        step = reorder_step(weights, packed, "weights", "packed")
+        if step is None or nest is None:
+            return None
+        steps.append(step)
+        scratch["packed"] = max(packed.required_bytes, packed.nbytes)
+        weights = packed
+    if made.repeats:
+        places = tuple(place._replace(channel=place.channel % geometry.outputs) for place in nest.places)
+        nest = replace(nest, places=places)
+    finishing = Finishing(
+        dst.dtype.name,
+        "" if made.bias is None else made.bias.dtype.name,
+        0 if made.scale is None else made.scale.dims[0],
+        made.post_ops,
+        0 if made.bias is None else made.bias.layout.offset0 * WORD,
+        0 if made.scale is None else made.scale.layout.offset0 * WORD,
+        geometry.outputs if made.repeats and geometry.groups > 1 else 0,
+    )
+    rows = rows_of(nest, src, dst, finishing)
+    if rows is None:
+        return None
+    lost = prod(target.layout.padded) != prod(dst.layout.padded)  # views drop the padding of axes of size 1
+    if lost or not clears(nest, dst):
+        step = zeros_step(target, "dst")
+        if step is None:
+            return None
+        steps.append(step)
+    shape = (
+        geometry,
+        finishing,
+        made.repeats,
+        nest.rows,
+        nest.columns,
+        nest.chunks,
+        nest.block,
+        nest.kinds[0].vectors,
+    )
+    sides = [(desc.dtype.name, desc.layout._key()) for desc in (src, weights, dst)]
+    kernels, _ = recalled(
+        repr(("products", sides, shape)),
+        LOADED,
+        lambda: Module(module(nest, rows, finishing), [ENTRY]),
+        machine,
+    )
+    parts = min(nest.tasks, 2 * many if nest.tasks >= 4 * many else many)
+    if nest.slot:
+        scratch["slots"] = parts * nest.slot
+    packed_name = "packed" if "packed" in scratch else "weights"
+    names = {
+        "weights": packed_name,
+        "bias": "bias" if made.bias is not None else "",
+        "scale": "scale" if made.scale is not None else "",
+        "scratch": "slots" if nest.slot else "",
+        "other": "",
+    }
+    operands = tuple(name or packed_name for name in names.values())
+    shared = parts > 1 and geometry.flops >= WORTH
+    steps.append(Step(kernels[0], "src", "dst", operands, parts, shared))
+    return Lowered(nest, Program(tuple(steps), scratch), text or "")
+
+
+def _in_long_rows(made: Products) -> Products:
+    """A filter of one tap sees no neighbours: the pixels of an image may as well lie in other rows.
+
+    Rows of some hundred pixels are gathered and scattered faster than those of 7 or 56, which are no whole
+    cache lines.
+    """
+    g, spatial = made.geometry, len(made.src.dims) - 2
+    one = g.taps == 1 and set(g.strides) == {1} and not any(g.padding) and g.source == g.target
+    if not one or spatial < 2 or g.pixels == 1:
+        return made
+    columns = max(
+        n for n in range(1, LONG_ROW + 1) if g.pixels % n == 0 and (n % LANES == 0 or n <= SHORT_ROW)
+    )
+    size = (1, g.pixels // columns, columns)
+    try:
+        sides = [
+            MemoryDesc(shape, desc.dtype, views.reshape(desc.layout, shape))
+            for desc in (made.src, made.dst)
+            for shape in ((*desc.dims[:2], *(1 for _ in range(spatial - 2)), *size[1:]),)
+        ]
+    except LayoutError:  # rows end in padding
+        return made
+    if any(len(term) > 1 for desc in sides for term in desc.layout.terms):  # or in holes, somewhere within
+        return made
+    return replace(made, geometry=g._replace(source=size, target=size), src=sides[0], dst=sides[1])
+
+
+class ProductPrimitive(Primitive):
+    """What the classes of such primitives share; each says in :meth:`_as_products` what it is."""
+
+    post_ops: tuple[PostOp, ...] = ()
+    _made: Lowered | None = None
+
+    def _as_products(self, descs: Mapping[str, MemoryDesc]) -> Products | None:
+        """What is computed, on these descriptors; None where it can't be said."""
+        raise NotImplementedError
+
+    @property
+    def reads_destination(self) -> bool:
+        """Whether there is a sum among the post-ops."""
+        return any(isinstance(op, Sum) for op in self.post_ops)
+
+    def _implementation(self) -> str:
+        return str(self._made)
+
+    def _lower(self) -> Program | None:
+        given = self._as_products(self.descs)
+        self._made = products(given) if given is not None else None
+        return self._made.program if self._made is not None else None
+
+
+def check_vector(
+    kind: str, name: str, desc: MemoryDesc | None, sizes: tuple[int, ...], kinds: tuple[str, ...]
+) -> None:
+    """Bias and scales are dense vectors."""
+    if desc is None:
+        return
+    if len(desc.dims) != 1 or desc.dims[0] not in sizes or desc.dtype.name not in kinds:
+        counts, types = (" or ".join(map(str, several)) for several in (sizes, kinds))
+        raise LayoutError(f"{kind}: {name} {desc} must be a vector of {counts} {types}")
+    if desc.layout is not None and desc.strides != (1,) and desc.dims != (1,):
+        raise LayoutError(f"{kind}: {name} {desc} must be dense")
