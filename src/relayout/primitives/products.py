@@ -162,7 +162,7 @@ def _products(made: Products, machine: Machine, many: int) -> Lowered | None:
         lambda: Module(module(nest, rows, finishing), [ENTRY]),
         machine,
     )
-    parts = min(nest.tasks, 2 * many if nest.tasks >= 4 * many else many)
+    parts = _parts(nest.tasks, many)
     if nest.slot:
         scratch["slots"] = parts * nest.slot
     packed_name = "packed" if "packed" in scratch else "weights"
@@ -177,6 +177,21 @@ def _products(made: Products, machine: Machine, many: int) -> Lowered | None:
     shared = parts > 1 and geometry.flops >= WORTH
     steps.append(Step(kernels[0], "src", "dst", operands, parts, shared))
     return Lowered(nest, Program(tuple(steps), scratch), text or "")
+
+
+def _parts(tasks: int, threads: int) -> int:
+    """Into how many parts tasks are cut: as evenly as can be, then as finely.
+
+    A thread that is held up leaves its later parts to others, but 14 tasks in 4 parts keep one of two threads
+    busy with 8 of them.
+
+    >>> [_parts(tasks, 2) for tasks in (1, 2, 14, 28, 42)]
+    [1, 2, 2, 4, 2]
+    """
+    if tasks <= threads:
+        return tasks
+    choices = [threads * k for k in (1, 2, 4) if threads * k <= tasks]
+    return min(choices, key=lambda parts: (-(-tasks // parts) * (parts // threads), -parts))
 
 
 def _in_long_rows(made: Products) -> Products:
