@@ -1,6 +1,9 @@
-"""Diagrams of these pages that are no pictures of a layout: imports, refinements, values, tiles."""
+"""Diagrams of these pages that are no pictures of a layout: imports, refinements, values, tiles, figures."""
 
 from __future__ import annotations
+
+import json
+from pathlib import Path
 
 import relayout as rl
 from relayout.draw.canvas import FILLS, INK, MUTED, PAPER, RULE, Canvas, fill_of, text_width
@@ -203,20 +206,24 @@ PARTS = {
     "files": (0, 1, 1, "files", "npy, safetensors, png"),
     "bench": (1, 1, 1, "bench", "cases, peers, ratios"),
     "draw": (2, 1, 1, "draw", "svg, text"),
-    "reorder": (0, 2, 2, "reorder", "plans, nests, kernels, NumPy engine"),
-    "codegen": (0, 3, 1, "codegen", "LLVM IR, threads"),
-    "tensor": (1, 3, 1, "tensor.py", "descriptor and buffer"),
-    "notation": (2, 3, 1, "notation", "one module a dialect"),
-    "pytorch": (3, 3, 1, "pytorch", "stride rules"),
-    "layout": (1, 4, 2, "layout", "what a layout is, views, refinement"),
-    "base": (0, 5, 4, "dtypes.py, convert.py, errors.py", "data types, values, messages"),
+    "networks": (1, 2, 1, "networks", "ResNets"),
+    "primitives": (1, 3, 1, "primitives", "convolution, ..., sequences"),
+    "reorder": (0, 4, 2, "reorder", "plans, nests, kernels, NumPy engine"),
+    "codegen": (0, 5, 1, "codegen", "LLVM IR, threads"),
+    "tensor": (1, 5, 1, "tensor.py", "descriptor and buffer"),
+    "notation": (2, 5, 1, "notation", "one module a dialect"),
+    "pytorch": (3, 5, 1, "pytorch", "stride rules"),
+    "layout": (1, 6, 2, "layout", "what a layout is, views, refinement"),
+    "base": (0, 7, 4, "dtypes.py, convert.py, errors.py", "data types, values, messages"),
 }
 ARROWS = [
     ("cli", "files", 0),
     ("cli", "bench", 1),
     ("cli", "draw", 2),
     ("files", "reorder", 0),
-    ("bench", "reorder", 1),
+    ("bench", "networks", 1),
+    ("networks", "primitives", 1),
+    ("primitives", "reorder", 1),
     ("reorder", "codegen", 0),
     ("reorder", "tensor", 1),
     ("draw", "notation", 2),
@@ -244,9 +251,41 @@ def architecture() -> str:
         )
     for column, row, span, name, text in PARTS.values():
         x, y, wide = column * (width + gap), 30 + row * step, span * width + (span - 1) * gap
-        canvas.box(x, y, wide, height, fill=fill_of(5 - row), round=4)
+        canvas.box(x, y, wide, height, fill=fill_of(7 - row), round=4)
         canvas.words(x + wide / 2, y + 19, name, bold=True, size=13)
         canvas.words(x + wide / 2, y + 35, text, size=11, mono=False)
     return canvas.document(
         "Imports point downwards", "; ".join(f"{a} imports {b}" for a, b, _ in ARROWS) + "."
     )
+
+
+MEASURED = Path(__file__).parent / "measured" / "primitives.json"
+"""For each network and number of threads: everybody's share of the processor's peak."""
+
+NETWORKS = ("ResNet-50, batch 1", "ResNet-50, batch 8", "ResNeXt-101, batch 1", "MobileNetV2, batch 1")
+FORMATS = ("nChw16c", "nChw8c", "nhwc", "NCHW32", "NCHW4", "CHWN4", "nchw")
+
+
+def formats() -> str:
+    """How fast convolutions are in each format, as a part of the best one."""
+    figures = json.loads(MEASURED.read_text())
+    canvas = Canvas()
+    title = "Speed of a network's convolutions in a format, as a part of the best format's"
+    canvas.words(0, 13, title, size=14, anchor="start", bold=True)
+    wide, high, said = 300.0, 15.0, []
+    y = 34.0
+    for network in NETWORKS:
+        shares = {name: figures[network]["1"][f"Relayout {name}"] for name in FORMATS}
+        best = max(shares.values())
+        canvas.words(0, y + 10, f"{network}, one thread", size=12, anchor="start", bold=True)
+        y += 18
+        for k, name in enumerate(FORMATS):
+            part = shares[name] / best
+            canvas.words(76, y + 11, name, size=11, anchor="end")
+            canvas.box(84, y, part * wide, high - 3, fill=fill_of(k), thickness=0.6)
+            canvas.words(92 + wide, y + 11, f"{part:.2f}", size=11, anchor="start", fill=MUTED)
+            y += high
+        said.append(f"{network}: " + ", ".join(f"{name} {shares[name] / best:.2f}" for name in FORMATS))
+        y += 12
+    canvas.line([(84 + wide, 48), (84 + wide, y - 12)], stroke=RULE, thickness=0.8)
+    return canvas.document(title, "; ".join(said) + ".")

@@ -17,7 +17,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from diagrams import architecture, logo, network, refinement, tile, values
+from diagrams import architecture, formats, logo, network, refinement, tile, values
 from tables import TABLES
 
 import relayout as rl
@@ -44,6 +44,7 @@ def walk(format: str, colour: str, title: str | None = None) -> str:
 DRAWINGS: dict[str, Callable[[], str]] = {
     "logo": logo,
     "architecture": architecture,
+    "formats": formats,
     # strides
     "matrix": lambda: svg.logical(rl.Layout(MATRIX, "ab"), colour="a", mark=(1, 2)),
     "matrix-ab": lambda: svg.memory(rl.Layout(MATRIX, "ab"), colour="a", mark=(1, 2)),
