@@ -104,7 +104,7 @@ class Binary(Primitive):
         scales: tuple[float, float] = (1.0, 1.0),
         post_ops: Any = (),
     ) -> None:
-        if algorithm not in _DEFINITIONS:
+        if not isinstance(algorithm, str) or algorithm not in _DEFINITIONS:
             raise LayoutError(f"{algorithm!r} is no binary operation; there are {', '.join(ALGORITHMS)}")
         self.algorithm = algorithm
         check_source(self.kind, "src0", src0)

@@ -37,8 +37,8 @@ from relayout.errors import LayoutError
 from relayout.layout import views
 from relayout.layout.descriptor import MemoryDesc, any_format
 from relayout.layout.layout import Layout, plain, spell_dims, whole_number
-from relayout.primitives.formats import check_injective, following
-from relayout.primitives.primitive import Primitive
+from relayout.primitives.formats import following
+from relayout.primitives.primitive import Primitive, check_descs, check_written
 from relayout.primitives.program import Program, Step
 from relayout.reorder import reorder
 from relayout.tensor import Tensor, allocate, located
@@ -82,6 +82,7 @@ class Concat(Primitive):
         if not isinstance(srcs, (list, tuple)) or not srcs:
             raise LayoutError(f"concat: srcs is a list of descriptors, not {srcs!r}")
         self.inputs = tuple(f"src{k}" for k in range(len(srcs)))
+        check_descs(self.kind, dict(zip(self.inputs, srcs, strict=True)), {"dst": dst})
         self.axis = _axis(axis, srcs[0])
         for name, src in zip(self.inputs, srcs, strict=True):
             _check_source(name, src, srcs[0], self.axis)
@@ -92,7 +93,7 @@ class Concat(Primitive):
         dst = following(srcs[0], dst)
         if dst.dims != dims:
             raise LayoutError(f"concat: dst {dst} must be {spell_dims(dims)}")
-        check_injective(self.kind, dst)
+        check_written(self.kind, dst)
         self.descs = {**dict(zip(self.inputs, srcs, strict=True)), "dst": dst}
         self._parts = _parts(dst, self.axis, sizes)
         self._whole: MemoryDesc | None = None  # where the sources are put together if there are no parts

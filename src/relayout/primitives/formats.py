@@ -22,11 +22,11 @@ from relayout.layout.descriptor import MemoryDesc
 from relayout.layout.layout import Layout, plain, spell_dims
 from relayout.primitives.kernels.walk import dense_like
 from relayout.primitives.post_ops import PostOp, Sum
+from relayout.primitives.primitive import check_descs, check_written
 
 __all__ = [
     "TYPES",
     "adds",
-    "check_injective",
     "check_source",
     "check_target",
     "finite",
@@ -48,6 +48,7 @@ def check_source(kind: str, name: str, desc: MemoryDesc) -> None:
     Unsupported
         Its data type is none of :data:`TYPES`.
     """
+    check_descs(kind, {name: desc}, {})
     if desc.layout is None:
         raise LayoutError(f"{kind}: {name} {desc} needs a format: it is taken as it was written")
     _check_type(kind, name, desc)
@@ -55,20 +56,11 @@ def check_source(kind: str, name: str, desc: MemoryDesc) -> None:
 
 def check_target(kind: str, desc: MemoryDesc, dims: Sequence[int]) -> None:
     """Refuse a destination of other sizes, of a type that is not computed with, or with shared places."""
+    check_descs(kind, {"dst": desc}, {})
     if desc.dims != tuple(dims):
         raise LayoutError(f"{kind}: dst {desc} must be {spell_dims(dims)}")
     _check_type(kind, "dst", desc)
-    check_injective(kind, desc)
-
-
-def check_injective(kind: str, desc: MemoryDesc) -> None:
-    """Refuse a destination that has several elements in one place, or padding where elements are."""
-    if desc.layout is None or 0 in desc.dims:
-        return
-    if not desc.layout.is_injective():
-        raise LayoutError(f"{kind}: dst {desc} has several elements in one place, so it can't be written")
-    if desc.layout.has_padding and not desc.layout.room().is_injective():
-        raise LayoutError(f"{kind}: dst {desc} has padding where elements are, so it can't be written")
+    check_written(kind, desc)
 
 
 def following(src: MemoryDesc, dst: MemoryDesc) -> MemoryDesc:
@@ -77,6 +69,8 @@ def following(src: MemoryDesc, dst: MemoryDesc) -> MemoryDesc:
     A source that is dense in no format, a part of something larger for instance, is followed in the order of
     its digits; one of other sizes and without a format can't be followed, and the result is row-major.
     """
+    if not isinstance(dst, MemoryDesc):
+        raise LayoutError(f"dst must be a MemoryDesc, not {type(dst).__name__}")
     if dst.layout is not None:
         return dst
     if src.format is not None:

@@ -205,7 +205,7 @@ class Function:
     beta: float = 0.0
 
     def __post_init__(self) -> None:
-        if self.algorithm not in _KINDS:
+        if not isinstance(self.algorithm, str) or self.algorithm not in _KINDS:
             raise LayoutError(
                 f"{self.algorithm!r} is no elementwise function; there are {', '.join(ALGORITHMS)}"
             )

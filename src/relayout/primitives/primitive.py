@@ -112,7 +112,8 @@ class Primitive:
         Parameters
         ----------
         *given : Tensor
-            The inputs in their order (:attr:`inputs`), in the primitive's formats.
+            The inputs in their order (:attr:`inputs`), in the primitive's formats. Where a format has
+            padding, it must be zero, as it is in all tensors that Relayout makes.
         out : Tensor or writable buffer, optional
             Where to write; without it a new tensor.
         threads : int, optional
@@ -130,7 +131,7 @@ class Primitive:
             raise LayoutError(f"{self.kind}: threads must be 1 or more, got {threads}")
         tensors = self._bound(given, named)
         target = self._target(out)
-        known = {name: located(one)[1] for name, one in tensors.items()}
+        known = {name: self._at(name, one) for name, one in tensors.items()}
         known["dst"] = located(target)[1]
         self._check_apart(known)
         program = self._program if self._lowered else self._compiled()
@@ -178,7 +179,10 @@ class Primitive:
     def _checked(self, name: str, value: Any) -> Tensor:
         """A tensor of the descriptor that an argument must have; arrays are taken as logical ones."""
         desc = self.descs[name]
-        made = value if isinstance(value, Tensor) else tensor(value)
+        try:
+            made = value if isinstance(value, Tensor) else tensor(value)
+        except (LayoutError, TypeError, ValueError) as error:
+            raise LayoutError(f"{self.kind}: {name} is no tensor of {desc}: {error}") from None
         if made.desc is desc or made.desc == desc:
             return made
         alike = made.dims == desc.dims and made.dtype == desc.dtype
@@ -186,12 +190,25 @@ class Primitive:
             raise LayoutError(f"{self.kind}: {name} must be {desc}, but {made.desc} was given")
         return made
 
+    def _at(self, name: str, given: Tensor) -> int:
+        """The address of an input, whose buffer must be long enough."""
+        data, at = located(given)
+        if data.nbytes < self._reach()[name][1]:
+            desc = self.descs[name]
+            raise LayoutError(
+                f"{self.kind}: {name} {desc} needs {desc.required_bytes} bytes; its buffer has {data.nbytes}"
+            )
+        return at
+
     def _target(self, out: Any) -> Tensor:
+        from relayout.reorder.plan import check_out
+
         desc = self.descs["dst"]
         if out is None:
             if self.reads_destination:
                 raise LayoutError(f"{self.kind} adds to the old destination, but no out was given")
             return Tensor(desc, allocate(desc))
+        check_out(out, desc)
         target = self._checked("dst", out if isinstance(out, Tensor) else Tensor(desc, as_bytes(out)))
         data, _ = located(target)
         if data.nbytes < self._reach()["dst"][1]:
@@ -240,7 +257,7 @@ def check_descs(kind: str, needed: Mapping[str, object], optional: Mapping[str, 
 def check_written(kind: str, dst: MemoryDesc) -> None:
     """Refuse a destination whose elements or padding share places."""
     layout = dst.layout
-    if layout is None:
+    if layout is None or 0 in dst.dims:
         return
     if not layout.is_injective():
         raise LayoutError(f"{kind}: dst {dst} has several elements in one place, so it can't be written")

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from relayout.reorder.native import Native
     from relayout.tensor import FormatLike
 
-__all__ = ["Reorder", "reorder"]
+__all__ = ["Reorder", "check_out", "reorder"]
 
 COMPARED = 1 << 22  # elements up to which interleaved views of one buffer are compared place by place
 MAPPED = 32 << 20  # bytes from which on the C library asks the system for memory anew each time
@@ -494,7 +494,7 @@ def reorder(
     if not plan._decided:
         _compile_if_worth(plan)
     if out is not None:
-        _check_out(out, desc)
+        check_out(out, desc)
         fast = plan._fast  # descriptors have been compared, so buffers will do
         if fast is None or not fast(source.buffer, out.buffer if isinstance(out, Tensor) else out):
             plan._into(source, out, threads)
@@ -526,7 +526,7 @@ def _numpy_engine() -> Callable[..., None]:
     return reorder_numpy
 
 
-def _check_out(out: Any, desc: MemoryDesc) -> None:
+def check_out(out: Any, desc: MemoryDesc) -> None:
     """An array is taken as physical bytes; refuse one that looks as if it were meant as a logical array."""
     if not isinstance(out, np.ndarray):
         return

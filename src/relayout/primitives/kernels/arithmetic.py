@@ -10,8 +10,8 @@ s8, u8; s8, few products    f32                      f32           exact as well
 
 The last row is for groups of few channels (depthwise), which have no pairs.
 
-A sum of extremes can leave s32: of u8 after 65 793 products, of s8 after 131 071. It wraps around then, as
-processors' instructions do; nobody pays for a check in every step, since real data stays far below.
+A sum of extremes can leave s32: of u8 after 65 793 products, of s8 after 131 071. So many have no arithmetic
+here, and are left to the definition.
 """
 
 from __future__ import annotations
@@ -60,7 +60,9 @@ def arithmetic_of(src: DType, weights: DType, geometry: Geometry) -> Arithmetic 
         return FLOATS
     if src.name not in LARGEST or weights.name != "s8":
         return None
-    products = geometry.inputs * geometry.taps
-    if products * LARGEST[src.name] * LARGEST["s8"] < EXACT:
+    largest = geometry.inputs * geometry.taps * LARGEST[src.name] * LARGEST["s8"]
+    if largest < EXACT:
         return FLOATS
+    if largest >= 1 << 31:
+        return None
     return PAIRS if geometry.groups == 1 or geometry.inputs % 2 == 0 else None

@@ -56,6 +56,8 @@ __all__ = [
 ]
 
 WORD = 4  # bytes of a sum
+BLOCK = 4096  # products that are added up before they are added to a total
+LEAST_BLOCK = 64
 
 
 class KLoop(NamedTuple):
@@ -121,6 +123,29 @@ class Tile:
     ahead: int = 0
 
 
+def in_blocks(loops: Sequence[KLoop]) -> tuple[tuple[KLoop, ...], tuple[KLoop, ...]]:
+    """A long sum as loops around blocks, and the loops of a block; a short one as no loops and itself.
+
+    The rounding errors of a sum grow with its length, so that of 20 million ones in f32 is 2**24. In blocks
+    they grow with the length of a block, and with the number of blocks.
+
+    >>> in_blocks([KLoop(25088, 4, 64)])
+    ((KLoop(extent=7, src=14336, weights=229376),), (KLoop(extent=3584, src=4, weights=64),))
+    """
+    total, at = 1, len(loops)
+    while at and total * loops[at - 1].extent <= BLOCK:
+        at -= 1
+        total *= loops[at].extent
+    if not at:
+        return (), tuple(loops)
+    loop = loops[at - 1]
+    some = max(n for n in range(1, BLOCK // total + 1) if loop.extent % n == 0)
+    if some * total < LEAST_BLOCK:
+        return (), tuple(loops)
+    around = KLoop(loop.extent // some, some * loop.src, some * loop.weights)
+    return (*loops[: at - 1], around), (loop._replace(extent=some), *loops[at:])
+
+
 def lanes_of(machine: Machine) -> int:
     """Sums that a vector register holds."""
     return machine.vector // WORD
@@ -157,13 +182,44 @@ class _Writer:
         vectors = len(tile.weights)
         zeros = ["zeroinitializer"] * (len(tile.src) * vectors)
         loops = tuple(loop for loop in tile.loops if loop.extent > 1)
-        sums = self.nest(loops, "%src", "%weights", zeros)
+        outer, inner = in_blocks(loops) if tile.arithmetic.sums == "f32" else ((), loops)
+        if outer:
+            sums = self.totals(outer, inner, len(zeros))
+        else:
+            sums = self.nest(inner, "%src", "%weights", zeros)
         for p, place in enumerate(tile.dst):
             for v, pieces in enumerate(tile.pieces):
                 value, bits = finish(w, sums[p * vectors + v], p, v)
                 store_pieces(w, value, w.at("%dst", place), pieces, self.lanes, bits)
         arguments = ", ".join(f"ptr {pointer}" for pointer in ("%src", "%weights", "%dst", *extra))
         return f"define internal void @{name}({arguments}) noinline {{\nentry:\n{w.text()}\n  ret void\n}}\n"
+
+    def totals(self, outer: tuple[KLoop, ...], inner: tuple[KLoop, ...], count: int) -> list[str]:
+        """Long sums in blocks, each summed from zero and then added to a total in memory."""
+        w, kind = self.w, self.kind
+        places = [w.value(f"alloca {kind}, align {self.machine.vector}") for _ in range(count)]
+        for place in places:
+            w.line(f"store {kind} zeroinitializer, ptr {place}, align {self.machine.vector}")
+
+        def block(left: tuple[KLoop, ...], src: str, weights: str) -> None:
+            if left:
+                loop = left[0]
+
+                def turn(given: list[str]) -> list[str]:
+                    s, y = given
+                    block(left[1:], s, y)
+                    return [w.at(s, loop.src), w.at(y, loop.weights)]
+
+                w.carry(loop.extent, [("ptr", src), ("ptr", weights)], turn)
+                return
+            parts = self.nest(inner, src, weights, ["zeroinitializer"] * count)
+            for place, part in zip(places, parts, strict=True):
+                before = w.value(f"load {kind}, ptr {place}, align {self.machine.vector}")
+                after = w.value(f"fadd {kind} {before}, {part}")
+                w.line(f"store {kind} {after}, ptr {place}, align {self.machine.vector}")
+
+        block(outer, "%src", "%weights")
+        return [w.value(f"load {kind}, ptr {place}, align {self.machine.vector}") for place in places]
 
     def nest(self, left: tuple[KLoop, ...], src: str, weights: str, sums: list[str]) -> list[str]:
         """The loops of the sum, the outermost first; the sums after them."""
