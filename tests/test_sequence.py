@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import relayout as rl
 from relayout import LayoutError
-from relayout.primitives import Reorder, Sequence
+from relayout.primitives import Binary, Reorder, Sequence
 from relayout.primitives.memory import ALIGNED, Span, arranged
 from relayout.primitives.primitive import Primitive
 from relayout.primitives.program import Program, Step
@@ -21,6 +21,7 @@ from strategies import examples
 
 driver = importlib.import_module("relayout.codegen.driver")
 sharing = importlib.import_module("relayout.codegen.threads")
+schedule = importlib.import_module("relayout.primitives.schedule")
 compile_ = pytest.importorskip("relayout.codegen.compile")
 
 DIMS = (2, 20, 3, 2)
@@ -344,6 +345,60 @@ def test_constants_may_repeat_elements():
     same(seq.compile()(data), data + 2 * row.numpy())
 
 
+def test_constants_are_laid_out_where_the_wanted_elements_share_places():
+    which = desc("ab", (2, 3))
+    wanted = np.array([[1, 2, 3]] * 2, np.float32)
+    cases = (
+        rl.tensor(np.array([[7, 8, 9], [1, 2, 3]], np.float32))[1:].broadcast_to(2, 3),
+        rl.tensor(wanted, "ba"),
+        rl.tensor(wanted.astype(np.float64)),
+    )
+    row = rl.tensor(wanted[:1]).broadcast_to(2, 3).desc
+    for constant in cases:
+        seq = Sequence()
+        x = seq.input("x", which)
+        seq.output(seq.add(Binary("add", which, row), x, constant))
+        same(seq.compile(1)(values(0, (2, 3))), values(0, (2, 3)) + wanted)
+    seq = Sequence()
+    x = seq.input("x", which)
+    seq.output(seq.add(Binary("add", which, row), x, np.array([[1, 2, 3], [1, 5, 3]], np.float32)))
+    with pytest.raises(LayoutError, match=r"binary1: src1 is wanted as .*share places, but element \(0, 1\)"):
+        seq.compile()
+
+
+@given(st.data())
+@examples(40)
+def test_any_constant_that_repeats_in_any_data_type(data):
+    dims = tuple(data.draw(st.lists(st.integers(0, 3), min_size=1, max_size=3)))
+    repeats = [data.draw(st.booleans()) for _ in dims]
+    small = tuple(1 if again else size for size, again in zip(dims, repeats, strict=True))
+    kind = rl.dtype(data.draw(st.sampled_from(["f32", "bf16", "s8", "s4"])))
+    array = np.broadcast_to(values(1, small), dims).astype(kind.numpy)
+    wanted = rl.tensor(values(1, small).astype(kind.numpy)).broadcast_to(dims).desc
+    laid = schedule._laid(rl.tensor(array), wanted, "here")
+    np.testing.assert_array_equal(rl.from_buffer(laid, wanted).numpy(), array)
+
+
+def test_nothing_is_written_whose_elements_share_places():
+    which = desc("ab", (2, 3))
+    row = rl.tensor(np.ones((1, 3), np.float32)).broadcast_to(2, 3)
+    with pytest.raises(LayoutError, match="several elements in one place"):
+        Reorder(which, row.desc)
+    seq = Sequence()
+    x = seq.input("x", which)
+    with pytest.raises(
+        LayoutError, match=r"mine: reorder of x \(f32:ab:2x3\): .*several elements in one place"
+    ):
+        seq.add(Binary("add", which, row.desc), x, x, name="mine")
+    assert seq.nodes == []
+    for value in (seq.input("row", row.desc), seq.constant(row)):
+        with pytest.raises(LayoutError, match=r"output .*several elements in one place"):
+            seq.output(value)
+        seq.output(value, which)
+    for made in seq.compile(1)(values(0, (2, 3)), row):
+        assert np.array_equal(made.numpy(), row.numpy())
+
+
 def test_a_run_stays_what_it_was_when_the_sequence_grows():
     seq = chain(2)
     run = seq.compile()
@@ -364,6 +419,12 @@ def test_bad_input_is_refused():
     toy = Toy(desc())
     with pytest.raises(LayoutError, match="not decided"):
         seq.input("y", desc(rl.any))
+    with pytest.raises(LayoutError, match="input 'y': desc must be a MemoryDesc, not str"):
+        seq.input("y", "nchw")
+    with pytest.raises(LayoutError, match="must be a MemoryDesc, not str"):
+        seq.reorder(x, "nhwc")
+    with pytest.raises(LayoutError, match="expected a Primitive, not str"):
+        seq.add("relu", x)
     with pytest.raises(LayoutError, match="input 'x' already"):
         seq.input("x", desc())
     with pytest.raises(LayoutError, match="toy needs b"):
@@ -383,8 +444,14 @@ def test_bad_input_is_refused():
     with pytest.raises(LayoutError, match="nothing is an output"):
         seq.compile()
     seq.output(seq.add(toy, x, x))
+    for threads in (0, -1, "a", "2", 1.5):
+        with pytest.raises(LayoutError, match="compile: threads must be"):
+            seq.compile(threads=threads)
     run = seq.compile()
     data = rl.tensor(values())
+    for repeat in (0, -1, "a"):
+        with pytest.raises(LayoutError, match="profile: repeat must be"):
+            run.profile(data, repeat=repeat)
     with pytest.raises(LayoutError, match="needs x"):
         run()
     with pytest.raises(LayoutError, match="takes x; 2 tensors"):
@@ -401,6 +468,38 @@ def test_bad_input_is_refused():
         run(data, out=bytes(desc().nbytes))
     with pytest.raises(LayoutError, match="needs 960 bytes"):
         run(data, out=bytearray(10))
+    with pytest.raises(LayoutError, match="out is an array of float64"):
+        run(data, out=np.zeros(DIMS))
+    with pytest.raises(LayoutError, match="x is no tensor of"):
+        run([[1, 2], [3]])
+    seq.output(x)
+    with pytest.raises(LayoutError, match="2 outputs, so out must be a tuple or list"):
+        seq.compile()(data, out=data)
+
+
+@pytest.mark.parametrize("dims", [DIMS, (64, 64, 256, 256)])
+def test_inputs_in_short_buffers_are_not_read(dims):
+    seq = Sequence()
+    x = seq.input("x", desc(dims=dims))
+    seq.output(seq.add(Toy(x.desc), x, x))
+    short = rl.Tensor(x.desc, np.zeros(16, np.uint8))
+    run = seq.compile(1)
+    for call in (run, run.profile):
+        with pytest.raises(LayoutError, match=f"x f32:nchw.* needs {x.desc.nbytes} bytes; its buffer has 16"):
+            call(short)
+
+
+def test_out_as_an_array_is_taken_as_reorder_takes_it():
+    seq = Sequence()
+    x = seq.input("x", desc())
+    seq.output(seq.reorder(x, desc("nhwc")))
+    run = seq.compile(1)
+    with pytest.raises(LayoutError, match="shape of the logical array"):
+        run(values(), out=np.zeros(DIMS, np.float32))
+    out = np.zeros(values().size, np.float32)
+    made = run(values(), out=out)
+    assert np.shares_memory(made.buffer, out)
+    same(made, values())
 
 
 def test_a_reorder_is_a_primitive():

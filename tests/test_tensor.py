@@ -264,6 +264,23 @@ def test_printing_and_length():
         len(rl.tensor(1.0))
 
 
+@pytest.mark.parametrize("format", ["abcd", "acdb", "ABcd2a4b"])
+def test_iterating_goes_over_axis_0(format):
+    array = counting((3, 5, 2, 2))
+    made = list(rl.tensor(array, format))
+    assert len(made) == 3
+    for part, wanted in zip(made, array, strict=True):
+        np.testing.assert_array_equal(part.numpy(), wanted)
+    assert list(rl.tensor(np.zeros((0, 2), np.float32))) == []
+    with pytest.raises(TypeError):
+        iter(rl.tensor(1.0))
+
+
+def test_a_refused_number_of_threads_is_shown_as_it_was_given():
+    with pytest.raises(rl.LayoutError, match="threads must be 1 or more, got '2'"):
+        rl.reorder(counting((2, 3)), "ba", threads="2")
+
+
 def test_pickling():
     made = rl.tensor(counting((2, 9, 2, 2)), "nChw8c")
     again = pickle.loads(pickle.dumps(made))

@@ -27,7 +27,7 @@ fill.
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from ctypes import addressof, c_char
 from functools import lru_cache
 from importlib import import_module
@@ -260,6 +260,10 @@ class Tensor:
         Shares the buffer.
         """
         return self._view(_indexed(self.layout, key if isinstance(key, tuple) else (key,)))
+
+    def __iter__(self) -> Iterator[Tensor]:
+        """The views ``self[0]``, ``self[1]``, ... along axis 0, as those of an array."""
+        return (self[k] for k in range(len(self)))
 
     def __len__(self) -> int:
         if not self.dims:

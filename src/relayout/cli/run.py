@@ -117,6 +117,8 @@ def run(
 
     if json_path is not None:
         Path(json_path).open("ab").close()  # what can't be written is refused now
+    if weights is not None:
+        Path(weights).open("rb").close()  # and what can't be read
     settings = {
         "network": network,
         "batch": batch,
@@ -260,24 +262,27 @@ def _as_json(settings: dict[str, Any], reports: Sequence[_Report]) -> str:
 
 
 def _summary(reports: Sequence[_Report], batch: int, console: Console) -> None:
-    """A line for each format; memory is what the arena takes, of what it would take without sharing."""
+    """A line for each format; activations are what the arena takes, and would take without sharing."""
+    several = len(reports[0].times) > 1
+    extremes = ["fastest", "slowest"] * several
     table = _columns(
         ["format"],
-        ["ms an image", "ms a run", "fastest", "slowest", "GFLOP/s", *["ratio"] * (len(reports) > 1)],
-        ["layers", "reorders", "memory, unshared", "weights", "ready"],
+        ["ms an image", "ms a run", *extremes, "GFLOP/s", *["ratio"] * (len(reports) > 1)],
+        ["layers", "reorders", "activations (unshared)", "weights", "ready in"],
     )
     for report in reports:
         ready, seconds = report.ready, report.seconds
         ratio = [f"{seconds / reports[0].seconds:.2f}"] if len(reports) > 1 else []
         memory = ready.run.memory
+        times = (seconds / batch, seconds, *[min(report.times), max(report.times)] * several)
         table.add_row(
             ready.format,
-            *(f"{1e3 * t:.2f}" for t in (seconds / batch, seconds, min(report.times), max(report.times))),
+            *(f"{1e3 * t:.2f}" for t in times),
             f"{report.flops / seconds / 1e9:.0f}",
             *ratio,
             str(len(report.layers)),
             f"{len(report.reorders)}, {100 * report.share(report.reorders):.1f} %",
-            f"{memory.peak / MIB:.1f} of {memory.total / MIB:.1f} MiB",
+            f"{memory.peak / MIB:.1f} ({memory.total / MIB:.1f}) MiB",
             f"{ready.run.constant_bytes / MIB:.0f} MiB",
             f"{ready.seconds:.1f} s",
         )
@@ -301,7 +306,7 @@ def _table(report: _Report, console: Console) -> None:
             f"{1e6 * seconds:.0f}",
             f"{100 * report.share([layer]):.1f} %",
             f"{layer.flops / seconds / 1e9:.0f}" if computes and seconds else "",
-            layer.implementation,
+            layer.implementation.removeprefix("machine code: "),
             style="yellow" if layer.kind == "reorder" else None,
         )
     console.print(table)

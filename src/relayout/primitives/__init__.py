@@ -28,6 +28,7 @@ Tests join the last two. What all kinds share:
 ``program``       what a primitive is lowered to: parallel regions, one after the other, and their buffers
 ``functions``     the elementwise functions: definition and machine code
 ``post_ops``      what may follow in the same pass: a sum, a function
+``sizes``         numbers for each spatial axis, as callers give them
 ``formats``       what `any` follows, and which data types there are
 ``lowering``      kernels compiled, buffers named; ``combining`` does it for pooling and softmax
 ``sequence``      many primitives, compiled together and run without Python in between (``schedule``: who

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from relayout.layout.descriptor import MemoryDesc
 from relayout.layout.layout import Layout, plain
-from relayout.primitives.lowering import reorder_step
+from relayout.primitives.lowering import reorder_step, zeros_step
 from relayout.primitives.program import Program, Step
 
 if TYPE_CHECKING:
@@ -117,7 +117,7 @@ def _by_way_of(
     if target is not dst:
         names[1], scratch["target"] = "target", target.required_bytes
     elif dst.layout.has_padding:
-        steps.append(_zeros_step(dst))
+        steps.append(zeros_step(dst, "dst"))
     steps.append(step_of(found, names[0], names[1], src.nbytes + dst.nbytes))
     if target is not dst:
         steps.append(reorder_step(target, dst, "target", "dst"))
@@ -147,21 +147,3 @@ def _combining_step(
     many = threads.count()
     shared = many > 1 and size >= threads.SHARED and machine.shares(size)
     return Step(kernels[0], source, target, (), 4 * many if shared else 1, shared)
-
-
-def _zeros_step(dst: MemoryDesc) -> Step | None:
-    """Zeros in all padding; None where there is no kernel for it."""
-    from relayout.codegen.compile import Module, recalled
-    from relayout.codegen.machine import host
-    from relayout.reorder.kernels.choice import feasible, lowered
-    from relayout.reorder.kernels.module import module
-    from relayout.reorder.plan import LOADED
-    from relayout.reorder.problem import _zeros
-
-    nests = tuple(_zeros(dst.layout, dst.dtype.bits, None))
-    if not all(map(feasible, nests)):
-        return None
-    machine = host()
-    what = repr(("zeros", dst.dtype.bits, dst.layout._key()))
-    kernels, _ = recalled(what, LOADED, lambda: Module(*module(lowered(nests), machine, False)), machine)
-    return Step(kernels[0], "dst", "dst")

@@ -10,19 +10,20 @@ with one, two or three spatial axes. What falls outside the source counts as zer
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import product
-from typing import TYPE_CHECKING, Any, SupportsIndex
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from relayout.errors import LayoutError
 from relayout.layout.descriptor import MemoryDesc, any_format
-from relayout.layout.layout import spell_dims, whole_number
+from relayout.layout.layout import spell_dims
 from relayout.primitives.kernels.geometry import Geometry, Sizes
 from relayout.primitives.post_ops import PostOp, applied, post_ops_of
 from relayout.primitives.primitive import check_descs, check_written
 from relayout.primitives.products import ProductPrimitive, Products, check_vector, weights_format
+from relayout.primitives.sizes import for_each_axis, in_front_and_behind
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -103,9 +104,9 @@ class Convolution(ProductPrimitive):
             raise LayoutError(
                 f"convolution: src {src} has {src.dims[1]} channels, weights {weights} take {each}"
             )
-        steps = _each(strides, spatial, "strides", 1)
-        gaps = _each(dilation, spatial, "dilation", 1)
-        pads = _pads(padding, spatial)
+        steps = for_each_axis(self.kind, strides, spatial, "strides", 1)
+        gaps = for_each_axis(self.kind, dilation, spatial, "dilation", 1)
+        pads = in_front_and_behind(self.kind, padding, spatial)
         sizes = []
         for axis in range(spatial):
             room = src.dims[2 + axis] + sum(pads[axis]) - (kernel[axis] - 1) * gaps[axis] - 1
@@ -238,40 +239,6 @@ def definition(
     if bias is not None:
         out += bias.reshape(over)
     return applied(post_ops, out, old)
-
-
-def _each(given: int | Sequence[int], count: int, name: str, least: int) -> tuple[int, ...]:
-    """One number for each spatial axis."""
-    several = [given] * count if isinstance(given, SupportsIndex) else _listed(given)
-    if several is None or len(several) != count:
-        raise LayoutError(f"convolution: {name} {given} must be a whole number, or {count} of them")
-    numbers = tuple(whole_number(value, f"convolution: {name}") for value in several)
-    if min(numbers) < least:
-        raise LayoutError(f"convolution: {name} {given} must be at least {least}")
-    return numbers
-
-
-def _pads(given: int | Sequence[int | tuple[int, int]], count: int) -> tuple[tuple[int, int], ...]:
-    """In front of and behind each spatial axis."""
-    several = [given] * count if isinstance(given, SupportsIndex) else _listed(given)
-    if several is None or len(several) != count:
-        raise LayoutError(
-            f"convolution: padding {given} must be a whole number, or one or a pair for each of {count} axes"
-        )
-    pairs = []
-    for one in several:
-        pair = [one, one] if isinstance(one, SupportsIndex) else _listed(one)
-        if pair is None or len(pair) != 2:
-            raise LayoutError(f"convolution: padding {one} must be a whole number or a pair")
-        pairs.append(tuple(whole_number(value, "convolution: padding") for value in pair))
-    if min(min(pair) for pair in pairs) < 0:
-        raise LayoutError(f"convolution: padding {given} must not be negative")
-    return tuple((front, behind) for front, behind in pairs)
-
-
-def _listed(given: Iterable[Any]) -> list[Any] | None:
-    """What a sequence holds; None where it is none."""
-    return list(given) if isinstance(given, Iterable) else None
 
 
 def _three(given: Sequence[int], missing: int = 1) -> Sizes:

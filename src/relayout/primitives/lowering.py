@@ -37,19 +37,17 @@ def zeros_step(desc: MemoryDesc, target: str) -> Step | None:
     """A step that zeroes the padding of a tensor; None where there is no kernel for it."""
     from relayout.codegen.compile import Module, recalled
     from relayout.codegen.machine import host
-    from relayout.reorder.kernels.choice import lowered
+    from relayout.reorder.kernels.choice import feasible, lowered
     from relayout.reorder.kernels.module import module
     from relayout.reorder.plan import LOADED
-    from relayout.reorder.problem import nests
+    from relayout.reorder.problem import simplified, zeros
 
-    found = nests(desc, desc)
-    if found is None:
+    found = tuple(zeros(desc.layout, desc.dtype.bits))
+    if not all(feasible(simplified(nest)) for nest in found):
         return None
-    parts = (part for nest in found for part in (nest.apart() if nest.fill else (nest,)))
-    zeros = tuple(part for part in parts if part.zero)
     side = desc.dtype.bits, desc.layout._key()
     [kernel], _ = recalled(
-        repr(("zeros", side)), LOADED, lambda: Module(*module(lowered(zeros), host(), False)), host()
+        repr(("zeros", side)), LOADED, lambda: Module(*module(lowered(found), host(), False)), host()
     )
     return Step(kernel, target, target)
 

@@ -28,19 +28,20 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from itertools import product
 from math import prod
-from typing import TYPE_CHECKING, Any, SupportsIndex
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from relayout.errors import LayoutError, Unsupported
 from relayout.layout.descriptor import MemoryDesc, any_format
-from relayout.layout.layout import Layout, whole_number
+from relayout.layout.layout import Layout
 from relayout.primitives.formats import check_source, check_target, following
 from relayout.primitives.functions import Function
 from relayout.primitives.kernels.walk import dense_like
 from relayout.primitives.kernels.window import Axis
 from relayout.primitives.post_ops import post_ops_of
 from relayout.primitives.primitive import Primitive
+from relayout.primitives.sizes import for_each_axis, in_front_and_behind
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -115,10 +116,12 @@ class Pooling(Primitive):
         if algorithm not in ALGORITHMS:
             raise LayoutError(f"pooling: {algorithm!r} is no algorithm; there are {', '.join(ALGORITHMS)}")
         self.algorithm = algorithm
-        self.kernel = _each(kernel, spatial, "kernel")
-        self.strides = self.kernel if strides is None else _each(strides, spatial, "strides")
-        self.dilation = _each(dilation, spatial, "dilation")
-        self.padding = _pads(padding, spatial)
+        self.kernel = for_each_axis(self.kind, kernel, spatial, "kernel", 1)
+        self.strides = self.kernel
+        if strides is not None:
+            self.strides = for_each_axis(self.kind, strides, spatial, "strides", 1)
+        self.dilation = for_each_axis(self.kind, dilation, spatial, "dilation", 1)
+        self.padding = in_front_and_behind(self.kind, padding, spatial)
         self.post_ops = _functions(post_ops)
         self.axes = tuple(self._axis(src, k) for k in range(spatial))
         dims = (*src.dims[:2], *(axis.out for axis in self.axes))
@@ -236,38 +239,6 @@ def like(layout: Layout, dims: tuple[int, ...]) -> Layout:
         padded[term] = dims[axis]
     terms, order = layout.terms, layout.order
     return dense_like(Layout._make(dims, terms, tuple(ladders), order, tuple(padded), 0))
-
-
-def _each(given: SupportsIndex | Sequence[int], count: int, name: str) -> tuple[int, ...]:
-    """One number for each spatial axis, at least 1."""
-    several = [given] * count if isinstance(given, SupportsIndex) else list(given)
-    if len(several) != count:
-        raise LayoutError(f"pooling: {name} {given} must be a number or {count} of them")
-    numbers = tuple(whole_number(value, f"pooling: {name}") for value in several)
-    if min(numbers) < 1:
-        raise LayoutError(f"pooling: {name} {given} must be at least 1")
-    return numbers
-
-
-def _pads(
-    given: SupportsIndex | Sequence[SupportsIndex | tuple[int, int]], count: int
-) -> tuple[tuple[int, int], ...]:
-    """In front of and behind each spatial axis."""
-    several = [given] * count if isinstance(given, SupportsIndex) else list(given)
-    if len(several) != count:
-        raise LayoutError(
-            f"pooling: padding {given} must be a number, or one or a pair for each of {count} axes"
-        )
-    pairs = []
-    for one in several:
-        pair = (one, one) if isinstance(one, SupportsIndex) else tuple(one)
-        if len(pair) != 2:
-            raise LayoutError(f"pooling: padding {one} must be a number or a pair")
-        front, behind = (whole_number(value, "pooling: padding") for value in pair)
-        pairs.append((front, behind))
-    if min(min(pair) for pair in pairs) < 0:
-        raise LayoutError(f"pooling: padding {given} must not be negative")
-    return tuple(pairs)
 
 
 def _functions(given: object) -> tuple[Function, ...]:

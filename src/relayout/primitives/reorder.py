@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from relayout.errors import LayoutError
 from relayout.layout.descriptor import MemoryDesc
 from relayout.layout.layout import spell_dims
-from relayout.primitives.primitive import Primitive
+from relayout.primitives.primitive import Primitive, check_descs, check_written
 from relayout.reorder import reorder
 
 if TYPE_CHECKING:
@@ -43,13 +43,14 @@ class Reorder(Primitive):
     Raises
     ------
     LayoutError
-        The dims differ, or a format is not decided.
+        The dims differ, a format is not decided, or elements of ``dst`` share places.
     """
 
     kind = "reorder"
     inputs = ("src",)
 
     def __init__(self, src: MemoryDesc, dst: MemoryDesc) -> None:
+        check_descs("reorder", {"src": src, "dst": dst}, {})
         if src.dims != dst.dims:
             raise LayoutError(
                 f"reorder: src has the dims {spell_dims(src.dims)}, dst {spell_dims(dst.dims)}; "
@@ -58,6 +59,7 @@ class Reorder(Primitive):
         for name, desc in (("src", src), ("dst", dst)):
             if desc.layout is None:
                 raise LayoutError(f"reorder: the format of {name} {desc} is not decided")
+        check_written("reorder", dst)
         self.descs = {"src": src, "dst": dst}
 
     @property

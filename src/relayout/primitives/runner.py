@@ -22,10 +22,12 @@ from numpy.typing import NDArray
 from relayout.codegen.driver import ROW, walk
 from relayout.errors import LayoutError
 from relayout.layout.descriptor import MemoryDesc
+from relayout.layout.layout import whole_number
 from relayout.primitives.memory import Memory
 from relayout.primitives.schedule import ARENA, IMAGE, OTHERS, Item, Schedule, Segment, Storage
 from relayout.primitives.sequence import Value, alike, bound
-from relayout.tensor import Tensor, address, aligned, allocate, located, tensor
+from relayout.reorder.plan import check_out
+from relayout.tensor import Tensor, address, aligned, allocate, as_bytes, located, tensor
 
 __all__ = ["KEPT", "Layer", "Run"]
 
@@ -129,8 +131,8 @@ class Run:
         Raises
         ------
         LayoutError
-            A tensor is missing, of another descriptor, read-only, or overlaps another one; nothing has been
-            written then.
+            A tensor is missing, of another descriptor, in too short a buffer, read-only, or overlaps another
+            one; nothing has been written then.
         """
         inputs, outputs = self._bound(given, out, named)
         self._run(inputs, outputs)
@@ -155,7 +157,14 @@ class Run:
         """The layers with their times: medians of so many runs, after one that does not count.
 
         A time contains waiting for the slowest thread, and not the 50 nanoseconds of taking it.
+
+        Raises
+        ------
+        LayoutError
+            A tensor is not as in a call, or ``repeat`` is less than 1.
         """
+        if whole_number(repeat, "profile: repeat") < 1:
+            raise LayoutError(f"profile: repeat must be 1 or more, got {repeat}")
         inputs, outputs = self._bound(given, None, named)
         samples: list[list[float]] = [[] for _ in self._schedule.items]
         for turn in range(repeat + 1):
@@ -173,18 +182,22 @@ class Run:
     ) -> tuple[list[Tensor], list[Tensor]]:
         """The tensors of all inputs and outputs, checked."""
         schedule = self._schedule
-        inputs = [
-            _checked(value, data)
-            for value, data in zip(schedule.inputs, bound(schedule.inputs, given, named), strict=True)
-        ]
+        ends = [end for _, end in self._spans]
+        tensors = bound(schedule.inputs, given, named)
+        count = len(tensors)
+        inputs = [_source(*one) for one in zip(schedule.inputs, tensors, ends[:count], strict=True)]
         wanted = schedule.outputs
         if out is None:
             return inputs, [Tensor(value.desc, allocate(value.desc)) for value in wanted]
-        several = [out] if len(wanted) == 1 and not isinstance(out, (tuple, list)) else list(out)
+        several = out if isinstance(out, (tuple, list)) else [out]
+        if several is not out and len(wanted) > 1:
+            raise LayoutError(
+                f"there are {len(wanted)} outputs, so out must be a tuple or list of as many tensors, "
+                f"not one {type(out).__name__}"
+            )
         if len(several) != len(wanted):
             raise LayoutError(f"there are {len(wanted)} outputs, but out has {len(several)}")
-        ends = [end for _, end in self._spans[len(inputs) :]]
-        outputs = [_target(*one) for one in zip(wanted, several, ends, strict=True)]
+        outputs = [_target(*one) for one in zip(wanted, several, ends[count:], strict=True)]
         self._check_apart(inputs, outputs)
         return inputs, outputs
 
@@ -250,15 +263,28 @@ def _times(segment: Segment, stamps: NDArray[np.int64]) -> list[float]:
 
 def _checked(value: Value, data: Any) -> Tensor:
     """A tensor of the descriptor of a value."""
-    made = data if isinstance(data, Tensor) else tensor(data)
+    try:
+        made = data if isinstance(data, Tensor) else tensor(data)
+    except (LayoutError, TypeError, ValueError) as error:
+        raise LayoutError(f"{value.name} is no tensor of {value.desc}: {error}") from None
     if not alike(made.desc, value.desc):
         raise LayoutError(f"{value.name} must be {value.desc}, but {made.desc} was given")
     return made
 
 
+def _source(value: Value, data: Any, needed: int) -> Tensor:
+    """A tensor that an input can be read from."""
+    made = _checked(value, data)
+    buffer, _ = located(made)
+    if buffer.nbytes < needed:
+        raise LayoutError(f"{value.name} {value.desc} needs {needed} bytes; its buffer has {buffer.nbytes}")
+    return made
+
+
 def _target(value: Value, data: Any, needed: int) -> Tensor:
     """A tensor that the value of an output can be written to."""
-    made = _checked(value, data if isinstance(data, Tensor) else Tensor(value.desc, located(data)[0]))
+    check_out(data, value.desc)
+    made = _checked(value, data if isinstance(data, Tensor) else Tensor(value.desc, as_bytes(data)))
     buffer, _ = located(made)
     if buffer.nbytes < needed:
         raise LayoutError(f"out needs {needed} bytes for {value}; it has {buffer.nbytes}")

@@ -36,18 +36,21 @@ import numpy as np
 
 from relayout.codegen import threads as sharing
 from relayout.codegen.driver import ROW
+from relayout.dtypes import pack
+from relayout.errors import LayoutError
+from relayout.layout.layout import Layout, plain
 from relayout.primitives.memory import Memory, Span, arranged
 from relayout.primitives.primitive import Primitive
 from relayout.primitives.reorder import Reorder
+from relayout.primitives.sequence import Sequence, Value, alike
 from relayout.reorder import reorder
-from relayout.tensor import Tensor, address, allocate
+from relayout.tensor import Tensor, address, allocate, from_buffer
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from relayout.layout.descriptor import MemoryDesc
     from relayout.primitives.program import Program, Step
-    from relayout.primitives.sequence import Sequence, Value
 
 __all__ = ["ARENA", "IMAGE", "OTHERS", "Item", "Schedule", "Segment", "Storage", "scheduled"]
 
@@ -261,18 +264,40 @@ def _constants(sequence: Sequence, items: list[Item]) -> dict[int, NDArray[np.ui
     for item in items:
         for key, storage in item.storages.items():
             if storage.where == "constant" and storage.number not in found:
-                found[storage.number] = _laid(sequence.constants[storage.number], item.primitive.descs[key])
+                desc = item.primitive.descs[key]
+                found[storage.number] = _laid(sequence.constants[storage.number], desc, f"{item.name}: {key}")
     return found
 
 
-def _laid(given: Tensor, desc: MemoryDesc) -> NDArray[np.uint8]:
+def _laid(given: Tensor, desc: MemoryDesc, where: str) -> NDArray[np.uint8]:
     """The bytes of a tensor in a descriptor, in memory of their own."""
     target = Tensor(desc, allocate(desc))
-    if desc.layout.is_injective():
+    size = desc.required_bytes
+    if desc.layout.is_injective() or 0 in desc.dims:
         reorder(given, desc, out=target)
-    else:  # elements share places, as they do in the tensor: such a descriptor is nobody's wish
-        target.buffer[: desc.required_bytes] = given.buffer.reshape(-1).view(np.uint8)[: desc.required_bytes]
+    elif alike(given.desc, desc):  # elements share the same places on both sides
+        target.buffer[:size] = from_buffer(given.buffer, desc).buffer[:size]
+    else:
+        target.buffer[:size] = _sharing_places(given, desc, where)
     return target.buffer
+
+
+def _sharing_places(given: Tensor, desc: MemoryDesc, where: str) -> NDArray[np.uint8]:
+    """The bytes of a tensor in a descriptor whose elements share places; those that do must agree."""
+    row_major = Layout._dense(desc.dims, plain(desc.rank))
+    values = given.reorder(row_major, desc.dtype).numpy()
+    places = desc.layout.offsets(np.moveaxis(np.indices(desc.dims), 0, -1))
+    elements = np.zeros(desc.required_bytes * 8 // desc.dtype.bits, values.dtype)
+    elements[places] = values
+    bits = f"u{values.itemsize}"  # as numbers, a NaN would not agree with itself
+    differs = elements[places].view(bits) != np.ascontiguousarray(values).view(bits)
+    if differs.any():
+        index = tuple(int(i) for i in np.argwhere(differs)[0])
+        raise LayoutError(
+            f"{where} is wanted as {desc}, whose elements share places, but element {index} of the constant "
+            f"is {values[index]} and another one in its place {elements[places[index]]}"
+        )
+    return pack(elements, desc.dtype)
 
 
 # -- places -------------------------------------------------------------------------------------------------

@@ -41,8 +41,8 @@ import numpy as np
 from relayout.errors import LayoutError
 from relayout.forking import lock
 from relayout.layout.descriptor import MemoryDesc
-from relayout.layout.layout import spell_dims
-from relayout.primitives.primitive import Primitive
+from relayout.layout.layout import spell_dims, whole_number
+from relayout.primitives.primitive import Primitive, check_descs, check_written
 from relayout.primitives.reorder import Reorder
 from relayout.tensor import Tensor, tensor
 
@@ -123,6 +123,7 @@ class Sequence:
         LayoutError
             Its format is not decided, or there is an input of that name.
         """
+        check_descs(f"input {name!r}", {"desc": desc}, {})
         if desc.layout is None:
             raise LayoutError(f"input {name!r}: the format of {desc} is not decided")
         if any(one.name == name for one in self.inputs):
@@ -162,8 +163,11 @@ class Sequence:
         Raises
         ------
         LayoutError
-            An argument is missing, given twice, of other dims, or a value of another sequence.
+            An argument is missing, given twice, of other dims, or a value of another sequence; or it would
+            have to be reordered, and the elements of the wanted descriptor share places.
         """
+        if not isinstance(primitive, Primitive):
+            raise LayoutError(f"{name or 'add'}: expected a Primitive, not {type(primitive).__name__}")
         name = name or f"{primitive.kind}{len(self.nodes) + 1}"
         found = self._arguments(primitive, given, named, name)
         wanted = {key: self._as(value, primitive.descs[key], name, key) for key, value in found.items()}
@@ -191,9 +195,17 @@ class Sequence:
         return result
 
     def output(self, value: Value, desc: MemoryDesc | None = None) -> None:
-        """Make a value a result of each run; in another descriptor, if one is given."""
+        """Make a value a result of each run; in another descriptor, if one is given.
+
+        Raises
+        ------
+        LayoutError
+            Its elements share places, as those of a broadcast tensor do, so no run could write it.
+        """
         known = self._known(value, "output")
-        self.outputs.append(known if desc is None else self.reorder(known, desc))
+        made = known if desc is None else self.reorder(known, desc)
+        check_written(f"output {made.name}", made.desc)
+        self.outputs.append(made)
 
     # -- using ----------------------------------------------------------------------------------------------
 
@@ -205,7 +217,7 @@ class Sequence:
         Parameters
         ----------
         threads : int, optional
-            How many threads may work on one layer.
+            How many threads may work on one layer, 1 or more.
         progress : callable, optional
             Called with the number of layers that are done, that of all, and the name of the next one.
 
@@ -217,8 +229,11 @@ class Sequence:
         Raises
         ------
         LayoutError
-            Nothing is an output.
+            Nothing is an output, or ``threads`` is no number of threads; or elements of a constant differ
+            that share a place in the descriptor that is wanted.
         """
+        if threads is not None and whole_number(threads, "compile: threads") < 1:
+            raise LayoutError(f"compile: threads must be 1 or more, got {threads}")
         if not self.outputs:
             raise LayoutError("nothing is an output of the sequence, so there is nothing to compute")
         with lock():
@@ -292,6 +307,7 @@ class Sequence:
 
     def _as(self, value: Value, desc: MemoryDesc, where: str, key: str) -> Value:
         """The value in a descriptor."""
+        check_descs(where, {key: desc}, {})
         if alike(value.desc, desc):
             return value
         if value.desc.dims != desc.dims:
@@ -300,9 +316,12 @@ class Sequence:
             )
         found = self._reordered.get((value.number, desc))
         if found is None:
+            constant = self.constants.get(value.number)
+            if constant is None:
+                check_written(f"{where}: reorder of {value.name} ({value.desc})", desc)
             found = self._value(desc, f"{value.name}.reorder")
-            if value.number in self.constants:
-                self.constants[found.number] = self.constants[value.number]
+            if constant is not None:
+                self.constants[found.number] = constant
             else:
                 self.nodes.append(Node(found.name, Reorder(value.desc, desc), {"src": value}, found))
             self._reordered[value.number, desc] = found

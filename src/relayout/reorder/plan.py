@@ -395,7 +395,7 @@ def _check_meaning(given: Any, desc: MemoryDesc, side: str) -> None:
 def _check_threads(threads: int | None) -> None:
     whole = hasattr(threads, "__index__") and not isinstance(threads, bool)
     if threads is not None and (not whole or threads < 1):
-        raise LayoutError(f"threads must be 1 or more, got {threads}")
+        raise LayoutError(f"threads must be 1 or more, got {threads!r}")
 
 
 def _overlap(src: MemoryDesc, source_at: int, dst: MemoryDesc, target_at: int) -> bool:

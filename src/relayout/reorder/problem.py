@@ -65,6 +65,7 @@ __all__ = [
     "order",
     "simplified",
     "widen",
+    "zeros",
 ]
 
 MOST_NESTS = 32  # beyond that the NumPy engine's tables are cheaper than a kernel for every nest
@@ -223,10 +224,10 @@ def nests(
                 fill = filled.zeros
                 pieces = tuple(_straight(p) if p is piece else p for p in pieces)
         out.append(replace(_over(start, pieces, owners), fill=fill))
-    zeros = _zeros(dst.layout, widths[1], filled)
-    if len(out) + len(zeros) > MOST_NESTS:
+    padding = zeros(dst.layout, widths[1], filled)
+    if len(out) + len(padding) > MOST_NESTS:
         return None
-    return (*zeros, *out)
+    return (*padding, *out)
 
 
 def _with_reciprocals(
@@ -311,7 +312,7 @@ def _filled(layout: Layout, groups: list[tuple[tuple[int, ...], tuple[Piece, ...
     return None
 
 
-def _zeros(layout: Layout, bits: int, filled: _Fill | None) -> list[Nest]:
+def zeros(layout: Layout, bits: int, filled: _Fill | None = None) -> list[Nest]:
     """Nests that zero the padding, term by term (see the engine of the same purpose in NumPy)."""
     if not layout.has_padding:
         return []
