@@ -32,6 +32,7 @@ LONG_ROW = 256  # pixels
 SHORT_ROW = 64
 LANES = 16
 WORD = 4  # bytes of a bias or a scale
+EVEN = 1 << 24  # bytes of all tensors that threads keep in their caches
 WORTH = 1 << 21  # operations from which on waking threads pays: some tens of microseconds
 
 
@@ -162,7 +163,7 @@ def _products(made: Products, machine: Machine, many: int) -> Lowered | None:
         lambda: Module(module(nest, rows, finishing), [ENTRY]),
         machine,
     )
-    parts = _parts(nest.tasks, many)
+    parts = _parts(nest.tasks, many, sum(desc.nbytes for desc in (src, weights, dst)))
     if nest.slot:
         scratch["slots"] = parts * nest.slot
     packed_name = "packed" if "packed" in scratch else "weights"
@@ -179,17 +180,18 @@ def _products(made: Products, machine: Machine, many: int) -> Lowered | None:
     return Lowered(nest, Program(tuple(steps), scratch), text or "")
 
 
-def _parts(tasks: int, threads: int) -> int:
-    """Into how many parts tasks are cut: as evenly as can be, then as finely.
+def _parts(tasks: int, threads: int, size: int) -> int:
+    """Into how many parts tasks are cut, that work on so many bytes.
 
-    A thread that is held up leaves its later parts to others, but 14 tasks in 4 parts keep one of two threads
-    busy with 8 of them.
+    What fits the caches has one part for each thread: the same thread takes the same part each time, and finds
+    its tensors in its own cache. Beyond that tasks are cut as evenly as can be, then as finely: a thread that
+    is held up leaves its later parts to others, but 14 tasks in 4 parts keep one of two threads busy with 8.
 
-    >>> [_parts(tasks, 2) for tasks in (1, 2, 14, 28, 42)]
+    >>> [_parts(tasks, 2, 1 << 30) for tasks in (1, 2, 14, 28, 42)]
     [1, 2, 2, 4, 2]
     """
-    if tasks <= threads:
-        return tasks
+    if tasks <= threads or size <= EVEN:
+        return min(tasks, threads)
     choices = [threads * k for k in (1, 2, 4) if threads * k <= tasks]
     return min(choices, key=lambda parts: (-(-tasks // parts) * (parts // threads), -parts))
 
