@@ -17,12 +17,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from relayout.errors import LayoutError
-from relayout.layout.descriptor import MemoryDesc, any_format
-from relayout.layout.layout import spell_dims
+from relayout.layout.descriptor import MemoryDesc
 from relayout.primitives.kernels.geometry import Geometry, Sizes
-from relayout.primitives.post_ops import PostOp, applied, post_ops_of
-from relayout.primitives.primitive import check_descs, check_written
-from relayout.primitives.products import ProductPrimitive, Products, check_vector, weights_format
+from relayout.primitives.post_ops import PostOp, applied
+from relayout.primitives.primitive import check_descs
+from relayout.primitives.products import ProductPrimitive, Products, weights_format
 from relayout.primitives.sizes import for_each_axis, in_front_and_behind
 
 if TYPE_CHECKING:
@@ -116,18 +115,6 @@ class Convolution(ProductPrimitive):
                     f"{sum(pads[axis])} of padding; the filter spans {(kernel[axis] - 1) * gaps[axis] + 1}"
                 )
             sizes.append(max(0, room // steps[axis] + 1))
-        dims = (src.dims[0], groups * outputs, *sizes)
-        if dst is None:
-            dst = MemoryDesc(dims, src.dtype, any_format)
-        if dst.dims != dims:
-            raise LayoutError(
-                f"convolution: dst {dst} must be {spell_dims(dims)}, from src {spell_dims(src.dims)} and "
-                f"weights {spell_dims(weights.dims)}"
-            )
-        check_written(self.kind, dst)
-        check_vector(self.kind, "bias", bias, (groups * outputs,), ("f32", "s32"))
-        check_vector(self.kind, "scale", scale, (1, groups * outputs), ("f32",))
-        self.post_ops = post_ops_of(post_ops)
         self.strides, self.dilation, self.padding = steps, gaps, pads
         self.geometry = Geometry(
             src.dims[0],
@@ -141,9 +128,8 @@ class Convolution(ProductPrimitive):
             _three(gaps),
             _three([front for front, _ in pads], 0),
         )
-        present = {name: desc for name, desc in (needed | optional).items() if desc is not None}
-        self.inputs = tuple(present)
-        self.descs = self._decided({**present, "dst": dst})
+        dims = (src.dims[0], groups * outputs, *sizes)
+        self._settle(needed | optional, dst, dims, groups * outputs, post_ops)
 
     @property
     def flops(self) -> int:

@@ -16,12 +16,11 @@ from math import prod
 from typing import TYPE_CHECKING, Any
 
 from relayout.errors import LayoutError
-from relayout.layout.descriptor import MemoryDesc, any_format
-from relayout.layout.layout import spell_dims
+from relayout.layout.descriptor import MemoryDesc
 from relayout.primitives.kernels.geometry import Geometry
-from relayout.primitives.post_ops import applied, post_ops_of
-from relayout.primitives.primitive import check_descs, check_written
-from relayout.primitives.products import ProductPrimitive, Products, check_vector, weights_format
+from relayout.primitives.post_ops import applied
+from relayout.primitives.primitive import check_descs
+from relayout.primitives.products import ProductPrimitive, Products, weights_format
 
 if TYPE_CHECKING:
     import numpy as np
@@ -82,23 +81,12 @@ class InnerProduct(ProductPrimitive):
                 f"inner product: weights {weights} must have the sizes of src {src} behind the first axis"
             )
         outputs = weights.dims[0]
-        dims = (src.dims[0], outputs)
-        if dst is None:
-            dst = MemoryDesc(dims, src.dtype, any_format)
-        if dst.dims != dims:
-            raise LayoutError(f"inner product: dst {dst} must be {spell_dims(dims)}")
-        check_written(self.kind, dst)
-        check_vector(self.kind, "bias", bias, (outputs,), ("f32", "s32"))
-        check_vector(self.kind, "scale", scale, (1, outputs), ("f32",))
-        self.post_ops = post_ops_of(post_ops)
         spatial = src.dims[2:]
         kernel = (*(1 for _ in range(3 - len(spatial))), *spatial)
         size = (kernel[0], kernel[1], kernel[2])
         one = (1, 1, 1)
         self.geometry = Geometry(src.dims[0], 1, src.dims[1], outputs, size, one, size, one, one, (0, 0, 0))
-        present = {name: desc for name, desc in (needed | optional).items() if desc is not None}
-        self.inputs = tuple(present)
-        self.descs = self._decided({**present, "dst": dst})
+        self._settle(needed | optional, dst, (src.dims[0], outputs), outputs, post_ops)
 
     @property
     def flops(self) -> int:

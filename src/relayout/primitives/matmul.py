@@ -17,11 +17,10 @@ from typing import TYPE_CHECKING, Any
 from relayout.errors import LayoutError
 from relayout.layout import views
 from relayout.layout.descriptor import MemoryDesc, any_format
-from relayout.layout.layout import spell_dims
 from relayout.primitives.kernels.geometry import Geometry
-from relayout.primitives.post_ops import applied, post_ops_of
-from relayout.primitives.primitive import check_descs, check_written
-from relayout.primitives.products import ProductPrimitive, Products, check_vector, weights_format
+from relayout.primitives.post_ops import applied
+from relayout.primitives.primitive import check_descs
+from relayout.primitives.products import ProductPrimitive, Products, weights_format
 
 if TYPE_CHECKING:
     import numpy as np
@@ -93,19 +92,8 @@ class Matmul(ProductPrimitive):
                 f"matrix product: {many} matrices of src {src} and {weights.dims[0]} of weights {weights}; "
                 "there must be as many, or one"
             )
-        dims = (*src.dims[:-1], n)
-        if dst is None:
-            dst = MemoryDesc(dims, src.dtype, any_format)
-        if dst.dims != dims:
-            raise LayoutError(f"matrix product: dst {dst} must be {spell_dims(dims)}")
-        check_written(self.kind, dst)
-        check_vector(self.kind, "bias", bias, (n,), ("f32", "s32"))
-        check_vector(self.kind, "scale", scale, (1, n), ("f32",))
-        self.post_ops = post_ops_of(post_ops)
         self.sizes = many, m, k, n
-        present = {name: desc for name, desc in (needed | optional).items() if desc is not None}
-        self.inputs = tuple(present)
-        self.descs = self._decided({**present, "dst": dst})
+        self._settle(needed | optional, dst, (*src.dims[:-1], n), n, post_ops)
 
     @property
     def flops(self) -> int:

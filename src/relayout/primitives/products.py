@@ -11,14 +11,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import prod
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from relayout.errors import LayoutError
 from relayout.layout import views
-from relayout.layout.descriptor import MemoryDesc
+from relayout.layout.descriptor import MemoryDesc, any_format
+from relayout.layout.layout import spell_dims
 from relayout.primitives.lowering import reorder_step, zeros_step
-from relayout.primitives.post_ops import PostOp, Sum
-from relayout.primitives.primitive import Primitive
+from relayout.primitives.post_ops import PostOp, Sum, post_ops_of
+from relayout.primitives.primitive import Primitive, check_written
 from relayout.primitives.program import Program, Step
 
 if TYPE_CHECKING:
@@ -183,7 +184,7 @@ def _products(made: Products, machine: Machine, many: int) -> Lowered | None:
 def _parts(tasks: int, threads: int, size: int) -> int:
     """Into how many parts tasks are cut, that work on so many bytes.
 
-    What fits the caches has one part for each thread: the same thread takes the same part each time, and finds
+    What fits the caches has one part for each thread: a thread takes the same part each time, and finds
     its tensors in its own cache. Beyond that tasks are cut as evenly as can be, then as finely: a thread that
     is held up leaves its later parts to others, but 14 tasks in 4 parts keep one of two threads busy with 8.
 
@@ -232,6 +233,35 @@ class ProductPrimitive(Primitive):
     def _as_products(self, descs: Mapping[str, MemoryDesc]) -> Products | None:
         """What is computed, on these descriptors; None where it can't be said."""
         raise NotImplementedError
+
+    def _decided(self, given: dict[str, MemoryDesc]) -> dict[str, MemoryDesc]:
+        """The descriptors with every ``any`` decided."""
+        raise NotImplementedError
+
+    def _settle(
+        self,
+        inputs: Mapping[str, MemoryDesc | None],
+        dst: MemoryDesc | None,
+        dims: tuple[int, ...],
+        outputs: int,
+        post_ops: Any,
+    ) -> None:
+        """What all constructors end with: the destination, bias and scales, post-ops, and every ``any``."""
+        given = {name: desc for name, desc in inputs.items() if desc is not None}
+        src, weights = given["src"], given["weights"]
+        if dst is None:
+            dst = MemoryDesc(dims, src.dtype, any_format)
+        if dst.dims != dims:
+            raise LayoutError(
+                f"{self.kind}: dst {dst} must be {spell_dims(dims)}, from src {spell_dims(src.dims)} and "
+                f"weights {spell_dims(weights.dims)}"
+            )
+        check_written(self.kind, dst)
+        check_vector(self.kind, "bias", inputs["bias"], (outputs,), ("f32", "s32"))
+        check_vector(self.kind, "scale", inputs["scale"], (1, outputs), ("f32",))
+        self.post_ops = post_ops_of(post_ops)
+        self.inputs = tuple(given)
+        self.descs = self._decided({**given, "dst": dst})
 
     @property
     def reads_destination(self) -> bool:
