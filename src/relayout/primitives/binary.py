@@ -29,8 +29,8 @@ import numpy as np
 from relayout.errors import LayoutError
 from relayout.layout.descriptor import MemoryDesc, any_format
 from relayout.layout.layout import spell_dims
-from relayout.primitives.formats import adds, check_source, check_target, finite, following, overwritable
-from relayout.primitives.post_ops import applied, post_ops_of
+from relayout.primitives.formats import check_source, check_target, finite, following, overwritable
+from relayout.primitives.post_ops import adds, applied, post_ops_of
 from relayout.primitives.primitive import Primitive
 
 if TYPE_CHECKING:

@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Any
 
 from relayout.errors import LayoutError
 from relayout.layout.descriptor import MemoryDesc, any_format
-from relayout.primitives.formats import adds, check_source, check_target, following, overwritable
+from relayout.primitives.formats import check_source, check_target, following, overwritable
 from relayout.primitives.functions import Function
-from relayout.primitives.post_ops import applied, post_ops_of
+from relayout.primitives.post_ops import adds, applied, post_ops_of
 from relayout.primitives.primitive import Primitive
 
 if TYPE_CHECKING:

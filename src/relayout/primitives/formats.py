@@ -21,12 +21,10 @@ from relayout.errors import LayoutError, Unsupported
 from relayout.layout.descriptor import MemoryDesc
 from relayout.layout.layout import Layout, plain, spell_dims
 from relayout.primitives.kernels.walk import dense_like
-from relayout.primitives.post_ops import PostOp, Sum
 from relayout.primitives.primitive import check_descs, check_written
 
 __all__ = [
     "TYPES",
-    "adds",
     "check_source",
     "check_target",
     "finite",
@@ -94,11 +92,6 @@ def finite(what: str, given: Any) -> float:
     if not math.isfinite(number):
         raise LayoutError(f"{what} must be a finite number within the range of f32, not {given!r}")
     return number
-
-
-def adds(post_ops: Sequence[PostOp]) -> bool:
-    """Whether what the destination held takes part."""
-    return any(isinstance(op, Sum) for op in post_ops)
 
 
 def overwritable(descs: Mapping[str, MemoryDesc]) -> tuple[str, ...]:

@@ -86,11 +86,11 @@ def elementwise(
     from relayout.primitives.kernels.bodies import followed_by
     from relayout.primitives.kernels.map import ENTRY, module, vectors_of
     from relayout.primitives.kernels.walk import unsuited, walks
-    from relayout.primitives.post_ops import Sum
+    from relayout.primitives.post_ops import adds
     from relayout.reorder.plan import LOADED
 
     body = followed_by(body, len(operands), post_ops)
-    if any(isinstance(op, Sum) for op in post_ops):
+    if adds(post_ops):
         operands = {**operands, target: dst}
     machine = host()
     steps: list[Step] = []

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-__all__ = ["PostOp", "Sum", "applied", "post_ops_of"]
+__all__ = ["PostOp", "Sum", "adds", "applied", "post_ops_of"]
 
 
 @dataclass(frozen=True)
@@ -68,6 +68,15 @@ def post_ops_of(given: object) -> tuple[PostOp, ...]:
     if sum(isinstance(one, Sum) for one in made) > 1:
         raise LayoutError("there may be one Sum among the post-ops")
     return made
+
+
+def adds(post_ops: Sequence[PostOp]) -> bool:
+    """Whether what the destination held takes part.
+
+    >>> adds(post_ops_of("relu")), adds((Sum(),))
+    (False, True)
+    """
+    return any(isinstance(op, Sum) for op in post_ops)
 
 
 def applied(

@@ -29,6 +29,7 @@ from relayout.forking import lock
 from relayout.layout.descriptor import MemoryDesc
 from relayout.layout.layout import whole_number
 from relayout.reorder import reorder
+from relayout.reorder.plan import check_out, overlap
 from relayout.tensor import Tensor, allocate, as_bytes, located, tensor
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
 
     from relayout.primitives.program import Program
 
-__all__ = ["Primitive", "check_descs", "check_written"]
+__all__ = ["Primitive", "check_descs", "check_written", "logical", "span_of"]
 
 DEFINITION = "definition (NumPy)"
 
@@ -148,7 +149,7 @@ class Primitive:
         arrays = dict(zip(self.inputs, given, strict=False)) | named
         if out is not None:
             arrays["dst"] = out
-        return self._definition({name: _logical(data) for name, data in arrays.items()})
+        return self._definition({name: logical(data) for name, data in arrays.items()})
 
     # -- workings -------------------------------------------------------------------------------------------
 
@@ -201,8 +202,6 @@ class Primitive:
         return at
 
     def _target(self, out: Any) -> Tensor:
-        from relayout.reorder.plan import check_out
-
         desc = self.descs["dst"]
         if out is None:
             if self.reads_destination:
@@ -223,23 +222,23 @@ class Primitive:
         low, high = begin + spans["dst"][0], begin + spans["dst"][1]
         for name in self.inputs:
             start = addresses[name]
-            overlap = start + spans[name][0] < high and low < start + spans[name][1]
-            if not overlap or (start == begin and name in self.in_place):
+            near = start + spans[name][0] < high and low < start + spans[name][1]
+            if not near or (start == begin and name in self.in_place):
                 continue
             if _meet(self.descs[name], self.descs["dst"], begin - start):
                 raise LayoutError(f"{self.kind}: {name} and the destination overlap in memory")
 
     def _reach(self) -> dict[str, tuple[int, int]]:
-        """The first and the last byte of each argument, see :func:`_span`."""
+        """The first and the last byte of each argument, see :func:`span_of`."""
         if self._spans is None:
-            self._spans = {name: _span(desc) for name, desc in self.descs.items()}
+            self._spans = {name: span_of(desc) for name, desc in self.descs.items()}
         return self._spans
 
     def _define(self, tensors: Mapping[str, Tensor], target: Tensor) -> None:
         """Run the definition, and lay its result out."""
-        arrays = {name: _logical(given) for name, given in tensors.items()}
+        arrays = {name: logical(given) for name, given in tensors.items()}
         if self.reads_destination:
-            arrays["dst"] = _logical(target)
+            arrays["dst"] = logical(target)
         reorder(tensor(self._definition(arrays)), target.desc, out=target)
 
     def __repr__(self) -> str:
@@ -271,9 +270,7 @@ def _meet(src: MemoryDesc, dst: MemoryDesc, distance: int) -> bool:
 
     Their ranges may overlap where they don't: parts of one tensor, such as channels of ``nhwc``.
     """
-    from relayout.reorder.plan import _overlap
-
-    return _overlap(src, 0, dst, distance)
+    return overlap(src, 0, dst, distance)
 
 
 def _machine_code() -> bool:
@@ -285,13 +282,13 @@ def _machine_code() -> bool:
     return available()
 
 
-def _logical(data: Any) -> NDArray[np.float64]:
+def logical(data: Any) -> NDArray[np.float64]:
     """A logical array in double precision."""
     array = data.numpy() if isinstance(data, Tensor) else np.asarray(data)
     return np.asarray(array.astype(np.float64))
 
 
-def _span(desc: MemoryDesc) -> tuple[int, int]:
+def span_of(desc: MemoryDesc) -> tuple[int, int]:
     """The first byte of a tensor, and the one behind its last, counted from its address."""
     bits = desc.dtype.bits
     low, high = desc.layout.bounds() if desc.layout.size else (0, -1)

@@ -18,7 +18,7 @@ from relayout.layout import views
 from relayout.layout.descriptor import MemoryDesc, any_format
 from relayout.layout.layout import spell_dims
 from relayout.primitives.lowering import reorder_step, zeros_step
-from relayout.primitives.post_ops import PostOp, Sum, post_ops_of
+from relayout.primitives.post_ops import PostOp, adds, post_ops_of
 from relayout.primitives.primitive import Primitive, check_written
 from relayout.primitives.program import Program, Step
 
@@ -173,7 +173,6 @@ def _products(made: Products, machine: Machine, many: int) -> Lowered | None:
         "bias": "bias" if made.bias is not None else "",
         "scale": "scale" if made.scale is not None else "",
         "scratch": "slots" if nest.slot else "",
-        "other": "",
     }
     operands = tuple(name or packed_name for name in names.values())
     shared = parts > 1 and geometry.flops >= WORTH
@@ -266,7 +265,7 @@ class ProductPrimitive(Primitive):
     @property
     def reads_destination(self) -> bool:
         """Whether there is a sum among the post-ops."""
-        return any(isinstance(op, Sum) for op in self.post_ops)
+        return adds(self.post_ops)
 
     def _implementation(self) -> str:
         return str(self._made)

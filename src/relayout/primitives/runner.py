@@ -24,6 +24,7 @@ from relayout.errors import LayoutError
 from relayout.layout.descriptor import MemoryDesc
 from relayout.layout.layout import whole_number
 from relayout.primitives.memory import Memory
+from relayout.primitives.primitive import span_of
 from relayout.primitives.schedule import ARENA, IMAGE, OTHERS, Item, Schedule, Segment, Storage
 from relayout.primitives.sequence import Value, alike, bound
 from relayout.reorder.plan import check_out
@@ -98,7 +99,7 @@ class Run:
 
     def __init__(self, schedule: Schedule) -> None:
         self._schedule = schedule
-        self._spans = [_span(value.desc) for value in (*schedule.inputs, *schedule.outputs)]
+        self._spans = [span_of(value.desc) for value in (*schedule.inputs, *schedule.outputs)]
         self._free: list[_Workplace] = []
 
     @property
@@ -291,9 +292,3 @@ def _target(value: Value, data: Any, needed: int) -> Tensor:
     if not buffer.flags.writeable:
         raise LayoutError(f"the buffer of out for {value} is read-only")
     return made
-
-
-def _span(desc: MemoryDesc) -> tuple[int, int]:
-    """Where the first byte of a descriptor's elements and padding lies in its buffer, and the end of it."""
-    low, high = desc.layout.bounds() if desc.layout.size else (0, -1)
-    return low * desc.dtype.bits // 8, -(-(high + 1) * desc.dtype.bits // 8)

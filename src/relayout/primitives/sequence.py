@@ -42,7 +42,7 @@ from relayout.errors import LayoutError
 from relayout.forking import lock
 from relayout.layout.descriptor import MemoryDesc
 from relayout.layout.layout import spell_dims, whole_number
-from relayout.primitives.primitive import Primitive, check_descs, check_written
+from relayout.primitives.primitive import Primitive, check_descs, check_written, logical
 from relayout.primitives.reorder import Reorder
 from relayout.tensor import Tensor, tensor
 
@@ -250,20 +250,20 @@ class Sequence:
             The logical output, or a tuple of several.
         """
         known = {
-            value.number: _logical(data)
+            value.number: logical(data)
             for value, data in zip(self.inputs, bound(self.inputs, given, named), strict=True)
         }
-        known |= {number: _logical(data) for number, data in self.constants.items()}
+        known |= {number: logical(data) for number, data in self.constants.items()}
 
-        def logical(value: Value) -> NDArray[np.float64]:
+        def array_of(value: Value) -> NDArray[np.float64]:
             base = self.bases.get(value.number)
-            return known[value.number] if base is None else logical(base).reshape(value.desc.dims)
+            return known[value.number] if base is None else array_of(base).reshape(value.desc.dims)
 
         for node in self.nodes:
-            arrays = {key: logical(value) for key, value in node.arguments.items()}
+            arrays = {key: array_of(value) for key, value in node.arguments.items()}
             old = arrays.pop("dst", None)
             known[node.result.number] = node.primitive.reference(out=old, **arrays)
-        found = tuple(logical(value) for value in self.outputs)
+        found = tuple(array_of(value) for value in self.outputs)
         return found[0] if len(found) == 1 else found
 
     # -- workings -------------------------------------------------------------------------------------------
@@ -352,9 +352,3 @@ def bound(inputs: Several[Value], given: Several[Any], named: Mapping[str, Any])
     if missing:
         raise LayoutError(f"the sequence needs {', '.join(missing)}")
     return [found[name] for name in names]
-
-
-def _logical(data: Any) -> NDArray[np.float64]:
-    """A logical array in double precision."""
-    array = data.numpy() if isinstance(data, Tensor) else np.asarray(data)
-    return np.asarray(array.astype(np.float64))

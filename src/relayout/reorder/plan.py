@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from relayout.reorder.native import Native
     from relayout.tensor import FormatLike
 
-__all__ = ["Reorder", "check_out", "reorder"]
+__all__ = ["Reorder", "check_out", "overlap", "reorder"]
 
 COMPARED = 1 << 22  # elements up to which interleaved views of one buffer are compared place by place
 MAPPED = 32 << 20  # bytes from which on the C library asks the system for memory anew each time
@@ -186,7 +186,7 @@ class Reorder:
         if not target.flags.writeable:
             raise LayoutError(f"the buffer of the destination {self.dst} is read-only")
         apart = source_at + source.nbytes <= target_at or target_at + target.nbytes <= source_at
-        if not apart and _overlap(self.src, source_at, self.dst, target_at):
+        if not apart and overlap(self.src, source_at, self.dst, target_at):
             raise LayoutError(
                 f"source {self.src} and destination {self.dst} overlap in memory; "
                 "reorder into a buffer of its own"
@@ -398,7 +398,7 @@ def _check_threads(threads: int | None) -> None:
         raise LayoutError(f"threads must be 1 or more, got {threads!r}")
 
 
-def _overlap(src: MemoryDesc, source_at: int, dst: MemoryDesc, target_at: int) -> bool:
+def overlap(src: MemoryDesc, source_at: int, dst: MemoryDesc, target_at: int) -> bool:
     """Whether any byte of the destination is one of the source.
 
     Interleaved views of one buffer are compared place by place.

@@ -24,7 +24,7 @@ from relayout.codegen.ir import Writer
 from relayout.codegen.machine import Machine
 from relayout.primitives.functions import Function
 from relayout.primitives.kernels.map import Body
-from relayout.primitives.post_ops import PostOp, Sum
+from relayout.primitives.post_ops import PostOp, adds
 
 __all__ = ["binary", "factor", "followed_by", "function", "normalised", "weighted_sum"]
 
@@ -123,10 +123,10 @@ def followed_by(body: Body, operands: int, post_ops: Sequence[PostOp]) -> Body:
     """A body of so many operands, and its post-ops; one that adds takes the old destination as one more."""
     if not post_ops:
         return body
-    adds = any(isinstance(op, Sum) for op in post_ops)
+    adding = adds(post_ops)
 
     def emit(w: Writer, machine: Machine, values: Sequence[str], count: int) -> str:
-        own = [*values[:operands], *values[operands + adds :]]
+        own = [*values[:operands], *values[operands + adding :]]
         x = body.emit(w, machine, own, count)
         for op in post_ops:
             if isinstance(op, Function):
@@ -140,7 +140,7 @@ def followed_by(body: Body, operands: int, post_ops: Sequence[PostOp]) -> Body:
     return Body(
         " ".join(map(repr, (body.name, *post_ops))),
         emit,
-        body.keeps_zero and not adds and all(f.at_zero == 0 for f in functions),
+        body.keeps_zero and not adding and all(f.at_zero == 0 for f in functions),
         body.cheap and all(f.algorithm in FEW_INSTRUCTIONS for f in functions),
     )
 

@@ -26,7 +26,7 @@ from relayout.reorder.problem import nests
 __all__ = ["ENTRY", "OPERANDS", "Rows", "module", "rows_of"]
 
 ENTRY = "convolution"
-OPERANDS = ("weights", "bias", "scale", "scratch", "other")
+OPERANDS = ("weights", "bias", "scale", "scratch")
 """What the third argument lists the addresses of; those that a convolution has not may be anything."""
 
 
@@ -100,7 +100,7 @@ class _Module:
     def text(self) -> str:
         w, nest = self.w, self.nest
         words = [w.value(f"load ptr, ptr {w.at('%ops', 8 * k)}, align 8") for k in range(len(OPERANDS))]
-        self.weights, bias, scale, scratch, self.other = words
+        self.weights, bias, scale, scratch = words
         self.bias, self.scale = w.at(bias, self.finishing.bias_at), w.at(scale, self.finishing.scale_at)
         self.gathered = w.at(scratch, w.times("%part", nest.slot))
         self.results = w.at(self.gathered, nest.gathered)

@@ -22,7 +22,7 @@ from relayout.dtypes import DType, dtype
 from relayout.primitives.functions import Function
 from relayout.primitives.kernels.nest import Nest
 from relayout.primitives.kernels.tile import WORD, Tile, lanes_of, load_pieces, pieces_of
-from relayout.primitives.post_ops import PostOp, Sum
+from relayout.primitives.post_ops import PostOp, Sum, adds
 
 __all__ = ["Finish", "Finishing"]
 
@@ -46,7 +46,7 @@ class Finishing(NamedTuple):
     @property
     def adds(self) -> bool:
         """Whether what the destination held is added."""
-        return any(isinstance(op, Sum) for op in self.post_ops)
+        return adds(self.post_ops)
 
     def stays_whole(self, weights: str) -> bool:
         """Whether all is done in integers, for weights of a type."""
