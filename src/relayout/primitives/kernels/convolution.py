@@ -30,7 +30,7 @@ OPERANDS = ("weights", "bias", "scale", "scratch")
 """What the third argument lists the addresses of; those that a convolution has not may be anything."""
 
 
-AHEAD = 2048  # bytes of weights that are asked for early, where they come from further than the second cache
+AHEAD = 2048  # bytes of weights that are asked for early, where they don't stay in the first cache
 
 
 class Rows(NamedTuple):
@@ -376,6 +376,13 @@ class _Module:
 
     # -- tiles ----------------------------------------------------------------------------------------------
 
+    def _pitch(self) -> int:
+        """The pitch of pixels if the next tile's are worth asking for: where the source is what is large."""
+        nest = self.nest
+        pitch = nest.dims[3].src
+        dense = bool(nest.loops) and pitch == nest.loops[-1].extent * nest.loops[-1].src
+        return pitch if dense and not nest.gathers and nest.source_bytes > nest.weights_bytes else 0
+
     def _tile(self, kind: int, group: Group, rows: int, columns: int) -> str:
         """The name of a tile function, which is written when it is first asked for."""
         nest = self.nest
@@ -397,6 +404,7 @@ class _Module:
                 group.widths,
                 group.shifts,
                 AHEAD if nest.weights_bytes > nest.machine.l1 else 0,
+                self._pitch() if rows == 1 else 0,
             )
             finish = Finish(tile, nest, self.finishing)
             self.functions[name] = tile_function(name, tile, nest.machine, ["%bias", "%scale"], finish)

@@ -1,124 +1,190 @@
 """How large a tile and a task are: a small model of a processor, and the choice that it makes best.
 
-A core multiplies two vectors in a cycle, loads two, and can add to the same sum again after four. What does
-not fit half of the second cache comes from further away. Nothing here changes a result, only how long it
-takes; the figures need only be right enough to put the choices in order.
+A core multiplies two vectors in a cycle, loads not quite two, and can add to the same sum again after four.
+So a tile of 14 pixels by 2 vectors takes 14 cycles for each turn of the sum, one of 28 by 1 takes 17. Where
+its operands come from decides between tiles that compute equally fast::
+
+    task: some rows, some pixels of them, some groups of output channels
+        for each group
+            first tile     its weights come from the third cache, or from memory: 8 bytes in a cycle, so
+                           that 7 pixels by 3 vectors, 192 bytes in 11 cycles, wait for them
+            other tiles    its weights are in the second cache by now: that is hardly noticed
+
+Large tasks use weights longer, groups that are shared out among threads are brought from far only once; small
+tasks keep their pixels in the second cache and all threads busy. Nothing here changes a result, only how long
+it takes; the figures need only be right enough to put the choices in order. They have been fitted to
+measurements of ResNet-50's layers (see docs/performance.md).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Iterator
 from dataclasses import replace
 from math import ceil
+from typing import NamedTuple
 
-from relayout.codegen.machine import Machine
-from relayout.primitives.kernels.arithmetic import Arithmetic
-from relayout.primitives.kernels.geometry import Geometry
-from relayout.primitives.kernels.nest import Block, Dim, Nest
+from relayout.dtypes import dtype
+from relayout.primitives.kernels.nest import Block, Nest
 from relayout.primitives.kernels.tile import WORD, registers_of
 
-__all__ = ["best_block", "cut_into_tasks"]
+__all__ = ["COLLIDE", "chosen"]
 
-LINES = 8  # pixels whose lines may fall into one set of the first cache
-COLLIDE = 4096  # bytes apart: lines fall into one set
+COLLIDE = 4096  # bytes apart: lines fall into one set of the first cache
+WAYS = 12  # lines that a set has
+COLLISION = 1.0  # cycles of a turn for pixels whose lines don't fit one set
 MOST_PIXELS = 28
 LANE = 16  # bytes within which a shuffle is an instruction that needs no pattern
 LATENCY = 4.0  # cycles until a sum can be added to again
-LOOP = 0.8  # cycles of a turn besides
+LOADED = 1.7  # vectors or elements in a cycle
+LOOP = 0.3  # cycles of a turn besides
+LOAD = 0.03  # and of each load in it
+TILE = 15  # cycles of a tile besides: a branch is guessed wrong
+SUM = 1.1  # and of each of its vectors of sums, which are zeroed and stored
 COPIED = 12  # bytes that gathering or scattering moves in a cycle
-STREAMED = 6  # bytes of weights that come from memory in a cycle
+FAR = 8  # bytes in a cycle from the third cache
+READ = 128  # bytes in a cycle from the second cache, nearly all of which the processor reads ahead
+AGAIN = 0.05  # how much longer a group takes whose pixels don't stay in the second cache
 TASK = 300  # cycles that a task takes besides
-WAITING = 0.1  # of a task: how long threads wait for the last one, if others use the processors, too
+FEW = 2  # tiles for which tasks are tried
+WAITING = 0.02  # of a task: how long threads wait for the last one, if others use the processors, too
 
 
-def best_block(
-    dims: tuple[Dim, Dim, Dim, Dim],
-    counts: list[int],
-    machine: Machine,
-    geometry: Geometry,
-    arithmetic: Arithmetic,
-    spread: bool,
-) -> tuple[Block, float]:
-    """The pixels of a tile, and about how many cycles one turn of the sum takes for a whole image.
+class Cut(NamedTuple):
+    """Pixels of a tile; rows, pixels and shares of the groups of a task."""
 
-    ``counts`` has the vectors of each group of output channels.
-    """
-    registers, most = registers_of(machine), max(counts)
-    spare = 1 if arithmetic.depth == 1 else 3  # pairs are multiplied first, then added
-    if spread:
-        patterns = geometry.inputs if geometry.outputs * WORD > LANE else 0  # beyond a lane, in registers
-        room = registers - geometry.inputs - patterns - 2
-    else:
-        room = (registers - most - spare) // most
-    height, width = dims[2].extent, dims[3].extent
-    if dims[3].src and dims[3].src % COLLIDE == 0:
-        room = min(room, LINES)
-    room = max(1, min(room, MOST_PIXELS))
+    block: Block
+    rows: int
+    columns: int
+    chunks: int
 
-    def cycles(rows: int, columns: int) -> float:
+
+def chosen(nest: Nest, threads: int) -> tuple[Nest, float]:
+    """A nest with the tiles and tasks that suit it best, and about how many cycles it takes then."""
+    model = _Model(nest)
+    cost, cut = min((model.cycles(cut, threads), cut) for cut in model.cuts(threads))
+    return replace(nest, block=cut.block, rows=cut.rows, columns=cut.columns, chunks=cut.chunks), cost
+
+
+class _Model:
+    """What is known of one nest."""
+
+    def __init__(self, nest: Nest) -> None:
+        g = nest.geometry
+        self.nest = nest
+        self.cache = nest.machine.l2
+        self.height, self.width = nest.dims[2].extent, nest.dims[3].extent
+        self.groups = Counter(nest.kinds[place.kind].vectors for place in nest.places)
+        self.turns = g.taps if nest.spread else g.taps * ceil(g.inputs / nest.arithmetic.depth)
+        self.collides = nest.dims[3].src and nest.dims[3].src % COLLIDE == 0
+        vector = nest.machine.vector // WORD * nest.arithmetic.depth * dtype(nest.weights_type).bits // 8
+        self.far = {vectors: 0 if nest.spread else vectors * vector / FAR for vectors in self.groups}
+        self._turn: dict[tuple[int, int], float] = {}
+
+    # -- tiles ----------------------------------------------------------------------------------------------
+
+    def blocks(self) -> list[Block]:
+        """The pixels that a tile may have: the best few by the time that multiplying alone takes."""
+        room = self.room()
+        choices = [
+            Block(rows, columns)
+            for columns in range(1, min(room, self.width) + 1)
+            for rows in range(1, (min(self.height, room // columns) if columns == self.width else 1) + 1)
+        ]
+
+        def cycles(block: Block) -> tuple[float, int]:
+            return self.multiplying(block, self.height, self.width), -block.rows * block.columns
+
+        return sorted(choices, key=cycles)[:FEW]
+
+    def room(self) -> int:
+        """How many pixels' sums fit the registers, beside weights and what is being multiplied."""
+        nest, vectors = self.nest, max(self.groups)
+        registers, inputs = registers_of(nest.machine), nest.geometry.inputs
+        if nest.spread:
+            patterns = inputs if nest.geometry.outputs * WORD > LANE else 0  # beyond a lane, in registers
+            room = registers - inputs - patterns - 2
+        else:
+            spare = 1 if nest.arithmetic.depth == 1 else 3  # pairs are multiplied first, then added
+            room = (registers - vectors - spare) // vectors
+        return max(1, min(room, MOST_PIXELS))
+
+    def turn(self, pixels: int, vectors: int) -> float:
+        """Cycles of one turn of the sum in a tile, if its weights are near."""
+        if (pixels, vectors) not in self._turn:
+            inputs = self.nest.geometry.inputs
+            if self.nest.spread:
+                cycles = max(pixels * inputs, pixels * vectors * (1 + inputs / 2), LATENCY * inputs)
+            else:
+                cycles = max(pixels * vectors / 2, (pixels + vectors) / LOADED, LATENCY)
+            collision = COLLISION if self.collides and pixels > WAYS else 0
+            self._turn[pixels, vectors] = cycles + LOOP + LOAD * (pixels + vectors) + collision
+        return self._turn[pixels, vectors]
+
+    def multiplying(self, block: Block, rows: int, columns: int) -> float:
+        """Cycles of all groups for so many rows of so many pixels."""
         total = 0.0
-        whole, rest = divmod(height, rows)
-        for n in set(counts):
-
-            def row(of: int, n: int = n) -> float:
-                return _across(width, columns, lambda m: _turn(m * of, n, spread, geometry))
-
-            total += counts.count(n) * (whole * row(rows) + (row(rest) if rest else 0))
+        for tall, n in _split(rows, block.rows):
+            for wide, m in _split(columns, block.columns):
+                for vectors, count in self.groups.items():
+                    sums = tall * wide * vectors
+                    total += (
+                        n * m * count * (self.turns * self.turn(tall * wide, vectors) + TILE + SUM * sums)
+                    )
         return total
 
-    choices = [
-        Block(rows, columns)
-        for columns in range(1, min(room, width) + 1)
-        for rows in range(1, (min(height, room // columns) if columns == width else 1) + 1)
-    ]
-    best = min(choices, key=lambda block: (cycles(*block), -block.rows * block.columns))
-    return best, cycles(*best)
+    # -- tasks ----------------------------------------------------------------------------------------------
+
+    def cuts(self, threads: int) -> Iterator[Cut]:
+        """The ways to cut the work into tiles and tasks."""
+        nest, height, width = self.nest, self.height, self.width
+        shares = {k for k in range(1, height + 1) if k <= 8 or height % k == 0}
+        most = 1 if nest.scatters or threads == 1 else min(len(nest.places), 2 * threads)
+        for block in self.blocks():
+            wide, tall = block.columns, block.rows
+            across = {width}
+            if not (nest.gathers or nest.scatters) and width > 4 * wide:
+                across |= {min(width, wide * k) for k in (1, 2, 4, 8, 16, 28, 56, 112)}
+                across.add(ceil(ceil(width / wide) / threads) * wide)
+            down = {min(height, ceil(ceil(height / k) / tall) * tall) for k in shares}
+            for rows in down:
+                for columns in across:
+                    for chunks in range(1, most + 1):
+                        yield Cut(block, rows, columns, chunks)
+
+    def cycles(self, cut: Cut, threads: int) -> float:
+        """About how many cycles everything takes on so many threads."""
+        nest, g = self.nest, self.nest.geometry
+        block, rows, columns, chunks = cut
+        groups = len(nest.places)
+        pixels = min(rows, block.rows) * min(columns, block.columns)
+        waited = self.turns * sum(
+            count * max(0.0, self.far[vectors] - self.turn(pixels, vectors))
+            for vectors, count in self.groups.items()
+        )
+        gathered = 0
+        if nest.gathers:
+            gathered = g.kernel[0] * g.reach(1, rows) * nest.gathered_columns * nest.pitch
+        scattered = rows * self.width * nest.result_pitch if nest.scatters else 0
+        source = gathered or rows * columns * g.groups * g.inputs * nest.arithmetic.element
+        touched = source + (scattered or rows * columns * g.groups * g.outputs * WORD // chunks)
+        sums = self.multiplying(block, rows, columns) + groups * source / READ
+        if touched > self.cache // 2:
+            sums *= 1 + AGAIN
+        copied = COPIED if gathered + scattered <= self.cache // 8 else COPIED / 2
+        task = (sums + scattered / copied) / chunks + gathered / copied + TASK
+        n, d, h, w = (dim.extent for dim in nest.dims)
+        each = ceil(n * d * ceil(h / rows) * ceil(w / columns) * chunks / threads)
+        stays = nest.weights_bytes // chunks <= self.cache // 4
+        late = WAITING if threads > 1 else 0
+        return (each + late) * task + waited / chunks * (1 if stays else each)
 
 
-def _across(width: int, columns: int, turn: Callable[[int], float]) -> float:
-    """All tiles of a row."""
-    whole, rest = divmod(width, columns)
-    return whole * turn(columns) + (turn(rest) if rest else 0)
+def _split(extent: int, step: int) -> list[tuple[int, int]]:
+    """Sizes of the pieces of an extent, and how many there are of each.
 
-
-def _turn(pixels: int, vectors: int, spread: bool, geometry: Geometry) -> float:
-    """One turn of the sum: multiplications or loads, whichever takes longer."""
-    if spread:
-        each = geometry.inputs
-        return max(pixels * each, pixels * vectors * (1 + each / 2), LATENCY * each) + LOOP
-    return max(pixels * vectors / 2, (pixels + vectors) / 2, LATENCY) + LOOP
-
-
-def cut_into_tasks(nest: Nest, threads: int) -> Nest:
-    """Choose how many rows, pixels and groups make a task."""
-    height, width = nest.dims[2].extent, nest.dims[3].extent
-    wide, tall = nest.block.columns, nest.block.rows
-    across = [width]
-    if not (nest.gathers or nest.scatters) and width > 4 * wide:
-        across = sorted({width, *(min(width, wide * k) for k in (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 64))})
-    parts = {k for k in range(1, height + 1) if k <= 16 or height % k == 0}
-    down = sorted({min(height, ceil(ceil(height / k) / tall) * tall) for k in parts})
-    most = 1 if nest.scatters else min(len(nest.places), 2 * threads)  # whole pixels are scattered
-    choices = [
-        replace(nest, rows=rows, columns=columns, chunks=chunks)
-        for rows in down
-        for columns in across
-        for chunks in range(1, most + 1)
-    ]
-    return min(choices, key=lambda made: _cost(made, threads))
-
-
-def _cost(nest: Nest, threads: int) -> float:
-    """About how many cycles everything takes on so many threads."""
-    g, machine = nest.geometry, nest.machine
-    lanes = machine.vector // WORD
-    products = g.groups * g.outputs * g.inputs * g.taps
-    work = nest.rows * nest.columns * products / (2 * lanes)
-    weights = products * WORD
-    channels = g.inputs + (0 if nest.scatters else g.outputs)
-    touched = nest.gathered or nest.rows * nest.columns * g.groups * channels * WORD
-    streamed = weights / STREAMED if weights > machine.l2 // 2 else 0
-    again = work / 8 if touched > machine.l2 // 4 and len(nest.places) > nest.chunks else 0
-    copied = COPIED if nest.slot <= machine.l2 // 8 else COPIED / 2
-    each = (max(work, streamed) + again + nest.scattered / copied) / nest.chunks + nest.gathered / copied
-    return (ceil(nest.tasks / threads) + WAITING) * (each + TASK)
+    >>> _split(49, 14)
+    [(14, 3), (7, 1)]
+    """
+    whole, rest = divmod(extent, step)
+    return [(size, n) for size, n in ((step, whole), (rest, 1)) if size and n]

@@ -150,6 +150,12 @@ class Nest:
         return g.groups * g.outputs * g.inputs * g.taps * as_dtype(self.weights_type).bits // 8
 
     @property
+    def source_bytes(self) -> int:
+        """Of an image of the source, in the type in which it is read."""
+        g = self.geometry
+        return g.groups * g.inputs * g.source[0] * g.source[1] * g.source[2] * self.arithmetic.element
+
+    @property
     def result_pitch(self) -> int:
         """From pixel to pixel of results in scratch."""
         return self.geometry.groups * self.geometry.outputs * WORD

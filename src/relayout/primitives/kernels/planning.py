@@ -14,9 +14,9 @@ from relayout.codegen.machine import LINE, Machine
 from relayout.layout.descriptor import MemoryDesc
 from relayout.layout.layout import Digit
 from relayout.primitives.kernels.arithmetic import Arithmetic
-from relayout.primitives.kernels.cost import COLLIDE, best_block, cut_into_tasks
+from relayout.primitives.kernels.cost import COLLIDE, chosen
 from relayout.primitives.kernels.geometry import Geometry
-from relayout.primitives.kernels.nest import Dim, Group, Nest, Place
+from relayout.primitives.kernels.nest import Block, Dim, Group, Nest, Place
 from relayout.primitives.kernels.sides import Side, joint_loops, places_of, side_of
 from relayout.primitives.kernels.tile import WORD, KLoop, Piece, lanes_of, pieces_of, registers_of
 from relayout.primitives.kernels.weights import Weights, is_spread, weights_of
@@ -77,34 +77,33 @@ def planned(
             if cut is None:
                 continue
             kinds, places = cut
-            counts = [kinds[place.kind].vectors for place in places]
-            block, cost = best_block(dims, counts, machine, geometry, arithmetic, spread)
+            nest = Nest(
+                geometry,
+                arithmetic,
+                machine,
+                source,
+                target,
+                direct is None,
+                scatters,
+                pitch,
+                found.dtype,
+                (),
+                _patterns(geometry, lanes) if spread else (),
+                places_of(found.inputs, geometry.inputs) if spread else (),
+                kinds,
+                places,
+                dims,
+                Block(1, 1),
+                dims[2].extent,
+                dims[3].extent,
+                1,
+            )
+            made, cost = chosen(nest, threads)
             if best is None or cost < best[0]:
-                nest = Nest(
-                    geometry,
-                    arithmetic,
-                    machine,
-                    source,
-                    target,
-                    direct is None,
-                    scatters,
-                    pitch,
-                    found.dtype,
-                    (),
-                    _patterns(geometry, lanes) if spread else (),
-                    places_of(found.inputs, geometry.inputs) if spread else (),
-                    kinds,
-                    places,
-                    dims,
-                    block,
-                    dims[2].extent,
-                    dims[3].extent,
-                    1,
-                )
-                best = cost, nest
+                best = cost, made
     if best is None:
         return None
-    nest = cut_into_tasks(best[1], threads)
+    nest = best[1]
     if direct is None:
         plane = nest.gathered_rows * nest.gathered_columns * pitch
         direct = _gathered_loops(geometry, arithmetic, found, pitch, plane, spread)
