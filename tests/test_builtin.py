@@ -30,6 +30,7 @@ from strategies import examples
 
 compile_ = pytest.importorskip("relayout.codegen.compile")
 builtin = importlib.import_module("relayout.codegen.builtin")
+checks = importlib.import_module("relayout.codegen.checks")
 plan = importlib.import_module("relayout.reorder.plan")
 
 pytestmark = pytest.mark.skipif(not builtin.available(), reason="no functions in machine code here")
@@ -62,7 +63,8 @@ out:
 }
 
 ; The first operands[0] addresses of a table go to operands[1] and on; the destination is added to the first.
-define void @table(ptr %table, ptr %target, ptr %operands, i64 %part, i64 %parts) {
+; It answers operands[-1].
+define i64 @table(ptr %table, ptr %target, ptr %operands, i64 %part, i64 %parts) {
 entry:
   %count = load i64, ptr %operands
   br label %next
@@ -79,7 +81,9 @@ out:
   %first = getelementptr i64, ptr %operands, i64 1
   %number = ptrtoint ptr %target to i64
   %sum = atomicrmw add ptr %first, i64 %number seq_cst
-  ret void
+  %answer.at = getelementptr i64, ptr %operands, i64 -1
+  %answer = load i64, ptr %answer.at
+  ret i64 %answer
 }
 """
 
@@ -98,7 +102,7 @@ def kernel(name):
 def function(name="move", needs=16, size=2, **options):
     """A function over two buffers, and the numbers that its kernel uses."""
     numbers = np.zeros(size, np.int64)
-    rows = [Buffer(needs, (F4, U1), written, "meant") for written in (False, True)]
+    rows = [Buffer(needs, (F4, U1), written, ("meant",)) for written in (False, True)]
     holder = Holder(Held, "array", "meaning")
     made = builtin.checked(kernel(name), numbers.ctypes.data, rows, holder=holder, keep=numbers, **options)
     return made, numbers
@@ -323,33 +327,40 @@ class TestPlans:
 @given(data=st.data())
 @examples(100)
 def test_any_number_of_buffers(data):
-    """They are apart wherever one of two is written, or nothing happens; the kernel gets every address."""
-    rows = data.draw(
-        st.lists(st.tuples(st.integers(0, 20), st.booleans()), min_size=1, max_size=builtin.MOST)
-    )
+    """They are apart wherever one of two is written, or begin together and share, or nothing happens.
+
+    The kernel gets every address, and the function answers what it does.
+    """
+    kinds = st.tuples(st.integers(0, 20), st.booleans(), st.booleans())
+    rows = data.draw(st.lists(kinds, min_size=1, max_size=builtin.MOST))
+    answer = data.draw(st.sampled_from((0, 1, 2, 1 << 40)))
     memory = np.zeros(200, "u1")
     views = []
-    for needs, _ in rows:
-        start = data.draw(st.integers(0, 170))
+    for needs, *_ in rows:
+        start = data.draw(st.integers(0, 170) | st.sampled_from((0, 100)))
         views.append(memory[start : start + data.draw(st.integers(max(0, needs - 1), 24))])
-    given_numbers = np.zeros(1 + builtin.MOST, np.int64)
+    whole = np.zeros(2 + builtin.MOST, np.int64)
+    whole[0], given_numbers = answer, whole[1:]
     given_numbers[0] = len(rows)
     made = builtin.checked(
         kernel("table"),
         given_numbers.ctypes.data,
-        [Buffer(needs, (U1,), written) for needs, written in rows],
+        [Buffer(needs, (U1,), written, shares=shares) for needs, written, shares in rows],
         keep=given_numbers,
         together=True,
     )
     places = [view.ctypes.data for view in views]
     ends = [place + view.size for place, view in zip(places, views, strict=True)]
     clash = any(
-        (rows[i][1] or rows[j][1]) and places[i] < ends[j] and places[j] < ends[i]
+        (rows[i][1] or rows[j][1])
+        and places[i] < ends[j]
+        and places[j] < ends[i]
+        and not (places[i] == places[j] and (rows[i][2] or rows[j][2]))
         for i in range(len(rows))
         for j in range(i)
     )
-    fine = not clash and all(view.size >= needs for view, (needs, _) in zip(views, rows, strict=True))
-    assert made(*views) is fine
+    fine = not clash and all(view.size >= row[0] for view, row in zip(views, rows, strict=True))
+    assert made(*views) == (answer if fine else 0)
     assert given_numbers[1 : 1 + len(rows)].tolist() == (places if fine else [0] * len(rows))
     for wrong in (views[1:], [*views, memory]):
         with pytest.raises(TypeError):
@@ -361,6 +372,21 @@ def test_numbers_of_buffers_that_no_kernel_takes():
     for count, together in ((1, False), (3, False), (0, True), (builtin.MOST + 1, True)):
         with pytest.raises(ValueError, match="a kernel takes 2 buffers"):
             builtin.checked(0, 0, [row] * count, together=together)
+
+
+def test_what_arguments_mean():
+    """Arrays by themselves only where they are wanted; holders that mean one of two things."""
+    numbers = np.zeros(2, np.int64)
+    one, two = object(), object()
+    for meanings, bare in product(((), (one,), (one, two)), (False, True)):
+        rows = [Buffer(16, (U1,), written, meanings) for written in (False, True)]
+        holder = Holder(Held, "array", "meaning")
+        made = builtin.checked(kernel("move"), numbers.ctypes.data, rows, holder=holder, bare=bare)
+        arrays = np.zeros((2, 16), "u1")
+        assert made(*arrays) is bare
+        for says in product((one, two, None), repeat=2):
+            given = [Held(array, said) for array, said in zip(arrays, says, strict=True)]
+            assert made(*given) is all(said in meanings for said in says)
 
 
 def test_no_reference_is_lost_or_kept():
@@ -529,7 +555,7 @@ def test_a_process_from_beginning_to_end(options, tmp_path):
 def test_code_for_other_systems_is_assembled(triple):
     machine = importlib.import_module("relayout.codegen.machine").machine
     other = machine("x86-64-v2" if triple.startswith("x86") else "neoverse-n1", triple)
-    assert compile_.assemble(builtin._ir(), other, 0)
+    assert compile_.assemble(checks.ir(), other, 0)
 
 
 # --- the proof ----------------------------------------------------------------------------------------------
@@ -547,7 +573,7 @@ def test_elsewhere_there_are_none(monkeypatch):
         (sys, "getobjects", list),
         (compile_, "available", lambda: False),
         (compile_, "loaded", lambda *ignored, **options: 1 / 0),
-        (builtin, "API", {**builtin.API, "save": "PyNo_SuchThing"}),
+        (checks, "API", {**checks.API, "save": "PyNo_SuchThing"}),
         (sys.implementation, "name", "pypy"),
     ):
         with monkeypatch.context() as patch:
@@ -558,12 +584,12 @@ def test_elsewhere_there_are_none(monkeypatch):
 @pytest.mark.parametrize("left_out", ["data", "nd", "dims", "strides", "base", "descr"])
 def test_another_struct_is_found_out_before_any_code_runs(left_out, monkeypatch):
     class Other(ctypes.Structure):
-        _fields_ = tuple(field for field in builtin._Array._fields_ if field[0] != left_out)
+        _fields_ = tuple(field for field in checks.Array._fields_ if field[0] != left_out)
 
     for name in ("data", "nd", "dims", "descr"):
         if not hasattr(Other, name):
             setattr(Other, name, Other.flags)
-    monkeypatch.setattr(builtin, "_Array", Other)
+    monkeypatch.setattr(checks, "Array", Other)
     monkeypatch.setattr(compile_, "loaded", lambda *ignored, **options: pytest.fail("code was made"))
     assert remade() is None
 
@@ -576,19 +602,30 @@ def test_another_struct_is_found_out_before_any_code_runs(left_out, monkeypatch)
         ("icmp eq i64 %masked, %want", "icmp eq i64 %masked, %masked"),
         ("icmp eq i64 %descr, %dtype", "icmp ne i64 %descr, %dtype"),
         ("icmp eq i64 %descr, %other.dtype", "icmp eq i64 %descr, 0"),
+        ("icmp eq i64 %type, %bare.type", "icmp eq i64 %type, %array.type"),
         ("icmp eq i64 %says, %wanted", "icmp eq i64 %says, %says"),
+        ("icmp eq i64 %says, %also", "icmp eq i64 %says, %wanted"),
+        ("icmp eq i64 %says, %also", "icmp eq i64 %says, %says"),
         ("[$ROW_SIZE, %kind], [$ROW_OTHER_SIZE, %second]", "[$ROW_OTHER_SIZE, %kind], [$ROW_SIZE, %second]"),
         ("and i1 %written, %crossing", "and i1 %written, false"),
+        ("icmp ne i64 %sharing, 0", "icmp eq i64 %sharing, 0"),
+        ("icmp ne i64 %sharing, 0", "icmp eq i64 0, 0"),
+        ("or i64 %shares, %j.shares", "add i64 %shares, 0"),
+        ("and i1 %may, %there", "and i1 %may, true"),
+        ("and i1 %may, %there", "and i1 %may, false"),
         ("icmp ult i64 %j.from, %to", "icmp ugt i64 %j.from, %to"),
         ("phi i32 [0, %sized]", "phi i32 [1, %sized]"),
         ("call void %freeing(ptr %freed)", "call void %holding(ptr %freed)"),
         ("call void %kernel(ptr %one, ptr %two,", "call void %kernel(ptr %two, ptr %one,"),
-        ("call ptr %truth(i64 1)", "call ptr %truth(i64 0)"),
+        ("call i64 %kernel(ptr %froms,", "call i64 %kernel(ptr %tos,"),
+        ("[%told, %table], [1, %pair]", "[%told, %table], [0, %pair]"),
+        ("[%told, %table], [1, %pair]", "[1, %table], [1, %pair]"),
+        ("call ptr %answering(i64 0)", "call ptr %answering(i64 1)"),
     ],
 )
 def test_wrong_code_is_found_out(right, wrong, monkeypatch):
-    assert right in builtin.CODE.template
-    monkeypatch.setattr(builtin, "CODE", Template(builtin.CODE.template.replace(right, wrong)))
+    assert right in checks.CODE.template
+    monkeypatch.setattr(checks, "CODE", Template(checks.CODE.template.replace(right, wrong)))
     assert remade() is None
 
 

@@ -12,6 +12,8 @@
 ``pool``         the native threads that share it
 ``driver``       many calls one after the other, without returning to Python
 ``builtin``      Python functions in machine code: they check the arrays of a call and make it
+``checks``       the code of these functions
+``prepared``     many calls of which only the arguments' addresses change
 ===============  ==========================================================================================
 
 Nothing is compiled at install time, and no compiler is needed: llvmlite carries LLVM. Hosts that forbid

@@ -35,7 +35,7 @@ import threading
 from collections.abc import Callable
 from functools import lru_cache
 from time import perf_counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from relayout.errors import LayoutError
 from relayout.forking import lock
@@ -46,7 +46,10 @@ if TYPE_CHECKING:
     from relayout.codegen.compile import Kernel
     from relayout.codegen.pool import Pool
 
-__all__ = ["AWAKE", "KERNEL", "MOST", "SHARED", "busy", "count", "ended", "memcpy_kernel", "run", "share"]
+__all__ = [
+    *("AWAKE", "KERNEL", "MOST", "SHARED", "STATE", "State"),
+    *("began", "busy", "count", "ended", "memcpy_kernel", "moved", "native", "run", "share"),
+]
 
 SHARED = 1 << 17  # bytes of source and destination together from which on threads that are awake pay
 
@@ -138,6 +141,20 @@ def ended() -> None:
     _ended = perf_counter()
 
 
+class State(ctypes.Structure):
+    """What machine code that was made long ago must ask anew each time, at an address that stays.
+
+    ``ready``: a native region of up to so many threads needs no preparation. ``block`` and ``region``: what
+    :func:`native` returns, where anything is ready. ``process``: 1, and 1 more after each fork; calls that
+    threads of a parent were in are not under way in the child.
+    """
+
+    _fields_ = tuple((name, ctypes.c_int64) for name in ("ready", "block", "region", "process"))
+
+
+STATE = State(process=1)
+"""That of this process."""
+
 _ended = 0.0
 _pool: Pool | None = None
 _executor: ThreadPoolExecutor | None = None
@@ -180,9 +197,14 @@ def native(threads: int) -> tuple[int, int]:
         _prepare(threads)
     if _pool is None:
         return 0, 0
-    if not busy():
+    began()
+    return STATE.block, STATE.region
+
+
+def began() -> None:
+    """Note that machine code is about to open regions, of a pool that is ready."""
+    if _pool is not None and not busy():
         _pool.apart()
-    return _pool.block, ctypes.cast(_pool.region, ctypes.c_void_p).value or 0  # type: ignore[arg-type]
 
 
 def moved() -> None:
@@ -210,7 +232,10 @@ def _prepare(threads: int) -> None:
     with lock():
         if _pool is None and (made := _made()) is not None:
             _pool, _region, _block = made, made.region, made.block
+            entry: Any = made.region
+            STATE.block, STATE.region = made.block, ctypes.cast(entry, ctypes.c_void_p).value or 0
         _ready = sys.maxsize if _pool is None else _pool.grow(threads)
+        STATE.ready = 0 if _pool is None else _ready  # last: to make a thread shows the others to everybody
 
 
 def _made() -> Pool | None:
@@ -327,6 +352,8 @@ def _forget() -> None:
     """A child process has the memory of its parent's threads, but not the threads: it makes its own."""
     global _pool, _ready, _executor
     _pool, _ready, _executor = None, 0, None
+    STATE.ready = STATE.block = STATE.region = 0
+    STATE.process += 1
 
 
 if hasattr(os, "register_at_fork"):

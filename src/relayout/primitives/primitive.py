@@ -11,6 +11,9 @@ result:
     The :class:`~relayout.primitives.program.Program` that computes the same. None: there is no kernel for
     this, or the host forbids machine code; then the definition itself is run.
 
+A primitive that is called often is called in another way, see :mod:`relayout.primitives.calling`: in a tenth
+of the time, with what the checks here would let pass.
+
 A child that is forked while a primitive is being lowered must not find that half done, so lowering happens
 under :func:`relayout.forking.lock`, once: at the first call, or when the implementation is asked for.
 """
@@ -28,6 +31,7 @@ from relayout.errors import LayoutError
 from relayout.forking import lock
 from relayout.layout.descriptor import MemoryDesc
 from relayout.layout.layout import whole_number
+from relayout.primitives.calling import Calling
 from relayout.reorder import reorder
 from relayout.reorder.plan import check_out, overlap
 from relayout.tensor import Tensor, allocate, as_bytes, located, tensor
@@ -62,6 +66,7 @@ class Primitive:
     descs: dict[str, MemoryDesc]
     _program: Program | None = None
     _spans: dict[str, tuple[int, int]] | None = None
+    _calling: Calling | None = None
     _lowered = False
 
     def __getattr__(self, name: str) -> MemoryDesc:
@@ -128,6 +133,9 @@ class Primitive:
             A tensor is missing, of another descriptor, read-only, or overlaps another one; nothing has been
             written then.
         """
+        calling = None if named else self._calling
+        if calling is not None and (done := calling.quick(given, out, threads)) is not None:
+            return done
         if threads is not None and whole_number(threads, f"{self.kind}: threads") < 1:
             raise LayoutError(f"{self.kind}: threads must be 1 or more, got {threads}")
         tensors = self._bound(given, named)
@@ -140,6 +148,8 @@ class Primitive:
             self._define(tensors, target)
         else:
             program(known, threads)
+        if calling is not None:
+            calling.count(given, out, threads)
         return target
 
     def reference(self, *given: Any, out: Any = None, **named: Any) -> NDArray[np.float64]:
@@ -159,8 +169,16 @@ class Primitive:
                 if not self._lowered:
                     empty = any(0 in desc.dims for desc in self.descs.values())
                     self._program = self._lower() if not empty and _machine_code() else None
+                    if self._program is not None:
+                        self._calling = self._often(self._program)
                     self._lowered = True
         return self._program
+
+    def _often(self, program: Program) -> Calling:
+        """What calls the program once it has been called often."""
+        names = (*self.inputs, "dst")
+        descs = {name: self.descs[name] for name in names}
+        return Calling(descs, self._reach(), self.in_place, self.reads_destination, program)
 
     def _bound(self, given: Sequence[Any], named: Mapping[str, Any]) -> dict[str, Tensor]:
         """The input tensors by name, checked."""

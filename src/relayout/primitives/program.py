@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from relayout.codegen.compile import Kernel
 
-__all__ = ["Program", "Step"]
+__all__ = ["KEPT", "Program", "Step"]
 
 KEPT = 8  # pieces of scratch that are kept for the next calls
 
@@ -79,7 +79,7 @@ class Program:
             for step in self.steps:
                 _run(step, addresses, threads)
             return
-        scratch = self._take()
+        scratch = self.take()
         try:
             known = dict(addresses)
             for buffers in (self.constants, scratch):
@@ -89,8 +89,8 @@ class Program:
         finally:
             self._give_back(scratch)
 
-    def _take(self) -> dict[str, NDArray[np.uint8]]:
-        """Scratch that nobody else is using."""
+    def take(self) -> dict[str, NDArray[np.uint8]]:
+        """Scratch that nobody else is using, by name."""
         with suppress(IndexError):
             return self._free.pop()
         return {name: aligned(size, zeroed=False) for name, size in self.scratch.items()}

@@ -107,7 +107,7 @@ class Reorder:
     _engine: tuple[Native, int, NDArray[np.uint8] | None] | None
 
     # Checks source and destination and converts, or says False; it keeps what it needs.
-    _fast: Callable[[Any, Any], bool] | None
+    _fast: Callable[[Any, Any], int] | None
 
     def __init__(
         self, src: MemoryDesc, dst: MemoryDesc, *, threads: int | None = None, **attributes: Any
@@ -232,7 +232,7 @@ class Reorder:
 
     def _hastened(
         self, kernels: Native, operands: int, keep: NDArray[np.uint8] | None
-    ) -> Callable[[Any, Any], bool] | None:
+    ) -> Callable[[Any, Any], int] | None:
         """Checks in machine code, for kernels that are called as they are, whatever the destination."""
         kernel = kernels.alone(self.threads)
         if kernel is None or self._room >= MAPPED:
@@ -241,7 +241,7 @@ class Reorder:
             from relayout.codegen.builtin import Buffer, Holder, checked
 
             source, target = (
-                Buffer(needs, (desc.dtype.numpy, BYTES), written=side == 1, meaning=desc)
+                Buffer(needs, (desc.dtype.numpy, BYTES), written=side == 1, meanings=(desc,))
                 for side, (needs, desc) in enumerate(zip(self._needs, (self.src, self.dst), strict=True))
             )
             holder = Holder(Tensor, "buffer", "desc")
