@@ -79,11 +79,11 @@ class Writer:
 
     def carry(
         self,
-        turns: int,
+        turns: int | str,
         values: Sequence[tuple[str, str]],
         body: Callable[[list[str]], list[str]],
     ) -> list[str]:
-        """So many turns that hand values on, each given as its type and its first value; the last ones.
+        """So many turns, at least one, that hand on values, given as types and first values; the last ones.
 
         >>> w = Writer()
         >>> w.carry(3, [("i64", "1")], lambda given: [w.value(f"mul i64 {given[0]}, 2")])

@@ -31,6 +31,7 @@ Tests join the last two. What all kinds share:
 ``post_ops``      what may follow in the same pass: a sum, a function
 ``sizes``         numbers for each spatial axis, as callers give them
 ``formats``       what `any` follows, and which data types there are
+``folding``       sums of products in the shape that suits kernels best
 ``lowering``      kernels compiled, buffers named; ``combining`` does it for pooling and softmax
 ``sequence``      many primitives, compiled together and run without Python in between (``schedule``: who
                   writes where; ``memory``: values share it; ``runner``: calls and times)

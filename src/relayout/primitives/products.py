@@ -7,16 +7,16 @@ image, a matrix product one whose filter has one tap. :class:`Products` says it 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from relayout.errors import LayoutError
-from relayout.layout import views
 from relayout.layout.descriptor import MemoryDesc, any_format
 from relayout.layout.layout import spell_dims
+from relayout.primitives.folding import folded
 from relayout.primitives.lowering import reorder_step, zeros_step
 from relayout.primitives.post_ops import PostOp, adds, post_ops_of
 from relayout.primitives.primitive import Primitive, check_written
@@ -24,17 +24,17 @@ from relayout.primitives.program import Program, Step
 
 if TYPE_CHECKING:
     from relayout.codegen.machine import Machine
+    from relayout.primitives.kernels.finish import Finishing
     from relayout.primitives.kernels.geometry import Geometry
+    from relayout.primitives.kernels.narrow import Narrow
     from relayout.primitives.kernels.nest import Nest
 
 __all__ = ["Lowered", "ProductPrimitive", "Products", "check_vector", "products", "weights_format"]
 
-LONG_ROW = 256  # pixels
-SHORT_ROW = 64
-LANES = 16
 WORD = 4  # bytes of a bias or a scale
 EVEN = 1 << 24  # bytes of all tensors that threads keep in their caches
 WORTH = 1 << 21  # operations from which on waking threads pays: some tens of microseconds
+MOVED = 2  # operations in the time of which a byte is moved
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ def weights_format(made: Products) -> str | None:
 class Lowered(NamedTuple):
     """A sum of products as a program."""
 
-    nest: Nest
+    nest: Nest | Narrow
     program: Program
     packed: str
     """The format that weights are reordered to in each call; empty: they are read as they are."""
@@ -101,13 +101,14 @@ def products(made: Products) -> Lowered | None:
 def _products(made: Products, machine: Machine, many: int) -> Lowered | None:
     from relayout.codegen.compile import Module, recalled
     from relayout.primitives.kernels.arithmetic import arithmetic_of
-    from relayout.primitives.kernels.convolution import ENTRY, module, rows_of
+    from relayout.primitives.kernels.convolution import ENTRY
     from relayout.primitives.kernels.finish import Finishing
+    from relayout.primitives.kernels.narrow import Narrow, planned_narrow
     from relayout.primitives.kernels.planning import clears, planned
     from relayout.reorder.plan import LOADED
 
     target = made.whole or made.dst
-    made = _in_long_rows(made)
+    made = folded(made)
     src, dst, geometry = made.src, made.dst, made.geometry
     how = arithmetic_of(src.dtype, made.weights.dtype, geometry)
     if how is None or dst.dtype.name not in ("f32", "f16", "bf16", "s32", "s8", "u8"):
@@ -115,11 +116,16 @@ def _products(made: Products, machine: Machine, many: int) -> Lowered | None:
     steps: list[Step] = []
     scratch: dict[str, int] = {}
     text, weights = None, made.weights
-    nest = planned(src, weights, dst, geometry, how, machine, many, made.grouped)
+
+    def plan(weights: MemoryDesc) -> Nest | Narrow | None:
+        given = (src, weights, dst, geometry, how, machine, many, made.grouped)
+        return planned_narrow(*given) or planned(*given)
+
+    nest = plan(weights)
     if nest is None:
         text = weights_format(made)
         packed = MemoryDesc(weights.dims, weights.dtype, text)
-        nest = planned(src, packed, dst, geometry, how, machine, many, made.grouped)
+        nest = plan(packed)
         step = reorder_step(weights, packed, "weights", "packed")
         if step is None or nest is None:
             return None
@@ -127,7 +133,7 @@ def _products(made: Products, machine: Machine, many: int) -> Lowered | None:
         scratch["packed"] = max(packed.required_bytes, packed.nbytes)
         weights = packed
     if made.repeats:
-        places = tuple(place._replace(channel=place.channel % geometry.outputs) for place in nest.places)
+        places: Any = tuple(place._replace(channel=place.channel % geometry.outputs) for place in nest.places)
         nest = replace(nest, places=places)
     finishing = Finishing(
         dst.dtype.name,
@@ -138,33 +144,29 @@ def _products(made: Products, machine: Machine, many: int) -> Lowered | None:
         0 if made.scale is None else made.scale.layout.offset0 * WORD,
         geometry.outputs if made.repeats and geometry.groups > 1 else 0,
     )
-    rows = rows_of(nest, src, dst, finishing)
-    if rows is None:
+    text_of = _text_of(nest, src, dst, finishing)
+    if text_of is None:
         return None
     lost = prod(target.layout.padded) != prod(dst.layout.padded)  # views drop the padding of axes of size 1
-    if lost or not clears(nest, dst):
+    if lost or not (nest.clears(dst) if isinstance(nest, Narrow) else clears(nest, dst)):
         step = zeros_step(target, "dst")
         if step is None:
             return None
         steps.append(step)
-    shape = (
-        geometry,
-        finishing,
-        made.repeats,
-        nest.rows,
-        nest.columns,
-        nest.chunks,
-        nest.block,
-        nest.kinds[0].vectors,
-    )
+    shape: tuple[Any, ...] = (geometry, finishing, made.repeats, nest.rows)
+    if isinstance(nest, Narrow):
+        shape = (*shape, nest.images, nest.run, nest.tall, nest.ahead)
+    else:
+        shape = (*shape, nest.columns, nest.chunks, nest.block, nest.kinds[0].vectors)
     sides = [(desc.dtype.name, desc.layout._key()) for desc in (src, weights, dst)]
     kernels, _ = recalled(
         repr(("products", sides, shape)),
         LOADED,
-        lambda: Module(module(nest, rows, finishing), [ENTRY]),
+        lambda: Module(text_of(), [ENTRY]),
         machine,
     )
-    parts = _parts(nest.tasks, many, sum(desc.nbytes for desc in (src, weights, dst)))
+    size = sum(desc.nbytes for desc in (src, weights, dst))
+    parts = _parts(nest.tasks, many, size)
     if nest.slot:
         scratch["slots"] = parts * nest.slot
     packed_name = "packed" if "packed" in scratch else "weights"
@@ -175,9 +177,23 @@ def _products(made: Products, machine: Machine, many: int) -> Lowered | None:
         "scratch": "slots" if nest.slot else "",
     }
     operands = tuple(name or packed_name for name in names.values())
-    shared = parts > 1 and geometry.flops >= WORTH
+    shared = parts > 1 and geometry.flops + MOVED * size >= WORTH
     steps.append(Step(kernels[0], "src", "dst", operands, parts, shared))
     return Lowered(nest, Program(tuple(steps), scratch), text or "")
+
+
+def _text_of(
+    nest: Nest | Narrow, src: MemoryDesc, dst: MemoryDesc, finishing: Finishing
+) -> Callable[[], str] | None:
+    """What writes the text of a kernel; None where rows can't be reordered as it needs."""
+    from relayout.primitives.kernels.convolution import module, rows_of
+    from relayout.primitives.kernels.narrow import Narrow
+    from relayout.primitives.kernels.narrow_text import narrow_module
+
+    if isinstance(nest, Narrow):
+        return partial(narrow_module, nest, finishing)
+    rows = rows_of(nest, src, dst, finishing)
+    return None if rows is None else partial(module, nest, rows, finishing)
 
 
 def _parts(tasks: int, threads: int, size: int) -> int:
@@ -194,33 +210,6 @@ def _parts(tasks: int, threads: int, size: int) -> int:
         return min(tasks, threads)
     choices = [threads * k for k in (1, 2, 4) if threads * k <= tasks]
     return min(choices, key=lambda parts: (-(-tasks // parts) * (parts // threads), -parts))
-
-
-def _in_long_rows(made: Products) -> Products:
-    """A filter of one tap sees no neighbours: the pixels of an image may as well lie in other rows.
-
-    Rows of some hundred pixels are gathered and scattered faster than those of 7 or 56, which are no whole
-    cache lines.
-    """
-    g, spatial = made.geometry, len(made.src.dims) - 2
-    one = g.taps == 1 and set(g.strides) == {1} and not any(g.padding) and g.source == g.target
-    if not one or spatial < 2 or g.pixels == 1:
-        return made
-    columns = max(
-        n for n in range(1, LONG_ROW + 1) if g.pixels % n == 0 and (n % LANES == 0 or n <= SHORT_ROW)
-    )
-    size = (1, g.pixels // columns, columns)
-    try:
-        sides = [
-            MemoryDesc(shape, desc.dtype, views.reshape(desc.layout, shape))
-            for desc in (made.src, made.dst)
-            for shape in ((*desc.dims[:2], *(1 for _ in range(spatial - 2)), *size[1:]),)
-        ]
-    except LayoutError:  # rows end in padding
-        return made
-    if any(len(term) > 1 for desc in sides for term in desc.layout.terms):  # or in holes, somewhere within
-        return made
-    return replace(made, geometry=g._replace(source=size, target=size), src=sides[0], dst=sides[1])
 
 
 class ProductPrimitive(Primitive):

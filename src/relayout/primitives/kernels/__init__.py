@@ -13,6 +13,8 @@ Sums of products (convolution, inner product, matrix product):
 ``tile``            the building block: a register tile that adds up products
 ``finish``          what becomes of a sum before it is stored
 ``convolution``     nest to text
+``narrow``          groups narrower than a vector, depthwise above all: a plan of their own
+``narrow_text``     and its text
 ==================  =========================================================================================
 
 Everything else, whose time is that of reading and writing:

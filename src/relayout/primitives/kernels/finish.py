@@ -14,14 +14,15 @@ weight in the padding is no zero.
 from __future__ import annotations
 
 import struct
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from relayout.codegen.ir import Writer
+from relayout.codegen.machine import Machine
 from relayout.codegen.values import converted
 from relayout.dtypes import DType, dtype
 from relayout.primitives.functions import Function
-from relayout.primitives.kernels.nest import Nest
-from relayout.primitives.kernels.tile import WORD, Tile, lanes_of, load_pieces, pieces_of
+from relayout.primitives.kernels.arithmetic import Arithmetic
+from relayout.primitives.kernels.tile import WORD, Piece, Tile, lanes_of, load_pieces, pieces_of
 from relayout.primitives.post_ops import PostOp, Sum, adds
 
 __all__ = ["Finish", "Finishing"]
@@ -58,25 +59,61 @@ class Finishing(NamedTuple):
         return dtype("s32" if self.stays_whole(weights) else "f32")
 
 
+class Vectors(Protocol):
+    """What must be known of a tile, if it is no :class:`.tile.Tile`."""
+
+    @property
+    def arithmetic(self) -> Arithmetic: ...
+
+    @property
+    def dst(self) -> tuple[int, ...]:
+        """Where each pixel lies."""
+
+    @property
+    def pieces(self) -> tuple[tuple[Piece, ...], ...]:
+        """How each vector is stored."""
+
+    @property
+    def channels(self) -> tuple[tuple[int, ...], ...]:
+        """The channel of each lane, counted from the first of its vector; -1: padding."""
+
+
+class Setting(Protocol):
+    """What must be known of a nest."""
+
+    @property
+    def machine(self) -> Machine: ...
+
+    @property
+    def weights_type(self) -> str: ...
+
+    @property
+    def scatters(self) -> bool: ...
+
+
 class Finish:
     """Writes it, for the vectors of a tile."""
 
-    def __init__(self, tile: Tile, nest: Nest, how: Finishing) -> None:
+    def __init__(self, tile: Tile | Vectors, nest: Setting, how: Finishing) -> None:
         self.tile, self.how = tile, how
         self.machine, self.lanes = nest.machine, lanes_of(nest.machine)
         self.integers = tile.arithmetic.sums == "s32"
         self.whole = how.stays_whole(nest.weights_type)
         self.kind, self.words = f"<{self.lanes} x float>", f"<{self.lanes} x i32>"
         self.target = how.scattered(nest.weights_type) if nest.scatters else dtype(how.dtype)
+        self.channels = _neighbours(tile, self.lanes) if isinstance(tile, Tile) else tile.channels
         self._vectors: dict[tuple[str, int], str] = {}
 
     def __call__(self, w: Writer, value: str, pixel: int, vector: int) -> tuple[str, int]:
         """The vector to store, as integers of so many bits."""
         lanes, bits = self.lanes, self.target.bits
         made = (self._whole if self.whole else self._real)(w, value, pixel, vector)
-        valid = self._valid(vector)
-        if any(piece.lane + piece.lanes > valid for piece in self.tile.pieces[vector]):
-            picks = [lane if lane < valid else lanes for lane in range(lanes)]
+        channels = self.channels[vector]
+        stored = (
+            lane for piece in self.tile.pieces[vector] for lane in range(piece.lane, piece.lane + piece.lanes)
+        )
+        if any(channels[lane] < 0 for lane in stored):
+            picks = [lanes if channel < 0 else lane for lane, channel in enumerate(channels)]
             made = w.shuffle(made, "zeroinitializer", f"<{lanes} x i{bits}>", picks)
         return made, bits
 
@@ -110,26 +147,23 @@ class Finish:
         bits = w.value(f"bitcast {self.kind} {value} to {self.words}")
         return converted(w, self.machine, bits, lanes, dtype("f32"), self.target)
 
-    def _valid(self, vector: int) -> int:
-        """Lanes that are channels."""
-        return self.tile.valid if vector == len(self.tile.weights) - 1 else self.lanes
-
     def _operand(self, w: Writer, name: str, vector: int) -> str:
         """The scales or the biases of a vector, loaded once for all pixels."""
         if (name, vector) not in self._vectors:
-            valid, lanes = self._valid(vector), self.lanes
+            channels, lanes = self.channels[vector], self.lanes
             if name == "scale" and self.how.scale == 1:
                 pointer = w.value("load float, ptr %scale, align 4")
                 one = w.value(f"insertelement {self.kind} poison, float {pointer}, i32 0")
                 made = w.shuffle(one, "poison", self.kind, [0] * lanes)
             else:
                 whole = name == "bias" and self.how.bias == "s32"
-                count = min(valid, self.how.period or valid)
+                count = max(channels) + 1
+                count = min(count, self.how.period or count)
                 pieces = pieces_of(0, count, vector * lanes * WORD)
                 made = load_pieces(w, f"%{name}", pieces, lanes, "i32" if whole else "float")
-                if count < valid:  # lanes of several groups
-                    kind = self.words if whole else self.kind
-                    made = w.shuffle(made, "poison", kind, [lane % count for lane in range(lanes)])
+                picks = [lane if channel < 0 else channel % count for lane, channel in enumerate(channels)]
+                if picks != list(range(lanes)):
+                    made = w.shuffle(made, "poison", self.words if whole else self.kind, picks)
                 if whole and not self.whole:
                     made = w.value(f"sitofp {self.words} {made} to {self.kind}")
             self._vectors[name, vector] = made
@@ -142,6 +176,12 @@ class Finish:
         old = load_pieces(w, at, self.tile.pieces[vector], self.lanes, f"i{bits}", bits // 8)
         wide = converted(w, self.machine, old, self.lanes, self.target, dtype("f32"))
         return w.value(f"bitcast <{self.lanes} x i32> {wide} to {self.kind}")
+
+
+def _neighbours(tile: Tile, lanes: int) -> tuple[tuple[int, ...], ...]:
+    """The channels of lanes that lie side by side."""
+    counts = [lanes] * (len(tile.weights) - 1) + [tile.valid]
+    return tuple(tuple(lane if lane < count else -1 for lane in range(lanes)) for count in counts)
 
 
 def _splat(number: float, lanes: int) -> str:

@@ -1,0 +1,121 @@
+"""One sum of products in other shapes: where pixels lie is a matter of words.
+
+A convolution does not know what its axes are called. Some see no neighbours, so their pixels may as well lie
+in other rows; and an axis that no filter goes over is as good a spatial axis as any::
+
+    filter of one tap, 56 x 56 pixels     one row of 196 pixels after the other           in_long_rows
+    CHWN4, 2 rows of 3 pixels, 8 images   1 image of 2 planes of 3 rows of 8 pixels       images_inside
+
+Kernels work row by row: they gather and scatter rows, and their tiles go along them. So the best shape is one
+whose rows are long, and whose pixels lie as near to each other as they can. In CHWN4 the nearest neighbour of
+a pixel, four channels away, is the same pixel of the next image.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from relayout.errors import LayoutError
+from relayout.layout import views
+from relayout.layout.descriptor import MemoryDesc
+
+if TYPE_CHECKING:
+    from relayout.layout.layout import Layout
+    from relayout.primitives.kernels.geometry import Geometry
+    from relayout.primitives.products import Products
+
+__all__ = ["folded"]
+
+LONG_ROW = 256  # pixels
+SHORT_ROW = 64
+LANES = 16
+
+
+def folded(made: Products) -> Products:
+    """The same in the shape that suits kernels best."""
+    return in_long_rows(images_inside(made))
+
+
+def in_long_rows(made: Products) -> Products:
+    """A filter of one tap sees no neighbours: the pixels of an image may as well lie in other rows.
+
+    Rows of some hundred pixels are gathered and scattered faster than those of 7 or 56, which are no whole
+    cache lines.
+    """
+    g, spatial = made.geometry, len(made.src.dims) - 2
+    one = g.taps == 1 and set(g.strides) == {1} and not any(g.padding) and g.source == g.target
+    if not one or spatial < 2 or g.pixels == 1:
+        return made
+    columns = max(
+        n for n in range(1, LONG_ROW + 1) if g.pixels % n == 0 and (n % LANES == 0 or n <= SHORT_ROW)
+    )
+    size = (1, g.pixels // columns, columns)
+    try:
+        sides = [
+            MemoryDesc(shape, desc.dtype, views.reshape(desc.layout, shape))
+            for desc in (made.src, made.dst)
+            for shape in ((*desc.dims[:2], *(1 for _ in range(spatial - 2)), *size[1:]),)
+        ]
+    except LayoutError:  # rows end in padding
+        return made
+    if any(len(term) > 1 for desc in sides for term in desc.layout.terms):  # or in holes, somewhere within
+        return made
+    return replace(made, geometry=g._replace(source=size, target=size), src=sides[0], dst=sides[1])
+
+
+def images_inside(made: Products) -> Products:
+    """Images that lie side by side, pixel by pixel, are pixels of one image with an axis more.
+
+    So they are where filters of one tap, or with strides, would otherwise have rows gathered in small pieces.
+    Others gather rows in any case, and long ones better.
+    """
+    g, spatial = made.geometry, len(made.src.dims) - 2
+    near = g.taps == 1 or set(g.strides) != {1}
+    if g.batch == 1 or g.groups > 1 or not 1 <= spatial <= 2 or not near:
+        return made
+    if not all(map(_images_are_near, (made.src, made.dst))):
+        return made
+    src, dst = (_with_images_inside(desc) for desc in (made.src, made.dst))
+    layout = made.weights.layout
+    for _ in range(3 - spatial):
+        layout = views.unsqueeze(layout, len(layout.dims))
+    if spatial == 1:
+        layout = views.transpose(layout, -3, -2)
+    weights = MemoryDesc(layout.dims, made.weights.dtype, layout)
+    return replace(made, geometry=_turned(g), src=src, weights=weights, dst=dst)
+
+
+def _images_are_near(desc: MemoryDesc) -> bool:
+    """Whether a step to the next image is shorter than one to the next pixel."""
+    steps = desc.layout.ladders
+    if any(len(term) != 1 for term in desc.layout.terms) or len(steps[0]) != 1 or len(steps[-1]) != 1:
+        return False
+    return 0 < steps[0][0].stride < steps[-1][0].stride
+
+
+def _with_images_inside(desc: MemoryDesc) -> MemoryDesc:
+    """Axes N, C, H, W (H, W: as many as there are) as 1, C, H, W, N."""
+    layout: Layout = desc.layout
+    while len(layout.dims) < 4:
+        layout = views.unsqueeze(layout, 2)
+    layout = views.permute(views.unsqueeze(layout, 0), (0, 2, 3, 4, 1))
+    return MemoryDesc(layout.dims, desc.dtype, layout)
+
+
+def _turned(g: Geometry) -> Geometry:
+    """Planes and rows are what rows and pixels were; pixels are images, which filters don't reach over."""
+
+    def turned(sizes: Sequence[int], last: int) -> tuple[int, int, int]:
+        return sizes[1], sizes[2], last
+
+    return g._replace(
+        batch=1,
+        source=turned(g.source, g.batch),
+        target=turned(g.target, g.batch),
+        kernel=turned(g.kernel, 1),
+        strides=turned(g.strides, 1),
+        dilation=turned(g.dilation, 1),
+        padding=turned(g.padding, 0),
+    )
