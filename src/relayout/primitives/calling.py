@@ -162,16 +162,10 @@ class Calling:
         pieces = [program.take() for _ in range(max(1, min(KEPT, ROOM // room)) if room else KEPT)]
         constants = {name: address(data) for name, data in program.constants.items()}
         images = [constants | {name: address(data) for name, data in piece.items()} for piece in pieces]
-        calls = [
-            Call(
-                step.kernel.address,
-                step.source,
-                step.target,
-                step.operands,
-                step.parts,
-                min(number, step.parts) if step.shared else 1,
-            )
-            for step in program.steps
-        ]
+        calls = []
+        for step in program.steps:
+            many = min(number, step.parts) if step.shared else 1
+            parts = step.parts if many > 1 else 1
+            calls.append(Call(step.kernel.address, step.source, step.target, step.operands, parts, many))
         made = prepared(calls, list(self._descs), images)
         return made and made._replace(keep=(made.keep, program, pieces))

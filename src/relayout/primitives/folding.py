@@ -4,6 +4,7 @@ A convolution does not know what its axes are called. Some see no neighbours, so
 in other rows; and an axis that no filter goes over is as good a spatial axis as any::
 
     filter of one tap, 56 x 56 pixels     one row of 196 pixels after the other           in_long_rows
+    the same with strides of 2            28 x 28 pixels, twice as far from each other    without_strides
     CHWN4, 2 rows of 3 pixels, 8 images   1 image of 2 planes of 3 rows of 8 pixels       images_inside
 
 Kernels work row by row: they gather and scatter rows, and their tiles go along them. So the best shape is one
@@ -35,7 +36,25 @@ LANES = 16
 
 def folded(made: Products) -> Products:
     """The same in the shape that suits kernels best."""
-    return in_long_rows(images_inside(made))
+    return in_long_rows(without_strides(images_inside(made)))
+
+
+def without_strides(made: Products) -> Products:
+    """A filter of one tap with strides does not see the pixels between: the source is a view without them."""
+    g = made.geometry
+    if g.taps > 1 or set(g.strides) == {1} or any(g.padding) or 0 in (*g.source, *g.target):
+        return made
+    layout = made.src.layout
+    try:
+        for axis in range(2, len(layout.dims)):
+            at = axis - len(layout.dims)
+            layout = views.slice_axis(layout, axis, 0, (g.target[at] - 1) * g.strides[at] + 1, g.strides[at])
+    except LayoutError:  # blocks of pixels
+        return made
+    src = MemoryDesc(layout.dims, made.src.dtype, layout)
+    if src.dims[2:] != g.target[-len(src.dims[2:]) :]:  # pixels behind the last one are seen: zeros
+        return made
+    return replace(made, geometry=g._replace(source=g.target, strides=(1, 1, 1)), src=src)
 
 
 def in_long_rows(made: Products) -> Products:

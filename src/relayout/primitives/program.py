@@ -48,7 +48,7 @@ class Step(NamedTuple):
     operands: str | tuple[str, ...] = ()
     """What its third argument is the address of: a buffer, or a list of the addresses of these buffers."""
     parts: int = 1
-    """Into how many parts the work is cut; each is done exactly once."""
+    """Into how many parts the work is cut for threads; one alone does it as one part."""
     shared: bool = False
     """Whether several threads are worth waking."""
 
@@ -113,8 +113,7 @@ def _run(step: Step, known: Mapping[str, int], threads: int | None) -> None:
     if shared and (many := min(_pool().count(threads), parts)) > 1:
         _pool().run(kernel.address, known[source], known[target], at, parts, many)
         return
-    for part in range(parts):
-        kernel(known[source], known[target], at, part, parts)
+    kernel(known[source], known[target], at, 0, 1)
 
 
 @lru_cache(maxsize=1)

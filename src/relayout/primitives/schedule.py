@@ -392,5 +392,6 @@ class _Image:
             operands = _Word(IMAGE, self.lists_at + WORD * len(self.lists))
             self.lists.extend(known[name] for name in step.operands)
         many = min(self.threads, step.parts) if step.shared else 1
-        numbers = [_Word(NOTHING, number) for number in (step.kernel.address, step.parts, many, 0, 0)]
+        parts = step.parts if many > 1 else 1
+        numbers = [_Word(NOTHING, number) for number in (step.kernel.address, parts, many, 0, 0)]
         self.rows += [numbers[0], known[step.source], known[step.target], operands, *numbers[1:]]

@@ -399,6 +399,7 @@ class _Module:
                 group.pieces,
                 group.valid,
                 nest.loops,
+                nest.taps,
                 nest.spread,
                 nest.steps,
                 group.widths,

@@ -1,12 +1,12 @@
 """How large a tile and a task are: a small model of a processor, and the choice that it makes best.
 
-A core multiplies two vectors in a cycle, loads not quite two, and can add to the same sum again after four.
-So a tile of 14 pixels by 2 vectors takes 14 cycles for each turn of the sum, one of 28 by 1 takes 17. Where
-its operands come from decides between tiles that compute equally fast::
+A core multiplies two vectors in a cycle, loads one or two, and can add to the same sum again after four. So a
+tile of 14 pixels by 2 vectors takes 14 cycles for each turn of the sum, and some more for 16 loads. Where its
+operands come from decides between tiles that compute equally fast::
 
     task: some rows, some pixels of them, some groups of output channels
         for each group
-            first tile     its weights come from the third cache, or from memory: 8 bytes in a cycle, so
+            first tile     its weights come from the third cache, or from memory: 6 bytes in a cycle, so
                            that 7 pixels by 3 vectors, 192 bytes in 11 cycles, wait for them
             other tiles    its weights are in the second cache by now: that is hardly noticed
 
@@ -28,21 +28,24 @@ from relayout.dtypes import dtype
 from relayout.primitives.kernels.nest import Block, Nest
 from relayout.primitives.kernels.tile import WORD, registers_of
 
-__all__ = ["COLLIDE", "chosen"]
+__all__ = ["COLLIDE", "chosen", "fits"]
 
 COLLIDE = 4096  # bytes apart: lines fall into one set of the first cache
 WAYS = 12  # lines that a set has
 COLLISION = 1.0  # cycles of a turn for pixels whose lines don't fit one set
 MOST_PIXELS = 28
+LEAST_PIXELS = 4
 LANE = 16  # bytes within which a shuffle is an instruction that needs no pattern
 LATENCY = 4.0  # cycles until a sum can be added to again
-LOADED = 1.7  # vectors or elements in a cycle
-LOOP = 0.3  # cycles of a turn besides
-LOAD = 0.03  # and of each load in it
+LOADED = 1.3  # vectors or elements in a cycle, beside all else
+LOOP = 0.1  # cycles of a turn besides
+LOAD = 0.15  # and of each load in it, though multiplications could hide it
 TILE = 15  # cycles of a tile besides: a branch is guessed wrong
 SUM = 1.1  # and of each of its vectors of sums, which are zeroed and stored
 COPIED = 12  # bytes that gathering or scattering moves in a cycle
-FAR = 8  # bytes in a cycle from the third cache
+FAR = 6  # bytes in a cycle from the third cache
+SHOWS = 0.2  # of the time that this takes, even if there is as much to compute
+NEAR = 160  # bytes in a cycle that weights from the second cache cost, rather than from the first
 READ = 128  # bytes in a cycle from the second cache, nearly all of which the processor reads ahead
 AGAIN = 0.05  # how much longer a group takes whose pixels don't stay in the second cache
 TASK = 300  # cycles that a task takes besides
@@ -66,6 +69,11 @@ def chosen(nest: Nest, threads: int) -> tuple[Nest, float]:
     return replace(nest, block=cut.block, rows=cut.rows, columns=cut.columns, chunks=cut.chunks), cost
 
 
+def fits(nest: Nest) -> bool:
+    """Whether there are registers for the weights of all taps of a turn, and for some sums."""
+    return len(nest.taps) == 1 or _Model(nest).room() >= LEAST_PIXELS
+
+
 class _Model:
     """What is known of one nest."""
 
@@ -78,7 +86,7 @@ class _Model:
         self.turns = g.taps if nest.spread else g.taps * ceil(g.inputs / nest.arithmetic.depth)
         self.collides = nest.dims[3].src and nest.dims[3].src % COLLIDE == 0
         vector = nest.machine.vector // WORD * nest.arithmetic.depth * dtype(nest.weights_type).bits // 8
-        self.far = {vectors: 0 if nest.spread else vectors * vector / FAR for vectors in self.groups}
+        self.vector = 0 if nest.spread else vector
         self._turn: dict[tuple[int, int], float] = {}
 
     # -- tiles ----------------------------------------------------------------------------------------------
@@ -106,20 +114,37 @@ class _Model:
             room = registers - inputs - patterns - 2
         else:
             spare = 1 if nest.arithmetic.depth == 1 else 3  # pairs are multiplied first, then added
-            room = (registers - vectors - spare) // vectors
+            room = (registers - len(nest.taps) * vectors - spare) // vectors
         return max(1, min(room, MOST_PIXELS))
 
     def turn(self, pixels: int, vectors: int) -> float:
-        """Cycles of one turn of the sum in a tile, if its weights are near."""
+        """Cycles of one tap of one turn of the sum in a tile, if its weights are near."""
         if (pixels, vectors) not in self._turn:
             inputs = self.nest.geometry.inputs
             if self.nest.spread:
                 cycles = max(pixels * inputs, pixels * vectors * (1 + inputs / 2), LATENCY * inputs)
             else:
-                cycles = max(pixels * vectors / 2, (pixels + vectors) / LOADED, LATENCY)
+                cycles = max(pixels * vectors / 2, self.loads(pixels, vectors) / LOADED, LATENCY)
             collision = COLLISION if self.collides and pixels > WAYS else 0
-            self._turn[pixels, vectors] = cycles + LOOP + LOAD * (pixels + vectors) + collision
+            taps = len(self.nest.taps)
+            self._turn[pixels, vectors] = (
+                cycles + LOOP / taps + LOAD * self.loads(pixels, vectors) + collision
+            )
         return self._turn[pixels, vectors]
+
+    def waiting(self, pixels: int, vectors: int) -> float:
+        """Cycles of one tap of one turn besides, if weights come from far: not all of it is hidden."""
+        coming = vectors * self.vector / FAR
+        return max(coming - self.turn(pixels, vectors), SHOWS * coming)
+
+    def loads(self, pixels: int, vectors: int) -> float:
+        """What a tile loads for one tap: pixels that several taps share are loaded once."""
+        taps = len(self.nest.taps)
+        if taps == 1:
+            return pixels + vectors
+        step, gap = self.nest.geometry.strides[2], self.nest.geometry.dilation[2]
+        shared = {p * step + t * gap for p in range(pixels) for t in range(taps)}
+        return len(shared) / taps + vectors
 
     def multiplying(self, block: Block, rows: int, columns: int) -> float:
         """Cycles of all groups for so many rows of so many pixels."""
@@ -159,8 +184,7 @@ class _Model:
         groups = len(nest.places)
         pixels = min(rows, block.rows) * min(columns, block.columns)
         waited = self.turns * sum(
-            count * max(0.0, self.far[vectors] - self.turn(pixels, vectors))
-            for vectors, count in self.groups.items()
+            count * self.waiting(pixels, vectors) for vectors, count in self.groups.items()
         )
         gathered = 0
         if nest.gathers:

@@ -100,6 +100,8 @@ class Nest:
     weights_type: str
     loops: tuple[KLoop, ...]
     """The sum."""
+    taps: tuple[tuple[int, int], ...]
+    """What one turn of it adds up: taps of a row, by where their pixels and their weights lie."""
     spread: tuple[tuple[int, ...], ...]
     steps: tuple[int, ...]
     kinds: tuple[Group, ...]
@@ -174,6 +176,8 @@ class Nest:
         group = self.kinds[0]
         tile = self.block.rows * self.block.columns
         words = [f"tiles of {tile} pixels by {group.vectors} x {lanes_of(self.machine)} channels"]
+        if len(self.taps) > 1:
+            words.append(f"{len(self.taps)} taps at once")
         if self.arithmetic.depth > 1:
             words.append(f"pairs of {self.arithmetic.operand} added up in {self.arithmetic.sums}")
         if self.spread:

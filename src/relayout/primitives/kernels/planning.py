@@ -8,13 +8,14 @@ side is gathered or scattered, or the weights are reordered before.
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import product
 from math import ceil
 
 from relayout.codegen.machine import LINE, Machine
 from relayout.layout.descriptor import MemoryDesc
 from relayout.layout.layout import Digit
 from relayout.primitives.kernels.arithmetic import Arithmetic
-from relayout.primitives.kernels.cost import COLLIDE, chosen
+from relayout.primitives.kernels.cost import COLLIDE, chosen, fits
 from relayout.primitives.kernels.geometry import Geometry
 from relayout.primitives.kernels.nest import Block, Dim, Group, Nest, Place
 from relayout.primitives.kernels.sides import Side, joint_loops, places_of, side_of
@@ -24,6 +25,7 @@ from relayout.primitives.kernels.weights import Weights, is_spread, weights_of
 __all__ = ["clears", "planned"]
 
 LEAST = 4  # output channels that a destination must keep together for the tile to store there
+MOST_TAPS = 7  # of a row of a filter that one turn does
 MOST_KINDS = 6  # of groups, each of which is a function of its own
 
 Loops = list[tuple[int, int, int]]
@@ -51,20 +53,25 @@ def planned(
     spread = is_spread(geometry, lanes)
     direct = None
     if src.dtype.name == "f32" == arithmetic.operand:
-        direct = _direct_loops(source, geometry, found, lanes, spread)
+        direct = (
+            None if _collides(source, geometry) else _direct_loops(source, geometry, found, lanes, spread)
+        )
     pitch = ceil(geometry.groups * geometry.inputs / arithmetic.depth) * arithmetic.depth * arithmetic.element
-    if pitch % (COLLIDE // 2) == 0:
+    if pitch % (COLLIDE // 8) == 0:
         pitch += LINE
     gathered = _gathered_loops(geometry, arithmetic, found, pitch, 0, spread)
     if direct is None and gathered is None:
         return None
     size = dst.dtype.bits // 8
+    columns = geometry.kernel[2]
+    shares = (False, True) if not spread and geometry.target[2] > 1 < columns <= MOST_TAPS else (False,)
     best: tuple[float, Nest] | None = None
     for scatters in (False, True):
         if best is not None or (not scatters and not target.is_plain):
             continue
         dims = _dims(geometry, source, target, direct is None, scatters, pitch)
-        for vectors in _candidates(geometry, lanes, machine, spread):
+        step = pitch if direct is None else source.steps[2]
+        for vectors, together in product(_candidates(geometry, lanes, machine, spread), shares):
             cut = _groups(
                 geometry,
                 found,
@@ -88,6 +95,7 @@ def planned(
                 pitch,
                 found.dtype,
                 (),
+                _taps_of_a_row(geometry, step, found) if together else ((0, 0),),
                 _patterns(geometry, lanes) if spread else (),
                 places_of(found.inputs, geometry.inputs) if spread else (),
                 kinds,
@@ -98,17 +106,28 @@ def planned(
                 dims[3].extent,
                 1,
             )
+            if not fits(nest):
+                continue
             made, cost = chosen(nest, threads)
             if best is None or cost < best[0]:
                 best = cost, made
     if best is None:
         return None
     nest = best[1]
+    together = len(nest.taps) > 1
     if direct is None:
         plane = nest.gathered_rows * nest.gathered_columns * pitch
-        direct = _gathered_loops(geometry, arithmetic, found, pitch, plane, spread)
+        direct = _gathered_loops(geometry, arithmetic, found, pitch, plane, spread, together)
+    elif together:
+        direct = _direct_loops(source, geometry, found, lanes, spread, together)
     assert direct is not None
     return replace(nest, loops=tuple(KLoop(*loop) for loop in direct))
+
+
+def _collides(side: Side, geometry: Geometry) -> bool:
+    """Whether pixels that were picked out lie so far apart that all fall into one set of the first cache."""
+    step = side.steps[2] if side.is_plain else 0
+    return step > geometry.groups * geometry.inputs * WORD and step % COLLIDE == 0
 
 
 def clears(nest: Nest, dst: MemoryDesc) -> bool:
@@ -132,7 +151,9 @@ def _patterns(geometry: Geometry, lanes: int) -> tuple[tuple[int, ...], ...]:
     return tuple(tuple(lane // per * inputs + k for lane in range(lanes)) for k in range(inputs))
 
 
-def _direct_loops(side: Side, geometry: Geometry, weights: Weights, lanes: int, spread: bool) -> Loops | None:
+def _direct_loops(
+    side: Side, geometry: Geometry, weights: Weights, lanes: int, spread: bool, together: bool = False
+) -> Loops | None:
     """The loops of the sum over a source that the tile takes as it is, or None where it does not."""
     if not geometry.inside or not side.is_plain:
         return None
@@ -151,14 +172,20 @@ def _direct_loops(side: Side, geometry: Geometry, weights: Weights, lanes: int, 
         channels = joint_loops(within, side.channels, weights.inputs)
     if channels is None:
         return None
-    loops = [*_taps(geometry, side.steps, weights), *channels]
+    loops = [*_taps(geometry, side.steps, weights, together), *channels]
     if (innermost.weight, innermost.stride) != (1, WORD):  # an image is one pixel: in the order of its memory
         loops.sort(key=lambda loop: -loop[1])
     return _fused(loops)
 
 
 def _gathered_loops(
-    geometry: Geometry, arithmetic: Arithmetic, weights: Weights, pitch: int, plane: int, spread: bool
+    geometry: Geometry,
+    arithmetic: Arithmetic,
+    weights: Weights,
+    pitch: int,
+    plane: int,
+    spread: bool,
+    together: bool = False,
 ) -> Loops | None:
     """The loops of the sum over rows in scratch, whose planes lie so many bytes apart."""
     row = geometry.reach(2, geometry.target[2]) * pitch
@@ -169,18 +196,25 @@ def _gathered_loops(
         channels = joint_loops(steps, dense, weights.inputs)
     if channels is None:
         return None
-    taps = _taps(geometry, (plane, row, pitch), weights)
+    taps = _taps(geometry, (plane, row, pitch), weights, together)
     if geometry.kernel[0] > 1:  # planes are gathered one for each tap, whatever their dilation
         taps[0] = geometry.kernel[0], plane, weights.taps[0]
     return _fused([*taps, *channels])
 
 
-def _taps(geometry: Geometry, steps: tuple[int, int, int], weights: Weights) -> Loops:
+def _taps(geometry: Geometry, steps: tuple[int, int, int], weights: Weights, together: bool) -> Loops:
+    """The loops over a filter; without its columns where one turn does all of them."""
     return [
         (geometry.kernel[a], geometry.dilation[a] * steps[a], weights.taps[a])
-        for a in range(3)
+        for a in range(2 if together else 3)
         if geometry.kernel[a] > 1
     ]
+
+
+def _taps_of_a_row(geometry: Geometry, step: int, weights: Weights) -> tuple[tuple[int, int], ...]:
+    """Where the pixels and the weights of each column of a filter lie, for pixels so many bytes apart."""
+    columns = range(geometry.kernel[2])
+    return tuple((k * geometry.dilation[2] * step, k * weights.taps[2]) for k in columns)
 
 
 def _fused(loops: Loops) -> Loops:

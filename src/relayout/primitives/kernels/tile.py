@@ -21,6 +21,10 @@ element of it is loaded and spread over all lanes, wherever it lies. Only the we
 output channels side by side. The destination is written in *pieces* of a vector, as long as its format keeps
 output channels together: whole vectors for ``nhwc`` and ``nChw16c``, four lanes at a time for ``NCHW4``.
 
+**Taps of a row share pixels.** What is tap 0 of one output is tap 1 of the one before it. If one turn does
+all taps of a row, 14 pixels are loaded for 36 products, 12 pixels by 3 taps, and not for 12. Processors that
+could load often enough are nevertheless faster with fewer loads, by 8 %.
+
 Groups of fewer channels than lanes (depthwise and ResNeXt's convolutions) take one more shuffle: lanes of
 several groups are computed at once, so what a lane is multiplied by differs from group to group. A vector of
 neighbouring input channels is loaded, and spread by a pattern.
@@ -33,6 +37,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import NamedTuple
 
 from relayout.codegen.ir import Writer
@@ -95,6 +100,9 @@ class Tile:
         How many lanes of the last vector are channels; the rest is padding and becomes zero.
     loops : tuple of KLoop
         The sum, outermost first.
+    taps : tuple of (int, int)
+        What one turn of the innermost loop adds up: for each tap where its pixels and where its weights lie,
+        in bytes behind the first one's. Taps of a row share pixels, each of which is loaded once.
     spread : tuple of tuple of int
         Empty: an element of the source goes to all lanes. Else patterns: step ``k`` of the innermost sum
         takes lanes ``spread[k]`` of the vector of input channels at the pixel.
@@ -119,6 +127,7 @@ class Tile:
     pieces: tuple[tuple[Piece, ...], ...]
     valid: int
     loops: tuple[KLoop, ...]
+    taps: tuple[tuple[int, int], ...] = ((0, 0),)
     spread: tuple[tuple[int, ...], ...] = ()
     steps: tuple[int, ...] = ()
     widths: tuple[int, ...] = ()
@@ -127,7 +136,7 @@ class Tile:
     pitch: int = 0
 
 
-def in_blocks(loops: Sequence[KLoop]) -> tuple[tuple[KLoop, ...], tuple[KLoop, ...]]:
+def in_blocks(loops: Sequence[KLoop], most: int = BLOCK) -> tuple[tuple[KLoop, ...], tuple[KLoop, ...]]:
     """A long sum as loops around blocks, and the loops of a block; a short one as no loops and itself.
 
     The rounding errors of a sum grow with its length, so that of 20 million ones in f32 is 2**24. In blocks
@@ -137,13 +146,13 @@ def in_blocks(loops: Sequence[KLoop]) -> tuple[tuple[KLoop, ...], tuple[KLoop, .
     ((KLoop(extent=7, src=14336, weights=229376),), (KLoop(extent=3584, src=4, weights=64),))
     """
     total, at = 1, len(loops)
-    while at and total * loops[at - 1].extent <= BLOCK:
+    while at and total * loops[at - 1].extent <= most:
         at -= 1
         total *= loops[at].extent
     if not at:
         return (), tuple(loops)
     loop = loops[at - 1]
-    some = max(n for n in range(1, BLOCK // total + 1) if loop.extent % n == 0)
+    some = max(n for n in range(1, most // total + 1) if loop.extent % n == 0)
     if some * total < LEAST_BLOCK:
         return (), tuple(loops)
     around = KLoop(loop.extent // some, some * loop.src, some * loop.weights)
@@ -186,7 +195,9 @@ class _Writer:
         vectors = len(tile.weights)
         zeros = ["zeroinitializer"] * (len(tile.src) * vectors)
         loops = tuple(loop for loop in tile.loops if loop.extent > 1)
-        outer, inner = in_blocks(loops) if tile.arithmetic.sums == "f32" else ((), loops)
+        outer, inner = (
+            in_blocks(loops, BLOCK // len(tile.taps)) if tile.arithmetic.sums == "f32" else ((), loops)
+        )
         if outer:
             sums = self.totals(outer, inner, len(zeros))
         else:
@@ -243,16 +254,22 @@ class _Writer:
         return w.carry(loop.extent, carried, turn)[2:]
 
     def by_element(self, src: str, weights: str, sums: list[str]) -> list[str]:
-        """One turn: an element of each pixel goes to all lanes."""
+        """One turn: an element of each pixel goes to all lanes, for all taps that it belongs to."""
         w, tile = self.w, self.tile
-        vectors = [self.load_weights(w.at(weights, at)) for at in tile.weights]
-        for at in tile.weights if tile.ahead else ():
+        streams = [[place + at for at in tile.weights] for _, place in tile.taps]
+        vectors = [[self.load_weights(w.at(weights, at)) for at in tap] for tap in streams]
+        for at in chain.from_iterable(streams) if tile.ahead else ():
             self.ask_for(w.at(weights, at + tile.ahead))
+        uses: dict[int, list[tuple[int, int]]] = {}
         for p, at in enumerate(tile.src):
+            for tap, (behind, _) in enumerate(tile.taps):
+                uses.setdefault(at + behind, []).append((p, tap))
+        for at in sorted(uses):
             every = self.load_everywhere(w.at(src, at))
-            for v, y in enumerate(vectors):
-                number = p * len(vectors) + v
-                sums[number] = self.add_product(every, y, sums[number])
+            for p, tap in uses[at]:
+                for v, y in enumerate(vectors[tap]):
+                    number = p * len(tile.weights) + v
+                    sums[number] = self.add_product(every, y, sums[number])
         return sums
 
     def ask_for(self, pointer: str) -> None:
