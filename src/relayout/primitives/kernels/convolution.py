@@ -107,7 +107,7 @@ class _Module:
         lo = self._share("%part")
         hi = self._share(w.value("add i64 %part, 1"))
         some = w.value(f"icmp slt i64 {lo}, {hi}")
-        w.when(some, lambda: w.loop(lo, hi, 1, lambda task: self._task(task, lo)))
+        w.when(some, lambda: w.loop(lo, hi, 1, self._task))
         entry = (
             f"define void @{ENTRY}(ptr %src, ptr %dst, ptr %ops, i64 %part, i64 %parts) {{\n"
             f"entry:\n{w.text()}\n  ret void\n}}\n"
@@ -128,22 +128,22 @@ class _Module:
 
     # -- a task ---------------------------------------------------------------------------------------------
 
-    def _task(self, task: str, first: str) -> None:
+    def _task(self, task: str) -> None:
         """Find out which one it is, gather, compute, scatter."""
         w, nest = self.w, self.nest
         n, d, h, x = (dim.extent for dim in nest.dims)
-        counts = [n, d, ceil(h / nest.rows), ceil(x / nest.columns), nest.chunks]
+        counts = [nest.chunks, n, d, ceil(h / nest.rows), ceil(x / nest.columns)]
         numbers = []
         left = task
         for count in reversed(counts[1:]):
             numbers.append("0" if count == 1 else w.value(f"urem i64 {left}, {count}"))
             left = left if count == 1 else w.value(f"udiv i64 {left}, {count}")
-        image, plane, rows, columns, chunk = (left, *reversed(numbers))
+        chunk, image, plane, rows, columns = ("0" if nest.chunks == 1 else left, *reversed(numbers))
         row = self._times(rows, nest.rows)
         last = self._least(row, nest.rows, h)
         column = self._times(columns, nest.columns)
         end = self._least(column, nest.columns, x)
-        source = self._source(image, plane, row, last, column, chunk, task, first)
+        source = self._source(image, plane, row, last, column)
         target = self._target(image, plane, row, column)
         if self.rows.fetch:
             self._move_rows("fetch", image, plane, row, last)
@@ -252,9 +252,7 @@ class _Module:
 
     # -- sources and destinations ---------------------------------------------------------------------------
 
-    def _source(
-        self, image: str, plane: str, row: str, last: str, column: str, chunk: str, task: str, first: str
-    ) -> str:
+    def _source(self, image: str, plane: str, row: str, last: str, column: str) -> str:
         """Where the first pixel of a task lies, gathered if need be."""
         w, nest = self.w, self.nest
         side = nest.src
@@ -265,12 +263,7 @@ class _Module:
             for index, step in ((plane, d.src), (row, h.src), (column, x.src)):
                 at = w.at(at, self._times(index, step))
             return at
-        if nest.chunks == 1:
-            self._gather(image, plane, row, last)
-        else:
-            fresh = w.value(f"icmp eq i64 {chunk}, 0")
-            begins = w.value(f"icmp eq i64 {task}, {first}")
-            w.when(w.value(f"or i1 {fresh}, {begins}"), lambda: self._gather(image, plane, row, last))
+        self._gather(image, plane, row, last)
         return self.gathered
 
     def _gather(self, image: str, plane: str, row: str, last: str) -> None:

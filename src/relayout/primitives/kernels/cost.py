@@ -10,9 +10,9 @@ operands come from decides between tiles that compute equally fast::
                            that 7 pixels by 3 vectors, 192 bytes in 11 cycles, wait for them
             other tiles    its weights are in the second cache by now: that is hardly noticed
 
-Large tasks use weights longer, groups that are shared out among threads are brought from far only once; small
-tasks keep their pixels in the second cache and all threads busy. Nothing here changes a result, only how long
-it takes; the figures need only be right enough to put the choices in order. They have been fitted to
+Large tasks use weights longer, and those of a *chunk*, a share of the groups, stay in the second cache from
+task to task; small tasks keep their pixels there and all threads busy. No choice changes a result, only the
+time it takes; the figures need only be right enough to put the choices in order. They have been fitted to
 measurements of ResNet-50's layers (see docs/performance.md).
 """
 
@@ -39,13 +39,15 @@ LANE = 16  # bytes within which a shuffle is an instruction that needs no patter
 LATENCY = 4.0  # cycles until a sum can be added to again
 LOADED = 1.3  # vectors or elements in a cycle, beside all else
 LOOP = 0.1  # cycles of a turn besides
-LOAD = 0.15  # and of each load in it, though multiplications could hide it
+LOAD = 0.13  # and of each load in it, though multiplications could hide it
 TILE = 15  # cycles of a tile besides: a branch is guessed wrong
 SUM = 1.1  # and of each of its vectors of sums, which are zeroed and stored
 COPIED = 12  # bytes that gathering or scattering moves in a cycle
 FAR = 6  # bytes in a cycle from the third cache
 SHOWS = 0.2  # of the time that this takes, even if there is as much to compute
-NEAR = 160  # bytes in a cycle that weights from the second cache cost, rather than from the first
+FLOWS = 9  # bytes of weights in a cycle that come from the second cache unnoticed,
+NEAR = 100  # and bytes beyond that which cost a cycle
+BROUGHT = 24  # bytes in a cycle of a source that is read where it lies: most of it is asked for early
 READ = 128  # bytes in a cycle from the second cache, nearly all of which the processor reads ahead
 AGAIN = 0.05  # how much longer a group takes whose pixels don't stay in the second cache
 TASK = 300  # cycles that a task takes besides
@@ -125,11 +127,12 @@ class _Model:
                 cycles = max(pixels * inputs, pixels * vectors * (1 + inputs / 2), LATENCY * inputs)
             else:
                 cycles = max(pixels * vectors / 2, self.loads(pixels, vectors) / LOADED, LATENCY)
-            collision = COLLISION if self.collides and pixels > WAYS else 0
-            taps = len(self.nest.taps)
-            self._turn[pixels, vectors] = (
-                cycles + LOOP / taps + LOAD * self.loads(pixels, vectors) + collision
-            )
+            if self.collides and pixels > WAYS:
+                cycles += COLLISION
+            if vectors * self.vector * self.turns > self.nest.machine.l1 // 2:
+                cycles += max(0.0, vectors * self.vector - FLOWS * cycles) / NEAR
+            cycles += LOOP / len(self.nest.taps) + LOAD * self.loads(pixels, vectors)
+            self._turn[pixels, vectors] = cycles
         return self._turn[pixels, vectors]
 
     def waiting(self, pixels: int, vectors: int) -> float:
@@ -164,7 +167,10 @@ class _Model:
         """The ways to cut the work into tiles and tasks."""
         nest, height, width = self.nest, self.height, self.width
         shares = {k for k in range(1, height + 1) if k <= 8 or height % k == 0}
-        most = 1 if nest.scatters or threads == 1 else min(len(nest.places), 2 * threads)
+        chunks = {1}
+        if not nest.scatters:
+            chunks |= set(range(1, 2 * threads + 1)) if threads > 1 else set()
+            chunks |= {4, 8, 16} if nest.weights_bytes > self.cache else set()
         for block in self.blocks():
             wide, tall = block.columns, block.rows
             across = {width}
@@ -174,8 +180,9 @@ class _Model:
             down = {min(height, ceil(ceil(height / k) / tall) * tall) for k in shares}
             for rows in down:
                 for columns in across:
-                    for chunks in range(1, most + 1):
-                        yield Cut(block, rows, columns, chunks)
+                    for share in sorted(chunks):
+                        if share <= len(nest.places):
+                            yield Cut(block, rows, columns, share)
 
     def cycles(self, cut: Cut, threads: int) -> float:
         """About how many cycles everything takes on so many threads."""
@@ -196,12 +203,14 @@ class _Model:
         if touched > self.cache // 2:
             sums *= 1 + AGAIN
         copied = COPIED if gathered + scattered <= self.cache // 8 else COPIED / 2
-        task = (sums + scattered / copied) / chunks + gathered / copied + TASK
+        brought = gathered / copied if gathered else source / BROUGHT
+        task = (sums + scattered / copied) / chunks + brought + TASK
         n, d, h, w = (dim.extent for dim in nest.dims)
         each = ceil(n * d * ceil(h / rows) * ceil(w / columns) * chunks / threads)
-        stays = nest.weights_bytes // chunks <= self.cache // 4
         late = WAITING if threads > 1 else 0
-        return (each + late) * task + waited / chunks * (1 if stays else each)
+        stays = nest.weights_bytes // chunks + touched <= self.cache * 3 // 4
+        often = max(1, chunks // threads) if stays else each  # times that a thread brings a chunk's weights
+        return (each + late) * task + waited / chunks * often
 
 
 def _split(extent: int, step: int) -> list[tuple[int, int]]:

@@ -116,7 +116,7 @@ class Nest:
     columns: int
     """Pixels of a row of a task."""
     chunks: int
-    """Tasks that share rows, each with some of the groups."""
+    """Shares of the groups; each is computed for all rows before the next, so that its weights stay near."""
 
     @property
     def tasks(self) -> int:
