@@ -204,7 +204,8 @@ class _Model:
             sums *= 1 + AGAIN
         copied = COPIED if gathered + scattered <= self.cache // 8 else COPIED / 2
         brought = gathered / copied if gathered else source / BROUGHT
-        task = (sums + scattered / copied) / chunks + brought + TASK
+        largest = ceil(groups / chunks) / groups if threads > 1 else 1 / chunks  # share of the groups
+        task = (sums + scattered / copied) * largest + brought + TASK
         n, d, h, w = (dim.extent for dim in nest.dims)
         each = ceil(n * d * ceil(h / rows) * ceil(w / columns) * chunks / threads)
         late = WAITING if threads > 1 else 0
