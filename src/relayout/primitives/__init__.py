@@ -27,8 +27,8 @@ Tests join the last two. What all kinds share:
 ``primitive``     the base: named arguments, checks, calling
 ``program``       what a primitive is lowered to: parallel regions, one after the other, and their buffers
 ``calling``       primitives that are called often are called without Python
-``functions``     the elementwise functions: definition and machine code
-``post_ops``      what may follow in the same pass: a sum, a function
+``functions``     the elementwise functions: definition and machine code; ``operations``: the binary ones
+``post_ops``      what may follow in the same pass: a sum, a function, an operation with a further tensor
 ``sizes``         numbers for each spatial axis, as callers give them
 ``formats``       what `any` follows, and which data types there are
 ``folding``       sums of products in the shape that suits kernels best

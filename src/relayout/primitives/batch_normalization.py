@@ -29,7 +29,7 @@ from relayout.layout import views
 from relayout.layout.descriptor import MemoryDesc, any_format
 from relayout.primitives.formats import check_source, check_target, finite, following, overwritable
 from relayout.primitives.functions import Function
-from relayout.primitives.post_ops import adds, applied, post_ops_of
+from relayout.primitives.post_ops import adds, applied, operands_of, post_ops_for
 from relayout.primitives.primitive import Primitive
 
 if TYPE_CHECKING:
@@ -110,12 +110,14 @@ class BatchNormalization(Primitive):
         check_target(self.kind, dst, src.dims)
         self.epsilon = _epsilon(epsilon)
         relu = (Function("relu"),) if fuse_relu else ()
-        self.post_ops = (*relu, *post_ops_of(post_ops))
+        self.post_ops = (*relu, *post_ops_for(self.kind, post_ops, dst))
         vectors = ["mean", "variance", *["scale"] * use_scale, *["shift"] * use_shift]
-        self.inputs = ("src", *vectors)
+        operands = operands_of(self.post_ops)
+        self.inputs = ("src", *vectors, *operands)
         channels = MemoryDesc(src.dims[1:2], "f32", "a")
-        self.descs = {"src": src, **dict.fromkeys(vectors, channels), "dst": dst}
-        self.in_place = () if self.reads_destination else overwritable({"src": src, "dst": dst})
+        self.descs = {"src": src, **dict.fromkeys(vectors, channels), **operands, "dst": dst}
+        near = {"src": src, **operands, "dst": dst}
+        self.in_place = () if self.reads_destination else overwritable(near)
 
     @property
     def flops(self) -> int:
@@ -132,11 +134,12 @@ class BatchNormalization(Primitive):
 
     def _definition(self, arrays: Mapping[str, NDArray[np.float64]]) -> NDArray[np.float64]:
         shape = (-1, *(1 for _ in self.src.dims[2:]))
-        of = {name: array.reshape(shape) for name, array in arrays.items() if name in self.inputs[1:]}
+        vectors = ("mean", "variance", "scale", "shift")
+        of = {name: arrays[name].reshape(shape) for name in vectors if name in arrays}
         with np.errstate(all="ignore"):
             x = (arrays["src"] - of["mean"]) / np.sqrt(of["variance"] + self.epsilon)
         x = x * of.get("scale", 1.0) + of.get("shift", 0.0)
-        return applied(self.post_ops, x, arrays.get("dst"))
+        return applied(self.post_ops, x, arrays)
 
     def _lower(self) -> Program | None:
         from relayout.primitives.kernels.bodies import factor, normalised

@@ -1,15 +1,9 @@
 """Binary operations with broadcasting, in any formats: ``dst[i] = op(src0[i], src1[i])``.
 
-============================  =================================================================
-``add`` ``sub`` ``mul``       as in f32
-``div``                       likewise: 1 / 0 is infinity, 0 / 0 is NaN
-``max`` ``min``               NaN if either is NaN, as in NumPy and PyTorch
-``ge`` ``gt`` ``le`` ``lt``   1 where it is so, 0 elsewhere; with NaN nothing is so,
-``eq`` ``ne``                 but for ``ne``
-============================  =================================================================
-
-An axis on which one source has one element is broadcast: that element meets all of the other source's. As in
-oneDNN both sources have the same number of axes, and either may broadcast.
+The operations are those of :mod:`relayout.primitives.operations`. An axis on which one source has one element
+is broadcast: that element meets all of the other source's. As in oneDNN both sources have the same number of
+axes, and either may broadcast. Where the one is what another primitive has computed, a post-op does the same
+without a pass of its own: :class:`relayout.primitives.post_ops.BinaryOp`.
 
 >>> import relayout as rl
 >>> x = rl.tensor([[1.0, 2.0], [3.0, 4.0]], "ab", dtype="f32")
@@ -22,40 +16,23 @@ array([[11., 22.],
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final
-
-import numpy as np
+from typing import TYPE_CHECKING, Any
 
 from relayout.errors import LayoutError
 from relayout.layout.descriptor import MemoryDesc, any_format
 from relayout.layout.layout import spell_dims
 from relayout.primitives.formats import check_source, check_target, finite, following, overwritable
-from relayout.primitives.post_ops import adds, applied, post_ops_of
+from relayout.primitives.operations import ALGORITHMS, check_algorithm, defined
+from relayout.primitives.post_ops import adds, applied, operands_of, post_ops_for
 from relayout.primitives.primitive import Primitive
 
 if TYPE_CHECKING:
+    import numpy as np
     from numpy.typing import NDArray
 
     from relayout.primitives.program import Program
 
 __all__ = ["ALGORITHMS", "Binary"]
-
-_DEFINITIONS: Final[Mapping[str, Any]] = {
-    "add": np.add,
-    "sub": np.subtract,
-    "mul": np.multiply,
-    "div": np.divide,
-    "max": np.maximum,
-    "min": np.minimum,
-    "ge": np.greater_equal,
-    "gt": np.greater,
-    "le": np.less_equal,
-    "lt": np.less,
-    "eq": np.equal,
-    "ne": np.not_equal,
-}
-ALGORITHMS: Final = tuple(_DEFINITIONS)
-"""The names of all binary operations."""
 
 
 class Binary(Primitive):
@@ -92,7 +69,6 @@ class Binary(Primitive):
     """
 
     kind = "binary"
-    inputs = ("src0", "src1")
 
     def __init__(
         self,
@@ -104,8 +80,7 @@ class Binary(Primitive):
         scales: tuple[float, float] = (1.0, 1.0),
         post_ops: Any = (),
     ) -> None:
-        if not isinstance(algorithm, str) or algorithm not in _DEFINITIONS:
-            raise LayoutError(f"{algorithm!r} is no binary operation; there are {', '.join(ALGORITHMS)}")
+        check_algorithm(algorithm)
         self.algorithm = algorithm
         check_source(self.kind, "src0", src0)
         check_source(self.kind, "src1", src1)
@@ -115,8 +90,10 @@ class Binary(Primitive):
         dst = following(src1 if src0.dims != dims and src1.dims == dims else src0, dst)
         check_target(self.kind, dst, dims)
         self.scales = _pair(scales)
-        self.post_ops = post_ops_of(post_ops)
-        self.descs = {"src0": src0, "src1": src1, "dst": dst}
+        self.post_ops = post_ops_for(self.kind, post_ops, dst)
+        operands = operands_of(self.post_ops)
+        self.inputs = ("src0", "src1", *operands)
+        self.descs = {"src0": src0, "src1": src1, **operands, "dst": dst}
         self.in_place = () if self.reads_destination else overwritable(self.descs)
 
     @property
@@ -128,10 +105,8 @@ class Binary(Primitive):
         return f"machine code: {self.algorithm}"
 
     def _definition(self, arrays: Mapping[str, NDArray[np.float64]]) -> NDArray[np.float64]:
-        one, two = (arrays[name] * scale for name, scale in zip(self.inputs, self.scales, strict=True))
-        with np.errstate(all="ignore"):
-            result = np.asarray(_DEFINITIONS[self.algorithm](one, two), np.float64)
-        return applied(self.post_ops, result, arrays.get("dst"))
+        one, two = (arrays[name] * scale for name, scale in zip(("src0", "src1"), self.scales, strict=True))
+        return applied(self.post_ops, defined(self.algorithm, one, two), arrays)
 
     def _lower(self) -> Program | None:
         from relayout.primitives.kernels.bodies import binary

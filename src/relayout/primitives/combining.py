@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 from relayout.layout.descriptor import MemoryDesc
 from relayout.layout.layout import Layout, plain
-from relayout.primitives.lowering import reorder_step, zeros_step
+from relayout.primitives.functions import Function
+from relayout.primitives.lowering import before, followed, reorder_step, zeros_step
 from relayout.primitives.program import Program, Step
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from relayout.primitives.kernels.normalise import Normalisation
     from relayout.primitives.kernels.window import Window
     from relayout.primitives.pooling import Pooling
-    from relayout.primitives.primitive import Primitive
+    from relayout.primitives.post_ops import PostOp
     from relayout.primitives.softmax import Softmax
 
 __all__ = ["pooling", "softmax"]
@@ -36,20 +37,46 @@ def pooling(made: Pooling) -> tuple[str, Program] | None:
     """What the kernel of a pooling is called, and its program; None where there is no kernel.
 
     A destination that has other neighbours than the source is written in the order of the source first, and
-    reordered. Where spatial axes are cut into digits or fused, so is the source, to channels-last.
+    reordered. Where spatial axes are cut into digits or fused, so is the source, to channels-last. Functions
+    are applied by the kernel; what follows from the first other post-op on is a pass of its own.
     """
+    functions = _functions_of(made.post_ops)
+    rest = made.post_ops[len(functions) :]
+    if not rest:
+        return _pooled(made, made.dst, functions)
+    between = before(made.dst, rest)
+    found = _pooled(made, between, functions)
+    if found is None:
+        return None
+    note, first = found
+    program = followed(first, between, made.dst, rest)
+    return None if program is None else (f"{note}, then {', '.join(map(str, rest))}", program)
+
+
+def _pooled(made: Pooling, dst: MemoryDesc, functions: tuple[Function, ...]) -> tuple[str, Program] | None:
+    """A pooling to a destination, with functions behind it."""
     from relayout.primitives.kernels.window import planned
     from relayout.primitives.pooling import like
 
     def plan(src: MemoryDesc, dst: MemoryDesc) -> Window | None:
-        return planned(made.algorithm, src, dst, made.axes, made.post_ops)
+        return planned(made.algorithm, src, dst, made.axes, functions)
 
-    src, dst = made.src, made.dst
+    src = made.src
     near = MemoryDesc(dst.dims, dst.dtype, like(src.layout, dst.dims))
     last = CHANNELS_LAST[len(src.dims)]
     far = MemoryDesc(src.dims, src.dtype, last), MemoryDesc(dst.dims, dst.dtype, last)
     ways = [(src, dst), (src, near), far]
-    return _by_way_of(made, ways, plan, _pooling_step)
+    return _by_way_of(ways, plan, _pooling_step)
+
+
+def _functions_of(post_ops: Sequence[PostOp]) -> tuple[Function, ...]:
+    """The functions in front of the first other post-op."""
+    found = []
+    for op in post_ops:
+        if not isinstance(op, Function):
+            break
+        found.append(op)
+    return tuple(found)
 
 
 def _pooling_step(window: Window, source: str, target: str, size: int) -> Step:
@@ -76,7 +103,7 @@ def softmax(made: Softmax) -> tuple[str, Program] | None:
     near = MemoryDesc(dst.dims, dst.dtype, dense_like(src.layout))
     row_major = Layout(src.dims, plain(len(src.dims)))
     far = MemoryDesc(src.dims, src.dtype, row_major), MemoryDesc(dst.dims, dst.dtype, row_major)
-    return _by_way_of(made, [(src, dst), (src, near), far], plan, _softmax_step)
+    return _by_way_of([(src, dst), (src, near), far], plan, _softmax_step)
 
 
 def _softmax_step(made: Normalisation, source: str, target: str, size: int) -> Step:
@@ -86,18 +113,18 @@ def _softmax_step(made: Normalisation, source: str, target: str, size: int) -> S
 
 
 def _by_way_of(
-    made: Primitive,
     ways: Sequence[tuple[MemoryDesc, MemoryDesc]],
     plan: Callable[[MemoryDesc, MemoryDesc], Any],
     step_of: Callable[[Any, str, str, int], Step],
 ) -> tuple[str, Program] | None:
     """The program of the first way, from a source to a destination, that uses lanes well.
 
-    A later one must use twice as many as an earlier one, since it needs reorders around it.
+    The first of all is that without reorders. A later one must use twice as many as an earlier one, since it
+    needs reorders around it.
     """
     from relayout.codegen.machine import host
 
-    src, dst = made.descs["src"], made.descs["dst"]
+    src, dst = ways[0]
     best = None
     for source, target in ways:
         if best is not None and best[0] > 1 and source is not src:

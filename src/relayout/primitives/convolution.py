@@ -19,7 +19,7 @@ import numpy as np
 from relayout.errors import LayoutError
 from relayout.layout.descriptor import MemoryDesc
 from relayout.primitives.kernels.geometry import Geometry, Sizes
-from relayout.primitives.post_ops import PostOp, applied
+from relayout.primitives.post_ops import applied
 from relayout.primitives.primitive import check_descs
 from relayout.primitives.products import ProductPrimitive, Products, weights_format
 from relayout.primitives.sizes import for_each_axis, in_front_and_behind
@@ -137,7 +137,7 @@ class Convolution(ProductPrimitive):
         return self.geometry.flops
 
     def _definition(self, arrays: Mapping[str, NDArray[np.float64]]) -> NDArray[np.float64]:
-        return definition(
+        out = definition(
             arrays["src"],
             arrays["weights"],
             arrays.get("bias"),
@@ -145,10 +145,9 @@ class Convolution(ProductPrimitive):
             self.dilation,
             self.padding,
             self.grouped,
-            self.post_ops,
-            arrays.get("dst"),
             arrays.get("scale"),
         )
+        return applied(self.post_ops, out, arrays)
 
     def _as_products(self, descs: Mapping[str, MemoryDesc]) -> Products:
         """What is computed, on these descriptors."""
@@ -194,8 +193,6 @@ def definition(
     dilation: Sequence[int],
     padding: Sequence[tuple[int, int]],
     grouped: bool = False,
-    post_ops: Sequence[PostOp] = (),
-    old: NDArray[np.float64] | None = None,
     scale: NDArray[np.float64] | None = None,
 ) -> NDArray[np.float64]:
     """The convolution of logical arrays, tap by tap."""
@@ -224,7 +221,7 @@ def definition(
         out *= scale.reshape(over)
     if bias is not None:
         out += bias.reshape(over)
-    return applied(post_ops, out, old)
+    return out
 
 
 def _three(given: Sequence[int], missing: int = 1) -> Sizes:

@@ -21,7 +21,7 @@ from relayout.errors import LayoutError
 from relayout.layout.descriptor import MemoryDesc, any_format
 from relayout.primitives.formats import check_source, check_target, following, overwritable
 from relayout.primitives.functions import Function
-from relayout.primitives.post_ops import adds, applied, post_ops_of
+from relayout.primitives.post_ops import adds, applied, operands_of, post_ops_for
 from relayout.primitives.primitive import Primitive
 
 if TYPE_CHECKING:
@@ -65,7 +65,6 @@ class Eltwise(Primitive):
     """
 
     kind = "eltwise"
-    inputs = ("src",)
 
     def __init__(
         self,
@@ -88,8 +87,10 @@ class Eltwise(Primitive):
             dst = MemoryDesc(src.dims, src.dtype, any_format)
         dst = following(src, dst)
         check_target(self.kind, dst, src.dims)
-        self.post_ops = post_ops_of(post_ops)
-        self.descs = {"src": src, "dst": dst}
+        self.post_ops = post_ops_for(self.kind, post_ops, dst)
+        operands = operands_of(self.post_ops)
+        self.inputs = ("src", *operands)
+        self.descs = {"src": src, **operands, "dst": dst}
         self.in_place = () if self.reads_destination else overwritable(self.descs)
 
     @property
@@ -101,7 +102,7 @@ class Eltwise(Primitive):
         return f"machine code: {self.function}"
 
     def _definition(self, arrays: Mapping[str, NDArray[np.float64]]) -> NDArray[np.float64]:
-        return applied(self.post_ops, self.function.definition(arrays["src"]), arrays.get("dst"))
+        return applied(self.post_ops, self.function.definition(arrays["src"]), arrays)
 
     def _lower(self) -> Program | None:
         from relayout.primitives.kernels.bodies import function

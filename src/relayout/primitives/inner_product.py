@@ -101,7 +101,7 @@ class InnerProduct(ProductPrimitive):
             out = out * arrays["scale"]
         if "bias" in arrays:
             out = out + arrays["bias"]
-        return applied(self.post_ops, out, arrays.get("dst"))
+        return applied(self.post_ops, out, arrays)
 
     def _as_products(self, descs: Mapping[str, MemoryDesc]) -> Products:
         bias, scale = descs.get("bias"), descs.get("scale")

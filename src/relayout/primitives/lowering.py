@@ -11,14 +11,14 @@ from relayout.layout.descriptor import MemoryDesc
 from relayout.primitives.program import Program, Step
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
     from relayout.primitives.kernels.map import Body
     from relayout.primitives.post_ops import PostOp
 
-__all__ = ["elementwise", "joined", "reorder_step", "zeros_step"]
+__all__ = ["before", "elementwise", "followed", "joined", "reorder_step", "zeros_step"]
 
 
 def reorder_step(src: MemoryDesc, dst: MemoryDesc, source: str, target: str) -> Step | None:
@@ -62,6 +62,7 @@ def elementwise(
     numbers: Sequence[float] = (),
     post_ops: Sequence[PostOp] = (),
     target: str = "dst",
+    first: int = 0,
 ) -> Program | None:
     """The program of an operation that works element by element; None where there are no kernels for it.
 
@@ -79,6 +80,8 @@ def elementwise(
         What it is given besides.
     post_ops : sequence
         What follows.
+    first : int
+        The number of the first operand of these post-ops; see :func:`~.post_ops.operands_of`.
     """
     from relayout.codegen import threads
     from relayout.codegen.compile import Module, recalled
@@ -86,16 +89,14 @@ def elementwise(
     from relayout.primitives.kernels.bodies import followed_by
     from relayout.primitives.kernels.map import ENTRY, module, vectors_of
     from relayout.primitives.kernels.walk import unsuited, walks
-    from relayout.primitives.post_ops import adds
     from relayout.reorder.plan import LOADED
 
     body = followed_by(body, len(operands), post_ops)
-    if adds(post_ops):
-        operands = {**operands, target: dst}
+    both = [*operands.items(), *_read_by(post_ops, dst, target, first)]
     machine = host()
     steps: list[Step] = []
     scratch: dict[str, int] = {}
-    names, given = list(operands), list(operands.values())
+    names, given = [name for name, _ in both], [desc for _, desc in both]
     for k in unsuited(dst, [_repeated(desc, dst) for desc in given], body.keeps_zero):
         source, moved = _like(given[k], dst)
         name = f"{names[k]} as {target}"
@@ -129,8 +130,68 @@ def elementwise(
     return Program(tuple(steps), scratch, constants)
 
 
+def _read_by(
+    post_ops: Sequence[PostOp], dst: MemoryDesc, target: str, first: int
+) -> Iterator[tuple[str, MemoryDesc]]:
+    """The buffers that post-ops read, in their order."""
+    from relayout.primitives.post_ops import BinaryOp, Sum, operands_of
+
+    operands = iter(operands_of(post_ops, first).items())
+    for op in post_ops:
+        if isinstance(op, Sum):
+            yield target, dst
+        elif isinstance(op, BinaryOp):
+            yield next(operands)
+
+
 EVEN = 1 << 24  # bytes of all operands up to which threads have one share each
 PARTS = 4  # shares of every thread beyond that: one that is held up leaves its later ones to others
+
+
+def before(dst: MemoryDesc, post_ops: Sequence[PostOp]) -> MemoryDesc:
+    """Where to write, in f32, what post-ops in a pass of their own go on from: results are rounded once.
+
+    It is the destination itself if that is f32 and none of them adds what it held; else a tensor like it.
+    """
+    from relayout.primitives.kernels.walk import dense_like
+    from relayout.primitives.post_ops import adds
+
+    if dst.dtype.name == "f32" and not adds(post_ops):
+        return dst
+    return MemoryDesc(dst.dims, "f32", dense_like(dst.layout))
+
+
+def followed(
+    program: Program | None, between: MemoryDesc, dst: MemoryDesc, post_ops: Sequence[PostOp], first: int = 0
+) -> Program | None:
+    """A program, and then post-ops in a pass of their own; None where there is no kernel for one of both.
+
+    Parameters
+    ----------
+    program : Program or None
+        What writes ``between`` as the buffer ``dst``.
+    between : MemoryDesc
+        What :func:`before` has said for these post-ops.
+    dst : MemoryDesc
+        What is written in the end.
+    post_ops, first
+        As in :func:`elementwise`.
+    """
+    from relayout.primitives.kernels.bodies import same
+
+    where = "dst" if between is dst else "computed"
+    rest = elementwise(dst, {where: between}, same(), post_ops=post_ops, first=first)
+    if program is None or rest is None:
+        return None
+    names = {"dst": where}
+    steps = tuple(
+        step._replace(source=names.get(step.source, step.source), target=names.get(step.target, step.target))
+        for step in program.steps
+    )
+    scratch = dict(program.scratch)
+    if between is not dst:
+        scratch[where] = max(between.required_bytes, between.nbytes)
+    return joined(Program(steps, scratch, program.constants), rest)
 
 
 def joined(*programs: Program | None) -> Program | None:

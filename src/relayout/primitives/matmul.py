@@ -107,7 +107,7 @@ class Matmul(ProductPrimitive):
             out = out * arrays["scale"]
         if "bias" in arrays:
             out = out + arrays["bias"]
-        return applied(self.post_ops, out, arrays.get("dst"))
+        return applied(self.post_ops, out, arrays)
 
     def _as_products(self, descs: Mapping[str, MemoryDesc]) -> Products | None:
         """The same as a convolution of one tap: rows are images, columns channels, and matrices groups.

@@ -36,10 +36,9 @@ from relayout.errors import LayoutError, Unsupported
 from relayout.layout.descriptor import MemoryDesc, any_format
 from relayout.layout.layout import Layout
 from relayout.primitives.formats import check_source, check_target, following
-from relayout.primitives.functions import Function
 from relayout.primitives.kernels.walk import dense_like
 from relayout.primitives.kernels.window import Axis
-from relayout.primitives.post_ops import post_ops_of
+from relayout.primitives.post_ops import PostOp, Sum, applied, operands_of, post_ops_for
 from relayout.primitives.primitive import Primitive
 from relayout.primitives.sizes import for_each_axis, in_front_and_behind
 
@@ -73,7 +72,7 @@ class Pooling(Primitive):
     dst : MemoryDesc, optional
         Without it the format is that of the source, and so is the data type.
     post_ops : sequence
-        Functions; see :mod:`relayout.primitives.post_ops`.
+        Functions and binary operations; see :mod:`relayout.primitives.post_ops`.
 
     Raises
     ------
@@ -95,7 +94,6 @@ class Pooling(Primitive):
     """
 
     kind = "pooling"
-    inputs = ("src",)
 
     def __init__(
         self,
@@ -122,7 +120,6 @@ class Pooling(Primitive):
             self.strides = for_each_axis(self.kind, strides, spatial, "strides", 1)
         self.dilation = for_each_axis(self.kind, dilation, spatial, "dilation", 1)
         self.padding = in_front_and_behind(self.kind, padding, spatial)
-        self.post_ops = _functions(post_ops)
         self.axes = tuple(self._axis(src, k) for k in range(spatial))
         dims = (*src.dims[:2], *(axis.out for axis in self.axes))
         if dst is None:
@@ -130,7 +127,11 @@ class Pooling(Primitive):
         check_target("pooling", dst, dims)
         if dst.layout is None and src.format is None:
             dst = MemoryDesc(dims, dst.dtype, like(src.layout, dims))
-        self.descs = {"src": src, "dst": following(src, dst)}
+        dst = following(src, dst)
+        self.post_ops = _without_sum(post_ops_for(self.kind, post_ops, dst))
+        operands = operands_of(self.post_ops)
+        self.inputs = ("src", *operands)
+        self.descs = {"src": src, **operands, "dst": dst}
         self._note = ""
 
     def _axis(self, src: MemoryDesc, k: int) -> Axis:
@@ -168,9 +169,7 @@ class Pooling(Primitive):
         out = definition(
             arrays["src"], self.algorithm, self.kernel, self.strides, self.padding, self.dilation
         )
-        for function in self.post_ops:
-            out = function.definition(out)
-        return out
+        return applied(self.post_ops, out, arrays)
 
     def _lower(self) -> Program | None:
         from relayout.primitives.combining import pooling
@@ -241,11 +240,9 @@ def like(layout: Layout, dims: tuple[int, ...]) -> Layout:
     return dense_like(Layout._make(dims, terms, tuple(ladders), order, tuple(padded), 0))
 
 
-def _functions(given: object) -> tuple[Function, ...]:
-    """Post-ops that are functions."""
-    found = []
-    for op in post_ops_of(given):
-        if not isinstance(op, Function):
-            raise Unsupported(f"pooling takes functions as post-ops, not {op}")
-        found.append(op)
-    return tuple(found)
+def _without_sum(post_ops: tuple[PostOp, ...]) -> tuple[PostOp, ...]:
+    """Post-ops that are functions and binary operations."""
+    for op in post_ops:
+        if isinstance(op, Sum):
+            raise Unsupported(f"pooling takes functions and binary operations as post-ops, not {op}")
+    return post_ops

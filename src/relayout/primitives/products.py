@@ -17,19 +17,27 @@ from relayout.errors import LayoutError
 from relayout.layout.descriptor import MemoryDesc, any_format
 from relayout.layout.layout import spell_dims
 from relayout.primitives.folding import folded
-from relayout.primitives.lowering import reorder_step, zeros_step
-from relayout.primitives.post_ops import PostOp, adds, post_ops_of
+from relayout.primitives.lowering import before, followed, reorder_step, zeros_step
+from relayout.primitives.post_ops import BinaryOp, PostOp, Sum, adds, operands_of, post_ops_for
 from relayout.primitives.primitive import Primitive, check_written
 from relayout.primitives.program import Program, Step
 
 if TYPE_CHECKING:
     from relayout.codegen.machine import Machine
-    from relayout.primitives.kernels.finish import Finishing
+    from relayout.primitives.kernels.finish import Finishing, Operand
     from relayout.primitives.kernels.geometry import Geometry
     from relayout.primitives.kernels.narrow import Narrow
     from relayout.primitives.kernels.nest import Nest
 
-__all__ = ["Lowered", "ProductPrimitive", "Products", "check_vector", "products", "weights_format"]
+__all__ = [
+    "Lowered",
+    "ProductPrimitive",
+    "Products",
+    "check_vector",
+    "fusable",
+    "products",
+    "weights_format",
+]
 
 WORD = 4  # bytes of a bias or a scale
 EVEN = 1 << 24  # bytes of all tensors that threads keep in their caches
@@ -100,38 +108,30 @@ def products(made: Products) -> Lowered | None:
 @lru_cache(maxsize=1024)
 def _products(made: Products, machine: Machine, many: int) -> Lowered | None:
     from relayout.codegen.compile import Module, recalled
-    from relayout.primitives.kernels.arithmetic import arithmetic_of
     from relayout.primitives.kernels.convolution import ENTRY
     from relayout.primitives.kernels.finish import Finishing
-    from relayout.primitives.kernels.narrow import Narrow, planned_narrow
-    from relayout.primitives.kernels.planning import clears, planned
+    from relayout.primitives.kernels.narrow import Narrow
+    from relayout.primitives.kernels.planning import clears
     from relayout.reorder.plan import LOADED
 
     target = made.whole or made.dst
     made = folded(made)
     src, dst, geometry = made.src, made.dst, made.geometry
-    how = arithmetic_of(src.dtype, made.weights.dtype, geometry)
-    if how is None or dst.dtype.name not in ("f32", "f16", "bf16", "s32", "s8", "u8"):
+    found = _planned(made, machine, many)
+    if found is None:
+        return None
+    nest, weights, text = found
+    operands = _operands(made, target, nest)
+    if None in operands:
         return None
     steps: list[Step] = []
     scratch: dict[str, int] = {}
-    text, weights = None, made.weights
-
-    def plan(weights: MemoryDesc) -> Nest | Narrow | None:
-        given = (src, weights, dst, geometry, how, machine, many, made.grouped)
-        return planned_narrow(*given) or planned(*given)
-
-    nest = plan(weights)
-    if nest is None:
-        text = weights_format(made)
-        packed = MemoryDesc(weights.dims, weights.dtype, text)
-        nest = plan(packed)
-        step = reorder_step(weights, packed, "weights", "packed")
-        if step is None or nest is None:
+    if text:
+        step = reorder_step(made.weights, weights, "weights", "packed")
+        if step is None:
             return None
         steps.append(step)
-        scratch["packed"] = max(packed.required_bytes, packed.nbytes)
-        weights = packed
+        scratch["packed"] = max(weights.required_bytes, weights.nbytes)
     if made.repeats:
         places: Any = tuple(place._replace(channel=place.channel % geometry.outputs) for place in nest.places)
         nest = replace(nest, places=places)
@@ -143,6 +143,7 @@ def _products(made: Products, machine: Machine, many: int) -> Lowered | None:
         0 if made.bias is None else made.bias.layout.offset0 * WORD,
         0 if made.scale is None else made.scale.layout.offset0 * WORD,
         geometry.outputs if made.repeats and geometry.groups > 1 else 0,
+        tuple(operand for operand in operands if operand is not None),
     )
     text_of = _text_of(nest, src, dst, finishing)
     if text_of is None:
@@ -176,10 +177,69 @@ def _products(made: Products, machine: Machine, many: int) -> Lowered | None:
         "scale": "scale" if made.scale is not None else "",
         "scratch": "slots" if nest.slot else "",
     }
-    operands = tuple(name or packed_name for name in names.values())
+    addresses = (*(name or packed_name for name in names.values()), *finishing.names)
     shared = parts > 1 and geometry.flops + MOVED * size >= WORTH
-    steps.append(Step(kernels[0], "src", "dst", operands, parts, shared))
-    return Lowered(nest, Program(tuple(steps), scratch), text or "")
+    steps.append(Step(kernels[0], "src", "dst", addresses, parts, shared))
+    return Lowered(nest, Program(tuple(steps), scratch), text)
+
+
+class _Planned(NamedTuple):
+    """The nest of a sum of products, the weights that it reads, and their format if they are packed first."""
+
+    nest: Nest | Narrow
+    weights: MemoryDesc
+    packed: str
+
+
+def _planned(made: Products, machine: Machine, many: int) -> _Planned | None:
+    """The plan of a folded sum of products; None where there is none."""
+    from relayout.primitives.kernels.arithmetic import arithmetic_of
+    from relayout.primitives.kernels.narrow import planned_narrow
+    from relayout.primitives.kernels.planning import planned
+
+    how = arithmetic_of(made.src.dtype, made.weights.dtype, made.geometry)
+    if how is None or made.dst.dtype.name not in ("f32", "f16", "bf16", "s32", "s8", "u8"):
+        return None
+
+    def plan(weights: MemoryDesc) -> Nest | Narrow | None:
+        given = (made.src, weights, made.dst, made.geometry, how, machine, many, made.grouped)
+        return planned_narrow(*given) or planned(*given)
+
+    nest = plan(made.weights)
+    if nest is not None:
+        return _Planned(nest, made.weights, "")
+    text = weights_format(made)
+    packed = MemoryDesc(made.weights.dims, made.weights.dtype, text)
+    nest = plan(packed)
+    return None if nest is None or text is None else _Planned(nest, packed, text)
+
+
+def _operands(made: Products, target: MemoryDesc, nest: Nest | Narrow) -> list[Operand | None]:
+    """How the kernel reads the operands of binary operations; None for each that it can't."""
+    from relayout.primitives.kernels.finish import operand_of
+
+    axis = len(target.dims) - 1 if made.repeats else 1
+    descs = operands_of(made.post_ops).values()
+    return [operand_of(desc, target, axis, not nest.scatters) for desc in descs]
+
+
+def fusable(made: Products) -> int:
+    """How many of the post-ops, from the first on, the kernel can do.
+
+    If not all, none of them is a sum: what the destination held must still be there for the others.
+    """
+    from relayout.codegen import threads
+    from relayout.codegen.machine import host
+
+    places = [k for k, op in enumerate(made.post_ops) if isinstance(op, BinaryOp)]
+    found = _planned(folded(made), host(), threads.count()) if places else None
+    if found is None:
+        return len(made.post_ops)
+    operands = _operands(made, made.whole or made.dst, found.nest)
+    first = next((k for k, one in zip(places, operands, strict=True) if one is None), len(made.post_ops))
+    if first == len(made.post_ops):
+        return first
+    return next((k for k, op in enumerate(made.post_ops[:first]) if isinstance(op, Sum)), first)
 
 
 def _text_of(
@@ -217,6 +277,8 @@ class ProductPrimitive(Primitive):
 
     post_ops: tuple[PostOp, ...] = ()
     _made: Lowered | None = None
+    _after: tuple[PostOp, ...] = ()
+    """The post-ops that the kernel does not do: those from the first one on whose operand it can't read."""
 
     def _as_products(self, descs: Mapping[str, MemoryDesc]) -> Products | None:
         """What is computed, on these descriptors; None where it can't be said."""
@@ -247,9 +309,11 @@ class ProductPrimitive(Primitive):
         check_written(self.kind, dst)
         check_vector(self.kind, "bias", inputs["bias"], (outputs,), ("f32", "s32"))
         check_vector(self.kind, "scale", inputs["scale"], (1, outputs), ("f32",))
-        self.post_ops = post_ops_of(post_ops)
-        self.inputs = tuple(given)
-        self.descs = self._decided({**given, "dst": dst})
+        decided = self._decided({**given, "dst": dst})
+        self.post_ops = post_ops_for(self.kind, post_ops, decided["dst"])
+        operands = operands_of(self.post_ops)
+        self.inputs = (*given, *operands)
+        self.descs = {**{name: decided[name] for name in given}, **operands, "dst": decided["dst"]}
 
     @property
     def reads_destination(self) -> bool:
@@ -257,12 +321,27 @@ class ProductPrimitive(Primitive):
         return adds(self.post_ops)
 
     def _implementation(self) -> str:
-        return str(self._made)
+        if not self._after:
+            return str(self._made)
+        return f"{self._made}, then in a pass of their own: {', '.join(map(str, self._after))}"
 
     def _lower(self) -> Program | None:
-        given = self._as_products(self.descs)
-        self._made = products(given) if given is not None else None
-        return self._made.program if self._made is not None else None
+        dst, first = self.descs["dst"], self.post_ops
+        between = dst
+        while True:
+            given = self._as_products({**self.descs, "dst": between})
+            if given is None:
+                return None
+            given = replace(given, post_ops=first)
+            count = fusable(given)
+            if count == len(first):
+                break
+            first, self._after = self.post_ops[:count], self.post_ops[count:]
+            between = before(dst, self._after)
+        self._made = products(given)
+        if self._made is None or not self._after:
+            return self._made and self._made.program
+        return followed(self._made.program, between, dst, self._after, len(operands_of(first)))
 
 
 def check_vector(

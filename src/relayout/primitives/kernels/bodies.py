@@ -8,6 +8,7 @@ Each function here makes a :class:`~relayout.primitives.kernels.map.Body` for an
     weighted_sum(3)            x, y, z; numbers a, b, c      a x + b y + c z
     factor(True)               variance, scale; epsilon      scale / sqrt(variance + epsilon)
     normalised(True)           x, mean, factor, shift        (x - mean) factor + shift
+    same()                     x                             x
 
 Numbers that often change (the scales of a sum) are read when the kernel runs. Those that belong to the
 operation, like a slope, are written into its code, where 1 and 0 cost nothing.
@@ -24,19 +25,14 @@ from relayout.codegen.ir import Writer
 from relayout.codegen.machine import Machine
 from relayout.primitives.functions import Function
 from relayout.primitives.kernels.map import Body
-from relayout.primitives.post_ops import PostOp, adds
+from relayout.primitives.operations import emitted, keeps_zero
+from relayout.primitives.post_ops import BinaryOp, PostOp
 
-__all__ = ["binary", "factor", "followed_by", "function", "normalised", "weighted_sum"]
+__all__ = ["binary", "factor", "followed_by", "function", "normalised", "same", "weighted_sum"]
 
 FEW_INSTRUCTIONS: Final = (
     *("relu", "square", "abs", "sqrt", "linear", "hardsigmoid", "hardswish", "clip", "clip_v2", "round"),
 )
-
-ARITHMETIC: Final = {"add": "fadd", "sub": "fsub", "mul": "fmul", "div": "fdiv"}
-LARGER: Final = {"max": "ogt", "min": "olt"}
-COMPARISONS: Final = {"ge": "oge", "gt": "ogt", "le": "ole", "lt": "olt", "eq": "oeq", "ne": "une"}
-OF_ZEROS: Final = ("add", "sub", "mul", "max", "min", "gt", "lt", "ne")
-"""Binary operations that make zero of two zeros."""
 
 
 def function(f: Function) -> Body:
@@ -53,19 +49,15 @@ def binary(algorithm: str, scales: tuple[float, float] = (1.0, 1.0)) -> Body:
 
     def emit(w: Writer, machine: Machine, values: Sequence[str], count: int) -> str:
         x, y = (_scaled(w, value, scale, count) for value, scale in zip(values, scales, strict=True))
-        kind = f"<{count} x float>"
-        if algorithm in ARITHMETIC:
-            return w.value(f"{ARITHMETIC[algorithm]} {kind} {x}, {y}")
-        which = LARGER.get(algorithm) or COMPARISONS[algorithm]
-        found = w.value(f"fcmp {which} {kind} {x}, {y}")
-        if algorithm in COMPARISONS:
-            return w.value(f"uitofp <{count} x i1> {found} to {kind}")
-        chosen = w.value(f"select <{count} x i1> {found}, {kind} {x}, {kind} {y}")  # y, if either is NaN
-        nan = w.value(f"fcmp uno {kind} {x}, {x}")
-        return w.value(f"select <{count} x i1> {nan}, {kind} {x}, {kind} {chosen}")
+        return emitted(w, algorithm, x, y, count)
 
     # Zero times a negative number is -0.0, which is no zero byte.
-    return Body(f"{algorithm}{scales}", emit, algorithm in OF_ZEROS and min(scales) >= 0, True)
+    return Body(f"{algorithm}{scales}", emit, keeps_zero(algorithm) and min(scales) >= 0, True)
+
+
+def same() -> Body:
+    """The operand itself: for post-ops of what has been computed already."""
+    return Body("same", lambda w, machine, values, count: values[0], True, True)
 
 
 def weighted_sum(count: int, weighted: bool = True) -> Body:
@@ -120,19 +112,26 @@ def normalised(has_shift: bool) -> Body:
 
 
 def followed_by(body: Body, operands: int, post_ops: Sequence[PostOp]) -> Body:
-    """A body of so many operands, and its post-ops; one that adds takes the old destination as one more."""
+    """A body of so many operands, and its post-ops.
+
+    Each post-op that reads a tensor takes one more operand, in the order of the post-ops: a sum the old
+    destination, a binary operation its own.
+    """
     if not post_ops:
         return body
-    adding = adds(post_ops)
+    more = sum(not isinstance(op, Function) for op in post_ops)
 
     def emit(w: Writer, machine: Machine, values: Sequence[str], count: int) -> str:
-        own = [*values[:operands], *values[operands + adding :]]
+        own = [*values[:operands], *values[operands + more :]]
+        others = iter(values[operands : operands + more])
         x = body.emit(w, machine, own, count)
         for op in post_ops:
             if isinstance(op, Function):
                 x = op.emit(w, machine, x, count)
+            elif isinstance(op, BinaryOp):
+                x = emitted(w, op.algorithm, x, next(others), count)
             else:
-                old = _scaled(w, values[operands], math.single(op.scale), count)
+                old = _scaled(w, next(others), math.single(op.scale), count)
                 x = w.value(f"fadd <{count} x float> {x}, {old}")
         return x
 
@@ -140,9 +139,16 @@ def followed_by(body: Body, operands: int, post_ops: Sequence[PostOp]) -> Body:
     return Body(
         " ".join(map(repr, (body.name, *post_ops))),
         emit,
-        body.keeps_zero and not adding and all(f.at_zero == 0 for f in functions),
+        body.keeps_zero and all(_keeps_zero(op) for op in post_ops),
         body.cheap and all(f.algorithm in FEW_INSTRUCTIONS for f in functions),
     )
+
+
+def _keeps_zero(op: PostOp) -> bool:
+    """Whether a post-op makes +0.0 of +0.0; what a destination held in its padding may be anything."""
+    if isinstance(op, Function):
+        return op.at_zero == 0
+    return isinstance(op, BinaryOp) and keeps_zero(op.algorithm)
 
 
 def _scaled(w: Writer, value: str, scale: float, count: int) -> str:

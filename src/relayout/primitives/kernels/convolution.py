@@ -27,7 +27,8 @@ __all__ = ["ENTRY", "OPERANDS", "Rows", "module", "rows_of"]
 
 ENTRY = "convolution"
 OPERANDS = ("weights", "bias", "scale", "scratch")
-"""What the third argument lists the addresses of; those that a convolution has not may be anything."""
+"""What the third argument lists the addresses of; those that a convolution has not may be anything. Behind
+them come the operands of binary operations."""
 
 
 AHEAD = 2048  # bytes of weights that are asked for early, where they don't stay in the first cache
@@ -102,6 +103,7 @@ class _Module:
         words = [w.value(f"load ptr, ptr {w.at('%ops', 8 * k)}, align 8") for k in range(len(OPERANDS))]
         self.weights, bias, scale, scratch = words
         self.bias, self.scale = w.at(bias, self.finishing.bias_at), w.at(scale, self.finishing.scale_at)
+        self.operands = self.finishing.bases(w, len(OPERANDS))
         self.gathered = w.at(scratch, w.times("%part", nest.slot))
         self.results = w.at(self.gathered, nest.gathered)
         lo = self._share("%part")
@@ -218,7 +220,8 @@ class _Module:
         def tile(i: str, j: str, rows: int, columns: int) -> None:
             name = self._tile(kind, group, rows, columns)
             s, t = at(i, j)
-            pointers = (s, given["weights"], t, *extra)
+            others = self.finishing.pointers(w, self.operands, given["channel"], t)
+            pointers = (s, given["weights"], t, *extra, *others)
             w.line(f"call void @{name}({', '.join(f'ptr {pointer}' for pointer in pointers)})")
 
         def rows_of(i: str, rows: int) -> None:
@@ -401,5 +404,6 @@ class _Module:
                 self._pitch() if rows == 1 else 0,
             )
             finish = Finish(tile, nest, self.finishing)
-            self.functions[name] = tile_function(name, tile, nest.machine, ["%bias", "%scale"], finish)
+            extra = ["%bias", "%scale", *(f"%{name}" for name in self.finishing.names)]
+            self.functions[name] = tile_function(name, tile, nest.machine, extra, finish)
         return name

@@ -44,7 +44,8 @@ __all__ = ["narrow_module"]
 
 POINTERS = ("src", "weights", "dst", "bias", "scale", "later")
 """What a tile gets: the pixel of the first tap inside, the weights of the first tap of all in the last turn,
-where results go, bias and scale of the first channel, and what to ask for early."""
+where results go, bias and scale of the first channel, and what to ask for early; then the operands of binary
+operations."""
 
 COUNTS = ("plane", "row", "deep", "high")
 """And the first plane and row of taps that fall inside, and how many of them do."""
@@ -103,7 +104,8 @@ class _Tile(_Lanes):
         for pixel, place in enumerate(self.dst):
             value, bits = finish(w, sums[pixel], pixel, 0)
             store_pieces(w, value, w.at("%dst", place), self.kind.stores, self.lanes, bits)
-        given = ", ".join([*(f"ptr %{name}" for name in POINTERS), *(f"i64 %{name}" for name in COUNTS)])
+        pointers = (*POINTERS, *self.finishing.names)
+        given = ", ".join([*(f"ptr %{name}" for name in pointers), *(f"i64 %{name}" for name in COUNTS)])
         return f"define internal void @{name}({given}) noinline {{\nentry:\n{w.text()}\n  ret void\n}}\n"
 
     def outside(self) -> str:
@@ -312,6 +314,7 @@ class _Module:
             w.value(f"load ptr, ptr {w.at('%ops', 8 * k)}, align 8") for k in range(len(OPERANDS))
         )
         self.bias, self.scale = w.at(bias, self.finishing.bias_at), w.at(scale, self.finishing.scale_at)
+        self.operands = self.finishing.bases(w, len(OPERANDS))
         self.prepared = w.at(scratch, w.times("%part", plan.slot))
         lo, hi = self._share("%part"), self._share(w.value("add i64 %part, 1"))
         some = w.value(f"icmp slt i64 {lo}, {hi}")
@@ -420,7 +423,8 @@ class _Module:
         def row(number: str) -> None:
             s, d, counts = self._taps(number, src, dst)
             later = self._later(number, which, span, tile) if plan.ahead else s
-            pointers = [f"ptr {pointer}" for pointer in (s, weights, d, bias, scale, later)]
+            others = self.finishing.pointers(w, self.operands, place.channel, d)
+            pointers = [f"ptr {pointer}" for pointer in (s, weights, d, bias, scale, later, *others)]
             given = ", ".join([*pointers, *(f"i64 {count}" for count in counts)])
             self._call(place, f"tile{span}_", given, partial(self._tile, span))
 
