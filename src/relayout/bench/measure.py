@@ -237,7 +237,8 @@ def in_rounds(
 ) -> dict[str, list[float]]:
     """The times of each, by round; those of whoever drops out are fewer.
 
-    There are no further rounds when one of the needed has used up its share of the seconds.
+    There are no further rounds when one of the needed has used up its share of the seconds. Each round begins
+    with another one, since whoever comes behind the same neighbour every time has its heat and its caches.
     """
     samples: dict[str, list[float]] = {name: [] for name in contestants}
     spent = dict.fromkeys(contestants, 0.0)
@@ -245,7 +246,9 @@ def in_rounds(
     for turn in range(rounds):
         if turn and any(spent[name] > share for name in needed):
             break
-        for name, watch in contestants.items():
+        first = turn % len(contestants)
+        order = list(contestants.items())
+        for name, watch in order[first:] + order[:first]:
             if name not in needed and spent[name] > share:
                 continue
             time.sleep(REST if threads > 1 else 0)
