@@ -81,7 +81,14 @@ def in_long_rows(made: Products) -> Products:
         return made
     if any(len(term) > 1 for desc in sides for term in desc.layout.terms):  # or in holes, somewhere within
         return made
+    if _is_plain(made.src) and not _is_plain(sides[0]):  # or are rows of pixels that were picked out
+        return made
     return replace(made, geometry=g._replace(source=size, target=size), src=sides[0], dst=sides[1])
+
+
+def _is_plain(desc: MemoryDesc) -> bool:
+    """Whether each spatial axis has one stride."""
+    return all(len(ladder) == 1 for ladder in desc.layout.ladders[2:])
 
 
 def images_inside(made: Products) -> Products:
