@@ -42,7 +42,7 @@ LOOP = 0.1  # cycles of a turn besides
 LOAD = 0.13  # and of each load in it, though multiplications could hide it
 TILE = 15  # cycles of a tile besides: a branch is guessed wrong
 SUM = 1.1  # and of each of its vectors of sums, which are zeroed and stored
-COPIED = 12  # bytes that gathering or scattering moves in a cycle
+COPIED = 12  # bytes in a cycle that are gathered or scattered; half as many where a quarter of the cache is
 FAR = 6  # bytes in a cycle from the third cache
 SHOWS = 0.2  # of the time that this takes, even if there is as much to compute
 FLOWS = 9  # bytes of weights in a cycle that come from the second cache unnoticed,
@@ -202,7 +202,7 @@ class _Model:
         sums = self.multiplying(block, rows, columns) + groups * source / READ
         if touched > self.cache // 2:
             sums *= 1 + AGAIN
-        copied = COPIED if gathered + scattered <= self.cache // 8 else COPIED / 2
+        copied = COPIED / (1 + 4 * (gathered + scattered) / self.cache)
         brought = gathered / copied if gathered else source / BROUGHT
         largest = ceil(groups / chunks) / groups if threads > 1 else 1 / chunks  # share of the groups
         task = (sums + scattered / copied) * largest + brought + TASK
