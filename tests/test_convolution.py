@@ -238,7 +238,9 @@ def test_any_follows_what_is_given():
         assert chosen("nchw") == ("nchw", "Ohwi4o", "nchw")
         assert chosen("nChw16c") == ("nChw16c", "Ohwi4o", "nChw16c")
         assert chosen(rl.any, "nChw8c") == ("nChw8c", "Ohwi4o", "nChw8c")
-        assert chosen(rl.any) == ("nhwc", "Ohwi4o", "nhwc")
+        assert chosen(rl.any) == ("nChw8c", "Ohwi4o", "nChw8c")
+        assert chosen(rl.any, channels=(3, 48)) == ("nhwc", "Ohwi4o", "nChw8c")
+        assert chosen(rl.any, channels=(32, 17)) == ("nChw8c", "Ohwi4o", "nhwc")
         assert chosen("nchw", "nhwc") == ("nchw", "Ohwi4o", "nhwc")
         assert chosen("nhwc", channels=(1, 1), groups=32)[1] == "Gohwi4g"
         assert chosen("nhwc", channels=(2, 2), groups=32)[1] == "GOhwi2g2o"

@@ -87,7 +87,8 @@ def test_resnet50_in_every_format():
         close(run(rl.tensor(data, seq.inputs[0].desc)).numpy(), wanted)
         assert run.memory.peak <= 1.25 * run.memory.bound
         formats = {str(layer.descs["dst"].format) for layer in run.layers() if layer.name.startswith("layer")}
-        assert formats == {"nhwc" if format == "any" else format}
+        assert len(formats) == 1
+        assert format == "any" or formats == {format}
     assert 0.1 < wanted.std() < 100  # activations have neither vanished nor exploded
 
 

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Convolution"]
 
+LEAST_BLOCK = 8  # channels: half a line of f32
+
 
 class Convolution(ProductPrimitive):
     """A convolution, made once for its descriptors.
@@ -165,17 +167,18 @@ class Convolution(ProductPrimitive):
     def _decided(self, given: dict[str, MemoryDesc]) -> dict[str, MemoryDesc]:
         """The descriptors with every ``any`` decided.
 
-        Source and destination go together: what one of them has, the other one gets. With neither given they
-        become channels-last, which the tile takes as it is.
+        Source and destination go together: what one of them has, the other one gets. With neither given each
+        has its channels in blocks of a vector, or side by side if they don't fill the last block; so a tensor
+        between two convolutions is the same to both. The tile takes either as it is.
         """
         spatial = len(given["src"].dims) - 2
-        last = {1: "nwc", 2: "nhwc", 3: "ndhwc"}[spatial]
         plain = {1: "oiw", 2: "oihw", 3: "oidhw"}[spatial]
         src, dst = given["src"], given["dst"]
+        weights = weights_format(self._as_products(given))
         wanted = {
-            "src": dst.format or last,
-            "dst": src.format or last,
-            "weights": weights_format(self._as_products(given)) or f"{'g' if self.grouped else ''}{plain}",
+            "src": dst.format or _favourite(src, weights is not None),
+            "dst": src.format or _favourite(dst, weights is not None),
+            "weights": weights or f"{'g' if self.grouped else ''}{plain}",
             "bias": "a",
             "scale": "a",
         }
@@ -183,6 +186,19 @@ class Convolution(ProductPrimitive):
             name: desc if desc.layout is not None else MemoryDesc(desc.dims, desc.dtype, wanted[name])
             for name, desc in given.items()
         }
+
+
+def _favourite(desc: MemoryDesc, compiled: bool) -> str:
+    """The format of a source or destination that nobody cares about."""
+    axes = {3: "w", 4: "hw", 5: "dhw"}[len(desc.dims)]
+    if compiled:
+        from relayout.codegen.machine import host
+        from relayout.primitives.kernels.tile import lanes_of
+
+        block = max(lanes_of(host()), LEAST_BLOCK)
+        if desc.dims[1] and desc.dims[1] % block == 0:
+            return f"nC{axes}{block}c"
+    return f"n{axes}c"
 
 
 def definition(
