@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import os
-import subprocess
-import sys
-import textwrap
 from unittest import mock
 
 import numpy as np
@@ -16,6 +12,7 @@ from hypothesis import strategies as st
 
 import relayout as rl
 from elementwise import FORMATS, TYPES, check, machine_code, numbers, sides
+from fences import output_of
 from relayout import LayoutError
 from relayout.primitives import BatchNormalization, Binary, Eltwise, Sum, post_ops
 from relayout.primitives.functions import ALGORITHMS, Function
@@ -112,41 +109,18 @@ class TestKernels:
 
         A stray access ends the process.
         """
-        script = textwrap.dedent(
-            """
-            import ctypes, mmap, sys
-            import numpy as np
-            sys.path.insert(0, {tests!r})
+        script = """
+            from fences import arena, run_between
             from test_eltwise import guarded
-            libc, PAGE = ctypes.CDLL(None, use_errno=True), mmap.PAGESIZE
 
-            def arena(room):
-                memory = np.frombuffer(mmap.mmap(-1, room + 2 * PAGE), np.uint8)
-                kept.append(memory)
-                base = memory.ctypes.data
-                for page in (base, base + PAGE + room):
-                    assert libc.mprotect(ctypes.c_void_p(page), ctypes.c_size_t(PAGE), 0) == 0
-                return base + PAGE, base + PAGE + room
-
-            kept, count = [], 0
-            arenas = [arena(1 << 18) for _ in range(6)]
+            arenas = [arena(1 << 18) for _ in range(9)]
+            count = 0
             for made in guarded():
-                print(made, file=sys.stderr)
-                program = made._compiled()
-                for at_end in (False, True):
-                    known = {{
-                        name: end - desc.required_bytes if at_end else start
-                        for (name, desc), (start, end) in zip(made.descs.items(), arenas)
-                    }}
-                    program(known)
+                run_between(made, arenas)
                 count += 1
             print(count)
             """
-        ).format(tests=os.path.dirname(__file__))
-        if os.name == "nt":
-            pytest.skip("there is no mprotect")
-        ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
-        assert ran.stdout.split() == [str(len(list(guarded())))], (ran.returncode, ran.stderr[-2000:])
+        assert int(output_of(script)) == len(list(guarded()))
 
 
 def guarded():

@@ -7,10 +7,6 @@ say that it is this kernel that runs, too: the general one would give the same r
 from __future__ import annotations
 
 import importlib
-import os
-import subprocess
-import sys
-import textwrap
 from itertools import product
 from unittest import mock
 
@@ -20,6 +16,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 import relayout as rl
+from fences import output_of
 from relayout import MemoryDesc
 from relayout.primitives import Convolution
 from relayout.primitives.kernels.geometry import Geometry
@@ -144,47 +141,22 @@ def variety():
 @compiles
 def test_nothing_outside_of_the_buffers_is_touched():
     """All buffers, scratch too, end at, then begin behind, a page that can't be touched."""
-    script = textwrap.dedent(
-        """
-        import ctypes, mmap, sys
-        import numpy as np
-        sys.path.insert(0, {tests!r})
-        from test_narrow import is_narrow, narrow, variety
+    script = """
+        from fences import arena, run_between
+        from test_narrow import is_narrow, variety
         from test_products import HERE, on
-
-        libc = ctypes.CDLL(None, use_errno=True)
-        PAGE = mmap.PAGESIZE
-        kept = []
-
-        def arena(room):
-            memory = np.frombuffer(mmap.mmap(-1, room + 2 * PAGE), np.uint8)
-            kept.append(memory)
-            base = memory.ctypes.data
-            for page in (base, base + PAGE + room):
-                assert libc.mprotect(ctypes.c_void_p(page), ctypes.c_size_t(PAGE), 0) == 0
-            return base + PAGE, base + PAGE + room
 
         arenas = [arena(1 << 19) for _ in range(7)]
         count = 0
         for cpu in HERE:
             with on(cpu):
                 for made in variety():
-                    program = made._compiled()
+                    run_between(made, arenas)
                     count += is_narrow(made)
-                    sizes = {{name: one.required_bytes for name, one in made.descs.items()}} | program.scratch
-                    program.scratch = {{}}
-                    for at_end in (False, True):
-                        print(cpu, made, made.implementation, at_end, file=sys.stderr)
-                        program({{
-                            name: end - size if at_end else start
-                            for (start, end), (name, size) in zip(arenas, sizes.items())
-                        }}, 1)
         print(count)
         """
-    ).format(tests=os.path.dirname(__file__))
-    ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
-    assert ran.returncode == 0, ran.stderr[-2000:]
-    assert int(ran.stdout) > len(variety()) * len(HERE) // 2  # the others: groups as wide as a vector
+    # the others: groups as wide as a vector
+    assert int(output_of(script)) > len(variety()) * len(HERE) // 2
 
 
 @compiles

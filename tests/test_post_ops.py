@@ -8,10 +8,6 @@ in :mod:`test_products`; a second part runs at the borders of pages that can't b
 from __future__ import annotations
 
 import importlib
-import os
-import subprocess
-import sys
-import textwrap
 from itertools import product
 
 import numpy as np
@@ -21,6 +17,7 @@ from hypothesis import strategies as st
 
 import relayout as rl
 from elementwise import close, numbers
+from fences import output_of
 from relayout import Layout, LayoutError, MemoryDesc
 from relayout.errors import Unsupported
 from relayout.primitives import (
@@ -250,48 +247,24 @@ def test_what_is_done_in_the_tile(form, ops, behind, groups, kind):
 @compiles
 def test_nothing_outside_of_the_buffers_is_touched():
     """All buffers, scratch too, end at, then begin behind, a page that can't be touched."""
-    script = textwrap.dedent(
-        """
-        import ctypes, mmap, sys
-        import numpy as np
-        sys.path.insert(0, {tests!r})
+    script = """
+        from fences import arena, run_between
         from test_post_ops import EACH, FULL, GATE, ONE, convolution, operand
         from test_products import HERE, on
 
-        libc = ctypes.CDLL(None, use_errno=True)
-        PAGE = mmap.PAGESIZE
-        kept = []
-
-        def arena(room):
-            memory = np.frombuffer(mmap.mmap(-1, room + 2 * PAGE), np.uint8)
-            kept.append(memory)
-            base = memory.ctypes.data
-            for page in (base, base + PAGE + room):
-                assert libc.mprotect(ctypes.c_void_p(page), ctypes.c_size_t(PAGE), 0) == 0
-            return base + PAGE, base + PAGE + room
-
         arenas = [arena(1 << 17) for _ in range(10)]
+        count = 0
         for cpu in HERE:
             for form in ("nhwc", "nChw16c", "nchw", "CHWN4"):
                 for groups in (1, 20):
                     with on(cpu):
-                        ops = [operand(dims, form, kind) for dims, kind in zip((ONE, EACH, FULL), ("s8",
-                               "bf16", "s8"))]
-                        made = convolution(form, [*ops, operand(GATE)], "f32", 3, groups)
-                        program = made._compiled()
-                        sizes = {{name: one.required_bytes for name, one in made.descs.items()}}
-                        sizes |= program.scratch
-                        program.scratch = {{}}
-                        for at_end in (False, True):
-                            print(cpu, made, at_end, file=sys.stderr)
-                            program({{
-                                name: end - size if at_end else start
-                                for (start, end), (name, size) in zip(arenas, sizes.items(), strict=False)
-                            }}, 1)
+                        kinds = zip((ONE, EACH, FULL), ("s8", "bf16", "s8"))
+                        ops = [operand(dims, form, kind) for dims, kind in kinds]
+                        run_between(convolution(form, [*ops, operand(GATE)], "f32", 3, groups), arenas)
+                    count += 1
+        print(count)
         """
-    ).format(tests=os.path.dirname(__file__))
-    ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
-    assert ran.returncode == 0, ran.stderr[-2000:]
+    assert int(output_of(script)) == 8 * len(HERE)
 
 
 def test_inputs():

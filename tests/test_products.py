@@ -31,6 +31,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import relayout as rl
+from fences import output_of
 from relayout import LayoutError, MemoryDesc
 from relayout.primitives import Convolution, InnerProduct, Matmul
 from relayout.primitives.functions import Function
@@ -342,47 +343,20 @@ def test_nothing_outside_of_the_buffers_is_touched():
 
     A stray access ends the process.
     """
-    script = textwrap.dedent(
-        """
-        import ctypes, mmap, sys
-        import numpy as np
-        sys.path.insert(0, {tests!r})
+    script = """
+        from fences import arena, run_between
         from test_products import HERE, on, variety
-
-        libc = ctypes.CDLL(None, use_errno=True)
-        PAGE = mmap.PAGESIZE
-        kept = []
-
-        def arena(room):
-            memory = np.frombuffer(mmap.mmap(-1, room + 2 * PAGE), np.uint8)
-            kept.append(memory)
-            base = memory.ctypes.data
-            for page in (base, base + PAGE + room):
-                assert libc.mprotect(ctypes.c_void_p(page), ctypes.c_size_t(PAGE), 0) == 0
-            return base + PAGE, base + PAGE + room
 
         arenas = [arena(1 << 20) for _ in range(7)]
         count = 0
         for cpu in HERE:
             with on(cpu):
                 for made in variety():
-                    program = made._compiled()
-                    sizes = {{name: one.required_bytes for name, one in made.descs.items()}} | program.scratch
-                    program.scratch = {{}}
-                    for at_end in (False, True):
-                        print(cpu, made, made.implementation, at_end, file=sys.stderr)
-                        program({{
-                            name: end - size if at_end else start
-                            for (start, end), (name, size) in zip(arenas, sizes.items())
-                        }}, 1)
+                    run_between(made, arenas)
                     count += 1
-        print(count, len(HERE) * len(variety()))
+        print(count)
         """
-    ).format(tests=os.path.dirname(__file__))
-    ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
-    assert ran.returncode == 0, ran.stderr[-2000:]
-    done, wanted = ran.stdout.split()
-    assert done == wanted
+    assert int(output_of(script)) == len(HERE) * len(variety())
 
 
 @compiles
