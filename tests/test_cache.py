@@ -321,10 +321,13 @@ class TestLimit:
             room = cache._room(size + cache.DIGEST)
             before = room + len(ages) * cache.BLOCK
             assert "f" * 64 in left
-            order = sorted(range(len(ages)), key=lambda k: (k in used, -ages[k]))
             gone = 0 if before <= 10 * cache.BLOCK else -(-(before - 15 * cache.BLOCK // 2) // cache.BLOCK)
             gone = min(gone, len(ages))
-            assert [self.name(k) in left for k in order] == [False] * gone + [True] * (len(ages) - gone)
+            unused = sorted((k for k in range(len(ages)) if k not in used), key=lambda k: -ages[k])
+            assert [self.name(k) for k in unused if self.name(k) in left] == [
+                self.name(k) for k in unused[gone:]
+            ]
+            assert sum(self.name(k) in left for k in used) == len(used) - max(0, gone - len(unused))
 
     def test_only_those_who_write_look_and_not_always(self, folder, monkeypatch):
         monkeypatch.setattr(cache, "_shrink", lambda *args: looked.append(args))

@@ -167,17 +167,19 @@ class Convolution(ProductPrimitive):
     def _decided(self, given: dict[str, MemoryDesc]) -> dict[str, MemoryDesc]:
         """The descriptors with every ``any`` decided.
 
-        Source and destination go together: what one of them has, the other one gets. With neither given each
-        has its channels in blocks of a vector, or side by side if they don't fill the last block; so a tensor
-        between two convolutions is the same to both. The tile takes either as it is.
+        Source and destination go together: the format that one of them has, the other one gets; where it has
+        strides and no format, the other one becomes channels-last. With neither given each has its channels
+        in blocks of a vector, or side by side if they don't fill the last block; so a tensor between two
+        convolutions is the same to both. The tile takes either as it is.
         """
         spatial = len(given["src"].dims) - 2
         plain = {1: "oiw", 2: "oihw", 3: "oidhw"}[spatial]
         src, dst = given["src"], given["dst"]
         weights = weights_format(self._as_products(given))
+        free = weights is not None and src.layout is None and dst.layout is None
         wanted = {
-            "src": dst.format or _favourite(src, weights is not None),
-            "dst": src.format or _favourite(dst, weights is not None),
+            "src": dst.format or _favourite(src, free),
+            "dst": src.format or _favourite(dst, free),
             "weights": weights or f"{'g' if self.grouped else ''}{plain}",
             "bias": "a",
             "scale": "a",
@@ -188,10 +190,10 @@ class Convolution(ProductPrimitive):
         }
 
 
-def _favourite(desc: MemoryDesc, compiled: bool) -> str:
-    """The format of a source or destination that nobody cares about."""
+def _favourite(desc: MemoryDesc, free: bool) -> str:
+    """The format of a source or destination: the fastest one if it is free, else channels-last."""
     axes = {3: "w", 4: "hw", 5: "dhw"}[len(desc.dims)]
-    if compiled:
+    if free:
         from relayout.codegen.machine import host
         from relayout.primitives.kernels.tile import lanes_of
 

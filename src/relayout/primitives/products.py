@@ -339,9 +339,12 @@ class ProductPrimitive(Primitive):
             first, self._after = self.post_ops[:count], self.post_ops[count:]
             between = before(dst, self._after)
         self._made = products(given)
-        if self._made is None or not self._after:
-            return self._made and self._made.program
-        return followed(self._made.program, between, dst, self._after, len(operands_of(first)))
+        if self._made is None:
+            return None
+        program = replace(self._made.program)  # with scratch of its own, which goes when the primitive goes
+        if not self._after:
+            return program
+        return followed(program, between, dst, self._after, len(operands_of(first)))
 
 
 def check_vector(
