@@ -9,9 +9,6 @@ from __future__ import annotations
 import ctypes
 import importlib
 import os
-import subprocess
-import sys
-import textwrap
 import threading
 import time
 
@@ -19,6 +16,7 @@ import numpy as np
 import pytest
 
 import relayout as rl
+from processes import is_done
 from relayout import LayoutError, MemoryDesc
 from relayout.primitives import (
     BatchNormalization,
@@ -471,13 +469,4 @@ PROCESS = """
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
 def test_a_process_that_forks_and_ends_with_threads_inside(tmp_path):
-    script = tmp_path / "script.py"
-    script.write_text(textwrap.dedent(PROCESS))
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore::DeprecationWarning", script, os.path.dirname(__file__)],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-    )
-    assert (done.returncode, done.stdout, done.stderr) == (0, "done\n", "")
+    is_done(tmp_path, PROCESS)

@@ -5,9 +5,6 @@ from __future__ import annotations
 import ctypes
 import importlib
 import os
-import subprocess
-import sys
-import textwrap
 import threading
 import time
 
@@ -16,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from processes import is_done
 from strategies import examples
 
 compile_ = pytest.importorskip("relayout.codegen.compile")
@@ -222,16 +220,7 @@ FORK = """
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
 def test_after_a_fork(tmp_path):
-    script = tmp_path / "script.py"
-    script.write_text(textwrap.dedent(FORK))
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore::DeprecationWarning", script, os.path.dirname(__file__)],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-    )
-    assert (done.returncode, done.stdout, done.stderr) == (0, "done\n", "")
+    is_done(tmp_path, FORK)
 
 
 @pytest.mark.parametrize(

@@ -30,12 +30,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from relayout.codegen import threads as sharing
+from relayout.codegen.prepared import MOVED, Call, Prepared, prepared
 from relayout.forking import lock
 from relayout.primitives.program import KEPT
 from relayout.tensor import Tensor, address, aligned
 
 if TYPE_CHECKING:
-    from relayout.codegen.prepared import Prepared
     from relayout.layout.descriptor import MemoryDesc
     from relayout.primitives.program import Program
 
@@ -43,8 +43,6 @@ __all__ = ["OFTEN", "Calling"]
 
 OFTEN = 16  # calls in Python before there is a function: the first of a process takes milliseconds to make
 ROOM = 1 << 22  # bytes of scratch up to which functions have some for more than one call at a time
-
-MOVED = 2  # what a function answers where the caller has moved: relayout.codegen.prepared.MOVED
 
 
 class Calling:
@@ -155,8 +153,6 @@ class Calling:
 
     def _planned(self, number: int) -> Prepared | None:
         """The steps for a number of threads, with scratch for some calls at a time."""
-        from relayout.codegen.prepared import Call, prepared
-
         program = self._program
         room = sum(program.scratch.values())
         pieces = [program.take() for _ in range(max(1, min(KEPT, ROOM // room)) if room else KEPT)]

@@ -191,6 +191,7 @@ class _Planned(NamedTuple):
     packed: str
 
 
+@lru_cache(maxsize=64)  # asked twice where there are binary operations: which of them are fused, and then
 def _planned(made: Products, machine: Machine, many: int) -> _Planned | None:
     """The plan of a folded sum of products; None where there is none."""
     from relayout.primitives.kernels.arithmetic import arithmetic_of
