@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from relayout import AmbiguousFormat, Format, Layout, LayoutError, MemoryDesc, UnknownFormat
 from relayout.layout.format import letters
+from relayout.layout.roles import DOMAINS
 from relayout.notation import benchdnn, onednn
-from relayout.notation.roles import DOMAINS
 from strategies import examples, formats, tag_formats
 
 Vectors = Callable[[str], Any]

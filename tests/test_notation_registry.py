@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from relayout import AmbiguousFormat, Format, LayoutError, MemoryDesc, UnknownFormat, dialects, notation
 from relayout.layout import spelling
-from relayout.notation.roles import DOMAINS
+from relayout.layout.roles import DOMAINS
 from strategies import examples, formats, tag_formats
 
 # --- names -------------------------------------------------------------------------------------------------

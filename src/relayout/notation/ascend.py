@@ -70,7 +70,7 @@ import re
 from relayout.dtypes import dtype as data_type
 from relayout.errors import LayoutError, Unsupported
 from relayout.layout.format import Format
-from relayout.notation.roles import DOMAINS, data_roles, weights_roles
+from relayout.layout.roles import DOMAINS, data_roles, weights_roles
 
 TITLE = "Ascend"
 

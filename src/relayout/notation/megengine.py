@@ -45,6 +45,7 @@ from collections.abc import Iterator
 from relayout.dtypes import dtype as as_dtype
 from relayout.errors import AmbiguousFormat, LayoutError, UnknownFormat, Unsupported
 from relayout.layout.format import Format, letters
+from relayout.layout.roles import data_roles, weights_roles
 from relayout.notation.megengine_convolution import (
     ConvolutionFormats,
     convolution_formats,
@@ -53,7 +54,6 @@ from relayout.notation.megengine_convolution import (
 )
 from relayout.notation.megengine_padding import byte_rows
 from relayout.notation.onednn import blocked_digits
-from relayout.notation.roles import data_roles, weights_roles
 
 TITLE = "MegEngine"
 

@@ -47,7 +47,7 @@ from functools import lru_cache
 
 from relayout.errors import AmbiguousFormat, LayoutError
 from relayout.layout.format import Format, letters
-from relayout.notation.roles import DOMAINS
+from relayout.layout.roles import DOMAINS
 
 TITLE = "oneDNN"
 

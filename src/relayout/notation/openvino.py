@@ -121,7 +121,7 @@ _ROLE = {**dict.fromkeys(_DATA_AXES, _DATA_ROLE), **dict.fromkeys(_WEIGHTS_AXES,
 _AXES = {tuple(role[axis] for axis in axes): axes for axes, role in _ROLE.items()}
 
 _LSTM_NAME: Final = "lstm_weights_dio"
-_LSTM_ROLES = ("l", "dir", "o", "i")  # the first axis always has size 1; o counts the four gates
+_LSTM_ROLES = ("l", "dir", "i", "o")  # the first axis always has size 1; o counts the four gates
 
 # -- reading --------------------------------------------------------------------------------------------
 

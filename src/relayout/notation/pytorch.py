@@ -36,8 +36,8 @@ import re
 
 from relayout.errors import Unsupported
 from relayout.layout.format import Format, letters
+from relayout.layout.roles import data_roles
 from relayout.notation import onednn
-from relayout.notation.roles import data_roles
 
 TITLE = "PyTorch"
 

@@ -33,7 +33,7 @@ import re
 
 from relayout.errors import AmbiguousFormat, LayoutError, Unsupported
 from relayout.layout.format import Format
-from relayout.notation.roles import data_roles
+from relayout.layout.roles import data_roles
 
 TITLE = "RKNN"
 
