@@ -100,7 +100,7 @@ def test_every_pair_of_named_formats_keeps_meaning_or_refuses() -> None:
             index = [chosen.randrange(n) for n in dims]
             assert made.layout.offset(*index) == theirs.offset(*(index[k] for k in places)), name
         kept += 1
-    assert kept > 50_000
+    assert kept > 40_000
     assert refused > 1000
 
 
