@@ -48,7 +48,7 @@ from relayout.layout.format import Format
 
 TITLE = "ncnn"
 
-__all__ = ["TITLE", "names", "parse", "render"]
+__all__ = ["TITLE", "attested", "names", "parse", "render"]
 
 _NUMBER = r"([0-9]{1,6})"
 _TEXT = re.compile(
@@ -57,6 +57,7 @@ _TEXT = re.compile(
 )
 _AXES = {1: ("w",), 2: ("h", "w"), 3: ("c", "h", "w"), 4: ("c", "d", "h", "w")}
 _ALIGNMENT = 16  # bytes, of every channel
+_PACKS = (1, 4, 8, 16)  # of x86 and Arm
 
 
 def parse(text: str, rank: int | None = None, dtype: str | None = None) -> Format | None:
@@ -154,4 +155,14 @@ def render(format: Format) -> str | None:
 
 def names() -> tuple[str, ...]:
     """Blobs of one to four dims in the packs of x86 and Arm."""
-    return tuple(f"dims={dims} elempack={pack}" for dims in _AXES for pack in (1, 4, 8, 16))
+    return tuple(f"dims={dims} elempack={pack}" for dims in _AXES for pack in _PACKS)
+
+
+def attested(name: str) -> bool:
+    """Whether ncnn packs so many elements: 1, 4, 8 or 16.
+
+    >>> attested("dims=3 elempack=8"), attested("dims=3 elempack=32")
+    (True, False)
+    """
+    match = _TEXT.fullmatch(name)
+    return match is not None and int(match[2]) in _PACKS

@@ -47,11 +47,12 @@ from functools import lru_cache
 
 from relayout.errors import AmbiguousFormat, LayoutError
 from relayout.layout.format import Format, letters
+from relayout.notation.onednn_tags import is_tag
 from relayout.notation.roles import DOMAINS
 
 TITLE = "oneDNN"
 
-__all__ = ["TITLE", "names", "parse", "render"]
+__all__ = ["TITLE", "attested", "names", "parse", "render"]
 
 _TAG = re.compile(r"([A-Za-z]+)((?:[0-9]{1,9}[a-z])*)")
 _BLOCK = re.compile(r"([0-9]{1,9})([a-z])")
@@ -211,3 +212,14 @@ def _usual() -> Iterator[str]:
     for rank in range(1, 7):
         yield "".join(letters(rank))
     yield from ("ba", "acb", "acdb", "acdeb", "aBcd8b", "aBcd16b", "ABcd16b16a", "BA16a64b4a", "AB16b64a4b")
+
+
+def attested(name: str) -> bool:
+    """Whether oneDNN's enumeration has this tag; one with meaningful letters counts as its a, b, c.
+
+    >>> attested("nChw16c"), attested("nChw24c")
+    (True, False)
+    """
+    format = parse(name)
+    tag = render(format.with_roles(None)) if format is not None else None
+    return tag is not None and is_tag(tag)
