@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from relayout.cli.arguments import DIMS, DTYPE, FORMAT, NUMBERS, examples
+from relayout.cli.arguments import DIMS, DTYPE, FORMAT, NUMBERS, examples, whole_number
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -152,8 +152,9 @@ class _Axis:
         for name in wanted:
             if name in known:
                 return known.index(name)
-            if name.lstrip("-").isdigit() and -self.src.rank <= int(name) < self.src.rank:
-                return int(name) % self.src.rank
+            axis = whole_number(name)
+            if axis is not None and -self.src.rank <= axis < self.src.rank:
+                return axis % self.src.rank
         if self.given is not None:
             raise click.UsageError(
                 f"there is no axis {self.given} in {self.src}; its axes are 0 to {self.src.rank - 1}"

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from relayout.cli.arguments import DIMS, DTYPE, colour_option, examples
-from relayout.cli.console import console_for
+from relayout.cli.arguments import DIMS, DTYPE, examples
+from relayout.cli.options import Output, output_options
 from relayout.cli.show import descriptor_of, roles_of
 
 if TYPE_CHECKING:
@@ -33,18 +33,18 @@ __all__ = ["offset"]
 @click.option("--dtype", type=DTYPE, help="Data type; the explanation then has bytes, too.")
 @click.option("--strides", type=DIMS, help="Strides between (outermost blocks of) each axis, in elements.")
 @click.option(
-    "--explain/--quiet",
+    "--explain/--no-explain",
     default=None,
     help="Whether to show the digits behind the answer. [default: in a terminal]",
 )
-@colour_option
+@output_options
 def offset(
     words: tuple[str, ...],
     place: int | None,
     dtype: str | None,
     strides: tuple[int, ...] | None,
     explain: bool | None,
-    no_colour: bool,
+    output: Output,
 ) -> None:
     """Print the offset of an element, in elements. The first line is the bare number.
 
@@ -61,27 +61,32 @@ def offset(
         raise click.UsageError("give an INDEX or --inverse OFFSET, not both", click.get_current_context())
     desc = descriptor_of(words[:given], dtype or "f32", strides)
     layout, roles = desc.layout, roles_of(words[:given], desc)
-    explained = sys.stdout.isatty() if explain is None else explain
+    explained = output.talks and (sys.stdout.isatty() if explain is None else explain)
     if place is None:
         indices = [DIMS.convert(word, None, click.get_current_context()) for word in words[given:]]
         found = [layout.offset(*index) for index in indices]  # all of them, before anything is printed
+        elements = [_element(index, where) for index, where in zip(indices, found, strict=True)]
+        output.json({"descriptor": str(desc), "elements": elements})
         for index, where in zip(indices, found, strict=True):
-            click.echo(str(where))
+            output.answer(str(where))
             if explained:
-                _explain(desc, index, where, roles, dtype is not None, no_colour)
+                _explain(desc, index, where, roles, dtype is not None, output)
         return
     low, high = layout.bounds()
     if not low <= place <= high:
         raise LayoutError(f"offset {place} lies outside of {layout}, which takes the places {low} to {high}")
     element = layout.index(place)
-    if element is not None:
-        click.echo(",".join(map(str, element)))
-        if explained:
-            _explain(desc, element, place, roles, dtype is not None, no_colour)
-        return
-    click.echo("padding" if layout.is_padding(place) else "hole")
-    if explained:
+    what = "element" if element is not None else "padding" if layout.is_padding(place) else "hole"
+    output.json({"descriptor": str(desc), "what": what, **_element(element, place)})
+    output.answer(what if element is None else ",".join(map(str, element)))
+    if explained and element is not None:
+        _explain(desc, element, place, roles, dtype is not None, output)
+    elif explained:
         _explain_nothing(desc, place, roles)
+
+
+def _element(index: tuple[int, ...] | None, offset: int) -> dict[str, Any]:
+    return {"index": None if index is None else list(index), "offset": offset}
 
 
 def _explain(
@@ -90,7 +95,7 @@ def _explain(
     where: int,
     roles: tuple[str, ...] | None,
     in_bytes: bool,
-    no_colour: bool,
+    output: Output,
 ) -> None:
     """The sum behind an offset, a digit to a line."""
     from rich.padding import Padding
@@ -112,7 +117,7 @@ def _explain(
         table.add_row(Text(name, colour), str(value), "*", str(digit.stride), "=", str(value * digit.stride))
     if layout.offset0:
         table.add_row("offset0", "", "", "", "=", str(layout.offset0))
-    console = console_for(no_colour)
+    console = output.console()
     element = ", ".join(f"{name}={i}" for name, i in zip(axes, index, strict=True))
     console.print(Padding.indent(Text(f"{element} of {layout}"), 2))
     console.print(Padding.indent(table, 4))

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from relayout.cli.arguments import DIMS, DTYPE, colour_option, examples
-from relayout.cli.console import console_for, marks_of, reading_width
+from relayout.cli.arguments import DIMS, DTYPE, examples
+from relayout.cli.console import marks_of, reading_width
+from relayout.cli.options import Output, output_options
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -39,8 +39,7 @@ ROWS = 16  # of a grid or listing
 @click.option(
     "--limit", type=click.IntRange(min=0), help=f"Lines of listing or grid; 0: all. [default: {ROWS}]"
 )
-@click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
-@colour_option
+@output_options
 def show(
     words: tuple[str, ...],
     dtype: str,
@@ -48,8 +47,7 @@ def show(
     listing: bool,
     grid: bool,
     limit: int | None,
-    as_json: bool,
-    no_colour: bool,
+    output: Output,
 ) -> None:
     """Show what lies where: the digits of a format, its sizes, its names elsewhere, and the places in memory.
 
@@ -58,10 +56,11 @@ def show(
     """
     desc = descriptor_of(words, dtype, strides)
     roles = roles_of(words, desc)
-    if as_json:
-        click.echo(json.dumps(_as_json(desc, roles), indent=2))
+    if output.wants_json:
+        output.json(_as_json(desc, roles))
+    if not output.talks:
         return
-    console = console_for(no_colour)
+    console = output.console()
     if not (listing or grid):
         given = [] if strides is None else [f"strides {'x'.join(map(str, strides))}"]
         _summary(console, " with ".join([*words[:-1], *given]), desc, roles)
