@@ -284,7 +284,7 @@ def formats() -> str:
         what, _, batch = network.partition(", ")
         canvas.words(x, top - 22, what, size=12, anchor="start", bold=True)
         canvas.words(x, top - 8, batch, size=11, anchor="start", fill=MUTED)
-        for row, (name, share) in enumerate(shares.items()):
+        for row, share in enumerate(shares.values()):
             y, part = top + row * high, share / best
             fastest = f"{part:.2f}" == "1.00"  # as it is written
             canvas.box(x, y, wide, high - 4, fill=RULE, stroke="none", opacity=0.35)

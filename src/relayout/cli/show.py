@@ -124,6 +124,10 @@ def _summary(console: Console, name: str, desc: MemoryDesc, roles: tuple[str, ..
     format = desc.format
     if format is not None and layout.rank:
         rows.add_row("names", draw.names_text(format))
+        guessed = draw.names_text(format, attested=False)
+        if guessed:
+            note = " (by grammar only: these systems have no such format)"
+            rows.add_row("spellings", guessed.append(note, draw.FADED))
     console.print(Padding.indent(rows, 2))
 
 
@@ -170,6 +174,7 @@ def _as_json(desc: MemoryDesc, roles: tuple[str, ...] | None) -> dict[str, Any]:
     from relayout.files.descriptor import descriptor_to_json
 
     layout, format = desc.layout, desc.format
+    spelled = {} if format is None else draw.names_of(format)
     axes, names = draw.labels(layout, roles)
     shape = physical_shape(desc)
     return {
@@ -194,6 +199,7 @@ def _as_json(desc: MemoryDesc, roles: tuple[str, ...] | None) -> dict[str, Any]:
         "bytes": -(-layout.span * desc.dtype.bits // 8),
         "density": layout.density,
         "physical_shape": None if shape is None else list(shape),
-        "names": {} if format is None else draw.names_of(format),
+        "names": spelled,
+        "by_grammar_only": draw.by_grammar_only(spelled),
         "descriptor": descriptor_to_json(desc),
     }

@@ -237,7 +237,7 @@ def layout_of(given: Layout | MemoryDesc) -> Layout:
 
 
 def names_of(layout: Layout, axes: Sequence[str] | None) -> tuple[str, ...]:
-    """What the axes are called in the picture: as ``axes`` says, else in the words of the format's dialect."""
+    """What the axes are called in the picture: ``axes``, else the words of the format's dialect."""
     names = tuple(axes) if axes is not None else labels(layout)[0]
     if len(names) != layout.rank:
         raise LayoutError(f"{layout} has {layout.rank} axes, got {len(names)} names: {list(names)}")

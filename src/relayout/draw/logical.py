@@ -158,9 +158,7 @@ def logical(
 class _Frame:
     """How axes become rows, columns and panels, and which of them are shown."""
 
-    def __init__(
-        self, layout: Layout, names: tuple[str, ...], most: int, mark: Sequence[int] | None
-    ) -> None:
+    def __init__(self, layout: Layout, names: tuple[str, ...], most: int, mark: Sequence[int] | None) -> None:
         self.layout = layout
         self.places = Places(layout)
         self.names = names
@@ -202,7 +200,7 @@ class _Frame:
         return min(len(self.stacks[-1]), fitting)
 
     def lines(self, a_row: int) -> Iterator[list[tuple[int, ...] | None] | str]:
-        """Lines of panels, each panel as its index on the outer axes; None, or a text, where some are left out.
+        """Lines of panels, each as its index on the outer axes; None, or a text, where some are left out.
 
         What is left out gets no room of its own: a narrow column within a line, a low line between lines.
         """

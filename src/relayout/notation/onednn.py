@@ -183,7 +183,7 @@ def _write(names: str, outer: list[int], inner: list[tuple[int, int]]) -> str:
 @lru_cache(maxsize=1)
 def names() -> tuple[str, ...]:
     """The usual tags: plain orders, blocked activations, blocked and packed weights, recurrent tensors."""
-    return tuple(dict.fromkeys(_usual()))
+    return tuple(name for name in dict.fromkeys(_usual()) if attested(name))
 
 
 def _usual() -> Iterator[str]:

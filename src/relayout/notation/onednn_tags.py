@@ -25,9 +25,7 @@ from relayout.layout.format import letters
 __all__ = ["is_tag"]
 
 # Register tiles of 4, 2 or 1 neighbours along b, with widths that suit vectors of 8 and 16 lanes.
-_TILES: Final = (
-    "16b(16|32|48|64)a([24]b)? 8b(8|16|24|32)a 8b(8|16|24|32|64)a2b 4b(8|16|24|32|64)a4b 8a[24]b"
-)
+_TILES: Final = "16b(16|32|48|64)a([24]b)? 8b(8|16|24|32)a 8b(8|16|24|32|64)a2b 4b(8|16|24|32|64)a4b 8a[24]b"
 _PANELS: Final = "16a(16|32|48|64)b[24]a (8|16|24|32|48|64)b[24]a"
 _SIDES: Final = "(4|8|12|16|24)b8a 16a(16|32|48|64)b([24]a)? 16b[24]a 2a(8|24)b 4b8a(8|16)b[24]a 8a(8|16|24)b"
 _SHIFTED: Final = str.maketrans("ab", "bc")  # weights with a group in front
@@ -69,16 +67,16 @@ _BLOCKS: Final = {
 _SPATIAL: Final = {"xcbA": (2, 3)}  # axes that x may stand for, where not 1 to 3
 
 # Plain orders beside a, ab, abc, ... and those with the last two axes exchanged.
-_ORDERS: Final = frozenset(
+_ORDERS: Final = (
     "bac bca cab cba acbd acdb adbc adcb bacd bcad bcda cabd cdab cdba dabc dcab abdec acbde acdeb adecb "
-    "bacde bcdea cdeab cdeba decab abdefc abdfce acbdef adefcb defcab".split()
+    "bacde bcdea cdeab cdeba decab abdefc abdfce acbdef adefcb defcab"
 )
 # Tags that stand alone: further ranks of a family, batches of matrices, recurrent weights.
-_SINGLE: Final = frozenset(
+_SINGLE: Final = (
     "Abcdef16a Abcdef32a aBcdef4b aBcdef8b aBcdef16b aBcdef32b ABcd16a32b ABcd2a8b8a2b aBCd2b8c16b4c "
     "aBCde2b8c16b4c aBCde2b8c8b2c Adcb16a Acedb16a aBedc16b aBdfec16b abDc16d abDc32d abDC4d8c abDC8d8c "
     "abDC12d8c abDC16d8c abDC24d8c abDC16d4c abDC32d4c abdCe16c abdCe32c abdCE32c2e abdEc16e abdEc32e "
-    "abdEC16e4c abdEC32e2c abdEC32e4c abdEC64e2c abdEC64e4c".split()
+    "abdEC16e4c abdEC32e2c abdEC32e4c abdEC64e2c abdEC64e4c"
 )
 _TAG: Final = re.compile(r"([A-Za-l]+)((?:[0-9]+[a-l])*)")
 _MOST_AXES: Final = 12
@@ -98,8 +96,8 @@ def is_tag(tag: str) -> bool:
     names = "".join(letters(len(outer)))
     if not blocks:
         exchanged = names[:-2] + names[:-3:-1]
-        return outer in _ORDERS or (outer in (names, exchanged) and len(outer) <= _MOST_AXES)
-    if tag in _SINGLE or (len(outer) < 4 and _has(outer, blocks)):
+        return outer in _ORDERS.split() or (outer in (names, exchanged) and len(outer) <= _MOST_AXES)
+    if tag in _SINGLE.split() or (len(outer) < 4 and _has(outer, blocks)):
         return True
     for named in (2, 3):
         spatial = names[named:]
