@@ -1,4 +1,4 @@
-"""Diagrams of these pages that are no pictures of a layout: imports, refinements, values, tiles, figures."""
+"""Diagrams of these pages that are not pictures of a layout: imports, refinements, values, tiles, figures."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def refinement(src: rl.Layout, dst: rl.Layout, axis: int) -> str:
             text = f"{name}//{block} = {k}" if blocked else name
             if text_width(text, 11) < (end - start) * scale:
                 canvas.words((start + end) / 2 * scale, y + 17, text, size=11)
-            if start + block > size:  # the rest of the last block is padding; some of it tells the tale
+            if start + block > size:  # the last block ends with padding; a part of it is enough to see that
                 canvas.hatch(size * scale, y, min(start + block - size, 24) * scale, 26, fill=fill_of(k))
     for border in borders:
         canvas.line([(border * scale, 70), (border * scale, 96)], stroke=INK, thickness=0.8)
@@ -102,13 +102,13 @@ def values() -> str:
 
 
 def tile() -> str:
-    """A plane of floats that is turned over: 20 rows by 10 columns in tiles of 16 by 4."""
+    """A plane of floats that is transposed: 20 rows by 10 columns in tiles of 16 by 4."""
     canvas = Canvas()
     rows, columns, down, across = 20, 10, 16, 4
     size, wide = 15.0, 21.0
     right = columns * size + 64
     canvas.words(
-        0, 13, "Turning over a plane of 20 rows by 10 columns, f32", size=14, anchor="start", bold=True
+        0, 13, "Transposing a plane of 20 rows by 10 columns, f32", size=14, anchor="start", bold=True
     )
     canvas.words(0, 35, "source", size=11, anchor="start", fill=MUTED, mono=False)
     for row in range(rows):
@@ -139,7 +139,7 @@ def tile() -> str:
     middle = 44 + down / 2 * size
     canvas.line([(columns * size + 12, middle), (right - 12, middle)], arrow=True, thickness=1.4)
     return canvas.document(
-        "Turning over a plane of 20 rows by 10 columns",
+        "Transposing a plane of 20 rows by 10 columns",
         "Tiles of 16 rows by 4 columns. The last tile of each row of tiles begins 2 columns earlier; 4 rows "
         "are left for smaller tiles. Each column of a tile becomes 64 neighbouring bytes.",
     )
@@ -163,7 +163,7 @@ def unpacked(registers: list[list[str]], bit: int, together: int) -> list[list[s
 
 
 def network() -> str:
-    """Four rows of four floats, turned over by two stages of unpacking."""
+    """Four rows of four floats, transposed by two stages of unpacking."""
     canvas = Canvas()
     made = Network(32, 4, 4)
     canvas.words(0, 13, "Four rows of four floats become four columns", size=14, anchor="start", bold=True)
