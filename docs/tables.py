@@ -220,7 +220,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "api-reorder": lambda: api("rl.", rl, ["reorder", "Reorder"]) + rest(rl.Reorder, "rl.Reorder."),
     "api-views": lambda: api("rl.views.", rl.views),
     "api-notation": lambda: api(
-        "rl.notation.", rl.notation, ["dialects", "dialect", "parse", "render", "readings"]
+        "rl.notation.", rl.notation, ["dialects", "dialect", "parse", "render", "attested", "readings"]
     ),
     "api-dtypes": lambda: api("rl.", rl, ["dtype", "DType"]) + rest(rl.DType, "rl.DType."),
     "api-pytorch": lambda: api("rl.pytorch.", rl.pytorch),
