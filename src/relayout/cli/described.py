@@ -25,7 +25,9 @@ if TYPE_CHECKING:
     from relayout.layout.descriptor import MemoryDesc
     from relayout.layout.format import Format
 
-__all__ = ["Described", "described", "indices", "meaning_option", "with_meaning"]
+__all__ = ["Described", "described", "indices", "meaning_option", "sizes_in", "with_meaning"]
+
+_OWN = re.compile(r"([a-z][a-z0-9_]*):(.+):([0-9]+(?:x[0-9]+)*)")  # a descriptor as Relayout prints it
 
 MEANINGS = ("activations", "weights", "grouped-weights")
 
@@ -39,11 +41,13 @@ class Described(NamedTuple):
     roles: tuple[str, ...] | None
     """The roles of the format that was named, which strides of its own would hide; None: as the layout."""
     title: str
-    """What was written, without the sizes."""
+    """The format as it was written."""
     rest: tuple[str, ...]
     """The words behind it."""
     appended: str
     """What oneDNN keeps behind the elements, as its log says it: ``f8:zpm2``; empty for nothing."""
+    typed: bool = False
+    """Whether a descriptor says the data type."""
 
 
 def meaning_option(command: _Command) -> _Command:
@@ -128,13 +132,32 @@ def described(
         _agree(logged.text, "strides", logged.strides, strides)
         desc = logged.desc(dims)
         appended = "" if logged.flags.split("_")[0] == "f0" else logged.flags
-        return _meant(desc, meaning)._replace(title=logged.text, rest=rest, appended=appended)
-    own = re.fullmatch(r"([a-z][a-z0-9_]*):(.+):([0-9x]+)", words[0])
+        return _meant(desc, meaning)._replace(
+            title=f"{logged.tag} ({logged.argument})" if logged.argument else logged.tag,
+            rest=rest,
+            appended=appended,
+            typed=True,
+        )
+    own = _OWN.fullmatch(words[0])
     kind = own and _data_type(own[1])
     if own and kind is not None:
         _agree(words[0], "dtype", kind, dtype)
-        return described((own[2], own[3], *words[1:]), kind, strides, meaning)
+        return described((own[2], own[3], *words[1:]), kind, strides, meaning)._replace(typed=True)
     return _by_format(words, dtype or "f32", strides, meaning)
+
+
+def sizes_in(text: str) -> tuple[int, ...] | None:
+    """The sizes that a descriptor says itself; None for a format, and for a descriptor without."""
+    from relayout.notation import verbose
+
+    logged = verbose.read(text.strip())
+    if logged is not None:
+        return logged.dims
+    own = _OWN.fullmatch(text)
+    if own is None or _data_type(own[1]) is None:
+        return None
+    numbers: tuple[int, ...] = DIMS.convert(own[3], None, click.get_current_context())
+    return numbers
 
 
 def _by_format(

@@ -57,7 +57,7 @@ def offset(
 
     told = described(words, dtype, strides)
     desc, layout, roles = told.desc, told.desc.layout, told.roles
-    in_bytes = dtype is not None or told.title.count(":") > 1
+    in_bytes = dtype is not None or told.typed
     if not told.rest and place is None:
         raise click.UsageError(
             "give FORMAT DIMS INDEX, or FORMAT DIMS --inverse OFFSET", click.get_current_context()
