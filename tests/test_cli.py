@@ -61,14 +61,16 @@ class TestProgram:
             assert "Examples:" in page, name
             assert page == call(name, "-h")
 
-    def test_examples_of_the_help_pages_work(self, tmp_path, monkeypatch):
-        """Every example that needs no files is run as it stands."""
+    def test_examples_of_the_help_pages_work(self, tmp_path):
+        """Every example that needs no files is run as it stands, with nothing on standard input."""
         seen = 0
         for name in application.commands:
             for line in call(name, "--help").partition("Examples:")[2].splitlines():
-                words = line.strip().split("   ")[0].split()
-                if words[:1] == ["relayout"] and words[1] not in ("convert", "run", "completion"):
-                    call(*words[1:])
+                words = line.strip().split("   ")[0].split(" && ")[0].split()
+                if words[:1] == ["relayout"] and words[1] not in ("convert", "info", "run", "completion"):
+                    done = runner().invoke(application, words[1:], prog_name="relayout")
+                    assert (done.exit_code, done.stderr) in ((0, ""), (1, "")) or words[1] == "bench", words
+                    assert done.exit_code == 0 or words[1] == "diff", words
                     seen += 1
         assert seen > 12
 
@@ -263,6 +265,43 @@ class TestOffset:
         assert ["n", "1", "*", "480", "=", "480"] in rows
         assert lines[-1].strip() == "byte 2628 as f32"
         assert "low half" in call("offset", "ab", "2,4", "1,2", "--explain", "--dtype", "s4")
+
+    @pytest.mark.parametrize(
+        "words",
+        ["17,5,0,2", "17 5 0 2", "17x5x0x2", "17, 5, 0, 2", "(17,5,0,2)", "[17,5,0,2]"],
+    )
+    def test_ways_to_write_an_index(self, words):
+        tensor = ("OIhw4i16o4i", "32,16,3,3")
+        assert call("offset", *tensor, *words.split()) == "2885\n"
+        assert call("offset", *tensor, *words.split(), *words.split(), "0,0,0,0") == "2885\n2885\n0\n"
+
+    def test_sizes_as_words(self):
+        assert call("offset", "OIhw4i16o4i", *["32", "16", "3", "3", "17", "5", "0", "2"]) == "2885\n"
+        assert call("offset", "a", "9", "3", "4") == "3\n4\n"
+        assert call("show", "nChw8c", *["1", "17", "2", "2"]) == call("show", "nChw8c", "1,17,2,2")
+        assert call("show", "contiguous_format", *["1", "17", "2", "2"]) == call(
+            "show", "contiguous_format", "1,17,2,2"
+        )
+
+    def test_numbers_that_are_left_over(self):
+        assert "4 numbers" in refused("offset", "nchw", "2,3,4,5", "1", "2", "3")
+        assert "4 numbers" in refused("offset", "nchw", "2,3,4,5", *["1", "2", "3", "4", "0"])
+        assert "4 numbers" in refused("offset", "nchw", "2,3,4,5", "1", "2", "0,0,0,0")
+
+    def test_indices_from_standard_input(self):
+        words = ["offset", "ab", "2,3", "-"]
+        done = runner().invoke(application, words, input="0,0\n\n1 2\n", prog_name="relayout")
+        assert (done.exit_code, done.stdout) == (0, "0\n5\n")
+        done = runner().invoke(application, words, input="0,0\n9,9\n", prog_name="relayout")
+        assert (done.exit_code, done.stdout) == (4, "")
+
+    @pytest.mark.parametrize(
+        "text", ["1_0", "\N{ARABIC-INDIC DIGIT ONE}", "\N{SUPERSCRIPT TWO}", "9" * 5000, ""]
+    )
+    def test_odd_digits(self, text):
+        assert "no whole number" in refused("offset", "ab", "2,30", "--inverse", text)
+        if text:
+            assert "no list of whole numbers" in refused("offset", "ab", "2,30", f"1,{text}")
 
     @examples(60)
     @given(st.data())

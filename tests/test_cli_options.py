@@ -15,7 +15,7 @@ import pytest
 import relayout as rl
 from relayout.cli import application
 from relayout.cli.options import Exit, Output, code_of, readable, with_json_files, writable
-from test_cli import call, refused, runner, shell
+from test_cli import call, refused, runner
 
 JSON = [
     ("show", "nChw8c", "1,17,2,2"),
@@ -49,10 +49,7 @@ class TestJson:
 
     def test_to_a_file_beside_the_text(self, words, tmp_path):
         text, path = call(*words), tmp_path / "told.json"
-        assert (
-            call(*words, "--json", path) == text + f"written to {path}\n"
-            or call(*words, "--json", path) == f"written to {path}\n" + text
-        )
+        assert call(*words, "--json", path) == text
         assert path.read_text() == call(*words, "--json")
         assert call(*words, "--quiet", f"--json={path}") == call(*words, "-q")
 
@@ -63,7 +60,7 @@ class TestJson:
 
 def test_every_command_has_the_same_options():
     for name, command in application.commands.items():
-        if name in ("completion", "bench", "convert", "run"):
+        if name in ("completion", "bench", "convert"):
             continue
         found = {flag: option for option in command.params for flag in option.opts}
         for flag in ("--json", "--quiet", "-q"):
@@ -181,10 +178,14 @@ class TestStandardInputAndOutput:
     def test_nothing_by_half(self, monkeypatch):
         out = io.BytesIO()
         monkeypatch.setattr(sys, "stdout", SimpleNamespace(buffer=out))
-        with pytest.raises(ValueError, match="half"), writable("-", ".npy") as path:
+        with pytest.raises(ValueError, match="half"):
+            self._written_by_half()
+        assert out.getvalue() == b""
+
+    def _written_by_half(self):
+        with writable("-", ".npy") as path:
             path.write_bytes(b"ab")
             raise ValueError("half")
-        assert out.getvalue() == b""
 
     def test_only_one_may_have_it(self):
         output = Output()

@@ -72,7 +72,7 @@ def test_errors_are_one_line(tmp_path):
     assert "there is no network 'resnet5'; there are resnet50" in refused("run", "resnet5")
     assert "nchx" in refused("run", "resnet50", "--format", "nchx")
     np.savez(tmp_path / "w.npz", other=np.zeros(3))
-    assert "conv1.weight" in refused("run", "resnet50", "--weights", tmp_path / "w.npz")
+    assert "conv1.weight" in refused("run", "resnet50", "--weights", tmp_path / "w.npz", code=4)
     assert "No such file" in refused("run", "resnet50", "--weights", tmp_path / "none.npz", code=5)
     assert "No such file" in refused("run", "resnet50", "--weights", tmp_path / "none", code=5)
     assert "relayout run --help" in refused("run", "resnet50", "--batch", "0")

@@ -13,6 +13,7 @@ from relayout.cli.arguments import examples
 from relayout.cli.bench import bench
 from relayout.cli.completion import completion
 from relayout.cli.convert import convert
+from relayout.cli.diff import diff
 from relayout.cli.names import formats, translate
 from relayout.cli.offset import offset
 from relayout.cli.options import (
@@ -136,6 +137,7 @@ def _version(ctx: click.Context, _: click.Parameter, asked: bool) -> None:
         "relayout offset nChw8c 2,17,5,4 1,9,0,2     where does element (1,9,0,2) lie?",
         "relayout show nChw8c 1,17,2,2               what does the format look like?",
         "relayout translate nChw8c                   what do others call it?",
+        "relayout diff nchw nChw8c 1,17,2,2          do two formats place the same bytes?",
         "relayout convert cat.png cat.npy --to nChw16c --dtype f32 --src-scale 1/255",
     )
     + "\n\n"
@@ -159,5 +161,5 @@ def application(ctx: click.Context) -> None:
         click.echo(ctx.get_help())
 
 
-for command in (show, offset, translate, formats, convert, strides, run, bench, completion):
+for command in (show, offset, diff, translate, formats, convert, strides, run, bench, completion):
     application.add_command(command)

@@ -4,12 +4,21 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 from click.shell_completion import CompletionItem
 
-__all__ = ["DIALECT", "DIMS", "DTYPE", "FORMAT", "NUMBERS", "colour_option", "examples", "whole_number"]
+__all__ = [
+    "DIALECT",
+    "DIMS",
+    "DTYPE",
+    "FORMAT",
+    "NUMBERS",
+    "WHOLE",
+    "examples",
+    "whole_number",
+]
 
 if TYPE_CHECKING:
     _Type = click.ParamType[Any]
@@ -17,8 +26,6 @@ else:
     _Type = click.ParamType
 
 MOST_SUGGESTED = 400
-
-_Command = TypeVar("_Command", bound=Callable[..., Any])
 
 
 def whole_number(text: str) -> int | None:
@@ -53,6 +60,19 @@ class _WholeNumbers(_Type):
                 f"{value!r} is no list of whole numbers; write them as 2,17,5,4 or 2x17x5x4", param, ctx
             )
         return numbers
+
+
+class _WholeNumber(_Type):
+    """``657``; click's own integers have digits of all scripts and underscores."""
+
+    name = "number"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """Read one whole number."""
+        number = whole_number(value.strip()) if isinstance(value, str) else int(value)
+        if number is None:
+            self.fail(f"{value!r} is no whole number", param, ctx)
+        return number
 
 
 class _Numbers(_Type):
@@ -139,6 +159,7 @@ def _dtype(name: str) -> object:
 
 
 DIMS = _WholeNumbers()
+WHOLE = _WholeNumber()
 NUMBERS = _Numbers()
 FORMAT = _Named("format", _formats)
 DIALECT = _Named("dialect", _dialects, _dialect)
@@ -148,8 +169,3 @@ DTYPE = _Named("dtype", _dtypes, _dtype)
 def examples(*lines: str) -> str:
     """The end of a help page: examples, line for line."""
     return "\b\nExamples:\n" + "\n".join(f"  {line}" for line in lines)
-
-
-def colour_option(command: _Command) -> _Command:
-    """Give a command the option ``--no-color`` (the variable NO_COLOR is honoured without it)."""
-    return click.option("--no-color", "no_colour", is_flag=True, help="Print without colours.")(command)

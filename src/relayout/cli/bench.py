@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import json
 import math
-import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 from click.shell_completion import CompletionItem
 
-from relayout.cli.arguments import DIMS, DTYPE, FORMAT, colour_option, examples
-from relayout.cli.console import console_for
+from relayout.cli.arguments import DIMS, DTYPE, FORMAT, examples
+from relayout.cli.options import Output, check_writable, misuse, output_options
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -80,11 +80,10 @@ def _measuring(quick: tuple[int, float], whole: tuple[int, float]) -> Callable[[
             help="Time for the rounds of a case with one number of threads; one round is made in any case. "
             f"[default: {whole[1]:g}; quick: {quick[1]:g}]",
         ),
-        click.option("--json", "json_path", type=FILE, help="Write everything as JSON."),
         click.option("--plot", "plot_path", type=FILE, help="Draw the ratios: .svg, .png or .pdf."),
         click.option("--list", "listed", is_flag=True, help="Print the cases and measure nothing."),
         click.option("--no-progress", is_flag=True, help="No progress bar."),
-        colour_option,
+        output_options,
     ]
 
     def decorated(command: _Command) -> _Command:
@@ -144,11 +143,10 @@ def reorder(
     threads: tuple[int, ...],
     rounds: int | None,
     seconds: float | None,
-    json_path: str | None,
     plot_path: str | None,
     listed: bool,
     no_progress: bool,
-    no_colour: bool,
+    output: Output,
 ) -> None:
     """Measure reorders, each as a multiple of memcpy of the same bytes with as many threads.
 
@@ -162,24 +160,24 @@ def reorder(
     from relayout.dtypes import dtype as as_dtype
 
     settings = _settings(quick, threads, rounds, seconds, QUICK if quick else WHOLE)
-    chosen = cases(quick, groups, [as_dtype(name).name for name in dtypes], texts)
-    outputs = _outputs(json_path, plot_path)
+    with misuse():
+        chosen = cases(quick, groups, [as_dtype(name).name for name in dtypes], texts)
+        plot_to = _plot_file(plot_path)
     if listed:
-        for case in chosen:
-            click.echo(f"{case.group:<14} {case}")
-        click.echo(_amount(len(chosen), settings), err=True)
+        _list([(case.group, str(case)) for case in chosen], 14, settings, output)
         return
-    console = console_for(no_colour)
+    console = output.console()
     report, peers = _prepared(settings)
     report.planned = len(chosen) * len(settings["threads"])
     _heading(report.machine, report.peers, console)
     try:
-        with _progress(len(chosen) + 1, no_progress) as progress:
+        with _progress(len(chosen) + 1, output, no_progress) as progress:
             _measure(report, chosen, peers, progress)
     finally:
         if report.results:
             show(report, console)
-            _write(outputs, console, lambda: as_json(report), lambda path: plot.draw(report, path))
+            output.json(json.loads(as_json(report)))
+            _plotted(plot_to, output, lambda path: plot.draw(report, path))
 
 
 def _networks(_: click.Context, __: click.Parameter, incomplete: str) -> list[CompletionItem]:
@@ -219,11 +217,10 @@ def primitives(
     threads: tuple[int, ...],
     rounds: int | None,
     seconds: float | None,
-    json_path: str | None,
     plot_path: str | None,
     listed: bool,
     no_progress: bool,
-    no_colour: bool,
+    output: Output,
 ) -> None:
     """Measure the layers of networks, each as a multiple of its time at the processor's peak.
 
@@ -239,25 +236,25 @@ def primitives(
     settings = _settings(quick, threads, rounds, seconds, QUICK_PRIMITIVES if quick else WHOLE)
     if not batches or min(batches) < 1:
         raise click.UsageError("--batch takes numbers from 1 on: 1,8", click.get_current_context())
-    chosen = tasks(quick, networks, batches, texts)
-    outputs = _outputs(json_path, plot_path)
+    with misuse():
+        chosen = tasks(quick, networks, batches, texts)
+        plot_to = _plot_file(plot_path)
     if listed:
-        for task in chosen:
-            click.echo(f"{task.group:<28} {task.work}")
-        click.echo(_amount(len(chosen), settings), err=True)
+        _list([(task.group, str(task.work)) for task in chosen], 28, settings, output)
         return
-    console = console_for(no_colour)
+    console = output.console()
     report, contestants = _contestants(settings, formats)
     report.planned = len(chosen) * len(settings["threads"])
     _heading(report.machine, report.peers, console)
     try:
-        with _progress(len(chosen), no_progress) as progress:
+        with _progress(len(chosen), output, no_progress) as progress:
             _measure_primitives(report, chosen, contestants, progress)
     finally:
         if report.results:
             show(report, console)
             words = "Primitives against the processor's peak", "time / time at the peak"
-            _write(outputs, console, lambda: as_json(report), lambda path: plot.draw(report, path, *words))
+            output.json(json.loads(as_json(report)))
+            _plotted(plot_to, output, lambda path: plot.draw(report, path, *words))
 
 
 @bench.command(
@@ -265,8 +262,8 @@ def primitives(
     short_help="When to write around the caches, when to wake threads.",
     epilog=examples("relayout bench calibrate", "RELAYOUT_THREADS=8 relayout bench calibrate"),
 )
-@colour_option
-def calibrate(no_colour: bool) -> None:
+@output_options
+def calibrate(output: Output) -> None:
     """Measure this machine's thresholds anew, and keep them.
 
     Relayout does so by itself when it first needs them, and keeps them beside its compiled kernels. Measure
@@ -279,17 +276,21 @@ def calibrate(no_colour: bool) -> None:
     from relayout.codegen.machine import host
     from relayout.codegen.threads import count
 
-    machine, console = host(), console_for(no_colour)
+    machine, console = host(), output.console()
     if not compile.available() or machine.thresholds is not None:
         raise click.ClickException(
             "nothing to measure: RELAYOUT_CPU is set, or this host forbids machine code"
         )
     headings = {"streaming": "streamed", "sharing": f"{count()} threads"}
+    told: dict[str, Any] = {"threads": count()}
     for what, heading in headings.items():
         if what == "sharing" and count() == 1:
             console.print("sharing: one thread, nothing to share")
             continue
-        _thresholds(what, heading, measured(what, machine), console)
+        found = measured(what, machine)
+        told[what] = {"threshold": found.threshold, "figures": [f._asdict() for f in found.figures]}
+        _thresholds(what, heading, found, console)
+    output.json(told)
 
 
 def _thresholds(what: str, heading: str, found: Measured, console: Console) -> None:
@@ -383,43 +384,40 @@ def _measure_primitives(
         report.results.extend(measured(task, threads, rounds, seconds, contestants, load))
 
 
-def _outputs(json_path: str | None, plot_path: str | None) -> tuple[Path | None, Path | None]:
-    """Where results go; what can't be written is refused now, and not after an hour of measuring."""
+def _list(cases: Sequence[tuple[str, str]], width: int, settings: dict[str, Any], output: Output) -> None:
+    """Print the cases of a run that is not made."""
+    output.json({"cases": [{"group": group, "case": case} for group, case in cases], **settings})
+    for group, case in cases:
+        output.answer(case if output.quiet else f"{group:<{width}} {case}")
+    if output.talks:
+        click.echo(_amount(len(cases), settings), err=True)
+
+
+def _plot_file(text: str | None) -> Path | None:
+    """Where the picture goes; what can't be written is refused now, and not after an hour of measuring."""
     from relayout.bench import plot
 
-    paths = [None if text is None else Path(text) for text in (json_path, plot_path)]
-    if paths[1] is not None:
-        plot.check(paths[1])
-    for path in paths:
-        if path is not None:
-            new = not path.exists()
-            path.open("ab").close()
-            if new:  # a run that ends before there are results leaves nothing behind
-                path.unlink()
-    return paths[0], paths[1]
+    if text is None:
+        return None
+    path = Path(text)
+    plot.check(path)
+    check_writable(path)
+    return path
 
 
-def _write(
-    outputs: tuple[Path | None, Path | None],
-    console: Console,
-    as_json: Callable[[], str],
-    draw: Callable[[Path], None],
-) -> None:
-    """Write what was asked for."""
-    json_path, plot_path = outputs
-    if json_path is not None:
-        json_path.write_text(as_json() + "\n", encoding="utf-8")
-    if plot_path is not None:
-        draw(plot_path)
-    for path in outputs:
-        if path is not None:
-            console.print(f"written to {path}")
+def _plotted(path: Path | None, output: Output, draw: Callable[[Path], None]) -> None:
+    """Draw the picture that was asked for, and say what was written."""
+    if path is not None:
+        draw(path)
+    for written in (output.json_file, path):
+        if written is not None:
+            output.echo(f"written to {written}")
 
 
 @contextmanager
-def _progress(steps: int, unwanted: bool) -> Iterator[Callable[[str], None]]:
+def _progress(steps: int, output: Output, unwanted: bool) -> Iterator[Callable[[str], None]]:
     """What is being measured, on standard error, if that is a terminal."""
-    if unwanted or not sys.stderr.isatty():
+    if unwanted or not output.shows_progress:
         yield lambda _: None
         return
     from rich.console import Console

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from relayout.cli.arguments import DIALECT, DTYPE, FORMAT, examples
+from relayout.cli.described import meaning_option, with_meaning
 from relayout.cli.options import NothingFound, Output, output_options
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ __all__ = ["formats", "translate"]
         "relayout translate b_fs_yx_fsv16 --to onednn",
         "relayout translate NCHW44@weights --from megengine",
         "relayout translate aBx16b --rank 5 --to onednn",
+        "relayout translate aBcd16b --as activations --to openvino",
     ),
 )
 @click.argument("text", type=FORMAT, metavar="FORMAT")
@@ -36,6 +38,7 @@ __all__ = ["formats", "translate"]
 @click.option(
     "--dtype", type=DTYPE, help="The data type, for names that mean another layout for 4-bit elements."
 )
+@meaning_option
 @output_options
 def translate(
     text: str,
@@ -43,6 +46,7 @@ def translate(
     source: str | None,
     rank: int | None,
     dtype: str | None,
+    meaning: str | None,
     output: Output,
 ) -> None:
     """Translate a format between the notations of oneDNN, OpenVINO, MegEngine, PyTorch, TVM and others."""
@@ -61,6 +65,7 @@ def translate(
     if rank is not None or dtype is not None:
         kind = None if dtype is None else as_dtype(dtype).name
         format = format.resolve(rank if rank is not None else format.rank, kind)
+    format = with_meaning(format, meaning)
     if target is not None:
         name = format.name(target)
         if name is None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from relayout.cli.arguments import DIMS, DTYPE, examples
-from relayout.cli.options import Output, output_options
-from relayout.cli.show import descriptor_of, roles_of
+from relayout.cli.arguments import DIMS, DTYPE, WHOLE, examples
+from relayout.cli.described import described, indices
+from relayout.cli.options import STANDARD, Output, output_options
 
 if TYPE_CHECKING:
     from relayout.layout.descriptor import MemoryDesc
@@ -21,14 +22,15 @@ __all__ = ["offset"]
     short_help="Say where an element lies, or what lies at a place.",
     epilog=examples(
         "relayout offset nChw8c 2,17,5,4 1,9,0,2",
-        "relayout offset OIhw4i16o4i 32,16,3,3 17,5,0,2 --dtype s8",
+        "relayout offset OIhw4i16o4i 32,16,3,3 17 5 0 2 --dtype s8",
         "relayout offset nChw8c 2,17,5,4 --inverse 657",
         "relayout offset 4,5 3,2 --strides 8,1",
+        "relayout offset nChw8c 2,17,5,4 -             reads the indices from standard input",
     ),
 )
 @click.argument("words", nargs=-1, required=True, metavar="FORMAT DIMS [INDEX]...")
 @click.option(
-    "--inverse", "place", type=int, metavar="OFFSET", help="The other way round: what lies at this offset?"
+    "--inverse", "place", type=WHOLE, metavar="OFFSET", help="The other way round: what lies at this offset?"
 )
 @click.option("--dtype", type=DTYPE, help="Data type; the explanation then has bytes, too.")
 @click.option("--strides", type=DIMS, help="Strides between (outermost blocks of) each axis, in elements.")
@@ -48,29 +50,30 @@ def offset(
 ) -> None:
     """Print the offset of an element, in elements. The first line is the bare number.
 
-    With --inverse OFFSET print what lies there: a logical index, or the word padding or hole.
+    An INDEX is 17,5,0,2 or 17 5 0 2. There may be several; with - they come from standard input, one on each
+    line. With --inverse OFFSET print what lies there: a logical index, or the word padding or hole.
     """
     from relayout.errors import LayoutError
 
-    given = 1 if strides is not None and len(words) == (1 if place is not None else 2) else 2
-    if len(words) < given + (place is None):
+    told = described(words, dtype, strides)
+    desc, layout, roles = told.desc, told.desc.layout, told.roles
+    in_bytes = dtype is not None or told.typed
+    if not told.rest and place is None:
         raise click.UsageError(
             "give FORMAT DIMS INDEX, or FORMAT DIMS --inverse OFFSET", click.get_current_context()
         )
-    if place is not None and len(words) > given:
+    if place is not None and told.rest:
         raise click.UsageError("give an INDEX or --inverse OFFSET, not both", click.get_current_context())
-    desc = descriptor_of(words[:given], dtype or "f32", strides)
-    layout, roles = desc.layout, roles_of(words[:given], desc)
     explained = output.talks and (sys.stdout.isatty() if explain is None else explain)
     if place is None:
-        indices = [DIMS.convert(word, None, click.get_current_context()) for word in words[given:]]
-        found = [layout.offset(*index) for index in indices]  # all of them, before anything is printed
-        elements = [_element(index, where) for index, where in zip(indices, found, strict=True)]
+        given = list(_given_indices(told.rest, layout.rank))
+        found = [layout.offset(*index) for index in given]  # all of them, before anything is printed
+        elements = [_element(index, where) for index, where in zip(given, found, strict=True)]
         output.json({"descriptor": str(desc), "elements": elements})
-        for index, where in zip(indices, found, strict=True):
+        for index, where in zip(given, found, strict=True):
             output.answer(str(where))
             if explained:
-                _explain(desc, index, where, roles, dtype is not None, output)
+                _explain(desc, index, where, roles, in_bytes, output)
         return
     low, high = layout.bounds()
     if not low <= place <= high:
@@ -80,9 +83,19 @@ def offset(
     output.json({"descriptor": str(desc), "what": what, **_element(element, place)})
     output.answer(what if element is None else ",".join(map(str, element)))
     if explained and element is not None:
-        _explain(desc, element, place, roles, dtype is not None, output)
+        _explain(desc, element, place, roles, in_bytes, output)
     elif explained:
         _explain_nothing(desc, place, roles)
+
+
+def _given_indices(words: tuple[str, ...], rank: int) -> Iterator[tuple[int, ...]]:
+    """The indices that were typed, or for ``-`` those on standard input, one to a line."""
+    if words != (STANDARD,):
+        yield from indices(words, rank)
+        return
+    for line in sys.stdin:
+        if line.strip():
+            yield from indices(line.split(), rank)
 
 
 def _element(index: tuple[int, ...] | None, offset: int) -> dict[str, Any]:

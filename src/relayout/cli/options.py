@@ -43,8 +43,10 @@ __all__ = [
     "Exit",
     "NothingFound",
     "Output",
+    "check_writable",
     "code_of",
     "exit_codes",
+    "misuse",
     "output_options",
     "readable",
     "with_json_files",
@@ -116,6 +118,17 @@ def code_of(error: BaseException) -> Exit:
     return Exit.BUG
 
 
+@contextmanager
+def misuse() -> Iterator[None]:
+    """Report what the library refuses in this block as misuse: the values of options are read here."""
+    try:
+        yield
+    except Unsupported:
+        raise
+    except LayoutError as error:
+        raise click.UsageError(str(error), click.get_current_context(silent=True)) from error
+
+
 def with_json_files(words: Sequence[str]) -> list[str]:
     """The words of a command line, each ``--json`` with its file or ``-``.
 
@@ -173,6 +186,11 @@ class Output:
         return self.json_to is not None
 
     @property
+    def json_file(self) -> str | None:
+        """The file that :meth:`json` writes, if it is one."""
+        return None if self.json_to == STANDARD else self.json_to
+
+    @property
     def talks(self) -> bool:
         """Whether tables and explanations are printed."""
         return not (self.quiet or self._taken)
@@ -224,7 +242,6 @@ class Output:
             click.echo(text, nl=False)
         else:
             Path(self.json_to).write_text(text, encoding="utf-8")
-            self.echo(f"written to {self.json_to}")
 
 
 def _json_file(ctx: click.Context, option: click.Parameter, value: str | None) -> str | None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -14,8 +12,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 from click.shell_completion import CompletionItem
 
-from relayout.cli.arguments import DTYPE, FORMAT, colour_option, examples
-from relayout.cli.console import console_for
+from relayout.cli.arguments import DTYPE, FORMAT, examples
+from relayout.cli.options import Output, output_options
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -89,9 +87,8 @@ def _networks(_: click.Context, __: click.Parameter, incomplete: str) -> list[Co
     "--repeat", type=click.IntRange(min=1), default=10, show_default=True, help="How many runs are timed."
 )
 @click.option("--layers", "listed", is_flag=True, help="A table of all layers: formats, kernels, times.")
-@click.option("--json", "json_path", type=click.Path(dir_okay=False), help="Write everything as JSON.")
 @click.option("--no-progress", is_flag=True, help="No progress bar.")
-@colour_option
+@output_options
 def run(
     network: str,
     formats: tuple[str, ...],
@@ -103,9 +100,8 @@ def run(
     seed: int,
     repeat: int,
     listed: bool,
-    json_path: str | None,
     no_progress: bool,
-    no_colour: bool,
+    output: Output,
 ) -> None:
     """Run the forward pass of NETWORK: resnet50, resnet101, resnet152 or resnext101_32x4d.
 
@@ -115,10 +111,9 @@ def run(
     """
     from relayout.codegen.threads import count
 
-    if json_path is not None:
-        Path(json_path).open("ab").close()  # what can't be written is refused now
     if weights is not None:
-        Path(weights).open("rb").close()  # and what can't be read
+        Path(weights).open("rb").close()  # what can't be read is refused now
+    _check_network(network)
     settings = {
         "network": network,
         "batch": batch,
@@ -130,23 +125,35 @@ def run(
     }
     ready = []
     for format in dict.fromkeys(formats):
-        with _progress(format, no_progress) as progress:
+        with _progress(format, output, no_progress) as progress:
             ready.append(_prepared(settings, format, progress))
     times = _in_turn(ready, repeat)
     reports = [
         _Report(one, seconds, one.run.profile(one.data, repeat=repeat))
         for one, seconds in zip(ready, times, strict=True)
     ]
-    console = console_for(no_colour)
+    if output.wants_json:
+        output.json(_as_json(settings, reports))
+    if not output.talks:
+        return
+    console = output.console()
     many = settings["threads"]
     console.print(f"{network}, {batch} x 3x{size}x{size}, {dtype}, {many} thread{'s' * (many != 1)}")
     _summary(reports, batch, console)
     for report in reports if listed else ():
         console.print(f"\n{report.ready.format}", style="bold")
         _table(report, console)
-    if json_path is not None:
-        Path(json_path).write_text(_as_json(settings, reports) + "\n", encoding="utf-8")
-        console.print(f"written to {json_path}")
+    if output.json_file is not None:
+        console.print(f"written to {output.json_file}")
+
+
+def _check_network(name: str) -> None:
+    from relayout.networks import NETWORKS
+
+    if name not in NETWORKS:
+        raise click.UsageError(
+            f"there is no network {name!r}; there are {', '.join(NETWORKS)}", click.get_current_context()
+        )
 
 
 class _Ready(NamedTuple):
@@ -224,11 +231,11 @@ def _in_turn(ready: Sequence[_Ready], repeat: int) -> list[list[float]]:
     return times
 
 
-def _as_json(settings: dict[str, Any], reports: Sequence[_Report]) -> str:
+def _as_json(settings: dict[str, Any], reports: Sequence[_Report]) -> dict[str, Any]:
     """Times in seconds, sizes in bytes."""
     from relayout.bench.particulars import particulars
 
-    made = {
+    return {
         "machine": particulars("numpy", "llvmlite", "relayout"),
         **settings,
         "formats": [
@@ -258,7 +265,6 @@ def _as_json(settings: dict[str, Any], reports: Sequence[_Report]) -> str:
             for report in reports
         ],
     }
-    return json.dumps(made, indent=1)
 
 
 def _summary(reports: Sequence[_Report], batch: int, console: Console) -> None:
@@ -333,9 +339,9 @@ def _spelled(desc: MemoryDesc | None) -> str:
 
 
 @contextmanager
-def _progress(format: str, unwanted: bool) -> Iterator[Progress]:
+def _progress(format: str, output: Output, unwanted: bool) -> Iterator[Progress]:
     """Which layer is being compiled, on standard error, if that is a terminal."""
-    if unwanted or not sys.stderr.isatty():
+    if unwanted or not output.shows_progress:
         yield None
         return
     from rich.console import Console

@@ -76,6 +76,7 @@ _ORDER: tuple[str, ...] = (
     "triton",
     "tinygrad",
 )
+COLONS = 4  # of a descriptor in a line that oneDNN logs (:mod:`relayout.notation.verbose`)
 LONGEST = 2000  # characters of a format; what is longer is a mistake, and slow to find fault with
 _FINAL = ("onednn", "benchdnn")  # a text that one of these reads is not offered to the others
 _SYNONYMS = {
@@ -178,6 +179,12 @@ def _parse(text: str, dialect_name: str | None, rank: int | None, dtype: str | N
             f"a format of {len(text)} characters, {_shown(text)}; no format is longer than {LONGEST}"
         )
     bare = text.strip()
+    if bare.count(":") >= COLONS and dialect_name in (None, "onednn"):
+        from relayout.notation import verbose
+
+        logged = verbose.read(bare)
+        if logged is not None:
+            return logged.format
     head, colon, tail = bare.partition(":")
     if dialect_name is None and colon and _known(head):
         dialect_name, bare = head, tail.strip()
