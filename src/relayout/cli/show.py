@@ -35,7 +35,7 @@ ROWS = 16  # of a grid or listing
 @click.argument("words", nargs=-1, required=True, metavar="FORMAT DIMS")
 @click.option("--dtype", type=DTYPE, help="Data type, for sizes in bytes. [default: f32]")
 @click.option("--strides", type=DIMS, help="Strides between (outermost blocks of) each axis, in elements.")
-@click.option("--listing", is_flag=True, help="List place for place: logical index == digits.")
+@click.option("--listing", is_flag=True, help="List place by place: logical index == digits.")
 @click.option("--grid", is_flag=True, help="Draw memory as rows of the innermost digits.")
 @click.option(
     "--limit", type=click.IntRange(min=0), help=f"Lines of listing or grid; 0: all. [default: {ROWS}]"

@@ -182,7 +182,7 @@ def legend(
     if any(c.element is None and c.numbers is not None for c in kinds):
         items.append(("padding", "padding (zeros)", 0))
     if any(c.numbers is None for c in kinds):
-        items.append(("hole", "not of this tensor", 0))
+        items.append(("hole", "other data", 0))
     limit = max(canvas.right, 210.0)
     at = x
     for kind, text, value in items:

@@ -92,7 +92,7 @@ _MATRICES = {
     "FRACTAL_ZZ": 2,
     "FRACTAL_ZN": 2,
     "FRACTAL_NN": 2,
-}  # and the rank if nobody says
+}  # and the rank if none is given
 _SHORT = {"NZ": "FRACTAL_NZ", "ZZ": "FRACTAL_ZZ", "ZN": "FRACTAL_ZN"}
 # Meanings that rule a matrix out. Not "n": in other dialects it is a batch or the columns of a matrix.
 _NOT_MATRICES = {role for domain in DOMAINS for role in domain} - {"n"}

@@ -31,7 +31,7 @@ digits::
 A f32 blob of 3 x 5 x 5 has cstep = 28: channel 1 starts at element 28, not 25.
 
 The text therefore waits for the data type. Until that is known (a layout without one) the rounding is left
-out. Who needs it anyway writes the third member: ``dims=3 elempack=4 elemsize=8``.
+out. To include it anyway, write the third member: ``dims=3 elempack=4 elemsize=8``.
 
 Grammar: ``[dims=D] elempack=P [elemsize=B]``; ``pack4`` is short for ``elempack=4``. Without ``dims`` the
 rank decides.
