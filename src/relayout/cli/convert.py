@@ -106,8 +106,9 @@ def convert(
 
     Kinds: .npy .npz .safetensors .bin .raw .png .jpg. An array has one axis for each digit of its format,
     outermost first: [N, H, W, C] for nhwc, [N, C/8, H, W, 8] for nChw8c. What an array can't express is
-    kept in a descriptor, inside the file or beside it (OUT.layout.json), so that --from is needed only for files that
-    others wrote, and for row-major arrays, which have none. A picture is u8 nhwc of sizes 1, C, H, W.
+    kept in a descriptor, inside the file or beside it (OUT.layout.json), so that --from is needed only for
+    files from other programs, and for row-major arrays, which have none. A picture is u8 nhwc of sizes
+    1, C, H, W.
 
     out = (scale * (in - zero_point) - mean) / std / dst_scale + dst_zero_point, rounded half to even and
     saturated for integers
