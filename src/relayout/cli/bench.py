@@ -150,7 +150,7 @@ def reorder(
 ) -> None:
     """Measure reorders, each as a multiple of memcpy of the same bytes with as many threads.
 
-    Relayout, oneDNN, PyTorch and NumPy are timed in turn, within one run; who is not installed is left out:
+    Relayout, oneDNN, PyTorch and NumPy are timed in turn, within one run; what is not installed is left out:
     pip install 'relayout[bench]' brings all. Figures are medians of the ratios of single rounds. When it is
     interrupted, what was measured until then is reported.
     """
@@ -226,7 +226,7 @@ def primitives(
 
     The peak is that of multiplications and additions in registers, with as many threads, measured in each
     round. Relayout in the formats that it chooses and in given ones, oneDNN and PyTorch are timed in turn; of
-    whole networks also ONNX Runtime and OpenVINO. Who is not installed is left out. Only the primitive is
+    whole networks also ONNX Runtime and OpenVINO. What is not installed is left out. Only the primitive is
     timed: sources are laid out and weights are packed before.
     """
     from relayout.bench import plot
