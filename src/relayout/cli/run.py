@@ -43,7 +43,7 @@ def _networks(_: click.Context, __: click.Parameter, incomplete: str) -> list[Co
     epilog=examples(
         "relayout run resnet50",
         "relayout run resnet50 --format nchw --batch 8 --threads 2 --layers",
-        "relayout run resnet50 --format any --format nhwc --format nchw --format nChw16c",
+        "relayout run resnet50 --format any --format nhwc --format nchw",
         "relayout run resnet50 --weights resnet50.safetensors --json resnet50.json",
         "relayout run resnext101_32x4d --size 64 --repeat 50",
     ),
