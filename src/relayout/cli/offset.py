@@ -25,7 +25,7 @@ __all__ = ["offset"]
         "relayout offset OIhw4i16o4i 32,16,3,3 17 5 0 2 --dtype s8",
         "relayout offset nChw8c 2,17,5,4 --inverse 657",
         "relayout offset 4,5 3,2 --strides 8,1",
-        "relayout offset nChw8c 2,17,5,4 -             reads the indices from standard input",
+        "relayout offset nChw8c 2,17,5,4 -      reads indices from standard input",
     ),
 )
 @click.argument("words", nargs=-1, required=True, metavar="FORMAT DIMS [INDEX]...")

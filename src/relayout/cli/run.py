@@ -14,10 +14,10 @@ from click.shell_completion import CompletionItem
 
 from relayout.cli.arguments import DTYPE, FORMAT, examples
 from relayout.cli.options import Output, output_options
+from relayout.cli.tables import Column, print_table
 
 if TYPE_CHECKING:
     from rich.console import Console
-    from rich.table import Table
 
     from relayout.layout.descriptor import MemoryDesc
     from relayout.primitives.runner import Layer, Run
@@ -43,7 +43,7 @@ def _networks(_: click.Context, __: click.Parameter, incomplete: str) -> list[Co
     epilog=examples(
         "relayout run resnet50",
         "relayout run resnet50 --format nchw --batch 8 --threads 2 --layers",
-        "relayout run resnet50 --format any --format nhwc --format nchw --format nChw16c",
+        "relayout run resnet50 --format any --format nhwc --format nchw",
         "relayout run resnet50 --weights resnet50.safetensors --json resnet50.json",
         "relayout run resnext101_32x4d --size 64 --repeat 50",
     ),
@@ -269,65 +269,75 @@ def _as_json(settings: dict[str, Any], reports: Sequence[_Report]) -> dict[str, 
 
 def _summary(reports: Sequence[_Report], batch: int, console: Console) -> None:
     """A line for each format; activations are what the arena takes, and would take without sharing."""
-    several = len(reports[0].times) > 1
-    extremes = ["fastest", "slowest"] * several
-    table = _columns(
-        ["format"],
-        ["ms an image", "ms a run", *extremes, "GFLOP/s", *["ratio"] * (len(reports) > 1)],
-        ["layers", "reorders", "activations (unshared)", "weights", "ready in"],
-    )
+    several, compared = len(reports[0].times) > 1, len(reports) > 1
+    columns = [
+        Column("format"),
+        Column("ms an image", 0, True),
+        Column("ms a run", 2, True),
+        *[Column(head, 5, True) for head in ("fastest", "slowest") if several],
+        Column("GFLOP/s", 3, True),
+        *[Column("ratio", 1, True)] * compared,
+        Column("layers", 6, True),
+        Column("reorders", 4, True),
+        Column("activations (unshared)", 7, True),
+        Column("weights", 8, True),
+        Column("ready in", 9, True),
+    ]
+    rows = []
     for report in reports:
         ready, seconds = report.ready, report.seconds
-        ratio = [f"{seconds / reports[0].seconds:.2f}"] if len(reports) > 1 else []
         memory = ready.run.memory
         times = (seconds / batch, seconds, *[min(report.times), max(report.times)] * several)
-        table.add_row(
-            ready.format,
-            *(f"{1e3 * t:.2f}" for t in times),
-            f"{report.flops / seconds / 1e9:.0f}",
-            *ratio,
-            str(len(report.layers)),
-            f"{len(report.reorders)}, {100 * report.share(report.reorders):.1f} %",
-            f"{memory.peak / MIB:.1f} ({memory.total / MIB:.1f}) MiB",
-            f"{ready.run.constant_bytes / MIB:.0f} MiB",
-            f"{ready.seconds:.1f} s",
+        rows.append(
+            (
+                ready.format,
+                *(f"{1e3 * t:.2f}" for t in times),
+                f"{report.flops / seconds / 1e9:.0f}",
+                *[f"{seconds / reports[0].seconds:.2f}"] * compared,
+                str(len(report.layers)),
+                f"{len(report.reorders)}, {100 * report.share(report.reorders):.1f} %",
+                f"{memory.peak / MIB:.1f} ({memory.total / MIB:.1f}) MiB",
+                f"{ready.run.constant_bytes / MIB:.0f} MiB",
+                f"{ready.seconds:.1f} s",
+            )
         )
-    console.print(table)
+    print_table(console, columns, rows)
+
+
+LAYERS = (
+    Column("layer"),
+    Column("kind", 7),
+    Column("src", 3),
+    Column("weights", 5),
+    Column("dst", 4),
+    Column("MFLOP", 8, True),
+    Column("us", 0, True),
+    Column("share", 2, True),
+    Column("GFLOP/s", 6, True),
+    Column("implementation", 9),
+)
 
 
 def _table(report: _Report, console: Console) -> None:
     """A line for each layer."""
-    table = _columns(
-        ["layer", "kind", "src", "weights", "dst"], ["MFLOP", "us", "share", "GFLOP/s"], ["implementation"]
-    )
-    table.columns[-1].justify, table.columns[-1].no_wrap = "left", False
+    rows = []
     for layer in report.layers:
         seconds = layer.seconds or 0.0
         computes = layer.kind in COMPUTING
-        table.add_row(
-            layer.name,
-            layer.kind,
-            *(_spelled(layer.descs.get(name)) for name in ("src", "weights", "dst")),
-            f"{layer.flops / 1e6:.1f}" if computes else "",
-            f"{1e6 * seconds:.0f}",
-            f"{100 * report.share([layer]):.1f} %",
-            f"{layer.flops / seconds / 1e9:.0f}" if computes and seconds else "",
-            layer.implementation.removeprefix("machine code: "),
-            style="yellow" if layer.kind == "reorder" else None,
+        rows.append(
+            (
+                layer.name,
+                layer.kind,
+                *(_spelled(layer.descs.get(name)) for name in ("src", "weights", "dst")),
+                f"{layer.flops / 1e6:.1f}" if computes else "",
+                f"{1e6 * seconds:.0f}",
+                f"{100 * report.share([layer]):.1f} %",
+                f"{layer.flops / seconds / 1e9:.0f}" if computes and seconds else "",
+                layer.implementation.removeprefix("machine code: "),
+            )
         )
-    console.print(table)
-
-
-def _columns(texts: Sequence[str], *numbers: Sequence[str]) -> Table:
-    """An empty table."""
-    from rich.table import Table
-
-    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="bold")
-    for head in texts:
-        table.add_column(head, no_wrap=True)
-    for head in (head for some in numbers for head in some):
-        table.add_column(head, no_wrap=True, justify="right")
-    return table
+    styles = ["yellow" if layer.kind == "reorder" else None for layer in report.layers]
+    print_table(console, LAYERS, rows, styles)
 
 
 def _spelled(desc: MemoryDesc | None) -> str:

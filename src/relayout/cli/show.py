@@ -30,6 +30,7 @@ ROWS = 16  # of a grid or listing
         "relayout show OIhw4i16o4i 64,64,3,3 --grid --limit 40",
         "relayout show 4,5 --strides 8,1              rows of 5, padded to 8",
         "relayout show nChw16c 1,64,56,56 --dtype bf16 --json",
+        "relayout show src:f32:p:blocked:aBcd8b::f0 1,17,2,2   from a log of oneDNN",
     ),
 )
 @click.argument("words", nargs=-1, required=True, metavar="FORMAT DIMS")
