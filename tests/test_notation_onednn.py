@@ -158,7 +158,7 @@ def test_any_block_sizes_and_levels() -> None:
 
 def test_names_are_tags_once_each() -> None:
     names = list(onednn.names())
-    assert len(names) == len(set(names)) > 300
+    assert len(names) == len(set(names)) > 290
     assert all(onednn.parse(name) is not None for name in names)
 
 

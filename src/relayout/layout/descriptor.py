@@ -218,7 +218,7 @@ class MemoryDesc:
 
     @property
     def padded_dims(self) -> tuple[int, ...]:
-        """For each axis the size that memory is there for (``any``: the dims themselves)."""
+        """For each axis the size with its padding (``any``: the dims themselves)."""
         return self.layout.padded_dims if self.layout is not None else self.dims
 
     @property

@@ -321,7 +321,7 @@ class Layout:
 
     @property
     def is_plain(self) -> bool:
-        """Whether every axis has one digit, so that strides say it all (NumPy, PyTorch)."""
+        """Whether every axis has one digit, so that strides describe it completely (NumPy, PyTorch)."""
         return all(len(ladder) == 1 for ladder in self.ladders) and all(len(t) == 1 for t in self.terms)
 
     @property

@@ -122,7 +122,7 @@ def select(layout: Layout, axis: int, position: int) -> Layout:
 
 
 def submemory(layout: Layout, dims: Sequence[int], offsets: Sequence[int]) -> Layout:
-    """The part of ``dims`` elements that starts at ``offsets``: oneDNN's sub-tensor, of parts of blocks too.
+    """The part of ``dims`` elements that starts at ``offsets``: oneDNN's sub-tensor, also of parts of blocks.
 
     >>> submemory(Layout((1, 64, 2, 2), "nChw16c"), (1, 16, 2, 2), (0, 32, 0, 0)).offset0
     128

@@ -34,7 +34,7 @@ from relayout.layout.roles import weights_roles
 
 TITLE = "Arm Compute Library"
 
-__all__ = ["TITLE", "names", "parse", "render"]
+__all__ = ["TITLE", "attested", "names", "parse", "render"]
 
 _PREFIX = r"((?:arm_compute::|arm_gemm::)?WeightFormat::)"
 _TEXT = re.compile(rf"{_PREFIX}?OHWI(?:o([0-9]{{1,6}})(?:i([0-9]{{1,6}}))?)?(_bf16)?(@oihw|@ohwi)?")
@@ -114,3 +114,16 @@ def names() -> tuple[str, ...]:
         for interleave in (2, 4, 8, 16, 32, 64)
         if interleave >= least
     )
+
+
+def attested(name: str) -> bool:
+    """Whether the enumeration has this weight format; the reading behind it does not count.
+
+    >>> attested("OHWIo8i4@oihw"), attested("OHWIo24")
+    (True, False)
+    """
+    match = _TEXT.fullmatch(name)
+    if match is None:
+        return False
+    sizes = (f"o{match[2]}" if match[2] else "") + (f"i{match[3]}" if match[3] else "")
+    return not sizes or f"OHWI{sizes}" in names()

@@ -59,6 +59,7 @@ TITLE = "MegEngine"
 
 __all__ = [
     "TITLE",
+    "attested",
     "convolution_formats",
     "lowbit_aligned",
     "names",
@@ -354,3 +355,12 @@ def names() -> Iterator[str]:
     for name in ("NCHW44", "NCHW88", "NCHW44_DOT"):
         yield from (f"{name}@{reading}" for reading in _readings_of(convolution_formats(name)))
     yield from ("NCHW@lowbit", "NHWC@lowbit", "row_major", "column_major")
+
+
+def attested(name: str) -> bool:
+    """Whether MegEngine has a tensor format or a convolution format of this name, its reading left out.
+
+    >>> attested("KCRSc8k8"), attested("NCHW4@lowbit"), attested("KCRSk8c8")
+    (True, True, False)
+    """
+    return name in names() or name.partition("@lowbit")[0] in names()
