@@ -217,6 +217,13 @@ class TestShow:
         assert "offset = n*200 + c//8*100 + h*50 + w*8 + c%8" in text
         assert "1 strides" in refused("show", "4,5", "--strides", "8", code=4)
 
+    def test_sizes_that_nobody_can_hold(self):
+        """Only what is printed is visited."""
+        tensor = ("nchw", "99999999999,9999999,1,1")
+        assert "more rows" in call("show", *tensor)
+        assert len(call("show", *tensor, "--listing", "--limit", "3").splitlines()) == 5
+        assert "more rows" in call("show", *tensor, "--grid", "--limit", "3")
+
     def test_strides_that_interleave_have_a_table_and_no_drawing(self):
         text = call("show", "300,400", "--strides", "300,2")
         assert "offset = a*300 + b*2" in text

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 
+import numpy as np
 import pytest
 
+import relayout as rl
 from test_cli import call, refused
 
 LOGGED = "src:f32:p:blocked:aBcd8b::f0"
@@ -55,6 +57,29 @@ class TestLoggedDescriptors:
     def test_a_compensation_is_not_hidden(self):
         assert "f8:zpm2" in call("show", "wei_s8::blocked:BA16a64b4a:f8:zpm2", "64,64")
         assert "behind" not in call("show", "bia_f32::blocked:ab:f0_mask2", "1,64")
+
+
+class TestConvert:
+    """A descriptor says what a dump of raw bytes does not."""
+
+    def test_a_dump_described_by_its_log(self, tmp_path):
+        values = np.arange(60, dtype=np.float32).reshape(1, 3, 4, 5)
+        dump = rl.tensor(values, "nhwc")
+        (tmp_path / "dump.bin").write_bytes(bytes(dump.buffer))
+        for logged in ("src:f32::blocked:acdb::f0:1x3x4x5", "f32:nhwc:1x3x4x5"):
+            call(
+                "convert", tmp_path / "dump.bin", tmp_path / "x.npy", "--from", logged,
+                "--to", "abcd" if "acdb" in logged else "nchw", "--force",
+            )  # fmt: skip
+            assert np.array_equal(np.load(tmp_path / "x.npy"), values)
+
+    def test_contradictions(self, tmp_path):
+        (tmp_path / "dump.bin").write_bytes(bytes(240))
+        words = ("convert", tmp_path / "dump.bin", tmp_path / "x.npy", "--from")
+        logged = "src:f32::blocked:acdb::f0:1x3x4x5"
+        assert "contradicts --in-dtype" in refused(*words, logged, "--in-dtype", "s8")
+        assert "contradicts --dims" in refused(*words, logged, "--dims", "1,3,5,4")
+        assert "strides" in refused(*words, "src:f32::blocked:ab:8x1:f0:4x5", code=3)
 
 
 class TestMeaning:

@@ -137,7 +137,7 @@ def _version(ctx: click.Context, _: click.Parameter, asked: bool) -> None:
         "relayout offset nChw8c 2,17,5,4 1,9,0,2   where does element (1,9,0,2) lie?",
         "relayout show nChw8c 1,17,2,2             what does the format look like?",
         "relayout translate nChw8c                 what do others call it?",
-        "relayout diff nchw nChw8c 1,17,2,2        do two formats place the same bytes?",
+        "relayout diff nchw nChw8c 1,17,2,2        do two formats place alike?",
         "relayout convert cat.png cat.npy --to nChw16c --dtype f32 --src-scale 1/255",
     )
     + "\n\n"

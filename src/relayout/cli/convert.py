@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from relayout.cli.arguments import DIMS, DTYPE, FORMAT, NUMBERS, examples, whole_number
+from relayout.cli.described import completed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -115,6 +116,7 @@ def convert(
     """
     from relayout import files
 
+    src_format, dims, src_dtype = completed(src_format, dims, src_dtype)
     tensor = files.read_to_convert(source, dst_format, src_format, dims=dims, dtype=src_dtype, name=name)
     desc = files.destination_for(target, tensor.desc, dst_format, dtype)
     where = _Axis(tensor.desc, desc, axis)

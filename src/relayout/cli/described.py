@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from relayout.layout.descriptor import MemoryDesc
     from relayout.layout.format import Format
 
-__all__ = ["Described", "described", "indices", "meaning_option", "sizes_in", "with_meaning"]
+__all__ = ["Described", "completed", "described", "indices", "meaning_option", "sizes_in", "with_meaning"]
 
 _OWN = re.compile(r"([a-z][a-z0-9_]*):(.+):([0-9]+(?:x[0-9]+)*)")  # a descriptor as Relayout prints it
 
@@ -160,6 +160,43 @@ def sizes_in(text: str) -> tuple[int, ...] | None:
     return numbers
 
 
+def completed(
+    format: str | None, dims: tuple[int, ...] | None, dtype: str | None
+) -> tuple[str | None, tuple[int, ...] | None, str | None]:
+    """The values of three options, where the format may be a descriptor that says the other two.
+
+    Raises
+    ------
+    click.UsageError
+        A descriptor contradicts one of the others.
+    Unsupported
+        A descriptor with strides of its own, which no format can hold.
+
+    Examples
+    --------
+    >>> completed("src:bf16::blocked:acdb::f0:1x3x4x5", None, None)
+    ('acdb', (1, 3, 4, 5), 'bf16')
+    >>> completed("nhwc", None, "f32")
+    ('nhwc', None, 'f32')
+    """
+    if format is None:
+        return None, dims, dtype
+    from relayout.notation import verbose
+
+    logged = verbose.read(format.strip())
+    if logged is not None:
+        name, kind, sizes = str(logged.format), logged.dtype, logged.dims
+    else:
+        own = _OWN.fullmatch(format)
+        if own is None or _data_type(own[1]) is None:
+            return format, dims, dtype
+        name, kind, sizes = own[2], own[1], sizes_in(format)
+    _agree(format, "in-dtype", kind, dtype)
+    if sizes is not None:
+        _agree(format, "dims", sizes, dims)
+    return name, dims if sizes is None else sizes, kind
+
+
 def _by_format(
     words: Sequence[str], dtype: str, strides: tuple[int, ...] | None, meaning: str | None
 ) -> Described:
@@ -212,7 +249,7 @@ def _data_type(text: str) -> str | None:
 def _agree(text: str, option: str, said: Any, given: Any) -> None:
     from relayout.dtypes import dtype
 
-    if option == "dtype" and given is not None:
+    if option.endswith("dtype") and given is not None:
         given = dtype(given).name
     if given is not None and given != said:
         raise click.UsageError(f"{text} contradicts --{option}; leave that out", click.get_current_context())

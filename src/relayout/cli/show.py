@@ -39,7 +39,7 @@ ROWS = 16  # of a grid or listing
 @click.option("--listing", is_flag=True, help="List place by place: logical index == digits.")
 @click.option("--grid", is_flag=True, help="Draw memory as rows of the innermost digits.")
 @click.option(
-    "--limit", type=click.IntRange(min=0), help=f"Lines of listing or grid; 0: all. [default: {ROWS}]"
+    "--limit", type=click.IntRange(0, 10**9), help=f"Lines of listing or grid; 0: all. [default: {ROWS}]"
 )
 @meaning_option
 @output_options

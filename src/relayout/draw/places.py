@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 
 from relayout.errors import LayoutError
 from relayout.layout.format import Format, spell_digit
-from relayout.layout.layout import Layout, LayoutDigit
+from relayout.layout.layout import Layout, LayoutDigit, every_index
 
 __all__ = ["Place", "drawable", "labels", "memory_order", "nested", "place_at", "places", "words_of"]
 
@@ -115,7 +115,9 @@ def places(layout: Layout) -> Iterator[Place]:
     digits = memory_order(layout)
     counted = [range(1 if d.stride == 0 and d.extent else d.extent) for d in digits]
     if nested(digits):
-        yield from filter(None, (place_at(layout, digits, values) for values in product(*counted)))
+        yield from filter(
+            None, (place_at(layout, digits, values) for values in every_index([*map(len, counted)]))
+        )
         return
     if prod(map(len, counted)) > MOST_SORTED:
         raise LayoutError(

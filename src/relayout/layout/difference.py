@@ -19,7 +19,7 @@ from itertools import islice
 from math import prod
 from typing import TYPE_CHECKING, NamedTuple
 
-from relayout.layout.layout import Layout
+from relayout.layout.layout import Layout, every_index
 from relayout.layout.refine import Group, refine
 
 if TYPE_CHECKING:
@@ -231,23 +231,13 @@ def _indices(groups: Sequence[Group], base: int, a: Layout, b: Layout) -> Iterat
     def descend(axis: int, shift: int) -> Iterator[tuple[int, ...]]:
         if behind[axis]:  # from here on all elements move, or none
             if shift:
-                yield from _all(a.dims[axis:])
+                yield from every_index(a.dims[axis:])
             return
         for number, step in enumerate(tables[axis]):
             for rest in descend(axis + 1, shift + int(step)):
                 yield (number, *rest)
 
     yield from descend(0, base)
-
-
-def _all(dims: Sequence[int]) -> Iterator[tuple[int, ...]]:
-    """All indices, one at a time: ``itertools.product`` would hold every number of an axis."""
-    if not dims:
-        yield ()
-        return
-    for number in range(dims[0]):
-        for rest in _all(dims[1:]):
-            yield (number, *rest)
 
 
 def _scanned(a: Layout, b: Layout) -> Iterator[tuple[int, ...]]:

@@ -56,7 +56,15 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import ArrayLike, NDArray
 
-__all__ = ["Digit", "Layout", "LayoutDigit", "check_dims", "whole_number", "whole_numbers"]
+__all__ = [
+    "Digit",
+    "Layout",
+    "LayoutDigit",
+    "check_dims",
+    "every_index",
+    "whole_number",
+    "whole_numbers",
+]
 
 MAX_ELEMENTS = 2**63 - 1  # offsets are signed 64-bit numbers in every system that we describe
 
@@ -717,6 +725,22 @@ def blocked_layout(
 def spell_dims(dims: Sequence[int]) -> str:
     """Write sizes as ``2x17x5x4`` (``scalar`` where there are none)."""
     return "x".join(map(str, dims)) if len(dims) else "scalar"
+
+
+def every_index(dims: Sequence[int]) -> Iterator[tuple[int, ...]]:
+    """All indices in row-major order, one at a time, for sizes of any length.
+
+    ``itertools.product`` holds all numbers of every axis before it gives the first index.
+
+    >>> next(every_index((10**15, 2)))
+    (0, 0)
+    """
+    if not dims:
+        yield ()
+        return
+    for number in range(dims[0]):
+        for rest in every_index(dims[1:]):
+            yield (number, *rest)
 
 
 def check_dims(dims: Sequence[int]) -> tuple[int, ...]:

@@ -128,14 +128,14 @@ def dialect(name: str) -> Dialect:
 
     Raises
     ------
-    LayoutError
+    UnknownFormat
         There is no such dialect.
     """
     known = _known(name)
     if known is None:
         near = _near_dialects(name)
         hint = f"did you mean {near[0]!r}? " if near else ""
-        raise LayoutError(f"there is no dialect {name!r}; {hint}known are: {', '.join(_ORDER)}")
+        raise UnknownFormat(f"there is no dialect {name!r}; {hint}known are: {', '.join(_ORDER)}")
     with lock():  # a child that is forked meanwhile must not find it half imported
         return cast(Dialect, import_module(f"relayout.notation.{known}"))
 
