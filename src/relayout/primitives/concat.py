@@ -144,7 +144,7 @@ class Concat(Primitive):
             self._define({name: one for name, one in tensors.items() if name not in there}, target)
         else:
             self._moving(program, there)(known, threads)
-        return target
+        return out if isinstance(out, Tensor) else target
 
     def _there(self, addresses: Mapping[str, int]) -> frozenset[str]:
         """The sources that are their parts of the destination."""

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
     from relayout.primitives.program import Program
 
-__all__ = ["Primitive", "check_descs", "check_written", "logical", "span_of"]
+__all__ = ["Primitive", "check_descs", "check_written", "logical", "private", "span_of"]
 
 DEFINITION = "definition (NumPy)"
 
@@ -150,7 +150,7 @@ class Primitive:
             program(known, threads)
         if calling is not None:
             calling.count(given, out, threads)
-        return target
+        return out if isinstance(out, Tensor) else target
 
     def reference(self, *given: Any, out: Any = None, **named: Any) -> NDArray[np.float64]:
         """The definition, for tensors or logical arrays of any format: the logical result in float64."""
@@ -203,11 +203,11 @@ class Primitive:
         except (LayoutError, TypeError, ValueError) as error:
             raise LayoutError(f"{self.kind}: {name} is no tensor of {desc}: {error}") from None
         if made.desc is desc or made.desc == desc:
-            return made
+            return private(made)
         alike = made.dims == desc.dims and made.dtype == desc.dtype
         if not alike or not made.layout.same_bytes(desc.layout):
             raise LayoutError(f"{self.kind}: {name} must be {desc}, but {made.desc} was given")
-        return made
+        return private(made)
 
     def _at(self, name: str, given: Tensor) -> int:
         """The address of an input, whose buffer must be long enough."""
@@ -269,6 +269,15 @@ def check_descs(kind: str, needed: Mapping[str, object], optional: Mapping[str, 
     for name, desc in (*needed.items(), *optional.items()):
         if not isinstance(desc, MemoryDesc) and (desc is not None or name in needed):
             raise LayoutError(f"{kind}: {name} must be a MemoryDesc, not {type(desc).__name__}")
+
+
+def private(given: Tensor) -> Tensor:
+    """The same tensor for one call alone.
+
+    Another thread may assign the caller's ``buffer`` at any time. This one keeps the buffer that is checked,
+    and so keeps its memory alive until the call is over.
+    """
+    return Tensor(given.desc, located(given)[0])
 
 
 def check_written(kind: str, dst: MemoryDesc) -> None:

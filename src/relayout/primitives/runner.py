@@ -24,7 +24,7 @@ from relayout.errors import LayoutError
 from relayout.layout.descriptor import MemoryDesc
 from relayout.layout.layout import whole_number
 from relayout.primitives.memory import Memory
-from relayout.primitives.primitive import span_of
+from relayout.primitives.primitive import private, span_of
 from relayout.primitives.schedule import ARENA, IMAGE, OTHERS, Item, Schedule, Segment, Storage
 from relayout.primitives.sequence import Value, alike, bound
 from relayout.reorder.plan import check_out
@@ -137,7 +137,12 @@ class Run:
         """
         inputs, outputs = self._bound(given, out, named)
         self._run(inputs, outputs)
-        return outputs[0] if len(outputs) == 1 else tuple(outputs)
+        several = out if isinstance(out, (tuple, list)) else [out]
+        results = [
+            one if isinstance(one, Tensor) else made
+            for one, made in zip(several if out is not None else outputs, outputs, strict=True)
+        ]
+        return results[0] if len(results) == 1 else tuple(results)
 
     def layers(self) -> tuple[Layer, ...]:
         """What is done, in order."""
@@ -270,7 +275,7 @@ def _checked(value: Value, data: Any) -> Tensor:
         raise LayoutError(f"{value.name} is no tensor of {value.desc}: {error}") from None
     if not alike(made.desc, value.desc):
         raise LayoutError(f"{value.name} must be {value.desc}, but {made.desc} was given")
-    return made
+    return private(made)
 
 
 def _source(value: Value, data: Any, needed: int) -> Tensor:
