@@ -39,6 +39,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from relayout.codegen import cache
+from relayout.codegen.environment import named_number
 from relayout.errors import LayoutError
 from relayout.forking import lock
 
@@ -49,6 +50,8 @@ LINE = 64  # bytes of a cache line on every processor that we generate code for
 VERSION = 2  # of how thresholds are measured and kept
 LARGEST = 32 << 20  # bytes that are copied to find out about streaming
 SHARING = 1 << 18, 1 << 23  # bytes: waking takes 2 to 100 us, a processor copies 10 to 50 bytes a ns
+
+DIGITS = 20  # of a threshold: int() refuses thousands
 
 _known: dict[tuple[str, str], int] = {}  # thresholds
 
@@ -141,13 +144,9 @@ class Machine(NamedTuple):
 
 def _override(what: str) -> int | None:
     """A threshold that the environment gives."""
-    name = f"RELAYOUT_{what.upper()}"
-    text = os.environ.get(name, "")
-    if not text:
-        return None
-    if not (text.isascii() and text.isdigit()):
-        raise LayoutError(f"{name}={text!r} is no number of bytes; write one in digits, such as {1 << 20}")
-    return int(text)
+    return named_number(
+        f"RELAYOUT_{what.upper()}", f"number of bytes; write one in digits, such as {1 << 20}"
+    )
 
 
 def derived(l2: int, l3: int) -> Thresholds:
@@ -238,7 +237,7 @@ def _kept(what: str, machine: Machine) -> int | None:
     name, head = _entry(what, machine)
     data = cache.load(name) or b""
     text = data[len(head) :]
-    if not data.startswith(head.encode()) or not text.isdigit():
+    if not data.startswith(head.encode()) or not text.isdigit() or len(text) > DIGITS:
         return None
     least, most = bounds(what, machine)
     return int(text) if least <= int(text) <= most else None

@@ -37,7 +37,7 @@ from functools import lru_cache
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
-from relayout.errors import LayoutError
+from relayout.codegen.environment import named_number
 from relayout.forking import lock
 
 if TYPE_CHECKING:
@@ -75,12 +75,8 @@ def count(threads: int | None = None) -> int:
     """
     if threads is not None:
         return min(int(threads), MOST)
-    named = os.environ.get("RELAYOUT_THREADS", "")
-    if not named:
-        return _processors()
-    if not (named.isascii() and named.isdigit() and int(named) > 0):
-        raise LayoutError(f"RELAYOUT_THREADS={named!r} is no number of threads; write 1 or more, in digits")
-    return min(int(named), MOST)
+    named = named_number("RELAYOUT_THREADS", "number of threads; write 1 or more, in digits", 1, MOST)
+    return _processors() if named is None else named
 
 
 def _processors() -> int:
