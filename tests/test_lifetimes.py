@@ -1,6 +1,6 @@
 """Memory that native code works on stays alive until it has ended, whatever other threads do meanwhile.
 
-A thread that assigns ``tensor.buffer`` during a call is stood in for by code that does it at the worst moment.
+Code that assigns ``tensor.buffer`` at the worst moment of a call stands in for another thread.
 """
 
 from __future__ import annotations

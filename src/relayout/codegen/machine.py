@@ -36,12 +36,12 @@ from __future__ import annotations
 
 import os
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from relayout.codegen import cache
 from relayout.codegen.environment import named_number
-from relayout.errors import LayoutError
-from relayout.forking import lock
+from relayout.errors import LayoutError, Unsupported
+from relayout.forking import lock, locked
 
 __all__ = ["LINE", "Machine", "Thresholds", "bounds", "derived", "host", "keep", "machine", "sizes"]
 
@@ -210,6 +210,7 @@ def _threshold(what: str, machine: Machine) -> int:
         return found
 
 
+@locked
 def _identity(machine: Machine) -> str:
     """Everything that a threshold depends on."""
     import llvmlite
@@ -246,11 +247,30 @@ def _kept(what: str, machine: Machine) -> int | None:
 # -- processors ---------------------------------------------------------------------------------------------
 
 
+@locked
+def _llvm() -> Any:
+    """LLVM."""
+    try:
+        import llvmlite.binding as llvm
+    except Exception:  # whatever it was: missing() tells
+        from relayout.codegen.support import missing
+
+        raise Unsupported(f"there is no machine code for any processor: {missing()}") from None
+    return llvm
+
+
 @lru_cache(maxsize=1)
 def host() -> Machine:
-    """The processor this runs on (or that ``RELAYOUT_CPU`` names)."""
-    import llvmlite.binding as llvm
+    """The processor this runs on (or that ``RELAYOUT_CPU`` names).
 
+    Raises
+    ------
+    Unsupported
+        llvmlite, which knows processors, can't be loaded.
+    LayoutError
+        ``RELAYOUT_CPU`` names no processor.
+    """
+    llvm = _llvm()
     named = os.environ.get("RELAYOUT_CPU")
     if named:
         return machine(named)
@@ -275,8 +295,7 @@ LEVELS = {
 @lru_cache(maxsize=16)
 def machine(cpu: str, triple: str | None = None) -> Machine:
     """A processor by its LLVM name, with this host's caches and guessed thresholds."""
-    import llvmlite.binding as llvm
-
+    llvm = _llvm()
     triple = triple or llvm.get_process_triple()
     level = ""
     if triple.startswith(("x86_64", "i686")):

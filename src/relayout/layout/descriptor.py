@@ -34,6 +34,7 @@ from typing import Any, Final, NamedTuple, cast
 from relayout.dtypes import DType
 from relayout.dtypes import dtype as as_dtype
 from relayout.errors import LayoutError, Unsupported
+from relayout.forking import lock
 from relayout.layout import views
 from relayout.layout.format import Format, letters
 from relayout.layout.layout import Layout, check_dims, plain, spell_dims, whole_numbers
@@ -425,7 +426,8 @@ class MemoryDesc:
         >>> MemoryDesc((2, 12, 5), "f32", "acb").reshape((2, 1, 12, 5)).strides
         (60, 12, 1, 12)
         """
-        from relayout.layout.reshape import onednn_reshape
+        with lock():
+            from relayout.layout.reshape import onednn_reshape
 
         return onednn_reshape(self, _check_rank(check_dims(dims)))
 

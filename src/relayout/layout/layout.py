@@ -49,6 +49,7 @@ from operator import index as as_index
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from relayout.errors import LayoutError
+from relayout.forking import lock
 from relayout.layout.format import Format, letters, spell_digit
 
 if TYPE_CHECKING:
@@ -436,7 +437,8 @@ class Layout:
         >>> Layout((2, 17, 5, 4), "nChw8c").offsets([[0, 0, 0, 0], [1, 9, 0, 2]])
         array([  0, 657])
         """
-        from relayout.layout.vectorised import offsets
+        with lock():
+            from relayout.layout.vectorised import offsets
 
         return offsets(self, indices)
 

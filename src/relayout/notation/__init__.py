@@ -137,7 +137,8 @@ def dialect(name: str) -> Dialect:
 
 
 def _near_dialects(name: str) -> list[str]:
-    from difflib import get_close_matches  # only needed on the way to an error
+    with lock():
+        from difflib import get_close_matches  # only needed on the way to an error
 
     return get_close_matches(name.lower(), [*_ORDER, *_SYNONYMS], n=1)
 
@@ -251,7 +252,8 @@ def _shown(text: str) -> str:
 
 
 def _suggest(text: str, names: Iterable[str]) -> str:
-    from difflib import get_close_matches  # only needed on the way to an error
+    with lock():
+        from difflib import get_close_matches  # only needed on the way to an error
 
     pool: dict[str, str] = {}
     for name in names:

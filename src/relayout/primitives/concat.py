@@ -34,6 +34,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from relayout.errors import LayoutError
+from relayout.forking import locked
 from relayout.layout import views
 from relayout.layout.descriptor import MemoryDesc, any_format
 from relayout.layout.layout import Layout, plain, spell_dims, whole_number
@@ -185,6 +186,7 @@ class Concat(Primitive):
 
     # -- lowering -------------------------------------------------------------------------------------------
 
+    @locked
     def _lower(self) -> Program | None:
         from relayout.primitives.lowering import reorder_step
 

@@ -33,6 +33,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from relayout.errors import LayoutError, Unsupported
+from relayout.forking import locked
 from relayout.layout.descriptor import MemoryDesc, any_format
 from relayout.layout.layout import Layout
 from relayout.primitives.formats import check_source, check_target, following
@@ -171,6 +172,7 @@ class Pooling(Primitive):
         )
         return applied(self.post_ops, out, arrays)
 
+    @locked
     def _lower(self) -> Program | None:
         from relayout.primitives.combining import pooling
 

@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
+from relayout.codegen.support import supported
 from relayout.errors import LayoutError
 from relayout.forking import lock
 from relayout.layout.descriptor import MemoryDesc
@@ -168,7 +169,7 @@ class Primitive:
             with lock():
                 if not self._lowered:
                     empty = any(0 in desc.dims for desc in self.descs.values())
-                    self._program = self._lower() if not empty and _machine_code() else None
+                    self._program = self._lower() if not empty and supported() else None
                     if self._program is not None:
                         self._calling = self._often(self._program)
                     self._lowered = True
@@ -298,15 +299,6 @@ def _meet(src: MemoryDesc, dst: MemoryDesc, distance: int) -> bool:
     Their ranges may overlap where they don't: parts of one tensor, such as channels of ``nhwc``.
     """
     return overlap(src, 0, dst, distance)
-
-
-def _machine_code() -> bool:
-    """Whether there can be kernels."""
-    try:
-        from relayout.codegen.compile import available
-    except ImportError:
-        return False
-    return available()
 
 
 def logical(data: Any) -> NDArray[np.float64]:

@@ -17,6 +17,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from relayout.errors import LayoutError
+from relayout.forking import locked
 from relayout.layout.descriptor import MemoryDesc
 from relayout.layout.layout import spell_dims
 from relayout.primitives.primitive import Primitive, check_descs, check_written
@@ -74,6 +75,7 @@ class Reorder(Primitive):
         """Not by way of double precision, which would round s64."""
         reorder(tensors["src"], target.desc, out=target)
 
+    @locked
     def _lower(self) -> Program | None:
         from relayout.primitives.lowering import reorder_step
         from relayout.primitives.program import Program

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from relayout.errors import LayoutError
+from relayout.forking import locked
 from relayout.layout.descriptor import MemoryDesc, any_format
 from relayout.layout.layout import whole_number
 from relayout.primitives.formats import check_source, check_target, following
@@ -99,6 +100,7 @@ class Softmax(Primitive):
     def _definition(self, arrays: Mapping[str, NDArray[np.float64]]) -> NDArray[np.float64]:
         return definition(arrays["src"], self.axis, self.log)
 
+    @locked
     def _lower(self) -> Program | None:
         from relayout.primitives.combining import softmax
 

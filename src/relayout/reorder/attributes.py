@@ -32,6 +32,7 @@ from numpy.typing import NDArray
 
 from relayout.dtypes import DType
 from relayout.errors import LayoutError
+from relayout.forking import lock
 from relayout.layout.layout import spell_dims
 
 __all__ = ["Attributes", "PerAxis"]
@@ -168,7 +169,8 @@ class Attributes:
         >>> nearly_one.taking_part(dtype("f32"), dtype("f64")).is_plain
         False
         """
-        from relayout.convert import is_neutral
+        with lock():
+            from relayout.convert import is_neutral
 
         idle: dict[str, Any] = {}
         for name in self._present():

@@ -34,7 +34,7 @@ from numpy.typing import NDArray
 from relayout.dtypes import DType, DTypeLike
 from relayout.dtypes import dtype as as_dtype
 from relayout.errors import LayoutError
-from relayout.forking import lock
+from relayout.forking import lock, locked
 from relayout.layout.descriptor import MemoryDesc
 from relayout.layout.format import Format
 from relayout.layout.layout import Layout, plain, spell_dims
@@ -146,12 +146,9 @@ class Reorder:
     def _kernels(self) -> Native | None:
         return self._engine[0] if self._engine is not None else None
 
+    @locked
     def _compile(self) -> None:
         """Take the native engine if it takes the problem; other threads may be calling the plan already."""
-        with lock():  # a child that is forked meanwhile must not find it half done
-            self._compile_now()
-
-    def _compile_now(self) -> None:
         from relayout.reorder.native import native
 
         part = self.attributes
@@ -288,7 +285,8 @@ class Reorder:
           fuse     u32 256->256: 4x(4,32)  1x(16,4)  then 7 zeros
           kernel   transpose, 8 rows by 4 columns
         """
-        from relayout.layout.refine import refine
+        with lock():
+            from relayout.layout.refine import refine
 
         groups = refine(self.src.layout, self.dst.layout)
         rows = []
