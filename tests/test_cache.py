@@ -44,7 +44,7 @@ def package(tmp_path, monkeypatch):
     shutil.copytree(cache.PACKAGE, copy, ignore=shutil.ignore_patterns("__pycache__"))
     monkeypatch.setattr(cache, "PACKAGE", str(copy))
     monkeypatch.setattr(plan, "LOADED", plan.LOADED + HOUR)
-    monkeypatch.setattr(compile_, "_engines", {})
+    monkeypatch.setattr(compile_, "_engines", compile_.Engines())
     monkeypatch.setenv("RELAYOUT_CACHE", str(tmp_path / "kernels"))
     yield copy
     cache.sources.cache_clear()

@@ -118,6 +118,8 @@ class Schedule:
         What is done.
     threads : int
         The most threads that a row asks for.
+    programs : list of Program or None
+        Those of the items; the image has the addresses of their kernels and constants, so they are kept.
     """
 
     inputs: list[Value]
@@ -129,6 +131,7 @@ class Schedule:
     numbers: NDArray[np.int64]
     segments: list[Segment]
     threads: int
+    programs: list[Program | None]
 
 
 def scheduled(
@@ -158,6 +161,7 @@ def scheduled(
         numbers,
         segments,
         many,
+        programs,
     )
 
 
