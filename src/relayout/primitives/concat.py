@@ -78,6 +78,9 @@ class Concat(Primitive):
     """
 
     kind = "concat"
+    _without: dict[frozenset[str], Program] | None = None
+    """Programs without the steps of some sources."""
+    _workings = Primitive._workings | {"_without"}
 
     def __init__(self, srcs: Sequence[MemoryDesc], axis: int, dst: MemoryDesc | None = None) -> None:
         if not isinstance(srcs, (list, tuple)) or not srcs:
@@ -101,7 +104,6 @@ class Concat(Primitive):
         if self._parts is None:
             self._whole = MemoryDesc(dims, dst.dtype, _unblocked(dst.layout, self.axis))
         self._shifts = _shifts(srcs, self._parts or ())
-        self._without: dict[frozenset[str], Program] = {}
 
     @property
     def parts(self) -> tuple[MemoryDesc, ...]:
@@ -165,6 +167,8 @@ class Concat(Primitive):
         """The program without the steps of sources that are in place."""
         if not there:
             return program
+        if self._without is None:
+            self._without = {}
         if there not in self._without:
             steps = tuple(step for step in program.steps if step.source not in there)
             self._without[there] = Program(steps, program.scratch, program.constants)

@@ -95,6 +95,8 @@ class Pooling(Primitive):
     """
 
     kind = "pooling"
+    _note = ""
+    _workings = Primitive._workings | {"_note"}
 
     def __init__(
         self,
@@ -133,7 +135,6 @@ class Pooling(Primitive):
         operands = operands_of(self.post_ops)
         self.inputs = ("src", *operands)
         self.descs = {"src": src, **operands, "dst": dst}
-        self._note = ""
 
     def _axis(self, src: MemoryDesc, k: int) -> Axis:
         """One spatial axis, checked."""

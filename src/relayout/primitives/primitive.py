@@ -14,6 +14,9 @@ result:
 A primitive that is called often is called in another way, see :mod:`relayout.primitives.calling`: in a tenth
 of the time, with what the checks here would let pass.
 
+A primitive is pickled and copied as what it was made of: descriptors, parameters and post-ops. Kernels and
+their addresses stay behind.
+
 A child that is forked while a primitive is being lowered must not find that half done, so lowering happens
 under :func:`relayout.forking.lock`, once: at the first call, or when the implementation is asked for.
 """
@@ -69,6 +72,8 @@ class Primitive:
     _spans: dict[str, tuple[int, int]] | None = None
     _calling: Calling | None = None
     _lowered = False
+    _workings: ClassVar[frozenset[str]] = frozenset(("_program", "_spans", "_calling", "_lowered"))
+    """Attributes that lowering sets. Their classes have what they are before."""
 
     def __getattr__(self, name: str) -> MemoryDesc:
         descs = self.__dict__.get("descs", {})
@@ -76,6 +81,10 @@ class Primitive:
             found: MemoryDesc = descs[name]
             return found
         raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What it was made of, for pickling and copying. Another process, or a copy, is lowered anew."""
+        return {name: value for name, value in self.__dict__.items() if name not in self._workings}
 
     # -- what a subclass gives ------------------------------------------------------------------------------
 

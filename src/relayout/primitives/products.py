@@ -291,6 +291,7 @@ class ProductPrimitive(Primitive):
     _made: Lowered | None = None
     _after: tuple[PostOp, ...] = ()
     """The post-ops that the kernel does not do: those from the first one on whose operand it can't read."""
+    _workings = Primitive._workings | {"_made", "_after"}
 
     def _as_products(self, descs: Mapping[str, MemoryDesc]) -> Products | None:
         """What is computed, on these descriptors; None where it can't be said."""

@@ -71,6 +71,8 @@ class Softmax(Primitive):
 
     kind = "softmax"
     inputs = ("src",)
+    _note = ""
+    _workings = Primitive._workings | {"_note"}
 
     def __init__(
         self, src: MemoryDesc, axis: int = 1, dst: MemoryDesc | None = None, log: bool = False
@@ -87,7 +89,6 @@ class Softmax(Primitive):
         self.descs = {"src": src, "dst": following(src, dst)}
         same = src.dtype is self.dst.dtype and src.layout.same_bytes(self.dst.layout)
         self.in_place = ("src",) if same else ()
-        self._note = ""
 
     @property
     def flops(self) -> int:

@@ -24,7 +24,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -192,11 +192,15 @@ class Attributes:
         return [name for name in NEUTRAL if getattr(self, name) is not None]
 
     def __hash__(self) -> int:
-        return self._hash
+        known: int | None = self.__dict__.get("_hash")
+        if known is None:
+            known = hash((*(getattr(self, name) for name in NEUTRAL), self.beta))
+            self.__dict__["_hash"] = known
+        return known
 
-    @cached_property
-    def _hash(self) -> int:
-        return hash((*(getattr(self, name) for name in NEUTRAL), self.beta))
+    def __getstate__(self) -> dict[str, Any]:
+        """Without the hash: that of bytes is another one in each process."""
+        return {name: value for name, value in self.__dict__.items() if name != "_hash"}
 
     def __str__(self) -> str:
         words = []

@@ -23,7 +23,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from copy import copy
 from functools import lru_cache
 from math import prod
 from typing import TYPE_CHECKING, Any
@@ -58,6 +57,8 @@ LOADED = time.time_ns()  # about when this process imported the package
 
 class Reorder:
     """A conversion between two descriptors, planned once; many threads may call it at the same time.
+
+    It is pickled and copied as what it was made of, so it may go to worker processes.
 
     Parameters
     ----------
@@ -137,10 +138,16 @@ class Reorder:
 
     def _with(self, attributes: Attributes) -> Reorder:
         """The same plan with attributes, not compiled."""
-        made = copy(self)
+        made = object.__new__(type(self))
+        for name in Reorder.__slots__:
+            setattr(made, name, getattr(self, name))
         made.attributes, made._engine, made._decided = attributes, None, False
         made._fast, made._calls = None, 0
         return made
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """What it was made of. Kernels are made anew, or found on disk: another process has none of these."""
+        return _remade, (type(self), self.src, self.dst, self.threads, self.attributes)
 
     @property
     def _kernels(self) -> Native | None:
@@ -335,6 +342,17 @@ class Reorder:
 
     def __repr__(self) -> str:
         return f"Reorder({str(self.src)!r}, {str(self.dst)!r}, attributes: {self.attributes})"
+
+
+def _remade(
+    cls: type[Reorder], src: MemoryDesc, dst: MemoryDesc, threads: int | None, attributes: Attributes
+) -> Reorder:
+    """A plan that was pickled or copied."""
+    made = object.__new__(cls)
+    made._prepare(src, dst)
+    made.threads, made.attributes = threads, attributes
+    made._compile()
+    return made
 
 
 @lru_cache(maxsize=1024)
