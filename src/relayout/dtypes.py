@@ -327,7 +327,7 @@ def _from_typestr(text: str) -> DType:
 
     try:
         given = np.dtype(text)
-    except TypeError:
+    except (TypeError, ValueError, SyntaxError):  # the last one for '<01'
         _refuse(repr(text), "")
     return _from_numpy(given)
 
