@@ -71,8 +71,8 @@ def part_of(module: str) -> str:
 ALLOWED: dict[str, set[str]] = {
     "errors": set(),
     "forking": set(),
-    "dtypes": {"errors"},
-    "layout": {"errors", "dtypes", "layout"},
+    "dtypes": {"errors", "forking"},
+    "layout": {"errors", "forking", "dtypes", "layout"},
     "notation": {"errors", "forking", "dtypes", "layout", "notation"},
     "convert": {"errors", "dtypes"},
     "tensor": {"errors", "forking", "dtypes", "layout", "convert"},
@@ -82,7 +82,7 @@ ALLOWED: dict[str, set[str]] = {
     "primitives": {
         *("errors", "forking", "dtypes", "layout", "convert", "tensor", "codegen", "reorder", "primitives"),
     },
-    "networks": {"errors", "layout", "primitives", "networks"},
+    "networks": {"errors", "forking", "layout", "primitives", "networks"},
 }
 """For each part of the ground floor the parts that it may import when it is imported itself."""
 

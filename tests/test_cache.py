@@ -44,7 +44,7 @@ def package(tmp_path, monkeypatch):
     shutil.copytree(cache.PACKAGE, copy, ignore=shutil.ignore_patterns("__pycache__"))
     monkeypatch.setattr(cache, "PACKAGE", str(copy))
     monkeypatch.setattr(plan, "LOADED", plan.LOADED + HOUR)
-    monkeypatch.setattr(compile_, "_engines", {})
+    monkeypatch.setattr(compile_, "_engines", compile_.Engines())
     monkeypatch.setenv("RELAYOUT_CACHE", str(tmp_path / "kernels"))
     yield copy
     cache.sources.cache_clear()
@@ -417,6 +417,51 @@ class TestLimit:
         (folder / self.name(0)).write_bytes(damage)
         assert cache.load(self.name(0)) is None
         assert list(folder.iterdir()) == []
+
+    def test_an_entry_under_the_name_of_another_one_is_not_loaded(self, folder):
+        """It is whole, but another kernel."""
+        cache.save(self.name(0), b"one")
+        cache.save(self.name(1), b"two")
+        first, second, aside = folder / self.name(0), folder / self.name(1), folder / "aside"
+        first.rename(aside)
+        second.rename(first)
+        aside.rename(second)
+        assert [cache.load(self.name(k)) for k in range(2)] == [None, None]
+        assert list(folder.iterdir()) == []
+
+    @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no named pipes here")
+    def test_a_pipe_is_no_entry_and_nobody_waits_for_it(self, folder):
+        os.mkfifo(folder / self.name(0), 0o600)
+        code = (
+            "import importlib, sys\n"
+            "cache = importlib.import_module('relayout.codegen.cache')\n"
+            "print(cache.load(sys.argv[1]))\n"
+        )
+        run = [sys.executable, "-c", code, self.name(0)]
+        done = subprocess.run(run, capture_output=True, text=True, check=True, timeout=60)
+        assert done.stdout == "None\n"
+        cache.save(self.name(0), b"code")
+        assert cache.load(self.name(0)) == b"code"
+
+    @pytest.mark.skipif(not hasattr(os, "getuid"), reason="files have other owners here")
+    def test_entries_that_others_own_or_may_write_to_are_not_loaded(self, folder, monkeypatch):
+        self.fill(folder, [0, 0])
+        (folder / self.name(0)).chmod(0o620)
+        assert [cache.load(self.name(k)) for k in range(2)] == [None, b"code"]
+        with monkeypatch.context() as patch:
+            patch.setattr(cache, "folder", lambda: folder)
+            patch.setattr(cache.os, "getuid", lambda: (folder / self.name(1)).stat().st_uid + 1)
+            assert cache.load(self.name(1)) is None
+        assert cache.load(self.name(1)) == b"code"
+
+    @pytest.mark.skipif(not hasattr(os, "O_NOFOLLOW"), reason="links are followed here")
+    def test_links_are_not_followed(self, folder):
+        self.fill(folder, [0])
+        outside = folder.parent / "outside"
+        (folder / self.name(0)).rename(outside)
+        (folder / self.name(0)).symlink_to(outside)
+        assert cache.load(self.name(0)) is None
+        assert outside.exists()
 
     def test_many_processes_at_once(self, folder):
         code = (

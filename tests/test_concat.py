@@ -45,7 +45,7 @@ class TestAnyLayouts:
     def test_without(self, problem, seed):
         srcs, axis, dst = problem
         base = importlib.import_module("relayout.primitives.primitive")
-        with mock.patch.object(base, "_machine_code", return_value=False):
+        with mock.patch.object(base, "supported", return_value=False):
             check(Concat(srcs, axis, dst), seed)
 
     @pytest.mark.parametrize("format", FORMATS)

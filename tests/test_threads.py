@@ -128,6 +128,7 @@ class TestRegion:
         for name, value in {"_pool": None, "_ready": 0, "_region": threads._in_python}.items():
             monkeypatch.setattr(threads, name, value)
         monkeypatch.setattr(threads, "_made", lambda: None)
+        monkeypatch.setattr(threads.STATE, "ready", 0)  # and is put back
         for parts, count in ((0, 2), (1, 4), (5, 2), (3, 8), (40, 3)):
             seen = np.zeros(parts + 1, np.int64)
             threads.run(kernels["tally"], 0, 0, seen.ctypes.data, parts, count)

@@ -19,6 +19,7 @@ from typing import Any as _Any
 from relayout import notation as notation
 from relayout.dtypes import DType, dtype
 from relayout.errors import AmbiguousFormat, LayoutError, UnknownFormat, Unsupported
+from relayout.forking import lock as _lock
 from relayout.layout import views as views
 from relayout.layout.descriptor import MemoryDesc, undef
 from relayout.layout.descriptor import any_format as any
@@ -60,5 +61,6 @@ __all__ = [
 def __getattr__(name: str) -> _Any:
     """Load ``relayout.pytorch`` when it is first asked for, so that importing relayout stays cheap."""
     if name == "pytorch":
-        return import_module("relayout.pytorch")
+        with _lock():  # a child that is forked meanwhile must not find it half imported
+            return import_module("relayout.pytorch")
     raise AttributeError(f"module 'relayout' has no attribute {name!r}")

@@ -56,6 +56,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeAlias
 
 from relayout.errors import LayoutError
+from relayout.forking import lock
 
 if TYPE_CHECKING:
     import numpy as np
@@ -136,7 +137,8 @@ class DType:
 
             scalar = getattr(np, self._numpy_name, None)
             if scalar is None:
-                import ml_dtypes
+                with lock():
+                    import ml_dtypes
 
                 scalar = getattr(ml_dtypes, self._numpy_name)
             known = np.dtype(scalar)
@@ -325,7 +327,7 @@ def _from_typestr(text: str) -> DType:
 
     try:
         given = np.dtype(text)
-    except TypeError:
+    except (TypeError, ValueError, SyntaxError):  # the last one for '<01'
         _refuse(repr(text), "")
     return _from_numpy(given)
 
@@ -366,7 +368,8 @@ def _refuse(what: str, word: str) -> NoReturn:
     names = ", ".join(t.name for t in DTYPES)
     if word in _REASONS:
         raise LayoutError(f"{what} is no data type: {_REASONS[word]}. The data types are {names}")
-    import difflib
+    with lock():
+        import difflib
 
     near = difflib.get_close_matches(word, [k for k in _KNOWN if isinstance(k, str)], n=2)
     hint = f"; did you mean {' or '.join(map(repr, near))}?" if near else "."

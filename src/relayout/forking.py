@@ -2,8 +2,19 @@
 
 Threads don't survive a fork, but the locks that they hold do: LLVM's, and those of modules that are being
 imported. A child that finds one taken waits for ever. So everything that a child must not find half done
-(planning, compiling, the imports that come with them, the making of threads) happens under one lock, and
+(planning, compiling, imports within functions, the making of threads) happens under one lock, and
 ``os.fork`` waits for it. There is only one, so that nobody can take two in the wrong order.
+
+Whoever imports within a function does so in one of two ways, and a test reads the source for others::
+
+    @locked                                     def explain(self):
+    def lowered(nests):                             with lock():
+        from relayout... import ...                     from relayout... import ...
+        ...  # all of it under the lock                 ...  # waits for nobody who compiles
+
+Modules that ``import relayout`` has loaded are exempt. Nothing takes the lock while a module is imported:
+somebody else may hold the lock and wait for that module. For the same reason nothing that is locked is a
+``functools.cached_property``: until Python 3.12 these have a lock of their own, shared by all instances.
 
 This module is small, so that whoever needs the lock before anything else is imported can have it.
 """
@@ -12,9 +23,15 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Callable
 from contextlib import AbstractContextManager
+from functools import wraps
+from typing import ParamSpec, TypeVar
 
-__all__ = ["lock"]
+__all__ = ["lock", "locked"]
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 _lock = threading.RLock()
 
@@ -22,6 +39,17 @@ _lock = threading.RLock()
 def lock() -> AbstractContextManager[object]:
     """The lock; ask for it each time, since a child's is a new one."""
     return _lock
+
+
+def locked(work: Callable[P, R]) -> Callable[P, R]:
+    """A function that holds the lock for as long as it runs."""
+
+    @wraps(work)
+    def under_lock(*args: P.args, **kwargs: P.kwargs) -> R:
+        with _lock:
+            return work(*args, **kwargs)
+
+    return under_lock
 
 
 def _renew() -> None:

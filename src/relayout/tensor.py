@@ -417,7 +417,8 @@ def _from_torch(data: Any) -> NDArray[Any]:
     """A PyTorch tensor; bf16, which NumPy does not know, passes as its bits."""
     data = data.detach()
     if str(data.dtype) == "torch.bfloat16":
-        torch = import_module("torch")  # the caller has it
+        with lock():
+            torch = import_module("torch")  # the caller has it
 
         bits: NDArray[Any] = data.view(torch.int16).numpy()
         return bits.view(dtype("bf16").numpy)

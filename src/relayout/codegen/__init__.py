@@ -7,6 +7,9 @@
 ``values``       vector code for every pair of data types, with scales and zero points
 ``math``         vector code for functions: exp, tanh, erf, powers
 ``compile``      from text to an address that can be called; kept in memory and on disk
+``engines``      code in memory, unmapped when nobody uses it any more
+``support``      whether there is machine code here at all, and why not
+``environment``  numbers that environment variables give
 ``cache``        the files on disk, and why they may be trusted
 ``threads``      sharing one call among threads: how many, and whether it pays
 ``pool``         the native threads that share it

@@ -3,7 +3,9 @@
 Loaded bytes are executed, so an entry must be ours and whole:
 
 * the folder belongs to this user and nobody else can write to it (mode 0700), or the cache is not used;
-* an entry begins with the digest of the rest; one that does not match is thrown away and built anew;
+* an entry is a regular file of this user that nobody else can write to, or it is not read;
+* it begins with the digest of its name and of the rest; one that does not match is thrown away and built
+  anew. The name takes part, since an entry under another one's name is whole, too, and another kernel;
 * entries are written to a temporary file and renamed, so that readers only ever see whole ones;
 * the name of an entry is the digest of everything that shapes it: LLVM's version, processor, features, and
   either the IR or what the IR is made from.
@@ -56,7 +58,7 @@ try:
 except ImportError:
     from hashlib import blake2b
 
-from relayout.errors import LayoutError
+from relayout.codegen.environment import named_number
 
 __all__ = ["digest", "folder", "load", "save", "sources", "unchanged"]
 
@@ -180,11 +182,23 @@ def folder() -> Path | None:
             found = os.lstat(path)
     except (OSError, RuntimeError):  # the latter where there is no home
         return None
-    if not stat.S_ISDIR(found.st_mode) or found.st_mode & 0o022:
-        return None
-    if hasattr(os, "getuid") and found.st_uid != os.getuid():
-        return None
-    return path
+    return path if stat.S_ISDIR(found.st_mode) and _ours(found) else None
+
+
+def _ours(found: os.stat_result) -> bool:
+    """Whether a file or folder belongs to this user, and nobody else can write to it."""
+    mine = not hasattr(os, "getuid") or found.st_uid == os.getuid()
+    return mine and not found.st_mode & 0o022
+
+
+def _opener(path: str, flags: int) -> int:
+    """Open what is no link, and without waiting for anybody: a pipe would wait for one who writes to it."""
+    return os.open(path, flags | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0))
+
+
+def _seal(key: str, code: bytes) -> bytes:
+    """The digest that an entry begins with."""
+    return digest(b"%s\n%s" % (key.encode(), code))
 
 
 def load(key: str) -> bytes | None:
@@ -194,11 +208,14 @@ def load(key: str) -> bytes | None:
         return None
     path = f"{where}/{key}"
     try:
-        with open(path, "rb", buffering=0) as file:
-            data, used = file.read(), os.fstat(file.fileno()).st_mtime
+        with open(path, "rb", buffering=0, opener=_opener) as file:
+            found = os.fstat(file.fileno())
+            if not _ours(found) or not stat.S_ISREG(found.st_mode):
+                return None
+            data, used = file.read(), found.st_mtime
     except OSError:
         return None
-    whole = len(data) > DIGEST and digest(data[DIGEST:]) == data[:DIGEST]
+    whole = len(data) > DIGEST and _seal(key, data[DIGEST:]) == data[:DIGEST]
     with contextlib.suppress(OSError):
         if not whole:
             os.unlink(path)
@@ -215,14 +232,17 @@ def save(key: str, code: bytes) -> None:
     LayoutError
         ``RELAYOUT_CACHE_LIMIT`` is set, and no number of bytes.
     """
-    where, limit = folder(), _limit()
+    where = folder()
+    limit = named_number("RELAYOUT_CACHE_LIMIT", f"number of bytes; write one in digits, such as {LIMIT}")
+    if limit is None:
+        limit = LIMIT
     if where is None:
         return
     name = ""
     try:
         handle, name = tempfile.mkstemp(prefix=f"{key}.", dir=where)
         with os.fdopen(handle, "wb") as file:
-            file.write(digest(code) + code)
+            file.write(_seal(key, code) + code)
         os.replace(name, where / key)
     except OSError:
         if name:
@@ -230,16 +250,6 @@ def save(key: str, code: bytes) -> None:
                 os.unlink(name)
     if random.random() * limit < LOOKS * _room(DIGEST + len(code)):
         _shrink(where, limit)
-
-
-def _limit() -> int:
-    """How many bytes may be kept."""
-    text = os.environ.get("RELAYOUT_CACHE_LIMIT", "")
-    if text and not (text.isascii() and text.isdigit()):
-        raise LayoutError(
-            f"RELAYOUT_CACHE_LIMIT={text!r} is no number of bytes; write one in digits, such as {LIMIT}"
-        )
-    return int(text) if text else LIMIT
 
 
 def _room(size: int) -> int:

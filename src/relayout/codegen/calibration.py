@@ -47,13 +47,14 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import mmap
 import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from relayout.codegen import compile, threads
 from relayout.codegen.machine import LINE, Machine, bounds, derived, keep, sizes
-from relayout.forking import lock
+from relayout.forking import lock, locked
 
 if TYPE_CHECKING:
     from relayout.codegen.ir import Writer
@@ -148,6 +149,7 @@ def _streaming(machine: Machine) -> tuple[Figure, ...]:
     return best.figures()
 
 
+@locked
 def _sharing(machine: Machine) -> tuple[Figure, ...]:
     from relayout.codegen.pool import SPIN
 
@@ -207,8 +209,6 @@ class _Buffers:
     """
 
     def __init__(self, size: int) -> None:
-        import mmap
-
         private = {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANON} if hasattr(mmap, "MAP_PRIVATE") else {}
         self._memory = mmap.mmap(-1, size, **private)
         if hasattr(mmap, "MADV_HUGEPAGE"):
@@ -251,6 +251,7 @@ def _ir(names: Sequence[str]) -> str:
 Turn = Callable[["Writer", str, str], None]
 
 
+@locked
 def _function(name: str, *bodies: Turn) -> str:
     """One loop after the other over all turns of a share."""
     from relayout.codegen.ir import Writer

@@ -1,9 +1,10 @@
 """From text IR to functions that can be called.
 
 The code generator runs at -O2 and no IR passes run before it: kernels are written as the vector code that
-they shall become, and optimisers take longer over it than the code saves. Object code is kept in memory for
-the life of the process and on disk (see :mod:`relayout.codegen.cache`): by its text, :func:`compiled`, or by
-what the text would be made from, :func:`recalled`, so that finding it takes no text.
+they shall become, and optimisers take longer over it than the code saves. Object code is kept in memory, as
+long as it is used (see :mod:`relayout.codegen.engines`), and on disk (:mod:`relayout.codegen.cache`): by its
+text, :func:`compiled`, or by what the text would be made from, :func:`recalled`, so that finding it takes no
+text.
 
 >>> kernel = compiled('''
 ... define void @note(ptr %source, ptr %target, ptr %operands, i64 %part, i64 %parts) {
@@ -18,8 +19,8 @@ what the text would be made from, :func:`recalled`, so that finding it takes no 
 
 Traps:
 
-* Code goes with its engine, and engines are kept until the process ends: daemon threads may be inside a
-  kernel while the interpreter shuts down. Whoever keeps a bare address keeps the engine too.
+* Code goes with its engine, and an engine with the last kernel that refers to it. Whoever keeps a bare
+  address keeps the kernel too. Only what :func:`loaded` returns stays until the process ends.
 * A name that the process does not have ends the process, not the call: LLVM has no gentler answer. Look it
   up first (``ctypes.CDLL(None)``) where a function of the system might be missing.
 * A child that was forked while another thread was inside LLVM would find LLVM half done and its lock held for
@@ -36,6 +37,7 @@ import llvmlite
 import llvmlite.binding as llvm
 
 from relayout.codegen import cache
+from relayout.codegen.engines import Engine, Engines
 from relayout.codegen.machine import Machine, host
 from relayout.codegen.threads import KERNEL
 from relayout.errors import LayoutError
@@ -66,12 +68,12 @@ class Kernel(Protocol):
     ----------
     address : int
         Where the code is; what :func:`relayout.codegen.threads.run` takes.
-    engine : object
-        LLVM's execution engine, which owns the code.
+    engine : Engine
+        What owns the code.
     """
 
     address: int
-    engine: Any
+    engine: Engine
 
     def __call__(self, source: int, target: int, operands: int, part: int, parts: int, /) -> None:
         """Do one share; the first three are addresses."""
@@ -87,9 +89,8 @@ class Module(NamedTuple):
     """A line about them that is kept with the code, for those who find it and don't make the module."""
 
 
-_Loaded = tuple[Any, Sequence[str], str]  # an engine, the names of its kernels, and the note about them
-
-_engines: dict[str, _Loaded] = {}  # by the names of their entries on disk
+_engines = Engines()
+_lasting: list[Engine] = []  # threads of the pool sleep in such code
 
 
 @lru_cache(maxsize=1)
@@ -144,16 +145,18 @@ def _assemble(ir: str, machine: Machine, level: int) -> bytes:
     return bytes(_target(machine, level).emit_object(module))
 
 
-def loaded(ir: str, machine: Machine | None = None, level: int = LEVEL) -> Any:
-    """The execution engine that holds a module's code, ready to run; made once for each text and machine.
+def loaded(ir: str, machine: Machine | None = None, level: int = LEVEL) -> Engine:
+    """The engine that holds a module's code, ready to run; made once for each text and machine.
 
-    It is kept until the process ends; :func:`address_of` finds functions in it. ``level`` is how much the
-    code generator does, 0 to 3: at 0 it takes a quarter of the time, which is right where little of the code
-    is in loops.
+    It is kept until the process ends, so this is for the few pieces of code that serve all kernels.
+    :func:`address_of` finds functions in it. ``level`` is how much the code generator does, 0 to 3: at 0 it
+    takes a quarter of the time, which is right where little of the code is in loops.
     """
     with lock():
-        machine = machine or host()
-        return _made(_key(machine, f"-O{level} {ir}"), Module(ir, ()), machine, level)
+        engine = _of_text(ir, machine or host(), level)
+        if engine not in _lasting:
+            _lasting.append(engine)
+        return engine
 
 
 def recalled(
@@ -185,9 +188,12 @@ def recalled(
             module = make()
             if not cache.unchanged(imported):
                 key = _key(machine, f"-O{LEVEL} {module.ir}")
-            found = _made(key, module, machine), module.names, module.note
-        engine, names, note = found
-        return [_kernel(engine, name) for name in names], note
+            return _kernels(_made(key, module, machine), module.names), module.note
+        return _kernels(found, found.names), found.note
+
+
+def _kernels(engine: Engine, names: Sequence[str]) -> list[Kernel]:
+    return [_kernel(engine, name) for name in names]
 
 
 def _key(machine: Machine, what: str) -> str:
@@ -195,28 +201,34 @@ def _key(machine: Machine, what: str) -> str:
     return cache.digest(f"{llvmlite.__version__} {llvm.llvm_version_info} {machine}\n{what}".encode()).hex()
 
 
-def _kept(key: str, machine: Machine) -> _Loaded | None:
+def _of_text(ir: str, machine: Machine, level: int = LEVEL) -> Engine:
+    """The engine of a text."""
+    return _made(_key(machine, f"-O{level} {ir}"), Module(ir, ()), machine, level)
+
+
+def _kept(key: str, machine: Machine) -> Engine | None:
     """A module that this process or an earlier one has compiled."""
-    if key not in _engines:
-        data = cache.load(key)
-        if data is None:
-            return None
+    found = _engines.get(key)
+    if found is None and (data := cache.load(key)) is not None:
         names, note, code = data.split(b"\n", 2)
-        _engines[key] = _engine(code, machine), names.decode().split(), note.decode()
-    return _engines[key]
+        found = Engine(_engine(code, machine), names.decode().split(), note.decode())
+        _engines.add(key, found)
+    return found
 
 
-def _made(key: str, module: Module, machine: Machine, level: int = LEVEL) -> Any:
+def _made(key: str, module: Module, machine: Machine, level: int = LEVEL) -> Engine:
     """The engine of a module, which is compiled now unless it is kept."""
-    if _kept(key, machine) is None:
+    found = _kept(key, machine)
+    if found is None:
         code = assemble(module.ir, machine, level)
         cache.save(key, f"{' '.join(module.names)}\n{module.note}\n".encode() + code)
-        _engines[key] = _engine(code, machine), module.names, module.note
-    return _engines[key][0]
+        found = Engine(_engine(code, machine), module.names, module.note)
+        _engines.add(key, found)
+    return found
 
 
 def _engine(code: bytes, machine: Machine) -> Any:
-    """An engine that holds nothing but this code.
+    """An engine of LLVM's that holds nothing but this code.
 
     LLVM makes one only for a module, and would generate code for that too, empty as it is: it takes five
     times as long as all the rest.
@@ -230,19 +242,20 @@ def _engine(code: bytes, machine: Machine) -> Any:
     return engine
 
 
-def address_of(engine: Any, name: str) -> int:
+def address_of(engine: Engine, name: str) -> int:
     """The address of a function that the module of an engine defines."""
     with lock():
-        return int(engine.get_function_address(name))
+        return engine.address(name)
 
 
 def compiled(ir: str, names: Sequence[str], machine: Machine | None = None) -> dict[str, Kernel]:
     """The kernels of a module, by name; see :class:`Kernel` for how each is called."""
-    engine = loaded(ir, machine)
-    return {name: _kernel(engine, name) for name in names}
+    with lock():
+        engine = _of_text(ir, machine or host())
+        return {name: _kernel(engine, name) for name in names}
 
 
-def _kernel(engine: Any, name: str) -> Kernel:
+def _kernel(engine: Engine, name: str) -> Kernel:
     address = address_of(engine, name)
     kernel: Any = KERNEL(address)
     kernel.address = address

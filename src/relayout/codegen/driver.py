@@ -41,6 +41,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relayout.codegen import threads as sharing
+from relayout.codegen.support import missing
 from relayout.forking import lock
 
 __all__ = ["FIELDS", "ROW", "ir", "walk"]
@@ -82,11 +83,11 @@ def walk(rows: int, count: int, threads: int, stamps: NDArray[np.int64] | None =
 def _native() -> Callable[[int, int, int, int, int], int] | None:
     """The compiled function, or None where there is no pool either."""
     with lock():
-        try:
-            from relayout.codegen import pool
-            from relayout.codegen.compile import address_of, loaded
-        except ImportError:
+        if missing():
             return None
+        from relayout.codegen import pool
+        from relayout.codegen.compile import address_of, loaded
+
         if not pool.available() or not hasattr(ctypes.CDLL(None), "clock_gettime"):
             return None
         engine = loaded(ir(), level=0)

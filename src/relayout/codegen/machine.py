@@ -36,11 +36,12 @@ from __future__ import annotations
 
 import os
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from relayout.codegen import cache
-from relayout.errors import LayoutError
-from relayout.forking import lock
+from relayout.codegen.environment import named_number
+from relayout.errors import LayoutError, Unsupported
+from relayout.forking import lock, locked
 
 __all__ = ["LINE", "Machine", "Thresholds", "bounds", "derived", "host", "keep", "machine", "sizes"]
 
@@ -49,6 +50,8 @@ LINE = 64  # bytes of a cache line on every processor that we generate code for
 VERSION = 2  # of how thresholds are measured and kept
 LARGEST = 32 << 20  # bytes that are copied to find out about streaming
 SHARING = 1 << 18, 1 << 23  # bytes: waking takes 2 to 100 us, a processor copies 10 to 50 bytes a ns
+
+DIGITS = 20  # of a threshold: int() refuses thousands
 
 _known: dict[tuple[str, str], int] = {}  # thresholds
 
@@ -141,13 +144,9 @@ class Machine(NamedTuple):
 
 def _override(what: str) -> int | None:
     """A threshold that the environment gives."""
-    name = f"RELAYOUT_{what.upper()}"
-    text = os.environ.get(name, "")
-    if not text:
-        return None
-    if not (text.isascii() and text.isdigit()):
-        raise LayoutError(f"{name}={text!r} is no number of bytes; write one in digits, such as {1 << 20}")
-    return int(text)
+    return named_number(
+        f"RELAYOUT_{what.upper()}", f"number of bytes; write one in digits, such as {1 << 20}"
+    )
 
 
 def derived(l2: int, l3: int) -> Thresholds:
@@ -211,6 +210,7 @@ def _threshold(what: str, machine: Machine) -> int:
         return found
 
 
+@locked
 def _identity(machine: Machine) -> str:
     """Everything that a threshold depends on."""
     import llvmlite
@@ -238,7 +238,7 @@ def _kept(what: str, machine: Machine) -> int | None:
     name, head = _entry(what, machine)
     data = cache.load(name) or b""
     text = data[len(head) :]
-    if not data.startswith(head.encode()) or not text.isdigit():
+    if not data.startswith(head.encode()) or not text.isdigit() or len(text) > DIGITS:
         return None
     least, most = bounds(what, machine)
     return int(text) if least <= int(text) <= most else None
@@ -247,11 +247,30 @@ def _kept(what: str, machine: Machine) -> int | None:
 # -- processors ---------------------------------------------------------------------------------------------
 
 
+@locked
+def _llvm() -> Any:
+    """LLVM."""
+    try:
+        import llvmlite.binding as llvm
+    except Exception:  # whatever it was: missing() tells
+        from relayout.codegen.support import missing
+
+        raise Unsupported(f"there is no machine code for any processor: {missing()}") from None
+    return llvm
+
+
 @lru_cache(maxsize=1)
 def host() -> Machine:
-    """The processor this runs on (or that ``RELAYOUT_CPU`` names)."""
-    import llvmlite.binding as llvm
+    """The processor this runs on (or that ``RELAYOUT_CPU`` names).
 
+    Raises
+    ------
+    Unsupported
+        llvmlite, which knows processors, can't be loaded.
+    LayoutError
+        ``RELAYOUT_CPU`` names no processor.
+    """
+    llvm = _llvm()
     named = os.environ.get("RELAYOUT_CPU")
     if named:
         return machine(named)
@@ -276,8 +295,7 @@ LEVELS = {
 @lru_cache(maxsize=16)
 def machine(cpu: str, triple: str | None = None) -> Machine:
     """A processor by its LLVM name, with this host's caches and guessed thresholds."""
-    import llvmlite.binding as llvm
-
+    llvm = _llvm()
     triple = triple or llvm.get_process_triple()
     level = ""
     if triple.startswith(("x86_64", "i686")):

@@ -185,12 +185,10 @@ def _written(
 def _code() -> tuple[Any, int] | None:
     """The engine and the address of the function, or None where there is no driver in machine code."""
     with lock():
-        try:
-            from relayout.codegen.compile import address_of, loaded
-        except ImportError:
-            return None
         if driver._native() is None:
             return None
+        from relayout.codegen.compile import address_of, loaded
+
         engine = loaded(ir(), level=0)
         return engine, address_of(engine, "prepared")
 

@@ -37,8 +37,9 @@ from functools import lru_cache
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
-from relayout.errors import LayoutError
-from relayout.forking import lock
+from relayout.codegen.environment import named_number
+from relayout.errors import Unsupported
+from relayout.forking import lock, locked
 
 if TYPE_CHECKING:
     from concurrent.futures import ThreadPoolExecutor
@@ -75,12 +76,8 @@ def count(threads: int | None = None) -> int:
     """
     if threads is not None:
         return min(int(threads), MOST)
-    named = os.environ.get("RELAYOUT_THREADS", "")
-    if not named:
-        return _processors()
-    if not (named.isascii() and named.isdigit() and int(named) > 0):
-        raise LayoutError(f"RELAYOUT_THREADS={named!r} is no number of threads; write 1 or more, in digits")
-    return min(int(named), MOST)
+    named = named_number("RELAYOUT_THREADS", "number of threads; write 1 or more, in digits", 1, MOST)
+    return _processors() if named is None else named
 
 
 def _processors() -> int:
@@ -238,12 +235,15 @@ def _prepare(threads: int) -> None:
         STATE.ready = 0 if _pool is None else _ready  # last: to make a thread shows the others to everybody
 
 
+@locked
 def _made() -> Pool | None:
     """A native pool, or None where there can be none."""
-    try:
-        from relayout.codegen.pool import Pool, available
-    except ImportError:
+    from relayout.codegen.support import missing
+
+    if missing():
         return None
+    from relayout.codegen.pool import Pool, available
+
     return Pool(_processors()) if available() else None
 
 
@@ -311,12 +311,22 @@ def memcpy_kernel() -> int:
 
     Its operands are one i64, the number of bytes; parts are cut at multiples of 4096. It needs a host that
     lets a process make machine code.
+
+    Raises
+    ------
+    Unsupported
+        There is no machine code here; the message tells what is missing.
     """
     return _memcpy().address
 
 
 @lru_cache(maxsize=1)
+@locked
 def _memcpy() -> Kernel:
+    from relayout.codegen.support import missing
+
+    if missing():
+        raise Unsupported(f"there is no kernel that copies: {missing()}")
     from relayout.codegen.compile import compiled
 
     return compiled(MEMCPY, ["copy"])["copy"]

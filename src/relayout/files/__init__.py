@@ -48,6 +48,7 @@ from relayout.files.descriptor import (
     descriptor_to_json,
     descriptor_to_text,
 )
+from relayout.forking import lock
 from relayout.layout.descriptor import MemoryDesc
 from relayout.layout.format import Format
 from relayout.tensor import Tensor
@@ -290,4 +291,5 @@ def _module(path: AnyPath) -> Any:
         raise LayoutError(
             f"{fspath(path)} {ending}; the kinds of files are {' '.join(_MODULES)} (raw bytes: .bin)"
         )
-    return import_module(f"relayout.files.{_MODULES[suffix]}")
+    with lock():  # a child that is forked meanwhile must not find it half imported
+        return import_module(f"relayout.files.{_MODULES[suffix]}")

@@ -25,6 +25,7 @@ from relayout.dtypes import dtype as as_dtype
 from relayout.errors import LayoutError, Unsupported
 from relayout.files.arrays import Given, StoredArray, to_tensor
 from relayout.files.atomic import replacing
+from relayout.forking import lock
 from relayout.layout.descriptor import MemoryDesc
 from relayout.layout.layout import spell_dims
 from relayout.tensor import Tensor
@@ -108,7 +109,8 @@ def _check_lossless(path: Path, picture: Any, head: bytes) -> None:
 
 
 def _upright(picture: Any) -> Any:
-    from PIL import ImageOps
+    with lock():
+        from PIL import ImageOps
 
     return ImageOps.exif_transpose(picture)
 
@@ -128,7 +130,8 @@ def _pixels(picture: Any) -> Any:
 
 def _pillow() -> Any:
     try:
-        from PIL import Image
+        with lock():
+            from PIL import Image
     except ImportError:
         raise Unsupported(
             "png and jpeg files need Pillow, which is not installed: pip install 'relayout[image]'"

@@ -22,6 +22,7 @@ from collections.abc import Sequence
 from math import gcd, prod
 from typing import TYPE_CHECKING
 
+from relayout.forking import lock
 from relayout.layout.layout import Digit, Layout, values_towards
 
 if TYPE_CHECKING:
@@ -203,9 +204,10 @@ def _nests(digits: Sequence[tuple[int, int]]) -> bool:
 
 def _places(layout: Layout, sizes: Sequence[int]) -> NDArray[np.int64]:
     """The offsets (less ``offset0``) of all numbers below ``sizes``, one size a term."""
-    import numpy as np
+    with lock():
+        import numpy as np
 
-    from relayout.layout.vectorised import term_offsets
+        from relayout.layout.vectorised import term_offsets
 
     places = np.zeros(1, dtype=np.int64)
     for ladder, size in zip(layout.ladders, sizes, strict=True):

@@ -34,6 +34,7 @@ from typing import Any, Final, NamedTuple, cast
 from relayout.dtypes import DType
 from relayout.dtypes import dtype as as_dtype
 from relayout.errors import LayoutError, Unsupported
+from relayout.forking import lock
 from relayout.layout import views
 from relayout.layout.format import Format
 from relayout.layout.layout import Layout, check_dims, plain, spell_dims, whole_numbers
@@ -150,7 +151,8 @@ class MemoryDesc:
     ) -> MemoryDesc:
         """Describe ``dims`` elements of ``dtype`` in a format, or with strides."""
         if isinstance(dims, str):
-            from relayout.layout.text import read_descriptor
+            with lock():
+                from relayout.layout.text import read_descriptor
 
             if dtype is not None or format is not None or strides is not None:
                 raise LayoutError(f"the text {dims!r} says all of a descriptor; give nothing beside it")
@@ -432,7 +434,8 @@ class MemoryDesc:
         >>> MemoryDesc((2, 12, 5), "f32", "acb").reshape((2, 1, 12, 5)).strides
         (60, 12, 1, 12)
         """
-        from relayout.layout.reshape import onednn_reshape
+        with lock():
+            from relayout.layout.reshape import onednn_reshape
 
         return onednn_reshape(self, _check_rank(check_dims(dims)))
 
@@ -473,7 +476,8 @@ class MemoryDesc:
     def __str__(self) -> str:
         if self.layout is None:
             return f"{self.dtype}:{self._kind}:{spell_dims(self.dims)}"
-        from relayout.layout.text import write_layout
+        with lock():
+            from relayout.layout.text import write_layout
 
         return f"{self.dtype}:{write_layout(self.layout, self.dtype.name)}"
 

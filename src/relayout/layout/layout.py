@@ -49,6 +49,7 @@ from operator import index as as_index
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from relayout.errors import LayoutError
+from relayout.forking import lock
 from relayout.layout.format import Format, letters
 from relayout.layout.roles import check_roles
 
@@ -175,7 +176,8 @@ class Layout:
     ) -> Layout:
         """Lay ``dims`` out densely in ``format``, or with explicit strides of the outermost digits."""
         if isinstance(dims, str):
-            from relayout.layout.text import read_layout
+            with lock():
+                from relayout.layout.text import read_layout
 
             if format is not None or strides is not None or offset:
                 raise LayoutError(f"the text {dims!r} says all of a layout; give nothing beside it")
@@ -460,7 +462,8 @@ class Layout:
         >>> Layout((2, 17, 5, 4), "nChw8c").offsets([[0, 0, 0, 0], [1, 9, 0, 2]])
         array([  0, 657])
         """
-        from relayout.layout.vectorised import offsets
+        with lock():
+            from relayout.layout.vectorised import offsets
 
         return offsets(self, indices)
 
@@ -660,7 +663,8 @@ class Layout:
         return Layout._make, (*fields, self.format, self.roles)
 
     def __str__(self) -> str:
-        from relayout.layout.text import write_layout
+        with lock():
+            from relayout.layout.text import write_layout
 
         return write_layout(self)
 

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING
 
 from relayout.dtypes import dtype as as_dtype
 from relayout.errors import LayoutError
+from relayout.forking import lock
 from relayout.layout.assembly import from_digits
 from relayout.layout.format import Format, letters, spell_digit
 from relayout.layout.layout import Digit, Layout, check_dims, plain, spell_dims, whole_numbers
@@ -136,7 +137,8 @@ def read_descriptor(text: str) -> MemoryDesc:
     >>> read_descriptor("s8:any:2x3").format_kind
     'any'
     """
-    from relayout.layout.descriptor import MemoryDesc
+    with lock():
+        from relayout.layout.descriptor import MemoryDesc
 
     kind, colon, rest = text.strip().partition(":")
     if not colon:

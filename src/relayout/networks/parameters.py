@@ -26,6 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relayout.errors import LayoutError
+from relayout.forking import lock
 from relayout.layout.layout import spell_dims
 
 __all__ = ["EPSILON", "Parameters", "folded", "from_file", "random"]
@@ -79,7 +80,8 @@ def from_file(path: str | PathLike[str]) -> Parameters:
     OSError
         The file can't be read.
     """
-    from relayout import files
+    with lock():
+        from relayout import files
 
     def read(name: str, dims: Sequence[int]) -> Floats:
         array: NDArray[Any] = files.read(path, name=name).numpy()

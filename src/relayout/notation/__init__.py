@@ -141,7 +141,8 @@ def dialect(name: str) -> Dialect:
 
 
 def _near_dialects(name: str) -> list[str]:
-    from difflib import get_close_matches  # only needed on the way to an error
+    with lock():
+        from difflib import get_close_matches  # only needed on the way to an error
 
     return get_close_matches(name.lower(), [*_ORDER, *_SYNONYMS], n=1)
 
@@ -180,7 +181,8 @@ def _parse(text: str, dialect_name: str | None, rank: int | None, dtype: str | N
         )
     bare = text.strip()
     if bare.count(":") >= COLONS and dialect_name in (None, "onednn"):
-        from relayout.notation import verbose
+        with lock():
+            from relayout.notation import verbose
 
         logged = verbose.read(bare)
         if logged is not None:
@@ -290,7 +292,8 @@ def _shown(text: str) -> str:
 
 
 def _suggest(text: str, names: Iterable[str]) -> str:
-    from difflib import get_close_matches  # only needed on the way to an error
+    with lock():
+        from difflib import get_close_matches  # only needed on the way to an error
 
     pool: dict[str, str] = {}
     for name in names:

@@ -44,6 +44,7 @@ from collections.abc import Iterator
 
 from relayout.dtypes import dtype as as_dtype
 from relayout.errors import AmbiguousFormat, LayoutError, UnknownFormat, Unsupported
+from relayout.forking import lock
 from relayout.layout.format import Format, letters
 from relayout.layout.roles import data_roles, weights_roles
 from relayout.notation.megengine_convolution import (
@@ -171,7 +172,8 @@ def _convolution(text: str) -> Format | None:
 
 
 def _refuse_mode(text: str) -> None:
-    from relayout.notation.megengine_relayout import relayout_formats
+    with lock():
+        from relayout.notation.megengine_relayout import relayout_formats
 
     try:
         source, destination = relayout_formats(text)

@@ -43,6 +43,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from relayout.forking import lock as _lock
+
 if TYPE_CHECKING:
     from relayout.primitives.batch_normalization import BatchNormalization as BatchNormalization
     from relayout.primitives.binary import Binary as Binary
@@ -78,7 +80,8 @@ __all__ = [*_WHERE]
 def __getattr__(name: str) -> Any:
     """Import a kind when it is first asked for."""
     if name in _WHERE:
-        return getattr(import_module(f"relayout.primitives.{_WHERE[name]}"), name)
+        with _lock():  # a child that is forked meanwhile must not find it half imported
+            return getattr(import_module(f"relayout.primitives.{_WHERE[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from relayout.errors import LayoutError, Unsupported
+from relayout.forking import locked
 from relayout.layout import views
 from relayout.layout.descriptor import MemoryDesc, any_format
 from relayout.primitives.formats import check_source, check_target, finite, following, overwritable
@@ -144,6 +145,7 @@ class BatchNormalization(Primitive):
         x = x * of.get("scale", 1.0) + of.get("shift", 0.0)
         return applied(self.post_ops, x, arrays)
 
+    @locked
     def _lower(self) -> Program | None:
         from relayout.primitives.kernels.bodies import factor, normalised
         from relayout.primitives.lowering import elementwise, joined

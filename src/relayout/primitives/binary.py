@@ -19,6 +19,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from relayout.errors import LayoutError
+from relayout.forking import locked
 from relayout.layout.descriptor import MemoryDesc, any_format
 from relayout.layout.layout import spell_dims
 from relayout.primitives.formats import check_source, check_target, finite, following, overwritable
@@ -110,6 +111,7 @@ class Binary(Primitive):
         one, two = (arrays[name] * scale for name, scale in zip(("src0", "src1"), self.scales, strict=True))
         return applied(self.post_ops, defined(self.algorithm, one, two), arrays)
 
+    @locked
     def _lower(self) -> Program | None:
         from relayout.primitives.kernels.bodies import binary
         from relayout.primitives.lowering import elementwise

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from relayout.forking import locked
 from relayout.layout.descriptor import MemoryDesc
 from relayout.layout.layout import Layout, plain
 from relayout.primitives.functions import Function
@@ -53,6 +54,7 @@ def pooling(made: Pooling) -> tuple[str, Program] | None:
     return None if program is None else (f"{note}, then {', '.join(map(str, rest))}", program)
 
 
+@locked
 def _pooled(made: Pooling, dst: MemoryDesc, functions: tuple[Function, ...]) -> tuple[str, Program] | None:
     """A pooling to a destination, with functions behind it."""
     from relayout.primitives.kernels.window import planned
@@ -79,12 +81,14 @@ def _functions_of(post_ops: Sequence[PostOp]) -> tuple[Function, ...]:
     return tuple(found)
 
 
+@locked
 def _pooling_step(window: Window, source: str, target: str, size: int) -> Step:
     from relayout.primitives.kernels.window import ENTRY, module
 
     return _combining_step(("pooling", window), ENTRY, lambda m: module(window, m), source, target, size)
 
 
+@locked
 def softmax(made: Softmax) -> tuple[str, Program] | None:
     """What the kernel of a softmax is called, and its program; None where there is no kernel.
 
@@ -106,12 +110,14 @@ def softmax(made: Softmax) -> tuple[str, Program] | None:
     return _by_way_of([(src, dst), (src, near), far], plan, _softmax_step)
 
 
+@locked
 def _softmax_step(made: Normalisation, source: str, target: str, size: int) -> Step:
     from relayout.primitives.kernels.normalise import ENTRY, module
 
     return _combining_step(("softmax", made), ENTRY, lambda m: module(made, m), source, target, size)
 
 
+@locked
 def _by_way_of(
     ways: Sequence[tuple[MemoryDesc, MemoryDesc]],
     plan: Callable[[MemoryDesc, MemoryDesc], Any],
@@ -155,6 +161,7 @@ def _by_way_of(
     return note, Program(tuple(whole), scratch)
 
 
+@locked
 def _combining_step(
     what: tuple[str, object],
     name: str,

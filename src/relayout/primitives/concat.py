@@ -34,6 +34,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from relayout.errors import LayoutError
+from relayout.forking import locked
 from relayout.layout import views
 from relayout.layout.descriptor import MemoryDesc, any_format
 from relayout.layout.layout import Layout, plain, spell_dims, whole_number
@@ -78,6 +79,9 @@ class Concat(Primitive):
     """
 
     kind = "concat"
+    _without: dict[frozenset[str], Program] | None = None
+    """Programs without the steps of some sources."""
+    _workings = Primitive._workings | {"_without"}
 
     def __init__(self, srcs: Sequence[MemoryDesc], axis: int, dst: MemoryDesc | None = None) -> None:
         if not isinstance(srcs, (list, tuple)) or not srcs:
@@ -102,7 +106,6 @@ class Concat(Primitive):
         if self._parts is None:
             self._whole = MemoryDesc(dims, dst.dtype, _unblocked(dst.layout, self.axis))
         self._shifts = _shifts(srcs, self._parts or ())
-        self._without: dict[frozenset[str], Program] = {}
 
     @property
     def parts(self) -> tuple[MemoryDesc, ...]:
@@ -146,7 +149,7 @@ class Concat(Primitive):
             self._define({name: one for name, one in tensors.items() if name not in there}, target)
         else:
             self._moving(program, there)(known, threads)
-        return target
+        return out if isinstance(out, Tensor) else target
 
     def _there(self, addresses: Mapping[str, int]) -> frozenset[str]:
         """The sources that are their parts of the destination."""
@@ -166,6 +169,8 @@ class Concat(Primitive):
         """The program without the steps of sources that are in place."""
         if not there:
             return program
+        if self._without is None:
+            self._without = {}
         if there not in self._without:
             steps = tuple(step for step in program.steps if step.source not in there)
             self._without[there] = Program(steps, program.scratch, program.constants)
@@ -187,6 +192,7 @@ class Concat(Primitive):
 
     # -- lowering -------------------------------------------------------------------------------------------
 
+    @locked
     def _lower(self) -> Program | None:
         from relayout.primitives.lowering import reorder_step
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from relayout.errors import LayoutError
+from relayout.forking import locked
 from relayout.layout.descriptor import MemoryDesc
 from relayout.primitives.kernels.geometry import Geometry, Sizes
 from relayout.primitives.meaning import check_data, check_weights
@@ -194,6 +195,7 @@ class Convolution(ProductPrimitive):
         }
 
 
+@locked
 def _favourite(desc: MemoryDesc, free: bool) -> str:
     """The format of a source or destination: the fastest one if it is free, else channels-last."""
     axes = {3: "w", 4: "hw", 5: "dhw"}[len(desc.dims)]

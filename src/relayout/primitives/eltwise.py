@@ -18,6 +18,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from relayout.errors import LayoutError
+from relayout.forking import locked
 from relayout.layout.descriptor import MemoryDesc, any_format
 from relayout.primitives.formats import check_source, check_target, following, overwritable
 from relayout.primitives.functions import Function
@@ -106,6 +107,7 @@ class Eltwise(Primitive):
     def _definition(self, arrays: Mapping[str, NDArray[np.float64]]) -> NDArray[np.float64]:
         return applied(self.post_ops, self.function.definition(arrays["src"]), arrays)
 
+    @locked
     def _lower(self) -> Program | None:
         from relayout.primitives.kernels.bodies import function
         from relayout.primitives.lowering import elementwise

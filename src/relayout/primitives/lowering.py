@@ -6,8 +6,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from relayout.forking import locked
 from relayout.layout import views
 from relayout.layout.descriptor import MemoryDesc
+from relayout.primitives.post_ops import BinaryOp, Sum, adds, operands_of
 from relayout.primitives.program import Program, Step
 
 if TYPE_CHECKING:
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["before", "elementwise", "followed", "joined", "reorder_step", "zeros_step"]
 
 
+@locked
 def reorder_step(src: MemoryDesc, dst: MemoryDesc, source: str, target: str) -> Step | None:
     """A reorder as a step; None where there is no kernel for it."""
     from relayout.codegen import threads
@@ -33,6 +36,7 @@ def reorder_step(src: MemoryDesc, dst: MemoryDesc, source: str, target: str) -> 
     return Step(made._kernel, source, target, (), parts, made._shares)
 
 
+@locked
 def zeros_step(desc: MemoryDesc, target: str) -> Step | None:
     """A step that zeroes the padding of a tensor; None where there is no kernel for it."""
     from relayout.codegen.compile import Module, recalled
@@ -55,6 +59,7 @@ def zeros_step(desc: MemoryDesc, target: str) -> Step | None:
 # -- element by element -------------------------------------------------------------------------------------
 
 
+@locked
 def elementwise(
     dst: MemoryDesc,
     operands: Mapping[str, MemoryDesc],
@@ -134,8 +139,6 @@ def _read_by(
     post_ops: Sequence[PostOp], dst: MemoryDesc, target: str, first: int
 ) -> Iterator[tuple[str, MemoryDesc]]:
     """The buffers that post-ops read, in their order."""
-    from relayout.primitives.post_ops import BinaryOp, Sum, operands_of
-
     operands = iter(operands_of(post_ops, first).items())
     for op in post_ops:
         if isinstance(op, Sum):
@@ -148,19 +151,20 @@ EVEN = 1 << 24  # bytes of all operands up to which threads have one share each
 PARTS = 4  # shares of every thread beyond that: one that is held up leaves its later ones to others
 
 
+@locked
 def before(dst: MemoryDesc, post_ops: Sequence[PostOp]) -> MemoryDesc:
     """Where to write, in f32, what post-ops in a pass of their own go on from: results are rounded once.
 
     It is the destination itself if that is f32 and none of them adds what it held; else a tensor like it.
     """
     from relayout.primitives.kernels.walk import dense_like
-    from relayout.primitives.post_ops import adds
 
     if dst.dtype.name == "f32" and not adds(post_ops):
         return dst
     return MemoryDesc(dst.dims, "f32", dense_like(dst.layout))
 
 
+@locked
 def followed(
     program: Program | None, between: MemoryDesc, dst: MemoryDesc, post_ops: Sequence[PostOp], first: int = 0
 ) -> Program | None:
@@ -215,6 +219,7 @@ def _repeated(desc: MemoryDesc, dst: MemoryDesc) -> MemoryDesc:
     return MemoryDesc(dst.dims, desc.dtype, views.broadcast_to(desc.layout, dst.dims))
 
 
+@locked
 def _like(desc: MemoryDesc, dst: MemoryDesc) -> tuple[MemoryDesc, MemoryDesc]:
     """What to reorder from and to, so that an operand lies as the destination does.
 

@@ -33,6 +33,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from relayout.errors import LayoutError, Unsupported
+from relayout.forking import locked
 from relayout.layout.descriptor import MemoryDesc, any_format
 from relayout.layout.layout import Layout
 from relayout.primitives.formats import check_source, check_target, following
@@ -95,6 +96,8 @@ class Pooling(Primitive):
     """
 
     kind = "pooling"
+    _note = ""
+    _workings = Primitive._workings | {"_note"}
 
     def __init__(
         self,
@@ -135,7 +138,6 @@ class Pooling(Primitive):
         operands = operands_of(self.post_ops)
         self.inputs = ("src", *operands)
         self.descs = {"src": src, **operands, "dst": dst}
-        self._note = ""
 
     def _axis(self, src: MemoryDesc, k: int) -> Axis:
         """One spatial axis, checked."""
@@ -174,6 +176,7 @@ class Pooling(Primitive):
         )
         return applied(self.post_ops, out, arrays)
 
+    @locked
     def _lower(self) -> Program | None:
         from relayout.primitives.combining import pooling
 

@@ -14,6 +14,9 @@ result:
 A primitive that is called often is called in another way, see :mod:`relayout.primitives.calling`: in a tenth
 of the time, with what the checks here would let pass.
 
+A primitive is pickled and copied as what it was made of: descriptors, parameters and post-ops. Kernels and
+their addresses stay behind.
+
 A child that is forked while a primitive is being lowered must not find that half done, so lowering happens
 under :func:`relayout.forking.lock`, once: at the first call, or when the implementation is asked for.
 """
@@ -27,6 +30,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
+from relayout.codegen.support import supported
 from relayout.errors import LayoutError
 from relayout.forking import lock
 from relayout.layout.descriptor import MemoryDesc
@@ -41,7 +45,7 @@ if TYPE_CHECKING:
 
     from relayout.primitives.program import Program
 
-__all__ = ["Primitive", "check_descs", "check_written", "logical", "span_of"]
+__all__ = ["Primitive", "check_descs", "check_written", "logical", "private", "span_of"]
 
 DEFINITION = "definition (NumPy)"
 
@@ -68,6 +72,8 @@ class Primitive:
     _spans: dict[str, tuple[int, int]] | None = None
     _calling: Calling | None = None
     _lowered = False
+    _workings: ClassVar[frozenset[str]] = frozenset(("_program", "_spans", "_calling", "_lowered"))
+    """Attributes that lowering sets. Their classes have what they are before."""
 
     def __getattr__(self, name: str) -> MemoryDesc:
         descs = self.__dict__.get("descs", {})
@@ -75,6 +81,10 @@ class Primitive:
             found: MemoryDesc = descs[name]
             return found
         raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What it was made of, for pickling and copying. Another process, or a copy, is lowered anew."""
+        return {name: value for name, value in self.__dict__.items() if name not in self._workings}
 
     # -- what a subclass gives ------------------------------------------------------------------------------
 
@@ -150,7 +160,7 @@ class Primitive:
             program(known, threads)
         if calling is not None:
             calling.count(given, out, threads)
-        return target
+        return out if isinstance(out, Tensor) else target
 
     def reference(self, *given: Any, out: Any = None, **named: Any) -> NDArray[np.float64]:
         """The definition, for tensors or logical arrays of any format: the logical result in float64."""
@@ -168,7 +178,7 @@ class Primitive:
             with lock():
                 if not self._lowered:
                     empty = any(0 in desc.dims for desc in self.descs.values())
-                    self._program = self._lower() if not empty and _machine_code() else None
+                    self._program = self._lower() if not empty and supported() else None
                     if self._program is not None:
                         self._calling = self._often(self._program)
                     self._lowered = True
@@ -203,11 +213,11 @@ class Primitive:
         except (LayoutError, TypeError, ValueError) as error:
             raise LayoutError(f"{self.kind}: {name} is no tensor of {desc}: {error}") from None
         if made.desc is desc or made.desc == desc:
-            return made
+            return private(made)
         alike = made.dims == desc.dims and made.dtype == desc.dtype
         if not alike or not made.layout.same_bytes(desc.layout):
             raise LayoutError(f"{self.kind}: {name} must be {desc}, but {made.desc} was given")
-        return made
+        return private(made)
 
     def _at(self, name: str, given: Tensor) -> int:
         """The address of an input, whose buffer must be long enough."""
@@ -271,6 +281,15 @@ def check_descs(kind: str, needed: Mapping[str, object], optional: Mapping[str, 
             raise LayoutError(f"{kind}: {name} must be a MemoryDesc, not {type(desc).__name__}")
 
 
+def private(given: Tensor) -> Tensor:
+    """The same tensor for one call alone.
+
+    Another thread may assign the caller's ``buffer`` at any time. This one keeps the buffer that is checked,
+    and so keeps its memory alive until the call is over.
+    """
+    return Tensor(given.desc, located(given)[0])
+
+
 def check_written(kind: str, dst: MemoryDesc) -> None:
     """Refuse a destination whose elements or padding share places."""
     layout = dst.layout
@@ -289,15 +308,6 @@ def _meet(src: MemoryDesc, dst: MemoryDesc, distance: int) -> bool:
     Their ranges may overlap where they don't: parts of one tensor, such as channels of ``nhwc``.
     """
     return overlap(src, 0, dst, distance)
-
-
-def _machine_code() -> bool:
-    """Whether there can be kernels."""
-    try:
-        from relayout.codegen.compile import available
-    except ImportError:
-        return False
-    return available()
 
 
 def logical(data: Any) -> NDArray[np.float64]:

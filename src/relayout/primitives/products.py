@@ -13,7 +13,9 @@ from functools import lru_cache, partial
 from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from relayout.codegen.support import supported
 from relayout.errors import LayoutError
+from relayout.forking import locked
 from relayout.layout.descriptor import MemoryDesc, any_format
 from relayout.layout.layout import spell_dims
 from relayout.primitives.folding import folded
@@ -67,8 +69,11 @@ class Products:
     """What ``dst`` is a view of; None: of nothing else."""
 
 
+@locked
 def weights_format(made: Products) -> str | None:
     """The format of weights that the kernels for this host read fastest; None: there are no kernels."""
+    if not supported():
+        return None
     from relayout.codegen.machine import host
     from relayout.primitives.kernels.arithmetic import arithmetic_of
     from relayout.primitives.kernels.weights import weights_text
@@ -93,6 +98,7 @@ class Lowered(NamedTuple):
         return f"machine code: {first}{self.nest}"
 
 
+@locked
 def products(made: Products) -> Lowered | None:
     """The program of a sum of products; None where there are no kernels for it.
 
@@ -106,6 +112,7 @@ def products(made: Products) -> Lowered | None:
 
 
 @lru_cache(maxsize=1024)
+@locked
 def _products(made: Products, machine: Machine, many: int) -> Lowered | None:
     from relayout.codegen.compile import Module, recalled
     from relayout.primitives.kernels.convolution import ENTRY
@@ -192,6 +199,7 @@ class _Planned(NamedTuple):
 
 
 @lru_cache(maxsize=64)  # asked twice where there are binary operations: which of them are fused, and then
+@locked
 def _planned(made: Products, machine: Machine, many: int) -> _Planned | None:
     """The plan of a folded sum of products; None where there is none."""
     from relayout.primitives.kernels.arithmetic import arithmetic_of
@@ -215,6 +223,7 @@ def _planned(made: Products, machine: Machine, many: int) -> _Planned | None:
     return None if nest is None or text is None else _Planned(nest, packed, text)
 
 
+@locked
 def _operands(made: Products, target: MemoryDesc, nest: Nest | Narrow) -> list[Operand | None]:
     """How the kernel reads the operands of binary operations; None for each that it can't."""
     from relayout.primitives.kernels.finish import operand_of
@@ -224,6 +233,7 @@ def _operands(made: Products, target: MemoryDesc, nest: Nest | Narrow) -> list[O
     return [operand_of(desc, target, axis, not nest.scatters) for desc in descs]
 
 
+@locked
 def fusable(made: Products) -> int:
     """How many of the post-ops, from the first on, the kernel can do.
 
@@ -243,6 +253,7 @@ def fusable(made: Products) -> int:
     return next((k for k, op in enumerate(made.post_ops[:first]) if isinstance(op, Sum)), first)
 
 
+@locked
 def _text_of(
     nest: Nest | Narrow, src: MemoryDesc, dst: MemoryDesc, finishing: Finishing
 ) -> Callable[[], str] | None:
@@ -280,6 +291,7 @@ class ProductPrimitive(Primitive):
     _made: Lowered | None = None
     _after: tuple[PostOp, ...] = ()
     """The post-ops that the kernel does not do: those from the first one on whose operand it can't read."""
+    _workings = Primitive._workings | {"_made", "_after"}
 
     def _as_products(self, descs: Mapping[str, MemoryDesc]) -> Products | None:
         """What is computed, on these descriptors; None where it can't be said."""

@@ -17,6 +17,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from relayout.errors import LayoutError
+from relayout.forking import locked
 from relayout.layout.descriptor import MemoryDesc
 from relayout.layout.layout import spell_dims
 from relayout.primitives.meaning import check_alike
@@ -76,6 +77,7 @@ class Reorder(Primitive):
         """Not by way of double precision, which would round s64."""
         reorder(tensors["src"], target.desc, out=target)
 
+    @locked
     def _lower(self) -> Program | None:
         from relayout.primitives.lowering import reorder_step
         from relayout.primitives.program import Program

@@ -24,9 +24,9 @@ from relayout.errors import LayoutError
 from relayout.layout.descriptor import MemoryDesc
 from relayout.layout.layout import whole_number
 from relayout.primitives.memory import Memory
-from relayout.primitives.primitive import span_of
-from relayout.primitives.schedule import ARENA, IMAGE, OTHERS, Item, Schedule, Segment, Storage
-from relayout.primitives.sequence import Value, alike, bound
+from relayout.primitives.primitive import private, span_of
+from relayout.primitives.schedule import ARENA, IMAGE, OTHERS, Item, Schedule, Segment, Storage, linked
+from relayout.primitives.sequence import Value, alike, bound, signature
 from relayout.reorder.plan import check_out
 from relayout.tensor import Tensor, address, aligned, allocate, as_bytes, located, tensor
 
@@ -89,6 +89,8 @@ class _Workplace:
 class Run:
     """What :meth:`relayout.primitives.sequence.Sequence.compile` returns.
 
+    It may be pickled and copied, constants included.
+
     Attributes
     ----------
     memory : Memory
@@ -101,6 +103,15 @@ class Run:
         self._schedule = schedule
         self._spans = [span_of(value.desc) for value in (*schedule.inputs, *schedule.outputs)]
         self._free: list[_Workplace] = []
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """What it was made of. Another process, or a copy, has kernels and addresses of its own."""
+        made = self._schedule
+        return _again, (made.inputs, made.outputs, made.items, made.constants, made.asked)
+
+    def __repr__(self) -> str:
+        made = self._schedule
+        return f"Run({signature(made.inputs, made.outputs, len(made.items))}, threads: {made.threads})"
 
     @property
     def memory(self) -> Memory:
@@ -137,7 +148,12 @@ class Run:
         """
         inputs, outputs = self._bound(given, out, named)
         self._run(inputs, outputs)
-        return outputs[0] if len(outputs) == 1 else tuple(outputs)
+        several = out if isinstance(out, (tuple, list)) else [out]
+        results = [
+            one if isinstance(one, Tensor) else made
+            for one, made in zip(several if out is not None else outputs, outputs, strict=True)
+        ]
+        return results[0] if len(results) == 1 else tuple(results)
 
     def layers(self) -> tuple[Layer, ...]:
         """What is done, in order."""
@@ -255,6 +271,21 @@ class Run:
         item.primitive(*(tensors[key] for key in item.primitive.inputs), out=target)
 
 
+def _again(
+    inputs: list[Value],
+    outputs: list[Value],
+    items: list[Item],
+    constants: Mapping[int, NDArray[np.uint8]],
+    asked: int | None,
+) -> Run:
+    """A run that was pickled or copied."""
+    placed = {}
+    for number, data in constants.items():
+        placed[number] = aligned(data.nbytes, zeroed=False)
+        placed[number][:] = data
+    return Run(linked(inputs, outputs, items, placed, asked))
+
+
 def _times(segment: Segment, stamps: NDArray[np.int64]) -> list[float]:
     """The seconds of the items of a segment."""
     moments = (stamps[:, 0] - stamps[0, 0]) + stamps[:, 1] / 1e9
@@ -270,7 +301,7 @@ def _checked(value: Value, data: Any) -> Tensor:
         raise LayoutError(f"{value.name} is no tensor of {value.desc}: {error}") from None
     if not alike(made.desc, value.desc):
         raise LayoutError(f"{value.name} must be {value.desc}, but {made.desc} was given")
-    return made
+    return private(made)
 
 
 def _source(value: Value, data: Any, needed: int) -> Tensor:

@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from relayout.layout.descriptor import MemoryDesc
     from relayout.primitives.program import Program, Step
 
-__all__ = ["ARENA", "IMAGE", "OTHERS", "Item", "Schedule", "Segment", "Storage", "scheduled"]
+__all__ = ["ARENA", "IMAGE", "OTHERS", "Item", "Schedule", "Segment", "Storage", "linked", "scheduled"]
 
 NOTHING, IMAGE, ARENA, OTHERS = range(4)
 """Numbers of bases: 0, the image itself, the arena, and from there on inputs and then outputs."""
@@ -116,8 +116,12 @@ class Schedule:
         The image: for each word the number of a base, and what is added to it.
     segments : list of Segment
         What is done.
+    asked : int or None
+        How many threads may work; None: as many as a process is told to use.
     threads : int
         The most threads that a row asks for.
+    programs : list of Program or None
+        Those of the items; the image has the addresses of their kernels and constants, so they are kept.
     """
 
     inputs: list[Value]
@@ -128,36 +132,51 @@ class Schedule:
     bases: NDArray[np.int64]
     numbers: NDArray[np.int64]
     segments: list[Segment]
+    asked: int | None
     threads: int
+    programs: list[Program | None]
 
 
 def scheduled(
     sequence: Sequence, threads: int | None, progress: Callable[[int, int, str], None] | None = None
 ) -> Schedule:
     """Do all three steps."""
-    storages = _Storages(sequence)
-    items = storages.items
+    items = _Storages(sequence).items
+    constants = _constants(sequence, items)
+    return linked(list(sequence.inputs), list(sequence.outputs), items, constants, threads, progress)
+
+
+def linked(
+    inputs: list[Value],
+    outputs: list[Value],
+    items: list[Item],
+    constants: dict[int, NDArray[np.uint8]],
+    threads: int | None,
+    progress: Callable[[int, int, str], None] | None = None,
+) -> Schedule:
+    """Do the last two steps: what depends on kernels and addresses, and so is done anew in each process."""
     programs = []
     for k, item in enumerate(items):
         if progress is not None:
             progress(k, len(items), item.name)
         programs.append(item.primitive._compiled())
-    constants = _constants(sequence, items)
     memory = _places(items, programs)
     many = sharing.count(threads)
-    bases, numbers, segments = _Image(items, programs, constants, len(sequence.inputs), many).made()
+    bases, numbers, segments = _Image(items, programs, constants, len(inputs), many).made()
     if progress is not None:
         progress(len(items), len(items), "")
     return Schedule(
-        list(sequence.inputs),
-        list(sequence.outputs),
+        inputs,
+        outputs,
         items,
         constants,
         memory,
         bases,
         numbers,
         segments,
+        threads,
         many,
+        programs,
     )
 
 
@@ -318,6 +337,8 @@ def _places(items: list[Item], programs: list[Program | None]) -> Memory:
     memory = arranged([*spans, *(span for _, _, span in scratch)])
     for one, offset in zip(storages, memory.offsets, strict=False):
         one.number = offset
+    for item in items:
+        item.scratch = {}
     for (item, name, _), offset in zip(scratch, memory.offsets[len(storages) :], strict=True):
         item.scratch[name] = offset
     return memory
@@ -356,7 +377,8 @@ class _Image:
         for item, program in zip(self.items, self.programs, strict=True):
             start = len(self.rows) // ROW
             if program is None:
-                segments.append(Segment([item], range(start, start), True))
+                item.rows = range(start, start)
+                segments.append(Segment([item], item.rows, True))
                 continue
             known = self._known(item, program)
             for step in program.steps:

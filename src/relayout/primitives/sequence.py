@@ -8,6 +8,8 @@
 >>> y = seq.add(Reorder(x.desc, rl.MemoryDesc(x.desc.dims, "f32", "nhwc")), x)
 >>> seq.output(y)
 >>> run = seq.compile()
+>>> run
+Run(x f32:nchw:1x2x1x3 -> reorder1 f32:nhwc:1x2x1x3, steps: 1, threads: ...)
 >>> run(np.arange(6, dtype=np.float32).reshape(1, 2, 1, 3)).buffer.view("f4")
 array([0., 3., 1., 4., 2., 5.], dtype=float32)
 
@@ -112,6 +114,9 @@ class Sequence:
         self.bases: dict[int, Value] = {}
         self._values: list[Value] = []
         self._reordered: dict[tuple[int, MemoryDesc], Value] = {}
+
+    def __repr__(self) -> str:
+        return f"Sequence({signature(self.inputs, self.outputs, len(self.nodes))})"
 
     # -- building -------------------------------------------------------------------------------------------
 
@@ -326,6 +331,15 @@ class Sequence:
                 self.nodes.append(Node(found.name, Reorder(value.desc, desc), {"src": value}, found))
             self._reordered[value.number, desc] = found
         return found
+
+
+def signature(inputs: Several[Value], outputs: Several[Value], steps: int) -> str:
+    """What is given, what comes out, and in how many steps, on one line."""
+
+    def side(values: Several[Value]) -> str:
+        return ", ".join(f"{value.name} {value.desc}" for value in values) or "nothing"
+
+    return f"{side(inputs)} -> {side(outputs)}, steps: {steps}"
 
 
 def alike(one: MemoryDesc, two: MemoryDesc) -> bool:

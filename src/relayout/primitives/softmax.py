@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from relayout.errors import LayoutError
+from relayout.forking import locked
 from relayout.layout.descriptor import MemoryDesc, any_format
 from relayout.layout.layout import whole_number
 from relayout.primitives.formats import check_source, check_target, following
@@ -71,6 +72,8 @@ class Softmax(Primitive):
 
     kind = "softmax"
     inputs = ("src",)
+    _note = ""
+    _workings = Primitive._workings | {"_note"}
 
     def __init__(
         self, src: MemoryDesc, axis: int = 1, dst: MemoryDesc | None = None, log: bool = False
@@ -88,7 +91,6 @@ class Softmax(Primitive):
         check_alike(self.kind, self.descs)
         same = src.dtype is self.dst.dtype and src.layout.same_bytes(self.dst.layout)
         self.in_place = ("src",) if same else ()
-        self._note = ""
 
     @property
     def flops(self) -> int:
@@ -101,6 +103,7 @@ class Softmax(Primitive):
     def _definition(self, arrays: Mapping[str, NDArray[np.float64]]) -> NDArray[np.float64]:
         return definition(arrays["src"], self.axis, self.log)
 
+    @locked
     def _lower(self) -> Program | None:
         from relayout.primitives.combining import softmax
 

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from relayout.errors import LayoutError
+from relayout.forking import locked
 from relayout.layout.descriptor import MemoryDesc, any_format
 from relayout.layout.layout import spell_dims
 from relayout.primitives.formats import check_source, check_target, finite, following, overwritable
@@ -104,6 +105,7 @@ class Sum(Primitive):
         scales = self.scales or (1.0,) * len(self.inputs)
         return np.asarray(sum(scale * arrays[name] for name, scale in zip(self.inputs, scales, strict=True)))
 
+    @locked
     def _lower(self) -> Program | None:
         from relayout.primitives.kernels.bodies import weighted_sum
         from relayout.primitives.lowering import elementwise

@@ -24,7 +24,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -32,6 +32,7 @@ from numpy.typing import NDArray
 
 from relayout.dtypes import DType
 from relayout.errors import LayoutError
+from relayout.forking import lock
 from relayout.layout.layout import spell_dims
 
 __all__ = ["Attributes", "PerAxis"]
@@ -168,7 +169,8 @@ class Attributes:
         >>> nearly_one.taking_part(dtype("f32"), dtype("f64")).is_plain
         False
         """
-        from relayout.convert import is_neutral
+        with lock():
+            from relayout.convert import is_neutral
 
         idle: dict[str, Any] = {}
         for name in self._present():
@@ -190,11 +192,15 @@ class Attributes:
         return [name for name in NEUTRAL if getattr(self, name) is not None]
 
     def __hash__(self) -> int:
-        return self._hash
+        known: int | None = self.__dict__.get("_hash")
+        if known is None:
+            known = hash((*(getattr(self, name) for name in NEUTRAL), self.beta))
+            self.__dict__["_hash"] = known
+        return known
 
-    @cached_property
-    def _hash(self) -> int:
-        return hash((*(getattr(self, name) for name in NEUTRAL), self.beta))
+    def __getstate__(self) -> dict[str, Any]:
+        """Without the hash: that of bytes is another one in each process."""
+        return {name: value for name, value in self.__dict__.items() if name != "_hash"}
 
     def __str__(self) -> str:
         words = []

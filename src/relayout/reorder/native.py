@@ -12,13 +12,14 @@ until the same problem has come :data:`WORTH` times.
 
 from __future__ import annotations
 
-import warnings
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from math import prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from relayout.codegen.support import supported
+from relayout.forking import locked
 from relayout.layout.descriptor import MemoryDesc
 
 if TYPE_CHECKING:
@@ -74,6 +75,10 @@ class Native:
         The NumPy engine has to do it.
     """
 
+    _found: tuple[Nest, ...] | None
+    _decided: tuple[Plan, ...] | None
+
+    @locked
     def __init__(
         self,
         src: MemoryDesc,
@@ -93,8 +98,8 @@ class Native:
         self.bytes = prod(dst.layout.padded) * dst.dtype.bits // 8 + src.required_bytes
         if streaming is None:
             streaming = machine.streams(self.bytes)
+        self._found, self._decided = found, None
         if found is not None:
-            self._found = found
             ir, names, note = self._module(machine, streaming)
             kernels = list(compiled(ir, names, machine).values())
         else:
@@ -107,6 +112,7 @@ class Native:
         self._parts = PARTS if self.bytes > EVEN else 1
         self._threads = threads
 
+    @locked
     def _module(self, machine: Machine, streaming: bool) -> Module:
         """All kernels, for a machine."""
         from relayout.codegen.compile import Module
@@ -118,20 +124,26 @@ class Native:
         ir, names = module(self._plans, machine, streaming)
         return Module(ir, names, DIVIDES if any(made.extent > 1 for made in self._plans) else "")
 
-    @cached_property
-    def _found(self) -> tuple[Nest, ...]:
-        from relayout.reorder.problem import nests
+    @locked
+    def _refined(self) -> tuple[Nest, ...]:
+        """The nests of the two descriptors, or those that were given."""
+        if self._found is None:
+            from relayout.reorder.problem import nests
 
-        found = nests(self.src, self.dst, self._shape)
-        if found is None:
+            self._found = nests(self.src, self.dst, self._shape)
+        if self._found is None:
             raise Infeasible
-        return found
+        return self._found
 
-    @cached_property
+    @property
+    @locked
     def _plans(self) -> tuple[Plan, ...]:
-        from relayout.reorder.kernels.choice import lowered
+        """What is decided about each nest."""
+        if self._decided is None:
+            from relayout.reorder.kernels.choice import lowered
 
-        return lowered(self._found)
+            self._decided = lowered(self._refined())
+        return self._decided
 
     @property
     def nests(self) -> tuple[Nest, ...]:
@@ -143,20 +155,21 @@ class Native:
         """The kernel of each nest."""
         return tuple(made.kind for made in self._plans)
 
-    @cached_property
+    @property
     def tables(self) -> tuple[Table, ...]:
         """Where the kernels look for the values of attributes."""
-        if not self._shape and "_found" not in vars(self):
+        if not self._shape and self._found is None:
             return ()
         return next((nest.conversion.tables for nest in self.nests if nest.conversion), ())
 
+    @locked
     def explain(self) -> list[str]:
         """What every nest looks like after each pass, and the kernels that come of it."""
         from relayout.reorder.kernels.choice import lowered
         from relayout.reorder.problem import PASSES
 
         lines = []
-        for k, nest in enumerate(self._found):
+        for k, nest in enumerate(self._refined()):
             lines.append(f"nest {k + 1}, bytes: extent x (source step, destination step)")
             lines.append(f"  refined  {nest}")
             for step in PASSES:
@@ -164,12 +177,13 @@ class Native:
                 if after != nest:
                     lines.append(f"  {step.__name__:<7}  {after}")
                 nest = after
-            for made in lowered((self._found[k],)):
+            for made in lowered((self._refined()[k],)):
                 if made.nest != nest:
                     lines.append(f"  cut      {made.nest}")
                 lines.append(f"  kernel   {made}")
         return lines
 
+    @locked
     def fits(self, attributes: Attributes) -> bool:
         """Whether the kernels can take these values: destination scales must have reciprocals."""
         divisor = attributes.dst_scale
@@ -182,6 +196,7 @@ class Native:
         size = np.abs(divisor.values.astype(np.float64))
         return bool((size > 2.0**-100).all() and (size < 2.0**100).all())
 
+    @locked
     def operands(self, attributes: Attributes) -> NDArray[np.uint8] | None:
         """The values of attributes as the kernels read them; None: there are none."""
         if not self.tables:
@@ -203,6 +218,7 @@ class Native:
             entries[:] = np.resize(convert(values, arithmetic), entries.shape)
         return block
 
+    @locked
     def _values(self, table: Table, attributes: Attributes) -> NDArray[np.generic]:
         """An attribute's values, over all numbers of its axis's group."""
         from relayout.layout.refine import axis_number, refine
@@ -252,7 +268,7 @@ def _reciprocals(scales: NDArray[Any]) -> tuple[NDArray[np.float32], NDArray[np.
 
 def native(src: MemoryDesc, dst: MemoryDesc, shape: Shape = ()) -> Native | None:
     """The kernels of a reorder, or None where the NumPy engine has to do it."""
-    return None if 0 in src.dims or not _available() else _compiled(src, dst, shape)
+    return None if 0 in src.dims or not supported() else _compiled(src, dst, shape)
 
 
 def worth_compiling(src: MemoryDesc, dst: MemoryDesc) -> bool:
@@ -271,18 +287,3 @@ def _compiled(src: MemoryDesc, dst: MemoryDesc, shape: Shape) -> Native | None:
         return Native(src, dst, shape=shape)
     except Infeasible:
         return None
-
-
-@lru_cache(maxsize=1)
-def _available() -> bool:
-    """Whether kernels can be made; one warning says why not."""
-    try:
-        from relayout.codegen.compile import available
-    except ImportError as error:
-        why = f"llvmlite, which relayout needs, can't be imported ({error}); try pip install llvmlite"
-    else:
-        if available():
-            return True
-        why = "this host forbids making machine code"
-    warnings.warn(f"reorders run in NumPy, which is slower: {why}", RuntimeWarning, stacklevel=4)
-    return False

@@ -23,7 +23,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from copy import copy
 from functools import lru_cache
 from math import prod
 from typing import TYPE_CHECKING, Any
@@ -34,7 +33,7 @@ from numpy.typing import NDArray
 from relayout.dtypes import DType, DTypeLike
 from relayout.dtypes import dtype as as_dtype
 from relayout.errors import LayoutError
-from relayout.forking import lock
+from relayout.forking import lock, locked
 from relayout.layout.descriptor import MemoryDesc
 from relayout.layout.format import Format
 from relayout.layout.layout import Layout, plain
@@ -59,6 +58,8 @@ LOADED = time.time_ns()  # about when this process imported the package
 
 class Reorder:
     """A conversion between two descriptors, planned once; many threads may call it at the same time.
+
+    It is pickled and copied as what it was made of, so it may go to worker processes.
 
     Parameters
     ----------
@@ -155,21 +156,24 @@ class Reorder:
 
     def _with(self, attributes: Attributes) -> Reorder:
         """The same plan with attributes, not compiled."""
-        made = copy(self)
+        made = object.__new__(type(self))
+        for name in Reorder.__slots__:
+            setattr(made, name, getattr(self, name))
         made.attributes, made._engine, made._decided = attributes, None, False
         made._fast, made._calls = None, 0
         return made
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """What it was made of. Kernels are made anew, or found on disk: another process has none of these."""
+        return _remade, (type(self), self.src, self.dst, self.axes, self.threads, self.attributes)
 
     @property
     def _kernels(self) -> Native | None:
         return self._engine[0] if self._engine is not None else None
 
+    @locked
     def _compile(self) -> None:
         """Take the native engine if it takes the problem; other threads may be calling the plan already."""
-        with lock():  # a child that is forked meanwhile must not find it half done
-            self._compile_now()
-
-    def _compile_now(self) -> None:
         from relayout.reorder.native import native
 
         part = self.attributes
@@ -306,7 +310,8 @@ class Reorder:
           fuse     u32 256->256: 4x(4,32)  1x(16,4)  then 7 zeros
           kernel   transpose, 8 rows by 4 columns
         """
-        from relayout.layout.refine import refine
+        with lock():
+            from relayout.layout.refine import refine
 
         groups = refine(self.src.layout, self._dst.layout)
         rows = []
@@ -355,6 +360,22 @@ class Reorder:
 
     def __repr__(self) -> str:
         return f"Reorder({str(self.src)!r}, {str(self.dst)!r}, attributes: {self.attributes})"
+
+
+def _remade(
+    cls: type[Reorder],
+    src: MemoryDesc,
+    dst: MemoryDesc,
+    axes: str,
+    threads: int | None,
+    attributes: Attributes,
+) -> Reorder:
+    """A plan that was pickled or copied."""
+    made = object.__new__(cls)
+    made._prepare(src, dst, axes)
+    made.threads, made.attributes = threads, attributes
+    made._compile()
+    return made
 
 
 @lru_cache(maxsize=1024)

@@ -12,6 +12,7 @@ of the narrower type::
 from __future__ import annotations
 
 from relayout.codegen.machine import LINE
+from relayout.forking import locked
 from relayout.reorder.kernels.base import Kernel, Place
 
 __all__ = ["Converted"]
@@ -20,6 +21,7 @@ __all__ = ["Converted"]
 class Converted(Kernel):
     """Two kernels, one after the other, with a buffer between them, a few KiB at a time."""
 
+    @locked
     def prepare(self) -> None:
         """Make the buffer, and both kernels: parts of this one, they write where it writes."""
         from relayout.reorder.kernels.module import kernel_of  # which knows this one, too
