@@ -364,6 +364,60 @@ class TestNames:
         assert "b_fs_yx_fsv16" in table
         assert json.loads(call("translate", "nChw16c", "--json"))["names"]["tvm"] == "NCHW16c"
 
+    def test_translate_marks_names_that_no_system_has(self):
+        assert "b_fs_yx_fsv24  (by grammar only)" in call("translate", "nChw24c")
+        assert "by grammar only" not in call("translate", "nhwc", "--to", "openvino")
+        known = json.loads(call("translate", "nChw24c", "--json"))
+        assert known["names"]["openvino"] == "b_fs_yx_fsv24"
+        assert "openvino" in known["by_grammar_only"]
+        assert "tvm" not in known["by_grammar_only"]
+        one = json.loads(call("translate", "nChw24c", "--to", "openvino", "--json"))
+        assert (one["names"], one["by_grammar_only"]) == ({"openvino": "b_fs_yx_fsv24"}, ["openvino"])
+        run = runner().invoke(application, ["translate", "nChw24c", "--to", "openvino"])
+        assert run.stdout == "b_fs_yx_fsv24\n"  # what a script takes is the name alone
+        assert run.stderr == "by grammar only: OpenVINO GPU (clDNN) has no such format\n"
+
+    @pytest.mark.parametrize("text", ["nChw24c", "nChw16c", "OIhw4i16o4i", "BA16a16b", "goihw"])
+    def test_formats_finds_what_translate_prints(self, text):
+        known = json.loads(call("translate", text, "--json"))
+        for dialect, name in [*known["names"].items(), ("digits", known["digits"])]:
+            for found in (
+                json.loads(call("formats", "--search", name, "--json")),
+                json.loads(call("formats", dialect, "--search", name, "--json")),
+            ):
+                hits = [one for one in found["formats"] if one["format"] == name]
+                marked = {one["dialect"]: one["by_grammar_only"] for one in hits}
+                assert marked[dialect] == (dialect in known["by_grammar_only"]), name
+        assert "b_fs_yx_fsv24" in call("formats", "--search", "b_fs_yx_fsv24")
+        assert "(by grammar only)" in call("formats", "openvino", "--search", "b_fs_yx_fsv24")
+
+    @pytest.mark.parametrize(
+        ("words", "own"),
+        [
+            ("os_is_yx_osv32_isv4_swizzled_by_2 32,4,1,1", "OpenVINO GPU os_is_yx_osv32_isv4_swizzled_by_2"),
+            ("FRACTAL_NZ 2,30,40", "Ascend FRACTAL_NZ"),
+            ("kDLA_HWC4 2,3,8,8 --dtype f16", "TensorRT kDLA_HWC4"),
+            ("kDLA_HWC4 2,3,8,8 --dtype s8", "TensorRT kDLA_HWC4"),
+            ("nChw8c 1,17,2,2", "oneDNN nChw8c"),
+        ],
+    )
+    def test_show_begins_with_the_name_that_was_given(self, words, own):
+        shown = call("show", *words.split())
+        line = next(line for line in shown.splitlines() if line.split()[:1] == ["names"])
+        assert line.split("names", 1)[1].strip().split(",")[0] == own
+        names = json.loads(call("show", *words.split(), "--json"))["names"]
+        assert words.split()[0] in names.values()
+
+    def test_show_tells_spellings_from_names(self):
+        shown = call("show", "nChw24c", "1,30,2,2")
+        names = next(line for line in shown.splitlines() if line.split()[:1] == ["names"])
+        spellings = next(line for line in shown.splitlines() if line.split()[:1] == ["spellings"])
+        assert "b_fs_yx_fsv24" not in names
+        assert "NCHW24c" in names
+        assert "OpenVINO GPU b_fs_yx_fsv24" in spellings
+        assert "by grammar only" in spellings
+        assert "openvino" in json.loads(call("show", "nChw24c", "1,30,2,2", "--json"))["by_grammar_only"]
+
     def test_translate_by_data_type(self):
         assert call("translate", "os_iyx_osv16", "--to", "onednn") == "Oihw16o\n"
         assert call("translate", "os_iyx_osv16", "--to", "onednn", "--dtype", "s4") == "OIhw16o2i\n"

@@ -49,7 +49,7 @@ _Command = TypeVar("_Command", bound="Callable[..., Any]")
 )
 @click.pass_context
 def bench(ctx: click.Context) -> None:
-    """Measure speed on this machine, beside other libraries."""
+    """Measure speed on this machine, compared with other libraries."""
     if ctx.invoked_subcommand is None:
         click.echo(ctx.get_help())
 
@@ -62,7 +62,7 @@ def _finite(ctx: click.Context, option: click.Parameter, value: float | None) ->
 
 
 def _measuring(quick: tuple[int, float], whole: tuple[int, float]) -> Callable[[_Command], _Command]:
-    """The options of all commands that measure; given are rounds and seconds where nobody says them."""
+    """The options of all commands that measure; with the defaults for rounds and seconds."""
     options = [
         click.option(
             "--case", "texts", multiple=True, metavar="TEXT", help="Only cases whose line has TEXT in it."
@@ -71,7 +71,7 @@ def _measuring(quick: tuple[int, float], whole: tuple[int, float]) -> Callable[[
         click.option(
             "--rounds",
             type=click.IntRange(min=1),
-            help=f"How often everybody is timed. [default: {whole[0]}; quick: {quick[0]}]",
+            help=f"How often each contestant is timed. [default: {whole[0]}; quick: {quick[0]}]",
         ),
         click.option(
             "--seconds",
@@ -101,7 +101,7 @@ def _settings(
     seconds: float | None,
     default: tuple[int, float],
 ) -> dict[str, Any]:
-    """What a run is asked for."""
+    """The options of a run."""
     from relayout.codegen.threads import MOST
 
     if not threads or min(threads) < 1 or max(threads) > MOST:
@@ -122,7 +122,7 @@ def _groups(_: click.Context, __: click.Parameter, incomplete: str) -> list[Comp
 
 @bench.command(
     "reorder",
-    short_help="Reorders beside memcpy, oneDNN, PyTorch and NumPy.",
+    short_help="Reorders, compared with memcpy, oneDNN, PyTorch and NumPy.",
     epilog=examples(
         "relayout bench reorder --quick",
         "relayout bench reorder --group weights --dtype s8 --threads 1",
@@ -148,9 +148,9 @@ def reorder(
     no_progress: bool,
     output: Output,
 ) -> None:
-    """Measure reorders, each as a multiple of memcpy of the same bytes with as many threads.
+    """Measure reorders, each as a multiple of memcpy of the same bytes on as many threads.
 
-    Relayout, oneDNN, PyTorch and NumPy are timed in turn, within one run; what is not installed is left out:
+    Relayout, oneDNN, PyTorch and NumPy are timed in turn, within one run; those not installed are left out:
     pip install 'relayout[bench]' brings all. Figures are medians of the ratios of single rounds. When it is
     interrupted, what was measured until then is reported.
     """
@@ -188,7 +188,7 @@ def _networks(_: click.Context, __: click.Parameter, incomplete: str) -> list[Co
 
 @bench.command(
     "primitives",
-    short_help="Convolutions and matrix products beside oneDNN and PyTorch.",
+    short_help="Convolutions and matrix products, compared with oneDNN and PyTorch.",
     epilog=examples(
         "relayout bench primitives --quick",
         "relayout bench primitives --network ResNet-50 --batch 1 --threads 1",
@@ -205,7 +205,7 @@ def _networks(_: click.Context, __: click.Parameter, incomplete: str) -> list[Co
     "formats",
     multiple=True,
     type=FORMAT,
-    help="Relayout also in this format, beside those that it chooses. [default: all that are in use]",
+    help="Relayout in this format too, besides those that it chooses. [default: all that are in use]",
 )
 @_measuring(QUICK_PRIMITIVES, WHOLE)
 def primitives(
@@ -226,7 +226,7 @@ def primitives(
 
     The peak is that of multiplications and additions in registers, with as many threads, measured in each
     round. Relayout in the formats that it chooses and in given ones, oneDNN and PyTorch are timed in turn; of
-    whole networks also ONNX Runtime and OpenVINO. What is not installed is left out. Only the primitive is
+    whole networks also ONNX Runtime and OpenVINO. Those not installed are left out. Only the primitive is
     timed: sources are laid out and weights are packed before.
     """
     from relayout.bench import plot
@@ -269,7 +269,7 @@ def calibrate(output: Output) -> None:
     Relayout does so by itself when it first needs them, and keeps them beside its compiled kernels. Measure
     again where the machine was busy then, or has changed. Each table shows times as a multiple of the plain
     way: of a copy and one reading of the result, with streaming stores; and of a copy, with all threads.
-    RELAYOUT_STREAMING and RELAYOUT_SHARING, in bytes, overrule what was measured.
+    RELAYOUT_STREAMING and RELAYOUT_SHARING, in bytes, override what was measured.
     """
     from relayout.codegen import compile
     from relayout.codegen.calibration import measured
@@ -332,7 +332,7 @@ def _prepared(settings: dict[str, Any]) -> tuple[Report, list[Peer]]:
 def _contestants(
     settings: dict[str, Any], formats: Sequence[str]
 ) -> tuple[PrimitivesReport, list[Contestant]]:
-    """An empty report of primitives, and those who are there."""
+    """An empty report of primitives, and the contestants that are installed."""
     from relayout.bench.ours import FORMATS, QUICK_FORMATS, all_ours
     from relayout.bench.particulars import particulars
     from relayout.bench.peers.primitives import all_peers

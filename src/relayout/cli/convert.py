@@ -103,15 +103,16 @@ def convert(
     no_progress: bool,
     quiet: bool,
 ) -> None:
-    """Convert a file to another memory format, data type or kind of file. Files may be bigger than memory.
+    """Convert a file to another memory format, data type or kind of file. Files may be larger than memory.
 
     Kinds: .npy .npz .safetensors .bin .raw .png .jpg. An array has one axis for each digit of its format,
-    outermost first: [N, H, W, C] for nhwc, [N, C/8, H, W, 8] for nChw8c. What an array can't say is kept in a
-    descriptor, inside the file or beside it (OUT.layout.json), so that --from is needed only for files that
-    others wrote, and for row-major arrays, which have none. A picture is u8 nhwc of sizes 1, C, H, W.
+    outermost first: [N, H, W, C] for nhwc, [N, C/8, H, W, 8] for nChw8c. What an array can't express is
+    kept in a descriptor, inside the file or beside it (OUT.layout.json), so that --from is needed only for
+    files from other programs, and for row-major arrays, which have none. A picture is u8 nhwc of sizes
+    1, C, H, W.
 
     out = (scale * (in - zero_point) - mean) / std / dst_scale + dst_zero_point, rounded half to even and
-    saturated where it is of integers
+    saturated for integers
     """
     from relayout import files
 

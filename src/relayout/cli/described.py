@@ -70,7 +70,7 @@ def with_meaning(format: Format, meaning: str | None) -> Format:
     """
     if meaning is None:
         return format
-    from relayout.notation.roles import data_roles, weights_roles
+    from relayout.layout.roles import data_roles, weights_roles
 
     rank = format.rank or 0
     spatial = rank - (3 if meaning == "grouped-weights" else 2)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -50,7 +50,7 @@ def translate(
     output: Output,
 ) -> None:
     """Translate a format between the notations of oneDNN, OpenVINO, MegEngine, PyTorch, TVM and others."""
-    from relayout.draw.text import names_of
+    from relayout.draw.text import by_grammar_only, names_of
     from relayout.dtypes import dtype as as_dtype
     from relayout.errors import Unsupported
     from relayout.layout.format import Format
@@ -72,11 +72,14 @@ def translate(
             raise Unsupported(
                 f"{text} has no name in {dialect(target).TITLE}; its digits are {format.digits_text()}"
             )
-        output.json({"digits": format.digits_text(), "names": {target: name}})
+        guessed = by_grammar_only({target: name})
+        output.json({"digits": format.digits_text(), "names": {target: name}, "by_grammar_only": guessed})
         output.answer(name)
+        if guessed and output.talks:  # not on standard output, where scripts take the name
+            click.echo(f"by grammar only: {dialect(target).TITLE} has no such format", err=True)
         return
     names = names_of(format)
-    output.json({"digits": format.digits_text(), "names": names})
+    output.json({"digits": format.digits_text(), "names": names, "by_grammar_only": by_grammar_only(names)})
     if output.quiet:
         for dialect_name, spelled in names.items():
             output.answer(f"{dialect_name}\t{spelled}")
@@ -86,20 +89,26 @@ def translate(
 
 def _table_of_names(format: Format, names: dict[str, str], output: Output) -> None:
     from rich.table import Table
+    from rich.text import Text
 
+    from relayout.draw.text import FADED, by_grammar_only
     from relayout.notation import dialect, dialects
 
+    guessed = by_grammar_only(names)
     console = output.console()
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="bold")
     for head in ("dialect", "system", "name"):
         table.add_column(head, no_wrap=head == "dialect")
     table.add_row("digits", "the digits themselves", format.digits_text())
     for name, spelled in names.items():
-        table.add_row(name, dialect(name).TITLE, spelled)
+        mark = ("  (by grammar only)", FADED) if name in guessed else ""
+        table.add_row(name, dialect(name).TITLE, Text.assemble(spelled, mark))
     console.print(table)
+    if guessed:
+        console.print("by grammar only: the system itself has no such format", style=FADED)
     silent = [name for name in dialects() if name not in names and name != "digits"]
     if silent:
-        console.print(f"no name in: {', '.join(silent)}", style="bright_black")
+        console.print(f"no name in: {', '.join(silent)}", style=FADED)
 
 
 @click.command(
@@ -174,28 +183,39 @@ def _spread(names: list[str]) -> list[str]:
     return sorted({name for name in names[::step] if len(name) <= 24} or set(names[:2]), key=names.index)
 
 
-def _formats_of(names: list[str], search: str | None) -> list[dict[str, str]]:
-    """The formats that dialects list, with their digits; those with ``search`` in one of the two."""
+def _formats_of(names: list[str], search: str | None) -> list[dict[str, Any]]:
+    """The formats that dialects list, with their digits; those with ``search`` in one of the two.
+
+    A dialect that is a grammar lists the usual formats only. So a search that is itself a format of it finds
+    that one, too.
+    """
     from relayout.errors import LayoutError
     from relayout.layout.format import Format
-    from relayout.notation import dialect
+    from relayout.notation import attested, dialect
 
     found = []
-    wanted = (search or "").lower()
+    wanted = (search or "").strip()
     for name in names:
-        for text in dialect(name).names():
+        listed = list(dialect(name).names())
+        for text in [*listed, *([wanted] if wanted and wanted not in listed else [])]:
             try:
                 format = Format(text, name)
                 digits = format.digits_text() if format.rank is not None else "depends on the number of axes"
             except LayoutError as error:
+                if text not in listed:
+                    continue
                 digits = str(error)
-            if wanted in text.lower() or wanted in digits.lower():
-                found.append({"dialect": name, "format": text, "digits": digits})
+            if wanted.lower() in text.lower() or wanted.lower() in digits.lower():
+                own = text in listed or attested(text, name)
+                found.append({"dialect": name, "format": text, "digits": digits, "by_grammar_only": not own})
     return found
 
 
-def _table_of_formats(found: list[dict[str, str]], several: bool, output: Output) -> None:
+def _table_of_formats(found: list[dict[str, Any]], several: bool, output: Output) -> None:
     from rich.table import Table
+    from rich.text import Text
+
+    from relayout.draw.text import FADED
 
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="bold")
     table.add_column("format", overflow="fold")
@@ -203,5 +223,7 @@ def _table_of_formats(found: list[dict[str, str]], several: bool, output: Output
         table.add_column("dialect", no_wrap=True)
     table.add_column("digits")
     for one in found:
-        table.add_row(one["format"], *([one["dialect"]] if several else []), one["digits"])
+        mark = ("  (by grammar only)", FADED) if one["by_grammar_only"] else ""
+        digits = Text.assemble(one["digits"], mark)
+        table.add_row(one["format"], *([one["dialect"]] if several else []), digits)
     output.console().print(table)

@@ -19,7 +19,7 @@ __all__ = ["offset"]
 
 
 @click.command(
-    short_help="Say where an element lies, or what lies at a place.",
+    short_help="Print where an element lies, or what lies at an offset.",
     epilog=examples(
         "relayout offset nChw8c 2,17,5,4 1,9,0,2",
         "relayout offset OIhw4i16o4i 32,16,3,3 17 5 0 2 --dtype s8",
@@ -146,7 +146,7 @@ def _explain_nothing(desc: MemoryDesc, place: int, roles: tuple[str, ...] | None
     layout = desc.layout
     axes = draw.labels(layout, roles)[0]
     if not layout.is_padding(place):
-        click.echo(f"  offset {place} lies between the elements of {layout} and belongs to somebody else")
+        click.echo(f"  offset {place} lies between the elements of {layout} and holds other data")
         return
     for numbers in layout._numbers_at(place):
         beyond = [t for t, number in enumerate(numbers) if number >= layout.term_size(t)]

@@ -105,7 +105,7 @@ def run(
 ) -> None:
     """Run the forward pass of NETWORK: resnet50, resnet101, resnet152 or resnext101_32x4d.
 
-    All activations are in one format, or (any) each convolution has what suits it best and reorders come in
+    All activations are in one format, or (any) each convolution has its fastest one and reorders are inserted
     between where two differ: what they cost is a line of its own. Weights are packed before, and batch
     normalisations folded into convolutions. The pictures are random. Times are medians.
     """

@@ -36,7 +36,7 @@ ROWS = 16  # of a grid or listing
 @click.argument("words", nargs=-1, required=True, metavar="FORMAT DIMS")
 @click.option("--dtype", type=DTYPE, help="Data type, for sizes in bytes. [default: f32]")
 @click.option("--strides", type=DIMS, help="Strides between (outermost blocks of) each axis, in elements.")
-@click.option("--listing", is_flag=True, help="List place for place: logical index == digits.")
+@click.option("--listing", is_flag=True, help="List place by place: logical index == digits.")
 @click.option("--grid", is_flag=True, help="Draw memory as rows of the innermost digits.")
 @click.option(
     "--limit", type=click.IntRange(0, 10**9), help=f"Lines of listing or grid; 0: all. [default: {ROWS}]"
@@ -102,6 +102,10 @@ def _summary(console: Console, name: str, desc: MemoryDesc, roles: tuple[str, ..
     format = desc.format
     if format is not None and layout.rank:
         rows.add_row("names", draw.names_text(format))
+        guessed = draw.names_text(format, attested=False)
+        if guessed:
+            note = " (by grammar only: these systems have no such format)"
+            rows.add_row("spellings", guessed.append(note, draw.FADED))
     console.print(Padding.indent(rows, 2))
 
 
@@ -148,6 +152,7 @@ def _as_json(desc: MemoryDesc, roles: tuple[str, ...] | None) -> dict[str, Any]:
     from relayout.files.descriptor import descriptor_to_json
 
     layout, format = desc.layout, desc.format
+    spelled = {} if format is None else draw.names_of(format)
     axes, names = draw.labels(layout, roles)
     shape = physical_shape(desc)
     return {
@@ -172,6 +177,7 @@ def _as_json(desc: MemoryDesc, roles: tuple[str, ...] | None) -> dict[str, Any]:
         "bytes": -(-layout.span * desc.dtype.bits // 8),
         "density": layout.density,
         "physical_shape": None if shape is None else list(shape),
-        "names": {} if format is None else draw.names_of(format),
+        "names": spelled,
+        "by_grammar_only": draw.by_grammar_only(spelled),
         "descriptor": descriptor_to_json(desc),
     }
