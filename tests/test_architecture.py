@@ -75,12 +75,14 @@ ALLOWED: dict[str, set[str]] = {
     "layout": {"errors", "dtypes", "layout"},
     "notation": {"errors", "forking", "dtypes", "layout", "notation"},
     "convert": {"errors", "dtypes"},
-    "tensor": {"errors", "forking", "dtypes", "layout", "convert"},
+    "exchange": {"errors", "forking", "dtypes", "exchange"},
+    "tensor": {"errors", "forking", "dtypes", "layout", "convert", "exchange"},
     "codegen": {"errors", "forking", "dtypes", "codegen"},
-    "reorder": {"errors", "forking", "dtypes", "layout", "convert", "tensor", "codegen", "reorder"},
+    "reorder": {"errors", "forking", "dtypes", "layout", "convert", "exchange", "tensor", "codegen", "reorder"},
     "pytorch": {"errors", "pytorch"},
     "primitives": {
-        *("errors", "forking", "dtypes", "layout", "convert", "tensor", "codegen", "reorder", "primitives"),
+        *("errors", "forking", "dtypes", "layout", "convert", "exchange", "tensor", "codegen", "reorder"),
+        "primitives",
     },
     "networks": {"errors", "layout", "primitives", "networks"},
 }

@@ -33,13 +33,14 @@ from numpy.typing import NDArray
 
 from relayout.dtypes import DType, DTypeLike
 from relayout.dtypes import dtype as as_dtype
-from relayout.errors import LayoutError
+from relayout.errors import LayoutError, type_name
+from relayout.exchange import pytorch
 from relayout.forking import lock
 from relayout.layout.descriptor import MemoryDesc
 from relayout.layout.format import Format
 from relayout.layout.layout import Layout, plain, spell_dims
 from relayout.reorder.attributes import Attributes
-from relayout.tensor import Tensor, address, aligned, as_bytes, located, tensor
+from relayout.tensor import Tensor, address, aligned, as_bytes, located, of_torch, tensor
 
 if TYPE_CHECKING:
     from relayout.reorder.native import Native
@@ -166,10 +167,13 @@ class Reorder:
     def __call__(self, src: Any, out: Any) -> None:
         """Convert the bytes of ``src`` into ``out``: buffers, or tensors of these descriptors.
 
+        A ``torch.Tensor`` of the descriptor's dims must have its strides; any other must be a contiguous buffer,
+        see :func:`relayout.tensor.of_torch`.
+
         Raises
         ------
         LayoutError
-            A buffer is too short, ``out`` can't be written to, or the two overlap.
+            Strides or data types differ, a buffer is too short, ``out`` can't be written to, or the two overlap.
         """
         fast = self._fast
         if fast is None or not fast(src, out):
@@ -177,6 +181,12 @@ class Reorder:
 
     def _into(self, src: Any, out: Any, threads: int | None) -> None:
         """Check both buffers and convert."""
+        if pytorch.is_tensor(src):
+            src = of_torch(src, self.src, "the plan's source")
+        if pytorch.is_tensor(out):
+            self._into(src, of_torch(out, self.dst, "the plan's destination", writing=True), threads)
+            pytorch.written(out)
+            return
         _check_meaning(src, self.src, "source")
         _check_meaning(out, self.dst, "destination")
         source, source_at = located(src)
@@ -437,12 +447,13 @@ def reorder(
     Parameters
     ----------
     src : Tensor or array_like
-        The source; arrays are taken as logical arrays, with any strides.
-    dst : str, Format, Layout or MemoryDesc, optional
+        The source; arrays, and tensors of PyTorch, are taken as logical arrays, with any strides.
+    dst : str, Format, Layout, MemoryDesc or torch.memory_format, optional
         The destination. Without one the format stays (dense).
-    out : Tensor or writable buffer, optional
+    out : Tensor, torch.Tensor or writable buffer, optional
         Where to write; it must be of the destination's descriptor. Padding is zeroed, holes are left alone.
-        It may be a view of a bigger tensor, but must not overlap the source.
+        It may be a view of a bigger tensor, but must not overlap the source. A ``torch.Tensor`` of the
+        source's dims is filled by its own strides.
     dtype : optional
         The data type of the destination; without one that of ``dst`` if it is a descriptor, of ``out`` if it
         is a tensor, or of the source.
@@ -457,7 +468,7 @@ def reorder(
     Returns
     -------
     Tensor
-        The destination (``out`` itself, if it was a tensor).
+        The destination (``out`` itself, if it was a Tensor; one that shares the memory of any other ``out``).
 
     Raises
     ------
@@ -478,6 +489,9 @@ def reorder(
     source = src if isinstance(src, Tensor) else tensor(src)
     if threads is not None:
         _check_threads(threads)
+    foreign = None
+    if out is not None and pytorch.is_tensor(out):
+        foreign, out = out, _of_torch(out, source, dst, dtype)
     plan, desc = _destination(source, dst, out, dtype)
     none = src_scale is dst_scale is src_zero_point is dst_zero_point is None
     if not none or type(beta) not in (int, float) or beta != 0:
@@ -498,10 +512,27 @@ def reorder(
         fast = plan._fast  # descriptors have been compared, so buffers will do
         if fast is None or not fast(source.buffer, out.buffer if isinstance(out, Tensor) else out):
             plan._into(source, out, threads)
+        if foreign is not None:
+            pytorch.written(foreign)
         return out if isinstance(out, Tensor) else Tensor(desc, as_bytes(out))
     if plan.attributes.reads_destination:
         raise LayoutError(f"beta {beta:g} adds to the old destination, but no out was given")
     return Tensor(desc, plan._made(source, threads))
+
+
+def _of_torch(out: Any, source: Tensor, dst: FormatLike | None, dtype: DTypeLike | None) -> Tensor:
+    """What a ``torch.Tensor`` is as ``out``: of the source's dims a tensor with its strides, else a buffer."""
+    if tuple(out.shape) == source.dims:
+        try:
+            return tensor(pytorch.memory(out, writing=True))
+        except LayoutError as error:
+            raise LayoutError(f"out can't be written to: {error}") from None
+    if dst is None:
+        raise LayoutError(
+            f"out is a {type_name(out)} of {spell_dims(tuple(out.shape))}, but the source is {source.desc}; without "
+            "a destination's format both must have the same dims"
+        )
+    return of_torch(out, _destination(source, dst, None, dtype)[1], "out", writing=True)
 
 
 def _compile_if_worth(plan: Reorder) -> None:
