@@ -19,6 +19,7 @@ from typing import Any as _Any
 from relayout import notation as notation
 from relayout.dtypes import DType, dtype
 from relayout.errors import AmbiguousFormat, LayoutError, UnknownFormat, Unsupported
+from relayout.forking import lock as _lock
 from relayout.layout import views as views
 from relayout.layout.descriptor import MemoryDesc, undef
 from relayout.layout.descriptor import any_format as any
@@ -29,7 +30,14 @@ from relayout.reorder import Reorder, reorder
 from relayout.tensor import Tensor, from_buffer, tensor
 
 if TYPE_CHECKING:
+    from relayout import draw as draw
+    from relayout import files as files
+    from relayout import networks as networks
+    from relayout import primitives as primitives
     from relayout import pytorch as pytorch
+
+_LATER = ("draw", "files", "networks", "primitives", "pytorch")
+"""Packages that are loaded when they are first asked for, so that importing relayout stays cheap."""
 
 __version__ = "0.1.0"
 
@@ -46,9 +54,13 @@ __all__ = [
     "Unsupported",
     "any",
     "dialects",
+    "draw",
     "dtype",
+    "files",
     "from_buffer",
+    "networks",
     "notation",
+    "primitives",
     "pytorch",
     "reorder",
     "tensor",
@@ -58,7 +70,12 @@ __all__ = [
 
 
 def __getattr__(name: str) -> _Any:
-    """Load ``relayout.pytorch`` when it is first asked for, so that importing relayout stays cheap."""
-    if name == "pytorch":
-        return import_module("relayout.pytorch")
+    """Load a package of :data:`_LATER`."""
+    if name in _LATER:
+        with _lock():  # a child that is forked meanwhile must not find it half imported
+            return import_module(f"relayout.{name}")
     raise AttributeError(f"module 'relayout' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_LATER})
