@@ -78,7 +78,9 @@ ALLOWED: dict[str, set[str]] = {
     "exchange": {"errors", "forking", "dtypes", "exchange"},
     "tensor": {"errors", "forking", "dtypes", "layout", "convert", "exchange"},
     "codegen": {"errors", "forking", "dtypes", "codegen"},
-    "reorder": {"errors", "forking", "dtypes", "layout", "convert", "exchange", "tensor", "codegen", "reorder"},
+    "reorder": {
+        *("errors", "forking", "dtypes", "layout", "convert", "exchange", "tensor", "codegen", "reorder"),
+    },
     "pytorch": {"errors", "pytorch"},
     "primitives": {
         *("errors", "forking", "dtypes", "layout", "convert", "exchange", "tensor", "codegen", "reorder"),

@@ -68,8 +68,8 @@ class DType:
     """A data type: its name, its width and its range.
 
     There is one object for each type (compare with ``is`` or ``==``); get it from :func:`dtype`. It is equal
-    to its name, to its NumPy and PyTorch types and to its scalar type, hashes and prints as its name does, and may stand
-    wherever NumPy takes a data type.
+    to its name, to its NumPy and PyTorch types and to its scalar type, hashes and prints as its name does,
+    and may stand wherever NumPy takes a data type.
 
     Attributes
     ----------

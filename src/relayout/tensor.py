@@ -297,8 +297,8 @@ class Tensor:
             from relayout.layout.padding import padding_nests
         bits, data = self.dtype.bits, self.buffer
         if bits < 8:
-            nests = (part for nest in padding_nests(self.layout) for part in _index(*nest))
-            return not any((data[places >> 1] >> ((places & 1) << 2).astype(np.uint8) & 15).any() for places in nests)
+            parts = (places for nest in padding_nests(self.layout) for places in _index(*nest))
+            return not any((data[at >> 1] >> ((at & 1) << 2).astype(np.uint8) & 15).any() for at in parts)
         for start, loops in padding_nests(self.layout):
             shape, steps = [extent for extent, _ in loops], [step * bits // 8 for _, step in loops]
             if np.ndarray(shape, f"u{bits // 8}", data, start * bits // 8, steps).any():
@@ -478,8 +478,8 @@ def from_buffer(buffer: Any, desc: MemoryDesc) -> Tensor:
     Parameters
     ----------
     buffer : buffer
-        ``bytes``, ``bytearray``, ``memoryview``, ``mmap``, or a contiguous array or tensor of NumPy or PyTorch
-        of any type.
+        ``bytes``, ``bytearray``, ``memoryview``, ``mmap``, or a contiguous array of NumPy or tensor of
+        PyTorch, of any type.
     desc : MemoryDesc
         What the bytes mean. The buffer must hold ``desc.required_bytes``; it may be longer.
 
@@ -498,8 +498,8 @@ def from_buffer(buffer: Any, desc: MemoryDesc) -> Tensor:
     if not isinstance(desc, MemoryDesc):
         how = f"rl.MemoryDesc(dims, dtype, {desc!r})" if isinstance(desc, str) else "rl.MemoryDesc(...)"
         raise LayoutError(
-            f"from_buffer takes a MemoryDesc, since bytes have no dims and no data type; got {type_name(desc)} "
-            f"{desc!r}. Give {how}"
+            "from_buffer takes a MemoryDesc, since bytes have no dims and no data type; got "
+            f"{type_name(desc)} {desc!r}. Give {how}"
         )
     if desc.layout is None:
         raise LayoutError(f"{desc} has no layout yet, so no buffer can be in it")
@@ -640,7 +640,7 @@ def aligned(size: int, zeroed: bool = True) -> NDArray[np.uint8]:
 
 
 def as_array(data: Any) -> NDArray[Any]:
-    """The logical array that NumPy, PyTorch or DLPack makes of something, sharing its memory if it has any."""
+    """The logical array that NumPy, PyTorch or DLPack makes of something; memory is shared if it has any."""
     # Looked up, because naming it imports it, which a fork in another thread would interrupt.
     if "numpy.ma" in sys.modules and isinstance(data, np.ma.MaskedArray):
         raise LayoutError("a masked array has no values under its mask; fill it first: array.filled(...)")
@@ -723,7 +723,8 @@ def _strided(tensor: Tensor) -> NDArray[Any]:
     if 0 in layout.dims:
         return np.empty(layout.dims, numpy_type)
     strides = [s * item for s in layout.strides]
-    return np.ndarray(layout.dims, numpy_type, tensor.buffer, layout.offset0 * item, strides)
+    view: NDArray[Any] = np.ndarray(layout.dims, numpy_type, tensor.buffer, layout.offset0 * item, strides)
+    return view
 
 
 def _no_strides(desc: MemoryDesc) -> str:

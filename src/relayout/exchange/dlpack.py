@@ -88,7 +88,7 @@ def imported(data: Any) -> NDArray[Any]:
     """
     carrier = _Carrier(data)
     try:
-        array: NDArray[Any] = np.from_dlpack(carrier)  # type: ignore[arg-type]
+        array: NDArray[Any] = np.from_dlpack(carrier)
     except (BufferError, RuntimeError, TypeError, ValueError) as error:
         raise LayoutError(f"{type_name(data)} can't be read through DLPack: {error}") from None
     return array if carrier.kind is None else array.view(carrier.kind.numpy)
@@ -115,6 +115,9 @@ class _Carrier:
 
 def _said(capsule: Any) -> _DataType:
     """The data type that a capsule says, to be read and changed in place."""
+    said: _DataType
     if _is_valid(capsule, b"dltensor_versioned"):
-        return _Versioned.from_address(_pointer(capsule, b"dltensor_versioned")).tensor.dtype
-    return _Tensor.from_address(_pointer(capsule, b"dltensor")).dtype
+        said = _Versioned.from_address(_pointer(capsule, b"dltensor_versioned")).tensor.dtype
+    else:
+        said = _Tensor.from_address(_pointer(capsule, b"dltensor")).dtype
+    return said

@@ -10,9 +10,9 @@ What is refused, and why
 ========================
 
 A tensor is taken if its elements lie in the memory of the CPU at multiples of its strides. So refused are
-other devices, ``meta`` and fake tensors (no memory), sparse, nested and mkldnn layouts (no strides), quantised
-types (the scale is not in the memory), and tensors with the negative bit (the memory holds the negated
-values). Each message says which method makes a tensor that is taken.
+other devices, ``meta`` and fake tensors (no memory), sparse, nested and mkldnn layouts (no strides),
+quantised types (the scale is not in the memory), and tensors with the negative bit (the memory holds the
+negated values). Each message says which method makes a tensor that is taken.
 
 Gradients do not flow through Relayout. A tensor that autograd has recorded is therefore refused while
 gradients are enabled, as ``Tensor.numpy`` refuses it; parameters, which nothing has been recorded of yet, are
@@ -125,8 +125,8 @@ def _obstacle(given: Any, torch: Any) -> str:
         return f"is on the device {given.device}; give x.cpu()"
     if given.is_quantized:
         return (
-            f"is quantised ({given.dtype}): its scale and zero point are not in its memory; give x.int_repr(), "
-            "and them as src_scale and src_zero_point"
+            f"is quantised ({given.dtype}): its scale and zero point are not in its memory; give "
+            "x.int_repr(), and them as src_scale and src_zero_point"
         )
     if given.is_neg():
         return "has its negative bit set: its memory holds the negated values; give x.resolve_neg()"

@@ -46,8 +46,8 @@ def render(format: Format, dialect: str) -> str | None:
 def text_of(given: object) -> str | None:
     """The text that one of PyTorch's own objects for formats stands for; None for any other object.
 
-    ``torch.channels_last`` and its like print as they are written, so they are recognised by their type's name
-    and PyTorch need not be imported.
+    ``torch.channels_last`` and its like print as they are written, so they are recognised by their type's
+    name and PyTorch need not be imported.
     """
     cls = type(given)
     known = cls.__module__ == "torch" and cls.__name__ in ("memory_format", "layout")

@@ -149,8 +149,8 @@ class Pooling(Primitive):
             )
         if max(front, behind) >= reach:
             raise LayoutError(
-                f"pooling: spatial axis {k} of src {src} has padding ({front}, {behind}), but must have less than "
-                f"the window reaches over, {reach}: a window further out holds padding only"
+                f"pooling: spatial axis {k} of src {src} has padding ({front}, {behind}), but must have "
+                f"less than the window reaches over, {reach}: a window further out holds padding only"
             )
         axis = Axis(size, max(0, room // step + 1), kernel, step, gap, front)
         if self.algorithm != "average_include_padding" and gap > size:  # windows may lie astride the axis

@@ -167,13 +167,14 @@ class Reorder:
     def __call__(self, src: Any, out: Any) -> None:
         """Convert the bytes of ``src`` into ``out``: buffers, or tensors of these descriptors.
 
-        A ``torch.Tensor`` of the descriptor's dims must have its strides; any other must be a contiguous buffer,
-        see :func:`relayout.tensor.of_torch`.
+        A ``torch.Tensor`` of the descriptor's dims must have its strides; any other must be a contiguous
+        buffer, see :func:`relayout.tensor.of_torch`.
 
         Raises
         ------
         LayoutError
-            Strides or data types differ, a buffer is too short, ``out`` can't be written to, or the two overlap.
+            Strides or data types differ, a buffer is too short, ``out`` can't be written to, or the two
+            overlap.
         """
         fast = self._fast
         if fast is None or not fast(src, out):
@@ -521,7 +522,7 @@ def reorder(
 
 
 def _of_torch(out: Any, source: Tensor, dst: FormatLike | None, dtype: DTypeLike | None) -> Tensor:
-    """What a ``torch.Tensor`` is as ``out``: of the source's dims a tensor with its strides, else a buffer."""
+    """What a ``torch.Tensor`` is as ``out``: of the source's dims a strided tensor, else a buffer."""
     if tuple(out.shape) == source.dims:
         try:
             return tensor(pytorch.memory(out, writing=True))
@@ -529,8 +530,8 @@ def _of_torch(out: Any, source: Tensor, dst: FormatLike | None, dtype: DTypeLike
             raise LayoutError(f"out can't be written to: {error}") from None
     if dst is None:
         raise LayoutError(
-            f"out is a {type_name(out)} of {spell_dims(tuple(out.shape))}, but the source is {source.desc}; without "
-            "a destination's format both must have the same dims"
+            f"out is a {type_name(out)} of {spell_dims(tuple(out.shape))}, but the source is {source.desc}; "
+            "without a destination's format both must have the same dims"
         )
     return of_torch(out, _destination(source, dst, None, dtype)[1], "out", writing=True)
 
