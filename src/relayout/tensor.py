@@ -53,6 +53,7 @@ if TYPE_CHECKING:
 __all__ = ["Tensor", "as_bytes", "from_buffer", "tensor"]
 
 ALIGNMENT = 64  # bytes: a cache line, and the widest vectors
+REMEMBERED = 4096  # pairs of descriptors whose comparison is remembered
 GATHERED = 1 << 20  # 4-bit places that are looked at by index at a time
 
 
@@ -183,7 +184,8 @@ class Tensor:
         Parameters
         ----------
         *index : int
-            Which one, as in ``self[index]``. Without an index the tensor must have one element only.
+            Which one: a number for each axis, negative ones from the end. Without an index the tensor must
+            have one element only.
 
         Raises
         ------
@@ -197,11 +199,15 @@ class Tensor:
         >>> x.item(0, -1), float(x[0, 0])
         (2.5, 1.5)
         """
-        one = self[index] if index else self
-        if prod(one.dims) != 1:
-            count = prod(one.dims)
-            raise LayoutError(f"{one.desc} has {count} elements; only a tensor with one is a number")
-        place, kind = one.layout.offset(*(0 for _ in one.dims)), self.dtype
+        if index:
+            ends = dict(enumerate(self.dims))  # a wrong number of indices is refused by the layout
+            place = self.layout.offset(*(n + ends.get(k, 0) if n < 0 else n for k, n in enumerate(index)))
+        elif prod(self.dims) == 1:
+            place = self.layout.offset(*(0 for _ in self.dims))
+        else:
+            count = prod(self.dims)
+            raise LayoutError(f"{self.desc} has {count} elements; only a tensor with one is a number")
+        kind = self.dtype
         if kind.bits < 8:
             half = int(self.buffer[place >> 1]) >> 4 * (place & 1) & 15
             return (half ^ 8) - 8 if kind.is_signed else half
@@ -558,29 +564,30 @@ def of_torch(given: Any, desc: MemoryDesc, what: str, *, writing: bool = False) 
         array = pytorch.memory(given, writing=writing)
     except LayoutError as error:
         raise LayoutError(f"{what} is no tensor of {desc}: {error}") from None
-    made = f"a {type_name(given)} of {dtype(array.dtype)}, {spell_dims(array.shape)}, was given"
     same_type = array.dtype == desc.dtype.numpy
-    if not same_type and (array.dtype != np.uint8 or array.ndim != 1):
-        raise LayoutError(f"{what} must be {desc}, but {made}: its data type differs")
     if same_type and array.shape == desc.dims:
-        return _with_strides_of(array, desc, what, made)
+        tensor = _shared(array)
+        if tensor.desc is desc or same_bytes(tensor.desc, desc):
+            return tensor
+        raise _other_strides(given, array, desc, what)
+    made = f"{what} must be {desc}, but {_spelled(given, array)}"
+    if not same_type and (array.dtype != np.uint8 or array.ndim != 1):
+        raise LayoutError(f"{made}: its data type differs")
     room = tuple(digit.extent for digit in desc.layout.digits)
     as_buffer = array.ndim == 1 and not (same_type and desc.rank == 1 and desc.layout.is_plain)
     if not as_buffer and [n for n in array.shape if n > 1] != [n for n in room if n > 1]:
-        raise LayoutError(
-            f"{what} must be {desc}, but {made}: these are neither its dims nor its physical shape, "
-            f"{spell_dims(room)}"
-        )
+        raise LayoutError(f"{made}: these are neither its dims nor its physical shape, {spell_dims(room)}")
     if not array.flags.c_contiguous:
-        raise LayoutError(f"{what} must be {desc}, but {made}, which is no contiguous buffer")
+        raise LayoutError(f"{made}, which is no contiguous buffer")
     return Tensor(desc, array.reshape(-1).view(np.uint8))
 
 
-def _with_strides_of(array: NDArray[Any], desc: MemoryDesc, what: str, made: str) -> Tensor:
-    """The tensor of an array of a descriptor's dims and data type, whose strides are compared."""
-    tensor = _shared(array)
-    if tensor.desc is desc or _same_places(tensor.desc, desc):
-        return tensor
+def _spelled(given: Any, array: NDArray[Any]) -> str:
+    return f"a {type_name(given)} of {dtype(array.dtype)}, {spell_dims(array.shape)}, was given"
+
+
+def _other_strides(given: Any, array: NDArray[Any], desc: MemoryDesc, what: str) -> LayoutError:
+    """A tensor has the dims and the data type of a descriptor, but other strides."""
     strides = spell_dims(tuple(step // array.itemsize for step in array.strides))
     if not desc.layout.is_plain:
         remedy = "strides can't say this format: give its buffer, or convert with rl.reorder"
@@ -591,12 +598,26 @@ def _with_strides_of(array: NDArray[Any], desc: MemoryDesc, what: str, made: str
         convert = f"x.contiguous(memory_format=torch.{name})" if name else "one with the strides of the first"
         remedy = f"give {convert}, or describe what you have: rl.tensor(x).desc"
     wanted = f" with strides {spell_dims(desc.strides)}" if desc.layout.is_plain else ""
-    raise LayoutError(f"{what} must be {desc}{wanted}, but {made} with strides {strides}; {remedy}")
+    return LayoutError(
+        f"{what} must be {desc}{wanted}, but {_spelled(given, array)} with strides {strides}; {remedy}"
+    )
 
 
-@lru_cache(maxsize=1024)
-def _same_places(one: MemoryDesc, two: MemoryDesc) -> bool:
-    return one.layout.same_bytes(two.layout)
+def same_bytes(one: MemoryDesc, two: MemoryDesc) -> bool:
+    """Whether a buffer of one descriptor is a buffer of the other; remembered for these two objects.
+
+    By identity, since to compare descriptors takes ten times as long as all else that a call checks.
+    """
+    known = _COMPARED.get((id(one), id(two)))
+    if known is None:
+        if len(_COMPARED) >= REMEMBERED:
+            _COMPARED.clear()
+        same = one.dims == two.dims and one.dtype == two.dtype and one.layout.same_bytes(two.layout)
+        known = _COMPARED[id(one), id(two)] = one, two, same  # kept alive, so that the numbers stay theirs
+    return known[2]
+
+
+_COMPARED: dict[tuple[int, int], tuple[MemoryDesc, MemoryDesc, bool]] = {}
 
 
 def located(buffer: Any) -> tuple[NDArray[Any], int]:
@@ -661,11 +682,13 @@ def _shared(array: NDArray[Any]) -> Tensor:
     if kind.bits < 8:
         layout = Layout._dense(array.shape, plain(array.ndim))
         return Tensor(MemoryDesc._make(array.shape, kind, layout), pack(array, kind))
-    desc, start = _described(array.shape, array.strides, array.dtype)
+    desc, start, order = _described(array.shape, array.strides, array.dtype)
     if array.size == 0:
         return Tensor(desc, np.empty(0, np.uint8))
-    if type(array) is np.ndarray and array.flags.c_contiguous:
-        return Tensor(desc, array.reshape(-1).view(np.uint8))
+    if type(array) is np.ndarray:
+        turned = array if array.flags.c_contiguous else array.transpose(order)
+        if turned.flags.c_contiguous:  # dense in some order of its axes; as_strided takes ten times as long
+            return Tensor(desc, turned.reshape(-1).view(np.uint8))
     bits = array.view(f"u{array.itemsize}")  # as_strided does not know the types of ml_dtypes
     lowest = bits[start]
     flat = as_strided(lowest, (desc.layout.span,), (array.itemsize,), writeable=array.flags.writeable)
@@ -675,10 +698,11 @@ def _shared(array: NDArray[Any]) -> Tensor:
 @lru_cache(maxsize=4096)
 def _described(
     shape: tuple[int, ...], strides: tuple[int, ...], dtype_: np.dtype[Any]
-) -> tuple[MemoryDesc, tuple[slice, ...]]:
+) -> tuple[MemoryDesc, tuple[slice, ...], tuple[int, ...]]:
     """The descriptor of an array with strides in bytes, and the index of its element of lowest address.
 
-    From there the buffer begins: a negative stride then begins at its far end.
+    From there the buffer begins: a negative stride then begins at its far end. Last come the axes by their
+    strides, longest first.
     """
     kind, item = dtype(dtype_), dtype_.itemsize
     if any(stride % item for stride, size in zip(strides, shape, strict=True) if size > 1):
@@ -687,12 +711,14 @@ def _described(
             "copy it first"
         )
     steps = tuple(stride // item for stride in strides)
+    order = tuple(sorted(range(len(shape)), key=lambda a: (-steps[a], -shape[a])))
     if 0 in shape:
-        return MemoryDesc._make(shape, kind, Layout._strided(shape, plain(len(shape)), steps, 0, None)), ()
+        nowhere = Layout._strided(shape, plain(len(shape)), steps, 0, None)
+        return MemoryDesc._make(shape, kind, nowhere), (), order
     lowest = tuple(slice(None, None, -1) if s < 0 else slice(None) for s in steps)
     start = sum((n - 1) * -s for n, s in zip(shape, steps, strict=True) if s < 0)
     layout = Layout._strided(shape, plain(len(shape)), steps, start, None)
-    return MemoryDesc._make(shape, kind, _named(layout)), lowest
+    return MemoryDesc._make(shape, kind, _named(layout)), lowest, order
 
 
 def _named(layout: Layout) -> Layout:

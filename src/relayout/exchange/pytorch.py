@@ -115,6 +115,9 @@ def _pytorch() -> Any:
 
 def _obstacle(given: Any, torch: Any) -> str:
     """Why the elements do not lie in the CPU's memory at multiples of strides; empty: they do."""
+    usual = given.is_cpu and given.layout is torch.strided
+    if usual and not (given.is_nested or given.is_quantized or given.is_neg()):
+        return ""
     if given.is_nested:
         return "is nested: it is several tensors, each with a size of its own; give one of given.unbind()"
     if given.layout is not torch.strided:
@@ -128,9 +131,7 @@ def _obstacle(given: Any, torch: Any) -> str:
             f"is quantised ({given.dtype}): its scale and zero point are not in its memory; give "
             "x.int_repr(), and them as src_scale and src_zero_point"
         )
-    if given.is_neg():
-        return "has its negative bit set: its memory holds the negated values; give x.resolve_neg()"
-    return ""
+    return "has its negative bit set: its memory holds the negated values; give x.resolve_neg()"
 
 
 def _of_autograd(given: Any, torch: Any, writing: bool) -> str:

@@ -233,9 +233,10 @@ class Primitive:
                 raise LayoutError(f"{self.kind} adds to the old destination, but no out was given")
             return Tensor(desc, allocate(desc))
         if pytorch.is_tensor(out):
-            out = of_torch(out, desc, f"{self.kind}: dst", writing=True)
-        check_out(out, desc)
-        target = self._checked("dst", out if isinstance(out, Tensor) else Tensor(desc, as_bytes(out)))
+            target = of_torch(out, desc, f"{self.kind}: dst", writing=True)
+        else:
+            check_out(out, desc)
+            target = self._checked("dst", out if isinstance(out, Tensor) else Tensor(desc, as_bytes(out)))
         data, _ = located(target)
         if data.nbytes < self._reach()["dst"][1]:
             raise LayoutError(f"{self.kind}: out needs {desc.required_bytes} bytes; it has {data.nbytes}")

@@ -40,7 +40,7 @@ from relayout.layout.descriptor import MemoryDesc
 from relayout.layout.format import Format
 from relayout.layout.layout import Layout, plain, spell_dims
 from relayout.reorder.attributes import Attributes
-from relayout.tensor import Tensor, address, aligned, as_bytes, located, of_torch, tensor
+from relayout.tensor import Tensor, address, aligned, as_bytes, located, of_torch, same_bytes, tensor
 
 if TYPE_CHECKING:
     from relayout.reorder.native import Native
@@ -182,11 +182,8 @@ class Reorder:
 
     def _into(self, src: Any, out: Any, threads: int | None) -> None:
         """Check both buffers and convert."""
-        if pytorch.is_tensor(src):
-            src = of_torch(src, self.src, "the plan's source")
-        if pytorch.is_tensor(out):
-            self._into(src, of_torch(out, self.dst, "the plan's destination", writing=True), threads)
-            pytorch.written(out)
+        if pytorch.is_tensor(src) or pytorch.is_tensor(out):
+            self._into_torch(src, out, threads)
             return
         _check_meaning(src, self.src, "source")
         _check_meaning(out, self.dst, "destination")
@@ -203,6 +200,17 @@ class Reorder:
                 "reorder into a buffer of its own"
             )
         self._run(source, source_at, target, target_at, threads)
+
+    def _into_torch(self, src: Any, out: Any, threads: int | None) -> None:
+        """Check what is a ``torch.Tensor``, and convert."""
+        writing = pytorch.is_tensor(out)
+        source = of_torch(src, self.src, "the plan's source").buffer if pytorch.is_tensor(src) else src
+        target = of_torch(out, self.dst, "the plan's destination", writing=True).buffer if writing else out
+        fast = self._fast
+        if fast is None or not fast(source, target):
+            self._into(source, target, threads)
+        if writing:
+            pytorch.written(out)
 
     def _made(self, src: Tensor, threads: int | None) -> NDArray[np.uint8]:
         """Convert into a new buffer."""
@@ -389,7 +397,7 @@ def _check(src: MemoryDesc, dst: MemoryDesc) -> None:
 def _check_meaning(given: Any, desc: MemoryDesc, side: str) -> None:
     """A tensor must be what the plan was made for, an array of its data type; bytes are taken as they are."""
     if isinstance(given, Tensor):
-        if given.desc is not desc and not _same_bytes(given.desc, desc):
+        if given.desc is not desc and not same_bytes(given.desc, desc):
             raise LayoutError(f"the plan's {side} is {desc}, but it was given {given.desc}")
     elif (
         isinstance(given, np.ndarray)
@@ -597,16 +605,11 @@ def _destination(
             format = _dense(source.desc) if dst is None else dst
             desc = MemoryDesc(source.dims, kind or source.dtype, format)
             plan = _move(source.desc, desc, None)
-    if given is not None and given is not desc and not _same_bytes(given, desc):
+    if given is not None and given is not desc and not same_bytes(given, desc):
         if isinstance(dst, (str, Format)) and given.dtype == desc.dtype and given.dims == desc.dims:
             raise LayoutError(f"out is {given}, which is not {dst} as asked for")
         raise LayoutError(f"out is {given}, but the destination is {desc}")
     return plan, desc
-
-
-@lru_cache(maxsize=1024)
-def _same_bytes(one: MemoryDesc, two: MemoryDesc) -> bool:
-    return one.dtype == two.dtype and one.layout.same_bytes(two.layout)
 
 
 def _dense(desc: MemoryDesc) -> Format | Layout:
