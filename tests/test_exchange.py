@@ -355,6 +355,14 @@ class TestNames:
             Eltwise(rl.tensor(numbers()), "relu")
         with pytest.raises(rl.LayoutError, match=r"takes a MemoryDesc.* got torch.Tensor"):
             rl.from_buffer(b"", numbers())
+        for wrong in (numbers(), rl.tensor(numbers()), "nhwc"):
+            words = r"a plan's {} is a MemoryDesc, got .*rl.tensor\(x\).desc"
+            with pytest.raises(rl.LayoutError, match=words.format("source")):
+                rl.Reorder(wrong, DESC)
+            with pytest.raises(rl.LayoutError, match=words.format("destination")):
+                rl.Reorder(DESC, wrong)
+        with pytest.raises(rl.LayoutError, match=r"a format is text, .* got relayout.Tensor"):
+            rl.reorder(numbers(), rl.tensor(numbers()))
         with pytest.raises(rl.LayoutError, match=r"torch.memory_format is no contiguous buffer"):
             rl.from_buffer(torch.channels_last, DESC)
 

@@ -39,7 +39,7 @@ from numpy.lib.stride_tricks import as_strided
 from numpy.typing import NDArray
 
 from relayout.dtypes import DType, DTypeLike, dtype, pack
-from relayout.errors import LayoutError, Unsupported, type_name
+from relayout.errors import LayoutError, Unsupported, described, type_name
 from relayout.exchange import pytorch
 from relayout.forking import lock
 from relayout.layout import views
@@ -505,7 +505,7 @@ def from_buffer(buffer: Any, desc: MemoryDesc) -> Tensor:
         how = f"rl.MemoryDesc(dims, dtype, {desc!r})" if isinstance(desc, str) else "rl.MemoryDesc(...)"
         raise LayoutError(
             "from_buffer takes a MemoryDesc, since bytes have no dims and no data type; got "
-            f"{type_name(desc)} {desc!r}. Give {how}"
+            f"{described(desc)}. Give {how}"
         )
     if desc.layout is None:
         raise LayoutError(f"{desc} has no layout yet, so no buffer can be in it")

@@ -33,7 +33,7 @@ from typing import Any, Final, NamedTuple, cast
 
 from relayout.dtypes import DType
 from relayout.dtypes import dtype as as_dtype
-from relayout.errors import LayoutError, Unsupported, type_name
+from relayout.errors import LayoutError, Unsupported, described
 from relayout.layout import views
 from relayout.layout.format import Format, letters
 from relayout.layout.layout import Layout, check_dims, plain, spell_dims, whole_numbers
@@ -180,7 +180,7 @@ class MemoryDesc:
         if said is not None:
             return _by_text(sizes, kind, said)
         raise LayoutError(
-            f"a format is text, a Format, a Layout or relayout.any, got {type_name(format)} {format!r}; "
+            f"a format is text, a Format, a Layout or relayout.any, got {described(format)}; "
             "strides are given by name: strides=..."
         )
 

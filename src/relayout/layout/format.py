@@ -65,7 +65,7 @@ from functools import lru_cache
 from math import prod
 from typing import Any, NamedTuple, cast
 
-from relayout.errors import LayoutError, type_name
+from relayout.errors import LayoutError, described
 from relayout.layout import spelling
 
 __all__ = ["Format", "FormatDigit"]
@@ -142,7 +142,7 @@ class Format:
         if not isinstance(text, str):
             said = spelling.text_of(text)
             if said is None:
-                raise LayoutError(f"a format is written as text, got {type_name(text)}: {text!r}")
+                raise LayoutError(f"a format is written as text, got {described(text)}")
             text = said
         return spelling.parse(text, dialect)
 

@@ -33,7 +33,7 @@ from numpy.typing import NDArray
 
 from relayout.dtypes import DType, DTypeLike
 from relayout.dtypes import dtype as as_dtype
-from relayout.errors import LayoutError, type_name
+from relayout.errors import LayoutError, described, type_name
 from relayout.exchange import pytorch
 from relayout.forking import lock
 from relayout.layout.descriptor import MemoryDesc
@@ -372,6 +372,12 @@ def _with(move: Reorder, attributes: Attributes) -> Reorder:
 
 
 def _check(src: MemoryDesc, dst: MemoryDesc) -> None:
+    for side, given in (("source", src), ("destination", dst)):
+        if not isinstance(given, MemoryDesc):
+            raise LayoutError(
+                f"a plan's {side} is a MemoryDesc, got {described(given)}; rl.tensor(x).desc is that of an "
+                "array or a tensor, and rl.reorder takes formats"
+            )
     if src.dims != dst.dims:
         raise LayoutError(
             f"source and destination must have the same dims, got {spell_dims(src.dims)} and "
