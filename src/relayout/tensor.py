@@ -542,7 +542,8 @@ def of_torch(given: Any, desc: MemoryDesc, what: str, *, writing: bool = False) 
 
     Of the descriptor's dims it is the logical tensor, and its strides must be those of the descriptor. Of
     other dims it must be a contiguous buffer of the descriptor's data type, or of bytes: with one axis, or in
-    the physical shape of the format, axes of size 1 aside (``2x14x14x16`` for ``nChw16c:2x16x14x14``).
+    the physical shape of the format, from which axes of size 1 may be left out (``2x14x14x16`` for
+    ``nChw16c:2x16x14x14``).
 
     Parameters
     ----------
@@ -575,11 +576,26 @@ def of_torch(given: Any, desc: MemoryDesc, what: str, *, writing: bool = False) 
         raise LayoutError(f"{made}: its data type differs")
     room = tuple(digit.extent for digit in desc.layout.digits)
     as_buffer = array.ndim == 1 and not (same_type and desc.rank == 1 and desc.layout.is_plain)
-    if not as_buffer and [n for n in array.shape if n > 1] != [n for n in room if n > 1]:
+    if not as_buffer and not _without_ones(array.shape, room):
         raise LayoutError(f"{made}: these are neither its dims nor its physical shape, {spell_dims(room)}")
     if not array.flags.c_contiguous:
         raise LayoutError(f"{made}, which is no contiguous buffer")
     return Tensor(desc, array.reshape(-1).view(np.uint8))
+
+
+def _without_ones(shape: tuple[int, ...], room: tuple[int, ...]) -> bool:
+    """Whether a shape is another one of which axes of size 1 may have been left out.
+
+    >>> [_without_ones(shape, (2, 1, 3)) for shape in ((2, 1, 3), (2, 3), (1, 2, 3), (2, 3, 1))]
+    [True, True, False, False]
+    """
+    at = 0
+    for size in room:
+        if at < len(shape) and shape[at] == size:
+            at += 1
+        elif size != 1:
+            return False
+    return at == len(shape)
 
 
 def _spelled(given: Any, array: NDArray[Any]) -> str:
