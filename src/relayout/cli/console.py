@@ -35,10 +35,14 @@ def console_for(no_colour: bool = False) -> Console:
     """The console for standard output. Into a pipe or a file lines go unbroken."""
     from rich.console import Console
 
+    class Ours(Console):
+        def on_broken_pipe(self) -> None:
+            raise  # instead of ending the process with exit code 1: a reader that left is no error
+
     if sys.stdout.isatty():
-        return Console(highlight=False, markup=False, emoji=False, no_color=no_colour or None)
+        return Ours(highlight=False, markup=False, emoji=False, no_color=no_colour or None)
     stream = cast(TextIO, _Trimmed(sys.stdout))
-    return Console(file=stream, highlight=False, markup=False, emoji=False, width=UNBROKEN)
+    return Ours(file=stream, highlight=False, markup=False, emoji=False, width=UNBROKEN)
 
 
 def reading_width(console: Console) -> int:
