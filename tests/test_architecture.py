@@ -75,12 +75,16 @@ ALLOWED: dict[str, set[str]] = {
     "layout": {"errors", "forking", "dtypes", "layout"},
     "notation": {"errors", "forking", "dtypes", "layout", "notation"},
     "convert": {"errors", "dtypes"},
-    "tensor": {"errors", "forking", "dtypes", "layout", "convert"},
+    "exchange": {"errors", "forking", "dtypes", "exchange"},
+    "tensor": {"errors", "forking", "dtypes", "layout", "convert", "exchange"},
     "codegen": {"errors", "forking", "dtypes", "codegen"},
-    "reorder": {"errors", "forking", "dtypes", "layout", "convert", "tensor", "codegen", "reorder"},
+    "reorder": {
+        *("errors", "forking", "dtypes", "layout", "convert", "exchange", "tensor", "codegen", "reorder"),
+    },
     "pytorch": {"errors", "pytorch"},
     "primitives": {
-        *("errors", "forking", "dtypes", "layout", "convert", "tensor", "codegen", "reorder", "primitives"),
+        *("errors", "forking", "dtypes", "layout", "convert", "exchange", "tensor", "codegen", "reorder"),
+        "primitives",
     },
     "networks": {"errors", "forking", "layout", "primitives", "networks"},
 }
@@ -165,3 +169,61 @@ def test_every_module_says_what_it_is(name: str) -> None:
         if isinstance(node, ast.ImportFrom) and any(a.name == "*" for a in node.names)
     ]
     assert stars == []
+
+
+LATER = ("draw", "files", "networks", "primitives", "pytorch")
+
+
+def run(code: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60
+    )
+    assert done.stderr == ""
+    return done.stdout
+
+
+@pytest.mark.parametrize("name", LATER)
+def test_packages_are_loaded_when_they_are_asked_for(name: str) -> None:
+    code = (
+        "import sys, relayout as rl\n"
+        f"assert {name!r} in dir(rl) and {name!r} in rl.__all__\n"
+        f"assert 'relayout.{name}' not in sys.modules, 'too early'\n"
+        f"assert rl.{name} is sys.modules['relayout.{name}']\n"
+        f"print(rl.{name}.__name__)\n"
+    )
+    assert run(code) == f"relayout.{name}\n"
+
+
+def test_type_checkers_see_all_packages() -> None:
+    tree = ast.parse(MODULES["relayout"].read_text())
+    blocks = [
+        node for node in tree.body if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
+    ]
+    seen = {alias.name for block in blocks for node in block.body for alias in node.names}  # type: ignore[attr-defined]
+    assert seen == set(LATER) == set(relayout._LATER)
+
+
+def test_a_fork_waits_for_a_package_that_is_being_loaded() -> None:
+    """A child that found it half loaded would wait for ever for the thread that was loading it."""
+    code = (
+        "import builtins, os, sys, threading, time, warnings\n"
+        "import relayout as rl\n"
+        "warnings.simplefilter('ignore')\n"  # of a fork beside threads
+        "inside, real = threading.Event(), builtins.__import__\n"
+        "def slow(name, *rest, **more):\n"
+        "    if name.startswith('relayout.primitives') or name == 'relayout.files.arrays':\n"
+        "        inside.set(); time.sleep(0.3)\n"
+        "    return real(name, *rest, **more)\n"
+        "builtins.__import__ = slow\n"
+        "thread = threading.Thread(target=lambda: rl.files)\n"
+        "thread.start(); inside.wait()\n"
+        "pid = os.fork()\n"
+        "if pid == 0:\n"
+        "    rl.files.read; os._exit(0)\n"
+        "deadline = time.monotonic() + 20\n"
+        "while os.waitpid(pid, os.WNOHANG) == (0, 0):\n"
+        "    if time.monotonic() > deadline: os.kill(pid, 9); print('hangs'); break\n"
+        "    time.sleep(0.01)\n"
+        "thread.join(); print('done')\n"
+    )
+    assert run(code) == "done\n"

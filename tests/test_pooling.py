@@ -269,8 +269,19 @@ WRONG = [
     (lambda: Pooling(SRC, "max", 2, padding=-1), "negative"),
     (lambda: Pooling(SRC, "max", 2, padding=[(0, 1, 2), 0]), "pair"),
     (lambda: Pooling(SRC, "max", 7), "6 elements and 0 of padding.* reaches over 7"),
-    (lambda: Pooling(SRC, "max", 2, padding=2), "holds padding only, positions -2..-1"),
+    (lambda: Pooling(SRC, "max", 2, padding=2), r"padding \(2, 2\), but must have less than .* over, 2"),
     (lambda: Pooling(SRC, "average_exclude_padding", 3, padding=(0, 3)), "spatial axis 1"),
+    (lambda: Pooling(SRC, "max", 2, 1, [1, 0], (7, 1)), "window 0 .* holds padding only, positions -1..6"),
+    (lambda: Pooling(SRC, "max", 2, 1, [(6, 6), 0], (8, 1)), "window 4 .* padding only, positions -2..6"),
+    *(
+        (lambda a=a, p=p: Pooling(SRC, a, 2, padding=p), "must have less than the window reaches over, 2")
+        for a in ALGORITHMS
+        for p in (2**40, [(0, 2**40), 0], [(1, 2**62), 0])
+    ),
+    (
+        lambda: Pooling(SRC, "max", 2, padding=2**40, dilation=2**41, strides=2**39),
+        "window 0 along spatial axis 0 .* holds padding only",
+    ),
     (lambda: Pooling(SRC, "max", 2, dst=MemoryDesc((1, 3, 2, 2), "f32", "nchw")), "1x3x3x3"),
     (lambda: Pooling(MemoryDesc((3, 4), "f32", "ab"), "max", 2), "3 to 5 axes"),
     (lambda: Pooling(MemoryDesc(SRC.dims, "f32", rl.any), "max", 2), "needs a format"),
@@ -292,5 +303,7 @@ def test_what_is_not_offered_is_said():
 
 
 def test_padding_counts_as_zero_only_where_it_is_included():
-    made = Pooling(MemoryDesc((1, 1, 1, 4), "f32", "nchw"), "average_include_padding", (1, 2), padding=[0, 2])
-    assert made(rl.tensor(np.ones((1, 1, 1, 4), np.float32), "nchw")).numpy().ravel().tolist() == [0, 1, 1, 0]
+    src = MemoryDesc((1, 1, 1, 2), "f32", "nchw")
+    made = Pooling(src, "average_include_padding", (1, 2), strides=1, padding=[0, 2], dilation=(1, 3))
+    # windows of positions -2 and 1, -1 and 2, 0 and 3: the second lies astride the axis
+    assert made(rl.tensor(np.ones(src.dims, np.float32), "nchw")).numpy().ravel().tolist() == [0.5, 0, 0.5]

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import relayout as rl
+from relayout.primitives import Eltwise
 
 DTYPES = ("f64", "f32", "f16", "bf16", "f8_e4m3", "f8_e5m2", "s64", "s32", "s16", "s8", "u8", "s4", "u4")
 
@@ -77,6 +78,18 @@ class TestSharing:
     def test_masked_arrays_have_no_values(self):
         with pytest.raises(rl.LayoutError, match="masked array"):
             rl.tensor(np.ma.masked_array([1.0, 2.0], mask=[0, 1]))
+
+    @pytest.mark.parametrize("dtype", ["f32", "s4"])
+    def test_axes_are_counted(self, dtype):
+        array = counting((1,) * 13, dtype)
+        assert rl.tensor(array[0]).desc.rank == 12
+        words = "dims 1x1.* are 13 axes; memory descriptors have at most 12"
+        with pytest.raises(rl.LayoutError, match=words):
+            rl.tensor(array)
+        with pytest.raises(rl.LayoutError, match=words):
+            rl.tensor(array[0]).unsqueeze(0)
+        with pytest.raises(rl.LayoutError, match=words):
+            rl.tensor(array[0])[None]
 
     def test_broadcast_views_are_read_only(self):
         wide = rl.tensor(np.zeros((1, 3))).broadcast_to(4, 3).numpy()
@@ -179,6 +192,143 @@ class TestFromBuffer:
 
     def test_empty(self):
         assert rl.from_buffer(b"", rl.MemoryDesc((0, 3), "f32", "ab")).numpy().shape == (0, 3)
+
+    def test_what_is_no_descriptor(self):
+        with pytest.raises(rl.LayoutError, match=r"no data type; got str 'nChw8c'. Give rl.MemoryDesc\(dims"):
+            rl.from_buffer(bytes(8), "nChw8c")
+        with pytest.raises(rl.LayoutError, match=r"got relayout.layout.Layout|got relayout.Layout"):
+            rl.from_buffer(bytes(8), rl.Layout((8,), "a"))
+
+
+class TestNumbers:
+    """What ``ndarray`` says of one element, ``Tensor`` says: numbers of Python's own types."""
+
+    @pytest.mark.parametrize("dtype", DTYPES)
+    @pytest.mark.parametrize("format", ["abcd", "aBcd8b", "dcba"])
+    def test_every_element(self, dtype, format):
+        array = counting((2, 3, 2, 2), dtype)
+        if rl.dtype(dtype).is_signed:
+            array = -array
+        made = rl.tensor(array, format)
+        number = float if made.dtype.is_float else int
+        for index in np.ndindex(array.shape):
+            value = made.item(*index)
+            assert type(value) is number
+            assert value == number(array[index])
+            one = made[index]
+            assert (float(one), int(one), bool(one)) == (value, value, value != 0)
+            assert float(one.reshape(1, 1)) == one.item() == value
+        listed = made.tolist()
+        assert listed == array.astype(np.float64).tolist()
+        assert type(listed[1][2][1][1]) is number
+        assert made.item(-1, -1, -1, -1) == number(array[-1, -1, -1, -1])
+
+    def test_the_ends_of_the_ranges(self):
+        for dtype in DTYPES:
+            kind = rl.dtype(dtype)
+            for value in (kind.min, kind.max):
+                made = rl.tensor(np.array([value]).astype(kind.numpy))
+                assert made.item() == value
+                assert made.tolist() == [value]
+
+    def test_whole_numbers_stay_exact(self):
+        assert int(rl.tensor(2**62 + 1)) == 2**62 + 1
+        assert int(rl.tensor(np.float32([[2.5]]))) == 2
+
+    @pytest.mark.parametrize("dims", [(2, 3), (0,), (1, 0)])
+    @pytest.mark.parametrize("call", [float, int, bool, rl.Tensor.item])
+    def test_several_or_no_elements_are_no_number(self, call, dims):
+        made = rl.tensor(np.zeros(dims, np.float32))
+        with pytest.raises(
+            rl.LayoutError, match=rf"f32:.* has {made.layout.size} elements; only .* with one"
+        ):
+            call(made)
+
+    def test_an_index_has_a_number_for_each_axis(self):
+        for index in ((1,), (0, 0, -1)):
+            with pytest.raises(rl.LayoutError, match=r"2 axes|indices"):
+                rl.tensor(np.zeros((2, 3))).item(*index)
+        with pytest.raises(rl.LayoutError, match="out of bounds"):
+            rl.tensor(np.zeros((2, 3))).item(1, 3)
+
+    def test_tolist_of_a_number_and_of_nothing(self):
+        assert rl.tensor(3.5).tolist() == 3.5
+        assert rl.tensor(np.zeros((2, 0))).tolist() == [[], []]
+
+
+def frozen():
+    array = np.zeros((2, 3), np.float32)
+    array.flags.writeable = False
+    return array
+
+
+def mapped(tmp_path):
+    path = tmp_path / "zeros.npy"
+    np.save(path, frozen())
+    return np.load(path, mmap_mode="r")
+
+
+TARGET = rl.MemoryDesc((2, 3), "f32", "ab")
+WIDE = np.broadcast_to(np.zeros(3, np.float32), (2, 3))
+READ_ONLY = {
+    "array": lambda _: frozen(),
+    "view of an array": lambda _: frozen()[:, :],
+    "mapped file": mapped,
+    "bytes": lambda _: bytes(24),
+    "memoryview": lambda _: memoryview(bytearray(24)).toreadonly(),
+    "broadcast array": lambda _: WIDE,
+    "tensor": lambda _: rl.tensor(frozen()),
+    "tensor in another order": lambda _: rl.tensor(frozen().reshape(3, 2).T),
+    "tensor backwards": lambda _: rl.tensor(frozen()[::-1, ::-1]),
+    "tensor of a mapped file": lambda tmp_path: rl.tensor(mapped(tmp_path)),
+    "tensor of bytes": lambda _: rl.from_buffer(bytes(24), TARGET),
+    "tensor of a buffer": lambda _: rl.from_buffer(frozen(), TARGET),
+    "view of a tensor": lambda _: rl.tensor(frozen()).permute(1, 0).permute(1, 0),
+    "tensor of a broadcast array": lambda _: rl.tensor(WIDE),
+    "broadcast view": lambda _: rl.tensor(np.zeros((1, 3), np.float32)).broadcast_to(2, 3),
+}
+
+
+class TestReadOnly:
+    """Nothing is written to memory whose owner calls it read-only, whichever way it comes."""
+
+    @pytest.mark.parametrize("make", READ_ONLY.values(), ids=READ_ONLY)
+    def test_no_call_writes(self, make, tmp_path):
+        source, out = np.ones((2, 3), np.float32), make(tmp_path)
+        desc = out.desc if isinstance(out, rl.Tensor) else TARGET
+        with pytest.raises(rl.LayoutError, match=r"read-only|not contiguous|share places"):
+            rl.reorder(source, desc, out=out)
+        with pytest.raises(rl.LayoutError, match=r"read-only|not contiguous|share places"):
+            rl.Reorder(TARGET, desc)(source, out)
+        relu = Eltwise(TARGET, "relu")
+        for _ in range(40):  # until it is called in machine code
+            with pytest.raises(rl.LayoutError, match=r"read-only|not contiguous|must be"):
+                relu(source, out=out)
+            relu(rl.tensor(source))
+        assert not np.asarray(out if isinstance(out, (rl.Tensor, np.ndarray)) else bytearray(out)).any()
+
+    def test_a_plan_in_machine_code_does_not(self):
+        plan, source, out = rl.Reorder(TARGET, TARGET), np.ones((2, 3), np.float32), np.empty(6, np.float32)
+        for _ in range(100):
+            plan(source, out)
+        for given in (frozen(), frozen().reshape(6), rl.tensor(frozen())):
+            with pytest.raises(rl.LayoutError, match="read-only"):
+                plan(source, given)
+
+    def test_what_is_handed_out_is_read_only_too(self):
+        made = rl.tensor(frozen())
+        for array in (
+            made.numpy(),
+            np.asarray(made),
+            made.buffer,
+            made.numpy(copy=False),
+            np.from_dlpack(made),
+        ):
+            with pytest.raises(ValueError, match="read-only"):
+                array[...] = 1
+        made.numpy(copy=True)[...] = 1
+        with pytest.raises(BufferError, match="readonly"):
+            made.__dlpack__()  # no version: the capsule could not say that it is read-only
 
 
 class TestViews:

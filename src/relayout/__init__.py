@@ -30,7 +30,14 @@ from relayout.reorder import Reorder, reorder
 from relayout.tensor import Tensor, from_buffer, tensor
 
 if TYPE_CHECKING:
+    from relayout import draw as draw
+    from relayout import files as files
+    from relayout import networks as networks
+    from relayout import primitives as primitives
     from relayout import pytorch as pytorch
+
+_LATER = ("draw", "files", "networks", "primitives", "pytorch")
+"""Packages that are loaded when they are first asked for, so that importing relayout stays cheap."""
 
 __version__ = "0.1.0"
 
@@ -47,9 +54,13 @@ __all__ = [
     "Unsupported",
     "any",
     "dialects",
+    "draw",
     "dtype",
+    "files",
     "from_buffer",
+    "networks",
     "notation",
+    "primitives",
     "pytorch",
     "reorder",
     "tensor",
@@ -59,8 +70,12 @@ __all__ = [
 
 
 def __getattr__(name: str) -> _Any:
-    """Load ``relayout.pytorch`` when it is first asked for, so that importing relayout stays cheap."""
-    if name == "pytorch":
+    """Load a package of :data:`_LATER`."""
+    if name in _LATER:
         with _lock():  # a child that is forked meanwhile must not find it half imported
-            return import_module("relayout.pytorch")
+            return import_module(f"relayout.{name}")
     raise AttributeError(f"module 'relayout' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_LATER})

@@ -55,7 +55,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeAlias
 
-from relayout.errors import LayoutError
+from relayout.errors import LayoutError, type_name
 from relayout.forking import lock
 
 if TYPE_CHECKING:
@@ -69,8 +69,8 @@ class DType:
     """A data type: its name, its width and its range.
 
     There is one object for each type (compare with ``is`` or ``==``); get it from :func:`dtype`. It is equal
-    to its name, to its NumPy type and to its scalar type, hashes and prints as its name does, and may stand
-    wherever NumPy takes a data type.
+    to its name, to its NumPy and PyTorch types and to its scalar type, hashes and prints as its name does,
+    and may stand wherever NumPy takes a data type.
 
     Attributes
     ----------
@@ -170,7 +170,7 @@ class DType:
             return True
         if isinstance(other, str):
             return self.name == other
-        if isinstance(other, DType) or not _is_numpy_type(other):
+        if isinstance(other, DType) or not (_is_numpy_type(other) or _is_torch_type(other)):
             return NotImplemented
         try:
             return dtype(other) is self
@@ -313,13 +313,15 @@ def _read(x: object) -> DType:
             word = word.rpartition(".")[2]
             found = _KNOWN.get(word)
         return found or _refuse(repr(x), word)
-    if type(x).__module__ == "torch":
-        return dtype(str(x))
+    if _is_torch_type(x):
+        found = dtype(str(x))
+        _KNOWN[x] = found
+        return found
     if isinstance(x, type) or _is_numpy_type(x):
         found = _from_numpy(x)
         _KNOWN[x] = found
         return found
-    return _refuse(repr(x) if len(repr(x)) <= 60 else f"an object of type {type(x).__name__}", "")
+    return _refuse(repr(x) if len(repr(x)) <= 60 else f"an object of type {type_name(x)}", "")
 
 
 def _from_typestr(text: str) -> DType:
@@ -364,6 +366,12 @@ def _is_numpy_type(x: object) -> bool:
     return np is not None and (isinstance(x, np.dtype) or (isinstance(x, type) and issubclass(x, np.generic)))
 
 
+def _is_torch_type(x: object) -> bool:
+    """Whether ``x`` is a ``torch.dtype``, found without importing PyTorch."""
+    cls = type(x)
+    return cls.__module__ == "torch" and cls.__name__ == "dtype"
+
+
 def _refuse(what: str, word: str) -> NoReturn:
     names = ", ".join(t.name for t in DTYPES)
     if word in _REASONS:
@@ -371,7 +379,7 @@ def _refuse(what: str, word: str) -> NoReturn:
     with lock():
         import difflib
 
-    near = difflib.get_close_matches(word, [k for k in _KNOWN if isinstance(k, str)], n=2)
+    near = difflib.get_close_matches(word, [k for k in list(_KNOWN) if isinstance(k, str)], n=2)
     hint = f"; did you mean {' or '.join(map(repr, near))}?" if near else "."
     raise LayoutError(f"{what} is no data type{hint} The data types are {names}")
 

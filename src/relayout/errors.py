@@ -12,7 +12,7 @@ where it can, what to write instead. Nothing else is raised for bad input::
 
 from __future__ import annotations
 
-__all__ = ["AmbiguousFormat", "LayoutError", "UnknownFormat", "Unsupported"]
+__all__ = ["AmbiguousFormat", "LayoutError", "UnknownFormat", "Unsupported", "described", "type_name"]
 
 
 class LayoutError(ValueError):
@@ -29,3 +29,26 @@ class AmbiguousFormat(LayoutError):
 
 class Unsupported(LayoutError):
     """The request is valid in the system it comes from, but is no layout or is not offered by Relayout."""
+
+
+def described(value: object) -> str:
+    """An object for a message: its type, and what it prints as if that is short.
+
+    >>> described("nhwc"), described([1] * 1000)
+    ("str 'nhwc'", 'list')
+    """
+    text = repr(value)
+    return f"{type_name(value)} {text}" if len(text) <= 60 and "\n" not in text else type_name(value)
+
+
+def type_name(value: object) -> str:
+    """What an object is, for a message that must tell ``relayout.Tensor`` from ``torch.Tensor``.
+
+    >>> type_name("text"), type_name(LayoutError())
+    ('str', 'relayout.LayoutError')
+    """
+    cls = type(value)
+    module = cls.__module__
+    if module == "builtins":
+        return cls.__qualname__
+    return f"{'relayout' if module.startswith('relayout.') else module}.{cls.__qualname__}"

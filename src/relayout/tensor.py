@@ -30,8 +30,8 @@ import sys
 from collections.abc import Iterator, Sequence
 from ctypes import addressof, c_char
 from functools import lru_cache
-from importlib import import_module
-from itertools import accumulate
+from itertools import accumulate, product
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -39,12 +39,13 @@ from numpy.lib.stride_tricks import as_strided
 from numpy.typing import NDArray
 
 from relayout.dtypes import DType, DTypeLike, dtype, pack
-from relayout.errors import LayoutError
+from relayout.errors import LayoutError, Unsupported, described, type_name
+from relayout.exchange import pytorch
 from relayout.forking import lock
 from relayout.layout import views
 from relayout.layout.descriptor import MemoryDesc
 from relayout.layout.format import Format
-from relayout.layout.layout import Layout, check_dims, plain
+from relayout.layout.layout import Layout, check_dims, plain, spell_dims
 
 if TYPE_CHECKING:
     FormatLike = str | Format | Layout | MemoryDesc
@@ -52,6 +53,8 @@ if TYPE_CHECKING:
 __all__ = ["Tensor", "as_bytes", "from_buffer", "tensor"]
 
 ALIGNMENT = 64  # bytes: a cache line, and the widest vectors
+REMEMBERED = 4096  # pairs of descriptors whose comparison is remembered
+GATHERED = 1 << 20  # 4-bit places that are looked at by index at a time
 
 
 class Tensor:
@@ -119,9 +122,7 @@ class Tensor:
         if elements is not None:
             return elements.copy() if copy else elements
         if copy is False:
-            raise LayoutError(
-                f"{self.desc} can't be a NumPy array without a copy: its layout has more than strides"
-            )
+            raise LayoutError(f"{self.desc} can't be a NumPy array without a copy: {_no_strides(self.desc)}")
         row_major = Layout._dense(self.dims, plain(len(self.dims)))
         if self.dtype.bits < 8:
             with lock():
@@ -131,18 +132,184 @@ class Tensor:
         moved = self.reorder(row_major)
         return moved.buffer.view(self.dtype.numpy).reshape(self.dims)
 
+    def torch(self, copy: bool | None = None) -> Any:
+        """Return the logical tensor as a ``torch.Tensor`` on the CPU; imports PyTorch.
+
+        Parameters
+        ----------
+        copy : bool, optional
+            None: share the memory where PyTorch's strides can say the layout and the memory can be written
+            to, copy otherwise (blocked formats, negative strides, read-only memory, since every
+            ``torch.Tensor`` can be written to). True: always copy. False: raise instead of copying. Memory
+            that is shared lives as long as either of the two.
+
+        Returns
+        -------
+        torch.Tensor
+            Of the same dims; bf16 and 8-bit floating point included. A copy keeps a dense order of axes
+            (``nhwc`` is ``channels_last``), and is ``contiguous_format`` otherwise.
+
+        Raises
+        ------
+        LayoutError
+            ``copy=False`` and the memory can't be shared.
+        Unsupported
+            4-bit elements, which PyTorch does not compute with; or PyTorch is not installed.
+
+        Examples
+        --------
+        >>> import relayout as rl
+        >>> x = rl.tensor([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]], "ba", "bf16")
+        >>> y = x.torch()  # doctest: +SKIP
+        >>> y.dtype, y.stride()  # doctest: +SKIP
+        (torch.bfloat16, (1, 2))
+        """
+        if self.dtype.bits < 8:
+            raise Unsupported(
+                f"{self.desc} can't be a torch.Tensor: PyTorch does not compute with {self.dtype}; convert "
+                'it first: .reorder(dtype="s8")'
+            )
+        reason = _no_strides(self.desc) or _not_for_torch(self)
+        if copy is False and reason:
+            raise LayoutError(f"{self.desc} can't be a torch.Tensor without a copy: {reason}")
+        source = self
+        if copy or reason:
+            format = None if _no_strides(self.desc) else self.desc.format
+            source = self.reorder(format or _row_major(self))
+        return pytorch.made(_strided(source), self.dtype)
+
+    def item(self, *index: int) -> int | float:
+        """One element as a number of Python's.
+
+        Parameters
+        ----------
+        *index : int
+            Which one: a number for each axis, negative ones from the end. Without an index the tensor must
+            have one element only.
+
+        Raises
+        ------
+        LayoutError
+            The index is wrong, or there is none and the tensor has more or fewer elements than one.
+
+        Examples
+        --------
+        >>> import relayout as rl
+        >>> x = rl.tensor([[1.5, 2.5]], "ba", "bf16")
+        >>> x.item(0, -1), float(x[0, 0])
+        (2.5, 1.5)
+        """
+        if index:
+            ends = dict(enumerate(self.dims))  # a wrong number of indices is refused by the layout
+            place = self.layout.offset(*(n + ends.get(k, 0) if n < 0 else n for k, n in enumerate(index)))
+        elif prod(self.dims) == 1:
+            place = self.layout.offset(*(0 for _ in self.dims))
+        else:
+            count = prod(self.dims)
+            raise LayoutError(f"{self.desc} has {count} elements; only a tensor with one is a number")
+        kind = self.dtype
+        if kind.bits < 8:
+            half = int(self.buffer[place >> 1]) >> 4 * (place & 1) & 15
+            return (half ^ 8) - 8 if kind.is_signed else half
+        width = kind.bits // 8
+        value = self.buffer[place * width : (place + 1) * width].view(kind.numpy)[0]
+        return float(value) if kind.is_float else int(value)
+
+    def tolist(self) -> Any:
+        """The logical array as nested lists of Python's numbers; a number where there are no axes.
+
+        Examples
+        --------
+        >>> import relayout as rl
+        >>> rl.tensor([[1, 2], [3, 4]], "ba", "s4").tolist()
+        [[1, 2], [3, 4]]
+        """
+        array = self.numpy()
+        if array.dtype.kind not in "fiu":  # ml_dtypes' scalars are no numbers of Python's
+            array = array.astype(np.float32 if self.dtype.is_float else np.int8)
+        return array.tolist()
+
+    def __float__(self) -> float:
+        return float(self.item())
+
+    def __int__(self) -> int:
+        return int(self.item())
+
+    def __bool__(self) -> bool:
+        return bool(self.item())
+
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
         """NumPy's protocol: ``np.asarray(tensor)`` is the logical array."""
         array = self.numpy(copy)
         return array if dtype is None else array.astype(dtype)
 
-    def __dlpack__(self, **options: Any) -> Any:
-        """DLPack's protocol, for layouts that strides can say (shared, not copied)."""
-        return self.numpy(copy=False).__dlpack__(**options)
+    def __dlpack__(
+        self,
+        *,
+        stream: Any = None,
+        max_version: tuple[int, int] | None = None,
+        dl_device: tuple[int, int] | None = None,
+        copy: bool | None = None,
+    ) -> Any:
+        """DLPack's protocol, bf16 and 8-bit floating point included.
+
+        The memory is shared where strides can say the layout; other layouts are copied with ``copy=True``
+        only, and raise without it.
+        """
+        if dl_device not in (None, self.__dlpack_device__()):
+            raise BufferError(f"{self.desc} is in the CPU's memory, not on DLPack's device {dl_device}")
+        if self.dtype.bits < 8:
+            raise BufferError(f"{self.desc}: two elements share a byte, which DLPack can't say with strides")
+        elements = self.numpy(copy=bool(copy))
+        given = {"stream": stream, "max_version": max_version}
+        with lock():
+            from relayout.exchange.dlpack import exported
+        return exported(elements, self.dtype, **{k: v for k, v in given.items() if v is not None})
 
     def __dlpack_device__(self) -> tuple[int, int]:
         """DLPack's device: the CPU."""
         return (1, 0)
+
+    # -- padding ------------------------------------------------------------------------------------------
+
+    def padding_is_zero(self) -> bool:
+        """Whether all padding holds zeros, as it does in every tensor that Relayout makes.
+
+        Kernels may rely on it: a convolution reads the padding of its channels. Buffers that came from
+        elsewhere can be checked with this.
+
+        Returns
+        -------
+        bool
+            True if every bit of the padding is 0 (-0.0 is none), and where there is no padding. Elements and
+            holes, the memory between the rows of a view for instance, are not looked at; nor is, for a view
+            that ends within a block, what follows there: it belongs to its neighbour.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> import relayout as rl
+        >>> buffer = np.ones(32, np.float32)
+        >>> x = rl.from_buffer(buffer, rl.MemoryDesc((1, 17, 1, 1), "f32", "nChw16c"))
+        >>> x.padding_is_zero()
+        False
+        >>> buffer[17:] = 0  # 15 places for channels that there are not
+        >>> x.padding_is_zero()
+        True
+        """
+        if not self.layout.has_padding:
+            return True
+        with lock():
+            from relayout.layout.padding import padding_nests
+        bits, data = self.dtype.bits, self.buffer
+        if bits < 8:
+            parts = (places for nest in padding_nests(self.layout) for places in _index(*nest))
+            return not any((data[at >> 1] >> ((at & 1) << 2).astype(np.uint8) & 15).any() for at in parts)
+        for start, loops in padding_nests(self.layout):
+            shape, steps = [extent for extent, _ in loops], [step * bits // 8 for _, step in loops]
+            if np.ndarray(shape, f"u{bits // 8}", data, start * bits // 8, steps).any():
+                return False
+        return True
 
     # -- data moved ---------------------------------------------------------------------------------------
 
@@ -280,9 +447,9 @@ def tensor(array: Any, format: FormatLike | None = None, dtype: DTypeLike | None
     Parameters
     ----------
     array : array_like
-        Anything NumPy or DLPack reads: arrays of any strides, nested lists, CPU tensors of PyTorch, another
-        Tensor.
-    format : str, Format, Layout or MemoryDesc, optional
+        Anything NumPy or DLPack reads: arrays of any strides, nested lists, CPU tensors of PyTorch (see
+        :mod:`relayout.exchange.pytorch`), another Tensor.
+    format : str, Format, Layout, MemoryDesc or torch.memory_format, optional
         The memory format to lay the elements out in (zeros in the padding). Without one the tensor shares the
         memory of the array, with its strides, whatever they are (4-bit arrays, which NumPy keeps one to a
         byte, are packed instead).
@@ -292,7 +459,8 @@ def tensor(array: Any, format: FormatLike | None = None, dtype: DTypeLike | None
     Raises
     ------
     LayoutError
-        The data type is none of ours, or the format does not fit.
+        The data type is none of ours, the format does not fit, the array has more than 12 axes, or it has no
+        memory that could be shared (tensors of PyTorch on other devices, masked arrays).
 
     Examples
     --------
@@ -304,7 +472,7 @@ def tensor(array: Any, format: FormatLike | None = None, dtype: DTypeLike | None
     >>> rl.tensor(a, "acb", dtype="bf16").desc
     MemoryDesc('bf16:acb:2x3x4')
     """
-    made = array if isinstance(array, Tensor) else _shared(_as_array(array))
+    made = array if isinstance(array, Tensor) else _shared(as_array(array))
     if format is None and (dtype is None or made.dtype == dtype):
         return made
     return made.reorder(format if format is not None else _row_major(made), dtype)
@@ -316,7 +484,8 @@ def from_buffer(buffer: Any, desc: MemoryDesc) -> Tensor:
     Parameters
     ----------
     buffer : buffer
-        ``bytes``, ``bytearray``, ``memoryview``, ``mmap``, or a contiguous NumPy array of any type.
+        ``bytes``, ``bytearray``, ``memoryview``, ``mmap``, or a contiguous array of NumPy or tensor of
+        PyTorch, of any type.
     desc : MemoryDesc
         What the bytes mean. The buffer must hold ``desc.required_bytes``; it may be longer.
 
@@ -332,6 +501,12 @@ def from_buffer(buffer: Any, desc: MemoryDesc) -> Tensor:
     array([[0, 2, 4, 6],
            [1, 3, 5, 7]], dtype=uint8)
     """
+    if not isinstance(desc, MemoryDesc):
+        how = f"rl.MemoryDesc(dims, dtype, {desc!r})" if isinstance(desc, str) else "rl.MemoryDesc(...)"
+        raise LayoutError(
+            "from_buffer takes a MemoryDesc, since bytes have no dims and no data type; got "
+            f"{described(desc)}. Give {how}"
+        )
     if desc.layout is None:
         raise LayoutError(f"{desc} has no layout yet, so no buffer can be in it")
     data = as_bytes(buffer)
@@ -344,6 +519,8 @@ def as_bytes(buffer: Any) -> NDArray[np.uint8]:
     """The bytes of a buffer as a one-dimensional array that shares them."""
     if isinstance(buffer, Tensor):
         return buffer.buffer
+    if pytorch.is_tensor(buffer):
+        buffer = pytorch.memory(buffer)
     if isinstance(buffer, np.ndarray):
         if not buffer.flags.c_contiguous:
             raise LayoutError(
@@ -357,7 +534,106 @@ def as_bytes(buffer: Any) -> NDArray[np.uint8]:
             else np.empty(0, np.uint8)
         )
     except (TypeError, ValueError, BufferError) as error:
-        raise LayoutError(f"{type(buffer).__name__} is no contiguous buffer of bytes: {error}") from None
+        raise LayoutError(f"{type_name(buffer)} is no contiguous buffer of bytes: {error}") from None
+
+
+def of_torch(given: Any, desc: MemoryDesc, what: str, *, writing: bool = False) -> Tensor:
+    """The Tensor that a ``torch.Tensor`` is where one of a descriptor is needed; it shares the memory.
+
+    Of the descriptor's dims it is the logical tensor, and its strides must be those of the descriptor. Of
+    other dims it must be a contiguous buffer of the descriptor's data type, or of bytes: with one axis, or in
+    the physical shape of the format, from which axes of size 1 may be left out (``2x14x14x16`` for
+    ``nChw16c:2x16x14x14``).
+
+    Parameters
+    ----------
+    given : torch.Tensor
+        What a caller gave.
+    desc : MemoryDesc
+        What it must be, with a layout.
+    what : str
+        What the caller gave it as, for errors: "the plan's source".
+    writing : bool
+        Whether it is to be written; :func:`relayout.exchange.pytorch.written` must be called then.
+
+    Raises
+    ------
+    LayoutError
+        Data type, dims or strides differ, or it has no memory that could be shared.
+    """
+    try:
+        array = pytorch.memory(given, writing=writing)
+    except LayoutError as error:
+        raise LayoutError(f"{what} is no tensor of {desc}: {error}") from None
+    same_type = array.dtype == desc.dtype.numpy
+    if same_type and array.shape == desc.dims:
+        tensor = _shared(array)
+        if tensor.desc is desc or same_bytes(tensor.desc, desc):
+            return tensor
+        raise _other_strides(given, array, desc, what)
+    made = f"{what} must be {desc}, but {_spelled(given, array)}"
+    if not same_type and (array.dtype != np.uint8 or array.ndim != 1):
+        raise LayoutError(f"{made}: its data type differs")
+    room = tuple(digit.extent for digit in desc.layout.digits)
+    as_buffer = array.ndim == 1 and not (same_type and desc.rank == 1 and desc.layout.is_plain)
+    if not as_buffer and not _without_ones(array.shape, room):
+        raise LayoutError(f"{made}: these are neither its dims nor its physical shape, {spell_dims(room)}")
+    if not array.flags.c_contiguous:
+        raise LayoutError(f"{made}, which is no contiguous buffer")
+    return Tensor(desc, array.reshape(-1).view(np.uint8))
+
+
+def _without_ones(shape: tuple[int, ...], room: tuple[int, ...]) -> bool:
+    """Whether a shape is another one of which axes of size 1 may have been left out.
+
+    >>> [_without_ones(shape, (2, 1, 3)) for shape in ((2, 1, 3), (2, 3), (1, 2, 3), (2, 3, 1))]
+    [True, True, False, False]
+    """
+    at = 0
+    for size in room:
+        if at < len(shape) and shape[at] == size:
+            at += 1
+        elif size != 1:
+            return False
+    return at == len(shape)
+
+
+def _spelled(given: Any, array: NDArray[Any]) -> str:
+    return f"a {type_name(given)} of {dtype(array.dtype)}, {spell_dims(array.shape)}, was given"
+
+
+def _other_strides(given: Any, array: NDArray[Any], desc: MemoryDesc, what: str) -> LayoutError:
+    """A tensor has the dims and the data type of a descriptor, but other strides."""
+    strides = spell_dims(tuple(step // array.itemsize for step in array.strides))
+    if not desc.layout.is_plain:
+        remedy = "strides can't say this format: give its buffer, or convert with rl.reorder"
+    elif desc.offset0:
+        remedy = f"it begins at element {desc.offset0} of its buffer: give the whole buffer"
+    else:
+        name = desc.name("pytorch")
+        convert = f"x.contiguous(memory_format=torch.{name})" if name else "one with the strides of the first"
+        remedy = f"give {convert}, or describe what you have: rl.tensor(x).desc"
+    wanted = f" with strides {spell_dims(desc.strides)}" if desc.layout.is_plain else ""
+    return LayoutError(
+        f"{what} must be {desc}{wanted}, but {_spelled(given, array)} with strides {strides}; {remedy}"
+    )
+
+
+def same_bytes(one: MemoryDesc, two: MemoryDesc) -> bool:
+    """Whether a buffer of one descriptor is a buffer of the other; remembered for these two objects.
+
+    By identity, since to compare descriptors takes ten times as long as all else that a call checks.
+    """
+    known = _COMPARED.get((id(one), id(two)))
+    if known is None:
+        if len(_COMPARED) >= REMEMBERED:
+            _COMPARED.clear()
+        same = one.dims == two.dims and one.dtype == two.dtype and one.layout.same_bytes(two.layout)
+        known = _COMPARED[id(one), id(two)] = one, two, same  # kept alive, so that the numbers stay theirs
+    return known[2]
+
+
+_COMPARED: dict[tuple[int, int], tuple[MemoryDesc, MemoryDesc, bool]] = {}
 
 
 def located(buffer: Any) -> tuple[NDArray[Any], int]:
@@ -400,29 +676,20 @@ def aligned(size: int, zeroed: bool = True) -> NDArray[np.uint8]:
 # -- workings -----------------------------------------------------------------------------------------------
 
 
-def _as_array(data: Any) -> NDArray[Any]:
+def as_array(data: Any) -> NDArray[Any]:
+    """The logical array that NumPy, PyTorch or DLPack makes of something; memory is shared if it has any."""
     # Looked up, because naming it imports it, which a fork in another thread would interrupt.
     if "numpy.ma" in sys.modules and isinstance(data, np.ma.MaskedArray):
         raise LayoutError("a masked array has no values under its mask; fill it first: array.filled(...)")
     if isinstance(data, np.ndarray):
         return data
-    if type(data).__module__.partition(".")[0] == "torch":
-        return _from_torch(data)
+    if pytorch.is_tensor(data):
+        return pytorch.memory(data)
     if hasattr(data, "__array__") or not hasattr(data, "__dlpack__"):
         return np.asarray(data)
-    return np.from_dlpack(data)
-
-
-def _from_torch(data: Any) -> NDArray[Any]:
-    """A PyTorch tensor; bf16, which NumPy does not know, passes as its bits."""
-    data = data.detach()
-    if str(data.dtype) == "torch.bfloat16":
-        with lock():
-            torch = import_module("torch")  # the caller has it
-
-        bits: NDArray[Any] = data.view(torch.int16).numpy()
-        return bits.view(dtype("bf16").numpy)
-    return np.asarray(data.numpy())
+    with lock():
+        from relayout.exchange.dlpack import imported
+    return imported(data)
 
 
 def _shared(array: NDArray[Any]) -> Tensor:
@@ -431,11 +698,13 @@ def _shared(array: NDArray[Any]) -> Tensor:
     if kind.bits < 8:
         layout = Layout._dense(array.shape, plain(array.ndim))
         return Tensor(MemoryDesc._make(array.shape, kind, layout), pack(array, kind))
-    desc, start = _described(array.shape, array.strides, array.dtype)
+    desc, start, order = _described(array.shape, array.strides, array.dtype)
     if array.size == 0:
         return Tensor(desc, np.empty(0, np.uint8))
-    if type(array) is np.ndarray and array.flags.c_contiguous:
-        return Tensor(desc, array.reshape(-1).view(np.uint8))
+    if type(array) is np.ndarray:
+        turned = array if array.flags.c_contiguous else array.transpose(order)
+        if turned.flags.c_contiguous:  # dense in some order of its axes; as_strided takes ten times as long
+            return Tensor(desc, turned.reshape(-1).view(np.uint8))
     bits = array.view(f"u{array.itemsize}")  # as_strided does not know the types of ml_dtypes
     lowest = bits[start]
     flat = as_strided(lowest, (desc.layout.span,), (array.itemsize,), writeable=array.flags.writeable)
@@ -445,10 +714,11 @@ def _shared(array: NDArray[Any]) -> Tensor:
 @lru_cache(maxsize=4096)
 def _described(
     shape: tuple[int, ...], strides: tuple[int, ...], dtype_: np.dtype[Any]
-) -> tuple[MemoryDesc, tuple[slice, ...]]:
+) -> tuple[MemoryDesc, tuple[slice, ...], tuple[int, ...]]:
     """The descriptor of an array with strides in bytes, and the index of its element of lowest address.
 
-    From there the buffer begins: a negative stride then begins at its far end.
+    From there the buffer begins: a negative stride then begins at its far end. Last come the axes by their
+    strides, longest first.
     """
     kind, item = dtype(dtype_), dtype_.itemsize
     if any(stride % item for stride, size in zip(strides, shape, strict=True) if size > 1):
@@ -457,12 +727,14 @@ def _described(
             "copy it first"
         )
     steps = tuple(stride // item for stride in strides)
+    order = tuple(sorted(range(len(shape)), key=lambda a: (-steps[a], -shape[a])))
     if 0 in shape:
-        return MemoryDesc._make(shape, kind, Layout._strided(shape, plain(len(shape)), steps, 0, None)), ()
+        nowhere = Layout._strided(shape, plain(len(shape)), steps, 0, None)
+        return MemoryDesc._make(shape, kind, nowhere), (), order
     lowest = tuple(slice(None, None, -1) if s < 0 else slice(None) for s in steps)
     start = sum((n - 1) * -s for n, s in zip(shape, steps, strict=True) if s < 0)
     layout = Layout._strided(shape, plain(len(shape)), steps, start, None)
-    return MemoryDesc._make(shape, kind, _named(layout)), lowest
+    return MemoryDesc._make(shape, kind, _named(layout)), lowest, order
 
 
 def _named(layout: Layout) -> Layout:
@@ -478,18 +750,58 @@ def _row_major(made: Tensor) -> Layout:
 
 def _shared_elements(tensor: Tensor) -> NDArray[Any] | None:
     """The logical array as a strided view of the buffer, where there is one."""
-    layout, kind = tensor.layout, tensor.dtype
-    if not layout.is_plain or kind.bits < 8:
+    if _no_strides(tensor.desc):
         return None
-    numpy_type = kind.numpy
+    view = _strided(tensor)
+    if not tensor.layout.is_injective():
+        view.flags.writeable = False  # one write would change several elements
+    return view
+
+
+def _strided(tensor: Tensor) -> NDArray[Any]:
+    """The same, of a layout that has nothing but strides."""
+    layout, numpy_type = tensor.layout, tensor.dtype.numpy
     item = numpy_type.itemsize
     if 0 in layout.dims:
         return np.empty(layout.dims, numpy_type)
     strides = [s * item for s in layout.strides]
     view: NDArray[Any] = np.ndarray(layout.dims, numpy_type, tensor.buffer, layout.offset0 * item, strides)
-    if not layout.is_injective():
-        view.flags.writeable = False  # one write would change several elements
     return view
+
+
+def _no_strides(desc: MemoryDesc) -> str:
+    """Why no array has its elements where a descriptor has them; empty: some array has."""
+    if desc.dtype.bits < 8:
+        return f"elements of {desc.dtype} share bytes"
+    return "" if desc.layout.is_plain else "its layout has more than strides"
+
+
+def _not_for_torch(tensor: Tensor) -> str:
+    """Why PyTorch can't have the memory of a tensor that has strides; empty: it can."""
+    if not tensor.buffer.flags.writeable:
+        return "its memory is read-only, and PyTorch knows no such tensors"
+    if any(step < 0 for step in tensor.layout.strides):
+        return "PyTorch has no negative strides"
+    return ""
+
+
+def _index(start: int, loops: Sequence[tuple[int, int]]) -> Iterator[NDArray[np.int64]]:
+    """The places of nested loops, not many more than :data:`GATHERED` at a time."""
+    inner = len(loops)
+    while inner and prod(extent for extent, _ in loops[inner - 1 :]) <= GATHERED:
+        inner -= 1
+    tail = np.array([start], np.int64)
+    for extent, step in loops[inner:]:
+        tail = (tail[:, None] + np.arange(extent, dtype=np.int64) * step).ravel()
+    if not inner:
+        yield tail
+        return
+    (cut, by), rows = loops[inner - 1], GATHERED // tail.size
+    for lead in product(*(range(extent) for extent, _ in loops[: inner - 1])):
+        at = sum(number * step for number, (_, step) in zip(lead, loops, strict=False))
+        for first in range(0, cut, rows):
+            many = np.arange(first, min(first + rows, cut), dtype=np.int64) * by
+            yield (many[:, None] + (tail + at)).ravel()
 
 
 def _sizes(given: Sequence[int | Sequence[int]]) -> Sequence[int]:

@@ -33,11 +33,12 @@ from typing import Any, Final, NamedTuple, cast
 
 from relayout.dtypes import DType
 from relayout.dtypes import dtype as as_dtype
-from relayout.errors import LayoutError, Unsupported
+from relayout.errors import LayoutError, Unsupported, described
 from relayout.forking import lock
 from relayout.layout import views
 from relayout.layout.format import Format
 from relayout.layout.layout import Layout, check_dims, plain, spell_dims, whole_numbers
+from relayout.layout.spelling import text_of
 
 __all__ = ["MemoryDesc", "MklDnnBlocking", "any_format", "undef"]
 
@@ -98,7 +99,7 @@ class MemoryDesc:
         ``"f32:nChw8c:2x17x5x4"`` (:mod:`relayout.layout.text` has the forms).
     dtype : str, numpy.dtype or DType
         The data type: ``"f32"``, ``"bf16"``, ``"s8"``, ``"s4"``, ...
-    format : str, Format, Layout or ``relayout.any``, optional
+    format : str, Format, Layout, torch.memory_format or ``relayout.any``, optional
         The memory format. A :class:`Layout` must have the same dims. ``any`` leaves the choice to an
         implementation.
     strides : sequence of int, optional
@@ -184,13 +185,18 @@ class MemoryDesc:
             return _by_text(sizes, kind, format)
         if isinstance(format, Format):
             return _by_format(sizes, kind, format)
+        said = text_of(format)
+        if said is not None:
+            return _by_text(sizes, kind, said)
         raise LayoutError(
-            f"a format is text, a Format, a Layout or relayout.any, got {type(format).__name__} {format!r}; "
+            f"a format is text, a Format, a Layout or relayout.any, got {described(format)}; "
             "strides are given by name: strides=..."
         )
 
     @classmethod
     def _make(cls, dims: tuple[int, ...], dtype: DType, layout: Layout | None, kind: str = "") -> MemoryDesc:
+        if len(dims) > MAX_RANK:
+            _check_rank(dims)
         self = object.__new__(cls)
         put = object.__setattr__
         put(self, "dims", dims)

@@ -65,7 +65,7 @@ from functools import lru_cache
 from math import prod
 from typing import Any, NamedTuple, cast
 
-from relayout.errors import LayoutError
+from relayout.errors import LayoutError, described
 from relayout.layout import spelling
 from relayout.layout.roles import check_roles
 
@@ -89,7 +89,7 @@ class Format:
         A format in any dialect that :mod:`relayout.notation` reads: ``"nChw16c"``, ``"aBcd16b"``,
         ``"aBx16b"``, ``"b_fs_yx_fsv16"``, ``"NCHW4"``, ``"channels_last"``, ``"n, c//16, h, w, c%16"``, ...
         A dialect can be written in front, ``"openvino:bfyx"``, and where one text has several readings the
-        reading behind: ``"NCHW44@weights"``.
+        reading behind: ``"NCHW44@weights"``. PyTorch's own ``torch.channels_last`` stands for its text.
     dialect : str, optional
         The dialect that the text is written in, where it means different things in two of them.
 
@@ -141,7 +141,10 @@ class Format:
         if isinstance(text, Format):
             return text
         if not isinstance(text, str):
-            raise LayoutError(f"a format is written as text, got {type(text).__name__}: {text!r}")
+            said = spelling.text_of(text)
+            if said is None:
+                raise LayoutError(f"a format is written as text, got {described(text)}")
+            text = said
         return spelling.parse(text, dialect)
 
     # -- making ---------------------------------------------------------------------------------------

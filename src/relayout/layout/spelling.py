@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     Parser = Callable[[str, str | None, int | None, str | None], Format]
     Renderer = Callable[[Format, str], str | None]
 
-__all__ = ["install", "parse", "render"]
+__all__ = ["install", "parse", "render", "text_of"]
 
 _parser: Parser | None = None
 _renderer: Renderer | None = None
@@ -41,3 +41,14 @@ def render(format: Format, dialect: str) -> str | None:
     if _renderer is None:
         raise RuntimeError("no notation is loaded; import relayout (or relayout.notation) first")
     return _renderer(format, dialect)
+
+
+def text_of(given: object) -> str | None:
+    """The text that one of PyTorch's own objects for formats stands for; None for any other object.
+
+    ``torch.channels_last`` and its like print as they are written, so they are recognised by their type's
+    name and PyTorch need not be imported.
+    """
+    cls = type(given)
+    known = cls.__module__ == "torch" and cls.__name__ in ("memory_format", "layout")
+    return str(given) if known else None

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from relayout.errors import LayoutError, Unsupported
+from relayout.errors import LayoutError, Unsupported, type_name
 from relayout.layout.descriptor import MemoryDesc
 from relayout.layout.layout import Layout, plain, spell_dims
 from relayout.primitives.kernels.walk import dense_like
@@ -68,7 +68,7 @@ def following(src: MemoryDesc, dst: MemoryDesc) -> MemoryDesc:
     its digits; one of other sizes and without a format can't be followed, and the result is row-major.
     """
     if not isinstance(dst, MemoryDesc):
-        raise LayoutError(f"dst must be a MemoryDesc, not {type(dst).__name__}")
+        raise LayoutError(f"dst must be a MemoryDesc, not {type_name(dst)}")
     if dst.layout is not None:
         return dst
     if src.format is not None:

@@ -14,9 +14,11 @@ What formulas leave open:
 
 * A NaN in a window is its maximum. So it is in PyTorch; oneDNN passes over NaN (and gives the lowest finite
   number where there is nothing else, or nothing but -inf).
-* A window in which there is padding only has no largest element, and no average without padding: it is an
-  error, as it is in oneDNN for the average. (For the maximum oneDNN gives the lowest finite number, and
-  PyTorch has no such windows: its padding is at most half of the kernel.) With padding counted it is 0.
+* Padding must be less than a window reaches, ``(kernel - 1) * dilation + 1``, in front of an axis and behind
+  it: a window further out would hold nothing else. That is oneDNN's rule for averages without padding; ONNX
+  Runtime has it for all kinds (of the kernel, whatever the dilation), and PyTorch allows half as much.
+* A window with gaps may still lie astride an axis and hold padding only. It has no largest element, and no
+  average without padding: it is an error. With padding counted it is 0.
 * Maxima of integers are exact where source and destination have the same data type and there are no post-ops;
   everything else is computed in f32, and rounded once.
 
@@ -26,7 +28,7 @@ Training needs the place of each maximum for the way back (oneDNN's workspace); 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from itertools import product
+from itertools import chain, product
 from math import prod
 from typing import TYPE_CHECKING, Any
 
@@ -150,10 +152,15 @@ class Pooling(Primitive):
                 f"pooling: spatial axis {k} of src {src} has {size} elements and {front + behind} of "
                 f"padding, the window reaches over {reach}"
             )
+        if max(front, behind) >= reach:
+            raise LayoutError(
+                f"pooling: spatial axis {k} of src {src} has padding ({front}, {behind}), but must have "
+                f"less than the window reaches over, {reach}: a window further out holds padding only"
+            )
         axis = Axis(size, max(0, room // step + 1), kernel, step, gap, front)
-        if self.algorithm != "average_include_padding":
+        if self.algorithm != "average_include_padding" and gap > size:  # windows may lie astride the axis
             first, last = axis.inside
-            for output in (*range(first), *range(last, axis.out)):
+            for output in chain(range(first), range(last, axis.out)):
                 if not axis.taps(output):
                     start = output * step - front
                     raise LayoutError(

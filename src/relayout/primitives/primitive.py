@@ -31,14 +31,15 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from relayout.codegen.support import supported
-from relayout.errors import LayoutError
+from relayout.errors import LayoutError, type_name
+from relayout.exchange import pytorch
 from relayout.forking import lock
 from relayout.layout.descriptor import MemoryDesc
 from relayout.layout.layout import whole_number
 from relayout.primitives.calling import Calling
 from relayout.reorder import reorder
 from relayout.reorder.plan import check_out, overlap
-from relayout.tensor import Tensor, allocate, as_bytes, located, tensor
+from relayout.tensor import Tensor, allocate, as_array, as_bytes, located, of_torch, tensor
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -127,10 +128,12 @@ class Primitive:
 
         Parameters
         ----------
-        *given : Tensor
+        *given : Tensor or array_like
             The inputs in their order (:attr:`inputs`), in the primitive's formats. Where a format has
-            padding, it must be zero, as it is in all tensors that Relayout makes.
-        out : Tensor or writable buffer, optional
+            padding, it must be zero, as it is in all tensors that Relayout makes. Arrays, and tensors of
+            PyTorch, are taken as logical arrays whose strides must be those of the format; a
+            ``torch.Tensor`` of other dims is taken as a buffer (:func:`relayout.tensor.of_torch`).
+        out : Tensor, torch.Tensor or writable buffer, optional
             Where to write; without it a new tensor.
         threads : int, optional
             How many threads may work.
@@ -158,6 +161,8 @@ class Primitive:
             self._define(tensors, target)
         else:
             program(known, threads)
+        if pytorch.is_tensor(out):
+            pytorch.written(out)
         if calling is not None:
             calling.count(given, out, threads)
         return out if isinstance(out, Tensor) else target
@@ -208,6 +213,8 @@ class Primitive:
     def _checked(self, name: str, value: Any) -> Tensor:
         """A tensor of the descriptor that an argument must have; arrays are taken as logical ones."""
         desc = self.descs[name]
+        if pytorch.is_tensor(value):
+            return of_torch(value, desc, f"{self.kind}: {name}")
         try:
             made = value if isinstance(value, Tensor) else tensor(value)
         except (LayoutError, TypeError, ValueError) as error:
@@ -235,8 +242,11 @@ class Primitive:
             if self.reads_destination:
                 raise LayoutError(f"{self.kind} adds to the old destination, but no out was given")
             return Tensor(desc, allocate(desc))
-        check_out(out, desc)
-        target = self._checked("dst", out if isinstance(out, Tensor) else Tensor(desc, as_bytes(out)))
+        if pytorch.is_tensor(out):
+            target = of_torch(out, desc, f"{self.kind}: dst", writing=True)
+        else:
+            check_out(out, desc)
+            target = self._checked("dst", out if isinstance(out, Tensor) else Tensor(desc, as_bytes(out)))
         data, _ = located(target)
         if data.nbytes < self._reach()["dst"][1]:
             raise LayoutError(f"{self.kind}: out needs {desc.required_bytes} bytes; it has {data.nbytes}")
@@ -278,7 +288,7 @@ def check_descs(kind: str, needed: Mapping[str, object], optional: Mapping[str, 
     """Refuse arguments that are no descriptors; those that are optional may be None."""
     for name, desc in (*needed.items(), *optional.items()):
         if not isinstance(desc, MemoryDesc) and (desc is not None or name in needed):
-            raise LayoutError(f"{kind}: {name} must be a MemoryDesc, not {type(desc).__name__}")
+            raise LayoutError(f"{kind}: {name} must be a MemoryDesc, not {type_name(desc)}")
 
 
 def private(given: Tensor) -> Tensor:
@@ -312,7 +322,7 @@ def _meet(src: MemoryDesc, dst: MemoryDesc, distance: int) -> bool:
 
 def logical(data: Any) -> NDArray[np.float64]:
     """A logical array in double precision."""
-    array = data.numpy() if isinstance(data, Tensor) else np.asarray(data)
+    array = data.numpy() if isinstance(data, Tensor) else as_array(data)
     return np.asarray(array.astype(np.float64))
 
 

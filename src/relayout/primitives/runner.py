@@ -20,7 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relayout.codegen.driver import ROW, walk
-from relayout.errors import LayoutError
+from relayout.errors import LayoutError, type_name
+from relayout.exchange import pytorch
 from relayout.layout.descriptor import MemoryDesc
 from relayout.layout.layout import whole_number
 from relayout.primitives.memory import Memory
@@ -28,7 +29,7 @@ from relayout.primitives.primitive import private, span_of
 from relayout.primitives.schedule import ARENA, IMAGE, OTHERS, Item, Schedule, Segment, Storage, linked
 from relayout.primitives.sequence import Value, alike, bound, signature
 from relayout.reorder.plan import check_out
-from relayout.tensor import Tensor, address, aligned, allocate, as_bytes, located, tensor
+from relayout.tensor import Tensor, address, aligned, allocate, as_bytes, located, of_torch, tensor
 
 __all__ = ["KEPT", "Layer", "Run"]
 
@@ -130,7 +131,7 @@ class Run:
         ----------
         *given : Tensor or array_like
             The inputs in their order, in their descriptors; arrays are taken as logical ones.
-        out : Tensor, or sequence of Tensor, optional
+        out : Tensor or torch.Tensor, or sequence of them, optional
             Where to write; without it new tensors.
         **named : Tensor or array_like
             Inputs by name.
@@ -149,6 +150,9 @@ class Run:
         inputs, outputs = self._bound(given, out, named)
         self._run(inputs, outputs)
         several = out if isinstance(out, (tuple, list)) else [out]
+        for one in several:
+            if pytorch.is_tensor(one):
+                pytorch.written(one)
         results = [
             one if isinstance(one, Tensor) else made
             for one, made in zip(several if out is not None else outputs, outputs, strict=True)
@@ -210,7 +214,7 @@ class Run:
         if several is not out and len(wanted) > 1:
             raise LayoutError(
                 f"there are {len(wanted)} outputs, so out must be a tuple or list of as many tensors, "
-                f"not one {type(out).__name__}"
+                f"not one {type_name(out)}"
             )
         if len(several) != len(wanted):
             raise LayoutError(f"there are {len(wanted)} outputs, but out has {len(several)}")
@@ -295,6 +299,8 @@ def _times(segment: Segment, stamps: NDArray[np.int64]) -> list[float]:
 
 def _checked(value: Value, data: Any) -> Tensor:
     """A tensor of the descriptor of a value."""
+    if pytorch.is_tensor(data):
+        return of_torch(data, value.desc, value.name)
     try:
         made = data if isinstance(data, Tensor) else tensor(data)
     except (LayoutError, TypeError, ValueError) as error:
@@ -315,6 +321,8 @@ def _source(value: Value, data: Any, needed: int) -> Tensor:
 
 def _target(value: Value, data: Any, needed: int) -> Tensor:
     """A tensor that the value of an output can be written to."""
+    if pytorch.is_tensor(data):
+        data = of_torch(data, value.desc, f"out for {value.name}", writing=True)
     check_out(data, value.desc)
     made = _checked(value, data if isinstance(data, Tensor) else Tensor(value.desc, as_bytes(data)))
     buffer, _ = located(made)

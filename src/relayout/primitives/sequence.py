@@ -40,7 +40,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from relayout.errors import LayoutError
+from relayout.errors import LayoutError, type_name
 from relayout.forking import lock
 from relayout.layout.descriptor import MemoryDesc
 from relayout.layout.layout import spell_dims, whole_number
@@ -172,7 +172,7 @@ class Sequence:
             have to be reordered, and the elements of the wanted descriptor share places.
         """
         if not isinstance(primitive, Primitive):
-            raise LayoutError(f"{name or 'add'}: expected a Primitive, not {type(primitive).__name__}")
+            raise LayoutError(f"{name or 'add'}: expected a Primitive, not {type_name(primitive)}")
         name = name or f"{primitive.kind}{len(self.nodes) + 1}"
         found = self._arguments(primitive, given, named, name)
         wanted = {key: self._as(value, primitive.descs[key], name, key) for key, value in found.items()}
@@ -280,7 +280,7 @@ class Sequence:
     def _known(self, value: object, where: str) -> Value:
         """A value of this sequence."""
         if not isinstance(value, Value):
-            raise LayoutError(f"{where}: {type(value).__name__} is no value of a sequence")
+            raise LayoutError(f"{where}: {type_name(value)} is no value of a sequence")
         if not (value.number < len(self._values) and self._values[value.number] is value):
             raise LayoutError(f"{where}: {value} belongs to another sequence")
         return value

@@ -32,14 +32,16 @@ from numpy.typing import NDArray
 
 from relayout.dtypes import DType, DTypeLike
 from relayout.dtypes import dtype as as_dtype
-from relayout.errors import LayoutError
+from relayout.errors import LayoutError, described, type_name
+from relayout.exchange import pytorch
 from relayout.forking import lock, locked
 from relayout.layout.descriptor import MemoryDesc
 from relayout.layout.format import Format
-from relayout.layout.layout import Layout, plain
+from relayout.layout.layout import Layout, plain, spell_dims
+from relayout.layout.spelling import text_of
 from relayout.reorder.attributes import Attributes
 from relayout.reorder.axes import asked_for, check_axes, indexed_alike
-from relayout.tensor import Tensor, address, aligned, as_bytes, located, tensor
+from relayout.tensor import Tensor, address, aligned, as_bytes, located, of_torch, same_bytes, tensor
 
 if TYPE_CHECKING:
     from relayout.reorder.native import Native
@@ -144,6 +146,7 @@ class Reorder:
 
     def _prepare(self, src: MemoryDesc, dst: MemoryDesc, axes: str) -> None:
         check_axes(axes)
+        _check_types(src, dst)
         self._dst = indexed_alike(src, dst, axes)
         _check(src, dst)
         self.src, self.dst, self.axes, self.threads, self.attributes = src, dst, axes, None, NONE
@@ -188,10 +191,14 @@ class Reorder:
     def __call__(self, src: Any, out: Any) -> None:
         """Convert the bytes of ``src`` into ``out``: buffers, or tensors of these descriptors.
 
+        A ``torch.Tensor`` of the descriptor's dims must have its strides; any other must be a contiguous
+        buffer, see :func:`relayout.tensor.of_torch`.
+
         Raises
         ------
         LayoutError
-            A buffer is too short, ``out`` can't be written to, or the two overlap.
+            Strides or data types differ, a buffer is too short, ``out`` can't be written to, or the two
+            overlap.
         """
         fast = self._fast
         if fast is None or not fast(src, out):
@@ -199,6 +206,9 @@ class Reorder:
 
     def _into(self, src: Any, out: Any, threads: int | None) -> None:
         """Check both buffers and convert."""
+        if pytorch.is_tensor(src) or pytorch.is_tensor(out):
+            self._into_torch(src, out, threads)
+            return
         _check_meaning(src, self.src, "source")
         _check_meaning(out, self.dst, "destination")
         source, source_at = located(src)
@@ -214,6 +224,17 @@ class Reorder:
                 "reorder into a buffer of its own"
             )
         self._run(source, source_at, target, target_at, threads)
+
+    def _into_torch(self, src: Any, out: Any, threads: int | None) -> None:
+        """Check what is a ``torch.Tensor``, and convert."""
+        writing = pytorch.is_tensor(out)
+        source = of_torch(src, self.src, "the plan's source").buffer if pytorch.is_tensor(src) else src
+        target = of_torch(out, self.dst, "the plan's destination", writing=True).buffer if writing else out
+        fast = self._fast
+        if fast is None or not fast(source, target):
+            self._into(source, target, threads)
+        if writing:
+            pytorch.written(out)
 
     def _made(self, src: Tensor, threads: int | None) -> NDArray[np.uint8]:
         """Convert into a new buffer."""
@@ -402,6 +423,15 @@ def _with(move: Reorder, attributes: Attributes) -> Reorder:
     return move._with(attributes)
 
 
+def _check_types(src: object, dst: object) -> None:
+    for side, given in (("source", src), ("destination", dst)):
+        if not isinstance(given, MemoryDesc):
+            raise LayoutError(
+                f"a plan's {side} is a MemoryDesc, got {described(given)}; rl.tensor(x).desc is that of an "
+                "array or a tensor, and rl.reorder takes formats"
+            )
+
+
 def _check(src: MemoryDesc, dst: MemoryDesc) -> None:
     for side, desc in (("source", src), ("destination", dst)):
         if desc.layout is None:
@@ -423,7 +453,7 @@ def _check(src: MemoryDesc, dst: MemoryDesc) -> None:
 def _check_meaning(given: Any, desc: MemoryDesc, side: str) -> None:
     """A tensor must be what the plan was made for, an array of its data type; bytes are taken as they are."""
     if isinstance(given, Tensor):
-        if given.desc is not desc and not _same_bytes(given.desc, desc):
+        if given.desc is not desc and not same_bytes(given.desc, desc):
             raise LayoutError(f"the plan's {side} is {desc}, but it was given {given.desc}")
     elif (
         isinstance(given, np.ndarray)
@@ -483,13 +513,14 @@ def reorder(
     Parameters
     ----------
     src : Tensor or array_like
-        The source; arrays are taken as logical arrays, with any strides.
-    dst : str, Format, Layout or MemoryDesc, optional
+        The source; arrays, and tensors of PyTorch, are taken as logical arrays, with any strides.
+    dst : str, Format, Layout, MemoryDesc or torch.memory_format, optional
         The destination. Without one the format stays (dense). A format takes over the logical order of the
         source, and what its axes mean; a layout or descriptor has its own, and axes are matched by meaning.
-    out : Tensor or writable buffer, optional
+    out : Tensor, torch.Tensor or writable buffer, optional
         Where to write; it must be of the destination's descriptor. Padding is zeroed, holes are left alone.
-        It may be a view of a bigger tensor, but must not overlap the source.
+        It may be a view of a bigger tensor, but must not overlap the source. A ``torch.Tensor`` of the
+        source's dims is filled by its own strides.
     dtype : optional
         The data type of the destination; without one that of ``dst`` if it is a descriptor, of ``out`` if it
         is a tensor, or of the source.
@@ -507,7 +538,7 @@ def reorder(
     Returns
     -------
     Tensor
-        The destination (``out`` itself, if it was a tensor).
+        The destination (``out`` itself, if it was a Tensor; one that shares the memory of any other ``out``).
 
     Raises
     ------
@@ -536,6 +567,9 @@ def reorder(
     source = src if isinstance(src, Tensor) else tensor(src)
     if threads is not None:
         _check_threads(threads)
+    foreign = None
+    if out is not None and pytorch.is_tensor(out):
+        foreign, out = out, _of_torch(out, source, dst, dtype, axes)
     plan, desc = _destination(source, dst, out, dtype, axes)
     none = src_scale is dst_scale is src_zero_point is dst_zero_point is None
     if not none or type(beta) not in (int, float) or beta != 0:
@@ -556,10 +590,29 @@ def reorder(
         fast = plan._fast  # descriptors have been compared, so buffers will do
         if fast is None or not fast(source.buffer, out.buffer if isinstance(out, Tensor) else out):
             plan._into(source, out, threads)
+        if foreign is not None:
+            pytorch.written(foreign)
         return out if isinstance(out, Tensor) else Tensor(desc, as_bytes(out))
     if plan.attributes.reads_destination:
         raise LayoutError(f"beta {beta:g} adds to the old destination, but no out was given")
     return Tensor(desc, plan._made(source, threads))
+
+
+def _of_torch(
+    out: Any, source: Tensor, dst: FormatLike | None, dtype: DTypeLike | None, axes: str
+) -> Tensor:
+    """What a ``torch.Tensor`` is as ``out``: of the source's dims a strided tensor, else a buffer."""
+    if tuple(out.shape) == source.dims:
+        try:
+            return tensor(pytorch.memory(out, writing=True))
+        except LayoutError as error:
+            raise LayoutError(f"out can't be written to: {error}") from None
+    if dst is None:
+        raise LayoutError(
+            f"out is a {type_name(out)} of {spell_dims(tuple(out.shape))}, but the source is {source.desc}; "
+            "without a destination's format both must have the same dims"
+        )
+    return of_torch(out, _destination(source, dst, None, dtype, axes)[1], "out", writing=True)
 
 
 def _compile_if_worth(plan: Reorder) -> None:
@@ -610,6 +663,7 @@ def _destination(
     roles = _roles(source.desc)
     if dst is None and given is not None:
         dst = given
+    dst = text_of(dst) or dst
     if isinstance(dst, MemoryDesc):
         if kind is not None and dst.dtype != kind:
             raise LayoutError(f"the destination is {dst}, but dtype {kind} was asked for")
@@ -628,7 +682,7 @@ def _destination(
                 dims = format.dims if isinstance(format, Layout) else source.dims
                 desc = MemoryDesc(dims, kind or source.dtype, format)
             plan = _move(source.desc, roles, desc, _roles(desc), None, axes)
-    if given is not None and given is not desc and not _same_bytes(given, desc):
+    if given is not None and given is not desc and not same_bytes(given, desc):
         if isinstance(dst, (str, Format)) and given.dtype == desc.dtype and given.dims == desc.dims:
             raise LayoutError(f"out is {given}, which is not {dst} as asked for")
         raise LayoutError(f"out is {given}, but the destination is {desc}")
@@ -637,11 +691,6 @@ def _destination(
 
 def _roles(desc: MemoryDesc) -> tuple[str, ...] | None:
     return desc.layout.roles if desc.layout is not None else None
-
-
-@lru_cache(maxsize=1024)
-def _same_bytes(one: MemoryDesc, two: MemoryDesc) -> bool:
-    return one.dtype == two.dtype and one.layout.same_bytes(two.layout)
 
 
 def _dense(desc: MemoryDesc) -> Format | Layout:
