@@ -126,6 +126,7 @@ class Steps:
 
     src_zero_point: bool = False
     src_scale: bool = False
+    src_shift: bool = False
     beta: bool = False
     dst_scale: bool = False
     dst_zero_point: bool = False
@@ -146,7 +147,7 @@ def arithmetic_kind(src: DType, dst: DType, steps: Steps) -> str:
     >>> arithmetic_kind(dtype("s8"), dtype("s32"), Steps(beta=True))
     'double'
     """
-    wide = {src, dst} & {F64, S64} or src is S32 or (steps.beta and dst is S32)
+    wide = steps.src_shift or {src, dst} & {F64, S64} or src is S32 or (steps.beta and dst is S32)
     return "double" if wide else "float"
 
 
@@ -274,6 +275,8 @@ def rescaled(
         x = v.do("fsub", kind, x, operands["src_zero_point"])
     if steps.src_scale:
         x = v.do("fmul", kind, operands["src_scale"], x)
+    if steps.src_shift:
+        x = v.do("fsub", kind, x, operands["src_shift"])
     if steps.beta and old is not None:
         x = v.do("fadd", kind, x, v.do("fmul", kind, operands["beta"], onto(v, old, dst)))
 

@@ -190,7 +190,10 @@ class Native:
         from relayout.reorder.problem import LANES, RECIPROCALS
 
         arithmetic, scales = arithmetic_types(
-            self.src.dtype, self.dst.dtype, accumulate=attributes.reads_destination
+            self.src.dtype,
+            self.dst.dtype,
+            accumulate=attributes.reads_destination,
+            shifted=attributes.is_shifted,
         )
         block = np.zeros(self.tables[-1].end, np.uint8)
         for table in self.tables:

@@ -66,15 +66,16 @@ class Reorder:
     threads : int, optional
         How many threads may work; the NumPy engine uses one.
     **attributes
-        ``src_scale``, ``dst_scale``, ``src_zero_point``, ``dst_zero_point``: a number, or ``(values, axis)``
-        along a logical axis; ``beta``: how much of the old destination is added. See
+        ``src_scale``, ``dst_scale``, ``src_zero_point``, ``dst_zero_point``, ``src_shift``: a number, or
+        ``(values, axis)`` along a logical axis; ``beta``: how much of the old destination is added. See
         :mod:`relayout.reorder.attributes` for the formula. Values are copied: later changes to an array of
         them don't change the plan.
 
     Raises
     ------
     LayoutError
-        Different dims, an undecided format, a destination in which elements share a place, or bad attributes.
+        Different dims, an undecided format, a destination in which elements share a place, or bad attributes:
+        zero points that are not whole, scales that become 0 or infinity in the type that scales have.
 
     Examples
     --------
@@ -86,6 +87,15 @@ class Reorder:
     >>> plan(np.array([0, 1, 2, 3, 4, 5], np.uint8), out)
     >>> out
     array([0. , 1.5, 0.5, 2. , 1. , 2.5], dtype=float32)
+
+    Pictures normalised as torchvision does it, ``(x / 255 - mean) / std`` for each channel, rounded once:
+
+    >>> mean, std = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
+    >>> plan = rl.Reorder(src, dst, src_scale=1 / 255, src_shift=(mean, 1), dst_scale=(std, 1))
+    >>> plan(np.array([0, 1, 2, 253, 254, 255], np.uint8), out)
+    >>> out
+    array([-2.117904 ,  2.2146587, -2.0182073,  2.4110644, -1.7695861,
+            2.64     ], dtype=float32)
     """
 
     __slots__ = (
@@ -116,6 +126,7 @@ class Reorder:
         self._prepare(src, dst)
         self.threads = threads
         self.attributes = Attributes.make(src.dims, **attributes)
+        self.attributes.check_range(src.dtype, dst.dtype)
         self._compile()
 
     @classmethod
@@ -137,6 +148,7 @@ class Reorder:
 
     def _with(self, attributes: Attributes) -> Reorder:
         """The same plan with attributes, not compiled."""
+        attributes.check_range(self.src.dtype, self.dst.dtype)
         made = copy(self)
         made.attributes, made._engine, made._decided = attributes, None, False
         made._fast, made._calls = None, 0
@@ -430,6 +442,7 @@ def reorder(
     dst_scale: Any = None,
     src_zero_point: Any = None,
     dst_zero_point: Any = None,
+    src_shift: Any = None,
     beta: float = 0,
 ) -> Tensor:
     """Convert a tensor to another format, another data type, or both.
@@ -448,9 +461,9 @@ def reorder(
         is a tensor, or of the source.
     threads : int, optional
         How many threads may work; the NumPy engine uses one.
-    src_scale, dst_scale, src_zero_point, dst_zero_point : number or (values, axis), optional
-        ``dst = saturate(round_half_even((src_scale * (src - src_zero_point) + beta * dst) / dst_scale +
-        dst_zero_point))``
+    src_scale, dst_scale, src_zero_point, dst_zero_point, src_shift : number or (values, axis), optional
+        ``dst = saturate(round_half_even((src_scale * (src - src_zero_point) - src_shift + beta * dst) /
+        dst_scale + dst_zero_point))``. Zero points are whole numbers; with a shift the arithmetic is in f64.
     beta : float
         How much of the old destination is added; needs ``out``.
 
@@ -479,7 +492,7 @@ def reorder(
     if threads is not None:
         _check_threads(threads)
     plan, desc = _destination(source, dst, out, dtype)
-    none = src_scale is dst_scale is src_zero_point is dst_zero_point is None
+    none = src_scale is dst_scale is src_zero_point is dst_zero_point is src_shift is None
     if not none or type(beta) not in (int, float) or beta != 0:
         attributes = Attributes.make(
             source.dims,
@@ -487,6 +500,7 @@ def reorder(
             dst_scale=dst_scale,
             src_zero_point=src_zero_point,
             dst_zero_point=dst_zero_point,
+            src_shift=src_shift,
             beta=beta,
         )
         known = attributes.nbytes <= REMEMBERED

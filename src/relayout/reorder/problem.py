@@ -22,7 +22,7 @@ Strides and starts count *bits*, because 4-bit elements lie half bytes apart; th
     |         the first byte on either side
     what an element is: u8 becomes f32; a pure move shows a width only, u32
 
-Scales and zero points along an axis are *tables*, with an entry for every number of the axis's group. Every
+Scales, zero points and shifts along an axis are *tables*, with an entry for every number of the axis's group. Every
 loop says how many entries a turn moves on in each table, so that a table is one more thing with strides.
 
 Everything after that is a *pass*, a function from nests to nests that changes how the work is written down
@@ -238,7 +238,7 @@ def _with_reciprocals(
     See :func:`relayout.codegen.values.rescaled`.
     """
     axes = dict(shape)
-    arithmetic, _ = arithmetic_types(src, dst, accumulate="beta" in axes)
+    arithmetic, _ = arithmetic_types(src, dst, accumulate="beta" in axes, shifted="src_shift" in axes)
     if "dst_scale" not in axes or arithmetic.name != "f32" or dst.is_float or dst.bits > 8:
         return list(shape)
     return [*shape, *((name, axes["dst_scale"]) for name in RECIPROCALS)]
