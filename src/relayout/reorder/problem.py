@@ -46,7 +46,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from relayout.convert import arithmetic_types
+from relayout.codegen.values import RECIPROCALS, Steps, encloses
 from relayout.dtypes import DType
 from relayout.layout.descriptor import MemoryDesc
 from relayout.layout.layout import Layout
@@ -69,7 +69,6 @@ __all__ = [
 ]
 
 MOST_NESTS = 32  # beyond that the NumPy engine's tables are cheaper than a kernel for every nest
-RECIPROCALS = "dst_reciprocal_below", "dst_reciprocal_above"
 LANES = 64  # of the longest vector
 LINE = 64  # bytes at whose multiples tables begin
 MOST_ROWS = 1 << 12  # rows of padding that are looked at one by one
@@ -238,8 +237,7 @@ def _with_reciprocals(
     See :func:`relayout.codegen.values.rescaled`.
     """
     axes = dict(shape)
-    arithmetic, _ = arithmetic_types(src, dst, accumulate="beta" in axes, shifted="src_shift" in axes)
-    if "dst_scale" not in axes or arithmetic.name != "f32" or dst.is_float or dst.bits > 8:
+    if not encloses(src, dst, Steps(**dict.fromkeys(axes, True))):
         return list(shape)
     return [*shape, *((name, axes["dst_scale"]) for name in RECIPROCALS)]
 
