@@ -54,6 +54,7 @@ def drawn_attributes(data, dims, betas=(0, 0, 1, -2)):
         "dst_scale": one(scales),
         "src_zero_point": one(points),
         "dst_zero_point": one(points),
+        "src_shift": one((0.0, 0.485, -0.0)),
         "beta": data.draw(st.sampled_from(betas)),
     }
 

@@ -147,6 +147,7 @@ class TestEngineIsDefinition:
             dst_scale=drawn(scales),
             src_zero_point=drawn(points),
             dst_zero_point=drawn(points),
+            src_shift=drawn((0.0, 0.485, -3)),
             beta=data.draw(st.sampled_from((0, 0, 1, 0.5, -2))),
         )
 
@@ -331,7 +332,14 @@ class TestRefusals:
             ({"src_scale": ([1, 2], 2)}, "there are 2 axes"),
             ({"src_scale": ([1, 2], 0, 0)}, "a tuple of 3"),
             ({"dst_scale": ([1, 0], 0)}, "has a 0"),
-            ({"src_zero_point": 0.5}, "not whole"),
+            ({"src_zero_point": 0.5}, "not whole.*src_shift"),
+            ({"src_shift": ([0.5, 0.5], 1)}, "src_shift .* needs 3 values"),
+            ({"src_shift": float("inf")}, "src_shift must be finite"),
+            ({"src_shift": "0.5"}, "src_shift must be a number"),
+            ({"src_scale": 1e39}, "src_scale 1e[+]39 becomes inf in f32"),
+            ({"src_scale": (np.array([1, 1e-46, 0]), 1)}, "src_scale 1e-46 becomes 0 in f32"),
+            ({"dst_scale": 1e-46}, "dst_scale 1e-46 becomes 0 in f32, the type of scales from f32 to f32"),
+            ({"beta": -1e-46}, "beta -1e-46 becomes -0 in f32"),
             ({"src_scale": float("nan")}, "finite"),
             ({"src_scale": "two"}, "must be a number"),
             ({"src_scale": "2"}, "must be a number"),

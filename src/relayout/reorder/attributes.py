@@ -139,7 +139,10 @@ class Attributes:
                 continue
             values = made.values.astype(np.float64)
             if not (values == np.rint(values)).all():
-                raise LayoutError(f"{name} {points[name]!r} is not whole; zero points are integers")
+                raise LayoutError(
+                    f"{name} {points[name]!r} is not whole; zero points are integers, and src_shift is any "
+                    "number to be subtracted behind src_scale"
+                )
             if not (np.abs(values) < 2**31).all():
                 raise LayoutError(f"{name} {points[name]!r} does not fit 32 bits, which zero points have")
             kept[name] = PerAxis(made.values.astype(np.int64), made.axis)

@@ -183,7 +183,10 @@ class Native:
 
         if all(table.name not in RECIPROCALS for table in self.tables):
             return True
-        size, most = np.abs(divisor.values.astype(np.float64)), LARGEST_DIVISOR[self._types(attributes)[0].name]
+        size, most = (
+            np.abs(divisor.values.astype(np.float64)),
+            LARGEST_DIVISOR[self._types(attributes)[0].name],
+        )
         return bool((size > 1 / most).all() and (size < most).all())
 
     def _types(self, attributes: Attributes) -> tuple[DType, DType]:
