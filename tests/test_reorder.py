@@ -14,6 +14,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 import relayout as rl
+from relayout.convert import convert
 from relayout.layout.refine import refine
 from relayout.reorder.attributes import Attributes
 from relayout.reorder.reference import reorder_by_definition
@@ -105,6 +106,26 @@ class TestFacts:
         shaped = [np.array(v, np.float32).reshape(1, 3, 1, 1) for v in (mean, scale)]
         np.testing.assert_array_equal(made.numpy(), shaped[1] * (logical - shaped[0]))
         assert not made.buffer.view(np.float32).reshape(-1, 16)[:, 3:].any()
+
+    @pytest.mark.parametrize("dtype", ["f32", "f16", "bf16"])
+    @pytest.mark.parametrize("format", ["nchw", "nhwc", "nChw16c", "nChw8c"])
+    def test_pictures_are_normalised_as_torchvision_defines_it(self, format, dtype):
+        """``(x / 255 - mean) / std`` in f64, rounded once: all bytes of all channels, all bits."""
+        mean, std = np.array([0.485, 0.456, 0.406]), np.array([0.229, 0.224, 0.225])
+        pixels = np.arange(256, dtype=np.uint8).repeat(3).reshape(1, 16, 16, 3)
+        wanted = convert((pixels / 255 - mean) / std, dtype).transpose(0, 3, 1, 2)
+        src, dst = (rl.MemoryDesc((1, 3, 16, 16), *what) for what in (("u8", "nhwc"), (dtype, format)))
+        ways = (
+            {"src_scale": 1 / 255, "src_shift": (mean, 1), "dst_scale": (std, 1)},
+            {"src_scale": (1 / (255 * std), 1), "src_shift": (mean / std, 1)},  # a division less
+        )
+        for attributes in ways:
+            out = rl.from_buffer(np.zeros(dst.nbytes, np.uint8), dst)
+            rl.Reorder(src, dst, **attributes)(pixels, out)
+            np.testing.assert_array_equal(out.numpy(), wanted)
+            bits = np.zeros(dst.nbytes, np.uint8)
+            engine.reorder_numpy(src, pixels.reshape(-1), dst, bits, Attributes.make(src.dims, **attributes))
+            np.testing.assert_array_equal(bits, out.buffer)
 
 
 class TestEngineIsDefinition:

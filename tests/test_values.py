@@ -12,8 +12,8 @@ import struct
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from fractions import Fraction
-from itertools import product
 from functools import cache
+from itertools import product
 
 import numpy as np
 import pytest

@@ -90,11 +90,11 @@ only; and an s32 result saturates at 2147483647, being computed in f64.
 
 In the first line, s64 beyond 2**53 is rounded to f64. Neutral attributes, being left out, do not round it.
 
-A shift is a real number, so that the mean of pictures can be subtracted as it is: ``(x / 255 - mean) / std``
-is ``src_scale=1/255``, ``src_shift=mean``, ``dst_scale=std``. It is subtracted from numbers of its own size.
-In f32 what is left next to the mean would be mostly the rounding errors of the steps before: 124 / 255 - 0.485
-is 0.00127, with an error of up to 2**-25, which is 256 units in its last place. So everything is done in f64
-where there is a shift, scales included, and the one rounding that counts is that to the destination.
+A shift is a real number, so that the mean of pictures can be subtracted as it is:
+``(x / 255 - mean) / std`` is ``src_scale=1 / 255, src_shift=mean, dst_scale=std``.
+In f32 what is left next to the mean would be mostly the rounding errors of the steps before: 124 / 255 -
+0.485 is 0.00127, with an error of up to 2**-25, which is 256 units in its last place. So everything is done
+in f64 where there is a shift, scales included, and the one rounding that counts is that to the destination.
 """
 
 from __future__ import annotations

@@ -31,8 +31,9 @@ pair                       onto the carrier                    off the carrier
 s64 -> f64                 double, rounded                     nothing
 s64 -> f32, f16, bf16, f8  double, rounded to odd in s64       as from f64
 any other with f64, s64;   double, exact                       f64: nothing. f32: one instruction. f16,
-s32 -> bf16                                                    f8: to odd in float, then as below; bf16 too
-                                                               where it must be. Integers: to the nearest, saturated
+s32 -> bf16                                                    f8: to odd in float, then as below; bf16
+                                                               only where it must. Integers: to the
+                                                               nearest, saturated
 all others                 float, exact (but for s32, below)   f32: nothing. f16: one instruction, or
                                                                integer arithmetic; bf16 likewise. f8:
                                                                integer arithmetic. Integers: nearest s32,

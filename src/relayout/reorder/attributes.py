@@ -15,7 +15,8 @@ plan can be found by them. Two things follow from the content being numbers. Equ
 0.0 and -0.0 are equal numbers but other factors. And an attribute may do *nothing*: a scale of 1 is no step
 at all. Which ones do nothing depends on the precision and so on the data types; the engines ask
 :meth:`Attributes.taking_part`. It is asked once for a whole tensor: attributes that it has returned are
-*settled*, and a part of them (:meth:`Attributes.part`) takes every step that the whole takes. Its :attr:`~Attributes.shape` is what a compiled kernel depends on:
+*settled*, and a part of them (:meth:`Attributes.part`) takes every step that the whole takes. Its
+:attr:`~Attributes.shape` is what a compiled kernel depends on:
 
 >>> from relayout import dtype
 >>> made = Attributes.make((2, 3), src_scale=([1, 2, 1], 1), dst_scale=1, dst_zero_point=7, beta=1)
@@ -129,7 +130,7 @@ class Attributes:
     ) -> Attributes:
         scales = {"src_scale": src_scale, "dst_scale": dst_scale}
         points = {"src_zero_point": src_zero_point, "dst_zero_point": dst_zero_point}
-        kept = {
+        kept: dict[str, Any] = {
             name: None if given is None else _per_axis(name, given, dims)
             for name, given in (*scales.items(), *points.items(), ("src_shift", src_shift))
         }
@@ -210,7 +211,7 @@ class Attributes:
         >>> left.src_zero_point.values, left.taking_part(dtype("s8"), dtype("s8")).is_plain
         (array([0, 0]), False)
         """
-        cut = {}
+        cut: dict[str, Any] = {}
         for name in self._present():
             made = getattr(self, name)
             if made.axis is not None:
@@ -243,7 +244,8 @@ class Attributes:
             if lost.any():
                 number, becomes = (np.atleast_1d(v)[np.argmax(lost)] for v in (values, kept))
                 raise LayoutError(
-                    f"{name} {number:g} becomes {becomes:g} in {scales}, the type of scales from {src} to {dst}"
+                    f"{name} {number:g} becomes {becomes:g} in {scales}, the type of scales from {src} to "
+                    f"{dst}"
                 )
 
     @property

@@ -179,7 +179,7 @@ class Native:
         divisor = attributes.dst_scale
         if divisor is None:
             return True
-        from relayout.reorder.problem import RECIPROCALS
+        from relayout.codegen.values import RECIPROCALS
 
         if all(table.name not in RECIPROCALS for table in self.tables):
             return True
@@ -204,8 +204,9 @@ class Native:
         """The values of attributes as the kernels read them; None: there are none."""
         if not self.tables:
             return None
+        from relayout.codegen.values import RECIPROCALS
         from relayout.convert import convert
-        from relayout.reorder.problem import LANES, RECIPROCALS
+        from relayout.reorder.problem import LANES
 
         arithmetic, scales = self._types(attributes)
         block = np.zeros(self.tables[-1].end, np.uint8)
@@ -221,8 +222,8 @@ class Native:
 
     def _values(self, table: Table, attributes: Attributes) -> NDArray[np.generic]:
         """An attribute's values, over all numbers of its axis's group."""
+        from relayout.codegen.values import RECIPROCALS
         from relayout.layout.refine import axis_number, refine
-        from relayout.reorder.problem import RECIPROCALS
 
         made = getattr(attributes, "dst_scale" if table.name in RECIPROCALS else table.name)
         if made.axis is None:

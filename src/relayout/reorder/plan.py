@@ -154,6 +154,16 @@ class Reorder:
         made._fast, made._calls = None, 0
         return made
 
+    @classmethod
+    def _settled(
+        cls, src: MemoryDesc, dst: MemoryDesc, attributes: Attributes, threads: int | None
+    ) -> Reorder:
+        """A plan with attributes as they are, of which some may be neutral and take part all the same."""
+        made = cls._uncompiled(src, dst)._with(attributes)
+        made.threads = threads
+        made._compile()
+        return made
+
     @property
     def _kernels(self) -> Native | None:
         return self._engine[0] if self._engine is not None else None

@@ -22,8 +22,9 @@ Strides and starts count *bits*, because 4-bit elements lie half bytes apart; th
     |         the first byte on either side
     what an element is: u8 becomes f32; a pure move shows a width only, u32
 
-Scales, zero points and shifts along an axis are *tables*, with an entry for every number of the axis's group. Every
-loop says how many entries a turn moves on in each table, so that a table is one more thing with strides.
+Scales, zero points and shifts along an axis are *tables*, with an entry for every number of the axis's
+group. Every loop says how many entries a turn moves on in each table, so that a table is one more thing with
+strides.
 
 Everything after that is a *pass*, a function from nests to nests that changes how the work is written down
 and not what it is:
