@@ -238,7 +238,7 @@ def _with_reciprocals(
     See :func:`relayout.codegen.values.rescaled`.
     """
     axes = dict(shape)
-    if not encloses(src, dst, Steps(**dict.fromkeys(axes, True))):
+    if "dst_scale" not in axes or not encloses(src, dst, Steps(**dict.fromkeys(axes, True))):
         return list(shape)
     return [*shape, *((name, axes["dst_scale"]) for name in RECIPROCALS)]
 
