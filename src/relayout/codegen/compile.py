@@ -36,6 +36,7 @@ import llvmlite
 import llvmlite.binding as llvm
 
 from relayout.codegen import cache
+from relayout.codegen.floating import guarded
 from relayout.codegen.machine import Machine, host
 from relayout.codegen.threads import KERNEL
 from relayout.errors import LayoutError
@@ -182,12 +183,17 @@ def recalled(
         key = _key(machine, f"{code} {problem}")
         found = _kept(key, machine) if code is not None else None
         if found is None:
-            module = make()
+            module = _guarded(make(), machine)
             if not cache.unchanged(imported):
                 key = _key(machine, f"-O{LEVEL} {module.ir}")
             found = _made(key, module, machine), module.names, module.note
         engine, names, note = found
         return [_kernel(engine, name) for name in names], note
+
+
+def _guarded(module: Module, machine: Machine) -> Module:
+    """A module whose kernels compute in the usual floating-point state, whoever calls them."""
+    return module._replace(ir=guarded(module.ir, module.names, machine.triple))
 
 
 def _key(machine: Machine, what: str) -> str:
@@ -238,7 +244,7 @@ def address_of(engine: Any, name: str) -> int:
 
 def compiled(ir: str, names: Sequence[str], machine: Machine | None = None) -> dict[str, Kernel]:
     """The kernels of a module, by name; see :class:`Kernel` for how each is called."""
-    engine = loaded(ir, machine)
+    engine = loaded(_guarded(Module(ir, names), machine or host()).ir, machine)
     return {name: _kernel(engine, name) for name in names}
 
 

@@ -31,6 +31,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from relayout.codegen.floating import Usual
 from relayout.dtypes import DType, DTypeLike
 from relayout.dtypes import dtype as as_dtype
 from relayout.errors import LayoutError
@@ -126,7 +127,8 @@ class Reorder:
         self._prepare(src, dst)
         self.threads = threads
         self.attributes = Attributes.make(src.dims, **attributes)
-        self.attributes.check_range(src.dtype, dst.dtype)
+        with Usual():
+            self.attributes.check_range(src.dtype, dst.dtype)
         self._compile()
 
     @classmethod
@@ -148,7 +150,8 @@ class Reorder:
 
     def _with(self, attributes: Attributes) -> Reorder:
         """The same plan with attributes, not compiled."""
-        attributes.check_range(self.src.dtype, self.dst.dtype)
+        with Usual():
+            attributes.check_range(self.src.dtype, self.dst.dtype)
         made = copy(self)
         made.attributes, made._engine, made._decided = attributes, None, False
         made._fast, made._calls = None, 0
@@ -170,7 +173,7 @@ class Reorder:
 
     def _compile(self) -> None:
         """Take the native engine if it takes the problem; other threads may be calling the plan already."""
-        with lock():  # a child that is forked meanwhile must not find it half done
+        with lock(), Usual():  # a child that is forked meanwhile must not find it half done
             self._compile_now()
 
     def _compile_now(self) -> None:
@@ -248,9 +251,9 @@ class Reorder:
         else:
             reorder_numpy = _numpy_engine()
             given = as_bytes(source), as_bytes(target)
-            reorder_numpy(
-                self.src, given[0], self.dst, given[1], self.attributes, zeroed=new and not self._fills
-            )
+            zeroed = new and not self._fills
+            with Usual():
+                reorder_numpy(self.src, given[0], self.dst, given[1], self.attributes, zeroed=zeroed)
 
     def _hastened(
         self, kernels: Native, operands: int, keep: NDArray[np.uint8] | None
