@@ -128,6 +128,36 @@ class TestFacts:
             np.testing.assert_array_equal(bits, out.buffer)
 
 
+class TestPredicted:
+    def test_bytes_and_seconds(self):
+        src, dst = (rl.MemoryDesc((1, 17, 2, 2), *what) for what in (("u8", "nhwc"), ("f32", "nChw8c")))
+        moved = rl.Reorder(src, dst).predicted
+        assert (moved.read, moved.written) == (17 * 4, 24 * 4 * 4)
+        assert moved == (moved.read, moved.written, moved.seconds)
+        assert moved.seconds > 0
+        adding = rl.Reorder(src, dst, beta=1, threads=1).predicted
+        assert (adding.read, adding.written) == (17 * 4 + 24 * 4 * 4, 24 * 4 * 4)
+
+    def test_elements_that_are_there_once_are_read_once(self):
+        src = rl.MemoryDesc((1000, 8), "f32", rl.Layout((1000, 8), strides=(0, 1)))
+        assert rl.Reorder(src, rl.MemoryDesc((1000, 8), "s4", "ab")).predicted[:2] == (32, 4000)
+
+    def test_nothing_takes_no_time(self):
+        desc = rl.MemoryDesc((0, 3), "f32", "ab")
+        assert rl.Reorder(desc, desc).predicted == (0, 0, 0.0)
+
+    def test_explained_in_the_same_numbers(self):
+        plan = rl.Reorder(*(rl.MemoryDesc((64, 64), "f32", text) for text in ("ab", "ba")))
+        assert "16384 bytes read, 16384 written" in plan.explain()
+        assert plan.predicted[:2] == (16384, 16384)
+
+    def test_without_machine_code(self, monkeypatch):
+        """NumPy copies then."""
+        predict = importlib.import_module("relayout.reorder.predict")
+        monkeypatch.setattr(predict, "_kernel", lambda: None)
+        assert predict.copy_seconds(1 << 20, 1 << 20) > 0
+
+
 class TestEngineIsDefinition:
     @given(pair=pairs(), dtype=st.sampled_from(ALL_TYPES), seed=st.integers(0, 9))
     @examples(250)
