@@ -33,7 +33,8 @@ from relayout.layout.descriptor import MemoryDesc
 from relayout.layout.layout import whole_number
 from relayout.primitives.calling import Calling
 from relayout.reorder import reorder
-from relayout.reorder.plan import check_out, overlap
+from relayout.reorder.overlap import overlap
+from relayout.reorder.plan import check_out
 from relayout.tensor import Tensor, allocate, as_bytes, located, tensor
 
 if TYPE_CHECKING:

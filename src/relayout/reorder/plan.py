@@ -40,6 +40,7 @@ from relayout.layout.descriptor import MemoryDesc
 from relayout.layout.format import Format
 from relayout.layout.layout import Layout, plain, spell_dims
 from relayout.reorder.attributes import Attributes
+from relayout.reorder.overlap import overlap
 from relayout.tensor import Tensor, address, aligned, as_bytes, located, tensor
 
 if TYPE_CHECKING:
@@ -47,9 +48,8 @@ if TYPE_CHECKING:
     from relayout.reorder.predict import Prediction
     from relayout.tensor import FormatLike
 
-__all__ = ["Reorder", "check_out", "overlap", "reorder"]
+__all__ = ["Reorder", "check_out", "reorder"]
 
-COMPARED = 1 << 22  # elements up to which interleaved views of one buffer are compared place by place
 MAPPED = 32 << 20  # bytes from which on the C library asks the system for memory anew each time
 REMEMBERED = 1 << 14  # bytes of attribute values up to which their plan is remembered
 OFTEN = 64  # native calls of a plan before its checks become machine code: the first take 2 ms to load
@@ -453,27 +453,6 @@ def _check_threads(threads: int | None) -> None:
         raise LayoutError(f"threads must be 1 or more, got {threads!r}")
 
 
-def overlap(src: MemoryDesc, source_at: int, dst: MemoryDesc, target_at: int) -> bool:
-    """Whether any byte of the destination is one of the source.
-
-    Interleaved views of one buffer are compared place by place.
-    """
-    if 0 in src.dims:
-        return False
-    begins = [source_at * 8, target_at * 8]  # in bits: elements may be half bytes
-    ranges = []
-    for start, desc in zip(begins, (src, dst), strict=True):
-        low, high = desc.layout.bounds()
-        ranges.append((start + low * desc.dtype.bits, start + (high + 1) * desc.dtype.bits))
-    if ranges[0][1] <= ranges[1][0] or ranges[1][1] <= ranges[0][0]:
-        return False
-    alike = src.dtype.bits == dst.dtype.bits and (begins[0] - begins[1]) % src.dtype.bits == 0
-    if not alike or max(src.layout.size, dst.layout.size) > COMPARED or dst.layout.has_padding:
-        return True
-    shift = (begins[1] - begins[0]) // src.dtype.bits
-    return bool(np.intersect1d(_places(src.layout), _places(dst.layout) + shift).size)
-
-
 def reorder(
     src: Any,
     dst: FormatLike | None = None,
@@ -639,7 +618,3 @@ def _dense(desc: MemoryDesc) -> Format | Layout:
     if desc.layout is None:
         raise LayoutError(f"the source {desc} has no layout")
     return desc.format or Layout._dense(desc.dims, plain(desc.rank))
-
-
-def _places(layout: Layout) -> NDArray[np.int64]:
-    return np.unique(layout.offsets(np.moveaxis(np.indices(layout.dims), 0, -1)))
