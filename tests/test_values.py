@@ -252,6 +252,18 @@ def test_a_single_subnormal_number_is_rounded_in_any_place(count):
     same_bits(got, convert(source.ravel(), "bf16").view(np.uint16), source.view(np.uint32).ravel(), case.name)
 
 
+@runs_code
+@pytest.mark.parametrize("count", [4, 16, 64])
+def test_a_single_double_that_float_would_take_for_a_middle(count):
+    """Next to the middle of two bf16, where rounding to float first would lose the side that it lies on."""
+    case = Case(dtype("f64"), dtype("bf16"), count)
+    source = np.full((64, 64), 1.01)
+    middles = np.array([1 + 2.0**-8, 1 + 3 * 2.0**-8, -(2.0**-133) * 1.5, 2.0**128 - 2.0**119])
+    np.fill_diagonal(source, np.resize(middles, 64) * np.repeat([1, 1 + 2.0**-40, 1 - 2.0**-40, 1], 16))
+    got = Kernels([case], "host")(case, source.view(np.uint64).ravel())
+    same_bits(got, convert(source.ravel(), "bf16").view(np.uint16), source.view(np.uint64).ravel(), case.name)
+
+
 # --- attributes --------------------------------------------------------------------------------------------
 
 scales = st.one_of(st.sampled_from([1.0, 0.1, -2.5, 127.0]), st.floats(width=32, allow_nan=False))

@@ -36,7 +36,7 @@ import llvmlite
 import llvmlite.binding as llvm
 
 from relayout.codegen import cache
-from relayout.codegen.floating import guarded
+from relayout.codegen.floating import Usual, guarded
 from relayout.codegen.machine import Machine, host
 from relayout.codegen.threads import KERNEL
 from relayout.errors import LayoutError
@@ -178,7 +178,7 @@ def recalled(
     list of Kernel, str
         In the order of the module's names; and its note.
     """
-    with lock():
+    with lock(), Usual():  # constants are computed where a module is made
         code = cache.sources(imported)
         key = _key(machine, f"{code} {problem}")
         found = _kept(key, machine) if code is not None else None

@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
+from relayout.codegen.floating import Usual
 from relayout.errors import LayoutError
 from relayout.forking import lock
 from relayout.layout.descriptor import MemoryDesc
@@ -166,7 +167,7 @@ class Primitive:
 
     def _compiled(self) -> Program | None:
         if not self._lowered:
-            with lock():
+            with lock(), Usual():
                 if not self._lowered:
                     empty = any(0 in desc.dims for desc in self.descs.values())
                     self._program = self._lower() if not empty and _machine_code() else None
@@ -255,10 +256,11 @@ class Primitive:
 
     def _define(self, tensors: Mapping[str, Tensor], target: Tensor) -> None:
         """Run the definition, and lay its result out."""
-        arrays = {name: logical(given) for name, given in tensors.items()}
-        if self.reads_destination:
-            arrays["dst"] = logical(target)
-        reorder(tensor(self._definition(arrays)), target.desc, out=target)
+        with Usual():
+            arrays = {name: logical(given) for name, given in tensors.items()}
+            if self.reads_destination:
+                arrays["dst"] = logical(target)
+            reorder(tensor(self._definition(arrays)), target.desc, out=target)
 
     def __repr__(self) -> str:
         sides = ", ".join(f"{name} {desc}" for name, desc in self.descs.items())
