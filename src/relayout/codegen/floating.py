@@ -60,23 +60,23 @@ DECLARATIONS = {
 }
 
 GUARD = Template("""
-define void @$NAME($PARAMETERS) {
+define $TYPE @$NAME($PARAMETERS) {
 entry:$HEAD
   br i1 %as.usual, label %straight, label %guarded
 straight:
-  tail call void @$BODY($ARGUMENTS)
-  ret void
+  ${FIRST}tail call $TYPE @$BODY($ARGUMENTS)
+  ret $TYPE$FIRST_VALUE
 guarded:
   $SET
-  call void @$BODY($ARGUMENTS)
+  ${SECOND}call $TYPE @$BODY($ARGUMENTS)
   $RESTORE
-  ret void
+  ret $TYPE$SECOND_VALUE
 }
 """)
 
 
 def guarded(ir: str, names: Sequence[str], triple: str) -> str:
-    r"""A module whose functions of these names, all ``void``, compute in the usual state.
+    r"""A module whose functions of these names compute in the usual state.
 
     Each becomes an internal function behind one that has its name. On processors that are not known here the
     module stays as it is.
@@ -109,16 +109,18 @@ def guarded(ir: str, names: Sequence[str], triple: str) -> str:
         return ir
     guards = []
     for name in names:
-        head = re.search(rf"^define void @{re.escape(name)}\(([^)]*)\)", ir, re.MULTILINE)
+        head = re.search(rf"^define (\w+) @{re.escape(name)}\(([^)]*)\)", ir, re.MULTILINE)
         if head is None:
-            raise ValueError(f"the module defines no function void {name}")
-        ir = f"{ir[: head.start()]}define internal void @{name}.body({head[1]}){ir[head.end() :]}"
-        words = [parameter.split() for parameter in head[1].split(",")]
+            raise ValueError(f"the module defines no function {name}")
+        ir = f"{ir[: head.start()]}define internal {head[1]} @{name}.body({head[2]}){ir[head.end() :]}"
+        words = [parameter.split() for parameter in head[2].split(",")]
         guards.append(
             GUARD.substitute(
                 NAME=name,
                 BODY=f"{name}.body",
-                PARAMETERS=head[1],
+                PARAMETERS=head[2],
+                TYPE=head[1],
+                **_results(head[1]),
                 ARGUMENTS=", ".join(f"{first} {last}" for first, *_, last in words),
                 HEAD=HEADS[family],
                 SET=SETS[family][0],
@@ -126,6 +128,15 @@ def guarded(ir: str, names: Sequence[str], triple: str) -> str:
             )
         )
     return "".join([ir, *guards, DECLARATIONS[family]])
+
+
+def _results(kind: str) -> dict[str, str]:
+    """What becomes of the answer of a function of this type on either way."""
+    names = {"FIRST": "%usually", "SECOND": "%otherwise"}
+    if kind == "void":
+        return dict.fromkeys((*names, *(f"{way}_VALUE" for way in names)), "")
+    assigned = {way: f"{name} = " for way, name in names.items()}
+    return assigned | {f"{way}_VALUE": f" {name}" for way, name in names.items()}
 
 
 class Usual:
