@@ -67,6 +67,7 @@ def values() -> str:
         ("source", "src"),
         ("zero point", "- src_zero_point"),
         ("scale", "x src_scale"),
+        ("shift", "- src_shift"),
         ("accumulate", "+ beta x old"),
         ("scale", "/ dst_scale"),
         ("zero point", "+ dst_zero_point"),
@@ -97,7 +98,7 @@ def values() -> str:
             )
     return canvas.document(
         "What happens to a value on its way",
-        "Seven steps from source to destination: " + ", ".join(f for _, f in steps) + ".",
+        "Eight steps from source to destination: " + ", ".join(f for _, f in steps) + ".",
     )
 
 

@@ -70,6 +70,23 @@ class TestBinary:
         made = Binary(algorithm, one.desc, two.desc)
         np.testing.assert_array_equal(made(one, two).numpy(), made.reference(one, two))
 
+    @pytest.mark.parametrize("scales", [(1, 1), (1, 4), (0.5, 2), (3e38, -1e-38), (1e-44, 3e38), (-3, 0)])
+    @pytest.mark.parametrize("algorithm", ALGORITHMS)
+    def test_near_the_ends_of_the_range(self, algorithm, scales):
+        """To the bit what exact products and one rounding give, though a product alone is beyond f32."""
+        ends = np.array([3.4e38, 1e38, 2.0**127, 1.5, 2.0**-126, 1.1e-38, 1e-44, 2.0**-149, 0], np.float32)
+        values = np.concatenate([ends, -ends])
+        one, two = rl.tensor(np.repeat(values, 18)), rl.tensor(np.tile(values, 18))
+        made = Binary(algorithm, one.desc, two.desc, scales=scales)
+        with np.errstate(all="ignore"):
+            wanted = made.reference(one, two).astype(np.float32)
+        np.testing.assert_array_equal(made(one, two).numpy(), wanted)
+
+    def test_a_scaled_divisor_beyond_the_range(self):
+        x = rl.tensor(np.float32([1e38, 2.0**-126, 3e38]))
+        y = rl.tensor(np.float32([1e38, 2.0**-127, -1e38]))
+        assert Binary("div", x.desc, y.desc, scales=(1, 4))(x, y).numpy().tolist() == [0.25, 0.5, -0.75]
+
     def test_in_place_and_both_sources_the_same(self):
         x = rl.tensor(np.arange(6, dtype=np.float32).reshape(2, 3))
         made = Binary("add", x.desc, x.desc)
@@ -97,6 +114,8 @@ class TestBinary:
             ("add", ((2, 3), (2, 1)), {"dst": rl.MemoryDesc((2, 1), "f32", "ab")}, "must be 2x3"),
             ("add", ((2, 3), (2, 3)), {"scales": (1, np.inf)}, "scale must be a finite number"),
             ("add", ((2, 3), (2, 3)), {"scales": 2}, "must be two numbers"),
+            ("div", ((2, 3), (2, 3)), {"scales": (1, 1e-46)}, "within the range of f32, not 1e-46"),
+            ("div", ((2, 3), (2, 3)), {"scales": (1e39, 1)}, "within the range of f32"),
         ],
     )
     def test_errors(self, algorithm, dims, options, message):

@@ -410,7 +410,7 @@ def rounded(value: Fraction, name: str) -> Fraction:
 def exact_rescale(value: Fraction, src: str, dst: str, a: dict[str, Any], old: Fraction) -> int:
     """Return the bits of the result; the comments of the module in its own words, with fractions."""
     beta = Fraction(a.get("beta", 0.0))
-    if {src, dst} & {"f64", "s64"}:
+    if {src, dst} & {"f64", "s64"} or a.get("src_shift"):
         scales = arithmetic = "f64"
     else:
         scales = "f32"
@@ -419,7 +419,8 @@ def exact_rescale(value: Fraction, src: str, dst: str, a: dict[str, Any], old: F
     def op(x: Fraction) -> Fraction:
         return rounded(x, arithmetic)
 
-    neutral = {"src_scale": 1.0, "dst_scale": 1.0, "src_zero_point": 0, "dst_zero_point": 0, "beta": 0.0}
+    neutral = {"src_scale": 1.0, "dst_scale": 1.0, "src_zero_point": 0, "dst_zero_point": 0}
+    neutral |= {"src_shift": 0.0, "beta": 0.0}
     if all(neutral[name] == given for name, given in a.items()):
         top = 2147483520 if dst == "s32" and src in FORMATS and src != "f64" else None
         return encode((int(value < 0), abs(value.numerator), value.denominator), dst, top)
@@ -428,6 +429,8 @@ def exact_rescale(value: Fraction, src: str, dst: str, a: dict[str, Any], old: F
         v = op(v - op(Fraction(a["src_zero_point"])))
     if "src_scale" in a:
         v = op(rounded(Fraction(a["src_scale"]), scales) * v)
+    if "src_shift" in a:
+        v = op(v - Fraction(a["src_shift"]))
     if beta:
         v = op(v + op(rounded(beta, scales) * op(old)))
     if "dst_scale" in a:
@@ -446,6 +449,7 @@ ATTRIBUTES = st.fixed_dictionaries(
         "dst_scale": SCALES,
         "src_zero_point": st.integers(-300, 300) | st.integers(-(2**31), 2**31 - 1),
         "dst_zero_point": st.integers(-300, 300) | st.integers(-(2**31), 2**31 - 1),
+        "src_shift": st.sampled_from([0.0, 0.485, 123.675, -1e-3]) | st.floats(-1e6, 1e6),
         "beta": st.sampled_from([0.0, 1.0, -0.5, 0.7]),
     },
 )
@@ -488,12 +492,8 @@ def test_neutral_attributes_change_no_bit(src: str, dst: str, data: st.DataObjec
     wanted = to_bits(convert(source, dst))
     ones, zeros = np.ones(len(bits)), np.zeros(len(bits), np.int32)
     assert to_bits(rescale(source, src, dst)) == wanted
-    assert (
-        to_bits(
-            rescale(source, src, dst, src_scale=1, dst_scale=ones, src_zero_point=zeros, dst_zero_point=0.0)
-        )
-        == wanted
-    )
+    idle = {"src_scale": 1, "dst_scale": ones, "src_zero_point": zeros, "dst_zero_point": 0.0}
+    assert to_bits(rescale(source, src, dst, **idle, src_shift=-0.0)) == wanted
 
 
 def test_specials_in_the_arithmetic() -> None:

@@ -23,6 +23,7 @@ from relayout.files import atomic, conversion
 from relayout.files.arrays import physical_shape, stored_form
 from relayout.files.descriptor import descriptor_from_text
 from strategies import examples, layouts
+from test_plan import drawn_attributes
 
 DTYPES = ("f64", "f32", "f16", "bf16", "f8_e4m3", "f8_e5m2", "s64", "s32", "s16", "s8", "u8", "s4", "u4")
 FORMATS = {
@@ -567,6 +568,98 @@ class TestConversion:
             normalise=forth._replace(back=True),
         )
         assert np.array_equal(np.load(tmp_path / "back.npy"), pixels)
+
+    @pytest.mark.parametrize("slice_bytes", [300, 1 << 20])
+    def test_mean_and_deviation_are_rounded_once(self, slice_bytes):
+        """All bytes of all channels, as torchvision defines it, in f64."""
+        mean, std = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
+        pixels = np.tile(np.arange(256, dtype=np.uint8).reshape(1, 1, 16, 16), (1, 3, 1, 1))
+        exact = (pixels / 255 - np.reshape(mean, (3, 1, 1))) / np.reshape(std, (3, 1, 1))
+        src, out = rl.tensor(pixels, "nhwc"), rl.tensor(np.zeros(pixels.shape, np.float32), "nChw16c")
+        forth = files.Normalise(mean, std, 1)
+        files.convert_into(src, out, normalise=forth, src_scale=1 / 255, slice_bytes=slice_bytes)
+        np.testing.assert_array_equal(out.numpy(), exact.astype(np.float32))
+        back = rl.tensor(np.zeros(pixels.shape, np.uint8), "nchw")
+        files.convert_into(
+            out, back, normalise=forth._replace(back=True), dst_scale=1 / 255, slice_bytes=slice_bytes
+        )
+        np.testing.assert_array_equal(back.numpy(), pixels)
+
+    @pytest.mark.parametrize("back", [False, True])
+    @pytest.mark.parametrize("where", ["src_scale", "dst_scale"])
+    def test_mean_and_deviation_beside_scales_along_another_axis(self, where, back):
+        array = np.random.default_rng(2).normal(size=(4, 3, 5)).astype(np.float32)
+        mean, std, scale = (
+            np.array([0.1, 0.2, 0.3]),
+            np.array([2.0, 3.0, 0.7]),
+            np.array([1.5, 2.5, 3.5, 0.3]),
+        )
+        out = rl.tensor(np.zeros(array.shape, np.float32), "bca")
+        files.convert_into(
+            rl.tensor(array), out, normalise=files.Normalise(mean, std, 1, back), **{where: (scale, 0)}
+        )
+        mean, std, scale = mean[:, None], std[:, None], scale[:, None, None]
+        x = array * scale if where == "src_scale" else array.astype(float)
+        x = x * std + mean if back else (x - mean) / std
+        np.testing.assert_allclose(
+            out.numpy(), x / scale if where == "dst_scale" else x, rtol=1e-7, atol=1e-9
+        )
+
+    @pytest.mark.parametrize(
+        ("normalise", "attributes", "message"),
+        [
+            (([0.5, 0.5], 1, 1), {}, "mean has 2 values, but axis 1 of f32:ab:2x3 has size 3"),
+            ((["a"], 1, 1), {}, "mean must be finite numbers"),
+            ((0, [1, np.nan, 1], 1), {}, "std must be finite numbers"),
+            ((0, [1, 0, 1], -1), {}, "std has a 0"),
+            ((0, 1, 2), {}, "no axis 2 in f32:ab:2x3"),
+            ((0, 1, None), {}, "no axis None"),
+            ((0, 1, 0), {"src_shift": 1}, "src_shift and normalise"),
+            ((0, [1, 2, 3], 1), {"src_scale": ([1, 2], 0), "dst_scale": ([1, 2], 0)}, "convert in two steps"),
+        ],
+    )
+    def test_what_can_not_be_normalised(self, normalise, attributes, message):
+        x = rl.tensor(np.zeros((2, 3), np.float32))
+        with pytest.raises(rl.LayoutError, match=message):
+            files.convert_into(x, x.reorder("ba"), normalise=files.Normalise(*normalise), **attributes)
+
+    @pytest.mark.parametrize(
+        ("value", "kinds", "attributes"),
+        [
+            (2**53 + 1, ("s64", "s64"), {"src_zero_point": ([0, 5], 0)}),
+            (-0.0, ("f32", "f32"), {"dst_zero_point": ([0, 5], 0)}),
+            (2**54 + 2**30 + 1, ("s64", "f32"), {"src_scale": ([1, 2], 0)}),
+            (7, ("u8", "f32"), {"src_shift": ([0, 0.5], 0), "dst_scale": 0.1}),
+        ],
+    )
+    def test_what_is_neutral_in_one_slice_alone(self, value, kinds, attributes):
+        """In the first row an attribute does nothing by itself; as a part of the whole it takes part."""
+        src = rl.tensor(np.full((2, 40), value, rl.dtype(kinds[0]).numpy))
+        whole = rl.reorder(src, "ab", dtype=kinds[1], **attributes)
+        out = rl.reorder(src, "ab", dtype=kinds[1])
+        files.convert_into(src, out, slice_bytes=320, **attributes)
+        assert bytes(out.buffer) == bytes(whole.buffer)
+
+    @examples(80)
+    @given(
+        data=st.data(), kinds=st.tuples(*[st.sampled_from(("f32", "s64", "f64", "s32", "u8", "bf16"))] * 2)
+    )
+    def test_slices_are_what_the_whole_is(self, data, kinds):
+        """Byte by byte, whatever the attributes and wherever it is cut."""
+        src, dst = (
+            rl.MemoryDesc((3, 4, 5), kind, data.draw(st.sampled_from(("abc", "cab", "aCb2c"))))
+            for kind in kinds
+        )
+        bits = np.random.default_rng(data.draw(st.integers(0, 9))).integers(
+            0, 256, src.required_bytes, np.uint8
+        )
+        tensor = rl.from_buffer(bits, src)
+        attributes = drawn_attributes(data, src.dims, betas=(0,))
+        whole, out = (rl.from_buffer(np.zeros(dst.nbytes, np.uint8), dst) for _ in range(2))
+        rl.reorder(tensor, dst, out=whole, **attributes)
+        attributes.pop("beta")
+        files.convert_into(tensor, out, slice_bytes=data.draw(st.sampled_from((16, 64, 200))), **attributes)
+        assert bytes(out.buffer) == bytes(whole.buffer)
 
     @pytest.mark.parametrize("suffix", [".npy", ".npz", ".safetensors"])
     def test_the_meaning_of_axes_is_not_guessed(self, tmp_path, suffix):

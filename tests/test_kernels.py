@@ -217,15 +217,21 @@ def test_conversions_in_shapes_of_networks(number):
 
 
 PER_CHANNEL = {"src_scale": (np.arange(1, 4) / 4, 1), "src_zero_point": (np.array([1, 2, 3]), 1)}
+TRUE_MEANS = {
+    "src_scale": 1 / 255,
+    "src_shift": ([0.485, 0.456, 0.406], 1),
+    "dst_scale": ([0.229, 0.224, 0.225], 1),
+}
 PICTURES = [("nhwc", "nchw"), ("nhwc", "nChw16c"), ("nhwc", "nhwc"), ("nchw", "nhwc"), ("nchw", "nChw8c")]
 
 
+@pytest.mark.parametrize("given", [PER_CHANNEL, TRUE_MEANS], ids=["whole", "real"])
 @pytest.mark.parametrize(("one", "two"), PICTURES)
-def test_pictures(one, two):
-    """Bytes to normalised floats, a scale and a shift for each channel."""
+def test_pictures(one, two, given):
+    """Bytes to normalised floats, a scale and a whole or real number to subtract for each channel."""
     for dtype in ("f32", "bf16"):
         dims = (2, 3, 21, 50)
-        compare(rl.MemoryDesc(dims, "u8", one), rl.MemoryDesc(dims, dtype, two), given=PER_CHANNEL)
+        compare(rl.MemoryDesc(dims, "u8", one), rl.MemoryDesc(dims, dtype, two), given=given)
 
 
 @pytest.mark.parametrize("cpu", ["x86-64-v2", "x86-64-v3", "x86-64-v4"])
@@ -320,10 +326,10 @@ def problems(draw, types):
 def given_attributes(draw, dims):
     """Some attributes, each for the tensor or along an axis."""
     out = {}
-    for name in ("src_scale", "dst_scale", "src_zero_point", "dst_zero_point"):
+    for name in ("src_scale", "dst_scale", "src_zero_point", "dst_zero_point", "src_shift"):
         if not draw(st.booleans()):
             continue
-        numbers = st.floats(0.125, 8, width=32) if "scale" in name else st.integers(-9, 9)
+        numbers = st.integers(-9, 9) if "point" in name else st.floats(0.125, 8, width=32)
         axis = draw(st.sampled_from((None, *range(len(dims)))))
         if axis is None:
             out[name] = draw(numbers)

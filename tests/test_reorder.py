@@ -14,6 +14,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 import relayout as rl
+from relayout.convert import convert
 from relayout.layout.refine import refine
 from relayout.reorder.attributes import Attributes
 from relayout.reorder.reference import reorder_by_definition
@@ -106,6 +107,56 @@ class TestFacts:
         np.testing.assert_array_equal(made.numpy(), shaped[1] * (logical - shaped[0]))
         assert not made.buffer.view(np.float32).reshape(-1, 16)[:, 3:].any()
 
+    @pytest.mark.parametrize("dtype", ["f32", "f16", "bf16"])
+    @pytest.mark.parametrize("format", ["nchw", "nhwc", "nChw16c", "nChw8c"])
+    def test_pictures_are_normalised_as_torchvision_defines_it(self, format, dtype):
+        """``(x / 255 - mean) / std`` in f64, rounded once: all bytes of all channels, all bits."""
+        mean, std = np.array([0.485, 0.456, 0.406]), np.array([0.229, 0.224, 0.225])
+        pixels = np.arange(256, dtype=np.uint8).repeat(3).reshape(1, 16, 16, 3)
+        wanted = convert((pixels / 255 - mean) / std, dtype).transpose(0, 3, 1, 2)
+        src, dst = (rl.MemoryDesc((1, 3, 16, 16), *what) for what in (("u8", "nhwc"), (dtype, format)))
+        ways = (
+            {"src_scale": 1 / 255, "src_shift": (mean, 1), "dst_scale": (std, 1)},
+            {"src_scale": (1 / (255 * std), 1), "src_shift": (mean / std, 1)},  # a division less
+        )
+        for attributes in ways:
+            out = rl.from_buffer(np.zeros(dst.nbytes, np.uint8), dst)
+            rl.Reorder(src, dst, **attributes)(pixels, out)
+            np.testing.assert_array_equal(out.numpy(), wanted)
+            bits = np.zeros(dst.nbytes, np.uint8)
+            engine.reorder_numpy(src, pixels.reshape(-1), dst, bits, Attributes.make(src.dims, **attributes))
+            np.testing.assert_array_equal(bits, out.buffer)
+
+
+class TestPredicted:
+    def test_bytes_and_seconds(self):
+        src, dst = (rl.MemoryDesc((1, 17, 2, 2), *what) for what in (("u8", "nhwc"), ("f32", "nChw8c")))
+        moved = rl.Reorder(src, dst).predicted
+        assert (moved.read, moved.written) == (17 * 4, 24 * 4 * 4)
+        assert moved == (moved.read, moved.written, moved.seconds)
+        assert moved.seconds > 0
+        adding = rl.Reorder(src, dst, beta=1, threads=1).predicted
+        assert (adding.read, adding.written) == (17 * 4 + 24 * 4 * 4, 24 * 4 * 4)
+
+    def test_elements_that_are_there_once_are_read_once(self):
+        src = rl.MemoryDesc((1000, 8), "f32", rl.Layout((1000, 8), strides=(0, 1)))
+        assert rl.Reorder(src, rl.MemoryDesc((1000, 8), "s4", "ab")).predicted[:2] == (32, 4000)
+
+    def test_nothing_takes_no_time(self):
+        desc = rl.MemoryDesc((0, 3), "f32", "ab")
+        assert rl.Reorder(desc, desc).predicted == (0, 0, 0.0)
+
+    def test_explained_in_the_same_numbers(self):
+        plan = rl.Reorder(*(rl.MemoryDesc((64, 64), "f32", text) for text in ("ab", "ba")))
+        assert "16384 bytes read, 16384 written" in plan.explain()
+        assert plan.predicted[:2] == (16384, 16384)
+
+    def test_without_machine_code(self, monkeypatch):
+        """NumPy copies then."""
+        predict = importlib.import_module("relayout.reorder.predict")
+        monkeypatch.setattr(predict, "_kernel", lambda: None)
+        assert predict.copy_seconds(1 << 20, 1 << 20) > 0
+
 
 class TestEngineIsDefinition:
     @given(pair=pairs(), dtype=st.sampled_from(ALL_TYPES), seed=st.integers(0, 9))
@@ -147,6 +198,7 @@ class TestEngineIsDefinition:
             dst_scale=drawn(scales),
             src_zero_point=drawn(points),
             dst_zero_point=drawn(points),
+            src_shift=drawn((0.0, 0.485, -3)),
             beta=data.draw(st.sampled_from((0, 0, 1, 0.5, -2))),
         )
 
@@ -331,7 +383,14 @@ class TestRefusals:
             ({"src_scale": ([1, 2], 2)}, "there are 2 axes"),
             ({"src_scale": ([1, 2], 0, 0)}, "a tuple of 3"),
             ({"dst_scale": ([1, 0], 0)}, "has a 0"),
-            ({"src_zero_point": 0.5}, "not whole"),
+            ({"src_zero_point": 0.5}, "not whole.*src_shift"),
+            ({"src_shift": ([0.5, 0.5], 1)}, "src_shift .* needs 3 values"),
+            ({"src_shift": float("inf")}, "src_shift must be finite"),
+            ({"src_shift": "0.5"}, "src_shift must be a number"),
+            ({"src_scale": 1e39}, "src_scale 1e[+]39 becomes inf in f32"),
+            ({"src_scale": (np.array([1, 1e-46, 0]), 1)}, "src_scale 1e-46 becomes 0 in f32"),
+            ({"dst_scale": 1e-46}, "dst_scale 1e-46 becomes 0 in f32, the type of scales from f32 to f32"),
+            ({"beta": -1e-46}, "beta -1e-46 becomes -0 in f32"),
             ({"src_scale": float("nan")}, "finite"),
             ({"src_scale": "two"}, "must be a number"),
             ({"src_scale": "2"}, "must be a number"),

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from fractions import Fraction
 from functools import cache
+from itertools import product
 
 import numpy as np
 import pytest
@@ -251,6 +252,18 @@ def test_a_single_subnormal_number_is_rounded_in_any_place(count):
     same_bits(got, convert(source.ravel(), "bf16").view(np.uint16), source.view(np.uint32).ravel(), case.name)
 
 
+@runs_code
+@pytest.mark.parametrize("count", [4, 16, 64])
+def test_a_single_double_that_float_would_take_for_a_middle(count):
+    """Next to the middle of two bf16, where rounding to float first would lose the side that it lies on."""
+    case = Case(dtype("f64"), dtype("bf16"), count)
+    source = np.full((64, 64), 1.01)
+    middles = np.array([1 + 2.0**-8, 1 + 3 * 2.0**-8, -(2.0**-133) * 1.5, 2.0**128 - 2.0**119])
+    np.fill_diagonal(source, np.resize(middles, 64) * np.repeat([1, 1 + 2.0**-40, 1 - 2.0**-40, 1], 16))
+    got = Kernels([case], "host")(case, source.view(np.uint64).ravel())
+    same_bits(got, convert(source.ravel(), "bf16").view(np.uint16), source.view(np.uint64).ravel(), case.name)
+
+
 # --- attributes --------------------------------------------------------------------------------------------
 
 scales = st.one_of(st.sampled_from([1.0, 0.1, -2.5, 127.0]), st.floats(width=32, allow_nan=False))
@@ -260,6 +273,7 @@ attributes = st.fixed_dictionaries(
     optional={
         "src_zero_point": zero_points,
         "src_scale": scales,
+        "src_shift": st.one_of(st.sampled_from([0.0, 0.485, -1e-40, 2.0**60]), st.floats(-1e9, 1e9)),
         "beta": scales.filter(bool),
         "dst_scale": scales,
         "dst_zero_point": zero_points,
@@ -269,11 +283,11 @@ attributes = st.fixed_dictionaries(
 
 def operand_table(given, src, dst):
     """64 times every operand, in the arithmetic type and in the order of the steps."""
-    arithmetic, kept = arithmetic_types(src, dst, accumulate="beta" in given)
+    arithmetic, kept = arithmetic_types(src, dst, accumulate="beta" in given, shifted="src_shift" in given)
     table = np.zeros((len(STEPS), 512), np.uint8)
     for row, name in zip(table, STEPS, strict=True):
         if name in given:
-            first = arithmetic if name.endswith("zero_point") else kept
+            first = kept if name in ("src_scale", "dst_scale", "beta") else arithmetic
             operand = convert(convert(np.array([given[name]]), first), arithmetic)
             row[: 64 * operand.itemsize] = np.repeat(operand, 64).view(np.uint8)
     return table
@@ -353,15 +367,59 @@ def test_quantising_by_reciprocals_gives_the_bits_of_a_division(cpu, count, scal
         same_bits(kernels(case, source, operands=table), wanted, source, f"{case.name} {given}")
 
 
+@given(scale=st.one_of(divisors, st.floats(2.0**-999, 2.0**999)))
+def test_reciprocals_in_f64_enclose_the_exact_one(scale):
+    below, above = (r.item() for r in native._reciprocals(np.array(scale, np.float64)))
+    assert Fraction(below) * Fraction(scale) <= 1 <= Fraction(above) * Fraction(scale)
+    assert above <= np.nextafter(np.nextafter(below, np.inf), np.inf) or scale < 0
+    assert (below == above) == (abs(np.frexp(scale)[0]) == 0.5)
+
+
+NORMALISED = ("f32", "f16", "bf16", "f8_e4m3", "s32", "s8", "u8")
+
+
+@cache
+def normalising(cpu, count):
+    """Kernels with a shift and a destination scale, from bytes and from f32, that are given reciprocals."""
+    steps = Steps(src_scale=True, src_shift=True, dst_scale=True, dst_zero_point=True)
+    found = [Case(dtype(src), dtype(dst), count, steps, True) for src in ("u8", "f32") for dst in NORMALISED]
+    return found, Kernels(found, cpu)
+
+
+@runs_code
+@pytest.mark.parametrize(
+    ("cpu", "count"), [("host", 16), ("x86-64-v3", 8), ("x86-64-v2", 16), ("portable", 4)]
+)
+@examples(30)
+@given(
+    scale=st.one_of(divisors, st.sampled_from([0.229, 0.5, 0.1 / 3])),
+    shift=st.sampled_from([0.485, 0.5, 3.25, -1e-3]),
+    seed=st.integers(0, 2**16),
+)
+def test_normalising_by_reciprocals_gives_the_bits_of_a_division(cpu, count, scale, shift, seed):
+    """All bytes, and floats whose results lie next to the middle of two values of a short type."""
+    cases, kernels = normalising(cpu, count)
+    rng = np.random.default_rng(seed)
+    middles = np.arange(-512, 512) / 2 * scale + shift
+    near = (middles.astype(np.float32).view(np.uint32) + rng.integers(-2, 3, 1024)).astype(np.uint32)
+    for case in cases:
+        source = np.arange(256, dtype=np.uint8).repeat(4)
+        if case.src.is_float:
+            source = np.concatenate([near, rng.choice(interesting(case.src), 1024)])
+        given = {"src_scale": 1.0 if case.src.is_float else 1 / 255, "src_shift": shift}
+        given |= {"dst_scale": scale, "dst_zero_point": 3}
+        reciprocals = np.array(native._reciprocals(np.array(scale, np.float64)))[:, None]
+        table = operand_table(given, case.src, case.dst)
+        table = np.concatenate([table, np.repeat(reciprocals, 64, axis=1).view(np.uint8)])
+        wanted = stored(rescale(unstored(source, case.src), case.src, case.dst, **given), case.dst)
+        same_bits(kernels(case, source, operands=table), wanted, source, f"{case.name} {given}")
+
+
 def test_arithmetic_is_done_in_the_type_of_the_definition():
-    for src in DTYPES:
-        for dst in DTYPES:
-            for beta in (False, True):
-                kind = arithmetic_types(src, dst, accumulate=beta)[0]
-                assert (
-                    values.arithmetic_kind(src, dst, Steps(beta=beta))
-                    == {32: "float", 64: "double"}[kind.bits]
-                )
+    for src, dst, beta, shift in product(DTYPES, DTYPES, (False, True), (False, True)):
+        kind = arithmetic_types(src, dst, accumulate=beta, shifted=shift)[0]
+        steps = Steps(beta=beta, src_shift=shift)
+        assert values.arithmetic_kind(src, dst, steps) == {32: "float", 64: "double"}[kind.bits]
 
 
 # --- the code itself ---------------------------------------------------------------------------------------

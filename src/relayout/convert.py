@@ -49,9 +49,10 @@ Most are matters in which kernels and versions of oneDNN differ among themselves
 The arithmetic of :func:`rescale`
 =================================
 
-oneDNN's reorder attributes, and its order of evaluation::
+oneDNN's reorder attributes in its order of evaluation, and a shift, which oneDNN does not have::
 
-    dst = saturate(round((src_scale * (src - src_zero_point) + beta * old) / dst_scale + dst_zero_point))
+    dst = saturate(round((src_scale * (src - src_zero_point) - src_shift + beta * old) / dst_scale
+                         + dst_zero_point))
 
 In full, where every line is one operation of the *arithmetic type*, rounded to nearest even by itself (no
 fused multiply-add, no reciprocal in place of the division), and every operand is first converted to that
@@ -60,19 +61,20 @@ type::
     v = src                      by the rules above
     v = v - src_zero_point       where there is a source zero point
     v = src_scale * v            where there is a source scale
+    v = v - src_shift            where there is a shift
     v = v + beta * old           where beta is not 0: two operations; otherwise old is not read
     v = v / dst_scale            where there is a destination scale
     v = v + dst_zero_point       where there is a destination zero point
     dst = v                      by the rules above
 
-A step whose attribute is absent or neutral throughout (all scales 1, all zero points 0) is left out. Hence
-attributes that do nothing change no bit, and with none at all :func:`rescale` is :func:`convert`, without a
-detour over the arithmetic type.
+A step whose attribute is absent or neutral throughout (all scales 1, all zero points and shifts 0) is left
+out. Hence attributes that do nothing change no bit, and with none at all :func:`rescale` is :func:`convert`,
+without a detour over the arithmetic type.
 
 ========================================================  ===============  ===============
-types that take part                                      scales and beta  arithmetic type
+what takes part                                           scales and beta  arithmetic type
 ========================================================  ===============  ===============
-f64 or s64, as source or destination                      f64              f64
+a shift; f64 or s64, as source or destination             f64              f64
 else s32 is *read*: as source, or as old (beta is not 0)  f32              f64
 all others                                                f32              f32
 ========================================================  ===============  ===============
@@ -87,6 +89,12 @@ the arithmetic as it is. Scales stay what they are in oneDNN, f32 numbers, so th
 only; and an s32 result saturates at 2147483647, being computed in f64.
 
 In the first line, s64 beyond 2**53 is rounded to f64. Neutral attributes, being left out, do not round it.
+
+A shift is a real number, so that the mean of pictures can be subtracted as it is:
+``(x / 255 - mean) / std`` is ``src_scale=1 / 255, src_shift=mean, dst_scale=std``.
+In f32 what is left next to the mean would be mostly the rounding errors of the steps before: 124 / 255 -
+0.485 is 0.00127, with an error of up to 2**-25, which is 256 units in its last place. So everything is done
+in f64 where there is a shift, scales included, and the one rounding that counts is that to the destination.
 """
 
 from __future__ import annotations
@@ -141,7 +149,8 @@ def convert(values: ArrayLike, to: DTypeLike, *, out: Array | None = None) -> Ar
     Notes
     -----
     The module's documentation has the rules. No warnings are given for overflow and NaN. Large arrays are
-    converted in blocks, so that temporaries take kilobytes.
+    converted in blocks, so that temporaries take kilobytes. NumPy computes in the floating-point state of the
+    calling thread; reorders set the usual one, in which the rules hold (:mod:`relayout.codegen.floating`).
 
     Examples
     --------
@@ -171,15 +180,16 @@ def rescale(
     dst_scale: ArrayLike | None = None,
     src_zero_point: ArrayLike | None = None,
     dst_zero_point: ArrayLike | None = None,
+    src_shift: ArrayLike | None = None,
     beta: float = 0.0,
     old: Array | None = None,
     out: Array | None = None,
     keep_neutral: bool = False,
 ) -> Array:
-    """Convert values with the arithmetic of oneDNN's reorder attributes.
+    """Convert values with the arithmetic of oneDNN's reorder attributes, and a shift.
 
-    ``(src_scale * (src - src_zero_point) + beta * old) / dst_scale + dst_zero_point``, rounded and saturated.
-    The module's documentation fixes the precision and the order of the steps.
+    ``(src_scale * (src - src_zero_point) - src_shift + beta * old) / dst_scale + dst_zero_point``, rounded
+    and saturated. The module's documentation fixes the precision and the order of the steps.
 
     Parameters
     ----------
@@ -192,6 +202,9 @@ def rescale(
         by its own.
     src_zero_point, dst_zero_point : array_like, optional
         Whole numbers that broadcast against the values: the stored value that stands for zero.
+    src_shift : array_like, optional
+        Real numbers that broadcast against the values, subtracted after the source's scale; with one, the
+        arithmetic is in f64.
     beta : float
         How much of the old destination is added.
     old : ndarray, optional
@@ -229,6 +242,12 @@ def rescale(
     >>> rescale(q, "u8", "f32", src_scale=0.5, src_zero_point=128)
     array([ 0.,  1., -3.], dtype=float32)
 
+    Subtract the mean of pictures and divide by their deviation, rounding once:
+
+    >>> red = np.array([0, 124, 255], np.uint8)
+    >>> rescale(red, "u8", "f32", src_scale=1 / 255, src_shift=0.485, dst_scale=0.229)
+    array([-2.117904  ,  0.00556555,  2.2489083 ], dtype=float32)
+
     Add to what is there, saturating:
 
     >>> rescale(np.array([100], np.int8), "s8", "s8", beta=1, old=np.array([100], np.int8))
@@ -238,16 +257,18 @@ def rescale(
     array = np.asarray(src_values)
     _check_type(array, src, "the source")
     shape = array.shape
-    arithmetic, scales = arithmetic_types(src, dst, accumulate=beta != 0)
+    shift = _shift(src_shift, shape, keep_neutral)
+    arithmetic, scales = arithmetic_types(src, dst, accumulate=beta != 0, shifted=shift is not None)
     steps: list[Step] = [
         (np.subtract, _zero_point(src_zero_point, arithmetic, shape, "src_zero_point", keep_neutral)),
         (np.multiply, _scale(src_scale, scales, arithmetic, shape, "src_scale", keep_neutral)),
+        (np.subtract, shift),
         (np.divide, _scale(dst_scale, scales, arithmetic, shape, "dst_scale", keep_neutral)),
         (np.add, _zero_point(dst_zero_point, arithmetic, shape, "dst_zero_point", keep_neutral)),
     ]
     if beta == 0 and all(operand is None for _, operand in steps):
         return convert(array, dst, out=out)
-    before, after = steps[:2], steps[2:]
+    before, after = steps[:3], steps[3:]
 
     result = _destination(shape, dst, out)
     source, target = np.atleast_1d(_apart(array, out)), np.atleast_1d(result)
@@ -265,23 +286,34 @@ def rescale(
     return result
 
 
-def arithmetic_types(src: DType, dst: DType, *, accumulate: bool = False) -> tuple[DType, DType]:
+def arithmetic_types(
+    src: DType, dst: DType, *, accumulate: bool = False, shifted: bool = False
+) -> tuple[DType, DType]:
     """Return the arithmetic type of :func:`rescale`, and the type to which scales are rounded first.
 
-    ``accumulate`` says that ``beta``, which counts as a scale, is not 0, so that the old destination is read.
+    ``accumulate`` says that ``beta``, which counts as a scale, is not 0, so that the old destination is read;
+    ``shifted`` that there is a shift other than 0.
 
     >>> arithmetic_types(dtype("s8"), dtype("s32"))
     (DType('f32'), DType('f32'))
     >>> arithmetic_types(dtype("s8"), dtype("s32"), accumulate=True)
     (DType('f64'), DType('f32'))
+    >>> arithmetic_types(dtype("u8"), dtype("f32"), shifted=True)
+    (DType('f64'), DType('f64'))
     """
-    if {src, dst} & {F64, S64}:
+    if shifted or {src, dst} & {F64, S64}:
         return F64, F64
     return (F64 if src is S32 or (accumulate and dst is S32) else F32), F32
 
 
 def is_neutral(
-    attribute: ArrayLike, neutral: int, src: DType, dst: DType, *, accumulate: bool = False
+    attribute: ArrayLike,
+    neutral: int,
+    src: DType,
+    dst: DType,
+    *,
+    accumulate: bool = False,
+    shifted: bool = False,
 ) -> bool:
     """Whether a scale (``neutral`` 1) or zero point (0) does nothing, in the precision that it is kept in.
 
@@ -290,7 +322,7 @@ def is_neutral(
     >>> is_neutral([0, 3], 0, dtype("f32"), dtype("s8"))
     False
     """
-    arithmetic, scales = arithmetic_types(src, dst, accumulate=accumulate)
+    arithmetic, scales = arithmetic_types(src, dst, accumulate=accumulate, shifted=shifted)
     return bool((convert(attribute, scales if neutral else arithmetic) == neutral).all())
 
 
@@ -461,6 +493,13 @@ def _zero_point(
         raise LayoutError(f"{what} must be a whole number, got {given}")
     point = convert(given, to)
     return None if (point == 0).all() and not keep_neutral else _broadcast(point, shape, what)
+
+
+def _shift(given: ArrayLike | None, shape: tuple[int, ...], keep_neutral: bool) -> Array | None:
+    if given is None:
+        return None
+    shift = convert(given, F64)
+    return None if (shift == 0).all() and not keep_neutral else _broadcast(shift, shape, "src_shift")
 
 
 def _broadcast(attribute: Array, shape: tuple[int, ...], what: str) -> Array:

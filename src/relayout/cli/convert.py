@@ -190,7 +190,7 @@ class _Axis:
         from relayout.files import Normalise
 
         means, deviations = (
-            np.asarray(v, np.float32)
+            np.asarray(v, np.float64)
             for v in ([0.0] if mean is None else mean, [1.0] if std is None else std)
         )
         if not np.all(np.isfinite(means)) or not np.all(np.isfinite(deviations)) or not np.all(deviations):

@@ -14,6 +14,7 @@
 ``threads``      sharing one call among threads: how many, and whether it pays
 ``pool``         the native threads that share it
 ``driver``       many calls one after the other, without returning to Python
+``floating``     the floating-point state that kernels rely on, set where a thread has another
 ``builtin``      Python functions in machine code: they check the arrays of a call and make it
 ``checks``       the code of these functions
 ``prepared``     many calls of which only the arguments' addresses change

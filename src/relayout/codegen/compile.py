@@ -38,6 +38,7 @@ import llvmlite.binding as llvm
 
 from relayout.codegen import cache
 from relayout.codegen.engines import Engine, Engines
+from relayout.codegen.floating import Usual, guarded
 from relayout.codegen.machine import Machine, host
 from relayout.codegen.threads import KERNEL
 from relayout.errors import LayoutError
@@ -180,12 +181,12 @@ def recalled(
     list of Kernel, str
         In the order of the module's names; and its note.
     """
-    with lock():
+    with lock(), Usual():  # constants are computed where a module is made
         code = cache.sources(imported)
         key = _key(machine, f"{code} {problem}")
         found = _kept(key, machine) if code is not None else None
         if found is None:
-            module = make()
+            module = _guarded(make(), machine)
             if not cache.unchanged(imported):
                 key = _key(machine, f"-O{LEVEL} {module.ir}")
             return _kernels(_made(key, module, machine), module.names), module.note
@@ -194,6 +195,11 @@ def recalled(
 
 def _kernels(engine: Engine, names: Sequence[str]) -> list[Kernel]:
     return [_kernel(engine, name) for name in names]
+
+
+def _guarded(module: Module, machine: Machine) -> Module:
+    """A module whose kernels compute in the usual floating-point state, whoever calls them."""
+    return module._replace(ir=guarded(module.ir, module.names, machine.triple))
 
 
 def _key(machine: Machine, what: str) -> str:
@@ -250,8 +256,9 @@ def address_of(engine: Engine, name: str) -> int:
 
 def compiled(ir: str, names: Sequence[str], machine: Machine | None = None) -> dict[str, Kernel]:
     """The kernels of a module, by name; see :class:`Kernel` for how each is called."""
+    machine = machine or host()
     with lock():
-        engine = _of_text(ir, machine or host())
+        engine = _of_text(_guarded(Module(ir, names), machine).ir, machine)
         return {name: _kernel(engine, name) for name in names}
 
 

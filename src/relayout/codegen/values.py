@@ -31,8 +31,9 @@ pair                       onto the carrier                    off the carrier
 s64 -> f64                 double, rounded                     nothing
 s64 -> f32, f16, bf16, f8  double, rounded to odd in s64       as from f64
 any other with f64, s64;   double, exact                       f64: nothing. f32: one instruction. f16,
-s32 -> bf16                                                    bf16, f8: to odd in float, then as below.
-                                                               Integers: to the nearest, saturated
+s32 -> bf16                                                    f8: to odd in float, then as below; bf16
+                                                               only where it must. Integers: to the
+                                                               nearest, saturated
 all others                 float, exact (but for s32, below)   f32: nothing. f16: one instruction, or
                                                                integer arithmetic; bf16 likewise. f8:
                                                                integer arithmetic. Integers: nearest s32,
@@ -65,6 +66,10 @@ If both ends become the same integer, so does what is in between: no bounds of e
 of any element differ, which happens to one in some thousand vectors of ordinary numbers, the vector is
 divided. Where scales are powers of two the reciprocal is exact, and nothing is ever divided. The worst are
 values half-way between two integers again and again: they take twice as long.
+
+The same holds wherever the arithmetic is in double and the result is rounded to something shorter, f32 for
+example: a division of doubles takes as long as all the rest of a normalised picture twice over, and both ends
+round to the same f32 but once in some hundred million numbers.
 
 Traps
 =====
@@ -102,6 +107,7 @@ __all__ = [
     "Steps",
     "arithmetic_kind",
     "converted",
+    "encloses",
     "rescaled",
 ]
 
@@ -126,6 +132,7 @@ class Steps:
 
     src_zero_point: bool = False
     src_scale: bool = False
+    src_shift: bool = False
     beta: bool = False
     dst_scale: bool = False
     dst_zero_point: bool = False
@@ -146,8 +153,25 @@ def arithmetic_kind(src: DType, dst: DType, steps: Steps) -> str:
     >>> arithmetic_kind(dtype("s8"), dtype("s32"), Steps(beta=True))
     'double'
     """
-    wide = {src, dst} & {F64, S64} or src is S32 or (steps.beta and dst is S32)
+    wide = steps.src_shift or {src, dst} & {F64, S64} or src is S32 or (steps.beta and dst is S32)
     return "double" if wide else "float"
+
+
+def encloses(src: DType, dst: DType, steps: Steps) -> bool:
+    """Whether a quotient is enclosed by two products where that can be done, rather than divided.
+
+    Results must be so much coarser than the arithmetic that the two ends seldom differ.
+
+    >>> [encloses(dtype("f32"), dtype(name), Steps(dst_scale=True)) for name in ("s8", "s16", "f32")]
+    [True, False, False]
+    >>> encloses(dtype("u8"), dtype("f32"), Steps(src_shift=True, dst_scale=True))
+    True
+    """
+    if not steps.dst_scale:
+        return False
+    if arithmetic_kind(src, dst, steps) == "double":
+        return dst.bits < 64
+    return not dst.is_float and dst.bits <= 8
 
 
 def converted(w: Writer, machine: Machine, value: str, count: int, src: DType, dst: DType) -> str:
@@ -231,9 +255,9 @@ def rescaled(
         Which attributes take part.
     operands : mapping of str to str
         For each of them, by the name of its field, a vector of ``count`` times :func:`arithmetic_kind`,
-        already rounded to that type. Perhaps also both :data:`RECIPROCALS`: 1 / dst_scale rounded towards
-        zero, and away from it; the scale must lie between 2**-100 and 2**100 then. They are used where the
-        arithmetic is float, the destination an integer of at most 8 bits, and the vector fills a register.
+        already rounded to that type. Perhaps also both :data:`RECIPROCALS`: numbers of that type that
+        enclose 1 / dst_scale, the one nearer to zero first. They are used where :func:`encloses` says that
+        they pay, and the vector fills a register.
     old : str, optional
         The old elements of the destination, in storage form; read where ``steps.beta``.
 
@@ -274,6 +298,8 @@ def rescaled(
         x = v.do("fsub", kind, x, operands["src_zero_point"])
     if steps.src_scale:
         x = v.do("fmul", kind, operands["src_scale"], x)
+    if steps.src_shift:
+        x = v.do("fsub", kind, x, operands["src_shift"])
     if steps.beta and old is not None:
         x = v.do("fadd", kind, x, v.do("fmul", kind, operands["beta"], onto(v, old, dst)))
 
@@ -285,14 +311,13 @@ def rescaled(
 
     if not steps.dst_scale:
         return off(v, shifted(x), dst)
-    if not all(name in operands for name in RECIPROCALS) or not _encloses(v, kind, dst):
+    if not all(name in operands for name in RECIPROCALS) or not _fills(v, kind, src, dst, steps):
         return divided()
     ends = [shifted(v.do("fmul", kind, x, operands[name])) for name in RECIPROCALS]
-    one, other = _two_integers(v, ends, dst)
+    one, other = _two_integers(v, ends, dst) if kind == "float" else [off(v, end, dst) for end in ends]
     element = f"i{_storage_bits(dst)}"
     differ = v.compare("icmp ne", element, one, other)
-    lanes = w.value(f"bitcast {v.of('i1')} {differ} to i{count}")
-    return w.unless(w.value(f"icmp ne i{count} {lanes}, 0"), v.of(element), other, divided)
+    return w.unless(v.any(differ), v.of(element), other, divided)
 
 
 class _Vectors:
@@ -338,6 +363,11 @@ class _Vectors:
     def pick(self, predicate: str, element: str, x: str, bound: float) -> str:
         """The value where it compares so with the bound, the bound elsewhere (and for NaN)."""
         return self.select(self.compare(predicate, element, x, bound), element, x, bound)
+
+    def any(self, condition: str) -> str:
+        """Whether a condition holds for any element."""
+        lanes = self.w.value(f"bitcast {self.of('i1')} {condition} to i{self.count}")
+        return self.w.value(f"icmp ne i{self.count} {lanes}, 0")
 
     def call(self, name: str, element: str, x: str, result: str) -> str:
         """An intrinsic that makes vectors of ``result`` of vectors of ``element``."""
@@ -521,6 +551,8 @@ def _from_double(v: _Vectors, x: str, dst: DType) -> str:
         return v.cast("bitcast", x, "double", "i64")
     if dst is F32:
         return v.cast("bitcast", v.cast("fptrunc", x, "double", "float"), "float", "i32")
+    if dst is BF16:
+        return _bf16_from_double(v, x)
     if dst.is_float:
         return _from_float(v, _float_to_odd(v, x), dst)
     if dst is S64:
@@ -562,6 +594,19 @@ def _bf16_at_once(v: _Vectors, x: str) -> str:
     return w.unless(some, v.of("i16"), _joined(v, short, "i16"), lambda: _bf16_by_integers(v, x))
 
 
+def _bf16_from_double(v: _Vectors, x: str) -> str:
+    """By way of the nearest float, unless one of these is half-way between two bf16.
+
+    Only there can a second rounding go wrong, since whatever lies on one side of such a middle stays there in
+    float. It happens to one in some thousand vectors, and these are rounded to odd.
+    """
+    nearest = v.cast("fptrunc", x, "double", "float")
+    lower = v.do("and", "i32", v.cast("bitcast", nearest, "float", "i32"), 0xFFFF)
+    middle = v.compare("icmp eq", "i32", lower, 0x8000)
+    found = _from_float(v, nearest, BF16)
+    return v.w.unless(v.any(middle), v.of("i16"), found, lambda: _from_float(v, _float_to_odd(v, x), BF16))
+
+
 def _float_to_odd(v: _Vectors, x: str) -> str:
     """Round double to odd in float.
 
@@ -590,10 +635,11 @@ def _integer(v: _Vectors, x: str, kind: str, dst: DType) -> str:
     return _saturated(v, _nearest(v, x, kind, dst, high), S32, dst, high if _is_x86(v.machine) else None)
 
 
-def _encloses(v: _Vectors, kind: str, dst: DType) -> bool:
-    """Whether a quotient is enclosed rather than divided: not where a register of SSE packs slowly."""
-    fills = 4 * v.count >= v.machine.vector and (v.machine.vector >= 32 or not _is_x86(v.machine))
-    return fills and kind == "float" and not dst.is_float and dst.bits <= 8
+def _fills(v: _Vectors, kind: str, src: DType, dst: DType, steps: Steps) -> bool:
+    """Whether a quotient is enclosed and the vector fills a register; one of SSE's packs slowly."""
+    size = FLOATS[kind] // 8
+    fills = size * v.count >= v.machine.vector and (v.machine.vector >= 32 or not _is_x86(v.machine))
+    return fills and encloses(src, dst, steps)
 
 
 def _two_integers(v: _Vectors, ends: Sequence[str], dst: DType) -> tuple[str, str]:

@@ -255,8 +255,8 @@ def convert(
     normalise : Normalise, optional
         Mean and standard deviation, applied between the two scales.
     **attributes
-        ``src_scale``, ``dst_scale``, ``src_zero_point``, ``dst_zero_point``, as :func:`relayout.reorder`
-        takes them.
+        ``src_scale``, ``dst_scale``, ``src_zero_point``, ``dst_zero_point``, ``src_shift``, as
+        :func:`relayout.reorder` takes them.
 
     Returns
     -------

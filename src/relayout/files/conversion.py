@@ -14,11 +14,12 @@ Where the layouts can't be cut (fused axes), or the file is small, there is one 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from math import lcm, prod
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from relayout.dtypes import DTypeLike
 from relayout.dtypes import dtype as as_dtype
@@ -29,7 +30,7 @@ from relayout.layout.descriptor import MemoryDesc
 from relayout.layout.format import Format
 from relayout.layout.layout import Layout, plain
 from relayout.reorder import Reorder
-from relayout.reorder.attributes import Attributes
+from relayout.reorder.attributes import Attributes, PerAxis
 from relayout.tensor import Tensor
 
 __all__ = ["Normalise", "convert_into", "slices"]
@@ -38,24 +39,80 @@ SLICE_BYTES = 1 << 26  # of source and destination together that are worked on a
 
 
 class Normalise(NamedTuple):
-    """Mean and standard deviation along a logical axis: ``(x - mean) / std``, as for pictures, or back."""
+    """Mean and standard deviation along a logical axis: ``(x - mean) / std``, as for pictures, or back.
 
-    mean: NDArray[np.float32]
-    std: NDArray[np.float32]
+    It is what torchvision's ``Normalize`` does, at the place of ``src_shift``: behind the source's scale and
+    before the destination's. The numbers are taken in f64.
+
+    Examples
+    --------
+    >>> imagenet = Normalise([0.485, 0.456, 0.406], [0.229, 0.224, 0.225], axis=1)
+    >>> imagenet.attributes(MemoryDesc((1, 3, 4, 4), "u8", "nhwc"), Attributes.make((1, 3, 4, 4)))
+    Attributes(src_scale=None, dst_scale=PerAxis(values=array([0.229, 0.224, 0.225]), axis=1), ...
+    """
+
+    mean: ArrayLike
+    std: ArrayLike
     axis: int
     back: bool = False
 
-    def apply(self, values: NDArray[np.float32], start: int) -> None:
-        """Change a logical array in place that begins at index ``start`` of the axis."""
-        part = slice(start, start + values.shape[self.axis])
-        shape = [-1 if axis == self.axis else 1 for axis in range(values.ndim)]
-        mean, std = (v.reshape(()) if v.size == 1 else v[part].reshape(shape) for v in (self.mean, self.std))
-        if self.back:
-            values *= std
-            values += mean
-        else:
-            values -= mean
-            values /= std
+    def attributes(self, desc: MemoryDesc, given: Attributes) -> Attributes:
+        """The attributes that do both: those given, with mean and deviation among them.
+
+        Raises
+        ------
+        LayoutError
+            The numbers are not finite or not one for each index of the axis, a deviation is 0, there is a
+            shift already, or scales on both sides lie along another axis than the deviation.
+        """
+        if given.src_shift is not None:
+            raise LayoutError("src_shift and normalise both shift the source; give one of them")
+        if not hasattr(self.axis, "__index__") or not -desc.rank <= self.axis < desc.rank:
+            raise LayoutError(f"normalise: there is no axis {self.axis!r} in {desc}")
+        mean, std = self._numbers("mean", self.mean, desc), self._numbers("std", self.std, desc)
+        if not std.values.all():
+            raise LayoutError("normalise: std has a 0 in it; values are divided by it")
+        # (x - mean) / std divides with the destination's scale; back, x * std - (-mean) multiplies with the
+        # source's. Where that scale lies along another axis, std goes to the other side, dividing the shift.
+        shift = -mean.values if self.back else mean.values
+        mine, other = ("src_scale", "dst_scale") if self.back else ("dst_scale", "src_scale")
+        scale = _scaled(getattr(given, mine), std.values, std.axis)
+        if scale is not None:
+            changed: dict[str, Any] = {mine: scale, "src_shift": PerAxis(shift, mean.axis)}
+            return replace(given, **changed)
+        scale = _scaled(getattr(given, other), 1 / std.values, std.axis)
+        if scale is not None:
+            axis = mean.axis if std.axis is None else std.axis
+            changed = {other: scale, "src_shift": PerAxis(shift / std.values, axis)}
+            return replace(given, **changed)
+        raise LayoutError(
+            f"normalise: std lies along axis {std.axis}, and both scales along others; give one of the "
+            "scales as a single number, or convert in two steps"
+        )
+
+    def _numbers(self, word: str, given: ArrayLike, desc: MemoryDesc) -> PerAxis:
+        """Finite numbers, one or as many as the axis has indices."""
+        axis = self.axis % desc.rank
+        try:
+            values = np.asarray(given, np.float64)
+        except (TypeError, ValueError):
+            values = np.array(np.nan)
+        if not np.isfinite(values).all():
+            raise LayoutError(f"normalise: {word} must be finite numbers, not {given!r:.60}")
+        if values.ndim > 1 or values.size not in (1, desc.dims[axis]):
+            raise LayoutError(
+                f"{word} has {values.size} values, but axis {axis} of {desc} has size {desc.dims[axis]}"
+            )
+        return PerAxis(values.reshape(()), None) if values.size == 1 else PerAxis(values, axis)
+
+
+def _scaled(scale: PerAxis | None, factor: NDArray[np.float64], axis: int | None) -> PerAxis | None:
+    """A scale times a factor along an axis (None: one number); None if they lie along different axes."""
+    if scale is None:
+        return PerAxis(factor, axis)
+    if None not in (scale.axis, axis) and scale.axis != axis:
+        return None
+    return PerAxis(scale.values.astype(np.float64) * factor, scale.axis if axis is None else axis)
 
 
 Cut = tuple[tuple[int, int], ...]
@@ -109,7 +166,7 @@ def convert_into(
     src, dst : Tensor
         Of the same dims; usually memory maps.
     normalise : Normalise, optional
-        What happens between the source's scale and the destination's, in f32.
+        What happens between the source's scale and the destination's, in the same pass and in f64.
     threads : int, optional
         How many threads may work.
     slice_bytes : int, optional
@@ -117,26 +174,20 @@ def convert_into(
     progress : callable, optional
         Called with the elements done and the elements to do, after every slice.
     **attributes
-        Scales and zero points, as :func:`relayout.reorder` takes them.
+        Scales, zero points and a shift, as :func:`relayout.reorder` takes them. Which of them do nothing is
+        decided for the whole tensor, so that the result does not depend on where it is cut.
     """
     made = Attributes.make(src.dims, **attributes)
     if src.dims != dst.dims:
         raise LayoutError(f"source {src.desc} and destination {dst.desc} must have the same dims")
     if normalise is not None:
-        for word, values in (("mean", normalise.mean), ("std", normalise.std)):
-            if values.size not in (1, src.dims[normalise.axis]):
-                raise LayoutError(
-                    f"{word} has {values.size} values, but axis {normalise.axis} of {src.desc} has size "
-                    f"{src.dims[normalise.axis]}"
-                )
+        made = normalise.attributes(src.desc, made)
+    made.check_range(src.dtype, dst.dtype)
+    made = made.taking_part(src.dtype, dst.dtype)
     total, done = prod(src.dims), 0
     for cut in slices(src.desc, dst.desc, slice_bytes or SLICE_BYTES):
         one, two = (_part(side, cut) for side in (src, dst))
-        parts = _attributes_of(made, cut)
-        if normalise is None:
-            Reorder(one.desc, two.desc, threads=threads, **parts)(one.buffer, two.buffer)
-        else:
-            _normalised(one, two, normalise, cut[normalise.axis][0], threads, parts)
+        Reorder._settled(one.desc, two.desc, made.part(cut), threads)(one.buffer, two.buffer)
         done += prod(one.dims)
         if done < total:  # more slices are to come, and need the memory
             release(src.buffer)
@@ -193,32 +244,3 @@ def _part(tensor: Tensor, cut: Cut) -> Tensor:
     layout = layout.moved(layout.offset0 - first * 8 // bits)
     last = -(-(high + 1) * bits // 8)
     return Tensor(MemoryDesc._make(layout.dims, tensor.dtype, layout), tensor.buffer[first:last])
-
-
-def _attributes_of(made: Attributes, cut: Cut) -> dict[str, Any]:
-    parts: dict[str, Any] = {}
-    for name in ("src_scale", "dst_scale", "src_zero_point", "dst_zero_point"):
-        given = getattr(made, name)
-        if given is not None:
-            parts[name] = (
-                given.values if given.axis is None else (given.values[slice(*cut[given.axis])], given.axis)
-            )
-    return parts
-
-
-def _normalised(
-    src: Tensor,
-    dst: Tensor,
-    normalise: Normalise,
-    start: int,
-    threads: int | None,
-    attributes: dict[str, Any],
-) -> None:
-    """By way of a row-major f32 array, in which mean and deviation are applied."""
-    before = {name: value for name, value in attributes.items() if name.startswith("src")}
-    after = {name: value for name, value in attributes.items() if name.startswith("dst")}
-    between = MemoryDesc(src.dims, "f32", Layout(src.dims, plain(len(src.dims))))
-    values = np.zeros(src.dims, np.float32)
-    Reorder(src.desc, between, threads=threads, **before)(src.buffer, values)
-    normalise.apply(values, start)
-    Reorder(between, dst.desc, threads=threads, **after)(values, dst.buffer)

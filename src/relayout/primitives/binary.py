@@ -52,14 +52,18 @@ class Binary(Primitive):
         Without it the data type of ``src0``, in the format of ``src0``, or that of ``src1`` if only this has
         the destination's dims.
     scales : pair of float
-        What the sources are multiplied by before.
+        What the sources are multiplied by before, as in oneDNN; each is rounded to f32. If one of them is not
+        1, products and operation are evaluated in double precision, where a product of two f32 is exact and
+        far from the ends of the range, and only the result is rounded to f32. So ``div`` of 1e38 by 1e38
+        with scales (1, 4) is 0.25, though 4e38 is beyond f32.
     post_ops : sequence, optional
         See :mod:`relayout.primitives.post_ops`.
 
     Raises
     ------
     LayoutError
-        There is no such operation, or the descriptors don't fit together.
+        There is no such operation, the descriptors don't fit together, or a scale becomes 0 or infinity when
+        it is rounded to f32.
 
     Examples
     --------
@@ -68,6 +72,9 @@ class Binary(Primitive):
     >>> each_channel = rl.MemoryDesc((1, 64, 1, 1), "f32", "nchw")
     >>> Binary("mul", x, each_channel).dst
     MemoryDesc('f32:nhwc:8x64x56x56')
+    >>> one, two = rl.tensor([1e38, 6.0], dtype="f32"), rl.tensor([1e38, 4.0], dtype="f32")
+    >>> Binary("div", one.desc, two.desc, scales=(1, 4))(one, two).numpy()
+    array([0.25 , 0.375], dtype=float32)
     """
 
     kind = "binary"

@@ -79,7 +79,7 @@ def following(src: MemoryDesc, dst: MemoryDesc) -> MemoryDesc:
 
 
 def finite(what: str, given: Any) -> float:
-    """A number as f32; ``what`` it is begins the message if it is none, or infinite.
+    """A number as f32; ``what`` it is begins the message if it is none, or f32 makes infinity or 0 of it.
 
     >>> finite("sum: scale", 0.1)
     0.10000000149011612
@@ -89,7 +89,7 @@ def finite(what: str, given: Any) -> float:
             number = float(np.float32(given))
     except (TypeError, ValueError):
         number = math.nan
-    if not math.isfinite(number):
+    if not math.isfinite(number) or (number == 0 and given != 0):
         raise LayoutError(f"{what} must be a finite number within the range of f32, not {given!r}")
     return number
 

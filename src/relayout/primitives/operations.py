@@ -75,9 +75,9 @@ def defined(algorithm: str, x: NDArray[np.float64], y: NDArray[np.float64]) -> N
         return np.asarray(_DEFINITIONS[algorithm](x, y), np.float64)
 
 
-def emitted(w: Writer, algorithm: str, x: str, y: str, count: int) -> str:
-    """The code for two vectors of so many f32: the name of the vector of results."""
-    kind = f"<{count} x float>"
+def emitted(w: Writer, algorithm: str, x: str, y: str, count: int, element: str = "float") -> str:
+    """The code for two vectors of so many f32 (or doubles): the name of the vector of results."""
+    kind = f"<{count} x {element}>"
     if algorithm in ARITHMETIC:
         return w.value(f"{ARITHMETIC[algorithm]} {kind} {x}, {y}")
     which = LARGER.get(algorithm) or COMPARISONS[algorithm]

@@ -30,6 +30,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
+from relayout.codegen.floating import Usual
 from relayout.codegen.support import supported
 from relayout.errors import LayoutError, type_name
 from relayout.exchange import pytorch
@@ -38,7 +39,8 @@ from relayout.layout.descriptor import MemoryDesc
 from relayout.layout.layout import whole_number
 from relayout.primitives.calling import Calling
 from relayout.reorder import reorder
-from relayout.reorder.plan import check_out, overlap
+from relayout.reorder.overlap import overlap
+from relayout.reorder.plan import check_out
 from relayout.tensor import Tensor, allocate, as_array, as_bytes, located, of_torch, tensor
 
 if TYPE_CHECKING:
@@ -180,7 +182,7 @@ class Primitive:
 
     def _compiled(self) -> Program | None:
         if not self._lowered:
-            with lock():
+            with lock(), Usual():
                 if not self._lowered:
                     empty = any(0 in desc.dims for desc in self.descs.values())
                     self._program = self._lower() if not empty and supported() else None
@@ -274,10 +276,11 @@ class Primitive:
 
     def _define(self, tensors: Mapping[str, Tensor], target: Tensor) -> None:
         """Run the definition, and lay its result out."""
-        arrays = {name: logical(given) for name, given in tensors.items()}
-        if self.reads_destination:
-            arrays["dst"] = logical(target)
-        reorder(tensor(self._definition(arrays)), target.desc, out=target)
+        with Usual():
+            arrays = {name: logical(given) for name, given in tensors.items()}
+            if self.reads_destination:
+                arrays["dst"] = logical(target)
+            reorder(tensor(self._definition(arrays)), target.desc, out=target)
 
     def __repr__(self) -> str:
         sides = ", ".join(f"{name} {desc}" for name, desc in self.descs.items())

@@ -1,13 +1,14 @@
 """Reorder: the same elements in another layout, another data type, or both.
 
 ==============  ==========================================================================================
-``attributes``  scales, zero points and ``beta``: what happens to a value on its way
+``attributes``  scales, zero points, a shift and ``beta``: what happens to a value on its way
+``overlap``     whether a source and a destination share memory
 ``reference``   the definition, by logical index; slow, and what everything else is compared with
 ``engine``      strided NumPy copies over the common refinement; takes every pair of layouts
 ``problem``     what has to be moved, as nests of loops, and the passes that simplify them
 ``kernels``     nests as LLVM IR: which kernel each gets, and how it is written
 ``native``      the kernels of one problem, compiled; nearly every pair of layouts has them
-``predict``     how long a copy of the same bytes takes
+``predict``     the bytes that are moved, and how long a copy of as many takes
 ``plan``        :class:`Reorder`, made once and called often, and :func:`reorder`, which makes one
 ==============  ==========================================================================================
 

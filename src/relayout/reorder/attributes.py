@@ -1,18 +1,22 @@
 """What happens to a value on its way: scales, zero points, accumulation.
 
-The formula is oneDNN's, with each step rounded for itself (:mod:`relayout.convert` defines the precision)::
+The formula is oneDNN's and a shift, with each step rounded for itself (:mod:`relayout.convert` defines the
+precision)::
 
-    dst = saturate(round_half_even((src_scale * (src - src_zero_point) + beta * dst) / dst_scale +
-    dst_zero_point))
+    dst = saturate(round_half_even((src_scale * (src - src_zero_point) - src_shift + beta * dst) / dst_scale
+                                   + dst_zero_point))
 
-A scale or zero point is one number for the tensor, or ``(values, axis)``: one number for each index of a
-*logical* axis, whatever the layouts are.
+A scale, zero point or shift is one number for the tensor, or ``(values, axis)``: one number for each index of
+a *logical* axis, whatever the layouts are. Zero points are integers, as in oneDNN and ONNX; the shift is any
+real number, such as the mean of pictures, and where there is one the arithmetic is in f64.
 
 Attributes are values: made once from what a caller writes, copied, frozen, and hashed by content, so that a
 plan can be found by them. Two things follow from the content being numbers. Equality is that of bytes, since
 0.0 and -0.0 are equal numbers but other factors. And an attribute may do *nothing*: a scale of 1 is no step
 at all. Which ones do nothing depends on the precision and so on the data types; the engines ask
-:meth:`Attributes.taking_part`, and its :attr:`~Attributes.shape` is what a compiled kernel depends on:
+:meth:`Attributes.taking_part`. It is asked once for a whole tensor: attributes that it has returned are
+*settled*, and a part of them (:meth:`Attributes.part`) takes every step that the whole takes. Its
+:attr:`~Attributes.shape` is what a compiled kernel depends on:
 
 >>> from relayout import dtype
 >>> made = Attributes.make((2, 3), src_scale=([1, 2, 1], 1), dst_scale=1, dst_zero_point=7, beta=1)
@@ -25,7 +29,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,9 +39,10 @@ from relayout.errors import LayoutError
 from relayout.forking import lock
 from relayout.layout.layout import spell_dims
 
-__all__ = ["Attributes", "PerAxis"]
+__all__ = ["NEUTRAL", "Attributes", "PerAxis"]
 
-NEUTRAL = {"src_scale": 1, "dst_scale": 1, "src_zero_point": 0, "dst_zero_point": 0}
+NEUTRAL: Final = {"src_scale": 1, "dst_scale": 1, "src_zero_point": 0, "dst_zero_point": 0, "src_shift": 0}
+"""The attributes that may lie along an axis, and the number with which each does nothing."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,7 +88,10 @@ class Attributes:
     dst_scale: PerAxis | None = None
     src_zero_point: PerAxis | None = None
     dst_zero_point: PerAxis | None = None
+    src_shift: PerAxis | None = None
     beta: float = 0.0
+    settled: bool = False
+    """Whether neutral ones have been left out already; all that are there take part then."""
 
     @classmethod
     def make(
@@ -94,6 +102,7 @@ class Attributes:
         dst_scale: Any = None,
         src_zero_point: Any = None,
         dst_zero_point: Any = None,
+        src_shift: Any = None,
         beta: float = 0.0,
     ) -> Attributes:
         """Check and keep attributes as a caller writes them: numbers, or ``(values, axis)``.
@@ -102,9 +111,9 @@ class Attributes:
         ------
         LayoutError
             The axis does not exist, the count of values is not its size, a zero point is not whole, or a
-            destination scale is 0.
+            destination scale is 0. (What depends on data types is found by :meth:`check_range`.)
         """
-        numbers = src_scale, dst_scale, src_zero_point, dst_zero_point, beta
+        numbers = src_scale, dst_scale, src_zero_point, dst_zero_point, src_shift, beta
         if all(value is None or type(value) in (int, float) for value in numbers) and 0 not in numbers[:2]:
             return _of_numbers(*numbers)
         return cls._make(tuple(dims), *numbers)
@@ -117,13 +126,14 @@ class Attributes:
         dst_scale: Any,
         src_zero_point: Any,
         dst_zero_point: Any,
+        src_shift: Any,
         beta: Any,
     ) -> Attributes:
         scales = {"src_scale": src_scale, "dst_scale": dst_scale}
         points = {"src_zero_point": src_zero_point, "dst_zero_point": dst_zero_point}
-        kept = {
+        kept: dict[str, Any] = {
             name: None if given is None else _per_axis(name, given, dims)
-            for name, given in (*scales.items(), *points.items())
+            for name, given in (*scales.items(), *points.items(), ("src_shift", src_shift))
         }
         for name in points:
             made = kept[name]
@@ -131,7 +141,10 @@ class Attributes:
                 continue
             values = made.values.astype(np.float64)
             if not (values == np.rint(values)).all():
-                raise LayoutError(f"{name} {points[name]!r} is not whole; zero points are integers")
+                raise LayoutError(
+                    f"{name} {points[name]!r} is not whole; zero points are integers, and src_shift is any "
+                    "number to be subtracted behind src_scale"
+                )
             if not (np.abs(values) < 2**31).all():
                 raise LayoutError(f"{name} {points[name]!r} does not fit 32 bits, which zero points have")
             kept[name] = PerAxis(made.values.astype(np.int64), made.axis)
@@ -153,6 +166,11 @@ class Attributes:
         return self.beta != 0
 
     @property
+    def is_shifted(self) -> bool:
+        """Whether a shift takes part, so that the arithmetic is in f64."""
+        return self.src_shift is not None and (self.settled or bool(self.src_shift.values.any()))
+
+    @property
     def nbytes(self) -> int:
         """Bytes that the values take."""
         return sum(getattr(self, name).values.nbytes for name in self._present())
@@ -172,12 +190,66 @@ class Attributes:
         with lock():
             from relayout.convert import is_neutral
 
+        if self.settled:
+            return self
+        shifted = self.is_shifted
         idle: dict[str, Any] = {}
         for name in self._present():
             values = getattr(self, name).values
-            if is_neutral(values, NEUTRAL[name], src, dst, accumulate=self.reads_destination):
+            if is_neutral(
+                values, NEUTRAL[name], src, dst, accumulate=self.reads_destination, shifted=shifted
+            ):
                 idle[name] = None
-        return replace(self, **idle) if idle else self
+        return replace(self, **idle, settled=True)
+
+    def part(self, ranges: Sequence[tuple[int, int]]) -> Attributes:
+        """The attributes of a part of the tensor: the ``(start, stop)`` of every axis.
+
+        Examples
+        --------
+        >>> from relayout import dtype
+        >>> whole = Attributes.make((2, 3), src_zero_point=([0, 0, 5], 1))
+        >>> left = whole.taking_part(dtype("s8"), dtype("s8")).part([(0, 2), (0, 2)])
+        >>> left.src_zero_point.values, left.taking_part(dtype("s8"), dtype("s8")).is_plain
+        (array([0, 0]), False)
+        """
+        cut: dict[str, Any] = {}
+        for name in self._present():
+            made = getattr(self, name)
+            if made.axis is not None:
+                cut[name] = PerAxis(made.values[slice(*ranges[made.axis])], made.axis)
+        return replace(self, **cut)
+
+    def check_range(self, src: DType, dst: DType) -> None:
+        """Refuse scales that are lost where they are rounded to the type that scales have.
+
+        Raises
+        ------
+        LayoutError
+            A scale or ``beta`` becomes 0 or infinity, and was not.
+
+        Examples
+        --------
+        >>> from relayout import dtype
+        >>> Attributes.make((), dst_scale=1e-46).check_range(dtype("f32"), dtype("u8"))
+        Traceback (most recent call last):
+        relayout.errors.LayoutError: dst_scale 1e-46 becomes 0 in f32, the type of scales from f32 to u8
+        """
+        with lock():
+            from relayout.convert import arithmetic_types, convert
+
+        _, scales = arithmetic_types(src, dst, accumulate=self.reads_destination, shifted=self.is_shifted)
+        given = [(name, getattr(self, name)) for name in ("src_scale", "dst_scale")]
+        found = [(name, made.values.astype(np.float64)) for name, made in given if made is not None]
+        for name, values in (*found, ("beta", np.float64(self.beta))):
+            kept = convert(values, scales)
+            lost = np.isinf(kept) | ((kept == 0) & (values != 0))
+            if lost.any():
+                number, becomes = (np.atleast_1d(v)[np.argmax(lost)] for v in (values, kept))
+                raise LayoutError(
+                    f"{name} {number:g} becomes {becomes:g} in {scales}, the type of scales from {src} to "
+                    f"{dst}"
+                )
 
     @property
     def shape(self) -> tuple[tuple[str, int | None], ...]:
@@ -194,7 +266,7 @@ class Attributes:
     def __hash__(self) -> int:
         known: int | None = self.__dict__.get("_hash")
         if known is None:
-            known = hash((*(getattr(self, name) for name in NEUTRAL), self.beta))
+            known = hash((*(getattr(self, name) for name in NEUTRAL), self.beta, self.settled))
             self.__dict__["_hash"] = known
         return known
 

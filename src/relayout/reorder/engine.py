@@ -22,12 +22,12 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 from numpy.typing import NDArray
 
-from relayout.convert import is_neutral, rescale
+from relayout.convert import rescale
 from relayout.layout.descriptor import MemoryDesc
 from relayout.layout.layout import Layout, plain
 from relayout.layout.refine import Group, Loop, Piece, axis_number, refine, self_pieces
 from relayout.layout.vectorised import term_offsets
-from relayout.reorder.attributes import Attributes, PerAxis
+from relayout.reorder.attributes import NEUTRAL, Attributes, PerAxis
 
 __all__ = ["four_bit_values", "reorder_numpy"]
 
@@ -185,13 +185,11 @@ class _Copy:
     ) -> None:
         self.src, self.dst, self.groups, self.moves_bits = src, dst, groups, moves_bits
         self.beta = attributes.beta
+        part = attributes.taking_part(src.dtype, dst.dtype)
         self.operands: dict[str, tuple[int, NDArray[Any]]] = {}
-        for name in ("src_scale", "dst_scale", "src_zero_point", "dst_zero_point"):
-            made: PerAxis | None = getattr(attributes, name)
-            neutral = int("scale" in name)
-            if made is not None and not is_neutral(
-                made.values, neutral, src.dtype, dst.dtype, accumulate=attributes.reads_destination
-            ):
+        for name in NEUTRAL:
+            made: PerAxis | None = getattr(part, name)
+            if made is not None:
                 self.operands[name] = self._along_group(made)
 
     def _along_group(self, made: PerAxis) -> tuple[int, NDArray[Any]]:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from relayout.codegen.support import supported
-from relayout.forking import locked
+from relayout.forking import lock, locked
 from relayout.layout.descriptor import MemoryDesc
 
 if TYPE_CHECKING:
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from relayout.codegen.compile import Module
     from relayout.codegen.machine import Machine
+    from relayout.dtypes import DType
     from relayout.reorder.attributes import Attributes
     from relayout.reorder.kernels.plan import Plan
     from relayout.reorder.problem import Nest, Table
@@ -40,6 +41,9 @@ WORTH = 3  # calls of one small problem before it is compiled
 LARGE = 1 << 18  # bytes of a destination that is worth compiling for at once
 EVEN = 1 << 24  # bytes of both sides up to which threads have one share each, which their caches may keep
 PARTS = 4  # shares of every thread: one that is held up leaves its later ones to others
+
+LARGEST_DIVISOR = {"f32": 2.0**100, "f64": 2.0**1000}
+"""By the type of the arithmetic: whose reciprocals are neither lost nor subnormal."""
 
 DIVIDES = "divides"  # what is noted of kernels that have a loop to share
 
@@ -189,24 +193,38 @@ class Native:
         divisor = attributes.dst_scale
         if divisor is None:
             return True
-        from relayout.reorder.problem import RECIPROCALS
+        from relayout.codegen.values import RECIPROCALS
 
         if all(table.name not in RECIPROCALS for table in self.tables):
             return True
-        size = np.abs(divisor.values.astype(np.float64))
-        return bool((size > 2.0**-100).all() and (size < 2.0**100).all())
+        size, most = (
+            np.abs(divisor.values.astype(np.float64)),
+            LARGEST_DIVISOR[self._types(attributes)[0].name],
+        )
+        return bool((size > 1 / most).all() and (size < most).all())
+
+    def _types(self, attributes: Attributes) -> tuple[DType, DType]:
+        """The type of the arithmetic, and that of scales."""
+        with lock():
+            from relayout.convert import arithmetic_types
+
+        return arithmetic_types(
+            self.src.dtype,
+            self.dst.dtype,
+            accumulate=attributes.reads_destination,
+            shifted=attributes.is_shifted,
+        )
 
     @locked
     def operands(self, attributes: Attributes) -> NDArray[np.uint8] | None:
         """The values of attributes as the kernels read them; None: there are none."""
         if not self.tables:
             return None
-        from relayout.convert import arithmetic_types, convert
-        from relayout.reorder.problem import LANES, RECIPROCALS
+        from relayout.codegen.values import RECIPROCALS
+        from relayout.convert import convert
+        from relayout.reorder.problem import LANES
 
-        arithmetic, scales = arithmetic_types(
-            self.src.dtype, self.dst.dtype, accumulate=attributes.reads_destination
-        )
+        arithmetic, scales = self._types(attributes)
         block = np.zeros(self.tables[-1].end, np.uint8)
         for table in self.tables:
             entries = block[table.offset : table.end].view(arithmetic.numpy)[: table.entries + LANES]
@@ -214,15 +232,15 @@ class Native:
             if table.name in ("beta", "src_scale", "dst_scale", *RECIPROCALS):
                 values = convert(values, scales)
             if table.name in RECIPROCALS:
-                values = _reciprocals(values)[RECIPROCALS.index(table.name)]
+                values = _reciprocals(convert(values, arithmetic))[RECIPROCALS.index(table.name)]
             entries[:] = np.resize(convert(values, arithmetic), entries.shape)
         return block
 
     @locked
     def _values(self, table: Table, attributes: Attributes) -> NDArray[np.generic]:
         """An attribute's values, over all numbers of its axis's group."""
+        from relayout.codegen.values import RECIPROCALS
         from relayout.layout.refine import axis_number, refine
-        from relayout.reorder.problem import RECIPROCALS
 
         made = getattr(attributes, "dst_scale" if table.name in RECIPROCALS else table.name)
         if made.axis is None:
@@ -257,8 +275,17 @@ class Native:
             pool.ended()
 
 
-def _reciprocals(scales: NDArray[Any]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """1 / scale rounded towards zero and away from it; where that is exact, twice the same."""
+def _reciprocals(scales: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Numbers of the scales' type that enclose 1 / scale, the one nearer to zero first; where it is exact,
+    twice the same. Those of f32 are neighbours; for f64 nothing wider tells on which side the nearest lies,
+    and so it is enclosed by its own two.
+    """
+    if scales.dtype == np.float64:
+        nearest = 1 / scales
+        exact = np.abs(np.frexp(scales)[0]) == 0.5
+        both = (np.nextafter(nearest, end) for end in (0.0, np.copysign(np.inf, nearest)))
+        below, above = (np.where(exact, nearest, end) for end in both)
+        return below, above
     nearest = np.float32(1) / scales
     one = nearest.astype(np.float64) * scales  # exact, and more than 1 where the reciprocal is too large
     nearer = np.nextafter(nearest, np.float32(0))

@@ -30,6 +30,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from relayout.codegen.floating import Usual
 from relayout.dtypes import DType, DTypeLike
 from relayout.dtypes import dtype as as_dtype
 from relayout.errors import LayoutError, described, type_name
@@ -41,15 +42,16 @@ from relayout.layout.layout import Layout, plain, spell_dims
 from relayout.layout.spelling import text_of
 from relayout.reorder.attributes import Attributes
 from relayout.reorder.axes import asked_for, check_axes, indexed_alike
+from relayout.reorder.overlap import overlap
 from relayout.tensor import Tensor, address, aligned, as_bytes, located, of_torch, same_bytes, tensor
 
 if TYPE_CHECKING:
     from relayout.reorder.native import Native
+    from relayout.reorder.predict import Prediction
     from relayout.tensor import FormatLike
 
-__all__ = ["Reorder", "check_out", "overlap", "reorder"]
+__all__ = ["Reorder", "check_out", "reorder"]
 
-COMPARED = 1 << 22  # elements up to which interleaved views of one buffer are compared place by place
 MAPPED = 32 << 20  # bytes from which on the C library asks the system for memory anew each time
 REMEMBERED = 1 << 14  # bytes of attribute values up to which their plan is remembered
 OFTEN = 64  # native calls of a plan before its checks become machine code: the first take 2 ms to load
@@ -74,15 +76,17 @@ class Reorder:
     threads : int, optional
         How many threads may work; the NumPy engine uses one.
     **attributes
-        ``src_scale``, ``dst_scale``, ``src_zero_point``, ``dst_zero_point``: a number, or ``(values, axis)``
-        along a logical axis of the source; ``beta``: how much of the old destination is added. See
+        ``src_scale``, ``dst_scale``, ``src_zero_point``, ``dst_zero_point``, ``src_shift``: a number, or
+        ``(values, axis)`` along a logical axis of the source; ``beta``: how much of the old destination is
+        added. See
         :mod:`relayout.reorder.attributes` for the formula. Values are copied: later changes to an array of
         them don't change the plan.
 
     Raises
     ------
     LayoutError
-        Different dims, an undecided format, a destination in which elements share a place, or bad attributes.
+        Different dims, an undecided format, a destination in which elements share a place, or bad attributes:
+        zero points that are not whole, scales that become 0 or infinity in the type that scales have.
 
     Examples
     --------
@@ -94,6 +98,15 @@ class Reorder:
     >>> plan(np.array([0, 1, 2, 3, 4, 5], np.uint8), out)
     >>> out
     array([0. , 1.5, 0.5, 2. , 1. , 2.5], dtype=float32)
+
+    Pictures normalised as torchvision does it, ``(x / 255 - mean) / std`` for each channel, rounded once:
+
+    >>> mean, std = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
+    >>> plan = rl.Reorder(src, dst, src_scale=1 / 255, src_shift=(mean, 1), dst_scale=(std, 1))
+    >>> plan(np.array([0, 1, 2, 253, 254, 255], np.uint8), out)
+    >>> out
+    array([-2.117904 ,  2.2146587, -2.0182073,  2.4110644, -1.7695861,
+            2.64     ], dtype=float32)
     """
 
     __slots__ = (
@@ -135,6 +148,8 @@ class Reorder:
         self._prepare(src, dst, axes)
         self.threads = threads
         self.attributes = Attributes.make(src.dims, **attributes)
+        with Usual():
+            self.attributes.check_range(src.dtype, dst.dtype)
         self._compile()
 
     @classmethod
@@ -159,6 +174,8 @@ class Reorder:
 
     def _with(self, attributes: Attributes) -> Reorder:
         """The same plan with attributes, not compiled."""
+        with Usual():
+            attributes.check_range(self.src.dtype, self.dst.dtype)
         made = object.__new__(type(self))
         for name in Reorder.__slots__:
             setattr(made, name, getattr(self, name))
@@ -170,6 +187,16 @@ class Reorder:
         """What it was made of. Kernels are made anew, or found on disk: another process has none of these."""
         return _remade, (type(self), self.src, self.dst, self.axes, self.threads, self.attributes)
 
+    @classmethod
+    def _settled(
+        cls, src: MemoryDesc, dst: MemoryDesc, attributes: Attributes, threads: int | None
+    ) -> Reorder:
+        """A plan with attributes as they are, of which some may be neutral and take part all the same."""
+        made = cls._uncompiled(src, dst, "position")._with(attributes)
+        made.threads = threads
+        made._compile()
+        return made
+
     @property
     def _kernels(self) -> Native | None:
         return self._engine[0] if self._engine is not None else None
@@ -179,14 +206,15 @@ class Reorder:
         """Take the native engine if it takes the problem; other threads may be calling the plan already."""
         from relayout.reorder.native import native
 
-        part = self.attributes
-        if not part.is_plain:
-            part = part.taking_part(self.src.dtype, self.dst.dtype)
-        kernels = native(self.src, self._dst, part.shape)
-        if kernels is not None and kernels.fits(part):
-            operands = kernels.operands(part)
-            self._engine = kernels, 0 if operands is None else address(operands), operands
-        self._decided = True
+        with Usual():
+            part = self.attributes
+            if not part.is_plain:
+                part = part.taking_part(self.src.dtype, self.dst.dtype)
+            kernels = native(self.src, self._dst, part.shape)
+            if kernels is not None and kernels.fits(part):
+                operands = kernels.operands(part)
+                self._engine = kernels, 0 if operands is None else address(operands), operands
+            self._decided = True
 
     def __call__(self, src: Any, out: Any) -> None:
         """Convert the bytes of ``src`` into ``out``: buffers, or tensors of these descriptors.
@@ -269,9 +297,9 @@ class Reorder:
         else:
             reorder_numpy = _numpy_engine()
             given = as_bytes(source), as_bytes(target)
-            reorder_numpy(
-                self.src, given[0], self._dst, given[1], self.attributes, zeroed=new and not self._fills
-            )
+            zeroed = new and not self._fills
+            with Usual():
+                reorder_numpy(self.src, given[0], self._dst, given[1], self.attributes, zeroed=zeroed)
 
     def _hastened(
         self, kernels: Native, operands: int, keep: NDArray[np.uint8] | None
@@ -366,16 +394,45 @@ class Reorder:
             lines += ["", *kernels.explain()]
         return "\n".join(lines)
 
+    @property
+    def predicted(self) -> Prediction:
+        """The bytes that the reorder moves, and the seconds that a copy of as many takes: its yardstick.
+
+        A reorder reads its source and writes its destination once, so no way to do it takes much less than
+        ``memcpy`` of half as many bytes, as the caches permit; kernels need 1 to 2 times as long. The copy is
+        measured whenever it is asked for, since machines are shared: that takes some milliseconds, or a tenth
+        of a second for tensors of 32 MiB and more.
+
+        Examples
+        --------
+        >>> import relayout as rl
+        >>> dims = (1, 17, 2, 2)
+        >>> src, dst = rl.MemoryDesc(dims, "u8", "nchw"), rl.MemoryDesc(dims, "f32", "nChw8c")
+        >>> moved = rl.Reorder(src, dst).predicted
+        >>> moved.read, moved.written, moved.seconds > 0
+        (68, 384, True)
+        """
+        with lock():
+            from relayout.reorder.predict import Prediction, copy_seconds
+
+        read, written = self._bytes()
+        return Prediction(read, written, copy_seconds(read, written, self.threads) if written else 0.0)
+
+    def _bytes(self) -> tuple[int, int]:
+        """What is read and written at least."""
+        if 0 in self.src.dims:
+            return 0, 0
+        elements = -(-self.src.layout.size * self.src.dtype.bits // 8)
+        read = min(elements, self.src.required_bytes)  # less where it broadcasts
+        return read + self.dst.nbytes * self.attributes.reads_destination, self.dst.nbytes
+
     def _prediction(self) -> str:
         """What is read and written, and how long a copy of that takes now."""
-        read, written = self.src.layout.size * self.src.dtype.bits // 8, self.dst.nbytes
+        read, written = self._bytes()
         line = f"predicted    {read} bytes read, {written} written"
         if self._kernels is None or not read:
             return line
-        with lock():
-            from relayout.reorder.predict import copy_seconds
-
-        seconds = copy_seconds(read, written, self.threads)
+        seconds = self.predicted.seconds
         number, unit = (seconds * 1e6, "us") if seconds < 1e-3 else (seconds * 1e3, "ms")
         return f"{line}: about {number:.3g} {unit} at the speed of memcpy"
 
@@ -473,27 +530,6 @@ def _check_threads(threads: int | None) -> None:
         raise LayoutError(f"threads must be 1 or more, got {threads!r}")
 
 
-def overlap(src: MemoryDesc, source_at: int, dst: MemoryDesc, target_at: int) -> bool:
-    """Whether any byte of the destination is one of the source.
-
-    Interleaved views of one buffer are compared place by place.
-    """
-    if 0 in src.dims:
-        return False
-    begins = [source_at * 8, target_at * 8]  # in bits: elements may be half bytes
-    ranges = []
-    for start, desc in zip(begins, (src, dst), strict=True):
-        low, high = desc.layout.bounds()
-        ranges.append((start + low * desc.dtype.bits, start + (high + 1) * desc.dtype.bits))
-    if ranges[0][1] <= ranges[1][0] or ranges[1][1] <= ranges[0][0]:
-        return False
-    alike = src.dtype.bits == dst.dtype.bits and (begins[0] - begins[1]) % src.dtype.bits == 0
-    if not alike or max(src.layout.size, dst.layout.size) > COMPARED or dst.layout.has_padding:
-        return True
-    shift = (begins[1] - begins[0]) // src.dtype.bits
-    return bool(np.intersect1d(_places(src.layout), _places(dst.layout) + shift).size)
-
-
 def reorder(
     src: Any,
     dst: FormatLike | None = None,
@@ -506,6 +542,7 @@ def reorder(
     dst_scale: Any = None,
     src_zero_point: Any = None,
     dst_zero_point: Any = None,
+    src_shift: Any = None,
     beta: float = 0,
 ) -> Tensor:
     """Convert a tensor to another format, another data type, or both.
@@ -529,9 +566,9 @@ def reorder(
         rules). "position": axis k of the source is axis k of the destination, whatever they mean.
     threads : int, optional
         How many threads may work; the NumPy engine uses one.
-    src_scale, dst_scale, src_zero_point, dst_zero_point : number or (values, axis), optional
-        ``dst = saturate(round_half_even((src_scale * (src - src_zero_point) + beta * dst) / dst_scale +
-        dst_zero_point))``
+    src_scale, dst_scale, src_zero_point, dst_zero_point, src_shift : number or (values, axis), optional
+        ``dst = saturate(round_half_even((src_scale * (src - src_zero_point) - src_shift + beta * dst) /
+        dst_scale + dst_zero_point))``. Zero points are whole numbers; with a shift the arithmetic is in f64.
     beta : float
         How much of the old destination is added; needs ``out``.
 
@@ -571,7 +608,7 @@ def reorder(
     if out is not None and pytorch.is_tensor(out):
         foreign, out = out, _of_torch(out, source, dst, dtype, axes)
     plan, desc = _destination(source, dst, out, dtype, axes)
-    none = src_scale is dst_scale is src_zero_point is dst_zero_point is None
+    none = src_scale is dst_scale is src_zero_point is dst_zero_point is src_shift is None
     if not none or type(beta) not in (int, float) or beta != 0:
         attributes = Attributes.make(
             source.dims,
@@ -579,6 +616,7 @@ def reorder(
             dst_scale=dst_scale,
             src_zero_point=src_zero_point,
             dst_zero_point=dst_zero_point,
+            src_shift=src_shift,
             beta=beta,
         )
         known = attributes.nbytes <= REMEMBERED
@@ -698,7 +736,3 @@ def _dense(desc: MemoryDesc) -> Format | Layout:
     if desc.layout is None:
         raise LayoutError(f"the source {desc} has no layout")
     return desc.format or Layout._dense(desc.dims, plain(desc.rank).with_roles(desc.layout.roles))
-
-
-def _places(layout: Layout) -> NDArray[np.int64]:
-    return np.unique(layout.offsets(np.moveaxis(np.indices(layout.dims), 0, -1)))

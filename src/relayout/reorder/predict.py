@@ -8,15 +8,28 @@ shape; the copy is the yardstick, and it is measured when somebody asks, since m
 from __future__ import annotations
 
 import time
+from typing import NamedTuple
 
 import numpy as np
 
 from relayout.codegen import threads
+from relayout.codegen.support import missing
 
-__all__ = ["copy_seconds"]
+__all__ = ["Prediction", "copy_seconds"]
 
 LARGEST = 1 << 25  # bytes that are copied; larger ones take proportionally longer
 ROUNDS = 5
+
+
+class Prediction(NamedTuple):
+    """What a reorder moves at least, and how long a copy of as much takes: ``Reorder.predicted``."""
+
+    read: int
+    """Bytes of the source's elements, without padding and holes; with ``beta`` the destination's too."""
+    written: int
+    """Bytes of the destination, padding included."""
+    seconds: float
+    """How long ``memcpy`` takes to read and write as many bytes, with as many threads, measured just now."""
 
 
 def copy_seconds(read: int, written: int, count: int | None = None) -> float:
@@ -35,10 +48,18 @@ def copy_seconds(read: int, written: int, count: int | None = None) -> float:
     operands = np.array([part], np.int64)
     many = threads.count(count) if 2 * part >= threads.SHARED else 1
     places = source.ctypes.data, target.ctypes.data, operands.ctypes.data
-    kernel = threads.memcpy_kernel()
+    kernel = _kernel()
     taken = []
     for _ in range(ROUNDS):
         start = time.perf_counter()
-        threads.run(kernel, places[0], places[1], places[2], many, many)
+        if kernel is None:
+            target[:] = source
+        else:
+            threads.run(kernel, places[0], places[1], places[2], many, many)
         taken.append(time.perf_counter() - start)
     return min(taken) * size / part
+
+
+def _kernel() -> int | None:
+    """The address of the kernel that copies; None on hosts without machine code, where NumPy copies."""
+    return None if missing() else threads.memcpy_kernel()

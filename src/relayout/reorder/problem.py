@@ -22,8 +22,9 @@ Strides and starts count *bits*, because 4-bit elements lie half bytes apart; th
     |         the first byte on either side
     what an element is: u8 becomes f32; a pure move shows a width only, u32
 
-Scales and zero points along an axis are *tables*, with an entry for every number of the axis's group. Every
-loop says how many entries a turn moves on in each table, so that a table is one more thing with strides.
+Scales, zero points and shifts along an axis are *tables*, with an entry for every number of the axis's
+group. Every loop says how many entries a turn moves on in each table, so that a table is one more thing with
+strides.
 
 Everything after that is a *pass*, a function from nests to nests that changes how the work is written down
 and not what it is:
@@ -46,7 +47,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from relayout.convert import arithmetic_types
+from relayout.codegen.values import RECIPROCALS, Steps, encloses
 from relayout.dtypes import DType
 from relayout.layout.descriptor import MemoryDesc
 from relayout.layout.layout import Layout
@@ -69,7 +70,6 @@ __all__ = [
 ]
 
 MOST_NESTS = 32  # beyond that the NumPy engine's tables are cheaper than a kernel for every nest
-RECIPROCALS = "dst_reciprocal_below", "dst_reciprocal_above"
 LANES = 64  # of the longest vector
 LINE = 64  # bytes at whose multiples tables begin
 MOST_ROWS = 1 << 12  # rows of padding that are looked at one by one
@@ -238,8 +238,7 @@ def _with_reciprocals(
     See :func:`relayout.codegen.values.rescaled`.
     """
     axes = dict(shape)
-    arithmetic, _ = arithmetic_types(src, dst, accumulate="beta" in axes)
-    if "dst_scale" not in axes or arithmetic.name != "f32" or dst.is_float or dst.bits > 8:
+    if "dst_scale" not in axes or not encloses(src, dst, Steps(**dict.fromkeys(axes, True))):
         return list(shape)
     return [*shape, *((name, axes["dst_scale"]) for name in RECIPROCALS)]
 

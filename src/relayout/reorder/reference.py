@@ -46,10 +46,19 @@ def reorder_by_definition(
             ("dst_scale", attributes.dst_scale),
             ("src_zero_point", attributes.src_zero_point),
             ("dst_zero_point", attributes.dst_zero_point),
+            ("src_shift", attributes.src_shift),
         )
     }
     old = target[places].reshape(src.dims) if attributes.reads_destination else None
-    moved = rescale(values, src.dtype, dst.dtype, beta=attributes.beta, old=old, **parts)
+    moved = rescale(
+        values,
+        src.dtype,
+        dst.dtype,
+        beta=attributes.beta,
+        old=old,
+        keep_neutral=attributes.settled,
+        **parts,
+    )
     target[places] = moved.ravel()
     low, high = dst.layout.bounds()
     target[[p for p in range(low, high + 1) if dst.layout.is_padding(p)]] = 0

@@ -4,7 +4,7 @@ Each function here makes a :class:`~relayout.primitives.kernels.map.Body` for an
 :func:`followed_by` one for it and its post-ops::
 
     function(relu)             x                             f(x)
-    binary("max", (2, 1))      x, y                          max(2 x, y)
+    binary("max", (2, 1))      x, y                          max(2 x, y), in double
     weighted_sum(3)            x, y, z; numbers a, b, c      a x + b y + c z
     factor(True)               variance, scale; epsilon      scale / sqrt(variance + epsilon)
     normalised(True)           x, mean, factor, shift        (x - mean) factor + shift
@@ -45,11 +45,19 @@ def function(f: Function) -> Body:
 
 
 def binary(algorithm: str, scales: tuple[float, float] = (1.0, 1.0)) -> Body:
-    """A binary operation; comparisons give 1 and 0, and NaN stays NaN in ``max`` and ``min``."""
+    """A binary operation; comparisons give 1 and 0, and NaN stays NaN in ``max`` and ``min``.
+
+    With scales everything is in double, where a product of two f32 is exact and never beyond the range: to
+    divide by ``4 * 1e38`` in float would be to divide by infinity.
+    """
 
     def emit(w: Writer, machine: Machine, values: Sequence[str], count: int) -> str:
-        x, y = (_scaled(w, value, scale, count) for value, scale in zip(values, scales, strict=True))
-        return emitted(w, algorithm, x, y, count)
+        if scales == (1, 1):
+            return emitted(w, algorithm, values[0], values[1], count)
+        single, double = (f"<{count} x {element}>" for element in ("float", "double"))
+        wide = (w.value(f"fpext {single} {value} to {double}") for value in values)
+        x, y = (_scaled(w, value, scale, count, "double") for value, scale in zip(wide, scales, strict=True))
+        return w.value(f"fptrunc {double} {emitted(w, algorithm, x, y, count, 'double')} to {single}")
 
     # Zero times a negative number is -0.0, which is no zero byte.
     return Body(f"{algorithm}{scales}", emit, keeps_zero(algorithm) and min(scales) >= 0, True)
@@ -151,12 +159,12 @@ def _keeps_zero(op: PostOp) -> bool:
     return isinstance(op, BinaryOp) and keeps_zero(op.algorithm)
 
 
-def _scaled(w: Writer, value: str, scale: float, count: int) -> str:
+def _scaled(w: Writer, value: str, scale: float, count: int, element: str = "float") -> str:
     """A vector times an f32, the sign of zero included."""
     if scale == 1:
         return value
     bits = struct.pack(">d", scale).hex().upper()
-    return w.value(f"fmul <{count} x float> {value}, splat (float 0x{bits})")
+    return w.value(f"fmul <{count} x {element}> {value}, splat ({element} 0x{bits})")
 
 
 def _times_plus(w: Writer, machine: Machine, one: str, two: str, three: str, count: int) -> str:

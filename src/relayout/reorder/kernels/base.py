@@ -15,10 +15,10 @@ from typing import NamedTuple
 
 from relayout.codegen.ir import Writer
 from relayout.codegen.machine import LINE, Machine
-from relayout.codegen.values import Steps, arithmetic_kind, converted, rescaled
+from relayout.codegen.values import RECIPROCALS, Steps, arithmetic_kind, converted, rescaled
 from relayout.dtypes import DType
 from relayout.reorder.kernels.plan import ROWS, Plan
-from relayout.reorder.problem import RECIPROCALS, BitLoop, Table
+from relayout.reorder.problem import BitLoop, Table
 
 __all__ = ["AHEAD", "ARGUMENTS", "Kernel", "Lanes", "Place"]
 
