@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import mmap
 import os
 import struct
 import subprocess
@@ -19,7 +20,7 @@ from hypothesis import strategies as st
 
 import relayout as rl
 from relayout import files
-from relayout.files import atomic, conversion
+from relayout.files import atomic, conversion, mapped
 from relayout.files.arrays import physical_shape, stored_form
 from relayout.files.descriptor import descriptor_from_text
 from strategies import examples, layouts
@@ -50,6 +51,12 @@ def made(dims, format, dtype="f32"):
 
 def same(one, two):
     return np.array_equal(one.numpy().astype(np.float64), two.numpy().astype(np.float64))
+
+
+def png(*chunks):
+    """A png of the chunks, each its kind and its body."""
+    parts = [struct.pack(">I", len(b)) + k + b + struct.pack(">I", zlib.crc32(k + b)) for k, b in chunks]
+    return b"\x89PNG\r\n\x1a\n" + b"".join(parts)
 
 
 class TestRoundTrips:
@@ -259,17 +266,12 @@ class TestWhatOthersSee:
         """Pillow cuts colours of 16 bits to 8 without a word; grey ones it does not."""
         pytest.importorskip("PIL")
         channels = {0: 1, 2: 3, 4: 2, 6: 4}[colour]
-        chunks = (
-            (b"IHDR", struct.pack(">IIBBBBB", 2, 1, 16, colour, 0, 0, 0)),
-            (b"IDAT", zlib.compress(b"\0" + b"\x12\x34" * 2 * channels)),
-            (b"IEND", b""),
-        )
         path = tmp_path / "x.png"
         path.write_bytes(
-            b"\x89PNG\r\n\x1a\n"
-            + b"".join(
-                struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
-                for kind, body in chunks
+            png(
+                (b"IHDR", struct.pack(">IIBBBBB", 2, 1, 16, colour, 0, 0, 0)),
+                (b"IDAT", zlib.compress(b"\0" + b"\x12\x34" * 2 * channels)),
+                (b"IEND", b""),
             )
         )
         if colour == 0:
@@ -277,6 +279,30 @@ class TestWhatOthersSee:
             return
         with pytest.raises(rl.Unsupported, match=r"x\.png has 16 bits a channel"):
             files.read(path)
+
+    @pytest.mark.parametrize(
+        ("depth", "colour", "rows", "key", "expected"),
+        [
+            (8, 0, b"\0\x07\x08", b"\0\x07", [[7, 0], [8, 255]]),
+            (4, 0, b"\0\x70", b"\0\x07", [[0x77, 0], [0, 255]]),
+            (2, 0, b"\0\x90", b"\0\x02", [[170, 0], [85, 255]]),
+            (1, 0, b"\0\x80", b"\0\x01", [[255, 0], [0, 255]]),
+            (8, 2, b"\0\1\2\3\1\2\4", b"\0\1\0\2\0\3", [[1, 2, 3, 0], [1, 2, 4, 255]]),
+            (16, 0, b"\0\0\7\0\x08", b"\0\x07", None),
+        ],
+    )
+    def test_a_transparent_colour_is_not_lost(self, tmp_path, depth, colour, rows, key, expected):
+        pytest.importorskip("PIL")
+        header = struct.pack(">IIBBBBB", 2, 1, depth, colour, 0, 0, 0)
+        path = tmp_path / "x.png"
+        path.write_bytes(
+            png((b"IHDR", header), (b"tRNS", key), (b"IDAT", zlib.compress(rows)), (b"IEND", b""))
+        )
+        if expected is None:
+            with pytest.raises(rl.Unsupported, match="tRNS"):
+                files.read(path)
+        else:
+            assert files.read(path).numpy()[0, :, 0].T.tolist() == expected
 
     def test_four_inks(self, tmp_path):
         image = pytest.importorskip("PIL.Image")
@@ -594,6 +620,56 @@ class TestConversion:
         files.write(tmp_path / "x.npy", tensor)
         files.convert(tmp_path / "x.npy", tmp_path / "x.npy", "nChw16c", src_format="nchw", force=True)
         assert np.array_equal(files.read(tmp_path / "x.npy").numpy(), tensor.numpy())
+
+
+class TestOthersMaps:
+    """Pages of a map that somebody else made may exist nowhere but in memory."""
+
+    DIMS = (4, 64, 64)
+
+    def private(self, folder):
+        """A private map of a file, changed in memory."""
+        np.save(folder / "own.npy", np.zeros(self.DIMS, np.float32))
+        return np.load(folder / "own.npy", mmap_mode="c")
+
+    def anonymous(self, folder):
+        """Memory of nobody's."""
+        pages = mmap.mmap(-1, 4 * 4 * 64 * 64, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        return np.frombuffer(pages, np.float32).reshape(self.DIMS)
+
+    if not hasattr(mmap, "MAP_PRIVATE"):
+        pytestmark = pytest.mark.skip("no private maps here")
+
+    @pytest.mark.parametrize("kind", ["private", "anonymous"])
+    @pytest.mark.parametrize("suffix", CONTAINERS)
+    def test_writing_leaves_the_source_as_it_is(self, tmp_path, monkeypatch, kind, suffix):
+        monkeypatch.setattr(conversion, "SLICE_BYTES", 1000)
+        array = getattr(self, kind)(tmp_path)
+        array[:] = counting(self.DIMS)
+        files.write(tmp_path / f"x{suffix}", rl.from_buffer(array, rl.MemoryDesc(self.DIMS, "f32", "abc")))
+        assert np.array_equal(array, counting(self.DIMS))
+        assert np.array_equal(files.read(tmp_path / f"x{suffix}").numpy(), array)
+
+    @pytest.mark.parametrize("kind", ["private", "anonymous"])
+    def test_converting_leaves_both_as_they_are(self, tmp_path, kind):
+        array, result = getattr(self, kind)(tmp_path), self.anonymous(tmp_path)
+        array[:] = counting(self.DIMS)
+        src, dst = (rl.MemoryDesc(self.DIMS, "f32", format) for format in ("abc", "cba"))
+        files.convert_into(rl.from_buffer(array, src), rl.from_buffer(result, dst), slice_bytes=1000)
+        assert np.array_equal(array, counting(self.DIMS))
+        assert np.array_equal(result.ravel(), counting(self.DIMS).T.ravel())
+
+    def test_own_maps_are_released(self, tmp_path):
+        files.write(tmp_path / "x.npy", made((5, 6), "ab"))
+        assert mapped._map_of(files.read(tmp_path / "x.npy").buffer) is not None
+
+    def test_pipes_are_refused(self, tmp_path):
+        if not hasattr(os, "mkfifo"):
+            pytest.skip("no pipes with names here")
+        for suffix in files.SUFFIXES:
+            os.mkfifo(tmp_path / f"x{suffix}")
+            with pytest.raises(OSError, match="no regular file"):
+                files.read(tmp_path / f"x{suffix}")
 
 
 class TestWhole:
