@@ -31,13 +31,15 @@ Readers believe nothing: whatever the bytes are, the outcome is a tensor, a
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from importlib import import_module
-from os import PathLike, fspath
+from os import PathLike
 from pathlib import Path
 from typing import Any, Final
 
+from relayout import forking
 from relayout.dtypes import DTypeLike
 from relayout.errors import LayoutError
 from relayout.files.arrays import Given, physical_shape
@@ -48,6 +50,7 @@ from relayout.files.descriptor import (
     descriptor_to_json,
     descriptor_to_text,
 )
+from relayout.files.spelling import spelled
 from relayout.layout.descriptor import MemoryDesc
 from relayout.layout.format import Format
 from relayout.tensor import Tensor
@@ -80,7 +83,7 @@ _MODULES: Final = {
 SUFFIXES: Final = tuple(_MODULES)
 """How the names of files end that can be read and written."""
 
-AnyPath = str | PathLike[str]
+AnyPath = str | bytes | PathLike[str] | PathLike[bytes]
 
 
 def read(
@@ -96,7 +99,7 @@ def read(
 
     Parameters
     ----------
-    path : str or Path
+    path : str, bytes or Path
         The file; its suffix says what kind it is.
     format : str or Format, optional
         The format of the bytes. Needed where no descriptor says it, unless the file is a picture (``nhwc``)
@@ -126,7 +129,7 @@ def read(
     ...     read(path, "nhwc").dims
     (1, 3, 4, 6)
     """
-    return _module(path).read(Path(fspath(path)), Given.make(format, dims, dtype, name))  # type: ignore[no-any-return]
+    return _module(path).read(_path(path), Given.make(format, dims, dtype, name))  # type: ignore[no-any-return]
 
 
 def read_to_convert(
@@ -163,7 +166,7 @@ def read_to_convert(
     given = Given.make(format, dims, dtype, name)
     if to is not None and to != "any":  # "any" is no format, which the destination will say
         given = given._replace(to=Format(to))
-    return _module(path).read(Path(fspath(path)), given)  # type: ignore[no-any-return]
+    return _module(path).read(_path(path), given)  # type: ignore[no-any-return]
 
 
 def write(path: AnyPath, tensor: Tensor, *, name: str | None = None, force: bool = False) -> None:
@@ -212,7 +215,7 @@ def create(
     ...     np.load(path).sum()
     np.float32(6.0)
     """
-    made: AbstractContextManager[Tensor] = _module(path).create(Path(fspath(path)), desc, name, force)
+    made: AbstractContextManager[Tensor] = _module(path).create(_path(path), desc, name, force)
     return made
 
 
@@ -283,11 +286,16 @@ def destination_for(
     return destination(src, "nhwc" if format is None else format, "u8" if dtype is None else dtype)
 
 
+def _path(path: AnyPath) -> Path:
+    return Path(os.fsdecode(path))
+
+
 def _module(path: AnyPath) -> Any:
-    suffix = Path(fspath(path)).suffix.lower()
+    suffix = _path(path).suffix.lower()
     if suffix not in _MODULES:
-        ending = f"ends in {suffix!r}" if suffix else "has no suffix"
+        ending = f"ends in {spelled(suffix)!r}" if suffix else "has no suffix"
         raise LayoutError(
-            f"{fspath(path)} {ending}; the kinds of files are {' '.join(_MODULES)} (raw bytes: .bin)"
+            f"{spelled(_path(path))} {ending}; the kinds of files are {' '.join(_MODULES)} (raw bytes: .bin)"
         )
-    return import_module(f"relayout.files.{_MODULES[suffix]}")
+    with forking.lock():  # a child that is forked meanwhile must not find the import half done
+        return import_module(f"relayout.files.{_MODULES[suffix]}")

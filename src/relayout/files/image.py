@@ -28,6 +28,7 @@ from relayout.errors import LayoutError, Unsupported
 from relayout.files.arrays import Given, StoredArray, to_tensor
 from relayout.files.atomic import replacing
 from relayout.files.mapped import open_regular
+from relayout.files.spelling import spelled
 from relayout.layout.descriptor import MemoryDesc
 from relayout.layout.layout import spell_dims
 from relayout.tensor import Tensor
@@ -58,12 +59,12 @@ def read(path: Path, given: Given) -> Tensor:
             raise
         except Exception as error:  # decoders raise whatever their damaged input makes them stumble over
             raise LayoutError(
-                f"{path} can't be decoded as a picture: {error or type(error).__name__}"
+                f"{spelled(path)} can't be decoded as a picture: {error or type(error).__name__}"
             ) from None
     shape = (1, *pixels.shape) if pixels.ndim == 3 else (1, *pixels.shape, 1)
     data = pixels.reshape(-1).view(np.uint8)
     array = StoredArray(
-        str(path), data, shape, str(pixels.dtype), pixels.dtype.itemsize, as_dtype(pixels.dtype)
+        spelled(path), data, shape, str(pixels.dtype), pixels.dtype.itemsize, as_dtype(pixels.dtype)
     )
     return to_tensor(array, given._replace(format=given.format or "nhwc"))
 
@@ -77,15 +78,14 @@ def create(path: Path, desc: MemoryDesc, name: str | None, force: bool) -> Itera
     channels = (1, 3) if jpeg else tuple(MODES)
     if len(dims) != 4 or dims[0] != 1 or dims[1] not in channels or 0 in dims:
         raise LayoutError(
-            f"{path} can't hold {spell_dims(dims)}: a {'jpeg' if jpeg else 'png'} is one picture of 1xCxHxW "
-            "with "
-            f"{' or '.join(map(str, channels))} channels"
+            f"{spelled(path)} can't hold {spell_dims(dims)}: a {'jpeg' if jpeg else 'png'} is one picture "
+            f"of 1xCxHxW with {' or '.join(map(str, channels))} channels"
         )
     pixels = MemoryDesc(dims, "u8", "nhwc")
     if desc.dtype != "u8" or desc.layout is None or not desc.layout.same_bytes(pixels.layout):
         raise LayoutError(
-            f"{path} holds pixels, which are u8 in nhwc; {desc} must be converted to that (dtype u8, format "
-            "nhwc)"
+            f"{spelled(path)} holds pixels, which are u8 in nhwc; {desc} must be converted to that "
+            "(dtype u8, format nhwc)"
         )
     made = Tensor(pixels, np.zeros(pixels.nbytes, np.uint8))
     with replacing(path, force) as file:
@@ -101,19 +101,19 @@ def create(path: Path, desc: MemoryDesc, name: str | None, force: bool) -> Itera
 def _check_lossless(path: Path, picture: Any, head: bytes) -> None:
     if picture.mode == "CMYK":
         raise Unsupported(
-            f"{path} is CMYK, four inks whose colours depend on a profile; convert it to RGB first, with a "
-            "program that knows the profile"
+            f"{spelled(path)} is CMYK, four inks whose colours depend on a profile; convert it to RGB "
+            "first, with a program that knows the profile"
         )
     if picture.format == "PNG" and head[24] == 16 and "transparency" in picture.info:
         raise Unsupported(
-            f"{path} is grey with 16 bits and calls one of its values transparent (tRNS), which would be "
-            "lost; save it without transparency, or as an npy file"
+            f"{spelled(path)} is grey with 16 bits and calls one of its values transparent (tRNS), "
+            "which would be lost; save it without transparency, or as an npy file"
         )
     # Pillow says RGB for 16 bits a channel, too, and drops the lower 8; only the file itself tells.
     if picture.format == "PNG" and head[24] == 16 and head[25] != GREY:
         raise Unsupported(
-            f"{path} has 16 bits a channel in colour or with alpha, of which the decoder would keep 8; save "
-            "it with 8 bits a channel, or as an npy file"
+            f"{spelled(path)} has 16 bits a channel in colour or with alpha, of which the decoder would "
+            "keep 8; save it with 8 bits a channel, or as an npy file"
         )
 
 

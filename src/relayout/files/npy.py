@@ -28,9 +28,10 @@ from numpy.typing import NDArray
 from relayout.dtypes import dtype as as_dtype
 from relayout.errors import LayoutError
 from relayout.files.arrays import Given, StoredArray, StoredForm, stored_form, to_tensor
-from relayout.files.atomic import replacing, reserve
-from relayout.files.beside import described_beside, description, path_beside
-from relayout.files.mapped import flush, map_for_reading, map_for_writing
+from relayout.files.atomic import reserve
+from relayout.files.beside import description, map_described, replacing_described
+from relayout.files.mapped import flush, map_for_writing
+from relayout.files.spelling import spelled
 from relayout.layout.descriptor import MemoryDesc
 from relayout.tensor import Tensor
 
@@ -43,8 +44,8 @@ MOST_HEADER: Final = 1 << 17  # no honest header is longer than some hundred byt
 
 def read(path: Path, given: Given) -> Tensor:
     """Map an npy file."""
-    array = parse(map_for_reading(path), str(path))
-    return to_tensor(array, given, described_beside(path), str(path_beside(path)))
+    data, described, where = map_described(path)
+    return to_tensor(parse(data, spelled(path)), given, described, where)
 
 
 @contextmanager
@@ -53,10 +54,10 @@ def create(path: Path, desc: MemoryDesc, name: str | None, force: bool) -> Itera
     form = stored_form(desc)
     head = header(form)
     text = None if says_it_all(form) else description(form.desc)
-    with replacing(path, force, {path_beside(path): text}) as file:
+    with replacing_described(path, force, text) as file:
+        reserve(file, len(head) + form.nbytes, path)
         file.write(head)
         file.flush()
-        reserve(file, len(head) + form.nbytes)
         data = map_for_writing(file)
         yield Tensor(form.desc, data[len(head) :])
         flush(data)

@@ -24,6 +24,7 @@ from relayout.files.atomic import replacing, reserve, scratch
 from relayout.files.beside import description
 from relayout.files.descriptor import LONGEST_TEXT, descriptor_from_text
 from relayout.files.mapped import map_for_reading, map_for_writing
+from relayout.files.spelling import listed
 from relayout.layout.descriptor import MemoryDesc
 from relayout.tensor import Tensor
 
@@ -61,7 +62,7 @@ def create(path: Path, desc: MemoryDesc, name: str | None, force: bool) -> Itera
     member = name or DEFAULT_NAME
     head = npy.header(form)
     with replacing(path, force) as file, scratch(path.absolute().parent) as aside:
-        reserve(aside, form.nbytes)
+        reserve(aside, form.nbytes, path)
         data = map_for_writing(aside)
         yield Tensor(form.desc, data)
         with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
@@ -112,11 +113,3 @@ def _described(archive: zipfile.ZipFile, member: str, path: Path) -> MemoryDesc 
         return descriptor_from_text(text)
     except LayoutError as error:
         raise LayoutError(f"{path}: {member}.layout.json: {error}") from None
-
-
-def listed(names: list[str]) -> str:
-    """Some names, for messages."""
-    if not names:
-        return "no arrays"
-    more = f" and {len(names) - 12} more" if len(names) > 12 else ""
-    return f"{len(names)} array{'s' * (len(names) != 1)}: {', '.join(names[:12])}{more}"

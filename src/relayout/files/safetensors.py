@@ -36,7 +36,7 @@ from relayout.files.arrays import Given, StoredArray, stored_form, to_tensor
 from relayout.files.atomic import replacing, reserve
 from relayout.files.descriptor import descriptor_from_text, descriptor_to_text
 from relayout.files.mapped import flush, map_for_reading, map_for_writing
-from relayout.files.npz import listed
+from relayout.files.spelling import listed
 from relayout.layout.descriptor import MemoryDesc
 from relayout.layout.layout import MAX_ELEMENTS
 from relayout.tensor import Tensor
@@ -112,9 +112,9 @@ def create(path: Path, desc: MemoryDesc, name: str | None, force: bool) -> Itera
     text = json.dumps({**fields, key: entry}, separators=(",", ":")).encode()
     text += b" " * (-(len(text) + 8) % ALIGNED)
     with replacing(path, force) as file:
+        reserve(file, 8 + len(text) + form.nbytes, path)
         file.write(struct.pack("<Q", len(text)) + text)
         file.flush()
-        reserve(file, 8 + len(text) + form.nbytes)
         data = map_for_writing(file)
         yield Tensor(form.desc, data[8 + len(text) :])
         flush(data)
