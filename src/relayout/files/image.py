@@ -25,15 +25,16 @@ from numpy.typing import NDArray
 
 from relayout.dtypes import dtype as as_dtype
 from relayout.errors import LayoutError, Unsupported
-from relayout.files.arrays import Given, StoredArray, to_tensor
+from relayout.files.arrays import Given, StoredArray, physical_shape, to_tensor
 from relayout.files.atomic import replacing
 from relayout.files.mapped import open_regular
+from relayout.files.members import Member, Opened
 from relayout.files.spelling import spelled
 from relayout.layout.descriptor import MemoryDesc
 from relayout.layout.layout import spell_dims
 from relayout.tensor import Tensor
 
-__all__ = ["create", "read"]
+__all__ = ["create", "opened", "read"]
 
 SUFFIXES: Final = (".png", ".jpg", ".jpeg")
 FORMATS: Final = ("PNG", "JPEG")
@@ -63,10 +64,21 @@ def read(path: Path, given: Given) -> Tensor:
             ) from None
     shape = (1, *pixels.shape) if pixels.ndim == 3 else (1, *pixels.shape, 1)
     data = pixels.reshape(-1).view(np.uint8)
+    kind = pixels.dtype
     array = StoredArray(
-        spelled(path), data, shape, str(pixels.dtype), pixels.dtype.itemsize, as_dtype(pixels.dtype)
+        spelled(path), lambda: data, data.size, shape, str(kind), 8 * kind.itemsize, as_dtype(kind)
     )
     return to_tensor(array, given._replace(format=given.format or "nhwc"))
+
+
+def opened(path: Path) -> Opened:
+    """The one array of a picture; it is decoded."""
+    tensor = read(path, Given())
+    array = StoredArray(
+        *(spelled(path), lambda: tensor.buffer, tensor.desc.required_bytes),
+        *(physical_shape(tensor.desc) or (), tensor.dtype.name, tensor.dtype.bits, tensor.dtype),
+    )
+    return Opened(path, "picture", [""], lambda _: Member("", array, lambda: tensor.desc, "the picture"))
 
 
 @contextmanager

@@ -12,15 +12,16 @@ from pathlib import Path
 from typing import Final
 
 from relayout.errors import LayoutError
-from relayout.files.arrays import Given, check_agreement, described_tensor, stored_form
+from relayout.files.arrays import Given, StoredArray, check_agreement, described_tensor, stored_form
 from relayout.files.atomic import reserve
 from relayout.files.beside import description, map_described, replacing_described
 from relayout.files.mapped import flush, map_for_writing
+from relayout.files.members import Member, Opened
 from relayout.files.spelling import spelled
 from relayout.layout.descriptor import MemoryDesc
 from relayout.tensor import Tensor
 
-__all__ = ["create", "read"]
+__all__ = ["create", "opened", "read"]
 
 SUFFIXES: Final = (".bin", ".raw")
 
@@ -34,13 +35,22 @@ def read(path: Path, given: Given) -> Tensor:
         return described_tensor(where, data, described)
     missing = [
         word
-        for word, value in (("format", given.format), ("dims", given.dims), ("data type", given.dtype))
+        for word, value in (
+            ("format (--from, src_format)", given.format),
+            ("dims (--dims)", given.dims),
+            ("data type (--in-dtype, src_dtype)", given.dtype),
+        )
         if value is None
     ]
     if given.format is None or given.dims is None or given.dtype is None:
+        hint = (
+            "; it looks like a zip archive: if it is a checkpoint of PyTorch, name it .pt"
+            if data[:4].tobytes() == b"PK\x03\x04"
+            else ""
+        )
         raise LayoutError(
             f"{where} is {data.size} bytes without a descriptor ({described_in}); say its "
-            f"{', '.join(missing)}"
+            f"{', '.join(missing)}{hint}"
         )
     desc = MemoryDesc(given.dims, given.dtype, given.format)
     if desc.layout is None:
@@ -48,6 +58,15 @@ def read(path: Path, given: Given) -> Tensor:
             f"the bytes of {where} can't be in the format {given.format}; name one that has a layout"
         )
     return described_tensor(where, data, desc)
+
+
+def opened(path: Path) -> Opened:
+    """The one array of a file of raw bytes, without its elements; without a descriptor it is only bytes."""
+    data, described, where = map_described(path)
+    array = StoredArray(spelled(path), lambda: data, data.size, (data.size,), "bytes", 8, None)
+    if described is not None:
+        described_tensor(spelled(path), data, described)  # checks the size
+    return Opened(path, "raw", [""], lambda _: Member("", array, lambda: described, where))
 
 
 @contextmanager
