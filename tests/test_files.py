@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import errno
+import io
 import json
 import mmap
 import os
 import struct
 import subprocess
 import sys
+import tracemalloc
 import zipfile
 import zlib
 from pathlib import Path
@@ -20,7 +22,7 @@ from hypothesis import strategies as st
 
 import relayout as rl
 from relayout import files
-from relayout.files import atomic, conversion, mapped
+from relayout.files import atomic, conversion, mapped, npz
 from relayout.files.arrays import physical_shape, stored_form
 from relayout.files.descriptor import descriptor_from_text
 from strategies import examples, layouts
@@ -57,6 +59,13 @@ def png(*chunks):
     """A png of the chunks, each its kind and its body."""
     parts = [struct.pack(">I", len(b)) + k + b + struct.pack(">I", zlib.crc32(k + b)) for k, b in chunks]
     return b"\x89PNG\r\n\x1a\n" + b"".join(parts)
+
+
+def npy_bytes(array):
+    """What ``numpy.save`` writes."""
+    made = io.BytesIO()
+    np.save(made, array)
+    return made.getvalue()
 
 
 class TestRoundTrips:
@@ -373,7 +382,7 @@ class TestContradictions:
     def test_raw_bytes_leave_things_open(self, tmp_path):
         path = tmp_path / "x.bin"
         path.write_bytes(bytes(24))
-        with pytest.raises(rl.LayoutError, match="say its format, dims, data type"):
+        with pytest.raises(rl.LayoutError, match=r"say its format \(--from.*dims.*data type \(--in-dtype"):
             files.read(path)
         assert files.read(path, "ab", dims=(2, 3), dtype="f32").dims == (2, 3)
         with pytest.raises(rl.LayoutError, match="24 bytes, but f32:ab:2x4 takes 32"):
@@ -734,7 +743,7 @@ class TestWhole:
             "import resource, sys, numpy as np, relayout as rl; from relayout import files\n"
             "resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))\n"
             "try: files.write(sys.argv[1], rl.tensor(np.ones((300, 300), np.float32)))\n"
-            "except OSError as error: print('refused', error.errno)\n"
+            "except OSError as error: print('refused', error.errno, error.filename)\n"
         )
         done = subprocess.run(
             [sys.executable, "-c", code, str(tmp_path / f"x{suffix}")],
@@ -743,6 +752,7 @@ class TestWhole:
             check=False,
         )
         assert done.stdout.startswith("refused"), done
+        assert done.stdout.endswith(f"x{suffix}\n")  # by the name that was asked for
         assert list(tmp_path.iterdir()) == []
 
     def test_without_fallocate(self, tmp_path, monkeypatch):
@@ -973,10 +983,56 @@ class TestHostileBytes:
         with pytest.raises(rl.LayoutError, match="no npy file"):
             files.read(path)
         with zipfile.ZipFile(path, "w", zipfile.ZIP_LZMA) as archive:
-            archive.writestr("x.npy", b"nothing")
+            archive.writestr("x.npy", npy_bytes(np.zeros(3)))
             archive.writestr("x.layout.json", b" " * (1 << 21))
         with pytest.raises(rl.LayoutError, match="longer than"):
             files.read(path)
+        with zipfile.ZipFile(path, "w") as archive:
+            archive.writestr("x.npy", npy_bytes(np.zeros(3)))
+            with pytest.warns(UserWarning, match="Duplicate"):
+                archive.writestr("x.npy", npy_bytes(np.ones(3)))
+        with pytest.raises(rl.LayoutError, match=r"x\.npy twice"):
+            files.read(path)
+
+    @pytest.mark.parametrize("shape", [(3,), (1 << 29,)])
+    def test_npz_bombs(self, tmp_path, shape):
+        """Two GiB of zeros in two MiB, of an array that takes 12 bytes, or in an archive that lies, too."""
+        head = npy_bytes(np.zeros(1, np.float32))[:-4].replace(b"(1,)", f"{shape}".encode())
+        head = head.replace(b" " * (len(f"{shape}") - 4) + b"\n", b"\n", 1)
+        path = tmp_path / "x.npz"
+        size = len(head) + (1 << 31)
+        with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+            archive.writestr("x.npy", head + bytes(1 << 20))
+        content = bytearray(path.read_bytes())
+        central = content.rindex(b"PK\x01\x02")
+        content[central + 24 : central + 28] = struct.pack("<I", size)  # where the archive is listed
+        path.write_bytes(content)
+        assert zipfile.ZipFile(path).infolist()[0].file_size == size
+        tracemalloc.start()
+        try:
+            with pytest.raises(rl.LayoutError, match=r"damaged|ends after"):
+                files.read(path)
+            assert tracemalloc.get_traced_memory()[1] < 1 << 27
+        finally:
+            tracemalloc.stop()
+
+    @pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
+    def test_npz_checksums(self, tmp_path, save):
+        path = tmp_path / "x.npz"
+        save(path, a=np.arange(1000.0), b=np.arange(10))
+        content = path.read_bytes()
+        at = content.index(b"\n") + 4000 if save is np.savez else len(content) // 3
+        path.write_bytes(content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :])
+        with pytest.raises(rl.LayoutError, match=r"checksum|can't be read"):
+            files.read(path, name="a")
+        assert np.array_equal(files.read(path, name="b").numpy(), np.arange(10))
+
+    def test_large_members_are_unpacked_to_the_disk(self, tmp_path, monkeypatch):
+        monkeypatch.setattr(npz, "IN_MEMORY", 1000)
+        np.savez_compressed(tmp_path / "x.npz", a=np.arange(5000))
+        found = files.read(tmp_path / "x.npz")
+        assert mapped._map_of(found.buffer) is not None
+        assert np.array_equal(found.numpy(), np.arange(5000))
 
     def test_folders_and_missing_files(self, tmp_path):
         for suffix in files.SUFFIXES:

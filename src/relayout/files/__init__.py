@@ -49,6 +49,7 @@ from relayout.dtypes import DTypeLike
 from relayout.errors import LayoutError, Unsupported
 from relayout.files import checkpoint, several
 from relayout.files.arrays import Given, physical_shape
+from relayout.files.contents import ArrayInfo, FileInfo, describe, describe_descriptor, is_descriptor
 from relayout.files.conversion import Normalise, convert_into, destination
 from relayout.files.descriptor import (
     descriptor_from_json,
@@ -57,7 +58,6 @@ from relayout.files.descriptor import (
     descriptor_to_text,
 )
 from relayout.files.elements import by_descr, by_dtype
-from relayout.files.info import ArrayInfo, FileInfo, describe, describe_descriptor, is_descriptor
 from relayout.files.spelling import spelled
 from relayout.layout.descriptor import MemoryDesc
 from relayout.layout.format import Format
@@ -197,9 +197,9 @@ def write(
     name : str, optional
         What the array is called in an npz or safetensors file.
     force : bool
-        Whether a file of that name may be replaced. The other arrays of an npz or safetensors file stay in it.
+        Whether a file of that name may be replaced. The other arrays of an npz or safetensors file stay.
     only : bool
-        Whether they do not: the file holds just this array then.
+        Whether they go: the file holds just this array then.
 
     Raises
     ------

@@ -79,8 +79,8 @@ def plan(
     single = len(source.names) == 1
     if names is None and not single and changes:
         raise LayoutError(
-            f"{spelled(source.path)} holds {listed(source.names)}; name those to convert, by name or pattern: "
-            "'layer*.weight', or '*' for all of them (--name, names)"
+            f"{spelled(source.path)} holds {listed(source.names)}; name those to convert, by name or "
+            "pattern: 'layer*.weight', or '*' for all of them (--name, names)"
         )
     chosen = matching(source, list(names)) if names is not None else source.names if single else []
     jobs = []

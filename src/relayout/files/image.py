@@ -74,10 +74,9 @@ def read(path: Path, given: Given) -> Tensor:
 def opened(path: Path) -> Opened:
     """The one array of a picture; it is decoded."""
     tensor = read(path, Given())
-    array = StoredArray(
-        *(spelled(path), lambda: tensor.buffer, tensor.desc.required_bytes),
-        *(physical_shape(tensor.desc) or (), tensor.dtype.name, tensor.dtype.bits, tensor.dtype),
-    )
+    data, kind = tensor.buffer, tensor.dtype
+    shape = physical_shape(tensor.desc) or ()
+    array = StoredArray(spelled(path), lambda: data, data.size, shape, kind.name, kind.bits, kind)
     return Opened(path, "picture", [""], lambda _: Member("", array, lambda: tensor.desc, "the picture"))
 
 

@@ -230,6 +230,6 @@ def _check_name(name: str, path: Path) -> None:
         length = 0
     if not 0 < length <= MOST_NAME or "\0" in name:
         raise LayoutError(
-            f"an array in {spelled(path)} can't be called {spelled(name[:80])!r}: names in an archive are 1 to "
-            f"{MOST_NAME} bytes of UTF-8"
+            f"an array in {spelled(path)} can't be called {spelled(name[:80])!r}: names in an archive are 1 "
+            f"to {MOST_NAME} bytes of UTF-8"
         )

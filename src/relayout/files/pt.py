@@ -1,8 +1,8 @@
 """Checkpoints of PyTorch (``.pt``, ``.pth``): read only, and nothing but tensors.
 
 A checkpoint is a pickle, which may run any code. So it is PyTorch that reads it, with ``weights_only=True``,
-which knows tensors, containers and little else; what is refused there is refused here. Its tensors are mapped,
-not loaded, if the file is of the present form (a zip archive).
+which knows tensors, containers and little else; what is refused there is refused here. Its tensors are
+mapped, not loaded, if the file is of the present form (a zip archive).
 
 Tensors in dictionaries and lists within each other are called by the way to them, ``model.layer1.weight``.
 They keep their strides, so weights that were saved as channels-last are read as they are.
