@@ -1,4 +1,4 @@
-"""Diagrams of these pages that are no pictures of a layout: imports, refinements, values, tiles, figures."""
+"""Diagrams of these pages that are not pictures of a layout: imports, refinements, values, tiles, figures."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def refinement(src: rl.Layout, dst: rl.Layout, axis: int) -> str:
             text = f"{name}//{block} = {k}" if blocked else name
             if text_width(text, 11) < (end - start) * scale:
                 canvas.words((start + end) / 2 * scale, y + 17, text, size=11)
-            if start + block > size:  # the rest of the last block is padding; some of it tells the tale
+            if start + block > size:  # the last block ends with padding; a part of it is enough to see that
                 canvas.hatch(size * scale, y, min(start + block - size, 24) * scale, 26, fill=fill_of(k))
     for border in borders:
         canvas.line([(border * scale, 70), (border * scale, 96)], stroke=INK, thickness=0.8)
@@ -102,13 +102,13 @@ def values() -> str:
 
 
 def tile() -> str:
-    """A plane of floats that is turned over: 20 rows by 10 columns in tiles of 16 by 4."""
+    """A plane of floats that is transposed: 20 rows by 10 columns in tiles of 16 by 4."""
     canvas = Canvas()
     rows, columns, down, across = 20, 10, 16, 4
     size, wide = 15.0, 21.0
     right = columns * size + 64
     canvas.words(
-        0, 13, "Turning over a plane of 20 rows by 10 columns, f32", size=14, anchor="start", bold=True
+        0, 13, "Transposing a plane of 20 rows by 10 columns, f32", size=14, anchor="start", bold=True
     )
     canvas.words(0, 35, "source", size=11, anchor="start", fill=MUTED, mono=False)
     for row in range(rows):
@@ -139,7 +139,7 @@ def tile() -> str:
     middle = 44 + down / 2 * size
     canvas.line([(columns * size + 12, middle), (right - 12, middle)], arrow=True, thickness=1.4)
     return canvas.document(
-        "Turning over a plane of 20 rows by 10 columns",
+        "Transposing a plane of 20 rows by 10 columns",
         "Tiles of 16 rows by 4 columns. The last tile of each row of tiles begins 2 columns earlier; 4 rows "
         "are left for smaller tiles. Each column of a tile becomes 64 neighbouring bytes.",
     )
@@ -163,7 +163,7 @@ def unpacked(registers: list[list[str]], bit: int, together: int) -> list[list[s
 
 
 def network() -> str:
-    """Four rows of four floats, turned over by two stages of unpacking."""
+    """Four rows of four floats, transposed by two stages of unpacking."""
     canvas = Canvas()
     made = Network(32, 4, 4)
     canvas.words(0, 13, "Four rows of four floats become four columns", size=14, anchor="start", bold=True)
@@ -270,22 +270,31 @@ def formats() -> str:
     """How fast convolutions are in each format, as a part of the best one."""
     figures = json.loads(MEASURED.read_text())
     canvas = Canvas()
-    title = "Speed of a network's convolutions in a format, as a part of the best format's"
+    title = "Speed of convolutions in each format, relative to the fastest one"
     canvas.words(0, 13, title, size=14, anchor="start", bold=True)
-    wide, high, said = 300.0, 15.0, []
-    y = 34.0
-    for network in NETWORKS:
+    canvas.words(0, 33, "one thread; longer is faster", size=11, anchor="start", fill=MUTED, mono=False)
+    left, wide, apart, high, top = 66.0, 112.0, 52.0, 20.0, 76.0
+    bottom, said = top + high * len(FORMATS), []
+    for row, name in enumerate(FORMATS):
+        canvas.words(left - 8, top + row * high + 12, name, size=11, anchor="end")
+    for column, network in enumerate(NETWORKS):
+        x = left + column * (wide + apart)
         shares = {name: figures[network]["1"][f"Relayout {name}"] for name in FORMATS}
         best = max(shares.values())
-        canvas.words(0, y + 10, f"{network}, one thread", size=12, anchor="start", bold=True)
-        y += 18
-        for k, name in enumerate(FORMATS):
-            part = shares[name] / best
-            canvas.words(76, y + 11, name, size=11, anchor="end")
-            canvas.box(84, y, part * wide, high - 3, fill=fill_of(k), thickness=0.6)
-            canvas.words(92 + wide, y + 11, f"{part:.2f}", size=11, anchor="start", fill=MUTED)
-            y += high
+        what, _, batch = network.partition(", ")
+        canvas.words(x, top - 22, what, size=12, anchor="start", bold=True)
+        canvas.words(x, top - 8, batch, size=11, anchor="start", fill=MUTED)
+        for row, share in enumerate(shares.values()):
+            y, part = top + row * high, share / best
+            fastest = f"{part:.2f}" == "1.00"  # as it is written
+            canvas.box(x, y, wide, high - 4, fill=RULE, stroke="none", opacity=0.35)
+            canvas.box(x, y, part * wide, high - 4, fill=FILLS[3 if fastest else 0], stroke="none")
+            canvas.words(x + wide + 6, y + 12, f"{part:.2f}", size=11, anchor="start", bold=fastest)
+        canvas.line([(x, top - 4), (x, bottom)], stroke=MUTED, thickness=0.8)
         said.append(f"{network}: " + ", ".join(f"{name} {shares[name] / best:.2f}" for name in FORMATS))
-        y += 12
-    canvas.line([(84 + wide, 48), (84 + wide, y - 12)], stroke=RULE, thickness=0.8)
+    x = left
+    for fill, text in ((FILLS[3], "fastest for this network"), (FILLS[0], "others")):
+        canvas.box(x, bottom + 12, 14, 14, fill=fill, stroke="none")
+        canvas.words(x + 20, bottom + 23, text, size=11, anchor="start", mono=False)
+        x += 34 + text_width(text, 11)
     return canvas.document(title, "; ".join(said) + ".")

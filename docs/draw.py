@@ -60,7 +60,7 @@ DRAWINGS: dict[str, Callable[[], str]] = {
     "digits": lambda: svg.digits(rl.Layout((2, 17, 5, 4), "nChw8c"), index=(1, 9, 0, 2)),
     "seventeen": lambda: svg.logical(SEVENTEEN, mark=(0, 9, 1, 0)),
     "seventeen-memory": lambda: svg.memory(SEVENTEEN, mark=(0, 9, 1, 0)),
-    "fsv16": lambda: svg.memory(rl.Layout((2, 2, 2, 2), "b_fs_yx_fsv16"), colour="n", separator=""),
+    "fsv16": lambda: svg.memory(rl.Layout((2, 2, 2, 2), "b_fs_yx_fsv16"), colour="b", separator=""),
     # weights
     "weights": lambda: svg.digits(rl.Layout((32, 16, 3, 3), "OIhw4i16o4i"), index=(17, 5, 0, 2)),
     "weights-small": lambda: svg.memory(

@@ -40,9 +40,17 @@ MATRICES = (
 SAME = ("nchw", "nhwc", "nChw4c", "nChw8c", "nChw16c", "nChw32c")
 
 
-def cell(text: str | None) -> str:
-    """A name as code, or nothing."""
-    return f"`{text}`".replace("|", "\\|") if text else ""
+def cell(text: str | None, dialect: str | None = None) -> str:
+    """A name as code, or nothing; with a star where it only follows the grammar of its dialect."""
+    if not text:
+        return ""
+    star = " \\*" if dialect is not None and not rl.notation.attested(text, dialect) else ""
+    return f"`{text}`".replace("|", "\\|") + star
+
+
+def spelled(format: rl.Format, dialect: str) -> str:
+    """What a dialect calls a format, as a cell."""
+    return cell(format.name(dialect), dialect)
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -61,7 +69,7 @@ def names(formats: Sequence[str]) -> str:
     rows = []
     for text in formats:
         format = rl.Format(text)
-        rows.append([cell(format.digits_text().partition("-> ")[2]), *(cell(format.name(d)) for d in MAIN)])
+        rows.append([cell(format.digits_text().partition("-> ")[2]), *(spelled(format, d) for d in MAIN)])
     return table(["digits, outermost first", *map(title, MAIN)], rows)
 
 
@@ -71,10 +79,10 @@ def other_names() -> str:
     for dialect in rl.dialects():
         if dialect in OTHERS_SKIPPED or dialect in ("mlir", "qnn", "triton"):
             continue
-        said = [rl.Format(text).name(dialect) for text in SAME]
+        said = [spelled(rl.Format(text), dialect) for text in SAME]
         if any(said):
-            rows.append([title(dialect), *map(cell, said)])
-    return table(["", *(f"`{text}`" for text in SAME)], rows)
+            rows.append([title(dialect), *said])
+    return table(["system", *(f"`{text}`" for text in SAME)], rows)
 
 
 def matrices() -> str:
@@ -89,7 +97,7 @@ def matrices() -> str:
                 title(format.dialect or "digits"),
                 head.replace(" ", ", ") if " " in head else ", ".join(head),
                 cell(digits),
-                cell(format.name("onednn")),
+                spelled(format, "onednn"),
             ]
         )
     return table(["name", "system", "axes", "digits, outermost first", "oneDNN"], rows)
@@ -141,10 +149,10 @@ def short_dialects() -> str:
     """The table of the README."""
     shown = ("onednn", "openvino", "megengine", "pytorch", "tvm", "tensorrt")
     rows = [
-        [title(d), *(cell(rl.Format(text).name(d)) for text in ("nhwc", "nChw4c", "nChw16c", "nChw32c"))]
+        [title(d), *(spelled(rl.Format(text), d) for text in ("nhwc", "nChw4c", "nChw16c", "nChw32c"))]
         for d in shown
     ]
-    return table(["", "channels last", "blocks of 4", "blocks of 16", "blocks of 32"], rows)
+    return table(["system", "channels last", "blocks of 4", "blocks of 16", "blocks of 32"], rows)
 
 
 MADE_BY_CALLING = (rl.Format, rl.Layout, rl.MemoryDesc, rl.Reorder)
@@ -212,7 +220,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "api-reorder": lambda: api("rl.", rl, ["reorder", "Reorder"]) + rest(rl.Reorder, "rl.Reorder."),
     "api-views": lambda: api("rl.views.", rl.views),
     "api-notation": lambda: api(
-        "rl.notation.", rl.notation, ["dialects", "dialect", "parse", "render", "readings"]
+        "rl.notation.", rl.notation, ["dialects", "dialect", "parse", "render", "attested", "readings"]
     ),
     "api-dtypes": lambda: api("rl.", rl, ["dtype", "DType"]) + rest(rl.DType, "rl.DType."),
     "api-pytorch": lambda: api("rl.pytorch.", rl.pytorch),

@@ -304,7 +304,7 @@ class TestPlans:
             np.testing.assert_array_equal(made.numpy(), source.numpy())
             out = np.empty(made.buffer.size, "u1")
             np.testing.assert_array_equal(rl.reorder(source, "nChw8c", out=out).numpy(), source.numpy())
-        assert plan._move(source.desc, "nChw8c", None)._fast is not None
+        assert plan._move(source.desc, None, "nChw8c", None, None, "meaning")._fast is not None
 
     def test_plans_that_threads_share_and_copies_with_values_have_none(self, soon, monkeypatch):
         large = [rl.MemoryDesc((64, 64, 64), "f32", format) for format in ("abc", "cab")]

@@ -35,9 +35,10 @@ def call(*words):
 
 
 def refused(*words, code=2):
-    """Run a command that must fail in one line; return that line."""
+    """Run a command that must fail in one line and with that exit code; return the line."""
     result = runner().invoke(application, [str(word) for word in words], prog_name="relayout")
-    assert result.exit_code == code, (result.exit_code, result.output)
+    codes = (code,) if isinstance(code, int) else code
+    assert result.exit_code in codes, (result.exit_code, result.output)
     lines = result.stderr.lstrip("\n").splitlines()  # behind the ^C of a terminal stands a line feed
     assert len(lines) == 1, result.stderr
     assert lines[0].startswith("relayout: error: ")
@@ -60,14 +61,24 @@ class TestProgram:
             assert "Examples:" in page, name
             assert page == call(name, "-h")
 
-    def test_examples_of_the_help_pages_work(self, tmp_path, monkeypatch):
-        """Every example that needs no files is run as it stands."""
+    def test_help_fits_80_columns(self):
+        for name, command in application.commands.items():
+            below = [[name, sub] for sub in getattr(command, "commands", {})]
+            for words in ([name], *below):
+                long = [line for line in call(*words, "--help").splitlines() if len(line) > 80]
+                assert not long or name == "convert", long
+        assert max(map(len, call("--help").splitlines())) <= 80
+
+    def test_examples_of_the_help_pages_work(self, tmp_path):
+        """Every example that needs no files is run as it stands, with nothing on standard input."""
         seen = 0
         for name in application.commands:
             for line in call(name, "--help").partition("Examples:")[2].splitlines():
-                words = line.strip().split("   ")[0].split()
-                if words[:1] == ["relayout"] and words[1] not in ("convert", "run", "completion"):
-                    call(*words[1:])
+                words = line.strip().split("   ")[0].split(" && ")[0].split()
+                if words[:1] == ["relayout"] and words[1] not in ("convert", "info", "run", "completion"):
+                    done = runner().invoke(application, words[1:], prog_name="relayout")
+                    assert (done.exit_code, done.stderr) in ((0, ""), (1, "")) or words[1] == "bench", words
+                    assert done.exit_code == 0 or words[1] == "diff", words
                     seen += 1
         assert seen > 12
 
@@ -75,7 +86,7 @@ class TestProgram:
         done = shell("offset", "nChw8c", "2,17,5,4", "1,9,0,2")
         assert (done.returncode, done.stdout, done.stderr) == (0, "657\n", "")
         done = shell("offset", "nChw8c", "2,17,5,4", "1,99,0,2")
-        assert done.returncode == 2
+        assert done.returncode == 4
         assert done.stdout == ""
         assert done.stderr.startswith("relayout: error: index 99 of axis 1 (c) is out of bounds")
         assert done.stderr.count("\n") == 1
@@ -103,7 +114,7 @@ class TestProgram:
 
     def test_our_own_mistakes_are_one_line_too(self, monkeypatch):
         monkeypatch.setattr("relayout.layout.layout.Layout.offset", lambda *_: 1 / 0)
-        line = refused("offset", "ab", "2,3", "0,0", code=1)
+        line = refused("offset", "ab", "2,3", "0,0", code=70)
         assert "ZeroDivisionError" in line
         assert "--debug" in line
 
@@ -204,7 +215,14 @@ class TestShow:
         text = call("show", "nChw8c", "2,16,2,3", "--strides", "200,100,50,8")
         assert "nChw8c with strides 200x100x50x8" in text
         assert "offset = n*200 + c//8*100 + h*50 + w*8 + c%8" in text
-        assert "1 strides" in refused("show", "4,5", "--strides", "8")
+        assert "1 strides" in refused("show", "4,5", "--strides", "8", code=4)
+
+    def test_sizes_that_nobody_can_hold(self):
+        """Only what is printed is visited."""
+        tensor = ("nchw", "99999999999,9999999,1,1")
+        assert "more rows" in call("show", *tensor)
+        assert len(call("show", *tensor, "--listing", "--limit", "3").splitlines()) == 5
+        assert "more rows" in call("show", *tensor, "--grid", "--limit", "3")
 
     def test_strides_that_interleave_have_a_table_and_no_drawing(self):
         text = call("show", "300,400", "--strides", "300,2")
@@ -244,7 +262,7 @@ class TestShow:
     )
     def test_refusals(self, words, message):
         with pytest.raises(AssertionError, match=message):
-            raise AssertionError(refused("show", *words))
+            raise AssertionError(refused("show", *words, code=(2, 3, 4)))
 
 
 class TestOffset:
@@ -263,6 +281,43 @@ class TestOffset:
         assert lines[-1].strip() == "byte 2628 as f32"
         assert "low half" in call("offset", "ab", "2,4", "1,2", "--explain", "--dtype", "s4")
 
+    @pytest.mark.parametrize(
+        "words",
+        ["17,5,0,2", "17 5 0 2", "17x5x0x2", "17, 5, 0, 2", "(17,5,0,2)", "[17,5,0,2]"],
+    )
+    def test_ways_to_write_an_index(self, words):
+        tensor = ("OIhw4i16o4i", "32,16,3,3")
+        assert call("offset", *tensor, *words.split()) == "2885\n"
+        assert call("offset", *tensor, *words.split(), *words.split(), "0,0,0,0") == "2885\n2885\n0\n"
+
+    def test_sizes_as_words(self):
+        assert call("offset", "OIhw4i16o4i", *["32", "16", "3", "3", "17", "5", "0", "2"]) == "2885\n"
+        assert call("offset", "a", "9", "3", "4") == "3\n4\n"
+        assert call("show", "nChw8c", *["1", "17", "2", "2"]) == call("show", "nChw8c", "1,17,2,2")
+        assert call("show", "contiguous_format", *["1", "17", "2", "2"]) == call(
+            "show", "contiguous_format", "1,17,2,2"
+        )
+
+    def test_numbers_that_are_left_over(self):
+        assert "4 numbers" in refused("offset", "nchw", "2,3,4,5", "1", "2", "3")
+        assert "4 numbers" in refused("offset", "nchw", "2,3,4,5", *["1", "2", "3", "4", "0"])
+        assert "4 numbers" in refused("offset", "nchw", "2,3,4,5", "1", "2", "0,0,0,0")
+
+    def test_indices_from_standard_input(self):
+        words = ["offset", "ab", "2,3", "-"]
+        done = runner().invoke(application, words, input="0,0\n\n1 2\n", prog_name="relayout")
+        assert (done.exit_code, done.stdout) == (0, "0\n5\n")
+        done = runner().invoke(application, words, input="0,0\n9,9\n", prog_name="relayout")
+        assert (done.exit_code, done.stdout) == (4, "")
+
+    @pytest.mark.parametrize(
+        "text", ["1_0", "\N{ARABIC-INDIC DIGIT ONE}", "\N{SUPERSCRIPT TWO}", "9" * 5000, ""]
+    )
+    def test_odd_digits(self, text):
+        assert "no whole number" in refused("offset", "ab", "2,30", "--inverse", text)
+        if text:
+            assert "no list of whole numbers" in refused("offset", "ab", "2,30", f"1,{text}")
+
     @examples(60)
     @given(st.data())
     def test_there_and_back(self, data):
@@ -280,20 +335,22 @@ class TestOffset:
             "offset", "nChw8c", "1,17,2,2", "--inverse", "65", "--explain"
         )
         assert call("offset", "4,5", "--strides", "8,1", "--inverse", "6") == "hole\n"
-        assert "takes the places 0 to 95" in refused("offset", "nChw8c", "1,17,2,2", "--inverse", "96")
+        assert "takes the places 0 to 95" in refused(
+            "offset", "nChw8c", "1,17,2,2", "--inverse", "96", code=4
+        )
 
     @pytest.mark.parametrize(
-        ("words", "message"),
+        ("words", "message", "code"),
         [
-            (("ab", "2,3", "2,0"), "out of bounds"),
-            (("ab", "2,3", "1"), "2 axes"),
-            (("ab", "2,3"), "INDEX"),
-            (("ab", "2,3", "0,0", "--inverse", "1"), "not both"),
-            (("ab", "2,3", "0,0", "9,9"), "out of bounds"),
+            (("ab", "2,3", "2,0"), "out of bounds", 4),
+            (("ab", "2,3", "1"), "2 axes", 4),
+            (("ab", "2,3"), "INDEX", 2),
+            (("ab", "2,3", "0,0", "--inverse", "1"), "not both", 2),
+            (("ab", "2,3", "0,0", "9,9"), "out of bounds", 4),
         ],
     )
-    def test_refusals(self, words, message):
-        assert message in refused("offset", *words)
+    def test_refusals(self, words, message, code):
+        assert message in refused("offset", *words, code=code)
 
 
 class TestNames:
@@ -307,23 +364,78 @@ class TestNames:
         assert "b_fs_yx_fsv16" in table
         assert json.loads(call("translate", "nChw16c", "--json"))["names"]["tvm"] == "NCHW16c"
 
+    def test_translate_marks_names_that_no_system_has(self):
+        assert "b_fs_yx_fsv24  (by grammar only)" in call("translate", "nChw24c")
+        assert "by grammar only" not in call("translate", "nhwc", "--to", "openvino")
+        known = json.loads(call("translate", "nChw24c", "--json"))
+        assert known["names"]["openvino"] == "b_fs_yx_fsv24"
+        assert "openvino" in known["by_grammar_only"]
+        assert "tvm" not in known["by_grammar_only"]
+        one = json.loads(call("translate", "nChw24c", "--to", "openvino", "--json"))
+        assert (one["names"], one["by_grammar_only"]) == ({"openvino": "b_fs_yx_fsv24"}, ["openvino"])
+        run = runner().invoke(application, ["translate", "nChw24c", "--to", "openvino"])
+        assert run.stdout == "b_fs_yx_fsv24\n"  # what a script takes is the name alone
+        assert run.stderr == "by grammar only: OpenVINO GPU (clDNN) has no such format\n"
+
+    @pytest.mark.parametrize("text", ["nChw24c", "nChw16c", "OIhw4i16o4i", "BA16a16b", "goihw"])
+    def test_formats_finds_what_translate_prints(self, text):
+        known = json.loads(call("translate", text, "--json"))
+        for dialect, name in [*known["names"].items(), ("digits", known["digits"])]:
+            for found in (
+                json.loads(call("formats", "--search", name, "--json")),
+                json.loads(call("formats", dialect, "--search", name, "--json")),
+            ):
+                hits = [one for one in found["formats"] if one["format"] == name]
+                marked = {one["dialect"]: one["by_grammar_only"] for one in hits}
+                assert marked[dialect] == (dialect in known["by_grammar_only"]), name
+        assert "b_fs_yx_fsv24" in call("formats", "--search", "b_fs_yx_fsv24")
+        assert "(by grammar only)" in call("formats", "openvino", "--search", "b_fs_yx_fsv24")
+
+    @pytest.mark.parametrize(
+        ("words", "own"),
+        [
+            ("os_is_yx_osv32_isv4_swizzled_by_2 32,4,1,1", "OpenVINO GPU os_is_yx_osv32_isv4_swizzled_by_2"),
+            ("FRACTAL_NZ 2,30,40", "Ascend FRACTAL_NZ"),
+            ("kDLA_HWC4 2,3,8,8 --dtype f16", "TensorRT kDLA_HWC4"),
+            ("kDLA_HWC4 2,3,8,8 --dtype s8", "TensorRT kDLA_HWC4"),
+            ("nChw8c 1,17,2,2", "oneDNN nChw8c"),
+        ],
+    )
+    def test_show_begins_with_the_name_that_was_given(self, words, own):
+        shown = call("show", *words.split())
+        line = next(line for line in shown.splitlines() if line.split()[:1] == ["names"])
+        assert line.split("names", 1)[1].strip().split(",")[0] == own
+        names = json.loads(call("show", *words.split(), "--json"))["names"]
+        assert words.split()[0] in names.values()
+
+    def test_show_tells_spellings_from_names(self):
+        shown = call("show", "nChw24c", "1,30,2,2")
+        names = next(line for line in shown.splitlines() if line.split()[:1] == ["names"])
+        spellings = next(line for line in shown.splitlines() if line.split()[:1] == ["spellings"])
+        assert "b_fs_yx_fsv24" not in names
+        assert "NCHW24c" in names
+        assert "OpenVINO GPU b_fs_yx_fsv24" in spellings
+        assert "by grammar only" in spellings
+        assert "openvino" in json.loads(call("show", "nChw24c", "1,30,2,2", "--json"))["by_grammar_only"]
+
     def test_translate_by_data_type(self):
         assert call("translate", "os_iyx_osv16", "--to", "onednn") == "Oihw16o\n"
         assert call("translate", "os_iyx_osv16", "--to", "onednn", "--dtype", "s4") == "OIhw16o2i\n"
 
     @pytest.mark.parametrize(
-        ("words", "message"),
+        ("words", "message", "code"),
         [
-            (("nChw16c", "--to", "pytorch"), "no name in PyTorch"),
-            (("nChw16c", "--to", "onedn"), "did you mean 'onednn'"),
-            (("nChw16d",), "did you mean"),
-            (("aBx16b",), "--rank"),
-            (("nChw16c", "--rank", "3"), "4 axes"),
-            (("nChw16c", "--from", "megengine"), "no format of MegEngine"),
+            (("nChw16c", "--to", "pytorch"), "no name in PyTorch", 3),
+            (("nChw16c", "--to", "onedn"), "did you mean 'onednn'", 2),
+            (("nChw16d",), "did you mean", 2),
+            (("aBx16b",), "--rank", 2),
+            (("nChw16c", "--rank", "3"), "4 axes", 4),
+            (("nChw16c", "--from", "megengine"), "no format of MegEngine", 2),
+            (("winograd_2x3_s1_data",), "inograd", 3),
         ],
     )
-    def test_refusals(self, words, message):
-        assert message in refused("translate", *words)
+    def test_refusals(self, words, message, code):
+        assert message in refused("translate", *words, code=code)
 
     def test_formats(self):
         table = call("formats")
@@ -332,7 +444,7 @@ class TestNames:
         assert "n, c//16, h, w, c%16" in call("formats", "openvino", "--search", "b_fs_yx_fsv16")
         assert "channels_last" in call("formats", "--search", "channels_last")
         assert "tag    = outer blocks" in call("formats", "onednn", "--grammar")
-        assert "no format has" in refused("formats", "onednn", "--search", "qqq")
+        assert "no format has" in refused("formats", "onednn", "--search", "qqq", code=1)
         assert "no dialect 'onedn'" in refused("formats", "onedn")
         assert "DIALECT" in refused("formats", "--grammar")
 
@@ -342,7 +454,7 @@ class TestNames:
 
     def test_strides(self):
         assert "channels_last" in call("strides", "8,64,7,7", "3136,1,448,64")
-        refused("strides", "8,64", "1")
+        refused("strides", "8,64", "1", code=4)
 
     @pytest.mark.parametrize("width", [80, 200])
     def test_strides_are_explained_in_the_width_of_the_terminal(self, monkeypatch, width):
@@ -442,9 +554,11 @@ class TestConvert:
         np.savez(tmp_path / "in.npz", one=array, two=array[0])
         call("convert", tmp_path / "in.npz", tmp_path / "o.safetensors", "--name", "two", "--dtype", "bf16")
         assert files.read(tmp_path / "o.safetensors", name="two").dims == (19, 5, 4)
-        assert "one, two; name the one" in refused("convert", tmp_path / "in.npz", tmp_path / "o.npy")
+        assert "one, two; name the one" in refused(
+            "convert", tmp_path / "in.npz", tmp_path / "o.npy", code=(2, 4)
+        )
         assert "no array 'six'" in refused(
-            "convert", tmp_path / "in.npz", tmp_path / "o.npy", "--name", "six"
+            "convert", tmp_path / "in.npz", tmp_path / "o.npy", "--name", "six", code=4
         )
 
     def test_quiet(self, tmp_path, array):
@@ -473,6 +587,9 @@ class TestConvert:
             ((source, out, "--dst-scale", "0"), "dst_scale"),
             ((source, out, "--dst-zero-point", "0.5"), "whole"),
             ((source, out, "--axis", "q", "--src-scale", "1,2"), "no axis q"),
+            ((source, out, "--axis", "\N{SUPERSCRIPT TWO}", "--src-scale", "1,2"), "no axis"),
+            ((source, out, "--axis", "\N{ARABIC-INDIC DIGIT ONE}", "--src-scale", "1,2"), "no axis"),
+            ((source, out, "--axis", "9" * 5000, "--src-scale", "1,2"), "no axis"),
             ((source, out, "--std", "0"), "std"),
             ((source, out, "--mean", "1,2", "--from", "nchw"), "mean has 2 values"),
             ((source, out, "--denormalize"), "--mean"),
@@ -481,10 +598,10 @@ class TestConvert:
             ((tmp_path / "bad.npy", out), "no npy file"),
             ((tmp_path / "notes.txt", out), "kinds of files"),
         ):
-            assert message in refused("convert", *words), words
-        assert "the file exists" in refused("convert", source, tmp_path / "there.npy", code=1)
-        assert "No such file" in refused("convert", tmp_path / "nothing.npy", out, code=1)
-        assert "no such folder" in refused("convert", source, tmp_path / "no" / "out.npy", code=1)
+            assert message in refused("convert", *words, code=(2, 4)), words
+        assert "the file exists" in refused("convert", source, tmp_path / "there.npy", code=5)
+        assert "No such file" in refused("convert", tmp_path / "nothing.npy", out, code=5)
+        assert "no such folder" in refused("convert", source, tmp_path / "no" / "out.npy", code=5)
         assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
 
     def test_a_full_disk(self, tmp_path, array, monkeypatch):
@@ -493,7 +610,7 @@ class TestConvert:
 
         np.save(tmp_path / "in.npy", array)
         monkeypatch.setattr("relayout.files.npy.reserve", full)
-        line = refused("convert", tmp_path / "in.npy", tmp_path / "out.npy", code=1)
+        line = refused("convert", tmp_path / "in.npy", tmp_path / "out.npy", code=5)
         assert os.strerror(errno.ENOSPC) in line
         assert [p.name for p in tmp_path.iterdir()] == ["in.npy"]
 
@@ -566,7 +683,8 @@ class TestConvert:
 def test_whatever_is_typed(command, words):
     """No traceback, and an error is one line."""
     result = runner().invoke(application, [command, *words], prog_name="relayout")
-    assert result.exit_code in (0, 2), (words, result.output)
+    assert result.exit_code in (0, 1, 2, 3, 4), (words, result.output)
     if result.exit_code:
         assert result.stderr.startswith("relayout: error: ")
         assert result.stderr.count("\n") == 1
+        assert result.stdout == ""

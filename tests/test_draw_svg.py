@@ -175,7 +175,7 @@ def test_padding_is_hatched_and_holes_are_not() -> None:
     part = svg.memory(rl.Layout((2, 3), strides=(8, 1)))
     assert part.count('fill="url(#padding)"') == 0
     assert part.count("stroke-dasharray") == 5 + 1
-    assert "not of this tensor" in words(part)
+    assert "other data" in words(part)
 
 
 def test_mark_frames_one_element() -> None:
@@ -183,6 +183,97 @@ def test_mark_frames_one_element() -> None:
     for picture in (svg.memory(layout, mark=(0, 9, 1, 0)), svg.logical(layout, mark=(0, 9, 1, 0))):
         framed = [g for g in ET.fromstring(picture).iter(f"{SVG}g") if len(g.findall(f"{SVG}rect")) == 2]
         assert [g.get("data-index") for g in framed if g.get("data-index") != "padding"] == ["0,9,1,0"]
+
+
+@given(
+    dims=st.lists(st.integers(1, 40), min_size=1, max_size=4),
+    block=st.integers(1, 9),
+    most=st.integers(1, 30),
+    data=st.data(),
+)
+@settings(max_examples=60, deadline=None)
+def test_a_marked_element_is_always_drawn(
+    dims: list[int], block: int, most: int, data: st.DataObject
+) -> None:
+    axes = "abcd"[: len(dims)]
+    blocked = data.draw(st.sampled_from(axes))
+    layout = rl.Layout(dims, rl.Format.blocked(axes, data.draw(st.permutations(axes)), [(blocked, block)]))
+    mark = tuple(data.draw(st.integers(0, size - 1)) for size in dims)
+    said = (layout.offset(*mark), ",".join(map(str, mark)))
+    for picture in (
+        svg.memory(layout, mark=mark, rows=most, columns=data.draw(st.integers(1, 100))),
+        svg.logical(layout, mark=mark, most=most),
+    ):
+        assert said in cells(picture)
+        framed = [g for g in ET.fromstring(picture).iter(f"{SVG}g") if len(g.findall(f"{SVG}rect")) == 2]
+        assert said[1] in [g.get("data-index") for g in framed]
+
+
+@pytest.mark.parametrize("mark", [None, (0, 0, 0, 0), (17, 5, 0, 2), (31, 15, 2, 2), (16, 0, 0, 0)])
+@pytest.mark.parametrize("rows", [1, 3, 4, 24])
+def test_rows_are_drawn_or_counted_as_left_out(mark: tuple[int, ...] | None, rows: int) -> None:
+    layout = rl.Layout((32, 16, 3, 3), "OIhw4i16o4i")
+    picture = svg.memory(layout, mark=mark, rows=rows)
+    counted = [int(text.split()[1]) for text in words(picture) if text.startswith("⋮")]
+    assert sum(counted) + len(cells(picture)) // 16 == layout.span // 16
+    assert rows < 5 or len(counted) + len(cells(picture)) // 16 <= rows
+
+
+@pytest.mark.parametrize("layout", LAYOUTS, ids=str)
+def test_an_offset_is_that_of_its_row_and_its_column(layout: rl.Layout) -> None:
+    root = ET.fromstring(svg.memory(layout, rows=1000, title=""))
+    heads, rows = {}, {}
+    for text in root.iter(f"{SVG}text"):
+        label, x, y = text.text or "", float(text.get("x", 0)), float(text.get("y", 0))
+        if label.startswith("+"):
+            heads[x] = int(label[1:])
+        elif text.get("text-anchor") == "end" and label.isdigit():
+            rows[y] = int(label)
+    for group in root.iter(f"{SVG}g"):
+        box = group.find(f"{SVG}rect")
+        if group.get("data-offset") and box is not None and heads:
+            centre = float(box.get("x", 0)) + float(box.get("width", 0)) / 2
+            column = min(heads, key=lambda x: abs(x - centre))
+            assert abs(column - centre) < 1
+            assert int(group.get("data-offset", 0)) == rows[float(box.get("y", 0)) + 17] + heads[column]
+
+
+def test_a_picture_speaks_one_dialect() -> None:
+    layout = rl.Layout((2, 33, 2, 2), "b_fs_yx_fsv16")
+    memory, logical, digits = svg.memory(layout), svg.logical(layout), svg.digits(layout)
+    assert "b=1, fs=2, y=1, x=1" in words(memory)
+    assert "cell: b,f,y,x" in words(memory)
+    assert "b=1 f=47" in words(logical)
+    assert {"b: 2", "f: 33 (room 48)", "y: 2", "x: 2"} <= set(words(digits))
+    for picture in (memory, logical, digits, svg.digits("b_fs_yx_fsv16")):
+        assert not [text for text in words(picture) if re.search(r"\b[nchw]\b", text)]
+    # the colour may be named either way
+    assert svg.memory(layout, colour="f//16") == svg.memory(layout, colour="c//16").replace("c//16", "f//16")
+
+
+def test_numbers_in_padding_are_not_struck_through() -> None:
+    root = ET.fromstring(svg.logical(rl.Layout((1, 3, 2, 2), "nChw4c")))
+    padding = [g for g in root.iter(f"{SVG}g") if g.get("data-index") == "padding"]
+    assert padding
+    for group in padding:
+        drawn = list(group)
+        hatched = max(k for k, part in enumerate(drawn) if part.get("fill") == "url(#padding)")
+        plate, label = drawn[hatched + 1 :]
+        left, width = float(plate.get("x", 0)), float(plate.get("width", 0))
+        assert width >= text_width(label.text or "", 11)
+        assert left <= float(label.get("x", 0)) <= left + width
+
+
+def test_what_is_left_out_takes_little_room() -> None:
+    layout = rl.Layout((2, 64, 56, 56), "nChw16c")
+    root = ET.fromstring(svg.logical(layout))
+    drawn = len([text for text in words(svg.logical(layout)) if text.startswith(("n=0 c=", "n=1 c="))])
+    panel = 16 * 26 + 10 + 16
+    assert float(root.get("height", 0)) < drawn * panel + 200
+    assert words(svg.logical(layout)).count("⋮  c=2..62") == 2
+    many = svg.logical(rl.Layout((50, 50, 50, 3, 2), "abcde"))
+    assert words(many).count("⋮  further panels are left out") == 4
+    assert float(ET.fromstring(many).get("height", 0)) < 27 * 110
 
 
 def test_path_visits_the_elements_in_order() -> None:

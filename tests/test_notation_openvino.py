@@ -280,8 +280,10 @@ def test_formats_that_the_grammar_can_not_say_have_no_name() -> None:
 
 def test_the_axes_of_lstm_weights() -> None:
     weights = Format("lstm_weights_dio")
-    assert weights.digits_text() == "l dir o i -> l, dir, i, o"
-    assert weights == Format("oixy", dialect="openvino")  # clDNN's table writes the order so
+    assert weights.digits_text() == "l dir i o -> l, dir, i, o"
+    assert weights == Format("ldio")
+    # clDNN's table writes the order as oixy of a tensor that it indexes as layer, direction, output, input.
+    assert weights.indexed((0, 1, 3, 2)) == Format("oixy", dialect="openvino")
 
 
 @pytest.mark.parametrize(

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import string
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
+from typing import Any
 
 import pytest
 from hypothesis import example, given
@@ -12,7 +14,7 @@ from hypothesis import strategies as st
 
 from relayout import AmbiguousFormat, Format, LayoutError, MemoryDesc, UnknownFormat, dialects, notation
 from relayout.layout import spelling
-from relayout.notation.roles import DOMAINS
+from relayout.layout.roles import DOMAINS
 from strategies import examples, formats, tag_formats
 
 # --- names -------------------------------------------------------------------------------------------------
@@ -116,6 +118,89 @@ def test_names_need_axes_that_mean_something() -> None:
         Format("aBcd16b").name("openvino") or ""
     ) == Format("aBcd16b")
     assert Format("aBcd16b").with_roles("nchw").name("openvino") == "b_fs_yx_fsv16"
+
+
+# --- names that a system has, and names that only follow its grammar ---------------------------------------
+
+
+@pytest.mark.parametrize("dialect", dialects())
+def test_what_a_dialect_lists_the_system_has(dialect: str) -> None:
+    assert [name for name in names_of(dialect) if not notation.attested(name, dialect)] == []
+
+
+def test_a_block_that_no_list_has_is_spelled_by_grammar_only() -> None:
+    format = Format("nChw24c")
+    spelled = {dialect: name for dialect in dialects() if (name := format.name(dialect)) is not None}
+    guessed = {dialect for dialect, name in spelled.items() if not notation.attested(name, dialect)}
+    assert guessed == {"onednn", "benchdnn", "openvino", "rknn", "ascend", "qnn"}
+    assert spelled["openvino"] == "b_fs_yx_fsv24"  # the name itself stays
+
+
+def test_attested_names_are_asked_of_known_dialects() -> None:
+    assert notation.attested("b_fs_yx_fsv16", "cldnn")
+    with pytest.raises(LayoutError, match="there is no dialect 'openvin'"):
+        notation.attested("bfyx", "openvin")
+
+
+def test_onednn_has_the_tags_of_its_enumeration_and_no_others(vectors: Callable[[str], Any]) -> None:
+    table = vectors("onednn_tags")
+    tags = set(table["tags"])
+    for name in (*tags, *table["aliases"]):
+        assert notation.attested(name, "onednn"), name
+    parts = [re.fullmatch(r"([A-Za-l]+?)((?:[0-9]+[a-l])*)", tag) for tag in tags]
+    orders = {match[1] for match in parts if match}
+    blocks = {match[2] for match in parts if match and match[2]}
+    tried = 0
+    for order in orders:
+        upper = {letter.lower() for letter in order if letter.isupper()}
+        for inner in blocks:
+            if {letter for letter in inner if letter.isalpha()} == upper:
+                tried += 1
+                assert notation.attested(order + inner, "onednn") == (order + inner in tags), order + inner
+    assert tried > 2000
+    for tag in tags:  # another size of one block
+        for found in re.finditer("[0-9]+", tag):
+            for size in (2, 4, 8, 12, 16, 20, 24, 32, 40, 48, 64, 128):
+                other = f"{tag[: found.start()]}{size}{tag[found.end() :]}"
+                assert notation.attested(other, "onednn") == (other in tags), other
+
+
+def test_cldnn_has_the_formats_of_its_tables(vectors: Callable[[str], Any]) -> None:
+    table = vectors("cldnn_formats")
+    rows = [*table["formats"], *table["formats_only_2021"]]
+    listed = {row["name"] for row in rows} | set(table["names_only_2022"])
+    for name in listed:
+        try:
+            Format(name, "openvino")
+        except LayoutError:
+            continue  # Winograd, images
+        assert notation.attested(name, "openvino"), name
+    assert set(names_of("openvino")) <= listed
+    assert not notation.attested("b_fs_yx_fsv24", "openvino")
+    assert not notation.attested("fs_b_yx_fsv16", "openvino")
+
+
+def test_megengine_has_the_formats_of_its_enumerations(vectors: Callable[[str], Any]) -> None:
+    listed = {row["name"] for row in vectors("megengine_formats")["tensor_formats"]}
+    assert all(notation.attested(name, "megengine") for name in listed)
+    for order in ("KCRS", "GKCRS", "KRSC"):
+        for blocks in ("k4", "k8", "c4k4", "k4c4", "c8k8", "k8c8", "c8", "c32"):
+            assert notation.attested(order + blocks, "megengine") == (order + blocks in listed), (
+                order + blocks
+            )
+
+
+def test_the_notations_of_other_systems_are_attested(vectors: Callable[[str], Any]) -> None:
+    count = 0
+    for entry in vectors("other_notations")["entries"]:
+        for dialect in dialects():
+            try:
+                Format(entry["notation"], dialect)
+            except LayoutError:
+                continue
+            count += 1
+            assert notation.attested(entry["notation"], dialect), (entry["notation"], dialect)
+    assert count > 50
 
 
 # --- finding a dialect -------------------------------------------------------------------------------------

@@ -360,7 +360,7 @@ FLAT = Layout((2, 3, 4), "abc")
         (lambda: views.split_axis(X, 1, ()), "can't be split into scalar"),
         (
             lambda: views.merge_axes(X, 0, 1),
-            "axis 1 of nChw8c:2x17x5x4 has 17 elements in blocks that hold 24",
+            "axis 1 of nChw8c:2x17x5x4 has 17 elements and room for 24",
         ),
         (
             lambda: views.merge_axes(X, 2, 1),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
-from typing import Any, NoReturn
+from typing import Any
 
 import click
 
@@ -13,8 +13,17 @@ from relayout.cli.arguments import examples
 from relayout.cli.bench import bench
 from relayout.cli.completion import completion
 from relayout.cli.convert import convert
+from relayout.cli.diff import diff
 from relayout.cli.names import formats, translate
 from relayout.cli.offset import offset
+from relayout.cli.options import (
+    Exit,
+    code_of,
+    drop_standard_output,
+    exit_codes,
+    open_standard_streams,
+    with_json_files,
+)
 from relayout.cli.run import run
 from relayout.cli.show import show
 from relayout.cli.strides import strides
@@ -22,7 +31,9 @@ from relayout.errors import LayoutError
 
 __all__ = ["application"]
 
-INTERRUPTED = 130  # what a shell reports for a process that Ctrl-C ended
+
+class _ReaderLeft(Exception):
+    """Nobody reads standard output any more."""
 
 
 class Application(click.Group):
@@ -37,35 +48,72 @@ class Application(click.Group):
         **extra: Any,
     ) -> Any:
         """Run a command and leave Python with its exit code."""
-        given = list(sys.argv[1:] if args is None else args)
-        if "--debug" in given:
-            sys.exit(_code(super().main(given, prog_name, complete_var, False, **extra)))
+        open_standard_streams()
+        given = with_json_files(sys.argv[1:] if args is None else args)
+        code: int
         try:
-            sys.exit(_code(super().main(given, prog_name, complete_var, False, **extra)))
-        except click.UsageError as error:
-            command = error.ctx.command_path if error.ctx is not None else "relayout"
-            _fail(f"{error.format_message().rstrip('.')} (see {command} --help)", error.exit_code)
-        except click.ClickException as error:
-            _fail(error.format_message(), error.exit_code)
-        except (click.Abort, KeyboardInterrupt):
-            _fail("interrupted", INTERRUPTED)
-        except LayoutError as error:
-            _fail(str(error), 2)
-        except OSError as error:
-            _fail(_io_error(error), 1)
-        except MemoryError:
-            _fail("there is not enough memory for this", 1)
-        except Exception as error:  # a mistake of ours; a traceback helps nobody who did not ask for one
-            _fail(f"unexpected {type(error).__name__}: {error}; with --debug the traceback is shown", 1)
+            result = super().main(given, prog_name, complete_var, False, **extra)
+            code = result if isinstance(result, int) else Exit.DONE
+        except _ReaderLeft:
+            drop_standard_output()
+            code = Exit.DONE
+        except (Exception, KeyboardInterrupt) as error:
+            if "--debug" in given:
+                raise
+            click.echo(f"relayout: error: {_one_line(_message(error))}", err=True)
+            code = code_of(error)
+        sys.exit(int(_flushed(code)))
+
+    def make_context(self, *args: Any, **given: Any) -> click.Context:
+        """Make a context; help is printed here."""
+        try:
+            return super().make_context(*args, **given)
+        except BrokenPipeError:  # before click, to which it is an error
+            raise _ReaderLeft from None
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command that was named."""
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:
+            raise _ReaderLeft from None
 
 
-def _code(result: object) -> int:
-    return result if isinstance(result, int) else 0
+def _flushed(code: int) -> int:
+    """The exit code once standard output is written to its end."""
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        drop_standard_output()
+    except OSError as error:
+        drop_standard_output()
+        if code == Exit.DONE:
+            click.echo(f"relayout: error: standard output: {_io_error(error)}", err=True)
+            return Exit.SYSTEM
+    return code
 
 
-def _fail(message: str, code: int) -> NoReturn:
-    click.echo("relayout: error: " + " ".join(message.split()), err=True)
-    sys.exit(code)
+def _message(error: BaseException) -> str:
+    """What is said about an error."""
+    if isinstance(error, click.UsageError):
+        command = error.ctx.command_path if error.ctx is not None else "relayout"
+        return f"{error.format_message().rstrip('.')} (see {command} --help)"
+    if isinstance(error, click.ClickException):
+        return error.format_message()
+    if isinstance(error, click.Abort | KeyboardInterrupt):
+        return "interrupted"
+    if isinstance(error, LayoutError):
+        return str(error)
+    if isinstance(error, OSError):
+        return _io_error(error)
+    if isinstance(error, MemoryError):
+        return "there is not enough memory for this"
+    # a mistake of ours; a traceback helps nobody who did not ask for one
+    return f"unexpected {type(error).__name__}: {error}; with --debug the traceback is shown"
+
+
+def _one_line(message: str) -> str:
+    return " ".join(message.split())
 
 
 def _io_error(error: OSError) -> str:
@@ -86,11 +134,14 @@ def _version(ctx: click.Context, _: click.Parameter, asked: bool) -> None:
     invoke_without_command=True,
     context_settings={"help_option_names": ["-h", "--help"]},
     epilog=examples(
-        "relayout offset nChw8c 2,17,5,4 1,9,0,2     where does element (1,9,0,2) lie?",
-        "relayout show nChw8c 1,17,2,2               what does the format look like?",
-        "relayout translate nChw8c                   what do others call it?",
+        "relayout offset nChw8c 2,17,5,4 1,9,0,2   where does element (1,9,0,2) lie?",
+        "relayout show nChw8c 1,17,2,2             what does the format look like?",
+        "relayout translate nChw8c                 what do others call it?",
+        "relayout diff nchw nChw8c 1,17,2,2        do two formats place alike?",
         "relayout convert cat.png cat.npy --to nChw16c --dtype f32 --src-scale 1/255",
-    ),
+    )
+    + "\n\n"
+    + exit_codes(),
 )
 @click.option(
     "--version",
@@ -98,7 +149,7 @@ def _version(ctx: click.Context, _: click.Parameter, asked: bool) -> None:
     is_eager=True,
     expose_value=False,
     callback=_version,
-    help="Print the version and leave.",
+    help="Print the version and exit.",
 )
 @click.option(
     "--debug", is_flag=True, expose_value=False, help="Show a traceback where an error would be one line."
@@ -110,5 +161,5 @@ def application(ctx: click.Context) -> None:
         click.echo(ctx.get_help())
 
 
-for command in (show, offset, translate, formats, convert, strides, run, bench, completion):
+for command in (show, offset, diff, translate, formats, convert, strides, run, bench, completion):
     application.add_command(command)

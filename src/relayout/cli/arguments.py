@@ -4,12 +4,21 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 from click.shell_completion import CompletionItem
 
-__all__ = ["DIALECT", "DIMS", "DTYPE", "FORMAT", "NUMBERS", "colour_option", "examples"]
+__all__ = [
+    "DIALECT",
+    "DIMS",
+    "DTYPE",
+    "FORMAT",
+    "NUMBERS",
+    "WHOLE",
+    "examples",
+    "whole_number",
+]
 
 if TYPE_CHECKING:
     _Type = click.ParamType[Any]
@@ -18,7 +27,16 @@ else:
 
 MOST_SUGGESTED = 400
 
-_Command = TypeVar("_Command", bound=Callable[..., Any])
+
+def whole_number(text: str) -> int | None:
+    """The whole number that a text of ASCII digits means; None if it is none, or longer than 30 digits.
+
+    ``int`` and ``str.isdigit`` take the digits of all scripts, superscripts, and underscores.
+
+    >>> whole_number("-3"), whole_number("\N{SUPERSCRIPT TWO}"), whole_number("1_000")
+    (-3, None, None)
+    """
+    return int(text) if re.fullmatch(r"[+-]?[0-9]{1,30}", text) else None
 
 
 class _WholeNumbers(_Type):
@@ -36,11 +54,25 @@ class _WholeNumbers(_Type):
         if text in ("", "scalar"):
             return ()
         parts = [part.strip() for part in re.split(r"[,xX]", text.rstrip(","))]
-        if not all(re.fullmatch(r"[+-]?[0-9]{1,30}", part) for part in parts):
+        numbers = tuple(number for number in map(whole_number, parts) if number is not None)
+        if len(numbers) != len(parts):
             self.fail(
                 f"{value!r} is no list of whole numbers; write them as 2,17,5,4 or 2x17x5x4", param, ctx
             )
-        return tuple(int(part) for part in parts)
+        return numbers
+
+
+class _WholeNumber(_Type):
+    """``657``; click's own integers have digits of all scripts and underscores."""
+
+    name = "number"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """Read one whole number."""
+        number = whole_number(value.strip()) if isinstance(value, str) else int(value)
+        if number is None:
+            self.fail(f"{value!r} is no whole number", param, ctx)
+        return number
 
 
 class _Numbers(_Type):
@@ -69,9 +101,23 @@ class _Numbers(_Type):
 class _Named(_Type):
     """A text that the shell can complete from a list."""
 
-    def __init__(self, name: str, names: Callable[[], list[str]]) -> None:
+    def __init__(
+        self, name: str, names: Callable[[], list[str]], check: Callable[[str], object] | None = None
+    ) -> None:
         self.name = name
         self.names = names
+        self.check = check
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The text as it is; one that is not known is misuse, as an option that is not known."""
+        from relayout.errors import LayoutError
+
+        if self.check is not None and isinstance(value, str):
+            try:
+                self.check(value)
+            except LayoutError as error:
+                self.fail(str(error), param, ctx)
+        return value
 
     def shell_complete(
         self, ctx: click.Context, param: click.Parameter, incomplete: str
@@ -100,18 +146,26 @@ def _dtypes() -> list[str]:
     return [kind.name for kind in DTYPES]
 
 
+def _dialect(name: str) -> object:
+    from relayout.notation import dialect
+
+    return dialect(name)
+
+
+def _dtype(name: str) -> object:
+    from relayout.dtypes import dtype
+
+    return dtype(name)
+
+
 DIMS = _WholeNumbers()
+WHOLE = _WholeNumber()
 NUMBERS = _Numbers()
 FORMAT = _Named("format", _formats)
-DIALECT = _Named("dialect", _dialects)
-DTYPE = _Named("dtype", _dtypes)
+DIALECT = _Named("dialect", _dialects, _dialect)
+DTYPE = _Named("dtype", _dtypes, _dtype)
 
 
 def examples(*lines: str) -> str:
     """The end of a help page: examples, line for line."""
     return "\b\nExamples:\n" + "\n".join(f"  {line}" for line in lines)
-
-
-def colour_option(command: _Command) -> _Command:
-    """Give a command the option ``--no-color`` (the variable NO_COLOR is honoured without it)."""
-    return click.option("--no-color", "no_colour", is_flag=True, help="Print without colours.")(command)

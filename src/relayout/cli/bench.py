@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import json
 import math
-import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 from click.shell_completion import CompletionItem
 
-from relayout.cli.arguments import DIMS, DTYPE, FORMAT, colour_option, examples
-from relayout.cli.console import console_for
+from relayout.cli.arguments import DIMS, DTYPE, FORMAT, examples
+from relayout.cli.options import Output, check_writable, misuse, output_options
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -41,7 +41,7 @@ _Command = TypeVar("_Command", bound="Callable[..., Any]")
     invoke_without_command=True,
     short_help="Measure the speed of reorders and primitives.",
     epilog=examples(
-        "relayout bench reorder --list --quick     which reorders a quick run measures",
+        "relayout bench reorder --list --quick   which reorders a quick run measures",
         "relayout bench reorder --help",
         "relayout bench primitives --quick",
         "relayout bench calibrate",
@@ -49,7 +49,7 @@ _Command = TypeVar("_Command", bound="Callable[..., Any]")
 )
 @click.pass_context
 def bench(ctx: click.Context) -> None:
-    """Measure speed on this machine, beside other libraries."""
+    """Measure speed on this machine, compared with other libraries."""
     if ctx.invoked_subcommand is None:
         click.echo(ctx.get_help())
 
@@ -62,7 +62,7 @@ def _finite(ctx: click.Context, option: click.Parameter, value: float | None) ->
 
 
 def _measuring(quick: tuple[int, float], whole: tuple[int, float]) -> Callable[[_Command], _Command]:
-    """The options of all commands that measure; given are rounds and seconds where nobody says them."""
+    """The options of all commands that measure; with the defaults for rounds and seconds."""
     options = [
         click.option(
             "--case", "texts", multiple=True, metavar="TEXT", help="Only cases whose line has TEXT in it."
@@ -71,7 +71,7 @@ def _measuring(quick: tuple[int, float], whole: tuple[int, float]) -> Callable[[
         click.option(
             "--rounds",
             type=click.IntRange(min=1),
-            help=f"How often everybody is timed. [default: {whole[0]}; quick: {quick[0]}]",
+            help=f"How often each contestant is timed. [default: {whole[0]}; quick: {quick[0]}]",
         ),
         click.option(
             "--seconds",
@@ -80,11 +80,10 @@ def _measuring(quick: tuple[int, float], whole: tuple[int, float]) -> Callable[[
             help="Time for the rounds of a case with one number of threads; one round is made in any case. "
             f"[default: {whole[1]:g}; quick: {quick[1]:g}]",
         ),
-        click.option("--json", "json_path", type=FILE, help="Write everything as JSON."),
         click.option("--plot", "plot_path", type=FILE, help="Draw the ratios: .svg, .png or .pdf."),
         click.option("--list", "listed", is_flag=True, help="Print the cases and measure nothing."),
         click.option("--no-progress", is_flag=True, help="No progress bar."),
-        colour_option,
+        output_options,
     ]
 
     def decorated(command: _Command) -> _Command:
@@ -102,7 +101,7 @@ def _settings(
     seconds: float | None,
     default: tuple[int, float],
 ) -> dict[str, Any]:
-    """What a run is asked for."""
+    """The options of a run."""
     from relayout.codegen.threads import MOST
 
     if not threads or min(threads) < 1 or max(threads) > MOST:
@@ -123,7 +122,7 @@ def _groups(_: click.Context, __: click.Parameter, incomplete: str) -> list[Comp
 
 @bench.command(
     "reorder",
-    short_help="Reorders beside memcpy, oneDNN, PyTorch and NumPy.",
+    short_help="Reorders, compared with memcpy, oneDNN, PyTorch and NumPy.",
     epilog=examples(
         "relayout bench reorder --quick",
         "relayout bench reorder --group weights --dtype s8 --threads 1",
@@ -144,15 +143,14 @@ def reorder(
     threads: tuple[int, ...],
     rounds: int | None,
     seconds: float | None,
-    json_path: str | None,
     plot_path: str | None,
     listed: bool,
     no_progress: bool,
-    no_colour: bool,
+    output: Output,
 ) -> None:
-    """Measure reorders, each as a multiple of memcpy of the same bytes with as many threads.
+    """Measure reorders, each as a multiple of memcpy of the same bytes on as many threads.
 
-    Relayout, oneDNN, PyTorch and NumPy are timed in turn, within one run; who is not installed is left out:
+    Relayout, oneDNN, PyTorch and NumPy are timed in turn, within one run; those not installed are left out:
     pip install 'relayout[bench]' brings all. Figures are medians of the ratios of single rounds. When it is
     interrupted, what was measured until then is reported.
     """
@@ -162,24 +160,24 @@ def reorder(
     from relayout.dtypes import dtype as as_dtype
 
     settings = _settings(quick, threads, rounds, seconds, QUICK if quick else WHOLE)
-    chosen = cases(quick, groups, [as_dtype(name).name for name in dtypes], texts)
-    outputs = _outputs(json_path, plot_path)
+    with misuse():
+        chosen = cases(quick, groups, [as_dtype(name).name for name in dtypes], texts)
+        plot_to = _plot_file(plot_path)
     if listed:
-        for case in chosen:
-            click.echo(f"{case.group:<14} {case}")
-        click.echo(_amount(len(chosen), settings), err=True)
+        _list([(case.group, str(case)) for case in chosen], 14, settings, output)
         return
-    console = console_for(no_colour)
+    console = output.console()
     report, peers = _prepared(settings)
     report.planned = len(chosen) * len(settings["threads"])
     _heading(report.machine, report.peers, console)
     try:
-        with _progress(len(chosen) + 1, no_progress) as progress:
+        with _progress(len(chosen) + 1, output, no_progress) as progress:
             _measure(report, chosen, peers, progress)
     finally:
         if report.results:
             show(report, console)
-            _write(outputs, console, lambda: as_json(report), lambda path: plot.draw(report, path))
+            output.json(json.loads(as_json(report)))
+            _plotted(plot_to, output, lambda path: plot.draw(report, path))
 
 
 def _networks(_: click.Context, __: click.Parameter, incomplete: str) -> list[CompletionItem]:
@@ -190,11 +188,11 @@ def _networks(_: click.Context, __: click.Parameter, incomplete: str) -> list[Co
 
 @bench.command(
     "primitives",
-    short_help="Convolutions and matrix products beside oneDNN and PyTorch.",
+    short_help="Convolutions and matrix products, compared with oneDNN and PyTorch.",
     epilog=examples(
         "relayout bench primitives --quick",
         "relayout bench primitives --network ResNet-50 --batch 1 --threads 1",
-        "relayout bench primitives --case stage1.1.middle --format nhwc --format nChw16c",
+        "relayout bench primitives --case stage1.1.middle --format nhwc --format nchw",
         "relayout bench primitives --json primitives.json --plot primitives.svg",
         "relayout bench primitives --list",
     ),
@@ -207,7 +205,7 @@ def _networks(_: click.Context, __: click.Parameter, incomplete: str) -> list[Co
     "formats",
     multiple=True,
     type=FORMAT,
-    help="Relayout also in this format, beside those that it chooses. [default: all that are in use]",
+    help="Relayout in this format too, besides those that it chooses. [default: all that are in use]",
 )
 @_measuring(QUICK_PRIMITIVES, WHOLE)
 def primitives(
@@ -219,17 +217,16 @@ def primitives(
     threads: tuple[int, ...],
     rounds: int | None,
     seconds: float | None,
-    json_path: str | None,
     plot_path: str | None,
     listed: bool,
     no_progress: bool,
-    no_colour: bool,
+    output: Output,
 ) -> None:
     """Measure the layers of networks, each as a multiple of its time at the processor's peak.
 
     The peak is that of multiplications and additions in registers, with as many threads, measured in each
     round. Relayout in the formats that it chooses and in given ones, oneDNN and PyTorch are timed in turn; of
-    whole networks also ONNX Runtime and OpenVINO. Who is not installed is left out. Only the primitive is
+    whole networks also ONNX Runtime and OpenVINO. Those not installed are left out. Only the primitive is
     timed: sources are laid out and weights are packed before.
     """
     from relayout.bench import plot
@@ -239,25 +236,25 @@ def primitives(
     settings = _settings(quick, threads, rounds, seconds, QUICK_PRIMITIVES if quick else WHOLE)
     if not batches or min(batches) < 1:
         raise click.UsageError("--batch takes numbers from 1 on: 1,8", click.get_current_context())
-    chosen = tasks(quick, networks, batches, texts)
-    outputs = _outputs(json_path, plot_path)
+    with misuse():
+        chosen = tasks(quick, networks, batches, texts)
+        plot_to = _plot_file(plot_path)
     if listed:
-        for task in chosen:
-            click.echo(f"{task.group:<28} {task.work}")
-        click.echo(_amount(len(chosen), settings), err=True)
+        _list([(task.group, str(task.work)) for task in chosen], 28, settings, output)
         return
-    console = console_for(no_colour)
+    console = output.console()
     report, contestants = _contestants(settings, formats)
     report.planned = len(chosen) * len(settings["threads"])
     _heading(report.machine, report.peers, console)
     try:
-        with _progress(len(chosen), no_progress) as progress:
+        with _progress(len(chosen), output, no_progress) as progress:
             _measure_primitives(report, chosen, contestants, progress)
     finally:
         if report.results:
             show(report, console)
             words = "Primitives against the processor's peak", "time / time at the peak"
-            _write(outputs, console, lambda: as_json(report), lambda path: plot.draw(report, path, *words))
+            output.json(json.loads(as_json(report)))
+            _plotted(plot_to, output, lambda path: plot.draw(report, path, *words))
 
 
 @bench.command(
@@ -265,31 +262,35 @@ def primitives(
     short_help="When to write around the caches, when to wake threads.",
     epilog=examples("relayout bench calibrate", "RELAYOUT_THREADS=8 relayout bench calibrate"),
 )
-@colour_option
-def calibrate(no_colour: bool) -> None:
+@output_options
+def calibrate(output: Output) -> None:
     """Measure this machine's thresholds anew, and keep them.
 
     Relayout does so by itself when it first needs them, and keeps them beside its compiled kernels. Measure
     again where the machine was busy then, or has changed. Each table shows times as a multiple of the plain
     way: of a copy and one reading of the result, with streaming stores; and of a copy, with all threads.
-    RELAYOUT_STREAMING and RELAYOUT_SHARING, in bytes, overrule what was measured.
+    RELAYOUT_STREAMING and RELAYOUT_SHARING, in bytes, override what was measured.
     """
     from relayout.codegen import compile
     from relayout.codegen.calibration import measured
     from relayout.codegen.machine import host
     from relayout.codegen.threads import count
 
-    machine, console = host(), console_for(no_colour)
+    machine, console = host(), output.console()
     if not compile.available() or machine.thresholds is not None:
         raise click.ClickException(
             "nothing to measure: RELAYOUT_CPU is set, or this host forbids machine code"
         )
     headings = {"streaming": "streamed", "sharing": f"{count()} threads"}
+    told: dict[str, Any] = {"threads": count()}
     for what, heading in headings.items():
         if what == "sharing" and count() == 1:
             console.print("sharing: one thread, nothing to share")
             continue
-        _thresholds(what, heading, measured(what, machine), console)
+        found = measured(what, machine)
+        told[what] = {"threshold": found.threshold, "figures": [f._asdict() for f in found.figures]}
+        _thresholds(what, heading, found, console)
+    output.json(told)
 
 
 def _thresholds(what: str, heading: str, found: Measured, console: Console) -> None:
@@ -331,7 +332,7 @@ def _prepared(settings: dict[str, Any]) -> tuple[Report, list[Peer]]:
 def _contestants(
     settings: dict[str, Any], formats: Sequence[str]
 ) -> tuple[PrimitivesReport, list[Contestant]]:
-    """An empty report of primitives, and those who are there."""
+    """An empty report of primitives, and the contestants that are installed."""
     from relayout.bench.ours import FORMATS, QUICK_FORMATS, all_ours
     from relayout.bench.particulars import particulars
     from relayout.bench.peers.primitives import all_peers
@@ -383,43 +384,40 @@ def _measure_primitives(
         report.results.extend(measured(task, threads, rounds, seconds, contestants, load))
 
 
-def _outputs(json_path: str | None, plot_path: str | None) -> tuple[Path | None, Path | None]:
-    """Where results go; what can't be written is refused now, and not after an hour of measuring."""
+def _list(cases: Sequence[tuple[str, str]], width: int, settings: dict[str, Any], output: Output) -> None:
+    """Print the cases of a run that is not made."""
+    output.json({"cases": [{"group": group, "case": case} for group, case in cases], **settings})
+    for group, case in cases:
+        output.answer(case if output.quiet else f"{group:<{width}} {case}")
+    if output.talks:
+        click.echo(_amount(len(cases), settings), err=True)
+
+
+def _plot_file(text: str | None) -> Path | None:
+    """Where the picture goes; what can't be written is refused now, and not after an hour of measuring."""
     from relayout.bench import plot
 
-    paths = [None if text is None else Path(text) for text in (json_path, plot_path)]
-    if paths[1] is not None:
-        plot.check(paths[1])
-    for path in paths:
-        if path is not None:
-            new = not path.exists()
-            path.open("ab").close()
-            if new:  # a run that ends before there are results leaves nothing behind
-                path.unlink()
-    return paths[0], paths[1]
+    if text is None:
+        return None
+    path = Path(text)
+    plot.check(path)
+    check_writable(path)
+    return path
 
 
-def _write(
-    outputs: tuple[Path | None, Path | None],
-    console: Console,
-    as_json: Callable[[], str],
-    draw: Callable[[Path], None],
-) -> None:
-    """Write what was asked for."""
-    json_path, plot_path = outputs
-    if json_path is not None:
-        json_path.write_text(as_json() + "\n", encoding="utf-8")
-    if plot_path is not None:
-        draw(plot_path)
-    for path in outputs:
-        if path is not None:
-            console.print(f"written to {path}")
+def _plotted(path: Path | None, output: Output, draw: Callable[[Path], None]) -> None:
+    """Draw the picture that was asked for, and say what was written."""
+    if path is not None:
+        draw(path)
+    for written in (output.json_file, path):
+        if written is not None:
+            output.echo(f"written to {written}")
 
 
 @contextmanager
-def _progress(steps: int, unwanted: bool) -> Iterator[Callable[[str], None]]:
+def _progress(steps: int, output: Output, unwanted: bool) -> Iterator[Callable[[str], None]]:
     """What is being measured, on standard error, if that is a terminal."""
-    if unwanted or not sys.stderr.isatty():
+    if unwanted or not output.shows_progress:
         yield lambda _: None
         return
     from rich.console import Console

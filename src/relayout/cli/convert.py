@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from relayout.cli.arguments import DIMS, DTYPE, FORMAT, NUMBERS, examples
+from relayout.cli.arguments import DIMS, DTYPE, FORMAT, NUMBERS, examples, whole_number
+from relayout.cli.described import completed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -102,18 +103,20 @@ def convert(
     no_progress: bool,
     quiet: bool,
 ) -> None:
-    """Convert a file to another memory format, data type or kind of file. Files may be bigger than memory.
+    """Convert a file to another memory format, data type or kind of file. Files may be larger than memory.
 
     Kinds: .npy .npz .safetensors .bin .raw .png .jpg. An array has one axis for each digit of its format,
-    outermost first: [N, H, W, C] for nhwc, [N, C/8, H, W, 8] for nChw8c. What an array can't say is kept in a
-    descriptor, inside the file or beside it (OUT.layout.json), so that --from is needed only for files that
-    others wrote, and for row-major arrays, which have none. A picture is u8 nhwc of sizes 1, C, H, W.
+    outermost first: [N, H, W, C] for nhwc, [N, C/8, H, W, 8] for nChw8c. What an array can't express is
+    kept in a descriptor, inside the file or beside it (OUT.layout.json), so that --from is needed only for
+    files from other programs, and for row-major arrays, which have none. A picture is u8 nhwc of sizes
+    1, C, H, W.
 
     out = (scale * (in - zero_point) - mean) / std / dst_scale + dst_zero_point, rounded half to even and
-    saturated where it is of integers
+    saturated for integers
     """
     from relayout import files
 
+    src_format, dims, src_dtype = completed(src_format, dims, src_dtype)
     tensor = files.read_to_convert(source, dst_format, src_format, dims=dims, dtype=src_dtype, name=name)
     desc = files.destination_for(target, tensor.desc, dst_format, dtype)
     where = _Axis(tensor.desc, desc, axis)
@@ -152,8 +155,9 @@ class _Axis:
         for name in wanted:
             if name in known:
                 return known.index(name)
-            if name.lstrip("-").isdigit() and -self.src.rank <= int(name) < self.src.rank:
-                return int(name) % self.src.rank
+            axis = whole_number(name)
+            if axis is not None and -self.src.rank <= axis < self.src.rank:
+                return axis % self.src.rank
         if self.given is not None:
             raise click.UsageError(
                 f"there is no axis {self.given} in {self.src}; its axes are 0 to {self.src.rank - 1}"

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import inspect
-import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from relayout.cli.arguments import DIALECT, DTYPE, FORMAT, colour_option, examples
-from relayout.cli.console import console_for
+from relayout.cli.arguments import DIALECT, DTYPE, FORMAT, examples
+from relayout.cli.described import meaning_option, with_meaning
+from relayout.cli.options import NothingFound, Output, output_options
 
 if TYPE_CHECKING:
     from relayout.layout.format import Format
@@ -24,6 +24,7 @@ __all__ = ["formats", "translate"]
         "relayout translate b_fs_yx_fsv16 --to onednn",
         "relayout translate NCHW44@weights --from megengine",
         "relayout translate aBx16b --rank 5 --to onednn",
+        "relayout translate aBcd16b --as activations --to openvino",
     ),
 )
 @click.argument("text", type=FORMAT, metavar="FORMAT")
@@ -37,62 +38,77 @@ __all__ = ["formats", "translate"]
 @click.option(
     "--dtype", type=DTYPE, help="The data type, for names that mean another layout for 4-bit elements."
 )
-@click.option("--json", "as_json", is_flag=True, help="Print the table as JSON.")
-@colour_option
+@meaning_option
+@output_options
 def translate(
     text: str,
     target: str | None,
     source: str | None,
     rank: int | None,
     dtype: str | None,
-    as_json: bool,
-    no_colour: bool,
+    meaning: str | None,
+    output: Output,
 ) -> None:
     """Translate a format between the notations of oneDNN, OpenVINO, MegEngine, PyTorch, TVM and others."""
-    from relayout.draw.text import names_of
+    from relayout.draw.text import by_grammar_only, names_of
     from relayout.dtypes import dtype as as_dtype
-    from relayout.errors import LayoutError
+    from relayout.errors import Unsupported
     from relayout.layout.format import Format
     from relayout.notation import dialect
 
     format = Format(text, source)
-    if rank is not None or dtype is not None or format.rank is None:
+    if rank is None and format.rank is None:
+        raise click.UsageError(
+            f"{text} fits several numbers of axes; say how many the tensor has: --rank",
+            click.get_current_context(),
+        )
+    if rank is not None or dtype is not None:
         kind = None if dtype is None else as_dtype(dtype).name
-        try:
-            format = format.resolve(rank if rank is not None else format.rank, kind)
-        except LayoutError as error:
-            raise type(error)(f"{error} (--rank)" if rank is None else str(error)) from None
+        format = format.resolve(rank if rank is not None else format.rank, kind)
+    format = with_meaning(format, meaning)
     if target is not None:
         name = format.name(target)
         if name is None:
-            raise LayoutError(
+            raise Unsupported(
                 f"{text} has no name in {dialect(target).TITLE}; its digits are {format.digits_text()}"
             )
-        click.echo(name)
+        guessed = by_grammar_only({target: name})
+        output.json({"digits": format.digits_text(), "names": {target: name}, "by_grammar_only": guessed})
+        output.answer(name)
+        if guessed and output.talks:  # not on standard output, where scripts take the name
+            click.echo(f"by grammar only: {dialect(target).TITLE} has no such format", err=True)
         return
     names = names_of(format)
-    if as_json:
-        click.echo(json.dumps({"digits": format.digits_text(), "names": names}, indent=2))
-        return
-    _table_of_names(format, names, no_colour)
+    output.json({"digits": format.digits_text(), "names": names, "by_grammar_only": by_grammar_only(names)})
+    if output.quiet:
+        for dialect_name, spelled in names.items():
+            output.answer(f"{dialect_name}\t{spelled}")
+    else:
+        _table_of_names(format, names, output)
 
 
-def _table_of_names(format: Format, names: dict[str, str], no_colour: bool) -> None:
+def _table_of_names(format: Format, names: dict[str, str], output: Output) -> None:
     from rich.table import Table
+    from rich.text import Text
 
+    from relayout.draw.text import FADED, by_grammar_only
     from relayout.notation import dialect, dialects
 
-    console = console_for(no_colour)
+    guessed = by_grammar_only(names)
+    console = output.console()
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="bold")
     for head in ("dialect", "system", "name"):
         table.add_column(head, no_wrap=head == "dialect")
     table.add_row("digits", "the digits themselves", format.digits_text())
     for name, spelled in names.items():
-        table.add_row(name, dialect(name).TITLE, spelled)
+        mark = ("  (by grammar only)", FADED) if name in guessed else ""
+        table.add_row(name, dialect(name).TITLE, Text.assemble(spelled, mark))
     console.print(table)
+    if guessed:
+        console.print("by grammar only: the system itself has no such format", style=FADED)
     silent = [name for name in dialects() if name not in names and name != "digits"]
     if silent:
-        console.print(f"no name in: {', '.join(silent)}", style="bright_black")
+        console.print(f"no name in: {', '.join(silent)}", style=FADED)
 
 
 @click.command(
@@ -107,29 +123,45 @@ def _table_of_names(format: Format, names: dict[str, str], no_colour: bool) -> N
 @click.argument("name", required=False, type=DIALECT, metavar="[DIALECT]")
 @click.option("--search", metavar="TEXT", help="Only what has this text in its name or its digits.")
 @click.option("--grammar", is_flag=True, help="How names are built in the dialect.")
-@colour_option
-def formats(name: str | None, search: str | None, grammar: bool, no_colour: bool) -> None:
+@output_options
+def formats(name: str | None, search: str | None, grammar: bool, output: Output) -> None:
     """List the notations that can be read and written, or the formats of one of them."""
     from relayout.notation import dialect, dialects
 
     if grammar:
         if name is None:
             raise click.UsageError("--grammar needs a DIALECT", click.get_current_context())
-        click.echo(inspect.getdoc(dialect(name)) or "")
+        told = inspect.getdoc(dialect(name)) or ""
+        output.json({"dialect": name, "grammar": told})
+        output.answer(told)
     elif name is not None or search is not None:
-        _table_of_formats([name] if name is not None else list(dialects()), search, no_colour)
+        found = _formats_of([name] if name is not None else list(dialects()), search)
+        if not found:
+            raise NothingFound(
+                f"no format has {search!r} in its name or its digits; 'relayout formats' lists the notations"
+            )
+        output.json({"formats": found})
+        if output.quiet:
+            for one in found:
+                output.answer(one["format"])
+        else:
+            _table_of_formats(found, name is None, output)
     else:
-        _table_of_dialects(no_colour)
+        output.json({"dialects": [{"dialect": d, "system": dialect(d).TITLE} for d in dialects()]})
+        if output.quiet:
+            output.answer("\n".join(dialects()))
+        else:
+            _table_of_dialects(output)
 
 
-def _table_of_dialects(no_colour: bool) -> None:
+def _table_of_dialects(output: Output) -> None:
     from itertools import islice
 
     from rich.table import Table
 
     from relayout.notation import dialect, dialects
 
-    console = console_for(no_colour)
+    console = output.console()
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="bold")
     table.add_column("dialect", no_wrap=True)
     table.add_column("system")
@@ -151,31 +183,47 @@ def _spread(names: list[str]) -> list[str]:
     return sorted({name for name in names[::step] if len(name) <= 24} or set(names[:2]), key=names.index)
 
 
-def _table_of_formats(names: list[str], search: str | None, no_colour: bool) -> None:
-    from rich.table import Table
+def _formats_of(names: list[str], search: str | None) -> list[dict[str, Any]]:
+    """The formats that dialects list, with their digits; those with ``search`` in one of the two.
 
+    A dialect that is a grammar lists the usual formats only. So a search that is itself a format of it finds
+    that one, too.
+    """
     from relayout.errors import LayoutError
     from relayout.layout.format import Format
-    from relayout.notation import dialect
+    from relayout.notation import attested, dialect
 
-    console = console_for(no_colour)
-    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="bold")
-    table.add_column("format", no_wrap=True)
-    if len(names) > 1:
-        table.add_column("dialect", no_wrap=True)
-    table.add_column("digits")
-    wanted = (search or "").lower()
+    found = []
+    wanted = (search or "").strip()
     for name in names:
-        for text in dialect(name).names():
+        listed = list(dialect(name).names())
+        for text in [*listed, *([wanted] if wanted and wanted not in listed else [])]:
             try:
                 format = Format(text, name)
                 digits = format.digits_text() if format.rank is not None else "depends on the number of axes"
             except LayoutError as error:
+                if text not in listed:
+                    continue
                 digits = str(error)
-            if wanted in text.lower() or wanted in digits.lower():
-                table.add_row(text, *([name] if len(names) > 1 else []), digits)
-    if not table.row_count:
-        raise LayoutError(
-            f"no format has {search!r} in its name or its digits; 'relayout formats' lists the notations"
-        )
-    console.print(table)
+            if wanted.lower() in text.lower() or wanted.lower() in digits.lower():
+                own = text in listed or attested(text, name)
+                found.append({"dialect": name, "format": text, "digits": digits, "by_grammar_only": not own})
+    return found
+
+
+def _table_of_formats(found: list[dict[str, Any]], several: bool, output: Output) -> None:
+    from rich.table import Table
+    from rich.text import Text
+
+    from relayout.draw.text import FADED
+
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="bold")
+    table.add_column("format", overflow="fold")
+    if several:
+        table.add_column("dialect", no_wrap=True)
+    table.add_column("digits")
+    for one in found:
+        mark = ("  (by grammar only)", FADED) if one["by_grammar_only"] else ""
+        digits = Text.assemble(one["digits"], mark)
+        table.add_row(one["format"], *([one["dialect"]] if several else []), digits)
+    output.console().print(table)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from relayout.cli.arguments import DIMS, DTYPE, colour_option, examples
-from relayout.cli.console import console_for
-from relayout.cli.show import descriptor_of, roles_of
+from relayout.cli.arguments import DIMS, DTYPE, WHOLE, examples
+from relayout.cli.described import described, indices
+from relayout.cli.options import STANDARD, Output, output_options
 
 if TYPE_CHECKING:
     from relayout.layout.descriptor import MemoryDesc
@@ -18,70 +19,87 @@ __all__ = ["offset"]
 
 
 @click.command(
-    short_help="Say where an element lies, or what lies at a place.",
+    short_help="Print where an element lies, or what lies at an offset.",
     epilog=examples(
         "relayout offset nChw8c 2,17,5,4 1,9,0,2",
-        "relayout offset OIhw4i16o4i 32,16,3,3 17,5,0,2 --dtype s8",
+        "relayout offset OIhw4i16o4i 32,16,3,3 17 5 0 2 --dtype s8",
         "relayout offset nChw8c 2,17,5,4 --inverse 657",
         "relayout offset 4,5 3,2 --strides 8,1",
+        "relayout offset nChw8c 2,17,5,4 -      reads indices from standard input",
     ),
 )
 @click.argument("words", nargs=-1, required=True, metavar="FORMAT DIMS [INDEX]...")
 @click.option(
-    "--inverse", "place", type=int, metavar="OFFSET", help="The other way round: what lies at this offset?"
+    "--inverse", "place", type=WHOLE, metavar="OFFSET", help="The other way round: what lies at this offset?"
 )
 @click.option("--dtype", type=DTYPE, help="Data type; the explanation then has bytes, too.")
 @click.option("--strides", type=DIMS, help="Strides between (outermost blocks of) each axis, in elements.")
 @click.option(
-    "--explain/--quiet",
+    "--explain/--no-explain",
     default=None,
     help="Whether to show the digits behind the answer. [default: in a terminal]",
 )
-@colour_option
+@output_options
 def offset(
     words: tuple[str, ...],
     place: int | None,
     dtype: str | None,
     strides: tuple[int, ...] | None,
     explain: bool | None,
-    no_colour: bool,
+    output: Output,
 ) -> None:
     """Print the offset of an element, in elements. The first line is the bare number.
 
-    With --inverse OFFSET print what lies there: a logical index, or the word padding or hole.
+    An INDEX is 17,5,0,2 or 17 5 0 2. There may be several; with - they come from standard input, one on each
+    line. With --inverse OFFSET print what lies there: a logical index, or the word padding or hole.
     """
     from relayout.errors import LayoutError
 
-    given = 1 if strides is not None and len(words) == (1 if place is not None else 2) else 2
-    if len(words) < given + (place is None):
+    told = described(words, dtype, strides)
+    desc, layout, roles = told.desc, told.desc.layout, told.roles
+    in_bytes = dtype is not None or told.typed
+    if not told.rest and place is None:
         raise click.UsageError(
             "give FORMAT DIMS INDEX, or FORMAT DIMS --inverse OFFSET", click.get_current_context()
         )
-    if place is not None and len(words) > given:
+    if place is not None and told.rest:
         raise click.UsageError("give an INDEX or --inverse OFFSET, not both", click.get_current_context())
-    desc = descriptor_of(words[:given], dtype or "f32", strides)
-    layout, roles = desc.layout, roles_of(words[:given], desc)
-    explained = sys.stdout.isatty() if explain is None else explain
+    explained = output.talks and (sys.stdout.isatty() if explain is None else explain)
     if place is None:
-        indices = [DIMS.convert(word, None, click.get_current_context()) for word in words[given:]]
-        found = [layout.offset(*index) for index in indices]  # all of them, before anything is printed
-        for index, where in zip(indices, found, strict=True):
-            click.echo(str(where))
+        given = list(_given_indices(told.rest, layout.rank))
+        found = [layout.offset(*index) for index in given]  # all of them, before anything is printed
+        elements = [_element(index, where) for index, where in zip(given, found, strict=True)]
+        output.json({"descriptor": str(desc), "elements": elements})
+        for index, where in zip(given, found, strict=True):
+            output.answer(str(where))
             if explained:
-                _explain(desc, index, where, roles, dtype is not None, no_colour)
+                _explain(desc, index, where, roles, in_bytes, output)
         return
     low, high = layout.bounds()
     if not low <= place <= high:
         raise LayoutError(f"offset {place} lies outside of {layout}, which takes the places {low} to {high}")
     element = layout.index(place)
-    if element is not None:
-        click.echo(",".join(map(str, element)))
-        if explained:
-            _explain(desc, element, place, roles, dtype is not None, no_colour)
-        return
-    click.echo("padding" if layout.is_padding(place) else "hole")
-    if explained:
+    what = "element" if element is not None else "padding" if layout.is_padding(place) else "hole"
+    output.json({"descriptor": str(desc), "what": what, **_element(element, place)})
+    output.answer(what if element is None else ",".join(map(str, element)))
+    if explained and element is not None:
+        _explain(desc, element, place, roles, in_bytes, output)
+    elif explained:
         _explain_nothing(desc, place, roles)
+
+
+def _given_indices(words: tuple[str, ...], rank: int) -> Iterator[tuple[int, ...]]:
+    """The indices that were typed, or for ``-`` those on standard input, one to a line."""
+    if words != (STANDARD,):
+        yield from indices(words, rank)
+        return
+    for line in sys.stdin:
+        if line.strip():
+            yield from indices(line.split(), rank)
+
+
+def _element(index: tuple[int, ...] | None, offset: int) -> dict[str, Any]:
+    return {"index": None if index is None else list(index), "offset": offset}
 
 
 def _explain(
@@ -90,7 +108,7 @@ def _explain(
     where: int,
     roles: tuple[str, ...] | None,
     in_bytes: bool,
-    no_colour: bool,
+    output: Output,
 ) -> None:
     """The sum behind an offset, a digit to a line."""
     from rich.padding import Padding
@@ -112,7 +130,7 @@ def _explain(
         table.add_row(Text(name, colour), str(value), "*", str(digit.stride), "=", str(value * digit.stride))
     if layout.offset0:
         table.add_row("offset0", "", "", "", "=", str(layout.offset0))
-    console = console_for(no_colour)
+    console = output.console()
     element = ", ".join(f"{name}={i}" for name, i in zip(axes, index, strict=True))
     console.print(Padding.indent(Text(f"{element} of {layout}"), 2))
     console.print(Padding.indent(table, 4))
@@ -128,7 +146,7 @@ def _explain_nothing(desc: MemoryDesc, place: int, roles: tuple[str, ...] | None
     layout = desc.layout
     axes = draw.labels(layout, roles)[0]
     if not layout.is_padding(place):
-        click.echo(f"  offset {place} lies between the elements of {layout} and belongs to somebody else")
+        click.echo(f"  offset {place} lies between the elements of {layout} and holds other data")
         return
     for numbers in layout._numbers_at(place):
         beyond = [t for t, number in enumerate(numbers) if number >= layout.term_size(t)]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -14,12 +12,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 from click.shell_completion import CompletionItem
 
-from relayout.cli.arguments import DTYPE, FORMAT, colour_option, examples
-from relayout.cli.console import console_for
+from relayout.cli.arguments import DTYPE, FORMAT, examples
+from relayout.cli.options import Output, output_options
+from relayout.cli.tables import Column, print_table
 
 if TYPE_CHECKING:
     from rich.console import Console
-    from rich.table import Table
 
     from relayout.layout.descriptor import MemoryDesc
     from relayout.primitives.runner import Layer, Run
@@ -45,7 +43,7 @@ def _networks(_: click.Context, __: click.Parameter, incomplete: str) -> list[Co
     epilog=examples(
         "relayout run resnet50",
         "relayout run resnet50 --format nchw --batch 8 --threads 2 --layers",
-        "relayout run resnet50 --format any --format nhwc --format nchw --format nChw16c",
+        "relayout run resnet50 --format any --format nhwc --format nchw",
         "relayout run resnet50 --weights resnet50.safetensors --json resnet50.json",
         "relayout run resnext101_32x4d --size 64 --repeat 50",
     ),
@@ -89,9 +87,8 @@ def _networks(_: click.Context, __: click.Parameter, incomplete: str) -> list[Co
     "--repeat", type=click.IntRange(min=1), default=10, show_default=True, help="How many runs are timed."
 )
 @click.option("--layers", "listed", is_flag=True, help="A table of all layers: formats, kernels, times.")
-@click.option("--json", "json_path", type=click.Path(dir_okay=False), help="Write everything as JSON.")
 @click.option("--no-progress", is_flag=True, help="No progress bar.")
-@colour_option
+@output_options
 def run(
     network: str,
     formats: tuple[str, ...],
@@ -103,22 +100,20 @@ def run(
     seed: int,
     repeat: int,
     listed: bool,
-    json_path: str | None,
     no_progress: bool,
-    no_colour: bool,
+    output: Output,
 ) -> None:
     """Run the forward pass of NETWORK: resnet50, resnet101, resnet152 or resnext101_32x4d.
 
-    All activations are in one format, or (any) each convolution has what suits it best and reorders come in
+    All activations are in one format, or (any) each convolution has its fastest one and reorders are inserted
     between where two differ: what they cost is a line of its own. Weights are packed before, and batch
     normalisations folded into convolutions. The pictures are random. Times are medians.
     """
     from relayout.codegen.threads import count
 
-    if json_path is not None:
-        Path(json_path).open("ab").close()  # what can't be written is refused now
     if weights is not None:
-        Path(weights).open("rb").close()  # and what can't be read
+        Path(weights).open("rb").close()  # what can't be read is refused now
+    _check_network(network)
     settings = {
         "network": network,
         "batch": batch,
@@ -130,23 +125,35 @@ def run(
     }
     ready = []
     for format in dict.fromkeys(formats):
-        with _progress(format, no_progress) as progress:
+        with _progress(format, output, no_progress) as progress:
             ready.append(_prepared(settings, format, progress))
     times = _in_turn(ready, repeat)
     reports = [
         _Report(one, seconds, one.run.profile(one.data, repeat=repeat))
         for one, seconds in zip(ready, times, strict=True)
     ]
-    console = console_for(no_colour)
+    if output.wants_json:
+        output.json(_as_json(settings, reports))
+    if not output.talks:
+        return
+    console = output.console()
     many = settings["threads"]
     console.print(f"{network}, {batch} x 3x{size}x{size}, {dtype}, {many} thread{'s' * (many != 1)}")
     _summary(reports, batch, console)
     for report in reports if listed else ():
         console.print(f"\n{report.ready.format}", style="bold")
         _table(report, console)
-    if json_path is not None:
-        Path(json_path).write_text(_as_json(settings, reports) + "\n", encoding="utf-8")
-        console.print(f"written to {json_path}")
+    if output.json_file is not None:
+        console.print(f"written to {output.json_file}")
+
+
+def _check_network(name: str) -> None:
+    from relayout.networks import NETWORKS
+
+    if name not in NETWORKS:
+        raise click.UsageError(
+            f"there is no network {name!r}; there are {', '.join(NETWORKS)}", click.get_current_context()
+        )
 
 
 class _Ready(NamedTuple):
@@ -224,11 +231,11 @@ def _in_turn(ready: Sequence[_Ready], repeat: int) -> list[list[float]]:
     return times
 
 
-def _as_json(settings: dict[str, Any], reports: Sequence[_Report]) -> str:
+def _as_json(settings: dict[str, Any], reports: Sequence[_Report]) -> dict[str, Any]:
     """Times in seconds, sizes in bytes."""
     from relayout.bench.particulars import particulars
 
-    made = {
+    return {
         "machine": particulars("numpy", "llvmlite", "relayout"),
         **settings,
         "formats": [
@@ -258,70 +265,79 @@ def _as_json(settings: dict[str, Any], reports: Sequence[_Report]) -> str:
             for report in reports
         ],
     }
-    return json.dumps(made, indent=1)
 
 
 def _summary(reports: Sequence[_Report], batch: int, console: Console) -> None:
     """A line for each format; activations are what the arena takes, and would take without sharing."""
-    several = len(reports[0].times) > 1
-    extremes = ["fastest", "slowest"] * several
-    table = _columns(
-        ["format"],
-        ["ms an image", "ms a run", *extremes, "GFLOP/s", *["ratio"] * (len(reports) > 1)],
-        ["layers", "reorders", "activations (unshared)", "weights", "ready in"],
-    )
+    several, compared = len(reports[0].times) > 1, len(reports) > 1
+    columns = [
+        Column("format"),
+        Column("ms an image", 0, True),
+        Column("ms a run", 2, True),
+        *[Column(head, 5, True) for head in ("fastest", "slowest") if several],
+        Column("GFLOP/s", 3, True),
+        *[Column("ratio", 1, True)] * compared,
+        Column("layers", 6, True),
+        Column("reorders", 4, True),
+        Column("activations (unshared)", 7, True),
+        Column("weights", 8, True),
+        Column("ready in", 9, True),
+    ]
+    rows = []
     for report in reports:
         ready, seconds = report.ready, report.seconds
-        ratio = [f"{seconds / reports[0].seconds:.2f}"] if len(reports) > 1 else []
         memory = ready.run.memory
         times = (seconds / batch, seconds, *[min(report.times), max(report.times)] * several)
-        table.add_row(
-            ready.format,
-            *(f"{1e3 * t:.2f}" for t in times),
-            f"{report.flops / seconds / 1e9:.0f}",
-            *ratio,
-            str(len(report.layers)),
-            f"{len(report.reorders)}, {100 * report.share(report.reorders):.1f} %",
-            f"{memory.peak / MIB:.1f} ({memory.total / MIB:.1f}) MiB",
-            f"{ready.run.constant_bytes / MIB:.0f} MiB",
-            f"{ready.seconds:.1f} s",
+        rows.append(
+            (
+                ready.format,
+                *(f"{1e3 * t:.2f}" for t in times),
+                f"{report.flops / seconds / 1e9:.0f}",
+                *[f"{seconds / reports[0].seconds:.2f}"] * compared,
+                str(len(report.layers)),
+                f"{len(report.reorders)}, {100 * report.share(report.reorders):.1f} %",
+                f"{memory.peak / MIB:.1f} ({memory.total / MIB:.1f}) MiB",
+                f"{ready.run.constant_bytes / MIB:.0f} MiB",
+                f"{ready.seconds:.1f} s",
+            )
         )
-    console.print(table)
+    print_table(console, columns, rows)
+
+
+LAYERS = (
+    Column("layer"),
+    Column("kind", 7),
+    Column("src", 3),
+    Column("weights", 5),
+    Column("dst", 4),
+    Column("MFLOP", 8, True),
+    Column("us", 0, True),
+    Column("share", 2, True),
+    Column("GFLOP/s", 6, True),
+    Column("implementation", 9),
+)
 
 
 def _table(report: _Report, console: Console) -> None:
     """A line for each layer."""
-    table = _columns(
-        ["layer", "kind", "src", "weights", "dst"], ["MFLOP", "us", "share", "GFLOP/s"], ["implementation"]
-    )
-    table.columns[-1].justify, table.columns[-1].no_wrap = "left", False
+    rows = []
     for layer in report.layers:
         seconds = layer.seconds or 0.0
         computes = layer.kind in COMPUTING
-        table.add_row(
-            layer.name,
-            layer.kind,
-            *(_spelled(layer.descs.get(name)) for name in ("src", "weights", "dst")),
-            f"{layer.flops / 1e6:.1f}" if computes else "",
-            f"{1e6 * seconds:.0f}",
-            f"{100 * report.share([layer]):.1f} %",
-            f"{layer.flops / seconds / 1e9:.0f}" if computes and seconds else "",
-            layer.implementation.removeprefix("machine code: "),
-            style="yellow" if layer.kind == "reorder" else None,
+        rows.append(
+            (
+                layer.name,
+                layer.kind,
+                *(_spelled(layer.descs.get(name)) for name in ("src", "weights", "dst")),
+                f"{layer.flops / 1e6:.1f}" if computes else "",
+                f"{1e6 * seconds:.0f}",
+                f"{100 * report.share([layer]):.1f} %",
+                f"{layer.flops / seconds / 1e9:.0f}" if computes and seconds else "",
+                layer.implementation.removeprefix("machine code: "),
+            )
         )
-    console.print(table)
-
-
-def _columns(texts: Sequence[str], *numbers: Sequence[str]) -> Table:
-    """An empty table."""
-    from rich.table import Table
-
-    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="bold")
-    for head in texts:
-        table.add_column(head, no_wrap=True)
-    for head in (head for some in numbers for head in some):
-        table.add_column(head, no_wrap=True, justify="right")
-    return table
+    styles = ["yellow" if layer.kind == "reorder" else None for layer in report.layers]
+    print_table(console, LAYERS, rows, styles)
 
 
 def _spelled(desc: MemoryDesc | None) -> str:
@@ -333,9 +349,9 @@ def _spelled(desc: MemoryDesc | None) -> str:
 
 
 @contextmanager
-def _progress(format: str, unwanted: bool) -> Iterator[Progress]:
+def _progress(format: str, output: Output, unwanted: bool) -> Iterator[Progress]:
     """Which layer is being compiled, on standard error, if that is a terminal."""
-    if unwanted or not sys.stderr.isatty():
+    if unwanted or not output.shows_progress:
         yield None
         return
     from rich.console import Console

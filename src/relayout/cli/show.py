@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from relayout.cli.arguments import DIMS, DTYPE, colour_option, examples
-from relayout.cli.console import console_for, marks_of, reading_width
+from relayout.cli.arguments import DIMS, DTYPE, examples
+from relayout.cli.console import marks_of, reading_width
+from relayout.cli.described import described, meaning_option
+from relayout.cli.options import Output, output_options
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from relayout.layout.descriptor import MemoryDesc
 
-__all__ = ["descriptor_of", "roles_of", "show"]
+__all__ = ["show"]
 
 SHORT = 32  # lines of a listing that is shown without being asked for
 ROWS = 16  # of a grid or listing
@@ -29,76 +30,52 @@ ROWS = 16  # of a grid or listing
         "relayout show OIhw4i16o4i 64,64,3,3 --grid --limit 40",
         "relayout show 4,5 --strides 8,1              rows of 5, padded to 8",
         "relayout show nChw16c 1,64,56,56 --dtype bf16 --json",
+        "relayout show src:f32:p:blocked:aBcd8b::f0 1,17,2,2   from a log of oneDNN",
     ),
 )
 @click.argument("words", nargs=-1, required=True, metavar="FORMAT DIMS")
-@click.option("--dtype", type=DTYPE, default="f32", show_default=True, help="Data type, for sizes in bytes.")
+@click.option("--dtype", type=DTYPE, help="Data type, for sizes in bytes. [default: f32]")
 @click.option("--strides", type=DIMS, help="Strides between (outermost blocks of) each axis, in elements.")
-@click.option("--listing", is_flag=True, help="List place for place: logical index == digits.")
+@click.option("--listing", is_flag=True, help="List place by place: logical index == digits.")
 @click.option("--grid", is_flag=True, help="Draw memory as rows of the innermost digits.")
 @click.option(
-    "--limit", type=click.IntRange(min=0), help=f"Lines of listing or grid; 0: all. [default: {ROWS}]"
+    "--limit", type=click.IntRange(0, 10**9), help=f"Lines of listing or grid; 0: all. [default: {ROWS}]"
 )
-@click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
-@colour_option
+@meaning_option
+@output_options
 def show(
     words: tuple[str, ...],
-    dtype: str,
+    dtype: str | None,
     strides: tuple[int, ...] | None,
     listing: bool,
     grid: bool,
     limit: int | None,
-    as_json: bool,
-    no_colour: bool,
+    meaning: str | None,
+    output: Output,
 ) -> None:
     """Show what lies where: the digits of a format, its sizes, its names elsewhere, and the places in memory.
 
-    FORMAT is written in any notation (see relayout formats), DIMS are the logical sizes in the order of the
-    format's axes: n, c, h, w for nhwc too.
+    FORMAT is written in any notation (see relayout formats), or is a descriptor as Relayout prints it
+    (f32:nChw8c:1x17x2x2) or oneDNN logs it. DIMS are the logical sizes in the order of the format's axes: n,
+    c, h, w for nhwc too.
     """
-    desc = descriptor_of(words, dtype, strides)
-    roles = roles_of(words, desc)
-    if as_json:
-        click.echo(json.dumps(_as_json(desc, roles), indent=2))
+    told = described(words, dtype, strides, meaning)
+    if told.rest:
+        raise click.UsageError(f"give FORMAT DIMS; got {' '.join(words)}", click.get_current_context())
+    desc, roles = told.desc, told.roles
+    if output.wants_json:
+        output.json(_as_json(desc, roles))
+    if not output.talks:
         return
-    console = console_for(no_colour)
+    console = output.console()
     if not (listing or grid):
         given = [] if strides is None else [f"strides {'x'.join(map(str, strides))}"]
-        _summary(console, " with ".join([*words[:-1], *given]), desc, roles)
+        _summary(console, " with ".join([*filter(None, [told.title]), *given]), desc, roles)
+        if told.appended:
+            console.print(
+                f"\n  oneDNN keeps more behind these elements ({told.appended}), which is not shown"
+            )
     _places(console, desc, roles, listing, grid, limit)
-
-
-def descriptor_of(words: tuple[str, ...], dtype: str, strides: tuple[int, ...] | None) -> MemoryDesc:
-    """The tensor that ``FORMAT DIMS``, or ``DIMS`` with strides, describes."""
-    from relayout.dtypes import dtype as as_dtype
-    from relayout.errors import LayoutError
-    from relayout.layout.descriptor import MemoryDesc
-    from relayout.layout.format import Format
-    from relayout.layout.layout import Layout
-
-    if len(words) not in ((1, 2) if strides is not None else (2,)):
-        needed = "FORMAT DIMS" if strides is None else "DIMS, or FORMAT DIMS, with --strides"
-        raise click.UsageError(f"give {needed}; got {' '.join(words)}", click.get_current_context())
-    kind = as_dtype(dtype)
-    dims = DIMS.convert(words[-1], None, click.get_current_context())
-    if strides is None:
-        desc = MemoryDesc(dims, kind, words[0])
-        if desc.layout is None:
-            raise LayoutError(f"{words[0]!r} leaves the format open, so there is nothing to show; name one")
-        return desc
-    if len(words) == 1:
-        return MemoryDesc(dims, kind, Layout(dims, strides=strides))
-    format = Format(words[0]).resolve(len(dims), kind.name)
-    return MemoryDesc(dims, kind, Layout(dims, format, strides=strides))
-
-
-def roles_of(words: tuple[str, ...], desc: MemoryDesc) -> tuple[str, ...] | None:
-    """The roles in the format that was named, which strides of their own would hide; None: as the layout."""
-    from relayout.layout.format import Format
-
-    if desc.format is not None or len(words) < 2:
-        return None
-    return Format(words[0]).resolve(desc.rank, desc.dtype.name).roles
 
 
 def _summary(console: Console, name: str, desc: MemoryDesc, roles: tuple[str, ...] | None) -> None:
@@ -125,6 +102,10 @@ def _summary(console: Console, name: str, desc: MemoryDesc, roles: tuple[str, ..
     format = desc.format
     if format is not None and layout.rank:
         rows.add_row("names", draw.names_text(format))
+        guessed = draw.names_text(format, attested=False)
+        if guessed:
+            note = " (by grammar only: these systems have no such format)"
+            rows.add_row("spellings", guessed.append(note, draw.FADED))
     console.print(Padding.indent(rows, 2))
 
 
@@ -171,6 +152,7 @@ def _as_json(desc: MemoryDesc, roles: tuple[str, ...] | None) -> dict[str, Any]:
     from relayout.files.descriptor import descriptor_to_json
 
     layout, format = desc.layout, desc.format
+    spelled = {} if format is None else draw.names_of(format)
     axes, names = draw.labels(layout, roles)
     shape = physical_shape(desc)
     return {
@@ -195,6 +177,7 @@ def _as_json(desc: MemoryDesc, roles: tuple[str, ...] | None) -> dict[str, Any]:
         "bytes": -(-layout.span * desc.dtype.bits // 8),
         "density": layout.density,
         "physical_shape": None if shape is None else list(shape),
-        "names": {} if format is None else draw.names_of(format),
+        "names": spelled,
+        "by_grammar_only": draw.by_grammar_only(spelled),
         "descriptor": descriptor_to_json(desc),
     }

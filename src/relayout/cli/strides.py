@@ -5,7 +5,8 @@ from __future__ import annotations
 import click
 
 from relayout.cli.arguments import DIMS, examples
-from relayout.cli.console import console_for, reading_width
+from relayout.cli.console import reading_width
+from relayout.cli.options import Output, output_options
 
 __all__ = ["strides"]
 
@@ -19,13 +20,21 @@ __all__ = ["strides"]
 )
 @click.argument("dims", type=DIMS)
 @click.argument("steps", type=DIMS, metavar="STRIDES")
-def strides(dims: tuple[int, ...], steps: tuple[int, ...]) -> None:
+@output_options
+def strides(dims: tuple[int, ...], steps: tuple[int, ...], output: Output) -> None:
     """Explain what x.shape and x.stride() mean to PyTorch.
 
     Which memory formats they are, which they can be mistaken for, what the next convolution takes them for,
-    and which calls copy.
+    and which calls copy. With --quiet: the format that PyTorch takes them for.
     """
+    from dataclasses import asdict
+
     from relayout.pytorch import explain
     from relayout.pytorch.wording import in_words
 
-    click.echo(in_words(explain(dims, steps), reading_width(console_for())))
+    report = explain(dims, steps)
+    output.json({**asdict(report), "mistakable": report.mistakable})
+    if output.quiet:
+        output.answer(report.suggested)
+    else:
+        output.echo(in_words(report, reading_width(output.console())))

@@ -5,14 +5,14 @@ them. Three rules make its pictures fit into any page:
 
 * **Own paper.** The picture paints its background and uses its own ink, so it reads the same on light and
   on dark pages.
-* **No fonts, no styles, no scripts.** Words use the reader's own fonts. Widths are reckoned for the widest
+* **No fonts, no styles, no scripts.** Words use the reader's own fonts. Widths are calculated for the widest
   of the usual fixed-width fonts, so labels stay inside their boxes.
 * **Same input, same bytes.** Numbers are written in one way, and nothing depends on time, place or the
   order of a set.
 
 The colours are Paul Tol's *light* scheme, made for labelled cells: all seven can be told apart by readers
-with any of the usual kinds of colour blindness, and dark text reads on each. A colour never is the only
-bearer of a meaning: cells are labelled too, and padding is hatched.
+with any of the usual kinds of colour blindness, and dark text reads on each. Colour is never the only
+carrier of a meaning: cells are labelled too, and padding is hatched.
 
 >>> canvas = Canvas()
 >>> canvas.box(0, 0, 40, 24, fill=FILLS[0])

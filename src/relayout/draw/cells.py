@@ -6,7 +6,8 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from relayout.draw.canvas import FILLS, HOLE, INK, MUTED, RULE, Canvas, fill_of, text_width
+from relayout.draw.canvas import FILLS, HOLE, INK, MUTED, PAPER, RULE, Canvas, fill_of, text_width
+from relayout.draw.places import labels
 from relayout.errors import LayoutError
 from relayout.layout.format import spell_digit
 from relayout.layout.layout import Layout
@@ -89,12 +90,14 @@ class Paint:
         if not self.name:
             return
         match = _COLOUR.fullmatch(self.name)
-        if match is None or match[1] not in self.names:
+        # A format of clDNN is drawn in clDNN's letters; those of the roles name the same axes.
+        known = self.names if match is None or match[1] in self.names else layout.axis_names()
+        if match is None or match[1] not in known:
             raise LayoutError(
                 f"colour {colour!r} is no digit of {layout}; write an axis ({', '.join(self.names)}), "
                 "cut where you like: 'c//8', 'c%8'"
             )
-        self.axis, self.weight = self.names.index(match[1]), int(match[2] or 1)
+        self.axis, self.weight = known.index(match[1]), int(match[2] or 1)
         self.extent = int(match[3]) if match[3] else None
         if self.weight < 1 or (self.extent is not None and self.extent < 1):
             raise LayoutError(f"colour {colour!r}: weight and extent of a digit must be 1 or more")
@@ -112,8 +115,9 @@ class Paint:
                 extent = None if first is ladder[0] else first.extent
                 if first.extent > 1:
                     return spell_digit((name,), first.weight, extent)
-        if "c" in self.names and self.layout.dims[self.names.index("c")] > 1:
-            return "c"
+        roles = self.layout.axis_names()
+        if "c" in roles and self.layout.dims[roles.index("c")] > 1:
+            return self.names[roles.index("c")]
         return next((name for name, size in zip(self.names, self.layout.dims, strict=True) if size > 1), "")
 
     def value(self, cell: Cell) -> int | None:
@@ -151,7 +155,9 @@ def draw_cell(
             canvas.box(x, y, width, CELL_HEIGHT, fill=HOLE, stroke=RULE, dashed=True)
         elif cell.element is None:
             canvas.hatch(x, y, width, CELL_HEIGHT, fill=fill)
-            if text:
+            if text:  # on a plate of its own: hatching would strike the number through
+                plate = min(text_width(text, 11) + 4, width - 2)
+                canvas.box(x + (width - plate) / 2, y + 6, plate, 14, fill=PAPER, stroke="none", round=2)
                 canvas.words(x + width / 2, y + 17, text, size=11, fill=MUTED)
         else:
             canvas.box(x, y, width, CELL_HEIGHT, fill=fill, stroke=INK if text else RULE, thickness=0.8)
@@ -176,7 +182,7 @@ def legend(
     if any(c.element is None and c.numbers is not None for c in kinds):
         items.append(("padding", "padding (zeros)", 0))
     if any(c.numbers is None for c in kinds):
-        items.append(("hole", "not of this tensor", 0))
+        items.append(("hole", "other data", 0))
     limit = max(canvas.right, 210.0)
     at = x
     for kind, text, value in items:
@@ -195,15 +201,31 @@ def legend(
         at += wide
 
 
-def shown(count: int, most: int) -> list[int | None]:
-    """The numbers below ``count``; the middle of more than ``most`` of them is None.
+def shown(count: int, most: int, keep: int | None = None) -> list[int | None]:
+    """The numbers below ``count`` that are drawn; None stands for a run that is left out.
+
+    At most ``most`` entries, the middle left out. ``keep`` is always among them.
 
     >>> shown(3, 4), shown(9, 4)
     ([0, 1, 2], [0, 1, None, 8])
+    >>> shown(90, 6, keep=40), shown(90, 6, keep=1)
+    ([0, 1, None, 40, None, 89], [0, 1, 2, 3, None, 89])
     """
     if count <= most:
         return list(range(count))
-    return [*range(max(most - 2, 1)), None, *([count - 1] if most > 2 else [])]
+    drawn = {*range(max(most - 2, 1)), *([count - 1] if most > 2 else [])}
+    if keep is not None and keep not in drawn:
+        drawn = {*range(max(most - 4, 1)), keep, *([count - 1] if most > 2 else [])}
+    numbers: list[int | None] = []
+    after = 0
+    for number in sorted(drawn):
+        if number == after + 1:
+            numbers.append(after)  # a single one takes no more room than the sign that it is left out
+        elif number > after:
+            numbers.append(None)
+        numbers.append(number)
+        after = number + 1
+    return [*numbers, None] if after < count else numbers
 
 
 def layout_of(given: Layout | MemoryDesc) -> Layout:
@@ -215,8 +237,8 @@ def layout_of(given: Layout | MemoryDesc) -> Layout:
 
 
 def names_of(layout: Layout, axes: Sequence[str] | None) -> tuple[str, ...]:
-    """What the axes are called in the picture."""
-    names = tuple(axes) if axes is not None else layout.axis_names()
+    """What the axes are called in the picture: ``axes``, else the words of the format's dialect."""
+    names = tuple(axes) if axes is not None else labels(layout)[0]
     if len(names) != layout.rank:
         raise LayoutError(f"{layout} has {layout.rank} axes, got {len(names)} names: {list(names)}")
     return names

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from relayout.draw.canvas import MUTED, RULE, STROKES, Canvas, fill_of, text_width
 from relayout.draw.cells import heading, layout_of, names_of
+from relayout.draw.places import words_of
 from relayout.errors import LayoutError
 from relayout.layout.format import Format, spell_digit
 from relayout.layout.layout import Layout
@@ -37,7 +38,7 @@ def digits(
     layout : Layout, MemoryDesc, Format or str
         What to draw. A format has no sizes yet: its open digits have no extents, and there are no strides.
     axes : sequence of str, optional
-        What the axes of a layout are called, one name an axis.
+        What the axes of a layout are called, one name an axis. Without it: the words of the format's dialect.
     index : sequence of int, optional
         A logical index to follow; needs a layout.
     title : str, optional
@@ -163,7 +164,7 @@ class _Diagram:
 
 
 def _diagram_of_format(format: Format) -> _Diagram:
-    names = format.axis_names()
+    names = words_of(format)
     axes = []
     for term, radices in zip(format.terms, format.radices, strict=True):
         own = tuple(names[a] for a in term)

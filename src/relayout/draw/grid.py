@@ -11,7 +11,7 @@ from rich.text import Text
 from relayout.draw.places import labels, memory_order, nested, place_at
 from relayout.draw.signs import FADED, Marks, colour
 from relayout.errors import LayoutError
-from relayout.layout.layout import Layout, LayoutDigit
+from relayout.layout.layout import Layout, LayoutDigit, every_index
 
 __all__ = ["grid"]
 
@@ -121,7 +121,7 @@ class _Grid:
         rows = prod(d.extent for d, _ in self.down)
         made = [self._head()]
         drawn = 0
-        for values in product(*(range(d.extent) for d, _ in self.down)):
+        for values in every_index([d.extent for d, _ in self.down]):
             if limit and drawn == limit:
                 break
             made.append(self._row(values))

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 __all__ = ["logical"]
 
 PANEL_GAP = 14
+GAP_LINE, GAP_COLUMN = 24, 16  # room for the sign that panels are left out, in pixels
 
 
 def logical(
@@ -53,15 +54,16 @@ def logical(
     layout : Layout or MemoryDesc
         What to draw.
     axes : sequence of str, optional
-        What the axes are called, one name an axis. Without it: what the format says, else ``a, b, c, ...``.
+        What the axes are called, one name an axis. Without it: the words of the format's own dialect, else
+        ``a, b, c, ...``.
     colour : str, optional
         The digit that colours the cells; see :func:`memory`.
     mark : sequence of int, optional
-        The index of an element to be framed.
+        The index of an element to be framed. It is drawn whatever else is left out.
     panels : int, optional
         Panels in a row. Without it: the block of the axis that counts them, or what fits 700 pixels.
     most : int
-        Rows and columns of a panel at most; the middle of longer axes is cut out. Of more than 64 panels
+        Rows and columns of a panel at most; the middle of longer axes is left out. Of more than 64 panels
         only a few along each axis are drawn.
     path : bool
         Draw the walk through memory, from the lowest to the highest offset, instead of the offsets.
@@ -90,7 +92,7 @@ def logical(
     """
     known = layout_of(layout)
     check_positive(panels=panels, most=most)
-    frame = _Frame(known, names_of(known, axes), most)
+    frame = _Frame(known, names_of(known, axes), most, mark)
     paint = Paint(known, frame.names, colour)
     marked = known.offset(*mark) if mark is not None else None
     canvas = Canvas()
@@ -104,34 +106,43 @@ def logical(
     if len(frame.columns) > 1:
         top += 14
     drawn: list[Cell] = []
-    for line, across, position in frame.panels(a_row):
-        x = margin + across * (panel_width + PANEL_GAP)
-        y = top + line * (panel_height + GAP + 16 * bool(frame.outer))
-        if position is None:
-            canvas.words(x + panel_width / 2, y + panel_height / 2 + 20, "…", size=16, fill=MUTED)
+    y, numbered = top, False
+    for line in frame.lines(a_row):
+        if isinstance(line, str):
+            canvas.words(margin + 6, y + 14, f"⋮  {line}", size=11, anchor="start", fill=MUTED)
+            y += GAP_LINE
             continue
-        if frame.outer:
-            y += 16
-            over_head = 14 if line == 0 and len(frame.columns) > 1 else 0
-            name = frame.panel_name(position)
-            canvas.words(x + panel_width / 2, y - 4 - over_head, name, size=11, bold=True)
-        if line == 0:
-            frame.head(canvas, x, y - 5, cell_width)
-        if across == 0:
-            frame.side(canvas, x - 6, y)
-        cells = list(frame.cells(position, x, y, cell_width))
-        drawn += [cell for cell, _, _ in cells]
-        for cell, cx, cy in cells:
-            draw_cell(canvas, cell, cx, cy, cell_width, "" if path else str(cell.offset), paint, marked)
-        for _, cx, cy in frame.dots(x, y, cell_width):
-            canvas.words(cx, cy, "…", fill=MUTED)
-        if path:
-            half = CELL_HEIGHT / 2
-            stops = [
-                (cell.offset, cx + half, cy + half) for cell, cx, cy in cells if cell.element is not None
-            ]
-            _walk(canvas, sorted(stops))
+        y += 16 * bool(frame.outer)
+        x = margin
+        for across, position in enumerate(line):
+            if position is None:
+                canvas.words(x + GAP_COLUMN / 2, y + panel_height / 2 + 4, "…", size=16, fill=MUTED)
+                x += GAP_COLUMN + PANEL_GAP
+                continue
+            if frame.outer:
+                over_head = 14 if not numbered and len(frame.columns) > 1 else 0
+                name = frame.panel_name(position)
+                canvas.words(x + panel_width / 2, y - 4 - over_head, name, size=11, bold=True)
+            if not numbered:
+                frame.head(canvas, x, y - 5, cell_width)
+            if across == 0:
+                frame.side(canvas, x - 6, y)
+            cells = list(frame.cells(position, x, y, cell_width))
+            drawn += [cell for cell, _, _ in cells]
+            for cell, cx, cy in cells:
+                draw_cell(canvas, cell, cx, cy, cell_width, "" if path else str(cell.offset), paint, marked)
+            for _, cx, cy in frame.dots(x, y, cell_width):
+                canvas.words(cx, cy, "…", fill=MUTED)
+            if path:
+                half = CELL_HEIGHT / 2
+                stops = [
+                    (cell.offset, cx + half, cy + half) for cell, cx, cy in cells if cell.element is not None
+                ]
+                _walk(canvas, sorted(stops))
+            x += panel_width + PANEL_GAP
+        numbered = True
         bottom = max(bottom, y + panel_height)
+        y += panel_height + GAP
     if not drawn:
         canvas.words(0, top + 14, "no elements", anchor="start", fill=MUTED, mono=False)
         bottom = top + 20
@@ -147,7 +158,7 @@ def logical(
 class _Frame:
     """How axes become rows, columns and panels, and which of them are shown."""
 
-    def __init__(self, layout: Layout, names: tuple[str, ...], most: int) -> None:
+    def __init__(self, layout: Layout, names: tuple[str, ...], most: int, mark: Sequence[int] | None) -> None:
         self.layout = layout
         self.places = Places(layout)
         self.names = names
@@ -157,10 +168,13 @@ class _Frame:
         self.outer = counted[:-2]
         self.row_axis = counted[-2] if len(counted) > 1 else None
         self.column_axis = counted[-1] if counted else None
-        self.rows = shown(self.room[self.row_axis], most) if self.row_axis is not None else [0]
-        self.columns = shown(self.room[self.column_axis], most) if self.column_axis is not None else [0]
+        kept = tuple(mark) if mark is not None else (None,) * layout.rank
+        self.rows, self.columns = (
+            shown(self.room[axis], most, kept[axis]) if axis is not None else [0]
+            for axis in (self.row_axis, self.column_axis)
+        )
         few = prod(self.room[a] for a in self.outer) > 64
-        self.stacks = [shown(self.room[a], 4 if few else 64) for a in self.outer]
+        self.stacks = [shown(self.room[a], 4 if few else 64, kept[a]) for a in self.outer]
 
     @property
     def margin(self) -> float:
@@ -185,21 +199,42 @@ class _Frame:
                 return ladder[0].weight
         return min(len(self.stacks[-1]), fitting)
 
-    def panels(self, a_row: int) -> Iterator[tuple[int, int, tuple[int, ...] | None]]:
-        """Each panel as its place (row, column) and its index on the outer axes (None: left out)."""
+    def lines(self, a_row: int) -> Iterator[list[tuple[int, ...] | None] | str]:
+        """Lines of panels, each as its index on the outer axes; None, or a text, where some are left out.
+
+        What is left out gets no room of its own: a narrow column within a line, a low line between lines.
+        """
         if not self.outer:
-            yield 0, 0, ()
+            yield [()]
             return
-        line = 0
+        told = False  # whether the line before says that something is left out
         for before in product(*self.stacks[:-1]):
+            known = tuple(v for v in before if v is not None)
+            if len(known) < len(before):
+                if not told:
+                    yield "further panels are left out"
+                told = True
+                continue
+            line: list[tuple[int, ...] | None] = []
             for k, last in enumerate(self.stacks[-1]):
-                position = (*before, last)
-                yield (
-                    line + k // a_row,
-                    k % a_row,
-                    None if None in position else tuple(v for v in position if v is not None),
-                )
-            line += -(-len(self.stacks[-1]) // a_row)
+                if last is None and not line:
+                    yield self._left_out(k)
+                    continue
+                line.append((*known, last) if last is not None else None)
+                panels = sum(position is not None for position in line)
+                following = self.stacks[-1][k + 1 : k + 2]
+                if panels == a_row and (following != [None] or a_row == 1):
+                    yield line
+                    line = []
+            if line:
+                yield line
+            told = False
+
+    def _left_out(self, k: int) -> str:
+        """What the None at place ``k`` of the last stack stands for: ``c=3..62``."""
+        stack, axis = self.stacks[-1], self.outer[-1]
+        following = stack[k + 1] if k + 1 < len(stack) else self.room[axis]
+        return f"{self.names[axis]}={(stack[k - 1] or 0) + 1}..{(following or 0) - 1}"
 
     def panel_name(self, position: tuple[int, ...]) -> str:
         """What distinguishes a panel: ``n=0 c=9``."""

@@ -20,6 +20,7 @@ from relayout.draw.cells import (
     names_of,
     shown,
 )
+from relayout.draw.places import labels, memory_order
 from relayout.layout.format import spell_digit
 from relayout.layout.layout import Layout, LayoutDigit
 
@@ -50,16 +51,17 @@ def memory(
     layout : Layout or MemoryDesc
         What to draw.
     axes : sequence of str, optional
-        What the axes are called, one name an axis. Without it: what the format says, else ``a, b, c, ...``.
+        What the axes are called, one name an axis. Without it: the words of the format's own dialect, else
+        ``a, b, c, ...``.
     colour : str, optional
         The digit that colours the cells, such as ``"c//8"`` or ``"h"``. Without it: the blocks of a blocked
         axis, else the channels.
     mark : sequence of int, optional
-        The index of an element to be framed.
+        The index of an element to be framed. Its row is drawn whatever else is left out.
     columns : int, optional
         Elements in a row. Without it: the innermost block, or the innermost axes up to 32 elements.
     rows : int
-        Rows at most; the middle of a longer memory is cut out.
+        Rows at most; the middle of a longer memory is left out.
     separator : str
         What stands between the numbers of an index; ``""`` makes narrow cells, where no size is over 10.
     label : callable, optional
@@ -88,9 +90,9 @@ def memory(
     check_positive(columns=columns, rows=rows)
     low, high = known.bounds()
     names = names_of(known, axes)
-    table = _Table(known, columns or _row_length(known), rows)
-    paint = Paint(known, names, colour)
     marked = known.offset(*mark) if mark is not None else None
+    table = _Table(known, columns or _row_length(known), rows, marked)
+    paint = Paint(known, names, colour)
     counted = [a for a, size in enumerate(known.dims) if size > 1] or list(range(known.rank))
     write = label or (lambda index: separator.join(str(index[a]) for a in counted))
     texts = {k: write(cell.element) if cell.element is not None else "" for k, cell in table.cells.items()}
@@ -105,22 +107,22 @@ def memory(
         if column is not None and len(table.columns) > 1:
             canvas.words(margin + (position + 0.5) * cell_width, y + 10, f"+{column}", size=10, fill=MUTED)
     y += 16
-    notes = _Notes(known, names, table.width)
+    notes = _Notes(known, names if axes is not None else None, table.width)
     before: tuple[int, ...] = ()
-    for row in table.rows:
+    for position, row in enumerate(table.rows):
         if row is None:
-            more = f"⋮  {table.row_count - len(table.rows) + 1} more rows"
+            more = f"⋮  {table.left_out(position)} more rows"
             canvas.words(margin + 6, y + 17, more, size=11, anchor="start", fill=MUTED)
             y, before = y + CELL_HEIGHT, ()
             continue
-        start = low + row * table.width
+        start = table.base + row * table.width
         values = notes.of(table.row(row))
         if before and values and notes.begins_group(before, values):
             y += GAP / 2
         before = values or before
         canvas.words(margin - 10, y + 17, str(start), size=11, anchor="end", fill=MUTED)
-        for position, column in enumerate(table.columns):
-            x = margin + position * cell_width
+        for place, column in enumerate(table.columns):
+            x = margin + place * cell_width
             if column is None:
                 canvas.words(x + cell_width / 2, y + 17, "…", fill=MUTED)
             elif start + column in table.cells:
@@ -144,44 +146,62 @@ def memory(
 
 
 class _Table:
-    """The rows and columns that are shown, and what lies there."""
+    """The rows and columns that are shown, and what lies there.
 
-    def __init__(self, layout: Layout, width: int, most: int) -> None:
-        self.low, high = layout.bounds()
-        self.count = high - self.low + 1
+    Rows begin at multiples of their length, so that the number above a column is the place within the row of
+    the whole tensor even where only a part of it is drawn.
+    """
+
+    def __init__(self, layout: Layout, width: int, most: int, marked: int | None) -> None:
+        low, high = layout.bounds()
+        self.count = high - low + 1
         self.width = min(width, max(self.count, 1))
-        self.row_count = -(-self.count // self.width)
-        self.rows = shown(self.row_count, most)
-        self.columns = shown(self.width, WIDEST_ROW)
+        self.base = low - low % self.width
+        self.row_count = -(-(high + 1 - self.base) // self.width)
+        row, column = divmod(marked - self.base, self.width) if marked is not None else (None, None)
+        self.rows = shown(self.row_count, most, row)
+        self.columns = shown(self.width, WIDEST_ROW, column)
         places = Places(layout)
         wanted = (
-            row * self.width + column
+            self.base + row * self.width + column
             for row in self.rows
             if row is not None
             for column in self.columns
             if column is not None
         )
-        self.cells = {self.low + k: places.at(self.low + k) for k in wanted if k < self.count}
+        self.cells = {offset: places.at(offset) for offset in wanted if low <= offset <= high}
 
     def row(self, row: int) -> Iterator[Cell]:
         """The cells of a row that are shown."""
-        start = self.low + row * self.width
+        start = self.base + row * self.width
         return (self.cells[k] for k in range(start, start + self.width) if k in self.cells)
+
+    def left_out(self, position: int) -> int:
+        """How many rows the None at this position of ``rows`` stands for."""
+        before = self.rows[position - 1]
+        after = self.rows[position + 1] if position + 1 < len(self.rows) else self.row_count
+        return (after or 0) - (before or 0) - 1
 
 
 class _Notes:
     """What is written beside a row of memory: the digits that are the same all along it."""
 
-    def __init__(self, layout: Layout, names: tuple[str, ...], width: int) -> None:
+    def __init__(self, layout: Layout, names: tuple[str, ...] | None, width: int) -> None:
         outer = [d for d in layout.digits if d.extent > 1 and abs(d.stride) >= width]
         self.digits: list[LayoutDigit] = sorted(outer, key=lambda d: -abs(d.stride))
-        self.names = []
-        for digit in self.digits:
-            first = digit.weight == layout.ladders[digit.term][0].weight
-            axes = tuple(names[a] for a in layout.terms[digit.term])
-            self.names.append(spell_digit(axes, digit.weight, None if first else digit.extent))
+        if names is None:  # in the words of the format's dialect: fs, not f//16
+            spelled = dict(zip(memory_order(layout), labels(layout)[1], strict=True))
+            self.names = [spelled[digit] for digit in self.digits]
+        else:
+            self.names = [self._spelled(layout, names, digit) for digit in self.digits]
         nested = all(abs(d.stride) % width == 0 for d in self.digits)
         self.usable = nested and bool(self.digits)
+
+    @staticmethod
+    def _spelled(layout: Layout, names: tuple[str, ...], digit: LayoutDigit) -> str:
+        first = digit.weight == layout.ladders[digit.term][0].weight
+        axes = tuple(names[a] for a in layout.terms[digit.term])
+        return spell_digit(axes, digit.weight, None if first else digit.extent)
 
     def of(self, cells: Iterable[Cell]) -> tuple[int, ...]:
         """The values of the outer digits in a row, empty where they are not the same all along it."""

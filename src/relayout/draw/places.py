@@ -15,9 +15,9 @@ from typing import Final, NamedTuple
 
 from relayout.errors import LayoutError
 from relayout.layout.format import Format, spell_digit
-from relayout.layout.layout import Layout, LayoutDigit
+from relayout.layout.layout import Layout, LayoutDigit, every_index
 
-__all__ = ["Place", "drawable", "labels", "memory_order", "nested", "place_at", "places"]
+__all__ = ["Place", "drawable", "labels", "memory_order", "nested", "place_at", "places", "words_of"]
 
 MOST_SORTED: Final = 1 << 16  # places of a layout whose strides interleave, which must be sorted
 
@@ -53,16 +53,27 @@ def labels(layout: Layout, roles: tuple[str, ...] | None = None) -> tuple[tuple[
     ('n', 'c', 'h', 'w')
     """
     axes = layout.axis_names() if roles is None else roles
-    spelled = _spelled_digits(layout, axes)
     format = layout.format
-    if format is None or format.dialect != "openvino" or format.text is None or format.roles is None:
-        return axes, spelled
-    letters = Format("".join("abcdefghijkl"[: layout.rank])).with_roles(format.roles).name("openvino")
-    if letters is None or len(letters) != layout.rank:
-        return axes, spelled
-    return tuple(letters), _cldnn_digits(layout, format.text, letters) or _spelled_digits(
-        layout, tuple(letters)
-    )
+    if format is None or roles is not None or format.dialect != "openvino" or format.text is None:
+        return axes, _spelled_digits(layout, axes)
+    words = words_of(format)
+    return words, _cldnn_digits(layout, format.text, "".join(words)) or _spelled_digits(layout, words)
+
+
+def words_of(format: Format) -> tuple[str, ...]:
+    """What the axes of a format are called in the dialect in which it was written.
+
+    clDNN has letters of its own; all other dialects share the names of the roles.
+
+    >>> words_of(Format("b_fs_yx_fsv16")), words_of(Format("nChw16c")), words_of(Format("aBcd16b"))
+    (('b', 'f', 'y', 'x'), ('n', 'c', 'h', 'w'), ('a', 'b', 'c', 'd'))
+    """
+    names = format.axis_names()
+    if format.dialect != "openvino" or format.roles is None:
+        return names
+    plain = Format("".join("abcdefghijkl"[: len(names)])).with_roles(format.roles)
+    letters = plain.name("openvino")
+    return tuple(letters) if letters is not None and len(letters) == len(names) else names
 
 
 def _spelled_digits(layout: Layout, axes: tuple[str, ...]) -> tuple[str, ...]:
@@ -104,7 +115,9 @@ def places(layout: Layout) -> Iterator[Place]:
     digits = memory_order(layout)
     counted = [range(1 if d.stride == 0 and d.extent else d.extent) for d in digits]
     if nested(digits):
-        yield from filter(None, (place_at(layout, digits, values) for values in product(*counted)))
+        yield from filter(
+            None, (place_at(layout, digits, values) for values in every_index([*map(len, counted)]))
+        )
         return
     if prod(map(len, counted)) > MOST_SORTED:
         raise LayoutError(

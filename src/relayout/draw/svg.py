@@ -7,21 +7,21 @@ block from one to the next:
 picture            question
 =================  =====================================================================================
 :func:`logical`    the tensor as a program indexes it: *where does each element lie?* Cells hold offsets.
-:func:`memory`     the memory, first to last place: *who lies here?* Cells hold indices.
+:func:`memory`     the memory, first to last place: *what lies here?* Cells hold indices.
 :func:`digits`     the numbers in between: *how does an index become an offset?*
 =================  =====================================================================================
 
 Cells are coloured by one *digit*, written as everywhere in Relayout: ``"c//8"`` (which block of channels),
 ``"c%8"`` (which place in the block), ``"h"``. Padding, room that belongs to the layout and holds zeros, is
-hatched in the colour of the block that it completes. Holes, places between elements that belong to somebody
-else, are left empty with a dashed border.
+hatched in the colour of the block that it completes. Holes, places between elements that hold other
+data, are left empty with a dashed border.
 
 >>> import relayout as rl
 >>> picture = memory(rl.Layout((1, 17, 2, 2), "nChw8c"))
 >>> picture.startswith("<svg ") and "<title>nChw8c:1x17x2x2 in memory</title>" in picture
 True
 
-What is too large to be seen is cut out: the first rows and the last, with dots in between. Every cell carries
+Of a large tensor the first rows and the last are drawn, and the marked one. Every cell carries
 what it says as ``data-offset`` and ``data-index`` as well, so that a program (or a test) can read the picture
 back.
 """

@@ -43,11 +43,14 @@ from relayout.errors import LayoutError
 from relayout.layout.descriptor import MemoryDesc
 from relayout.layout.format import Format
 from relayout.layout.layout import Layout, LayoutDigit, spell_dims
+from relayout.notation import attested as attested_by
 from relayout.notation import dialect, dialects
 
 __all__ = [
+    "FADED",
     "Marks",
     "Place",
+    "by_grammar_only",
     "colour",
     "digits_table",
     "drawable",
@@ -64,7 +67,7 @@ __all__ = [
     "places",
 ]
 
-LONGEST_NAME: Final = 30  # of a format, to be listed among its names
+LONGEST_NAME: Final = 40  # characters of a format that is listed among the names of another
 
 _WORDS: Final = {
     "n": ("batch index", "batch indices"),
@@ -170,18 +173,17 @@ def facts(desc: MemoryDesc, roles: tuple[str, ...] | None = None) -> list[tuple[
             names = labels(layout, roles)[0]
             name = " ".join(names[a] for a in layout.terms[term])
             blocks = -(-size // block)
-            left = f": the last {room - size} of {room} are padding" if room > size else ", without a rest"
+            left = f": the last {room - size} of {room} are padding" if room > size else ", no padding"
             many = _words(layout, term, roles)[1]
             found.append(
                 (f"axis {name}", f"{size} {many} in {blocks} block{'s' * (blocks != 1)} of {block}{left}")
             )
     holes = layout.span - owned
     if holes > 0:
-        found.append(("holes", f"{holes:,} places in between belong to somebody else and are not touched"))
+        found.append(("holes", f"{holes:,} places in between hold other data and are not touched"))
     if not layout.is_injective():
         found.append(("shared", "some elements share a place (broadcast, or overlapping strides)"))
-    needed = -(-layout.span * desc.dtype.bits // 8)
-    found.append(("bytes", f"{needed:,} as {desc.dtype}, {100 * layout.density:.4g} % of them elements"))
+    found.append(("bytes", _bytes(desc)))
     if layout.offset0:
         found.append(
             (
@@ -192,11 +194,31 @@ def facts(desc: MemoryDesc, roles: tuple[str, ...] | None = None) -> list[tuple[
     return found
 
 
-def names_text(format: Format) -> Text:
-    """The spellings of a format in the dialects in which it has a short one, side by side."""
+def _bytes(desc: MemoryDesc) -> str:
+    layout = desc.layout
+    needed = f"{-(-layout.span * desc.dtype.bits // 8):,} as {desc.dtype}"
+    if not layout.span:
+        return needed
+    if layout.density > 1:
+        return f"{needed}, shared by {layout.size:,} elements"
+    return f"{needed}; elements take up {100 * layout.density:.4g} %"
+
+
+def names_text(format: Format, attested: bool = True) -> Text:
+    """The spellings of a format in the dialects in which it has a short one, side by side.
+
+    Those that the systems themselves have; with ``attested=False`` those that only follow their grammar. The
+    spelling in which the format was written comes first, however long it is.
+    """
+    names = names_of(format)
+    guessed = by_grammar_only(names)
+    own = [format.dialect] if format.dialect in names else []
     made = Text()
-    for name, spelled in names_of(format).items():
-        if " " in spelled or len(spelled) > LONGEST_NAME:
+    for name in dict.fromkeys([*own, *names]):
+        spelled = names[name]
+        if (name in guessed) == attested:
+            continue
+        if name not in own and (" " in spelled or len(spelled) > LONGEST_NAME):
             continue
         made.append(", " if made else "")
         made.append(dialect(name).TITLE.partition(" (")[0] + " ", FADED)
@@ -206,19 +228,38 @@ def names_text(format: Format) -> Text:
 
 def names_of(format: Format) -> dict[str, str]:
     """The spelling of a format in every dialect that has one, by dialect, without the digits themselves.
-    themselves).
+
+    In the dialect in which it was written, a format keeps its text where no other spelling says as much:
+    ``kDLA_HWC4`` depends on the data type and has no spelling as digits.
 
     Examples
     --------
     >>> names_of(Format("nChw16c"))["openvino"]
     'b_fs_yx_fsv16'
+    >>> names_of(Format("kDLA_HWC4").resolve(4, "f16"))["tensorrt"]
+    'kDLA_HWC4'
     """
     found = {}
     for name in dialects():
+        if name == "digits":
+            continue
         try:
-            spelled = format.name(name) if name != "digits" else None
+            spelled = format.name(name)
         except LayoutError:
             spelled = None
+        if name == format.dialect and format.text is not None and (spelled is None or format.waits_for):
+            spelled = format.text
         if spelled is not None:
             found[name] = spelled
     return found
+
+
+def by_grammar_only(names: dict[str, str]) -> list[str]:
+    """The dialects of :func:`names_of` whose systems have no format of that name.
+
+    Examples
+    --------
+    >>> "openvino" in by_grammar_only(names_of(Format("nChw24c")))
+    True
+    """
+    return [name for name, spelled in names.items() if not attested_by(spelled, name)]

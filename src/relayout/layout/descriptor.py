@@ -35,7 +35,7 @@ from relayout.dtypes import DType
 from relayout.dtypes import dtype as as_dtype
 from relayout.errors import LayoutError, Unsupported
 from relayout.layout import views
-from relayout.layout.format import Format, letters
+from relayout.layout.format import Format
 from relayout.layout.layout import Layout, check_dims, plain, spell_dims, whole_numbers
 
 __all__ = ["MemoryDesc", "MklDnnBlocking", "any_format", "undef"]
@@ -92,8 +92,9 @@ class MemoryDesc:
 
     Parameters
     ----------
-    dims : sequence of int
-        The logical sizes, at most 12 of them.
+    dims : sequence of int, or str
+        The logical sizes, at most 12 of them. Alone, a text: what a descriptor prints,
+        ``"f32:nChw8c:2x17x5x4"`` (:mod:`relayout.layout.text` has the forms).
     dtype : str, numpy.dtype or DType
         The data type: ``"f32"``, ``"bf16"``, ``"s8"``, ``"s4"``, ...
     format : str, Format, Layout or ``relayout.any``, optional
@@ -141,13 +142,19 @@ class MemoryDesc:
 
     def __new__(
         cls,
-        dims: Sequence[int],
-        dtype: Any,
+        dims: Sequence[int] | str,
+        dtype: Any = None,
         format: str | Format | Layout | _Placeholder | None = None,
         *,
         strides: Sequence[int] | None = None,
     ) -> MemoryDesc:
         """Describe ``dims`` elements of ``dtype`` in a format, or with strides."""
+        if isinstance(dims, str):
+            from relayout.layout.text import read_descriptor
+
+            if dtype is not None or format is not None or strides is not None:
+                raise LayoutError(f"the text {dims!r} says all of a descriptor; give nothing beside it")
+            return read_descriptor(dims)
         if isinstance(format, str) and strides is None:
             try:
                 given = tuple(dims)
@@ -211,7 +218,7 @@ class MemoryDesc:
 
     @property
     def padded_dims(self) -> tuple[int, ...]:
-        """For each axis the size that memory is there for (``any``: the dims themselves)."""
+        """For each axis the size with its padding (``any``: the dims themselves)."""
         return self.layout.padded_dims if self.layout is not None else self.dims
 
     @property
@@ -326,7 +333,7 @@ class MemoryDesc:
             return None
         strides, inner = known
         outer = sorted(range(self.rank), key=lambda a: (-strides[a], -layout.ladders[a][0].extent))
-        names = letters(self.rank)
+        names = layout.axis_names()
         format = Format.blocked(names, [names[a] for a in outer], [(names[a], block) for a, block in inner])
         dense = self._make(self.dims, self.dtype, Layout._dense(self.dims, format, self.offset0))
         return format if dense == self else None
@@ -466,7 +473,9 @@ class MemoryDesc:
     def __str__(self) -> str:
         if self.layout is None:
             return f"{self.dtype}:{self._kind}:{spell_dims(self.dims)}"
-        return f"{self.dtype}:{self.layout}"
+        from relayout.layout.text import write_layout
+
+        return f"{self.dtype}:{write_layout(self.layout, self.dtype.name)}"
 
     def __repr__(self) -> str:
         return f"MemoryDesc({str(self)!r})"

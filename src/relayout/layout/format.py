@@ -67,6 +67,7 @@ from typing import Any, NamedTuple, cast
 
 from relayout.errors import LayoutError
 from relayout.layout import spelling
+from relayout.layout.roles import check_roles
 
 __all__ = ["Format", "FormatDigit"]
 
@@ -292,13 +293,34 @@ class Format:
         'bfyx'
         """
         self._need_digits()
-        if roles is not None and len(roles) != self.rank:
-            raise LayoutError(
-                f"format {self} has {self.rank} axes, {len(roles)} roles were given: {list(roles)}"
-            )
-        if roles is not None and len(set(roles)) != len(roles):
-            raise LayoutError(f"each axis needs a role of its own, got {list(roles)}")
+        if roles is not None:
+            check_roles(tuple(roles), self.rank or 0, f"format {self}")
         return self._make(self.rank, self.terms, self.radices, self.order, tuple(roles) if roles else None)
+
+    def indexed(self, axes: Sequence[int]) -> Format:
+        """Return the same memory order for a program that indexes in another order of the axes.
+
+        Axis k of the result is axis ``axes[k]`` of this format, as in NumPy's ``transpose``; roles go along.
+
+        Examples
+        --------
+        >>> Format("nChw16c").indexed((0, 2, 3, 1)).digits_text()
+        'nhwc -> n, c//16, h, w, c%16'
+        """
+        self._need_digits()
+        if sorted(axes) != list(range(self.rank or 0)):
+            raise LayoutError(f"{tuple(axes)} is no permutation of the {self.rank} axes of {self}")
+        place = {old: new for new, old in enumerate(axes)}
+        renamed = [tuple(place[a] for a in term) for term in self.terms]
+        by_axis = sorted(range(len(renamed)), key=renamed.__getitem__)
+        position = {old: new for new, old in enumerate(by_axis)}
+        return self._make(
+            self.rank,
+            tuple(renamed[t] for t in by_axis),
+            tuple(self.radices[t] for t in by_axis),
+            tuple((position[t], level) for t, level in self.order),
+            None if self.roles is None else tuple(self.roles[a] for a in axes),
+        )
 
     def resolve(self, rank: int | None = None, dtype: str | None = None) -> Format:
         """Return the format once rank and data type are known; texts that wait for them are read again.
@@ -314,7 +336,8 @@ class Format:
         'aBcde16b'
         """
         known: Format = self
-        asked = self.rank is None or (rank is not None and "rank" in self.waits_for) or dtype is not None
+        other_rank = rank is not None and rank != self.rank and "rank" in self.waits_for
+        asked = self.rank is None or other_rank or dtype is not None
         if self.waits_for and self.text is not None and asked:  # else what was read for a data type stays
             known = spelling.parse(
                 self.text, self.dialect, rank, dtype if "dtype" in self.waits_for else None
@@ -429,10 +452,39 @@ class Format:
         fields = (self.rank, self.terms, self.radices, self.order, self.roles, self.text, self.dialect)
         return Format._make, (*fields, self.waits_for)
 
+    def spelled_for(self, rank: int | None = None, dtype: str | None = None) -> str:
+        """Return a text that :class:`Format` reads as this very format, roles included.
+
+        The text that it was written in where that says so, else with its dialect in front, else oneDNN's
+        name, else the digits. ``rank`` and ``dtype`` are what the reader will know, for texts that wait for
+        them.
+
+        Examples
+        --------
+        >>> Format("mnn:NC4HW4").spelled_for(), Format("aBx16b").resolve(4).spelled_for()
+        ('mnn:NC4HW4', 'aBcd16b')
+        """
+        if self.rank is None:
+            texts = [self.text, f"{self.dialect}:{self.text}"]
+        else:
+            own = [] if self.text is None else [self.text, f"{self.dialect}:{self.text}"]
+            texts = [*own, self.name("onednn")]
+        for text in texts:
+            if text is not None and self._is_read_from(text, rank, dtype):
+                return text
+        return self.digits_text()
+
+    def _is_read_from(self, text: str, rank: int | None, dtype: str | None) -> bool:
+        try:
+            made = spelling.parse(text)
+            if self.rank is not None and (rank is not None or dtype is not None):
+                made = made.resolve(rank, dtype)
+        except LayoutError:
+            return False
+        return made == self and made.roles == self.roles
+
     def __str__(self) -> str:
-        if self.text is not None:
-            return self.text
-        return self.name("onednn") or self.digits_text()
+        return self.spelled_for()
 
     def __repr__(self) -> str:
         return f"Format({str(self)!r})"

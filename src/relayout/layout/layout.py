@@ -49,13 +49,22 @@ from operator import index as as_index
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from relayout.errors import LayoutError
-from relayout.layout.format import Format, letters, spell_digit
+from relayout.layout.format import Format, letters
+from relayout.layout.roles import check_roles
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import ArrayLike, NDArray
 
-__all__ = ["Digit", "Layout", "LayoutDigit", "check_dims", "whole_number", "whole_numbers"]
+__all__ = [
+    "Digit",
+    "Layout",
+    "LayoutDigit",
+    "check_dims",
+    "every_index",
+    "whole_number",
+    "whole_numbers",
+]
 
 MAX_ELEMENTS = 2**63 - 1  # offsets are signed 64-bit numbers in every system that we describe
 
@@ -109,6 +118,9 @@ class Layout:
         For each term how many numbers there is room for (:attr:`padded_dims` says it for each axis).
     order : tuple of (int, int)
         The digits as they are written, outermost first, each as (term, level).
+    roles : tuple of str or None
+        What the axes mean, in logical order; None where nobody said it. Views keep it where they keep the
+        axes. Meaning is not layout: it takes no part in equality.
 
     Raises
     ------
@@ -137,6 +149,7 @@ class Layout:
         "offset0",
         "order",
         "padded",
+        "roles",
         "terms",
     )
 
@@ -147,19 +160,26 @@ class Layout:
     padded: tuple[int, ...]
     offset0: int
     format: Format | None
+    roles: tuple[str, ...] | None
     _plan: tuple[tuple[int, int, int, tuple[Digit, ...]], ...] | None
     _hash: int | None
     _injective: bool | None
 
     def __new__(
         cls,
-        dims: Sequence[int],
+        dims: Sequence[int] | str,
         format: Format | str | None = None,
         *,
         strides: Sequence[int] | None = None,
         offset: int = 0,
     ) -> Layout:
         """Lay ``dims`` out densely in ``format``, or with explicit strides of the outermost digits."""
+        if isinstance(dims, str):
+            from relayout.layout.text import read_layout
+
+            if format is not None or strides is not None or offset:
+                raise LayoutError(f"the text {dims!r} says all of a layout; give nothing beside it")
+            return read_layout(dims)
         sizes = check_dims(dims)
         offset = whole_number(offset, "offset")
         if format is None:
@@ -183,6 +203,7 @@ class Layout:
         padded: tuple[int, ...],
         offset0: int,
         format: Format | None = None,
+        roles: tuple[str, ...] | None = None,
     ) -> Layout:
         self = object.__new__(cls)
         put = object.__setattr__
@@ -193,6 +214,7 @@ class Layout:
         put(self, "padded", padded)
         put(self, "offset0", offset0)
         put(self, "format", format)
+        put(self, "roles", roles if format is None else format.roles)
         put(self, "_plan", None)
         put(self, "_hash", None)
         put(self, "_injective", None)
@@ -248,7 +270,8 @@ class Layout:
                 "the limit is 2**63 - 1"
             )
         # Only a dense layout is what its format says; otherwise the strides are the description.
-        made = cls._make(dims, format.terms, _ladders(extents, strides), format.order, padded, offset, None)
+        ladders = _ladders(extents, strides)
+        made = cls._make(dims, format.terms, ladders, format.order, padded, offset, None, format.roles)
         if label is not None and offset == 0 and made == cls._dense(dims, format):
             return cls._make(dims, made.terms, made.ladders, made.order, padded, offset, label)
         return made
@@ -262,7 +285,8 @@ class Layout:
         105
         """
         offset = whole_number(offset, "offset")
-        return self._make(self.dims, self.terms, self.ladders, self.order, self.padded, offset, self.format)
+        fields = (self.dims, self.terms, self.ladders, self.order, self.padded)
+        return self._make(*fields, offset, self.format, self.roles)
 
     # -- sizes ------------------------------------------------------------------------------------------
 
@@ -305,7 +329,7 @@ class Layout:
 
     @property
     def is_plain(self) -> bool:
-        """Whether every axis has one digit, so that strides say it all (NumPy, PyTorch)."""
+        """Whether every axis has one digit, so that strides describe it completely (NumPy, PyTorch)."""
         return all(len(ladder) == 1 for ladder in self.ladders) and all(len(t) == 1 for t in self.terms)
 
     @property
@@ -595,10 +619,23 @@ class Layout:
     # -- being a value ------------------------------------------------------------------------------------
 
     def axis_names(self) -> tuple[str, ...]:
-        """The names of the axes: the roles of the format where it has them, else ``a, b, c, ...``."""
-        if self.format is not None and self.format.roles is not None:
-            return self.format.roles
-        return letters(self.rank)
+        """The names of the axes: the roles where they are known, else ``a, b, c, ...``."""
+        return self.roles if self.roles is not None else letters(self.rank)
+
+    def with_roles(self, roles: Sequence[str] | None) -> Layout:
+        """Return the same layout with other meanings for the axes (None: no meaning).
+
+        Examples
+        --------
+        >>> Layout((2, 3, 4, 5), strides=(60, 1, 15, 3)).with_roles("nchw").roles
+        ('n', 'c', 'h', 'w')
+        """
+        named = None if roles is None else tuple(roles)
+        if named is not None:
+            check_roles(named, self.rank, str(self))
+        format = None if self.format is None else self.format.with_roles(named)
+        fields = (self.dims, self.terms, self.ladders, self.order, self.padded, self.offset0)
+        return self._make(*fields, format, named)
 
     def _key(self) -> tuple[Any, ...]:
         return self.dims, self.terms, self.ladders, self.padded, self.offset0
@@ -619,23 +656,13 @@ class Layout:
     __delattr__ = __setattr__
 
     def __reduce__(self) -> tuple[Any, ...]:
-        fields = (self.dims, self.terms, self.ladders, self.order, self.padded, self.offset0, self.format)
-        return Layout._make, fields
+        fields = (self.dims, self.terms, self.ladders, self.order, self.padded, self.offset0)
+        return Layout._make, (*fields, self.format, self.roles)
 
     def __str__(self) -> str:
-        where = f"+{self.offset0}" if self.offset0 else ""
-        if not self.dims:
-            return f"scalar{where}"
-        if self.format is not None:
-            return f"{self.format}:{spell_dims(self.dims)}{where}"
-        if self.is_plain:
-            cut = "" if self.padded == self.dims else f" padded {spell_dims(self.padded)}"
-            return f"{spell_dims(self.dims)} strides {spell_dims(self.strides)}{cut}{where}"
-        names = self.axis_names()
-        digits = ", ".join(
-            spell_digit(tuple(names[a] for a in self.terms[t]), w, e) + f"*{s}" for t, w, e, s in self.digits
-        )
-        return f"{spell_dims(self.dims)} [{digits}]{where}"
+        from relayout.layout.text import write_layout
+
+        return write_layout(self)
 
     def __repr__(self) -> str:
         return f"Layout({str(self)!r})"
@@ -698,6 +725,22 @@ def blocked_layout(
 def spell_dims(dims: Sequence[int]) -> str:
     """Write sizes as ``2x17x5x4`` (``scalar`` where there are none)."""
     return "x".join(map(str, dims)) if len(dims) else "scalar"
+
+
+def every_index(dims: Sequence[int]) -> Iterator[tuple[int, ...]]:
+    """All indices in row-major order, one at a time, for sizes of any length.
+
+    ``itertools.product`` holds all numbers of every axis before it gives the first index.
+
+    >>> next(every_index((10**15, 2)))
+    (0, 0)
+    """
+    if not dims:
+        yield ()
+        return
+    for number in range(dims[0]):
+        for rest in every_index(dims[1:]):
+            yield (number, *rest)
 
 
 def check_dims(dims: Sequence[int]) -> tuple[int, ...]:

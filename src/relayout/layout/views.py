@@ -15,6 +15,9 @@ views exist than strides alone can express:
   border allows it.
 * **reshape** is merges, then splits.
 
+Axes keep their roles where they stay what they are: permuted, sliced, dropped, repeated. An axis that was
+inserted, merged or split has no meaning, and then none of the view's has.
+
 A property test says it in one line: for every view, ``NumPy's operation on the logical array`` equals ``the
 logical array of the view``.
 
@@ -60,7 +63,8 @@ def permute(layout: Layout, axes: Sequence[int]) -> Layout:
         raise LayoutError(f"{order} is no permutation of the {layout.rank} axes of {layout}")
     place = {old: new for new, old in enumerate(order)}
     dims = tuple(layout.dims[a] for a in order)
-    return _build(dims, [tuple(place[a] for a in term) for term in layout.terms], layout, layout.offset0)
+    roles = None if layout.roles is None else tuple(layout.roles[a] for a in order)
+    return _build(dims, [tuple(place[a] for a in term) for term in layout.terms], layout, roles)
 
 
 def transpose(layout: Layout, axis0: int = -2, axis1: int = -1) -> Layout:
@@ -118,7 +122,7 @@ def select(layout: Layout, axis: int, position: int) -> Layout:
 
 
 def submemory(layout: Layout, dims: Sequence[int], offsets: Sequence[int]) -> Layout:
-    """The part of ``dims`` elements that starts at ``offsets``: oneDNN's sub-tensor, of parts of blocks too.
+    """The part of ``dims`` elements that starts at ``offsets``: oneDNN's sub-tensor, also of parts of blocks.
 
     >>> submemory(Layout((1, 64, 2, 2), "nChw16c"), (1, 16, 2, 2), (0, 32, 0, 0)).offset0
     128
@@ -162,7 +166,7 @@ def split_axis(layout: Layout, axis: int, sizes: Sequence[int]) -> Layout:
             wide += range(a, a + shift + 1) if a == axis else [a + shift * (a > axis)]
         terms.append(tuple(wide))
     dims = layout.dims[:axis] + parts + layout.dims[axis + 1 :]
-    return _unfused(_build(dims, terms, layout, layout.offset0))
+    return _unfused(_build(dims, terms, layout, None))
 
 
 def merge_axes(layout: Layout, first: int, last: int) -> Layout:
@@ -185,10 +189,10 @@ def merge_axes(layout: Layout, first: int, last: int) -> Layout:
     if 0 in layout.dims:
         width = prod(layout.dims[first : last + 1])
         return _dense((*layout.dims[:first], width, *layout.dims[last + 1 :]), layout.offset0)
-    while last > first:
-        layout = _merge_two(layout, last - 1)
-        last -= 1
-    return layout
+    merged = layout
+    for axis in reversed(range(first, last)):
+        merged = _merge_two(merged, axis)
+    return layout if merged is layout else merged.with_roles(None)
 
 
 def squeeze(layout: Layout, axis: int | None = None) -> Layout:
@@ -215,7 +219,8 @@ def squeeze(layout: Layout, axis: int | None = None) -> Layout:
             ladders.append(ladder)
             padded.append(room)
     dims = layout.dims[:axis] + layout.dims[axis + 1 :]
-    return _assemble(dims, terms, ladders, padded, layout)
+    roles = None if layout.roles is None else layout.roles[:axis] + layout.roles[axis + 1 :]
+    return _assemble(dims, terms, ladders, padded, layout, roles=roles)
 
 
 def unsqueeze(layout: Layout, axis: int) -> Layout:
@@ -256,6 +261,7 @@ def broadcast_to(layout: Layout, dims: Sequence[int]) -> Layout:
             f"{layout} has {layout.rank} axes; it can't be broadcast to the {len(sizes)} of "
             f"{spell_dims(sizes)}"
         )
+    roles = layout.roles if layout.rank == len(sizes) else None
     while layout.rank < len(sizes):
         layout = unsqueeze(layout, 0)
     for axis, (size, target) in enumerate(zip(layout.dims, sizes, strict=True)):
@@ -271,7 +277,7 @@ def broadcast_to(layout: Layout, dims: Sequence[int]) -> Layout:
         ladders, padded = list(layout.ladders), list(layout.padded)
         ladders[k], padded[k] = (Digit(1, target, 0),), target
         grown = (*layout.dims[:axis], target, *layout.dims[axis + 1 :])
-        layout = _assemble(grown, layout.terms, ladders, padded, layout)
+        layout = _assemble(grown, layout.terms, ladders, padded, layout, roles=roles)
     return layout
 
 
@@ -304,7 +310,7 @@ def reshape(layout: Layout, dims: Sequence[int]) -> Layout:
     for place, size in enumerate(sizes):
         if size == 1:
             layout = unsqueeze(layout, place)
-    return layout
+    return layout.with_roles(None)  # what the new axes mean, nobody knows
 
 
 # -- workings -----------------------------------------------------------------------------------------------
@@ -324,6 +330,7 @@ def _assemble(
     padded: Sequence[int],
     like: Layout,
     offset: int | None = None,
+    roles: tuple[str, ...] | None = None,
 ) -> Layout:
     """Make a layout; its digits are listed by falling stride, which is the memory order of all that nests."""
     by_axis = sorted(range(len(terms)), key=lambda t: terms[t])
@@ -337,10 +344,16 @@ def _assemble(
         ),
     )
     where = like.offset0 if offset is None else offset
-    return Layout._make(dims, terms, ladders, tuple(order), tuple(padded[t] for t in by_axis), where)
+    room = tuple(padded[t] for t in by_axis)
+    return Layout._make(dims, terms, ladders, tuple(order), room, where, roles=roles)
 
 
-def _build(dims: tuple[int, ...], terms: Sequence[tuple[int, ...]], like: Layout, offset: int) -> Layout:
+def _build(
+    dims: tuple[int, ...],
+    terms: Sequence[tuple[int, ...]],
+    like: Layout,
+    roles: tuple[str, ...] | None,
+) -> Layout:
     """The same digits under other axes; the order of writing is kept."""
     by_axis = sorted(range(len(terms)), key=lambda t: terms[t])
     place = {old: new for new, old in enumerate(by_axis)}
@@ -350,13 +363,14 @@ def _build(dims: tuple[int, ...], terms: Sequence[tuple[int, ...]], like: Layout
         tuple(like.ladders[t] for t in by_axis),
         tuple((place[t], level) for t, level in like.order),
         tuple(like.padded[t] for t in by_axis),
-        offset,
+        like.offset0,
+        roles=roles,
     )
 
 
-def _dense(dims: tuple[int, ...], offset: int) -> Layout:
+def _dense(dims: tuple[int, ...], offset: int, roles: tuple[str, ...] | None = None) -> Layout:
     """The row-major layout: what a view of nothing may as well be."""
-    return Layout._dense(dims, plain(len(dims)), offset)
+    return Layout._dense(dims, plain(len(dims)).with_roles(roles), offset)
 
 
 def _term_of(layout: Layout, axis: int) -> int:
@@ -382,7 +396,7 @@ def _cut(layout: Layout, axis: int, start: int, count: int, step: int) -> Layout
     t = _term_of(layout, axis)
     term = layout.terms[t]
     if len(term) > 1 and 0 in layout.dims:
-        return _dense(dims, layout.offset0)
+        return _dense(dims, layout.offset0, layout.roles)
     if len(term) > 1:
         layout = _unfused(layout)
         t = _term_of(layout, axis)
@@ -405,7 +419,7 @@ def _cut(layout: Layout, axis: int, start: int, count: int, step: int) -> Layout
         kept = number
         digits = _sliced(ladder, start, kept, step)
     if digits is None and 0 in layout.dims:
-        return _dense(dims, layout.offset0)
+        return _dense(dims, layout.offset0, layout.roles)
     if digits is None:
         raise LayoutError(
             f"elements {start}..{start + (count - 1) * step} (step {step}) of axis {axis} of {layout} are no "
@@ -416,8 +430,9 @@ def _cut(layout: Layout, axis: int, start: int, count: int, step: int) -> Layout
     ladders[t], padded[t] = digits, kept
     moved = layout.offset0 + _at(ladder, start)
     if all(len(new) == len(old) for new, old in zip(ladders, layout.ladders, strict=True)):
-        return Layout._make(dims, layout.terms, tuple(ladders), layout.order, tuple(padded), moved)
-    return _assemble(dims, layout.terms, ladders, padded, layout, moved)
+        fields = (dims, layout.terms, tuple(ladders), layout.order, tuple(padded), moved)
+        return Layout._make(*fields, roles=layout.roles)
+    return _assemble(dims, layout.terms, ladders, padded, layout, moved, layout.roles)
 
 
 def _emptied(layout: Layout, axis: int, start: int) -> Layout:
@@ -429,7 +444,8 @@ def _emptied(layout: Layout, axis: int, start: int) -> Layout:
     ladders = list(layout.ladders)
     ladders[t] = (Digit(ladders[t][0].weight, 0, ladders[t][0].stride), *ladders[t][1:])
     moved = layout.offset0 + (_at(layout.ladders[t], start) if len(layout.terms[t]) == 1 else 0)
-    return Layout._make(dims, layout.terms, tuple(ladders), layout.order, tuple(padded), moved)
+    fields = (dims, layout.terms, tuple(ladders), layout.order, tuple(padded), moved)
+    return Layout._make(*fields, roles=layout.roles)
 
 
 def _sliced(ladder: tuple[Digit, ...], start: int, count: int, step: int) -> tuple[Digit, ...] | None:
@@ -523,7 +539,8 @@ def _merge_two(layout: Layout, axis: int) -> Layout:
                 f"axes {axis} and {axis + 1} of {layout} are fused with others; they can't be merged"
             )
         raise LayoutError(
-            f"axis {axis + 1} of {layout} has {layout.dims[axis + 1]} elements in blocks that hold {filled}; "
+            f"axis {axis + 1} of {layout} has {layout.dims[axis + 1]} elements and room for "
+            f"{max(filled, layout.padded[inner])}; "
             f"merged with axis {axis} the numbers would run through what lies behind them. Reorder to a "
             "format without padding first"
         )
@@ -562,7 +579,7 @@ def _unfused(layout: Layout) -> Layout:
         terms.append(axes)
         ladders.append(ladder)
         padded.append(room)
-    return _assemble(layout.dims, terms, ladders, padded, layout)
+    return _assemble(layout.dims, terms, ladders, padded, layout, roles=layout.roles)
 
 
 def _complete(layout: Layout, dims: Sequence[int]) -> tuple[int, ...]:

@@ -23,6 +23,9 @@ dialect is a module with
 ``names() -> Iterable[str]``
     The texts to show in lists and to suggest after a typing error: all where the dialect is finite, the usual
     ones where it is a grammar.
+``attested(name) -> bool``, optional
+    Whether the system itself has a format of this name, where its grammar can spell more than it has. Without
+    this function every name counts: the grammar is the list.
 
 Which dialect a text is in is found by asking them in the order below. Texts with lower-case letters of oneDNN
 come first and are final; after that all dialects are asked, and they must agree. Where they don't, the error
@@ -42,7 +45,7 @@ from relayout.forking import lock
 from relayout.layout import spelling
 from relayout.layout.format import Format
 
-__all__ = ["Dialect", "dialect", "dialects", "parse", "readings", "render"]
+__all__ = ["Dialect", "attested", "dialect", "dialects", "parse", "readings", "render"]
 
 _ORDER: tuple[str, ...] = (
     "onednn",
@@ -73,6 +76,7 @@ _ORDER: tuple[str, ...] = (
     "triton",
     "tinygrad",
 )
+COLONS = 4  # of a descriptor in a line that oneDNN logs (:mod:`relayout.notation.verbose`)
 LONGEST = 2000  # characters of a format; what is longer is a mistake, and slow to find fault with
 _FINAL = ("onednn", "benchdnn")  # a text that one of these reads is not offered to the others
 _SYNONYMS = {
@@ -124,14 +128,14 @@ def dialect(name: str) -> Dialect:
 
     Raises
     ------
-    LayoutError
+    UnknownFormat
         There is no such dialect.
     """
     known = _known(name)
     if known is None:
         near = _near_dialects(name)
         hint = f"did you mean {near[0]!r}? " if near else ""
-        raise LayoutError(f"there is no dialect {name!r}; {hint}known are: {', '.join(_ORDER)}")
+        raise UnknownFormat(f"there is no dialect {name!r}; {hint}known are: {', '.join(_ORDER)}")
     with lock():  # a child that is forked meanwhile must not find it half imported
         return cast(Dialect, import_module(f"relayout.notation.{known}"))
 
@@ -175,6 +179,12 @@ def _parse(text: str, dialect_name: str | None, rank: int | None, dtype: str | N
             f"a format of {len(text)} characters, {_shown(text)}; no format is longer than {LONGEST}"
         )
     bare = text.strip()
+    if bare.count(":") >= COLONS and dialect_name in (None, "onednn"):
+        from relayout.notation import verbose
+
+        logged = verbose.read(bare)
+        if logged is not None:
+            return logged.format
     head, colon, tail = bare.partition(":")
     if dialect_name is None and colon and _known(head):
         dialect_name, bare = head, tail.strip()
@@ -236,6 +246,35 @@ def render(format: Format, dialect_name: str) -> str | None:
     if format.rank is None:
         return format.text if format.dialect == _known(dialect_name) or not dialect(dialect_name) else None
     return dialect(dialect_name).render(format)
+
+
+def attested(name: str, dialect_name: str) -> bool:
+    """Whether the system itself has a format of this name, and the name does not only follow its grammar.
+
+    :meth:`Format.name` spells by grammar: ``b_fs_yx_fsv24`` says exactly what ``nChw24c`` says, but OpenVINO
+    has no such format and its programs refuse the name.
+
+    Parameters
+    ----------
+    name : str
+        A name that :meth:`Format.name` gave, or a text that the dialect reads.
+    dialect_name : str
+        The dialect.
+
+    Raises
+    ------
+    LayoutError
+        There is no such dialect.
+
+    Examples
+    --------
+    >>> [attested(Format(text).name("openvino"), "openvino") for text in ("nChw16c", "nChw24c")]
+    [True, False]
+    >>> attested("NCHW24c", "tvm")  # TVM takes every layout that its grammar can spell
+    True
+    """
+    told = getattr(dialect(dialect_name), "attested", None)
+    return told is None or bool(told(name))
 
 
 def _written(format: Format) -> str:

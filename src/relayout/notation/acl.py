@@ -17,9 +17,10 @@ weights are passed as bf16; the place of the elements is the same.
 Trap: in a text like ``OHWIo8i4`` the number stands *behind* its letter. oneDNN writes the number in front:
 ``8o4i``.
 
-The logical axes are O, H, W, I, as the name lists them. For weights whose axes are in oneDNN's order, O, I,
-H, W, there is the reading ``OHWIo8i4@oihw``: the same memory. Plain ``OHWI`` is read with its prefix only,
-``WeightFormat::OHWI``, since many systems use these four letters.
+As in every dialect, letters with a meaning are indexed in the order of their domain, o, i, h, w, whatever the
+order of memory (:mod:`relayout.layout.roles`). For weights that a program indexes as O, H, W, I, as Arm's own
+tensors are, there is the reading ``OHWIo8i4@ohwi``: the same memory. Plain ``OHWI`` is read with its prefix
+only, ``WeightFormat::OHWI``, since many systems use these four letters.
 """
 
 from __future__ import annotations
@@ -29,14 +30,14 @@ from math import prod
 
 from relayout.errors import LayoutError, Unsupported
 from relayout.layout.format import Format
-from relayout.notation.roles import weights_roles
+from relayout.layout.roles import weights_roles
 
 TITLE = "Arm Compute Library"
 
-__all__ = ["TITLE", "names", "parse", "render"]
+__all__ = ["TITLE", "attested", "names", "parse", "render"]
 
 _PREFIX = r"((?:arm_compute::|arm_gemm::)?WeightFormat::)"
-_TEXT = re.compile(rf"{_PREFIX}?OHWI(?:o([0-9]{{1,6}})(?:i([0-9]{{1,6}}))?)?(_bf16)?(@oihw)?")
+_TEXT = re.compile(rf"{_PREFIX}?OHWI(?:o([0-9]{{1,6}})(?:i([0-9]{{1,6}}))?)?(_bf16)?(@oihw|@ohwi)?")
 _OPEN = re.compile(rf"{_PREFIX}(ANY|UNSPECIFIED)")
 _OHWI = ("o", "h", "w", "i")
 _MAX_INTERLEAVE, _MAX_BLOCK = 0xFFF, 0xF
@@ -55,9 +56,11 @@ def parse(text: str, rank: int | None = None, dtype: str | None = None) -> Forma
     Examples
     --------
     >>> parse("OHWIo8i4").digits_text()
-    'ohwi -> o//8, h, w, i//4, o%8, i%4'
-    >>> parse("OHWIo8i4@oihw") == Format("OhwI8o4i")
+    'oihw -> o//8, h, w, i//4, o%8, i%4'
+    >>> parse("OHWIo8i4") == Format("OhwI8o4i")
     True
+    >>> parse("OHWIo8i4@ohwi").digits_text()
+    'ohwi -> o//8, h, w, i//4, o%8, i%4'
     """
     if _OPEN.fullmatch(text):
         raise Unsupported(
@@ -71,7 +74,7 @@ def parse(text: str, rank: int | None = None, dtype: str | None = None) -> Forma
     for what, number, most in (("interleave", interleave, _MAX_INTERLEAVE), ("block", block, _MAX_BLOCK)):
         if number is not None and not 2 <= number <= most:
             raise LayoutError(f"{text!r}: the {what} is {number}; it must be 2 to {most}")
-    return _make(weights_roles(2) if match[5] else _OHWI, interleave or 1, block or 1)
+    return _make(_OHWI if match[5] == "@ohwi" else weights_roles(2), interleave or 1, block or 1)
 
 
 def _make(axes: tuple[str, ...], interleave: int, block: int) -> Format:
@@ -80,10 +83,10 @@ def _make(axes: tuple[str, ...], interleave: int, block: int) -> Format:
 
 
 def render(format: Format) -> str | None:
-    """Spell convolution weights, with the reading where the logical axes are O, I, H, W.
+    """Spell convolution weights, with the reading where the logical axes are O, H, W, I.
 
-    >>> render(Format("acl:OHWIo4i2")), render(Format("Ohwi16o")), render(Format("ohwi"))
-    ('OHWIo4i2', 'OHWIo16@oihw', 'WeightFormat::OHWI@oihw')
+    >>> render(Format("acl:OHWIo4i2@ohwi")), render(Format("Ohwi16o")), render(Format("ohwi"))
+    ('OHWIo4i2@ohwi', 'OHWIo16', 'WeightFormat::OHWI')
     """
     roles = format.roles
     if roles is None or roles not in (_OHWI, weights_roles(2)):
@@ -99,7 +102,7 @@ def render(format: Format) -> str | None:
     if interleave == 1 and block > 1:
         return None
     name = "WeightFormat::OHWI" if interleave == 1 else f"OHWIo{interleave}"
-    return name + (f"i{block}" if block > 1 else "") + ("" if roles == _OHWI else "@oihw")
+    return name + (f"i{block}" if block > 1 else "") + ("@ohwi" if roles == _OHWI else "")
 
 
 def names() -> tuple[str, ...]:
@@ -111,3 +114,16 @@ def names() -> tuple[str, ...]:
         for interleave in (2, 4, 8, 16, 32, 64)
         if interleave >= least
     )
+
+
+def attested(name: str) -> bool:
+    """Whether the enumeration has this weight format; the reading behind it does not count.
+
+    >>> attested("OHWIo8i4@oihw"), attested("OHWIo24")
+    (True, False)
+    """
+    match = _TEXT.fullmatch(name)
+    if match is None:
+        return False
+    sizes = (f"o{match[2]}" if match[2] else "") + (f"i{match[3]}" if match[3] else "")
+    return not sizes or f"OHWI{sizes}" in names()

@@ -70,11 +70,11 @@ import re
 from relayout.dtypes import dtype as data_type
 from relayout.errors import LayoutError, Unsupported
 from relayout.layout.format import Format
-from relayout.notation.roles import DOMAINS, data_roles, weights_roles
+from relayout.layout.roles import DOMAINS, data_roles, weights_roles
 
 TITLE = "Ascend"
 
-__all__ = ["TITLE", "names", "parse", "render"]
+__all__ = ["TITLE", "attested", "names", "parse", "render"]
 
 _NUMBER = r"[0-9]{1,9}"
 _TEXT = re.compile(
@@ -83,6 +83,7 @@ _TEXT = re.compile(
 _SETTING = re.compile(rf"([A-Z]0)\s*=\s*({_NUMBER})")
 _CUBE = 16  # rows of a fractal, and C0 of f16
 _ROW_BITS = 8 * 32  # of a row of a fractal
+_ROWS = tuple(_ROW_BITS // bits for bits in (4, 8, 16, 32))  # elements of such a row
 
 _CHANNELS = {"NC1HWC0": ("n", "c", "h", "w"), "NDC1HWC0": ("n", "d", "c", "h", "w")}
 _WEIGHTS = {"FRACTAL_Z": ("i", "h", "w", "o"), "FRACTAL_Z_3D": ("d", "i", "h", "w", "o")}
@@ -91,7 +92,7 @@ _MATRICES = {
     "FRACTAL_ZZ": 2,
     "FRACTAL_ZN": 2,
     "FRACTAL_NN": 2,
-}  # and the rank if nobody says
+}  # and the rank if none is given
 _SHORT = {"NZ": "FRACTAL_NZ", "ZZ": "FRACTAL_ZZ", "ZN": "FRACTAL_ZN"}
 # Meanings that rule a matrix out. Not "n": in other dialects it is a batch or the columns of a matrix.
 _NOT_MATRICES = {role for domain in DOMAINS for role in domain} - {"n"}
@@ -241,3 +242,25 @@ def names() -> tuple[str, ...]:
         "NC1HWC0 (C0=16)", "NC1HWC0 (C0=32)", "FRACTAL_Z (C0=16,N0=16)", "FRACTAL_Z (C0=32,N0=16)",
         "FRACTAL_NZ (M0=16,N0=16)", "FRACTAL_NZ (M0=16,N0=32)", "FRACTAL_ZN (K0=16,N0=16)",
     )  # fmt: skip
+
+
+def attested(name: str) -> bool:
+    """Whether a fractal has these sizes: 32 bytes of some data type by 16, or 4 channels of an image.
+
+    >>> attested("NC1HWC0 (C0=32)"), attested("NC1HWC0 (C0=24)"), attested("FRACTAL_NZ (M0=16,N0=32)")
+    (True, False, True)
+    """
+    match = _TEXT.fullmatch(name)
+    if match is None:
+        return False
+    format = _SHORT.get(match[1], match[1])
+    sizes = {key: int(size) for key, size in _SETTING.findall(match[3] or "")}
+    if match[2]:
+        sizes["C0"] = int(match[2])
+    if format in _CHANNELS or format in _WEIGHTS:
+        c0 = sizes.get("C0", _CUBE)
+        return sizes.get("N0", _CUBE) == _CUBE and (c0 in _ROWS or (c0 == 4 and format == "NC1HWC0"))
+    rows = sizes.get("M0", sizes.get("K0", _CUBE))
+    columns = sizes.get("N0", sizes.get("C0", _CUBE))
+    contiguous, other = (rows, columns) if format.endswith("N") else (columns, rows)
+    return other == _CUBE and contiguous in _ROWS

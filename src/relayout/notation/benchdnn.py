@@ -15,7 +15,7 @@ from relayout.notation import onednn
 
 TITLE = "benchdnn (oneDNN)"
 
-__all__ = ["TITLE", "names", "parse", "render"]
+__all__ = ["TITLE", "attested", "names", "parse", "render"]
 
 _TAG = re.compile(r"([a-lA-L]*x[a-lA-L]*)(?:[0-9]{1,9}[a-l])*")
 
@@ -65,3 +65,14 @@ def names() -> tuple[str, ...]:
         "abx", "axb", "xba", "bax", "bxa", "aBx4b", "aBx8b", "aBx16b", "aBx32b",
         "ABx16a16b", "ABx32a32b", "ABx16b16a", "ABx4b16a4b",
     )  # fmt: skip
+
+
+def attested(name: str) -> bool:
+    """Whether the text stands for a tag of oneDNN's enumeration at any rank.
+
+    >>> attested("aBx16b"), attested("aBx24b")
+    (True, False)
+    """
+    named = len(set(name.partition("x")[0].lower() + name.partition("x")[2].lower()) & set(letters(12)))
+    tags = (parse(name, rank) for rank in range(named, 13))
+    return any(tag is not None and onednn.attested(onednn.render(tag) or "") for tag in tags)

@@ -71,7 +71,7 @@ class CldnnLayout:
     >>> x.padded_dims, x.pitches
     ((1, 17, 11, 9), (1683, 1, 153, 17))
     >>> x.layout
-    Layout('1x15x5x5 strides 1683x1x153x17+494')
+    Layout('1x15x5x5 (n, c, h, w) strides 1683x1x153x17+494')
     """
 
     dims: tuple[int, ...]

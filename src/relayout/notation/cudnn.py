@@ -32,9 +32,9 @@ from collections.abc import Iterable
 
 from relayout.errors import AmbiguousFormat, LayoutError, Unsupported
 from relayout.layout.format import Format, letters
+from relayout.layout.roles import DATA, WEIGHTS, data_roles
 from relayout.notation import mx
 from relayout.notation.onednn import blocked_digits
-from relayout.notation.roles import DATA, WEIGHTS, data_roles
 
 TITLE = "cuDNN"
 

@@ -19,7 +19,7 @@ from collections.abc import Iterator
 
 from relayout.errors import LayoutError
 from relayout.layout.format import Format, letters
-from relayout.notation.roles import DOMAINS
+from relayout.layout.roles import DOMAINS
 
 TITLE = "digits"
 

@@ -23,7 +23,7 @@ import re
 
 from relayout.errors import LayoutError
 from relayout.layout.format import Format, letters
-from relayout.notation.roles import data_roles
+from relayout.layout.roles import data_roles
 
 TITLE = "ExecuTorch"
 

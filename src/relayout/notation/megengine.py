@@ -45,6 +45,7 @@ from collections.abc import Iterator
 from relayout.dtypes import dtype as as_dtype
 from relayout.errors import AmbiguousFormat, LayoutError, UnknownFormat, Unsupported
 from relayout.layout.format import Format, letters
+from relayout.layout.roles import data_roles, weights_roles
 from relayout.notation.megengine_convolution import (
     ConvolutionFormats,
     convolution_formats,
@@ -53,12 +54,12 @@ from relayout.notation.megengine_convolution import (
 )
 from relayout.notation.megengine_padding import byte_rows
 from relayout.notation.onednn import blocked_digits
-from relayout.notation.roles import data_roles, weights_roles
 
 TITLE = "MegEngine"
 
 __all__ = [
     "TITLE",
+    "attested",
     "convolution_formats",
     "lowbit_aligned",
     "names",
@@ -354,3 +355,12 @@ def names() -> Iterator[str]:
     for name in ("NCHW44", "NCHW88", "NCHW44_DOT"):
         yield from (f"{name}@{reading}" for reading in _readings_of(convolution_formats(name)))
     yield from ("NCHW@lowbit", "NHWC@lowbit", "row_major", "column_major")
+
+
+def attested(name: str) -> bool:
+    """Whether MegEngine has a tensor format or a convolution format of this name, its reading left out.
+
+    >>> attested("KCRSc8k8"), attested("NCHW4@lowbit"), attested("KCRSk8c8")
+    (True, True, False)
+    """
+    return name in names() or name.partition("@lowbit")[0] in names()

@@ -23,7 +23,7 @@ from __future__ import annotations
 import re
 
 from relayout.layout.format import Format
-from relayout.notation.roles import data_roles
+from relayout.layout.roles import data_roles
 
 TITLE = "MNN"
 

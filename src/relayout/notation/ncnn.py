@@ -31,7 +31,7 @@ digits::
 A f32 blob of 3 x 5 x 5 has cstep = 28: channel 1 starts at element 28, not 25.
 
 The text therefore waits for the data type. Until that is known (a layout without one) the rounding is left
-out. Who needs it anyway writes the third member: ``dims=3 elempack=4 elemsize=8``.
+out. To include it anyway, write the third member: ``dims=3 elempack=4 elemsize=8``.
 
 Grammar: ``[dims=D] elempack=P [elemsize=B]``; ``pack4`` is short for ``elempack=4``. Without ``dims`` the
 rank decides.
@@ -48,7 +48,7 @@ from relayout.layout.format import Format
 
 TITLE = "ncnn"
 
-__all__ = ["TITLE", "names", "parse", "render"]
+__all__ = ["TITLE", "attested", "names", "parse", "render"]
 
 _NUMBER = r"([0-9]{1,6})"
 _TEXT = re.compile(
@@ -57,6 +57,7 @@ _TEXT = re.compile(
 )
 _AXES = {1: ("w",), 2: ("h", "w"), 3: ("c", "h", "w"), 4: ("c", "d", "h", "w")}
 _ALIGNMENT = 16  # bytes, of every channel
+_PACKS = (1, 4, 8, 16)  # of x86 and Arm
 
 
 def parse(text: str, rank: int | None = None, dtype: str | None = None) -> Format | None:
@@ -154,4 +155,14 @@ def render(format: Format) -> str | None:
 
 def names() -> tuple[str, ...]:
     """Blobs of one to four dims in the packs of x86 and Arm."""
-    return tuple(f"dims={dims} elempack={pack}" for dims in _AXES for pack in (1, 4, 8, 16))
+    return tuple(f"dims={dims} elempack={pack}" for dims in _AXES for pack in _PACKS)
+
+
+def attested(name: str) -> bool:
+    """Whether ncnn packs so many elements: 1, 4, 8 or 16.
+
+    >>> attested("dims=3 elempack=8"), attested("dims=3 elempack=32")
+    (True, False)
+    """
+    match = _TEXT.fullmatch(name)
+    return match is not None and int(match[2]) in _PACKS

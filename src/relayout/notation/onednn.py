@@ -47,11 +47,12 @@ from functools import lru_cache
 
 from relayout.errors import AmbiguousFormat, LayoutError
 from relayout.layout.format import Format, letters
-from relayout.notation.roles import DOMAINS
+from relayout.layout.roles import DOMAINS
+from relayout.notation.onednn_tags import is_tag
 
 TITLE = "oneDNN"
 
-__all__ = ["TITLE", "names", "parse", "render"]
+__all__ = ["TITLE", "attested", "names", "parse", "render"]
 
 _TAG = re.compile(r"([A-Za-z]+)((?:[0-9]{1,9}[a-z])*)")
 _BLOCK = re.compile(r"([0-9]{1,9})([a-z])")
@@ -182,7 +183,7 @@ def _write(names: str, outer: list[int], inner: list[tuple[int, int]]) -> str:
 @lru_cache(maxsize=1)
 def names() -> tuple[str, ...]:
     """The usual tags: plain orders, blocked activations, blocked and packed weights, recurrent tensors."""
-    return tuple(dict.fromkeys(_usual()))
+    return tuple(name for name in dict.fromkeys(_usual()) if attested(name))
 
 
 def _usual() -> Iterator[str]:
@@ -211,3 +212,14 @@ def _usual() -> Iterator[str]:
     for rank in range(1, 7):
         yield "".join(letters(rank))
     yield from ("ba", "acb", "acdb", "acdeb", "aBcd8b", "aBcd16b", "ABcd16b16a", "BA16a64b4a", "AB16b64a4b")
+
+
+def attested(name: str) -> bool:
+    """Whether oneDNN's enumeration has this tag; one with meaningful letters counts as its a, b, c.
+
+    >>> attested("nChw16c"), attested("nChw24c")
+    (True, False)
+    """
+    format = parse(name)
+    tag = render(format.with_roles(None)) if format is not None else None
+    return tag is not None and is_tag(tag)

@@ -24,7 +24,7 @@ import re
 
 from relayout.errors import AmbiguousFormat
 from relayout.layout.format import Format
-from relayout.notation.roles import data_roles, weights_roles
+from relayout.layout.roles import data_roles, weights_roles
 
 TITLE = "ONNX Runtime (MLAS)"
 

@@ -107,7 +107,7 @@ from relayout.layout.format import Format
 
 TITLE = "OpenVINO GPU (clDNN)"
 
-__all__ = ["TITLE", "axes_of", "names", "parse", "render"]
+__all__ = ["TITLE", "attested", "axes_of", "names", "parse", "render"]
 
 # -- axes -----------------------------------------------------------------------------------------------
 
@@ -121,7 +121,7 @@ _ROLE = {**dict.fromkeys(_DATA_AXES, _DATA_ROLE), **dict.fromkeys(_WEIGHTS_AXES,
 _AXES = {tuple(role[axis] for axis in axes): axes for axes, role in _ROLE.items()}
 
 _LSTM_NAME: Final = "lstm_weights_dio"
-_LSTM_ROLES = ("l", "dir", "o", "i")  # the first axis always has size 1; o counts the four gates
+_LSTM_ROLES = ("l", "dir", "i", "o")  # the first axis always has size 1; o counts the four gates
 
 # -- reading --------------------------------------------------------------------------------------------
 
@@ -538,3 +538,12 @@ def _names() -> Iterator[str]:
         for space in ("yx", "zyx") if "{yx}" in outer else ("yx",):
             yield from (f"{outer.format(yx=space)}_{inner}" for inner in packings.split())
     yield _LSTM_NAME
+
+
+def attested(name: str) -> bool:
+    """Whether clDNN has a format of this name, or had one at some time since 2021.
+
+    >>> attested("b_fs_yx_fsv16"), attested("b_fs_yx_fsv24")
+    (True, False)
+    """
+    return name in names()

@@ -27,7 +27,7 @@ What is refused, and why
 ``preserve_format`` is a rule and not a format: the result gets strides after those of the input
 (:mod:`relayout.pytorch` has the rule). ``torch.sparse_coo`` and its like are no dense layouts.
 ``torch._mkldnn`` (``x.to_mkldnn()``) is opaque: the library chooses the format, usually ``nChw8c`` or
-``nChw16c``, and PyTorch can't tell which. Whoever knows the tag writes it behind: ``mkldnn:nChw16c``.
+``nChw16c``, and PyTorch can't tell which. If you know the tag, append it: ``mkldnn:nChw16c``.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ import re
 
 from relayout.errors import Unsupported
 from relayout.layout.format import Format, letters
+from relayout.layout.roles import data_roles
 from relayout.notation import onednn
-from relayout.notation.roles import data_roles
 
 TITLE = "PyTorch"
 
@@ -89,7 +89,7 @@ def parse(text: str, rank: int | None = None, dtype: str | None = None) -> Forma
 
 
 def _other_layout(text: str) -> Format | None:
-    """Values of ``torch.layout`` that are no strides: refused, unless mkldnn's tag is told."""
+    """Values of ``torch.layout`` that are no strides: refused, unless mkldnn's tag is given."""
     sparse = _SPARSE.fullmatch(text)
     if sparse:
         raise Unsupported(

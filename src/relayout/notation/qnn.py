@@ -42,7 +42,7 @@ from relayout.notation.onednn import blocked_digits
 
 TITLE = "Qualcomm QNN"
 
-__all__ = ["TITLE", "names", "parse", "render"]
+__all__ = ["TITLE", "attested", "names", "parse", "render"]
 
 _ROLES = ("n", "h", "w", "c")  # of tensors with four axes; Qualcomm: batch, height, width, depth
 _CHUNKED = re.compile(r"ChunkedMemoryLayout\s*<((?:\s*[0-9]{1,9}\s*,)*\s*[0-9]{1,9}\s*)>")
@@ -158,3 +158,16 @@ def names() -> tuple[str, ...]:
         *_NAMED,
         f"ChunkedMemoryLayout<{_NAMED['R4CroutonLayout']}>",
     )
+
+
+def attested(name: str) -> bool:
+    """Whether the SDK defines a class of this name, rather than only the template.
+
+    >>> attested("R4CroutonLayout"), attested("ChunkedMemoryLayout<4, 0,0, 1,0, 2,0, 3,0, 1,16>")
+    (True, False)
+    """
+    name = name.partition("=")[0].strip()
+    if _FLAT.fullmatch(name) or name in _NAMED:
+        return True
+    match = _CHUNKED.fullmatch(name)
+    return match is not None and "".join(match[1].split()) in {"".join(d.split()) for d in _NAMED.values()}

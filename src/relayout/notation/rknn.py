@@ -33,16 +33,17 @@ import re
 
 from relayout.errors import AmbiguousFormat, LayoutError, Unsupported
 from relayout.layout.format import Format
-from relayout.notation.roles import data_roles
+from relayout.layout.roles import data_roles
 
 TITLE = "RKNN"
 
-__all__ = ["TITLE", "names", "parse", "render"]
+__all__ = ["TITLE", "attested", "names", "parse", "render"]
 
 _TEXT = re.compile(
     r"(?:RKNN_TENSOR_)?NC1HWC2\s*(?::\s*([0-9]{1,9})|\(\s*(?:C2\s*=\s*)?([0-9]{1,9})\s*\))?"
     r"(?:[\s,]+(w_stride\s*=.*))?"
 )
+_PACKS = ("4", "8", "16")  # channels, depending on the chip and the data type
 _PLAIN = {"RKNN_TENSOR_NCHW": "nchw", "RKNN_TENSOR_NHWC": "nhwc"}
 
 
@@ -103,4 +104,14 @@ def render(format: Format) -> str | None:
 
 def names() -> tuple[str, ...]:
     """The plain formats, and the packs of 4, 8 and 16."""
-    return (*_PLAIN, *(f"RKNN_TENSOR_NC1HWC2 (C2={block})" for block in (4, 8, 16)))
+    return (*_PLAIN, *(f"RKNN_TENSOR_NC1HWC2 (C2={block})" for block in _PACKS))
+
+
+def attested(name: str) -> bool:
+    """Whether a chip is known to have packs of this size: 4, 8 or 16.
+
+    >>> attested("RKNN_TENSOR_NC1HWC2 (C2=8)"), attested("RKNN_TENSOR_NC1HWC2 (C2=24)")
+    (True, False)
+    """
+    match = _TEXT.fullmatch(name)
+    return name in _PLAIN or (match is not None and (match[1] or match[2]) in _PACKS)

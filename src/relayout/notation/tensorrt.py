@@ -47,7 +47,7 @@ import re
 from relayout.dtypes import dtype as as_dtype
 from relayout.errors import LayoutError
 from relayout.layout.format import Format, letters
-from relayout.notation.roles import data_roles
+from relayout.layout.roles import data_roles
 
 TITLE = "TensorRT"
 

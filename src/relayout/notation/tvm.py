@@ -54,8 +54,8 @@ from collections.abc import Iterator
 
 from relayout.errors import LayoutError, Unsupported
 from relayout.layout.format import Format, letters
+from relayout.layout.roles import DATA, WEIGHTS
 from relayout.notation.onednn import blocked_digits
-from relayout.notation.roles import DATA, WEIGHTS
 
 TITLE = "TVM"
 

@@ -38,7 +38,7 @@ from relayout.layout.format import Format
 
 TITLE = "x86 VNNI and AMX"
 
-__all__ = ["TITLE", "names", "parse", "render"]
+__all__ = ["TITLE", "attested", "names", "parse", "render"]
 
 _AXES = ("k", "cols")
 _ROLE = {"K": "k", "N": "cols"}
@@ -137,3 +137,13 @@ def render(format: Format) -> str | None:
 def names() -> tuple[str, ...]:
     """The packings of 8- and 16-bit operands."""
     return ("[K/4][N][4]", "[K/2][N][2]", "[N/16][K/4][16][4]", "VNNI4", "VNNI2", *_AMX)
+
+
+def attested(name: str) -> bool:
+    """Whether an instruction takes its operand so: groups of 2 or 4 along K, or tiles of them.
+
+    >>> attested("[K/4][N][4]"), attested("[K/16][N][16]")
+    (True, False)
+    """
+    format = parse(name)
+    return format is not None and any(parse(known) == format for known in names())

@@ -29,6 +29,7 @@ from relayout.layout import views
 from relayout.layout.descriptor import MemoryDesc, any_format
 from relayout.primitives.formats import check_source, check_target, finite, following, overwritable
 from relayout.primitives.functions import Function
+from relayout.primitives.meaning import check_alike, check_data
 from relayout.primitives.post_ops import adds, applied, operands_of, post_ops_for
 from relayout.primitives.primitive import Primitive
 
@@ -108,6 +109,7 @@ class BatchNormalization(Primitive):
             dst = MemoryDesc(src.dims, src.dtype, any_format)
         dst = following(src, dst)
         check_target(self.kind, dst, src.dims)
+        check_data(self.kind, "src", src)
         self.epsilon = _epsilon(epsilon)
         relu = (Function("relu"),) if fuse_relu else ()
         self.post_ops = (*relu, *post_ops_for(self.kind, post_ops, dst))
@@ -116,6 +118,7 @@ class BatchNormalization(Primitive):
         self.inputs = ("src", *vectors, *operands)
         channels = MemoryDesc(src.dims[1:2], "f32", "a")
         self.descs = {"src": src, **dict.fromkeys(vectors, channels), **operands, "dst": dst}
+        check_alike(self.kind, self.descs)
         near = {"src": src, **operands, "dst": dst}
         self.in_place = () if self.reads_destination else overwritable(near)
 

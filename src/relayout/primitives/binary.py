@@ -22,6 +22,7 @@ from relayout.errors import LayoutError
 from relayout.layout.descriptor import MemoryDesc, any_format
 from relayout.layout.layout import spell_dims
 from relayout.primitives.formats import check_source, check_target, finite, following, overwritable
+from relayout.primitives.meaning import check_alike
 from relayout.primitives.operations import ALGORITHMS, check_algorithm, defined
 from relayout.primitives.post_ops import adds, applied, operands_of, post_ops_for
 from relayout.primitives.primitive import Primitive
@@ -94,6 +95,7 @@ class Binary(Primitive):
         operands = operands_of(self.post_ops)
         self.inputs = ("src0", "src1", *operands)
         self.descs = {"src0": src0, "src1": src1, **operands, "dst": dst}
+        check_alike(self.kind, self.descs)
         self.in_place = () if self.reads_destination else overwritable(self.descs)
 
     @property

@@ -38,6 +38,7 @@ from relayout.layout import views
 from relayout.layout.descriptor import MemoryDesc, any_format
 from relayout.layout.layout import Layout, plain, spell_dims, whole_number
 from relayout.primitives.formats import following
+from relayout.primitives.meaning import check_alike
 from relayout.primitives.primitive import Primitive, check_descs, check_written
 from relayout.primitives.program import Program, Step
 from relayout.reorder import reorder
@@ -95,6 +96,7 @@ class Concat(Primitive):
             raise LayoutError(f"concat: dst {dst} must be {spell_dims(dims)}")
         check_written(self.kind, dst)
         self.descs = {**dict(zip(self.inputs, srcs, strict=True)), "dst": dst}
+        check_alike(self.kind, self.descs)
         self._parts = _parts(dst, self.axis, sizes)
         self._whole: MemoryDesc | None = None  # where the sources are put together if there are no parts
         if self._parts is None:

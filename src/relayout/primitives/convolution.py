@@ -19,6 +19,7 @@ import numpy as np
 from relayout.errors import LayoutError
 from relayout.layout.descriptor import MemoryDesc
 from relayout.primitives.kernels.geometry import Geometry, Sizes
+from relayout.primitives.meaning import check_data, check_weights
 from relayout.primitives.post_ops import applied
 from relayout.primitives.primitive import check_descs
 from relayout.primitives.products import ProductPrimitive, Products, weights_format
@@ -105,6 +106,9 @@ class Convolution(ProductPrimitive):
             raise LayoutError(
                 f"convolution: src {src} has {src.dims[1]} channels, weights {weights} take {each}"
             )
+        check_data(self.kind, "src", src)
+        check_data(self.kind, "dst", dst)
+        check_weights(self.kind, "weights", weights, spatial)
         steps = for_each_axis(self.kind, strides, spatial, "strides", 1)
         gaps = for_each_axis(self.kind, dilation, spatial, "dilation", 1)
         pads = in_front_and_behind(self.kind, padding, spatial)

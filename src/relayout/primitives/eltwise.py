@@ -21,6 +21,7 @@ from relayout.errors import LayoutError
 from relayout.layout.descriptor import MemoryDesc, any_format
 from relayout.primitives.formats import check_source, check_target, following, overwritable
 from relayout.primitives.functions import Function
+from relayout.primitives.meaning import check_alike
 from relayout.primitives.post_ops import adds, applied, operands_of, post_ops_for
 from relayout.primitives.primitive import Primitive
 
@@ -91,6 +92,7 @@ class Eltwise(Primitive):
         operands = operands_of(self.post_ops)
         self.inputs = ("src", *operands)
         self.descs = {"src": src, **operands, "dst": dst}
+        check_alike(self.kind, self.descs)
         self.in_place = () if self.reads_destination else overwritable(self.descs)
 
     @property

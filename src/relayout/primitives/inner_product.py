@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from relayout.errors import LayoutError
 from relayout.layout.descriptor import MemoryDesc
 from relayout.primitives.kernels.geometry import Geometry
+from relayout.primitives.meaning import check_data, check_weights
 from relayout.primitives.post_ops import applied
 from relayout.primitives.primitive import check_descs
 from relayout.primitives.products import ProductPrimitive, Products, weights_format
@@ -80,6 +81,8 @@ class InnerProduct(ProductPrimitive):
             raise LayoutError(
                 f"inner product: weights {weights} must have the sizes of src {src} behind the first axis"
             )
+        check_data(self.kind, "src", src)
+        check_weights(self.kind, "weights", weights, len(src.dims) - 2)
         outputs = weights.dims[0]
         spatial = src.dims[2:]
         kernel = (*(1 for _ in range(3 - len(spatial))), *spatial)

@@ -38,6 +38,7 @@ from relayout.layout.layout import Layout
 from relayout.primitives.formats import check_source, check_target, following
 from relayout.primitives.kernels.walk import dense_like
 from relayout.primitives.kernels.window import Axis
+from relayout.primitives.meaning import check_data
 from relayout.primitives.post_ops import PostOp, Sum, applied, operands_of, post_ops_for
 from relayout.primitives.primitive import Primitive
 from relayout.primitives.sizes import for_each_axis, in_front_and_behind
@@ -125,6 +126,8 @@ class Pooling(Primitive):
         if dst is None:
             dst = MemoryDesc(dims, src.dtype, any_format)
         check_target("pooling", dst, dims)
+        check_data("pooling", "src", src)
+        check_data("pooling", "dst", dst)
         if dst.layout is None and src.format is None:
             dst = MemoryDesc(dims, dst.dtype, like(src.layout, dims))
         dst = following(src, dst)

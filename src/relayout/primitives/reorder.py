@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 from relayout.errors import LayoutError
 from relayout.layout.descriptor import MemoryDesc
 from relayout.layout.layout import spell_dims
+from relayout.primitives.meaning import check_alike
 from relayout.primitives.primitive import Primitive, check_descs, check_written
 from relayout.reorder import reorder
 
@@ -59,6 +60,7 @@ class Reorder(Primitive):
         for name, desc in (("src", src), ("dst", dst)):
             if desc.layout is None:
                 raise LayoutError(f"reorder: the format of {name} {desc} is not decided")
+        check_alike("reorder", {"src": src, "dst": dst})
         check_written("reorder", dst)
         self.descs = {"src": src, "dst": dst}
 

@@ -26,6 +26,7 @@ from relayout.errors import LayoutError
 from relayout.layout.descriptor import MemoryDesc, any_format
 from relayout.layout.layout import whole_number
 from relayout.primitives.formats import check_source, check_target, following
+from relayout.primitives.meaning import check_alike
 from relayout.primitives.primitive import Primitive
 
 if TYPE_CHECKING:
@@ -84,6 +85,7 @@ class Softmax(Primitive):
         check_target("softmax", dst, src.dims)
         self.axis, self.log = number % rank, bool(log)
         self.descs = {"src": src, "dst": following(src, dst)}
+        check_alike(self.kind, self.descs)
         same = src.dtype is self.dst.dtype and src.layout.same_bytes(self.dst.layout)
         self.in_place = ("src",) if same else ()
         self._note = ""

@@ -22,6 +22,7 @@ from relayout.errors import LayoutError
 from relayout.layout.descriptor import MemoryDesc, any_format
 from relayout.layout.layout import spell_dims
 from relayout.primitives.formats import check_source, check_target, finite, following, overwritable
+from relayout.primitives.meaning import check_alike
 from relayout.primitives.primitive import Primitive
 
 if TYPE_CHECKING:
@@ -87,6 +88,7 @@ class Sum(Primitive):
         check_target(self.kind, dst, srcs[0].dims)
         self.scales = _scales(scales, len(srcs))
         self.descs = {**dict(zip(self.inputs, srcs, strict=True)), "dst": dst}
+        check_alike(self.kind, self.descs)
         self.in_place = overwritable(self.descs)
 
     @property

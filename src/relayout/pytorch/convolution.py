@@ -40,7 +40,7 @@ __all__ = ["convolution_memory_format", "strides_seen_by_convolution"]
 
 
 def convolution_memory_format(source: Operand, weight: Operand, *, exact: bool = False) -> str:
-    """Return the memory format that a convolution brings its input and its weight into.
+    """Return the memory format to which a convolution converts its input and its weight.
 
     The rule of cuDNN, of oneDNN (mkldnn) and of PyTorch's own 2-D kernels on the CPU.
 

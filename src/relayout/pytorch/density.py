@@ -27,7 +27,7 @@ _PATIENCE = 20_000  # steps of the search before it gives up; strides that occur
 
 
 def is_non_overlapping_and_dense(dims: Iterable[int], strides: Iterable[int]) -> bool:
-    """Tell whether the elements fill their memory exactly once, in whatever order of the axes.
+    """Tell whether the elements fill their memory exactly once, in any order of the axes.
 
     The flag of the same name in ``c10/core/TensorImpl.h``. Strides of size-1 axes do not count; a tensor
     without elements has it.

@@ -37,8 +37,9 @@ from relayout.errors import LayoutError
 from relayout.forking import lock
 from relayout.layout.descriptor import MemoryDesc
 from relayout.layout.format import Format
-from relayout.layout.layout import Layout, plain, spell_dims
+from relayout.layout.layout import Layout, plain
 from relayout.reorder.attributes import Attributes
+from relayout.reorder.axes import asked_for, check_axes, indexed_alike
 from relayout.tensor import Tensor, address, aligned, as_bytes, located, tensor
 
 if TYPE_CHECKING:
@@ -62,12 +63,16 @@ class Reorder:
     Parameters
     ----------
     src, dst : MemoryDesc
-        Descriptors of the same dims. The destination must not broadcast or overlap itself.
+        Descriptors of the same dims. The destination must not broadcast or overlap itself. Where both know
+        what their axes mean, axes are matched by meaning, whatever the logical order of either side
+        (:mod:`relayout.layout.roles` has the rules).
+    axes : str
+        "meaning", or "position": axis k of the source is axis k of the destination, whatever they mean.
     threads : int, optional
         How many threads may work; the NumPy engine uses one.
     **attributes
         ``src_scale``, ``dst_scale``, ``src_zero_point``, ``dst_zero_point``: a number, or ``(values, axis)``
-        along a logical axis; ``beta``: how much of the old destination is added. See
+        along a logical axis of the source; ``beta``: how much of the old destination is added. See
         :mod:`relayout.reorder.attributes` for the formula. Values are copied: later changes to an array of
         them don't change the plan.
 
@@ -91,12 +96,14 @@ class Reorder:
     __slots__ = (
         "_calls",
         "_decided",
+        "_dst",
         "_engine",
         "_fast",
         "_fills",
         "_needs",
         "_room",
         "attributes",
+        "axes",
         "dst",
         "src",
         "threads",
@@ -109,25 +116,36 @@ class Reorder:
     # Checks source and destination and converts, or says False; it keeps what it needs.
     _fast: Callable[[Any, Any], int] | None
 
+    _dst: MemoryDesc
+    """The destination as the source is indexed, which is what the engines work on."""
+
     def __init__(
-        self, src: MemoryDesc, dst: MemoryDesc, *, threads: int | None = None, **attributes: Any
+        self,
+        src: MemoryDesc,
+        dst: MemoryDesc,
+        *,
+        axes: str = "meaning",
+        threads: int | None = None,
+        **attributes: Any,
     ) -> None:
         _check_threads(threads)
-        self._prepare(src, dst)
+        self._prepare(src, dst, axes)
         self.threads = threads
         self.attributes = Attributes.make(src.dims, **attributes)
         self._compile()
 
     @classmethod
-    def _uncompiled(cls, src: MemoryDesc, dst: MemoryDesc) -> Reorder:
+    def _uncompiled(cls, src: MemoryDesc, dst: MemoryDesc, axes: str) -> Reorder:
         """A plan without attributes that runs in NumPy until :meth:`_compile` is called."""
         self = object.__new__(cls)
-        self._prepare(src, dst)
+        self._prepare(src, dst, axes)
         return self
 
-    def _prepare(self, src: MemoryDesc, dst: MemoryDesc) -> None:
+    def _prepare(self, src: MemoryDesc, dst: MemoryDesc, axes: str) -> None:
+        check_axes(axes)
+        self._dst = indexed_alike(src, dst, axes)
         _check(src, dst)
-        self.src, self.dst, self.threads, self.attributes = src, dst, None, NONE
+        self.src, self.dst, self.axes, self.threads, self.attributes = src, dst, axes, None, NONE
         self._engine, self._decided = None, False
         self._fast, self._calls = None, 0
         self._needs = src.required_bytes, dst.required_bytes
@@ -157,7 +175,7 @@ class Reorder:
         part = self.attributes
         if not part.is_plain:
             part = part.taking_part(self.src.dtype, self.dst.dtype)
-        kernels = native(self.src, self.dst, part.shape)
+        kernels = native(self.src, self._dst, part.shape)
         if kernels is not None and kernels.fits(part):
             operands = kernels.operands(part)
             self._engine = kernels, 0 if operands is None else address(operands), operands
@@ -186,7 +204,7 @@ class Reorder:
         if not target.flags.writeable:
             raise LayoutError(f"the buffer of the destination {self.dst} is read-only")
         apart = source_at + source.nbytes <= target_at or target_at + target.nbytes <= source_at
-        if not apart and overlap(self.src, source_at, self.dst, target_at):
+        if not apart and overlap(self.src, source_at, self._dst, target_at):
             raise LayoutError(
                 f"source {self.src} and destination {self.dst} overlap in memory; "
                 "reorder into a buffer of its own"
@@ -227,7 +245,7 @@ class Reorder:
             reorder_numpy = _numpy_engine()
             given = as_bytes(source), as_bytes(target)
             reorder_numpy(
-                self.src, given[0], self.dst, given[1], self.attributes, zeroed=new and not self._fills
+                self.src, given[0], self._dst, given[1], self.attributes, zeroed=new and not self._fills
             )
 
     def _hastened(
@@ -290,7 +308,7 @@ class Reorder:
         """
         from relayout.layout.refine import refine
 
-        groups = refine(self.src.layout, self.dst.layout)
+        groups = refine(self.src.layout, self._dst.layout)
         rows = []
         for group in groups:
             names = " ".join(plain(len(self.src.dims)).axis_names()[a] for a in group.axes)
@@ -340,10 +358,21 @@ class Reorder:
 
 
 @lru_cache(maxsize=1024)
-def _move(src: MemoryDesc, dst: MemoryDesc | str, kind: DType | None) -> Reorder:
-    """The plan without attributes to a descriptor, or to the format that a text names (None: same type)."""
-    desc = MemoryDesc(src.dims, kind or src.dtype, dst) if isinstance(dst, str) else dst
-    return Reorder._uncompiled(src, desc)
+def _move(
+    src: MemoryDesc,
+    src_roles: tuple[str, ...] | None,
+    dst: MemoryDesc | str,
+    dst_roles: tuple[str, ...] | None,
+    kind: DType | None,
+    axes: str,
+) -> Reorder:
+    """The plan without attributes to a descriptor, or to the format that a text names (None: same type).
+
+    Roles, in which descriptors that are equal may differ, are there for the key.
+    """
+    check_axes(axes)
+    desc = asked_for(src, Format(dst), kind or src.dtype, axes) if isinstance(dst, str) else dst
+    return Reorder._uncompiled(src, desc, axes)
 
 
 @lru_cache(maxsize=256)
@@ -353,11 +382,6 @@ def _with(move: Reorder, attributes: Attributes) -> Reorder:
 
 
 def _check(src: MemoryDesc, dst: MemoryDesc) -> None:
-    if src.dims != dst.dims:
-        raise LayoutError(
-            f"source and destination must have the same dims, got {spell_dims(src.dims)} and "
-            f"{spell_dims(dst.dims)}"
-        )
     for side, desc in (("source", src), ("destination", dst)):
         if desc.layout is None:
             raise LayoutError(
@@ -425,6 +449,7 @@ def reorder(
     *,
     out: Any = None,
     dtype: DTypeLike | None = None,
+    axes: str = "meaning",
     threads: int | None = None,
     src_scale: Any = None,
     dst_scale: Any = None,
@@ -439,13 +464,17 @@ def reorder(
     src : Tensor or array_like
         The source; arrays are taken as logical arrays, with any strides.
     dst : str, Format, Layout or MemoryDesc, optional
-        The destination. Without one the format stays (dense).
+        The destination. Without one the format stays (dense). A format takes over the logical order of the
+        source, and what its axes mean; a layout or descriptor has its own, and axes are matched by meaning.
     out : Tensor or writable buffer, optional
         Where to write; it must be of the destination's descriptor. Padding is zeroed, holes are left alone.
         It may be a view of a bigger tensor, but must not overlap the source.
     dtype : optional
         The data type of the destination; without one that of ``dst`` if it is a descriptor, of ``out`` if it
         is a tensor, or of the source.
+    axes : str
+        "meaning": axes that both sides give a meaning are matched by it (:mod:`relayout.layout.roles` has the
+        rules). "position": axis k of the source is axis k of the destination, whatever they mean.
     threads : int, optional
         How many threads may work; the NumPy engine uses one.
     src_scale, dst_scale, src_zero_point, dst_zero_point : number or (values, axis), optional
@@ -462,10 +491,18 @@ def reorder(
     Raises
     ------
     LayoutError
-        Something does not fit; nothing has been written then.
+        Something does not fit, or the axes of both sides mean different things; nothing has been written
+        then.
 
     Examples
     --------
+    Meaning counts, not position: ``NHWC4@nhwc`` is indexed n, h, w, c, and still c stays c.
+
+    >>> import relayout as rl
+    >>> x = rl.tensor([[[[1, 2]], [[3, 4]], [[5, 6]]]], "nchw")
+    >>> rl.reorder(x, "NHWC4@nhwc").buffer.view("int64")
+    array([1, 3, 5, 0, 2, 4, 6, 0])
+
     A photograph's bytes, ``nhwc``, to the floats of a network, ``nChw16c``, in one call:
 
     >>> import numpy as np
@@ -478,7 +515,7 @@ def reorder(
     source = src if isinstance(src, Tensor) else tensor(src)
     if threads is not None:
         _check_threads(threads)
-    plan, desc = _destination(source, dst, out, dtype)
+    plan, desc = _destination(source, dst, out, dtype, axes)
     none = src_scale is dst_scale is src_zero_point is dst_zero_point is None
     if not none or type(beta) not in (int, float) or beta != 0:
         attributes = Attributes.make(
@@ -505,7 +542,7 @@ def reorder(
 
 
 def _compile_if_worth(plan: Reorder) -> None:
-    if _judge()(plan.src, plan.dst):
+    if _judge()(plan.src, plan._dst):
         plan._compile()
 
 
@@ -544,32 +581,41 @@ def check_out(out: Any, desc: MemoryDesc) -> None:
 
 
 def _destination(
-    source: Tensor, dst: FormatLike | None, out: Any, dtype: DTypeLike | None
+    source: Tensor, dst: FormatLike | None, out: Any, dtype: DTypeLike | None, axes: str
 ) -> tuple[Reorder, MemoryDesc]:
     """The plan without attributes, and the descriptor of the result as the caller spells it."""
     given = out.desc if isinstance(out, Tensor) else None
     kind = as_dtype(dtype) if dtype is not None else None
+    roles = _roles(source.desc)
     if dst is None and given is not None:
         dst = given
     if isinstance(dst, MemoryDesc):
         if kind is not None and dst.dtype != kind:
             raise LayoutError(f"the destination is {dst}, but dtype {kind} was asked for")
-        plan, desc = _move(source.desc, dst, None), dst
+        plan, desc = _move(source.desc, roles, dst, _roles(dst), None, axes), dst
     else:
         if kind is None and given is not None:
             kind = given.dtype
         if isinstance(dst, str):
-            plan = _move(source.desc, dst, kind)
+            plan = _move(source.desc, roles, dst, None, kind, axes)
             desc = plan.dst
         else:
             format = _dense(source.desc) if dst is None else dst
-            desc = MemoryDesc(source.dims, kind or source.dtype, format)
-            plan = _move(source.desc, desc, None)
+            if isinstance(format, Format):
+                desc = asked_for(source.desc, format, kind or source.dtype, axes)
+            else:
+                dims = format.dims if isinstance(format, Layout) else source.dims
+                desc = MemoryDesc(dims, kind or source.dtype, format)
+            plan = _move(source.desc, roles, desc, _roles(desc), None, axes)
     if given is not None and given is not desc and not _same_bytes(given, desc):
         if isinstance(dst, (str, Format)) and given.dtype == desc.dtype and given.dims == desc.dims:
             raise LayoutError(f"out is {given}, which is not {dst} as asked for")
         raise LayoutError(f"out is {given}, but the destination is {desc}")
     return plan, desc
+
+
+def _roles(desc: MemoryDesc) -> tuple[str, ...] | None:
+    return desc.layout.roles if desc.layout is not None else None
 
 
 @lru_cache(maxsize=1024)
@@ -581,7 +627,7 @@ def _dense(desc: MemoryDesc) -> Format | Layout:
     """The format of a tensor if it has one, else row-major."""
     if desc.layout is None:
         raise LayoutError(f"the source {desc} has no layout")
-    return desc.format or Layout._dense(desc.dims, plain(desc.rank))
+    return desc.format or Layout._dense(desc.dims, plain(desc.rank).with_roles(desc.layout.roles))
 
 
 def _places(layout: Layout) -> NDArray[np.int64]:

@@ -1,0 +1,179 @@
+"""``relayout diff``: do two formats place the same bytes, and which elements lie elsewhere."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from relayout.cli.arguments import DTYPE, examples
+from relayout.cli.described import Described, described, meaning_option, sizes_in
+from relayout.cli.options import Exit, Output, output_options
+
+if TYPE_CHECKING:
+    from relayout.layout.descriptor import MemoryDesc
+    from relayout.layout.difference import Difference
+
+__all__ = ["diff"]
+
+LISTED = 8  # elements, if not told otherwise
+
+
+@click.command(
+    short_help="Compare two formats: same bytes, or what moves.",
+    epilog=examples(
+        "relayout diff nChw8c nhwc 2,8,5,4         the same bytes",
+        "relayout diff nchw nChw8c 1,17,2,2        where elements lie in either",
+        "relayout diff OIhw16i16o os_is_yx_isv16_osv16 64,64,3,3",
+        "relayout diff f32::blocked:acdb::f0 f32:p:blocked:aBcd8b::f0 1,17,2,2",
+        "relayout diff -q nchw nhwc 1,1,5,5 && echo nothing to convert",
+    ),
+)
+@click.argument("words", nargs=-1, required=True, metavar="FORMAT FORMAT DIMS")
+@click.option("--dtype", type=DTYPE, help="Data type, for sizes in bytes. [default: f32]")
+@click.option(
+    "--limit",
+    type=click.IntRange(min=0, max=100_000),
+    default=LISTED,
+    show_default=True,
+    help="How many of the elements that lie elsewhere are listed.",
+)
+@meaning_option
+@output_options
+def diff(words: tuple[str, ...], dtype: str | None, limit: int, meaning: str | None, output: Output) -> int:
+    """Compare two formats for a tensor of the sizes DIMS.
+
+    The exit code is 0 if they place the same bytes, elements and padding alike, and 1 if they differ. Then
+    the first elements that lie elsewhere are listed: index, offset in the first format, offset in the second,
+    in elements. Axes are compared by their position; formats whose axes mean different things are refused.
+    """
+    from relayout.layout.difference import difference
+
+    if len(words) < 2:
+        raise click.UsageError("give FORMAT FORMAT DIMS", click.get_current_context())
+    one, two = _both(words, dtype, meaning)
+    found = difference(one.desc.layout, two.desc.layout, limit)
+    same = found.same_bytes and one.desc.dtype == two.desc.dtype
+    if output.wants_json:
+        output.json(_as_json(found, one.desc, two.desc, same))
+    if output.talks:
+        _tell(found, one, two, output)
+    return Exit.DONE if same else Exit.NO
+
+
+def _both(words: tuple[str, ...], dtype: str | None, meaning: str | None) -> tuple[Described, Described]:
+    """The two tensors; sizes that one descriptor says hold for the other too."""
+    first, second, *sizes = words
+    said = next((s for s in map(sizes_in, (first, second)) if s is not None), None)
+    found = []
+    for text in (first, second):
+        own = list(sizes)
+        if not own and said is not None and sizes_in(text) is None:
+            own = [",".join(map(str, said)) or "scalar"]
+        told = described((text, *own), dtype, None, meaning)
+        if told.rest:
+            raise click.UsageError(
+                f"give FORMAT FORMAT DIMS; got {' '.join(words)}", click.get_current_context()
+            )
+        found.append(told)
+    one, two = found
+    _check_axes(one.desc, two.desc)
+    return one, two
+
+
+def _check_axes(one: MemoryDesc, two: MemoryDesc) -> None:
+    """Refuse to compare axes that mean different things.
+
+    This is the place where formats in two logical orders (``oihw`` and ``ohwi``) are to be compared role by
+    role, once conversions are: by the axes that the library's own correspondence pairs.
+    """
+    from relayout.errors import Unsupported
+
+    formats = [desc.layout.format for desc in (one, two)]
+    first, second = (format.roles if format is not None else None for format in formats)
+    if first is None or second is None or first == second:
+        return
+    readings = " and ".join(
+        f"{format} indexes {', '.join(format.roles or ())}" for format in formats if format
+    )
+    raise Unsupported(
+        f"{readings}: the axes are not the same ones in the same order, so that one list of sizes means two "
+        "tensors. Write one of them in letters (abcd, acdb, ...) to compare axis by axis"
+    )
+
+
+def _how(one: MemoryDesc, two: MemoryDesc, found: Difference) -> str:
+    """How a conversion goes."""
+    from relayout.reorder import Reorder
+
+    if found.same_bytes and one.dtype == two.dtype:
+        return "none is needed"
+    if not two.layout.is_injective():
+        return "refused: in the second format some elements share a place"
+    lines = Reorder(one, two).explain().splitlines()
+    engine = next(line.partition(" ")[2].strip() for line in lines if line.startswith("engine"))
+    return f"{one.nbytes:,} bytes read, {two.nbytes:,} written; {engine}"
+
+
+def _tell(found: Difference, one: Described, two: Described, output: Output) -> None:
+    from rich.padding import Padding
+    from rich.table import Table
+    from rich.text import Text
+
+    console = output.console()
+    sides = (one.desc, two.desc)
+    dims = "x".join(map(str, one.desc.dims)) or "scalar"
+    heading = Text(f"{one.title} and {two.title}", "bold")
+    kinds = dict.fromkeys(str(desc.dtype) for desc in sides)
+    heading.append(f"   {dims}   {' and '.join(kinds)}", "not bold")
+    console.print(heading)
+    console.print()
+    rows = Table(box=None, show_header=False, padding=(0, 2, 0, 0), pad_edge=False)
+    rows.add_column(style="bold", no_wrap=True)
+    rows.add_column(overflow="fold")
+    told = "no" if not found.same_bytes else "yes" if len(kinds) == 1 else "no, other data types"
+    rows.add_row("same bytes", told)
+    rows.add_row("elements", _moves(found))
+    rows.add_row("padding", " and ".join(f"{padding:,}" for padding in found.padding) + " elements")
+    rows.add_row("bytes", " and ".join(f"{desc.required_bytes:,}" for desc in sides))
+    rows.add_row("conversion", _how(one.desc, two.desc, found))
+    console.print(Padding.indent(rows, 2))
+    if not found.first:
+        return
+    console.print()
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="bold")
+    axes = one.roles or two.roles or one.desc.layout.axis_names()
+    table.add_column(",".join(axes), no_wrap=True)
+    for side in (one, two):
+        table.add_column(f"offset in {side.title}", justify="right")
+    for moved in found.first:
+        table.add_row(",".join(map(str, moved.index)), str(moved.a), str(moved.b))
+    console.print(Padding.indent(table, 2))
+    if found.moved is None or found.moved > len(found.first):
+        left = "more" if found.moved is None else f"{found.moved - len(found.first):,} more"
+        console.print(f"  and {left} (--limit)")
+
+
+def _moves(found: Difference) -> str:
+    if found.moved is None:
+        return f"{found.elements:,}; some of them lie elsewhere (too irregular to count)"
+    if found.moved == 0:
+        return f"all {found.elements:,} lie alike" + ("" if found.same_bytes else "; the padding does not")
+    stay = found.elements - found.moved
+    share = 100 * stay / found.elements
+    return f"{found.moved:,} of {found.elements:,} lie elsewhere, {stay:,} stay ({share:.3g} %)"
+
+
+def _as_json(found: Difference, one: MemoryDesc, two: MemoryDesc, same: bool) -> dict[str, Any]:
+    return {
+        "a": str(one),
+        "b": str(two),
+        "same_bytes": same,
+        "elements": found.elements,
+        "moved": found.moved,
+        "stay": None if found.moved is None else found.elements - found.moved,
+        "padding": list(found.padding),
+        "bytes": [one.required_bytes, two.required_bytes],
+        "conversion": _how(one, two, found),
+        "first": [{"index": list(m.index), "offset_a": m.a, "offset_b": m.b} for m in found.first],
+    }
