@@ -58,7 +58,8 @@ from relayout.files.descriptor import (
     descriptor_to_text,
 )
 from relayout.files.elements import by_descr, by_dtype
-from relayout.files.spelling import spelled
+from relayout.files.members import matching
+from relayout.files.spelling import listed, spelled
 from relayout.layout.descriptor import MemoryDesc
 from relayout.layout.format import Format
 from relayout.tensor import Tensor
@@ -406,6 +407,24 @@ def plan_arrays(
         only=only,
         changes=changes,
     )
+
+
+def one_of(path: AnyPath, names: Sequence[str]) -> str | None:
+    """The name of the one array of a file that names and patterns mean; None: none were given.
+
+    For a file that does not name its only array, a name is what the array is called where it is written.
+    """
+    if not names:
+        return None
+    module, where = _module(path), _path(path)
+    if module.__name__.endswith((".npz", ".safetensors", ".pt")):
+        names = matching(module.opened(where), list(names))
+    if len(names) != 1:
+        raise LayoutError(
+            f"{spelled(where)}: {listed(list(names))} are named, but the file to write holds one; .npz and "
+            ".safetensors files hold several"
+        )
+    return names[0]
 
 
 def info(path: AnyPath) -> FileInfo:
