@@ -217,6 +217,7 @@ def _one(given: _Given, source: Path, target: Path, shown: bool) -> dict[str, An
     """Convert one array."""
     from relayout import files
 
+    files.check_can_be_written(target)  # before anything is asked about the source
     name = files.one_of(source, given.names)
     tensor = files.read_to_convert(
         *(source, given.dst_format, given.src_format), dims=given.dims, dtype=given.src_dtype, name=name

@@ -409,6 +409,11 @@ def plan_arrays(
     )
 
 
+def check_can_be_written(path: AnyPath) -> None:
+    """Refuse a kind of file that is not known, or read only."""
+    _module_to_write(path)
+
+
 def one_of(path: AnyPath, names: Sequence[str]) -> str | None:
     """The name of the one array of a file that names and patterns mean; None: none were given.
 
@@ -467,8 +472,10 @@ def destination_for(
     Raises
     ------
     LayoutError
-        The format does not fit; or the data type is one that NumPy does not know, the file is one of NumPy's,
-        and nobody asked for that: NumPy would load bf16 as ``|V2``, bytes without a meaning.
+        The format does not fit.
+    Unsupported
+        NumPy does not know the data type, the file is NumPy's, and ``dtype`` does not ask for it: NumPy
+        would load bf16 as ``|V2``, bytes without a meaning.
     """
     module = _module_to_write(path)
     if module.__name__.endswith(".image"):
@@ -483,7 +490,7 @@ def destination_for(
         seen = (
             f"|V{desc.dtype.bits // 8}, bytes without a meaning" if desc.dtype.bits >= 8 else "bytes of two"
         )
-        raise LayoutError(
+        raise Unsupported(
             f"{spelled(_path(path))} can't say {kind}, which NumPy does not know: it would load {seen}. "
             f"Convert it (--dtype f32, dtype='f32'), write a .safetensors file, or ask for {kind} (--dtype "
             f"{kind}) if Relayout is to read it again"
