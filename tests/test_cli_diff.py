@@ -57,13 +57,35 @@ def test_descriptors():
     assert json.loads(diff("f32:nchw:1x2x3x4", "s8:nchw:1x2x3x4", "--json", code=1))["same_bytes"] is False
 
 
+def test_axes_are_matched_by_meaning():
+    """The same bytes, indexed n, c, h, w by one and n, h, w, c by the other."""
+    stated = "nhwc -> n, h, w, c"
+    assert "all 120 lie alike" in diff("nhwc", stated, "2,3,4,5", code=0)
+    assert "all 120 lie alike" in diff(stated, "nhwc", "2,4,5,3", code=0)
+    diff(f"f32:{stated}:2x4x5x3", "nhwc", code=0)
+    diff("nhwc", f"f32:{stated}:2x4x5x3", code=0)
+    told = json.loads(diff("nchw", stated, "2,3,4,5", "--json", code=1))
+    assert told["first"][0] == {"index": [0, 0, 0, 1], "offset_a": 1, "offset_b": 3}
+    told = json.loads(diff(stated, "nchw", "2,4,5,3", "--json", code=1))
+    assert told["first"][0] == {"index": [0, 0, 0, 1], "offset_a": 1, "offset_b": 20}
+    assert "o,i,h,w" in diff("oihw", "OHWIo4", "4,5,6,7", code=1)
+
+
 def test_axes_that_are_not_the_same():
-    line = refused("diff", "oihw", "OHWIo4", "4,5,6,7", code=3)
-    assert "oihw indexes o, i, h, w" in line
-    assert "OHWIo4 indexes o, h, w, i" in line
-    refused("diff", "nchw", "oihw", "4,5,6,7", code=3)
+    line = refused("diff", "tnc", "ncw", "4,5,6", code=3)
+    assert "the first has the axes t, n, c and the second n, c, w" in line
+    assert "--axes position" in line
+    diff("tnc", "ncw", "4,5,6", "--axes", "position", code=0)
+    diff("nhwc", "nhwc -> n, h, w, c", "2,3,4,5", "--axes", "position", code=1)
     diff("nchw", "abcd", "4,5,6,7", code=0)
     diff("oihw", "abcd", "4,5,6,7", "--as", "weights", code=0)
+
+
+def test_a_conversion_that_is_refused():
+    """The comparison is made all the same."""
+    said = diff("ab", "src:f32::blocked:ab:0x1:f0", "4,5", code=1)
+    assert "conversion  refused: " in said
+    assert "15 of 20 lie elsewhere" in said
 
 
 @pytest.mark.parametrize(
@@ -76,6 +98,9 @@ def test_axes_that_are_not_the_same():
         (("nchw", "nhwx", "1,2,3,4"), 2, "did you mean"),
         (("nchw", "winograd_2x3_s1_data", "1,2,3,4"), 3, "inograd"),
         (("nchw", "any", "1,2,3,4"), 2, "open"),
+        (("f32:nchw:1,2,3,4", "f32:nhwc:1x2x3x4"), 2, "no dialect"),
+        (("f32:nchw:1x2x3x4", "f32:nhwc:1x2x3x5"), 4, "same dims"),
+        (("f32:nchw:1x2x3x4", "nhwc", "1,2,3,4"), 2, "FORMAT FORMAT DIMS"),
     ],
 )
 def test_refusals(words, code, message):

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 __all__ = ["diff"]
 
+AXES = ("meaning", "position")
 LISTED = 8  # elements, if not told otherwise
 
 
@@ -38,20 +39,32 @@ LISTED = 8  # elements, if not told otherwise
     show_default=True,
     help="How many of the elements that lie elsewhere are listed.",
 )
+@click.option(
+    "--axes",
+    type=click.Choice(AXES),
+    default=AXES[0],
+    show_default=True,
+    help="Match axes by what they mean, or by position whatever they mean.",
+)
 @meaning_option
 @output_options
-def diff(words: tuple[str, ...], dtype: str | None, limit: int, meaning: str | None, output: Output) -> int:
+def diff(
+    words: tuple[str, ...], dtype: str | None, limit: int, axes: str, meaning: str | None, output: Output
+) -> int:
     """Compare two formats for a tensor of the sizes DIMS.
 
     The exit code is 0 if they place the same bytes, elements and padding alike, and 1 if they differ. Then
     the first elements that lie elsewhere are listed: index, offset in the first format, offset in the second,
-    in elements. Axes are compared by their position; formats whose axes mean different things are refused.
+    in elements.
+
+    Where both formats say what their axes mean, axes are matched by meaning, as in a conversion: DIMS and
+    indices are in the order of the first format's axes. Otherwise axis k is axis k.
     """
     from relayout.layout.difference import difference
 
     if len(words) < 2:
         raise click.UsageError("give FORMAT FORMAT DIMS", click.get_current_context())
-    one, two = _both(words, dtype, meaning)
+    one, two = _both(words, dtype, meaning, axes)
     found = difference(one.desc.layout, two.desc.layout, limit)
     same = found.same_bytes and one.desc.dtype == two.desc.dtype
     if output.wants_json:
@@ -61,56 +74,55 @@ def diff(words: tuple[str, ...], dtype: str | None, limit: int, meaning: str | N
     return Exit.DONE if same else Exit.NO
 
 
-def _both(words: tuple[str, ...], dtype: str | None, meaning: str | None) -> tuple[Described, Described]:
-    """The two tensors; sizes that one descriptor says hold for the other too."""
+def _both(
+    words: tuple[str, ...], dtype: str | None, meaning: str | None, axes: str
+) -> tuple[Described, Described]:
+    """The two tensors, both indexed as the first is; sizes that one descriptor says hold for both."""
+    from relayout.errors import LayoutError, Unsupported
+    from relayout.layout.layout import spell_dims
+    from relayout.layout.roles import correspondence
+    from relayout.reorder.axes import indexed_alike
+
     first, second, *sizes = words
-    said = next((s for s in map(sizes_in, (first, second)) if s is not None), None)
-    found = []
-    for text in (first, second):
-        own = list(sizes)
-        if not own and said is not None and sizes_in(text) is None:
-            own = [",".join(map(str, said)) or "scalar"]
-        told = described((text, *own), dtype, None, meaning)
-        if told.rest:
+    if not sizes:
+        said = next((s for s in map(sizes_in, (first, second)) if s is not None), None)
+        sizes = [] if said is None else [spell_dims(said)]
+
+    def told(text: str, *given: str) -> Described:
+        found = described(
+            (text, *(given if sizes_in(text) is None or words[2:] else ())), dtype, None, meaning
+        )
+        if found.rest:
             raise click.UsageError(
                 f"give FORMAT FORMAT DIMS; got {' '.join(words)}", click.get_current_context()
             )
-        found.append(told)
-    one, two = found
-    _check_axes(one.desc, two.desc)
-    return one, two
+        return found
 
-
-def _check_axes(one: MemoryDesc, two: MemoryDesc) -> None:
-    """Refuse to compare axes that mean different things.
-
-    This is the place where formats in two logical orders (``oihw`` and ``ohwi``) are to be compared role by
-    role, once conversions are: by the axes that the library's own correspondence pairs.
-    """
-    from relayout.errors import Unsupported
-
-    formats = [desc.layout.format for desc in (one, two)]
-    first, second = (format.roles if format is not None else None for format in formats)
-    if first is None or second is None or first == second:
-        return
-    readings = " and ".join(
-        f"{format} indexes {', '.join(format.roles or ())}" for format in formats if format
-    )
-    raise Unsupported(
-        f"{readings}: the axes are not the same ones in the same order, so that one list of sizes means two "
-        "tensors. Write one of them in letters (abcd, acdb, ...) to compare axis by axis"
-    )
+    one, two = told(first, *sizes), told(second, *sizes)
+    if axes == "position":
+        return one, two
+    try:
+        places = correspondence(one.desc.layout.roles, two.desc.layout.roles, ("first", "second"))
+    except LayoutError as error:
+        raise Unsupported(f"{error} (--axes position)") from error
+    if places is not None and sizes_in(second) is None:  # the sizes are in the order of the first
+        two = told(second, spell_dims([one.desc.dims[places.index(k)] for k in range(len(places))]))
+    elif places is not None and sizes_in(first) is None:
+        one = told(first, spell_dims([two.desc.dims[k] for k in places]))
+    return one, two._replace(desc=indexed_alike(one.desc, two.desc), roles=one.roles)
 
 
 def _how(one: MemoryDesc, two: MemoryDesc, found: Difference) -> str:
-    """How a conversion goes."""
+    """How a conversion goes, once both are indexed alike."""
+    from relayout.errors import LayoutError
     from relayout.reorder import Reorder
 
     if found.same_bytes and one.dtype == two.dtype:
         return "none is needed"
-    if not two.layout.is_injective():
-        return "refused: in the second format some elements share a place"
-    lines = Reorder(one, two).explain().splitlines()
+    try:
+        lines = Reorder(one, two, axes="position").explain().splitlines()
+    except LayoutError as error:  # elements that share a place can't be written, for one
+        return f"refused: {error}"
     engine = next(line.partition(" ")[2].strip() for line in lines if line.startswith("engine"))
     return f"{one.nbytes:,} bytes read, {two.nbytes:,} written; {engine}"
 
