@@ -7,11 +7,15 @@ import sys
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import relayout as rl
 from processes import is_done
 from relayout import files
 from relayout.files import beside
+from strategies import examples
+from test_files import mutations, read_or_refuse
 
 OLD, NEW = np.arange(6, dtype=np.float32).reshape(2, 3), -np.arange(6, dtype=np.float32).reshape(2, 3)
 FORMATS = ("ab", "ba", "aB2b")
@@ -173,6 +177,17 @@ def test_a_file_that_is_neither_is_refused(tmp_path):
         files.read(path)
     files.write(path, rl.tensor(NEW, "ab"), force=True)
     assert np.array_equal(files.read(path).numpy(), NEW)
+
+
+@examples(150)
+@given(damages=st.lists(mutations(), min_size=1, max_size=3))
+def test_damaged_records(tmp_path_factory, damages):
+    path, _ = interrupted(tmp_path_factory.mktemp("damaged"))
+    text = beside.path_beside(path).read_bytes()
+    for damage in damages:
+        text = damage(text)
+    beside.path_beside(path).write_bytes(text)
+    read_or_refuse(path)
 
 
 def test_a_reader_notices_a_writer(tmp_path, monkeypatch):

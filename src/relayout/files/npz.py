@@ -115,7 +115,7 @@ class Writer:
 
     def carry(self, source: Path, names: list[str]) -> None:
         """Copy members of another archive as they are: arrays, their descriptors, anything else."""
-        with _archive(source) as archive:
+        with naming(self.path), _archive(source) as archive:
             for name in names:
                 if name in self.archive.NameToInfo:
                     continue
