@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import errno
+import io
 import json
+import mmap
 import os
 import struct
 import subprocess
 import sys
+import tracemalloc
 import zipfile
 import zlib
 from pathlib import Path
@@ -19,7 +22,7 @@ from hypothesis import strategies as st
 
 import relayout as rl
 from relayout import files
-from relayout.files import atomic, conversion
+from relayout.files import atomic, conversion, mapped, npz
 from relayout.files.arrays import physical_shape, stored_form
 from relayout.files.descriptor import descriptor_from_text
 from strategies import examples, layouts
@@ -51,6 +54,19 @@ def made(dims, format, dtype="f32"):
 
 def same(one, two):
     return np.array_equal(one.numpy().astype(np.float64), two.numpy().astype(np.float64))
+
+
+def png(*chunks):
+    """A png of the chunks, each its kind and its body."""
+    parts = [struct.pack(">I", len(b)) + k + b + struct.pack(">I", zlib.crc32(k + b)) for k, b in chunks]
+    return b"\x89PNG\r\n\x1a\n" + b"".join(parts)
+
+
+def npy_bytes(array):
+    """What ``numpy.save`` writes."""
+    made = io.BytesIO()
+    np.save(made, array)
+    return made.getvalue()
 
 
 class TestRoundTrips:
@@ -260,17 +276,12 @@ class TestWhatOthersSee:
         """Pillow cuts colours of 16 bits to 8 without a word; grey ones it does not."""
         pytest.importorskip("PIL")
         channels = {0: 1, 2: 3, 4: 2, 6: 4}[colour]
-        chunks = (
-            (b"IHDR", struct.pack(">IIBBBBB", 2, 1, 16, colour, 0, 0, 0)),
-            (b"IDAT", zlib.compress(b"\0" + b"\x12\x34" * 2 * channels)),
-            (b"IEND", b""),
-        )
         path = tmp_path / "x.png"
         path.write_bytes(
-            b"\x89PNG\r\n\x1a\n"
-            + b"".join(
-                struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
-                for kind, body in chunks
+            png(
+                (b"IHDR", struct.pack(">IIBBBBB", 2, 1, 16, colour, 0, 0, 0)),
+                (b"IDAT", zlib.compress(b"\0" + b"\x12\x34" * 2 * channels)),
+                (b"IEND", b""),
             )
         )
         if colour == 0:
@@ -278,6 +289,30 @@ class TestWhatOthersSee:
             return
         with pytest.raises(rl.Unsupported, match=r"x\.png has 16 bits a channel"):
             files.read(path)
+
+    @pytest.mark.parametrize(
+        ("depth", "colour", "rows", "key", "expected"),
+        [
+            (8, 0, b"\0\x07\x08", b"\0\x07", [[7, 0], [8, 255]]),
+            (4, 0, b"\0\x70", b"\0\x07", [[0x77, 0], [0, 255]]),
+            (2, 0, b"\0\x90", b"\0\x02", [[170, 0], [85, 255]]),
+            (1, 0, b"\0\x80", b"\0\x01", [[255, 0], [0, 255]]),
+            (8, 2, b"\0\1\2\3\1\2\4", b"\0\1\0\2\0\3", [[1, 2, 3, 0], [1, 2, 4, 255]]),
+            (16, 0, b"\0\0\7\0\x08", b"\0\x07", None),
+        ],
+    )
+    def test_a_transparent_colour_is_not_lost(self, tmp_path, depth, colour, rows, key, expected):
+        pytest.importorskip("PIL")
+        header = struct.pack(">IIBBBBB", 2, 1, depth, colour, 0, 0, 0)
+        path = tmp_path / "x.png"
+        path.write_bytes(
+            png((b"IHDR", header), (b"tRNS", key), (b"IDAT", zlib.compress(rows)), (b"IEND", b""))
+        )
+        if expected is None:
+            with pytest.raises(rl.Unsupported, match="tRNS"):
+                files.read(path)
+        else:
+            assert files.read(path).numpy()[0, :, 0].T.tolist() == expected
 
     def test_four_inks(self, tmp_path):
         image = pytest.importorskip("PIL.Image")
@@ -348,7 +383,7 @@ class TestContradictions:
     def test_raw_bytes_leave_things_open(self, tmp_path):
         path = tmp_path / "x.bin"
         path.write_bytes(bytes(24))
-        with pytest.raises(rl.LayoutError, match="say its format, dims, data type"):
+        with pytest.raises(rl.LayoutError, match=r"say its format \(--from.*dims.*data type \(--in-dtype"):
             files.read(path)
         assert files.read(path, "ab", dims=(2, 3), dtype="f32").dims == (2, 3)
         with pytest.raises(rl.LayoutError, match="24 bytes, but f32:ab:2x4 takes 32"):
@@ -689,6 +724,56 @@ class TestConversion:
         assert np.array_equal(files.read(tmp_path / "x.npy").numpy(), tensor.numpy())
 
 
+class TestOthersMaps:
+    """Pages of a map that somebody else made may exist nowhere but in memory."""
+
+    DIMS = (4, 64, 64)
+
+    def private(self, folder):
+        """A private map of a file, changed in memory."""
+        np.save(folder / "own.npy", np.zeros(self.DIMS, np.float32))
+        return np.load(folder / "own.npy", mmap_mode="c")
+
+    def anonymous(self, folder):
+        """Memory of nobody's."""
+        pages = mmap.mmap(-1, 4 * 4 * 64 * 64, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        return np.frombuffer(pages, np.float32).reshape(self.DIMS)
+
+    if not hasattr(mmap, "MAP_PRIVATE"):
+        pytestmark = pytest.mark.skip("no private maps here")
+
+    @pytest.mark.parametrize("kind", ["private", "anonymous"])
+    @pytest.mark.parametrize("suffix", CONTAINERS)
+    def test_writing_leaves_the_source_as_it_is(self, tmp_path, monkeypatch, kind, suffix):
+        monkeypatch.setattr(conversion, "SLICE_BYTES", 1000)
+        array = getattr(self, kind)(tmp_path)
+        array[:] = counting(self.DIMS)
+        files.write(tmp_path / f"x{suffix}", rl.from_buffer(array, rl.MemoryDesc(self.DIMS, "f32", "abc")))
+        assert np.array_equal(array, counting(self.DIMS))
+        assert np.array_equal(files.read(tmp_path / f"x{suffix}").numpy(), array)
+
+    @pytest.mark.parametrize("kind", ["private", "anonymous"])
+    def test_converting_leaves_both_as_they_are(self, tmp_path, kind):
+        array, result = getattr(self, kind)(tmp_path), self.anonymous(tmp_path)
+        array[:] = counting(self.DIMS)
+        src, dst = (rl.MemoryDesc(self.DIMS, "f32", format) for format in ("abc", "cba"))
+        files.convert_into(rl.from_buffer(array, src), rl.from_buffer(result, dst), slice_bytes=1000)
+        assert np.array_equal(array, counting(self.DIMS))
+        assert np.array_equal(result.ravel(), counting(self.DIMS).T.ravel())
+
+    def test_own_maps_are_released(self, tmp_path):
+        files.write(tmp_path / "x.npy", made((5, 6), "ab"))
+        assert mapped._map_of(files.read(tmp_path / "x.npy").buffer) is not None
+
+    def test_pipes_are_refused(self, tmp_path):
+        if not hasattr(os, "mkfifo"):
+            pytest.skip("no pipes with names here")
+        for suffix in files.SUFFIXES:
+            os.mkfifo(tmp_path / f"x{suffix}")
+            with pytest.raises(OSError, match="no regular file"):
+                files.read(tmp_path / f"x{suffix}")
+
+
 class TestWhole:
     """A file appears whole or not at all, and what was there stays until then."""
 
@@ -751,7 +836,7 @@ class TestWhole:
             "import resource, sys, numpy as np, relayout as rl; from relayout import files\n"
             "resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))\n"
             "try: files.write(sys.argv[1], rl.tensor(np.ones((300, 300), np.float32)))\n"
-            "except OSError as error: print('refused', error.errno)\n"
+            "except OSError as error: print('refused', error.errno, error.filename)\n"
         )
         done = subprocess.run(
             [sys.executable, "-c", code, str(tmp_path / f"x{suffix}")],
@@ -760,6 +845,7 @@ class TestWhole:
             check=False,
         )
         assert done.stdout.startswith("refused"), done
+        assert done.stdout.endswith(f"x{suffix}\n")  # by the name that was asked for
         assert list(tmp_path.iterdir()) == []
 
     def test_without_fallocate(self, tmp_path, monkeypatch):
@@ -990,10 +1076,56 @@ class TestHostileBytes:
         with pytest.raises(rl.LayoutError, match="no npy file"):
             files.read(path)
         with zipfile.ZipFile(path, "w", zipfile.ZIP_LZMA) as archive:
-            archive.writestr("x.npy", b"nothing")
+            archive.writestr("x.npy", npy_bytes(np.zeros(3)))
             archive.writestr("x.layout.json", b" " * (1 << 21))
         with pytest.raises(rl.LayoutError, match="longer than"):
             files.read(path)
+        with zipfile.ZipFile(path, "w") as archive:
+            archive.writestr("x.npy", npy_bytes(np.zeros(3)))
+            with pytest.warns(UserWarning, match="Duplicate"):
+                archive.writestr("x.npy", npy_bytes(np.ones(3)))
+        with pytest.raises(rl.LayoutError, match=r"x\.npy twice"):
+            files.read(path)
+
+    @pytest.mark.parametrize("shape", [(3,), (1 << 29,)])
+    def test_npz_bombs(self, tmp_path, shape):
+        """Two GiB of zeros in two MiB, of an array that takes 12 bytes, or in an archive that lies, too."""
+        head = npy_bytes(np.zeros(1, np.float32))[:-4].replace(b"(1,)", f"{shape}".encode())
+        head = head.replace(b" " * (len(f"{shape}") - 4) + b"\n", b"\n", 1)
+        path = tmp_path / "x.npz"
+        size = len(head) + (1 << 31)
+        with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+            archive.writestr("x.npy", head + bytes(1 << 20))
+        content = bytearray(path.read_bytes())
+        central = content.rindex(b"PK\x01\x02")
+        content[central + 24 : central + 28] = struct.pack("<I", size)  # where the archive is listed
+        path.write_bytes(content)
+        assert zipfile.ZipFile(path).infolist()[0].file_size == size
+        tracemalloc.start()
+        try:
+            with pytest.raises(rl.LayoutError, match=r"damaged|ends after"):
+                files.read(path)
+            assert tracemalloc.get_traced_memory()[1] < 1 << 27
+        finally:
+            tracemalloc.stop()
+
+    @pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
+    def test_npz_checksums(self, tmp_path, save):
+        path = tmp_path / "x.npz"
+        save(path, a=np.arange(1000.0), b=np.arange(10))
+        content = path.read_bytes()
+        at = content.index(b"\n") + 4000 if save is np.savez else len(content) // 3
+        path.write_bytes(content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :])
+        with pytest.raises(rl.LayoutError, match=r"checksum|can't be read"):
+            files.read(path, name="a")
+        assert np.array_equal(files.read(path, name="b").numpy(), np.arange(10))
+
+    def test_large_members_are_unpacked_to_the_disk(self, tmp_path, monkeypatch):
+        monkeypatch.setattr(npz, "IN_MEMORY", 1000)
+        np.savez_compressed(tmp_path / "x.npz", a=np.arange(5000))
+        found = files.read(tmp_path / "x.npz")
+        assert mapped._map_of(found.buffer) is not None
+        assert np.array_equal(found.numpy(), np.arange(5000))
 
     def test_folders_and_missing_files(self, tmp_path):
         for suffix in files.SUFFIXES:

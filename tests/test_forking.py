@@ -201,12 +201,12 @@ FIRST_CALLS = {
     "a primitive that runs": "rl.primitives.Softmax(SRC)(rl.tensor(np.ones(SRC.dims, 'f4'), 'nhwc'))",
     "reorder and explain": "rl.Reorder(SRC, MemoryDesc(SRC.dims, 'f32', 'nChw8c')).explain()",
     "rules of PyTorch": "rl.pytorch.strides_for((1, 2, 3, 4), 'channels_last')",
-    "files": "relayout.files.read(sys.argv[0].replace('script.py', 'x.npy'))",
+    "files": "relayout.files.info(sys.argv[0].replace('script.py', 'x.safetensors'))",
 }
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
 @pytest.mark.parametrize("name", FIRST_CALLS)
 def test_children_forked_during_a_first_call(tmp_path, name):
-    np.save(tmp_path / "x.npy", np.arange(6.0))
+    relayout.files.write(tmp_path / "x.safetensors", relayout.tensor(np.arange(6.0)))
     is_done(tmp_path, SCRIPT.format(work=FIRST_CALLS[name]))

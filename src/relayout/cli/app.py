@@ -14,6 +14,7 @@ from relayout.cli.bench import bench
 from relayout.cli.completion import completion
 from relayout.cli.convert import convert
 from relayout.cli.diff import diff
+from relayout.cli.info import info
 from relayout.cli.names import formats, translate
 from relayout.cli.offset import offset
 from relayout.cli.options import (
@@ -161,5 +162,5 @@ def application(ctx: click.Context) -> None:
         click.echo(ctx.get_help())
 
 
-for command in (show, offset, diff, translate, formats, convert, strides, run, bench, completion):
+for command in (show, offset, diff, translate, formats, convert, info, strides, run, bench, completion):
     application.add_command(command)

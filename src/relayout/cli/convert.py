@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import signal
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
 from relayout.cli.arguments import DIMS, DTYPE, FORMAT, NUMBERS, examples, whole_number
 from relayout.cli.described import completed
+from relayout.cli.info import IN_KIND
+from relayout.cli.options import STANDARD, Output, output_options, readable, writable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -22,6 +24,9 @@ if TYPE_CHECKING:
 
 __all__ = ["convert"]
 
+SEVERAL = (".npz", ".safetensors")
+CHECKPOINTS = (".pt", ".pth")
+OUT_KINDS = ("npy", "npz", "safetensors", "bin", "png", "jpg")
 PATIENCE = 1.0  # seconds before a progress bar appears
 
 
@@ -33,12 +38,13 @@ PATIENCE = 1.0  # seconds before a progress bar appears
         "relayout convert x.npy y.npy --from nhwc --to nchw",
         "relayout convert dump.bin x.npy --from nChw8c --dims 1,17,56,56 --in-dtype f32 --to nchw",
         "relayout convert w.safetensors w.bin --name conv1.weight --from oihw --to OIhw16i16o --dtype bf16",
+        "relayout convert model.pt model.safetensors --name '*.weight' --dtype bf16",
         "relayout convert cat.jpg cat.npy --to nchw --dtype f32 --src-scale 1/255 \\",
         "    --mean 0.485,0.456,0.406 --std 0.229,0.224,0.225",
     ),
 )
-@click.argument("source", metavar="IN", type=click.Path())
-@click.argument("target", metavar="OUT", type=click.Path())
+@click.argument("source", metavar="IN", type=click.Path(allow_dash=True))
+@click.argument("target", metavar="OUT", type=click.Path(allow_dash=True))
 @click.option(
     "--from",
     "src_format",
@@ -57,7 +63,15 @@ PATIENCE = 1.0  # seconds before a progress bar appears
 @click.option(
     "--in-dtype", "src_dtype", type=DTYPE, help="Data type of the input, where the file can't say it."
 )
-@click.option("--name", help="The array in an npz or safetensors file.")
+@click.option(
+    "--name",
+    "names",
+    multiple=True,
+    help="The array in a file of several, or a pattern: 'layer*.weight'. May be given several times.",
+)
+@click.option(
+    "--only", is_flag=True, help="Leave out the other arrays: those of IN, and of an OUT that exists."
+)
 @click.option(
     "--src-scale",
     "--scale",
@@ -78,9 +92,19 @@ PATIENCE = 1.0  # seconds before a progress bar appears
     "--axis", help="The axis that lists of numbers lie along, by number or letter. [default: c, or o]"
 )
 @click.option("--threads", type=click.IntRange(min=1), help="How many threads may work.")
-@click.option("--force", is_flag=True, help="Replace OUT if it exists.")
+@click.option(
+    "--force",
+    is_flag=True,
+    help="Replace OUT if it exists. Arrays that only OUT has stay in it (see --only).",
+)
 @click.option("--no-progress", is_flag=True, help="No progress bar.")
-@click.option("--quiet", is_flag=True, help="Print nothing.")
+@IN_KIND
+@click.option(
+    "--out-kind",
+    type=click.Choice(OUT_KINDS),
+    help="Kind of file on standard output. [default: as the input, or npy]",
+)
+@output_options
 def convert(
     source: str,
     target: str,
@@ -89,7 +113,8 @@ def convert(
     dtype: str | None,
     dims: tuple[int, ...] | None,
     src_dtype: str | None,
-    name: str | None,
+    names: tuple[str, ...],
+    only: bool,
     src_scale: Any,
     src_zero_point: Any,
     mean: Any,
@@ -101,11 +126,17 @@ def convert(
     threads: int | None,
     force: bool,
     no_progress: bool,
-    quiet: bool,
+    in_kind: str | None,
+    out_kind: str | None,
+    output: Output,
 ) -> None:
     """Convert a file to another memory format, data type or kind of file. Files may be larger than memory.
 
-    Kinds: .npy .npz .safetensors .bin .raw .png .jpg. An array has one axis for each digit of its format,
+    Kinds: .npy .npz .safetensors .bin .raw .png .jpg, and as IN .pt .pth (PyTorch); - is standard input or
+    output. Of several arrays those that --name tells are converted; if OUT can hold several (.npz
+    .safetensors), the others are copied unchanged.
+
+    An array has one axis for each digit of its format,
     outermost first: [N, H, W, C] for nhwc, [N, C/8, H, W, 8] for nChw8c. What an array can't express is
     kept in a descriptor, inside the file or beside it (OUT.layout.json), so that --from is needed only for
     files from other programs, and for row-major arrays, which have none. A picture is u8 nhwc of sizes
@@ -114,31 +145,109 @@ def convert(
     out = (scale * (in - zero_point) - mean) / std / dst_scale + dst_zero_point, rounded half to even and
     saturated for integers
     """
-    from relayout import files
-
     src_format, dims, src_dtype = completed(src_format, dims, src_dtype)
-    tensor = files.read_to_convert(source, dst_format, src_format, dims=dims, dtype=src_dtype, name=name)
-    desc = files.destination_for(target, tensor.desc, dst_format, dtype)
-    where = _Axis(tensor.desc, desc, axis)
-    attributes = {
-        key: where.attribute(key, value)
-        for key, value in (
-            ("src_scale", src_scale),
-            ("dst_scale", dst_scale),
-            ("src_zero_point", src_zero_point),
-            ("dst_zero_point", dst_zero_point),
-        )
-        if value is not None
-    }
-    normalise = where.normalise(mean, std, back)
+    given = _Given(
+        src_format, dst_format, dtype, dims, src_dtype, names, only, src_scale, src_zero_point, mean, std,
+        back, dst_scale, dst_zero_point, axis, threads, force,
+    )  # fmt: skip
+    if target == STANDARD:
+        output.take_standard_output("OUT")
     with (
         _killable(),
-        files.create(target, desc, name=name, force=force) as out,
-        _bar(target, no_progress) as progress,
+        readable(source, None if in_kind is None else f".{in_kind}") as read,
+        writable(target, f".{out_kind or _as_input(read)}") as written,
     ):
-        files.convert_into(tensor, out, threads=threads, progress=progress, normalise=normalise, **attributes)
-    if not quiet:
-        _report(source, tensor.desc, target, desc)
+        suffixes = written.suffix.lower(), read.suffix.lower()
+        many = suffixes[0] in SEVERAL and suffixes[1] in (*SEVERAL, *CHECKPOINTS)
+        told = (_many if many else _one)(given, read, written, output.shows_progress and not no_progress)
+        if target == STANDARD:
+            _check_complete(written)
+    report = {"source": source, "target": target, **told}
+    output.json(report)
+    _report(report, output)
+
+
+class _Given(NamedTuple):
+    """The options of a conversion."""
+
+    src_format: str | None
+    dst_format: str | None
+    dtype: str | None
+    dims: tuple[int, ...] | None
+    src_dtype: str | None
+    names: tuple[str, ...]
+    only: bool
+    src_scale: Any
+    src_zero_point: Any
+    mean: Any
+    std: Any
+    back: bool
+    dst_scale: Any
+    dst_zero_point: Any
+    axis: str | None
+    threads: int | None
+    force: bool
+
+    @property
+    def changes(self) -> bool:
+        """Whether anything but the kind of file is to change."""
+        asked = (
+            *(self.src_format, self.dst_format, self.dtype, self.dims, self.src_dtype, self.src_scale),
+            *(self.src_zero_point, self.mean, self.std, self.dst_scale, self.dst_zero_point),
+        )
+        return self.back or any(option is not None for option in asked)
+
+    def attributes(self, src: MemoryDesc, dst: MemoryDesc) -> tuple[Normalise | None, dict[str, Any]]:
+        """Mean and deviation, scales and zero points, for the axes of one array."""
+        where = _Axis(src, dst, self.axis)
+        found = {
+            key: where.attribute(key, value)
+            for key, value in (
+                ("src_scale", self.src_scale),
+                ("dst_scale", self.dst_scale),
+                ("src_zero_point", self.src_zero_point),
+                ("dst_zero_point", self.dst_zero_point),
+            )
+            if value is not None
+        }
+        return where.normalise(self.mean, self.std, self.back), found
+
+
+def _one(given: _Given, source: Path, target: Path, shown: bool) -> dict[str, Any]:
+    """Convert one array."""
+    from relayout import files
+
+    files.check_can_be_written(target)  # before anything is asked about the source
+    name = files.one_of(source, given.names)
+    tensor = files.read_to_convert(
+        *(source, given.dst_format, given.src_format), dims=given.dims, dtype=given.src_dtype, name=name
+    )
+    desc = files.destination_for(target, tensor.desc, given.dst_format, given.dtype)
+    normalise, attributes = given.attributes(tensor.desc, desc)
+    with (
+        files.create(target, desc, name=name, force=given.force, only=given.only) as out,
+        _bar(target, shown) as progress,
+    ):
+        files.convert_into(
+            tensor, out, threads=given.threads, progress=progress, normalise=normalise, **attributes
+        )
+    return {"converted": [_told(name, tensor.desc, desc, target)], "copied": []}
+
+
+def _many(given: _Given, source: Path, target: Path, shown: bool) -> dict[str, Any]:
+    """Convert many arrays into one file."""
+    from relayout import files
+
+    plan = files.plan_arrays(
+        *(source, target, given.dst_format), names=given.names or None, only=given.only,
+        src_format=given.src_format, dims=given.dims, src_dtype=given.src_dtype, dtype=given.dtype,
+        changes=given.changes,
+    )  # fmt: skip
+    plan = plan.with_attributes(lambda job: given.attributes(job.src, job.desc))
+    with _bar(target, shown) as progress:
+        plan.run(force=given.force, threads=given.threads, progress=progress)
+    told = [_told(job.name, job.src, job.desc, target) for job in plan.jobs]
+    return {"converted": told, "copied": list(plan.rest)}
 
 
 class _Axis:
@@ -217,46 +326,82 @@ def _killable() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
+def _as_input(source: Path) -> str:
+    kind = source.suffix.lower().removeprefix(".")
+    return kind if kind in OUT_KINDS else "npy"
+
+
 @contextmanager
-def _bar(target: str, unwanted: bool) -> Iterator[Callable[[int, int], None] | None]:
-    """A progress bar on standard error, if that is a terminal and if it takes long."""
-    if unwanted or not sys.stderr.isatty():
+def _bar(target: Path, shown: bool) -> Iterator[Callable[[int, int], None] | None]:
+    """A progress bar on standard error, if it takes long."""
+    if not shown:
         yield None
         return
     from rich.console import Console
     from rich.progress import Progress
 
-    bar = Progress(console=Console(stderr=True), transient=True)
-    task = bar.add_task(target, total=None)
+    from relayout.files.spelling import spelled
+
+    bar = Progress(console=Console(stderr=True, markup=False), transient=True)
+    task = bar.add_task(spelled(target.name), total=None)
     start = time.monotonic()
-    shown = False
+    visible = False
 
     def progress(done: int, total: int) -> None:
-        nonlocal shown
-        if not shown and time.monotonic() - start > PATIENCE:
+        nonlocal visible
+        if not visible and time.monotonic() - start > PATIENCE:
             bar.start()
-            shown = True
+            visible = True
         bar.update(task, completed=done, total=total)
 
     try:
         yield progress
     finally:
-        if shown:
+        if visible:
             bar.stop()
 
 
-def _report(source: str, src: MemoryDesc, target: str, dst: MemoryDesc) -> None:
-    from pathlib import Path
-
-    from relayout.files import physical_shape
+def _check_complete(written: Path) -> None:
+    """Refuse to send data without its descriptor, which lies beside the file; raw bytes never have it."""
+    from relayout.errors import Unsupported
     from relayout.files.beside import path_beside
 
-    shape = physical_shape(dst)
-    array = (
-        f", array {list(shape)}"
-        if shape is not None and Path(target).suffix in (".npy", ".npz", ".safetensors")
-        else ""
-    )
-    beside = path_beside(Path(target))
-    described = f", described in {target}.layout.json" if beside.exists() else ""
-    click.echo(f"{source}  {src}\n{target}  {dst}{array}{described}")
+    if path_beside(written).exists() and written.suffix == ".npy":
+        raise Unsupported(
+            "an npy file on standard output has no place for the descriptor of this format or data type; "
+            "send another kind of file (--out-kind npz, --out-kind safetensors)"
+        )
+
+
+def _told(name: str | None, src: MemoryDesc, dst: MemoryDesc, target: Path) -> dict[str, Any]:
+    """What became of an array, as JSON."""
+    from relayout.files import descriptor_to_json, physical_shape
+    from relayout.files.beside import path_beside
+
+    suffix = target.suffix.lower()
+    shape = physical_shape(dst) if suffix in (".npy", *SEVERAL) else None
+    beside = path_beside(target)
+    return {
+        "name": name or "",
+        "from": {"text": str(src), **descriptor_to_json(src)},
+        "to": {"text": str(dst), **descriptor_to_json(dst)},
+        "array": None if shape is None else list(shape),
+        "descriptor": str(beside) if suffix not in SEVERAL and beside.exists() else None,
+    }
+
+
+def _report(report: dict[str, Any], output: Output) -> None:
+    from relayout.files.spelling import spelled
+
+    source, target = spelled(report["source"]), spelled(report["target"])
+    several = len(report["converted"]) != 1 or report["copied"]
+    for each in report["converted"]:
+        array = "" if each["array"] is None else f", array {each['array']}"
+        described = "" if each["descriptor"] is None else f", described in {target}.layout.json"
+        if several:
+            output.echo(f"{spelled(each['name'])}  {each['from']['text']} -> {each['to']['text']}{array}")
+        else:
+            output.echo(f"{source}  {each['from']['text']}\n{target}  {each['to']['text']}{array}{described}")
+    if several:
+        copied = len(report["copied"])
+        output.echo(f"{source} -> {target}: {len(report['converted'])} converted, {copied} copied unchanged")

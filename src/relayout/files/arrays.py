@@ -25,7 +25,7 @@ with holes (rows with a pitch, parts of bigger tensors), 4-bit elements (bytes o
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import prod
 from typing import NamedTuple
 
@@ -34,13 +34,13 @@ from numpy.typing import NDArray
 
 from relayout.dtypes import DType, DTypeLike
 from relayout.dtypes import dtype as as_dtype
-from relayout.errors import LayoutError
+from relayout.errors import LayoutError, Unsupported
 from relayout.layout.descriptor import MemoryDesc
 from relayout.layout.format import Format
 from relayout.layout.layout import Layout, check_dims, plain, spell_dims
 from relayout.tensor import Tensor, from_buffer
 
-__all__ = ["Given", "StoredArray", "StoredForm", "physical_shape", "stored_form", "to_tensor"]
+__all__ = ["Given", "StoredArray", "StoredForm", "physical_shape", "stored_form", "to_desc", "to_tensor"]
 
 MOST_AXES = 32  # of an array in NumPy before version 2
 
@@ -73,17 +73,19 @@ class StoredArray(NamedTuple):
 
     where: str
     """The file, and the name within it, for messages."""
-    data: NDArray[np.uint8]
-    """The bytes of the elements, no more and no less."""
+    load: Callable[[], NDArray[np.uint8]]
+    """Gives the bytes of the elements, no more and no less; mapped, where that is possible."""
+    nbytes: int
+    """How many bytes these are."""
     shape: tuple[int, ...]
     type_name: str
     """The element type as the file calls it."""
-    width: int
-    """Bytes an element."""
+    bits: int
+    """Bits an element."""
     dtype: DType | None
     """The element type, where it is one of ours."""
-    fortran: bool = False
-    """Whether the first axis is the innermost."""
+    strides: tuple[int, ...] | None = None
+    """Elements between neighbours of each axis; None: C order."""
 
 
 class StoredForm(NamedTuple):
@@ -159,6 +161,14 @@ def to_tensor(
     LayoutError
         They contradict each other or the array, or they leave something open.
     """
+    desc = to_desc(array, given, described, described_in)
+    return from_buffer(array.load(), desc)
+
+
+def to_desc(
+    array: StoredArray, given: Given, described: MemoryDesc | None = None, described_in: str = ""
+) -> MemoryDesc:
+    """The descriptor in :func:`to_tensor`. No bytes are read for it."""
     if described is not None:
         _check_agreement(array.where, given, described, described_in)
         if not _fits(array, described):
@@ -166,7 +176,7 @@ def to_tensor(
                 f"{array.where} holds {_held(array)}, but its descriptor {described_in} says {described}; "
                 "remove it if it is out of date"
             )
-        return from_buffer(array.data, described)
+        return described
     kind = _element_type(array, given.dtype)
     _check_meaning(array, given, kind)
     if given.dims is not None:
@@ -176,14 +186,15 @@ def to_tensor(
             f"{array.where} holds bytes of {kind} elements; say how many there are on each axis (dims)"
         )
     format = plain(len(array.shape)) if given.format is None else _plain_format(array, given.format, kind)
-    dims = [0] * len(array.shape)
-    strides = [0] * len(array.shape)
+    if array.strides is None:
+        dims = [0] * len(array.shape)
+        for position, (axis, _) in enumerate(format.order):
+            dims[axis] = array.shape[position]
+        return MemoryDesc(dims, kind, Layout(dims, format))
+    dims, strides = [0] * len(array.shape), [0] * len(array.shape)
     for position, (axis, _) in enumerate(format.order):
-        dims[axis] = array.shape[position]
-        inner = array.shape[:position] if array.fortran else array.shape[position + 1 :]
-        strides[axis] = prod(n or 1 for n in inner)
-    layout = Layout(dims, strides=strides) if array.fortran else Layout(dims, format)
-    return from_buffer(array.data, MemoryDesc(dims, kind, layout))
+        dims[axis], strides[axis] = array.shape[position], array.strides[position]
+    return MemoryDesc(dims, kind, Layout(dims, strides=strides))
 
 
 def described_tensor(where: str, data: NDArray[np.uint8], described: MemoryDesc) -> Tensor:
@@ -224,22 +235,27 @@ def _fits(array: StoredArray, desc: MemoryDesc) -> bool:
     """Whether an array can hold a tensor: in its physical shape or as a line (of bytes, if 4-bit)."""
     half = desc.dtype.bits < 8
     known = array.dtype is None or array.dtype == ("u8" if half else desc.dtype)
-    width = 1 if half else desc.dtype.bits // 8
-    shaped = len(array.shape) == 1 or (array.shape == physical_shape(desc) and not array.fortran)
-    return known and array.width == width and shaped and array.data.size == desc.required_bytes
+    bits = 8 if half else desc.dtype.bits
+    shaped = array.strides is None and (len(array.shape) == 1 or array.shape == physical_shape(desc))
+    return known and array.bits == bits and shaped and array.nbytes == desc.required_bytes
 
 
 def _element_type(array: StoredArray, asked: DType | None) -> DType:
+    if array.bits % 8:
+        raise Unsupported(
+            f"{array.where} holds {array.type_name}, elements of {array.bits} bits, which Relayout does not "
+            "offer"
+        )
     if asked is None:
         if array.dtype is None:
             raise LayoutError(
-                f"{array.where} holds elements of {array.width} bytes whose type is called "
-                f"{array.type_name!r}, which is none of the data types "
-                "of Relayout; if it stands for one of them (bf16 and f8 in npy files, say), name it with the "
-                "data type of the input"
+                f"{array.where} holds elements of {array.bits // 8} bytes whose type is called "
+                f"{array.type_name!r}, which is none of the data types of Relayout; if it stands for one of "
+                "them (bf16 and f8 in npy files, say), name it with the data type of the input "
+                "(--in-dtype, src_dtype)"
             )
         return array.dtype
-    bits = 8 * array.width
+    bits = array.bits
     as_raw_bytes = array.dtype == "u8" and (asked.bits == 8 or asked.bits < 8)
     if array.dtype is asked or as_raw_bytes or (array.dtype is None and bits == asked.bits):
         return asked
@@ -262,7 +278,7 @@ def _check_meaning(array: StoredArray, given: Given, kind: DType) -> None:
         )
 
 
-def _with_dims(array: StoredArray, given: Given, dims: tuple[int, ...], kind: DType) -> Tensor:
+def _with_dims(array: StoredArray, given: Given, dims: tuple[int, ...], kind: DType) -> MemoryDesc:
     desc = MemoryDesc(dims, kind, plain(len(dims)) if given.format is None else given.format)
     if desc.layout is None:
         raise LayoutError(
@@ -274,11 +290,12 @@ def _with_dims(array: StoredArray, given: Given, dims: tuple[int, ...], kind: DT
             f"{array.where} holds {_held(array)}; {desc} is stored as an array of shape {list(form.shape)}"
             + (" of bytes" if form.as_bytes else "")
         )
-    if array.fortran and len(array.shape) > 1:
+    if array.strides is not None:
         raise LayoutError(
-            f"{array.where} is in Fortran order, so its bytes aren't in {desc}; save it in C order"
+            f"{array.where} has strides {array.strides}, not C order, so its bytes aren't in {desc}; save it "
+            "in C order, or leave out the dims"
         )
-    return from_buffer(array.data, desc)
+    return desc
 
 
 def _plain_format(array: StoredArray, text: str | Format, kind: DType) -> Format:
@@ -303,5 +320,5 @@ def _plain_format(array: StoredArray, text: str | Format, kind: DType) -> Format
 
 
 def _held(array: StoredArray) -> str:
-    order = " in Fortran order" if array.fortran else ""
+    order = f" with strides {list(array.strides)}" if array.strides is not None else ""
     return f"an array of shape {list(array.shape)} of {array.dtype or array.type_name}{order}"

@@ -9,8 +9,7 @@ into place by one rename when it is complete, and removed otherwise::
 Room for the whole file is taken *before* the first byte is written. A full disk then is an error at the
 beginning; written through a memory map it would kill the process.
 
-A descriptor beside the file is a second file, and two renames aren't one. The old descriptor goes first and
-the new one comes last: between them there may be data without a descriptor, but never data with a wrong one.
+What belongs to a file and lies beside it is exchanged together with it: see :mod:`relayout.files.beside`.
 """
 
 from __future__ import annotations
@@ -19,18 +18,21 @@ import contextlib
 import errno
 import os
 import secrets
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
-__all__ = ["replacing", "reserve", "scratch"]
+__all__ = ["move", "naming", "replacing", "reserve", "scratch", "sync_folder", "temporary"]
 
+LONGEST_NAME = 200  # bytes of a temporary file's name that come from the target's; systems take 255 in all
 ZEROS = 1 << 22  # bytes written at a time where the system can't reserve room
 
 
 @contextmanager
-def replacing(path: Path, force: bool, beside: dict[Path, bytes | None] | None = None) -> Iterator[BinaryIO]:
+def replacing(
+    path: Path, force: bool, install: Callable[[Path, Path], None] | None = None
+) -> Iterator[BinaryIO]:
     """Open a temporary file that becomes ``path`` when the block ends well.
 
     Parameters
@@ -39,9 +41,8 @@ def replacing(path: Path, force: bool, beside: dict[Path, bytes | None] | None =
         The name it gets. A symbolic link is followed.
     force : bool
         Whether a file of that name may be replaced.
-    beside : dict of Path to bytes or None
-        Small files that belong to it, and their contents; None: there must be none of that name. They come
-        and go with the file, so one that is left over without it is replaced.
+    install : callable, optional
+        Gives the temporary file (the first argument) the name of the second; otherwise it is renamed.
 
     Raises
     ------
@@ -51,26 +52,54 @@ def replacing(path: Path, force: bool, beside: dict[Path, bytes | None] | None =
         It can't be written; nothing is left behind.
     """
     target = Path(os.path.realpath(path))
-    partners = beside or {}
     _check_free(target, force)
-    part, file = _temporary(target)
+    part, file = temporary(target)
     try:
         with file:
             yield file
-            file.flush()
-            os.fsync(file.fileno())
+            with naming(path):
+                file.flush()
+                os.fsync(file.fileno())
         _check_free(target, force)
         _keep_mode(target, part)
-        _exchange(part, target, partners)
+        with naming(path):
+            (install or move)(part, target)
     finally:
         with contextlib.suppress(FileNotFoundError):
             part.unlink()
 
 
+def move(part: Path, target: Path) -> None:
+    """Rename a file, and see to it that the new name outlives a power failure."""
+    part.replace(target)
+    sync_folder(target.parent)
+
+
+def sync_folder(folder: Path) -> None:
+    """Write the names in a folder to the disk, where the system can."""
+    with contextlib.suppress(OSError):
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+
+@contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """Errors of the system name the file that the caller asked for, not a temporary one and not none."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno is not None:
+            error.filename, error.filename2 = os.fspath(path), None
+        raise
+
+
 @contextmanager
 def scratch(folder: Path) -> Iterator[BinaryIO]:
     """Open a file that has no name when the block ends."""
-    part, file = _temporary(folder / "scratch")
+    part, file = temporary(folder / "scratch")
     try:
         with file:
             yield file
@@ -78,14 +107,22 @@ def scratch(folder: Path) -> Iterator[BinaryIO]:
         part.unlink()
 
 
-def reserve(file: BinaryIO, size: int) -> None:
-    """Give a file a size and the room on disk for it, filled with zeros.
+def reserve(file: BinaryIO, size: int, path: Path) -> None:
+    """Give an empty file a size and the room on disk for it, filled with zeros.
 
     Raises
     ------
     OSError
-        There is not so much room.
+        There is not so much room. The message names ``path``, for which the file is meant.
     """
+    try:
+        _reserve(file, size)
+    except OSError as error:
+        what = f"{error.strerror or error} ({size} bytes are needed)"
+        raise OSError(error.errno, what, os.fspath(path)) from None
+
+
+def _reserve(file: BinaryIO, size: int) -> None:
     if size == 0:
         return
     if hasattr(os, "posix_fallocate"):
@@ -95,13 +132,11 @@ def reserve(file: BinaryIO, size: int) -> None:
         except OSError as error:
             if error.errno not in (errno.EINVAL, errno.EOPNOTSUPP, errno.ENOSYS):
                 raise
-    begin = file.tell()
-    file.seek(0, os.SEEK_END)
-    left = size - file.tell()
+    left = size
     while left > 0:
         left -= file.write(b"\0" * min(left, ZEROS))
     file.flush()
-    file.seek(begin)
+    file.seek(0)
 
 
 def _check_free(path: Path, force: bool) -> None:
@@ -111,47 +146,18 @@ def _check_free(path: Path, force: bool) -> None:
         raise FileExistsError(errno.EEXIST, "the file exists; use force (--force) to replace it", str(path))
 
 
-def _temporary(target: Path) -> tuple[Path, BinaryIO]:
+def temporary(target: Path) -> tuple[Path, BinaryIO]:
     """A new file in the folder of the target, with the permissions that any new file gets."""
     if not target.parent.is_dir():
         raise FileNotFoundError(errno.ENOENT, "there is no such folder", str(target.parent))
-    name = target.name if len(target.name) < 200 else target.name[:200]
+    name = os.fsdecode(os.fsencode(target.name)[:LONGEST_NAME])
     part = target.parent / f".{name}.{secrets.token_hex(6)}.tmp"
     flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
-    return part, os.fdopen(os.open(part, flags, 0o666), "w+b")
+    with naming(target):
+        return part, os.fdopen(os.open(part, flags, 0o666), "w+b")
 
 
 def _keep_mode(target: Path, part: Path) -> None:
     """A file that is replaced keeps its permissions."""
     with contextlib.suppress(OSError):
         part.chmod(target.stat().st_mode & 0o7777)
-
-
-def _exchange(part: Path, target: Path, partners: dict[Path, bytes | None]) -> None:
-    fresh = {}
-    retired: list[tuple[Path, Path]] = []
-    try:
-        for path, content in partners.items():
-            if content is not None:
-                small, file = _temporary(path)
-                fresh[path] = small
-                with file:
-                    file.write(content)
-        for path in partners:
-            if os.path.lexists(path):
-                aside = path.parent / f".{path.name}.{secrets.token_hex(6)}.old"
-                path.rename(aside)
-                retired.append((path, aside))
-        part.replace(target)
-    except BaseException:
-        for path, aside in retired:
-            aside.rename(path)
-        for small in fresh.values():
-            small.unlink(missing_ok=True)
-        raise
-    try:
-        for path, small in fresh.items():
-            small.replace(path)
-    finally:
-        for old in (*fresh.values(), *(aside for _, aside in retired)):
-            old.unlink(missing_ok=True)

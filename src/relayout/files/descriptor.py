@@ -120,17 +120,27 @@ def descriptor_from_text(text: str | bytes) -> MemoryDesc:
     LayoutError
         The text is no JSON (or longer than a MiB), or no descriptor.
     """
+    return descriptor_from_json(json_from_text(text))
+
+
+def json_from_text(text: str | bytes) -> object:
+    """Read JSON of bounded length in which no key stands twice.
+
+    Raises
+    ------
+    LayoutError
+        It is longer than a MiB, or no such JSON.
+    """
     if len(text) > LONGEST_TEXT:
         raise LayoutError(
             f"descriptor: {len(text)} bytes of JSON are more than the {LONGEST_TEXT} that one may have"
         )
     try:
-        data = json.loads(text, object_pairs_hook=_unrepeated)
+        return json.loads(text, object_pairs_hook=_unrepeated)
     except LayoutError as error:
         raise LayoutError(f"descriptor: {error}") from None
     except (ValueError, RecursionError) as error:
         raise LayoutError(f"descriptor: this is no JSON: {error}") from None
-    return descriptor_from_json(data)
 
 
 # -- reading, distrustfully -----------------------------------------------------------------------------

@@ -15,7 +15,7 @@ Headers are read by :mod:`numpy.lib.format`; nothing is ever unpickled, and the 
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from math import prod
 from pathlib import Path
@@ -27,43 +27,62 @@ from numpy.typing import NDArray
 
 from relayout.dtypes import dtype as as_dtype
 from relayout.errors import LayoutError
-from relayout.files.arrays import Given, StoredArray, StoredForm, stored_form, to_tensor
-from relayout.files.atomic import replacing, reserve
-from relayout.files.beside import described_beside, description, path_beside
-from relayout.files.mapped import flush, map_for_reading, map_for_writing
+from relayout.files.arrays import Given, StoredArray, stored_form
+from relayout.files.atomic import reserve
+from relayout.files.beside import description, map_described, replacing_described
+from relayout.files.mapped import flush, map_for_writing
+from relayout.files.members import Member, Opened
+from relayout.files.outputs import converted
+from relayout.files.spelling import spelled
 from relayout.layout.descriptor import MemoryDesc
 from relayout.tensor import Tensor
 
-__all__ = ["create", "header", "parse", "read", "says_it_all"]
+__all__ = ["MOST_HEADER", "create", "header", "opened", "parse", "read"]
 
 SUFFIXES: Final = (".npy",)
-OPAQUE: Final = frozenset({"bf16", "f8_e4m3", "f8_e5m2"})
 MOST_HEADER: Final = 1 << 17  # no honest header is longer than some hundred bytes
 
 
 def read(path: Path, given: Given) -> Tensor:
     """Map an npy file."""
-    array = parse(map_for_reading(path), str(path))
-    return to_tensor(array, given, described_beside(path), str(path_beside(path)))
+    return opened(path).tensor(given._replace(name=None))  # there is only one, whatever it is called
 
 
 @contextmanager
 def create(path: Path, desc: MemoryDesc, name: str | None, force: bool) -> Iterator[Tensor]:
     """Make an npy file for a tensor, to be filled; it gets its name when the block ends."""
-    form = stored_form(desc)
-    head = header(form)
-    text = None if says_it_all(form) else description(form.desc)
-    with replacing(path, force, {path_beside(path): text}) as file:
+    form, output = stored_form(desc), converted("", desc, "npz")
+    head = header(output.element, output.shape)
+    text = None if output.text is None else description(form.desc)
+    with replacing_described(path, force, text) as file:
+        reserve(file, len(head) + form.nbytes, path)
         file.write(head)
         file.flush()
-        reserve(file, len(head) + form.nbytes)
         data = map_for_writing(file)
         yield Tensor(form.desc, data[len(head) :])
         flush(data)
 
 
-def parse(data: NDArray[np.uint8], where: str) -> StoredArray:
-    """Read the header of an npy file, given all of its bytes.
+def opened(path: Path) -> Opened:
+    """The one array of an npy file, without its elements."""
+    data, described, where = map_described(path)
+    array = parse(data[:MOST_HEADER].tobytes(), data.size, lambda: data, spelled(path))
+    return Opened(path, "npy", [""], lambda _: Member("", array, lambda: described, where))
+
+
+def parse(head: bytes, size: int, load: Callable[[], NDArray[np.uint8]], where: str) -> StoredArray:
+    """Read the header of an npy file.
+
+    Parameters
+    ----------
+    head : bytes
+        The first bytes of the file, as many as a header may have, or all of them.
+    size : int
+        Bytes of the whole file.
+    load : callable
+        Gives all bytes of the file.
+    where : str
+        The file, for messages.
 
     Raises
     ------
@@ -71,14 +90,14 @@ def parse(data: NDArray[np.uint8], where: str) -> StoredArray:
         The header is damaged, the elements are no numbers, or the file is shorter or longer than the header
         says.
     """
-    shape, fortran, given, begin = _header(data, where)
+    shape, fortran, given, begin = _header(head, where)
     if given.kind == "O" or given.names is not None or given.subdtype is not None or not given.itemsize:
         raise LayoutError(
             f"{where} holds elements of type {given}, which are no numbers (and are not unpickled)"
         )
     if any(n < 0 for n in shape):
         raise LayoutError(f"{where} claims the shape {list(shape)}; a size can't be negative")
-    needed, there = prod(shape) * given.itemsize, data.size - begin
+    needed, there = prod(shape) * given.itemsize, size - begin
     if needed != there:
         kind = "truncated" if there < needed else "damaged"
         raise LayoutError(
@@ -93,30 +112,23 @@ def parse(data: NDArray[np.uint8], where: str) -> StoredArray:
                 f"{where} holds {given}, whose bytes are in foreign order; save it in native order"
             ) from None
         known = None
-    return StoredArray(where, data[begin:], shape, str(given), given.itemsize, known, fortran)
+    strides = None
+    if fortran and len(shape) > 1:
+        strides = tuple(prod(n or 1 for n in shape[:axis]) for axis in range(len(shape)))
+    return StoredArray(
+        where, lambda: load()[begin:], needed, shape, given.str, 8 * given.itemsize, known, strides
+    )
 
 
-def header(form: StoredForm) -> bytes:
-    """The header of the array that a tensor is stored as."""
-    kind = form.desc.dtype
-    if form.as_bytes:
-        descr = "|u1"
-    elif kind.name in OPAQUE:
-        descr = f"|V{kind.bits // 8}"
-    else:
-        descr = npy_format.dtype_to_descr(kind.numpy)  # type: ignore[assignment]
+def header(descr: str, shape: tuple[int, ...]) -> bytes:
+    """The header of an array in C order."""
     made = io.BytesIO()
-    npy_format.write_array_header_1_0(made, {"descr": descr, "fortran_order": False, "shape": form.shape})
+    npy_format.write_array_header_1_0(made, {"descr": descr, "fortran_order": False, "shape": shape})
     return made.getvalue()
 
 
-def says_it_all(form: StoredForm) -> bool:
-    """Whether the array is enough, without a descriptor."""
-    return form.says_it_all and form.desc.dtype.name not in OPAQUE
-
-
-def _header(data: NDArray[np.uint8], where: str) -> tuple[tuple[int, ...], bool, np.dtype[Any], int]:
-    file: BinaryIO = io.BytesIO(data[:MOST_HEADER].tobytes())
+def _header(head: bytes, where: str) -> tuple[tuple[int, ...], bool, np.dtype[Any], int]:
+    file: BinaryIO = io.BytesIO(head)
     try:
         version = npy_format.read_magic(file)
         if version == (1, 0):
@@ -128,7 +140,6 @@ def _header(data: NDArray[np.uint8], where: str) -> tuple[tuple[int, ...], bool,
     except (
         Exception
     ) as error:  # the header is Python source, and what can go wrong in reading it is without end
-        raise LayoutError(
-            f"{where} is no npy file: {str(error).splitlines()[0] if str(error) else type(error).__name__}"
-        ) from None
+        what = spelled(str(error).splitlines()[0]) if str(error) else type(error).__name__
+        raise LayoutError(f"{where} is no npy file: {what}") from None
     return shape, fortran, given, file.tell()

@@ -12,49 +12,69 @@ from pathlib import Path
 from typing import Final
 
 from relayout.errors import LayoutError
-from relayout.files.arrays import Given, check_agreement, described_tensor, stored_form
-from relayout.files.atomic import replacing, reserve
-from relayout.files.beside import described_beside, description, path_beside
-from relayout.files.mapped import flush, map_for_reading, map_for_writing
+from relayout.files.arrays import Given, StoredArray, check_agreement, described_tensor, stored_form
+from relayout.files.atomic import reserve
+from relayout.files.beside import description, map_described, replacing_described
+from relayout.files.mapped import flush, map_for_writing
+from relayout.files.members import Member, Opened
+from relayout.files.spelling import spelled
 from relayout.layout.descriptor import MemoryDesc
 from relayout.tensor import Tensor
 
-__all__ = ["create", "read"]
+__all__ = ["create", "opened", "read"]
 
 SUFFIXES: Final = (".bin", ".raw")
 
 
 def read(path: Path, given: Given) -> Tensor:
     """Map a file of raw bytes."""
-    data = map_for_reading(path)
-    described = described_beside(path)
+    data, described, described_in = map_described(path)
+    where = spelled(path)
     if described is not None:
-        check_agreement(str(path), given, described, str(path_beside(path)))
-        return described_tensor(str(path), data, described)
+        check_agreement(where, given, described, described_in)
+        return described_tensor(where, data, described)
     missing = [
         word
-        for word, value in (("format", given.format), ("dims", given.dims), ("data type", given.dtype))
+        for word, value in (
+            ("format (--from, src_format)", given.format),
+            ("dims (--dims)", given.dims),
+            ("data type (--in-dtype, src_dtype)", given.dtype),
+        )
         if value is None
     ]
     if given.format is None or given.dims is None or given.dtype is None:
+        hint = (
+            "; it looks like a zip archive: if it is a checkpoint of PyTorch, name it .pt"
+            if data[:4].tobytes() == b"PK\x03\x04"
+            else ""
+        )
         raise LayoutError(
-            f"{path} is {data.size} bytes without a descriptor ({path_beside(path).name}); say its "
-            f"{', '.join(missing)}"
+            f"{where} is {data.size} bytes without a descriptor ({described_in}); say its "
+            f"{', '.join(missing)}{hint}"
         )
     desc = MemoryDesc(given.dims, given.dtype, given.format)
     if desc.layout is None:
         raise LayoutError(
-            f"the bytes of {path} can't be in the format {given.format}; name one that has a layout"
+            f"the bytes of {where} can't be in the format {given.format}; name one that has a layout"
         )
-    return described_tensor(str(path), data, desc)
+    return described_tensor(where, data, desc)
+
+
+def opened(path: Path) -> Opened:
+    """The one array of a file of raw bytes, without its elements; without a descriptor it is only bytes."""
+    data, described, where = map_described(path)
+    array = StoredArray(spelled(path), lambda: data, data.size, (data.size,), "bytes", 8, None)
+    if described is not None:
+        described_tensor(spelled(path), data, described)  # checks the size
+    return Opened(path, "raw", [""], lambda _: Member("", array, lambda: described, where))
 
 
 @contextmanager
 def create(path: Path, desc: MemoryDesc, name: str | None, force: bool) -> Iterator[Tensor]:
     """Make a file of raw bytes for a tensor, to be filled; it gets its name when the block ends."""
     form = stored_form(desc)
-    with replacing(path, force, {path_beside(path): description(form.desc)}) as file:
-        reserve(file, form.nbytes)
+    with replacing_described(path, force, description(form.desc)) as file:
+        reserve(file, form.nbytes, path)
         data = map_for_writing(file)
         yield Tensor(form.desc, data)
         flush(data)

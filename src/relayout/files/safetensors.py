@@ -21,7 +21,7 @@ from __future__ import annotations
 import json
 import struct
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from math import prod
 from pathlib import Path
@@ -32,16 +32,19 @@ from numpy.typing import NDArray
 
 from relayout.dtypes import dtype as as_dtype
 from relayout.errors import LayoutError, Unsupported
-from relayout.files.arrays import Given, StoredArray, stored_form, to_tensor
-from relayout.files.atomic import replacing, reserve
-from relayout.files.descriptor import descriptor_from_text, descriptor_to_text
-from relayout.files.mapped import flush, map_for_reading, map_for_writing
-from relayout.files.npz import listed
+from relayout.files.arrays import Given, StoredArray
+from relayout.files.atomic import naming, replacing, reserve
+from relayout.files.descriptor import descriptor_from_text
+from relayout.files.elements import by_code
+from relayout.files.mapped import flush, map_for_reading, map_for_writing, release
+from relayout.files.members import Member, Opened
+from relayout.files.outputs import Output
+from relayout.files.spelling import spelled
 from relayout.layout.descriptor import MemoryDesc
 from relayout.layout.layout import MAX_ELEMENTS
 from relayout.tensor import Tensor
 
-__all__ = ["create", "read"]
+__all__ = ["DEFAULT_NAME", "Writer", "opened", "read", "writing"]
 
 SUFFIXES: Final = (".safetensors",)
 DEFAULT_NAME: Final = "tensor"
@@ -50,80 +53,111 @@ ALIGNED: Final = 64  # where our arrays begin; the format asks for 8
 METADATA: Final = "__metadata__"
 PREFIX: Final = "relayout."
 
-_BITS: Final = {
-    **dict.fromkeys(("F4",), 4),
-    **dict.fromkeys(("F6_E2M3", "F6_E3M2"), 6),
-    **dict.fromkeys(("BOOL", "U8", "I8", "F8_E4M3", "F8_E5M2", "F8_E8M0", "F8_E4M3FNUZ", "F8_E5M2FNUZ"), 8),
-    **dict.fromkeys(("U16", "I16", "F16", "BF16"), 16),
-    **dict.fromkeys(("U32", "I32", "F32"), 32),
-    **dict.fromkeys(("U64", "I64", "F64", "C64"), 64),
-}
-_NAMES: Final = {
-    "f64": "F64", "f32": "F32", "f16": "F16", "bf16": "BF16", "f8_e4m3": "F8_E4M3", "f8_e5m2": "F8_E5M2",
-    "s64": "I64", "s32": "I32", "s16": "I16", "s8": "I8", "u8": "U8",
-}  # fmt: skip
-_OURS: Final = {theirs: ours for ours, theirs in _NAMES.items()}
-
 
 def read(path: Path, given: Given) -> Tensor:
     """Map one array of a safetensors file."""
+    return opened(path).tensor(given)
+
+
+def opened(path: Path) -> Opened:
+    """The arrays of a safetensors file, by name."""
     _little_endian()
     data = map_for_reading(path)
-    entries, metadata, begin = _header(data, path)
-    names = list(entries)
-    name = given.name
-    if name is None:
-        if len(names) != 1:
-            raise LayoutError(f"{path} holds {listed(names)}; name the one to read")
-        name = names[0]
-    if name not in entries:
-        raise LayoutError(f"{path} has no array {name!r}; it holds {listed(names)}")
-    kind, shape, (start, stop) = entries[name]
-    bits = _BITS[kind]
-    if bits % 8:
-        raise Unsupported(
-            f"{path}: {name} holds {kind}, elements of {bits} bits, which Relayout does not offer"
+    entries, metadata, begin = _header(data, spelled(path))
+
+    def member(name: str) -> Member:
+        code, shape, (start, stop) = entries[name]
+        element = by_code[code]
+        array = StoredArray(
+            f"{spelled(path)}: {spelled(name)}",
+            lambda: data[begin + start : begin + stop],
+            stop - start,
+            shape,
+            code,
+            element.bits,
+            None if element.dtype is None else as_dtype(element.dtype),
         )
-    known = as_dtype(_OURS[kind]) if kind in _OURS else None
-    array = StoredArray(f"{path}: {name}", data[begin + start : begin + stop], shape, kind, bits // 8, known)
-    described = None
-    text = metadata.get(PREFIX + name)
-    if text is not None:
-        try:
-            described = descriptor_from_text(text)
-        except LayoutError as error:
-            raise LayoutError(f"{path}: metadata {PREFIX + name}: {error}") from None
-    return to_tensor(array, given, described, "its metadata")
+        text = metadata.get(PREFIX + name)
+        return Member(name, array, lambda: _described(text, spelled(path), name), "its metadata")
+
+    own = {PREFIX + name for name in entries}
+    rest = {key: value for key, value in metadata.items() if key not in own}
+    return Opened(path, "safetensors", list(entries), member, rest)
+
+
+class Writer:
+    """A safetensors file that is being written."""
+
+    def __init__(self, rooms: dict[str, NDArray[np.uint8]]) -> None:
+        self.rooms = rooms
+
+    @contextmanager
+    def room(self, output: Output) -> Iterator[NDArray[np.uint8]]:
+        """The bytes of an array, mapped to their place in the file."""
+        data = self.rooms[output.name]
+        yield data
+        release(data)
+
+    def carry(self, source: Path, names: list[str]) -> None:
+        """Nothing: what a safetensors file holds are arrays and metadata."""
 
 
 @contextmanager
-def create(path: Path, desc: MemoryDesc, name: str | None, force: bool) -> Iterator[Tensor]:
-    """Make a safetensors file for a tensor, to be filled; it gets its name when the block ends."""
+def writing(
+    path: Path, outputs: Sequence[Output], force: bool, metadata: Mapping[str, str]
+) -> Iterator[Writer]:
+    """Make a safetensors file; it gets its name when the block ends."""
     _little_endian()
-    form = stored_form(desc)
-    key = name or DEFAULT_NAME
-    if key == METADATA:
-        raise LayoutError(f"an array in a safetensors file can't be called {METADATA}")
-    kind = "U8" if form.as_bytes else _NAMES[form.desc.dtype.name]
-    entry = {"dtype": kind, "shape": list(form.shape), "data_offsets": [0, form.nbytes]}
-    fields: dict[str, Any] = (
-        {} if form.says_it_all else {METADATA: {PREFIX + key: descriptor_to_text(form.desc)}}
-    )
-    text = json.dumps({**fields, key: entry}, separators=(",", ":")).encode()
+    notes = dict(metadata) | {PREFIX + o.name: o.text for o in outputs if o.text is not None}
+    fields: dict[str, Any] = {METADATA: notes} if notes else {}
+    end = 0
+    for output in outputs:
+        _check_name(output.name, path)
+        offsets = [end, end + output.nbytes]
+        fields[output.name] = {"dtype": output.element, "shape": output.shape, "data_offsets": offsets}
+        end += output.nbytes
+    text = json.dumps(fields, separators=(",", ":")).encode()
     text += b" " * (-(len(text) + 8) % ALIGNED)
+    begin = 8 + len(text)
+    if len(text) > MOST_HEADER:
+        raise LayoutError(
+            f"the header of {spelled(path)} would take {len(text)} bytes; {MOST_HEADER} are the most that "
+            "a safetensors file may have"
+        )
     with replacing(path, force) as file:
+        reserve(file, begin + end, path)
         file.write(struct.pack("<Q", len(text)) + text)
         file.flush()
-        reserve(file, 8 + len(text) + form.nbytes)
-        data = map_for_writing(file)
-        yield Tensor(form.desc, data[8 + len(text) :])
-        flush(data)
+        data = map_for_writing(file)[begin:]
+        yield Writer({o.name: data[slice(*fields[o.name]["data_offsets"])] for o in outputs})
+        with naming(path):
+            flush(data)
+
+
+def _described(text: str | None, path: str, name: str) -> MemoryDesc | None:
+    if text is None:
+        return None
+    try:
+        return descriptor_from_text(text)
+    except LayoutError as error:
+        raise LayoutError(f"{path}: metadata {spelled(PREFIX + name)}: {error}") from None
+
+
+def _check_name(name: str, path: Path) -> None:
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        raise LayoutError(
+            f"an array in {spelled(path)} can't be called {spelled(name)!r}, which is no UTF-8"
+        ) from None
+    if name == METADATA:
+        raise LayoutError(f"an array in a safetensors file can't be called {METADATA}")
 
 
 _Entry = tuple[str, tuple[int, ...], tuple[int, int]]
 
 
-def _header(data: NDArray[np.uint8], path: Path) -> tuple[dict[str, _Entry], dict[str, str], int]:
+def _header(data: NDArray[np.uint8], path: str) -> tuple[dict[str, _Entry], dict[str, str], int]:
     if data.size < 8:
         raise LayoutError(
             f"{path} is no safetensors file: it has {data.size} bytes, and the length of its header takes 8"
@@ -156,21 +190,22 @@ def _unrepeated(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _entry(name: str, entry: object) -> _Entry:
+    shown = spelled(name[:80])
     if not isinstance(entry, dict) or set(entry) != {"dtype", "shape", "data_offsets"}:
-        raise LayoutError(f"{name} must have the keys dtype, shape and data_offsets")
+        raise LayoutError(f"{shown} must have the keys dtype, shape and data_offsets")
     kind, shape, offsets = entry["dtype"], entry["shape"], entry["data_offsets"]
-    if not isinstance(kind, str) or kind not in _BITS:
-        raise LayoutError(f"{name} has the unknown dtype {str(kind)[:40]!r}")
+    if not isinstance(kind, str) or kind not in by_code:
+        raise LayoutError(f"{shown} has the unknown dtype {str(kind)[:40]!r}")
     for numbers in (shape, offsets):
         if not isinstance(numbers, list) or not all(
             type(n) is int and 0 <= n <= MAX_ELEMENTS for n in numbers
         ):
-            raise LayoutError(f"{name}: shape and data_offsets must be lists of whole numbers")
+            raise LayoutError(f"{shown}: shape and data_offsets must be lists of whole numbers")
     if len(offsets) != 2 or offsets[0] > offsets[1]:
-        raise LayoutError(f"{name}: data_offsets must be a begin and an end, got {offsets}")
-    if len(shape) > 64 or prod(shape) * _BITS[kind] != 8 * (offsets[1] - offsets[0]):
+        raise LayoutError(f"{shown}: data_offsets must be a begin and an end, got {offsets}")
+    if len(shape) > 64 or prod(shape) * by_code[kind].bits != 8 * (offsets[1] - offsets[0]):
         raise LayoutError(
-            f"{name}: shape {shape[:64]} of {kind} does not take {offsets[1] - offsets[0]} bytes"
+            f"{shown}: shape {shape[:12]} of {kind} does not take {offsets[1] - offsets[0]} bytes"
         )
     return kind, tuple(shape), (offsets[0], offsets[1])
 
@@ -179,7 +214,9 @@ def _check_cover(entries: dict[str, _Entry], size: int) -> None:
     end = 0
     for name, (_, _, (start, stop)) in sorted(entries.items(), key=lambda item: item[1][2]):
         if start != end:
-            raise LayoutError(f"{name} begins at byte {start}, but the array before it ends at {end}")
+            raise LayoutError(
+                f"{spelled(name[:80])} begins at byte {start}, but the array before it ends at {end}"
+            )
         end = stop
     if end != size:
         raise LayoutError(f"the arrays take {end} bytes, but the file has {size} behind its header")

@@ -1,0 +1,84 @@
+"""``relayout info``: what is in a file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from relayout.cli.arguments import examples
+from relayout.cli.options import STANDARD, Output, output_options, readable
+
+if TYPE_CHECKING:
+    from relayout.files import FileInfo
+
+__all__ = ["IN_KIND", "info"]
+
+LONGEST = 60  # letters of metadata that are shown
+KINDS = ("npy", "npz", "safetensors", "pt", "bin", "png", "jpg")
+IN_KIND = click.option(
+    "--in-kind",
+    type=click.Choice(KINDS),
+    help="Kind of file on standard input. [default: told by its first bytes]",
+)
+
+
+@click.command(
+    short_help="List what is in a file: names, data types, sizes, formats.",
+    epilog=examples(
+        "relayout info model.safetensors",
+        "relayout info checkpoint.pt --json | jq '.arrays[].name'",
+        "relayout info x.bin.layout.json",
+        "curl -s https://example.org/x.npz | relayout info -",
+    ),
+)
+@click.argument("file", metavar="FILE", type=click.Path(allow_dash=True))
+@IN_KIND
+@output_options
+def info(file: str, in_kind: str | None, output: Output) -> None:
+    """List what is in a file, without reading the elements.
+
+    Kinds: .npy .npz .safetensors .bin .raw .png .jpg, checkpoints of PyTorch (.pt .pth, of which only
+    tensors are read, by PyTorch itself), and descriptors (.layout.json). Sizes are logical where a descriptor
+    has them, otherwise they are the shape of the array. With --quiet: the names, one on each line.
+    """
+    from relayout import files
+
+    with readable(file, None if in_kind is None else f".{in_kind}") as path:
+        found = files.info(path)._replace(path=Path(file))
+    output.json(found.to_json())
+    if output.quiet:
+        from relayout.files.spelling import spelled
+
+        for array in found.arrays:
+            output.answer(spelled(array.name))
+    elif output.talks:
+        _print(found, "standard input" if file == STANDARD else file, output)
+
+
+def _print(found: FileInfo, file: str, output: Output) -> None:
+    from rich.table import Table
+    from rich.text import Text
+
+    from relayout.files.spelling import spelled
+
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False)
+    table.add_column("name", no_wrap=True)
+    table.add_column("dims", no_wrap=True)
+    table.add_column("dtype", no_wrap=True)
+    table.add_column("bytes", justify="right", no_wrap=True)
+    table.add_column("format", no_wrap=True)
+    for array in found.arrays:
+        dims = "x".join(map(str, array.dims)) if array.dims else "scalar"
+        cells = (array.name, dims, array.dtype, str(array.nbytes), array.format or "")
+        table.add_row(*(Text(spelled(cell)) for cell in cells))
+    console = output.console()
+    several = f"{len(found.arrays)} array{'s' * (len(found.arrays) != 1)}"
+    console.print(Text(f"{spelled(file)}: {found.kind}, {several}, {found.nbytes} bytes"))
+    for key, value in found.metadata.items():
+        text = value if len(value) <= LONGEST else value[: LONGEST - 3] + "..."
+        console.print(Text(f"{spelled(key[:LONGEST])} = {spelled(text)}"))
+    if found.arrays:
+        console.print()
+        console.print(table)

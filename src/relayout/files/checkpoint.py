@@ -1,0 +1,98 @@
+"""Many arrays of one file, converted into another."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Any, NamedTuple
+
+from relayout.errors import LayoutError
+from relayout.files.arrays import Given
+from relayout.files.conversion import Normalise
+from relayout.files.members import Opened, matching
+from relayout.files.several import Job, write_all
+from relayout.files.spelling import listed, spelled
+from relayout.layout.descriptor import MemoryDesc
+
+__all__ = ["Plan", "plan"]
+
+Destination = Callable[[MemoryDesc], MemoryDesc]
+
+
+class Plan(NamedTuple):
+    """Which arrays of a file are converted, and which are copied as they are."""
+
+    source: Opened
+    module: ModuleType
+    """Of the kind of file that is written."""
+    path: Path
+    jobs: tuple[Job, ...]
+    rest: tuple[str, ...]
+    only: bool
+
+    def with_attributes(self, made: Callable[[Job], tuple[Normalise | None, Mapping[str, Any]]]) -> Plan:
+        """The same plan, with mean, deviation and attributes for each array that is converted."""
+        jobs = []
+        for job in self.jobs:
+            normalise, attributes = made(job)
+            jobs.append(job._replace(normalise=normalise, attributes=attributes))
+        return self._replace(jobs=tuple(jobs))
+
+    def run(
+        self,
+        *,
+        force: bool = False,
+        threads: int | None = None,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> None:
+        """Write the file."""
+        write_all(
+            *(self.module, self.path, self.jobs, self.source, self.rest),
+            force=force, only=self.only, threads=threads, progress=progress,
+        )  # fmt: skip
+
+
+def plan(
+    source: Opened,
+    module: ModuleType,
+    path: Path,
+    given: Given,
+    names: Sequence[str] | None,
+    destination: Destination,
+    *,
+    only: bool = False,
+    changes: bool = True,
+) -> Plan:
+    """Choose the arrays and what becomes of each.
+
+    Parameters
+    ----------
+    names : sequence of str or None
+        Names and patterns of the arrays to convert; None: the only one, or none at all if nothing is to
+        change.
+    destination : callable
+        Gives the descriptor that an array is converted to.
+    changes : bool
+        Whether anything but the kind of file is to change.
+    """
+    single = len(source.names) == 1
+    if names is None and not single and changes:
+        raise LayoutError(
+            f"{spelled(source.path)} holds {listed(source.names)}; name those to convert, by name or "
+            "pattern: 'layer*.weight', or '*' for all of them (--name, names)"
+        )
+    chosen = matching(source, list(names)) if names is not None else source.names if single else []
+    jobs = []
+    for name in chosen:
+        member = source.member(name)
+        try:
+            src = member.desc(given)
+            jobs.append(Job(member, given, name, src, destination(src)))
+        except LayoutError as error:
+            where = member.array.where
+            if where in str(error) or not name:
+                raise
+            raise type(error)(f"{where}: {error}") from None
+    kept = () if only and names is not None else tuple(n for n in source.names if n not in set(chosen))
+    return Plan(source, module, path, tuple(jobs), kept, only)
