@@ -384,7 +384,7 @@ def test_a_layout_is_frozen() -> None:
         (((2, 3), "ab"), {"offset": 0.5}, "offset must be a whole number, got 0.5"),
         (((2, 3), "ab"), {"offset": 2**70}, r"offset: a number of 71 bits"),
         (((2, 3), "(a b)//4, (a b)%4"), {"strides": (1, 1)}, "fuses axes; their common digit has one stride"),
-        (((2, 3), 5), {}, "a format is written as text, got int: 5"),
+        (((2, 3), 5), {}, "a format is written as text, got int 5"),
     ],
 )
 def test_what_makes_no_layout(

@@ -153,7 +153,7 @@ class Reorder:
         self._compile()
 
     @classmethod
-    def _uncompiled(cls, src: MemoryDesc, dst: MemoryDesc, axes: str) -> Reorder:
+    def _uncompiled(cls, src: MemoryDesc, dst: MemoryDesc, axes: str = "meaning") -> Reorder:
         """A plan without attributes that runs in NumPy until :meth:`_compile` is called."""
         self = object.__new__(cls)
         self._prepare(src, dst, axes)
