@@ -636,9 +636,7 @@ def reorder(
     return Tensor(desc, plan._made(source, threads))
 
 
-def _of_torch(
-    out: Any, source: Tensor, dst: FormatLike | None, dtype: DTypeLike | None, axes: str
-) -> Tensor:
+def _of_torch(out: Any, source: Tensor, dst: FormatLike | None, dtype: DTypeLike | None, axes: str) -> Tensor:
     """What a ``torch.Tensor`` is as ``out``: of the source's dims a strided tensor, else a buffer."""
     if tuple(out.shape) == source.dims:
         try:
