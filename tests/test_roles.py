@@ -216,3 +216,34 @@ def test_matrices_have_rows_and_columns_whatever_they_mean() -> None:
     assert correspondence(("n", "c"), ("row", "col")) is None
     with pytest.raises(LayoutError, match=r"n, c .* k, cols"):
         correspondence(("n", "c"), ("k", "cols"))
+
+
+def test_files_are_converted_by_meaning(tmp_path) -> None:
+    x = np.arange(120, dtype=np.float32).reshape(2, 5, 3, 4)
+    np.save(tmp_path / "x.npy", x)
+    made = rl.files.convert(tmp_path / "x.npy", tmp_path / "y.npy", "NHWC4@nhwc", src_format="nchw")
+    assert made.dims == x.shape
+    np.testing.assert_array_equal(rl.files.read(tmp_path / "y.npy").numpy(), x)
+    np.save(tmp_path / "t.npy", x[0])
+    with pytest.raises(LayoutError, match="mean different things"):
+        rl.files.convert(tmp_path / "t.npy", tmp_path / "z.npy", "nwc", src_format="tnc")
+    rl.files.convert(tmp_path / "t.npy", tmp_path / "z.npy", "nwc", src_format="tnc", axes="position")
+    turned = MemoryDesc((2, 3, 4, 5), "f32", "NHWC4@nhwc")
+    out = rl.tensor(np.zeros(turned.dims, np.float32), turned)
+    rl.files.convert_into(rl.tensor(x, "nchw"), out, slice_bytes=200)
+    np.testing.assert_array_equal(out.numpy(), x.transpose(0, 2, 3, 1))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "f32:nhwc -> n, h, w, c:2x3x4x5",
+        "f32:2x5x4x3 (n, h, w, c) strides 60x12x3x1",
+        "f32:OHWIo4@ohwi:6x3x4x5",
+    ],
+)
+def test_descriptors_on_disk_keep_what_axes_mean(text: str) -> None:
+    desc = MemoryDesc(text)
+    again = rl.files.descriptor_from_text(rl.files.descriptor_to_text(desc))
+    assert again == desc
+    assert again.layout.roles == desc.layout.roles is not None

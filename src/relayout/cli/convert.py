@@ -14,7 +14,7 @@ import click
 from relayout.cli.arguments import DIMS, DTYPE, FORMAT, NUMBERS, examples, whole_number
 from relayout.cli.described import completed
 from relayout.cli.info import IN_KIND
-from relayout.cli.options import STANDARD, Output, output_options, readable, writable
+from relayout.cli.options import STANDARD, Output, axes_option, output_options, readable, writable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -91,6 +91,7 @@ PATIENCE = 1.0  # seconds before a progress bar appears
 @click.option(
     "--axis", help="The axis that lists of numbers lie along, by number or letter. [default: c, or o]"
 )
+@axes_option
 @click.option("--threads", type=click.IntRange(min=1), help="How many threads may work.")
 @click.option(
     "--force",
@@ -123,6 +124,7 @@ def convert(
     dst_scale: Any,
     dst_zero_point: Any,
     axis: str | None,
+    axes: str,
     threads: int | None,
     force: bool,
     no_progress: bool,
@@ -148,7 +150,7 @@ def convert(
     src_format, dims, src_dtype = completed(src_format, dims, src_dtype)
     given = _Given(
         src_format, dst_format, dtype, dims, src_dtype, names, only, src_scale, src_zero_point, mean, std,
-        back, dst_scale, dst_zero_point, axis, threads, force,
+        back, dst_scale, dst_zero_point, axis, axes, threads, force,
     )  # fmt: skip
     if target == STANDARD:
         output.take_standard_output("OUT")
@@ -185,6 +187,7 @@ class _Given(NamedTuple):
     dst_scale: Any
     dst_zero_point: Any
     axis: str | None
+    axes: str
     threads: int | None
     force: bool
 
@@ -222,15 +225,16 @@ def _one(given: _Given, source: Path, target: Path, shown: bool) -> dict[str, An
     tensor = files.read_to_convert(
         *(source, given.dst_format, given.src_format), dims=given.dims, dtype=given.src_dtype, name=name
     )
-    desc = files.destination_for(target, tensor.desc, given.dst_format, given.dtype)
+    desc = files.destination_for(target, tensor.desc, given.dst_format, given.dtype, given.axes)
     normalise, attributes = given.attributes(tensor.desc, desc)
     with (
         files.create(target, desc, name=name, force=given.force, only=given.only) as out,
         _bar(target, shown) as progress,
     ):
         files.convert_into(
-            tensor, out, threads=given.threads, progress=progress, normalise=normalise, **attributes
-        )
+            *(tensor, out), axes="position", threads=given.threads, progress=progress, normalise=normalise,
+            **attributes,
+        )  # fmt: skip
     return {"converted": [_told(name, tensor.desc, desc, target)], "copied": []}
 
 
@@ -241,7 +245,7 @@ def _many(given: _Given, source: Path, target: Path, shown: bool) -> dict[str, A
     plan = files.plan_arrays(
         *(source, target, given.dst_format), names=given.names or None, only=given.only,
         src_format=given.src_format, dims=given.dims, src_dtype=given.src_dtype, dtype=given.dtype,
-        changes=given.changes,
+        changes=given.changes, axes=given.axes,
     )  # fmt: skip
     plan = plan.with_attributes(lambda job: given.attributes(job.src, job.desc))
     with _bar(target, shown) as progress:
@@ -258,8 +262,7 @@ class _Axis:
 
     def number(self, what: str) -> int:
         """Its number, found by the meaning of the axes if it was not given."""
-        roles = [desc.layout.format.roles for desc in (self.src, self.dst) if desc.layout.format is not None]
-        known = next((r for r in roles if r is not None), ())
+        known = next((r for r in (self.src.layout.roles, self.dst.layout.roles) if r is not None), ())
         wanted = [self.given] if self.given is not None else ["c", "o"]
         for name in wanted:
             if name in known:

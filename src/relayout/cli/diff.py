@@ -8,7 +8,7 @@ import click
 
 from relayout.cli.arguments import DTYPE, examples
 from relayout.cli.described import Described, described, meaning_option, sizes_in
-from relayout.cli.options import Exit, Output, output_options
+from relayout.cli.options import Exit, Output, axes_option, output_options
 
 if TYPE_CHECKING:
     from relayout.layout.descriptor import MemoryDesc
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
 __all__ = ["diff"]
 
-AXES = ("meaning", "position")
 LISTED = 8  # elements, if not told otherwise
 
 
@@ -39,13 +38,7 @@ LISTED = 8  # elements, if not told otherwise
     show_default=True,
     help="How many of the elements that lie elsewhere are listed.",
 )
-@click.option(
-    "--axes",
-    type=click.Choice(AXES),
-    default=AXES[0],
-    show_default=True,
-    help="Match axes by what they mean, or by position whatever they mean.",
-)
+@axes_option
 @meaning_option
 @output_options
 def diff(

@@ -43,6 +43,7 @@ __all__ = [
     "Exit",
     "NothingFound",
     "Output",
+    "axes_option",
     "check_writable",
     "code_of",
     "exit_codes",
@@ -248,6 +249,16 @@ def _json_file(ctx: click.Context, option: click.Parameter, value: str | None) -
     if value == "":
         raise click.BadParameter("write --json, --json FILE.json or --json=FILE", ctx, option)
     return value
+
+
+axes_option = click.option(
+    "--axes",
+    type=click.Choice(["meaning", "position"]),
+    default="meaning",
+    show_default=True,
+    help="Match axes by what they mean, or by position whatever they mean.",
+)
+"""How the axes of two formats are matched."""
 
 
 def output_options(command: _Command) -> _Command:

@@ -222,7 +222,7 @@ def write(
     ['w', 'b']
     """
     with create(path, tensor.desc, name=name, force=force, only=only) as out:
-        convert_into(tensor, out)
+        convert_into(tensor, out, axes="position")
 
 
 def create(
@@ -263,6 +263,7 @@ def convert(
     name: str | None = None,
     force: bool = False,
     only: bool = False,
+    axes: str = "meaning",
     threads: int | None = None,
     progress: Callable[[int, int], None] | None = None,
     normalise: Normalise | None = None,
@@ -285,6 +286,8 @@ def convert(
         The data type to convert to; without one it stays (pictures: u8).
     force, only : bool
         Whether a file of that name may be replaced, and with all that is in it, as :func:`write` takes them.
+    axes : str
+        How axes are matched, by "meaning" or by "position", as :func:`relayout.reorder` takes it.
     threads : int, optional
         How many threads may work.
     progress : callable, optional
@@ -306,9 +309,12 @@ def convert(
         Something does not fit or can't be read or written; the destination is as it was before.
     """
     tensor = read_to_convert(source, format, src_format, dims=dims, dtype=src_dtype, name=name)
-    desc = destination_for(path, tensor.desc, format, dtype)
+    desc = destination_for(path, tensor.desc, format, dtype, axes)
     with create(path, desc, name=name, force=force, only=only) as out:
-        convert_into(tensor, out, threads=threads, progress=progress, normalise=normalise, **attributes)
+        convert_into(
+            *(tensor, out), axes="position", threads=threads, progress=progress, normalise=normalise,
+            **attributes,
+        )  # fmt: skip
     return desc
 
 
@@ -323,6 +329,7 @@ def convert_arrays(
     src_dtype: DTypeLike | None = None,
     dtype: DTypeLike | None = None,
     force: bool = False,
+    axes: str = "meaning",
     threads: int | None = None,
     progress: Callable[[int, int], None] | None = None,
     normalise: Normalise | None = None,
@@ -346,7 +353,7 @@ def convert_arrays(
     force : bool
         Whether a file of that name may be replaced. Arrays of its own that the source does not have stay,
         unless ``only`` is set.
-    threads, progress, normalise, **attributes
+    axes, threads, progress, normalise, **attributes
         As in :func:`convert`, for each of the arrays that are converted.
 
     Returns
@@ -374,7 +381,7 @@ def convert_arrays(
     changes = not (format is None and dtype is None and normalise is None and not attributes)
     made = plan_arrays(
         *(source, path, format), names=names, only=only, src_format=src_format, src_dtype=src_dtype,
-        dtype=dtype, changes=changes,
+        dtype=dtype, changes=changes, axes=axes,
     )  # fmt: skip
     made = made.with_attributes(lambda _: (normalise, attributes))
     made.run(force=force, threads=threads, progress=progress)
@@ -393,6 +400,7 @@ def plan_arrays(
     src_dtype: DTypeLike | None = None,
     dtype: DTypeLike | None = None,
     changes: bool = True,
+    axes: str = "meaning",
 ) -> checkpoint.Plan:
     """What :func:`convert_arrays` would do, to be changed and run."""
     module = _module_to_write(path)
@@ -403,7 +411,7 @@ def plan_arrays(
     given = _given_to_convert(format, src_format, dims, src_dtype, None)
     return checkpoint.plan(
         _module(source).opened(_path(source)),
-        *(module, _path(path), given, names, lambda src: destination_for(path, src, format, dtype)),
+        *(module, _path(path), given, names, lambda src: destination_for(path, src, format, dtype, axes)),
         only=only,
         changes=changes,
     )
@@ -465,7 +473,11 @@ def info(path: AnyPath) -> FileInfo:
 
 
 def destination_for(
-    path: AnyPath, src: MemoryDesc, format: str | Format | None = None, dtype: DTypeLike | None = None
+    path: AnyPath,
+    src: MemoryDesc,
+    format: str | Format | None = None,
+    dtype: DTypeLike | None = None,
+    axes: str = "meaning",
 ) -> MemoryDesc:
     """What a file will hold: what is asked for, else u8 ``nhwc`` for pictures, else what the source has.
 
@@ -479,8 +491,8 @@ def destination_for(
     """
     module = _module_to_write(path)
     if module.__name__.endswith(".image"):
-        return destination(src, "nhwc" if format is None else format, "u8" if dtype is None else dtype)
-    desc = destination(src, format, dtype)
+        return destination(src, "nhwc" if format is None else format, "u8" if dtype is None else dtype, axes)
+    desc = destination(src, format, dtype, axes)
     if (
         dtype is None
         and module.__name__.endswith((".npy", ".npz"))

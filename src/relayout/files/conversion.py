@@ -31,6 +31,7 @@ from relayout.layout.format import Format
 from relayout.layout.layout import Layout, plain
 from relayout.reorder import Reorder
 from relayout.reorder.attributes import Attributes, PerAxis
+from relayout.reorder.axes import asked_for, check_axes, indexed_alike
 from relayout.tensor import Tensor
 
 __all__ = ["Normalise", "convert_into", "slices"]
@@ -154,6 +155,7 @@ def convert_into(
     dst: Tensor,
     *,
     normalise: Normalise | None = None,
+    axes: str = "meaning",
     threads: int | None = None,
     slice_bytes: int | None = None,
     progress: Callable[[int, int], None] | None = None,
@@ -164,9 +166,11 @@ def convert_into(
     Parameters
     ----------
     src, dst : Tensor
-        Of the same dims; usually memory maps.
+        Of the same dims, axis by axis; usually memory maps.
     normalise : Normalise, optional
         What happens between the source's scale and the destination's, in the same pass and in f64.
+    axes : str
+        How axes are matched, by "meaning" or by "position", as :func:`relayout.reorder` takes it.
     threads : int, optional
         How many threads may work.
     slice_bytes : int, optional
@@ -177,9 +181,9 @@ def convert_into(
         Scales, zero points and a shift, as :func:`relayout.reorder` takes them. Which of them do nothing is
         decided for the whole tensor, so that the result does not depend on where it is cut.
     """
+    check_axes(axes)
+    dst = Tensor(indexed_alike(src.desc, dst.desc, axes), dst.buffer)
     made = Attributes.make(src.dims, **attributes)
-    if src.dims != dst.dims:
-        raise LayoutError(f"source {src.desc} and destination {dst.desc} must have the same dims")
     if normalise is not None:
         made = normalise.attributes(src.desc, made)
     made.check_range(src.dtype, dst.dtype)
@@ -196,16 +200,18 @@ def convert_into(
             progress(done, total)
 
 
-def destination(src: MemoryDesc, format: str | Format | None, dtype: DTypeLike | None) -> MemoryDesc:
-    """The descriptor to convert to: another format, another data type, or both."""
+def destination(
+    src: MemoryDesc, format: str | Format | None, dtype: DTypeLike | None, axes: str = "meaning"
+) -> MemoryDesc:
+    """The descriptor to convert to: another format, another data type, or both; indexed as the source is."""
+    check_axes(axes)
     kind = src.dtype if dtype is None else as_dtype(dtype)
-    if format is not None:
-        desc = MemoryDesc(src.dims, kind, format)
-        if desc.layout is None:
-            raise LayoutError(f"nothing can be converted to the format {format}; name one that has a layout")
-        return desc
-    kept = src.format
-    return MemoryDesc(src.dims, kind, kept if kept is not None else Layout(src.dims, plain(src.rank)))
+    if format is None:
+        kept = src.format or plain(src.rank).with_roles(src.layout.roles)
+        return MemoryDesc(src.dims, kind, kept)
+    if isinstance(format, str) and format in ("any", "undef"):
+        raise LayoutError(f"nothing can be converted to the format {format}; name one that has a layout")
+    return asked_for(src, Format(format), kind, axes)
 
 
 # -- workings -------------------------------------------------------------------------------------------

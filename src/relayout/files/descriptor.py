@@ -11,11 +11,12 @@ key            meaning
 ``relayout``   the version of this form, 1
 ``dims``       the logical sizes
 ``dtype``      the data type: ``f32``, ``bf16``, ``s4``, ...
-``format``     the format, in any dialect; written as a oneDNN tag where there is one, else as digits
+``format``     the format, in any dialect; written as a oneDNN tag where one says it, else as digits
 ``strides``    instead of a format: elements between neighbours of each axis
 ``digits``     instead of a format: every digit, ``{"axes": [1], "weight": 8, "extent": 3, "stride": 32}``
 ``padded``     with ``digits``: the size that each axis (or group of fused axes) has room for; without it,
                the product of its extents
+``roles``      with ``strides`` or ``digits``: what the axes mean, ``["n", "c", "h", "w"]``, if that is known
 ``offset``     where element (0, ..., 0) lies, in elements; 0 if absent
 =============  ========================================================================================
 
@@ -30,12 +31,11 @@ sentence that says which.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from math import prod
 from typing import Any, Final
 
 from relayout.dtypes import dtype as as_dtype
 from relayout.errors import LayoutError
+from relayout.layout.assembly import from_digits
 from relayout.layout.descriptor import MAX_RANK, MemoryDesc
 from relayout.layout.format import Format
 from relayout.layout.layout import MAX_ELEMENTS, Digit, Layout, check_dims
@@ -46,7 +46,9 @@ VERSION: Final = 1
 LONGEST_TEXT: Final = 1 << 20
 LONGEST_FORMAT: Final = 500
 MOST_DIGITS: Final = 64
-_KEYS: Final = frozenset({"relayout", "dims", "dtype", "format", "strides", "digits", "padded", "offset"})
+_KEYS: Final = frozenset(
+    {"relayout", "dims", "dtype", "format", "strides", "digits", "padded", "roles", "offset"}
+)
 
 
 def descriptor_to_json(desc: MemoryDesc) -> dict[str, Any]:
@@ -71,7 +73,9 @@ def descriptor_to_json(desc: MemoryDesc) -> dict[str, Any]:
     made: dict[str, Any] = {"relayout": VERSION, "dims": list(desc.dims), "dtype": desc.dtype.name}
     format = desc.format
     if format is not None:
-        made["format"] = format.name("onednn") or format.digits_text()
+        tag = format.name("onednn")
+        said = tag is not None and Format(tag).roles == format.roles
+        made["format"] = tag if said else format.digits_text()
     elif layout.is_plain and layout.padded_dims == layout.dims:
         made["strides"] = list(layout.strides)
     else:
@@ -80,6 +84,8 @@ def descriptor_to_json(desc: MemoryDesc) -> dict[str, Any]:
             for d in layout.digits
         ]
         made["padded"] = list(layout.padded)
+    if format is None and layout.roles is not None:
+        made["roles"] = list(layout.roles)
     if layout.offset0:
         made["offset"] = layout.offset0
     return made
@@ -189,74 +195,49 @@ def _layout(data: dict[str, Any], dims: tuple[int, ...], kind: str) -> Layout:
         )
     if "padded" in data and given != ["digits"]:
         raise LayoutError("padded goes with digits only")
+    if "roles" in data and given == ["format"]:
+        raise LayoutError("roles go with strides or digits; a format says what its axes mean")
     offset = _whole_number(data.get("offset", 0), "offset", low=0)
     if given == ["strides"]:
-        return Layout(dims, strides=_whole_numbers(data, "strides", MAX_RANK), offset=offset)
+        strides = _whole_numbers(data, "strides", MAX_RANK)
+        return Layout(dims, strides=strides, offset=offset).with_roles(_roles(data))
     if given == ["digits"]:
-        return _from_digits(data, dims, offset)
+        return _from_digits(data, dims, offset).with_roles(_roles(data))
     text = data["format"]
     if not isinstance(text, str) or len(text) > LONGEST_FORMAT:
         raise LayoutError(f"format must be a text of at most {LONGEST_FORMAT} letters, got {_shown(text)}")
     return Layout(dims, Format(text).resolve(len(dims), kind), offset=offset)
 
 
+def _roles(data: dict[str, Any]) -> list[str] | None:
+    roles = data.get("roles")
+    if roles is None:
+        return None
+    if not isinstance(roles, list) or not all(
+        isinstance(role, str) and role.isidentifier() for role in roles
+    ):
+        raise LayoutError(f"roles must be a list of names, one an axis, got {_shown(roles)}")
+    return roles
+
+
 def _from_digits(data: dict[str, Any], dims: tuple[int, ...], offset: int) -> Layout:
     listed = data["digits"]
     if not isinstance(listed, list) or len(listed) > MOST_DIGITS:
         raise LayoutError(f"digits must be a list of at most {MOST_DIGITS}, got {_shown(listed)}")
-    by_term: dict[tuple[int, ...], list[tuple[Digit, int]]] = {}
+    found: list[tuple[tuple[int, ...], Digit]] = []
     for position, entry in enumerate(listed):
         if not isinstance(entry, dict) or set(entry) != {"axes", "weight", "extent", "stride"}:
             raise LayoutError(
                 f"digit {position} must have the keys axes, weight, extent and stride, got {_shown(entry)}"
             )
-        axes = tuple(_whole_numbers(entry, "axes", MAX_RANK))
         digit = Digit(
             _whole_number(entry["weight"], f"weight of digit {position}", low=1),
             _whole_number(entry["extent"], f"extent of digit {position}", low=0),
             _whole_number(entry["stride"], f"stride of digit {position}"),
         )
-        by_term.setdefault(axes, []).append((digit, position))
-    terms = tuple(sorted(by_term))
-    if sorted(a for term in terms for a in term) != list(range(len(dims))) or () in by_term:
-        raise LayoutError(
-            f"digits must cover each of the {len(dims)} axes once, got those of "
-            f"{_shown([list(t) for t in terms])}"
-        )
-    ladders = []
-    order: list[tuple[int, int]] = [(0, 0)] * len(listed)
-    for t, term in enumerate(terms):
-        ladder = sorted(by_term[term], key=lambda entry: -entry[0].weight)
-        _check_chain(term, [digit for digit, _ in ladder])
-        ladders.append(tuple(digit for digit, _ in ladder))
-        for level, (_, position) in enumerate(ladder):
-            order[position] = (t, level)
-    rooms = [prod(digit.extent for digit in ladder) for ladder in ladders]
-    padded = _whole_numbers(data, "padded", MAX_RANK) if "padded" in data else rooms
-    sizes = [prod(dims[a] for a in term) for term in terms]
-    if len(padded) != len(terms) or any(
-        not n <= p <= r for n, p, r in zip(sizes, padded, rooms, strict=True)
-    ):
-        raise LayoutError(
-            f"padded {padded} must lie between the sizes {sizes} and what the digits count to, {rooms}"
-        )
-    return Layout._make(dims, terms, tuple(ladders), tuple(order), tuple(padded), offset)
-
-
-def _check_chain(term: tuple[int, ...], ladder: Sequence[Digit]) -> None:
-    expected = 1
-    for level, digit in enumerate(reversed(ladder)):
-        if digit.weight != expected:
-            raise LayoutError(
-                f"digits of axes {list(term)}: one has weight {digit.weight} where those below it count "
-                f"{expected}; "
-                "the weight must be the product of the extents below"
-            )
-        if digit.extent == 0 and level != len(ladder) - 1:
-            raise LayoutError(
-                f"digits of axes {list(term)}: an inner digit has extent 0; only the outermost may"
-            )
-        expected *= digit.extent
+        found.append((tuple(_whole_numbers(entry, "axes", MAX_RANK)), digit))
+    padded = _whole_numbers(data, "padded", MAX_RANK) if "padded" in data else None
+    return from_digits(dims, found, padded, offset)
 
 
 def _whole_number(value: object, what: str, low: int = -MAX_ELEMENTS) -> int:

@@ -120,8 +120,9 @@ def write_all(
             with writer.room(output) as data:
                 out = Tensor(stored_form(job.desc).desc, data)
                 convert_into(
-                    src, out, threads=threads, progress=tell, normalise=job.normalise, **job.attributes
-                )
+                    *(src, out), axes="position", threads=threads, progress=tell,
+                    normalise=job.normalise, **job.attributes,
+                )  # fmt: skip
             done += prod(job.desc.dims)
 
 
