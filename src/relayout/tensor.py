@@ -118,6 +118,7 @@ class Tensor:
         LayoutError
             ``copy=False`` and NumPy's strides can't express the layout.
         """
+        _check_copy(copy)
         elements = _shared_elements(self)
         if elements is not None:
             return elements.copy() if copy else elements
@@ -164,6 +165,7 @@ class Tensor:
         >>> y.dtype, y.stride()  # doctest: +SKIP
         (torch.bfloat16, (1, 2))
         """
+        _check_copy(copy)
         if self.dtype.bits < 8:
             raise Unsupported(
                 f"{self.desc} can't be a torch.Tensor: PyTorch does not compute with {self.dtype}; convert "
@@ -253,14 +255,32 @@ class Tensor:
     ) -> Any:
         """DLPack's protocol, bf16 and 8-bit floating point included.
 
-        The memory is shared where strides can say the layout; other layouts are copied with ``copy=True``
-        only, and raise without it.
+        The memory is shared where strides of 0 and more can say the layout; other layouts are copied with
+        ``copy=True`` only, and raise without it. Memory that is read-only is copied unless ``copy`` is False:
+        DLPack has a flag for it since version 1.0, but PyTorch, which asks for that version, writes to such
+        memory all the same.
+
+        Raises
+        ------
+        BufferError
+            The memory can't be shared, or the device is another one.
         """
         if dl_device not in (None, self.__dlpack_device__()):
             raise BufferError(f"{self.desc} is in the CPU's memory, not on DLPack's device {dl_device}")
         if self.dtype.bits < 8:
             raise BufferError(f"{self.desc}: two elements share a byte, which DLPack can't say with strides")
-        elements = self.numpy(copy=bool(copy))
+        instead = "Tensor.torch() and copy=True make a copy, Tensor.numpy() an array"
+        reason = _no_strides(self.desc) or ("it has negative strides" if _goes_back(self) else "")
+        if reason and not copy:
+            raise BufferError(
+                f"{self.desc} can't be shared through DLPack without a copy: {reason}; {instead}"
+            )
+        read_only = not self.buffer.flags.writeable
+        if read_only and copy is False:
+            raise BufferError(
+                f"{self.desc} can't be shared through DLPack: its memory is read-only; {instead}"
+            )
+        elements = self.numpy(copy=bool(copy or read_only))
         given = {"stream": stream, "max_version": max_version}
         with lock():
             from relayout.exchange.dlpack import exported
@@ -472,7 +492,7 @@ def tensor(array: Any, format: FormatLike | None = None, dtype: DTypeLike | None
     >>> rl.tensor(a, "acb", dtype="bf16").desc
     MemoryDesc('bf16:acb:2x3x4')
     """
-    made = array if isinstance(array, Tensor) else _shared(as_array(array))
+    made = array if isinstance(array, Tensor) else _shared(as_array(array, lasting=format is None))
     if format is None and (dtype is None or made.dtype == dtype):
         return made
     return made.reorder(format if format is not None else _row_major(made), dtype)
@@ -484,15 +504,17 @@ def from_buffer(buffer: Any, desc: MemoryDesc) -> Tensor:
     Parameters
     ----------
     buffer : buffer
-        ``bytes``, ``bytearray``, ``memoryview``, ``mmap``, or a contiguous array of NumPy or tensor of
-        PyTorch, of any type.
+        ``bytes``, ``bytearray``, ``memoryview``, ``mmap``, or a contiguous array of NumPy of any type. A
+        ``torch.Tensor`` is taken as plans take it: of the descriptor's dims with its strides, or as a buffer,
+        of its data type or of bytes, with one axis or in the physical shape of the format.
     desc : MemoryDesc
         What the bytes mean. The buffer must hold ``desc.required_bytes``; it may be longer.
 
     Raises
     ------
     LayoutError
-        The buffer is too short or not contiguous, or the format of the descriptor is ``any``.
+        The buffer is too short or not contiguous, a ``torch.Tensor`` has other strides or another data type
+        than the descriptor, or the format of the descriptor is ``any``.
 
     Examples
     --------
@@ -509,7 +531,10 @@ def from_buffer(buffer: Any, desc: MemoryDesc) -> Tensor:
         )
     if desc.layout is None:
         raise LayoutError(f"{desc} has no layout yet, so no buffer can be in it")
-    data = as_bytes(buffer)
+    if pytorch.is_tensor(buffer):
+        data = of_torch(buffer, desc, "the buffer", lasting=True, longer=True).buffer
+    else:
+        data = as_bytes(buffer)
     if data.size < desc.required_bytes:
         raise LayoutError(f"{desc} needs {desc.required_bytes} bytes; the buffer has {data.size}")
     return Tensor(desc, data)
@@ -527,6 +552,7 @@ def as_bytes(buffer: Any) -> NDArray[np.uint8]:
                 f"the buffer, an array of shape {buffer.shape}, is not contiguous; give its physical bytes"
             )
         return buffer.reshape(-1).view(np.uint8)
+    pytorch.refuse_storage(buffer)
     try:
         return (
             np.frombuffer(buffer, dtype=np.uint8)
@@ -537,13 +563,21 @@ def as_bytes(buffer: Any) -> NDArray[np.uint8]:
         raise LayoutError(f"{type_name(buffer)} is no contiguous buffer of bytes: {error}") from None
 
 
-def of_torch(given: Any, desc: MemoryDesc, what: str, *, writing: bool = False) -> Tensor:
+def of_torch(
+    given: Any,
+    desc: MemoryDesc,
+    what: str,
+    *,
+    writing: bool = False,
+    lasting: bool = False,
+    longer: bool = False,
+) -> Tensor:
     """The Tensor that a ``torch.Tensor`` is where one of a descriptor is needed; it shares the memory.
 
     Of the descriptor's dims it is the logical tensor, and its strides must be those of the descriptor. Of
-    other dims it must be a contiguous buffer of the descriptor's data type, or of bytes: with one axis, or in
-    the physical shape of the format, from which axes of size 1 may be left out (``2x14x14x16`` for
-    ``nChw16c:2x16x14x14``).
+    other dims it must be a contiguous buffer of the descriptor's data type, or of bytes: with one axis and of
+    the descriptor's size, or in the physical shape of the format, from which axes of size 1 may be left out
+    (``2x14x14x16`` for ``nChw16c:2x16x14x14``).
 
     Parameters
     ----------
@@ -555,6 +589,10 @@ def of_torch(given: Any, desc: MemoryDesc, what: str, *, writing: bool = False) 
         What the caller gave it as, for errors: "the plan's source".
     writing : bool
         Whether it is to be written; :func:`relayout.exchange.pytorch.written` must be called then.
+    lasting : bool
+        Whether the result outlives the call (:func:`relayout.exchange.pytorch.memory`).
+    longer : bool
+        Whether a buffer with one axis may be longer than the descriptor says.
 
     Raises
     ------
@@ -562,15 +600,15 @@ def of_torch(given: Any, desc: MemoryDesc, what: str, *, writing: bool = False) 
         Data type, dims or strides differ, or it has no memory that could be shared.
     """
     try:
-        array = pytorch.memory(given, writing=writing)
+        array = pytorch.memory(given, writing=writing, lasting=lasting)
     except LayoutError as error:
-        raise LayoutError(f"{what} is no tensor of {desc}: {error}") from None
+        raise LayoutError(f"{what}: {error}") from None
     same_type = array.dtype == desc.dtype.numpy
     if same_type and array.shape == desc.dims:
         tensor = _shared(array)
         if tensor.desc is desc or same_bytes(tensor.desc, desc):
             return tensor
-        raise _other_strides(given, array, desc, what)
+        raise _other_strides(given, array, desc, what, writing)
     made = f"{what} must be {desc}, but {_spelled(given, array)}"
     if not same_type and (array.dtype != np.uint8 or array.ndim != 1):
         raise LayoutError(f"{made}: its data type differs")
@@ -580,7 +618,19 @@ def of_torch(given: Any, desc: MemoryDesc, what: str, *, writing: bool = False) 
         raise LayoutError(f"{made}: these are neither its dims nor its physical shape, {spell_dims(room)}")
     if not array.flags.c_contiguous:
         raise LayoutError(f"{made}, which is no contiguous buffer")
+    if (
+        as_buffer
+        and not longer
+        and not _has_holes(desc)
+        and array.nbytes not in (desc.required_bytes, desc.nbytes)
+    ):
+        raise LayoutError(f"{made}: as a buffer it must have {desc.nbytes} bytes, and it has {array.nbytes}")
     return Tensor(desc, array.reshape(-1).view(np.uint8))
+
+
+def _has_holes(desc: MemoryDesc) -> bool:
+    """Whether a descriptor is of a part of its memory, which may be longer than the descriptor tells."""
+    return prod(desc.layout.padded) * desc.dtype.bits < desc.required_bytes * 8 - 7
 
 
 def _without_ones(shape: tuple[int, ...], room: tuple[int, ...]) -> bool:
@@ -602,18 +652,33 @@ def _spelled(given: Any, array: NDArray[Any]) -> str:
     return f"a {type_name(given)} of {dtype(array.dtype)}, {spell_dims(array.shape)}, was given"
 
 
-def _other_strides(given: Any, array: NDArray[Any], desc: MemoryDesc, what: str) -> LayoutError:
-    """A tensor has the dims and the data type of a descriptor, but other strides."""
+def _other_strides(
+    given: Any, array: NDArray[Any], desc: MemoryDesc, what: str, writing: bool
+) -> LayoutError:
+    """A tensor has the dims and the data type of a descriptor, but other strides.
+
+    What is written must be allocated as it has to be: a copy of it would be filled instead.
+    """
     strides = spell_dims(tuple(step // array.itemsize for step in array.strides))
     if not desc.layout.is_plain:
-        remedy = "strides can't say this format: give its buffer, or convert with rl.reorder"
+        remedy = "no strides describe this format: give its buffer, or convert with rl.reorder"
     elif desc.offset0:
         remedy = f"it begins at element {desc.offset0} of its buffer: give the whole buffer"
     else:
         name = desc.name("pytorch")
-        convert = f"x.contiguous(memory_format=torch.{name})" if name else "one with the strides of the first"
-        remedy = f"give {convert}, or describe what you have: rl.tensor(x).desc"
-    wanted = f" with strides {spell_dims(desc.strides)}" if desc.layout.is_plain else ""
+        if writing:
+            geometry = f"{desc.dims}, dtype={given.dtype}, memory_format=torch.{name}"
+            empty = f"torch.empty({geometry})"
+            if not name:
+                empty = f"torch.empty_strided({desc.dims}, {desc.strides}, dtype={given.dtype})"
+            remedy = f"allocate {empty}"
+        elif name:
+            remedy = f"give x.contiguous(memory_format=torch.{name})"
+        else:
+            remedy = f"give torch.empty_strided({desc.dims}, {desc.strides}, dtype=x.dtype).copy_(x)"
+        remedy += f", or describe what you have: rl.tensor({'out' if writing else 'x'}).desc"
+    named = desc.layout.is_plain and " strides " not in str(desc)  # others say their strides themselves
+    wanted = f" with strides {spell_dims(desc.strides)}" if named else ""
     return LayoutError(
         f"{what} must be {desc}{wanted}, but {_spelled(given, array)} with strides {strides}; {remedy}"
     )
@@ -673,23 +738,51 @@ def aligned(size: int, zeroed: bool = True) -> NDArray[np.uint8]:
     return raw[start : start + size]
 
 
+def _check_copy(copy: object) -> None:
+    if copy is not None and not isinstance(copy, (bool, np.bool_)):
+        raise LayoutError(f"copy must be True, False or None, got {described(copy)}")
+
+
 # -- workings -----------------------------------------------------------------------------------------------
 
 
-def as_array(data: Any) -> NDArray[Any]:
-    """The logical array that NumPy, PyTorch or DLPack makes of something; memory is shared if it has any."""
+def as_array(data: Any, *, lasting: bool = True) -> NDArray[Any]:
+    """The logical array that NumPy, PyTorch or DLPack makes of something; memory is shared if it has any.
+
+    ``lasting``: whether it may outlive the call that asks for it (:func:`relayout.exchange.pytorch.memory`).
+    """
     # Looked up, because naming it imports it, which a fork in another thread would interrupt.
     if "numpy.ma" in sys.modules and isinstance(data, np.ma.MaskedArray):
         raise LayoutError("a masked array has no values under its mask; fill it first: array.filled(...)")
     if isinstance(data, np.ndarray):
         return data
     if pytorch.is_tensor(data):
-        return pytorch.memory(data)
+        return pytorch.memory(data, lasting=lasting)
     if hasattr(data, "__array__") or not hasattr(data, "__dlpack__"):
-        return np.asarray(data)
+        pytorch.refuse_storage(data)
+        try:
+            return np.asarray(data)
+        except LayoutError:
+            raise
+        except (TypeError, ValueError, RuntimeError) as error:
+            reason = str(error).partition("\n")[0]
+            stack = "; give torch.stack(x) of them" if _first_is_torch(data) else ""
+            raise LayoutError(f"{type_name(data)} can't be read as an array: {reason}{stack}") from None
     with lock():
         from relayout.exchange.dlpack import imported
     return imported(data)
+
+
+def _first_is_torch(data: object) -> bool:
+    """Whether the first thing in nested lists is a ``torch.Tensor``."""
+    while isinstance(data, (list, tuple)) and data:
+        data = data[0]
+    return pytorch.is_tensor(data)
+
+
+def for_a_call(array: Any) -> Tensor:
+    """The tensor of a logical array, to be read by the call that asks and not to be kept."""
+    return _shared(as_array(array, lasting=False))
 
 
 def _shared(array: NDArray[Any]) -> Tensor:
@@ -780,9 +873,12 @@ def _not_for_torch(tensor: Tensor) -> str:
     """Why PyTorch can't have the memory of a tensor that has strides; empty: it can."""
     if not tensor.buffer.flags.writeable:
         return "its memory is read-only, and PyTorch knows no such tensors"
-    if any(step < 0 for step in tensor.layout.strides):
-        return "PyTorch has no negative strides"
-    return ""
+    return "PyTorch has no negative strides" if _goes_back(tensor) else ""
+
+
+def _goes_back(tensor: Tensor) -> bool:
+    """Whether a layout that is nothing but strides has negative ones."""
+    return any(step < 0 for step in tensor.layout.strides)
 
 
 def _index(start: int, loops: Sequence[tuple[int, int]]) -> Iterator[NDArray[np.int64]]:

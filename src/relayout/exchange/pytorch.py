@@ -12,7 +12,18 @@ What is refused, and why
 A tensor is taken if its elements lie in the memory of the CPU at multiples of its strides. So refused are
 other devices, ``meta`` and fake tensors (no memory), sparse, nested and mkldnn layouts (no strides),
 quantised types (the scale is not in the memory), and tensors with the negative bit (the memory holds the
-negated values). Each message says which method makes a tensor that is taken.
+negated values). Each message says what makes a tensor that is taken.
+
+Two kinds look like any other tensor until their memory is asked for. Wrappers (fake and masked tensors, those
+inside of ``torch.func`` and ``torch.compile``) have none: their address is 0, or asking for it raises. And a
+storage may have been made smaller than its tensors, as FSDP frees parameters; so its size is compared.
+
+How long memory is shared
+=========================
+
+``Tensor.numpy`` marks the storage, for ever, as one that can't be resized: an array must not outlive its
+memory. That is right for what lasts, and too much for a call, behind which nobody holds the memory. So
+:func:`memory` makes the array of a call from the address.
 
 Gradients do not flow through Relayout. A tensor that autograd has recorded is therefore refused while
 gradients are enabled, as ``Tensor.numpy`` refuses it; parameters, which nothing has been recorded of yet, are
@@ -27,6 +38,8 @@ import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from relayout.dtypes import DType, dtype
 from relayout.errors import LayoutError, Unsupported, type_name
 from relayout.forking import lock
@@ -34,7 +47,7 @@ from relayout.forking import lock
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["is_tensor", "made", "memory", "written"]
+__all__ = ["dims", "is_tensor", "made", "memory", "refuse_storage", "written"]
 
 _CARRIED = {
     "bf16": ("int16", "bfloat16"),
@@ -50,7 +63,40 @@ def is_tensor(value: object) -> bool:
     return cls is not None and isinstance(value, cls)
 
 
-def memory(given: Any, *, writing: bool = False) -> NDArray[Any]:
+def refuse_storage(value: object) -> None:
+    """Refuse a storage of PyTorch, which looks like a sequence of numbers and holds bytes.
+
+    Raises
+    ------
+    LayoutError
+        It is one.
+    """
+    torch = sys.modules.get("torch")
+    kinds = tuple(getattr(torch, name, type(None)) for name in ("UntypedStorage", "TypedStorage"))
+    if value is not None and isinstance(value, kinds):
+        raise LayoutError(
+            f"{type_name(value)} holds bytes that have no dims and no data type; give the tensor, or "
+            "rl.from_buffer(torch.empty(0, dtype=torch.uint8).set_(x.untyped_storage()), desc)"
+        )
+
+
+class _Span:
+    """Memory at an address, by NumPy's array interface; the array keeps this, and this the tensor."""
+
+    __slots__ = ("__array_interface__", "owner")
+
+    def __init__(self, owner: Any, address: int, typestr: str, item: int) -> None:
+        self.owner = owner
+        self.__array_interface__ = {
+            "version": 3,
+            "data": (address, False),
+            "typestr": typestr,
+            "shape": tuple(owner.shape),
+            "strides": tuple(step * item for step in owner.stride()),
+        }
+
+
+def memory(given: Any, *, writing: bool = False, lasting: bool = True) -> NDArray[Any]:
     """The elements of a ``torch.Tensor`` as an array that shares its memory and keeps it alive.
 
     Parameters
@@ -59,6 +105,9 @@ def memory(given: Any, *, writing: bool = False) -> NDArray[Any]:
         The tensor.
     writing : bool
         Whether its elements are to be written; :func:`written` must be called then.
+    lasting : bool
+        Whether the array may outlive the call that asks for it. PyTorch then refuses to resize the tensor
+        from now on; otherwise nothing of the tensor changes.
 
     Raises
     ------
@@ -66,21 +115,45 @@ def memory(given: Any, *, writing: bool = False) -> NDArray[Any]:
         It has no elements in memory, its data type is none of ours, or autograd would be deceived.
     """
     torch = sys.modules["torch"]
-    obstacle = _obstacle(given, torch) or _of_autograd(given, torch, writing)
-    if obstacle:
-        raise LayoutError(f"{type_name(given)} {obstacle}")
-    kind = dtype(given.dtype)
-    plain = given.detach()
-    carried = _CARRIED.get(kind.name)
     try:
-        if carried is None:
-            elements: NDArray[Any] = plain.numpy()
-            return elements
-        bits: NDArray[Any] = plain.view(getattr(torch, carried[0])).numpy()
-    except (RuntimeError, TypeError) as error:  # fake tensors, zero tensors, those inside of vmap, ...
+        obstacle = _obstacle(given, torch) or _of_autograd(given, torch, writing)
+        if obstacle:
+            raise LayoutError(f"{type_name(given)} {obstacle}")
+        kind = dtype(given.dtype)
+        obstacle = _of_storage(given, torch)
+        if obstacle:
+            raise LayoutError(f"{type_name(given)} {obstacle}")
+        carried = _CARRIED.get(kind.name)
+        elements: NDArray[Any]
+        if lasting:
+            plain = given.detach()
+            elements = (plain if carried is None else plain.view(getattr(torch, carried[0]))).numpy()
+        else:
+            item = kind.bits // 8
+            typestr = kind.numpy.str if carried is None else f"u{item}"
+            elements = np.asarray(_Span(given, given.data_ptr(), typestr, item))
+    except LayoutError:
+        raise
+    except Exception as error:  # whatever subclasses of tensors raise
         reason = str(error).partition("\n")[0]
-        raise LayoutError(f"{type_name(given)} has no memory that could be shared: {reason}") from None
-    return bits.view(kind.numpy)
+        raise LayoutError(f"{type_name(given)} {_NO_MEMORY}: {_wrapped(given, torch, reason)}") from None
+    return elements if carried is None else elements.view(kind.numpy)
+
+
+def dims(given: Any) -> tuple[int, ...]:
+    """The sizes of a ``torch.Tensor``.
+
+    Raises
+    ------
+    LayoutError
+        It does not say them.
+    """
+    try:
+        return tuple(given.shape)
+    except Exception as error:
+        reason = str(error).partition("\n")[0]
+        torch = sys.modules["torch"]
+        raise LayoutError(f"{type_name(given)} {_NO_MEMORY}: {_wrapped(given, torch, reason)}") from None
 
 
 def written(given: Any) -> None:
@@ -119,9 +192,12 @@ def _obstacle(given: Any, torch: Any) -> str:
     if given.is_nested:
         return "is nested: it is several tensors, each with a size of its own; give one of given.unbind()"
     if given.layout is not torch.strided:
-        return f"has the layout {given.layout}, which is no strides; give x.to_dense()"
+        return f"has the layout {given.layout}, which has no strides; give x.to_dense()"
     if given.device.type == "meta":
-        return "is on the device meta: it has sizes, but no memory"
+        return (
+            "is on the device meta: it has sizes, but no memory; give a tensor with values, such as "
+            'torch.empty_like(x, device="cpu")'
+        )
     if given.device.type != "cpu":
         return f"is on the device {given.device}; give x.cpu()"
     if given.is_quantized:
@@ -130,6 +206,51 @@ def _obstacle(given: Any, torch: Any) -> str:
             "x.int_repr(), and them as src_scale and src_zero_point"
         )
     return "has its negative bit set: its memory holds the negated values; give x.resolve_neg()"
+
+
+_NO_MEMORY = "has no memory that could be shared"
+
+
+def _of_storage(given: Any, torch: Any) -> str:
+    """Why the elements are not where a tensor says that they are; empty: they are."""
+    if type(given) not in (torch.Tensor, torch.nn.Parameter):
+        fake = sys.modules.get("torch._subclasses.fake_tensor")
+        if fake is not None and isinstance(given, fake.FakeTensor):  # PyTorch warns of its address
+            return f"{_NO_MEMORY}: {_wrapped(given, torch)}"
+    if not given.numel():
+        return ""
+    last = sum((size - 1) * step for size, step in zip(given.shape, given.stride(), strict=True))
+    needed = (given.storage_offset() + last + 1) * given.element_size()
+    held = given.untyped_storage().nbytes()
+    if held < needed:
+        return (
+            f"needs {needed} bytes, but its storage has {held}: it was resized, as FSDP frees parameters; "
+            "give it while its storage has its full size"
+        )
+    return "" if given.data_ptr() else f"{_NO_MEMORY}: {_wrapped(given, torch)}"
+
+
+def _wrapped(given: Any, torch: Any, reason: str = "") -> str:
+    """What a tensor without an address is, and what to give instead."""
+    if torch.nn.parameter.is_lazy(given):
+        return "it is an uninitialised parameter; run its module once, which gives it a size and values"
+    try:
+        if given._is_zerotensor():
+            return "it is a ZeroTensor, of zeros that are stored nowhere; give torch.zeros(x.shape)"
+    except Exception:  # a subclass may refuse any question
+        pass
+    because = f" ({reason})" if reason else ""
+    name = type(given).__name__
+    if name == "MaskedTensor":
+        return f"a masked tensor has no values under its mask{because}; give x.to_tensor(0)"
+    if name == "FakeTensor":
+        return (
+            "a fake tensor has sizes and no values; call Relayout outside of FakeTensorMode and torch.compile"
+        )
+    return (
+        f"it only stands for another tensor{because}; give the plain tensor, and call Relayout outside of "
+        "torch.func (vmap, grad, functionalize) and torch.compile"
+    )
 
 
 def _of_autograd(given: Any, torch: Any, writing: bool) -> str:

@@ -245,7 +245,7 @@ class Primitive:
                 raise LayoutError(f"{self.kind} adds to the old destination, but no out was given")
             return Tensor(desc, allocate(desc))
         if pytorch.is_tensor(out):
-            target = of_torch(out, desc, f"{self.kind}: dst", writing=True)
+            target = of_torch(out, desc, f"{self.kind}: dst", writing=True, lasting=True)
         else:
             check_out(out, desc)
             target = self._checked("dst", out if isinstance(out, Tensor) else Tensor(desc, as_bytes(out)))
@@ -325,7 +325,7 @@ def _meet(src: MemoryDesc, dst: MemoryDesc, distance: int) -> bool:
 
 def logical(data: Any) -> NDArray[np.float64]:
     """A logical array in double precision."""
-    array = data.numpy() if isinstance(data, Tensor) else as_array(data)
+    array = data.numpy() if isinstance(data, Tensor) else as_array(data, lasting=False)
     return np.asarray(array.astype(np.float64))
 
 

@@ -322,7 +322,7 @@ def _source(value: Value, data: Any, needed: int) -> Tensor:
 def _target(value: Value, data: Any, needed: int) -> Tensor:
     """A tensor that the value of an output can be written to."""
     if pytorch.is_tensor(data):
-        data = of_torch(data, value.desc, f"out for {value.name}", writing=True)
+        data = of_torch(data, value.desc, f"out for {value.name}", writing=True, lasting=True)
     check_out(data, value.desc)
     made = _checked(value, data if isinstance(data, Tensor) else Tensor(value.desc, as_bytes(data)))
     buffer, _ = located(made)

@@ -7,8 +7,9 @@ precision)::
                                    + dst_zero_point))
 
 A scale, zero point or shift is one number for the tensor, or ``(values, axis)``: one number for each index of
-a *logical* axis, whatever the layouts are. Zero points are integers, as in oneDNN and ONNX; the shift is any
-real number, such as the mean of pictures, and where there is one the arithmetic is in f64.
+a *logical* axis, whatever the layouts are. Values are whatever NumPy reads, or a ``torch.Tensor``, learned
+parameters included. Zero points are integers, as in oneDNN and ONNX; the shift is any real number, such as
+the mean of pictures, and where there is one the arithmetic is in f64.
 
 Attributes are values: made once from what a caller writes, copied, frozen, and hashed by content, so that a
 plan can be found by them. Two things follow from the content being numbers. Equality is that of bytes, since
@@ -36,6 +37,7 @@ from numpy.typing import NDArray
 
 from relayout.dtypes import DType
 from relayout.errors import LayoutError
+from relayout.exchange import pytorch
 from relayout.forking import lock
 from relayout.layout.layout import spell_dims
 
@@ -302,6 +304,17 @@ def _is_finite(number: Any) -> bool:
         return False
 
 
+def _numbers(name: str, values: Any) -> NDArray[Any]:
+    """Values as an array; a ``torch.Tensor`` of any type that has numbers, learned parameters included."""
+    try:
+        if pytorch.is_tensor(values):
+            return pytorch.memory(values, lasting=False)
+        return np.asarray(values)
+    except (LayoutError, TypeError, ValueError, RuntimeError) as error:
+        reason = str(error).partition("\n")[0]
+        raise LayoutError(f"{name} can't be read as numbers: {reason}") from None
+
+
 def _per_axis(name: str, given: Any, dims: tuple[int, ...]) -> PerAxis:
     axis: int | None = None
     values = given
@@ -314,7 +327,7 @@ def _per_axis(name: str, given: Any, dims: tuple[int, ...]) -> PerAxis:
         if not -len(dims) <= where < len(dims):
             raise LayoutError(f"{name} lies along axis {where}, but there are {len(dims)} axes")
         axis = where % len(dims)
-    array = np.asarray(values)
+    array = _numbers(name, values)
     if array.dtype.kind == "V":
         array = array.astype(np.float32)  # bf16 and the like
     if array.dtype.kind not in "iuf":

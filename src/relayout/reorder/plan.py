@@ -43,7 +43,17 @@ from relayout.layout.spelling import text_of
 from relayout.reorder.attributes import Attributes
 from relayout.reorder.axes import asked_for, check_axes, indexed_alike
 from relayout.reorder.overlap import overlap
-from relayout.tensor import Tensor, address, aligned, as_bytes, located, of_torch, same_bytes, tensor
+from relayout.tensor import (
+    Tensor,
+    address,
+    aligned,
+    as_bytes,
+    for_a_call,
+    located,
+    of_torch,
+    same_bytes,
+    tensor,
+)
 
 if TYPE_CHECKING:
     from relayout.reorder.native import Native
@@ -602,7 +612,7 @@ def reorder(
     >>> x.desc, x.buffer.view(np.float32)[:4].round(4)
     (MemoryDesc('f32:nChw16c:1x3x4x4'), array([0.    , 0.0039, 0.0078, 0.    ], dtype=float32))
     """
-    source = src if isinstance(src, Tensor) else tensor(src)
+    source = src if isinstance(src, Tensor) else for_a_call(src)
     if threads is not None:
         _check_threads(threads)
     foreign = None
@@ -639,17 +649,18 @@ def reorder(
 
 def _of_torch(out: Any, source: Tensor, dst: FormatLike | None, dtype: DTypeLike | None, axes: str) -> Tensor:
     """What a ``torch.Tensor`` is as ``out``: of the source's dims a strided tensor, else a buffer."""
-    if tuple(out.shape) == source.dims:
-        try:
+    try:
+        dims = pytorch.dims(out)
+        if dims == source.dims:
             return tensor(pytorch.memory(out, writing=True))
-        except LayoutError as error:
-            raise LayoutError(f"out can't be written to: {error}") from None
+    except LayoutError as error:
+        raise LayoutError(f"out can't be written to: {error}") from None
     if dst is None:
         raise LayoutError(
-            f"out is a {type_name(out)} of {spell_dims(tuple(out.shape))}, but the source is {source.desc}; "
+            f"out is a {type_name(out)} of {spell_dims(dims)}, but the source is {source.desc}; "
             "without a destination's format both must have the same dims"
         )
-    return of_torch(out, _destination(source, dst, None, dtype, axes)[1], "out", writing=True)
+    return of_torch(out, _destination(source, dst, None, dtype, axes)[1], "out", writing=True, lasting=True)
 
 
 def _compile_if_worth(plan: Reorder) -> None:
