@@ -73,14 +73,17 @@ def main() -> None:
 
 
 def called_twice(call: Callable[[], rl.Tensor]) -> tuple[rl.Tensor, str]:
-    """Make a call twice and say how long each took: before the first, its machine code has to be there."""
+    """Make a call twice and say how long each took.
+
+    The first one compiles its machine code, or loads it from the cache, unless an earlier call has done so.
+    """
     seconds = []
     for _ in range(2):
         start = time.perf_counter()
         result = call()
         seconds.append(time.perf_counter() - start)
     first, second = (f"{1e3 * taken:.2f} ms" for taken in seconds)
-    return result, f"   {second} (the first call, which compiles or loads machine code: {first})"
+    return result, f"   {second} for the second of two calls ({first} for the first)"
 
 
 def describe(tensor: rl.Tensor) -> None:

@@ -142,7 +142,7 @@ def test_a_torch_type_is_read_by_its_text() -> None:
 
 REFUSED = [
     ("flaot32", "did you mean 'float32'"),
-    ("uint16", "'int16' or 'uint8'"),
+    ("uint16", "convert it to a signed type"),
     ("bool", "u8"),
     (bool, "u8"),
     (np.bool_, "u8"),

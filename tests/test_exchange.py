@@ -361,7 +361,9 @@ class TestNames:
                 rl.Reorder(wrong, DESC)
             with pytest.raises(rl.LayoutError, match=words.format("destination")):
                 rl.Reorder(DESC, wrong)
-        with pytest.raises(rl.LayoutError, match=r"a format is text, .* got relayout.Tensor"):
+        with pytest.raises(
+            rl.LayoutError, match=r"a destination is a format: .* got relayout.Tensor; .*out=\.\.\."
+        ):
             rl.reorder(numbers(), rl.tensor(numbers()))
         with pytest.raises(rl.LayoutError, match=r"torch.memory_format is no contiguous buffer"):
             rl.from_buffer(torch.channels_last, DESC)

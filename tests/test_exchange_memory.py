@@ -268,11 +268,13 @@ class TestDLPack:
     def test_read_only_memory_is_copied(self, dtype):
         x = rl.tensor(np.arange(6.0).reshape(2, 3), "ba", dtype)
         x.buffer.flags.writeable = False
-        for read in (torch.from_dlpack, *(() if dtype == "bf16" else (np.from_dlpack,))):
-            made = read(x)
-            made[0] = 9
-            assert x.tolist() == [[0, 1, 2], [3, 4, 5]]
-            assert made.tolist() == [[9, 9, 9], [3, 4, 5]]
+        made = torch.from_dlpack(x)
+        made[0] = 9
+        assert x.tolist() == [[0, 1, 2], [3, 4, 5]]
+        assert made.tolist() == [[9, 9, 9], [3, 4, 5]]
+        if dtype == "f32":
+            assert not np.from_dlpack(x).flags.writeable
+            assert torch.utils.dlpack.from_dlpack(x.__dlpack__()).tolist() == x.tolist()
         with pytest.raises(BufferError, match=r"its memory is read-only; Tensor.torch\(\)"):
             torch.from_dlpack(x, copy=False)
 
@@ -296,3 +298,64 @@ class TestDLPack:
         for call in (x.torch, x.numpy):
             with pytest.raises(rl.LayoutError, match="copy must be True, False or None, got str 'x'"):
                 call(copy="x")
+
+
+class TestWords:
+    """What a caller wrote by mistake, and what to write instead."""
+
+    @pytest.mark.parametrize(
+        ("dtype", "words"),
+        [
+            ("bool", r"x.view\(torch.uint8\)"),
+            ("complex64", r"torch.view_as_real\(x\)"),
+            ("uint16", "have 8 bits or 4; convert it to a signed type"),
+            ("uint64", "have 8 bits or 4; convert it to a signed type"),
+            ("float8_e4m3fnuz", "its bits mean other numbers .* convert it"),
+            ("float8_e8m0fnu", "exponents only"),
+            ("qint8", r"x.int_repr\(\)"),
+        ],
+    )
+    def test_data_types(self, dtype, words):
+        with pytest.raises(rl.LayoutError, match=words) as caught:
+            rl.dtype(getattr(torch, dtype))
+        assert "did you mean" not in str(caught.value)
+
+    def test_buffers(self):
+        plan = copy_plan()
+        for given, side, words in (
+            ((None, torch.empty(DIMS)), "source", "NoneType is no contiguous buffer of bytes: give bytes"),
+            (([1.0], torch.empty(DIMS)), "source", r"list is no .*rl.tensor\(x\)"),
+            ((torch.empty(DIMS), None), "destination", "NoneType is no contiguous buffer"),
+        ):
+            with pytest.raises(rl.LayoutError, match=f"the plan's {side} is f32:nchw.*{words}") as caught:
+                plan(*given)
+            assert "memoryview" not in str(caught.value)
+
+    def test_a_flat_copy_of_a_channels_last_tensor(self):
+        nhwc = rl.MemoryDesc(DIMS, "f32", "nhwc")
+        for count in (119, 121):
+            with pytest.raises(rl.LayoutError, match=f"must have 480 bytes, and it has {4 * count}"):
+                rl.Reorder(nhwc, DESC)(torch.zeros(count), torch.zeros(DIMS))
+        part = rl.tensor(torch.zeros(4, 6)[:, :3]).desc
+        rl.Reorder(part, part)(torch.zeros(24), torch.zeros(4, 6)[:, :3])  # a part of a longer buffer
+
+    def test_out_is_named(self):
+        for out in (torch.empty(DIMS), np.empty(DIMS), rl.tensor(torch.empty(DIMS))):
+            with pytest.raises(rl.LayoutError, match=r"to fill it, name it: rl.reorder\(x, out=...\)"):
+                rl.reorder(torch.ones(DIMS), out)
+
+    def test_arguments_of_a_convolution(self):
+        from relayout.primitives import Convolution
+
+        src, weights = torch.rand(1, 6, 5, 5), torch.rand(4, 3, 2, 2)
+        one, two = rl.tensor(src).desc, rl.tensor(weights).desc
+        with pytest.raises(rl.LayoutError, match=r"src must be a MemoryDesc, not torch.*rl.tensor\(x\).desc"):
+            Convolution(src, two)
+        with pytest.raises(TypeError, match=r"Convolution has no argument 'stride'; did you mean 'strides'?"):
+            Convolution(one, two, stride=2)
+        with pytest.raises(rl.LayoutError) as caught:
+            Convolution(one, two)
+        weights = eval(str(caught.value).partition("goihw: ")[2])
+        made = Convolution(one, rl.tensor(weights).desc)(src, weights).torch()
+        expected = torch.nn.functional.conv2d(src, weights.flatten(0, 1), groups=2)
+        torch.testing.assert_close(made, expected)

@@ -150,6 +150,13 @@ def test_same_answers_as_torch() -> None:
                 else:
                     assert rule(*x, torch_format) == result.stride(), (x, name, rule)
                     assert copies(*x, torch_format) == (result is not tensor), (x, name, rule)
+        kept = attempt(lambda x=tensor: x.contiguous(memory_format=torch.preserve_format))
+        if kept is None:
+            assert or_refusal(rules.contiguous, *x, torch.preserve_format) == "RuntimeError"
+        else:
+            assert rules.contiguous(*x, torch.preserve_format) == kept.stride()
+            assert not rules.contiguous_copies(*x, torch.preserve_format)
+        assert str(rules.explain(tensor)) == str(rules.explain(*x))
         assert rules.clone(*x) == tensor.clone().stride(), x
         assert rules.empty_like(*x) == torch.empty_like(tensor).stride(), x
 
@@ -515,7 +522,8 @@ def test_unknown_formats_are_refused_with_those_that_exist() -> None:
         with pytest.raises(UnknownFormat, match="write contiguous_format, channels_last or channels_last_3d"):
             rules.strides_for((2, 3, 4, 5), name)
     with pytest.raises(UnknownFormat, match="preserve_format names no order"):
-        rules.contiguous((2, 3), (3, 1), "preserve_format")
+        rules.contiguous((2, 3), (1, 2), "preserve_format")
+    assert rules.contiguous((2, 3), (3, 1), "preserve_format") == (3, 1)
     assert rules.to((2, 3), (1, 9), "preserve_format") == (1, 9)
 
 
@@ -532,3 +540,9 @@ def test_convolutions_refuse_other_ranks() -> None:
     image, weight = ((3, 8, 8), (64, 8, 1)), ((4, 3, 1, 1), (3, 1, 1, 1))
     with pytest.raises(LayoutError, match=r"not of 3 and 4: give an input without batch"):
         rules.convolution_memory_format(image, weight)
+
+
+def test_explain_says_what_it_takes() -> None:
+    for wrong in ((2, 3), None, "x", [[1.0]]):
+        with pytest.raises(LayoutError, match=r"explain takes a torch.Tensor, or dims and strides"):
+            rules.explain(wrong)

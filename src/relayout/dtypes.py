@@ -249,9 +249,36 @@ _KNOWN.update({word: _KNOWN[name] for name, words in _SYNONYMS.items() for word 
 
 _BYTES_NOT_BITS = "digits count bits here, and bytes in NumPy's short codes; write float32, int8 and so on"
 _PLATFORM = "its width differs between systems; name the width, such as f32, f64, s32 or s64"
+_BOOLEAN = (
+    "truth values are no data type of their own: store them as u8, x.view(torch.uint8) or "
+    "array.view(numpy.uint8)"
+)
+_COMPLEX = (
+    "complex numbers are pairs, which get an axis of their own: torch.view_as_real(x), or "
+    "array.view(array.real.dtype).reshape(*array.shape, 2)"
+)
+_UNSIGNED = (
+    "unsigned integers have 8 bits or 4; convert it to a signed type that holds its values, such as s32 "
+    "or s64, or view its bits as signed to move them only"
+)
+_FNUZ = (
+    "its bits mean other numbers than those of f8_e4m3 and f8_e5m2 (no infinities, one zero, another bias); "
+    "convert it to one of them or to f32 first, x.float()"
+)
+_SCALES = "it holds exponents only, the scales of MX formats; convert it to f32 first, x.float()"
+_HALVES = "two 4-bit floating-point numbers share a byte; view it as u8, x.view(torch.uint8), to move it only"
+_QUANTISED = (
+    "the scale of quantised numbers is not in their memory; x.int_repr() has the integers, and src_scale and "
+    "src_zero_point take the rest"
+)
 _REASONS: Final = {
-    "bool": "truth values are no data type of their own: store them as u8",
-    "boolean": "truth values are no data type of their own: store them as u8",
+    **dict.fromkeys(("bool", "boolean"), _BOOLEAN),
+    **dict.fromkeys(("complex32", "complex64", "complex128", "chalf", "cfloat", "cdouble"), _COMPLEX),
+    **dict.fromkeys(("uint16", "uint32", "uint64", "u16", "u32", "u64"), _UNSIGNED),
+    **dict.fromkeys(("float8_e4m3fnuz", "float8_e5m2fnuz", "float8_e4m3b11fnuz"), _FNUZ),
+    "float8_e8m0fnu": _SCALES,
+    "float4_e2m1fn_x2": _HALVES,
+    **dict.fromkeys(("qint8", "quint8", "qint32", "quint4x2", "quint2x4"), _QUANTISED),
     "float8_e4m3": "this is ml_dtypes' name of a type with infinities; OCP's and oneDNN's type is f8_e4m3",
     "f8": "there are two 8-bit floating-point types: f8_e4m3 and f8_e5m2",
     **dict.fromkeys(("fp8", "float8"), "there are two 8-bit floating-point types: f8_e4m3 and f8_e5m2"),

@@ -256,9 +256,9 @@ class Tensor:
         """DLPack's protocol, bf16 and 8-bit floating point included.
 
         The memory is shared where strides of 0 and more can say the layout; other layouts are copied with
-        ``copy=True`` only, and raise without it. Memory that is read-only is copied unless ``copy`` is False:
-        DLPack has a flag for it since version 1.0, but PyTorch, which asks for that version, writes to such
-        memory all the same.
+        ``copy=True`` only, and raise without it. Memory that is read-only is copied, and raises if ``copy``
+        is False: DLPack has a flag for it since version 1.0, which the copy has, too; but PyTorch, which asks
+        for that version, does not look at it and writes to such memory.
 
         Raises
         ------
@@ -281,6 +281,8 @@ class Tensor:
                 f"{self.desc} can't be shared through DLPack: its memory is read-only; {instead}"
             )
         elements = self.numpy(copy=bool(copy or read_only))
+        if read_only and not copy and max_version is not None and max_version >= (1, 0):
+            elements.flags.writeable = False
         given = {"stream": stream, "max_version": max_version}
         with lock():
             from relayout.exchange.dlpack import exported
@@ -560,7 +562,13 @@ def as_bytes(buffer: Any) -> NDArray[np.uint8]:
             else np.empty(0, np.uint8)
         )
     except (TypeError, ValueError, BufferError) as error:
-        raise LayoutError(f"{type_name(buffer)} is no contiguous buffer of bytes: {error}") from None
+        if isinstance(error, TypeError):  # it has no memory to look at
+            reason = "give bytes, an array, a Tensor or a torch.Tensor"
+            if isinstance(buffer, (list, tuple, int, float)):
+                reason += "; rl.tensor(x) makes one of numbers"
+        else:
+            reason = str(error)
+        raise LayoutError(f"{type_name(buffer)} is no contiguous buffer of bytes: {reason}") from None
 
 
 def of_torch(

@@ -106,6 +106,7 @@ class Convolution(ProductPrimitive):
             each = f"{groups} groups of {inputs}" if self.grouped else f"{inputs}"
             raise LayoutError(
                 f"convolution: src {src} has {src.dims[1]} channels, weights {weights} take {each}"
+                + _as_groups(src.dims[1], weights.dims, self.grouped)
             )
         check_data(self.kind, "src", src)
         check_data(self.kind, "dst", dst)
@@ -207,6 +208,21 @@ def _favourite(desc: MemoryDesc, free: bool) -> str:
         if desc.dims[1] and desc.dims[1] % block == 0:
             return f"nC{axes}{block}c"
     return f"n{axes}c"
+
+
+def _as_groups(channels: int, weights: Sequence[int], grouped: bool) -> str:
+    """How to say weights that PyTorch keeps without an axis of groups.
+
+    >>> _as_groups(6, (4, 3, 5, 5), grouped=False)
+    '; those of 2 groups are goihw: weights.view(2, 2, 3, 5, 5)'
+    """
+    outputs, inputs, *kernel = weights
+    groups = channels // inputs if inputs else 0
+    if grouped or groups < 2 or groups * inputs != channels or outputs % groups:
+        return ""
+    letters = {1: "goiw", 2: "goihw", 3: "goidhw"}[len(kernel)]
+    sizes = ", ".join(map(str, (groups, outputs // groups, inputs, *kernel)))
+    return f"; those of {groups} groups are {letters}: weights.view({sizes})"
 
 
 def definition(

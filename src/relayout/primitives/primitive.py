@@ -23,8 +23,9 @@ under :func:`relayout.forking.lock`, once: at the first call, or when the implem
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
+from inspect import signature
 from math import prod
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -45,6 +46,7 @@ from relayout.tensor import Tensor, allocate, as_array, as_bytes, located, of_to
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+    from typing_extensions import Self
 
     from relayout.primitives.program import Program
 
@@ -77,6 +79,18 @@ class Primitive:
     _lowered = False
     _workings: ClassVar[frozenset[str]] = frozenset(("_program", "_spans", "_calling", "_lowered"))
     """Attributes that lowering sets. Their classes have what they are before."""
+
+    def __new__(cls, *given: object, **named: object) -> Self:
+        """Say which argument was meant by a name that there is not, such as PyTorch's ``stride``."""
+        known = _arguments(getattr(cls, "__init__"))  # noqa: B009  mypy does not see that cls is a class
+        for name in named:
+            if name not in known:
+                from difflib import get_close_matches
+
+                near = get_close_matches(name, known, n=1)
+                hint = f"; did you mean {near[0]!r}?" if near else f"; there are {', '.join(known)}"
+                raise TypeError(f"{cls.__name__} has no argument {name!r}{hint}")
+        return super().__new__(cls)
 
     def __getattr__(self, name: str) -> MemoryDesc:
         descs = self.__dict__.get("descs", {})
@@ -287,11 +301,18 @@ class Primitive:
         return f"{type(self).__name__}({sides})"
 
 
+@lru_cache(maxsize=64)
+def _arguments(method: Callable[..., None]) -> tuple[str, ...]:
+    """The names of the arguments of a method."""
+    return tuple(signature(method).parameters)[1:]
+
+
 def check_descs(kind: str, needed: Mapping[str, object], optional: Mapping[str, object]) -> None:
     """Refuse arguments that are no descriptors; those that are optional may be None."""
     for name, desc in (*needed.items(), *optional.items()):
         if not isinstance(desc, MemoryDesc) and (desc is not None or name in needed):
-            raise LayoutError(f"{kind}: {name} must be a MemoryDesc, not {type_name(desc)}")
+            how = "; rl.tensor(x).desc is its descriptor" if hasattr(desc, "shape") else ""
+            raise LayoutError(f"{kind}: {name} must be a MemoryDesc, not {type_name(desc)}{how}")
 
 
 def private(given: Tensor) -> Tensor:

@@ -90,7 +90,7 @@ def contiguous(
 
     The tensor itself where :func:`~relayout.pytorch.is_contiguous` holds in the format, whatever the
     strides of its size-1 axes hint at; otherwise a new, packed tensor. ``preserve_format`` is refused, as
-    in PyTorch.
+    in PyTorch, unless the tensor is in ``contiguous_format`` and is returned without a look at the format.
 
     Parameters
     ----------
@@ -123,6 +123,11 @@ def contiguous_copies(
     >>> contiguous_copies((8, 64, 1, 1), (64, 1, 1, 1), "channels_last")
     False
     """
+    name = checked_format(memory_format, allow_preserve=True)
+    if name == "preserve_format":
+        if is_contiguous(dims, strides):
+            return False
+        checked_format(name)  # refuses it
     return not is_contiguous(dims, strides, memory_format)
 
 

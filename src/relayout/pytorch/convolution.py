@@ -63,6 +63,10 @@ def convolution_memory_format(source: Operand, weight: Operand, *, exact: bool =
     cuDNN and oneDNN run float64 in ``contiguous_format`` whatever the strides are; so do, for any data type,
     PyTorch's own 3-D kernels on the CPU, and MIOpen unless ``PYTORCH_MIOPEN_SUGGEST_NHWC=1`` is set.
 
+    There is one corner in which the output of ``conv2d`` on the CPU differs: an input that is contiguous, and
+    a 1x1 weight with one input channel that only its strides make ``channels_last``, such as a slice of a
+    wider one. This function answers ``channels_last``, and the output is in ``contiguous_format``.
+
     Examples
     --------
     >>> convolution_memory_format(((2, 3, 4, 5), (60, 1, 15, 3)), ((8, 3, 3, 3), (27, 9, 3, 1)))

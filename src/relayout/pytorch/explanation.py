@@ -35,8 +35,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
+from relayout.errors import LayoutError, described
 from relayout.pytorch.conversion import contiguous_copies, to_copies
 from relayout.pytorch.convolution import strides_seen_by_convolution
 from relayout.pytorch.density import is_non_overlapping_and_dense, overlaps
@@ -123,13 +124,15 @@ class Explanation:
         return in_words(self)
 
 
-def explain(dims: Iterable[int], strides: Iterable[int]) -> Explanation:
+def explain(dims: Any, strides: Iterable[int] | None = None) -> Explanation:
     """Explain what these strides mean to PyTorch: which formats they are, and which they are taken for.
 
     Parameters
     ----------
-    dims, strides : sequence of int
-        Sizes and strides in elements: ``x.shape`` and ``x.stride()``.
+    dims : sequence of int or torch.Tensor
+        The sizes; or a tensor of PyTorch, which has both.
+    strides : sequence of int, optional
+        Strides in elements, as ``x.stride()``; with dims only.
 
     Returns
     -------
@@ -155,7 +158,7 @@ def explain(dims: Iterable[int], strides: Iterable[int]) -> Explanation:
     >>> report.remedies[1].state, report.remedies[1].call
     ('gaps', 'x.contiguous(memory_format=torch.channels_last)')
     """
-    geometry = sizes, steps = checked_geometry(dims, strides)
+    geometry = sizes, steps = checked_geometry(*_geometry_of(dims, strides))
     rank = len(sizes)
     seen = strides_seen_by_convolution(*geometry)
     channels_last = channels_last_of_rank(rank)
@@ -179,6 +182,17 @@ def explain(dims: Iterable[int], strides: Iterable[int]) -> Explanation:
         number_strides=elementwise([geometry, NUMBER]),
         conversions=tuple(conversion for name in calls for conversion in _conversions(*geometry, name)),
         remedies=tuple(_remedy(*geometry, name) for name in formats),
+    )
+
+
+def _geometry_of(given: Any, strides: Iterable[int] | None) -> tuple[Iterable[int], Iterable[int]]:
+    if strides is not None:
+        return given, strides
+    if hasattr(given, "shape") and callable(getattr(given, "stride", None)):
+        return tuple(given.shape), tuple(given.stride())
+    raise LayoutError(
+        "explain takes a torch.Tensor, or dims and strides: explain(x.shape, x.stride()); got "
+        f"{described(given)}"
     )
 
 

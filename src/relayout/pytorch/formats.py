@@ -224,7 +224,8 @@ def suggest_memory_format(dims: Iterable[int], strides: Iterable[int], *, exact:
     Returns
     -------
     str
-        ``"contiguous_format"``, ``"channels_last"`` (4 axes) or ``"channels_last_3d"`` (5 axes).
+        ``"contiguous_format"``, ``"channels_last"`` (4 axes) or ``"channels_last_3d"`` (5 axes): text, which
+        does not equal ``torch.channels_last``; ``getattr(torch, answer)`` is PyTorch's object.
 
     Examples
     --------

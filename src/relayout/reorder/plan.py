@@ -231,7 +231,7 @@ class Reorder:
         """Convert the bytes of ``src`` into ``out``: buffers, or tensors of these descriptors.
 
         A ``torch.Tensor`` of the descriptor's dims must have its strides; any other must be a contiguous
-        buffer, see :func:`relayout.tensor.of_torch`.
+        buffer of its size, see :func:`relayout.tensor.of_torch`. Nothing keeps the tensors after the call.
 
         Raises
         ------
@@ -250,8 +250,8 @@ class Reorder:
             return
         _check_meaning(src, self.src, "source")
         _check_meaning(out, self.dst, "destination")
-        source, source_at = located(src)
-        target, target_at = located(out)
+        source, source_at = _located(src, self.src, "source")
+        target, target_at = _located(out, self.dst, "destination")
         if source.nbytes < self._needs[0] or target.nbytes < self._needs[1]:
             raise self._too_short(source, target)
         if not target.flags.writeable:
@@ -535,6 +535,14 @@ def _check_meaning(given: Any, desc: MemoryDesc, side: str) -> None:
         )
 
 
+def _located(given: Any, desc: MemoryDesc, side: str) -> tuple[NDArray[Any], int]:
+    """Array and address of a buffer; an error says which one it is."""
+    try:
+        return located(given)
+    except LayoutError as error:
+        raise LayoutError(f"the plan's {side} is {desc}: {error}") from None
+
+
 def _check_threads(threads: int | None) -> None:
     whole = hasattr(threads, "__index__") and not isinstance(threads, bool)
     if threads is not None and (not whole or threads < 1):
@@ -586,7 +594,8 @@ def reorder(
     Returns
     -------
     Tensor
-        The destination (``out`` itself, if it was a Tensor; one that shares the memory of any other ``out``).
+        The destination (``out`` itself, if it was a Tensor; one that shares the memory of any other ``out``,
+        so that PyTorch does not resize a ``torch.Tensor`` from then on; a plan's ``out`` stays resizable).
 
     Raises
     ------
@@ -723,6 +732,11 @@ def _destination(
             plan = _move(source.desc, roles, dst, None, kind, axes)
             desc = plan.dst
         else:
+            if isinstance(dst, (Tensor, np.ndarray)) or pytorch.is_tensor(dst):
+                raise LayoutError(
+                    "a destination is a format: text, a Format, a Layout or a MemoryDesc, got "
+                    f"{type_name(dst)}; to fill it, name it: rl.reorder(x, out=...)"
+                )
             format = _dense(source.desc) if dst is None else dst
             if isinstance(format, Format):
                 desc = asked_for(source.desc, format, kind or source.dtype, axes)
