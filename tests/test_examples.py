@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib.util
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -24,3 +26,20 @@ def test_photograph(tmp_path, monkeypatch, capsys):
     assert len(times) == 2
     assert "all 405900 bytes equal: yes" in said
     assert [path.name for path in tmp_path.iterdir()] == ["chelsea-there-and-back.png"]
+
+
+def test_data_loader():
+    """The workers are spawned, so it must be a program of its own."""
+    pytest.importorskip("PIL")
+    pytest.importorskip("torch")
+    done = subprocess.run(
+        [sys.executable, EXAMPLES / "data_loader.py"],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == [
+        f"({count}, 3, 128, 128), strides (49152, 1, 384, 3), channels_last: True" for count in (4, 4, 2)
+    ]

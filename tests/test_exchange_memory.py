@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import warnings
 
 import numpy as np
@@ -353,6 +354,7 @@ class TestWords:
             Convolution(src, two)
         with pytest.raises(TypeError, match=r"Convolution has no argument 'stride'; did you mean 'strides'?"):
             Convolution(one, two, stride=2)
+        assert list(inspect.signature(Convolution).parameters)[:4] == ["src", "weights", "bias", "dst"]
         with pytest.raises(rl.LayoutError) as caught:
             Convolution(one, two)
         weights = eval(str(caught.value).partition("goihw: ")[2])

@@ -23,9 +23,9 @@ under :func:`relayout.forking.lock`, once: at the first call, or when the implem
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from inspect import signature
+from inspect import Signature, signature
 from math import prod
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -68,6 +68,7 @@ class Primitive:
         Their descriptors and that of ``dst``, with every ``any`` decided. Each is an attribute, too.
     """
 
+    __signature__: ClassVar[Signature] = Signature()
     kind: ClassVar[str] = ""
     inputs: tuple[str, ...] = ()
     in_place: tuple[str, ...] = ()
@@ -80,16 +81,22 @@ class Primitive:
     _workings: ClassVar[frozenset[str]] = frozenset(("_program", "_spans", "_calling", "_lowered"))
     """Attributes that lowering sets. Their classes have what they are before."""
 
+    def __init_subclass__(cls, **options: Any) -> None:
+        """Keep the signature, which tools would look up in ``__new__`` otherwise."""
+        super().__init_subclass__(**options)
+        own = signature(cls.__init__)
+        cls.__signature__ = own.replace(parameters=list(own.parameters.values())[1:])
+
     def __new__(cls, *given: object, **named: object) -> Self:
         """Say which argument was meant by a name that there is not, such as PyTorch's ``stride``."""
-        known = _arguments(getattr(cls, "__init__"))  # noqa: B009  mypy does not see that cls is a class
+        known = cls.__signature__.parameters
         for name in named:
             if name not in known:
                 from difflib import get_close_matches
 
                 near = get_close_matches(name, known, n=1)
-                hint = f"; did you mean {near[0]!r}?" if near else f"; there are {', '.join(known)}"
-                raise TypeError(f"{cls.__name__} has no argument {name!r}{hint}")
+                hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(known)}"
+                raise TypeError(f"{cls.__name__} has no argument {name!r}; {hint}")
         return super().__new__(cls)
 
     def __getattr__(self, name: str) -> MemoryDesc:
@@ -299,12 +306,6 @@ class Primitive:
     def __repr__(self) -> str:
         sides = ", ".join(f"{name} {desc}" for name, desc in self.descs.items())
         return f"{type(self).__name__}({sides})"
-
-
-@lru_cache(maxsize=64)
-def _arguments(method: Callable[..., None]) -> tuple[str, ...]:
-    """The names of the arguments of a method."""
-    return tuple(signature(method).parameters)[1:]
 
 
 def check_descs(kind: str, needed: Mapping[str, object], optional: Mapping[str, object]) -> None:
