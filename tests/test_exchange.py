@@ -79,6 +79,21 @@ class TestFromPyTorch:
             assert made.buffer.ctypes.data == x.data_ptr()
             assert made.layout.strides == x.stride()
 
+    @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+    def test_strides_of_tensors_without_elements(self, dtype):
+        for x in (
+            torch.empty(2, 0, 4, 5, dtype=dtype),
+            torch.empty(2, 3, 0, 5, dtype=dtype).to(memory_format=torch.channels_last),
+            numbers(dtype)[:, :0],
+            torch.empty(0, dtype=dtype),
+        ):
+            made = rl.tensor(x)
+            assert made.layout.strides == x.stride()
+            assert made.torch().stride() == x.stride()
+            assert (made.torch().shape, made.torch().dtype) == (x.shape, dtype)
+            rl.reorder(x, out=torch.empty_like(x))
+            rl.Reorder(made.desc, made.desc)(x, torch.empty_like(x))
+
     def test_a_tensor_lives_as_long_as_its_memory_is_shared(self):
         for dtype in (torch.float32, torch.bfloat16, torch.float8_e5m2):
             x = numbers(dtype)

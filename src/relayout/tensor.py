@@ -863,9 +863,10 @@ def _strided(tensor: Tensor) -> NDArray[Any]:
     """The same, of a layout that has nothing but strides."""
     layout, numpy_type = tensor.layout, tensor.dtype.numpy
     item = numpy_type.itemsize
-    if 0 in layout.dims:
-        return np.empty(layout.dims, numpy_type)
     strides = [s * item for s in layout.strides]
+    if 0 in layout.dims:
+        nothing: NDArray[Any] = np.ndarray(layout.dims, numpy_type, np.empty(0, np.uint8), 0, strides)
+        return nothing
     view: NDArray[Any] = np.ndarray(layout.dims, numpy_type, tensor.buffer, layout.offset0 * item, strides)
     return view
 

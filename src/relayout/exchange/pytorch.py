@@ -35,6 +35,7 @@ pass that needs the old values raises an error instead of using the new ones.
 from __future__ import annotations
 
 import sys
+from functools import lru_cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -85,15 +86,23 @@ class _Span:
 
     __slots__ = ("__array_interface__", "owner")
 
-    def __init__(self, owner: Any, address: int, typestr: str, item: int) -> None:
+    def __init__(self, owner: Any, kind: DType) -> None:
         self.owner = owner
+        typestr, item = _typestr(kind)
         self.__array_interface__ = {
             "version": 3,
-            "data": (address, False),
+            "data": (owner.data_ptr(), False),
             "typestr": typestr,
             "shape": tuple(owner.shape),
-            "strides": tuple(step * item for step in owner.stride()),
+            "strides": tuple([step * item for step in owner.stride()]),
         }
+
+
+@lru_cache(maxsize=64)
+def _typestr(kind: DType) -> tuple[str, int]:
+    """What NumPy calls a data type, or the integers that carry it, and the bytes of an element."""
+    item = kind.bits // 8
+    return (f"u{item}" if kind.name in _CARRIED else kind.numpy.str), item
 
 
 def memory(given: Any, *, writing: bool = False, lasting: bool = True) -> NDArray[Any]:
@@ -125,13 +134,11 @@ def memory(given: Any, *, writing: bool = False, lasting: bool = True) -> NDArra
             raise LayoutError(f"{type_name(given)} {obstacle}")
         carried = _CARRIED.get(kind.name)
         elements: NDArray[Any]
-        if lasting:
+        if lasting and given.numel():  # Tensor.numpy forgets the strides of a tensor without elements
             plain = given.detach()
             elements = (plain if carried is None else plain.view(getattr(torch, carried[0]))).numpy()
         else:
-            item = kind.bits // 8
-            typestr = kind.numpy.str if carried is None else f"u{item}"
-            elements = np.asarray(_Span(given, given.data_ptr(), typestr, item))
+            elements = np.asarray(_Span(given, kind))
     except LayoutError:
         raise
     except Exception as error:  # whatever subclasses of tensors raise
@@ -217,10 +224,14 @@ def _of_storage(given: Any, torch: Any) -> str:
         fake = sys.modules.get("torch._subclasses.fake_tensor")
         if fake is not None and isinstance(given, fake.FakeTensor):  # PyTorch warns of its address
             return f"{_NO_MEMORY}: {_wrapped(given, torch)}"
-    if not given.numel():
+    reach = given.numel()
+    if not reach:
         return ""
-    last = sum((size - 1) * step for size, step in zip(given.shape, given.stride(), strict=True))
-    needed = (given.storage_offset() + last + 1) * given.element_size()
+    if not given.is_contiguous():
+        reach = 1
+        for size, step in zip(given.shape, given.stride(), strict=True):
+            reach += (size - 1) * step
+    needed = (given.storage_offset() + reach) * given.element_size()
     held = given.untyped_storage().nbytes()
     if held < needed:
         return (
