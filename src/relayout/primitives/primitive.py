@@ -92,8 +92,8 @@ class Primitive:
         known = cls.__signature__.parameters
         for name in named:
             if name not in known:
-                from difflib import get_close_matches
-
+                with lock():
+                    from difflib import get_close_matches
                 near = get_close_matches(name, known, n=1)
                 hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(known)}"
                 raise TypeError(f"{cls.__name__} has no argument {name!r}; {hint}")
