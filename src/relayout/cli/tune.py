@@ -21,7 +21,7 @@ __all__ = ["tune"]
     short_help="Measure schedules of reorders ahead of time.",
     epilog=examples(
         "relayout tune f32:nchw:8x64x56x56 f32:nhwc:8x64x56x56",
-        "relayout tune - < problems.txt     a problem on each line: SOURCE DESTINATION",
+        "cat problems.txt | relayout tune -",
         "relayout tune --show",
         "relayout tune --forget",
     ),
@@ -33,8 +33,8 @@ __all__ = ["tune"]
 def tune(descriptors: tuple[str, ...], show: bool, forget: bool, output: Output) -> None:
     """Find the fastest schedule of reorders by measuring, and keep it for all later processes.
 
-    SOURCE and DESTINATION are memory descriptors, as Relayout prints them: data type, format, sizes. A plan
-    that is called often does the same in its first calls; RELAYOUT_EFFORT=estimate switches that off.
+    SOURCE and DESTINATION are memory descriptors, as Relayout prints them: data type, format, sizes; with -
+    they are read from standard input, a pair on each line. A plan that is called often does the same in its first calls; RELAYOUT_EFFORT=estimate switches that off.
     """
     from relayout.codegen import tuning
 
