@@ -34,7 +34,8 @@ def tune(descriptors: tuple[str, ...], show: bool, forget: bool, output: Output)
     """Find the fastest schedule of reorders by measuring, and keep it for all later processes.
 
     SOURCE and DESTINATION are memory descriptors, as Relayout prints them: data type, format, sizes; with -
-    they are read from standard input, a pair on each line. A plan that is called often does the same in its first calls; RELAYOUT_EFFORT=estimate switches that off.
+    they are read from standard input, a pair on each line. A plan that is called often does the same in its
+    first calls; RELAYOUT_EFFORT=estimate switches that off.
     """
     from relayout.codegen import tuning
 

@@ -14,6 +14,7 @@ from relayout.reorder.problem import BitLoop, Nest, moves_bits, order, simplifie
 
 __all__ = ["feasible", "lowered", "plan", "without_overlap"]
 
+BLOCK = 64  # rows that are worked on together at least
 LONG_ROW = 1 << 18  # bits of a row that threads share
 STRIP = 1 << 10  # pixels; threads share multiples of so many
 SHORT_ROW = 256  # bytes of a row that is short
@@ -77,7 +78,8 @@ def plan(nest: Nest, how: Schedule = ESTIMATE) -> Plan:
             left = [_rest_of(one, loop) for one in left]
     around = tuple(left)
     shared = shared_of(around)
-    made = Plan(nest, kind, columns, rows, around, shared, group=group, block=how.rows, prefetch=how.prefetch)
+    block = _block(nest, how)
+    made = Plan(nest, kind, columns, rows, around, shared, group=group, block=block, prefetch=how.prefetch)
     if kind == "rows":
         row = rows.extent * nest.write // 8
         if not nest.zero and not nest.fill and row <= SHORT_ROW:
@@ -94,6 +96,11 @@ def plan(nest: Nest, how: Schedule = ESTIMATE) -> Plan:
     if kind in ("interleave", "deinterleave"):
         return _strips(made)
     return _placed(made, how) if kind == "transpose" else made
+
+
+def _block(nest: Nest, how: Schedule) -> int:
+    """Rows of a transpose that are worked on together: four lines of the destination, 64 rows at least."""
+    return how.rows or max(BLOCK, 4 * LINE_BITS // max(8, nest.write))
 
 
 def _strips(made: Plan) -> Plan:
@@ -417,7 +424,7 @@ def _turned(made: Plan, how: Schedule) -> Plan:
             unit = 4 * column if made.kind == "staged" and columns.extent % (16 * column) == 0 else column
             return replace(made, shared=columns.loop, unit=unit)
     smaller = any(abs(loop.src) < abs(far) for loop in made.around)
-    whole = rows.is_straight and not nest.fill and rows.extent >= 2 * how.rows
+    whole = rows.is_straight and not nest.fill and rows.extent >= 2 * made.block
     if made.kind == "transpose" and whole and (smaller if how.sweep is None else how.sweep):
         return replace(made, blocked=rows.loop)  # whole source rows are used up, block by block
     return made

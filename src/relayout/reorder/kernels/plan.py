@@ -9,7 +9,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from relayout.codegen.machine import LINE, Machine
-from relayout.reorder.kernels.schedule import ROWS as ROWS_OF_TILES
 from relayout.reorder.problem import LANES, BitLoop, Nest, in_bytes
 
 __all__ = ["LANE", "LINE_BITS", "ROWS", "Plan", "Run", "along"]
@@ -84,7 +83,7 @@ class Plan:
     """A transpose: so many columns pass through a buffer at a time, to be stored in whole lines; 0: none."""
     steps: tuple[Plan, ...] = ()
     """What is done one after the other, with a buffer in between; both are whole, nobody shares them."""
-    block: int = ROWS_OF_TILES
+    block: int = 64
     """A transpose: rows that are worked on together."""
     prefetch: bool | None = None
     """A transpose: whether its source rows are asked for ahead of time; None: where they are far apart."""

@@ -19,10 +19,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
-__all__ = ["ESTIMATE", "ROWS", "Schedule", "candidates", "read"]
-
-ROWS = 64
-"""Rows of a transpose that are worked on together unless a schedule says otherwise."""
+__all__ = ["ESTIMATE", "Schedule", "candidates", "read"]
 
 _WORDS = {
     "stage": ("staged", "direct"),
@@ -48,8 +45,8 @@ class Schedule:
     """Source rows that are far apart are asked for ahead of time."""
     sweep: bool | None = None
     """Transposes: blocks of rows are the outermost loop, so that source rows are used up one by one."""
-    rows: int = ROWS
-    """Rows of a transpose that are worked on together."""
+    rows: int | None = None
+    """Rows of a transpose that are worked on together: how long the pieces of the destination are."""
 
     def __str__(self) -> str:
         words = [
@@ -57,7 +54,7 @@ class Schedule:
             for field in fields(self)
             if isinstance(given := getattr(self, field.name), bool)
         ]
-        if self.rows != ROWS:
+        if self.rows is not None:
             words.append(f"{self.rows} rows")
         return ", ".join(words) or "estimate"
 
@@ -98,10 +95,10 @@ def candidates(stream: bool) -> Iterator[Schedule]:
         *(Schedule(sweep=way) for way in (False, True)),
         *(Schedule(buffer=way) for way in (False, True)),
         *(Schedule(prefetch=way) for way in (False, True)),
-        *(Schedule(rows=rows) for rows in (32, 128, 256)),
+        *(Schedule(rows=rows) for rows in (32, 64, 128, 256)),
     ]
     yield from flips
     yield from (
-        replace(one, stream=not stream) for one in flips[1:] if one.stage is not None or one.rows != ROWS
+        replace(one, stream=not stream) for one in flips[1:] if one.stage is not None or one.rows
     )
     yield from (Schedule(stage=True, rows=rows) for rows in (128, 256))
