@@ -151,6 +151,7 @@ def measured(
     for count in threads:
         target[:] = UNTOUCHED
         plan = Reorder(case.source, case.target, threads=count, **case.attribute_values())
+        plan.tune()  # as its first calls would
         contestants = {
             COPY: Stopwatch(copier(address(given), address(taken), case.bytes, count)),
             OURS: Stopwatch(partial(plan, source, target)),

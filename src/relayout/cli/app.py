@@ -28,6 +28,7 @@ from relayout.cli.options import (
 from relayout.cli.run import run
 from relayout.cli.show import show
 from relayout.cli.strides import strides
+from relayout.cli.tune import tune
 from relayout.errors import LayoutError
 
 __all__ = ["application"]
@@ -162,5 +163,5 @@ def application(ctx: click.Context) -> None:
         click.echo(ctx.get_help())
 
 
-for command in (show, offset, diff, translate, formats, convert, info, strides, run, bench, completion):
+for command in (show, offset, diff, translate, formats, convert, info, strides, run, bench, tune, completion):
     application.add_command(command)

@@ -11,6 +11,7 @@
 ``support``      whether there is machine code here at all, and why not
 ``environment``  numbers that environment variables give
 ``cache``        the files on disk, and why they may be trusted
+``tuning``       choosing by measuring: contests among candidates, and what is kept of them
 ``threads``      sharing one call among threads: how many, and whether it pays
 ``pool``         the native threads that share it
 ``driver``       many calls one after the other, without returning to Python

@@ -21,6 +21,7 @@ import numpy as np
 from relayout.codegen.support import supported
 from relayout.forking import lock, locked
 from relayout.layout.descriptor import MemoryDesc
+from relayout.reorder.kernels.schedule import ESTIMATE, Schedule
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -72,6 +73,8 @@ class Native:
         Whether to write around the caches; without it where that pays.
     shape : Shape
         Attributes that take part.
+    how : Schedule, optional
+        Where to depart from what is estimated to be fastest.
 
     Raises
     ------
@@ -91,6 +94,7 @@ class Native:
         machine: Machine | None = None,
         streaming: bool | None = None,
         shape: Shape = (),
+        how: Schedule | None = None,
     ) -> None:
         from relayout.codegen import threads
         from relayout.codegen.compile import compiled, recalled
@@ -100,6 +104,9 @@ class Native:
         machine = machine or host()
         self.src, self.dst, self._shape = src, dst, shape
         self.bytes = prod(dst.layout.padded) * dst.dtype.bits // 8 + src.required_bytes
+        self.how = how or ESTIMATE
+        if streaming is None:
+            streaming = self.how.stream
         if streaming is None:
             streaming = machine.streams(self.bytes)
         self._found, self._decided = found, None
@@ -108,7 +115,7 @@ class Native:
             kernels = list(compiled(ir, names, machine).values())
         else:
             sides = [(desc.dtype.name, desc.layout._key()) for desc in (src, dst)]
-            problem = repr((sides, shape, streaming, threads.count()))
+            problem = repr((sides, shape, streaming, threads.count(), str(self.how)))
             kernels, note = recalled(problem, LOADED, lambda: self._module(machine, streaming), machine)
         self._kernel, self._cached = kernels[0], kernels[-1]
         self._divides = self.bytes >= threads.SHARED and note == DIVIDES
@@ -129,7 +136,7 @@ class Native:
         return Module(ir, names, DIVIDES if any(made.extent > 1 for made in self._plans) else "")
 
     @locked
-    def _refined(self) -> tuple[Nest, ...]:
+    def refined(self) -> tuple[Nest, ...]:
         """The nests of the two descriptors, or those that were given."""
         if self._found is None:
             from relayout.reorder.problem import nests
@@ -146,7 +153,7 @@ class Native:
         if self._decided is None:
             from relayout.reorder.kernels.choice import lowered
 
-            self._decided = lowered(self._refined())
+            self._decided = lowered(self.refined(), self.how)
         return self._decided
 
     @property
@@ -173,7 +180,7 @@ class Native:
         from relayout.reorder.problem import PASSES
 
         lines = []
-        for k, nest in enumerate(self._refined()):
+        for k, nest in enumerate(self.refined()):
             lines.append(f"nest {k + 1}, bytes: extent x (source step, destination step)")
             lines.append(f"  refined  {nest}")
             for step in PASSES:
@@ -181,7 +188,7 @@ class Native:
                 if after != nest:
                     lines.append(f"  {step.__name__:<7}  {after}")
                 nest = after
-            for made in lowered((self._refined()[k],)):
+            for made in lowered((self.refined()[k],), self.how):
                 if made.nest != nest:
                     lines.append(f"  cut      {made.nest}")
                 lines.append(f"  kernel   {made}")
@@ -293,9 +300,9 @@ def _reciprocals(scales: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
     return np.where(one > 1, nearer, nearest), np.where(one < 1, farther, nearest)
 
 
-def native(src: MemoryDesc, dst: MemoryDesc, shape: Shape = ()) -> Native | None:
+def native(src: MemoryDesc, dst: MemoryDesc, shape: Shape = (), how: Schedule = ESTIMATE) -> Native | None:
     """The kernels of a reorder, or None where the NumPy engine has to do it."""
-    return None if 0 in src.dims or not supported() else _compiled(src, dst, shape)
+    return None if 0 in src.dims or not supported() else _compiled(src, dst, shape, how)
 
 
 def worth_compiling(src: MemoryDesc, dst: MemoryDesc) -> bool:
@@ -309,8 +316,8 @@ def worth_compiling(src: MemoryDesc, dst: MemoryDesc) -> bool:
 
 
 @lru_cache(maxsize=512)
-def _compiled(src: MemoryDesc, dst: MemoryDesc, shape: Shape) -> Native | None:
+def _compiled(src: MemoryDesc, dst: MemoryDesc, shape: Shape, how: Schedule) -> Native | None:
     try:
-        return Native(src, dst, shape=shape)
+        return Native(src, dst, shape=shape, how=how)
     except Infeasible:
         return None

@@ -58,12 +58,14 @@ from relayout.tensor import (
 if TYPE_CHECKING:
     from relayout.reorder.native import Native
     from relayout.reorder.predict import Prediction
+    from relayout.reorder.tuning import Trial
     from relayout.tensor import FormatLike
 
 __all__ = ["Reorder", "check_out", "reorder"]
 
 MAPPED = 32 << 20  # bytes from which on the C library asks the system for memory anew each time
 REMEMBERED = 1 << 14  # bytes of attribute values up to which their plan is remembered
+TRIALS = 1000  # calls that are more than any contest takes
 OFTEN = 64  # native calls of a plan before its checks become machine code: the first take 2 ms to load
 NONE = Attributes()
 BYTES = np.dtype(np.uint8)
@@ -128,6 +130,8 @@ class Reorder:
         "_fills",
         "_needs",
         "_room",
+        "_trial",
+        "_unhastened",
         "attributes",
         "axes",
         "dst",
@@ -138,6 +142,9 @@ class Reorder:
     # Kernels, the address of their operands, and what keeps that valid. All in one value: other threads may
     # be calling the plan while it is set.
     _engine: tuple[Native, int, NDArray[np.uint8] | None] | None
+
+    # The contest among schedules that this plan's calls take part in; None: it is over, or there is none.
+    _trial: Trial | None
 
     # Checks source and destination and converts, or says False; it keeps what it needs.
     _fast: Callable[[Any, Any], int] | None
@@ -176,8 +183,8 @@ class Reorder:
         self._dst = indexed_alike(src, dst, axes)
         _check(src, dst)
         self.src, self.dst, self.axes, self.threads, self.attributes = src, dst, axes, None, NONE
-        self._engine, self._decided = None, False
-        self._fast, self._calls = None, 0
+        self._engine, self._decided, self._trial = None, False, None
+        self._fast, self._calls, self._unhastened = None, 0, False
         self._needs = src.required_bytes, dst.required_bytes
         self._room = max(self._needs[1], dst.nbytes)
         # Elements and padding, which every engine writes, fill a buffer where there are no holes.
@@ -190,8 +197,8 @@ class Reorder:
         made = object.__new__(type(self))
         for name in Reorder.__slots__:
             setattr(made, name, getattr(self, name))
-        made.attributes, made._engine, made._decided = attributes, None, False
-        made._fast, made._calls = None, 0
+        made.attributes, made._engine, made._decided, made._trial = attributes, None, False, None
+        made._fast, made._calls, made._unhastened = None, 0, False
         return made
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -215,16 +222,17 @@ class Reorder:
     @locked
     def _compile(self) -> None:
         """Take the native engine if it takes the problem; other threads may be calling the plan already."""
-        from relayout.reorder.native import native
+        from relayout.reorder.tuning import best, trial
 
         with Usual():
             part = self.attributes
             if not part.is_plain:
                 part = part.taking_part(self.src.dtype, self.dst.dtype)
-            kernels = native(self.src, self._dst, part.shape)
+            kernels = best(self.src, self._dst, part.shape, self.threads)
             if kernels is not None and kernels.fits(part):
                 operands = kernels.operands(part)
                 self._engine = kernels, 0 if operands is None else address(operands), operands
+                self._trial = trial(self.src, self._dst, part.shape, self.threads)
             self._decided = True
 
     def __call__(self, src: Any, out: Any) -> None:
@@ -275,6 +283,27 @@ class Reorder:
         if writing:
             pytorch.written(out)
 
+    def tune(self) -> None:
+        """Find the fastest schedule now, by measuring, instead of in the first calls.
+
+        Source and destination are buffers of its own. What is found is kept on disk for later processes
+        (:mod:`relayout.codegen.tuning`); nothing is measured where it is known, where NumPy does the work, or
+        for problems of less than 128 KiB.
+
+        Examples
+        --------
+        >>> import relayout as rl
+        >>> plan = rl.Reorder(*(rl.MemoryDesc((8, 8), "f32", format) for format in ("ab", "ba")))
+        >>> plan.tune()
+        """
+        if self._trial is None:
+            return
+        src, dst = aligned(self._needs[0]), aligned(self._room)
+        for _ in range(TRIALS):
+            if self._trial is None:
+                return
+            self._run(src, address(src), dst, address(dst), self.threads)
+
     def _made(self, src: Tensor, threads: int | None) -> NDArray[np.uint8]:
         """Convert into a new buffer."""
         fast = self._fast
@@ -301,10 +330,18 @@ class Reorder:
         """Convert between buffers that have been checked; ``new``: :meth:`_made` has made the target."""
         engine = self._engine
         if engine is not None:
+            trial = self._trial
+            if trial is not None and not (new and self._room >= MAPPED):
+                if trial.call(source_at, target_at, engine[1], threads):
+                    return
+                if trial.done:
+                    self._trial, engine = None, (trial.winner or engine[0], *engine[1:])
+                    self._engine = engine
             engine[0](source_at, target_at, engine[1], threads, new and self._room >= MAPPED)
             self._calls = calls = self._calls + 1
-            if calls == OFTEN:
+            if calls >= OFTEN and self._fast is None and self._trial is None and not self._unhastened:
                 self._fast = self._hastened(*engine)
+                self._unhastened = self._fast is None
         else:
             reorder_numpy = _numpy_engine()
             given = as_bytes(source), as_bytes(target)

@@ -9,11 +9,12 @@ from dataclasses import replace
 from relayout.codegen.machine import LINE
 from relayout.codegen.threads import count
 from relayout.reorder.kernels.plan import LANE, LINE_BITS, ROWS, Plan, Run, along
+from relayout.reorder.kernels.schedule import ESTIMATE, Schedule
 from relayout.reorder.problem import BitLoop, Nest, moves_bits, order, simplified
 
-__all__ = ["BLOCK", "feasible", "lowered", "plan", "without_overlap"]
+__all__ = ["feasible", "lowered", "plan", "without_overlap"]
 
-BLOCK = 64  # rows that are worked on together
+BLOCK = 64  # rows that are worked on together at least
 LONG_ROW = 1 << 18  # bits of a row that threads share
 STRIP = 1 << 10  # pixels; threads share multiples of so many
 SHORT_ROW = 256  # bytes of a row that is short
@@ -29,11 +30,11 @@ LONGEST_FILL = 1024  # bytes of data and zeros in a row that are written togethe
 LONGEST_TABLE = 4096  # places of a joined run that are written down one by one
 
 
-def lowered(found: tuple[Nest, ...]) -> tuple[Plan, ...]:
+def lowered(found: tuple[Nest, ...], how: Schedule = ESTIMATE) -> tuple[Plan, ...]:
     """The kernels of nests: simplified, with zeros and leftovers as nests of their own where need be."""
     parts = (part for nest in found for part in _separable(nest))
     cut = (piece for part in parts for piece in without_overlap(simplified(part)))
-    return tuple(map(plan, cut))
+    return tuple(plan(piece, how) for piece in cut)
 
 
 def _separable(nest: Nest) -> tuple[Nest, ...]:
@@ -45,14 +46,14 @@ def _separable(nest: Nest) -> tuple[Nest, ...]:
     return (nest,) if short and not nest.adds and made.kind in ("rows", "transpose") else nest.apart()
 
 
-def plan(nest: Nest) -> Plan:
+def plan(nest: Nest, how: Schedule = ESTIMATE) -> Plan:
     """Choose the kernel of a nest."""
     inner = next((loop for loop in nest.loops if loop.src == nest.read and not nest.zero), None)
     outer = next((loop for loop in nest.loops if loop.dst == nest.write), None)
     kind = _kind(nest, inner, outer)
     halves = nest.read == nest.write == 4 and moves_bits(nest)
     if kind == "transpose" and halves and inner is not None and not inner.extent % 2:
-        return plan(_in_pairs(nest, inner))
+        return plan(_in_pairs(nest, inner), how)
     one = BitLoop(1, nest.read, nest.write, (0,) * len(nest.tables))
     if kind == "elements":
         inner = outer = None
@@ -77,7 +78,8 @@ def plan(nest: Nest) -> Plan:
             left = [_rest_of(one, loop) for one in left]
     around = tuple(left)
     shared = shared_of(around)
-    made = Plan(nest, kind, columns, rows, around, shared, group=group)
+    block = _block(nest, how)
+    made = Plan(nest, kind, columns, rows, around, shared, group=group, block=block, prefetch=how.prefetch)
     if kind == "rows":
         row = rows.extent * nest.write // 8
         if not nest.zero and not nest.fill and row <= SHORT_ROW:
@@ -87,13 +89,18 @@ def plan(nest: Nest) -> Plan:
         long = rows.extent * nest.write >= LONG_ROW and (shared is None or shared.extent < 8)
         if long and not nest.fill:
             return replace(made, shared=rows.loops[-1], unit=1)
-        return made if nest.zero else _buffered(made)
+        return made if nest.zero or how.buffer is False else _buffered(made)
     if kind == "interleave":
         made = _read_on(made)
-        made = made if made.packs else _buffered(made)
+        made = made if made.packs or how.buffer is False else _buffered(made)
     if kind in ("interleave", "deinterleave"):
         return _strips(made)
-    return _placed(made) if kind == "transpose" else made
+    return _placed(made, how) if kind == "transpose" else made
+
+
+def _block(nest: Nest, how: Schedule) -> int:
+    """Rows of a transpose that are worked on together: four lines of the destination, 64 rows at least."""
+    return how.rows or max(BLOCK, 4 * LINE_BITS // max(8, nest.write))
 
 
 def _strips(made: Plan) -> Plan:
@@ -395,20 +402,21 @@ def _lines_stay(rows: Run) -> bool:
     return rows.extent <= 4 * sets
 
 
-def _placed(made: Plan) -> Plan:
+def _placed(made: Plan, how: Schedule) -> Plan:
     """A transpose with the loop that threads share, staged where its source rows collide."""
-    made = _turned(made)
-    return replace(made, bounced=_bounced(made))
+    made = _turned(made, how)
+    return made if how.buffer is False else replace(made, bounced=_bounced(made))
 
 
-def _turned(made: Plan) -> Plan:
+def _turned(made: Plan, how: Schedule) -> Plan:
     nest, columns, rows = made.nest, made.columns, made.rows
     line = LINE_BITS // nest.read
     far = rows.loops[0].src
     scattered = abs(far) >= 8 * APART and nest.bytes >= MUCH
     collide = rows.is_straight and (far % (8 * PAGE) == 0 or scattered) and rows.extent >= 16
     narrows = nest.conversion is not None and not made.late and columns.extent >= 16
-    if not nest.fill and rows.is_straight and ((collide and columns.extent >= line) or narrows):
+    stage = (collide and columns.extent >= line) or narrows if how.stage is None else how.stage
+    if not nest.fill and not nest.pair and rows.is_straight and stage:
         made = replace(made, kind="staged")
     if columns.is_straight and (made.shared is None or made.shared.extent < 8):
         column = LINE_BITS // min(nest.read, nest.write)
@@ -416,8 +424,8 @@ def _turned(made: Plan) -> Plan:
             unit = 4 * column if made.kind == "staged" and columns.extent % (16 * column) == 0 else column
             return replace(made, shared=columns.loop, unit=unit)
     smaller = any(abs(loop.src) < abs(far) for loop in made.around)
-    whole = rows.is_straight and not nest.fill and rows.extent >= 2 * BLOCK
-    if made.kind == "transpose" and smaller and whole:
+    whole = rows.is_straight and not nest.fill and rows.extent >= 2 * made.block
+    if made.kind == "transpose" and whole and (smaller if how.sweep is None else how.sweep):
         return replace(made, blocked=rows.loop)  # whole source rows are used up, block by block
     return made
 

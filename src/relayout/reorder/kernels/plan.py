@@ -83,6 +83,10 @@ class Plan:
     """A transpose: so many columns pass through a buffer at a time, to be stored in whole lines; 0: none."""
     steps: tuple[Plan, ...] = ()
     """What is done one after the other, with a buffer in between; both are whole, nobody shares them."""
+    block: int = 64
+    """A transpose: rows that are worked on together."""
+    prefetch: bool | None = None
+    """A transpose: whether its source rows are asked for ahead of time; None: where they are far apart."""
     group: int = 0
     """A transpose of joined rows in groups of so many, each of which ends with zeros; 0: there are none."""
 

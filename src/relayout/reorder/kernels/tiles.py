@@ -20,7 +20,6 @@ from typing import NamedTuple
 from relayout.codegen.ir import Writer
 from relayout.codegen.machine import LINE
 from relayout.reorder.kernels.base import AHEAD, Kernel, Place
-from relayout.reorder.kernels.choice import BLOCK
 from relayout.reorder.kernels.network import Network
 from relayout.reorder.kernels.plan import LANE, LINE_BITS, Run
 
@@ -54,7 +53,7 @@ class Transpose(Kernel):
         self.sources = self._table("rows", plan.rows, "src")
         self.targets = self._table("columns", plan.columns, "dst")
         far = abs(plan.rows.loops[0].src) >= 8 * FAR
-        self.ahead = far and self.nest.bytes > self.machine.l2
+        self.ahead = far and self.nest.bytes > self.machine.l2 if plan.prefetch is None else plan.prefetch
 
     @property
     def widest(self) -> int:
@@ -94,10 +93,10 @@ class Transpose(Kernel):
         """All rows and columns."""
         rows, total = self.main.rows, self.plan.total
         whole = total // rows * rows
-        if whole <= BLOCK or self.nest.fill:
+        if whole <= self.plan.block or self.nest.fill:
             self._sweep(place, self.main, 0, whole)
         else:
-            step = max(BLOCK, rows)
+            step = max(self.plan.block, rows)
             self.each_block(0, whole, step, lambda: self._sweep(place, self.main, *self.span))
         self.unstreamed(
             lambda: self.left_over(whole, lambda tile, row: self._sweep(place, tile, row, row + tile.rows))
@@ -121,7 +120,7 @@ class Transpose(Kernel):
         """Blocks of rows around all other loops; then the rows that are left over."""
         rows = self.main.rows
         whole = self.plan.total // rows * rows
-        self.each_block(0, whole, max(BLOCK, rows), lambda: self.loops(self.plan.around, place))
+        self.each_block(0, whole, max(self.plan.block, rows), lambda: self.loops(self.plan.around, place))
         self.unstreamed(lambda: self.left_over(whole, lambda tile, row: self._again(place, tile, row)))
 
     def _again(self, place: Place, tile: Tile, row: int) -> None:
@@ -429,7 +428,7 @@ class Staged(Transpose):
         """Make the buffer."""
         super().prepare()
         rows = self.main.rows
-        self.most = min(max(BLOCK, rows), self.plan.total // rows * rows)
+        self.most = min(max(self.plan.block, rows), self.plan.total // rows * rows)
         self.pitch = LINE * self.lines
         self.stage = self.w.value(f"alloca [{self.most * self.pitch} x i8], align {LINE}")
 

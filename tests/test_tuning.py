@@ -1,0 +1,238 @@
+"""Measured choice: contests, what is kept of them, and plans that take part."""
+
+from __future__ import annotations
+
+import threading
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import relayout as rl
+from relayout import LayoutError, MemoryDesc
+from relayout.codegen import tuning
+from relayout.codegen.support import supported
+from relayout.codegen.tuning import Choice, Contest
+from relayout.reorder import native
+from relayout.reorder import tuning as reorders
+from relayout.reorder.kernels.schedule import ESTIMATE, Schedule, candidates, read
+from strategies import examples
+
+runs_code = pytest.mark.skipif(not supported(), reason="this host forbids making machine code")
+SRC, DST = (MemoryDesc((1, 64, 40, 40), "f32", format) for format in ("nchw", "nhwc"))
+
+
+@pytest.fixture
+def measuring(monkeypatch, tmp_path):
+    """Choices of this test's own, as a first process on this machine has them."""
+    monkeypatch.setenv("RELAYOUT_EFFORT", "measure")
+    monkeypatch.setenv("RELAYOUT_CACHE", str(tmp_path))
+    forgotten()
+    yield
+    forgotten()
+
+
+def forgotten():
+    """What a new process does not know."""
+    reorders._trial.cache_clear()
+    native._compiled.cache_clear()
+
+
+def held(contest, times):
+    """How many calls a contest takes in which candidate k takes ``times[k]``."""
+    calls = 0
+    while (turn := contest.turn()) is not None:
+        contest.record(turn, times[turn])
+        calls += 1
+        assert calls < 1000
+    return calls
+
+
+@examples(200)
+@given(st.lists(st.integers(1, 1000), min_size=1, max_size=15))
+def test_the_fastest_wins_if_it_beats_the_estimate(times):
+    contest = Contest(len(times))
+    calls = held(contest, times)
+    assert calls <= len(times) * (tuning.ROUNDS + 1)
+    best = min(times)
+    assert contest.winner is not None
+    if best < tuning.NOISE * times[0]:
+        assert times[contest.winner] == best
+    else:
+        assert contest.winner == 0
+    assert contest.turn() is None
+
+
+@examples(50)
+@given(st.lists(st.floats(1, 10), min_size=2, max_size=8), st.data())
+def test_a_call_that_was_held_up_does_not_decide(times, data):
+    """One call of each candidate takes three times as long, whichever it is."""
+    held_up = [data.draw(st.integers(0, tuning.ROUNDS)) for _ in times]
+    contest, calls = Contest(len(times)), [0] * len(times)
+    while (turn := contest.turn()) is not None:
+        contest.record(turn, times[turn] * (3 if calls[turn] == held_up[turn] else 1))
+        calls[turn] += 1
+    assert times[contest.winner] <= min(times) / tuning.NOISE
+
+
+def test_candidates_that_can_not_do_it_are_left_out():
+    contest = Contest(3)
+    while (turn := contest.turn()) is not None:
+        if turn == 1:
+            contest.refuse(turn)
+        else:
+            contest.record(turn, (10, 1, 5)[turn])
+    assert contest.winner == 2
+
+
+def test_threads_hold_one_contest_together():
+    contest, taken = Contest(6), []
+
+    def work():
+        while (turn := contest.turn()) is not None:
+            contest.record(turn, (9, 8, 7, 2, 8, 9)[turn])
+            taken.append(turn)
+
+    threads = [threading.Thread(target=work) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert contest.winner == 3
+    assert len(taken) <= 6 * (tuning.ROUNDS + 1)
+
+
+def test_choices_are_kept(measuring):
+    choice = Choice("f32 somewhere", 2, (("direct", 0.5), ("estimate", 1.0)))
+    tuning.keep(choice)
+    found = tuning.kept("f32 somewhere")
+    assert found is not None
+    assert found[:3] == choice[:3]
+    assert not found.settled
+    assert [known.problem for known in tuning.choices()] == ["f32 somewhere"]
+    assert tuning.kept("something else") is None
+    assert tuning.forget() == 1
+    assert tuning.kept("f32 somewhere") is None
+
+
+@examples(100)
+@given(st.binary(max_size=60))
+def test_damaged_entries_are_no_choices(data):
+    name = tuning._name("p")
+    tuning.cache.save(name, data)
+    tuning.kept("p")  # may be None, must not raise
+    tuning.cache.save(name, b"p\n1\n0\n0.5 direct\n" + data)
+    tuning.kept("p")
+
+
+def test_agreement_settles_and_age_unsettles():
+    choice = Choice("p", 0, ())
+    for _ in range(tuning.AGREE):
+        assert not choice.settled
+        choice = choice.joined([("direct", 0.5), ("estimate", 1.0)])
+    assert choice.settled
+    assert not choice._replace(age=tuning.STALE + 1.0).settled
+    assert choice.joined([("estimate", 1.0), ("direct", 1.9)]).contests == 1
+
+
+def test_ahead_by_noise_is_not_ahead():
+    assert Choice("p", 0, ()).joined([("direct", 0.99), ("estimate", 1.0)]).ranking[0][0] == "estimate"
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_schedules_print_what_they_are(stream):
+    ways = list(candidates(stream))
+    assert ways[0] == ESTIMATE
+    assert len(set(ways)) == len(ways)
+    for way in ways:
+        assert read(str(way)) == way
+    assert read("direct, direct") is None
+    assert read("0 rows") is None
+
+
+def test_an_effort_that_there_is_not(monkeypatch):
+    monkeypatch.setenv("RELAYOUT_EFFORT", "patient")
+    with pytest.raises(LayoutError, match="'patient' is no effort; there are estimate, measure"):
+        tuning.effort()
+
+
+@runs_code
+def test_a_plan_measures_in_its_first_calls(measuring):
+    x = np.random.default_rng(0).random(SRC.dims).astype(np.float32)
+    plan, out = rl.Reorder(SRC, DST), np.empty((1, 40, 40, 64), np.float32)
+    assert plan._trial is not None
+    for _ in range(40 + 20 * tuning.ROUNDS):
+        out[:] = 0
+        plan(x, out)
+        np.testing.assert_array_equal(out, x.transpose(0, 2, 3, 1))
+    assert plan._trial is None
+    (known,) = tuning.choices()
+    assert known.problem.startswith("f32:nchw:1x64x40x40 -> f32:nhwc:1x64x40x40 [")
+    assert known.contests == 1
+    assert plan._kernels.how == (read(known.ranking[0][0]))
+
+
+@runs_code
+def test_a_later_process_begins_with_what_was_found(measuring):
+    way = Schedule(stage=True, rows=32)
+    problem = reorders.problem_of(SRC, DST, ())
+    tuning.keep(Choice(problem, tuning.AGREE, ((str(way), 0.5), ("estimate", 1.0))))
+    plan = rl.Reorder(SRC, DST)
+    assert plan._kernels.how == way
+    assert plan._trial is None
+    x = np.random.default_rng(0).random(SRC.dims).astype(np.float32)
+    np.testing.assert_array_equal(rl.reorder(rl.tensor(x, "nchw"), "nhwc").numpy(), x)
+
+
+@runs_code
+def test_estimates_read_no_choices(measuring, monkeypatch):
+    tuning.keep(Choice(reorders.problem_of(SRC, DST, ()), 9, (("32 rows", 0.5),)))
+    monkeypatch.setenv("RELAYOUT_EFFORT", "estimate")
+    plan = rl.Reorder(SRC, DST)
+    assert plan._kernels.how == ESTIMATE
+    assert plan._trial is None
+
+
+@runs_code
+def test_small_problems_and_few_calls_measure_nothing(measuring):
+    small = rl.Reorder(MemoryDesc((8, 8), "f32", "ab"), MemoryDesc((8, 8), "f32", "ba"))
+    assert small._trial is None
+    plan, x, out = rl.Reorder(SRC, DST), np.zeros(SRC.dims, np.float32), np.zeros(DST.nbytes, np.uint8)
+    for _ in range(reorders.BEGIN):
+        plan(x, out)
+    assert plan._trial._contest is None
+    assert not list(tuning.choices())
+
+
+@runs_code
+@pytest.mark.parametrize("attributes", [{}, {"src_scale": 0.5}, {"beta": 1}])
+def test_every_schedule_gives_the_same_bytes(attributes):
+    """Odd sizes, several types and both ways; also where old values are added."""
+    from relayout.reorder.attributes import Attributes
+    from relayout.tensor import address, allocate
+
+    rng = np.random.default_rng(1)
+    for dims, one, two in (
+        ((2, 70, 9, 31), "nchw", "nhwc"),
+        ((2, 70, 9, 31), "nhwc", "nchw"),
+        ((3, 130, 7, 5), "nchw", "nChw16c"),
+        ((3, 130, 7, 5), "nChw8c", "nhwc"),
+        ((67, 35, 3, 3), "oihw", "OIhw4i16o4i"),
+        ((300, 517), "ab", "ba"),
+    ):
+        for kinds in (("f32", "f32"), ("s8", "s8"), ("bf16", "f32"), ("f32", "u8")):
+            src, dst = MemoryDesc(dims, kinds[0], one), MemoryDesc(dims, kinds[1], two)
+            part = Attributes.make(dims, **attributes).taking_part(src.dtype, dst.dtype)
+            source, expected = allocate(src), None
+            source[:] = rng.integers(0, 60, source.size)
+            for stream in (False, True):
+                for way in candidates(stream):
+                    kernels = native.native(src, dst, part.shape, way)
+                    assert kernels is not None
+                    operands = kernels.operands(part)
+                    out = allocate(dst)
+                    out[:] = 64
+                    kernels(address(source), address(out), 0 if operands is None else address(operands))
+                    expected = out if expected is None else expected
+                    assert np.array_equal(out, expected), f"{src} -> {dst}: {way}"
