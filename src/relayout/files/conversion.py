@@ -205,10 +205,10 @@ def destination(
 ) -> MemoryDesc:
     """The descriptor to convert to: another format, another data type, or both; indexed as the source is."""
     check_axes(axes)
-    kind = src.dtype if dtype is None else as_dtype(dtype)
+    kind = None if dtype is None else as_dtype(dtype)
     if format is None:
         kept = src.format or plain(src.rank).with_roles(src.layout.roles)
-        return MemoryDesc(src.dims, kind, kept)
+        return MemoryDesc(src.dims, kind or src.dtype, kept)
     if isinstance(format, str) and format in ("any", "undef"):
         raise LayoutError(f"nothing can be converted to the format {format}; name one that has a layout")
     return asked_for(src, Format(format), kind, axes)

@@ -103,6 +103,9 @@ class Format:
         How the format was written, and in which dialect; None where it was made from parts.
     waits_for : frozenset of str
         What another reading of the text would depend on: "rank", "dtype", both or nothing.
+    dtype : str or None
+        The data type that the text says beside the format, as descriptors in oneDNN's log do; None in all
+        others. The format is not asked for with another one: :meth:`resolve` refuses it.
     terms, radices, order
         The parts, as the top of this module explains them. :attr:`digits` has the same in one list.
 
@@ -124,7 +127,18 @@ class Format:
     True
     """
 
-    __slots__ = ("_hash", "dialect", "order", "radices", "rank", "roles", "terms", "text", "waits_for")
+    __slots__ = (
+        "_hash",
+        "dialect",
+        "dtype",
+        "order",
+        "radices",
+        "rank",
+        "roles",
+        "terms",
+        "text",
+        "waits_for",
+    )
 
     rank: int | None
     terms: tuple[tuple[int, ...], ...]
@@ -134,6 +148,7 @@ class Format:
     text: str | None
     dialect: str | None
     waits_for: frozenset[str]
+    dtype: str | None
     _hash: int | None
 
     def __new__(cls, text: str | Format, dialect: str | None = None) -> Format:
@@ -160,6 +175,7 @@ class Format:
         text: str | None = None,
         dialect: str | None = None,
         waits_for: frozenset[str] = frozenset(),
+        dtype: str | None = None,
     ) -> Format:
         self = object.__new__(cls)
         put = object.__setattr__
@@ -171,6 +187,7 @@ class Format:
         put(self, "text", text)
         put(self, "dialect", dialect)
         put(self, "waits_for", waits_for)
+        put(self, "dtype", dtype)
         put(self, "_hash", None)
         return self
 
@@ -281,11 +298,14 @@ class Format:
         """Make a format whose digits :meth:`resolve` will know (``waits_for``: "rank", "dtype" or both)."""
         return cls._make(None, (), (), (), None, text, dialect, frozenset(waits_for))
 
-    def spelled(self, text: str, dialect: str, waits_for: Iterable[str] = ()) -> Format:
-        """Return the same format, which remembers its text and what another reading would depend on."""
-        return self._make(
-            self.rank, self.terms, self.radices, self.order, self.roles, text, dialect, frozenset(waits_for)
-        )
+    def spelled(
+        self, text: str, dialect: str, waits_for: Iterable[str] = (), dtype: str | None = None
+    ) -> Format:
+        """Return the same format, which remembers its text, what another reading would depend on, and which
+        data type the text says.
+        """
+        fields = (self.rank, self.terms, self.radices, self.order, self.roles)
+        return self._make(*fields, text, dialect, frozenset(waits_for), dtype)
 
     def with_roles(self, roles: Sequence[str] | None) -> Format:
         """Return the same digits with other meanings for the axes (None: no meaning).
@@ -331,7 +351,7 @@ class Format:
         Raises
         ------
         LayoutError
-            The format has another rank.
+            The format has another rank, or its text says another data type.
 
         Examples
         --------
@@ -339,6 +359,13 @@ class Format:
         'aBcde16b'
         """
         known: Format = self
+        if self.dtype is not None:
+            if dtype not in (None, self.dtype):
+                raise LayoutError(
+                    f"the descriptor of {self} says the data type {self.dtype}, not {dtype}; ask for "
+                    f"{self.dtype}, or name the format alone"
+                )
+            known = self.spelled(self.text or "", self.dialect or "", self.waits_for)
         other_rank = rank is not None and rank != self.rank and "rank" in self.waits_for
         asked = self.rank is None or other_rank or dtype is not None
         if self.waits_for and self.text is not None and asked:  # else what was read for a data type stays
@@ -453,7 +480,7 @@ class Format:
 
     def __reduce__(self) -> tuple[Any, ...]:
         fields = (self.rank, self.terms, self.radices, self.order, self.roles, self.text, self.dialect)
-        return Format._make, (*fields, self.waits_for)
+        return Format._make, (*fields, self.waits_for, self.dtype)
 
     def spelled_for(self, rank: int | None = None, dtype: str | None = None) -> str:
         """Return a text that :class:`Format` reads as this very format, roles included.

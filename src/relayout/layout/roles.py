@@ -41,7 +41,8 @@ Conversion goes from role to role
 * One side has none: by position. The other side says what its axes are.
 * Weights under a format of data, or data under one of weights: o is n and i is c, by position, as PyTorch's
   ``channels_last`` and cuDNN's filters have it.
-* ``row`` and ``col`` only say *first* and *second*: they take any two axes by position.
+* ``row`` and ``col`` against any other two roles: by position, since every matrix has two axes. Against
+  each other they are matched by role as all are.
 * Anything else is refused, with both readings. To read h as c can be meant, but it has to be said.
 """
 
@@ -103,7 +104,7 @@ The order of the dims, whatever the order of memory.
 """
 _WIDEST = (("n", "c", "s6", "s5", "s4", "d", "h", "w"), weights_roles(3, groups=True), *RECURRENT)
 _AS_DATA = {"o": "n", "i": "c"}
-_MATRIX = ("row", "col")
+_MATRIX = {"row", "col"}
 
 
 def domain_order(roles: Sequence[str]) -> Roles:
@@ -146,18 +147,20 @@ def correspondence(
     >>> correspondence(("o", "i", "h", "w"), ("o", "h", "w", "i"))
     (0, 3, 1, 2)
     >>> correspondence(("o", "i", "h", "w"), ("n", "c", "h", "w"))  # by position
+    >>> correspondence(("col", "row"), ("row", "col")), correspondence(("col", "row"), ("n", "c"))
+    ((1, 0), None)
     >>> correspondence(("t", "n", "c"), ("n", "c", "w"))
     Traceback (most recent call last):
     relayout.errors.LayoutError: the source has the axes t, n, c and the destination n, c, w: they mean ...
     """
     if src is None or dst is None or src == dst or len(src) != len(dst) or len(src) < 2:
         return None
-    if _MATRIX in (src, dst):
-        return None
     for one, two in ((src, dst), (_as_data(src), _as_data(dst))):
         if set(one) == set(two):
             places = tuple(two.index(role) for role in one)
             return None if places == tuple(range(len(places))) else places
+    if _MATRIX in (set(src), set(dst)):
+        return None
     renamed = ", ".join(f"{a} as {b}" for a, b in zip(src, dst, strict=True) if a != b)
     raise LayoutError(
         f"the {what[0]} has the axes {', '.join(src)} and the {what[1]} {', '.join(dst)}: they mean "

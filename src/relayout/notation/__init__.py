@@ -38,12 +38,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 from functools import lru_cache
 from importlib import import_module
-from typing import Protocol, cast
+from typing import TYPE_CHECKING, Protocol, cast
 
 from relayout.errors import AmbiguousFormat, LayoutError, UnknownFormat
 from relayout.forking import lock
 from relayout.layout import spelling
 from relayout.layout.format import Format
+
+if TYPE_CHECKING:
+    from relayout.notation.verbose import Verbose
 
 __all__ = ["Dialect", "attested", "dialect", "dialects", "parse", "readings", "render"]
 
@@ -76,7 +79,7 @@ _ORDER: tuple[str, ...] = (
     "triton",
     "tinygrad",
 )
-COLONS = 4  # of a descriptor in a line that oneDNN logs (:mod:`relayout.notation.verbose`)
+COLONS = 2  # at least, of a descriptor in a line that oneDNN logs (:mod:`relayout.notation.verbose`)
 LONGEST = 2000  # characters of a format; what is longer is a mistake, and slow to find fault with
 _FINAL = ("onednn", "benchdnn")  # a text that one of these reads is not offered to the others
 _SYNONYMS = {
@@ -181,12 +184,9 @@ def _parse(text: str, dialect_name: str | None, rank: int | None, dtype: str | N
         )
     bare = text.strip()
     if bare.count(":") >= COLONS and dialect_name in (None, "onednn"):
-        with lock():
-            from relayout.notation import verbose
-
-        logged = verbose.read(bare)
-        if logged is not None:
-            return logged.format
+        described = _logged(bare)
+        if described is not None:
+            return described.format
     head, colon, tail = bare.partition(":")
     if dialect_name is None and colon and _known(head):
         dialect_name, bare = head, tail.strip()
@@ -214,6 +214,16 @@ def _parse(text: str, dialect_name: str | None, rank: int | None, dtype: str | N
         )
     waits = frozenset().union(*(f.waits_for for f in found_in.values()))
     return format.spelled(bare, name, waits)
+
+
+def _logged(text: str) -> Verbose | None:
+    """Read a descriptor in a line that oneDNN logs; None for any other text."""
+    if text.count(":") < COLONS:
+        return None
+    with lock():
+        from relayout.notation import verbose
+
+    return verbose.read(text.strip())
 
 
 def readings(text: str) -> dict[str, Format]:
@@ -304,4 +314,4 @@ def _suggest(text: str, names: Iterable[str]) -> str:
     return "; 'relayout formats' lists what there is"
 
 
-spelling.install(parse, render)
+spelling.install(parse, render, _logged)

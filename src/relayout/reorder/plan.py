@@ -471,7 +471,7 @@ def _move(
     Roles, in which descriptors that are equal may differ, are there for the key.
     """
     check_axes(axes)
-    desc = asked_for(src, Format(dst), kind or src.dtype, axes) if isinstance(dst, str) else dst
+    desc = asked_for(src, Format(dst), kind, axes) if isinstance(dst, str) else dst
     return Reorder._uncompiled(src, desc, axes)
 
 
@@ -714,7 +714,7 @@ def _destination(
         else:
             format = _dense(source.desc) if dst is None else dst
             if isinstance(format, Format):
-                desc = asked_for(source.desc, format, kind or source.dtype, axes)
+                desc = asked_for(source.desc, format, kind, axes)
             else:
                 dims = format.dims if isinstance(format, Layout) else source.dims
                 desc = MemoryDesc(dims, kind or source.dtype, format)
