@@ -42,7 +42,7 @@ from importlib import import_module
 from os import PathLike
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from relayout.dtypes import DTypeLike
 from relayout.errors import LayoutError, Unsupported
@@ -59,6 +59,7 @@ from relayout.files.descriptor import (
 from relayout.files.elements import by_descr, by_dtype
 from relayout.files.members import matching
 from relayout.files.spelling import listed, spelled
+from relayout.forking import later as _later
 from relayout.forking import lock
 from relayout.layout.descriptor import MemoryDesc
 from relayout.layout.format import Format
@@ -546,3 +547,12 @@ def _module(path: AnyPath) -> ModuleType:
         )
     with lock():  # a child that is forked meanwhile must not find the import half done
         return import_module(f"relayout.files.{_MODULES[suffix]}")
+
+
+if TYPE_CHECKING:
+    from relayout.files import image as image
+    from relayout.files import pt as pt
+    from relayout.files import raw as raw
+    from relayout.files import safetensors as safetensors
+else:
+    __getattr__, __dir__ = _later(__name__, "image", "pt", "raw", "safetensors")

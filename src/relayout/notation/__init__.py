@@ -41,11 +41,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Protocol, cast
 
 from relayout.errors import AmbiguousFormat, LayoutError, UnknownFormat
+from relayout.forking import later as _later
 from relayout.forking import lock
 from relayout.layout import spelling
 from relayout.layout.format import Format
 
 if TYPE_CHECKING:
+    from relayout.notation import verbose as verbose
     from relayout.notation.verbose import Verbose
 
 __all__ = ["Dialect", "attested", "dialect", "dialects", "parse", "readings", "render"]
@@ -315,3 +317,6 @@ def _suggest(text: str, names: Iterable[str]) -> str:
 
 
 spelling.install(parse, render, _logged)
+
+if not TYPE_CHECKING:
+    __getattr__, __dir__ = _later(__name__, "verbose")
