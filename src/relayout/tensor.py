@@ -45,7 +45,7 @@ from relayout.forking import lock
 from relayout.layout import views
 from relayout.layout.descriptor import MemoryDesc
 from relayout.layout.format import Format
-from relayout.layout.layout import Layout, check_dims, plain, spell_dims
+from relayout.layout.layout import Layout, check_dims, plain, spell_dims, whole_numbers
 
 if TYPE_CHECKING:
     FormatLike = str | Format | Layout | MemoryDesc
@@ -200,6 +200,7 @@ class Tensor:
         (2.5, 1.5)
         """
         if index:
+            index = whole_numbers(index, "an index")
             ends = dict(enumerate(self.dims))  # a wrong number of indices is refused by the layout
             place = self.layout.offset(*(n + ends.get(k, 0) if n < 0 else n for k, n in enumerate(index)))
         elif prod(self.dims) == 1:
@@ -409,7 +410,7 @@ class Tensor:
         (np.float32(16.0), np.float32(0.0))
         """
         lengths = check_dims(sizes)
-        where = range(len(self.dims))[axis]
+        where = views.axis_of(self.layout, axis)
         if sum(lengths) != self.dims[where]:
             raise LayoutError(
                 f"parts of {' + '.join(map(str, lengths))} elements don't make up axis {where} of "
@@ -685,8 +686,13 @@ def as_array(data: Any) -> NDArray[Any]:
         return data
     if pytorch.is_tensor(data):
         return pytorch.memory(data)
-    if hasattr(data, "__array__") or not hasattr(data, "__dlpack__"):
+    if hasattr(data, "__array__"):
         return np.asarray(data)
+    if not hasattr(data, "__dlpack__"):
+        try:
+            return np.asarray(data)
+        except ValueError as error:  # lists of unequal lengths
+            raise LayoutError(f"{described(data)} is no array: {error}") from None
     with lock():
         from relayout.exchange.dlpack import imported
     return imported(data)

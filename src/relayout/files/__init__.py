@@ -45,7 +45,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final
 
 from relayout.dtypes import DTypeLike
-from relayout.errors import LayoutError, Unsupported
+from relayout.errors import LayoutError, Unsupported, checked, described
 from relayout.files import checkpoint, several
 from relayout.files.arrays import Given, physical_shape
 from relayout.files.contents import ArrayInfo, FileInfo, describe, describe_descriptor, is_descriptor
@@ -222,6 +222,7 @@ def write(
     ...     [array.name for array in info(path).arrays]
     ['w', 'b']
     """
+    checked(tensor, Tensor, "what is written", "a Tensor (rl.tensor makes one of an array)")
     with create(path, tensor.desc, name=name, force=force, only=only) as out:
         convert_into(tensor, out, axes="position")
 
@@ -512,7 +513,13 @@ def destination_for(
 
 
 def _path(path: AnyPath) -> Path:
-    return Path(os.fsdecode(path))
+    try:
+        text = os.fsdecode(path)
+    except TypeError:
+        raise LayoutError(f"a path must be text, bytes or a pathlib.Path, got {described(path)}") from None
+    if "\0" in text:
+        raise LayoutError(f"a path can't hold the character 0, got {text!r:.60}")
+    return Path(text)
 
 
 def _given_to_convert(

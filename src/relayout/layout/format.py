@@ -65,9 +65,9 @@ from functools import lru_cache
 from math import prod
 from typing import Any, NamedTuple, cast
 
-from relayout.errors import LayoutError, described
+from relayout.errors import LayoutError, checked, described, listed, whole
 from relayout.layout import spelling
-from relayout.layout.roles import check_roles
+from relayout.layout.roles import axis_names, check_roles
 
 __all__ = ["Format", "FormatDigit"]
 
@@ -219,22 +219,23 @@ class Format:
         >>> Format.from_digits("nc", [("c", 4, None), ("n", 1, None), ("c", 1, 4)]).digits_text()
         'nc -> c//4, n, c%4'
         """
+        axes = axis_names(axes)
         place = {name: k for k, name in enumerate(axes)}
         by_term: dict[tuple[int, ...], list[tuple[int, int | None, int]]] = {}
-        listed = [digit for digit in digits if digit[2] != 1]
-        for position, (names, weight, extent) in enumerate(listed):
-            group = (names,) if isinstance(names, str) else tuple(names)
-            try:
-                term = tuple(place[name] for name in group)
-            except KeyError as missing:
+        written = [_digit(digit) for digit in listed(digits, "digits", _DIGITS)]
+        written = [digit for digit in written if digit[2] != 1]
+        for position, (group, weight, extent) in enumerate(written):
+            unknown = [name for name in group if name not in place]
+            if unknown:
                 raise LayoutError(
-                    f"digit {names!r} names {missing} which is none of the axes {list(axes)}"
-                ) from None
+                    f"digit {' '.join(group)!r} names {unknown[0]!r} which is none of the axes {list(axes)}"
+                )
+            term = tuple(place[name] for name in group)
             by_term.setdefault(term, []).append((weight, extent, position))
         _check_cover(axes, by_term)
         terms = tuple(sorted(by_term))
         radices = []
-        order: list[tuple[int, int]] = [(0, 0)] * len(listed)
+        order: list[tuple[int, int]] = [(0, 0)] * len(written)
         for t, term in enumerate(terms):
             ladder = sorted(by_term[term], key=lambda d: (d[1] is not None, -d[0], -(d[1] or 0)))
             label = "".join(axes[a] for a in term)
@@ -272,6 +273,7 @@ class Format:
         >>> Format.blocked("oihw", "oihw", [("i", 4), ("o", 16), ("i", 4)]) == Format("OIhw4i16o4i")
         True
         """
+        axes, outer = axis_names(axes), axis_names(outer)
         rank = len(axes)
         place = {name: k for k, name in enumerate(axes)}
         if len(outer) != rank or len(place) != rank or set(outer) != set(axes):
@@ -279,8 +281,10 @@ class Format:
         levels: list[tuple[int, ...]] = [()] * rank
         order = [(place[name], 0) for name in outer]
         room = 1
-        for name, block in inner:
-            if name not in place:
+        for pair in listed(inner, "inner blocks", "pairs (axis, block)"):
+            name, block = listed(pair, "an inner block", "a pair (axis, block)", 2)
+            block = whole(block, f"block {block}{name}")
+            if not isinstance(name, str) or name not in place:
                 raise LayoutError(f"block {block}{name} names an axis that is none of {list(axes)}")
             if block < 1:
                 raise LayoutError(f"block {block}{name}: a block size must be 1 or more")
@@ -296,7 +300,12 @@ class Format:
     @classmethod
     def waiting(cls, text: str, dialect: str, waits_for: Iterable[str]) -> Format:
         """Make a format whose digits :meth:`resolve` will know (``waits_for``: "rank", "dtype" or both)."""
-        return cls._make(None, (), (), (), None, text, dialect, frozenset(waits_for))
+        for given, what in ((text, "a format"), (dialect, "a dialect")):
+            checked(given, str, what, "text")
+        awaited = listed(waits_for, "waits_for", "'rank', 'dtype' or both")
+        if not all(isinstance(one, str) and one in ("rank", "dtype") for one in awaited):
+            raise LayoutError(f"waits_for must be 'rank', 'dtype' or both, got {described(waits_for)}")
+        return cls._make(None, (), (), (), None, text, dialect, frozenset(awaited))
 
     def spelled(
         self, text: str, dialect: str, waits_for: Iterable[str] = (), dtype: str | None = None
@@ -316,9 +325,8 @@ class Format:
         'bfyx'
         """
         self._need_digits()
-        if roles is not None:
-            check_roles(tuple(roles), self.rank or 0, f"format {self}")
-        return self._make(self.rank, self.terms, self.radices, self.order, tuple(roles) if roles else None)
+        named = None if roles is None else check_roles(roles, self.rank or 0, f"format {self}")
+        return self._make(self.rank, self.terms, self.radices, self.order, named or None)
 
     def indexed(self, axes: Sequence[int]) -> Format:
         """Return the same memory order for a program that indexes in another order of the axes.
@@ -331,6 +339,7 @@ class Format:
         'nhwc -> n, c//16, h, w, c%16'
         """
         self._need_digits()
+        axes = [whole(a, "an axis") for a in listed(axes, "axes", "whole numbers")]
         if sorted(axes) != list(range(self.rank or 0)):
             raise LayoutError(f"{tuple(axes)} is no permutation of the {self.rank} axes of {self}")
         place = {old: new for new, old in enumerate(axes)}
@@ -359,6 +368,8 @@ class Format:
         'aBcde16b'
         """
         known: Format = self
+        if rank is not None and type(rank) is not int:
+            rank = whole(rank, "the rank")
         if self.dtype is not None:
             if dtype not in (None, self.dtype):
                 raise LayoutError(
@@ -537,6 +548,17 @@ def spell_digit(names: tuple[str, ...], weight: int, extent: int | None) -> str:
     over = f"//{weight}" if weight != 1 else ""
     within = f"%{extent}" if extent is not None else ""
     return f"{number}{over}{within}"
+
+
+_DIGITS = "triples (axis or fused axes, weight, extent or None)"
+
+
+def _digit(given: object) -> tuple[tuple[str, ...], int, int | None]:
+    """A digit as a caller writes it, its axes as a tuple."""
+    names, weight, extent = listed(given, "a digit", f"one of {_DIGITS}", 3)
+    group = (names,) if isinstance(names, str) else axis_names(names)
+    least = None if extent is None else whole(extent, f"the extent of digit {group!r}")
+    return group, whole(weight, f"the weight of digit {group!r}"), least
 
 
 def _meaningful(axes: Sequence[str]) -> tuple[str, ...] | None:

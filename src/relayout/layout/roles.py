@@ -50,13 +50,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from relayout.errors import LayoutError
+from relayout.errors import LayoutError, described, listed
 
 __all__ = [
     "DATA",
     "DOMAINS",
     "SPATIAL",
     "WEIGHTS",
+    "axis_names",
     "check_roles",
     "correspondence",
     "data_roles",
@@ -168,12 +169,23 @@ def correspondence(
     )
 
 
-def check_roles(roles: tuple[str, ...], rank: int, what: str) -> None:
-    """Refuse roles that are not one for each axis, each another."""
+def axis_names(given: object) -> Roles:
+    """Names of axes: text of one letter each, or a sequence of texts."""
+    wanted = "names, as in 'nchw' or ['row', 'col']"
+    names = listed(given, "axes", wanted)
+    if not all(isinstance(name, str) for name in names):
+        raise LayoutError(f"axes must be {wanted}, got {described(given)}")
+    return names
+
+
+def check_roles(given: Sequence[str], rank: int, what: str) -> Roles:
+    """Return roles, after checking that there is one for each axis, each another."""
+    roles = axis_names(given)
     if len(roles) != rank:
         raise LayoutError(f"{what} has {rank} axes, {len(roles)} roles were given: {list(roles)}")
     if len(set(roles)) != len(roles):
         raise LayoutError(f"each axis needs a role of its own, got {list(roles)}")
+    return roles
 
 
 def _as_data(roles: Roles) -> Roles:

@@ -107,8 +107,8 @@ def read_layout(text: str, dtype: str | None = None) -> Layout:
         return Layout._dense(dims, Format(match["format"]).resolve(len(dims), dtype), offset)
     roles = None
     if match["roles"] is not None:
-        roles = tuple(re.split(r"[\s,]+", match["roles"].strip()))
-        check_roles(roles, len(dims), f"the layout {_shown(text)}")
+        given = re.split(r"[\s,]+", match["roles"].strip())
+        roles = check_roles(given, len(dims), f"the layout {_shown(text)}")
     padded = whole_numbers(_numbers(match["padded"]), "padded") if match["padded"] else None
     if match["digits"] is not None:
         return from_digits(dims, _digits(match["digits"], roles or letters(len(dims))), padded, offset, roles)

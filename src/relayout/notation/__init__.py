@@ -40,7 +40,8 @@ from functools import lru_cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Protocol, cast
 
-from relayout.errors import AmbiguousFormat, LayoutError, UnknownFormat
+from relayout.dtypes import dtype as as_dtype
+from relayout.errors import AmbiguousFormat, LayoutError, UnknownFormat, checked, whole
 from relayout.forking import later as _later
 from relayout.forking import lock
 from relayout.layout import spelling
@@ -127,7 +128,6 @@ def dialects() -> tuple[str, ...]:
     return _ORDER
 
 
-@lru_cache(maxsize=256)
 def dialect(name: str) -> Dialect:
     """Return the module of a dialect by name (or a usual synonym: "cldnn", "trt", "torch", ...).
 
@@ -135,7 +135,14 @@ def dialect(name: str) -> Dialect:
     ------
     UnknownFormat
         There is no such dialect.
+    LayoutError
+        It is no name.
     """
+    return _dialect(checked(name, str, "a dialect", "a name"))
+
+
+@lru_cache(maxsize=256)
+def _dialect(name: str) -> Dialect:
     known = _known(name)
     if known is None:
         near = _near_dialects(name)
@@ -175,7 +182,12 @@ def parse(
     ------
     UnknownFormat, AmbiguousFormat, Unsupported
     """
-    return _parse(text, dialect_name, rank, None if dtype is None else str(dtype))
+    if type(text) is not str or (dialect_name is not None and type(dialect_name) is not str):
+        checked(text, str, "a format", "text")
+        checked(dialect_name, str, "a dialect", "a name")
+    if rank is not None and type(rank) is not int:
+        rank = whole(rank, "the rank")
+    return _parse(text, dialect_name, rank, None if dtype is None else as_dtype(dtype).name)
 
 
 @lru_cache(maxsize=8192)
@@ -234,7 +246,7 @@ def readings(text: str) -> dict[str, Format]:
     >>> sorted(readings("NCHW16c"))
     ['tvm']
     """
-    return _readings(text.strip(), None, None)
+    return _readings(checked(text, str, "a format", "text").strip(), None, None)
 
 
 def _readings(text: str, rank: int | None, dtype: str | None) -> dict[str, Format]:
@@ -257,7 +269,9 @@ def _readings(text: str, rank: int | None, dtype: str | None) -> dict[str, Forma
 
 def render(format: Format, dialect_name: str) -> str | None:
     """Spell a format in a dialect; None where it has no spelling there."""
-    if format.rank is None:
+    if not isinstance(dialect_name, str):
+        dialect(dialect_name)  # raises
+    if checked(format, Format, "a format to spell", "a relayout.Format").rank is None:
         return format.text if format.dialect == _known(dialect_name) or not dialect(dialect_name) else None
     return dialect(dialect_name).render(format)
 
@@ -287,6 +301,7 @@ def attested(name: str, dialect_name: str) -> bool:
     >>> attested("NCHW24c", "tvm")  # TVM takes every layout that its grammar can spell
     True
     """
+    checked(name, str, "a format's name", "text")
     told = getattr(dialect(dialect_name), "attested", None)
     return told is None or bool(told(name))
 

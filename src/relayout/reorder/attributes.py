@@ -35,7 +35,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relayout.dtypes import DType
-from relayout.errors import LayoutError
+from relayout.errors import LayoutError, whole
 from relayout.forking import lock
 from relayout.layout.layout import spell_dims
 
@@ -302,6 +302,27 @@ def _is_finite(number: Any) -> bool:
         return False
 
 
+def numbers(name: str, given: Any) -> NDArray[Any]:
+    """Finite numbers as an array, of any shape.
+
+    Raises
+    ------
+    LayoutError
+        They are no numbers, of more than 64 bits, or not finite; or lists of unequal lengths.
+    """
+    try:
+        array = np.asarray(given)
+    except ValueError:  # lists of unequal lengths
+        raise LayoutError(f"{name} must be a number or numbers in one list, got {given!r:.40}") from None
+    if array.dtype.kind == "V":
+        array = array.astype(np.float32)  # bf16 and the like
+    if array.dtype.kind not in "iuf":
+        raise LayoutError(f"{name} must be a number or numbers of at most 64 bits, got {given!r:.40}")
+    if not np.isfinite(array).all():
+        raise LayoutError(f"{name} must be finite, got {given!r:.40}")
+    return array
+
+
 def _per_axis(name: str, given: Any, dims: tuple[int, ...]) -> PerAxis:
     axis: int | None = None
     values = given
@@ -309,18 +330,13 @@ def _per_axis(name: str, given: Any, dims: tuple[int, ...]) -> PerAxis:
         if len(given) != 2:
             raise LayoutError(f"{name} is a number or (values, axis), got a tuple of {len(given)}")
         values, where = given
-        if not hasattr(where, "__index__") or isinstance(where, bool):
+        if isinstance(where, bool):
             raise LayoutError(f"{name} lies along axis {where!r}; an axis is a whole number")
+        where = whole(where, f"{name}: an axis")
         if not -len(dims) <= where < len(dims):
             raise LayoutError(f"{name} lies along axis {where}, but there are {len(dims)} axes")
         axis = where % len(dims)
-    array = np.asarray(values)
-    if array.dtype.kind == "V":
-        array = array.astype(np.float32)  # bf16 and the like
-    if array.dtype.kind not in "iuf":
-        raise LayoutError(f"{name} must be a number or numbers of at most 64 bits, got {values!r:.40}")
-    if not np.isfinite(array).all():
-        raise LayoutError(f"{name} must be finite, got {values!r:.40}")
+    array = numbers(name, values)
     if axis is None:
         if array.size != 1:
             raise LayoutError(f"{name} has {array.size} values; say along which logical axis: (values, axis)")

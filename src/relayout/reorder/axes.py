@@ -31,7 +31,7 @@ AXES = ("meaning", "position")
 
 def check_axes(axes: str) -> None:
     """Refuse what is neither of :data:`AXES`."""
-    if axes not in AXES:
+    if not isinstance(axes, str) or axes not in AXES:
         raise LayoutError(f"axes must be 'meaning' or 'position', got {axes!r}")
 
 

@@ -25,6 +25,7 @@ import time
 from collections.abc import Callable
 from functools import lru_cache
 from math import prod
+from operator import index as as_index
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -526,8 +527,11 @@ def _check_meaning(given: Any, desc: MemoryDesc, side: str) -> None:
 
 
 def _check_threads(threads: int | None) -> None:
-    whole = hasattr(threads, "__index__") and not isinstance(threads, bool)
-    if threads is not None and (not whole or threads < 1):
+    try:
+        few = threads is not None and (isinstance(threads, bool) or as_index(threads) < 1)
+    except TypeError:
+        few = True
+    if few:
         raise LayoutError(f"threads must be 1 or more, got {threads!r}")
 
 
@@ -605,6 +609,8 @@ def reorder(
     source = src if isinstance(src, Tensor) else tensor(src)
     if threads is not None:
         _check_threads(threads)
+    if type(axes) is not str:
+        check_axes(axes)
     foreign = None
     if out is not None and pytorch.is_tensor(out):
         foreign, out = out, _of_torch(out, source, dst, dtype, axes)
