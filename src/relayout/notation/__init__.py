@@ -102,6 +102,8 @@ _SYNONYMS = {
     "cutlass": "cute",
     "relayout": "digits",
 }
+_SHORT = {f"torch.{name}": name for name in ("contiguous_format", "channels_last", "channels_last_3d")}
+"""How PyTorch prints its own objects, and the names under which all ways to write them print alike."""
 
 
 class Dialect(Protocol):
@@ -197,6 +199,7 @@ def _parse(text: str, dialect_name: str | None, rank: int | None, dtype: str | N
             f"a format of {len(text)} characters, {_shown(text)}; no format is longer than {LONGEST}"
         )
     bare = text.strip()
+    bare = _SHORT.get(bare, bare)
     if bare.count(":") >= COLONS and dialect_name in (None, "onednn"):
         described = _logged(bare)
         if described is not None:
