@@ -36,7 +36,7 @@ from relayout.dtypes import dtype as as_dtype
 from relayout.errors import LayoutError, Unsupported, described
 from relayout.forking import lock
 from relayout.layout import spelling, views
-from relayout.layout.format import Format
+from relayout.layout.format import Format, letters
 from relayout.layout.layout import Layout, check_dims, plain, spell_dims, whole_numbers
 from relayout.layout.spelling import text_of
 
@@ -569,7 +569,16 @@ def _by_strides(dims: tuple[int, ...], dtype: DType, strides: Sequence[int]) -> 
     if 0 not in dims:
         _check_overlap(layout)
     _check_nibbles(layout, dtype)
-    return layout
+    order = sorted(range(len(dims)), key=lambda axis: -layout.strides[axis])
+    dense = Layout._dense(dims, _in_order(tuple(order)))
+    return dense if dense == layout and dims else layout
+
+
+@lru_cache(maxsize=1024)
+def _in_order(order: tuple[int, ...]) -> Format:
+    """The plain format with the axes in some order, outermost first."""
+    names = letters(len(order))
+    return Format.blocked(names, [names[axis] for axis in order])
 
 
 def _check_overlap(layout: Layout) -> None:
