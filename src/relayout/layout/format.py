@@ -222,7 +222,7 @@ class Format:
         axes = axis_names(axes)
         place = {name: k for k, name in enumerate(axes)}
         by_term: dict[tuple[int, ...], list[tuple[int, int | None, int]]] = {}
-        written = [_digit(digit) for digit in listed(digits, "digits", _DIGITS)]
+        written = [_digit(digit) for digit in listed(digits, "digits", f"triples {_DIGIT}")]
         written = [digit for digit in written if digit[2] != 1]
         for position, (group, weight, extent) in enumerate(written):
             unknown = [name for name in group if name not in place]
@@ -550,12 +550,12 @@ def spell_digit(names: tuple[str, ...], weight: int, extent: int | None) -> str:
     return f"{number}{over}{within}"
 
 
-_DIGITS = "triples (axis or fused axes, weight, extent or None)"
+_DIGIT = "(axis or fused axes, weight, extent or None)"
 
 
 def _digit(given: object) -> tuple[tuple[str, ...], int, int | None]:
     """A digit as a caller writes it, its axes as a tuple."""
-    names, weight, extent = listed(given, "a digit", f"one of {_DIGITS}", 3)
+    names, weight, extent = listed(given, "a digit", f"a triple {_DIGIT}", 3)
     group = (names,) if isinstance(names, str) else axis_names(names)
     least = None if extent is None else whole(extent, f"the extent of digit {group!r}")
     return group, whole(weight, f"the weight of digit {group!r}"), least
