@@ -194,12 +194,45 @@ def test_packages_are_loaded_when_they_are_asked_for(name: str) -> None:
     assert run(code) == f"relayout.{name}\n"
 
 
+MODULES_LATER = {
+    "draw": ("svg", "text"),
+    "files": ("image", "pt", "raw", "safetensors"),
+    "layout": ("difference", "padding", "refine", "reshape", "text", "vectorised"),
+    "notation": ("verbose",),
+}
+
+
+@pytest.mark.parametrize("name", MODULES_LATER)
+def test_modules_of_packages_need_no_import_of_their_own(name: str) -> None:
+    code = "import sys, relayout as rl\n"
+    for module in MODULES_LATER[name]:
+        code += (
+            f"assert {module!r} in dir(rl.{name})\n"
+            f"assert rl.{name}.{module} is sys.modules['relayout.{name}.{module}']\n"
+        )
+    code += f"assert not hasattr(rl.{name}, 'nothing_of_it')\n"
+    assert run(code) == ""
+
+
+def test_nothing_takes_the_lock_while_it_is_imported() -> None:
+    """``from package import module`` asks the package first, whose ``__getattr__`` takes the lock."""
+    later = {f"relayout.{name}.{module}" for name, several in MODULES_LATER.items() for module in several}
+    wrong = []
+    for name, path in MODULES.items():
+        for node in ast.parse(path.read_text()).body:
+            if isinstance(node, ast.ImportFrom):
+                asked = {f"{node.module}.{alias.name}" for alias in node.names}
+                wrong += [(name, module) for module in asked & later]
+    assert wrong == []
+
+
 def test_type_checkers_see_all_packages() -> None:
     tree = ast.parse(MODULES["relayout"].read_text())
     blocks = [
         node for node in tree.body if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
     ]
-    seen = {alias.name for block in blocks for node in block.body for alias in node.names}  # type: ignore[attr-defined]
+    named = [node for block in blocks for node in block.body if isinstance(node, ast.ImportFrom)]
+    seen = {alias.name for node in named for alias in node.names}
     assert seen == set(LATER) == set(relayout._LATER)
 
 

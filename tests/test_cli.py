@@ -418,6 +418,16 @@ class TestNames:
         assert "by grammar only" in spellings
         assert "openvino" in json.loads(call("show", "nChw24c", "1,30,2,2", "--json"))["by_grammar_only"]
 
+    def test_translate_says_what_waits_for_the_data_type(self):
+        run = runner().invoke(application, ["translate", "NC1HWC0", "--to", "onednn"])
+        assert (run.exit_code, run.stdout) == (0, "nChw16c\n")
+        assert "this is for f16; for f32 it is nchw -> n, c//8, h, w, c%8" in run.stderr
+        known = json.loads(call("translate", "NC1HWC0", "--json"))
+        assert known["by_dtype"]["s8"] == "nchw -> n, c//32, h, w, c%32"
+        told = runner().invoke(application, ["translate", "NC1HWC0", "--dtype", "f32", "--to", "onednn"])
+        assert (told.stdout, told.stderr) == ("nChw8c\n", "")
+        assert "by_dtype" not in json.loads(call("translate", "nChw16c", "--json"))
+
     def test_translate_by_data_type(self):
         assert call("translate", "os_iyx_osv16", "--to", "onednn") == "Oihw16o\n"
         assert call("translate", "os_iyx_osv16", "--to", "onednn", "--dtype", "s4") == "OIhw16o2i\n"

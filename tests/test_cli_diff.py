@@ -105,3 +105,10 @@ def test_a_conversion_that_is_refused():
 )
 def test_refusals(words, code, message):
     assert message in refused("diff", *words, code=code)
+
+
+def test_what_is_more_than_a_layout_is_refused():
+    words = ["wei_s8::blocked:ABcd4b16a4b::f1:s8m1", "wei_s8::blocked:ABcd4b16a4b::f0", "32,16,3,3"]
+    result = runner().invoke(application, ["diff", *words], prog_name="relayout")
+    assert result.exit_code == 3
+    assert "f1:s8m1" in result.stderr

@@ -626,3 +626,19 @@ def test_reshape_refuses_to_drop_a_blocked_axis(dims, tag, new):
 def test_truth_values_are_no_sizes():
     with pytest.raises(rl.LayoutError, match="whole numbers"):
         rl.MemoryDesc((True, 3), "f32", "ab")
+
+
+@pytest.mark.parametrize(
+    ("strides", "text"),
+    [
+        ((60, 20, 5, 1), "f32:abcd:2x3x4x5"),
+        ((60, 1, 15, 3), "f32:acdb:2x3x4x5"),
+        ((64, 1, 15, 3), "f32:2x3x4x5 strides 64x1x15x3"),
+        ((0, 20, 5, 1), "f32:2x3x4x5 strides 0x20x5x1"),
+    ],
+)
+def test_strides_of_a_dense_order_are_named(strides, text):
+    desc = MemoryDesc((2, 3, 4, 5), "f32", strides=strides)
+    assert str(desc) == text
+    assert desc.strides == strides
+    assert MemoryDesc(text) == desc

@@ -334,7 +334,7 @@ def test_descriptors_and_empty_tensors() -> None:
         (lambda: svg.logical(LAYOUTS[0], mark=(0, 17, 0, 0)), "index 17 of axis 1 (c) is out of bounds"),
         (lambda: svg.digits("nChw8c", index=(0, 0, 0, 0)), "which has no sizes; pass a Layout"),
         (lambda: svg.digits("aBx8b"), "no digits before the rank is known"),
-        (lambda: svg.memory(rl.MemoryDesc((2, 3), "f32", rl.any)), "has no layout to draw"),
+        (lambda: svg.memory(rl.MemoryDesc((2, 3), "f32", rl.any)), "has no layout"),
     ],
 )
 def test_errors(call: object, message: str) -> None:

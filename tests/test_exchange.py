@@ -341,7 +341,10 @@ class TestNames:
         assert rl.reorder(x, given).desc == desc
         assert rl.tensor(x).reorder(given, dtype=torch.bfloat16).desc == rl.MemoryDesc(dims, "bf16", tag)
         assert rl.reorder(x, given).torch().is_contiguous(memory_format=given)
-        assert repr(desc) == repr(rl.MemoryDesc(dims, "f32", str(given)))
+        name = str(given).removeprefix("torch.")
+        for written in (given, str(given), name):
+            assert str(rl.MemoryDesc(dims, "f32", written)).startswith(f"f32:{name}:")
+            assert rl.Format(written) == rl.Format(name)
 
     def test_what_is_no_format_says_why(self):
         with pytest.raises(rl.Unsupported, match="a rule, not a format"):

@@ -239,7 +239,7 @@ class TestAttributes:
             (lambda: torch.ones(3, dtype=torch.complex64), "is no data type"),
             (lambda: torch.ones(3, requires_grad=True) * 2, r"recorded by autograd .*x.detach\(\)"),
             (lambda: [torch.ones((), dtype=torch.bfloat16)] * 3, "src_scale can't be read as numbers: "),
-            (lambda: [1, [2, 3]], "src_scale can't be read as numbers: "),
+            (lambda: [1, [2, 3]], "src_scale must be a number or numbers in one list"),
         ],
     )
     def test_others_are_refused_by_name(self, values, words):

@@ -395,7 +395,7 @@ class TestRefusals:
             ({"src_scale": "two"}, "must be a number"),
             ({"src_scale": "2"}, "must be a number"),
             ({"src_scale": 2 + 3j}, "must be a number"),
-            ({"src_scale": ([1, 2], "x")}, "an axis is a whole number"),
+            ({"src_scale": ([1, 2], "x")}, "an axis must be a whole number"),
             ({"src_zero_point": 2**70}, "src_zero_point"),
             ({"src_zero_point": 1e30}, "does not fit 32 bits"),
             ({"beta": None}, "beta must be a finite number"),

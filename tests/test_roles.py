@@ -85,7 +85,8 @@ def test_every_pair_of_named_formats_keeps_meaning_or_refuses() -> None:
             for roles in (src.roles or (), dst.roles or ())
         ]
         named = src.roles is not None and dst.roles is not None and len(src.roles) > 1
-        generic = ("row", "col") in (src.roles, dst.roles)
+        matrices = [set(roles or ()) == {"row", "col"} for roles in (src.roles, dst.roles)]
+        generic = any(matrices) and not all(matrices)
         if named and src.roles != dst.roles and not generic and set(known[0]) != set(known[1]):
             with pytest.raises(LayoutError, match="mean different things"):
                 asked_for(source, dst, source.dtype)
@@ -212,8 +213,30 @@ def test_views_keep_the_meaning_of_their_axes() -> None:
     assert bytes(turned.buffer) == np.ascontiguousarray(x.numpy()).tobytes()
 
 
+@pytest.mark.parametrize("other", [("n", "c"), ("m", "k"), ("c", "n"), ("row", "scale")])
+@pytest.mark.parametrize("matrix", [("row", "col"), ("col", "row")])
+def test_rows_and_columns_take_any_two_axes_by_position(
+    matrix: tuple[str, str], other: tuple[str, str]
+) -> None:
+    assert correspondence(matrix, other) is None
+    assert correspondence(other, matrix) is None
+
+
+def test_rows_go_to_rows_in_either_order() -> None:
+    """Whichever side is indexed (col, row), and whether a format or a descriptor is asked for."""
+    x = np.arange(9.0).reshape(3, 3)
+    s = rl.tensor(x, "CUBLASLT_ORDER_ROW")
+    t = s.transpose()
+    assert t.layout.roles == ("col", "row")
+    row = MemoryDesc((3, 3), "f64", "CUBLASLT_ORDER_ROW")
+    np.testing.assert_array_equal(rl.reorder(t, row).numpy(), x)
+    np.testing.assert_array_equal(rl.reorder(s, t.desc).numpy(), x.T)
+    np.testing.assert_array_equal(rl.reorder(t, "CUBLASLT_ORDER_COL").numpy(), x.T)
+    assert bytes(rl.reorder(t, "CUBLASLT_ORDER_ROW").buffer) == bytes(s.buffer)
+    np.testing.assert_array_equal(rl.reorder(t, row, axes="position").numpy(), x.T)
+
+
 def test_matrices_have_rows_and_columns_whatever_they_mean() -> None:
-    assert correspondence(("n", "c"), ("row", "col")) is None
     with pytest.raises(LayoutError, match=r"n, c .* k, cols"):
         correspondence(("n", "c"), ("k", "cols"))
 

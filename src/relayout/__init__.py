@@ -12,14 +12,12 @@ Four values, each built on the one before: :class:`Format` (an order of digits),
 two of the last.
 """
 
-from importlib import import_module
 from typing import TYPE_CHECKING
-from typing import Any as _Any
 
 from relayout import notation as notation
 from relayout.dtypes import DType, dtype
 from relayout.errors import AmbiguousFormat, LayoutError, UnknownFormat, Unsupported
-from relayout.forking import lock as _lock
+from relayout.forking import later as _later
 from relayout.layout import views as views
 from relayout.layout.descriptor import MemoryDesc, undef
 from relayout.layout.descriptor import any_format as any
@@ -68,14 +66,5 @@ __all__ = [
     "views",
 ]
 
-
-def __getattr__(name: str) -> _Any:
-    """Load a package of :data:`_LATER`."""
-    if name in _LATER:
-        with _lock():  # a child that is forked meanwhile must not find it half imported
-            return import_module(f"relayout.{name}")
-    raise AttributeError(f"module 'relayout' has no attribute {name!r}")
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *_LATER})
+if not TYPE_CHECKING:
+    __getattr__, __dir__ = _later(__name__, *_LATER)

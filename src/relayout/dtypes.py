@@ -55,7 +55,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeAlias
 
-from relayout.errors import LayoutError, type_name
+from relayout.errors import LayoutError, type_name, whole
 from relayout.forking import lock
 
 if TYPE_CHECKING:
@@ -163,7 +163,7 @@ class DType:
         >>> dtype("f32").nbytes(3), dtype("s4").nbytes(3)
         (12, 2)
         """
-        return -(-count * self.bits // 8)
+        return -(-whole(count, "count") * self.bits // 8)
 
     def __eq__(self, other: object) -> bool:
         if self is other:

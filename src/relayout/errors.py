@@ -12,7 +12,23 @@ where it can, what to write instead. Nothing else is raised for bad input::
 
 from __future__ import annotations
 
-__all__ = ["AmbiguousFormat", "LayoutError", "UnknownFormat", "Unsupported", "described", "type_name"]
+from collections.abc import Iterable
+from operator import index as as_index
+from typing import Any, TypeVar
+
+__all__ = [
+    "AmbiguousFormat",
+    "LayoutError",
+    "UnknownFormat",
+    "Unsupported",
+    "checked",
+    "described",
+    "listed",
+    "type_name",
+    "whole",
+]
+
+T = TypeVar("T")
 
 
 class LayoutError(ValueError):
@@ -52,3 +68,48 @@ def type_name(value: object) -> str:
     if module == "builtins":
         return cls.__qualname__
     return f"{'relayout' if module.startswith('relayout.') else module}.{cls.__qualname__}"
+
+
+def checked(given: object, kind: type[T], what: str, wanted: str) -> T:
+    """What was given, if it is of a type; ``wanted`` says what the type is to a reader.
+
+    >>> checked("nchw", str, "a format", "text")
+    'nchw'
+    >>> checked(None, str, "a format", "text")
+    Traceback (most recent call last):
+    relayout.errors.LayoutError: a format must be text, got NoneType None
+    """
+    if not isinstance(given, kind):
+        raise LayoutError(f"{what} must be {wanted}, got {described(given)}")
+    return given
+
+
+def listed(given: object, what: str, wanted: str, length: int | None = None) -> tuple[Any, ...]:
+    """What was given, as a tuple of all that it holds (of so many things).
+
+    >>> listed([("c", 8)], "the blocks", "pairs (axis, block)")
+    (('c', 8),)
+    >>> listed(("c",), "a block", "a pair (axis, block)", 2)
+    Traceback (most recent call last):
+    relayout.errors.LayoutError: a block must be a pair (axis, block), got tuple ('c',)
+    """
+    try:
+        several = tuple(checked(given, Iterable, what, wanted))  # type: ignore[type-abstract]
+    except TypeError:  # an array without axes says that it can be iterated over
+        several = None
+    if several is None or (length is not None and len(several) != length):
+        raise LayoutError(f"{what} must be {wanted}, got {described(given)}")
+    return several
+
+
+def whole(given: Any, what: str) -> int:
+    """A whole number, from any type with ``__index__``.
+
+    >>> whole("4", "the rank")
+    Traceback (most recent call last):
+    relayout.errors.LayoutError: the rank must be a whole number, got '4'
+    """
+    try:
+        return as_index(given)
+    except TypeError:
+        raise LayoutError(f"{what} must be a whole number, got {given!r:.60}") from None

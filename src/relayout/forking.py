@@ -22,13 +22,15 @@ This module is small, so that whoever needs the lock before anything else is imp
 from __future__ import annotations
 
 import os
+import sys
 import threading
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from functools import wraps
-from typing import ParamSpec, TypeVar
+from importlib import import_module
+from typing import Any, ParamSpec, TypeVar
 
-__all__ = ["lock", "locked"]
+__all__ = ["later", "lock", "locked"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -50,6 +52,27 @@ def locked(work: Callable[P, R]) -> Callable[P, R]:
             return work(*args, **kwargs)
 
     return under_lock
+
+
+def later(package: str, *modules: str) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """A package's ``__getattr__``, which imports these modules of it when first asked for, and ``__dir__``.
+
+    So ``rl.draw.svg`` needs no import of its own. No module of Relayout may name one of them as
+    ``from package import module`` at its top level: that would take the lock while a module is imported.
+
+    >>> import relayout.draw
+    >>> find, names = later("relayout.draw", "svg")
+    >>> find("svg").__name__, "svg" in names()
+    ('relayout.draw.svg', True)
+    """
+
+    def find(name: str) -> Any:
+        if name in modules:
+            with lock():  # a child that is forked meanwhile must not find it half imported
+                return import_module(f"{package}.{name}")
+        raise AttributeError(f"module {package!r} has no attribute {name!r}")
+
+    return find, lambda: sorted({*vars(sys.modules[package]), *modules})
 
 
 def _renew() -> None:

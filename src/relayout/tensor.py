@@ -45,7 +45,7 @@ from relayout.forking import lock
 from relayout.layout import views
 from relayout.layout.descriptor import MemoryDesc
 from relayout.layout.format import Format
-from relayout.layout.layout import Layout, check_dims, plain, spell_dims
+from relayout.layout.layout import Layout, check_dims, plain, spell_dims, whole_numbers
 
 if TYPE_CHECKING:
     FormatLike = str | Format | Layout | MemoryDesc
@@ -202,6 +202,7 @@ class Tensor:
         (2.5, 1.5)
         """
         if index:
+            index = whole_numbers(index, "an index")
             ends = dict(enumerate(self.dims))  # a wrong number of indices is refused by the layout
             place = self.layout.offset(*(n + ends.get(k, 0) if n < 0 else n for k, n in enumerate(index)))
         elif prod(self.dims) == 1:
@@ -431,7 +432,7 @@ class Tensor:
         (np.float32(16.0), np.float32(0.0))
         """
         lengths = check_dims(sizes)
-        where = range(len(self.dims))[axis]
+        where = views.axis_of(self.layout, axis)
         if sum(lengths) != self.dims[where]:
             raise LayoutError(
                 f"parts of {' + '.join(map(str, lengths))} elements don't make up axis {where} of "
@@ -775,7 +776,7 @@ def as_array(data: Any, *, lasting: bool = True) -> NDArray[Any]:
         except (TypeError, ValueError, RuntimeError) as error:
             reason = str(error).partition("\n")[0]
             stack = "; give torch.stack(x) of them" if _first_is_torch(data) else ""
-            raise LayoutError(f"{type_name(data)} can't be read as an array: {reason}{stack}") from None
+            raise LayoutError(f"{described(data)} can't be read as an array: {reason}{stack}") from None
     with lock():
         from relayout.exchange.dlpack import imported
     return imported(data)

@@ -308,6 +308,7 @@ class _Axis:
         if not np.all(np.isfinite(means)) or not np.all(np.isfinite(deviations)) or not np.all(deviations):
             raise LayoutError("mean and std must be finite, and std can't be 0")
         several = means.size > 1 or deviations.size > 1
+        means, deviations = (v if v.size > 1 else v.reshape(()) for v in (means, deviations))
         return Normalise(means, deviations, self.number("--mean or --std") if several else 0, back)
 
 

@@ -125,17 +125,16 @@ def described(
 
     logged = verbose.read(words[0].strip())
     if logged is not None:
-        dims, rest = logged.dims, tuple(words[1:])
+        elements, dims, rest = logged.elements, logged.dims, tuple(words[1:])
         if dims is None:
-            dims, rest = _sizes(rest, len(logged.strides) if logged.strides else logged.format.rank)
+            dims, rest = _sizes(rest, len(logged.strides) if logged.strides else elements.format.rank)
         _agree(logged.text, "dtype", logged.dtype, dtype)
         _agree(logged.text, "strides", logged.strides, strides)
-        desc = logged.desc(dims)
-        appended = "" if logged.flags.split("_")[0] == "f0" else logged.flags
+        desc = elements.desc(dims)
         return _meant(desc, meaning)._replace(
             title=f"{logged.tag} ({logged.argument})" if logged.argument else logged.tag,
             rest=rest,
-            appended=appended,
+            appended=logged.appended,
             typed=True,
         )
     own = _OWN.fullmatch(words[0])

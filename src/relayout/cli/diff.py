@@ -89,6 +89,11 @@ def _both(
             raise click.UsageError(
                 f"give FORMAT FORMAT DIMS; got {' '.join(words)}", click.get_current_context()
             )
+        if found.appended:
+            raise Unsupported(
+                f"{text} is more than a layout: oneDNN appends sums to the elements or scales them "
+                f"({found.appended}); name {found.title.split()[0]} to compare where the elements lie"
+            )
         return found
 
     one, two = told(first, *sizes), told(second, *sizes)

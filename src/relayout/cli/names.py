@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 __all__ = ["formats", "translate"]
 
+WIDTHS = ("f32", "f16", "s8", "s4")  # a data type of each width
+
 
 @click.command(
     short_help="Write a format in the notation of another system.",
@@ -65,6 +67,15 @@ def translate(
     if rank is not None or dtype is not None:
         kind = None if dtype is None else as_dtype(dtype).name
         format = format.resolve(rank if rank is not None else format.rank, kind)
+    others = {} if dtype is not None else _by_type(format)
+    if others and output.talks:  # not on standard output, where scripts take the name
+        here = format.digits_text()
+        alike = [kind for kind, digits in others.items() if digits == here]
+        told = "".join(f"; for {kind} it is {digits}" for kind, digits in others.items() if digits != here)
+        click.echo(
+            f"{text} waits for the data type: this is for {', '.join(alike)}{told} (--dtype)", err=True
+        )
+    awaited: dict[str, Any] = {"by_dtype": others} if others else {}
     format = with_meaning(format, meaning)
     if target is not None:
         name = format.name(target)
@@ -73,18 +84,29 @@ def translate(
                 f"{text} has no name in {dialect(target).TITLE}; its digits are {format.digits_text()}"
             )
         guessed = by_grammar_only({target: name})
-        output.json({"digits": format.digits_text(), "names": {target: name}, "by_grammar_only": guessed})
+        output.json(
+            {"digits": format.digits_text(), "names": {target: name}, "by_grammar_only": guessed, **awaited}
+        )
         output.answer(name)
         if guessed and output.talks:  # not on standard output, where scripts take the name
             click.echo(f"by grammar only: {dialect(target).TITLE} has no such format", err=True)
         return
     names = names_of(format)
-    output.json({"digits": format.digits_text(), "names": names, "by_grammar_only": by_grammar_only(names)})
+    guessed = by_grammar_only(names)
+    output.json({"digits": format.digits_text(), "names": names, "by_grammar_only": guessed, **awaited})
     if output.quiet:
         for dialect_name, spelled in names.items():
             output.answer(f"{dialect_name}\t{spelled}")
     else:
         _table_of_names(format, names, output)
+
+
+def _by_type(format: Format) -> dict[str, str]:
+    """The digits for data types of each width, where the name means another layout for some of them."""
+    if "dtype" not in format.waits_for:
+        return {}
+    found = {kind: format.resolve(format.rank, kind).digits_text() for kind in WIDTHS}
+    return found if len(set(found.values())) > 1 else {}
 
 
 def _table_of_names(format: Format, names: dict[str, str], output: Output) -> None:

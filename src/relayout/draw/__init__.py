@@ -10,3 +10,15 @@ Behind ``svg`` stand ``canvas`` (a small SVG writer that knows no layouts), ``ce
 and which colour it gets) and one module for each picture. Drawing stands on top of everything else: nothing
 in Relayout imports it but the command line.
 """
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from relayout.forking import later as _later
+
+if TYPE_CHECKING:
+    from relayout.draw import svg as svg
+    from relayout.draw import text as text
+else:
+    __getattr__, __dir__ = _later(__name__, "svg", "text")

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from relayout.draw.canvas import FILLS, HOLE, INK, MUTED, PAPER, RULE, Canvas, fill_of, text_width
 from relayout.draw.places import labels
-from relayout.errors import LayoutError
+from relayout.errors import LayoutError, whole
 from relayout.layout.format import spell_digit
 from relayout.layout.layout import Layout
-
-if TYPE_CHECKING:
-    from relayout.layout.descriptor import MemoryDesc
 
 __all__ = [
     "CELL_HEIGHT",
@@ -24,7 +21,6 @@ __all__ = [
     "check_positive",
     "draw_cell",
     "heading",
-    "layout_of",
     "legend",
     "names_of",
     "shown",
@@ -228,14 +224,6 @@ def shown(count: int, most: int, keep: int | None = None) -> list[int | None]:
     return [*numbers, None] if after < count else numbers
 
 
-def layout_of(given: Layout | MemoryDesc) -> Layout:
-    """The layout of what is to be drawn; an error where there is none."""
-    layout = given if isinstance(given, Layout) else getattr(given, "layout", None)
-    if not isinstance(layout, Layout):
-        raise LayoutError(f"{given!r} has no layout to draw")
-    return layout
-
-
 def names_of(layout: Layout, axes: Sequence[str] | None) -> tuple[str, ...]:
     """What the axes are called in the picture: ``axes``, else the words of the format's dialect."""
     names = tuple(axes) if axes is not None else labels(layout)[0]
@@ -247,5 +235,5 @@ def names_of(layout: Layout, axes: Sequence[str] | None) -> tuple[str, ...]:
 def check_positive(**counts: int | None) -> None:
     """Refuse counts below 1, by name."""
     for name, count in counts.items():
-        if count is not None and count < 1:
+        if count is not None and whole(count, name) < 1:
             raise LayoutError(f"{name} must be 1 or more, got {count}")

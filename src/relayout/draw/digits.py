@@ -8,11 +8,11 @@ from math import prod
 from typing import TYPE_CHECKING
 
 from relayout.draw.canvas import MUTED, RULE, STROKES, Canvas, fill_of, text_width
-from relayout.draw.cells import heading, layout_of, names_of
+from relayout.draw.cells import heading, names_of
 from relayout.draw.places import words_of
 from relayout.errors import LayoutError
 from relayout.layout.format import Format, spell_digit
-from relayout.layout.layout import Layout
+from relayout.layout.layout import Layout, layout_of
 
 if TYPE_CHECKING:
     from relayout.layout.descriptor import MemoryDesc

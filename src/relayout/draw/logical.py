@@ -17,12 +17,11 @@ from relayout.draw.cells import (
     check_positive,
     draw_cell,
     heading,
-    layout_of,
     legend,
     names_of,
     shown,
 )
-from relayout.layout.layout import Layout, spell_dims
+from relayout.layout.layout import Layout, layout_of, spell_dims
 
 if TYPE_CHECKING:
     from relayout.layout.descriptor import MemoryDesc

@@ -15,14 +15,13 @@ from relayout.draw.cells import (
     check_positive,
     draw_cell,
     heading,
-    layout_of,
     legend,
     names_of,
     shown,
 )
 from relayout.draw.places import labels, memory_order
 from relayout.layout.format import spell_digit
-from relayout.layout.layout import Layout, LayoutDigit
+from relayout.layout.layout import Layout, LayoutDigit, layout_of
 
 if TYPE_CHECKING:
     from relayout.layout.descriptor import MemoryDesc

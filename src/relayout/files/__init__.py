@@ -42,10 +42,10 @@ from importlib import import_module
 from os import PathLike
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from relayout.dtypes import DTypeLike
-from relayout.errors import LayoutError, Unsupported
+from relayout.errors import LayoutError, Unsupported, checked, described
 from relayout.files import checkpoint, several
 from relayout.files.arrays import Given, physical_shape
 from relayout.files.contents import ArrayInfo, FileInfo, describe, describe_descriptor, is_descriptor
@@ -59,6 +59,7 @@ from relayout.files.descriptor import (
 from relayout.files.elements import by_descr, by_dtype
 from relayout.files.members import matching
 from relayout.files.spelling import listed, spelled
+from relayout.forking import later as _later
 from relayout.forking import lock
 from relayout.layout.descriptor import MemoryDesc
 from relayout.layout.format import Format
@@ -221,6 +222,7 @@ def write(
     ...     [array.name for array in info(path).arrays]
     ['w', 'b']
     """
+    checked(tensor, Tensor, "what is written", "a Tensor (rl.tensor makes one of an array)")
     with create(path, tensor.desc, name=name, force=force, only=only) as out:
         convert_into(tensor, out, axes="position")
 
@@ -511,7 +513,13 @@ def destination_for(
 
 
 def _path(path: AnyPath) -> Path:
-    return Path(os.fsdecode(path))
+    try:
+        text = os.fsdecode(path)
+    except TypeError:
+        raise LayoutError(f"a path must be text, bytes or a pathlib.Path, got {described(path)}") from None
+    if "\0" in text:
+        raise LayoutError(f"a path can't hold the character 0, got {text!r:.60}")
+    return Path(text)
 
 
 def _given_to_convert(
@@ -546,3 +554,12 @@ def _module(path: AnyPath) -> ModuleType:
         )
     with lock():  # a child that is forked meanwhile must not find the import half done
         return import_module(f"relayout.files.{_MODULES[suffix]}")
+
+
+if TYPE_CHECKING:
+    from relayout.files import image as image
+    from relayout.files import pt as pt
+    from relayout.files import raw as raw
+    from relayout.files import safetensors as safetensors
+else:
+    __getattr__, __dir__ = _later(__name__, "image", "pt", "raw", "safetensors")

@@ -34,7 +34,7 @@ from numpy.typing import NDArray
 
 from relayout.dtypes import DType, DTypeLike
 from relayout.dtypes import dtype as as_dtype
-from relayout.errors import LayoutError, Unsupported
+from relayout.errors import LayoutError, Unsupported, checked
 from relayout.layout.descriptor import MemoryDesc
 from relayout.layout.format import Format
 from relayout.layout.layout import Layout, check_dims, plain, spell_dims
@@ -116,7 +116,7 @@ def physical_shape(desc: MemoryDesc) -> tuple[int, ...] | None:
     >>> physical_shape(rl.MemoryDesc((2, 3), "f32", strides=(10, 1))) is None
     True
     """
-    format = desc.format
+    format = checked(desc, MemoryDesc, "desc", "a MemoryDesc").format
     if format is None or desc.dtype.bits < 8:
         return None
     shape = tuple(digit.extent for digit in Layout._dense(desc.dims, format).digits)

@@ -23,14 +23,14 @@ from numpy.typing import ArrayLike, NDArray
 
 from relayout.dtypes import DTypeLike
 from relayout.dtypes import dtype as as_dtype
-from relayout.errors import LayoutError
+from relayout.errors import LayoutError, whole
 from relayout.files.mapped import release
 from relayout.layout import views
 from relayout.layout.descriptor import MemoryDesc
 from relayout.layout.format import Format
 from relayout.layout.layout import Layout, plain
 from relayout.reorder import Reorder
-from relayout.reorder.attributes import Attributes, PerAxis
+from relayout.reorder.attributes import Attributes, PerAxis, numbers
 from relayout.reorder.axes import asked_for, check_axes, indexed_alike
 from relayout.tensor import Tensor
 
@@ -39,11 +39,24 @@ __all__ = ["Normalise", "convert_into", "slices"]
 SLICE_BYTES = 1 << 26  # of source and destination together that are worked on at a time
 
 
-class Normalise(NamedTuple):
+class _Normalise(NamedTuple):
+    mean: ArrayLike
+    std: ArrayLike
+    axis: int
+    back: bool = False
+
+
+class Normalise(_Normalise):
     """Mean and standard deviation along a logical axis: ``(x - mean) / std``, as for pictures, or back.
 
     It is what torchvision's ``Normalize`` does, at the place of ``src_shift``: behind the source's scale and
     before the destination's. The numbers are taken in f64.
+
+    Raises
+    ------
+    LayoutError
+        The numbers are not finite, not in one list, or not as many of the one as of the other; a deviation is
+        0; the axis is no whole number.
 
     Examples
     --------
@@ -52,10 +65,23 @@ class Normalise(NamedTuple):
     Attributes(src_scale=None, dst_scale=PerAxis(values=array([0.229, 0.224, 0.225]), axis=1), ...
     """
 
-    mean: ArrayLike
-    std: ArrayLike
-    axis: int
-    back: bool = False
+    __slots__ = ()
+
+    def __new__(cls, mean: ArrayLike, std: ArrayLike, axis: int, back: bool = False) -> Normalise:
+        """Check the numbers, and keep them as f64."""
+        means, deviations = (cls._listed(word, given) for word, given in (("mean", mean), ("std", std)))
+        if means.ndim and deviations.ndim and means.size != deviations.size:
+            raise LayoutError(f"normalise: mean has {means.size} values, and std {deviations.size}")
+        if not deviations.all():
+            raise LayoutError("normalise: std has a 0 in it; values are divided by it")
+        return super().__new__(cls, means, deviations, whole(axis, "normalise: the axis"), back)
+
+    @staticmethod
+    def _listed(word: str, given: ArrayLike) -> NDArray[np.float64]:
+        values = numbers(f"normalise: {word}", given)
+        if values.ndim > 1 or not values.size:
+            raise LayoutError(f"normalise: {word} must be a number or one list of them, got {given!r:.60}")
+        return values.astype(np.float64)
 
     def attributes(self, desc: MemoryDesc, given: Attributes) -> Attributes:
         """The attributes that do both: those given, with mean and deviation among them.
@@ -63,16 +89,14 @@ class Normalise(NamedTuple):
         Raises
         ------
         LayoutError
-            The numbers are not finite or not one for each index of the axis, a deviation is 0, there is a
-            shift already, or scales on both sides lie along another axis than the deviation.
+            The numbers are not one for each index of the axis, there is a shift already, or scales on both
+            sides lie along another axis than the deviation.
         """
         if given.src_shift is not None:
             raise LayoutError("src_shift and normalise both shift the source; give one of them")
-        if not hasattr(self.axis, "__index__") or not -desc.rank <= self.axis < desc.rank:
+        if not -desc.rank <= self.axis < desc.rank:
             raise LayoutError(f"normalise: there is no axis {self.axis!r} in {desc}")
         mean, std = self._numbers("mean", self.mean, desc), self._numbers("std", self.std, desc)
-        if not std.values.all():
-            raise LayoutError("normalise: std has a 0 in it; values are divided by it")
         # (x - mean) / std divides with the destination's scale; back, x * std - (-mean) multiplies with the
         # source's. Where that scale lies along another axis, std goes to the other side, dividing the shift.
         shift = -mean.values if self.back else mean.values
@@ -92,15 +116,10 @@ class Normalise(NamedTuple):
         )
 
     def _numbers(self, word: str, given: ArrayLike, desc: MemoryDesc) -> PerAxis:
-        """Finite numbers, one or as many as the axis has indices."""
+        """One number, or as many as the axis has indices."""
         axis = self.axis % desc.rank
-        try:
-            values = np.asarray(given, np.float64)
-        except (TypeError, ValueError):
-            values = np.array(np.nan)
-        if not np.isfinite(values).all():
-            raise LayoutError(f"normalise: {word} must be finite numbers, not {given!r:.60}")
-        if values.ndim > 1 or values.size not in (1, desc.dims[axis]):
+        values = np.asarray(given)
+        if values.size not in (1, desc.dims[axis]):
             raise LayoutError(
                 f"{word} has {values.size} values, but axis {axis} of {desc} has size {desc.dims[axis]}"
             )
@@ -205,10 +224,10 @@ def destination(
 ) -> MemoryDesc:
     """The descriptor to convert to: another format, another data type, or both; indexed as the source is."""
     check_axes(axes)
-    kind = src.dtype if dtype is None else as_dtype(dtype)
+    kind = None if dtype is None else as_dtype(dtype)
     if format is None:
         kept = src.format or plain(src.rank).with_roles(src.layout.roles)
-        return MemoryDesc(src.dims, kind, kept)
+        return MemoryDesc(src.dims, kind or src.dtype, kept)
     if isinstance(format, str) and format in ("any", "undef"):
         raise LayoutError(f"nothing can be converted to the format {format}; name one that has a layout")
     return asked_for(src, Format(format), kind, axes)

@@ -12,3 +12,21 @@ Standard library only; NumPy comes in where many offsets are asked for at once.
 ``spelling``        the door through which text reaches :mod:`relayout.notation`
 ==================  =======================================================================================
 """
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from relayout.forking import later as _later
+
+if TYPE_CHECKING:
+    from relayout.layout import difference as difference
+    from relayout.layout import padding as padding
+    from relayout.layout import refine as refine
+    from relayout.layout import reshape as reshape
+    from relayout.layout import text as text
+    from relayout.layout import vectorised as vectorised
+else:
+    __getattr__, __dir__ = _later(
+        __name__, "difference", "padding", "refine", "reshape", "text", "vectorised"
+    )

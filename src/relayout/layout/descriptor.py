@@ -35,8 +35,8 @@ from relayout.dtypes import DType
 from relayout.dtypes import dtype as as_dtype
 from relayout.errors import LayoutError, Unsupported, described
 from relayout.forking import lock
-from relayout.layout import views
-from relayout.layout.format import Format
+from relayout.layout import spelling, views
+from relayout.layout.format import Format, letters
 from relayout.layout.layout import Layout, check_dims, plain, spell_dims, whole_numbers
 from relayout.layout.spelling import text_of
 
@@ -101,7 +101,8 @@ class MemoryDesc:
         The data type: ``"f32"``, ``"bf16"``, ``"s8"``, ``"s4"``, ...
     format : str, Format, Layout, torch.memory_format or ``relayout.any``, optional
         The memory format. A :class:`Layout` must have the same dims. ``any`` leaves the choice to an
-        implementation.
+        implementation. A descriptor as oneDNN logs it brings its strides; its data type and the sizes behind
+        it must be those given.
     strides : sequence of int, optional
         Elements between neighbours of each axis. Exactly one of ``format`` and ``strides`` must be given.
 
@@ -540,6 +541,13 @@ def _by_text(dims: tuple[int, ...], dtype: DType, text: str) -> MemoryDesc:
     sizes = _check_rank(check_dims(dims))
     if text == "any":
         return MemoryDesc._make(sizes, dtype, None, "any")
+    logged = spelling.logged(text)
+    if logged is not None:
+        if logged.dtype != dtype.name:
+            raise LayoutError(f"{text!r} says the data type {logged.dtype}, not {dtype}")
+        desc = logged.desc(sizes)
+        _check_nibbles(desc.layout, dtype)
+        return desc
     return _by_format(sizes, dtype, Format(text))
 
 
@@ -561,7 +569,16 @@ def _by_strides(dims: tuple[int, ...], dtype: DType, strides: Sequence[int]) -> 
     if 0 not in dims:
         _check_overlap(layout)
     _check_nibbles(layout, dtype)
-    return layout
+    order = sorted(range(len(dims)), key=lambda axis: -layout.strides[axis])
+    dense = Layout._dense(dims, _in_order(tuple(order)))
+    return dense if dense == layout and dims else layout
+
+
+@lru_cache(maxsize=1024)
+def _in_order(order: tuple[int, ...]) -> Format:
+    """The plain format with the axes in some order, outermost first."""
+    names = letters(len(order))
+    return Format.blocked(names, [names[axis] for axis in order])
 
 
 def _check_overlap(layout: Layout) -> None:

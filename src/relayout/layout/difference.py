@@ -19,7 +19,7 @@ from itertools import islice
 from math import prod
 from typing import TYPE_CHECKING, NamedTuple
 
-from relayout.layout.layout import Layout, every_index
+from relayout.layout.layout import HasLayout, Layout, every_index, layout_of
 from relayout.layout.refine import Group, refine
 
 if TYPE_CHECKING:
@@ -69,13 +69,13 @@ class Difference(NamedTuple):
         return one, two
 
 
-def difference(a: Layout, b: Layout, most: int = 8) -> Difference:
+def difference(a: Layout | HasLayout, b: Layout | HasLayout, most: int = 8) -> Difference:
     """Compare two layouts of the same dims, axis by axis in their order.
 
     Parameters
     ----------
     a, b : Layout
-        Two layouts of the same dims.
+        Two layouts of the same dims, or descriptors or tensors for their layouts.
     most : int
         How many of the elements that lie elsewhere are listed. Fewer are where they do not come up among the
         first 2**18 numbers of any axis.
@@ -100,6 +100,7 @@ def difference(a: Layout, b: Layout, most: int = 8) -> Difference:
     >>> found.same_bytes, found.moved, found.padding
     (False, 154, (126, 0))
     """
+    a, b = layout_of(a), layout_of(b)
     groups = refine(a, b)
     base = b.offset0 - a.offset0
     moved = _moved(groups, base, a, b)

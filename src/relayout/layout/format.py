@@ -65,9 +65,9 @@ from functools import lru_cache
 from math import prod
 from typing import Any, NamedTuple, cast
 
-from relayout.errors import LayoutError, described
+from relayout.errors import LayoutError, checked, described, listed, whole
 from relayout.layout import spelling
-from relayout.layout.roles import check_roles
+from relayout.layout.roles import axis_names, check_roles
 
 __all__ = ["Format", "FormatDigit"]
 
@@ -103,6 +103,9 @@ class Format:
         How the format was written, and in which dialect; None where it was made from parts.
     waits_for : frozenset of str
         What another reading of the text would depend on: "rank", "dtype", both or nothing.
+    dtype : str or None
+        The data type that the text says beside the format, as descriptors in oneDNN's log do; None in all
+        others. The format is not asked for with another one: :meth:`resolve` refuses it.
     terms, radices, order
         The parts, as the top of this module explains them. :attr:`digits` has the same in one list.
 
@@ -124,7 +127,18 @@ class Format:
     True
     """
 
-    __slots__ = ("_hash", "dialect", "order", "radices", "rank", "roles", "terms", "text", "waits_for")
+    __slots__ = (
+        "_hash",
+        "dialect",
+        "dtype",
+        "order",
+        "radices",
+        "rank",
+        "roles",
+        "terms",
+        "text",
+        "waits_for",
+    )
 
     rank: int | None
     terms: tuple[tuple[int, ...], ...]
@@ -134,6 +148,7 @@ class Format:
     text: str | None
     dialect: str | None
     waits_for: frozenset[str]
+    dtype: str | None
     _hash: int | None
 
     def __new__(cls, text: str | Format, dialect: str | None = None) -> Format:
@@ -160,6 +175,7 @@ class Format:
         text: str | None = None,
         dialect: str | None = None,
         waits_for: frozenset[str] = frozenset(),
+        dtype: str | None = None,
     ) -> Format:
         self = object.__new__(cls)
         put = object.__setattr__
@@ -171,6 +187,7 @@ class Format:
         put(self, "text", text)
         put(self, "dialect", dialect)
         put(self, "waits_for", waits_for)
+        put(self, "dtype", dtype)
         put(self, "_hash", None)
         return self
 
@@ -202,22 +219,23 @@ class Format:
         >>> Format.from_digits("nc", [("c", 4, None), ("n", 1, None), ("c", 1, 4)]).digits_text()
         'nc -> c//4, n, c%4'
         """
+        axes = axis_names(axes)
         place = {name: k for k, name in enumerate(axes)}
         by_term: dict[tuple[int, ...], list[tuple[int, int | None, int]]] = {}
-        listed = [digit for digit in digits if digit[2] != 1]
-        for position, (names, weight, extent) in enumerate(listed):
-            group = (names,) if isinstance(names, str) else tuple(names)
-            try:
-                term = tuple(place[name] for name in group)
-            except KeyError as missing:
+        written = [_digit(digit) for digit in listed(digits, "digits", f"triples {_DIGIT}")]
+        written = [digit for digit in written if digit[2] != 1]
+        for position, (group, weight, extent) in enumerate(written):
+            unknown = [name for name in group if name not in place]
+            if unknown:
                 raise LayoutError(
-                    f"digit {names!r} names {missing} which is none of the axes {list(axes)}"
-                ) from None
+                    f"digit {' '.join(group)!r} names {unknown[0]!r} which is none of the axes {list(axes)}"
+                )
+            term = tuple(place[name] for name in group)
             by_term.setdefault(term, []).append((weight, extent, position))
         _check_cover(axes, by_term)
         terms = tuple(sorted(by_term))
         radices = []
-        order: list[tuple[int, int]] = [(0, 0)] * len(listed)
+        order: list[tuple[int, int]] = [(0, 0)] * len(written)
         for t, term in enumerate(terms):
             ladder = sorted(by_term[term], key=lambda d: (d[1] is not None, -d[0], -(d[1] or 0)))
             label = "".join(axes[a] for a in term)
@@ -255,6 +273,7 @@ class Format:
         >>> Format.blocked("oihw", "oihw", [("i", 4), ("o", 16), ("i", 4)]) == Format("OIhw4i16o4i")
         True
         """
+        axes, outer = axis_names(axes), axis_names(outer)
         rank = len(axes)
         place = {name: k for k, name in enumerate(axes)}
         if len(outer) != rank or len(place) != rank or set(outer) != set(axes):
@@ -262,8 +281,10 @@ class Format:
         levels: list[tuple[int, ...]] = [()] * rank
         order = [(place[name], 0) for name in outer]
         room = 1
-        for name, block in inner:
-            if name not in place:
+        for pair in listed(inner, "inner blocks", "pairs (axis, block)"):
+            name, block = listed(pair, "an inner block", "a pair (axis, block)", 2)
+            block = whole(block, f"block {block}{name}")
+            if not isinstance(name, str) or name not in place:
                 raise LayoutError(f"block {block}{name} names an axis that is none of {list(axes)}")
             if block < 1:
                 raise LayoutError(f"block {block}{name}: a block size must be 1 or more")
@@ -279,13 +300,21 @@ class Format:
     @classmethod
     def waiting(cls, text: str, dialect: str, waits_for: Iterable[str]) -> Format:
         """Make a format whose digits :meth:`resolve` will know (``waits_for``: "rank", "dtype" or both)."""
-        return cls._make(None, (), (), (), None, text, dialect, frozenset(waits_for))
+        for given, what in ((text, "a format"), (dialect, "a dialect")):
+            checked(given, str, what, "text")
+        awaited = listed(waits_for, "waits_for", "'rank', 'dtype' or both")
+        if not all(isinstance(one, str) and one in ("rank", "dtype") for one in awaited):
+            raise LayoutError(f"waits_for must be 'rank', 'dtype' or both, got {described(waits_for)}")
+        return cls._make(None, (), (), (), None, text, dialect, frozenset(awaited))
 
-    def spelled(self, text: str, dialect: str, waits_for: Iterable[str] = ()) -> Format:
-        """Return the same format, which remembers its text and what another reading would depend on."""
-        return self._make(
-            self.rank, self.terms, self.radices, self.order, self.roles, text, dialect, frozenset(waits_for)
-        )
+    def spelled(
+        self, text: str, dialect: str, waits_for: Iterable[str] = (), dtype: str | None = None
+    ) -> Format:
+        """Return the same format, which remembers its text, what another reading would depend on, and which
+        data type the text says.
+        """
+        fields = (self.rank, self.terms, self.radices, self.order, self.roles)
+        return self._make(*fields, text, dialect, frozenset(waits_for), dtype)
 
     def with_roles(self, roles: Sequence[str] | None) -> Format:
         """Return the same digits with other meanings for the axes (None: no meaning).
@@ -296,9 +325,8 @@ class Format:
         'bfyx'
         """
         self._need_digits()
-        if roles is not None:
-            check_roles(tuple(roles), self.rank or 0, f"format {self}")
-        return self._make(self.rank, self.terms, self.radices, self.order, tuple(roles) if roles else None)
+        named = None if roles is None else check_roles(roles, self.rank or 0, f"format {self}")
+        return self._make(self.rank, self.terms, self.radices, self.order, named or None)
 
     def indexed(self, axes: Sequence[int]) -> Format:
         """Return the same memory order for a program that indexes in another order of the axes.
@@ -311,6 +339,7 @@ class Format:
         'nhwc -> n, c//16, h, w, c%16'
         """
         self._need_digits()
+        axes = [whole(a, "an axis") for a in listed(axes, "axes", "whole numbers")]
         if sorted(axes) != list(range(self.rank or 0)):
             raise LayoutError(f"{tuple(axes)} is no permutation of the {self.rank} axes of {self}")
         place = {old: new for new, old in enumerate(axes)}
@@ -331,7 +360,7 @@ class Format:
         Raises
         ------
         LayoutError
-            The format has another rank.
+            The format has another rank, or its text says another data type.
 
         Examples
         --------
@@ -339,6 +368,15 @@ class Format:
         'aBcde16b'
         """
         known: Format = self
+        if rank is not None and type(rank) is not int:
+            rank = whole(rank, "the rank")
+        if self.dtype is not None:
+            if dtype not in (None, self.dtype):
+                raise LayoutError(
+                    f"the descriptor of {self} says the data type {self.dtype}, not {dtype}; ask for "
+                    f"{self.dtype}, or name the format alone"
+                )
+            known = self.spelled(self.text or "", self.dialect or "", self.waits_for)
         other_rank = rank is not None and rank != self.rank and "rank" in self.waits_for
         asked = self.rank is None or other_rank or dtype is not None
         if self.waits_for and self.text is not None and asked:  # else what was read for a data type stays
@@ -453,7 +491,7 @@ class Format:
 
     def __reduce__(self) -> tuple[Any, ...]:
         fields = (self.rank, self.terms, self.radices, self.order, self.roles, self.text, self.dialect)
-        return Format._make, (*fields, self.waits_for)
+        return Format._make, (*fields, self.waits_for, self.dtype)
 
     def spelled_for(self, rank: int | None = None, dtype: str | None = None) -> str:
         """Return a text that :class:`Format` reads as this very format, roles included.
@@ -510,6 +548,17 @@ def spell_digit(names: tuple[str, ...], weight: int, extent: int | None) -> str:
     over = f"//{weight}" if weight != 1 else ""
     within = f"%{extent}" if extent is not None else ""
     return f"{number}{over}{within}"
+
+
+_DIGIT = "(axis or fused axes, weight, extent or None)"
+
+
+def _digit(given: object) -> tuple[tuple[str, ...], int, int | None]:
+    """A digit as a caller writes it, its axes as a tuple."""
+    names, weight, extent = listed(given, "a digit", f"a triple {_DIGIT}", 3)
+    group = (names,) if isinstance(names, str) else axis_names(names)
+    least = None if extent is None else whole(extent, f"the extent of digit {group!r}")
+    return group, whole(weight, f"the weight of digit {group!r}"), least
 
 
 def _meaningful(axes: Sequence[str]) -> tuple[str, ...] | None:

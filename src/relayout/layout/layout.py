@@ -46,9 +46,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from math import gcd, prod
 from operator import index as as_index
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
 
-from relayout.errors import LayoutError
+from relayout.errors import LayoutError, described, whole
 from relayout.forking import lock
 from relayout.layout.format import Format, letters
 from relayout.layout.roles import check_roles
@@ -63,6 +63,7 @@ __all__ = [
     "LayoutDigit",
     "check_dims",
     "every_index",
+    "layout_of",
     "whole_number",
     "whole_numbers",
 ]
@@ -76,6 +77,14 @@ class Digit(NamedTuple):
     weight: int
     extent: int
     stride: int
+
+
+class HasLayout(Protocol):
+    """A descriptor or a tensor."""
+
+    @property
+    def layout(self) -> Layout:
+        """Where its elements lie."""
 
 
 class LayoutDigit(NamedTuple):
@@ -347,7 +356,12 @@ class Layout:
 
     def term_size(self, term: int) -> int:
         """The logical size of a term: of its axis, or the product of its fused axes."""
-        return prod(self.dims[a] for a in self.terms[term])
+        try:
+            return prod(self.dims[a] for a in self.terms[term])
+        except (TypeError, IndexError):
+            raise LayoutError(
+                f"{self} has the terms 0 to {len(self.terms) - 1}, and no term {described(term)}"
+            ) from None
 
     def bounds(self) -> tuple[int, int]:
         """The lowest and the highest offset in use, padding included, in elements.
@@ -522,10 +536,11 @@ class Layout:
             object.__setattr__(self, "_injective", is_injective(self))
         return cast(bool, self._injective)
 
-    def same_bytes(self, other: Layout) -> bool:
+    def same_bytes(self, other: Layout | HasLayout) -> bool:
         """Whether both layouts put every logical element, and the padding, at the same offset.
 
-        If so, a buffer of the one is a buffer of the other and there is nothing to convert.
+        If so, a buffer of the one is a buffer of the other and there is nothing to convert. The other may be
+        a descriptor or a tensor, whose data type takes no part.
 
         Examples
         --------
@@ -536,7 +551,7 @@ class Layout:
         """
         from relayout.layout.canonical import same_bytes
 
-        return same_bytes(self, other)
+        return same_bytes(self, layout_of(other))
 
     # -- workings -----------------------------------------------------------------------------------------
 
@@ -633,9 +648,7 @@ class Layout:
         >>> Layout((2, 3, 4, 5), strides=(60, 1, 15, 3)).with_roles("nchw").roles
         ('n', 'c', 'h', 'w')
         """
-        named = None if roles is None else tuple(roles)
-        if named is not None:
-            check_roles(named, self.rank, str(self))
+        named = None if roles is None else check_roles(roles, self.rank, str(self))
         format = None if self.format is None else self.format.with_roles(named)
         fields = (self.dims, self.terms, self.ladders, self.order, self.padded, self.offset0)
         return self._make(*fields, format, named)
@@ -670,6 +683,26 @@ class Layout:
 
     def __repr__(self) -> str:
         return f"Layout({str(self)!r})"
+
+
+def layout_of(given: object) -> Layout:
+    """The layout of what has one: of a descriptor or a tensor, or a layout itself.
+
+    Raises
+    ------
+    LayoutError
+        It has none, or its format is not decided.
+
+    Examples
+    --------
+    >>> from relayout import MemoryDesc
+    >>> layout_of(MemoryDesc((2, 3), "f32", "ba"))
+    Layout('ba:2x3')
+    """
+    layout = given if isinstance(given, Layout) else getattr(given, "layout", None)
+    if not isinstance(layout, Layout):
+        raise LayoutError(f"{described(given)} has no layout; give a Layout, a MemoryDesc or a Tensor")
+    return layout
 
 
 def values_towards(
@@ -783,10 +816,7 @@ def whole_numbers(values: Iterable[Any], what: str) -> tuple[int, ...]:
 
 def whole_number(value: Any, what: str) -> int:
     """Return a number as int, from any type with ``__index__``; errors say ``what`` it is."""
-    try:
-        number = as_index(value)
-    except TypeError:
-        raise LayoutError(f"{what} must be a whole number, got {value!r}") from None
+    number = whole(value, what)
     if abs(number) > MAX_ELEMENTS:
         raise LayoutError(f"{what}: a number of {number.bit_length()} bits; the limit is 2**63 - 1")
     return number

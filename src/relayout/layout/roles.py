@@ -41,7 +41,8 @@ Conversion goes from role to role
 * One side has none: by position. The other side says what its axes are.
 * Weights under a format of data, or data under one of weights: o is n and i is c, by position, as PyTorch's
   ``channels_last`` and cuDNN's filters have it.
-* ``row`` and ``col`` only say *first* and *second*: they take any two axes by position.
+* ``row`` and ``col`` against any other two roles: by position, since every matrix has two axes. Against
+  each other they are matched by role as all are.
 * Anything else is refused, with both readings. To read h as c can be meant, but it has to be said.
 """
 
@@ -49,13 +50,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from relayout.errors import LayoutError
+from relayout.errors import LayoutError, described, listed
 
 __all__ = [
     "DATA",
     "DOMAINS",
     "SPATIAL",
     "WEIGHTS",
+    "axis_names",
     "check_roles",
     "correspondence",
     "data_roles",
@@ -103,7 +105,7 @@ The order of the dims, whatever the order of memory.
 """
 _WIDEST = (("n", "c", "s6", "s5", "s4", "d", "h", "w"), weights_roles(3, groups=True), *RECURRENT)
 _AS_DATA = {"o": "n", "i": "c"}
-_MATRIX = ("row", "col")
+_MATRIX = {"row", "col"}
 
 
 def domain_order(roles: Sequence[str]) -> Roles:
@@ -146,18 +148,20 @@ def correspondence(
     >>> correspondence(("o", "i", "h", "w"), ("o", "h", "w", "i"))
     (0, 3, 1, 2)
     >>> correspondence(("o", "i", "h", "w"), ("n", "c", "h", "w"))  # by position
+    >>> correspondence(("col", "row"), ("row", "col")), correspondence(("col", "row"), ("n", "c"))
+    ((1, 0), None)
     >>> correspondence(("t", "n", "c"), ("n", "c", "w"))
     Traceback (most recent call last):
     relayout.errors.LayoutError: the source has the axes t, n, c and the destination n, c, w: they mean ...
     """
     if src is None or dst is None or src == dst or len(src) != len(dst) or len(src) < 2:
         return None
-    if _MATRIX in (src, dst):
-        return None
     for one, two in ((src, dst), (_as_data(src), _as_data(dst))):
         if set(one) == set(two):
             places = tuple(two.index(role) for role in one)
             return None if places == tuple(range(len(places))) else places
+    if _MATRIX in (set(src), set(dst)):
+        return None
     renamed = ", ".join(f"{a} as {b}" for a, b in zip(src, dst, strict=True) if a != b)
     raise LayoutError(
         f"the {what[0]} has the axes {', '.join(src)} and the {what[1]} {', '.join(dst)}: they mean "
@@ -165,12 +169,23 @@ def correspondence(
     )
 
 
-def check_roles(roles: tuple[str, ...], rank: int, what: str) -> None:
-    """Refuse roles that are not one for each axis, each another."""
+def axis_names(given: object) -> Roles:
+    """Names of axes: text of one letter each, or a sequence of texts."""
+    wanted = "names, as in 'nchw' or ['row', 'col']"
+    names = listed(given, "axes", wanted)
+    if not all(isinstance(name, str) for name in names):
+        raise LayoutError(f"axes must be {wanted}, got {described(given)}")
+    return names
+
+
+def check_roles(given: Sequence[str], rank: int, what: str) -> Roles:
+    """Return roles, after checking that there is one for each axis, each another."""
+    roles = axis_names(given)
     if len(roles) != rank:
         raise LayoutError(f"{what} has {rank} axes, {len(roles)} roles were given: {list(roles)}")
     if len(set(roles)) != len(roles):
         raise LayoutError(f"each axis needs a role of its own, got {list(roles)}")
+    return roles
 
 
 def _as_data(roles: Roles) -> Roles:

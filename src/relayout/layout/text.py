@@ -10,6 +10,7 @@ same layout back::
     2x12 [a%2*24, b//4%3*8, b%4*1] padded 2x12               digits: number // weight % extent * stride
     f32:nChw8c:2x17x5x4                                      a descriptor: its data type, then the layout
     bf16:any:2x17x5x4                                        ... whose format is not decided
+    src:f32:p:blocked:aBcd8b::f0:2x17x5x4                    the same as oneDNN logs it, with the dims behind
 
 The format may be written in any dialect, and may hold colons itself: the dims are what stands behind the last
 one. ``scalar`` is what has no axes.
@@ -24,6 +25,7 @@ from typing import TYPE_CHECKING
 from relayout.dtypes import dtype as as_dtype
 from relayout.errors import LayoutError
 from relayout.forking import lock
+from relayout.layout import spelling
 from relayout.layout.assembly import from_digits
 from relayout.layout.format import Format, letters, spell_digit
 from relayout.layout.layout import Digit, Layout, check_dims, plain, spell_dims, whole_numbers
@@ -85,6 +87,9 @@ def read_layout(text: str, dtype: str | None = None) -> Layout:
     >>> read_layout("2x12 [a%2*24, b//4%3*8, b%4*1]").offset(1, 5)
     33
     """
+    logged = spelling.logged(text)
+    if logged is not None:
+        return logged.desc().layout
     match = _LAYOUT.fullmatch(text.strip()) if len(text) <= LONGEST else None
     if match is None:
         raise LayoutError(
@@ -102,8 +107,8 @@ def read_layout(text: str, dtype: str | None = None) -> Layout:
         return Layout._dense(dims, Format(match["format"]).resolve(len(dims), dtype), offset)
     roles = None
     if match["roles"] is not None:
-        roles = tuple(re.split(r"[\s,]+", match["roles"].strip()))
-        check_roles(roles, len(dims), f"the layout {_shown(text)}")
+        given = re.split(r"[\s,]+", match["roles"].strip())
+        roles = check_roles(given, len(dims), f"the layout {_shown(text)}")
     padded = whole_numbers(_numbers(match["padded"]), "padded") if match["padded"] else None
     if match["digits"] is not None:
         return from_digits(dims, _digits(match["digits"], roles or letters(len(dims))), padded, offset, roles)
@@ -136,10 +141,15 @@ def read_descriptor(text: str) -> MemoryDesc:
     3840
     >>> read_descriptor("s8:any:2x3").format_kind
     'any'
+    >>> read_descriptor("src_f32:p:blocked:aBcd8b::f0:2x17x5x4")
+    MemoryDesc('f32:aBcd8b:2x17x5x4')
     """
     with lock():
         from relayout.layout.descriptor import MemoryDesc
 
+    logged = spelling.logged(text)
+    if logged is not None:
+        return logged.desc()
     kind, colon, rest = text.strip().partition(":")
     if not colon:
         raise LayoutError(

@@ -1,8 +1,8 @@
 """Views: other ways to index the same memory.
 
-Each function takes a layout and returns a layout over the *same* buffer, or raises. Nothing is ever copied
-here, and nothing falls back to a copy in silence. Because a layout may have several digits an axis, far more
-views exist than strides alone can express:
+Each function takes a layout, or a descriptor or a tensor for its layout, and returns a layout over the *same*
+buffer, or raises. Nothing is ever copied here, and nothing falls back to a copy in silence. Because a layout
+may have several digits an axis, far more views exist than strides alone can express:
 
 * **slice** with a start and a step: the offsets of the elements that are left are a table of one period of
   the blocks; if that table has digits again (:func:`relayout.layout.canonical.fit`), the slice is a view.
@@ -26,12 +26,24 @@ Axis arguments count from 0; negative ones count from the end, as in NumPy.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import wraps
 from math import gcd, prod
+from typing import Concatenate, ParamSpec
 
 from relayout.errors import LayoutError
 from relayout.layout.canonical import fit, merge, normal, split_ladder
-from relayout.layout.layout import Digit, Layout, check_dims, plain, spell_dims, whole_number, whole_numbers
+from relayout.layout.layout import (
+    Digit,
+    HasLayout,
+    Layout,
+    check_dims,
+    layout_of,
+    plain,
+    spell_dims,
+    whole_number,
+    whole_numbers,
+)
 
 __all__ = [
     "broadcast_to",
@@ -49,7 +61,22 @@ __all__ = [
 
 LONGEST_PERIOD = 1 << 16  # elements of one period of blocks that a slice looks at one by one
 
+P = ParamSpec("P")
 
+
+def _of_layout(
+    view: Callable[Concatenate[Layout, P], Layout],
+) -> Callable[Concatenate[Layout | HasLayout, P], Layout]:
+    """A view that also takes what has a layout."""
+
+    @wraps(view)
+    def of(layout: Layout | HasLayout, *args: P.args, **kwargs: P.kwargs) -> Layout:
+        return view(layout if type(layout) is Layout else layout_of(layout), *args, **kwargs)
+
+    return of  # type: ignore[return-value]  # its first argument has a name, too
+
+
+@_of_layout
 def permute(layout: Layout, axes: Sequence[int]) -> Layout:
     """Reorder the axes: axis k of the view is axis ``axes[k]`` of the layout (NumPy's ``transpose``).
 
@@ -58,7 +85,7 @@ def permute(layout: Layout, axes: Sequence[int]) -> Layout:
     >>> permute(Layout((2, 3, 4), "abc"), (2, 0, 1)).strides
     (1, 12, 4)
     """
-    order = tuple(_axis(layout, a) for a in whole_numbers(axes, "axes"))
+    order = tuple(axis_of(layout, a) for a in whole_numbers(axes, "axes"))
     if sorted(order) != list(range(layout.rank)):
         raise LayoutError(f"{order} is no permutation of the {layout.rank} axes of {layout}")
     place = {old: new for new, old in enumerate(order)}
@@ -67,6 +94,7 @@ def permute(layout: Layout, axes: Sequence[int]) -> Layout:
     return _build(dims, [tuple(place[a] for a in term) for term in layout.terms], layout, roles)
 
 
+@_of_layout
 def transpose(layout: Layout, axis0: int = -2, axis1: int = -1) -> Layout:
     """Swap two axes, the last two unless others are named (PyTorch's ``transpose``).
 
@@ -74,11 +102,12 @@ def transpose(layout: Layout, axis0: int = -2, axis1: int = -1) -> Layout:
     (2, 4, 3)
     """
     order = list(range(layout.rank))
-    one, two = _axis(layout, axis0), _axis(layout, axis1)
+    one, two = axis_of(layout, axis0), axis_of(layout, axis1)
     order[one], order[two] = order[two], order[one]
     return permute(layout, order)
 
 
+@_of_layout
 def slice_axis(
     layout: Layout, axis: int, start: int | None = None, stop: int | None = None, step: int | None = None
 ) -> Layout:
@@ -96,7 +125,7 @@ def slice_axis(
     >>> view.dims, view.strides, view.offset0
     ((1, 4, 2, 2), (128, 1, 32, 16), 4)
     """
-    axis = _axis(layout, axis)
+    axis = axis_of(layout, axis)
     if step is not None and whole_number(step, "step") == 0:
         raise LayoutError(f"axis {axis} of {layout} can't be cut with step 0")
     try:
@@ -107,13 +136,14 @@ def slice_axis(
     return _cut(layout, axis, max(0, first), count, stride)
 
 
+@_of_layout
 def select(layout: Layout, axis: int, position: int) -> Layout:
     """Fix one index and drop its axis: NumPy's ``x[..., position, ...]``; negative ones count from the end.
 
     >>> select(Layout((2, 3, 4), "abc"), 1, -1).offset(1, 0)
     20
     """
-    axis = _axis(layout, axis)
+    axis = axis_of(layout, axis)
     size = layout.dims[axis]
     where = whole_number(position, "index")
     if not -size <= where < size:
@@ -121,6 +151,7 @@ def select(layout: Layout, axis: int, position: int) -> Layout:
     return squeeze(_cut(layout, axis, where % size, 1, 1), axis)
 
 
+@_of_layout
 def submemory(layout: Layout, dims: Sequence[int], offsets: Sequence[int]) -> Layout:
     """The part of ``dims`` elements that starts at ``offsets``: oneDNN's sub-tensor, also of parts of blocks.
 
@@ -143,13 +174,14 @@ def submemory(layout: Layout, dims: Sequence[int], offsets: Sequence[int]) -> La
     return layout
 
 
+@_of_layout
 def split_axis(layout: Layout, axis: int, sizes: Sequence[int]) -> Layout:
     """Replace an axis by several whose sizes multiply to it, row-major. Always a view.
 
     >>> split_axis(Layout((2, 6), "ab"), 1, (2, 3)).strides
     (6, 3, 1)
     """
-    axis = _axis(layout, axis)
+    axis = axis_of(layout, axis)
     parts = check_dims(sizes)
     if prod(parts) != layout.dims[axis] or not parts:
         raise LayoutError(
@@ -169,6 +201,7 @@ def split_axis(layout: Layout, axis: int, sizes: Sequence[int]) -> Layout:
     return _unfused(_build(dims, terms, layout, None))
 
 
+@_of_layout
 def merge_axes(layout: Layout, first: int, last: int) -> Layout:
     """Replace the neighbouring axes ``first .. last`` (included) by one, read row-major.
 
@@ -181,7 +214,7 @@ def merge_axes(layout: Layout, first: int, last: int) -> Layout:
     >>> merge_axes(Layout((2, 3, 4, 5), "acdb"), 2, 3).strides
     (60, 1, 3)
     """
-    first, last = _axis(layout, first), _axis(layout, last)
+    first, last = axis_of(layout, first), axis_of(layout, last)
     if first > last:
         raise LayoutError(
             f"axes {first} .. {last} of {layout} can't be merged: the first lies behind the last"
@@ -195,6 +228,7 @@ def merge_axes(layout: Layout, first: int, last: int) -> Layout:
     return layout if merged is layout else merged.with_roles(None)
 
 
+@_of_layout
 def squeeze(layout: Layout, axis: int | None = None) -> Layout:
     """Drop an axis of size 1 (None: all of them). Padding on it is given up, not moved.
 
@@ -206,7 +240,7 @@ def squeeze(layout: Layout, axis: int | None = None) -> Layout:
             if layout.dims[a] == 1:
                 layout = squeeze(layout, a)
         return layout
-    axis = _axis(layout, axis)
+    axis = axis_of(layout, axis)
     if layout.dims[axis] != 1:
         raise LayoutError(
             f"axis {axis} of {layout} has size {layout.dims[axis]}; only axes of size 1 can be dropped"
@@ -223,6 +257,7 @@ def squeeze(layout: Layout, axis: int | None = None) -> Layout:
     return _assemble(dims, terms, ladders, padded, layout, roles=roles)
 
 
+@_of_layout
 def unsqueeze(layout: Layout, axis: int) -> Layout:
     """Insert an axis of size 1 before ``axis`` (``axis = rank``: at the end; negative: as in PyTorch).
 
@@ -249,6 +284,7 @@ def unsqueeze(layout: Layout, axis: int) -> Layout:
     return _assemble(dims, terms, ladders, padded, layout)
 
 
+@_of_layout
 def broadcast_to(layout: Layout, dims: Sequence[int]) -> Layout:
     """Repeat axes of size 1 (and new axes in front) without storing them again: stride 0, NumPy's rule.
 
@@ -281,6 +317,7 @@ def broadcast_to(layout: Layout, dims: Sequence[int]) -> Layout:
     return layout
 
 
+@_of_layout
 def reshape(layout: Layout, dims: Sequence[int]) -> Layout:
     """Read the elements in row-major order under other sizes (NumPy's ``reshape``; one size may be -1).
 
@@ -316,7 +353,8 @@ def reshape(layout: Layout, dims: Sequence[int]) -> Layout:
 # -- workings -----------------------------------------------------------------------------------------------
 
 
-def _axis(layout: Layout, axis: int) -> int:
+def axis_of(layout: Layout, axis: int) -> int:
+    """An axis counted from 0, of one that may be counted from the end."""
     where = whole_number(axis, "axis")
     if not -layout.rank <= where < layout.rank:
         raise LayoutError(f"axis {where} does not exist: {layout} has {layout.rank} axes")

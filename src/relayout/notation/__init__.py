@@ -38,12 +38,18 @@ from __future__ import annotations
 from collections.abc import Iterable
 from functools import lru_cache
 from importlib import import_module
-from typing import Protocol, cast
+from typing import TYPE_CHECKING, Protocol, cast
 
-from relayout.errors import AmbiguousFormat, LayoutError, UnknownFormat
+from relayout.dtypes import dtype as as_dtype
+from relayout.errors import AmbiguousFormat, LayoutError, UnknownFormat, checked, whole
+from relayout.forking import later as _later
 from relayout.forking import lock
 from relayout.layout import spelling
 from relayout.layout.format import Format
+
+if TYPE_CHECKING:
+    from relayout.notation import verbose as verbose
+    from relayout.notation.verbose import Verbose
 
 __all__ = ["Dialect", "attested", "dialect", "dialects", "parse", "readings", "render"]
 
@@ -76,7 +82,7 @@ _ORDER: tuple[str, ...] = (
     "triton",
     "tinygrad",
 )
-COLONS = 4  # of a descriptor in a line that oneDNN logs (:mod:`relayout.notation.verbose`)
+COLONS = 2  # at least, of a descriptor in a line that oneDNN logs (:mod:`relayout.notation.verbose`)
 LONGEST = 2000  # characters of a format; what is longer is a mistake, and slow to find fault with
 _FINAL = ("onednn", "benchdnn")  # a text that one of these reads is not offered to the others
 _SYNONYMS = {
@@ -96,6 +102,8 @@ _SYNONYMS = {
     "cutlass": "cute",
     "relayout": "digits",
 }
+_SHORT = {f"torch.{name}": name for name in ("contiguous_format", "channels_last", "channels_last_3d")}
+"""How PyTorch prints its own objects, and the names under which all ways to write them print alike."""
 
 
 class Dialect(Protocol):
@@ -122,7 +130,6 @@ def dialects() -> tuple[str, ...]:
     return _ORDER
 
 
-@lru_cache(maxsize=256)
 def dialect(name: str) -> Dialect:
     """Return the module of a dialect by name (or a usual synonym: "cldnn", "trt", "torch", ...).
 
@@ -130,7 +137,14 @@ def dialect(name: str) -> Dialect:
     ------
     UnknownFormat
         There is no such dialect.
+    LayoutError
+        It is no name.
     """
+    return _dialect(checked(name, str, "a dialect", "a name"))
+
+
+@lru_cache(maxsize=256)
+def _dialect(name: str) -> Dialect:
     known = _known(name)
     if known is None:
         near = _near_dialects(name)
@@ -170,7 +184,12 @@ def parse(
     ------
     UnknownFormat, AmbiguousFormat, Unsupported
     """
-    return _parse(text, dialect_name, rank, None if dtype is None else str(dtype))
+    if type(text) is not str or (dialect_name is not None and type(dialect_name) is not str):
+        checked(text, str, "a format", "text")
+        checked(dialect_name, str, "a dialect", "a name")
+    if rank is not None and type(rank) is not int:
+        rank = whole(rank, "the rank")
+    return _parse(text, dialect_name, rank, None if dtype is None else as_dtype(dtype).name)
 
 
 @lru_cache(maxsize=8192)
@@ -180,13 +199,11 @@ def _parse(text: str, dialect_name: str | None, rank: int | None, dtype: str | N
             f"a format of {len(text)} characters, {_shown(text)}; no format is longer than {LONGEST}"
         )
     bare = text.strip()
+    bare = _SHORT.get(bare, bare)
     if bare.count(":") >= COLONS and dialect_name in (None, "onednn"):
-        with lock():
-            from relayout.notation import verbose
-
-        logged = verbose.read(bare)
-        if logged is not None:
-            return logged.format
+        described = _logged(bare)
+        if described is not None:
+            return described.format
     head, colon, tail = bare.partition(":")
     if dialect_name is None and colon and _known(head):
         dialect_name, bare = head, tail.strip()
@@ -216,13 +233,23 @@ def _parse(text: str, dialect_name: str | None, rank: int | None, dtype: str | N
     return format.spelled(bare, name, waits)
 
 
+def _logged(text: str) -> Verbose | None:
+    """Read a descriptor in a line that oneDNN logs; None for any other text."""
+    if text.count(":") < COLONS:
+        return None
+    with lock():
+        from relayout.notation import verbose
+
+    return verbose.read(text.strip())
+
+
 def readings(text: str) -> dict[str, Format]:
     """All dialects that can read a text, with what it means there.
 
     >>> sorted(readings("NCHW16c"))
     ['tvm']
     """
-    return _readings(text.strip(), None, None)
+    return _readings(checked(text, str, "a format", "text").strip(), None, None)
 
 
 def _readings(text: str, rank: int | None, dtype: str | None) -> dict[str, Format]:
@@ -245,7 +272,9 @@ def _readings(text: str, rank: int | None, dtype: str | None) -> dict[str, Forma
 
 def render(format: Format, dialect_name: str) -> str | None:
     """Spell a format in a dialect; None where it has no spelling there."""
-    if format.rank is None:
+    if not isinstance(dialect_name, str):
+        dialect(dialect_name)  # raises
+    if checked(format, Format, "a format to spell", "a relayout.Format").rank is None:
         return format.text if format.dialect == _known(dialect_name) or not dialect(dialect_name) else None
     return dialect(dialect_name).render(format)
 
@@ -275,6 +304,7 @@ def attested(name: str, dialect_name: str) -> bool:
     >>> attested("NCHW24c", "tvm")  # TVM takes every layout that its grammar can spell
     True
     """
+    checked(name, str, "a format's name", "text")
     told = getattr(dialect(dialect_name), "attested", None)
     return told is None or bool(told(name))
 
@@ -304,4 +334,7 @@ def _suggest(text: str, names: Iterable[str]) -> str:
     return "; 'relayout formats' lists what there is"
 
 
-spelling.install(parse, render)
+spelling.install(parse, render, _logged)
+
+if not TYPE_CHECKING:
+    __getattr__, __dir__ = _later(__name__, "verbose")

@@ -20,11 +20,16 @@ properties   a: created with ``any``; p: padded; o: begins inside a block; 0: an
 kind         blocked, or what is no layout: any, undef, wino, rnn_packed, opaque, sparse
 tag          the format, in letters a, b, c, ...
 strides      between outermost blocks, in elements, where they are not dense: 3200x100x10x1
-flags        f0, or what oneDNN appends behind the elements: f8:zpm2 is a compensation, for one
+flags        f0, or what oneDNN does besides: f8:zpm2 appends sums for the zero point
 ===========  =========================================================================================
 
 The sizes stand elsewhere in the line. Here they may follow the descriptor as a last field:
 ``src:f32:p:blocked:aBcd16b::f0:1x17x56x56``.
+
+Flags other than f0 are the weights of integer kernels (``dnnl_memory_extra_flags_t``). oneDNN appends one s32
+for each output channel, the sum of its weights (``s8m1``, ``zpm1``: with the mask of axes), and may scale the
+elements (``sa0.5``). A layout has no word for either, so such a descriptor is no format and no
+:class:`MemoryDesc`; :attr:`Verbose.elements` describes the elements alone.
 """
 
 from __future__ import annotations
@@ -32,11 +37,10 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from relayout.errors import LayoutError, Unsupported
+from relayout.errors import LayoutError, UnknownFormat, Unsupported
 from relayout.layout.descriptor import MemoryDesc
 from relayout.layout.format import Format
 from relayout.layout.layout import Layout
-from relayout.notation import COLONS
 
 __all__ = ["Verbose", "read"]
 
@@ -49,6 +53,14 @@ _WORD = re.compile(
     r":(?P<flags>f[0-9]+(?::[a-z][a-z0-9]*[0-9.]*)*(?:_mask[0-9]+)?)"
     rf"(?::(?P<dims>{_SIZES}))?"
 )
+_KINDS = "blocked|any|undef|wino|rnn_packed|opaque|sparse|cublaslt_blocked"
+_BEGINS = re.compile(
+    rf"(?:[a-z][a-z0-9_]*?[_:])?(?:{_TYPES})?"
+    rf":(?P<properties>[apo0*]*):(?P<kind>{_KINDS})(?P<rest>:.*)?",
+    re.DOTALL,
+)
+_LINE = re.compile(r"(?:onednn|dnnl|mkldnn)_verbose\s*,")
+_NO_LAYOUT = {"any": "leaves the format open", "undef": "is the descriptor of nothing"}
 _WHY = {
     "0": "does not say at which offset its first element lies (property 0)",
     "o": "does not say how far inside a block it begins (property o)",
@@ -78,7 +90,8 @@ class Verbose(NamedTuple):
         Raises
         ------
         Unsupported
-            It is no layout (``wino``), or the tag is not all there is to it: strides or an offset.
+            It is no layout (``wino``), or the tag is not all there is to it: strides, an offset, or what
+            oneDNN appends.
 
         Examples
         --------
@@ -87,10 +100,27 @@ class Verbose(NamedTuple):
         """
         if self.strides is not None:
             raise Unsupported(
-                f"{self.text!r} has strides, and a format has none; give the sizes too, or take the tag "
-                f"{self.tag!r} alone for the dense layout"
+                f"{self.text!r} has strides, and a format has none; a MemoryDesc takes them, "
+                f"and {self.tag!r} alone is the dense layout"
             )
-        return self._tag_format()
+        format = self._tag_format()
+        return format.spelled(format.text or self.tag, "onednn", format.waits_for, self.dtype)
+
+    @property
+    def elements(self) -> Verbose:
+        """The same without what oneDNN appends and scales: where its elements lie.
+
+        Examples
+        --------
+        >>> read("wei_s8:p:blocked:ABcd4b16a4b::f8:zpm1").elements.format
+        Format('ABcd4b16a4b')
+        """
+        return self._replace(flags="f0")
+
+    @property
+    def appended(self) -> str:
+        """What oneDNN does besides placing the elements, ``f8:zpm1``; empty for nothing."""
+        return "" if self.flags.split("_")[0] == "f0" else self.flags
 
     def desc(self, dims: tuple[int, ...] | None = None) -> MemoryDesc:
         """The descriptor of ``dims`` logical sizes (None: those that the text says).
@@ -100,7 +130,7 @@ class Verbose(NamedTuple):
         LayoutError
             There are no sizes, or two that differ, or they do not fit the format.
         Unsupported
-            It is no layout, or the text does not say where it begins.
+            It is no layout, not all of it is (flags), or the text does not say where it begins.
 
         Examples
         --------
@@ -121,10 +151,16 @@ class Verbose(NamedTuple):
 
     def _tag_format(self) -> Format:
         if self.kind != "blocked":
-            what = {"any": "leaves the format open", "undef": "is the descriptor of nothing"}
-            raise Unsupported(f"{self.text!r} {what.get(self.kind, f'is {self.kind}, which is no layout')}")
+            raise Unsupported(
+                f"{self.text!r} {_NO_LAYOUT.get(self.kind, f'is {self.kind}, which is no layout')}"
+            )
         if not self.tag or self.tag == "*":
             raise Unsupported(f"{self.text!r} has strides that are known at run time only")
+        if self.appended:
+            raise Unsupported(
+                f"{self.text!r} is more than a layout: flags {self.appended!r} say that oneDNN appends to "
+                f"its elements or scales them; {self.tag!r} alone is where its elements lie"
+            )
         for property in self.properties:
             if property in _WHY:
                 raise Unsupported(f"{self.text!r} {_WHY[property]}")
@@ -137,7 +173,10 @@ def read(text: str) -> Verbose | None:
     Raises
     ------
     Unsupported
-        Sizes or strides that are known at run time only (``*``).
+        What is no layout (``any``, ``undef``, ``wino``), and sizes or strides that are known at run time only
+        (``*``).
+    UnknownFormat
+        A whole line, or a descriptor of which fields are missing.
 
     Examples
     --------
@@ -146,8 +185,9 @@ def read(text: str) -> Verbose | None:
     >>> read("nChw16c") is None
     True
     """
-    found = _WORD.fullmatch(text) if text.count(":") >= COLONS else None
+    found = _WORD.fullmatch(text)
     if found is None:
+        _refuse(text)
         return None
     fields = found.groupdict(default="")
     return Verbose(
@@ -161,6 +201,29 @@ def read(text: str) -> Verbose | None:
         flags=fields["flags"],
         dims=_numbers(text, fields["dims"]),
     )
+
+
+def _refuse(text: str) -> None:
+    """Say why what looks like part of a log is no descriptor of a layout."""
+    if _LINE.match(text):
+        words = (word for word in re.split(r"[\s,]+", text) if _WORD.fullmatch(word))
+        named = " or ".join(repr(word) for word in words) or "'src:f32::blocked:abcd::f0'"
+        raise UnknownFormat(f"this is a whole line of oneDNN's log; give one descriptor of it, as {named}")
+    begins = _BEGINS.fullmatch(text)
+    if begins is None:
+        return
+    kind, rest = begins["kind"], begins["rest"] or ""
+    if kind != "blocked":
+        raise Unsupported(f"{_shown(text)} {_NO_LAYOUT.get(kind, f'is {kind}, which is no layout')}")
+    if "*" in begins["properties"] or "*" in rest:
+        raise Unsupported(f"{_shown(text)} has sizes or strides that are known at run time only")
+    raise UnknownFormat(
+        f"{_shown(text)} is no whole descriptor of oneDNN's log, which is written 'src:f32::blocked:abcd::f0'"
+    )
+
+
+def _shown(text: str) -> str:
+    return repr(text if len(text) <= 60 else text[:57] + "...")
 
 
 def _numbers(text: str, field: str) -> tuple[int, ...] | None:

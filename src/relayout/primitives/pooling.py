@@ -117,7 +117,7 @@ class Pooling(Primitive):
         spatial = len(src.dims) - 2
         if not 1 <= spatial <= 3:
             raise LayoutError(f"pooling: src {src} must have 3 to 5 axes, batch and channels first")
-        if algorithm not in ALGORITHMS:
+        if not isinstance(algorithm, str) or algorithm not in ALGORITHMS:
             raise LayoutError(f"pooling: {algorithm!r} is no algorithm; there are {', '.join(ALGORITHMS)}")
         self.algorithm = algorithm
         self.kernel = for_each_axis(self.kind, kernel, spatial, "kernel", 1)

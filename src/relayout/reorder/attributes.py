@@ -36,7 +36,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relayout.dtypes import DType
-from relayout.errors import LayoutError
+from relayout.errors import LayoutError, whole
 from relayout.exchange import pytorch
 from relayout.forking import lock
 from relayout.layout.layout import spell_dims
@@ -304,15 +304,32 @@ def _is_finite(number: Any) -> bool:
         return False
 
 
-def _numbers(name: str, values: Any) -> NDArray[Any]:
-    """Values as an array; a ``torch.Tensor`` of any type that has numbers, learned parameters included."""
+def numbers(name: str, given: Any) -> NDArray[Any]:
+    """Finite numbers as an array, of any shape; a ``torch.Tensor`` may be a learned parameter.
+
+    Raises
+    ------
+    LayoutError
+        They are no numbers, of more than 64 bits, or not finite; or lists of unequal lengths.
+    """
     try:
-        if pytorch.is_tensor(values):
-            return pytorch.memory(values, lasting=False)
-        return np.asarray(values)
-    except (LayoutError, TypeError, ValueError, RuntimeError) as error:
+        tensor = pytorch.is_tensor(given)
+        array = pytorch.memory(given, lasting=False) if tensor else np.asarray(given)
+    except ValueError as error:
+        if isinstance(error, LayoutError):
+            raise LayoutError(f"{name} can't be read as numbers: {error}") from None
+        # lists of unequal lengths
+        raise LayoutError(f"{name} must be a number or numbers in one list, got {given!r:.40}") from None
+    except (TypeError, RuntimeError) as error:
         reason = str(error).partition("\n")[0]
         raise LayoutError(f"{name} can't be read as numbers: {reason}") from None
+    if array.dtype.kind == "V":
+        array = array.astype(np.float32)  # bf16 and the like
+    if array.dtype.kind not in "iuf":
+        raise LayoutError(f"{name} must be a number or numbers of at most 64 bits, got {given!r:.40}")
+    if not np.isfinite(array).all():
+        raise LayoutError(f"{name} must be finite, got {given!r:.40}")
+    return array
 
 
 def _per_axis(name: str, given: Any, dims: tuple[int, ...]) -> PerAxis:
@@ -322,18 +339,13 @@ def _per_axis(name: str, given: Any, dims: tuple[int, ...]) -> PerAxis:
         if len(given) != 2:
             raise LayoutError(f"{name} is a number or (values, axis), got a tuple of {len(given)}")
         values, where = given
-        if not hasattr(where, "__index__") or isinstance(where, bool):
+        if isinstance(where, bool):
             raise LayoutError(f"{name} lies along axis {where!r}; an axis is a whole number")
+        where = whole(where, f"{name}: an axis")
         if not -len(dims) <= where < len(dims):
             raise LayoutError(f"{name} lies along axis {where}, but there are {len(dims)} axes")
         axis = where % len(dims)
-    array = _numbers(name, values)
-    if array.dtype.kind == "V":
-        array = array.astype(np.float32)  # bf16 and the like
-    if array.dtype.kind not in "iuf":
-        raise LayoutError(f"{name} must be a number or numbers of at most 64 bits, got {values!r:.40}")
-    if not np.isfinite(array).all():
-        raise LayoutError(f"{name} must be finite, got {values!r:.40}")
+    array = numbers(name, values)
     if axis is None:
         if array.size != 1:
             raise LayoutError(f"{name} has {array.size} values; say along which logical axis: (values, axis)")

@@ -16,6 +16,7 @@ then works by position, as all of the engine does:
 from __future__ import annotations
 
 from relayout.dtypes import DType
+from relayout.dtypes import dtype as as_dtype
 from relayout.errors import LayoutError
 from relayout.layout import views
 from relayout.layout.descriptor import MemoryDesc
@@ -30,17 +31,22 @@ AXES = ("meaning", "position")
 
 def check_axes(axes: str) -> None:
     """Refuse what is neither of :data:`AXES`."""
-    if axes not in AXES:
+    if not isinstance(axes, str) or axes not in AXES:
         raise LayoutError(f"axes must be 'meaning' or 'position', got {axes!r}")
 
 
-def asked_for(src: MemoryDesc, format: Format, dtype: DType, axes: str = "meaning") -> MemoryDesc:
+def asked_for(
+    src: MemoryDesc, format: Format, dtype: DType | None = None, axes: str = "meaning"
+) -> MemoryDesc:
     """The descriptor of the source's elements in a format that is asked for by name.
+
+    Without a data type it is the one that the format's text says (a descriptor of oneDNN's log), or else the
+    source's.
 
     Raises
     ------
     LayoutError
-        The rank differs, or the axes mean different things.
+        The rank differs, the axes mean different things, or the format's text says another data type.
 
     Examples
     --------
@@ -50,6 +56,8 @@ def asked_for(src: MemoryDesc, format: Format, dtype: DType, axes: str = "meanin
     >>> made.dims, made
     ((8, 3, 5, 5), MemoryDesc('f32:Ohwi4o:8x3x5x5'))
     """
+    if dtype is None:
+        dtype = src.dtype if format.dtype is None else as_dtype(format.dtype)
     known = format.resolve(src.rank, dtype.name)
     mine = src.layout.roles if src.layout is not None else None
     if axes == "meaning" and mine is not None and mine != known.roles:

@@ -25,6 +25,7 @@ import time
 from collections.abc import Callable
 from functools import lru_cache
 from math import prod
+from operator import index as as_index
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -518,7 +519,7 @@ def _move(
     Roles, in which descriptors that are equal may differ, are there for the key.
     """
     check_axes(axes)
-    desc = asked_for(src, Format(dst), kind or src.dtype, axes) if isinstance(dst, str) else dst
+    desc = asked_for(src, Format(dst), kind, axes) if isinstance(dst, str) else dst
     return Reorder._uncompiled(src, desc, axes)
 
 
@@ -581,8 +582,11 @@ def _located(given: Any, desc: MemoryDesc, side: str) -> tuple[NDArray[Any], int
 
 
 def _check_threads(threads: int | None) -> None:
-    whole = hasattr(threads, "__index__") and not isinstance(threads, bool)
-    if threads is not None and (not whole or threads < 1):
+    try:
+        few = threads is not None and (isinstance(threads, bool) or as_index(threads) < 1)
+    except TypeError:
+        few = True
+    if few:
         raise LayoutError(f"threads must be 1 or more, got {threads!r}")
 
 
@@ -661,6 +665,8 @@ def reorder(
     source = src if isinstance(src, Tensor) else for_a_call(src)
     if threads is not None:
         _check_threads(threads)
+    if type(axes) is not str:
+        check_axes(axes)
     foreign = None
     if out is not None and pytorch.is_tensor(out):
         foreign, out = out, _of_torch(out, source, dst, dtype, axes)
@@ -776,7 +782,7 @@ def _destination(
                 )
             format = _dense(source.desc) if dst is None else dst
             if isinstance(format, Format):
-                desc = asked_for(source.desc, format, kind or source.dtype, axes)
+                desc = asked_for(source.desc, format, kind, axes)
             else:
                 dims = format.dims if isinstance(format, Layout) else source.dims
                 desc = MemoryDesc(dims, kind or source.dtype, format)
