@@ -72,7 +72,7 @@ def test_axes_are_matched_by_meaning():
 
 
 def test_axes_that_are_not_the_same():
-    line = refused("diff", "tnc", "ncw", "4,5,6", code=3)
+    line = refused("diff", "tnc", "ncw", "4,5,6", code=4)
     assert "the first has the axes t, n, c and the second n, c, w" in line
     assert "--axes position" in line
     diff("tnc", "ncw", "4,5,6", "--axes", "position", code=0)

@@ -17,7 +17,8 @@ from rich.table import Table
 import relayout as rl
 from relayout.cli import application
 from relayout.cli.console import console_for
-from relayout.cli.options import Exit, Output, code_of, readable, with_json_files, writable
+from relayout.cli.options import Exit, Output, Terminated, code_of, with_json_files
+from relayout.cli.streams import readable, writable
 from relayout.cli.tables import Column, print_table
 from test_cli import call, refused, runner
 
@@ -159,12 +160,10 @@ class TestStandardInputAndOutput:
             (b"\x08\0\0\0\0\0\0\0{}      ", ".safetensors"),
             (b"\x89PNG\r\n\x1a\n", ".png"),
             (b"\xff\xd8\xff\xe0", ".jpg"),
-            (b"\0\0\0\0", ".bin"),
-            (b"", ".bin"),
         ],
     )
     def test_standard_input_becomes_a_file(self, monkeypatch, head, suffix):
-        data = head + bytes(100_000) if head else b""
+        data = head + bytes(100_000)
         monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(data)))
         with readable("-") as path:
             assert path.suffix == suffix
@@ -213,6 +212,7 @@ class TestExitCodes:
             (MemoryError(), 5),
             (ZeroDivisionError(), 70),
             (KeyboardInterrupt(), 130),
+            (Terminated(), 143),
         ],
     )
     def test_are_told_apart(self, error, code):

@@ -19,6 +19,7 @@ from relayout.cli.names import formats, translate
 from relayout.cli.offset import offset
 from relayout.cli.options import (
     Exit,
+    Terminated,
     code_of,
     drop_standard_output,
     exit_codes,
@@ -58,7 +59,7 @@ class Application(click.Group):
         except _ReaderLeft:
             drop_standard_output()
             code = Exit.DONE
-        except (Exception, KeyboardInterrupt) as error:
+        except (Exception, KeyboardInterrupt, Terminated) as error:
             if "--debug" in given:
                 raise
             click.echo(f"relayout: error: {_one_line(_message(error))}", err=True)
@@ -103,8 +104,10 @@ def _message(error: BaseException) -> str:
         return error.format_message()
     if isinstance(error, click.Abort | KeyboardInterrupt):
         return "interrupted"
+    if isinstance(error, Terminated):
+        return "terminated"
     if isinstance(error, LayoutError):
-        return str(error)
+        return str(error).replace("axes='position'", "--axes position")  # as it is said here
     if isinstance(error, OSError):
         return _io_error(error)
     if isinstance(error, MemoryError):

@@ -102,8 +102,7 @@ def _array(member: Member) -> ArrayInfo:
     array, desc = member.array, member.described()
     if desc is not None:
         return _described(member.name, desc, array.nbytes)
-    called = array.type_name if array.dtype is None else array.dtype.name
-    return ArrayInfo(member.name, called, array.shape, None, array.nbytes, None)
+    return ArrayInfo(member.name, array.kind, array.shape, None, array.nbytes, None)
 
 
 def _described(name: str, desc: MemoryDesc, nbytes: int) -> ArrayInfo:

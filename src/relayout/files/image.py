@@ -9,7 +9,7 @@ notes beside the pixels (EXIF) is applied, so H and W are those of the picture a
 What would lose something is refused: 16-bit colour, which the decoder cuts to 8 bits, 16-bit grey with a
 colour key, and CMYK, four inks whose RGB depends on a colour profile.
 
-Pillow does the decoding (``pip install relayout[image]``).
+Pillow does the decoding (``pip install pillow``).
 """
 
 from __future__ import annotations
@@ -169,6 +169,6 @@ def _pillow() -> Any:
             from PIL import Image
     except ImportError:
         raise Unsupported(
-            "png and jpeg files need Pillow, which is not installed: pip install 'relayout[image]'"
+            "png and jpeg files need Pillow, which is not installed: pip install pillow"
         ) from None
     return Image
