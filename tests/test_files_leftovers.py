@@ -87,7 +87,7 @@ class TestStandardStreams:
         process.stdin.write(b"\x93NUMPY" + bytes(1000))
         process.stdin.flush()
         for _ in range(600):
-            if list(tmp_path.glob("*/stdin*")):
+            if list(tmp_path.glob("*/*/stdin*")):
                 return process
             time.sleep(0.1)
         raise AssertionError("nothing was written")

@@ -69,7 +69,7 @@ def readable(path: str, suffix: str | None = None, *, raw: bool = False) -> Iter
         spooled = folder / f"stdin{kind}"
         with spooled.open("wb") as out:
             while head:
-                with _naming(folder.parent, f"{INPUT} is kept in this folder, which TMPDIR names"):
+                with _naming(folder.parent.parent, f"{INPUT} is kept in this folder, which TMPDIR names"):
                     out.write(head)
                     out.flush()
                 head = _read(source, COPIED)
@@ -150,7 +150,9 @@ def _folder() -> Iterator[Path]:
             if lock is not None and hold(lock, folder):
                 break
         try:
-            yield folder
+            inner = folder / "files"  # writers lock the folder of their file, and the outer one is locked
+            inner.mkdir()
+            yield inner
         finally:
             shutil.rmtree(folder, ignore_errors=True)
             os.close(lock)
