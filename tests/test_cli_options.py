@@ -252,7 +252,7 @@ class TestTables:
     def test_the_least_important_go_first_and_are_named(self):
         lines = self.printed(80)
         assert lines[0].split() == ["layer", "formats", "us"]
-        assert lines[-1] == "left out for want of room: kernel; --json has them"
+        assert lines[-1] == "omitted for lack of space: kernel; --json has them"
         assert self.printed(30)[0].split() == ["layer", "us"]
 
     def test_other_tables_lose_their_last_columns(self, monkeypatch):
@@ -268,7 +268,7 @@ class TestTables:
         said = sys.stdout.getvalue()
         assert "2.60 .. 2.60" in said
         assert "\N{HORIZONTAL ELLIPSIS}" not in said
-        assert said.endswith("left out for want of room: engine\n")
+        assert said.endswith("omitted for lack of space: engine\n")
 
     @pytest.mark.parametrize("width", [80, 60, 40])
     def test_nothing_is_cut(self, width):

@@ -1,4 +1,4 @@
-"""What scripts rely on: answers as they arrive, kinds of input that are recognised, exit codes that say why."""
+"""What scripts rely on: answers as they arrive, input that is recognised, exit codes that say why."""
 
 from __future__ import annotations
 
@@ -177,7 +177,7 @@ class TestWhatADataTypeAppliesTo:
         words = ("--name", "*", "--name", "num_batches_tracked", "--dtype", "f32")
         call("convert", model, out, *words)
         assert files.read(out, name="num_batches_tracked").numpy() == 100001.0
-        assert "BOOL" in refused("convert", model, tmp_path / "p.npz", "--name", "mask", "--dtype", "f32", code=4)
+        assert "BOOL" in refused("convert", model, tmp_path / "p.npz", "--name", "mask", code=4)
 
     def test_scales_say_how_integers_become_floats(self, tmp_path):
         np.savez(tmp_path / "x.npz", a=np.full(3, 255, np.uint8))
@@ -222,3 +222,117 @@ class TestPictures:
     def test_bytes_need_nothing(self, tmp_path):
         files.write(tmp_path / "x.npy", made((1, 3, 4, 4), "nhwc", "u8"))
         call("convert", tmp_path / "x.npy", tmp_path / "x.png")
+
+
+class TestInfo:
+    def test_long_names_keep_their_ends_and_their_sizes(self, tmp_path, monkeypatch):
+        """On a narrow terminal a name is wrapped; dims and dtype stay whole."""
+        from relayout.cli.console import console_for
+
+        long = ["model.decoder.layers." + "x" * 60 + f".{k}.weight" for k in range(2)]
+        np.savez(tmp_path / "x.npz", **{name: counting((2, 3, 4, 5)) for name in long})
+        out = io.StringIO()
+        monkeypatch.setattr(sys, "stdout", out)
+        console = console_for()
+        console.width = 80
+        monkeypatch.setattr("relayout.cli.console.console_for", lambda *_: console)
+        from relayout.cli.info import _print
+        from relayout.cli.options import Output
+
+        _print(files.info(tmp_path / "x.npz"), "x.npz", Output())
+        text = out.getvalue()
+        assert "\N{HORIZONTAL ELLIPSIS}" not in text
+        assert max(map(len, text.splitlines())) <= 80
+        assert text.count("2x3x4x5") == text.count("f32") == 2
+        left = "".join(line.split(" ")[0] for line in text.splitlines()[3:])
+        assert left == "".join(long)
+
+    def test_a_descriptor_that_contradicts_its_array(self, tmp_path):
+        files.write(tmp_path / "x.npy", made((2, 8, 4, 4), "nChw8c"))
+        np.save(tmp_path / "x.npy", counting((2, 8, 4, 4)))
+        assert "out of date" in refused("info", tmp_path / "x.npy", code=4)
+
+
+class TestMessages:
+    def test_standard_input_is_called_so(self):
+        done = subprocess.run(
+            [sys.executable, "-m", "relayout", "info", "-"],
+            input=b"\x93NUMPY\x01\x00\xff\xff{",
+            capture_output=True,
+            check=False,
+        )
+        assert done.returncode == 4
+        assert b"standard input is no npy file" in done.stderr
+        done = shell("info", "-", "--in-kind", "safetensors", input="abc")
+        assert done.stderr.startswith("relayout: error: standard input is no safetensors file")
+
+    def test_an_empty_picture(self, tmp_path):
+        pytest.importorskip("PIL")
+        (tmp_path / "x.png").write_bytes(b"")
+        line = refused("info", tmp_path / "x.png", code=4)
+        assert "no png or jpeg" in line
+        assert "BufferedReader" not in line
+
+    def test_checkpoints_that_hold_more_or_less(self, tmp_path):
+        torch = pytest.importorskip("torch")
+        torch.save(torch.nn.Linear(2, 3), tmp_path / "whole.pt")
+        line = refused("info", tmp_path / "whole.pt", code=4)
+        assert "torch.nn.modules.linear.Linear" in line
+        assert "state_dict()" in line
+        torch.save({"w": torch.ones(100, 100)}, tmp_path / "x.pt")
+        (tmp_path / "cut.pt").write_bytes((tmp_path / "x.pt").read_bytes()[:5000])
+        for advice in ("weights_only", "Errno", "\x1b", "two options"):
+            assert advice not in line
+            assert advice not in refused("info", tmp_path / "cut.pt", code=4)
+        assert "damaged or truncated" in refused("info", tmp_path / "cut.pt", code=4)
+
+    @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full")
+    def test_a_full_disk_has_a_name(self, tmp_path):
+        np.save(tmp_path / "x.npy", counting((2, 3)))
+        done = piped(f"relayout info {tmp_path}/x.npy --json=/dev/full")
+        assert (done.returncode, done.stderr.startswith("relayout: error: /dev/full: ")) == (5, True)
+        done = piped(f"relayout info {tmp_path}/x.npy > /dev/full")
+        assert (done.returncode, "standard output: " in done.stderr) == (5, True)
+
+    def test_negative_indices(self):
+        assert "negative" in refused("offset", "nchw", "2,3,4,5", "-1,0,0,0", code=2)
+
+    def test_a_search_that_finds_nothing_says_what_reads_names(self):
+        assert "relayout translate" in refused("formats", "--search", "fsv24", code=1)
+
+
+class TestOptionsThatWouldDoNothing:
+    @pytest.mark.parametrize(
+        ("words", "message"),
+        [(("--name", "foo"), "--name"), (("--axis", "q"), "--axis"), (("--axis", "0"), "none")],
+    )
+    def test_are_refused(self, tmp_path, words, message):
+        np.save(tmp_path / "x.npy", counting((2, 3)))
+        assert message in refused("convert", tmp_path / "x.npy", tmp_path / "y.npy", *words, code=2)
+        assert not (tmp_path / "y.npy").exists()
+
+    def test_a_link_to_itself_is_no_free_name(self, tmp_path):
+        np.save(tmp_path / "x.npy", counting((2, 3)))
+        (tmp_path / "y.npy").symlink_to("y.npy")
+        refused("convert", tmp_path / "x.npy", tmp_path / "y.npy", code=5)
+        assert (tmp_path / "y.npy").is_symlink()
+
+
+class TestPipes:
+    def test_numpy_gets_arrays_that_are_only_permuted(self, tmp_path):
+        array = counting((2, 3, 4, 5))
+        np.save(tmp_path / "x.npy", array)
+        words = ("convert", tmp_path / "x.npy", "-", "--from", "nchw", "--to", "nhwc")
+        command = [sys.executable, "-m", "relayout", *words]
+        done = subprocess.run(command, capture_output=True, check=True)
+        assert np.array_equal(np.load(io.BytesIO(done.stdout)), array.transpose(0, 2, 3, 1))
+        assert b"note: the array [2, 4, 5, 3] is in nhwc" in done.stderr
+        assert subprocess.run([*command, "-q"], capture_output=True, check=True).stderr == b""
+
+    def test_a_picture_that_becomes_something_else_is_an_array(self, tmp_path):
+        pytest.importorskip("PIL")
+        files.write(tmp_path / "x.png", made((1, 3, 4, 5), "nhwc", "u8"))
+        command = [sys.executable, "-m", "relayout", "convert", "-", "-", "--to", "nchw"]
+        given = (tmp_path / "x.png").read_bytes()
+        done = subprocess.run(command, input=given, capture_output=True, check=True)
+        assert np.load(io.BytesIO(done.stdout)).shape == (1, 3, 4, 5)

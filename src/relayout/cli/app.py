@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from collections.abc import Sequence
@@ -97,6 +98,8 @@ def _flushed(code: int) -> int:
 
 def _message(error: BaseException) -> str:
     """What is said about an error."""
+    if isinstance(error, click.NoSuchOption) and error.option_name[1:2].isdigit():
+        return f"{error.option_name}... is negative; sizes and indices are not, they count from 0"
     if isinstance(error, click.UsageError):
         command = error.ctx.command_path if error.ctx is not None else "relayout"
         return f"{error.format_message().rstrip('.')} (see {command} --help)"
@@ -122,6 +125,8 @@ def _one_line(message: str) -> str:
 
 def _io_error(error: OSError) -> str:
     what = error.strerror or str(error)
+    if error.filename is None and error.errno == errno.ENOSPC:  # any other file is named where it is written
+        return f"standard output: {what}"
     return f"{os.fspath(error.filename)!s}: {what}" if error.filename is not None else what
 
 
@@ -141,7 +146,7 @@ def _version(ctx: click.Context, _: click.Parameter, asked: bool) -> None:
         "relayout offset nChw8c 2,17,5,4 1,9,0,2   where does element (1,9,0,2) lie?",
         "relayout show nChw8c 1,17,2,2             what does the format look like?",
         "relayout translate nChw8c                 what do others call it?",
-        "relayout diff nchw nChw8c 1,17,2,2        do two formats place alike?",
+        "relayout diff nchw nChw8c 1,17,2,2        do two formats place elements alike?",
         "relayout convert cat.png cat.npy --to nChw16c --dtype f32 --src-scale 1/255",
     )
     + "\n\n"

@@ -104,7 +104,7 @@ PATIENCE = 1.0  # seconds before a progress bar appears
 @click.option(
     "--out-kind",
     type=click.Choice(OUT_KINDS),
-    help="Kind of file on standard output. [default: as the input, or npy]",
+    help="Kind of file on standard output. [default: as the input; npy where that can't hold it]",
 )
 @output_options
 def convert(
@@ -135,9 +135,10 @@ def convert(
 ) -> None:
     """Convert a file to another memory format, data type or kind of file. Files may be larger than memory.
 
-    Kinds: .npy .npz .safetensors .bin .raw .png .jpg, and as IN .pt .pth (PyTorch); - is standard input or
-    output. Of several arrays those that --name tells are converted; if OUT can hold several (.npz
-    .safetensors), the others are copied unchanged.
+    Kinds: .npy .npz .safetensors .bin .raw .png .jpg, and .pt .pth (PyTorch, input only); - is standard
+    input or output. Of several arrays those that match --name are converted; if OUT can hold several (.npz
+    .safetensors), the others are copied unchanged, and so are integers that match a pattern where --dtype
+    is a floating type.
 
     An array has one axis for each digit of its format,
     outermost first: [N, H, W, C] for nhwc, [N, C/8, H, W, 8] for nChw8c. What an array can't express is
@@ -166,7 +167,7 @@ def convert(
         many = suffixes[0] in SEVERAL and suffixes[1] in (*SEVERAL, *CHECKPOINTS)
         told = (_many if many else _one)(given, read, written, output.shows_progress and not no_progress)
         if target == STANDARD:
-            _check_complete(written)
+            _check_complete(written, output)
     report = {"source": source, "target": target, **told}
     output.json(report)
     _report(report, output)
@@ -217,6 +218,13 @@ class _Given(NamedTuple):
     def attributes(self, src: MemoryDesc, dst: MemoryDesc) -> tuple[Normalise | None, dict[str, Any]]:
         """Mean and deviation, scales and zero points, for the axes of one array."""
         where = _Axis(src, dst, self.axis)
+        if self.axis is not None:
+            if not self.scaled:
+                raise click.UsageError(
+                    "--axis says where lists of numbers lie, and there are none (--src-scale, --mean, ...)",
+                    click.get_current_context(),
+                )
+            where.number("--axis")
         found = {
             key: where.attribute(key, value)
             for key, value in (
@@ -235,6 +243,11 @@ def _one(given: _Given, source: Path, target: Path, shown: bool) -> dict[str, An
     from relayout import files
 
     files.check_can_be_written(target)  # before anything is asked about the source
+    if given.names and not {source.suffix.lower(), target.suffix.lower()} & {*SEVERAL, *CHECKPOINTS}:
+        raise click.UsageError(
+            "--name is for files that hold arrays by name, and neither of these does",
+            click.get_current_context(),
+        )
     name = files.one_of(source, given.names)
     tensor = files.read_to_convert(
         *(source, given.dst_format, given.src_format), dims=given.dims, dtype=given.src_dtype, name=name
@@ -338,7 +351,7 @@ def _check_kinds(source: str, target: str) -> None:
 
 
 def _as_input(source: Path, given: _Given) -> str:
-    """The kind of file on standard output that nobody chose: the input's, if it can hold what is asked for."""
+    """The kind of file on standard output where none is chosen: the input's, if it can hold the result."""
     kind = source.suffix.lower().removeprefix(".")
     pictured = given.dst_format in (None, "nhwc") and given.dtype in (None, "u8")
     if kind in ("png", "jpg") and not pictured:
@@ -376,15 +389,31 @@ def _bar(target: Path, shown: bool) -> Iterator[Callable[[int, int], None] | Non
             bar.stop()
 
 
-def _check_complete(written: Path) -> None:
-    """Refuse to send data without its descriptor, which lies beside the file; raw bytes never have it."""
-    from relayout.errors import Unsupported
-    from relayout.files.beside import path_beside
+def _check_complete(written: Path, output: Output) -> None:
+    """Refuse to send data without its descriptor, which lies beside the file; raw bytes never have it.
 
-    if path_beside(written).exists() and written.suffix == ".npy":
+    An array that is only permuted, as nhwc is, is right for whoever knows the order; a note says it.
+    """
+    from relayout.errors import Unsupported
+    from relayout.files import descriptor_from_text, physical_shape
+    from relayout.files.beside import path_beside
+    from relayout.files.elements import by_dtype
+
+    beside = path_beside(written)
+    if written.suffix != ".npy" or not beside.exists():
+        return
+    desc = descriptor_from_text(beside.read_bytes())
+    shape = physical_shape(desc)
+    if shape is None or len(shape) != desc.rank or by_dtype[desc.dtype.name].descr is None:
         raise Unsupported(
             "an npy file on standard output has no place for the descriptor of this format or data type; "
             "send another kind of file (--out-kind npz, --out-kind safetensors)"
+        )
+    if not output.quiet:
+        click.echo(
+            f"relayout: note: the array {list(shape)} is in {desc.format}, which an npy file on standard "
+            "output can't say",
+            err=True,
         )
 
 

@@ -160,7 +160,9 @@ def _moves(found: Difference) -> str:
     if found.moved is None:
         return f"{found.elements:,}; some of them lie elsewhere (too irregular to count)"
     if found.moved == 0:
-        return f"all {found.elements:,} lie alike" + ("" if found.same_bytes else "; the padding does not")
+        return f"all {found.elements:,} at the same offset" + (
+            "" if found.same_bytes else ", but not the padding"
+        )
     stay = found.elements - found.moved
     share = 100 * stay / found.elements
     return f"{found.moved:,} of {found.elements:,} lie elsewhere, {stay:,} stay ({share:.3g} %)"

@@ -68,7 +68,7 @@ def _print(found: FileInfo, file: str, output: Output) -> None:
     from relayout.files.spelling import spelled
 
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False)
-    table.add_column("name", no_wrap=True)
+    table.add_column("name", overflow="fold")  # long names that are cut would all look alike
     table.add_column("dims", no_wrap=True)
     table.add_column("dtype", no_wrap=True)
     table.add_column("bytes", justify="right", no_wrap=True)

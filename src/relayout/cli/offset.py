@@ -55,7 +55,8 @@ def offset(
     """Print the offset of an element, in elements. The first line is the bare number.
 
     An INDEX is 17,5,0,2 or 17 5 0 2. There may be several; with - they come from standard input, one on each
-    line, and are answered as they arrive. With --inverse OFFSET print what lies there: a logical index, or the word padding or hole.
+    line, and are answered as they arrive. With --inverse OFFSET print what lies there: a logical index, or
+    the word padding or hole.
     """
     from relayout.errors import LayoutError
 

@@ -250,7 +250,11 @@ class Output:
         if self.json_to == STANDARD:
             click.echo(text, nl=False)
         else:
-            Path(self.json_to).write_text(text, encoding="utf-8")
+            try:
+                Path(self.json_to).write_text(text, encoding="utf-8")
+            except OSError as error:
+                error.filename = self.json_to
+                raise
 
 
 def _json_file(ctx: click.Context, option: click.Parameter, value: str | None) -> str | None:

@@ -509,8 +509,8 @@ def destination_for(
     if module.__name__.endswith(".image"):
         if dtype is None and src.dtype.name != "u8" and not scaled:
             raise LayoutError(
-                f"{spelled(_path(path))} holds pixels of u8, 0 to 255, and the source is {src.dtype}; say how "
-                "its numbers become pixels: --src-scale 255 for 0 to 1, --src-scale 1/257 for 16 bits "
+                f"{spelled(_path(path))} holds pixels of u8, 0 to 255, and the source is {src.dtype}; say "
+                "how its numbers become pixels: --src-scale 255 for 0 to 1, --src-scale 1/257 for 16 bits "
                 "(src_scale); or round and saturate them as they are: --dtype u8 (dtype='u8')"
             )
         return destination(src, "nhwc" if format is None else format, "u8" if dtype is None else dtype, axes)

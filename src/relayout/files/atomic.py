@@ -105,7 +105,7 @@ def scratch(folder: Path) -> Iterator[BinaryIO]:
     with naming(folder):
         file = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115 - errors in the block are not the folder's
     with file:
-        yield file  # type: ignore[misc]
+        yield file
 
 
 def reserve(file: BinaryIO, size: int, path: Path) -> None:
@@ -141,6 +141,8 @@ def _reserve(file: BinaryIO, size: int) -> None:
 
 
 def _check_free(path: Path, force: bool) -> None:
+    if path.is_symlink():  # links were followed, so this one leads to itself
+        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path))
     if path.is_dir():
         raise IsADirectoryError(errno.EISDIR, "this is a folder", str(path))
     if not force and path.exists():

@@ -31,7 +31,7 @@ class Plan(NamedTuple):
     rest: tuple[str, ...]
     only: bool
     skipped: tuple[tuple[str, str], ...] = ()
-    """Arrays of ``rest`` that a pattern matched, but what is asked for does not apply to, with their types."""
+    """Arrays of ``rest`` that a pattern matched, and their types, which are not converted."""
 
     def with_attributes(self, made: Callable[[Job], tuple[Normalise | None, Mapping[str, Any]]]) -> Plan:
         """The same plan, with mean, deviation and attributes for each array that is converted."""
@@ -109,8 +109,8 @@ def plan(
     if skipped and not jobs:
         told = ", ".join(f"{spelled(name)} ({kind})" for name, kind in skipped[:MOST_LISTED])
         raise LayoutError(
-            f"{spelled(source.path)}: of the arrays that match, none holds floating-point numbers: {told}; an "
-            "integer array is converted to a floating type by its name, or if it is scaled"
+            f"{spelled(source.path)}: of the arrays that match, none holds floating-point numbers: {told}; "
+            "an integer array is converted to a floating type by its name, or if it is scaled"
         )
     converted = {job.name for job in jobs}
     stays = {name for name, _ in skipped} if only and names is not None else set(source.names) - converted

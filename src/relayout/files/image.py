@@ -60,8 +60,10 @@ def read(path: Path, given: Given) -> Tensor:
         except LayoutError:
             raise
         except Exception as error:  # decoders raise whatever their damaged input makes them stumble over
+            unknown = type(error).__name__ == "UnidentifiedImageError"  # whose text names an open file
+            what = "it is no png or jpeg, or its header is damaged" if unknown else str(error)
             raise LayoutError(
-                f"{spelled(path)} can't be decoded as a picture: {error or type(error).__name__}"
+                f"{spelled(path)} can't be decoded as a picture: {what or type(error).__name__}"
             ) from None
     shape = (1, *pixels.shape) if pixels.ndim == 3 else (1, *pixels.shape, 1)
     data = pixels.reshape(-1).view(np.uint8)
