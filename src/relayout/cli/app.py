@@ -127,7 +127,14 @@ def _io_error(error: OSError) -> str:
     what = error.strerror or str(error)
     if error.filename is None and error.errno == errno.ENOSPC:  # any other file is named where it is written
         return f"standard output: {what}"
-    return f"{os.fspath(error.filename)!s}: {what}" if error.filename is not None else what
+    if error.filename is None:
+        return what
+    name = os.fsdecode(error.filename) if isinstance(error.filename, str | bytes) else str(error.filename)
+    if not name.isprintable():
+        from relayout.files.spelling import spelled
+
+        name = spelled(name)
+    return f"{name}: {what}"
 
 
 def _version(ctx: click.Context, _: click.Parameter, asked: bool) -> None:

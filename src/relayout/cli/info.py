@@ -82,7 +82,7 @@ def _print(found: FileInfo, file: str, output: Output) -> None:
     console.print(Text(f"{spelled(file)}: {found.kind}, {several}, {found.nbytes} bytes"))
     for key, value in found.metadata.items():
         text = value if len(value) <= LONGEST else value[: LONGEST - 3] + "..."
-        console.print(Text(f"{spelled(key[:LONGEST])} = {spelled(text)}"))
+        console.print(Text(f"metadata  {spelled(key[:LONGEST])} = {spelled(text)}"))
     if found.arrays:
         console.print()
         console.print(table)
