@@ -336,3 +336,10 @@ class TestPipes:
         given = (tmp_path / "x.png").read_bytes()
         done = subprocess.run(command, input=given, capture_output=True, check=True)
         assert np.load(io.BytesIO(done.stdout)).shape == (1, 3, 4, 5)
+
+
+def test_convert_and_info_call_a_format_by_one_name(tmp_path):
+    np.save(tmp_path / "w.npy", counting((8, 8, 3, 3)))
+    said = call("convert", tmp_path / "w.npy", tmp_path / "o.npy", "--from", "oihw", "--to", "OHWIo4")
+    (array,) = files.info(tmp_path / "o.npy").arrays
+    assert f"f32:{array.format}:8x8x3x3" in said

@@ -150,10 +150,10 @@ def _version(ctx: click.Context, _: click.Parameter, asked: bool) -> None:
     invoke_without_command=True,
     context_settings={"help_option_names": ["-h", "--help"]},
     epilog=examples(
-        "relayout offset nChw8c 2,17,5,4 1,9,0,2   where does element (1,9,0,2) lie?",
-        "relayout show nChw8c 1,17,2,2             what does the format look like?",
-        "relayout translate nChw8c                 what do others call it?",
-        "relayout diff nchw nChw8c 1,17,2,2        do two formats place elements alike?",
+        "relayout offset nChw8c 2,17,5,4 1,9,0,2  where does element (1,9,0,2) lie?",
+        "relayout show nChw8c 1,17,2,2            what does the format look like?",
+        "relayout translate nChw8c                what do others call it?",
+        "relayout diff nchw nChw8c 1,17,2,2       are elements at the same offsets?",
         "relayout convert cat.png cat.npy --to nChw16c --dtype f32 --src-scale 1/255",
     )
     + "\n\n"

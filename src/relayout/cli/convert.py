@@ -427,11 +427,19 @@ def _told(name: str | None, src: MemoryDesc, dst: MemoryDesc, target: Path) -> d
     beside = path_beside(target)
     return {
         "name": name or "",
-        "from": {"text": str(src), **descriptor_to_json(src)},
-        "to": {"text": str(dst), **descriptor_to_json(dst)},
+        "from": {"text": _text(src), **descriptor_to_json(src)},
+        "to": {"text": _text(dst), **descriptor_to_json(dst)},
         "array": None if shape is None else list(shape),
         "descriptor": str(beside) if suffix not in SEVERAL and beside.exists() else None,
     }
+
+
+def _text(desc: MemoryDesc) -> str:
+    """A descriptor with the name of its format under which it is stored, as ``relayout info`` shows it."""
+    from relayout.files import descriptor_from_json, descriptor_to_json
+
+    stored = str(descriptor_from_json(descriptor_to_json(desc)))
+    return str(desc) if " " in stored else stored  # digits are no name
 
 
 def _shown(target: str, told: dict[str, Any]) -> str:
