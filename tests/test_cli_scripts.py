@@ -343,3 +343,11 @@ def test_convert_and_info_call_a_format_by_one_name(tmp_path):
     said = call("convert", tmp_path / "w.npy", tmp_path / "o.npy", "--from", "oihw", "--to", "OHWIo4")
     (array,) = files.info(tmp_path / "o.npy").arrays
     assert f"f32:{array.format}:8x8x3x3" in said
+
+
+def test_a_report_names_no_file_that_is_gone(tmp_path):
+    np.save(tmp_path / "x.npy", counting((2, 3)))
+    words = ("convert", tmp_path / "x.npy", "-", "--out-kind", "bin", "--json", tmp_path / "told.json")
+    command = [sys.executable, "-m", "relayout", *words]
+    assert len(subprocess.run(command, capture_output=True, check=True).stdout) == 24
+    assert '"descriptor": null' in (tmp_path / "told.json").read_text()

@@ -168,6 +168,8 @@ def convert(
         told = (_many if many else _one)(given, read, written, output.shows_progress and not no_progress)
         if target == STANDARD:
             _check_complete(written, output)
+    if target == STANDARD:  # the descriptor lay beside a file that is gone
+        told["converted"] = [{**each, "descriptor": None} for each in told["converted"]]
     report = {"source": source, "target": target, **told}
     output.json(report)
     _report(report, output)
