@@ -308,7 +308,8 @@ class TestOffset:
         done = runner().invoke(application, words, input="0,0\n\n1 2\n", prog_name="relayout")
         assert (done.exit_code, done.stdout) == (0, "0\n5\n")
         done = runner().invoke(application, words, input="0,0\n9,9\n", prog_name="relayout")
-        assert (done.exit_code, done.stdout) == (4, "")
+        assert (done.exit_code, done.stdout) == (4, "0\n")
+        assert "line 2: index 9" in done.stderr
 
     @pytest.mark.parametrize(
         "text", ["1_0", "\N{ARABIC-INDIC DIGIT ONE}", "\N{SUPERSCRIPT TWO}", "9" * 5000, ""]
@@ -603,7 +604,7 @@ class TestConvert:
             ((source, out, "--std", "0"), "std"),
             ((source, out, "--mean", "1,2", "--from", "nchw"), "mean has 2 values"),
             ((source, out, "--denormalize"), "--mean"),
-            ((source, tmp_path / "out.png", "--from", "nchw"), "one picture"),
+            ((source, tmp_path / "out.png", "--from", "nchw", "--dtype", "u8"), "one picture"),
             ((source, tmp_path / "out.xyz"), "kinds of files"),
             ((tmp_path / "bad.npy", out), "no npy file"),
             ((tmp_path / "notes.txt", out), "kinds of files"),

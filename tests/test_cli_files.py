@@ -52,7 +52,7 @@ class TestInfo:
     def test_refusals(self, tmp_path):
         (tmp_path / "x.npy").write_bytes(b"nothing")
         assert "no npy file" in refused("info", tmp_path / "x.npy", code=4)
-        assert "kinds of files" in refused("info", tmp_path / "x.txt", code=4)
+        assert "kinds of files" in refused("info", tmp_path / "x.txt", code=2)
         assert "missing.npz" in refused("info", tmp_path / "missing.npz", code=5)
 
     def test_pytorch_is_not_installed(self, tmp_path, monkeypatch):

@@ -350,7 +350,7 @@ class TestWhatOthersSee:
 
     def test_pictures_need_pillow(self, tmp_path, monkeypatch):
         monkeypatch.setitem(sys.modules, "PIL", None)
-        with pytest.raises(rl.Unsupported, match=r"relayout\[image\]"):
+        with pytest.raises(rl.Unsupported, match="pip install pillow"):
             files.read(tmp_path / "x.png")
 
 

@@ -295,7 +295,7 @@ class TestInfo:
         np.savez(tmp_path / "x.npz", a=CONV, mask=CONV > 3)
         one, two = files.info(tmp_path / "x.npz").arrays
         assert (one.name, one.dtype, one.dims, one.format, one.desc) == ("a", "f32", CONV.shape, None, None)
-        assert (two.dtype, two.nbytes) == ("|b1", CONV.size)
+        assert (two.dtype, two.nbytes) == ("BOOL", CONV.size)
         (tmp_path / "x.raw").write_bytes(bytes(7))
         assert files.info(tmp_path / "x.raw").arrays[0][:5] == ("", "bytes", (7,), None, 7)
 

@@ -10,16 +10,8 @@
     relayout strides 8,64,7,7 3136,1,448,64                    what strides mean to PyTorch
 
 Results go to standard output, and the first line of those that scripts use (``offset``, ``translate --to``)
-is the bare answer. Errors are one line on standard error.
-
-=========  ==========================================================
-exit code  meaning
-=========  ==========================================================
-0          done
-1          a file can't be read or written
-2          bad usage, or input that breaks a rule of formats
-130        interrupted
-=========  ==========================================================
+is the bare answer. Errors are one line on standard error. What exit codes say is in
+:class:`relayout.cli.options.Exit`.
 
 One module for each command; ``app`` holds them together. Nothing but click is imported before a command runs.
 """

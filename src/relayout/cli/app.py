@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from collections.abc import Sequence
@@ -19,6 +20,7 @@ from relayout.cli.names import formats, translate
 from relayout.cli.offset import offset
 from relayout.cli.options import (
     Exit,
+    Terminated,
     code_of,
     drop_standard_output,
     exit_codes,
@@ -59,7 +61,7 @@ class Application(click.Group):
         except _ReaderLeft:
             drop_standard_output()
             code = Exit.DONE
-        except (Exception, KeyboardInterrupt) as error:
+        except (Exception, KeyboardInterrupt, Terminated) as error:
             if "--debug" in given:
                 raise
             click.echo(f"relayout: error: {_one_line(_message(error))}", err=True)
@@ -97,6 +99,8 @@ def _flushed(code: int) -> int:
 
 def _message(error: BaseException) -> str:
     """What is said about an error."""
+    if isinstance(error, click.NoSuchOption) and error.option_name[1:2].isdigit():
+        return f"{error.option_name}... is negative; sizes and indices are not, they count from 0"
     if isinstance(error, click.UsageError):
         command = error.ctx.command_path if error.ctx is not None else "relayout"
         return f"{error.format_message().rstrip('.')} (see {command} --help)"
@@ -104,8 +108,10 @@ def _message(error: BaseException) -> str:
         return error.format_message()
     if isinstance(error, click.Abort | KeyboardInterrupt):
         return "interrupted"
+    if isinstance(error, Terminated):
+        return "terminated"
     if isinstance(error, LayoutError):
-        return str(error)
+        return str(error).replace("axes='position'", "--axes position")  # as it is said here
     if isinstance(error, OSError):
         return _io_error(error)
     if isinstance(error, MemoryError):
@@ -120,7 +126,16 @@ def _one_line(message: str) -> str:
 
 def _io_error(error: OSError) -> str:
     what = error.strerror or str(error)
-    return f"{os.fspath(error.filename)!s}: {what}" if error.filename is not None else what
+    if error.filename is None and error.errno == errno.ENOSPC:  # any other file is named where it is written
+        return f"standard output: {what}"
+    if error.filename is None:
+        return what
+    name = os.fsdecode(error.filename) if isinstance(error.filename, str | bytes) else str(error.filename)
+    if not name.isprintable():
+        from relayout.files.spelling import spelled
+
+        name = spelled(name)
+    return f"{name}: {what}"
 
 
 def _version(ctx: click.Context, _: click.Parameter, asked: bool) -> None:
@@ -136,10 +151,10 @@ def _version(ctx: click.Context, _: click.Parameter, asked: bool) -> None:
     invoke_without_command=True,
     context_settings={"help_option_names": ["-h", "--help"]},
     epilog=examples(
-        "relayout offset nChw8c 2,17,5,4 1,9,0,2   where does element (1,9,0,2) lie?",
-        "relayout show nChw8c 1,17,2,2             what does the format look like?",
-        "relayout translate nChw8c                 what do others call it?",
-        "relayout diff nchw nChw8c 1,17,2,2        do two formats place alike?",
+        "relayout offset nChw8c 2,17,5,4 1,9,0,2  where does element (1,9,0,2) lie?",
+        "relayout show nChw8c 1,17,2,2            what does the format look like?",
+        "relayout translate nChw8c                what do others call it?",
+        "relayout diff nchw nChw8c 1,17,2,2       are elements at the same offsets?",
         "relayout convert cat.png cat.npy --to nChw16c --dtype f32 --src-scale 1/255",
     )
     + "\n\n"

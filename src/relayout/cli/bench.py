@@ -259,7 +259,7 @@ def primitives(
 
 @bench.command(
     "calibrate",
-    short_help="When to write around the caches, when to wake threads.",
+    short_help="When to bypass the caches, when to wake threads.",
     epilog=examples("relayout bench calibrate", "RELAYOUT_THREADS=8 relayout bench calibrate"),
 )
 @output_options

@@ -43,7 +43,7 @@ def console_for(no_colour: bool = False) -> Console:
             left = [head for each in objects if isinstance(each, Table) for head in _shed(each, self.width)]
             super().print(*objects, **how)
             if left:
-                super().print(f"left out for want of room: {', '.join(left)}", style="bright_black")
+                super().print(f"omitted for lack of space: {', '.join(left)}", style="bright_black")
 
         def on_broken_pipe(self) -> None:
             raise  # instead of ending the process with exit code 1: a reader that left is no error

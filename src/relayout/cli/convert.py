@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import signal
+import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,7 +14,8 @@ import click
 from relayout.cli.arguments import DIMS, DTYPE, FORMAT, NUMBERS, examples, whole_number
 from relayout.cli.described import completed
 from relayout.cli.info import IN_KIND
-from relayout.cli.options import STANDARD, Output, axes_option, output_options, readable, writable
+from relayout.cli.options import STANDARD, Output, axes_option, misuse, output_options
+from relayout.cli.streams import killable, readable, writable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -43,13 +44,13 @@ PATIENCE = 1.0  # seconds before a progress bar appears
         "    --mean 0.485,0.456,0.406 --std 0.229,0.224,0.225",
     ),
 )
-@click.argument("source", metavar="IN", type=click.Path(allow_dash=True))
-@click.argument("target", metavar="OUT", type=click.Path(allow_dash=True))
+@click.argument("source", metavar="IN", type=click.Path(allow_dash=True, readable=False))
+@click.argument("target", metavar="OUT", type=click.Path(allow_dash=True, readable=False))
 @click.option(
     "--from",
     "src_format",
     type=FORMAT,
-    help="Format of the input, if neither descriptor nor kind of file say it.",
+    help="Format of the input, if neither descriptor nor kind of file says so.",
 )
 @click.option(
     "--to", "dst_format", type=FORMAT, help="Format of the output. [default: as the input; pictures: nhwc]"
@@ -103,7 +104,7 @@ PATIENCE = 1.0  # seconds before a progress bar appears
 @click.option(
     "--out-kind",
     type=click.Choice(OUT_KINDS),
-    help="Kind of file on standard output. [default: as the input, or npy]",
+    help="Kind of file on standard output. [default: as the input; npy where that can't hold it]",
 )
 @output_options
 def convert(
@@ -134,9 +135,10 @@ def convert(
 ) -> None:
     """Convert a file to another memory format, data type or kind of file. Files may be larger than memory.
 
-    Kinds: .npy .npz .safetensors .bin .raw .png .jpg, and as IN .pt .pth (PyTorch); - is standard input or
-    output. Of several arrays those that --name tells are converted; if OUT can hold several (.npz
-    .safetensors), the others are copied unchanged.
+    Kinds: .npy .npz .safetensors .bin .raw .png .jpg, and .pt .pth (PyTorch, input only); - is standard
+    input or output. Of several arrays those that match --name are converted; if OUT can hold several (.npz
+    .safetensors), the others are copied unchanged, and so are integers that match a pattern where --dtype
+    is a floating type.
 
     An array has one axis for each digit of its format,
     outermost first: [N, H, W, C] for nhwc, [N, C/8, H, W, 8] for nChw8c. What an array can't express is
@@ -152,18 +154,22 @@ def convert(
         src_format, dst_format, dtype, dims, src_dtype, names, only, src_scale, src_zero_point, mean, std,
         back, dst_scale, dst_zero_point, axis, axes, threads, force,
     )  # fmt: skip
+    _check_kinds(source, target)
     if target == STANDARD:
         output.take_standard_output("OUT")
+    described = None not in (src_format, dims, src_dtype)
     with (
-        _killable(),
-        readable(source, None if in_kind is None else f".{in_kind}") as read,
-        writable(target, f".{out_kind or _as_input(read)}") as written,
+        killable(),
+        readable(source, None if in_kind is None else f".{in_kind}", raw=described) as read,
+        writable(target, f".{out_kind or _as_input(read, given)}") as written,
     ):
         suffixes = written.suffix.lower(), read.suffix.lower()
         many = suffixes[0] in SEVERAL and suffixes[1] in (*SEVERAL, *CHECKPOINTS)
         told = (_many if many else _one)(given, read, written, output.shows_progress and not no_progress)
         if target == STANDARD:
-            _check_complete(written)
+            _check_complete(written, output)
+    if target == STANDARD:  # the descriptor lay beside a file that is gone
+        told["converted"] = [{**each, "descriptor": None} for each in told["converted"]]
     report = {"source": source, "target": target, **told}
     output.json(report)
     _report(report, output)
@@ -192,6 +198,17 @@ class _Given(NamedTuple):
     force: bool
 
     @property
+    def scaled(self) -> bool:
+        """Whether it is said how numbers of one range become numbers of another."""
+        return any(
+            option is not None
+            for option in (
+                *(self.src_scale, self.dst_scale, self.src_zero_point, self.dst_zero_point),
+                *(self.mean, self.std),
+            )
+        )
+
+    @property
     def changes(self) -> bool:
         """Whether anything but the kind of file is to change."""
         asked = (
@@ -203,6 +220,13 @@ class _Given(NamedTuple):
     def attributes(self, src: MemoryDesc, dst: MemoryDesc) -> tuple[Normalise | None, dict[str, Any]]:
         """Mean and deviation, scales and zero points, for the axes of one array."""
         where = _Axis(src, dst, self.axis)
+        if self.axis is not None:
+            if not self.scaled:
+                raise click.UsageError(
+                    "--axis says where lists of numbers lie, and there are none (--src-scale, --mean, ...)",
+                    click.get_current_context(),
+                )
+            where.number("--axis")
         found = {
             key: where.attribute(key, value)
             for key, value in (
@@ -221,11 +245,18 @@ def _one(given: _Given, source: Path, target: Path, shown: bool) -> dict[str, An
     from relayout import files
 
     files.check_can_be_written(target)  # before anything is asked about the source
+    if given.names and not {source.suffix.lower(), target.suffix.lower()} & {*SEVERAL, *CHECKPOINTS}:
+        raise click.UsageError(
+            "--name is for files that hold arrays by name, and neither of these does",
+            click.get_current_context(),
+        )
     name = files.one_of(source, given.names)
     tensor = files.read_to_convert(
         *(source, given.dst_format, given.src_format), dims=given.dims, dtype=given.src_dtype, name=name
     )
-    desc = files.destination_for(target, tensor.desc, given.dst_format, given.dtype, given.axes)
+    desc = files.destination_for(
+        *(target, tensor.desc, given.dst_format, given.dtype, given.axes), scaled=given.scaled
+    )
     normalise, attributes = given.attributes(tensor.desc, desc)
     with (
         files.create(target, desc, name=name, force=given.force, only=given.only) as out,
@@ -245,13 +276,13 @@ def _many(given: _Given, source: Path, target: Path, shown: bool) -> dict[str, A
     plan = files.plan_arrays(
         *(source, target, given.dst_format), names=given.names or None, only=given.only,
         src_format=given.src_format, dims=given.dims, src_dtype=given.src_dtype, dtype=given.dtype,
-        changes=given.changes, axes=given.axes,
+        changes=given.changes, axes=given.axes, scaled=given.scaled,
     )  # fmt: skip
     plan = plan.with_attributes(lambda job: given.attributes(job.src, job.desc))
     with _bar(target, shown) as progress:
         plan.run(force=given.force, threads=given.threads, progress=progress)
     told = [_told(job.name, job.src, job.desc, target) for job in plan.jobs]
-    return {"converted": told, "copied": list(plan.rest)}
+    return {"converted": told, "copied": list(plan.rest), "not_applicable": dict(plan.skipped)}
 
 
 class _Axis:
@@ -312,26 +343,22 @@ class _Axis:
         return Normalise(means, deviations, self.number("--mean or --std") if several else 0, back)
 
 
-@contextmanager
-def _killable() -> Iterator[None]:
-    """Let a polite kill clean up as Ctrl-C does."""
+def _check_kinds(source: str, target: str) -> None:
+    """A file name that ends in no kind of file is misuse."""
+    from relayout import files
 
-    def leave(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    try:
-        before = signal.signal(signal.SIGTERM, leave)
-    except ValueError:  # not in the main thread, so signals are somebody else's business
-        yield
-        return
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
+    with misuse():
+        for path in (source, target):
+            if path != STANDARD:
+                files.check_kind(path)
 
 
-def _as_input(source: Path) -> str:
+def _as_input(source: Path, given: _Given) -> str:
+    """The kind of file on standard output where none is chosen: the input's, if it can hold the result."""
     kind = source.suffix.lower().removeprefix(".")
+    pictured = given.dst_format in (None, "nhwc") and given.dtype in (None, "u8")
+    if kind in ("png", "jpg") and not pictured:
+        return "npy"
     return kind if kind in OUT_KINDS else "npy"
 
 
@@ -365,15 +392,31 @@ def _bar(target: Path, shown: bool) -> Iterator[Callable[[int, int], None] | Non
             bar.stop()
 
 
-def _check_complete(written: Path) -> None:
-    """Refuse to send data without its descriptor, which lies beside the file; raw bytes never have it."""
-    from relayout.errors import Unsupported
-    from relayout.files.beside import path_beside
+def _check_complete(written: Path, output: Output) -> None:
+    """Refuse to send data without its descriptor, which lies beside the file; raw bytes never have it.
 
-    if path_beside(written).exists() and written.suffix == ".npy":
+    An array that is only permuted, as nhwc is, is right for whoever knows the order; a note says it.
+    """
+    from relayout.errors import Unsupported
+    from relayout.files import descriptor_from_text, physical_shape
+    from relayout.files.beside import path_beside
+    from relayout.files.elements import by_dtype
+
+    beside = path_beside(written)
+    if written.suffix != ".npy" or not beside.exists():
+        return
+    desc = descriptor_from_text(beside.read_bytes())
+    shape = physical_shape(desc)
+    if shape is None or len(shape) != desc.rank or by_dtype[desc.dtype.name].descr is None:
         raise Unsupported(
             "an npy file on standard output has no place for the descriptor of this format or data type; "
             "send another kind of file (--out-kind npz, --out-kind safetensors)"
+        )
+    if not output.quiet:
+        click.echo(
+            f"relayout: note: the array {list(shape)} is in {desc.format}, which an npy file on standard "
+            "output can't say",
+            err=True,
         )
 
 
@@ -387,11 +430,28 @@ def _told(name: str | None, src: MemoryDesc, dst: MemoryDesc, target: Path) -> d
     beside = path_beside(target)
     return {
         "name": name or "",
-        "from": {"text": str(src), **descriptor_to_json(src)},
-        "to": {"text": str(dst), **descriptor_to_json(dst)},
+        "from": {"text": _text(src), **descriptor_to_json(src)},
+        "to": {"text": _text(dst), **descriptor_to_json(dst)},
         "array": None if shape is None else list(shape),
         "descriptor": str(beside) if suffix not in SEVERAL and beside.exists() else None,
     }
+
+
+def _text(desc: MemoryDesc) -> str:
+    """A descriptor with the name of its format under which it is stored, as ``relayout info`` shows it."""
+    from relayout.files import descriptor_from_json, descriptor_to_json
+
+    stored = str(descriptor_from_json(descriptor_to_json(desc)))
+    return str(desc) if " " in stored else stored  # digits are no name
+
+
+def _shown(target: str, told: dict[str, Any]) -> str:
+    """The file of a descriptor, relative as the target was given; that of a link is where it leads to."""
+    from relayout.files.spelling import spelled
+
+    near = f"{target}.layout.json"
+    is_near = os.path.exists(near) and os.path.samefile(near, told["descriptor"])
+    return spelled(near if is_near else told["descriptor"])
 
 
 def _report(report: dict[str, Any], output: Output) -> None:
@@ -401,11 +461,13 @@ def _report(report: dict[str, Any], output: Output) -> None:
     several = len(report["converted"]) != 1 or report["copied"]
     for each in report["converted"]:
         array = "" if each["array"] is None else f", array {each['array']}"
-        described = "" if each["descriptor"] is None else f", described in {target}.layout.json"
+        described = "" if each["descriptor"] is None else f", described in {_shown(report['target'], each)}"
         if several:
             output.echo(f"{spelled(each['name'])}  {each['from']['text']} -> {each['to']['text']}{array}")
         else:
             output.echo(f"{source}  {each['from']['text']}\n{target}  {each['to']['text']}{array}{described}")
+    for name, kind in report.get("not_applicable", {}).items():
+        output.echo(f"{spelled(name)}  {kind}: copied, since a pattern means floating-point arrays here")
     if several:
         copied = len(report["copied"])
         output.echo(f"{source} -> {target}: {len(report['converted'])} converted, {copied} copied unchanged")

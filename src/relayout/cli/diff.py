@@ -8,7 +8,7 @@ import click
 
 from relayout.cli.arguments import DTYPE, examples
 from relayout.cli.described import Described, described, meaning_option, sizes_in
-from relayout.cli.options import Exit, Output, axes_option, output_options
+from relayout.cli.options import Exit, Output, axes_option, heard_or_not, output_options
 
 if TYPE_CHECKING:
     from relayout.layout.descriptor import MemoryDesc
@@ -60,10 +60,11 @@ def diff(
     one, two = _both(words, dtype, meaning, axes)
     found = difference(one.desc.layout, two.desc.layout, limit)
     same = found.same_bytes and one.desc.dtype == two.desc.dtype
-    if output.wants_json:
-        output.json(_as_json(found, one.desc, two.desc, same))
-    if output.talks:
-        _tell(found, one, two, output)
+    with heard_or_not():
+        if output.wants_json:
+            output.json(_as_json(found, one.desc, two.desc, same))
+        if output.talks:
+            _tell(found, one, two, output)
     return Exit.DONE if same else Exit.NO
 
 
@@ -71,9 +72,9 @@ def _both(
     words: tuple[str, ...], dtype: str | None, meaning: str | None, axes: str
 ) -> tuple[Described, Described]:
     """The two tensors, both indexed as the first is; sizes that one descriptor says hold for both."""
-    from relayout.errors import LayoutError, Unsupported
     from relayout.layout.layout import spell_dims
     from relayout.layout.roles import correspondence
+    from relayout.errors import Unsupported
     from relayout.reorder.axes import indexed_alike
 
     first, second, *sizes = words
@@ -99,10 +100,7 @@ def _both(
     one, two = told(first, *sizes), told(second, *sizes)
     if axes == "position":
         return one, two
-    try:
-        places = correspondence(one.desc.layout.roles, two.desc.layout.roles, ("first", "second"))
-    except LayoutError as error:
-        raise Unsupported(f"{error} (--axes position)") from error
+    places = correspondence(one.desc.layout.roles, two.desc.layout.roles, ("first", "second"))
     if places is not None and sizes_in(second) is None:  # the sizes are in the order of the first
         two = told(second, spell_dims([one.desc.dims[places.index(k)] for k in range(len(places))]))
     elif places is not None and sizes_in(first) is None:
@@ -168,7 +166,9 @@ def _moves(found: Difference) -> str:
     if found.moved is None:
         return f"{found.elements:,}; some of them lie elsewhere (too irregular to count)"
     if found.moved == 0:
-        return f"all {found.elements:,} lie alike" + ("" if found.same_bytes else "; the padding does not")
+        return f"all {found.elements:,} at the same offset" + (
+            "" if found.same_bytes else ", but not the padding"
+        )
     stay = found.elements - found.moved
     share = 100 * stay / found.elements
     return f"{found.moved:,} of {found.elements:,} lie elsewhere, {stay:,} stay ({share:.3g} %)"

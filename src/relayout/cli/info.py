@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 import click
 
 from relayout.cli.arguments import examples
-from relayout.cli.options import STANDARD, Output, output_options, readable
+from relayout.cli.options import STANDARD, Output, misuse, output_options
+from relayout.cli.streams import readable
 
 if TYPE_CHECKING:
     from relayout.files import FileInfo
@@ -20,7 +21,7 @@ KINDS = ("npy", "npz", "safetensors", "pt", "bin", "png", "jpg")
 IN_KIND = click.option(
     "--in-kind",
     type=click.Choice(KINDS),
-    help="Kind of file on standard input. [default: told by its first bytes]",
+    help="Kind of file on standard input. [default: recognised from its first bytes]",
 )
 
 
@@ -33,7 +34,7 @@ IN_KIND = click.option(
         "curl -s https://example.org/x.npz | relayout info -",
     ),
 )
-@click.argument("file", metavar="FILE", type=click.Path(allow_dash=True))
+@click.argument("file", metavar="FILE", type=click.Path(allow_dash=True, readable=False))
 @IN_KIND
 @output_options
 def info(file: str, in_kind: str | None, output: Output) -> None:
@@ -45,6 +46,9 @@ def info(file: str, in_kind: str | None, output: Output) -> None:
     """
     from relayout import files
 
+    if file != STANDARD:
+        with misuse():
+            files.check_kind(file, descriptors=True)
     with readable(file, None if in_kind is None else f".{in_kind}") as path:
         found = files.info(path)._replace(path=Path(file))
     output.json(found.to_json())
@@ -64,7 +68,7 @@ def _print(found: FileInfo, file: str, output: Output) -> None:
     from relayout.files.spelling import spelled
 
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False)
-    table.add_column("name", no_wrap=True)
+    table.add_column("name", overflow="fold")  # long names that are cut would all look alike
     table.add_column("dims", no_wrap=True)
     table.add_column("dtype", no_wrap=True)
     table.add_column("bytes", justify="right", no_wrap=True)
@@ -78,7 +82,7 @@ def _print(found: FileInfo, file: str, output: Output) -> None:
     console.print(Text(f"{spelled(file)}: {found.kind}, {several}, {found.nbytes} bytes"))
     for key, value in found.metadata.items():
         text = value if len(value) <= LONGEST else value[: LONGEST - 3] + "..."
-        console.print(Text(f"{spelled(key[:LONGEST])} = {spelled(text)}"))
+        console.print(Text(f"metadata  {spelled(key[:LONGEST])} = {spelled(text)}"))
     if found.arrays:
         console.print()
         console.print(table)

@@ -160,7 +160,8 @@ def formats(name: str | None, search: str | None, grammar: bool, output: Output)
         found = _formats_of([name] if name is not None else list(dialects()), search)
         if not found:
             raise NothingFound(
-                f"no format has {search!r} in its name or its digits; 'relayout formats' lists the notations"
+                f"no format has {search!r} in its name or its digits; 'relayout formats' lists the "
+                "notations, and 'relayout translate' reads whole names that are not in a list"
             )
         output.json({"formats": found})
         if output.quiet:

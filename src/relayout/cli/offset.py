@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import count
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -14,8 +15,11 @@ from relayout.cli.options import STANDARD, Output, output_options
 
 if TYPE_CHECKING:
     from relayout.layout.descriptor import MemoryDesc
+    from relayout.layout.layout import Layout
 
 __all__ = ["offset"]
+
+LONGEST_LINE = 1 << 16  # letters of standard input that are kept at a time
 
 
 @click.command(
@@ -51,7 +55,8 @@ def offset(
     """Print the offset of an element, in elements. The first line is the bare number.
 
     An INDEX is 17,5,0,2 or 17 5 0 2. There may be several; with - they come from standard input, one on each
-    line. With --inverse OFFSET print what lies there: a logical index, or the word padding or hole.
+    line, and are answered as they arrive. With --inverse OFFSET print what lies there: a logical index, or
+    the word padding or hole.
     """
     from relayout.errors import LayoutError
 
@@ -66,14 +71,20 @@ def offset(
         raise click.UsageError("give an INDEX or --inverse OFFSET, not both", click.get_current_context())
     explained = output.talks and (sys.stdout.isatty() if explain is None else explain)
     if place is None:
-        given = list(_given_indices(told.rest, layout.rank))
-        found = [layout.offset(*index) for index in given]  # all of them, before anything is printed
-        elements = [_element(index, where) for index, where in zip(given, found, strict=True)]
-        output.json({"descriptor": str(desc), "elements": elements})
-        for index, where in zip(given, found, strict=True):
+        elements = []
+
+        def answer(index: tuple[int, ...], where: int) -> None:
             output.answer(str(where))
             if explained:
                 _explain(desc, index, where, roles, in_bytes, output)
+
+        piped = told.rest == (STANDARD,)
+        found = _from_standard_input(layout) if piped else _typed(told.rest, layout)
+        for index, where in found:
+            answer(index, where)
+            if output.wants_json:
+                elements.append(_element(index, where))
+        output.json({"descriptor": str(desc), "elements": elements})
         return
     low, high = layout.bounds()
     if not low <= place <= high:
@@ -88,14 +99,35 @@ def offset(
         _explain_nothing(desc, place, roles)
 
 
-def _given_indices(words: tuple[str, ...], rank: int) -> Iterator[tuple[int, ...]]:
-    """The indices that were typed, or for ``-`` those on standard input, one to a line."""
-    if words != (STANDARD,):
-        yield from indices(words, rank)
-        return
-    for line in sys.stdin:
-        if line.strip():
-            yield from indices(line.split(), rank)
+def _typed(words: Sequence[str], layout: Layout) -> list[tuple[tuple[int, ...], int]]:
+    """Indices and their offsets: all of them, before anything is printed."""
+    return [(index, layout.offset(*index)) for index in indices(words, layout.rank)]
+
+
+def _from_standard_input(layout: Layout) -> Iterator[tuple[tuple[int, ...], int]]:
+    """The same for each line of standard input as it arrives; the input may be endless.
+
+    Raises
+    ------
+    click.UsageError, LayoutError
+        As for indices that are typed; the message has the number of the line.
+    """
+    from relayout.errors import LayoutError
+
+    for number in count(1):
+        line = sys.stdin.readline(LONGEST_LINE)
+        if not line:
+            return
+        try:
+            if len(line) == LONGEST_LINE:
+                raise click.UsageError(f"the line is longer than {LONGEST_LINE - 1} letters")
+            yield from _typed(line.split(), layout) if line.strip() else ()
+        except click.UsageError as error:
+            raise click.UsageError(
+                f"standard input, line {number}: {error.message}", click.get_current_context()
+            ) from error
+        except LayoutError as error:
+            raise type(error)(f"standard input, line {number}: {error}") from error
 
 
 def _element(index: tuple[int, ...] | None, offset: int) -> dict[str, Any]:

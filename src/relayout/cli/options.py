@@ -43,15 +43,15 @@ __all__ = [
     "Exit",
     "NothingFound",
     "Output",
+    "Terminated",
     "axes_option",
     "check_writable",
     "code_of",
     "exit_codes",
+    "heard_or_not",
     "misuse",
     "output_options",
-    "readable",
     "with_json_files",
-    "writable",
 ]
 
 STANDARD = "-"
@@ -71,6 +71,7 @@ class Exit(IntEnum):
     SYSTEM = 5
     BUG = 70
     INTERRUPTED = 130
+    TERMINATED = 143
 
 
 _MEANINGS = {
@@ -81,8 +82,13 @@ _MEANINGS = {
     Exit.BAD_DATA: "bad data: sizes, indices or files that break a rule",
     Exit.SYSTEM: "a file can't be read or written, or memory is short",
     Exit.BUG: "an error in Relayout itself",
-    Exit.INTERRUPTED: "interrupted",
+    Exit.INTERRUPTED: "interrupted (Ctrl-C)",
+    Exit.TERMINATED: "terminated (SIGTERM)",
 }
+
+
+class Terminated(BaseException):
+    """The system asked the process to end (SIGTERM); not click's business, to which Ctrl-C is."""
 
 
 class NothingFound(click.ClickException):
@@ -104,6 +110,8 @@ def code_of(error: BaseException) -> Exit:
     A text that can't be read (as an option, format, dialect or number) is misuse. Input that was read, but
     breaks a rule, is bad data: an index out of bounds, sizes that do not fit the format, a damaged file.
     """
+    if isinstance(error, Terminated):
+        return Exit.TERMINATED
     if isinstance(error, NothingFound):
         return Exit.NO
     if isinstance(error, click.UsageError | UnknownFormat | AmbiguousFormat):
@@ -242,7 +250,11 @@ class Output:
         if self.json_to == STANDARD:
             click.echo(text, nl=False)
         else:
-            Path(self.json_to).write_text(text, encoding="utf-8")
+            try:
+                Path(self.json_to).write_text(text, encoding="utf-8")
+            except OSError as error:
+                error.filename = self.json_to
+                raise
 
 
 def _json_file(ctx: click.Context, option: click.Parameter, value: str | None) -> str | None:
@@ -299,72 +311,6 @@ def check_writable(path: Path) -> None:
         path.unlink()
 
 
-_MAGIC = (
-    (b"\x93NUMPY", ".npy"),
-    (b"PK\x03\x04", ".npz"),
-    (b"PK\x05\x06", ".npz"),
-    (b"\x89PNG", ".png"),
-    (b"\xff\xd8\xff", ".jpg"),
-)
-
-
-def _kind(head: bytes) -> str:
-    """The suffix of a file, by its first bytes; raw bytes have no mark."""
-    for magic, suffix in _MAGIC:
-        if head.startswith(magic):
-            return suffix
-    return ".safetensors" if head[8:9] == b"{" and 0 < int.from_bytes(head[:8], "little") < 2**32 else ".bin"
-
-
-@contextmanager
-def readable(path: str, suffix: str | None = None) -> Iterator[Path]:
-    """Give the file to read: ``path``, or for ``-`` a temporary file with what standard input holds.
-
-    Parameters
-    ----------
-    path : str
-        A path or ``-``.
-    suffix : str, optional
-        The kind of file on standard input; found by its first bytes if not given.
-    """
-    if path != STANDARD:
-        yield Path(path)
-        return
-    import shutil
-    import tempfile
-
-    source = sys.stdin.buffer
-    head = source.read(16)
-    with tempfile.TemporaryDirectory(prefix="relayout-") as folder:
-        spooled = Path(folder) / f"stdin{suffix or _kind(head)}"
-        with spooled.open("wb") as out:
-            out.write(head)
-            shutil.copyfileobj(source, out)
-        yield spooled
-
-
-@contextmanager
-def writable(path: str, suffix: str) -> Iterator[Path]:
-    """Give the file to write: ``path``, or for ``-`` a temporary one that goes to standard output at the end.
-
-    Nothing is printed if the block raises. ``suffix`` is the kind of file on standard output. Call
-    :meth:`Output.take_standard_output` before.
-    """
-    if path != STANDARD:
-        yield Path(path)
-        return
-    import shutil
-    import tempfile
-
-    with tempfile.TemporaryDirectory(prefix="relayout-") as folder:
-        spooled = Path(folder) / f"stdout{suffix}"
-        yield spooled
-        target = sys.stdout.buffer
-        with spooled.open("rb") as source:
-            shutil.copyfileobj(source, target)
-        target.flush()
-
-
 def open_standard_streams() -> None:
     """Open what was closed when the process began, as ``>&-`` does, on the null device.
 
@@ -378,9 +324,18 @@ def open_standard_streams() -> None:
             os.open(os.devnull, os.O_RDWR)  # takes the lowest free number, which is this one
         if getattr(sys, name) is None:
             setattr(sys, name, open(number, mode, closefd=False))  # noqa: SIM115 - open as long as the process
-    for stream in (sys.stdout, sys.stderr):
+    for stream in (sys.stdin, sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")
+
+
+@contextmanager
+def heard_or_not() -> Iterator[None]:
+    """Print what nobody needs to hear: where the exit code is the answer, it stays when the reader leaves."""
+    try:
+        yield
+    except BrokenPipeError:
+        drop_standard_output()
 
 
 def drop_standard_output() -> None:

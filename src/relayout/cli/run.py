@@ -73,7 +73,7 @@ def _networks(_: click.Context, __: click.Parameter, incomplete: str) -> list[Co
 @click.option("--threads", type=click.IntRange(min=1), help="How many threads may work on a layer.")
 @click.option(
     "--weights",
-    type=click.Path(dir_okay=False),
+    type=click.Path(readable=False),
     help="A safetensors or npz file with PyTorch's names: conv1.weight, ... [default: random]",
 )
 @click.option(

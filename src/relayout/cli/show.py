@@ -104,7 +104,7 @@ def _summary(console: Console, name: str, desc: MemoryDesc, roles: tuple[str, ..
         rows.add_row("names", draw.names_text(format))
         guessed = draw.names_text(format, attested=False)
         if guessed:
-            note = " (by grammar only: these systems have no such format)"
+            note = " (by grammar only: no such format exists there)"
             rows.add_row("spellings", guessed.append(note, draw.FADED))
     console.print(Padding.indent(rows, 2))
 

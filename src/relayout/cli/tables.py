@@ -69,7 +69,7 @@ def print_table(
     console.print(table)
     left = [column.head for k, column in enumerate(columns) if k not in kept]
     if left:
-        console.print(f"left out for want of room: {', '.join(left)}; --json has them", style="bright_black")
+        console.print(f"omitted for lack of space: {', '.join(left)}; --json has them", style="bright_black")
 
 
 def _across(columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> list[tuple[Column, tuple[str, ...]]]:

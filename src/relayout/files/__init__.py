@@ -45,6 +45,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final
 
 from relayout.dtypes import DTypeLike
+from relayout.dtypes import dtype as as_dtype
 from relayout.errors import LayoutError, Unsupported, checked, described
 from relayout.files import checkpoint, several
 from relayout.files.arrays import Given, physical_shape
@@ -285,7 +286,8 @@ def convert(
     src_format, dims, src_dtype, name : optional
         What the source is, as :func:`read_to_convert` takes it. The array keeps its name.
     dtype : optional
-        The data type to convert to; without one it stays (pictures: u8).
+        The data type to convert to; without one it stays (pictures: u8, which anything else than u8 must be
+        asked or scaled for).
     force, only : bool
         Whether a file of that name may be replaced, and with all that is in it, as :func:`write` takes them.
     axes : str
@@ -311,7 +313,8 @@ def convert(
         Something does not fit or can't be read or written; the destination is as it was before.
     """
     tensor = read_to_convert(source, format, src_format, dims=dims, dtype=src_dtype, name=name)
-    desc = destination_for(path, tensor.desc, format, dtype, axes)
+    scaled = normalise is not None or bool(attributes)
+    desc = destination_for(path, tensor.desc, format, dtype, axes, scaled=scaled)
     with create(path, desc, name=name, force=force, only=only) as out:
         convert_into(
             *(tensor, out), axes="position", threads=threads, progress=progress, normalise=normalise,
@@ -347,7 +350,10 @@ def convert_arrays(
         What those arrays are converted to; without them both stay.
     names : sequence of str, optional
         The arrays to convert: names, and patterns of names such as ``"layer*.weight"``. May be left out if
-        the file holds only one, or nothing but the kind of file is to change.
+        the file holds only one, or nothing but the kind of file is to change. An array that a pattern
+        matches is copied unchanged if its type is none of Relayout's (bool, say), or if it holds integers
+        and ``dtype`` is a floating type, unless ``attributes`` scale it: a counter of 100001 would be inf in
+        f16. A name converts it.
     only : bool
         Leave the other arrays out: those of the source, and those of a file that is replaced.
     src_format, src_dtype : optional
@@ -383,7 +389,7 @@ def convert_arrays(
     changes = not (format is None and dtype is None and normalise is None and not attributes)
     made = plan_arrays(
         *(source, path, format), names=names, only=only, src_format=src_format, src_dtype=src_dtype,
-        dtype=dtype, changes=changes, axes=axes,
+        dtype=dtype, changes=changes, axes=axes, scaled=normalise is not None or bool(attributes),
     )  # fmt: skip
     made = made.with_attributes(lambda _: (normalise, attributes))
     made.run(force=force, threads=threads, progress=progress)
@@ -403,6 +409,7 @@ def plan_arrays(
     dtype: DTypeLike | None = None,
     changes: bool = True,
     axes: str = "meaning",
+    scaled: bool = False,
 ) -> checkpoint.Plan:
     """What :func:`convert_arrays` would do, to be changed and run."""
     module = _module_to_write(path)
@@ -416,7 +423,14 @@ def plan_arrays(
         *(module, _path(path), given, names, lambda src: destination_for(path, src, format, dtype, axes)),
         only=only,
         changes=changes,
+        floating=dtype is not None and as_dtype(dtype).is_float and not scaled,
     )
+
+
+def check_kind(path: AnyPath, descriptors: bool = False) -> None:
+    """Refuse a kind of file that is not known."""
+    if not (descriptors and is_descriptor(_path(path))):
+        _module(path)
 
 
 def check_can_be_written(path: AnyPath) -> None:
@@ -480,19 +494,27 @@ def destination_for(
     format: str | Format | None = None,
     dtype: DTypeLike | None = None,
     axes: str = "meaning",
+    scaled: bool = False,
 ) -> MemoryDesc:
     """What a file will hold: what is asked for, else u8 ``nhwc`` for pictures, else what the source has.
 
     Raises
     ------
     LayoutError
-        The format does not fit.
+        The format does not fit; or the file is a picture, the source is not u8, and neither ``dtype`` asks
+        for u8 nor is it ``scaled`` to that: most numbers would saturate, or be rounded to 0 and 1.
     Unsupported
         NumPy does not know the data type, the file is NumPy's, and ``dtype`` does not ask for it: NumPy
         would load bf16 as ``|V2``, bytes without a meaning.
     """
     module = _module_to_write(path)
     if module.__name__.endswith(".image"):
+        if dtype is None and src.dtype.name != "u8" and not scaled:
+            raise LayoutError(
+                f"{spelled(_path(path))} holds pixels of u8, 0 to 255, and the source is {src.dtype}; say "
+                "how its numbers become pixels: --src-scale 255 for 0 to 1, --src-scale 1/257 for 16 bits "
+                "(src_scale); or round and saturate them as they are: --dtype u8 (dtype='u8')"
+            )
         return destination(src, "nhwc" if format is None else format, "u8" if dtype is None else dtype, axes)
     desc = destination(src, format, dtype, axes)
     if (

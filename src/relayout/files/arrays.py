@@ -35,6 +35,7 @@ from numpy.typing import NDArray
 from relayout.dtypes import DType, DTypeLike
 from relayout.dtypes import dtype as as_dtype
 from relayout.errors import LayoutError, Unsupported, checked
+from relayout.files.elements import by_code, by_descr
 from relayout.layout.descriptor import MemoryDesc
 from relayout.layout.format import Format
 from relayout.layout.layout import Layout, check_dims, plain, spell_dims
@@ -86,6 +87,20 @@ class StoredArray(NamedTuple):
     """The element type, where it is one of ours."""
     strides: tuple[int, ...] | None = None
     """Elements between neighbours of each axis; None: C order."""
+
+    @property
+    def kind(self) -> str:
+        """The element type in one spelling for all kinds of files: ours, or that of safetensors."""
+        if self.dtype is not None:
+            return self.dtype.name
+        known = by_descr.get(self.type_name)
+        return self.type_name if known is None or known.code is None else known.code
+
+    @property
+    def is_convertible(self) -> bool:
+        """False for the types that can be copied, but not converted: truth values, unsigned integers, ...."""
+        element = by_code.get(self.kind)
+        return element is None or element.dtype is not None
 
 
 class StoredForm(NamedTuple):
@@ -250,7 +265,7 @@ def _element_type(array: StoredArray, asked: DType | None) -> DType:
         if array.dtype is None:
             raise LayoutError(
                 f"{array.where} holds elements of {array.bits // 8} bytes whose type is called "
-                f"{array.type_name!r}, which is none of the data types of Relayout; if it stands for one of "
+                f"{array.kind!r}, which is none of the data types of Relayout; if it stands for one of "
                 "them (bf16 and f8 in npy files, say), name it with the data type of the input "
                 "(--in-dtype, src_dtype)"
             )
@@ -260,7 +275,7 @@ def _element_type(array: StoredArray, asked: DType | None) -> DType:
     if array.dtype is asked or as_raw_bytes or (array.dtype is None and bits == asked.bits):
         return asked
     raise LayoutError(
-        f"{array.where} holds {array.dtype or array.type_name}, not {asked}; the data type of the input says "
+        f"{array.where} holds {array.kind}, not {asked}; the data type of the input says "
         "what bytes mean and converts nothing"
     )
 
@@ -321,4 +336,4 @@ def _plain_format(array: StoredArray, text: str | Format, kind: DType) -> Format
 
 def _held(array: StoredArray) -> str:
     order = f" with strides {list(array.strides)}" if array.strides is not None else ""
-    return f"an array of shape {list(array.shape)} of {array.dtype or array.type_name}{order}"
+    return f"an array of shape {list(array.shape)} of {array.kind}{order}"

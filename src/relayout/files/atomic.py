@@ -6,6 +6,9 @@ into place by one rename when it is complete, and removed otherwise::
 
     .photo.npy.3f9c1a.tmp  --rename-->  photo.npy
 
+A process that is killed (SIGKILL, a power failure) leaves its temporary file. The next one that writes a file
+of that name removes it (:mod:`relayout.files.leftovers`).
+
 Room for the whole file is taken *before* the first byte is written. A full disk then is an error at the
 beginning; written through a memory map it would kill the process.
 
@@ -17,11 +20,15 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import re
 import secrets
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
+
+from relayout.files.leftovers import hold, remove_left
 
 __all__ = ["move", "naming", "replacing", "reserve", "scratch", "sync_folder", "temporary"]
 
@@ -53,20 +60,16 @@ def replacing(
     """
     target = Path(os.path.realpath(path))
     _check_free(target, force)
-    part, file = temporary(target)
-    try:
-        with file:
-            yield file
-            with naming(path):
-                file.flush()
-                os.fsync(file.fileno())
+    with temporary(target) as (part, file):
+        yield file
+        with naming(path):
+            file.flush()
+            os.fsync(file.fileno())
+        file.close()
         _check_free(target, force)
         _keep_mode(target, part)
         with naming(path):
             (install or move)(part, target)
-    finally:
-        with contextlib.suppress(FileNotFoundError):
-            part.unlink()
 
 
 def move(part: Path, target: Path) -> None:
@@ -98,13 +101,11 @@ def naming(path: Path) -> Iterator[None]:
 
 @contextmanager
 def scratch(folder: Path) -> Iterator[BinaryIO]:
-    """Open a file that has no name when the block ends."""
-    part, file = temporary(folder / "scratch")
-    try:
-        with file:
-            yield file
-    finally:
-        part.unlink()
+    """Open a file without a name; it vanishes with the block, however that ends."""
+    with naming(folder):
+        file = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115 - errors in the block are not the folder's
+    with file:
+        yield file
 
 
 def reserve(file: BinaryIO, size: int, path: Path) -> None:
@@ -140,21 +141,42 @@ def _reserve(file: BinaryIO, size: int) -> None:
 
 
 def _check_free(path: Path, force: bool) -> None:
+    if path.is_symlink():  # links were followed, so this one leads to itself
+        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path))
     if path.is_dir():
         raise IsADirectoryError(errno.EISDIR, "this is a folder", str(path))
     if not force and path.exists():
         raise FileExistsError(errno.EEXIST, "the file exists; use force (--force) to replace it", str(path))
 
 
-def temporary(target: Path) -> tuple[Path, BinaryIO]:
-    """A new file in the folder of the target, with the permissions that any new file gets."""
+@contextmanager
+def temporary(target: Path) -> Iterator[tuple[Path, BinaryIO]]:
+    """A new file in the folder of the target, with the permissions that any new file gets.
+
+    It is removed when the block ends, if it was not renamed. What was left by writers of this target that are
+    gone is removed before, so its room can be used.
+    """
     if not target.parent.is_dir():
         raise FileNotFoundError(errno.ENOENT, "there is no such folder", str(target.parent))
     name = os.fsdecode(os.fsencode(target.name)[:LONGEST_NAME])
-    part = target.parent / f".{name}.{secrets.token_hex(6)}.tmp"
-    flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
+    remove_left(target.parent, re.compile(rf"\.{re.escape(name)}\.[0-9a-f]{{12}}\.tmp"))
     with naming(target):
-        return part, os.fdopen(os.open(part, flags, 0o666), "w+b")
+        part, handle = _new(target.parent, name)
+    with contextlib.ExitStack() as stack:
+        stack.callback(part.unlink, missing_ok=True)
+        if os.name == "posix":  # keeps the lock until the file has its name, though it is closed before
+            stack.callback(os.close, os.dup(handle))
+        yield part, stack.enter_context(os.fdopen(handle, "w+b"))
+
+
+def _new(folder: Path, name: str) -> tuple[Path, int]:
+    flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
+    while True:
+        part = folder / f".{name}.{secrets.token_hex(6)}.tmp"
+        handle = os.open(part, flags, 0o666)
+        if hold(handle, part):
+            return part, handle
+        os.close(handle)
 
 
 def _keep_mode(target: Path, part: Path) -> None:

@@ -250,15 +250,12 @@ def _put(beside: Path, content: bytes | None) -> None:
         beside.unlink(missing_ok=True)
         sync_folder(beside.parent)
         return
-    small, file = temporary(beside)
-    try:
-        with file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
+    with temporary(beside) as (small, file):
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+        file.close()
         move(small, beside)
-    finally:
-        small.unlink(missing_ok=True)
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from relayout.files.arrays import Given
 from relayout.files.conversion import Normalise
 from relayout.files.members import Opened, matching
 from relayout.files.several import Job, write_all
-from relayout.files.spelling import listed, spelled
+from relayout.files.spelling import MOST_LISTED, listed, spelled
 from relayout.layout.descriptor import MemoryDesc
 
 __all__ = ["Plan", "plan"]
@@ -30,6 +30,8 @@ class Plan(NamedTuple):
     jobs: tuple[Job, ...]
     rest: tuple[str, ...]
     only: bool
+    skipped: tuple[tuple[str, str], ...] = ()
+    """Arrays of ``rest`` that a pattern matched, and their types, which are not converted."""
 
     def with_attributes(self, made: Callable[[Job], tuple[Normalise | None, Mapping[str, Any]]]) -> Plan:
         """The same plan, with mean, deviation and attributes for each array that is converted."""
@@ -63,6 +65,7 @@ def plan(
     *,
     only: bool = False,
     changes: bool = True,
+    floating: bool = False,
 ) -> Plan:
     """Choose the arrays and what becomes of each.
 
@@ -75,6 +78,8 @@ def plan(
         Gives the descriptor that an array is converted to.
     changes : bool
         Whether anything but the kind of file is to change.
+    floating : bool
+        Whether a pattern means floating-point arrays only, since they become such.
     """
     single = len(source.names) == 1
     if names is None and not single and changes:
@@ -83,16 +88,31 @@ def plan(
             "pattern: 'layer*.weight', or '*' for all of them (--name, names)"
         )
     chosen = matching(source, list(names)) if names is not None else source.names if single else []
-    jobs = []
+    exact = set(chosen if names is None else names)
+    jobs, skipped = [], []
     for name in chosen:
         member = source.member(name)
         try:
+            if name not in exact and not member.array.is_convertible:
+                skipped.append((name, member.array.kind))
+                continue
             src = member.desc(given)
+            if name not in exact and floating and not src.dtype.is_float:
+                skipped.append((name, src.dtype.name))
+                continue
             jobs.append(Job(member, given, name, src, destination(src)))
         except LayoutError as error:
             where = member.array.where
             if where in str(error) or not name:
                 raise
             raise type(error)(f"{where}: {error}") from None
-    kept = () if only and names is not None else tuple(n for n in source.names if n not in set(chosen))
-    return Plan(source, module, path, tuple(jobs), kept, only)
+    if skipped and not jobs:
+        told = ", ".join(f"{spelled(name)} ({kind})" for name, kind in skipped[:MOST_LISTED])
+        raise LayoutError(
+            f"{spelled(source.path)}: of the arrays that match, none holds floating-point numbers: {told}; "
+            "an integer array is converted to a floating type by its name, or if it is scaled"
+        )
+    converted = {job.name for job in jobs}
+    stays = {name for name, _ in skipped} if only and names is not None else set(source.names) - converted
+    kept = tuple(name for name in source.names if name in stays)
+    return Plan(source, module, path, tuple(jobs), kept, only, tuple(skipped))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from relayout.files.arrays import Given
 from relayout.files.beside import SUFFIX
 from relayout.files.descriptor import LONGEST_TEXT, descriptor_from_text, descriptor_to_json
 from relayout.files.mapped import open_regular
@@ -77,7 +78,8 @@ class FileInfo(NamedTuple):
 
 def describe(opened: Opened) -> FileInfo:
     """What a file holds."""
-    arrays = tuple(_array(opened.member(name)) for name in opened.names)
+    checked = opened.kind != "raw"  # whose size is all there is to check, and was
+    arrays = tuple(_array(opened.member(name), checked) for name in opened.names)
     return FileInfo(opened.path, opened.kind, arrays, opened.metadata)
 
 
@@ -98,12 +100,13 @@ def describe_descriptor(path: Path) -> FileInfo:
     return FileInfo(path, "descriptor", (_described(name, desc, desc.required_bytes),), {})
 
 
-def _array(member: Member) -> ArrayInfo:
+def _array(member: Member, checked: bool) -> ArrayInfo:
     array, desc = member.array, member.described()
     if desc is not None:
+        if checked:
+            member.desc(Given())  # one that contradicts its array is no fact to be listed
         return _described(member.name, desc, array.nbytes)
-    called = array.type_name if array.dtype is None else array.dtype.name
-    return ArrayInfo(member.name, called, array.shape, None, array.nbytes, None)
+    return ArrayInfo(member.name, array.kind, array.shape, None, array.nbytes, None)
 
 
 def _described(name: str, desc: MemoryDesc, nbytes: int) -> ArrayInfo:

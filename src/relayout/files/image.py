@@ -9,7 +9,7 @@ notes beside the pixels (EXIF) is applied, so H and W are those of the picture a
 What would lose something is refused: 16-bit colour, which the decoder cuts to 8 bits, 16-bit grey with a
 colour key, and CMYK, four inks whose RGB depends on a colour profile.
 
-Pillow does the decoding (``pip install relayout[image]``).
+Pillow does the decoding (``pip install pillow``).
 """
 
 from __future__ import annotations
@@ -60,8 +60,10 @@ def read(path: Path, given: Given) -> Tensor:
         except LayoutError:
             raise
         except Exception as error:  # decoders raise whatever their damaged input makes them stumble over
+            unknown = type(error).__name__ == "UnidentifiedImageError"  # whose text names an open file
+            what = "it is no png or jpeg, or its header is damaged" if unknown else str(error)
             raise LayoutError(
-                f"{spelled(path)} can't be decoded as a picture: {error or type(error).__name__}"
+                f"{spelled(path)} can't be decoded as a picture: {what or type(error).__name__}"
             ) from None
     shape = (1, *pixels.shape) if pixels.ndim == 3 else (1, *pixels.shape, 1)
     data = pixels.reshape(-1).view(np.uint8)
@@ -169,6 +171,6 @@ def _pillow() -> Any:
             from PIL import Image
     except ImportError:
         raise Unsupported(
-            "png and jpeg files need Pillow, which is not installed: pip install 'relayout[image]'"
+            "png and jpeg files need Pillow, which is not installed: pip install pillow"
         ) from None
     return Image

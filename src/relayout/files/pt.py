@@ -10,6 +10,7 @@ They keep their strides, so weights that were saved as channels-last are read as
 
 from __future__ import annotations
 
+import re
 import warnings
 import zipfile
 from collections.abc import Iterator, Mapping
@@ -56,10 +57,9 @@ def opened(path: Path) -> Opened:
             mapped = zipfile.is_zipfile(path)
             content = torch.load(path, map_location="cpu", weights_only=True, mmap=mapped)
     except Exception as error:  # unpickling stumbles over whatever is damaged
-        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-        what = spelled(lines[0][:200]) if lines else type(error).__name__
         raise LayoutError(
-            f"{spelled(path)} can't be read as a checkpoint of PyTorch that holds nothing but weights: {what}"
+            f"{spelled(path)} can't be read as a checkpoint of PyTorch that holds nothing but weights: "
+            f"{_why(error)}"
         ) from None
     tensors: dict[str, Any] = {}
     for count, (name, value) in enumerate(_leaves(content, "", 0, spelled(path))):
@@ -70,6 +70,19 @@ def opened(path: Path) -> Opened:
                 raise LayoutError(f"{spelled(path)} holds two tensors that are called {spelled(name)}")
             tensors[name or LONE] = value
     return Opened(path, "pt", list(tensors), lambda name: _member(name, tensors[name], path, torch))
+
+
+def _why(error: Exception) -> str:
+    """What is wrong with a file, from what PyTorch says, whose advice is to trust the file and run it."""
+    text = str(error)
+    named = re.search(r"GLOBAL ([\w.]+)", text)
+    if named:
+        return f"it refers to {named[1][:100]}, which is no tensor; save the state_dict() of a model"
+    if "TorchScript" in text:
+        return "it is a TorchScript archive, which is a program; save the state_dict() of the model"
+    if "Unsupported" in text:
+        return "it holds other objects than tensors and containers; save the state_dict() of a model"
+    return "it is damaged or truncated, or no checkpoint at all"
 
 
 def _leaves(value: Any, name: str, depth: int, where: str) -> Iterator[tuple[str, Any]]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 
-__all__ = ["listed", "spelled"]
+__all__ = ["MOST_LISTED", "listed", "spelled"]
 
 MOST_LISTED = 12
 

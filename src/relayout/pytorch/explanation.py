@@ -13,8 +13,8 @@ taken for     contiguous_format. Where the elements leave it open, PyTorch goes 
               has (64, 1, 64, 64). It can be mistaken for channels_last: it may be a channels_last
               tensor that lost its hint.
 memory        dense: 512 elements in 512 places, without gap and without overlap.
-convolution   The next convolution takes it for contiguous_format and works so, unless its weight is
-              taken for channels_last: either of the two is enough.
+convolution   The next convolution treats it as contiguous_format and computes in that format,
+              unless its weight is taken for channels_last: either of the two is enough.
 element-wise  -x has strides (64, 1, 1, 1): contiguous_format.
 calls         x.to(memory_format=torch.contiguous_format) returns x itself.
               x.contiguous(memory_format=torch.contiguous_format) returns x itself.

@@ -179,7 +179,7 @@ def _convolution(report: Explanation) -> str:
             f"{report.dims[0] * report.strides[0]}, and takes it for {taken}. "
             "As a sequence (N, C, L), conv1d makes it contiguous first."
         )
-    text = f"The next convolution takes it for {taken} and works so"
+    text = f"The next convolution treats it as {taken} and computes in that format"
     if taken != "contiguous_format":
         return f"{text}, whatever its weight is."
     return (
@@ -227,7 +227,7 @@ def _what_to_do(report: Explanation, remedy: Remedy) -> str:
         if name == "contiguous_format" or not report.ambiguous:
             return "nothing to do"
         return (
-            "nothing to do for now. -x and the like drop the hint; write it again behind them, with "
+            "nothing to do for now. -x and the like drop the hint; set it again afterwards, with "
             f".to(memory_format=torch.{name})"
         )
     if remedy.state == "hint missing":

@@ -98,7 +98,5 @@ def candidates(stream: bool) -> Iterator[Schedule]:
         *(Schedule(rows=rows) for rows in (32, 64, 128, 256)),
     ]
     yield from flips
-    yield from (
-        replace(one, stream=not stream) for one in flips[1:] if one.stage is not None or one.rows
-    )
+    yield from (replace(one, stream=not stream) for one in flips[1:] if one.stage is not None or one.rows)
     yield from (Schedule(stage=True, rows=rows) for rows in (128, 256))
