@@ -72,9 +72,9 @@ def _both(
     words: tuple[str, ...], dtype: str | None, meaning: str | None, axes: str
 ) -> tuple[Described, Described]:
     """The two tensors, both indexed as the first is; sizes that one descriptor says hold for both."""
+    from relayout.errors import Unsupported
     from relayout.layout.layout import spell_dims
     from relayout.layout.roles import correspondence
-    from relayout.errors import Unsupported
     from relayout.reorder.axes import indexed_alike
 
     first, second, *sizes = words

@@ -22,7 +22,6 @@ the first :data:`AGREE` processes that use a problem often hold a contest of the
 from __future__ import annotations
 
 import os
-import statistics
 import time
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
@@ -109,8 +108,11 @@ class Contest:
 
     def ranking(self) -> list[tuple[int, float]]:
         """Those that stayed to the end, fastest first, each with its time as a multiple of the estimate's."""
-        found = {k: statistics.median(self._times[k]) for k in self._alive if self._times[k]}
-        estimate = statistics.median(self._times[0]) if self._times[0] else 0.0
+        with lock():
+            from statistics import median  # takes longer to import than a kernel to load
+
+        found = {k: median(self._times[k]) for k in self._alive if self._times[k]}
+        estimate = median(self._times[0]) if self._times[0] else 0.0
         if not estimate:
             return [(0, 1.0)]
         return [(k, found[k] / estimate) for k in sorted(found, key=found.__getitem__)]
