@@ -181,6 +181,7 @@ def test_a_later_process_begins_with_what_was_found(measuring):
     plan = rl.Reorder(SRC, DST)
     assert plan._kernels.how == way
     assert plan._trial is None
+    assert "schedule     staged, 32 rows, which was measured to be fastest" in plan.explain()
     x = np.random.default_rng(0).random(SRC.dims).astype(np.float32)
     np.testing.assert_array_equal(rl.reorder(rl.tensor(x, "nchw"), "nhwc").numpy(), x)
 

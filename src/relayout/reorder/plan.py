@@ -43,6 +43,7 @@ from relayout.layout.layout import Layout, plain, spell_dims
 from relayout.layout.spelling import text_of
 from relayout.reorder.attributes import Attributes
 from relayout.reorder.axes import asked_for, check_axes, indexed_alike
+from relayout.reorder.kernels.schedule import ESTIMATE
 from relayout.reorder.overlap import overlap
 from relayout.tensor import (
     Tensor,
@@ -435,7 +436,10 @@ class Reorder:
             f"{side:<12} {desc!s:<23} {desc.nbytes} bytes"
             for side, desc in (("source", self.src), ("destination", self.dst))
         ]
-        lines = [*sides, f"attributes   {self.attributes}", f"engine       {how}", self._prediction(), ""]
+        lines = [*sides, f"attributes   {self.attributes}", f"engine       {how}"]
+        if kernels is not None and kernels.how != ESTIMATE:
+            lines.append(f"schedule     {kernels.how}, which was measured to be fastest")
+        lines += [self._prediction(), ""]
         table = [("axis", "numbers", "loops (extent x step: source stride, destination stride)"), *rows]
         widths = [max(len(row[k]) for row in table) for k in range(2)]
         lines += [f"{a:<{widths[0]}}  {b:<{widths[1]}}  {c}" for a, b, c in table]
