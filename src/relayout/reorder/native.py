@@ -162,6 +162,11 @@ class Native:
         return tuple(made.nest for made in self._plans)
 
     @property
+    def departs(self) -> bool:
+        """Whether the schedule is another than the estimated one."""
+        return self.how != ESTIMATE
+
+    @property
     def kinds(self) -> tuple[str, ...]:
         """The kernel of each nest."""
         return tuple(made.kind for made in self._plans)

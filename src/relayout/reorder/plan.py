@@ -43,7 +43,6 @@ from relayout.layout.layout import Layout, plain, spell_dims
 from relayout.layout.spelling import text_of
 from relayout.reorder.attributes import Attributes
 from relayout.reorder.axes import asked_for, check_axes, indexed_alike
-from relayout.reorder.kernels.schedule import ESTIMATE
 from relayout.reorder.overlap import overlap
 from relayout.tensor import (
     Tensor,
@@ -437,7 +436,7 @@ class Reorder:
             for side, desc in (("source", self.src), ("destination", self.dst))
         ]
         lines = [*sides, f"attributes   {self.attributes}", f"engine       {how}"]
-        if kernels is not None and kernels.how != ESTIMATE:
+        if kernels is not None and kernels.departs:
             lines.append(f"schedule     {kernels.how}, which was measured to be fastest")
         lines += [self._prediction(), ""]
         table = [("axis", "numbers", "loops (extent x step: source stride, destination stride)"), *rows]
