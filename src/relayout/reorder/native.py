@@ -39,6 +39,7 @@ Shape = tuple[tuple[str, int | None], ...]
 """Which attributes take part, in the order of the formula, and along which logical axis each has values."""
 
 WORTH = 3  # calls of one small problem before it is compiled
+MEASURED = 1 << 17  # bytes of source and destination from which on schedules are measured
 LARGE = 1 << 18  # bytes of a destination that is worth compiling for at once
 EVEN = 1 << 24  # bytes of both sides up to which threads have one share each, which their caches may keep
 PARTS = 4  # shares of every thread: one that is held up leaves its later ones to others
@@ -308,6 +309,11 @@ def _reciprocals(scales: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
 def native(src: MemoryDesc, dst: MemoryDesc, shape: Shape = (), how: Schedule = ESTIMATE) -> Native | None:
     """The kernels of a reorder, or None where the NumPy engine has to do it."""
     return None if 0 in src.dims or not supported() else _compiled(src, dst, shape, how)
+
+
+def measurable(src: MemoryDesc, dst: MemoryDesc) -> bool:
+    """Whether a call takes long enough for schedules to be told apart by a clock."""
+    return src.required_bytes + dst.required_bytes >= MEASURED
 
 
 def worth_compiling(src: MemoryDesc, dst: MemoryDesc) -> bool:

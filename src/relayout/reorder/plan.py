@@ -223,17 +223,22 @@ class Reorder:
     @locked
     def _compile(self) -> None:
         """Take the native engine if it takes the problem; other threads may be calling the plan already."""
-        from relayout.reorder.tuning import best, trial
+        from relayout.reorder.native import measurable, native
 
         with Usual():
             part = self.attributes
             if not part.is_plain:
                 part = part.taking_part(self.src.dtype, self.dst.dtype)
-            kernels = best(self.src, self._dst, part.shape, self.threads)
+            problem = self.src, self._dst, part.shape
+            measured = measurable(self.src, self._dst)
+            if measured:
+                from relayout.reorder.tuning import best, trial
+
+            kernels = best(*problem, self.threads) if measured else native(*problem)
             if kernels is not None and kernels.fits(part):
                 operands = kernels.operands(part)
                 self._engine = kernels, 0 if operands is None else address(operands), operands
-                self._trial = trial(self.src, self._dst, part.shape, self.threads)
+                self._trial = trial(*problem, self.threads) if measured else None
             self._decided = True
 
     def __call__(self, src: Any, out: Any) -> None:

@@ -17,7 +17,7 @@ from relayout.codegen import threads
 from relayout.codegen.tuning import Choice, Contest, effort, keep, kept
 from relayout.forking import lock, locked
 from relayout.reorder.kernels.schedule import ESTIMATE, Schedule, candidates, read
-from relayout.reorder.native import native
+from relayout.reorder.native import measurable, native
 
 if TYPE_CHECKING:
     from relayout.layout.descriptor import MemoryDesc
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 __all__ = ["Trial", "best", "chosen", "known", "trial"]
 
 BEGIN = 8  # calls of a problem before the contest begins: what is called less often is not worth it
-LEAST = 1 << 17  # bytes of source and destination; smaller problems are done before a clock can tell
 
 
 def problem_of(src: MemoryDesc, dst: MemoryDesc, shape: Shape, many: int | None = None) -> str:
@@ -48,7 +47,7 @@ def problem_of(src: MemoryDesc, dst: MemoryDesc, shape: Shape, many: int | None 
 
 def chosen(src: MemoryDesc, dst: MemoryDesc, shape: Shape, many: int | None = None) -> Schedule:
     """The schedule that contests have found, in this process or an earlier one; else the estimate."""
-    if effort() != "measure" or _size(src, dst) < LEAST:
+    if effort() != "measure" or not measurable(src, dst):
         return ESTIMATE
     found = kept(problem_of(src, dst, shape, many))
     return (read(found.ranking[0][0]) if found is not None else None) or ESTIMATE
@@ -61,7 +60,7 @@ def best(src: MemoryDesc, dst: MemoryDesc, shape: Shape, many: int | None = None
 
 def trial(src: MemoryDesc, dst: MemoryDesc, shape: Shape, many: int | None = None) -> Trial | None:
     """The contest about a problem; None where nothing is to be measured, or it is known."""
-    if effort() != "measure" or _size(src, dst) < LEAST:
+    if effort() != "measure" or not measurable(src, dst):
         return None
     made = _trial(src, dst, shape, many)
     return None if made.done else made
@@ -76,10 +75,6 @@ def known(plan: Reorder) -> Choice | None:
 @lru_cache(maxsize=512)
 def _trial(src: MemoryDesc, dst: MemoryDesc, shape: Shape, many: int | None) -> Trial:
     return Trial(src, dst, shape, many)
-
-
-def _size(src: MemoryDesc, dst: MemoryDesc) -> int:
-    return src.required_bytes + dst.required_bytes
 
 
 class Trial:

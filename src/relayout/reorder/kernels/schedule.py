@@ -16,8 +16,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, fields, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 __all__ = ["ESTIMATE", "Schedule", "candidates", "read"]
 
@@ -31,8 +30,7 @@ _WORDS = {
 """For each choice the words of either way."""
 
 
-@dataclass(frozen=True)
-class Schedule:
+class Schedule(NamedTuple):
     """Departures from the estimate; None: as estimated."""
 
     stage: bool | None = None
@@ -50,9 +48,9 @@ class Schedule:
 
     def __str__(self) -> str:
         words = [
-            _WORDS[field.name][not given]
-            for field in fields(self)
-            if isinstance(given := getattr(self, field.name), bool)
+            _WORDS[name][not given]
+            for name, given in zip(self._fields, self, strict=True)
+            if isinstance(given, bool)
         ]
         if self.rows is not None:
             words.append(f"{self.rows} rows")
@@ -98,5 +96,5 @@ def candidates(stream: bool) -> Iterator[Schedule]:
         *(Schedule(rows=rows) for rows in (32, 64, 128, 256)),
     ]
     yield from flips
-    yield from (replace(one, stream=not stream) for one in flips[1:] if one.stage is not None or one.rows)
+    yield from (one._replace(stream=not stream) for one in flips[1:] if one.stage is not None or one.rows)
     yield from (Schedule(stage=True, rows=rows) for rows in (128, 256))
