@@ -187,6 +187,17 @@ def test_a_later_process_begins_with_what_was_found(measuring):
 
 
 @runs_code
+def test_a_later_plan_takes_the_winner_without_the_disk(measuring, monkeypatch):
+    monkeypatch.setenv("RELAYOUT_CACHE", "off")
+    held = reorders._trial(SRC, DST, (), None)
+    way = Schedule(stage=True, rows=32)
+    held.winner, held.done = native.native(SRC, DST, (), way), True
+    plan = rl.Reorder(SRC, DST)
+    assert plan._kernels.how == way
+    assert plan._trial is None
+
+
+@runs_code
 def test_estimates_read_no_choices(measuring, monkeypatch):
     tuning.keep(Choice(reorders.problem_of(SRC, DST, ()), 9, (("32 rows", 0.5),)))
     monkeypatch.setenv("RELAYOUT_EFFORT", "estimate")

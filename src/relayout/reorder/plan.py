@@ -132,7 +132,6 @@ class Reorder:
         "_needs",
         "_room",
         "_trial",
-        "_unhastened",
         "attributes",
         "axes",
         "dst",
@@ -185,7 +184,7 @@ class Reorder:
         _check(src, dst)
         self.src, self.dst, self.axes, self.threads, self.attributes = src, dst, axes, None, NONE
         self._engine, self._decided, self._trial = None, False, None
-        self._fast, self._calls, self._unhastened = None, 0, False
+        self._fast, self._calls = None, 0
         self._needs = src.required_bytes, dst.required_bytes
         self._room = max(self._needs[1], dst.nbytes)
         # Elements and padding, which every engine writes, fill a buffer where there are no holes.
@@ -199,7 +198,7 @@ class Reorder:
         for name in Reorder.__slots__:
             setattr(made, name, getattr(self, name))
         made.attributes, made._engine, made._decided, made._trial = attributes, None, False, None
-        made._fast, made._calls, made._unhastened = None, 0, False
+        made._fast, made._calls = None, 0
         return made
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -232,13 +231,13 @@ class Reorder:
             problem = self.src, self._dst, part.shape
             measured = measurable(self.src, self._dst)
             if measured:
-                from relayout.reorder.tuning import best, trial
+                from relayout.reorder.tuning import best
 
-            kernels = best(*problem, self.threads) if measured else native(*problem)
+            kernels, trial = best(*problem, self.threads) if measured else (native(*problem), None)
             if kernels is not None and kernels.fits(part):
                 operands = kernels.operands(part)
                 self._engine = kernels, 0 if operands is None else address(operands), operands
-                self._trial = trial(*problem, self.threads) if measured else None
+                self._trial = trial
             self._decided = True
 
     def __call__(self, src: Any, out: Any) -> None:
@@ -344,10 +343,10 @@ class Reorder:
                     self._trial, engine = None, (trial.winner or engine[0], *engine[1:])
                     self._engine = engine
             engine[0](source_at, target_at, engine[1], threads, new and self._room >= MAPPED)
-            self._calls = calls = self._calls + 1
-            if calls >= OFTEN and self._fast is None and self._trial is None and not self._unhastened:
-                self._fast = self._hastened(*engine)
-                self._unhastened = self._fast is None
+            if self._trial is None:  # what is checked in machine code stays as it is
+                self._calls = calls = self._calls + 1
+                if calls == OFTEN:
+                    self._fast = self._hastened(*engine)
         else:
             reorder_numpy = _numpy_engine()
             given = as_bytes(source), as_bytes(target)

@@ -17,14 +17,14 @@ from relayout.codegen import threads
 from relayout.codegen.tuning import Choice, Contest, effort, keep, kept
 from relayout.forking import lock, locked
 from relayout.reorder.kernels.schedule import ESTIMATE, Schedule, candidates, read
-from relayout.reorder.native import measurable, native
+from relayout.reorder.native import native
 
 if TYPE_CHECKING:
     from relayout.layout.descriptor import MemoryDesc
     from relayout.reorder.native import Native, Shape
     from relayout.reorder.plan import Reorder
 
-__all__ = ["Trial", "best", "chosen", "known", "trial"]
+__all__ = ["Trial", "best", "known"]
 
 BEGIN = 8  # calls of a problem before the contest begins: what is called less often is not worth it
 
@@ -45,25 +45,17 @@ def problem_of(src: MemoryDesc, dst: MemoryDesc, shape: Shape, many: int | None 
     return " ".join(" ".join(filter(None, words)).split())
 
 
-def chosen(src: MemoryDesc, dst: MemoryDesc, shape: Shape, many: int | None = None) -> Schedule:
-    """The schedule that contests have found, in this process or an earlier one; else the estimate."""
-    if effort() != "measure" or not measurable(src, dst):
-        return ESTIMATE
-    found = kept(problem_of(src, dst, shape, many))
-    return (read(found.ranking[0][0]) if found is not None else None) or ESTIMATE
+def best(
+    src: MemoryDesc, dst: MemoryDesc, shape: Shape, many: int | None = None
+) -> tuple[Native | None, Trial | None]:
+    """The kernels by the schedule that is known to be best, and the contest that is still to be held.
 
-
-def best(src: MemoryDesc, dst: MemoryDesc, shape: Shape, many: int | None = None) -> Native | None:
-    """The kernels of a reorder by the schedule that is known to be best; None: the NumPy engine does it."""
-    return native(src, dst, shape, chosen(src, dst, shape, many))
-
-
-def trial(src: MemoryDesc, dst: MemoryDesc, shape: Shape, many: int | None = None) -> Trial | None:
-    """The contest about a problem; None where nothing is to be measured, or it is known."""
-    if effort() != "measure" or not measurable(src, dst):
-        return None
-    made = _trial(src, dst, shape, many)
-    return None if made.done else made
+    Without kernels the NumPy engine does it; without a contest nothing is to be measured, or it is known.
+    """
+    if effort() != "measure":
+        return native(src, dst, shape), None
+    held = _trial(src, dst, shape, many)
+    return held.winner or native(src, dst, shape, held.first), None if held.done else held
 
 
 def known(plan: Reorder) -> Choice | None:
@@ -82,6 +74,8 @@ class Trial:
 
     Attributes
     ----------
+    first : Schedule
+        What earlier processes have found to be fastest; else the estimate.
     winner : Native or None
         The kernels that won; None before the contest is over.
     done : bool
@@ -97,6 +91,7 @@ class Trial:
         self.winner: Native | None = None
         known = kept(problem_of(src, dst, shape, many))
         self._known = known
+        self.first = (read(known.ranking[0][0]) if known is not None else None) or ESTIMATE
         self.done = known is not None and known.settled
 
     def call(self, source: int, target: int, operands: int, many: int | None) -> bool:
