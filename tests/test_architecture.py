@@ -73,24 +73,26 @@ ALLOWED: dict[str, set[str]] = {
     "forking": set(),
     "dtypes": {"errors", "forking"},
     "layout": {"errors", "forking", "dtypes", "layout"},
+    "loops": {"errors", "layout", "loops"},
     "notation": {"errors", "forking", "dtypes", "layout", "notation"},
     "convert": {"errors", "dtypes"},
     "exchange": {"errors", "forking", "dtypes", "exchange"},
     "tensor": {"errors", "forking", "dtypes", "layout", "convert", "exchange"},
     "codegen": {"errors", "forking", "dtypes", "codegen"},
     "reorder": {
-        *("errors", "forking", "dtypes", "layout", "convert", "exchange", "tensor", "codegen", "reorder"),
+        *("errors", "forking", "dtypes", "layout", "convert", "exchange", "tensor", "codegen", "loops"),
+        "reorder",
     },
     "pytorch": {"errors", "pytorch"},
     "primitives": {
         *("errors", "forking", "dtypes", "layout", "convert", "exchange", "tensor", "codegen", "reorder"),
-        "primitives",
+        *("loops", "primitives"),
     },
     "networks": {"errors", "forking", "layout", "primitives", "networks"},
 }
 """For each part of the ground floor the parts that it may import when it is imported itself."""
 
-WITHIN_FUNCTIONS: dict[str, set[str]] = {"tensor": {"reorder"}, "networks": {"files"}}
+WITHIN_FUNCTIONS: dict[str, set[str]] = {"tensor": {"loops", "reorder"}, "networks": {"files"}}
 """What it may import besides, once somebody calls it."""
 
 
@@ -197,7 +199,7 @@ def test_packages_are_loaded_when_they_are_asked_for(name: str) -> None:
 MODULES_LATER = {
     "draw": ("svg", "text"),
     "files": ("image", "pt", "raw", "safetensors"),
-    "layout": ("difference", "padding", "refine", "reshape", "text", "vectorised"),
+    "layout": ("reshape", "text", "vectorised"),
     "notation": ("verbose",),
 }
 

@@ -97,7 +97,7 @@ def test_another_source_code_is_another_entry(package, monkeypatch):
     assert is_made(monkeypatch)
     seen = {cache.sources(plan.LOADED)}
     files = [package / name for name in cache._files()]
-    assert {path.name for path in files} >= {"tiles.py", "values.py", "problem.py", "refine.py", "dtypes.py"}
+    assert {path.name for path in files} >= {"tiles.py", "values.py", "problem.py", "nest.py", "dtypes.py"}
     for path in files:
         text = path.read_bytes()
         edit(path, text + b"#")
@@ -262,7 +262,7 @@ def test_a_process_that_finds_its_kernel_loads_nothing_that_makes_one(tmp_path):
         "sides = [rl.MemoryDesc((2, 17, 5, 4), 's8', name) for name in sys.argv[1:]]\n"
         "source, target = (numpy.ones(side.nbytes, numpy.uint8) for side in sides)\n"
         "rl.Reorder(*sides)(source, target)\n"
-        "heavy = ('codegen.values', 'reorder.kernels.module', 'reorder.problem', 'layout.refine')\n"
+        "heavy = ('codegen.values', 'reorder.kernels.module', 'reorder.problem', 'loops.refine')\n"
         "heavy += ('codegen.calibration', 'codegen.pool')\n"
         "others = ('hashlib', 'concurrent.futures', 'relayout.reorder.engine')\n"
         "print([m for m in (*(f'relayout.{m}' for m in heavy), *others) if m in sys.modules])\n"

@@ -18,9 +18,9 @@ from typing import Any
 import numpy as np
 
 from relayout.errors import LayoutError, Unsupported, type_name
+from relayout.layout.dense import dense_like
 from relayout.layout.descriptor import MemoryDesc
 from relayout.layout.layout import Layout, plain, spell_dims
-from relayout.primitives.kernels.walk import dense_like
 from relayout.primitives.primitive import check_descs, check_written
 
 __all__ = [

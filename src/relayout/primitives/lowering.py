@@ -46,7 +46,7 @@ def zeros_step(desc: MemoryDesc, target: str) -> Step | None:
     from relayout.reorder.plan import LOADED
     from relayout.reorder.problem import simplified, zeros
 
-    found = tuple(zeros(desc.layout, desc.dtype.bits))
+    found = zeros(desc.layout, desc.dtype.bits)
     if not all(feasible(simplified(nest)) for nest in found):
         return None
     side = desc.dtype.bits, desc.layout._key()
@@ -93,7 +93,7 @@ def elementwise(
     from relayout.codegen.machine import host
     from relayout.primitives.kernels.bodies import followed_by
     from relayout.primitives.kernels.map import ENTRY, module, vectors_of
-    from relayout.primitives.kernels.walk import unsuited, walks
+    from relayout.primitives.kernels.walk import runs, unsuited
     from relayout.reorder.plan import LOADED
 
     body = followed_by(body, len(operands), post_ops)
@@ -116,7 +116,7 @@ def elementwise(
     sides = [(desc.dtype.name, desc.layout._key()) for desc in (dst, *repeated)]
 
     def made() -> Module:
-        found = walks(dst, repeated, body.keeps_zero, vectors_of(machine, dst.dtype, kinds, body.cheap))
+        found = runs(dst, repeated, body.keeps_zero, vectors_of(machine, dst.dtype, kinds, body.cheap))
         if found is None:
             return Module("", [])
         return Module(module(found, dst.dtype, kinds, len(numbers), body, machine), [ENTRY])
@@ -157,7 +157,7 @@ def before(dst: MemoryDesc, post_ops: Sequence[PostOp]) -> MemoryDesc:
 
     It is the destination itself if that is f32 and none of them adds what it held; else a tensor like it.
     """
-    from relayout.primitives.kernels.walk import dense_like
+    from relayout.layout.dense import dense_like
 
     if dst.dtype.name == "f32" and not adds(post_ops):
         return dst
@@ -226,7 +226,7 @@ def _like(desc: MemoryDesc, dst: MemoryDesc) -> tuple[MemoryDesc, MemoryDesc]:
     An axis along which it is repeated takes no room, unless the destination fuses that axis with others: then
     it is written out.
     """
-    from relayout.primitives.kernels.walk import dense_like
+    from relayout.layout.dense import dense_like
 
     differ = {axis for axis, (a, b) in enumerate(zip(desc.dims, dst.dims, strict=True)) if a != b}
     if any(len(term) > 1 and differ & set(term) for term in dst.layout.terms):

@@ -36,10 +36,10 @@ import numpy as np
 
 from relayout.errors import LayoutError, Unsupported
 from relayout.forking import locked
+from relayout.layout.dense import dense_like
 from relayout.layout.descriptor import MemoryDesc, any_format
 from relayout.layout.layout import Layout
 from relayout.primitives.formats import check_source, check_target, following
-from relayout.primitives.kernels.walk import dense_like
 from relayout.primitives.kernels.window import Axis
 from relayout.primitives.meaning import check_data
 from relayout.primitives.post_ops import PostOp, Sum, applied, operands_of, post_ops_for

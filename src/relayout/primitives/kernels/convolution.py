@@ -21,7 +21,7 @@ from relayout.primitives.kernels.sides import offset_code
 from relayout.primitives.kernels.tile import WORD, Tile, declarations, lanes_of, pieces_of, tile_function
 from relayout.reorder.kernels.choice import feasible, lowered
 from relayout.reorder.kernels.module import FOOTER, embedded
-from relayout.reorder.problem import nests
+from relayout.reorder.problem import moves
 
 __all__ = ["ENTRY", "OPERANDS", "Rows", "module", "rows_of"]
 
@@ -44,7 +44,7 @@ class Rows(NamedTuple):
 
 def _row_reorder(name: str, src: MemoryDesc, dst: MemoryDesc, nest: Nest) -> str | None:
     """The text of a function that reorders one row; None where there is no kernel for it."""
-    found = nests(src, dst)
+    found = moves(src, dst)
     if found is None or not all(map(feasible, found)):
         return None
     return embedded(name, lowered(found), nest.machine)

@@ -1,4 +1,4 @@
-"""The reorder's loop nest with a body: one kernel for all that is computed element by element.
+"""A loop nest with a body: one kernel for all that is computed element by element.
 
 Elementwise functions, binary operations, sums, batch normalisation: each element of the destination is
 computed from the elements of the operands at the same index. What differs is three lines of arithmetic, the
@@ -36,7 +36,7 @@ from relayout.codegen.values import converted
 from relayout.dtypes import DType
 from relayout.dtypes import dtype as as_dtype
 from relayout.primitives.kernels.tile import load_pieces, pieces_of, store_pieces
-from relayout.primitives.kernels.walk import Vectors, Walk
+from relayout.primitives.kernels.walk import Run, Vectors
 
 __all__ = ["ENTRY", "Body", "module", "vectors_of"]
 
@@ -85,30 +85,30 @@ def vectors_of(machine: Machine, dst: DType, operands: Sequence[DType], cheap: b
 
 
 def module(
-    walks: Sequence[Walk], dst: DType, operands: Sequence[DType], numbers: int, body: Body, machine: Machine
+    runs: Sequence[Run], dst: DType, operands: Sequence[DType], numbers: int, body: Body, machine: Machine
 ) -> str:
-    """The text of a kernel: the function :data:`ENTRY` and one for each walk.
+    """The text of a kernel: the function :data:`ENTRY` and one for each run.
 
     Its operands are the addresses of the operands in their order, and then, if there are ``numbers``, that of
     so many f32.
     """
     vectors = vectors_of(machine, dst, operands, body.cheap)
     texts = [
-        _Function(f"walk{k}", walk, dst, operands, numbers, body, machine, vectors.lanes).text()
-        for k, walk in enumerate(walks)
+        _Function(f"walk{k}", run, dst, operands, numbers, body, machine, vectors.lanes).text()
+        for k, run in enumerate(runs)
     ]
-    texts.append(_entry(walks, len(operands) + (numbers > 0)))
+    texts.append(_entry(runs, len(operands) + (numbers > 0)))
     return "\n".join([*texts, SMALLER, values.DECLARATIONS, functions.DECLARATIONS])
 
 
-def _entry(walks: Sequence[Walk], buffers: int) -> str:
-    """Every walk's share of one part."""
+def _entry(runs: Sequence[Run], buffers: int) -> str:
+    """Every run's share of one part."""
     w = Writer()
     pointers = [w.value(f"load ptr, ptr {w.at('%ops', 8 * k)}, align 8") for k in range(buffers)]
     given = "".join(f", ptr {pointer}" for pointer in pointers)
     following = w.value("add i64 %part, 1")
-    for k, walk in enumerate(walks):
-        total = prod(walk.counts)
+    for k, run in enumerate(runs):
+        total = prod(run.counts)
         shares = [w.value(f"mul i64 {part}, {total}") for part in ("%part", following)]
         lo, hi = (w.value(f"udiv i64 {share}, %parts") for share in shares)
         call = f"call void @walk{k}(ptr %dst{given}, i64 {lo}, i64 {hi})"
@@ -128,12 +128,12 @@ class _Slot(NamedTuple):
 
 
 class _Function:
-    """Writes one walk."""
+    """Writes one run."""
 
     def __init__(
         self,
         name: str,
-        walk: Walk,
+        run: Run,
         dst: DType,
         operands: Sequence[DType],
         numbers: int,
@@ -141,7 +141,8 @@ class _Function:
         machine: Machine,
         lanes: int,
     ) -> None:
-        self.name, self.walk, self.body, self.machine, self.lanes = name, walk, body, machine, lanes
+        self.name, self.run, self.body, self.machine, self.lanes = name, run, body, machine, lanes
+        self.around = run.around
         self.dst, self.operands, self.numbers = dst, operands, numbers
         self.w = Writer()
         self._given: list[str] = []  # the numbers, one f32 each
@@ -151,13 +152,13 @@ class _Function:
 
     def text(self) -> str:
         """The function: ``void walk(ptr dst, ptr each operand, ptr numbers, i64 from, i64 to)``."""
-        w, walk = self.w, self.walk
+        w, around = self.w, self.around
         for k in range(self.numbers):
             self._given.append(w.value(f"load float, ptr {w.at('%numbers', 4 * k)}, align 4"))
         # Zeros need no operands, and have no steps for them.
-        names = [] if walk.zero else [f"%o{k}" for k in range(len(self.operands))]
-        bases = [w.at(name, start) for name, start in zip(names, walk.starts, strict=True)]
-        target = w.at("%dst", walk.dst)
+        names = [] if around.zero else [f"%o{k}" for k in range(len(self.operands))]
+        bases = [w.at(name, start) for name, start in zip(names, around.starts[:-1], strict=True)]
+        target = w.at("%dst", around.dst)
         w.loop("%lo", "%hi", 1, lambda task: self._task(task, target, bases))
         given = "".join(f", ptr %o{k}" for k in range(len(self.operands)))
         given += ", ptr %numbers" if self.numbers else ""
@@ -168,32 +169,32 @@ class _Function:
 
     def _task(self, task: str, target: str, bases: Sequence[str]) -> None:
         """One turn of everything that is shared: which turn of which loop it is, then the loops inside."""
-        w, walk = self.w, self.walk
+        w, run = self.w, self.run
         indices: list[str] = []
         left = task
-        for count in reversed(walk.counts[1:]):
+        for count in reversed(run.counts[1:]):
             indices.append(w.value(f"urem i64 {left}, {count}"))
             left = w.value(f"udiv i64 {left}, {count}")
         indices = [left, *reversed(indices)]
-        for k in range(walk.shared):
+        for k in range(run.shared):
             target, bases = self._moved(k, indices[k], target, bases)
-        self._loops(walk.shared, target, bases, indices[-1] if walk.chunk else "")
+        self._loops(run.shared, target, bases, indices[-1] if run.chunk else "")
 
     def _loops(self, k: int, target: str, bases: Sequence[str], chunk: str) -> None:
-        if k == len(self.walk.loops):
-            self._run(target, bases, chunk)
+        if k == len(self.around.loops):
+            self._rows(target, bases, chunk)
             return
 
         def turn(i: str) -> None:
             self._loops(k + 1, *self._moved(k, i, target, bases), chunk)
 
-        self.w.loop(0, self.walk.loops[k].extent, 1, turn)
+        self.w.loop(0, self.around.loops[k].extent, 1, turn)
 
     def _moved(self, k: int, index: str, target: str, bases: Sequence[str]) -> tuple[str, list[str]]:
         """All addresses so many turns of a loop further."""
-        loop = self.walk.loops[k]
+        loop = self.around.loops[k]
         return self._at(target, index, loop.dst), [
-            self._at(base, index, step) for base, step in zip(bases, loop.steps, strict=True)
+            self._at(base, index, step) for base, step in zip(bases, loop.steps[:-1], strict=True)
         ]
 
     def _at(self, pointer: str, index: str, step: int) -> str:
@@ -203,12 +204,11 @@ class _Function:
 
     # -- a run ----------------------------------------------------------------------------------------------
 
-    def _run(self, target: str, bases: Sequence[str], chunk: str) -> None:
+    def _rows(self, target: str, bases: Sequence[str], chunk: str) -> None:
         """Whole units in a loop, then what is left over."""
-        w, walk = self.w, self.walk
-        run, unit = walk.run, walk.unit
+        w, run, unit = self.w, self.run, self.run.unit
         # Where rows repeat, vectors of a unit all know their padding; in a single row it comes last.
-        computed = run.elements if run.turns > 1 or walk.zero else run.valid
+        computed = run.elements if run.turns > 1 or self.around.zero else run.valid
         whole = computed // unit * unit
         units = self._slots(0, unit) if run.turns > 1 else self._slots(0, unit, unit)
         rest = self._slots(whole, run.elements)
@@ -228,15 +228,15 @@ class _Function:
                 w.loop(0, whole, unit, turn)
             left()
             return
-        first = w.value(f"mul i64 {chunk}, {walk.chunk}")
-        end = w.value(f"add i64 {first}, {walk.chunk}")
+        first = w.value(f"mul i64 {chunk}, {run.chunk}")
+        end = w.value(f"add i64 {first}, {run.chunk}")
         end = w.value(f"call i64 @llvm.smin.i64(i64 {end}, i64 {whole})")
         w.when(w.value(f"icmp slt i64 {first}, {end}"), lambda: w.loop(first, end, unit, turn))
-        w.when(w.value(f"icmp eq i64 {chunk}, {walk.counts[-1] - 1}"), left)
+        w.when(w.value(f"icmp eq i64 {chunk}, {run.counts[-1] - 1}"), left)
 
     def _along(self, bases: Sequence[str], index: str) -> list[str]:
         """The addresses of operands at an element of the run; those that start anew stay."""
-        run = self.walk.run
+        run = self.run
         return [
             self._at(base, index, 0 if again else step)
             for base, step, again in zip(bases, run.steps, run.again, strict=True)
@@ -244,11 +244,11 @@ class _Function:
 
     def _slots(self, start: int, end: int, valid: int | None = None) -> list[_Slot]:
         """Vectors that cover elements of a run; ``valid`` is that of a single row, if not the run's."""
-        run = self.walk.run
+        run = self.run
         slots = []
         for first in range(start, end, self.lanes):
             count = min(self.lanes, end - first)
-            if self.walk.zero:
+            if self.around.zero:
                 good = 0
             elif run.turns > 1:
                 good = sum(self._is_valid(first + lane) for lane in range(count))
@@ -258,7 +258,7 @@ class _Function:
         return slots
 
     def _is_valid(self, element: int) -> bool:
-        return element % self.walk.run.total < self.walk.run.valid
+        return element % self.run.total < self.run.valid
 
     # -- vectors --------------------------------------------------------------------------------------------
 
@@ -279,7 +279,7 @@ class _Function:
         return 1 << (slot.size - 1).bit_length()
 
     def _operands(self, bases: Sequence[str], slot: _Slot) -> list[str]:
-        run, width, out = self.walk.run, self._width(slot), []
+        run, width, out = self.run, self._width(slot), []
         for k, kind in enumerate(self.operands):
             if (k, width) in self._spread:
                 out.append(self._spread[k, width])
@@ -305,7 +305,7 @@ class _Function:
         return converted(w, self.machine, bits, width, F32, self.dst)
 
     def _valid_lanes(self, slot: _Slot) -> set[int]:
-        if self.walk.run.turns == 1:
+        if self.run.turns == 1:
             return set(range(slot.valid))
         return {lane for lane in range(slot.size) if self._is_valid(slot.first + lane)}
 
@@ -313,9 +313,9 @@ class _Function:
 
     def _hoist(self, bases: Sequence[str], slots: Sequence[_Slot]) -> None:
         """Load what does not change during a run: single elements, and short rows as a pattern of vectors."""
-        run, w = self.walk.run, self.w
+        run, w = self.run, self.w
         self._splats, self._spread, self._pattern = {}, {}, {}
-        if self.walk.zero:
+        if self.around.zero:
             return
         widths = sorted({self._width(slot) for slot in slots})
         for width in widths:
@@ -336,7 +336,7 @@ class _Function:
 
     def _row(self, base: str, kind: DType, number: int) -> str:
         """A vector of a pattern: elements of a row that is repeated, zeros in its padding."""
-        run, lanes = self.walk.run, self.lanes
+        run, lanes = self.run, self.lanes
         first = number * lanes % run.total
         if run.total % lanes == 0:
             count = max(0, min(lanes, run.valid - first))

@@ -1,7 +1,7 @@
 """Windows over a tensor: the kernel of pooling.
 
 For each output pixel the elements of a window are combined, by maximum or sum. Where lanes come from depends
-on what source and destination have as neighbours (:mod:`relayout.primitives.kernels.joint`):
+on what source and destination have as neighbours (:mod:`relayout.primitives.kernels.space`):
 
 ``run``
     channels (``nhwc``, ``nChw16c``) or images: a vector is a part of one pixel, and so is each of its taps.
@@ -44,9 +44,11 @@ from relayout.layout import views
 from relayout.layout.canonical import normal
 from relayout.layout.descriptor import MemoryDesc
 from relayout.layout.layout import Layout
+from relayout.loops.nest import Loop, Nest
+from relayout.loops.refine import refine
 from relayout.primitives.functions import Function
-from relayout.primitives.kernels.joint import Block, Cover, Loop, cover, joint
 from relayout.primitives.kernels.lanes import Lanes, Loops, entry
+from relayout.primitives.kernels.space import Cover, cover, spaces
 
 __all__ = ["ENTRY", "Axis", "Window", "module", "planned"]
 
@@ -109,8 +111,8 @@ class Window:
     dst: DType
     axes: tuple[Axis, Axis, Axis]
     """Depth, height and width."""
-    blocks: tuple[Block, ...]
-    """Images and channels."""
+    blocks: tuple[Nest, ...]
+    """Images and channels: source and destination, in bytes."""
     post_ops: tuple[Function, ...] = ()
 
     @property
@@ -120,15 +122,15 @@ class Window:
             self.algorithm == "max" and not self.src.is_float and self.src is self.dst and not self.post_ops
         )
 
-    def scheme(self, block: Block, lanes: int) -> str:
+    def scheme(self, block: Nest, lanes: int) -> str:
         """Where the lanes of a block come from."""
         d, h, w = self.axes
         e, f = self.src.bits // 8, self.dst.bits // 8
-        if block.run == 1 and w.src == e and d.out * h.out * w.out == 1 and w.is_whole:
+        if block.length == 1 and w.src == e and d.out * h.out * w.out == 1 and w.is_whole:
             return "window"
         first, last = w.inside
-        side_by_side = (w.src, w.dst) == (block.run * e, block.run * f) and last - first > 1
-        few = block.run < lanes and block.run & (block.run - 1) == 0
+        side_by_side = (w.src, w.dst) == (block.length * e, block.length * f) and last - first > 1
+        few = block.length < lanes and block.length & (block.length - 1) == 0
         return "pixels" if side_by_side and few and w.stride <= 2 else "run"
 
     def lanes(self, machine: Machine) -> int:
@@ -139,13 +141,10 @@ class Window:
             first, last = self.axes[2].inside
             found = {
                 "window": prod(a.kernel for a in self.axes),
-                "pixels": block.run * (last - first),
-                "run": block.run,
+                "pixels": block.length * (last - first),
+                "run": block.length,
             }
-            total = block.run
-            for loop in block.loops:
-                total *= loop.extent
-            sizes.append((total, min(lanes, found[self.scheme(block, lanes)])))
+            sizes.append((block.size, min(lanes, found[self.scheme(block, lanes)])))
         return max(sizes)[1]
 
 
@@ -172,11 +171,11 @@ def planned(
             around = [views.select(layout, k, 0) for layout in around]
         except LayoutError:
             return None
-    made = joint(around[0], around[1], (e, f))
-    if made is None:
+    blocks = spaces(refine(*around), [layout.offset0 for layout in around], (e, f))
+    if blocks is None:
         return None
     w, h, d = (*found, Axis(1, 1), Axis(1, 1))[:3]
-    return Window(algorithm, src.dtype, dst.dtype, (d, h, w), made.blocks, post_ops)
+    return Window(algorithm, src.dtype, dst.dtype, (d, h, w), blocks, post_ops)
 
 
 def _step_of(layout: Layout, axis: int) -> int | None:
@@ -216,7 +215,7 @@ class _Slot(NamedTuple):
 class _Block:
     """Writes the loops of one block."""
 
-    def __init__(self, w: Loops, machine: Machine, window: Window, block: Block) -> None:
+    def __init__(self, w: Loops, machine: Machine, window: Window, block: Nest) -> None:
         self.w, self.machine, self.window, self.block = w, machine, window, block
         self.vectors = Lanes(w, machine, window.src, window.dst, window.whole)
         self.e, self.f = window.src.bits // 8, window.dst.bits // 8
@@ -239,15 +238,15 @@ class _Block:
     def write(self) -> None:
         """All tasks."""
         w, block = self.w, self.block
-        run = cover(block.run, self.vectors.most, self.most)
+        run = cover(block.length, self.vectors.most, self.most)
         single = self.d.out * self.h.out * self.x.out == 1
-        loops: list[tuple[str, Loop]] = [("", loop) for loop in block.loops]
+        loops: list[tuple[str, Loop]] = [("", loop) for loop in block.around]
         loops += [
-            (name, Loop(axis.out, axis.stride * axis.src, axis.dst))
+            (name, Loop(axis.out, (axis.stride * axis.src, axis.dst)))
             for name, axis in (("d", self.d), ("h", self.h))
         ]
         if single and self.scheme == "run":
-            loops.append(("run", Loop(run.times, run.chunk * self.e, run.chunk * self.f)))
+            loops.append(("run", Loop(run.times, (run.chunk * self.e, run.chunk * self.f))))
         loops.sort(key=lambda one: -abs(one[1].src))
         total = 1
         for _, loop in loops:
@@ -277,7 +276,7 @@ class _Block:
         """Where a chunk of the run begins."""
         if run.times == 1:
             return pointer
-        first = self.w.least(self.w.times(index, run.chunk), self.block.run - run.chunk)
+        first = self.w.least(self.w.times(index, run.chunk), self.block.length - run.chunk)
         return self.w.offset(pointer, first, size)
 
     def _range(self, axis: Axis, output: str) -> tuple[int | str, int | str]:
@@ -330,7 +329,7 @@ class _Block:
 
     def _several(self, row: _Row, first: int, last: int) -> None:
         """The pixels inside, in vectors of several."""
-        w, x, group = self.w, self.x, self.block.run
+        w, x, group = self.w, self.x, self.block.length
         held = self._holds()
         pixels = cover(last - first, self.vectors.most // group, max(1, self.most // (4 if held else 2)))
         slots = [_Slot(k * x.stride * x.src, k * x.dst) for k in pixels.offsets]
@@ -383,13 +382,13 @@ class _Block:
         """Combine the windows of some vectors."""
         w, x, v = self.w, self.x, self.vectors
         step = x.dilation * x.src
-        spread = self.scheme == "pixels" and x.stride == 2 and count > self.block.run
+        spread = self.scheme == "pixels" and x.stride == 2 and count > self.block.length
 
         def tap(pointer: str, slot: _Slot) -> str:
             at = w.at(pointer, slot.src)
             if not spread:
                 return v.load(at, count)
-            group = self.block.run
+            group = self.block.length
             low, high = v.load(at, count), v.load(w.at(at, (count - group) * self.e), count)
             pixels = range(0, 2 * (count // group), 2)
             picks = [p if p < count // group else p + 1 for p in pixels]
@@ -429,7 +428,7 @@ class _Block:
     ) -> None:
         """The same for every other pixel; rows are combined before elements are picked."""
         w, x, v = self.w, self.x, self.vectors
-        pixels, kernel = count // self.block.run, x.kernel
+        pixels, kernel = count // self.block.length, x.kernel
         starts = sorted({min(k, kernel - 2) for k in range(0, kernel, 2)})
         places = [
             slot.src + start * x.src + half * count * self.e
@@ -456,7 +455,7 @@ class _Block:
 
     def _groups(self, picks: Sequence[int]) -> list[int]:
         """Pixels as elements."""
-        return [p * self.block.run + k for p in picks for k in range(self.block.run)]
+        return [p * self.block.length + k for p in picks for k in range(self.block.length)]
 
     def _window(self, row: _Row) -> None:
         """One window, whose rows are vectors."""
