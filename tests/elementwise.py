@@ -71,7 +71,7 @@ def check(made: Primitive, seed: int = 0, arrays: Mapping[str, np.ndarray] | Non
         given[name] = laid_out(array, desc, seed + 100 + k)
     outer, target = framed(made.dst, seed + 50)
     old = None
-    if made.reads_destination:
+    if made.accumulates:
         old = numbers(made.dst.dims, made.dst.dtype.name, seed + 60)
         rl.reorder(old, made.dst, out=target)
         flat = target.buffer.view(made.dst.dtype.numpy)

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from relayout.forking import locked
 from relayout.layout.descriptor import MemoryDesc
 from relayout.layout.layout import Layout, plain
+from relayout.primitives.formats import with_sizes
 from relayout.primitives.functions import Function
 from relayout.primitives.lowering import before, followed, reorder_step, zeros_step
 from relayout.primitives.program import Program, Step
@@ -58,13 +59,12 @@ def pooling(made: Pooling) -> tuple[str, Program] | None:
 def _pooled(made: Pooling, dst: MemoryDesc, functions: tuple[Function, ...]) -> tuple[str, Program] | None:
     """A pooling to a destination, with functions behind it."""
     from relayout.primitives.kernels.window import planned
-    from relayout.primitives.pooling import like
 
     def plan(src: MemoryDesc, dst: MemoryDesc) -> Window | None:
         return planned(made.algorithm, src, dst, made.axes, functions)
 
     src = made.src
-    near = MemoryDesc(dst.dims, dst.dtype, like(src.layout, dst.dims))
+    near = MemoryDesc(dst.dims, dst.dtype, with_sizes(src.layout, dst.dims))
     last = CHANNELS_LAST[len(src.dims)]
     far = MemoryDesc(src.dims, src.dtype, last), MemoryDesc(dst.dims, dst.dtype, last)
     ways = [(src, dst), (src, near), far]

@@ -29,7 +29,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -38,9 +38,10 @@ from relayout.forking import locked
 from relayout.layout import views
 from relayout.layout.descriptor import MemoryDesc, any_format
 from relayout.layout.layout import Layout, plain, spell_dims, whole_number
+from relayout.primitives.arguments import check_apart, check_descs, check_written
 from relayout.primitives.formats import following
 from relayout.primitives.meaning import check_alike
-from relayout.primitives.primitive import Primitive, check_descs, check_written
+from relayout.primitives.primitive import Primitive
 from relayout.primitives.program import Program, Step
 from relayout.reorder import reorder
 from relayout.tensor import Tensor, allocate, located
@@ -137,20 +138,6 @@ class Concat(Primitive):
 
     # -- calling --------------------------------------------------------------------------------------------
 
-    def __call__(self, *given: Any, out: Any = None, threads: int | None = None, **named: Any) -> Tensor:
-        """Concatenate, as for all primitives; sources that are their parts of ``out`` stay where they are."""
-        tensors = self._bound(given, named)
-        target = self._target(out)
-        known = {name: located(one)[1] for name, one in (*tensors.items(), ("dst", target))}
-        self._check_apart(known)
-        there = self._there(known)
-        program = self._compiled()
-        if program is None:
-            self._define({name: one for name, one in tensors.items() if name not in there}, target)
-        else:
-            self._moving(program, there)(known, threads)
-        return out if isinstance(out, Tensor) else target
-
     def _there(self, addresses: Mapping[str, int]) -> frozenset[str]:
         """The sources that are their parts of the destination."""
         begin = addresses["dst"]
@@ -158,15 +145,13 @@ class Concat(Primitive):
 
     def _check_apart(self, addresses: Mapping[str, int]) -> None:
         """No source may overlap the destination, but for those that are their parts of it."""
-        spans, begin, there = self._reach(), addresses["dst"], self._there(addresses)
-        low, high = (begin + end for end in spans["dst"])
-        for name in self.inputs:
-            start, stop = (addresses[name] + end for end in spans[name])
-            if start < high and low < stop and name not in there:
-                raise LayoutError(f"concat: {name} and the destination overlap in memory")
+        there, arguments = self._there(addresses), self._reach()
+        apart = {name: one for name, one in arguments.items() if name not in there}
+        check_apart(apart, addresses, self.outputs, {}, self.kind)
 
-    def _moving(self, program: Program, there: frozenset[str]) -> Program:
+    def _needed(self, program: Program, addresses: Mapping[str, int]) -> Program:
         """The program without the steps of sources that are in place."""
+        there = self._there(addresses)
         if not there:
             return program
         if self._without is None:
@@ -176,16 +161,18 @@ class Concat(Primitive):
             self._without[there] = Program(steps, program.scratch, program.constants)
         return self._without[there]
 
-    def _define(self, tensors: Mapping[str, Tensor], target: Tensor) -> None:
+    def _define(self, tensors: Mapping[str, Tensor], targets: Mapping[str, Tensor]) -> None:
         """By the reorders of any host: exact for all data types, which double precision is not for s64."""
-        whole, parts = target, self._parts
+        target = whole = targets["dst"]
+        there = self._there({name: located(one)[1] for name, one in (*tensors.items(), *targets.items())})
+        parts = self._parts
         if parts is None:
             assert self._whole is not None
             whole = Tensor(self._whole, allocate(self._whole))
             parts = _parts(self._whole, self.axis, [self.descs[name].dims[self.axis] for name in self.inputs])
             assert parts is not None
         for name, part in zip(self.inputs, parts, strict=True):
-            if name in tensors:
+            if name not in there:
                 reorder(tensors[name], part, out=Tensor(part, whole.buffer))
         if whole is not target:
             reorder(whole, target.desc, out=target)

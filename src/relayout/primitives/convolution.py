@@ -19,10 +19,10 @@ import numpy as np
 from relayout.errors import LayoutError
 from relayout.forking import locked
 from relayout.layout.descriptor import MemoryDesc
+from relayout.primitives.arguments import check_descs
 from relayout.primitives.kernels.geometry import Geometry, Sizes
 from relayout.primitives.meaning import check_data, check_weights
 from relayout.primitives.post_ops import applied
-from relayout.primitives.primitive import check_descs
 from relayout.primitives.products import ProductPrimitive, Products, weights_format
 from relayout.primitives.sizes import for_each_axis, in_front_and_behind
 

@@ -20,8 +20,8 @@ import numpy as np
 from relayout.errors import LayoutError, Unsupported, type_name
 from relayout.layout.descriptor import MemoryDesc
 from relayout.layout.layout import Layout, plain, spell_dims
+from relayout.primitives.arguments import alike, check_descs, check_written
 from relayout.primitives.kernels.walk import dense_like
-from relayout.primitives.primitive import check_descs, check_written
 
 __all__ = [
     "TYPES",
@@ -30,6 +30,7 @@ __all__ = [
     "finite",
     "following",
     "overwritable",
+    "with_sizes",
 ]
 
 TYPES = ("f32", "bf16", "f16", "f8_e4m3", "f8_e5m2", "s32", "s8", "u8")
@@ -78,6 +79,26 @@ def following(src: MemoryDesc, dst: MemoryDesc) -> MemoryDesc:
     return MemoryDesc(dst.dims, dst.dtype, layout)
 
 
+def with_sizes(layout: Layout, dims: tuple[int, ...]) -> Layout:
+    """A dense layout of other sizes along the spatial axes, with its digits in the same order.
+
+    Where such an axis is cut into digits, or fused with others, it is channels-last.
+
+    >>> part = Layout((2, 8, 4, 4), strides=(256, 1, 64, 16))
+    >>> with_sizes(part, (2, 8, 2, 2)).strides
+    (32, 1, 16, 8)
+    """
+    ladders, padded = list(layout.ladders), list(layout.padded)
+    for axis in range(2, layout.rank):
+        if (axis,) not in layout.terms or len(layout.ladders[layout.terms.index((axis,))]) > 1:
+            return Layout(dims, {3: "nwc", 4: "nhwc", 5: "ndhwc"}[layout.rank])
+        term = layout.terms.index((axis,))
+        ladders[term] = (ladders[term][0]._replace(extent=dims[axis]),)
+        padded[term] = dims[axis]
+    terms, order = layout.terms, layout.order
+    return dense_like(Layout._make(dims, terms, tuple(ladders), order, tuple(padded), 0))
+
+
 def finite(what: str, given: Any) -> float:
     """A number as f32; ``what`` it is begins the message if it is none, or f32 makes infinity or 0 of it.
 
@@ -94,22 +115,15 @@ def finite(what: str, given: Any) -> float:
     return number
 
 
-def overwritable(descs: Mapping[str, MemoryDesc]) -> tuple[str, ...]:
-    """The inputs that the destination may be: every element in the same place, and of the same type.
+def overwritable(descs: Mapping[str, MemoryDesc]) -> dict[str, tuple[str, ...]]:
+    """The inputs that ``dst`` may be: every element in the same place, and of the same type.
 
     >>> x, y = MemoryDesc((2, 3), "f32", "ab"), MemoryDesc((2, 3), "f32", "ba")
     >>> overwritable({"src0": x, "src1": y, "dst": x})
-    ('src0',)
+    {'dst': ('src0',)}
     """
     dst = descs["dst"]
-    return tuple(
-        name
-        for name, desc in descs.items()
-        if name != "dst"
-        and desc.dims == dst.dims
-        and desc.dtype == dst.dtype
-        and desc.layout.same_bytes(dst.layout)
-    )
+    return {"dst": tuple(name for name, desc in descs.items() if name != "dst" and alike(desc, dst))}
 
 
 def _check_type(kind: str, name: str, desc: MemoryDesc) -> None:

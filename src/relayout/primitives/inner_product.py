@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Any
 
 from relayout.errors import LayoutError
 from relayout.layout.descriptor import MemoryDesc
+from relayout.primitives.arguments import check_descs
 from relayout.primitives.kernels.geometry import Geometry
 from relayout.primitives.meaning import check_data, check_weights
 from relayout.primitives.post_ops import applied
-from relayout.primitives.primitive import check_descs
 from relayout.primitives.products import ProductPrimitive, Products, weights_format
 
 if TYPE_CHECKING:

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any
 from relayout.errors import LayoutError
 from relayout.layout import views
 from relayout.layout.descriptor import MemoryDesc, any_format
+from relayout.primitives.arguments import check_descs
 from relayout.primitives.kernels.geometry import Geometry
 from relayout.primitives.post_ops import applied
-from relayout.primitives.primitive import check_descs
 from relayout.primitives.products import ProductPrimitive, Products, weights_format
 
 if TYPE_CHECKING:

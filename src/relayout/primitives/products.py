@@ -18,10 +18,11 @@ from relayout.errors import LayoutError
 from relayout.forking import locked
 from relayout.layout.descriptor import MemoryDesc, any_format
 from relayout.layout.layout import spell_dims
+from relayout.primitives.arguments import check_written
 from relayout.primitives.folding import folded
 from relayout.primitives.lowering import before, followed, reorder_step, zeros_step
 from relayout.primitives.post_ops import BinaryOp, PostOp, Sum, adds, operands_of, post_ops_for
-from relayout.primitives.primitive import Primitive, check_written
+from relayout.primitives.primitive import Primitive
 from relayout.primitives.program import Program, Step
 
 if TYPE_CHECKING:
@@ -324,14 +325,10 @@ class ProductPrimitive(Primitive):
         check_vector(self.kind, "scale", inputs["scale"], (1, outputs), ("f32",))
         decided = self._decided({**given, "dst": dst})
         self.post_ops = post_ops_for(self.kind, post_ops, decided["dst"])
+        self.accumulates = ("dst",) * adds(self.post_ops)
         operands = operands_of(self.post_ops)
         self.inputs = (*given, *operands)
         self.descs = {**{name: decided[name] for name in given}, **operands, "dst": decided["dst"]}
-
-    @property
-    def reads_destination(self) -> bool:
-        """Whether there is a sum among the post-ops."""
-        return adds(self.post_ops)
 
     def _implementation(self) -> str:
         if not self._after:
