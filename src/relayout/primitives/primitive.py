@@ -130,7 +130,7 @@ class Primitive:
     # -- what a subclass gives ------------------------------------------------------------------------------
 
     def _definition(self, arrays: Mapping[str, NDArray[np.float64]]) -> Any:
-        """The logical result, or a mapping by name where there are several outputs.
+        """The logical result, or a mapping of several by name.
 
         Arguments that were left out are missing; an output that is added to holds what ``out`` held.
         """
@@ -230,7 +230,7 @@ class Primitive:
     def _defined(self, arrays: Mapping[str, NDArray[np.float64]]) -> Mapping[str, NDArray[np.float64]]:
         """What the definition makes of logical arrays, by name."""
         made = self._definition(arrays)
-        return made if len(self.outputs) > 1 else {self.outputs[0]: made}
+        return made if isinstance(made, Mapping) else {self.outputs[0]: made}
 
     def _compiled(self) -> Program | None:
         if not self._lowered:
