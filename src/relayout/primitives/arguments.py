@@ -24,12 +24,13 @@ from numpy.typing import NDArray
 from relayout.errors import LayoutError, type_name
 from relayout.exchange import pytorch
 from relayout.layout.descriptor import MemoryDesc
+from relayout.ops.checks import alike
 from relayout.reorder.overlap import overlap
 from relayout.reorder.plan import check_out
 from relayout.tensor import Tensor, as_array, as_bytes, located, of_torch, tensor
 
 __all__ = [
-    *("Argument", "alike", "by_name", "check_apart", "check_descs", "check_written", "logical", "results"),
+    *("Argument", "by_name", "check_apart", "logical", "results"),
     "span_of",
 ]
 
@@ -187,34 +188,6 @@ def _results_type(names: tuple[str, ...]) -> Any:
         return results, (names, tuple(self))
 
     return type("Results", (namedtuple("Results", names),), {"__slots__": (), "__reduce__": again})
-
-
-def check_descs(kind: str, needed: Mapping[str, object], optional: Mapping[str, object]) -> None:
-    """Refuse arguments that are no descriptors; those that are optional may be None."""
-    for name, desc in (*needed.items(), *optional.items()):
-        if not isinstance(desc, MemoryDesc) and (desc is not None or name in needed):
-            how = "; rl.tensor(x).desc is its descriptor" if hasattr(desc, "shape") else ""
-            raise LayoutError(f"{kind}: {name} must be a MemoryDesc, not {type_name(desc)}{how}")
-
-
-def check_written(kind: str, desc: MemoryDesc, name: str = "dst") -> None:
-    """Refuse an output whose elements or padding share places."""
-    layout = desc.layout
-    if layout is None or 0 in desc.dims:
-        return
-    if not layout.is_injective():
-        raise LayoutError(f"{kind}: {name} {desc} has several elements in one place, so it can't be written")
-    if layout.has_padding and not layout.room().is_injective():
-        raise LayoutError(f"{kind}: padding of {name} {desc} shares places with its elements")
-
-
-def alike(one: MemoryDesc, two: MemoryDesc) -> bool:
-    """Whether a buffer of the one is a buffer of the other."""
-    if one == two:
-        return True
-    if one.dims != two.dims or one.dtype != two.dtype or one.layout is None or two.layout is None:
-        return False
-    return one.layout.same_bytes(two.layout)
 
 
 @lru_cache(maxsize=256)

@@ -36,11 +36,12 @@ import numpy as np
 
 from relayout.errors import LayoutError, Unsupported
 from relayout.forking import locked
+from relayout.kernels.reduce.window import Axis
+from relayout.layout.dense import resized_like
 from relayout.layout.descriptor import MemoryDesc, any_format
-from relayout.primitives.formats import check_source, check_target, following, with_sizes
-from relayout.primitives.kernels.window import Axis
+from relayout.ops.formats import check_source, check_target, following
+from relayout.ops.post_ops import PostOp, Sum, applied, operands_of, post_ops_for
 from relayout.primitives.meaning import check_data
-from relayout.primitives.post_ops import PostOp, Sum, applied, operands_of, post_ops_for
 from relayout.primitives.primitive import Primitive
 from relayout.primitives.sizes import for_each_axis, in_front_and_behind
 
@@ -74,7 +75,7 @@ class Pooling(Primitive):
     dst : MemoryDesc, optional
         Without it the format is that of the source, and so is the data type.
     post_ops : sequence
-        Functions and binary operations; see :mod:`relayout.primitives.post_ops`.
+        Functions and binary operations; see :mod:`relayout.ops.post_ops`.
 
     Raises
     ------
@@ -132,7 +133,7 @@ class Pooling(Primitive):
         check_data("pooling", "src", src)
         check_data("pooling", "dst", dst)
         if dst.layout is None and src.format is None:
-            dst = MemoryDesc(dims, dst.dtype, with_sizes(src.layout, dims))
+            dst = MemoryDesc(dims, dst.dtype, resized_like(src.layout, dims))
         dst = following(src, dst)
         self.post_ops = _without_sum(post_ops_for(self.kind, post_ops, dst))
         operands = operands_of(self.post_ops)

@@ -41,11 +41,11 @@ from inspect import Signature, signature
 from math import prod
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from relayout.codegen.floating import Usual
-from relayout.codegen.support import supported
 from relayout.errors import LayoutError
 from relayout.exchange import pytorch
 from relayout.forking import lock
+from relayout.jit.floating import Usual
+from relayout.jit.support import supported
 from relayout.layout.layout import whole_number
 from relayout.primitives.arguments import Argument, by_name, check_apart, logical, results
 from relayout.primitives.calling import Calling

@@ -19,7 +19,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from relayout.codegen.driver import ROW, walk
 from relayout.errors import LayoutError
 from relayout.exchange import pytorch
 from relayout.layout.descriptor import MemoryDesc
@@ -28,6 +27,7 @@ from relayout.primitives.arguments import Argument, by_name, check_apart
 from relayout.primitives.memory import Memory
 from relayout.primitives.schedule import ARENA, IMAGE, OTHERS, Item, Schedule, Segment, Storage, linked
 from relayout.primitives.values import Value, bound, signature
+from relayout.runtime.driver import ROW, walk
 from relayout.tensor import Tensor, address, aligned, allocate, located
 
 __all__ = ["KEPT", "Layer", "Run"]

@@ -28,7 +28,7 @@ nothing at run time:
 What happens at :meth:`Sequence.compile` is in :mod:`relayout.primitives.schedule` (who writes where),
 :mod:`relayout.primitives.memory` (values share memory) and :mod:`relayout.primitives.runner`.
 
-Post-ops that add (:class:`relayout.primitives.post_ops.Sum`) need a value to add to, ``dst=``. The result
+Post-ops that add (:class:`relayout.ops.post_ops.Sum`) need a value to add to, ``dst=``. The result
 takes over its memory if nobody reads it afterwards; otherwise it is copied first, which is a layer, too.
 """
 
@@ -43,7 +43,8 @@ from relayout.errors import LayoutError, type_name
 from relayout.forking import lock
 from relayout.layout.descriptor import MemoryDesc
 from relayout.layout.layout import spell_dims, whole_number
-from relayout.primitives.arguments import alike, check_descs, check_written, logical, results
+from relayout.ops.checks import alike, check_descs, check_written
+from relayout.primitives.arguments import logical, results
 from relayout.primitives.primitive import Primitive
 from relayout.primitives.reorder import Reorder
 from relayout.primitives.values import Node, Nodes, Value, bound

@@ -23,8 +23,8 @@ import numpy as np
 from relayout.errors import LayoutError
 from relayout.layout.descriptor import MemoryDesc, any_format
 from relayout.layout.layout import spell_dims, whole_number
-from relayout.primitives.arguments import check_descs, check_written
-from relayout.primitives.formats import following
+from relayout.ops.checks import check_descs, check_written
+from relayout.ops.formats import following
 from relayout.primitives.meaning import check_alike
 from relayout.primitives.pieces import Pieces, axis_of
 
