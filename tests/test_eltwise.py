@@ -170,7 +170,6 @@ class TestDenseLike:
     @given(layouts())
     @examples(100)
     def test_it_is_dense_and_in_the_same_order(self, layout):
-        walk = importlib.import_module("relayout.kernels.elementwise.walk")
         assume(layout.is_injective())
         made = dense_like(layout)
         assert (made.dims, made.terms, made.padded, made.offset0) == (
