@@ -23,19 +23,19 @@ from hypothesis import strategies as st
 import relayout as rl
 from relayout import views
 from relayout.dtypes import DTYPES
+from relayout.kernels.copy.problem import PASSES
+from relayout.kernels.copy.problem import moves as all_moves
 from relayout.reorder.attributes import Attributes
 from relayout.reorder.engine import reorder_numpy
-from relayout.reorder.problem import PASSES
-from relayout.reorder.problem import moves as all_moves
 from relayout.reorder.reference import reorder_by_definition
 from strategies import examples, formats, plain_layouts
 from test_reorder import in_front, pairs, random_bytes, writable
 
 native = importlib.import_module("relayout.reorder.native")
-compile_ = pytest.importorskip("relayout.codegen.compile")
-machine = importlib.import_module("relayout.codegen.machine")
-choice = importlib.import_module("relayout.reorder.kernels.choice")
-kernels = importlib.import_module("relayout.reorder.kernels.module")
+compile_ = pytest.importorskip("relayout.jit.compile")
+machine = importlib.import_module("relayout.targets.machine")
+choice = importlib.import_module("relayout.kernels.copy.choice")
+kernels = importlib.import_module("relayout.kernels.copy.module")
 
 NAMES = [str(dtype) for dtype in DTYPES]
 

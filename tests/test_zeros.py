@@ -11,8 +11,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 import relayout as rl
+from relayout.kernels.copy.problem import moves, simplified
 from relayout.loops.padding import _gathered, _joined
-from relayout.reorder.problem import moves, simplified
 from strategies import (
     element_places,
     examples,
@@ -25,7 +25,7 @@ from strategies import (
 from test_kernels import PAIRS, RUNS, Run, attributes_of, compare, compile_, lowered, processors
 from test_reorder import writable
 
-choice = importlib.import_module("relayout.reorder.kernels.choice")
+choice = importlib.import_module("relayout.kernels.copy.choice")
 
 
 @st.composite

@@ -1,4 +1,4 @@
-"""A layout like another one, without gaps: where results go that shall lie as their source does."""
+"""Layouts without holes."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from relayout.layout.layout import Digit, Layout
 
-__all__ = ["dense_like"]
+__all__ = ["dense_like", "resized_like"]
 
 
 def dense_like(layout: Layout, dims: Sequence[int] | None = None) -> Layout:
@@ -50,3 +50,23 @@ def dense_like(layout: Layout, dims: Sequence[int] | None = None) -> Layout:
     order = tuple(place for place in layout.order if place[0] not in gone or place[1] == 0)
     padded = tuple(1 if t in gone else room for t, room in enumerate(layout.padded))
     return Layout._make(sizes, layout.terms, ladders, order, padded, 0)
+
+
+def resized_like(layout: Layout, dims: tuple[int, ...]) -> Layout:
+    """A dense layout of other sizes along the spatial axes, with its digits in the same order.
+
+    Where such an axis is cut into digits, or fused with others, it is channels-last.
+
+    >>> part = Layout((2, 8, 4, 4), strides=(256, 1, 64, 16))
+    >>> resized_like(part, (2, 8, 2, 2)).strides
+    (32, 1, 16, 8)
+    """
+    ladders, padded = list(layout.ladders), list(layout.padded)
+    for axis in range(2, layout.rank):
+        if (axis,) not in layout.terms or len(layout.ladders[layout.terms.index((axis,))]) > 1:
+            return Layout(dims, {3: "nwc", 4: "nhwc", 5: "ndhwc"}[layout.rank])
+        term = layout.terms.index((axis,))
+        ladders[term] = (ladders[term][0]._replace(extent=dims[axis]),)
+        padded[term] = dims[axis]
+    terms, order = layout.terms, layout.order
+    return dense_like(Layout._make(dims, terms, tuple(ladders), order, tuple(padded), 0))

@@ -1,0 +1,70 @@
+"""Kernels: nests of loops as LLVM IR.
+
+===========  ================================================================================================
+``problem``  what is moved: nests in bits, with what becomes of a value
+``choice``   which kernel a nest gets, and how it is shared: nest -> plan
+``plan``     what was chosen, as plain data: :class:`~.plan.Plan`
+``base``     what all kernels have in common: loops, addresses, loads and stores with conversion
+``rows``     runs that are contiguous on both sides
+``tiles``    transposition in registers
+``network``  the shuffles of a transposition, and of interleaving
+``pixels``   interleaving and its reverse: a few channels, or a few rows of a matrix
+``packing``  conversion, then transposition, with a buffer between them
+``module``   all kernels of a reorder as one function: plans -> text
+===========  ================================================================================================
+
+Which kernel a nest gets depends on where it is contiguous. Call the loop that walks through neighbouring
+elements of the source I (columns), and that of the destination O (rows).
+
+``rows``
+    I is O: whole runs are copied in the widest vectors; zeros likewise.
+``lines``
+    The same for short rows that neighbour each other in the destination only: they are put together to whole
+    lines before they are stored.
+``transpose``
+    I is not O. A tile of one cache line of the destination by 16 bytes of the source is turned over in
+    registers::
+
+        rows of the source, 16 bytes each          columns, one cache line each
+        r0: a0 a1 a2 a3                            a0 b0 c0 d0 ...
+        r1: b0 b1 b2 b3     -> unpacking ->        a1 b1 c1 d1 ...
+        r2: c0 c1 c2 c3                            a2 b2 c2 d2 ...
+        r3: d0 d1 d2 d3                            a3 b3 c3 d3 ...
+
+    Each 128-bit lane of a register takes one row, so that all shuffles stay within lanes (cheap on every
+    processor), and a line of the destination is completed in one go, which streaming stores need.
+``staged``
+    The same, but lines of the source are first gathered in a buffer of a few KiB: where source rows lie a
+    multiple of the page size apart, so that they all fall into the same few sets of the first cache; where
+    each row is on a page of its own, and memory likes to be read in longer pieces; and where values become
+    narrower, to convert whole vectors.
+``deinterleave``
+    I is short and O continues it: pixels of 2 to 8 channels. Vectors are loaded whole, and elements picked
+    by shuffles.
+``interleave``
+    The reverse: planes to pixels. The planes may be 2, 4, 8 or (of bytes) 16 rows of a matrix that are pages
+    apart, and a few of their columns one line of the destination, as in ``BA16a16b4a`` for matrix
+    instructions::
+
+        4 rows, 16 bytes of each, in one register      a line of the destination
+        a0 .. a15 | b0 .. b15 | c0 .. c15 | d0 .. d15  ->  a0 b0 c0 d0 a1 b1 c1 d1 ... a15 b15 c15 d15
+
+    The next columns go elsewhere, but they are read next: a line of the source is used up at once.
+``converted``
+    Short runs that become narrower, f32 ``oihw`` to s8 ``OIhw4i16o4i``: longer ones are converted on their
+    way into a buffer, and turned over from there by another kernel.
+``elements``
+    All else, an element at a time.
+
+Values are converted where they are fewest bits wide to be moved about: a kernel that narrows (f32 to s8)
+converts behind its loads and shuffles bytes; one that widens (u8 to f32) shuffles bytes and converts before
+its stores. 4-bit elements are unpacked to bytes by loads and packed by stores.
+
+Destinations that are dense but don't come in whole lines (100 channels of two bytes) pass through a buffer in
+the first cache: stores that straddle two lines are slow. So do short rows and pixels when streaming, which
+needs whole lines.
+
+Tails are done in smaller tiles, and the last one by stepping back: it overlaps the one before it and writes
+the same values again. Only a kernel that adds to the destination can't do that; its nests are cut so that
+nothing is left over. Nothing outside of the two tensors is read or written, ever.
+"""

@@ -1,0 +1,8 @@
+"""Kernels that combine elements along some axes, and do the same for every position of the others.
+
+===========  ================================================================================================
+``space``    the nests that source and destination share
+``window``   pooling
+``softmax``  softmax and its logarithm
+===========  ================================================================================================
+"""
