@@ -77,14 +77,16 @@ ALLOWED: dict[str, set[str]] = {
     "convert": {"errors", "dtypes"},
     "exchange": {"errors", "forking", "dtypes", "exchange"},
     "tensor": {"errors", "forking", "dtypes", "layout", "convert", "exchange"},
-    "codegen": {"errors", "forking", "dtypes", "codegen"},
+    "ir": {"ir"},
+    "codegen": {"errors", "forking", "dtypes", "ir", "codegen"},
     "reorder": {
-        *("errors", "forking", "dtypes", "layout", "convert", "exchange", "tensor", "codegen", "reorder"),
+        *("errors", "forking", "dtypes", "layout", "convert", "exchange", "tensor", "ir", "codegen"),
+        "reorder",
     },
     "pytorch": {"errors", "pytorch"},
     "primitives": {
-        *("errors", "forking", "dtypes", "layout", "convert", "exchange", "tensor", "codegen", "reorder"),
-        "primitives",
+        *("errors", "forking", "dtypes", "layout", "convert", "exchange", "tensor", "ir", "codegen"),
+        *("reorder", "primitives"),
     },
     "networks": {"errors", "forking", "layout", "primitives", "networks"},
 }

@@ -44,7 +44,7 @@ DECLARATIONS = "\n".join(
 class Loops(Writer):
     """A writer with loops that may make no turn, and hand values on."""
 
-    def repeat(
+    def repeat(  # type: ignore[override]
         self,
         start: int | str,
         stop: int | str,
