@@ -17,8 +17,7 @@ give the name of another such vector, or a constant one where the result is the 
   %v1 = fcmp ogt <8 x float> splat (float 0x0000000000000000), %x
   %v2 = select <8 x i1> %v1, <8 x float> splat (float 0x0000000000000000), <8 x float> %x
 
-A module that uses them needs :data:`relayout.codegen.values.DECLARATIONS` and :data:`DECLARATIONS`. A
-:class:`~relayout.errors.LayoutError` says where a count is none of those.
+A :class:`~relayout.errors.LayoutError` says where a count is none of those.
 
 What comes out
 ==============
@@ -94,10 +93,9 @@ from typing import Final
 
 from relayout.codegen.ir import Writer
 from relayout.codegen.machine import Machine
-from relayout.codegen.values import COUNTS, _Vectors
+from relayout.codegen.values import _Vectors
 
 __all__ = [
-    "DECLARATIONS",
     "absolute",
     "clip",
     "elu",
@@ -609,7 +607,3 @@ def _power(v: _Reals, x: str, exponent: float) -> str:
     if not exponent.is_integer():
         return v.where(v.below(x, 0.0), nan, y)
     return v.signed(y, x) if exponent % 2 else y
-
-
-DECLARATIONS: Final = "".join(f"declare <{n} x float> @llvm.sqrt.v{n}f32(<{n} x float>)\n" for n in COUNTS)
-"""The declarations of the intrinsics that :data:`relayout.codegen.values.DECLARATIONS` has not."""

@@ -280,8 +280,7 @@ class Function:
         Returns
         -------
         str
-            A vector of the results. The module needs :data:`relayout.codegen.values.DECLARATIONS` and
-            :data:`relayout.codegen.math.DECLARATIONS`.
+            A vector of the results.
 
         Raises
         ------

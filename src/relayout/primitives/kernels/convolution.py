@@ -10,17 +10,15 @@ from collections.abc import Callable, Sequence
 from math import ceil
 from typing import NamedTuple
 
-from relayout.codegen import math
 from relayout.codegen.ir import Writer
-from relayout.codegen.values import DECLARATIONS
 from relayout.layout import views
 from relayout.layout.descriptor import MemoryDesc
 from relayout.primitives.kernels.finish import Finish, Finishing
 from relayout.primitives.kernels.nest import Group, Nest
 from relayout.primitives.kernels.sides import offset_code
-from relayout.primitives.kernels.tile import WORD, Tile, declarations, lanes_of, pieces_of, tile_function
+from relayout.primitives.kernels.tile import WORD, Tile, lanes_of, pieces_of, tile_function
 from relayout.reorder.kernels.choice import feasible, lowered
-from relayout.reorder.kernels.module import FOOTER, embedded
+from relayout.reorder.kernels.module import embedded
 from relayout.reorder.problem import nests
 
 __all__ = ["ENTRY", "OPERANDS", "Rows", "module", "rows_of"]
@@ -115,9 +113,7 @@ class _Module:
             f"entry:\n{w.text()}\n  ret void\n}}\n"
         )
         places = self._table("places", [number for place in nest.places for number in place])
-        texts = [places, *self.functions.values(), entry, *self.rows, FOOTER, DECLARATIONS, math.DECLARATIONS]
-        missing = [line for line in declarations(nest.machine).splitlines() if line not in DECLARATIONS]
-        return "\n".join([*texts, *missing])
+        return "\n".join([places, *self.functions.values(), entry, *self.rows])
 
     @staticmethod
     def _table(name: str, numbers: Sequence[int]) -> str:

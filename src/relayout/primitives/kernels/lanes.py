@@ -22,23 +22,14 @@ import struct
 from collections.abc import Callable, Sequence
 
 from relayout.codegen import math as functions
-from relayout.codegen import values
 from relayout.codegen.ir import Writer
 from relayout.codegen.machine import Machine
 from relayout.codegen.values import converted
 from relayout.dtypes import DType, dtype
 
-__all__ = ["DECLARATIONS", "Lanes", "Loops", "entry"]
+__all__ = ["Lanes", "Loops", "entry"]
 
 F32 = dtype("f32")
-DECLARATIONS = "\n".join(
-    [
-        "declare i64 @llvm.smin.i64(i64, i64)",
-        "declare i64 @llvm.smax.i64(i64, i64)",
-        values.DECLARATIONS,
-        functions.DECLARATIONS,
-    ]
-)
 
 
 class Loops(Writer):
@@ -128,7 +119,7 @@ class Loops(Writer):
 def entry(name: str, w: Writer) -> str:
     """A module with one kernel."""
     head = f"define void @{name}(ptr %src, ptr %dst, ptr %ops, i64 %part, i64 %parts)"
-    return f"{head} {{\nentry:\n{w.text()}\n  ret void\n}}\n{DECLARATIONS}\n"
+    return f"{head} {{\nentry:\n{w.text()}\n  ret void\n}}\n"
 
 
 class Lanes:

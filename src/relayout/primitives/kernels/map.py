@@ -28,8 +28,6 @@ from dataclasses import dataclass
 from math import lcm, prod
 from typing import NamedTuple
 
-from relayout.codegen import math as functions
-from relayout.codegen import values
 from relayout.codegen.ir import Writer
 from relayout.codegen.machine import Machine
 from relayout.codegen.values import converted
@@ -41,7 +39,6 @@ from relayout.primitives.kernels.walk import Vectors, Walk
 __all__ = ["ENTRY", "Body", "module", "vectors_of"]
 
 ENTRY = "map"
-SMALLER = "declare i64 @llvm.smin.i64(i64, i64)"
 F32 = as_dtype("f32")
 CHEAP = 4, 8  # vectors of one turn, and of the longest pattern
 COSTLY = 2, 4
@@ -98,7 +95,7 @@ def module(
         for k, walk in enumerate(walks)
     ]
     texts.append(_entry(walks, len(operands) + (numbers > 0)))
-    return "\n".join([*texts, SMALLER, values.DECLARATIONS, functions.DECLARATIONS])
+    return "\n".join([*texts])
 
 
 def _entry(walks: Sequence[Walk], buffers: int) -> str:

@@ -28,17 +28,15 @@ from functools import partial
 from math import ceil
 from typing import NamedTuple
 
-from relayout.codegen import math
 from relayout.codegen.ir import Writer
 from relayout.codegen.machine import LINE
-from relayout.codegen.values import DECLARATIONS, converted
+from relayout.codegen.values import converted
 from relayout.dtypes import DType, dtype
 from relayout.primitives.kernels.convolution import ENTRY, OPERANDS
 from relayout.primitives.kernels.finish import Finish, Finishing
 from relayout.primitives.kernels.narrow import TOGETHER, Kind, Narrow, Place, Span
 from relayout.primitives.kernels.sides import offset_code, places_of
-from relayout.primitives.kernels.tile import WORD, declarations, lanes_of, load_pieces, store_pieces
-from relayout.reorder.kernels.module import FOOTER
+from relayout.primitives.kernels.tile import WORD, lanes_of, load_pieces, store_pieces
 
 __all__ = ["narrow_module"]
 
@@ -325,9 +323,7 @@ class _Module:
         )
         numbers = [f"i64 {number}" for place in plan.places for number in place]
         places = f"@places = internal constant [{len(numbers)} x i64] [{', '.join(numbers)}], align 64\n"
-        texts = [places, *self.functions.values(), entry, FOOTER, DECLARATIONS, math.DECLARATIONS]
-        missing = [line for line in declarations(plan.machine).splitlines() if line not in DECLARATIONS]
-        return "\n".join([*texts, *missing])
+        return "\n".join([places, *self.functions.values(), entry])
 
     def _share(self, part: str) -> str:
         w = self.w
