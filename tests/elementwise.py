@@ -30,7 +30,7 @@ FRAME = 64  # bytes in front of and behind each buffer
 
 def machine_code() -> bool:
     """Whether there are kernels on this host."""
-    return importlib.import_module("relayout.codegen.compile").available()
+    return importlib.import_module("relayout.jit.compile").available()
 
 
 def garbage(size: int, seed: int) -> np.ndarray:

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 import relayout as rl
 from elementwise import FORMATS, TYPES, check, machine_code, sides
 from relayout import LayoutError
-from relayout.primitives import Binary, Sum, post_ops
+from relayout.ops import post_ops
+from relayout.primitives import Binary, Sum
 from relayout.primitives.binary import ALGORITHMS
 from strategies import examples, has_clean_padding, layouts
 from test_reorder import in_front

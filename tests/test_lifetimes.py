@@ -15,7 +15,7 @@ import relayout as rl
 from relayout import LayoutError, MemoryDesc, Tensor
 from relayout.primitives import Binary, Concat, Sequence, Softmax
 
-pytest.importorskip("relayout.codegen.compile")
+pytest.importorskip("relayout.jit.compile")
 program = importlib.import_module("relayout.primitives.program")
 runner = importlib.import_module("relayout.primitives.runner")
 

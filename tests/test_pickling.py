@@ -13,6 +13,8 @@ import pytest
 import relayout as rl
 from processes import is_done
 from relayout import MemoryDesc
+from relayout.ops.post_ops import BinaryOp
+from relayout.ops.post_ops import Sum as Added
 from relayout.primitives import (
     BatchNormalization,
     Binary,
@@ -27,8 +29,6 @@ from relayout.primitives import (
     Sum,
 )
 from relayout.primitives import Reorder as Move
-from relayout.primitives.post_ops import BinaryOp
-from relayout.primitives.post_ops import Sum as Added
 
 CALLS = 40  # by then there is a function in machine code
 WAYS = {"pickled": lambda one: pickle.loads(pickle.dumps(one)), "copied": copy.copy, "deep": copy.deepcopy}

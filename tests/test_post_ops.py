@@ -20,6 +20,8 @@ from elementwise import close, numbers
 from fences import output_of
 from relayout import Layout, LayoutError, MemoryDesc
 from relayout.errors import Unsupported
+from relayout.ops.functions import Function
+from relayout.ops.post_ops import BinaryOp, Sum, post_ops_of
 from relayout.primitives import (
     BatchNormalization,
     Binary,
@@ -31,8 +33,6 @@ from relayout.primitives import (
     Sequence,
     binary,
 )
-from relayout.primitives.functions import Function
-from relayout.primitives.post_ops import BinaryOp, Sum, post_ops_of
 from strategies import examples, padding_offsets
 from test_products import HERE, TYPES, Held, compiles, hosts, on, poisoned
 

@@ -33,20 +33,20 @@ from hypothesis import strategies as st
 import relayout as rl
 from fences import output_of
 from relayout import LayoutError, MemoryDesc
+from relayout.kernels.conv import arithmetic, geometry, planning, weights
+from relayout.kernels.conv import convolution as text
+from relayout.kernels.conv.epilogue import Finishing
+from relayout.kernels.conv.sides import joint_loops
+from relayout.kernels.conv.tile import lanes_of, pieces_of
+from relayout.ops.functions import Function
+from relayout.ops.post_ops import Sum
 from relayout.primitives import Convolution, InnerProduct, Matmul
-from relayout.primitives.functions import Function
-from relayout.primitives.kernels import arithmetic, geometry, planning, weights
-from relayout.primitives.kernels import convolution as text
-from relayout.primitives.kernels.finish import Finishing
-from relayout.primitives.kernels.sides import joint_loops
-from relayout.primitives.kernels.tile import lanes_of, pieces_of
-from relayout.primitives.post_ops import Sum
 from strategies import element_places, examples, ladders, padding_offsets, term_place
 from test_kernels import x86
 from test_values import undefined
 
-machines = importlib.import_module("relayout.codegen.machine")
-compile_ = pytest.importorskip("relayout.codegen.compile")
+machines = importlib.import_module("relayout.targets.machine")
+compile_ = pytest.importorskip("relayout.jit.compile")
 products = importlib.import_module("relayout.primitives.products")
 
 MARGIN = 192  # bytes around each buffer

@@ -19,10 +19,10 @@ from relayout.primitives.primitive import Primitive
 from relayout.primitives.program import Program, Step
 from strategies import examples
 
-driver = importlib.import_module("relayout.codegen.driver")
-sharing = importlib.import_module("relayout.codegen.threads")
+driver = importlib.import_module("relayout.runtime.driver")
+sharing = importlib.import_module("relayout.runtime.threads")
 schedule = importlib.import_module("relayout.primitives.schedule")
-compile_ = pytest.importorskip("relayout.codegen.compile")
+compile_ = pytest.importorskip("relayout.jit.compile")
 
 DIMS = (2, 20, 3, 2)
 FORMATS = ("nchw", "nhwc", "nChw16c")

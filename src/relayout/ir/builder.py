@@ -52,7 +52,7 @@ from relayout.ir.types import (
 )
 
 if TYPE_CHECKING:
-    from relayout.codegen.machine import Machine
+    from relayout.targets.machine import Machine
 
 __all__ = ["Builder", "Function", "Operand", "table"]
 

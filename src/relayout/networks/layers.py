@@ -25,7 +25,7 @@ from relayout import primitives
 from relayout.errors import Unsupported
 from relayout.layout.descriptor import MemoryDesc, any_format
 from relayout.layout.format import Format
-from relayout.primitives.post_ops import Sum
+from relayout.ops.post_ops import Sum
 from relayout.primitives.sequence import Sequence, Value
 
 __all__ = ["Layers"]

@@ -4,8 +4,8 @@ To call a primitive from Python takes ten microseconds: arguments are bound and 
 scratch taken, steps handed to ctypes one by one. A layer of ResNet-50 takes a hundred on two threads. So what
 is called often is put together from two things that know nothing of primitives::
 
-    relayout.codegen.builtin     x, w, y  ->  descriptors, flags, sizes, overlaps: all as they have to be?
-    relayout.codegen.prepared             ->  the steps of the program, with these addresses
+    relayout.runtime.builtin     x, w, y  ->  descriptors, flags, sizes, overlaps: all as they have to be?
+    relayout.runtime.prepared             ->  the steps of the program, with these addresses
 
 A :class:`Calling` counts the calls that Python does, for each number of threads, and has the function made at
 call number :data:`OFTEN`. From then on it is asked first. It only says yes where the checks in Python would
@@ -29,10 +29,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from relayout.codegen import threads as sharing
-from relayout.codegen.prepared import MOVED, Call, Prepared, prepared
 from relayout.forking import lock
 from relayout.primitives.program import KEPT
+from relayout.runtime import threads as sharing
+from relayout.runtime.limits import MOST as MOST_THREADS
+from relayout.runtime.prepared import MOVED, Call, Prepared, prepared
 from relayout.tensor import Tensor, address, aligned
 
 if TYPE_CHECKING:
@@ -116,7 +117,7 @@ class Calling:
         """How many threads a call can use; 0: ask the checks in Python."""
         if threads is None:
             return min(sharing.count(), self._threads) if self._threads > 1 else 1
-        if type(threads) is not int or not 0 < threads <= sharing.MOST:
+        if type(threads) is not int or not 0 < threads <= MOST_THREADS:
             return 0
         return min(threads, self._threads)
 
@@ -125,7 +126,7 @@ class Calling:
         if any(low < 0 for low, _ in self._spans.values()):
             return None
         with lock():
-            from relayout.codegen.builtin import MOST, Buffer, Holder, checked
+            from relayout.runtime.builtin import MOST, Buffer, Holder, checked
 
             names = list(self._descs)
             if len(names) > MOST:

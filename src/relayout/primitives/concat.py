@@ -38,9 +38,10 @@ from relayout.forking import locked
 from relayout.layout import views
 from relayout.layout.descriptor import MemoryDesc, any_format
 from relayout.layout.layout import Layout, plain, spell_dims, whole_number
-from relayout.primitives.formats import following
+from relayout.ops.checks import check_descs, check_written
+from relayout.ops.formats import following
 from relayout.primitives.meaning import check_alike
-from relayout.primitives.primitive import Primitive, check_descs, check_written
+from relayout.primitives.primitive import Primitive
 from relayout.primitives.program import Program, Step
 from relayout.reorder import reorder
 from relayout.tensor import Tensor, allocate, located

@@ -31,11 +31,11 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from relayout.codegen.floating import Usual
-from relayout.codegen.support import supported
-from relayout.errors import LayoutError, type_name
+from relayout.errors import LayoutError
 from relayout.exchange import pytorch
 from relayout.forking import lock
+from relayout.jit.floating import Usual
+from relayout.jit.support import supported
 from relayout.layout.descriptor import MemoryDesc
 from relayout.layout.layout import whole_number
 from relayout.primitives.calling import Calling
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 
     from relayout.primitives.program import Program
 
-__all__ = ["Primitive", "check_descs", "check_written", "logical", "private", "span_of"]
+__all__ = ["Primitive", "logical", "private", "span_of"]
 
 DEFINITION = "definition (NumPy)"
 
@@ -308,14 +308,6 @@ class Primitive:
         return f"{type(self).__name__}({sides})"
 
 
-def check_descs(kind: str, needed: Mapping[str, object], optional: Mapping[str, object]) -> None:
-    """Refuse arguments that are no descriptors; those that are optional may be None."""
-    for name, desc in (*needed.items(), *optional.items()):
-        if not isinstance(desc, MemoryDesc) and (desc is not None or name in needed):
-            how = "; rl.tensor(x).desc is its descriptor" if hasattr(desc, "shape") else ""
-            raise LayoutError(f"{kind}: {name} must be a MemoryDesc, not {type_name(desc)}{how}")
-
-
 def private(given: Tensor) -> Tensor:
     """The same tensor for one call alone.
 
@@ -323,17 +315,6 @@ def private(given: Tensor) -> Tensor:
     and so keeps its memory alive until the call is over.
     """
     return Tensor(given.desc, located(given)[0])
-
-
-def check_written(kind: str, dst: MemoryDesc) -> None:
-    """Refuse a destination whose elements or padding share places."""
-    layout = dst.layout
-    if layout is None or 0 in dst.dims:
-        return
-    if not layout.is_injective():
-        raise LayoutError(f"{kind}: dst {dst} has several elements in one place, so it can't be written")
-    if layout.has_padding and not layout.room().is_injective():
-        raise LayoutError(f"{kind}: padding of dst {dst} shares places with its elements")
 
 
 @lru_cache(maxsize=256)

@@ -20,8 +20,9 @@ from relayout.errors import LayoutError
 from relayout.forking import locked
 from relayout.layout.descriptor import MemoryDesc
 from relayout.layout.layout import spell_dims
+from relayout.ops.checks import check_descs, check_written
 from relayout.primitives.meaning import check_alike
-from relayout.primitives.primitive import Primitive, check_descs, check_written
+from relayout.primitives.primitive import Primitive
 from relayout.reorder import reorder
 
 if TYPE_CHECKING:

@@ -19,7 +19,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from relayout.codegen.driver import ROW, walk
 from relayout.errors import LayoutError, type_name
 from relayout.exchange import pytorch
 from relayout.layout.descriptor import MemoryDesc
@@ -29,6 +28,7 @@ from relayout.primitives.primitive import private, span_of
 from relayout.primitives.schedule import ARENA, IMAGE, OTHERS, Item, Schedule, Segment, Storage, linked
 from relayout.primitives.sequence import Value, alike, bound, signature
 from relayout.reorder.plan import check_out
+from relayout.runtime.driver import ROW, walk
 from relayout.tensor import Tensor, address, aligned, allocate, as_bytes, located, of_torch, tensor
 
 __all__ = ["KEPT", "Layer", "Run"]

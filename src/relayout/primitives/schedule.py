@@ -12,7 +12,7 @@ Three steps, each of which only adds to what the one before it found:
    Where an argument that is written over is still needed, or belongs to the caller, it is copied first.
 2. *Places.* All primitives are lowered to programs. The storages of the arena and the scratch of the programs
    get offsets (:mod:`relayout.primitives.memory`); scratch lives for one layer only.
-3. *Image.* The calls of all programs are written down as rows for :mod:`relayout.codegen.driver`, as a linker
+3. *Image.* The calls of all programs are written down as rows for :mod:`relayout.runtime.driver`, as a linker
    writes a program: each word is a number to which the address of something is added once that is known ::
 
        row       kernel      source      target      operands     parts   threads
@@ -34,8 +34,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from relayout.codegen import threads as sharing
-from relayout.codegen.driver import ROW
 from relayout.dtypes import pack
 from relayout.errors import LayoutError
 from relayout.layout.layout import Layout, plain
@@ -44,6 +42,8 @@ from relayout.primitives.primitive import Primitive
 from relayout.primitives.reorder import Reorder
 from relayout.primitives.sequence import Sequence, Value, alike
 from relayout.reorder import reorder
+from relayout.runtime import threads as sharing
+from relayout.runtime.driver import ROW
 from relayout.tensor import Tensor, address, allocate, from_buffer
 
 if TYPE_CHECKING:

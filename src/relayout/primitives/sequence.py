@@ -28,7 +28,7 @@ nothing at run time:
 What happens at :meth:`Sequence.compile` is in :mod:`relayout.primitives.schedule` (who writes where),
 :mod:`relayout.primitives.memory` (values share memory) and :mod:`relayout.primitives.runner`.
 
-Post-ops that add (:class:`relayout.primitives.post_ops.Sum`) need a value to add to, ``dst=``. The result
+Post-ops that add (:class:`relayout.ops.post_ops.Sum`) need a value to add to, ``dst=``. The result
 takes over its memory if nobody reads it afterwards; otherwise it is copied first, which is a layer, too.
 """
 
@@ -44,7 +44,8 @@ from relayout.errors import LayoutError, type_name
 from relayout.forking import lock
 from relayout.layout.descriptor import MemoryDesc
 from relayout.layout.layout import spell_dims, whole_number
-from relayout.primitives.primitive import Primitive, check_descs, check_written, logical
+from relayout.ops.checks import check_descs, check_written
+from relayout.primitives.primitive import Primitive, logical
 from relayout.primitives.reorder import Reorder
 from relayout.tensor import Tensor, tensor
 
