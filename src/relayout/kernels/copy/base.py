@@ -272,7 +272,7 @@ class Kernel:
         size = count * bits // 8
         how = f"store <{count} x i{bits}> {value}, ptr {pointer}, align"
         if self.stream and aligned and size >= STREAMED:
-            self.w.line(f"{how} {min(size, LINE)}, !nontemporal !0")
+            self.w.line(f"{how} {min(size, LINE)}, !nontemporal !{{i32 1}}")
         else:
             self.w.line(f"{how} 1")
 
