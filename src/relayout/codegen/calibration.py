@@ -151,18 +151,17 @@ def _streaming(machine: Machine) -> tuple[Figure, ...]:
 
 @locked
 def _sharing(machine: Machine) -> tuple[Figure, ...]:
-    from relayout.codegen.pool import SPIN
-
     kernel, tried, many = _kernels(machine, "plain")["plain"], sizes("sharing", machine), threads.count()
     buffers, best = _Buffers(tried[-1]), _Best()
     threads.run(kernel.address, *buffers.of(tried[0]), PARTS * many, many)  # makes the threads
-    for size in _turns("sharing", tried):
-        addresses = buffers.of(size)
-        for _ in range(2):
-            best.note(size, 0, kernel, *addresses, 0, 1)
-        for _ in range(2):
-            _wait(2 * SPIN)  # until the others sleep
-            best.note(size, 1, threads.run, kernel.address, *addresses, PARTS * many, many)
+    with threads.impatient():
+        for size in _turns("sharing", tried):
+            addresses = buffers.of(size)
+            for _ in range(2):
+                best.note(size, 0, kernel, *addresses, 0, 1)
+            for _ in range(2):
+                _wait(2 * threads.AWAKE)  # until the others sleep
+                best.note(size, 1, threads.run, kernel.address, *addresses, PARTS * many, many)
     return best.figures()
 
 

@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from relayout.codegen import threads as sharing
-from relayout.codegen.prepared import MOVED, Call, Prepared, prepared
+from relayout.codegen.prepared import Call, Prepared, prepared
 from relayout.forking import lock
 from relayout.primitives.program import KEPT
 from relayout.tensor import Tensor, address, aligned
@@ -89,16 +89,7 @@ class Calling:
             if self._needs_out:
                 return None
             out = Tensor(self._dst, aligned(self._room))
-        if number == 1:
-            return out if function(*given, out) else None
-        sharing.began()
-        answer = function(*given, out)
-        if not answer:
-            return None
-        if answer == MOVED:
-            sharing.moved()
-        sharing.ended()
-        return out  # type: ignore[no-any-return]
+        return out if function(*given, out) else None
 
     def count(self, given: tuple[Any, ...], out: Any, threads: Any) -> None:
         """Note a call that Python has done, and make a function if there have been many."""
