@@ -17,6 +17,7 @@ import pytest
 import relayout as rl
 from processes import is_done
 from relayout import LayoutError, MemoryDesc
+from relayout.ops.post_ops import Sum as Added
 from relayout.primitives import (
     BatchNormalization,
     Binary,
@@ -30,14 +31,13 @@ from relayout.primitives import (
     Softmax,
     Sum,
 )
-from relayout.primitives.post_ops import Sum as Added
 
-pytest.importorskip("relayout.codegen.compile")
-builtin = importlib.import_module("relayout.codegen.builtin")
-prepared = importlib.import_module("relayout.codegen.prepared")
+pytest.importorskip("relayout.jit.compile")
+builtin = importlib.import_module("relayout.runtime.builtin")
+prepared = importlib.import_module("relayout.runtime.prepared")
 calling = importlib.import_module("relayout.primitives.calling")
-pool = importlib.import_module("relayout.codegen.pool")
-threads = importlib.import_module("relayout.codegen.threads")
+pool = importlib.import_module("relayout.runtime.pool")
+threads = importlib.import_module("relayout.runtime.threads")
 
 pytestmark = pytest.mark.skipif(
     not builtin.available() or prepared._code() is None, reason="no functions in machine code here"
@@ -122,7 +122,7 @@ class TestResults:
     def test_destinations_that_nobody_has_given(self, soon, name):
         fast, slow = quick(MAKERS[name]), plain(MAKERS[name])
         given = arguments(fast, 3)
-        if fast.reads_destination:
+        if fast.accumulates:
             with pytest.raises(LayoutError, match="no out was given"):
                 fast(*given)
             return
@@ -314,7 +314,7 @@ class TestWhateverIsGiven:
         for given, out, message in [
             ((filled(MemoryDesc(SRC.dims, "f32", "nchw")), w, b), y, "src must be"),
             ((rl.Tensor(x.desc, x.buffer[:-1]), w, b), y, "its buffer has"),
-            ((x, w, b), rl.Tensor(y.desc, y.buffer[:-1]), "out needs"),
+            ((x, w, b), rl.Tensor(y.desc, y.buffer[:-1]), "dst .* needs"),
             ((x, w, b), frozen(filled(conv.dst)), "read-only"),
             ((beside[0], w, b), beside[1], "overlap"),
         ]:

@@ -1,0 +1,728 @@
+"""Native threads that share one kernel's parts; they sleep between regions.
+
+Python's own thread pool hands work over through queues, locks and the interpreter: tens of microseconds. A
+kernel that moves 1 MiB takes as long. Here the threads run nothing but the machine code below; they are made
+with ``pthread_create``, have no interpreter state, never want the interpreter's lock, and the interpreter
+need not know of them to end. A region costs one atomic operation a part and a few for the region.
+
+A region::
+
+    run(kernel, ..., parts=5, threads=3)
+
+    caller   owns | opens | part 0 | part 2 ...... | none left: closes | waits .. | gives back
+    worker 1           enters | part 1 | part 4 ........................ | leaves
+    worker 2                enters | part 3 ... | none left: closes, leaves
+
+Who writes what, and when. All of it is in one block of memory, each row on cache lines of its own:
+
+========  ==============================  ==========================================================
+field     written by                      rule
+========  ==============================  ==========================================================
+owner     callers                         0 to 1 by compare-and-swap: this caller owns the pool. Who
+                                          finds 1 does all of its parts itself, now. No queue, so no
+                                          deadlock
+job       the owner                       while the gate is closed and nobody is inside
+next      the owner; who is inside        set to 0 with the job; an atomic add takes a part
+gate      all, atomically                 ``waiting | open slots | threads inside`` in one word
+sleepers  workers, holding the mutex      how many are asleep, or about to be
+workers   whoever hires, one at a time    entries behind the last are written, then they are counted; at
+                                          last ``here`` is forgotten, so that the next owner tells them, too
+here      owners; whoever hires           the processor that all who were counted have been kept off
+========  ==============================  ==========================================================
+
+The gate keeps regions apart. A worker *checks in* with a compare-and-swap that takes an open slot and counts
+it inside, in one step, and reads the job only after that. The owner closes the gate (no slots), waits until
+nobody is inside, and gives up ownership only then, so that the job can't change under a worker that is in.
+Regions have no numbers: a worker that is late for one region either fails to check in, or checks in to the
+next and then reads the next one's job. Whoever finds no part left closes the gate, since there is nothing to
+come in for.
+
+Nobody misses a call. The owner opens the gate, *then* looks for sleepers; a worker counts itself among the
+sleepers, *then* looks at the gate. These four are sequentially consistent, so at least one of the two sees
+the other; and since a worker does its part holding the mutex, a signal can't come between its look and its
+sleep. An owner that has waited in vain for a while sets ``waiting`` in the gate and sleeps too; the last
+worker to leave sees the mark in the word that it changes. Whoever wakes wakes two more if there are slots, so
+that many threads are awake after a few steps. Everything else is acquire and release on the gate: what was
+written before ``run`` is seen by the workers, and what they wrote is seen after it. (Streaming stores of x86
+are not ordered by a release alone, but every leaving is a locked instruction, which is.)
+
+Traps:
+
+* To wake a sleeping thread takes 40 microseconds on a virtual processor, and several hundred where its host
+  has gone to sleep as well. So a worker spins for 40 microseconds first (:data:`AWAKE`). If it is woken
+  within 2 milliseconds (:data:`PATIENCE`) after it became idle, it should not have slept: it waits that long
+  behind each region from then on, until a wait was in vain. Regions that follow each other thus find it
+  awake, and a single one does not keep a processor busy for milliseconds.
+* Who waits for longer than :data:`AWAKE` gives its processor away in every turn (``sched_yield``). Otherwise
+  a thread of another library that the system has put there would wait for the end of a time slice. An owner
+  waits in the same way for those who are inside: one that slept would take another wakeup to come back.
+  There is no spinning where more threads than processors take part.
+* Linux may put a woken thread behind the one that wakes it, which goes on working and does not yield. With
+  another processor idle all the time it took three milliseconds there until one of them moved. So workers are
+  kept off the owner's processor (``apart`` in the code). They are told when a region begins on another
+  processor than the one before, and when an owner has slept, which may have been woken where a worker is; the
+  rest of the time it costs one look at the number of the processor.
+* Signals are blocked in workers, so that Ctrl-C reaches the thread that Python expects it in.
+* After a fork the child has this memory, and no workers: it takes a new block, and never looks at the old
+  one, whose mutex may be held for good. Blocks are never freed, nor is the code; workers sleep in both when
+  the process ends.
+* Wakeups are sent holding the mutex, and to all where one must not be lost: implementations of condition
+  variables (glibc until 2.41, macOS) are known to lose others.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from functools import lru_cache
+from string import Template
+from typing import Any, NamedTuple
+
+from relayout.jit import compile as compiler
+from relayout.runtime.limits import AWAKE, MOST, PATIENCE
+from relayout.targets.machine import host
+
+__all__ = ["Pool", "available", "ir"]
+
+TURNS = 16  # pauses between two looks at the clock; a power of two
+STACK = 1 << 20  # bytes of a worker's stack
+
+APART = 128  # bytes: two cache lines, which processors like to fetch together
+FIELDS = {
+    "OWNER": 0,
+    "PROCESSORS": 8,
+    "PATIENCE": 16,  # nanoseconds that a worker waits for the next of several regions
+    "HIRED": 24,  # how many workers there are
+    "HERE": 32,  # the processor that workers were last kept off; -1: none
+    "GATE": APART,
+    "NEXT": 2 * APART,
+    "JOB": 3 * APART,  # kernel, source, target, operands, parts, nanoseconds of spinning: 8 bytes each
+    "SLEEPERS": 4 * APART,
+    "MUTEX": 5 * APART,  # the largest known takes 64 bytes
+    "WORK": 6 * APART,  # condition variables: there are slots, nobody is inside
+    "DONE": 7 * APART,
+    "WORKERS": 8 * APART,  # what the system calls them, 8 bytes each
+}
+SIZE = 8 * APART + 8 * MOST
+PROCESSORS = 1024  # that a mask of the C library has bits for
+
+SLOT = 1 << 32  # the gate: threads inside in the lower half, open slots above
+SLOTS = ((1 << 30) - 1) * SLOT
+INSIDE = SLOT - 1
+WAITING = 1 << 62
+
+PAUSES = {
+    "x86_64": ("declare void @llvm.x86.sse2.pause()", "call void @llvm.x86.sse2.pause()"),
+    "aarch64": ("declare void @llvm.aarch64.isb(i32)", "call void @llvm.aarch64.isb(i32 15)"),
+}
+"""What makes a spinning thread wait a little: on Arm a barrier, since ``yield`` does nothing there."""
+
+SYMBOLS = (
+    "calloc",
+    "clock_gettime",
+    "pthread_attr_destroy",
+    "pthread_attr_init",
+    "pthread_attr_setstacksize",
+    "pthread_cond_broadcast",
+    "pthread_cond_init",
+    "pthread_cond_signal",
+    "pthread_cond_wait",
+    "pthread_create",
+    "pthread_detach",
+    "pthread_mutex_init",
+    "pthread_mutex_lock",
+    "pthread_mutex_unlock",
+    "sched_yield",
+)
+"""What the code calls of the system."""
+
+FAULTS = ("SIGSEGV", "SIGBUS", "SIGILL", "SIGFPE", "SIGTRAP", "SIGSYS")
+"""Signals that a thread sends itself by what it does; blocking them would hide where it went wrong."""
+
+CODE = Template("""
+declare ptr @calloc(i64, i64)
+declare i32 @pthread_attr_destroy(ptr)
+declare i32 @pthread_attr_init(ptr)
+declare i32 @pthread_attr_setstacksize(ptr, i64)
+declare i32 @pthread_cond_broadcast(ptr)
+declare i32 @pthread_cond_init(ptr, ptr)
+declare i32 @pthread_cond_signal(ptr)
+declare i32 @pthread_cond_wait(ptr, ptr)
+declare i32 @pthread_create(ptr, ptr, ptr, ptr)
+declare i32 @pthread_detach(i64)
+declare i32 @pthread_mutex_init(ptr, ptr)
+declare i32 @pthread_mutex_lock(ptr)
+declare i32 @pthread_mutex_unlock(ptr)
+declare i32 @clock_gettime(i32, ptr)
+declare i32 @sched_yield()
+declare i64 @llvm.smin.i64(i64, i64)
+declare i64 @llvm.smax.i64(i64, i64)
+$DECLARE_PAUSE
+$APART_CODE
+
+; Nanoseconds of a clock that only goes forward.
+define internal i64 @now() {
+entry:
+  %time = alloca [2 x i64]
+  %e = call i32 @clock_gettime(i32 $CLOCK, ptr %time)
+  %part.at = getelementptr i64, ptr %time, i64 1
+  %seconds = load i64, ptr %time
+  %part = load i64, ptr %part.at
+  %whole = mul i64 %seconds, 1000000000
+  %result = add i64 %whole, %part
+  ret i64 %result
+}
+
+; One turn of waiting, which is number %i and began at %since: whether to wait on. Nobody else wants the
+; processor of a thread that has waited for long, or gets it now.
+define internal i1 @wait(i64 %i, i64 %since, i64 %patience) {
+entry:
+  $PAUSE
+  %turn = and i64 %i, $TURNS
+  %look = icmp eq i64 %turn, $TURNS
+  br i1 %look, label %ask, label %on
+ask:
+  %now = call i64 @now()
+  %waited = sub i64 %now, %since
+  %long = icmp sgt i64 %waited, $SPIN
+  br i1 %long, label %yield, label %told
+yield:
+  %e = call i32 @sched_yield()
+  br label %told
+told:
+  %more = icmp slt i64 %waited, %patience
+  ret i1 %more
+on:
+  ret i1 true
+}
+
+; A new block, all zeros but for what is set here; null without memory.
+define ptr @pool_block(i64 %processors) {
+entry:
+  %raw = call ptr @calloc(i64 1, i64 $ROOM)
+  %none = icmp eq ptr %raw, null
+  br i1 %none, label %out, label %make
+make:
+  %number = ptrtoint ptr %raw to i64
+  %odd = sub i64 0, %number
+  %skip = and i64 %odd, $ALIGN
+  %pool = getelementptr i8, ptr %raw, i64 %skip
+  %processors.at = getelementptr i8, ptr %pool, i64 $PROCESSORS
+  store i64 %processors, ptr %processors.at
+  %patience.at = getelementptr i8, ptr %pool, i64 $PATIENCE
+  store i64 $LONG, ptr %patience.at
+  %here.at = getelementptr i8, ptr %pool, i64 $HERE
+  store i64 -1, ptr %here.at
+  %mutex = getelementptr i8, ptr %pool, i64 $MUTEX
+  %work = getelementptr i8, ptr %pool, i64 $WORK
+  %done = getelementptr i8, ptr %pool, i64 $DONE
+  %e1 = call i32 @pthread_mutex_init(ptr %mutex, ptr null)
+  %e2 = call i32 @pthread_cond_init(ptr %work, ptr null)
+  %e3 = call i32 @pthread_cond_init(ptr %done, ptr null)
+  ret ptr %pool
+out:
+  ret ptr null
+}
+
+; One more worker; 0, or the system's error. Which processor it is to be kept off is asked anew after that.
+define i32 @pool_hire(ptr %pool) {
+entry:
+  %attributes = alloca [128 x i8], align 16
+  %hired.at = getelementptr i8, ptr %pool, i64 $HIRED
+  %hired = load i64, ptr %hired.at
+  %workers = getelementptr i8, ptr %pool, i64 $WORKERS
+  %thread = getelementptr i64, ptr %workers, i64 %hired
+  %e1 = call i32 @pthread_attr_init(ptr %attributes)
+  %e2 = call i32 @pthread_attr_setstacksize(ptr %attributes, i64 $STACK)
+  %error = call i32 @pthread_create(ptr %thread, ptr %attributes, ptr @worker, ptr %pool)
+  %e3 = call i32 @pthread_attr_destroy(ptr %attributes)
+  %made = icmp eq i32 %error, 0
+  br i1 %made, label %detach, label %out
+detach:
+  %id = load i64, ptr %thread
+  %e4 = call i32 @pthread_detach(i64 %id)
+  %more = add i64 %hired, 1
+  store atomic i64 %more, ptr %hired.at seq_cst, align 8
+  %here.at = getelementptr i8, ptr %pool, i64 $HERE
+  store atomic i64 -1, ptr %here.at seq_cst, align 8
+  br label %out
+out:
+  ret i32 %error
+}
+
+; All parts on this thread.
+define internal void @alone(ptr %kernel, ptr %source, ptr %target, ptr %operands, i64 %parts) {
+entry:
+  br label %head
+head:
+  %part = phi i64 [0, %entry], [%next, %call]
+  %more = icmp slt i64 %part, %parts
+  br i1 %more, label %call, label %out
+call:
+  call void %kernel(ptr %source, ptr %target, ptr %operands, i64 %part, i64 %parts)
+  %next = add i64 %part, 1
+  br label %head
+out:
+  ret void
+}
+
+; Parts of the job, one after the other, until none is left. Only for those who are in.
+define internal void @take(ptr %pool) {
+entry:
+  %next = getelementptr i8, ptr %pool, i64 $NEXT
+  %job = getelementptr i8, ptr %pool, i64 $JOB
+  %source.at = getelementptr i8, ptr %job, i64 8
+  %target.at = getelementptr i8, ptr %job, i64 16
+  %operands.at = getelementptr i8, ptr %job, i64 24
+  %parts.at = getelementptr i8, ptr %job, i64 32
+  %kernel = load ptr, ptr %job
+  %source = load ptr, ptr %source.at
+  %target = load ptr, ptr %target.at
+  %operands = load ptr, ptr %operands.at
+  %parts = load i64, ptr %parts.at
+  br label %head
+head:
+  %part = atomicrmw add ptr %next, i64 1 monotonic
+  %more = icmp slt i64 %part, %parts
+  br i1 %more, label %call, label %out
+call:
+  call void %kernel(ptr %source, ptr %target, ptr %operands, i64 %part, i64 %parts)
+  br label %head
+out:
+  ret void
+}
+
+; Wake up to two sleepers, if there are slots for them.
+define internal void @wake(ptr %pool, i64 %slots) {
+entry:
+  %any = icmp sgt i64 %slots, 0
+  br i1 %any, label %look, label %out
+look:
+  %sleepers.at = getelementptr i8, ptr %pool, i64 $SLEEPERS
+  %sleepers = load atomic i64, ptr %sleepers.at seq_cst, align 8
+  %asleep = icmp sgt i64 %sleepers, 0
+  br i1 %asleep, label %one, label %out
+one:
+  %mutex = getelementptr i8, ptr %pool, i64 $MUTEX
+  %work = getelementptr i8, ptr %pool, i64 $WORK
+  %e1 = call i32 @pthread_mutex_lock(ptr %mutex)
+  %e2 = call i32 @pthread_cond_signal(ptr %work)
+  %slots.two = icmp sgt i64 %slots, 1
+  %sleepers.two = icmp sgt i64 %sleepers, 1
+  %both = and i1 %slots.two, %sleepers.two
+  br i1 %both, label %two, label %unlock
+two:
+  %e3 = call i32 @pthread_cond_signal(ptr %work)
+  br label %unlock
+unlock:
+  %e4 = call i32 @pthread_mutex_unlock(ptr %mutex)
+  br label %out
+out:
+  ret void
+}
+
+; Check in: the number of slots that were open, or 0 for those who stay outside.
+define internal i64 @enter(ptr %pool) {
+entry:
+  %gate = getelementptr i8, ptr %pool, i64 $GATE
+  %first = load atomic i64, ptr %gate acquire, align 8
+  br label %look
+look:
+  %seen = phi i64 [%first, %entry], [%now, %swap]
+  %open = and i64 %seen, $SLOTS
+  %closed = icmp eq i64 %open, 0
+  br i1 %closed, label %out, label %swap
+swap:
+  %new = add i64 %seen, $ENTER
+  %result = cmpxchg ptr %gate, i64 %seen, i64 %new acq_rel acquire, align 8
+  %now = extractvalue {i64, i1} %result, 0
+  %won = extractvalue {i64, i1} %result, 1
+  br i1 %won, label %in, label %look
+in:
+  %slots = lshr i64 %open, 32
+  ret i64 %slots
+out:
+  ret i64 0
+}
+
+; Close the gate and leave, in one step; the last one wakes an owner that sleeps.
+define internal void @leave(ptr %pool) {
+entry:
+  %gate = getelementptr i8, ptr %pool, i64 $GATE
+  %first = load atomic i64, ptr %gate monotonic, align 8
+  br label %swap
+swap:
+  %seen = phi i64 [%first, %entry], [%now, %swap]
+  %less = sub i64 %seen, 1
+  %new = and i64 %less, $CLOSE
+  %result = cmpxchg ptr %gate, i64 %seen, i64 %new acq_rel monotonic, align 8
+  %now = extractvalue {i64, i1} %result, 0
+  %won = extractvalue {i64, i1} %result, 1
+  br i1 %won, label %left, label %swap
+left:
+  %awaited = icmp eq i64 %new, $WAITING
+  br i1 %awaited, label %tell, label %out
+tell:
+  %mutex = getelementptr i8, ptr %pool, i64 $MUTEX
+  %done = getelementptr i8, ptr %pool, i64 $DONE
+  %e1 = call i32 @pthread_mutex_lock(ptr %mutex)
+  %e2 = call i32 @pthread_cond_broadcast(ptr %done)
+  %e3 = call i32 @pthread_mutex_unlock(ptr %mutex)
+  br label %out
+out:
+  ret void
+}
+
+; The owner closes the gate and waits until nobody is inside. If it has slept it may be elsewhere.
+define internal void @finish(ptr %pool, i64 %spin) {
+entry:
+  %gate = getelementptr i8, ptr %pool, i64 $GATE
+  %closed = atomicrmw and ptr %gate, i64 $CLOSE acq_rel
+  %left = and i64 %closed, $INSIDE
+  %alone = icmp eq i64 %left, 0
+  br i1 %alone, label %out, label %begin
+begin:
+  %since = call i64 @now()
+  %crowd = icmp eq i64 %spin, 0
+  br i1 %crowd, label %sleep, label %look
+look:
+  %i = phi i64 [0, %begin], [%next, %more]
+  %seen = load atomic i64, ptr %gate acquire, align 8
+  %inside = and i64 %seen, $INSIDE
+  %empty = icmp eq i64 %inside, 0
+  br i1 %empty, label %out, label %more
+more:
+  %next = add i64 %i, 1
+  %again = call i1 @wait(i64 %i, i64 %since, i64 $LONG)
+  br i1 %again, label %look, label %sleep
+sleep:
+  %mutex = getelementptr i8, ptr %pool, i64 $MUTEX
+  %done = getelementptr i8, ptr %pool, i64 $DONE
+  %e1 = call i32 @pthread_mutex_lock(ptr %mutex)
+  %marked = atomicrmw or ptr %gate, i64 $WAITING acq_rel
+  br label %check
+check:
+  %seen.asleep = load atomic i64, ptr %gate acquire, align 8
+  %inside.asleep = and i64 %seen.asleep, $INSIDE
+  %empty.asleep = icmp eq i64 %inside.asleep, 0
+  br i1 %empty.asleep, label %unlock, label %wait
+wait:
+  %e2 = call i32 @pthread_cond_wait(ptr %done, ptr %mutex)
+  br label %check
+unlock:
+  %e3 = call i32 @pthread_mutex_unlock(ptr %mutex)
+  $KEEP_APART
+  br label %out
+out:
+  ret void
+}
+
+; A region. With one thread or one part there is nothing to share.
+define void @pool_region(
+    ptr %pool, ptr %kernel, ptr %source, ptr %target, ptr %operands, i64 %parts, i64 %threads) {
+entry:
+  %fewer = icmp slt i64 %parts, %threads
+  %wanted = select i1 %fewer, i64 %parts, i64 %threads
+  %most = call i64 @llvm.smin.i64(i64 %wanted, i64 $MOST)
+  %helpers = sub i64 %most, 1
+  %shared = icmp sgt i64 %helpers, 0
+  br i1 %shared, label %own, label %single
+own:
+  %owner = getelementptr i8, ptr %pool, i64 $OWNER
+  %result = cmpxchg ptr %owner, i64 0, i64 1 acquire monotonic, align 8
+  %won = extractvalue {i64, i1} %result, 1
+  br i1 %won, label %open, label %single
+single:
+  call void @alone(ptr %kernel, ptr %source, ptr %target, ptr %operands, i64 %parts)
+  ret void
+open:
+  $KEEP_APART
+  %processors.at = getelementptr i8, ptr %pool, i64 $PROCESSORS
+  %processors = load i64, ptr %processors.at
+  %crowd = icmp sge i64 %helpers, %processors
+  %spin = select i1 %crowd, i64 0, i64 $SPIN
+  %job = getelementptr i8, ptr %pool, i64 $JOB
+  store ptr %kernel, ptr %job
+  %source.at = getelementptr i8, ptr %job, i64 8
+  store ptr %source, ptr %source.at
+  %target.at = getelementptr i8, ptr %job, i64 16
+  store ptr %target, ptr %target.at
+  %operands.at = getelementptr i8, ptr %job, i64 24
+  store ptr %operands, ptr %operands.at
+  %parts.at = getelementptr i8, ptr %job, i64 32
+  store i64 %parts, ptr %parts.at
+  %spin.at = getelementptr i8, ptr %job, i64 40
+  store atomic i64 %spin, ptr %spin.at monotonic, align 8
+  %next = getelementptr i8, ptr %pool, i64 $NEXT
+  store atomic i64 0, ptr %next monotonic, align 8
+  %gate = getelementptr i8, ptr %pool, i64 $GATE
+  %slots = shl i64 %helpers, 32
+  store atomic i64 %slots, ptr %gate seq_cst, align 8
+  call void @wake(ptr %pool, i64 %helpers)
+  call void @take(ptr %pool)
+  call void @finish(ptr %pool, i64 %spin)
+  store atomic i64 0, ptr %owner release, align 8
+  ret void
+}
+
+; The life of a worker: look for a way in, for as long as the last region and its own patience allow; then
+; sleep. It is patient when it has just been woken although it slept for less than its patience.
+define internal ptr @worker(ptr %pool) {
+entry:
+  %gate = getelementptr i8, ptr %pool, i64 $GATE
+  %sleepers = getelementptr i8, ptr %pool, i64 $SLEEPERS
+  %mutex = getelementptr i8, ptr %pool, i64 $MUTEX
+  %work = getelementptr i8, ptr %pool, i64 $WORK
+  %job = getelementptr i8, ptr %pool, i64 $JOB
+  %spin.at = getelementptr i8, ptr %job, i64 40
+  %patience.at = getelementptr i8, ptr %pool, i64 $PATIENCE
+  br label %idle
+idle:
+  %patience = phi i64 [0, %entry], [%patience, %in], [%learned, %up]
+  %since = call i64 @now()
+  %spin = load atomic i64, ptr %spin.at monotonic, align 8
+  %crowd = icmp eq i64 %spin, 0
+  %least = call i64 @llvm.smax.i64(i64 %spin, i64 %patience)
+  %time = select i1 %crowd, i64 0, i64 %least
+  br label %look
+look:
+  %i = phi i64 [0, %idle], [%next, %more]
+  %slots = call i64 @enter(ptr %pool)
+  %entered = icmp sgt i64 %slots, 0
+  br i1 %entered, label %in, label %stay
+stay:
+  %none = icmp eq i64 %time, 0
+  br i1 %none, label %sleep, label %more
+more:
+  %next = add i64 %i, 1
+  %again = call i1 @wait(i64 %i, i64 %since, i64 %time)
+  br i1 %again, label %look, label %sleep
+in:
+  %others = sub i64 %slots, 1
+  call void @wake(ptr %pool, i64 %others)
+  call void @take(ptr %pool)
+  call void @leave(ptr %pool)
+  br label %idle
+sleep:
+  %e1 = call i32 @pthread_mutex_lock(ptr %mutex)
+  %before = atomicrmw add ptr %sleepers, i64 1 seq_cst
+  %seen = load atomic i64, ptr %gate seq_cst, align 8
+  %open = and i64 %seen, $SLOTS
+  %closed = icmp eq i64 %open, 0
+  br i1 %closed, label %rest, label %up
+rest:
+  %e2 = call i32 @pthread_cond_wait(ptr %work, ptr %mutex)
+  br label %up
+up:
+  %after = atomicrmw sub ptr %sleepers, i64 1 seq_cst
+  %e3 = call i32 @pthread_mutex_unlock(ptr %mutex)
+  %now = call i64 @now()
+  %idled = sub i64 %now, %since
+  %most = load atomic i64, ptr %patience.at monotonic, align 8
+  %soon = icmp slt i64 %idled, %most
+  %learned = select i1 %soon, i64 %most, i64 0
+  br label %idle
+}
+""")
+
+
+APART_CODE = Template("""
+declare i32 @sched_getcpu()
+declare i32 @sched_getaffinity(i32, i64, ptr)
+declare i32 @pthread_setaffinity_np(i64, i64, ptr)
+
+; Keep workers off the processor that this thread runs on. Only for the owner. Where there is no other one the
+; system refuses, and they stay where they are.
+define internal void @apart(ptr %pool) {
+entry:
+  %mask = alloca [$BYTES x i8], align 16
+  %here.at = getelementptr i8, ptr %pool, i64 $HERE
+  %before = load atomic i64, ptr %here.at monotonic, align 8
+  %cpu = call i32 @sched_getcpu()
+  %here = zext i32 %cpu to i64
+  %same = icmp eq i64 %here, %before
+  %odd = icmp uge i64 %here, $PROCESSORS
+  %nothing = or i1 %same, %odd
+  br i1 %nothing, label %out, label %moved
+moved:
+  store atomic i64 %here, ptr %here.at seq_cst, align 8
+  %error = call i32 @sched_getaffinity(i32 0, i64 $BYTES, ptr %mask)
+  %unknown = icmp ne i32 %error, 0
+  br i1 %unknown, label %out, label %known
+known:
+  %word = lshr i64 %here, 6
+  %word.at = getelementptr i64, ptr %mask, i64 %word
+  %number = and i64 %here, 63
+  %bit = shl i64 1, %number
+  %others = xor i64 %bit, -1
+  %bits = load i64, ptr %word.at
+  %left = and i64 %bits, %others
+  store i64 %left, ptr %word.at
+  %hired.at = getelementptr i8, ptr %pool, i64 $HIRED
+  %hired = load atomic i64, ptr %hired.at seq_cst, align 8
+  br label %head
+head:
+  %i = phi i64 [0, %known], [%next, %bind]
+  %more = icmp slt i64 %i, %hired
+  br i1 %more, label %bind, label %out
+bind:
+  %workers = getelementptr i8, ptr %pool, i64 $WORKERS
+  %worker.at = getelementptr i64, ptr %workers, i64 %i
+  %worker = load i64, ptr %worker.at
+  %refused = call i32 @pthread_setaffinity_np(i64 %worker, i64 $BYTES, ptr %mask)
+  %next = add i64 %i, 1
+  br label %head
+out:
+  ret void
+}
+""")
+"""Where the system tells on which processor a thread runs."""
+
+
+def ir(triple: str, asks: bool = False) -> str:
+    """The pool's code for a processor, as text LLVM IR; ``asks``: the system tells where a thread runs.
+
+    >>> "llvm.aarch64.isb" in ir("aarch64-unknown-linux-gnu")
+    True
+    """
+    family = triple.split("-")[0].replace("arm64", "aarch64")
+    declaration, pause = PAUSES.get(family, ("", ""))
+    apart = APART_CODE.substitute(FIELDS, PROCESSORS=PROCESSORS, BYTES=PROCESSORS // 8)
+    return CODE.substitute(
+        FIELDS,
+        APART_CODE=apart if asks else "",
+        KEEP_APART="call void @apart(ptr %pool)" if asks else "",
+        DECLARE_PAUSE=declaration,
+        PAUSE=pause,
+        CLOCK=getattr(time, "CLOCK_MONOTONIC", 1),
+        TURNS=TURNS - 1,
+        SPIN=round(AWAKE * 1e9),
+        LONG=round(PATIENCE * 1e9),
+        ROOM=SIZE + APART,
+        ALIGN=APART - 1,
+        MOST=MOST,
+        STACK=STACK,
+        SLOTS=SLOTS,
+        INSIDE=INSIDE,
+        WAITING=WAITING,
+        CLOSE=-SLOTS - 1,
+        ENTER=1 - SLOT,
+    )
+
+
+@lru_cache(maxsize=1)
+def available() -> bool:
+    """Whether this host has POSIX threads and lets a process make machine code."""
+    if sys.platform == "win32" or not compiler.available():
+        return False
+    process = ctypes.CDLL(None)
+    return all(hasattr(process, name) for name in SYMBOLS)
+
+
+class _Code(NamedTuple):
+    """The functions of the module, and what keeps them in memory."""
+
+    engine: Any
+    block: Callable[[int], int | None]
+    hire: Callable[[int], int]
+    region: Callable[[int, int, int, int, int, int, int], None]
+
+
+@lru_cache(maxsize=1)
+def _code() -> _Code:
+    text = ir(host().triple, _asks())
+    engine = compiler.loaded(text, level=0)  # a region takes as long as with more
+    address, number = ctypes.c_void_p, ctypes.c_int64
+
+    def entry(name: str, result: Any, *arguments: Any) -> Any:
+        return ctypes.CFUNCTYPE(result, *arguments)(compiler.address_of(engine, name))
+
+    return _Code(
+        engine,
+        entry("pool_block", address, number),
+        entry("pool_hire", ctypes.c_int, address),
+        # numbers too are addresses here: ctypes takes twice as long over an int64
+        entry("pool_region", None, *[address] * 7),
+    )
+
+
+class Pool:
+    """A block and its workers.
+
+    Parameters
+    ----------
+    processors : int
+        How many threads can run at once; where more take part, none of them spins.
+
+    Attributes
+    ----------
+    block : int
+        The address of the block.
+    region : callable
+        ``region(block, kernel, source, target, operands, parts, threads)``: one region, all of them integers.
+    """
+
+    def __init__(self, processors: int) -> None:
+        code = _code()
+        block = code.block(processors)
+        if block is None:
+            raise MemoryError(f"no {SIZE} bytes for a thread pool")
+        self.block = block
+        self.region = code.region
+        self._threads = 1
+        self._asleep = self._field("SLEEPERS")
+        self._patience = self._field("PATIENCE")
+
+    def _field(self, name: str) -> ctypes.c_int64:
+        return ctypes.c_int64.from_address(self.block + FIELDS[name])
+
+    def grow(self, threads: int) -> int:
+        """Make workers until regions of so many threads can be served; return what can be served now.
+
+        Past :data:`MOST`, or where the system refuses another thread, nothing is left to be done: every
+        number is served, by those that are there.
+        """
+        hire = _code().hire
+        with _deaf():
+            while self._threads < min(threads, MOST):
+                if hire(self.block) != 0:
+                    return sys.maxsize
+                self._threads += 1
+        return self._threads if self._threads < MOST else sys.maxsize
+
+    @property
+    def awake(self) -> bool:
+        """Whether no worker sleeps, so that the next region begins at once."""
+        return self._threads > 1 and not self._asleep.value
+
+    @contextlib.contextmanager
+    def impatient(self) -> Iterator[None]:
+        """Workers sleep soon after each region, as after a single one: to measure what waking them costs."""
+        usual = self._patience.value
+        self._patience.value = 0
+        try:
+            yield
+        finally:
+            self._patience.value = usual
+
+
+def _asks() -> bool:
+    """Whether the system tells where a thread runs, and takes orders where another one is to."""
+    process = ctypes.CDLL(None)
+    names = "sched_getcpu", "sched_getaffinity", "pthread_setaffinity_np"
+    return all(hasattr(process, name) for name in names)
+
+
+@contextlib.contextmanager
+def _deaf() -> Iterator[None]:
+    """Block signals in this thread, for the sake of those that it makes: they inherit what is blocked."""
+    faults = {getattr(signal, name) for name in FAULTS if hasattr(signal, name)}
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals() - faults)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
