@@ -2,7 +2,7 @@
 
 A problem is two descriptors, the attributes that take part, and a number of threads. All plans of a problem
 share its :class:`Trial`. When it has been run :data:`BEGIN` times, its next calls each take another of the
-:func:`~relayout.reorder.kernels.schedule.candidates` (one call of each compiles it, some tens of
+:func:`~relayout.kernels.copy.schedule.candidates` (one call of each compiles it, some tens of
 milliseconds) until the contest is decided; then every plan takes the winner, and a later process begins with
 it.
 """
@@ -13,11 +13,11 @@ import time
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from relayout.codegen import threads
-from relayout.codegen.tuning import Choice, Contest, effort, keep, kept
 from relayout.forking import lock, locked
-from relayout.reorder.kernels.schedule import ESTIMATE, Schedule, candidates, read
+from relayout.kernels.copy.schedule import ESTIMATE, Schedule, candidates, read
 from relayout.reorder.native import native
+from relayout.runtime import threads
+from relayout.runtime.tuning import Choice, Contest, effort, keep, kept
 
 if TYPE_CHECKING:
     from relayout.layout.descriptor import MemoryDesc
@@ -32,7 +32,7 @@ BEGIN = 8  # calls of a problem before the contest begins: what is called less o
 def problem_of(src: MemoryDesc, dst: MemoryDesc, shape: Shape, many: int | None = None) -> str:
     """The problem on one line, with everything about the machine that the answer may depend on."""
     with lock():
-        from relayout.codegen.machine import host
+        from relayout.targets.machine import host
 
         machine = host()
     attributes = " ".join(name if axis is None else f"{name}@{axis}" for name, axis in shape)
@@ -121,22 +121,23 @@ class Trial:
     def _begin(self) -> None:
         if self._contest is not None:
             return
-        from relayout.codegen.machine import host
-        from relayout.reorder.kernels.choice import lowered
+        from relayout.kernels.copy.choice import lowered
+        from relayout.runtime.thresholds import streams
+        from relayout.targets.machine import host
 
         src, dst, shape = self._problem
         first = native(src, dst, shape, ESTIMATE)
         if first is None:
             self.done = True
             return
-        streams = host().streams(first.bytes)
+        streaming = streams(host(), first.bytes)
         ways: dict[object, Schedule] = {}
         front = {name for name, _ in self._known.ranking} if self._known is not None else set()
-        for way in candidates(streams):
+        for way in candidates(streaming):
             if front and str(way) not in front and way != ESTIMATE:
                 continue  # an earlier contest has left it behind
             plans = lowered(first.refined(), way)
-            ways.setdefault((plans, streams if way.stream is None else way.stream), way)
+            ways.setdefault((plans, streaming if way.stream is None else way.stream), way)
         self._ways = list(ways.values())
         self._contest = Contest(len(self._ways))
 
