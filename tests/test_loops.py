@@ -114,15 +114,22 @@ def test_dims_must_agree():
         refine(rl.Layout((2, 3), "ab"), rl.Layout((3, 2), "ab"))
 
 
-@given(ladder=ladders(), start=st.integers(0, 40), count=st.integers(0, 40))
-@examples(150)
-def test_pieces_of_a_part_of_the_numbers(ladder, start, count):
-    digits = [Digit(*digit) for digit in ladder]
-    found = pieces([digits], start, start + count)
+@given(
+    several=st.lists(ladders(), min_size=1, max_size=3), start=st.integers(0, 40), count=st.integers(0, 60)
+)
+@examples(200)
+def test_pieces_of_a_part_of_the_numbers(several, start, count):
+    digits = [[Digit(*digit) for digit in ladder] for ladder in several]
+    found = pieces(digits, start, start + count)
+    if found is None:  # borders that don't divide each other, and numbers that don't begin at 0
+        assert start
+        assert len(several) > 1
+        return
     numbers = [number for piece in found for number in visited(piece, 0).tolist()]
     assert sorted(numbers) == list(range(start, start + count))
-    offsets = [at for piece in found for at in visited(piece).tolist()]
-    assert offsets == [digit_sum(digits, number) for number in numbers]
+    for k, ladder in enumerate(digits):
+        offsets = [at for piece in found for at in visited(piece, k + 1).tolist()]
+        assert offsets == [digit_sum(ladder, number) for number in numbers]
 
 
 @given(ladder=ladders(), numbers=st.lists(st.integers(0, 500)))
