@@ -56,7 +56,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import product
 from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
@@ -64,7 +63,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-__all__ = ["Loop", "Nest", "coalesce", "order", "places", "run_inside", "split", "view", "widen"]
+__all__ = ["Loop", "Nest", "coalesce", "joined", "order", "places", "run_inside", "split", "view", "widen"]
 
 
 class Loop(NamedTuple):
@@ -99,7 +98,7 @@ class Loop(NamedTuple):
 
     def taking(self, extent: int) -> Loop:
         """The same steps, another number of turns."""
-        return self._replace(extent=extent)
+        return Loop(extent, self.steps)
 
     def stepping(self, src: int | None = None, dst: int | None = None) -> Loop:
         """The same turns, with another step in the source or the destination."""
@@ -228,18 +227,24 @@ def coalesce(nest: _Nest) -> _Nest:
     >>> coalesce(Nest((0, 0), (Loop(3, (20, 20)), Loop(1, (7, 7)), Loop(20, (1, 1))), (1, 1))).loops
     (Loop(extent=60, steps=(1, 1)),)
     """
-    kept = nest.row if nest.fill else None
-    loops = [loop for loop in nest.loops if loop.extent > 1 or loop is kept]
-    found = True
-    while found:
-        found = False
-        for outer, inner in product(loops, loops):
-            if outer is not inner and inner is not kept and outer is not kept and outer.continues(inner):
-                loops[loops.index(inner)] = inner.taking(inner.extent * outer.extent)
-                loops.remove(outer)
-                found = True
-                break
-    return replace(nest, loops=tuple(loops))
+    return replace(nest, loops=joined(nest.loops, nest.row if nest.fill else None))
+
+
+def joined(loops: Sequence[Loop], kept: Loop | None = None) -> tuple[Loop, ...]:
+    """The loops of :func:`coalesce`; one may be kept as it is."""
+    left = [loop for loop in loops if loop.extent > 1 or loop is kept]
+    k = 0
+    while k < len(left):
+        inner = left[k]
+        after = tuple([inner.extent * step for step in inner.steps])
+        outer = next((loop for loop in left if loop.steps == after and loop is not inner), None)
+        if outer is None or kept is inner or kept is outer:
+            k += 1
+            continue
+        left[k] = inner.taking(inner.extent * outer.extent)
+        left.remove(outer)
+        k = 0
+    return tuple(left)
 
 
 def _distance(loop: Loop) -> tuple[int, ...]:

@@ -123,14 +123,13 @@ def padding(layout: Layout, tail: Tail | None = None) -> list[Nest]:
     if not layout.has_padding:
         return []
     found = []
-    every = [_pieces(layout, t, 0) for t in range(len(layout.terms))]
     for t, room in enumerate(layout.padded):
         first = layout.term_size(t) + (tail.zeros if tail is not None and tail.term == t else 0)
         if first == room:
             continue
         own = _pieces(layout, t, first)
         rows = _rows(own)
-        for others in product(*(each for u, each in enumerate(every) if u != t)):
+        for others in product(*(_pieces(layout, u, 0) for u in range(len(layout.terms)) if u != t)):
             start = layout.offset0 + sum(piece.dst for piece in others)
             around = [(n, loop[-1]) for piece in others for n, loop in piece.loops if n > 1]
             if rows is None:
@@ -218,14 +217,13 @@ def _joined(rows: Rows) -> Rows:
 
 def _in_steps(rows: Rows) -> list[_Steps]:
     """Rows of one length and one distance together."""
-    out: list[_Steps] = []
+    out: list[list[int]] = []
     for start, end in rows:
-        size = end - start
-        if out and out[-1].size == size:
-            last = out[-1]
-            step = start - last.start if last.turns == 1 else last.step
-            if start == last.start + last.turns * step:
-                out[-1] = last._replace(turns=last.turns + 1, step=step)
+        if out and out[-1][1] == end - start:
+            first, _, turns, step = out[-1]
+            step = start - first if turns == 1 else step
+            if start == first + turns * step:
+                out[-1][2:] = turns + 1, step
                 continue
-        out.append(_Steps(start, size, 1, size))
-    return out
+        out.append([start, end - start, 1, end - start])
+    return [_Steps(*steps) for steps in out]

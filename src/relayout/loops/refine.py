@@ -31,7 +31,7 @@ a table with an entry for each index of an axis one with a single stride of 1 (:
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from functools import lru_cache
 from itertools import pairwise, product
 from math import lcm, prod
 from typing import TYPE_CHECKING, NamedTuple
@@ -40,7 +40,7 @@ from relayout.errors import LayoutError
 from relayout.layout.canonical import merge, trim
 from relayout.layout.digits import digit_sum
 from relayout.layout.layout import Digit, Layout, spell_dims
-from relayout.loops.nest import Loop, Nest, coalesce
+from relayout.loops.nest import Loop, Nest, joined
 
 if TYPE_CHECKING:
     import numpy as np
@@ -125,6 +125,7 @@ def choices(groups: Sequence[Group], most: int) -> list[tuple[Nest, ...]] | None
     return list(product(*(group.pieces or () for group in groups)))
 
 
+@lru_cache(maxsize=256)
 def table_along(dims: tuple[int, ...], axis: int) -> Layout:
     """The layout of a table with an entry for each index of one axis: it broadcasts along all others.
 
@@ -168,6 +169,9 @@ def _ladder(axes: tuple[int, ...], layout: Layout) -> Ladder | None:
 
     They are in another order then, or have padding in between.
     """
+    if axes in layout.terms:
+        size = prod(layout.dims[a] for a in axes)
+        return merge(trim(layout.ladders[layout.terms.index(axes)], size))
     ladder: Ladder = ()
     width = 1
     left = list(axes)
@@ -232,8 +236,7 @@ def _nested(ladders: Sequence[Sequence[Digit]], start: int, stop: int, weights: 
 def _piece(ladders: Sequence[Sequence[Digit]], start: int, loops: tuple[Loop, ...]) -> Nest:
     """A nest that begins at a number, with the loops that continue each other joined."""
     starts = (start, *(digit_sum(ladder, start) for ladder in ladders))
-    made = coalesce(Nest(starts, loops, (1,) * len(starts)))
-    return made if made.loops else replace(made, loops=loops[-1:])
+    return Nest(starts, joined(loops) or loops[-1:], (1,) * len(starts))
 
 
 def _stride(ladder: Sequence[Digit], weight: int) -> int:

@@ -21,8 +21,7 @@ from relayout.kernels.conv.tile import WORD, Piece, lanes_of, pieces_of, registe
 from relayout.kernels.conv.weights import Weights, is_spread, weights_of
 from relayout.layout.descriptor import MemoryDesc
 from relayout.layout.layout import Digit
-from relayout.loops.nest import Loop, coalesce
-from relayout.loops.nest import Nest as Space
+from relayout.loops.nest import Loop, joined
 from relayout.loops.refine import combined, pieces
 from relayout.targets.machine import LINE, Machine
 
@@ -180,7 +179,7 @@ def _direct_loops(
     loops = (*_taps(geometry, side.steps, weights, together), *channels)
     if (innermost.weight, innermost.stride) != (1, WORD):  # an image is one pixel: in the order of its memory
         loops = tuple(sorted(loops, key=lambda loop: -loop.src))
-    return _coalesced(loops)
+    return joined(loops)
 
 
 def _gathered_loops(
@@ -204,7 +203,7 @@ def _gathered_loops(
     taps = _taps(geometry, (plane, row, pitch), weights, together)
     if geometry.kernel[0] > 1:  # planes are gathered one for each tap, whatever their dilation
         taps[0] = Loop(geometry.kernel[0], (plane, weights.taps[0]))
-    return _coalesced((*taps, *channels))
+    return joined((*taps, *channels))
 
 
 def _taps(geometry: Geometry, steps: tuple[int, int, int], weights: Weights, together: bool) -> list[Loop]:
@@ -229,11 +228,7 @@ def _channels(count: int, one: Sequence[Digit], two: Sequence[Digit]) -> Loops |
     (Loop(extent=2, steps=(64, 4096)), Loop(extent=16, steps=(4, 64)))
     """
     found = pieces([one, two], 0, count)
-    return _coalesced(combined(found, (0, 0)).loops) if found is not None and len(found) == 1 else None
-
-
-def _coalesced(loops: Loops) -> Loops:
-    return coalesce(Space((0, 0), loops, (1, 1))).loops
+    return joined(combined(found, (0, 0)).loops) if found is not None and len(found) == 1 else None
 
 
 def _dims(
