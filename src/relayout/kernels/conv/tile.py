@@ -42,6 +42,7 @@ from typing import NamedTuple
 
 from relayout.dtypes import dtype
 from relayout.ir.conversions import converted
+from relayout.ir.vectors import Piece, pieces_of
 from relayout.ir.writer import Writer
 from relayout.kernels.conv.arithmetic import Arithmetic
 from relayout.targets.machine import Machine
@@ -70,14 +71,6 @@ class KLoop(NamedTuple):
     extent: int
     src: int
     weights: int
-
-
-class Piece(NamedTuple):
-    """Lanes of a vector that lie together in memory, from ``lane`` on, so many bytes behind the pixel."""
-
-    lane: int
-    lanes: int
-    offset: int
 
 
 @dataclass(frozen=True)
@@ -187,7 +180,7 @@ class _Writer:
         self.tile, self.machine = tile, machine
         self.lanes = lanes_of(machine)
         self.kind = f"<{self.lanes} x {'float' if tile.arithmetic.sums == 'f32' else 'i32'}>"
-        self.w = Writer()
+        self.w = Writer(machine)
 
     def function(self, name: str, extra: Sequence[str], finish: Finish) -> str:
         w, tile = self.w, self.tile
@@ -352,20 +345,6 @@ def _is_x86(machine: Machine) -> bool:
 
 
 # -- vectors in pieces --------------------------------------------------------------------------------------
-
-
-def pieces_of(first: int, count: int, offset: int, size: int = WORD) -> tuple[Piece, ...]:
-    """Neighbouring lanes as pieces of powers of two, ``size`` bytes a lane.
-
-    >>> pieces_of(0, 6, 100)
-    (Piece(lane=0, lanes=4, offset=100), Piece(lane=4, lanes=2, offset=116))
-    """
-    found = []
-    while count:
-        some = 1 << (count.bit_length() - 1)
-        found.append(Piece(first, some, offset))
-        first, count, offset = first + some, count - some, offset + some * size
-    return tuple(found)
 
 
 def load_pieces(
