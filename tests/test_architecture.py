@@ -118,8 +118,6 @@ METHODS: set[tuple[str, str]] = {
     ("relayout.layout.layout", "relayout.layout.text"),
     ("relayout.layout.descriptor", "relayout.layout.text"),
     ("relayout.tensor", "relayout.reorder"),
-    ("relayout.primitives.sequence", "relayout.primitives.runner"),
-    ("relayout.primitives.sequence", "relayout.primitives.schedule"),
 }
 """Methods that are there for convenience, such as ``Tensor.reorder``: what they do is another module's, which
 knows the class. It is imported when they are called."""

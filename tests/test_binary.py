@@ -154,7 +154,7 @@ class TestSum:
     def test_in_place(self):
         x, y = (rl.tensor(np.full((2, 3), k, np.float32)) for k in (1, 2))
         made = Sum([x.desc, y.desc])
-        assert made.in_place == ("src0", "src1")
+        assert made.in_place == {"dst": ("src0", "src1")}
         assert made(x, y, out=y).numpy().tolist() == [[3] * 3] * 2
 
     @pytest.mark.parametrize(

@@ -184,7 +184,7 @@ def check(made, seed=0, arrays=None, old=None, threads=None, kernel=None):
     rng = np.random.default_rng(seed)
     given = {**{name: random_values(made.descs[name], rng) for name in made.inputs}, **(arrays or {})}
     held = {name: Held(made.descs[name], array) for name, array in given.items()}
-    adds = made.reads_destination
+    adds = made.accumulates
     out = Held(made.dst, (random_values(made.dst, rng) if old is None else old) if adds else None)
     before = out.array if adds else None
     arrays = {name: one.array for name, one in held.items()}
@@ -376,7 +376,7 @@ def test_parts_of_one_tensor_are_apart():
         clash = whole[:, 8:24]
         made = Convolution(src.desc, desc((16, 16, 1, 1)), dst=clash.desc)
         weights = rl.tensor(weights.numpy()[:16, :, :1, :1], made.weights)
-        with pytest.raises(LayoutError, match="src and the destination overlap"):
+        with pytest.raises(LayoutError, match="src and dst overlap"):
             made(src, weights, out=clash)
         np.testing.assert_array_equal(whole.buffer, kept)
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from relayout.errors import LayoutError, type_name
 from relayout.layout.descriptor import MemoryDesc
 
-__all__ = ["check_descs", "check_written"]
+__all__ = ["alike", "check_descs", "check_written"]
 
 
 def check_descs(kind: str, needed: Mapping[str, object], optional: Mapping[str, object]) -> None:
@@ -18,12 +18,21 @@ def check_descs(kind: str, needed: Mapping[str, object], optional: Mapping[str, 
             raise LayoutError(f"{kind}: {name} must be a MemoryDesc, not {type_name(desc)}{how}")
 
 
-def check_written(kind: str, dst: MemoryDesc) -> None:
-    """Refuse a destination whose elements or padding share places."""
-    layout = dst.layout
-    if layout is None or 0 in dst.dims:
+def check_written(kind: str, desc: MemoryDesc, name: str = "dst") -> None:
+    """Refuse an output whose elements or padding share places."""
+    layout = desc.layout
+    if layout is None or 0 in desc.dims:
         return
     if not layout.is_injective():
-        raise LayoutError(f"{kind}: dst {dst} has several elements in one place, so it can't be written")
+        raise LayoutError(f"{kind}: {name} {desc} has several elements in one place, so it can't be written")
     if layout.has_padding and not layout.room().is_injective():
-        raise LayoutError(f"{kind}: padding of dst {dst} shares places with its elements")
+        raise LayoutError(f"{kind}: padding of {name} {desc} shares places with its elements")
+
+
+def alike(one: MemoryDesc, two: MemoryDesc) -> bool:
+    """Whether a buffer of the one is a buffer of the other."""
+    if one == two:
+        return True
+    if one.dims != two.dims or one.dtype != two.dtype or one.layout is None or two.layout is None:
+        return False
+    return one.layout.same_bytes(two.layout)

@@ -21,7 +21,7 @@ from relayout.errors import LayoutError, Unsupported, type_name
 from relayout.layout.dense import dense_like
 from relayout.layout.descriptor import MemoryDesc
 from relayout.layout.layout import Layout, plain, spell_dims
-from relayout.ops.checks import check_descs, check_written
+from relayout.ops.checks import alike, check_descs, check_written
 
 __all__ = [
     "TYPES",
@@ -94,22 +94,15 @@ def finite(what: str, given: Any) -> float:
     return number
 
 
-def overwritable(descs: Mapping[str, MemoryDesc]) -> tuple[str, ...]:
-    """The inputs that the destination may be: every element in the same place, and of the same type.
+def overwritable(descs: Mapping[str, MemoryDesc]) -> dict[str, tuple[str, ...]]:
+    """The inputs that ``dst`` may be: every element in the same place, and of the same type.
 
     >>> x, y = MemoryDesc((2, 3), "f32", "ab"), MemoryDesc((2, 3), "f32", "ba")
     >>> overwritable({"src0": x, "src1": y, "dst": x})
-    ('src0',)
+    {'dst': ('src0',)}
     """
     dst = descs["dst"]
-    return tuple(
-        name
-        for name, desc in descs.items()
-        if name != "dst"
-        and desc.dims == dst.dims
-        and desc.dtype == dst.dtype
-        and desc.layout.same_bytes(dst.layout)
-    )
+    return {"dst": tuple(name for name, desc in descs.items() if name != "dst" and alike(desc, dst))}
 
 
 def _check_type(kind: str, name: str, desc: MemoryDesc) -> None:

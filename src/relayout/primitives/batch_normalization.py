@@ -121,17 +121,13 @@ class BatchNormalization(Primitive):
         self.descs = {"src": src, **dict.fromkeys(vectors, channels), **operands, "dst": dst}
         check_alike(self.kind, self.descs)
         near = {"src": src, **operands, "dst": dst}
-        self.in_place = () if self.reads_destination else overwritable(near)
+        self.accumulates = ("dst",) * adds(self.post_ops)
+        self.in_place = {} if self.accumulates else overwritable(near)
 
     @property
     def flops(self) -> int:
         """Three operations for each element; two without a shift."""
         return (3 if "shift" in self.inputs else 2) * super().flops
-
-    @property
-    def reads_destination(self) -> bool:
-        """Whether there is a sum among the post-ops."""
-        return adds(self.post_ops)
 
     def _implementation(self) -> str:
         return "machine code: factors of the channels, then one pass"

@@ -94,12 +94,8 @@ class Eltwise(Primitive):
         self.inputs = ("src", *operands)
         self.descs = {"src": src, **operands, "dst": dst}
         check_alike(self.kind, self.descs)
-        self.in_place = () if self.reads_destination else overwritable(self.descs)
-
-    @property
-    def reads_destination(self) -> bool:
-        """Whether there is a sum among the post-ops."""
-        return adds(self.post_ops)
+        self.accumulates = ("dst",) * adds(self.post_ops)
+        self.in_place = {} if self.accumulates else overwritable(self.descs)
 
     def _implementation(self) -> str:
         return f"machine code: {self.function}"

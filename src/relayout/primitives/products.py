@@ -325,14 +325,10 @@ class ProductPrimitive(Primitive):
         check_vector(self.kind, "scale", inputs["scale"], (1, outputs), ("f32",))
         decided = self._decided({**given, "dst": dst})
         self.post_ops = post_ops_for(self.kind, post_ops, decided["dst"])
+        self.accumulates = ("dst",) * adds(self.post_ops)
         operands = operands_of(self.post_ops)
         self.inputs = (*given, *operands)
         self.descs = {**{name: decided[name] for name in given}, **operands, "dst": decided["dst"]}
-
-    @property
-    def reads_destination(self) -> bool:
-        """Whether there is a sum among the post-ops."""
-        return adds(self.post_ops)
 
     def _implementation(self) -> str:
         if not self._after:

@@ -90,7 +90,7 @@ class Softmax(Primitive):
         self.descs = {"src": src, "dst": following(src, dst)}
         check_alike(self.kind, self.descs)
         same = src.dtype is self.dst.dtype and src.layout.same_bytes(self.dst.layout)
-        self.in_place = ("src",) if same else ()
+        self.in_place = {"dst": ("src",)} if same else {}
 
     @property
     def flops(self) -> int:
