@@ -43,10 +43,10 @@ def zeros_step(desc: MemoryDesc, target: str) -> Step | None:
     from relayout.jit.compile import Module, recalled
     from relayout.kernels.copy.choice import feasible, lowered
     from relayout.kernels.copy.module import module
-    from relayout.reorder.problem import simplified, zeros
+    from relayout.kernels.copy.problem import simplified, zeros
     from relayout.targets.machine import host
 
-    found = tuple(zeros(desc.layout, desc.dtype.bits))
+    found = zeros(desc.layout, desc.dtype.bits)
     if not all(feasible(simplified(nest)) for nest in found):
         return None
     side = desc.dtype.bits, desc.layout._key()
@@ -92,7 +92,7 @@ def elementwise(
     from relayout.jit.compile import Module, recalled
     from relayout.kernels.elementwise.bodies import followed_by
     from relayout.kernels.elementwise.map import ENTRY, module, vectors_of
-    from relayout.kernels.elementwise.walk import unsuited, walks
+    from relayout.kernels.elementwise.runs import runs, unsuited
     from relayout.runtime import threads
     from relayout.runtime.limits import SHARED
     from relayout.runtime.thresholds import shares
@@ -118,7 +118,7 @@ def elementwise(
     sides = [(desc.dtype.name, desc.layout._key()) for desc in (dst, *repeated)]
 
     def made() -> Module:
-        found = walks(dst, repeated, body.keeps_zero, vectors_of(machine, dst.dtype, kinds, body.cheap))
+        found = runs(dst, repeated, body.keeps_zero, vectors_of(machine, dst.dtype, kinds, body.cheap))
         if found is None:
             return Module("", [])
         return Module(module(found, dst.dtype, kinds, len(numbers), body, machine), [ENTRY])

@@ -17,9 +17,9 @@ from relayout.kernels.conv.sides import offset_code
 from relayout.kernels.conv.tile import WORD, Tile, lanes_of, pieces_of, tile_function
 from relayout.kernels.copy.choice import feasible, lowered
 from relayout.kernels.copy.module import embedded
+from relayout.kernels.copy.problem import moves
 from relayout.layout import views
 from relayout.layout.descriptor import MemoryDesc
-from relayout.reorder.problem import nests
 
 __all__ = ["ENTRY", "OPERANDS", "Rows", "module", "rows_of"]
 
@@ -42,7 +42,7 @@ class Rows(NamedTuple):
 
 def _row_reorder(name: str, src: MemoryDesc, dst: MemoryDesc, nest: Nest) -> str | None:
     """The text of a function that reorders one row; None where there is no kernel for it."""
-    found = nests(src, dst)
+    found = moves(src, dst)
     if found is None or not all(map(feasible, found)):
         return None
     return embedded(name, lowered(found), nest.machine)

@@ -1,8 +1,8 @@
-"""The reorder's loop nest with a body: one kernel for all that is computed element by element.
+"""A loop nest with a body: one kernel for all that is computed element by element.
 
 Elementwise functions, binary operations, sums, batch normalisation: each element of the destination is
 computed from the elements of the operands at the same index. What differs is three lines of arithmetic, the
-:class:`Body`; the loops (:mod:`relayout.kernels.elementwise.walk`), data types, broadcasting, what is left
+:class:`Body`; the loops (:mod:`relayout.kernels.elementwise.runs`), data types, broadcasting, what is left
 over at the end of rows, zeros in the padding and threads are the same for all, and are written here.
 
 A body gets vectors of f32 and returns one. Adding two operands of any formats and types is
@@ -35,7 +35,7 @@ from relayout.ir.conversions import from_f32, to_f32
 from relayout.ir.kernel import digits, kernel, share
 from relayout.ir.types import FLOAT, I64, PTR, Value, constant, integer, vector
 from relayout.ir.vectors import load_pieces, pieces_of, store_pieces
-from relayout.kernels.elementwise.walk import Vectors, Walk
+from relayout.kernels.elementwise.runs import Run, Vectors
 from relayout.targets.machine import Machine
 
 __all__ = ["ENTRY", "Body", "module", "vectors_of"]
@@ -83,29 +83,29 @@ def vectors_of(machine: Machine, dst: DType, operands: Sequence[DType], cheap: b
 
 
 def module(
-    walks: Sequence[Walk], dst: DType, operands: Sequence[DType], numbers: int, body: Body, machine: Machine
+    runs: Sequence[Run], dst: DType, operands: Sequence[DType], numbers: int, body: Body, machine: Machine
 ) -> str:
-    """The text of a kernel: the function :data:`ENTRY` and one for each walk.
+    """The text of a kernel: the function :data:`ENTRY` and one for each run.
 
     Its operands are the addresses of the operands in their order, and then, if there are ``numbers``, that of
     so many f32.
     """
     vectors = vectors_of(machine, dst, operands, body.cheap)
     texts = [
-        _Function(f"walk{k}", walk, dst, operands, numbers, body, machine, vectors.lanes).text()
-        for k, walk in enumerate(walks)
+        _Function(f"walk{k}", run, dst, operands, numbers, body, machine, vectors.lanes).text()
+        for k, run in enumerate(runs)
     ]
-    texts.append(_entry(walks, len(operands) + (numbers > 0), machine))
-    return "\n".join([*texts])
+    texts.append(_entry(runs, len(operands) + (numbers > 0), machine))
+    return "\n".join(texts)
 
 
-def _entry(walks: Sequence[Walk], buffers: int, machine: Machine) -> str:
-    """Every walk's share of one part."""
+def _entry(runs: Sequence[Run], buffers: int, machine: Machine) -> str:
+    """Every run's share of one part."""
     f = kernel(ENTRY, machine)
     _, dst, ops, *_ = f.arguments
     pointers = [f.load(PTR, f.gep(ops, 8 * k), 8) for k in range(buffers)]
-    for k, walk in enumerate(walks):
-        first, last = share(f, prod(walk.counts))
+    for k, run in enumerate(runs):
+        first, last = share(f, prod(run.counts))
         call = partial(f.call, f"walk{k}", dst, *pointers, first, last)
         f.when(f.icmp("slt", first, last), call)
     return f.text()
@@ -122,12 +122,12 @@ class _Slot(NamedTuple):
 
 
 class _Function:
-    """Writes one walk."""
+    """Writes one run."""
 
     def __init__(
         self,
         name: str,
-        walk: Walk,
+        run: Run,
         dst: DType,
         operands: Sequence[DType],
         numbers: int,
@@ -135,7 +135,8 @@ class _Function:
         machine: Machine,
         lanes: int,
     ) -> None:
-        self.walk, self.body, self.lanes, self.dst, self.operands = walk, body, lanes, dst, operands
+        self.run, self.around, self.body, self.lanes = run, run.around, body, lanes
+        self.dst, self.operands = dst, operands
         names = ["dst", *(f"o{k}" for k in range(len(operands))), *(["numbers"] if numbers else [])]
         arguments = {**dict.fromkeys(names, PTR), "lo": I64, "hi": I64}
         self.b = Function(name, arguments, machine, "internal")
@@ -147,12 +148,12 @@ class _Function:
 
     def text(self) -> str:
         """The function: ``void walk(ptr dst, ptr each operand, ptr numbers, i64 from, i64 to)``."""
-        b, walk = self.b, self.walk
+        b, around = self.b, self.around
         dst, *pointers, lo, hi = b.arguments
         self._given = [b.load(FLOAT, b.gep(pointers[-1], 4 * k)) for k in range(self.numbers)]
         # Zeros need no operands, and have no steps for them.
-        bases = [b.gep(pointer, start) for pointer, start in zip(pointers, walk.starts, strict=False)]
-        target = b.gep(dst, walk.dst)
+        bases = [b.gep(pointer, start) for pointer, start in zip(pointers, around.starts[:-1], strict=False)]
+        target = b.gep(dst, around.dst)
         b.loop(lo, hi, 1, lambda task: self._task(task, target, bases))
         return b.text()
 
@@ -160,39 +161,38 @@ class _Function:
 
     def _task(self, task: Value, target: Value, bases: Sequence[Value]) -> None:
         """One turn of everything that is shared: which turn of which loop it is, then the loops inside."""
-        walk = self.walk
-        indices = digits(self.b, task, walk.counts)
-        for k in range(walk.shared):
+        run = self.run
+        indices = digits(self.b, task, run.counts)
+        for k in range(run.shared):
             target, bases = self._moved(k, indices[k], target, bases)
-        self._loops(walk.shared, target, bases, indices[-1] if walk.chunk else None)
+        self._loops(run.shared, target, bases, indices[-1] if run.chunk else None)
 
     def _loops(self, k: int, target: Value, bases: Sequence[Value], chunk: Value | None) -> None:
-        if k == len(self.walk.loops):
-            self._run(target, bases, chunk)
+        if k == len(self.around.loops):
+            self._rows(target, bases, chunk)
             return
 
         def turn(i: Value) -> None:
             self._loops(k + 1, *self._moved(k, i, target, bases), chunk)
 
-        self.b.loop(0, self.walk.loops[k].extent, 1, turn)
+        self.b.loop(0, self.around.loops[k].extent, 1, turn)
 
     def _moved(
         self, k: int, index: Value, target: Value, bases: Sequence[Value]
     ) -> tuple[Value, list[Value]]:
         """All addresses so many turns of a loop further."""
-        b, loop = self.b, self.walk.loops[k]
+        b, loop = self.b, self.around.loops[k]
         return b.gep(target, index, loop.dst), [
-            b.gep(base, index, step) for base, step in zip(bases, loop.steps, strict=True)
+            b.gep(base, index, step) for base, step in zip(bases, loop.steps[:-1], strict=True)
         ]
 
     # -- a run ----------------------------------------------------------------------------------------------
 
-    def _run(self, target: Value, bases: Sequence[Value], chunk: Value | None) -> None:
+    def _rows(self, target: Value, bases: Sequence[Value], chunk: Value | None) -> None:
         """Whole units in a loop, then what is left over."""
-        b, walk = self.b, self.walk
-        run, unit = walk.run, walk.unit
+        b, run, unit = self.b, self.run, self.run.unit
         # Where rows repeat, vectors of a unit all know their padding; in a single row it comes last.
-        computed = run.elements if run.turns > 1 or walk.zero else run.valid
+        computed = run.elements if run.turns > 1 or self.around.zero else run.valid
         whole = computed // unit * unit
         units = self._slots(0, unit) if run.turns > 1 else self._slots(0, unit, unit)
         rest = self._slots(whole, run.elements)
@@ -212,14 +212,14 @@ class _Function:
                 b.loop(0, whole, unit, turn)
             left()
             return
-        first = b.mul(chunk, walk.chunk)
-        end = b.smin(b.add(first, walk.chunk), whole)
+        first = b.mul(chunk, run.chunk)
+        end = b.smin(b.add(first, run.chunk), whole)
         b.when(b.icmp("slt", first, end), lambda: b.loop(first, end, unit, turn))
-        b.when(b.icmp("eq", chunk, walk.counts[-1] - 1), left)
+        b.when(b.icmp("eq", chunk, run.counts[-1] - 1), left)
 
     def _along(self, bases: Sequence[Value], index: Value) -> list[Value]:
         """The addresses of operands at an element of the run; those that start anew stay."""
-        run = self.walk.run
+        run = self.run
         return [
             self.b.gep(base, index, 0 if again else step)
             for base, step, again in zip(bases, run.steps, run.again, strict=True)
@@ -227,11 +227,11 @@ class _Function:
 
     def _slots(self, start: int, end: int, valid: int | None = None) -> list[_Slot]:
         """Vectors that cover elements of a run; ``valid`` is that of a single row, if not the run's."""
-        run = self.walk.run
+        run = self.run
         slots = []
         for first in range(start, end, self.lanes):
             count = min(self.lanes, end - first)
-            if self.walk.zero:
+            if self.around.zero:
                 good = 0
             elif run.turns > 1:
                 good = sum(self._is_valid(first + lane) for lane in range(count))
@@ -241,7 +241,7 @@ class _Function:
         return slots
 
     def _is_valid(self, element: int) -> bool:
-        return element % self.walk.run.total < self.walk.run.valid
+        return element % self.run.total < self.run.valid
 
     # -- vectors --------------------------------------------------------------------------------------------
 
@@ -258,7 +258,7 @@ class _Function:
         return 1 << (slot.size - 1).bit_length()
 
     def _operands(self, bases: Sequence[Value], slot: _Slot) -> list[Value]:
-        run, width, out = self.walk.run, self._width(slot), []
+        run, width, out = self.run, self._width(slot), []
         for k, kind in enumerate(self.operands):
             if (k, width) in self._spread:
                 out.append(self._spread[k, width])
@@ -283,7 +283,7 @@ class _Function:
         return from_f32(b, value, self.dst)
 
     def _valid_lanes(self, slot: _Slot) -> set[int]:
-        if self.walk.run.turns == 1:
+        if self.run.turns == 1:
             return set(range(slot.valid))
         return {lane for lane in range(slot.size) if self._is_valid(slot.first + lane)}
 
@@ -291,9 +291,9 @@ class _Function:
 
     def _hoist(self, bases: Sequence[Value], slots: Sequence[_Slot]) -> None:
         """Load what does not change during a run: single elements, and short rows as a pattern of vectors."""
-        run, b = self.walk.run, self.b
+        run, b = self.run, self.b
         self._splats, self._spread, self._pattern = {}, {}, {}
-        if self.walk.zero:
+        if self.around.zero:
             return
         widths = sorted({self._width(slot) for slot in slots})
         for width in widths:
@@ -312,7 +312,7 @@ class _Function:
 
     def _row(self, base: Value, kind: DType, number: int) -> Value:
         """A vector of a pattern: elements of a row that is repeated, zeros in its padding."""
-        run, lanes = self.walk.run, self.lanes
+        run, lanes = self.run, self.lanes
         first = number * lanes % run.total
         if run.total % lanes == 0:
             count = max(0, min(lanes, run.valid - first))

@@ -23,7 +23,7 @@ So a row of -inf alone is NaN, as in PyTorch; -inf among numbers is 0.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import NamedTuple
 
@@ -34,10 +34,13 @@ from relayout.ir.kernel import digits, kernel, tasks
 from relayout.ir.lanes import Lanes, lanes_of
 from relayout.ir.types import Value
 from relayout.ir.vectors import halves, reduce
-from relayout.kernels.reduce.joint import Block, Joint, Loop
+from relayout.kernels.reduce.space import spaces
+from relayout.layout.descriptor import MemoryDesc
+from relayout.loops.nest import Loop, Nest, split
+from relayout.loops.refine import refine
 from relayout.targets.machine import Machine
 
-__all__ = ["ENTRY", "Normalisation", "module"]
+__all__ = ["ENTRY", "Normalisation", "module", "planned"]
 
 ENTRY = "softmax"
 TOGETHER = 4  # vectors that are worked on together
@@ -54,8 +57,10 @@ class Normalisation:
     log: bool
     src: DType
     dst: DType
-    joint: Joint
-    """Blocks of what is around the axis, and the pieces of the axis."""
+    blocks: tuple[Nest, ...]
+    """What is around the axis: source and destination, in bytes."""
+    pieces: tuple[Nest, ...]
+    """The axis, in the order of its indices: the loops that are reduced."""
 
     @property
     def sizes(self) -> tuple[int, int]:
@@ -65,12 +70,12 @@ class Normalisation:
     @property
     def longest(self) -> int:
         """Neighbours along the axis, at most."""
-        return max(piece.run for piece in self.joint.pieces)
+        return max(piece.length for piece in self.pieces)
 
     @property
     def around(self) -> int:
         """Neighbours along other axes, in the block of most elements."""
-        return max((_count(block), block.run) for block in self.joint.blocks)[1]
+        return max((block.size, block.length) for block in self.blocks)[1]
 
     def is_along(self, lanes: int) -> bool:
         """Whether lanes are neighbours along the axis."""
@@ -82,60 +87,64 @@ class Normalisation:
         return min(lanes, self.longest if self.is_along(lanes) else self.around)
 
 
-def _count(block: Block) -> int:
-    """Elements of a block."""
-    total = block.run
-    for loop in block.loops:
-        total *= loop.extent
-    return total
+def planned(src: MemoryDesc, dst: MemoryDesc, axis: int, log: bool) -> Normalisation | None:
+    """The softmax along an axis; None where that is fused with others, or there are no nests.
+
+    >>> made = planned(MemoryDesc((2, 20), "f32", "ab"), MemoryDesc((2, 20), "f32", "ab"), 1, False)
+    >>> print(*made.blocks, *made.pieces, sep=", ")
+    0->0: 2x(80,80), 0->0: 20x(4,4)
+    """
+    sizes = src.dtype.bits // 8, dst.dtype.bits // 8
+    groups = refine(src.layout, dst.layout)
+    along = [group for group in groups if axis in group.axes]
+    blocks = spaces([g for g in groups if g not in along], (src.offset0, dst.offset0), sizes)
+    pieces = spaces(along, (0, 0), sizes)
+    if blocks is None or pieces is None or len(along[0].axes) > 1:
+        return None
+    return Normalisation(log, src.dtype, dst.dtype, blocks, pieces)
 
 
 def module(made: Normalisation, machine: Machine) -> str:
     """The text of the kernel: the function :data:`ENTRY`."""
     f, lanes = kernel(ENTRY, machine), lanes_of(machine, made.src)
-    for block in made.joint.blocks:
+    for block in made.blocks:
         if made.is_along(lanes):
-            for rows, others in _grouped(block, made.sizes, ROWS if made.longest <= SHORT else 1):
+            for rows, others in _grouped(block, ROWS if made.longest <= SHORT else 1):
                 _Along(f, made, rows, others).write()
         else:
-            for part in _chunks(block, TOGETHER * lanes, made.sizes):
+            for part in _chunks(block, TOGETHER * lanes):
                 _Across(f, made, part).write()
     return f.text()
 
 
-def _chunks(block: Block, most: int, sizes: tuple[int, int]) -> list[Block]:
+def _chunks(block: Nest, most: int) -> list[Nest]:
     """A block with a run of at most so many elements: whole ones in a loop, and what is left over."""
-    e, f = sizes
-    times, rest = divmod(block.run, most)
+    run = block.run
+    if run is None:
+        return [block]
+    times, rest = divmod(run.extent, most)
     out = []
     if times:
-        out.append(block._replace(loops=(*block.loops, Loop(times, most * e, most * f)), run=most))
+        chunks = Loop(times, tuple(most * step for step in run.steps))
+        out.append(replace(block, loops=(*block.around, chunks, run.taking(most))))
     if rest:
-        first = times * most
-        out.append(block._replace(src=block.src + first * e, dst=block.dst + first * f, run=rest))
+        out.append(split(block, run, times * most)[1])
     return out
 
 
-def _grouped(block: Block, sizes: tuple[int, int], many: int) -> list[tuple[Block, tuple[Loop, ...]]]:
-    """A block without a run, and the rows that a task has besides its first: groups of many, and the rest."""
-    loops = (*block.loops, Loop(block.run, *sizes)) if block.run > 1 else block.loops
-    block = block._replace(loops=loops, run=1)
-    if many == 1 or not loops:
+def _grouped(block: Nest, many: int) -> list[tuple[Nest, tuple[Loop, ...]]]:
+    """A block, and the rows that a task has besides its first: groups of many, and the rest."""
+    if many == 1 or not block.loops:
         return [(block, ())]
-    inner = loops[-1]
+    *outer, inner = block.loops
     times, rest = divmod(inner.extent, many)
-    out = []
+    out: list[tuple[Nest, tuple[Loop, ...]]] = []
     if times:
-        groups = Loop(times, many * inner.src, many * inner.dst)
-        rows = tuple(Loop(1, k * inner.src, k * inner.dst) for k in range(1, many))
-        out.append((block._replace(loops=(*loops[:-1], groups)), rows))
+        groups = Loop(times, tuple(many * step for step in inner.steps))
+        rows = tuple(Loop(1, tuple(k * step for step in inner.steps)) for k in range(1, many))
+        out.append((replace(block, loops=(*outer, groups)), rows))
     if rest:
-        at = block._replace(
-            src=block.src + times * many * inner.src,
-            dst=block.dst + times * many * inner.dst,
-            loops=(*loops[:-1], inner._replace(extent=rest)),
-        )
-        out.append((at, ()))
+        out.append((split(block, inner, times * many)[1], ()))
     return out
 
 
@@ -162,18 +171,18 @@ class _Passes:
     terms: int
     """How many terms each accumulator adds up."""
 
-    def __init__(self, f: Function, made: Normalisation, block: Block) -> None:
-        self.b, self.made, self.block = f, made, block
+    def __init__(self, f: Function, made: Normalisation, block: Nest, loops: tuple[Loop, ...]) -> None:
+        self.b, self.made, self.block, self.loops = f, made, block, loops
         self.v = Lanes(f, made.src, made.dst)
         self.stores = made.dst is dtype("f32") and not made.log
 
     def write(self) -> None:
         """All tasks: one for each turn of the loops around."""
-        f, loops = self.b, self.block.loops
+        f, loops = self.b, self.loops
         extents = [loop.extent for loop in loops]
 
         def task(number: Value) -> None:
-            src, dst = (f.gep(x, start) for x, start in zip(f.arguments, self.block[:2], strict=False))
+            src, dst = (f.gep(x, start) for x, start in zip(f.arguments, self.block.starts, strict=False))
             for loop, index in zip(loops, digits(f, number, extents), strict=True):
                 src, dst = f.gep(src, index, loop.src), f.gep(dst, index, loop.dst)
             self._task(src, dst)
@@ -220,17 +229,17 @@ class _Passes:
     def _visit(self, src: Value, dst: Value, given: list[Values], body: Body) -> list[Values]:
         """Call the body for all elements along the axis; values are handed on, apart for each slot."""
         values = [value for of in given for value in of]
-        for piece in self.made.joint.pieces:
+        for piece in self.made.pieces:
             values = self._nest(
                 piece, 0, self.b.gep(src, piece.src), self.b.gep(dst, piece.dst), values, body
             )
         return self._apart(values)
 
-    def _nest(self, piece: Block, depth: int, src: Value, dst: Value, values: Values, body: Body) -> Values:
+    def _nest(self, piece: Nest, depth: int, src: Value, dst: Value, values: Values, body: Body) -> Values:
         """The loops of a piece of the axis."""
-        if depth == len(piece.loops):
+        if depth == len(piece.around):
             return self._run(piece, src, dst, values, body)
-        loop = piece.loops[depth]
+        loop = piece.around[depth]
 
         def turn(i: Value, given: Values) -> Values:
             at, to = self.b.gep(src, i, loop.src), self.b.gep(dst, i, loop.dst)
@@ -238,7 +247,7 @@ class _Passes:
 
         return self.b.repeat(0, loop.extent, 1, values, turn)
 
-    def _run(self, piece: Block, src: Value, dst: Value, values: Values, body: Body) -> Values:
+    def _run(self, piece: Nest, src: Value, dst: Value, values: Values, body: Body) -> Values:
         """The run of a piece."""
         raise NotImplementedError
 
@@ -306,18 +315,18 @@ class _Passes:
 class _Along(_Passes):
     """Lanes along the axis: a task is one row or a group of rows, a vector belongs to one of them."""
 
-    def __init__(self, f: Function, made: Normalisation, block: Block, rows: tuple[Loop, ...]) -> None:
-        super().__init__(f, made, block)
-        self.rows = (Loop(1, 0, 0), *rows)
+    def __init__(self, f: Function, made: Normalisation, block: Nest, rows: tuple[Loop, ...]) -> None:
+        super().__init__(f, made, block, block.loops)
+        self.rows = (Loop(1, (0, 0)), *rows)
         self.count = min(self.v.most, 1 << (made.longest - 1).bit_length())
         self.vectors = min(TOGETHER, -(-made.longest // self.count))
         self.slots = self.vectors * len(self.rows)
-        self.terms = -(-sum(_count(piece) for piece in made.joint.pieces) // (self.count * self.vectors))
+        self.terms = -(-sum(piece.size for piece in made.pieces) // (self.count * self.vectors))
 
-    def _run(self, piece: Block, src: Value, dst: Value, values: Values, body: Body) -> Values:
+    def _run(self, piece: Nest, src: Value, dst: Value, values: Values, body: Body) -> Values:
         b, n, many = self.b, self.count, self.vectors
         e, f = self.made.sizes
-        whole, rest = divmod(piece.run, n)
+        whole, rest = divmod(piece.length, n)
         turns = whole // many
 
         def visits(at: Value, to: Value, sizes: list[int]) -> list[_Visit]:
@@ -384,14 +393,14 @@ class _Along(_Passes):
 class _Across(_Passes):
     """Lanes along other axes: a task is as many rows as a run has elements."""
 
-    def __init__(self, f: Function, made: Normalisation, block: Block) -> None:
-        super().__init__(f, made, block)
-        self.count = min(self.v.most, 1 << (block.run - 1).bit_length())
-        self.slots = -(-block.run // self.count)
-        self.terms = sum(_count(piece) for piece in made.joint.pieces)
+    def __init__(self, f: Function, made: Normalisation, block: Nest) -> None:
+        super().__init__(f, made, block, block.around)
+        self.count = min(self.v.most, 1 << (block.length - 1).bit_length())
+        self.slots = -(-block.length // self.count)
+        self.terms = sum(piece.size for piece in made.pieces)
 
-    def _run(self, piece: Block, src: Value, dst: Value, values: Values, body: Body) -> Values:
-        b, n, run = self.b, self.count, self.block.run
+    def _run(self, piece: Nest, src: Value, dst: Value, values: Values, body: Body) -> Values:
+        b, n, run = self.b, self.count, self.block.length
         e, f = self.made.sizes
 
         def turn(i: Value, given: Values) -> Values:
@@ -402,7 +411,7 @@ class _Across(_Passes):
             ]
             return self._called(body, visits, given)
 
-        return b.repeat(0, piece.run, 1, values, turn)
+        return b.repeat(0, piece.length, 1, values, turn)
 
     def _greatest(self, found: Values) -> Values:
         return found

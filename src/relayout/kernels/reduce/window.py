@@ -1,7 +1,7 @@
 """Windows over a tensor: the kernel of pooling.
 
 For each output pixel the elements of a window are combined, by maximum or sum. Where lanes come from depends
-on what source and destination have as neighbours (:mod:`relayout.kernels.reduce.joint`):
+on what source and destination have as neighbours (:mod:`relayout.kernels.reduce.space`):
 
 ``run``
     channels (``nhwc``, ``nChw16c``) or images: a vector is a part of one pixel, and so is each of its taps.
@@ -45,11 +45,13 @@ from relayout.ir.lanes import Lanes, lanes_of
 from relayout.ir.types import FLOAT, I64, Value, constant
 from relayout.ir.vectors import reduce
 from relayout.kernels import functions
-from relayout.kernels.reduce.joint import Block, Cover, Loop, cover, joint
+from relayout.kernels.reduce.space import Cover, cover, spaces
 from relayout.layout import views
 from relayout.layout.canonical import normal
 from relayout.layout.descriptor import MemoryDesc
 from relayout.layout.layout import Layout
+from relayout.loops.nest import Loop, Nest
+from relayout.loops.refine import refine
 from relayout.ops.functions import Function
 from relayout.targets.machine import Machine
 
@@ -114,8 +116,8 @@ class Window:
     dst: DType
     axes: tuple[Axis, Axis, Axis]
     """Depth, height and width."""
-    blocks: tuple[Block, ...]
-    """Images and channels."""
+    blocks: tuple[Nest, ...]
+    """Images and channels: source and destination, in bytes."""
     post_ops: tuple[Function, ...] = ()
 
     @property
@@ -125,15 +127,15 @@ class Window:
             self.algorithm == "max" and not self.src.is_float and self.src is self.dst and not self.post_ops
         )
 
-    def scheme(self, block: Block, lanes: int) -> str:
+    def scheme(self, block: Nest, lanes: int) -> str:
         """Where the lanes of a block come from."""
         d, h, w = self.axes
         e, f = self.src.bits // 8, self.dst.bits // 8
-        if block.run == 1 and w.src == e and d.out * h.out * w.out == 1 and w.is_whole:
+        if block.length == 1 and w.src == e and d.out * h.out * w.out == 1 and w.is_whole:
             return "window"
         first, last = w.inside
-        side_by_side = (w.src, w.dst) == (block.run * e, block.run * f) and last - first > 1
-        few = block.run < lanes and block.run & (block.run - 1) == 0
+        side_by_side = (w.src, w.dst) == (block.length * e, block.length * f) and last - first > 1
+        few = block.length < lanes and block.length & (block.length - 1) == 0
         return "pixels" if side_by_side and few and w.stride <= 2 else "run"
 
     def lanes(self, machine: Machine) -> int:
@@ -144,13 +146,10 @@ class Window:
             first, last = self.axes[2].inside
             found = {
                 "window": prod(a.kernel for a in self.axes),
-                "pixels": block.run * (last - first),
-                "run": block.run,
+                "pixels": block.length * (last - first),
+                "run": block.length,
             }
-            total = block.run
-            for loop in block.loops:
-                total *= loop.extent
-            sizes.append((total, min(lanes, found[self.scheme(block, lanes)])))
+            sizes.append((block.size, min(lanes, found[self.scheme(block, lanes)])))
         return max(sizes)[1]
 
 
@@ -177,11 +176,11 @@ def planned(
             around = [views.select(layout, k, 0) for layout in around]
         except LayoutError:
             return None
-    made = joint(around[0], around[1], (e, f))
-    if made is None:
+    blocks = spaces(refine(*around), [layout.offset0 for layout in around], (e, f))
+    if blocks is None:
         return None
     w, h, d = (*found, Axis(1, 1), Axis(1, 1))[:3]
-    return Window(algorithm, src.dtype, dst.dtype, (d, h, w), made.blocks, post_ops)
+    return Window(algorithm, src.dtype, dst.dtype, (d, h, w), blocks, post_ops)
 
 
 def _step_of(layout: Layout, axis: int) -> int | None:
@@ -224,7 +223,7 @@ class _Slot(NamedTuple):
 class _Block:
     """Writes the loops of one block."""
 
-    def __init__(self, f: builder.Function, window: Window, block: Block) -> None:
+    def __init__(self, f: builder.Function, window: Window, block: Nest) -> None:
         self.b, self.window, self.block = f, window, block
         self.vectors = Lanes(f, window.src, window.dst, window.whole)
         self.e, self.f = window.src.bits // 8, window.dst.bits // 8
@@ -247,15 +246,15 @@ class _Block:
     def write(self) -> None:
         """All tasks."""
         b, block = self.b, self.block
-        run = cover(block.run, self.vectors.most, self.most)
+        run = cover(block.length, self.vectors.most, self.most)
         single = self.d.out * self.h.out * self.x.out == 1
-        loops: list[tuple[str, Loop]] = [("", loop) for loop in block.loops]
+        loops: list[tuple[str, Loop]] = [("", loop) for loop in block.around]
         loops += [
-            (name, Loop(axis.out, axis.stride * axis.src, axis.dst))
+            (name, Loop(axis.out, (axis.stride * axis.src, axis.dst)))
             for name, axis in (("d", self.d), ("h", self.h))
         ]
         if single and self.scheme == "run":
-            loops.append(("run", Loop(run.times, run.chunk * self.e, run.chunk * self.f)))
+            loops.append(("run", Loop(run.times, (run.chunk * self.e, run.chunk * self.f))))
         loops.sort(key=lambda one: -abs(one[1].src))
         total = 1
         for _, loop in loops:
@@ -286,7 +285,7 @@ class _Block:
         """Where a chunk of the run begins."""
         if run.times == 1:
             return pointer
-        first = self.b.smin(self.b.mul(index, run.chunk), self.block.run - run.chunk)
+        first = self.b.smin(self.b.mul(index, run.chunk), self.block.length - run.chunk)
         return self.b.gep(pointer, first, size)
 
     def _range(self, axis: Axis, output: Value) -> tuple[Bound, Bound]:
@@ -339,7 +338,7 @@ class _Block:
 
     def _several(self, row: _Row, first: int, last: int) -> None:
         """The pixels inside, in vectors of several."""
-        b, x, group = self.b, self.x, self.block.run
+        b, x, group = self.b, self.x, self.block.length
         held = self._holds()
         pixels = cover(last - first, self.vectors.most // group, max(1, self.most // (4 if held else 2)))
         slots = [_Slot(k * x.stride * x.src, k * x.dst) for k in pixels.offsets]
@@ -391,13 +390,13 @@ class _Block:
         """Combine the windows of some vectors."""
         b, x, v = self.b, self.x, self.vectors
         step = x.dilation * x.src
-        spread = self.scheme == "pixels" and x.stride == 2 and count > self.block.run
+        spread = self.scheme == "pixels" and x.stride == 2 and count > self.block.length
 
         def tap(pointer: Value, slot: _Slot) -> Value:
             at = b.gep(pointer, slot.src)
             if not spread:
                 return v.load(at, count)
-            group = self.block.run
+            group = self.block.length
             low, high = v.load(at, count), v.load(b.gep(at, (count - group) * self.e), count)
             pixels = range(0, 2 * (count // group), 2)
             picks = [p if p < count // group else p + 1 for p in pixels]
@@ -437,7 +436,7 @@ class _Block:
     ) -> None:
         """The same for every other pixel; rows are combined before elements are picked."""
         b, x, v = self.b, self.x, self.vectors
-        pixels, kernel = count // self.block.run, x.kernel
+        pixels, kernel = count // self.block.length, x.kernel
         starts = sorted({min(k, kernel - 2) for k in range(0, kernel, 2)})
         places = [
             slot.src + start * x.src + half * count * self.e
@@ -464,7 +463,7 @@ class _Block:
 
     def _groups(self, picks: Sequence[int]) -> list[int]:
         """Pixels as elements."""
-        return [p * self.block.run + k for p in picks for k in range(self.block.run)]
+        return [p * self.block.length + k for p in picks for k in range(self.block.length)]
 
     def _window(self, row: _Row) -> None:
         """One window, whose rows are vectors."""
