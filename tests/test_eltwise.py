@@ -14,6 +14,7 @@ import relayout as rl
 from elementwise import FORMATS, TYPES, check, machine_code, numbers, sides
 from fences import output_of
 from relayout import LayoutError
+from relayout.layout.dense import dense_like
 from relayout.ops import post_ops
 from relayout.ops.functions import ALGORITHMS, Function
 from relayout.primitives import BatchNormalization, Binary, Eltwise, Sum
@@ -169,9 +170,8 @@ class TestDenseLike:
     @given(layouts())
     @examples(100)
     def test_it_is_dense_and_in_the_same_order(self, layout):
-        walk = importlib.import_module("relayout.kernels.elementwise.walk")
         assume(layout.is_injective())
-        made = walk.dense_like(layout)
+        made = dense_like(layout)
         assert (made.dims, made.terms, made.padded, made.offset0) == (
             *(layout.dims, layout.terms, layout.padded),
             0,
