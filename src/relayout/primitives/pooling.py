@@ -237,8 +237,8 @@ def definition(
             out = np.maximum(out, value) if is_max else out + value
             count += inside
     if is_max or 0 in out.shape:
-        return out
-    return out / (count if algorithm == "average_exclude_padding" else prod(kernel))
+        return np.asarray(out)
+    return np.asarray(out / (count if algorithm == "average_exclude_padding" else prod(kernel)))
 
 
 def places(
