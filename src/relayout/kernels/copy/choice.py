@@ -15,6 +15,7 @@ from relayout.targets.machine import LINE
 __all__ = ["feasible", "lowered", "plan", "without_overlap"]
 
 BLOCK = 64  # rows that are worked on together at least
+UNEVEN = 1.05  # times the length of equal shares; what is worse is shared in another way
 LONG_ROW = 1 << 18  # bits of a row that threads share
 STRIP = 1 << 10  # pixels; threads share multiples of so many
 SHORT_ROW = 256  # bytes of a row that is short
@@ -120,6 +121,13 @@ def shared_of(around: Sequence[BitLoop]) -> BitLoop | None:
     enough = 4 * count()
     outer = next((loop for loop in around if loop.extent >= enough), None)
     return outer or max(around, key=lambda loop: loop.extent, default=None)
+
+
+def _waiting(loop: BitLoop | None, unit: int) -> float:
+    """How much longer than with equal shares it takes to share a loop, cut at multiples of a unit."""
+    threads = count()
+    units = -(-loop.extent // unit) if loop is not None else 1
+    return -(-units // threads) * threads / units
 
 
 def _rest_of(loop: BitLoop, part: BitLoop) -> BitLoop:
@@ -418,10 +426,11 @@ def _turned(made: Plan, how: Schedule) -> Plan:
     stage = (collide and columns.extent >= line) or narrows if how.stage is None else how.stage
     if not nest.fill and not nest.pair and rows.is_straight and stage:
         made = replace(made, kind="staged")
-    if columns.is_straight and (made.shared is None or made.shared.extent < 8):
-        column = LINE_BITS // min(nest.read, nest.write)
-        if columns.extent >= 4 * column and columns.extent % column == 0:
-            unit = 4 * column if made.kind == "staged" and columns.extent % (16 * column) == 0 else column
+    column = LINE_BITS // min(nest.read, nest.write)
+    if columns.is_straight and columns.extent >= 2 * column and _waiting(made.shared, 1) > UNEVEN:
+        fitting = columns.extent % (16 * column) == 0
+        unit = 4 * column if made.kind == "staged" and fitting else column
+        if _waiting(columns.loop, unit) < _waiting(made.shared, 1):
             return replace(made, shared=columns.loop, unit=unit)
     smaller = any(abs(loop.src) < abs(far) for loop in made.around)
     whole = rows.is_straight and not nest.fill and rows.extent >= 2 * made.block
