@@ -413,7 +413,25 @@ def _lines_stay(rows: Run) -> bool:
 def _placed(made: Plan, how: Schedule) -> Plan:
     """A transpose with the loop that threads share, staged where its source rows collide."""
     made = _turned(made, how)
-    return made if how.buffer is False else replace(made, bounced=_bounced(made))
+    if how.buffer is False:
+        return made
+    bounced = _bounced(made)
+    return replace(made, bounced=bounced, piece=0 if bounced else _piece(made))
+
+
+def _piece(made: Plan) -> int:
+    """How many rows of each column of a transpose pass through a buffer: columns that do not begin on lines.
+
+    A store that straddles two lines takes twice as long, and there would be no others.
+    """
+    nest, columns = made.nest, made.columns
+    if made.kind != "transpose" or made.blocked is not None or not columns.is_straight:
+        return 0
+    if nest.adds or nest.fill or nest.pair or made.group or columns.loop.dst % LINE_BITS == 0:
+        return 0
+    line = LINE_BITS // made.mid
+    some = min(made.block, made.total) // line * line
+    return some if some * nest.write >= 2 * LINE_BITS else 0
 
 
 def _turned(made: Plan, how: Schedule) -> Plan:

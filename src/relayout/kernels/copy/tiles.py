@@ -129,6 +129,8 @@ class Transpose(Kernel):
             self._sweep(place, self.main, *self.span)
         elif self.plan.bounced:
             self._bounced(place)
+        elif self.plan.piece:
+            self._in_pieces(place)
         else:
             self.plane(place)
 
@@ -197,6 +199,65 @@ class Transpose(Kernel):
         if run.extent % some:
             rest = run.extent // some * some
             self.unstreamed(lambda: self._narrow(self.moved(place, rest, run.loop), run.extent - rest, rest))
+
+    def _in_pieces(self, place: Place) -> None:
+        """Pieces of columns are written to a buffer, and leave it in whole lines but for their ends."""
+        piece, total = self.plan.piece, self.plan.total
+        if not self.buffer:
+            self.buffer = "%buffer"
+            size = self.main.columns * self._pitch
+            self.entry_lines.append(f"  %buffer = alloca [{size} x i8], align {LINE}")
+        last = total % piece
+        if last < self.main.rows:
+            last += piece
+        whole = total - last
+
+        def block(first: Index, count: int) -> None:
+            self.columns(
+                self.main.columns, lambda i, done: self._piece(place, self.main._replace(done=done), i, first, count)
+            )
+
+        if whole:
+            self.w.loop(0, whole, piece, lambda row: block(row, piece))
+        block(whole, last)
+
+    @property
+    def _pitch(self) -> int:
+        """Bytes from one column to the next in the buffer of pieces: one line more than they have."""
+        return (self.plan.piece + self.main.rows) * self.nest.write // 8 + LINE
+
+    def _piece(self, place: Place, tile: Tile, column: str, first: Index, count: int) -> None:
+        """A piece of so many rows of each column of a strip: tiles below each other, then their lines."""
+        name = f"piece{tile.rows}" + (f"_{tile.done}" if tile.done else "")
+        self.call(name, place, (column, first, count), lambda at, given: self._lines_of(at, tile, *given))
+
+    def _lines_of(self, place: Place, tile: Tile, column: str, first: str, count: str) -> None:
+        w, nest, run = self.w, self.nest, self.plan.columns.loop
+        most = w.value(f"sub i64 {count}, {tile.rows}")
+
+        def turned(row: str) -> None:
+            at = w.value(f"call i64 @llvm.smin.i64(i64 {row}, i64 {most})")
+            to = self.step("%buffer", at, nest.write)
+            self._placed_tile(place, tile, column, w.value(f"add i64 {first}, {at}"), tile.rows, to)
+
+        w.loop(0, count, tile.rows, turned)
+        size, vector = w.times(count, nest.write // 8), self.machine.vector
+        target = self.step(self.step(place.dst, first, nest.write), column, run.dst)
+        end = w.value(f"sub i64 {size}, {vector}")
+
+        def copied(buffer: str, to: str, at: Index, align: int) -> None:
+            value = w.value(f"load <{vector} x i8>, ptr {w.at(buffer, at)}, align 1")
+            w.line(f"store <{vector} x i8> {value}, ptr {w.at(to, at)}, align {align}")
+
+        def leave(c: str) -> None:
+            buffer, to = w.at("%buffer", w.times(c, self._pitch)), self.step(target, c, run.dst)
+            copied(buffer, to, 0, 1)
+            begin = w.value(f"sub i64 0, {w.value(f'ptrtoint ptr {to} to i64')}")
+            even = w.value(f"and i64 {begin}, {vector - 1}")
+            w.loop(even, end, vector, lambda at: copied(buffer, to, at, vector))
+            copied(buffer, to, end, 1)
+
+        w.loop(tile.done, tile.used, 1, leave)
 
     def _narrow(self, place: Place, columns: int, before: int = 0) -> None:
         """All rows of some columns; ``before`` it lie more that a last strip may step back over."""
@@ -297,6 +358,7 @@ class Transpose(Kernel):
             *(f"ptr {pointer}" for pointer in (place.src, place.dst, *place.tables)),
             *(f"{self.kind} {value}" for value in numbers.values()),
             *(f"i64 {value}" for value in given),
+            *(["ptr %buffer"] if self.plan.piece else []),
         ]
         if not any(f"void {name}(" in text for text in self.routines):
             kept = self.w, numbers
@@ -309,6 +371,7 @@ class Transpose(Kernel):
                 *(f"ptr {pointer}" for pointer in tables),
                 *(f"{self.kind} {value}" for value in self._numbers.values()),
                 *(f"i64 {value}" for value in within),
+                *(["ptr noalias %buffer"] if self.plan.piece else []),
             ]
             emit(Place("%s", "%d", tables), within)
             text = self.w.text()
@@ -320,7 +383,9 @@ class Transpose(Kernel):
 
     # -- one tile -------------------------------------------------------------------------------------------
 
-    def _placed_tile(self, place: Place, tile: Tile, column: str, row: str, valid: int) -> None:
+    def _placed_tile(
+        self, place: Place, tile: Tile, column: str, row: str, valid: int, buffer: str = ""
+    ) -> None:
         """The tile at a column and a row: where its rows begin, and where its columns go."""
         nest = self.nest
         rows, columns = self.plan.rows, self.plan.columns
@@ -331,7 +396,8 @@ class Transpose(Kernel):
             dst, tables = self.step(dst, column, columns.loop.dst), self.entries(tables, column, columns.loop)
         if rows.is_straight:
             tables = self.entries(tables, row, rows.loop)
-        self.tile(tile, self._sources(src, row), self._targets(dst, column), tables, valid)
+        target = (lambda k: self.w.at(buffer, k * self._pitch)) if buffer else self._targets(dst, column)
+        self.tile(tile, self._sources(src, row), target, tables, valid)
 
     def _sources(self, src: str, row: str) -> Callable[[int], str]:
         """Where rows begin, counted from one."""
