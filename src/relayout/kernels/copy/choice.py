@@ -16,6 +16,7 @@ from relayout.targets.machine import LINE
 __all__ = ["feasible", "lowered", "plan", "without_overlap"]
 
 BLOCK = 64  # rows that are worked on together at least
+UNEVEN = 1.05  # times the length of equal shares; what is worse is shared in another way
 LONG_ROW = 1 << 18  # bits of a row that threads share
 STRIP = 1 << 10  # pixels; threads share multiples of so many
 SHORT_ROW = 256  # bytes of a row that is short
@@ -121,6 +122,13 @@ def shared_of(around: Sequence[Loop]) -> Loop | None:
     enough = 4 * count()
     outer = next((loop for loop in around if loop.extent >= enough), None)
     return outer or max(around, key=lambda loop: loop.extent, default=None)
+
+
+def _waiting(loop: Loop | None, unit: int) -> float:
+    """How much longer than with equal shares it takes to share a loop, cut at multiples of a unit."""
+    threads = count()
+    units = -(-loop.extent // unit) if loop is not None else 1
+    return -(-units // threads) * threads / units
 
 
 def _rest_of(loop: Loop, part: Loop) -> Loop:
@@ -396,7 +404,25 @@ def _lines_stay(rows: Run) -> bool:
 def _placed(made: Plan, how: Schedule) -> Plan:
     """A transpose with the loop that threads share, staged where its source rows collide."""
     made = _turned(made, how)
-    return made if how.buffer is False else replace(made, bounced=_bounced(made))
+    if how.buffer is False:
+        return made
+    bounced = _bounced(made)
+    return replace(made, bounced=bounced, piece=0 if bounced else _piece(made))
+
+
+def _piece(made: Plan) -> int:
+    """How many rows of each column of a transpose pass through a buffer: columns that do not begin on lines.
+
+    A store that straddles two lines takes twice as long, and there would be no others.
+    """
+    nest, columns = made.nest, made.columns
+    if made.kind != "transpose" or made.blocked is not None or not columns.is_straight:
+        return 0
+    if nest.adds or nest.fill or nest.pair or made.group or columns.loop.dst % LINE_BITS == 0:
+        return 0
+    line = LINE_BITS // made.mid
+    some = min(made.block, made.total) // line * line
+    return some if some * nest.write >= 2 * LINE_BITS else 0
 
 
 def _turned(made: Plan, how: Schedule) -> Plan:
@@ -409,10 +435,11 @@ def _turned(made: Plan, how: Schedule) -> Plan:
     stage = (collide and columns.extent >= line) or narrows if how.stage is None else how.stage
     if not nest.fill and not nest.pair and rows.is_straight and stage:
         made = replace(made, kind="staged")
-    if columns.is_straight and (made.shared is None or made.shared.extent < 8):
-        column = LINE_BITS // min(nest.read, nest.write)
-        if columns.extent >= 4 * column and columns.extent % column == 0:
-            unit = 4 * column if made.kind == "staged" and columns.extent % (16 * column) == 0 else column
+    column = LINE_BITS // min(nest.read, nest.write)
+    if columns.is_straight and columns.extent >= 2 * column and _waiting(made.shared, 1) > UNEVEN:
+        fitting = columns.extent % (16 * column) == 0
+        unit = 4 * column if made.kind == "staged" and fitting else column
+        if _waiting(columns.loop, unit) < _waiting(made.shared, 1):
             return replace(made, shared=columns.loop, unit=unit)
     smaller = any(abs(loop.src) < abs(far) for loop in made.around)
     whole = rows.is_straight and not nest.fill and rows.extent >= 2 * made.block
