@@ -94,7 +94,7 @@ class _Module:
         self.nest, self.rows, self.finishing = nest, rows, finishing
         self.lanes = lanes_of(nest.machine)
         self.functions: dict[str, str] = {}
-        self.w = Writer()
+        self.w = Writer(nest.machine)
 
     def text(self) -> str:
         w, nest = self.w, self.nest

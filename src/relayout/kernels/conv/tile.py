@@ -38,10 +38,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import NamedTuple
 
 from relayout.dtypes import dtype
 from relayout.ir.conversions import converted
+from relayout.ir.vectors import Piece, pieces_of
 from relayout.ir.writer import Writer
 from relayout.kernels.conv.arithmetic import Arithmetic
 from relayout.loops.nest import Loop
@@ -62,14 +62,6 @@ __all__ = [
 WORD = 4  # bytes of a sum
 BLOCK = 4096  # products that are added up before they are added to a total
 LEAST_BLOCK = 64
-
-
-class Piece(NamedTuple):
-    """Lanes of a vector that lie together in memory, from ``lane`` on, so many bytes behind the pixel."""
-
-    lane: int
-    lanes: int
-    offset: int
 
 
 @dataclass(frozen=True)
@@ -178,7 +170,7 @@ class _Writer:
         self.tile, self.machine = tile, machine
         self.lanes = lanes_of(machine)
         self.kind = f"<{self.lanes} x {'float' if tile.arithmetic.sums == 'f32' else 'i32'}>"
-        self.w = Writer()
+        self.w = Writer(machine)
 
     def function(self, name: str, extra: Sequence[str], finish: Finish) -> str:
         w, tile = self.w, self.tile
@@ -347,20 +339,6 @@ def _is_x86(machine: Machine) -> bool:
 
 
 # -- vectors in pieces --------------------------------------------------------------------------------------
-
-
-def pieces_of(first: int, count: int, offset: int, size: int = WORD) -> tuple[Piece, ...]:
-    """Neighbouring lanes as pieces of powers of two, ``size`` bytes a lane.
-
-    >>> pieces_of(0, 6, 100)
-    (Piece(lane=0, lanes=4, offset=100), Piece(lane=4, lanes=2, offset=116))
-    """
-    found = []
-    while count:
-        some = 1 << (count.bit_length() - 1)
-        found.append(Piece(first, some, offset))
-        first, count, offset = first + some, count - some, offset + some * size
-    return tuple(found)
 
 
 def load_pieces(
