@@ -56,6 +56,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
