@@ -96,7 +96,7 @@ class Case:
         f, count = builder.Function(self.name, arguments, machine), self.count
         source, target, given, total = f.arguments
         from_bits, to_bits = storage_bits(self.src), storage_bits(self.dst)
-        double = values.arithmetic_kind(self.src, self.dst, self.steps) == "double"
+        double = values.arithmetic_type(self.src, self.dst, self.steps) is DOUBLE
         kind = vector(count, DOUBLE if double else FLOAT)
         operands = {
             name: f.load(kind, f.gep(given, 64 * 8 * place))
@@ -424,7 +424,7 @@ def test_arithmetic_is_done_in_the_type_of_the_definition():
     for src, dst, beta, shift in product(DTYPES, DTYPES, (False, True), (False, True)):
         kind = arithmetic_types(src, dst, accumulate=beta, shifted=shift)[0]
         steps = Steps(beta=beta, src_shift=shift)
-        assert values.arithmetic_kind(src, dst, steps) == {32: "float", 64: "double"}[kind.bits]
+        assert values.arithmetic_type(src, dst, steps).bits == kind.bits
 
 
 # --- the code itself ---------------------------------------------------------------------------------------

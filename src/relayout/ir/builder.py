@@ -133,6 +133,7 @@ class Builder:
         if machine is not None:
             self.machine = machine
         self.lines: list[str] = []
+        self._allocated: list[str] = []
         self._names = 0
         self._block = "entry"
 
@@ -336,6 +337,12 @@ class Builder:
             else self._value(PTR, f"getelementptr i8, ptr {pointer}, i64 {offset}")
         )
 
+    def alloca(self, size: int, align: int) -> Value:
+        """So many bytes of the stack, from the beginning of the function to its end."""
+        name = "%" + self.name("room")
+        self._allocated.append(f"  {name} = alloca [{size} x i8], align {align}")
+        return Value(name, PTR)
+
     def load(self, type: Type, pointer: Value, align: int = 0, nontemporal: bool = False) -> Value:
         """What lies at an address; aligned to an element unless more, or less, is promised."""
         where = f"ptr {self._as(PTR, pointer, 'load')}, {_how(type, align, nontemporal)}"
@@ -480,7 +487,7 @@ class Builder:
 
     def body(self) -> str:
         """All lines."""
-        return "\n".join(self.lines)
+        return "\n".join([*self._allocated, *self.lines])
 
 
 def _called(name: str, arguments: Sequence[Value]) -> str:
@@ -498,13 +505,14 @@ class Function(Builder):
     ----------
     name : str
     arguments : mapping of str to Type
-        Their names, in order; what they may be told apart by, like ``noalias``, follows the name's type in
-        ``attributes``.
+        Their names, in order.
     machine : Machine, optional
     linkage : str
         ``internal`` for what only functions of the same module call.
     attributes : str
         Those of the function: ``noinline``.
+    marks : mapping of str to str
+        Those of arguments: ``noalias``.
     """
 
     def __init__(
@@ -514,15 +522,17 @@ class Function(Builder):
         machine: Machine | None = None,
         linkage: str = "",
         attributes: str = "",
+        marks: Mapping[str, str] | None = None,
     ) -> None:
         super().__init__(machine)
         self.arguments = [Value(f"%{argument}", type) for argument, type in arguments.items()]
-        given = ", ".join(f"{x.type} {x}" for x in self.arguments)
+        marked = ((x, (marks or {}).get(x[1:], "")) for x in self.arguments)
+        given = ", ".join(f"{x.type} {mark} {x}" if mark else f"{x.type} {x}" for x, mark in marked)
         self._head = " ".join(filter(None, ("define", linkage, f"void @{name}({given})", attributes)))
 
     def text(self) -> str:
         """The definition."""
-        return "\n".join([f"{self._head} {{", "entry:", *self.lines, "  ret void", "}\n"])
+        return "\n".join([f"{self._head} {{", "entry:", self.body(), "  ret void", "}\n"])
 
 
 def table(name: str, numbers: Sequence[int]) -> str:

@@ -47,7 +47,7 @@ all others                 float, exact (but for s32, below)   f32: nothing. f16
 * f16 and e5m2 have the same exponent, so that e5m2 is the upper half of f16; likewise bf16 of f32. A pair of
   such types needs only shifts, and rounding at the cut.
 
-:func:`rescale` puts its steps on the carrier: float or double as :func:`arithmetic_kind` tells.
+:func:`rescale` puts its steps on the carrier: float or double as :func:`arithmetic_type` tells.
 
 Quantising without a division
 =============================
@@ -108,6 +108,7 @@ from relayout.ir.types import (
     I16,
     I32,
     I64,
+    Type,
     Value,
     constant,
     integer,
@@ -121,14 +122,13 @@ from relayout.targets.machine import Machine
 __all__ = [
     "RECIPROCALS",
     "Steps",
-    "arithmetic_kind",
+    "arithmetic_type",
     "check_count",
     "convert",
     "converted",
     "encloses",
     "from_f32",
     "rescale",
-    "rescaled",
     "to_f32",
 ]
 
@@ -163,18 +163,18 @@ class Steps:
         return self != Steps()
 
 
-def arithmetic_kind(src: DType, dst: DType, steps: Steps) -> str:
-    """The LLVM type of the steps between two data types, ``"float"`` or ``"double"``.
+def arithmetic_type(src: DType, dst: DType, steps: Steps) -> Type:
+    """The type of the steps between two data types, float or double.
 
     It is that of :func:`relayout.convert.arithmetic_types`.
 
-    >>> arithmetic_kind(dtype("s8"), dtype("s32"), Steps(src_scale=True))
-    'float'
-    >>> arithmetic_kind(dtype("s8"), dtype("s32"), Steps(beta=True))
-    'double'
+    >>> arithmetic_type(dtype("s8"), dtype("s32"), Steps(src_scale=True))
+    float
+    >>> arithmetic_type(dtype("s8"), dtype("s32"), Steps(beta=True))
+    double
     """
     wide = steps.src_shift or {src, dst} & {F64, S64} or src is S32 or (steps.beta and dst is S32)
-    return "double" if wide else "float"
+    return DOUBLE if wide else FLOAT
 
 
 def encloses(src: DType, dst: DType, steps: Steps) -> bool:
@@ -189,7 +189,7 @@ def encloses(src: DType, dst: DType, steps: Steps) -> bool:
     """
     if not steps.dst_scale:
         return False
-    if arithmetic_kind(src, dst, steps) == "double":
+    if arithmetic_type(src, dst, steps) is DOUBLE:
         return dst.bits < 64
     return not dst.is_float and dst.bits <= 8
 
@@ -269,7 +269,7 @@ def rescale(
     steps : Steps
         Which attributes take part.
     operands : mapping of str to Value
-        For each of them, by the name of its field, a vector of :func:`arithmetic_kind`, already rounded to
+        For each of them, by the name of its field, a vector of :func:`arithmetic_type`, already rounded to
         that type. Perhaps also both :data:`RECIPROCALS`: numbers of that type that
         enclose 1 / dst_scale, the one nearer to zero first. They are used where :func:`encloses` says that
         they pay, and the vector fills a register.
@@ -306,8 +306,8 @@ def rescale(
         what = ", ".join([*missing, *(["old"] if steps.beta and old is None else [])])
         raise LayoutError(f"the steps from {src} to {dst} need operands that are not given: {what}")
     check_count(value)
-    kind = arithmetic_kind(src, dst, steps)
-    onto, off = (_to_double, _from_double) if kind == "double" else (_to_float, _from_float)
+    kind = arithmetic_type(src, dst, steps)
+    onto, off = (_to_double, _from_double) if kind is DOUBLE else (_to_float, _from_float)
     x = onto(b, value, src)
     if steps.src_zero_point:
         x = b.fsub(x, operands["src_zero_point"])
@@ -329,7 +329,7 @@ def rescale(
     if not all(name in operands for name in RECIPROCALS) or not _fills(b, x, src, dst, steps):
         return divided()
     ends = [shifted(b.fmul(x, operands[name])) for name in RECIPROCALS]
-    one, other = _two_integers(b, ends, dst) if kind == "float" else [off(b, end, dst) for end in ends]
+    one, other = _two_integers(b, ends, dst) if kind is FLOAT else [off(b, end, dst) for end in ends]
     return b.unless(b.any(b.icmp("ne", one, other)), other, divided)
 
 
@@ -716,25 +716,6 @@ def converted(w: Writer, machine: Machine, value: str, count: int, src: DType, d
     """:func:`convert` for names without a type."""
     w.machine = machine
     return convert(w, _typed(value, count, src), src, dst)
-
-
-def rescaled(
-    w: Writer,
-    machine: Machine,
-    value: str,
-    count: int,
-    src: DType,
-    dst: DType,
-    steps: Steps,
-    operands: Mapping[str, str],
-    old: str | None = None,
-) -> Value:
-    """:func:`rescale` for names without a type."""
-    w.machine = machine
-    kind = vector(count, DOUBLE if arithmetic_kind(src, dst, steps) == "double" else FLOAT)
-    given = {name: Value(text, kind) for name, text in operands.items()}
-    before = None if old is None else _typed(old, count, dst)
-    return rescale(w, _typed(value, count, src), src, dst, steps, given, before)
 
 
 def _typed(text: str, count: int, kind: DType) -> Value:

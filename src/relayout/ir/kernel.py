@@ -14,9 +14,10 @@ from relayout.targets.machine import Machine
 __all__ = ["digits", "kernel", "share", "tasks"]
 
 
-def kernel(name: str, machine: Machine) -> Function:
+def kernel(name: str, machine: Machine, linkage: str = "") -> Function:
     """The function, without its lines."""
-    return Function(name, {"src": PTR, "dst": PTR, "ops": PTR, "part": I64, "parts": I64}, machine)
+    arguments = {"src": PTR, "dst": PTR, "ops": PTR, "part": I64, "parts": I64}
+    return Function(name, arguments, machine, linkage)
 
 
 def share(f: Function, total: int) -> tuple[Value, Value]:

@@ -15,9 +15,20 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from relayout.ir.builder import Builder
-from relayout.ir.types import Type, Value, constant, vector
+from relayout.ir.types import I64, Type, Value, constant, poison, vector
 
-__all__ = ["Piece", "cut", "halves", "join", "load_pieces", "pieces_of", "reduce", "runs", "store_pieces"]
+__all__ = [
+    "Piece",
+    "cut",
+    "gather",
+    "halves",
+    "join",
+    "load_pieces",
+    "pieces_of",
+    "reduce",
+    "runs",
+    "store_pieces",
+]
 
 
 class Piece(NamedTuple):
@@ -86,6 +97,25 @@ def join(b: Builder, parts: Sequence[Value]) -> Value:
         pairs = zip(parts[::2], parts[1::2], strict=True)
         parts = [b.shuffle(one, range(2 * one.type.count), two) for one, two in pairs]
     return parts[0]
+
+
+def gather(b: Builder, parts: Sequence[Value], lane: int = 128) -> Value:
+    """The same for what has just been loaded: whole lanes of so many bits are inserted one after the other.
+
+    From memory, that takes no shuffle; pairs of pairs would.
+    """
+    while len(parts) > 1 and 8 * parts[0].type.bytes < lane:
+        pairs = zip(parts[::2], parts[1::2], strict=True)
+        parts = [b.shuffle(one, range(2 * one.type.count), two) for one, two in pairs]
+    if len(parts) == 1:
+        return parts[0]
+    part = parts[0].type
+    whole = vector(part.count * len(parts), part)
+    made = poison(whole)
+    for k, x in enumerate(parts):
+        at = constant(I64, k * part.count)
+        made = b.call_value(whole, f"llvm.vector.insert.{whole.mangled}.{part.mangled}", made, x, at)
+    return made
 
 
 def halves(b: Builder, x: Value) -> tuple[Value, Value]:

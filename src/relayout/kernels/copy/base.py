@@ -14,19 +14,21 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from relayout.dtypes import DType
-from relayout.ir.conversions import RECIPROCALS, Steps, arithmetic_kind, converted, rescaled
-from relayout.ir.writer import Writer
-from relayout.kernels.copy.network import joined
+from relayout.ir.builder import Builder, Function, Operand
+from relayout.ir.conversions import RECIPROCALS, Steps, arithmetic_type, convert, rescale
+from relayout.ir.types import I8, I16, I64, PTR, Type, Value, integer, poison, vector
 from relayout.kernels.copy.plan import ROWS, Plan
 from relayout.kernels.copy.problem import Table
 from relayout.loops.nest import Loop
 from relayout.targets.machine import LINE, Machine
 
-__all__ = ["AHEAD", "ARGUMENTS", "Kernel", "Lanes", "Place"]
+__all__ = ["AHEAD", "NOWHERE", "Kernel", "Lanes", "Place"]
 
-ARGUMENTS = "ptr noalias %src, ptr noalias %dst, ptr noalias readonly %ops, i64 %lo, i64 %hi"
 AHEAD = 128  # bytes ahead of the source that are prefetched, into the second cache
 STREAMED = 16  # bytes of the shortest vector that is stored past the caches
+
+NOWHERE = Value("", PTR)
+"""The address of what is on one side only."""
 
 Lanes = Sequence[Sequence[int]]
 """For each table with several entries, which entry each lane takes, counted from the place."""
@@ -35,9 +37,9 @@ Lanes = Sequence[Sequence[int]]
 class Place(NamedTuple):
     """Addresses of an element on both sides, and of its entry in each table with several."""
 
-    src: str
-    dst: str
-    tables: tuple[str, ...]
+    src: Value
+    dst: Value
+    tables: tuple[Value, ...] = ()
 
 
 class Kernel:
@@ -47,25 +49,28 @@ class Kernel:
         self.plan, self.machine, self.name = plan, machine, name
         self.nest, self.what = plan.nest, plan.nest.conversion
         self.stream = streaming
-        self.w = Writer()
-        self.routines: list[str] = []  # further functions and constants of this kernel
-        self.span: tuple[str | int, str | int] = (0, 0)  # the part of the blocked loop that is worked on
-        self.buffer = ""  # what is written there leaves in whole lines
-        self.entry_lines: list[str] = []  # what comes before everything else
-        self._numbers: dict[str, str] = {}  # operands that are one number, loaded at the beginning
+        arguments = {"src": PTR, "dst": PTR, "ops": PTR, "lo": I64, "hi": I64}
+        marks = {"src": "noalias", "dst": "noalias", "ops": "noalias readonly"}
+        self.kernel = Function(name, arguments, machine, "internal", marks=marks)
+        self.b: Builder = self.kernel  # what is being written: this function, or one that it calls
+        self.routines: dict[str, str] = {}  # further functions and constants of this kernel, by name
+        self.span: tuple[Operand, Operand] = (0, 0)  # the part of the blocked loop that is worked on
+        *_, first, last = self.kernel.arguments
+        self.shared = first, last  # the part of the shared one
+        self.buffer: Value | None = None  # what is written there leaves in whole lines
+        self._numbers: dict[str, Value] = {}  # operands that are one number, loaded at the beginning
 
     def function(self) -> str:
         """The text of the kernel, and of what it calls."""
-        nest, w = self.nest, self.w
+        nest, b = self.nest, self.b
+        src, dst, ops, *_ = self.kernel.arguments
         self.prepare()
-        place = Place(w.at("%src", nest.src // 8), w.at("%dst", nest.dst // 8), self._first_entries())
+        place = Place(b.gep(src, nest.src // 8), b.gep(dst, nest.dst // 8), self._first_entries(ops))
         if self.plan.blocked is not None:
             self.blocks(self.plan.blocked, place)
         else:
             self.loops(self.plan.around, place)
-        lines = "\n".join([*self.entry_lines, w.text()])
-        text = f"define internal void @{self.name}({ARGUMENTS}) {{\nentry:\n{lines}\n  ret void\n}}\n"
-        return "\n".join([*self.routines, text])
+        return "\n".join([*self.routines.values(), self.kernel.text()])
 
     def prepare(self) -> None:
         """What a kernel does once, before all loops."""
@@ -87,32 +92,32 @@ class Kernel:
         if not left:
             body(place)
             return
-        loop, w = left[0], self.w
+        loop, b = left[0], self.b
 
-        def turn(i: str) -> None:
+        def turn(i: Value) -> None:
             self.loops(left[1:], self.moved(place, i, loop), body)
 
         if loop is self.plan.blocked:
-            w.loop(*self.span, 1, turn)
+            b.loop(*self.span, 1, turn)
         elif loop is self.plan.shared:
-            w.loop("%lo", "%hi", 1, turn)
+            b.loop(*self.shared, 1, turn)
         else:
-            w.loop(0, loop.extent, 1, turn)
+            b.loop(0, loop.extent, 1, turn)
 
     def blocks(self, loop: Loop, place: Place) -> None:
         """All other loops for one block of a loop, then for the next."""
-        first, last = ("%lo", "%hi") if loop is self.plan.shared else (0, loop.extent)
+        first, last = self.shared if loop is self.plan.shared else (0, loop.extent)
         self.each_block(first, last, ROWS, lambda: self.one_block(loop, place))
 
     def one_block(self, loop: Loop, place: Place) -> None:
         """All other loops for one block; a full one leaves through a buffer when streaming."""
-        w, around = self.w, self.plan.around
+        b, around = self.b, self.plan.around
         size = ROWS * loop.dst // 8
         if not self.stream:
             self.loops((*around, loop), place)
             return
         first, last = self.span
-        full = w.value(f"icmp eq i64 {w.value(f'sub i64 {last}, {first}')}, {ROWS}")
+        full = b.icmp("eq", b.sub(last, first), ROWS)
 
         def buffered() -> None:
             self.loops(
@@ -121,61 +126,52 @@ class Kernel:
                 lambda at: self.through_buffer(
                     self.moved(at, first, loop),
                     size,
-                    lambda to: w.loop(0, ROWS, 1, lambda i: self.body(self.moved(to, i, loop))),
+                    lambda to: b.loop(0, ROWS, 1, lambda i: self.body(self.moved(to, i, loop))),
                 ),
             )
 
-        w.when(full, buffered)
-        part = w.value(f"xor i1 {full}, true")
-        w.when(part, lambda: self.unstreamed(lambda: self.loops((*around, loop), place)))
+        b.when(full, buffered)
+        b.when(b.not_(full), lambda: self.unstreamed(lambda: self.loops((*around, loop), place)))
 
-    def each_block(self, first: str | int, last: str | int, step: int, body: Callable[[], None]) -> None:
+    def each_block(self, first: Operand, last: Operand, step: int, body: Callable[[], None]) -> None:
         """Set :attr:`span` to one block after the other."""
-        w = self.w
+        b = self.b
 
-        def block(start: str) -> None:
-            end = w.value(f"add i64 {start}, {step}")
-            within = w.value(f"icmp slt i64 {end}, {last}")
-            self.span = start, w.value(f"select i1 {within}, i64 {end}, i64 {last}")
+        def block(start: Value) -> None:
+            end = b.add(start, step)
+            self.span = start, b.select(b.icmp("slt", end, last), end, last)
             body()
 
-        w.loop(first, last, step, block)
+        b.loop(first, last, step, block)
 
     # -- addresses ------------------------------------------------------------------------------------------
 
-    def step(self, pointer: str, index: str | int, bits: int) -> str:
+    def step(self, pointer: Value, index: Operand, bits: int) -> Value:
         """An address so many strides further; strides of half bytes take even indices."""
-        w = self.w
-        if not bits:
-            return pointer
-        if isinstance(index, int) or index.lstrip("-").isdigit():
-            return w.at(pointer, int(index) * bits // 8)
+        b = self.b
         if bits % 8:
-            return w.at(pointer, w.value(f"ashr exact i64 {w.times(index, bits // 4)}, 1"))
-        return w.at(pointer, w.times(index, bits // 8))
+            return b.gep(pointer, b.ashr_exact(b.mul(index, bits // 4), 1))
+        return b.gep(pointer, index, bits // 8)
 
-    def moved(self, place: Place, index: str | int, loop: Loop) -> Place:
+    def moved(self, place: Place, index: Operand, loop: Loop) -> Place:
         """The place so many turns of a loop further."""
         src, dst = self.step(place.src, index, loop.src), self.step(place.dst, index, loop.dst)
         return Place(src, dst, self.entries(place.tables, index, loop))
 
-    def entries(self, tables: tuple[str, ...], index: str | int, loop: Loop) -> tuple[str, ...]:
+    def entries(self, tables: tuple[Value, ...], index: Operand, loop: Loop) -> tuple[Value, ...]:
         """The entries so many turns of a loop further."""
-        bits = 8 * self.entry if tables else 0
-        return tuple(self.step(t, index, n * bits) for t, n in zip(tables, loop.tables, strict=True))
+        return tuple(
+            self.b.gep(table, index, step * self.kind.bytes)
+            for table, step in zip(tables, loop.tables, strict=True)
+        )
 
     # -- operands -------------------------------------------------------------------------------------------
 
     @property
-    def kind(self) -> str:
-        """The arithmetic type, as LLVM calls it."""
+    def kind(self) -> Type:
+        """The type of arithmetic, and of an operand."""
         assert self.what is not None
-        return arithmetic_kind(self.what.src, self.what.dst, self.steps)
-
-    @property
-    def entry(self) -> int:
-        """Bytes of an operand."""
-        return 8 if self.kind == "double" else 4
+        return arithmetic_type(self.what.src, self.what.dst, self.steps)
 
     @property
     def steps(self) -> Steps:
@@ -186,47 +182,39 @@ class Kernel:
     def _given(self) -> tuple[Table, ...]:
         return self.what.tables if self.what is not None else ()
 
-    def _first_entries(self) -> tuple[str, ...]:
-        w, first = self.w, []
+    def _first_entries(self, ops: Value) -> tuple[Value, ...]:
+        b, first = self.b, []
         for table in self._given:
-            pointer = w.at("%ops", table.offset)
+            pointer = b.gep(ops, table.offset)
             if table.number is None:
-                self._numbers[table.name] = w.value(f"load {self.kind}, ptr {pointer}, align 4")
+                self._numbers[table.name] = b.load(self.kind, pointer, 4)
             else:
-                first.append(w.at(pointer, self.nest.tables[table.number] * self.entry))
+                first.append(b.gep(pointer, self.nest.tables[table.number] * self.kind.bytes))
         return tuple(first)
 
-    def _operands(self, tables: tuple[str, ...], lanes: Lanes, count: int) -> dict[str, str]:
+    def _operands(self, tables: tuple[Value, ...], lanes: Lanes, count: int) -> dict[str, Value]:
         """The operand vector of each attribute, for the elements in ``count`` lanes."""
         found = {}
         for table in self._given:
             if table.number is None:
-                found[table.name] = self._spread(self._numbers[table.name], count)
+                found[table.name] = self.b.splat(self._numbers[table.name], count)
             else:
                 found[table.name] = self._gathered(table, tables[table.number], lanes[table.number], count)
         return found
 
-    def _gathered(self, table: Table, pointer: str, entries: Sequence[int], count: int) -> str:
+    def _gathered(self, table: Table, pointer: Value, entries: Sequence[int], count: int) -> Value:
         """Entries of a table; it goes on behind its end from its beginning (:class:`Table`)."""
-        w, kind, size = self.w, self.kind, self.entry
-        first = entries[0]
-        if all(entry == first for entry in entries):
-            return self._spread(w.value(f"load {kind}, ptr {w.at(pointer, first * size)}, align 4"), count)
+        b, kind, first = self.b, self.kind, entries[0]
         in_turn = range(first, first + count)
+        if all(entry == first for entry in entries):
+            return b.splat(b.load(kind, b.gep(pointer, first, kind.bytes), 4), count)
         if list(entries) == list(in_turn) or list(entries) == [k % table.entries for k in in_turn]:
-            return w.value(f"load <{count} x {kind}>, ptr {w.at(pointer, first * size)}, align 4")
-        vector = "poison"
-        known: dict[int, str] = {}
+            return b.load(vector(count, kind), b.gep(pointer, first, kind.bytes), 4)
+        known = {k: b.load(kind, b.gep(pointer, k, kind.bytes), 4) for k in dict.fromkeys(entries)}
+        made = poison(vector(count, kind))
         for lane, entry in enumerate(entries):
-            if entry not in known:
-                known[entry] = w.value(f"load {kind}, ptr {w.at(pointer, entry * size)}, align 4")
-            vector = w.value(f"insertelement <{count} x {kind}> {vector}, {kind} {known[entry]}, i32 {lane}")
-        return vector
-
-    def _spread(self, number: str, count: int) -> str:
-        w, kind = self.w, f"<{count} x {self.kind}>"
-        one = w.value(f"insertelement {kind} poison, {self.kind} {number}, i32 0")
-        return w.shuffle(one, "poison", kind, [0] * count)
+            made = b.insert(made, known[entry], lane)
+        return made
 
     def lanes(self, loop: Loop, count: int) -> Lanes:
         """Lanes that walk along a loop."""
@@ -234,108 +222,86 @@ class Kernel:
 
     # -- loads and stores -----------------------------------------------------------------------------------
 
-    def vector(self, count: int, bits: int | None = None) -> str:
+    def vector(self, count: int, bits: int | None = None) -> Type:
         """The type of so many elements as they are moved about."""
-        return f"<{count} x i{bits or self.plan.mid}>"
+        return vector(count, integer(bits or self.plan.mid))
 
-    def side_by_side(self, parts: list[str], count: int, bits: int | None = None) -> str:
-        """Vectors of ``count`` elements side by side in one."""
-        return joined(self.w, parts, count, bits or self.plan.mid)
-
-    def load(self, place: Place, count: int, lanes: Lanes) -> str:
+    def load(self, place: Place, count: int, lanes: Lanes) -> Value:
         """Neighbouring elements of the source, converted where that is done behind loads."""
         raw = self.load_raw(place, count)
-        return raw if self.what is None or self.plan.late else self.value(raw, place, count, lanes)
+        return raw if self.what is None or self.plan.late else self.value(raw, place, lanes)
 
-    def load_raw(self, place: Place, count: int) -> str:
+    def load_raw(self, place: Place, count: int) -> Value:
         """Neighbouring elements of the source as they are; 4-bit elements get a byte each."""
         if self.what is not None and self.nest.read == 4:
             return self._unpacked(place.src, count, self.what.src)
-        return self.w.value(f"load <{count} x i{self.nest.read}>, ptr {place.src}, align 1")
+        return self.b.load(self.vector(count, self.nest.read), place.src, 1)
 
-    def store(self, value: str, place: Place, count: int, lanes: Lanes, aligned: bool = True) -> None:
+    def store(self, x: Value, place: Place, lanes: Lanes, aligned: bool = True) -> None:
         """Neighbouring elements of the destination, converted where that is done before stores."""
-        nest = self.nest
         if self.what is not None and self.plan.late:
-            value = self.value(value, place, count, lanes)
-        self.store_raw(value, place.dst, count, nest.write, aligned)
+            x = self.value(x, place, lanes)
+        self.put(x, place.dst, aligned)
 
-    def store_raw(self, value: str, pointer: str, count: int, bits: int, aligned: bool = True) -> None:
-        """Store elements that are converted already.
+    def put(self, x: Value, pointer: Value, aligned: bool = True) -> None:
+        """Store elements that are converted already."""
+        self.store_raw(self._packed(x) if self.nest.write == 4 else x, pointer, aligned)
+
+    def store_raw(self, x: Value, pointer: Value, aligned: bool = True) -> None:
+        """Store a vector as it is.
 
         Past the caches where lines are completed and this one begins where a vector may.
         """
-        if bits == 4:
-            value, count, bits = self._packed(value, count), count // 2, 8
-        size = count * bits // 8
-        how = f"store <{count} x i{bits}> {value}, ptr {pointer}, align"
-        if self.stream and aligned and size >= STREAMED:
-            self.w.line(f"{how} {min(size, LINE)}, !nontemporal !{{i32 1}}")
-        else:
-            self.w.line(f"{how} 1")
+        past = self.stream and aligned and x.type.bytes >= STREAMED
+        self.b.store(x, pointer, min(x.type.bytes, LINE) if past else 1, past)
 
-    def value(self, value: str, place: Place, count: int, lanes: Lanes) -> str:
+    def value(self, x: Value, place: Place, lanes: Lanes) -> Value:
         """Elements converted, with the operands of their lanes."""
-        what = self.what
+        what, count = self.what, x.type.count
         assert what is not None
         if not what.tables:
-            return converted(self.w, self.machine, value, count, what.src, what.dst)
-        old = None
-        if what.accumulates:
-            old = self._old(place.dst, count, what.dst)
+            return convert(self.b, x, what.src, what.dst)
+        old = self._old(place.dst, count, what.dst) if what.accumulates else None
         operands = self._operands(place.tables, lanes, count)
-        return rescaled(self.w, self.machine, value, count, what.src, what.dst, self.steps, operands, old)
+        return rescale(self.b, x, what.src, what.dst, self.steps, operands, old)
 
-    def _old(self, pointer: str, count: int, dtype: DType) -> str:
+    def _old(self, pointer: Value, count: int, dtype: DType) -> Value:
         if dtype.bits == 4:
             return self._unpacked(pointer, count, dtype)
-        return self.w.value(f"load <{count} x i{dtype.bits}>, ptr {pointer}, align 1")
+        return self.b.load(self.vector(count, dtype.bits), pointer, 1)
 
-    def _unpacked(self, pointer: str, count: int, dtype: DType) -> str:
+    def _unpacked(self, pointer: Value, count: int, dtype: DType) -> Value:
         """4-bit elements, each in a byte of its own: the low half of a byte is the first of two.
 
         A byte becomes a word, whose upper byte gets the second element.
         """
-        w = self.w
-        words, every = f"<{count // 2} x i16>", f"<{count} x i8>"
-        pairs = w.value(f"load <{count // 2} x i8>, ptr {pointer}, align 1")
-        first = w.value(f"zext <{count // 2} x i8> {pairs} to {words}")
-        second = w.value(f"shl {words} {first}, splat (i16 4)")
-        both = w.value(f"bitcast {words} {w.value(f'or {words} {first}, {second}')} to {every}")
-        bits = w.value(f"and {every} {both}, splat (i8 15)")
-        if not dtype.is_signed:
-            return bits
-        turned = w.value(f"xor {every} {bits}, splat (i8 8)")  # x ^ 8 - 8 extends the sign of four bits
-        return w.value(f"sub {every} {turned}, splat (i8 8)")
+        b = self.b
+        first = b.zext(b.load(vector(count // 2, I8), pointer), I16)
+        bits = b.and_(b.bitcast(b.or_(first, b.shl(first, 4)), vector(count, I8)), 15)
+        return b.sub(b.xor(bits, 8), 8) if dtype.is_signed else bits  # extends the sign of four bits
 
-    def _packed(self, value: str, count: int) -> str:
+    def _packed(self, x: Value) -> Value:
         """Bytes to 4-bit elements, two to a byte: the two bytes of a word become its lower half."""
-        w = self.w
-        words = f"<{count // 2} x i16>"
-        pairs = w.value(f"bitcast <{count} x i8> {value} to {words}")
-        first = w.value(f"and {words} {pairs}, splat (i16 15)")
-        moved = w.value(f"lshr {words} {pairs}, splat (i16 4)")
-        second = w.value(f"and {words} {moved}, splat (i16 240)")
-        return w.value(f"trunc {words} {w.value(f'or {words} {first}, {second}')} to <{count // 2} x i8>")
+        b = self.b
+        pairs = b.bitcast(x, vector(x.type.count // 2, I16))
+        return b.trunc(b.or_(b.and_(pairs, 15), b.and_(b.lshr(pairs, 4), 240)), I8)
 
     def through_buffer(self, place: Place, size: int, body: Callable[[Place], None]) -> None:
         """Let the body write ``size`` bytes, some lines, to a buffer; then store those in whole lines."""
-        w, vector = self.w, self.machine.vector
-        if not self.buffer:
-            self.buffer = "%buffer"
-            self.entry_lines.append(f"  %buffer = alloca [{size} x i8], align {LINE}")
-        self.unstreamed(lambda: body(place._replace(dst=self.buffer)))
+        b, register = self.b, vector(self.machine.vector, I8)
+        buffer = self.buffer = self.buffer or b.alloca(size, LINE)
+        self.unstreamed(lambda: body(place._replace(dst=buffer)))
 
-        def line(at: str) -> None:
-            for k in range(0, LINE, vector):
-                value = w.value(f"load <{vector} x i8>, ptr {w.at(w.at(self.buffer, at), k)}, align {vector}")
-                self.store_raw(value, w.at(w.at(place.dst, at), k), vector, 8)
+        def line(at: Value) -> None:
+            for k in range(0, LINE, register.bytes):
+                x = b.load(register, b.gep(b.gep(buffer, at), k), register.bytes)
+                self.store_raw(x, b.gep(b.gep(place.dst, at), k))
 
-        w.loop(0, size, LINE, line)
+        b.loop(0, size, LINE, line)
 
-    def prefetch(self, pointer: str, ahead: int = AHEAD) -> None:
+    def prefetch(self, pointer: Value, ahead: int = AHEAD) -> None:
         """Ask for bytes of the source that will be wanted soon."""
-        self.w.line(f"call void @llvm.prefetch.p0(ptr {self.w.at(pointer, ahead)}, i32 0, i32 2, i32 1)")
+        self.b.prefetch(self.b.gep(pointer, ahead), 2)
 
     def unstreamed(self, body: Callable[[], None]) -> None:
         """For overlapping tiles: streaming stores of a part of a line are slow."""

@@ -14,7 +14,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
-from relayout.ir.writer import Writer
+from relayout.ir.kernel import kernel as kernel_function
+from relayout.ir.types import I64, constant
 from relayout.kernels.copy.base import Kernel
 from relayout.kernels.copy.packing import Converted, Maker
 from relayout.kernels.copy.pixels import Deinterleave, Interleave
@@ -56,9 +57,9 @@ def module(plans: Sequence[Plan], machine: Machine, streaming: bool) -> tuple[st
         if streaming and plan.streams(machine):
             streamed.append(k)
             texts.append(kernel(plan, machine, True, f"stream{k}").function())
-    texts.append(_entry(ENTRY, plans, streamed))
+    texts.append(_entry(ENTRY, plans, machine, streamed))
     if streamed:
-        texts.append(_entry(CACHED, plans, []))
+        texts.append(_entry(CACHED, plans, machine, []))
     names = [ENTRY, CACHED] if streamed else [ENTRY]
     return "\n".join(texts), names
 
@@ -68,42 +69,29 @@ def embedded(name: str, plans: Sequence[Plan], machine: Machine) -> str:
 
     It does everything at once, whatever the last two arguments say, and writes around no cache.
     """
-    texts, w = [], Writer()
+    texts, f = [], kernel_function(name, machine, "internal")
     for k, plan in enumerate(plans):
-        kernel = kernel_of(plan)
-        texts.append(kernel(plan, machine, False, f"{name}{k}").function())
-        w.line(f"call void @{name}{k}(ptr %src, ptr %dst, ptr %ops, i64 0, i64 {plan.extent})")
-    head = f"define internal void @{name}(ptr %src, ptr %dst, ptr %ops, i64 %part, i64 %parts)"
-    return "\n".join([*texts, f"{head} {{\nentry:\n{w.text()}\n  ret void\n}}\n"])
+        made = kernel_of(plan)(plan, machine, False, f"{name}{k}")
+        texts.append(made.function())
+        f.call(f"{name}{k}", *f.arguments[:3], constant(I64, 0), constant(I64, plan.extent))
+    return "\n".join([*texts, f.text()])
 
 
-def _entry(name: str, plans: Sequence[Plan], streamed: list[int]) -> str:
-    w = Writer()
-    number = w.value("ptrtoint ptr %dst to i64")
-    beyond = w.value(f"and i64 {number}, {LINE - 1}")
-    on_line = w.value(f"icmp eq i64 {beyond}, 0")
-    off_line = w.value(f"xor i1 {on_line}, true")
-    following = w.value("add i64 %part, 1")
+def _entry(name: str, plans: Sequence[Plan], machine: Machine, streamed: list[int]) -> str:
+    f = kernel_function(name, machine)
+    src, dst, ops, part, parts = f.arguments
+    on_line = f.icmp("eq", f.and_(f.ptrtoint(dst), LINE - 1), 0)
+    off_line, following = f.not_(on_line), f.add(part, 1)
     for k, plan in enumerate(plans):
         units = -(-plan.extent // plan.unit)
-        lo, hi = (_cut(w, plan, units, part) for part in ("%part", following))
-        some = w.value(f"icmp slt i64 {lo}, {hi}")
+        first, end = (
+            f.smin(f.mul(f.udiv(f.mul(number, units), parts), plan.unit), plan.extent)
+            for number in (part, following)
+        )
+        some = f.icmp("slt", first, end)
         ways = [(f"move{k}", some)]
         if k in streamed:
-            ways = [
-                (kernel, w.value(f"and i1 {some}, {right}"))
-                for kernel, right in ((f"stream{k}", on_line), (f"move{k}", off_line))
-            ]
+            ways = [(f"stream{k}", f.and_(some, on_line)), (f"move{k}", f.and_(some, off_line))]
         for kernel, when in ways:
-            call = f"call void @{kernel}(ptr %src, ptr %dst, ptr %ops, i64 {lo}, i64 {hi})"
-            w.when(when, partial(w.line, call))
-    head = f"define void @{name}(ptr %src, ptr %dst, ptr %ops, i64 %part, i64 %parts)"
-    return f"{head} {{\nentry:\n{w.text()}\n  ret void\n}}\n"
-
-
-def _cut(w: Writer, plan: Plan, units: int, part: str) -> str:
-    """Where a part of the shared loop begins (or the one before it ends)."""
-    share = w.value(f"mul i64 {part}, {units}")
-    share = w.value(f"udiv i64 {share}, %parts")
-    turns = w.value(f"mul i64 {share}, {plan.unit}")
-    return w.value(f"call i64 @llvm.smin.i64(i64 {turns}, i64 {plan.extent})")
+            f.when(when, partial(f.call, kernel, src, dst, ops, first, end))
+    return f.text()

@@ -26,9 +26,13 @@ bits. Only which row is loaded where is affected.
 
 from __future__ import annotations
 
-from relayout.ir.writer import Writer
+from collections.abc import Sequence
 
-__all__ = ["Network", "interleaved", "interleaved_at_once", "joined"]
+from relayout.ir.builder import Builder
+from relayout.ir.types import Value, integer, vector
+from relayout.ir.vectors import cut, gather
+
+__all__ = ["Network", "interleaved", "interleaved_at_once"]
 
 LANE = 128  # bits
 
@@ -94,7 +98,7 @@ class Network:
             for register in range(columns)
         ]
 
-    def transposed(self, w: Writer, registers: list[str]) -> list[str]:
+    def transposed(self, b: Builder, registers: Sequence[Value]) -> list[Value]:
         """Write the shuffles; return the registers of all columns, in order."""
         for stage, bit in enumerate(self.stages):
             after = list(registers)
@@ -102,17 +106,12 @@ class Network:
                 if one >> bit & 1:
                     continue
                 two = one | 1 << bit
-                after[one] = self._unpacked(w, registers[one], registers[two], stage, 0)
-                after[two] = self._unpacked(w, registers[one], registers[two], stage, 1)
+                after[one], after[two] = (
+                    _unpacked(b, registers[one], registers[two], self.bits << stage, upper)
+                    for upper in (0, 1)
+                )
             registers = after
-        columns = [""] * self.columns
-        for register, column in enumerate(self._column_of):
-            columns[column] = registers[register]
-        return columns
-
-    def _unpacked(self, w: Writer, one: str, two: str, stage: int, upper: int) -> str:
-        """The lower or upper halves of every lane of two registers, interleaved."""
-        return _unpacked(w, one, two, (self.bits * self.elements, self.bits, self.bits << stage), upper)
+        return [registers[self._column_of.index(column)] for column in range(self.columns)]
 
 
 def interleaved_at_once(bits: int, rows: int, columns: int, vector: int) -> int:
@@ -129,7 +128,7 @@ def interleaved_at_once(bits: int, rows: int, columns: int, vector: int) -> int:
     return min(columns & -columns, max(LANE, 8 * vector // rows) // bits)
 
 
-def interleaved(w: Writer, rows: list[str], bits: int, columns: int, vector: int) -> list[str]:
+def interleaved(b: Builder, rows: list[Value], width: int) -> list[Value]:
     """Rows of a few columns each, their elements in turn: ``a0 b0 c0 d0 a1 b1 ...``, as vectors in order.
 
     Registers take several rows side by side, as many as they hold. First registers are unpacked, until every
@@ -140,56 +139,37 @@ def interleaved(w: Writer, rows: list[str], bits: int, columns: int, vector: int
         a0-3 b0-3 c0-3 d0-3 | a4-7 b4-7 c4-7 d4-7 | ...             pieces of four across lanes
         a0 b0 c0 d0 a1 b1 c1 d1 a2 b2 c2 d2 a3 b3 c3 d3 | ...       bytes within lanes
     """
-    room = 8 * vector // bits if columns * bits >= LANE else len(rows) * columns
-    count = max(1, len(rows) * columns // room)  # registers
-    total = len(rows) * columns * bits // count
-    streams = [[joined(w, rows[k::count], columns, bits)] for k in range(count)]
-    unit = bits
+    row = rows[0].type
+    room = 8 * width if row.count * row.bits >= LANE else len(rows) * row.count * row.bits
+    count = max(1, len(rows) * row.count * row.bits // room)  # registers
+    streams = [[gather(b, rows[k::count])] for k in range(count)]
+    unit = row.bits
     while len(streams) > 1:
-        widths = (total, bits, unit)
         streams = [
-            [_unpacked(w, x, y, widths, upper) for x, y in zip(a, b, strict=True) for upper in (0, 1)]
-            for a, b in zip(streams[::2], streams[1::2], strict=True)
+            [_unpacked(b, x, y, unit, upper) for x, y in zip(one, two, strict=True) for upper in (0, 1)]
+            for one, two in zip(streams[::2], streams[1::2], strict=True)
         ]
         unit *= 2
-    made = [_in_order(w, value, (total, bits, unit), len(rows) // count) for value in streams[0]]
-    return (
-        made
-        if total <= 8 * vector
-        else [part for value in made for part in _cut(w, value, total, bits, vector)]
-    )
+    made = [_in_order(b, x, unit, len(rows) // count) for x in streams[0]]
+    return [part for x in made for part in cut(b, x, min(x.type.count, 8 * width // row.bits))]
 
 
-def _cut(w: Writer, value: str, total: int, bits: int, vector: int) -> list[str]:
-    """The vectors of a value that is longer than those."""
-    every, few = total // bits, 8 * vector // bits
-    return [
-        w.shuffle(value, "poison", f"<{every} x i{bits}>", range(first, first + few))
-        for first in range(0, every, few)
-    ]
-
-
-Widths = tuple[int, int, int]
-"""Bits of a register, of an element, and of what is moved together."""
-
-
-def _in_order(w: Writer, value: str, widths: Widths, rows: int) -> str:
+def _in_order(b: Builder, x: Value, unit: int, rows: int) -> Value:
     """Rows that lie side by side in a register, their units in turn."""
-    total, bits, unit = widths
+    total = 8 * x.type.bytes
     piece = max(min(total, LANE) // rows, unit)  # of a row, in one lane
     lanes = total // rows // piece
     across = [row * lanes + lane for lane in range(lanes) for row in range(rows)]
-    value = _shuffled(w, value, "poison", (total, bits, piece), across)
     few = piece // unit
     within = [
         (lane * rows + row) * few + k for lane in range(lanes) for k in range(few) for row in range(rows)
     ]
-    return _shuffled(w, value, "poison", widths, within)
+    return _shuffled(b, _shuffled(b, x, x, piece, across), x, unit, within)
 
 
-def _unpacked(w: Writer, one: str, two: str, widths: Widths, upper: int) -> str:
-    """The lower or upper halves of every lane of two registers, interleaved."""
-    total, _, unit = widths
+def _unpacked(b: Builder, one: Value, two: Value, unit: int, upper: int) -> Value:
+    """The lower or upper halves of every lane of two registers, interleaved, in units of so many bits."""
+    total = 8 * one.type.bytes
     units, places = total // unit, min(total, LANE) // unit
     picks = [
         half * units + lane + upper * places // 2 + k
@@ -197,40 +177,16 @@ def _unpacked(w: Writer, one: str, two: str, widths: Widths, upper: int) -> str:
         for k in range(places // 2)
         for half in (0, 1)
     ]
-    return _shuffled(w, one, two, widths, picks)
+    return _shuffled(b, one, two, unit, picks)
 
 
-def _shuffled(w: Writer, one: str, two: str, widths: Widths, picks: list[int]) -> str:
+def _shuffled(b: Builder, one: Value, two: Value, unit: int, picks: list[int]) -> Value:
     """Units of one or two registers."""
-    total, bits, unit = widths
     if picks == list(range(len(picks))):
         return one
-    own, other = f"<{total // bits} x i{bits}>", f"<{total // unit} x i{unit}>"
-    if own == other:
-        return w.shuffle(one, two, own, picks)
-    one = w.value(f"bitcast {own} {one} to {other}")
-    if two != "poison":
-        two = w.value(f"bitcast {own} {two} to {other}")
-    return w.value(f"bitcast {other} {w.shuffle(one, two, other, picks)} to {own}")
-
-
-def joined(w: Writer, parts: list[str], count: int, bits: int) -> str:
-    """Vectors of ``count`` elements side by side in one.
-
-    Lanes are inserted one after the other: from memory, that takes no shuffle. Pairs of pairs would.
-    """
-    while len(parts) > 1 and count * bits < LANE:
-        pairs = zip(parts[::2], parts[1::2], strict=True)
-        parts = [w.shuffle(a, b, f"<{count} x i{bits}>", range(2 * count)) for a, b in pairs]
-        count *= 2
-    if len(parts) == 1:
-        return parts[0]
-    whole, part = f"<{count * len(parts)} x i{bits}>", f"<{count} x i{bits}>"
-    insert = f"call {whole} @llvm.vector.insert.v{count * len(parts)}i{bits}.v{count}i{bits}"
-    made = "poison"
-    for k, value in enumerate(parts):
-        made = w.value(f"{insert}({whole} {made}, {part} {value}, i64 {k * count})")
-    return made
+    units = vector(8 * one.type.bytes // unit, integer(unit))
+    other = b.bitcast(two, units) if max(picks) >= units.count else None
+    return b.bitcast(b.shuffle(b.bitcast(one, units), picks, other), one.type)
 
 
 def _log2(number: int) -> int:

@@ -35,19 +35,19 @@ class Converted(Kernel):
     def prepare(self) -> None:
         """Make the buffer, and both kernels: parts of this one, they write where it writes."""
         convert, move = self.plan.steps
-        self.entry_lines.append(f"  %between = alloca [{self.plan.between // 8} x i8], align {LINE}")
+        self.between = self.b.alloca(self.plan.between // 8, LINE)
         self.convert = self.kernel_of(convert)(convert, self.machine, False, f"{self.name}_convert")
         self.move = self.kernel_of(move)(move, self.machine, self.stream, f"{self.name}_move")
         self.convert._numbers = self._numbers
         for part in (self.convert, self.move):
-            part.w, part.routines, part.entry_lines = self.w, self.routines, self.entry_lines
+            part.b, part.shared, part.routines = self.b, self.shared, self.routines
             part.prepare()
 
     def body(self, place: Place) -> None:
         """Both steps."""
         for part, at in (
-            (self.convert, place._replace(dst="%between")),
-            (self.move, Place("%between", place.dst, ())),
+            (self.convert, place._replace(dst=self.between)),
+            (self.move, Place(self.between, place.dst)),
         ):
             if part.plan.blocked is not None:
                 part.blocks(part.plan.blocked, at)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from relayout.ir.builder import Operand
+from relayout.ir.types import Value, integer, vector
 from relayout.kernels.copy.base import Kernel, Lanes, Place
 from relayout.kernels.copy.network import interleaved, interleaved_at_once
 from relayout.kernels.copy.problem import WIDEST
@@ -21,24 +23,25 @@ class _Pixels(Kernel):
 
     def along(self, loop: Loop, place: Place, body: Callable[[Place], None]) -> None:
         """Over the long loop, or a thread's share of it, a vector at a time; then what is left of it."""
-        w = self.w
+        b = self.b
         full = 8 * self.machine.vector // self.plan.mid
         if loop.extent < full:
             full = loop.extent & -loop.extent
         self.per = full
         whole = loop.extent // full * full
 
-        def vectors(first: str | int, last: str | int) -> None:
-            w.loop(first, last, full, lambda i: body(self.moved(place, i, loop)))
+        def vectors(first: Operand, last: Operand) -> None:
+            b.loop(first, last, full, lambda i: body(self.moved(place, i, loop)))
 
         if self.plan.shared is not loop:
             vectors(0, whole)
             self._rest(loop, loop.extent - whole, place, body)
             return
-        last = w.value(f"call i64 @llvm.smin.i64(i64 %hi, i64 {whole})")
-        w.when(w.value(f"icmp slt i64 %lo, {last}"), lambda: vectors("%lo", last))
-        ends = w.value(f"icmp eq i64 %hi, {loop.extent}")
-        w.when(ends, lambda: self._rest(loop, loop.extent - whole, place, body))
+        first, end = self.shared
+        last = b.smin(end, whole)
+        b.when(b.icmp("slt", first, last), lambda: vectors(first, last))
+        ends = b.icmp("eq", end, loop.extent)
+        b.when(ends, lambda: self._rest(loop, loop.extent - whole, place, body))
 
     def _rest(self, loop: Loop, left: int, place: Place, body: Callable[[Place], None]) -> None:
         """The end of the long loop: one or two shorter vectors, or a full one over what is done already.
@@ -60,33 +63,31 @@ class _Pixels(Kernel):
         """Whether channels are a power of two, and fewer than the elements of a vector."""
         return not channels & channels - 1 and channels <= self.per
 
-    def halves(self, one: str, two: str, unit: int, picks: Callable[[int], list[list[int]]]) -> list[str]:
+    def halves(
+        self, one: Value, two: Value, unit: int, picks: Callable[[int], list[list[int]]]
+    ) -> list[Value]:
         """Two shuffles of two vectors, in units of several elements."""
-        w, count, wide = self.w, self.per // unit, unit * self.plan.mid
+        b, count, wide = self.b, self.per // unit, unit * self.plan.mid
         if wide > WIDEST:  # wider than an element may be: as elements
-            count, parts = self.per, unit
-            fine = [[p * parts + k for p in half for k in range(parts)] for half in picks(count // parts)]
-            return [w.shuffle(one, two, self.vector(count), half) for half in fine]
-        own, other = self.vector(self.per), f"<{count} x i{wide}>"
-        if unit > 1:
-            one, two = (w.value(f"bitcast {own} {value} to {other}") for value in (one, two))
-        made: list[str] = [w.shuffle(one, two, other, half) for half in picks(count)]
-        return [w.value(f"bitcast {other} {value} to {own}") for value in made] if unit > 1 else made
+            fine = [[p * unit + k for p in half for k in range(unit)] for half in picks(count)]
+            return [b.shuffle(one, half, two) for half in fine]
+        own, units = one.type, vector(count, integer(wide))
+        one, two = b.bitcast(one, units), b.bitcast(two, units)
+        return [b.bitcast(made, own) for made in [b.shuffle(one, half, two) for half in picks(count)]]
 
-    def picked(self, vectors: list[str], picks: list[tuple[int, int]]) -> str:
+    def picked(self, vectors: list[Value], picks: list[tuple[int, int]]) -> Value:
         """A vector of elements ``(vector, place)``, by a chain of two-source shuffles."""
-        w, count = self.w, len(picks)
-        kind = self.vector(count)
+        b, count = self.b, len(picks)
         used = sorted({v for v, _ in picks})
         made = vectors[used[0]]
         if len(used) == 1:
-            return w.shuffle(made, "poison", kind, [place for _, place in picks])
+            return b.shuffle(made, [place for _, place in picks])
         mask = [place if v == used[0] else -1 for v, place in picks]
         for k, v in enumerate(used[1:]):
             if k:
                 mask = [j if owner < v else -1 for j, (owner, _) in enumerate(picks)]
             mask = [count + place if owner == v else m for m, (owner, place) in zip(mask, picks, strict=True)]
-            made = w.shuffle(made, vectors[v], kind, mask)
+            made = b.shuffle(made, mask, vectors[v])
         return made
 
 
@@ -114,11 +115,11 @@ class Deinterleave(_Pixels):
             ]
             self.prefetch(at.src, 8 * LINE)
             for c, value in enumerate(self._planes(vectors)):
-                self.store(value, self.moved(at, c, channel), per, self.lanes(pixel, per))
+                self.store(value, self.moved(at, c, channel), self.lanes(pixel, per))
 
         self.along(pixel, place, some)
 
-    def _planes(self, vectors: list[str]) -> list[str]:
+    def _planes(self, vectors: list[Value]) -> list[Value]:
         """The vectors of all planes.
 
         Two, four or eight channels fall apart in halves: the lower and the upper half of every pixel, then
@@ -156,9 +157,9 @@ class Interleave(_Pixels):
 
     def _some(self, pixel: Loop, place: Place) -> None:
         """:attr:`per` pixels, a piece of them after the other."""
-        w, bits, vector, channel = self.w, self.plan.mid, self.machine.vector, self.plan.rows.loop
+        bits, width, channel = self.plan.mid, self.machine.vector, self.plan.rows.loop
         channels = channel.extent
-        piece = interleaved_at_once(bits, channels, self.per, vector)
+        piece = interleaved_at_once(bits, channels, self.per, width)
         step = piece or self.per
         for first in range(0, self.per, step):
             at = self.moved(place, first, pixel)
@@ -167,10 +168,10 @@ class Interleave(_Pixels):
             if first == 0 and pixel.extent * self.nest.read >= 8 * LINE:
                 for plane in planes:
                     self.prefetch(plane.src)
-            made = interleaved(w, vectors, bits, step, vector) if piece else self._pixels(vectors)
+            made = interleaved(self.b, vectors, width) if piece else self._pixels(vectors)
             self._put(made, at, step * channels // len(made))
 
-    def _put(self, made: list[str], place: Place, per: int) -> None:
+    def _put(self, made: list[Value], place: Place, per: int) -> None:
         """Store vectors of so many elements, one behind the other."""
         pixel, channel = self.plan.columns.loop, self.plan.rows.loop
         channels = channel.extent
@@ -180,9 +181,9 @@ class Interleave(_Pixels):
                 [p * one + c * two for p, c in places]
                 for one, two in zip(pixel.tables, channel.tables, strict=True)
             ]
-            self.store(value, place._replace(dst=self.step(place.dst, k * per, self.nest.write)), per, lanes)
+            self.store(value, place._replace(dst=self.step(place.dst, k * per, self.nest.write)), lanes)
 
-    def _pixels(self, planes: list[str]) -> list[str]:
+    def _pixels(self, planes: list[Value]) -> list[Value]:
         """The vectors of all pixels, for any number of planes."""
         channels = len(planes)
         places = [[divmod(k * self.per + j, channels) for j in range(self.per)] for k in range(channels)]

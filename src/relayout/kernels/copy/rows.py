@@ -5,6 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 
+from relayout.ir.builder import Operand
+from relayout.ir.types import I8, Value, constant, poison, vector
+from relayout.ir.vectors import gather
 from relayout.kernels.copy.base import Kernel, Place
 from relayout.loops.nest import Loop
 from relayout.targets.machine import LINE
@@ -31,7 +34,7 @@ class Rows(Kernel):
         whole = total // turn * turn
         far = total * self.nest.read // 8 > FAR
 
-        def some(i: str) -> None:
+        def some(i: Value) -> None:
             for k in range(together):
                 self._copy(self._at(self._at(place, i), k * piece), k * piece, piece, True, far)
 
@@ -43,45 +46,35 @@ class Rows(Kernel):
             self._share(whole, total, turn, some, rest)
             return
         if whole:
-            self.w.loop(0, whole, turn, some)
+            self.b.loop(0, whole, turn, some)
         rest()
         for at, count in _halves(total, total + self.nest.fill, piece):
             self._zeros(self._at(place, at), count)
 
     def _padded(self, place: Place) -> None:
         """A short row and its zeros: put together, converted and stored as one vector."""
-        w, loop, total = self.w, self.plan.rows.loop, self.plan.rows.extent
+        b, loop, total = self.b, self.plan.rows.loop, self.plan.rows.extent
         room, whole = 1 << (total - 1).bit_length(), self.plan.total
-        row, bits = "poison", max(8, self.nest.read)
+        row = poison(self.vector(room, max(8, self.nest.read)))
         for at, count in _halves(0, total, room):
             part = self.load_raw(self.moved(place, at, loop), count)
-            wide = w.shuffle(
-                part, "poison", f"<{count} x i{bits}>", [k if k < count else -1 for k in range(room)]
-            )
+            wide = b.shuffle(part, [k if k < count else -1 for k in range(room)])
             picks = [room + k - at if at <= k < at + count else k if k < at else -1 for k in range(room)]
-            row = w.shuffle(row, wide, f"<{room} x i{bits}>", picks) if at else wide
+            row = b.shuffle(row, picks, wide) if at else wide
         if self.what is not None:
-            row = self.value(row, place, room, self.lanes(loop, room))
-        bits = max(8, self.nest.write)
-        picks = [k if k < total else room for k in range(whole)]
-        self.store_raw(
-            w.shuffle(row, "zeroinitializer", f"<{room} x i{bits}>", picks), place.dst, whole, self.nest.write
-        )
+            row = self.value(row, place, self.lanes(loop, room))
+        self.put(b.shuffle(row, [k if k < total else room for k in range(whole)], 0), place.dst)
 
     def _share(
-        self, whole: int, total: int, turn: int, some: Callable[[str], None], rest: Callable[[], None]
+        self, whole: int, total: int, turn: int, some: Callable[[Value], None], rest: Callable[[], None]
     ) -> None:
         """Threads share the row: the range counts turns of its last loop, and is cut at whole turns here."""
-        w, per = self.w, total // self.plan.rows.loops[-1].extent
-        cuts = []
-        for end in ("%lo", "%hi"):
-            turns = w.value(f"udiv i64 {w.times(end, per)}, {turn}")
-            cuts.append(w.value(f"mul i64 {turns}, {turn}"))
-        last = w.value(f"icmp eq i64 %hi, {self.plan.extent}")
-        w.when(w.value(f"icmp slt i64 {cuts[0]}, {cuts[1]}"), lambda: w.loop(cuts[0], cuts[1], turn, some))
-        w.when(last, rest)
+        b, per = self.b, total // self.plan.rows.loops[-1].extent
+        first, end = (b.mul(b.udiv(b.mul(x, per), turn), turn) for x in self.shared)
+        b.when(b.icmp("slt", first, end), lambda: b.loop(first, end, turn, some))
+        b.when(b.icmp("eq", self.shared[1], self.plan.extent), rest)
 
-    def _at(self, place: Place, index: str | int) -> Place:
+    def _at(self, place: Place, index: Operand) -> Place:
         """The place of an element of the row; where rows repeat each other, tables stay where they are."""
         loop = self.plan.rows.loops[0]
         if not self.plan.rows.is_straight:
@@ -121,13 +114,11 @@ class Rows(Kernel):
         value = self.load(place, count, lanes)
         if far:
             self.prefetch(place.src, AHEAD)
-        self.store(value, place, count, lanes, aligned)
+        self.store(value, place, lanes, aligned)
 
     def _zeros(self, place: Place, count: int, aligned: bool = False) -> None:
-        bits = self.nest.write
-        if bits == 4:
-            count, bits = count // 2, 8
-        self.store_raw("zeroinitializer", place.dst, count, bits, aligned)
+        size = count * self.nest.write // 8
+        self.store_raw(constant(vector(size, I8), 0), place.dst, aligned)
 
 
 def _halves(start: int, end: int, most: int) -> Iterator[tuple[int, int]]:
@@ -143,39 +134,35 @@ class Lines(Kernel):
 
     def body(self, place: Place) -> None:
         """The rows of one block."""
-        w, loop, bits = self.w, self.plan.blocked, self.nest.write
+        b, loop, bits = self.b, self.plan.blocked, self.nest.write
         assert loop is not None
         row = self.plan.rows.extent * bits // 8
         size = max(self.machine.vector, row)
         per = LINE // row
-        kind = f"<{row} x i8>"
         first, last = self.span
 
-        def load(at: Place) -> str:
-            return w.value(f"load {kind}, ptr {at.src}, align 1")
+        def load(at: Place) -> Value:
+            return b.load(vector(row, I8), at.src)
 
-        def one(o: str) -> None:
+        def one(o: Value) -> None:
             at = self.moved(place, o, loop)
-            w.line(f"store {kind} {load(at)}, ptr {at.dst}, align 1")
+            b.store(load(at), at.dst)
 
-        def line(o: str) -> None:
+        def line(o: Value) -> None:
             at = self.moved(place, o, loop)
             parts = [load(self.moved(at, k, loop)) for k in range(per)]
             together = size // row
             for k in range(0, per, together):
-                value = self.side_by_side(parts[k : k + together], row, 8)
-                self.store_raw(value, w.at(at.dst, k * row), size, 8)
+                self.store_raw(gather(b, parts[k : k + together]), b.gep(at.dst, k * row))
 
         whole = loop.extent // per * per  # blocks begin at a line, and only the last can end within one
         if whole == loop.extent:
-            w.loop(first, last, per, line)
+            b.loop(first, last, per, line)
             return
-        end = w.value(f"call i64 @llvm.smin.i64(i64 {last}, i64 {whole})")
-        some = w.value(f"icmp slt i64 {first}, {end}")
-        w.when(some, lambda: w.loop(first, end, per, line))
-        rest = w.value(f"call i64 @llvm.smax.i64(i64 {first}, i64 {whole})")
-        left = w.value(f"icmp slt i64 {rest}, {last}")
-        w.when(left, lambda: w.loop(rest, last, 1, one))
+        end = b.smin(last, whole)
+        b.when(b.icmp("slt", first, end), lambda: b.loop(first, end, per, line))
+        rest = b.smax(first, whole)
+        b.when(b.icmp("slt", rest, last), lambda: b.loop(rest, last, 1, one))
 
     def one_block(self, loop: Loop, place: Place) -> None:
         """All other loops; the rows of the block are the body's."""
@@ -189,6 +176,6 @@ class Elements(Kernel):
         """One element."""
         lanes = [[0]] * len(self.nest.tables)
         if self.nest.zero:
-            self.store_raw("zeroinitializer", place.dst, 1, self.nest.write)
+            self.store_raw(constant(self.vector(1, self.nest.write), 0), place.dst)
         else:
-            self.store(self.load(place, 1, lanes), place, 1, lanes)
+            self.store(self.load(place, 1, lanes), place, lanes)

@@ -15,10 +15,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
-from relayout.ir.writer import Writer
-from relayout.kernels.copy.base import AHEAD, Kernel, Place
+from relayout.ir.builder import Function, Operand, table
+from relayout.ir.types import I8, I64, PTR, Value, constant, poison, vector
+from relayout.ir.vectors import gather
+from relayout.kernels.copy.base import AHEAD, NOWHERE, Kernel, Place
 from relayout.kernels.copy.network import Network
 from relayout.kernels.copy.plan import LANE, LINE_BITS, Run
 from relayout.targets.machine import LINE
@@ -31,8 +34,6 @@ PRUNED = (
     4  # strips of columns up to which the last one, which overlaps, gets code that stores what is new only
 )
 INLINE = 16  # rows of a tile that is written out wherever it is used; larger ones are called
-
-Index = str | int
 
 
 class Tile(NamedTuple):
@@ -113,15 +114,13 @@ class Transpose(Kernel):
             return []
         return Run((run.loop._replace(extent=rows),)).places("src") if run.is_straight else run.places("src")
 
-    def _table(self, stem: str, run: Run, side: str) -> str:
-        """A constant with the places of a run that has no stride on the other side; "" where it has one."""
+    def _table(self, stem: str, run: Run, side: str) -> Value:
+        """A constant with the places of a run that has no stride on the other side; nothing where it has."""
         if run.is_straight:
-            return ""
-        name = f"@{self.name}_{stem}"
-        places = [place // 8 for place in run.places(side)]
-        text = ", ".join(f"i64 {place}" for place in places)
-        self.routines.append(f"{name} = internal constant [{len(places)} x i64] [{text}], align 64\n")
-        return name
+            return NOWHERE
+        name = f"{self.name}_{stem}"
+        self.routines[name] = table(name, [place // 8 for place in run.places(side)])
+        return Value(f"@{name}", PTR)
 
     # -- loops over tiles -----------------------------------------------------------------------------------
 
@@ -191,13 +190,13 @@ class Transpose(Kernel):
             return
         size = some * run.loop.dst // 8
 
-        def few(i: str) -> None:
+        def few(i: Value) -> None:
             self.through_buffer(self.moved(place, i, run.loop), size, lambda at: self._narrow(at, some))
 
         if run.loop is self.plan.shared:
-            self.w.loop("%lo", "%hi", some, few)
+            self.b.loop(*self.shared, some, few)
             return
-        self.w.loop(0, run.extent // some * some, some, few)
+        self.b.loop(0, run.extent // some * some, some, few)
         if run.extent % some:
             rest = run.extent // some * some
             self.unstreamed(lambda: self._narrow(self.moved(place, rest, run.loop), run.extent - rest, rest))
@@ -205,23 +204,20 @@ class Transpose(Kernel):
     def _in_pieces(self, place: Place) -> None:
         """Pieces of columns are written to a buffer, and leave it in whole lines but for their ends."""
         piece, total = self.plan.piece, self.plan.total
-        if not self.buffer:
-            self.buffer = "%buffer"
-            size = self.main.columns * self._pitch
-            self.entry_lines.append(f"  %buffer = alloca [{size} x i8], align {LINE}")
+        self.buffer = self.buffer or self.b.alloca(self.main.columns * self._pitch, LINE)
         last = total % piece
         if last < self.main.rows:
             last += piece
         whole = total - last
 
-        def block(first: Index, count: int) -> None:
+        def block(first: Operand, count: int) -> None:
             self.columns(
                 self.main.columns,
                 lambda i, done: self._piece(place, self.main._replace(done=done), i, first, count),
             )
 
         if whole:
-            self.w.loop(0, whole, piece, lambda row: block(row, piece))
+            self.b.loop(0, whole, piece, lambda row: block(row, piece))
         block(whole, last)
 
     @property
@@ -229,38 +225,37 @@ class Transpose(Kernel):
         """Bytes from one column to the next in the buffer of pieces: one line more than they have."""
         return (self.plan.piece + self.main.rows) * self.nest.write // 8 + LINE
 
-    def _piece(self, place: Place, tile: Tile, column: str, first: Index, count: int) -> None:
+    def _piece(self, place: Place, tile: Tile, column: Operand, first: Operand, count: int) -> None:
         """A piece of so many rows of each column of a strip: tiles below each other, then their lines."""
         name = f"piece{tile.rows}" + (f"_{tile.done}" if tile.done else "")
-        self.call(name, place, (column, first, count), lambda at, given: self._lines_of(at, tile, *given))
+        self.call(name, place, (column, first, count), lambda at, *given: self._lines_of(at, tile, *given))
 
-    def _lines_of(self, place: Place, tile: Tile, column: str, first: str, count: str) -> None:
-        w, nest, run = self.w, self.nest, self.plan.columns.loop
-        most = w.value(f"sub i64 {count}, {tile.rows}")
+    def _lines_of(self, place: Place, tile: Tile, column: Value, first: Value, count: Value) -> None:
+        b, nest, run, buffer = self.b, self.nest, self.plan.columns.loop, self.buffer
+        assert buffer is not None
+        most = b.sub(count, tile.rows)
 
-        def turned(row: str) -> None:
-            at = w.value(f"call i64 @llvm.smin.i64(i64 {row}, i64 {most})")
-            to = self.step("%buffer", at, nest.write)
-            self._placed_tile(place, tile, column, w.value(f"add i64 {first}, {at}"), tile.rows, to)
+        def turned(row: Value) -> None:
+            at = b.smin(row, most)
+            to = self.step(buffer, at, nest.write)
+            self._placed_tile(place, tile, column, b.add(first, at), tile.rows, to)
 
-        w.loop(0, count, tile.rows, turned)
-        size, vector = w.times(count, nest.write // 8), self.machine.vector
+        b.loop(0, count, tile.rows, turned)
+        size, register = b.mul(count, nest.write // 8), vector(self.machine.vector, I8)
         target = self.step(self.step(place.dst, first, nest.write), column, run.dst)
-        end = w.value(f"sub i64 {size}, {vector}")
+        end = b.sub(size, register.bytes)
 
-        def copied(buffer: str, to: str, at: Index, align: int) -> None:
-            value = w.value(f"load <{vector} x i8>, ptr {w.at(buffer, at)}, align 1")
-            w.line(f"store <{vector} x i8> {value}, ptr {w.at(to, at)}, align {align}")
+        def copied(source: Value, to: Value, at: Operand, align: int) -> None:
+            b.store(b.load(register, b.gep(source, at), 1), b.gep(to, at), align)
 
-        def leave(c: str) -> None:
-            buffer, to = w.at("%buffer", w.times(c, self._pitch)), self.step(target, c, run.dst)
-            copied(buffer, to, 0, 1)
-            begin = w.value(f"sub i64 0, {w.value(f'ptrtoint ptr {to} to i64')}")
-            even = w.value(f"and i64 {begin}, {vector - 1}")
-            w.loop(even, end, vector, lambda at: copied(buffer, to, at, vector))
-            copied(buffer, to, end, 1)
+        def leave(c: Value) -> None:
+            source, to = b.gep(buffer, c, self._pitch), self.step(target, c, run.dst)
+            copied(source, to, 0, 1)
+            even = b.and_(b.sub(0, b.ptrtoint(to)), register.bytes - 1)
+            b.loop(even, end, register.bytes, lambda at: copied(source, to, at, register.bytes))
+            copied(source, to, end, 1)
 
-        w.loop(tile.done, tile.used, 1, leave)
+        b.loop(tile.done, tile.used, 1, leave)
 
     def _narrow(self, place: Place, columns: int, before: int = 0) -> None:
         """All rows of some columns; ``before`` it lie more that a last strip may step back over."""
@@ -270,47 +265,47 @@ class Transpose(Kernel):
 
     _columns: tuple[int, int] | None = None
 
-    def _sweep(self, place: Place, tile: Tile, first: Index, last: Index) -> None:
+    def _sweep(self, place: Place, tile: Tile, first: Operand, last: Operand) -> None:
         """All columns of some rows."""
         self.columns(
             tile.columns, lambda i, done: self._strip(place, tile._replace(done=done), i, first, last)
         )
 
-    def columns(self, step: int, body: Callable[[str, int], None]) -> None:
+    def columns(self, step: int, body: Callable[[Operand, int], None]) -> None:
         """Over all columns in steps; the last step ends with the last column.
 
         The body is told at which column it begins, and how many of its columns are done already.
         """
-        run, w = self.plan.columns, self.w
+        run, b = self.plan.columns, self.b
         extent, before = self._columns or (run.extent, 0)
         whole = extent // step * step
         done = step - (extent - whole) if extent < PRUNED * step else 0
 
         def last() -> None:
-            body(str(extent - step), done)
+            body(extent - step, done)
 
         if run.is_straight and run.loop is self.plan.shared and self._columns is None:
             if whole == extent:
-                w.loop("%lo", "%hi", step, lambda i: body(i, 0))
+                b.loop(*self.shared, step, lambda i: body(i, 0))
                 return
-            end = w.value(f"call i64 @llvm.smin.i64(i64 %hi, i64 {whole})")
-            some = w.value(f"icmp slt i64 %lo, {end}")
-            w.when(some, lambda: w.loop("%lo", end, step, lambda i: body(i, 0)))
-            w.when(w.value(f"icmp eq i64 %hi, {extent}"), last)
+            first, stop = self.shared
+            end = b.smin(stop, whole)
+            b.when(b.icmp("slt", first, end), lambda: b.loop(first, end, step, lambda i: body(i, 0)))
+            b.when(b.icmp("eq", stop, extent), last)
             return
         if whole:
-            w.loop(0, whole, step, lambda i: body(i, 0))
+            b.loop(0, whole, step, lambda i: body(i, 0))
         if whole < extent and extent + before >= step:
             last()
         elif whole < extent and step > extent and self.main.used < step:
-            body("0", 0)
+            body(0, 0)
 
-    def _strip(self, place: Place, tile: Tile, column: str, first: Index, last: Index) -> None:
+    def _strip(self, place: Place, tile: Tile, column: Operand, first: Operand, last: Operand) -> None:
         """The tiles below each other in one lane of columns."""
         if (self.nest.fill or self.short) and isinstance(first, int) and isinstance(last, int):
             for row in range(first, last, tile.rows):  # each tile has zeros of its own, or rows that are none
                 valid = max(0, min(tile.rows, self.plan.rows.extent - row))
-                self._placed_tile(place, tile, column, str(row), valid)
+                self._placed_tile(place, tile, column, row, valid)
             return
         if self.ahead:
             self._ask(place, tile, column, first, last)
@@ -319,77 +314,65 @@ class Transpose(Kernel):
         else:
             self._called(place, tile, column, first, last)
 
-    def _ask(self, place: Place, tile: Tile, column: str, first: Index, last: Index) -> None:
+    def _ask(self, place: Place, tile: Tile, column: Operand, first: Operand, last: Operand) -> None:
         """Prefetch the rows of a strip, a line of each, when the strip begins a line."""
-        w, rows = self.w, min(tile.rows, ASKED)
+        b, rows = self.b, min(tile.rows, ASKED)
         line = LINE_BITS // self.nest.read
         src = self.step(place.src, column, self.nest.read)
 
-        def some(row: str) -> None:
+        def some(row: Value) -> None:
             source = self._sources(src, row)
             for k in range(rows):
                 self.prefetch(source(k))
 
-        if _is_number(column):  # the overlapping end; its lines have been asked for
-            return
-        begins = w.value(f"icmp eq i64 {w.value(f'and i64 {column}, {line - 1}')}, 0")
-        w.when(begins, lambda: w.loop(first, last, rows, some))
+        if isinstance(column, Value) and column.number is None:  # else the end; it has been asked for
+            begins = b.icmp("eq", b.and_(column, line - 1), 0)
+            b.when(begins, lambda: b.loop(first, last, rows, some))
 
-    def _tiles(self, place: Place, tile: Tile, column: str, first: Index, last: Index) -> None:
-        self.w.loop(
+    def _tiles(self, place: Place, tile: Tile, column: Operand, first: Operand, last: Operand) -> None:
+        self.b.loop(
             first, last, tile.rows, lambda row: self._placed_tile(place, tile, column, row, tile.rows)
         )
 
-    def _called(self, place: Place, tile: Tile, column: str, first: Index, last: Index) -> None:
+    def _called(self, place: Place, tile: Tile, column: Operand, first: Operand, last: Operand) -> None:
         """The same as a function of its own: large tiles are compiled once, not for every tail again."""
         self.call(
             f"strip{tile.rows}" + (f"_{tile.done}" if tile.done else ""),
             place,
             (column, first, last),
-            lambda at, given: self._tiles(at, tile, *given),
+            lambda at, *given: self._tiles(at, tile, *given),
         )
 
-    def call(
-        self,
-        name: str,
-        place: Place,
-        given: tuple[Index, ...],
-        emit: Callable[[Place, tuple[str, ...]], None],
-    ) -> None:
-        """Call a function of this kernel at a place, with further whole numbers; ``emit`` writes it, once."""
-        name = f"@{self.name}_{'streamed_' if self.stream else ''}{name}"
-        numbers = self._numbers
-        outside = [
-            *(f"ptr {pointer}" for pointer in (place.src, place.dst, *place.tables)),
-            *(f"{self.kind} {value}" for value in numbers.values()),
-            *(f"i64 {value}" for value in given),
-            *(["ptr %buffer"] if self.plan.piece else []),
-        ]
-        if not any(f"void {name}(" in text for text in self.routines):
-            kept = self.w, numbers
-            tables = tuple(f"%t{k}" for k in range(len(place.tables)))
-            within = tuple(f"%i{k}" for k in range(len(given)))
-            self.w, self._numbers = Writer(), {key: f"%n{k}" for k, key in enumerate(numbers)}
-            inside = [
-                "ptr noalias %s",
-                "ptr noalias %d",
-                *(f"ptr {pointer}" for pointer in tables),
-                *(f"{self.kind} {value}" for value in self._numbers.values()),
-                *(f"i64 {value}" for value in within),
-                *(["ptr noalias %buffer"] if self.plan.piece else []),
-            ]
-            emit(Place("%s", "%d", tables), within)
-            text = self.w.text()
-            self.routines.append(
-                f"define internal void {name}({', '.join(inside)}) {{\nentry:\n{text}\n  ret void\n}}\n"
-            )
-            self.w, self._numbers = kept
-        self.w.line(f"call void {name}({', '.join(outside)})")
+    def call(self, name: str, place: Place, given: tuple[Operand, ...], emit: Callable[..., None]) -> None:
+        """Call a function of this kernel at a place, with further whole numbers.
+
+        ``emit``, which gets the place and the numbers inside, writes it when it is first called.
+        """
+        name = f"{self.name}_{'streamed_' if self.stream else ''}{name}"
+        kept, tables = (self.b, self._numbers, self.buffer), len(place.tables)
+        outside = {"s": place.src, "d": place.dst}
+        outside |= {f"t{k}": entry for k, entry in enumerate(place.tables)}
+        outside |= {f"n{k}": number for k, number in enumerate(self._numbers.values())}
+        outside |= {f"i{k}": self.b.add(number, 0) for k, number in enumerate(given)}
+        if self.plan.piece and self.buffer is not None:
+            outside["buffer"] = self.buffer
+        if name not in self.routines:
+            marks = dict.fromkeys(("s", "d", "buffer"), "noalias")
+            types = {stem: x.type for stem, x in outside.items()}
+            self.b = f = Function(name, types, self.machine, "internal", marks=marks)
+            inside = dict(zip(outside, f.arguments, strict=True))
+            self._numbers = {key: inside[f"n{k}"] for k, key in enumerate(self._numbers)}
+            self.buffer = inside.get("buffer")
+            at = Place(inside["s"], inside["d"], tuple(inside[f"t{k}"] for k in range(tables)))
+            emit(at, *(inside[f"i{k}"] for k in range(len(given))))
+            self.routines[name] = f.text()
+            self.b, self._numbers, self.buffer = kept
+        self.b.call(name, *outside.values())
 
     # -- one tile -------------------------------------------------------------------------------------------
 
     def _placed_tile(
-        self, place: Place, tile: Tile, column: str, row: str, valid: int, buffer: str = ""
+        self, place: Place, tile: Tile, column: Operand, row: Operand, valid: int, buffer: Value | None = None
     ) -> None:
         """The tile at a column and a row: where its rows begin, and where its columns go."""
         nest = self.nest
@@ -401,36 +384,36 @@ class Transpose(Kernel):
             dst, tables = self.step(dst, column, columns.loop.dst), self.entries(tables, column, columns.loop)
         if rows.is_straight:
             tables = self.entries(tables, row, rows.loop)
-        target = (lambda k: self.w.at(buffer, k * self._pitch)) if buffer else self._targets(dst, column)
+        target = self._targets(dst, column)
+        if buffer is not None:
+            target = partial(self.b.gep, buffer, step=self._pitch)
         self.tile(tile, self._sources(src, row), target, tables, valid)
 
-    def _sources(self, src: str, row: str) -> Callable[[int], str]:
+    def _sources(self, src: Value, row: Operand) -> Callable[[int], Value]:
         """Where rows begin, counted from one."""
-        rows, w = self.plan.rows, self.w
+        rows, b = self.plan.rows, self.b
         if rows.is_straight:
             first = self.step(src, row, rows.loop.src)
             return lambda k: self.step(first, k, rows.loop.src)
-        return lambda k: w.at(src, self._listed(self.sources, row, k))
+        return lambda k: b.gep(src, self._listed(self.sources, row, k))
 
-    def _targets(self, dst: str, column: str) -> Callable[[int], str]:
+    def _targets(self, dst: Value, column: Operand) -> Callable[[int], Value]:
         """Where columns begin, counted from one (that ``dst`` is at, where they have a stride)."""
-        columns, w = self.plan.columns, self.w
+        columns, b = self.plan.columns, self.b
         if columns.is_straight:
             return lambda k: self.step(dst, k, columns.loop.dst)
-        return lambda k: w.at(dst, self._listed(self.targets, column, k))
+        return lambda k: b.gep(dst, self._listed(self.targets, column, k))
 
-    def _listed(self, table: str, base: str, k: int) -> str:
+    def _listed(self, places: Value, first: Operand, k: int) -> Value:
         """An entry of a table of places."""
-        w = self.w
-        entry = w.at(w.at(table, w.times(int(base) if _is_number(base) else base, 8)), 8 * k)
-        return w.value(f"load i64, ptr {entry}, align 8")
+        return self.b.load(I64, self.b.gep(self.b.gep(places, first, 8), 8 * k))
 
     def tile(
         self,
         tile: Tile,
-        source: Callable[[int], str],
-        target: Callable[[int], str],
-        tables: tuple[str, ...],
+        source: Callable[[int], Value],
+        target: Callable[[int], Value],
+        tables: tuple[Value, ...],
         valid: int,
     ) -> None:
         """Turn over a tile.
@@ -443,104 +426,93 @@ class Transpose(Kernel):
         row_loop, column_loop = self.plan.rows.loops[0], self.plan.columns.loops[0]
         net, chunk = tile.network, tile.columns
         per = net.elements
-        columns: list[list[str]] = [[] for _ in range(chunk)]
+        columns: list[list[Value]] = [[] for _ in range(chunk)]
         for first in range(0, tile.rows, per):
             registers = []
             for register in net.rows:
                 parts = []
                 for row in register:
                     if first + row >= valid:
-                        parts.append("poison" if self.short else "zeroinitializer")
+                        kind = self.vector(chunk)
+                        parts.append(poison(kind) if self.short else constant(kind, 0))
                         continue
-                    at = Place(source(first + row), "", self.entries(tables, first + row, row_loop))
+                    at = Place(source(first + row), NOWHERE, self.entries(tables, first + row, row_loop))
                     wide = tile.used < chunk
                     parts.append(
                         self._wide_row(tile, at.src, first + row) if wide else self.tile_row(at, chunk)
                     )
-                registers.append(self.side_by_side(parts, chunk))
-            for c, column in enumerate(net.transposed(self.w, registers)):
+                registers.append(gather(self.b, parts))
+            for c, column in enumerate(net.transposed(self.b, registers)):
                 columns[c].append(column)
         for c, column_parts in list(enumerate(columns))[tile.done : tile.used]:
             pointer, entries = target(c), self.entries(tables, c, column_loop)
             for k, part in enumerate(column_parts):
-                self._store_part(part, pointer, entries, k * per, per, valid)
+                self._store_part(part, pointer, entries, k * per, valid)
 
     def _pairs_tile(
-        self, tile: Tile, source: Callable[[int], str], target: Callable[[int], str], valid: int
+        self, tile: Tile, source: Callable[[int], Value], target: Callable[[int], Value], valid: int
     ) -> None:
         """Turn over a tile of 4-bit elements, two to a byte.
 
         Two rows become bytes of two elements each: those of even columns, and those of odd ones. The bytes of
         either are turned over.
         """
-        w, net, chunk = self.w, tile.network, tile.columns
+        b, net, chunk = self.b, tile.network, tile.columns
 
-        def row(k: int) -> str:
-            return self.tile_row(Place(source(k), "", ()), chunk) if k < valid else "zeroinitializer"
+        def row(k: int) -> Value:
+            if k < valid:
+                return self.tile_row(Place(source(k), NOWHERE), chunk)
+            return constant(self.vector(chunk), 0)
 
         for first in range(0, tile.rows // 2, net.elements):
-            registers: tuple[list[str], list[str]] = [], []
+            registers: tuple[list[Value], list[Value]] = [], []
             for register in net.rows:
-                one, two = (
-                    self.side_by_side([row(2 * (first + k) + odd) for k in register], chunk) for odd in (0, 1)
-                )
-                for half, value in zip(registers, self._halves(one, two, net.elements), strict=True):
-                    half.append(value)
+                one, two = (gather(b, [row(2 * (first + k) + odd) for k in register]) for odd in (0, 1))
+                low, up, down, high = b.and_(one, 15), b.shl(two, 4), b.lshr(one, 4), b.and_(two, 240)
+                registers[0].append(b.or_(low, up))
+                registers[1].append(b.or_(down, high))
             for odd, half in enumerate(registers):
-                for c, column in enumerate(net.transposed(w, half)):
-                    pointer = w.at(w.at(target(c), odd * self.nest.pair // 8), first)
-                    self.store_raw(column, pointer, net.elements, 8)
+                for c, column in enumerate(net.transposed(b, half)):
+                    pointer = b.gep(b.gep(target(c), odd * self.nest.pair // 8), first)
+                    self.store_raw(column, pointer)
 
-    def _halves(self, one: str, two: str, count: int) -> tuple[str, str]:
-        """The low halves of the bytes of two rows in a byte each, and the high halves likewise."""
-        w, kind = self.w, f"<{count} x i8>"
-
-        def number(value: int) -> str:
-            return "<" + ", ".join([f"i8 {value}"] * count) + ">"
-
-        low = w.value(f"and {kind} {one}, {number(15)}")
-        up = w.value(f"shl {kind} {two}, {number(4)}")
-        down = w.value(f"lshr {kind} {one}, {number(4)}")
-        high = w.value(f"and {kind} {two}, {number(240)}")
-        return w.value(f"or {kind} {low}, {up}"), w.value(f"or {kind} {down}, {high}")
-
-    def _wide_row(self, tile: Tile, pointer: str, row: int) -> str:
+    def _wide_row(self, tile: Tile, pointer: Value, row: int) -> Value:
         """A short row of a tile, and what follows it, or whatever else: see :meth:`_spans`."""
-        bits, places = self.nest.read, self._places(tile.rows)
+        b, bits, places = self.b, self.nest.read, self._places(tile.rows)
         more = tile.columns - tile.used
         kind = self.vector(tile.columns)
         if places[row] + tile.columns * bits <= max(places) + tile.used * bits:
-            return self.w.value(f"load {kind}, ptr {pointer}, align 1")
-        before = self.w.value(f"load {kind}, ptr {self.w.at(pointer, -more * bits // 8)}, align 1")
-        return self.w.shuffle(before, "poison", kind, [*range(more, tile.columns), *[-1] * more])
+            return b.load(kind, pointer, 1)
+        before = b.load(kind, b.gep(pointer, -more * bits // 8), 1)
+        return b.shuffle(before, [*range(more, tile.columns), *[-1] * more])
 
-    def tile_row(self, place: Place, columns: int) -> str:
+    def tile_row(self, place: Place, columns: int) -> Value:
         """The columns of a tile in one of its rows."""
         return self.load(place, columns, self.lanes(self.plan.columns.loops[0], columns))
 
     def _store_part(
-        self, part: str, pointer: str, tables: tuple[str, ...], first: int, per: int, valid: int
+        self, part: Value, pointer: Value, tables: tuple[Value, ...], first: int, valid: int
     ) -> None:
         """A vector of a column; zeros that follow the data are zeros after conversion, too."""
-        nest, w = self.nest, self.w
+        nest, b, per = self.nest, self.b, part.type.count
         row_loop = self.plan.rows.loops[0]
-        place = Place("", self.step(pointer, first, nest.write), self.entries(tables, first, row_loop))
-        bits = max(8, nest.write)
-        if first >= valid:
-            part = "zeroinitializer"  # there are no operands for it, either
+        place = Place(NOWHERE, self.step(pointer, first, nest.write), self.entries(tables, first, row_loop))
+        if first >= valid:  # there are no operands for it, either
+            part = constant(self.vector(per, max(8, nest.write)), 0)
         elif self.what is not None and self.plan.late:
-            part = self.value(part, place, per, self.lanes(row_loop, per))
+            part = self.value(part, place, self.lanes(row_loop, per))
             if first + per > valid:
-                picks = [*range(valid - first), *([per] * (first + per - valid))]
-                part = w.shuffle(part, "zeroinitializer", self.vector(per, bits), picks)
-        if self.short:  # nothing may be written behind a column: two pieces, which may overlap
-            half, rest = per // 2, valid - per // 2
-            size = half if rest & (rest - 1) else rest
-            for at, count in ((0, half), (valid - size, size)):
-                some = w.shuffle(part, "poison", self.vector(per, bits), range(at, at + count))
-                self.store_raw(some, self.step(place.dst, at, nest.write), count, nest.write)
+                part = b.shuffle(part, [*range(valid - first), *([per] * (first + per - valid))], 0)
+        if not self.short:
+            self.put(part, place.dst)
             return
-        self.store_raw(part, place.dst, per, nest.write)
+        half, rest = (
+            per // 2,
+            valid - per // 2,
+        )  # nothing may be written behind: two pieces, which may overlap
+        size = half if rest & (rest - 1) else rest
+        for at, count in ((0, half), (valid - size, size)):
+            self.put(b.shuffle(part, range(at, at + count)), self.step(place.dst, at, nest.write))
 
 
 class Staged(Transpose):
@@ -587,98 +559,94 @@ class Staged(Transpose):
         rows = self.main.rows
         self.most = min(max(self.plan.block, rows), self.plan.total // rows * rows)
         self.pitch = LINE * self.lines
-        self.stage = self.w.value(f"alloca [{self.most * self.pitch} x i8], align {LINE}")
+        self.stage = self.b.alloca(self.most * self.pitch, LINE)
 
     def plane(self, place: Place) -> None:
         """All rows and columns, in blocks of rows."""
         rows, total, most = self.main.rows, self.plan.total, self.most
         whole, rest = total // most * most, total // rows * rows
-        self.w.loop(0, whole, most, lambda o: self._block(place, self.main, o, most))
+        self.b.loop(0, whole, most, lambda o: self._block(place, self.main, o, most))
         if whole < rest:
-            self._block(place, self.main, str(whole), rest - whole)
+            self._block(place, self.main, whole, rest - whole)
         self.unstreamed(
-            lambda: self.left_over(rest, lambda tile, row: self._block(place, tile, str(row), tile.rows))
+            lambda: self.left_over(rest, lambda tile, row: self._block(place, tile, row, tile.rows))
         )
 
-    def _block(self, place: Place, tile: Tile, row: str, count: int) -> None:
+    def _block(self, place: Place, tile: Tile, row: Operand, count: int) -> None:
         """Some rows: a line of each at a time is fetched, then turned over from the buffer."""
-        w, run = self.w, self.plan.columns
+        b, run = self.b, self.plan.columns
         row_loop, line = self.plan.rows.loop, self.widest
         block = self.moved(place, row, row_loop.stepping(dst=self.nest.write))
 
-        def chunk(i: str, done: int) -> None:
+        def chunk(i: Operand, done: int) -> None:
             at = self.moved(block, i, run.loops[0]) if run.is_straight else self._further(block, i)
             self._fetched(at, count)
-            w.loop(
+            b.loop(
                 done // tile.columns * tile.columns,
                 line,
                 tile.columns,
-                lambda u: w.loop(0, count, tile.rows, lambda r: turned(at, i, u, r)),
+                lambda u: b.loop(0, count, tile.rows, lambda r: turned(at, i, u, r)),
             )
 
-        def turned(at: Place, i: str, u: str, r: str) -> None:
-            src = self.step(w.at(self.stage, w.times(r, self.pitch)), u, self._kept)
+        def turned(at: Place, i: Operand, u: Value, r: Value) -> None:
+            src = self.step(b.gep(self.stage, r, self.pitch), u, self._kept)
             at = self.moved(at, r, row_loop.stepping(src=0, dst=self.nest.write))
             column = i
             if run.is_straight:
                 at = self.moved(at, u, run.loop.stepping(src=0))
             else:
-                column = w.value(f"add i64 {i}, {u}")
+                column = b.add(i, u)
             at = at._replace(src=src)
             if tile.rows > INLINE:
                 self.call(
-                    f"tile{tile.rows}", at, (column,), lambda to, given: self._kept_tile(tile, to, *given)
+                    f"tile{tile.rows}", at, (column,), lambda to, *given: self._kept_tile(tile, to, *given)
                 )
             else:
                 self._kept_tile(tile, at, column)
 
         self.columns(line, chunk)
 
-    def _kept_tile(self, tile: Tile, place: Place, column: str) -> None:
+    def _kept_tile(self, tile: Tile, place: Place, column: Operand) -> None:
         """A tile whose rows are lines of the buffer."""
         targets = self._targets(place.dst, column)
-        self.tile(tile, lambda k: self.w.at(place.src, k * self.pitch), targets, place.tables, tile.rows)
+        self.tile(tile, lambda k: self.b.gep(place.src, k * self.pitch), targets, place.tables, tile.rows)
 
     @property
     def _kept(self) -> int:
         """Bits of an element in the buffer."""
         return self.plan.mid if self.converts else self.nest.read
 
-    def _further(self, place: Place, column: str) -> Place:
+    def _further(self, place: Place, column: Operand) -> Place:
         """The place at a column of a joined run: the source only, for targets are listed."""
         return place._replace(src=self.step(place.src, column, self.nest.read))
 
     def _fetched(self, place: Place, count: int) -> None:
         """Fill the buffer: a line of each of some rows."""
-        w, line = self.w, self.widest
+        b, line = self.b, self.widest
         row_loop, column_loop = self.plan.rows.loop.stepping(dst=0), self.plan.columns.loops[0]
         together = 1 if self.converts else next(k for k in (8 // self.lines, 2, 1) if count % k == 0)
         size = line * self.nest.read // 8
         piece = min(size, LINE)
         lanes = self.lanes(column_loop, line)
 
-        def fetch(r: str) -> None:
-            first, buffer = self.moved(place, r, row_loop), w.at(self.stage, w.times(r, self.pitch))
+        def fetch(r: Value) -> None:
+            first, buffer = self.moved(place, r, row_loop), b.gep(self.stage, r, self.pitch)
             for k in range(together):
-                at, to = self.moved(first, k, row_loop), w.at(buffer, k * self.pitch)
+                at, to = self.moved(first, k, row_loop), b.gep(buffer, k * self.pitch)
                 if self.converts:
-                    w.line(f"store {self.vector(line)} {self.load(at, line, lanes)}, ptr {to}, align {LINE}")
+                    b.store(self.load(at, line, lanes), to, LINE)
                 else:
                     for part in range(0, size, piece):
-                        value = w.value(f"load <{piece} x i8>, ptr {w.at(at.src, part)}, align 1")
-                        w.line(f"store <{piece} x i8> {value}, ptr {w.at(to, part)}, align {piece}")
+                        x = b.load(vector(piece, I8), b.gep(at.src, part))
+                        b.store(x, b.gep(to, part), piece)
                 if self.ahead:
                     for ahead in range(size, 2 * size, LINE):
                         self.prefetch(at.src, max(ahead, AHEAD))
 
-        w.loop(0, count, together, fetch)
+        b.loop(0, count, together, fetch)
 
-    def tile_row(self, place: Place, columns: int) -> str:
+    def tile_row(self, place: Place, columns: int) -> Value:
         """A row of a tile, from the buffer."""
         if not self.converts:
             return super().tile_row(place, columns)
-        return self.w.value(f"load {self.vector(columns)}, ptr {place.src}, align 1")
-
-
-def _is_number(index: str) -> bool:
-    return index.lstrip("-").isdigit()
+        return self.b.load(self.vector(columns), place.src, 1)

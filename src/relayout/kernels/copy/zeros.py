@@ -14,14 +14,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from relayout.kernels.copy.base import Place
+from relayout.ir.builder import Operand
+from relayout.ir.types import Value, constant
+from relayout.kernels.copy.base import NOWHERE, Place
 from relayout.kernels.copy.plan import Plan
 from relayout.kernels.copy.tiles import Transpose
 from relayout.targets.machine import Machine
 
 __all__ = ["Hollow"]
 
-NOWHERE = ""  # the address of a row of zeros
 MOST = 32  # rows of a tile, unless it has to be a whole line; no group is longer
 
 
@@ -46,11 +47,12 @@ class Hollow(Transpose):
         if not self.stream:
             self.main = self._tile_of(min(self.main.rows, MOST))
 
-    def _sources(self, src: str, row: str) -> Callable[[int], str]:
+    def _sources(self, src: Value, row: Operand) -> Callable[[int], Value]:
         """Where rows begin; :data:`NOWHERE` for zeros."""
         source = super()._sources(src, row)
         return lambda k: source(k) if k % self.plan.group < self.valid else NOWHERE
 
-    def tile_row(self, place: Place, columns: int) -> str:
+    def tile_row(self, place: Place, columns: int) -> Value:
         """The columns of a tile in one of its rows."""
-        return "zeroinitializer" if place.src == NOWHERE else super().tile_row(place, columns)
+        zeros = constant(self.vector(columns), 0)
+        return zeros if place.src is NOWHERE else super().tile_row(place, columns)
