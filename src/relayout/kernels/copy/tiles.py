@@ -27,7 +27,8 @@ __all__ = ["Staged", "Transpose"]
 
 FAR = 512  # bytes between rows from which on the processor's own prefetching does not see them as one stream
 ASKED = 8  # rows that are asked for in one turn
-PRUNED = 4  # strips of columns up to which the last one, which overlaps, gets code that stores what is new only
+PRUNED = 4  # strips of columns up to which the last one, which overlaps, gets code for its new columns only
+UNROLLED = 16  # vectors of a piece of a column that are copied without a loop
 INLINE = 16  # rows of a tile that is written out wherever it is used; larger ones are called
 
 Index = str | int
@@ -201,21 +202,27 @@ class Transpose(Kernel):
             self.unstreamed(lambda: self._narrow(self.moved(place, rest, run.loop), run.extent - rest, rest))
 
     def _in_pieces(self, place: Place) -> None:
-        """Pieces of columns are written to a buffer, and leave it in whole lines but for their ends."""
-        piece, total = self.plan.piece, self.plan.total
+        """Pieces of columns are written to a buffer, and leave it in whole vectors but for their ends."""
+        piece, total, tile = self.plan.piece, self.plan.total, self.main
         if not self.buffer:
             self.buffer = "%buffer"
-            size = self.main.columns * self._pitch
-            self.entry_lines.append(f"  %buffer = alloca [{size} x i8], align {LINE}")
+            self.entry_lines.append(f"  %buffer = alloca [{tile.columns * self._pitch} x i8], align {LINE}")
         last = total % piece
-        if last < self.main.rows:
+        if last < tile.rows:
             last += piece
         whole = total - last
 
         def block(first: Index, count: int) -> None:
-            self.columns(
-                self.main.columns, lambda i, done: self._piece(place, self.main._replace(done=done), i, first, count)
-            )
+            def strip(i: str, done: int) -> None:
+                some = tile._replace(done=done)
+                name = f"{tile.rows}" + (f"_{done}" if done else "")
+                where = (i, first)
+                self.call(f"piece{name}", place, (*where, count), lambda at, x: self._turned(at, some, *x))
+                self.call(
+                    f"leave{name}_{count}", place, where, lambda at, x: self._leave(at, some, *x, count)
+                )
+
+            self.columns(tile.columns, strip)
 
         if whole:
             self.w.loop(0, whole, piece, lambda row: block(row, piece))
@@ -226,38 +233,49 @@ class Transpose(Kernel):
         """Bytes from one column to the next in the buffer of pieces: one line more than they have."""
         return (self.plan.piece + self.main.rows) * self.nest.write // 8 + LINE
 
-    def _piece(self, place: Place, tile: Tile, column: str, first: Index, count: int) -> None:
-        """A piece of so many rows of each column of a strip: tiles below each other, then their lines."""
-        name = f"piece{tile.rows}" + (f"_{tile.done}" if tile.done else "")
-        self.call(name, place, (column, first, count), lambda at, given: self._lines_of(at, tile, *given))
-
-    def _lines_of(self, place: Place, tile: Tile, column: str, first: str, count: str) -> None:
-        w, nest, run = self.w, self.nest, self.plan.columns.loop
+    def _turned(self, place: Place, tile: Tile, column: str, first: str, count: str) -> None:
+        """So many rows of a strip turned over into the buffer; the last tile ends with them."""
+        w = self.w
         most = w.value(f"sub i64 {count}, {tile.rows}")
 
         def turned(row: str) -> None:
-            at = w.value(f"call i64 @llvm.smin.i64(i64 {row}, i64 {most})")
-            to = self.step("%buffer", at, nest.write)
-            self._placed_tile(place, tile, column, w.value(f"add i64 {first}, {at}"), tile.rows, to)
+            row = w.value(f"call i64 @llvm.smin.i64(i64 {row}, i64 {most})")
+            to = self.step("%buffer", row, self.nest.write)
+            self._placed_tile(place, tile, column, w.value(f"add i64 {first}, {row}"), tile.rows, to)
 
         w.loop(0, count, tile.rows, turned)
-        size, vector = w.times(count, nest.write // 8), self.machine.vector
-        target = self.step(self.step(place.dst, first, nest.write), column, run.dst)
-        end = w.value(f"sub i64 {size}, {vector}")
 
-        def copied(buffer: str, to: str, at: Index, align: int) -> None:
-            value = w.value(f"load <{vector} x i8>, ptr {w.at(buffer, at)}, align 1")
-            w.line(f"store <{vector} x i8> {value}, ptr {w.at(to, at)}, align {align}")
+    def _leave(self, place: Place, tile: Tile, column: str, first: str, count: int) -> None:
+        """So many rows of a strip from the buffer to the destination.
 
-        def leave(c: str) -> None:
+        Of each column a first vector, then those that straddle no lines, and one that ends with the last row.
+        """
+        w, run, vector = self.w, self.plan.columns.loop, self.machine.vector
+        size = count * self.nest.write // 8
+        vectors = -(-size // vector)
+        target = self.step(self.step(place.dst, first, self.nest.write), column, run.dst)
+
+        def one(c: str) -> None:
             buffer, to = w.at("%buffer", w.times(c, self._pitch)), self.step(target, c, run.dst)
-            copied(buffer, to, 0, 1)
-            begin = w.value(f"sub i64 0, {w.value(f'ptrtoint ptr {to} to i64')}")
-            even = w.value(f"and i64 {begin}, {vector - 1}")
-            w.loop(even, end, vector, lambda at: copied(buffer, to, at, vector))
-            copied(buffer, to, end, 1)
+            before = w.value(f"sub i64 0, {w.value(f'ptrtoint ptr {to} to i64')}")
+            even = w.value(f"and i64 {before}, {vector - 1}")
 
-        w.loop(tile.done, tile.used, 1, leave)
+            def copied(start: Index, offset: Index) -> None:
+                value = f"load <{vector} x i8>, ptr {w.at(w.at(buffer, start), offset)}, align 1"
+                pointer = w.at(w.at(to, start), offset)
+                w.line(f"store <{vector} x i8> {w.value(value)}, ptr {pointer}, align 1")
+
+            copied(0, 0)
+            if vectors > UNROLLED:
+                w.loop(0, (vectors - 2) * vector, vector, lambda k: copied(even, k))
+            else:
+                for k in range(vectors - 2):
+                    copied(even, k * vector)
+            rest = size - (vectors - 1) * vector
+            copied(w.value(f"call i64 @llvm.smin.i64(i64 {even}, i64 {rest})"), (vectors - 2) * vector)
+            copied(0, size - vector)
+
+        w.loop(tile.done, tile.used, 1, one)
 
     def _narrow(self, place: Place, columns: int, before: int = 0) -> None:
         """All rows of some columns; ``before`` it lie more that a last strip may step back over."""
@@ -269,7 +287,9 @@ class Transpose(Kernel):
 
     def _sweep(self, place: Place, tile: Tile, first: Index, last: Index) -> None:
         """All columns of some rows."""
-        self.columns(tile.columns, lambda i, done: self._strip(place, tile._replace(done=done), i, first, last))
+        self.columns(
+            tile.columns, lambda i, done: self._strip(place, tile._replace(done=done), i, first, last)
+        )
 
     def columns(self, step: int, body: Callable[[str, int], None]) -> None:
         """Over all columns in steps; the last step ends with the last column.
@@ -448,8 +468,10 @@ class Transpose(Kernel):
                         parts.append("poison" if self.short else "zeroinitializer")
                         continue
                     at = Place(source(first + row), "", self.entries(tables, first + row, row_loop))
-                    wide = tile.used < chunk
-                    parts.append(self._wide_row(tile, at.src, first + row) if wide else self.tile_row(at, chunk))
+                    if tile.used < chunk:
+                        parts.append(self._wide_row(tile, at.src, first + row))
+                    else:
+                        parts.append(self.tile_row(at, chunk))
                 registers.append(self.side_by_side(parts, chunk))
             for c, column in enumerate(net.transposed(self.w, registers)):
                 columns[c].append(column)
