@@ -357,7 +357,11 @@ def _odd_sizes(group: str, quick: bool) -> Iterator[Case]:
 
 
 def _caches(group: str, quick: bool) -> Iterator[Case]:
-    pictures = {(32, 12, 12): 18 << 10, (128, 28, 28): 400 << 10, (256, 56, 56): 6 << 20}  # to bytes of a side
+    pictures = {
+        (32, 12, 12): 18 << 10,
+        (128, 28, 28): 400 << 10,
+        (256, 56, 56): 6 << 20,
+    }  # to bytes of a side
     pairs = [(one, two) for one, two in permutations(("nchw", "nhwc", "nChw16c"), 2)]
     for (rest, size), (dtype, width) in product(pictures.items(), WIDTHS.items()):
         batch = max(1, round(size / prod(rest) / width))

@@ -28,7 +28,7 @@ from relayout.dtypes import dtype
 from relayout.kernels.conv.nest import Block, Nest
 from relayout.kernels.conv.tile import WORD, registers_of
 
-__all__ = ["COLLIDE", "chosen", "fits"]
+__all__ = ["COLLIDE", "chosen", "cycles", "fits"]
 
 COLLIDE = 4096  # bytes apart: lines fall into one set of the first cache
 WAYS = 12  # lines that a set has
@@ -69,6 +69,11 @@ def chosen(nest: Nest, threads: int) -> tuple[Nest, float]:
     model = _Model(nest)
     cost, cut = min((model.cycles(cut, threads), cut) for cut in model.cuts(threads))
     return replace(nest, block=cut.block, rows=cut.rows, columns=cut.columns, chunks=cut.chunks), cost
+
+
+def cycles(nest: Nest, threads: int) -> float:
+    """About how many cycles a nest takes on so many threads, with the tiles and tasks that it has."""
+    return _Model(nest).cycles(Cut(nest.block, nest.rows, nest.columns, nest.chunks), threads)
 
 
 def fits(nest: Nest) -> bool:

@@ -29,15 +29,13 @@ from math import ceil
 from typing import NamedTuple
 
 from relayout.dtypes import DType, dtype
-from relayout.ir import math
-from relayout.ir.conversions import DECLARATIONS, converted
+from relayout.ir.conversions import converted
 from relayout.ir.writer import Writer
 from relayout.kernels.conv.convolution import ENTRY, OPERANDS
 from relayout.kernels.conv.depthwise import TOGETHER, Kind, Narrow, Place, Span
 from relayout.kernels.conv.epilogue import Finish, Finishing
 from relayout.kernels.conv.sides import offset_code, places_of
-from relayout.kernels.conv.tile import WORD, declarations, lanes_of, load_pieces, store_pieces
-from relayout.kernels.copy.module import FOOTER
+from relayout.kernels.conv.tile import WORD, lanes_of, load_pieces, store_pieces
 from relayout.targets.machine import LINE
 
 __all__ = ["narrow_module"]
@@ -65,7 +63,7 @@ class _Lanes:
         self.plan, self.kind = plan, kind
         self.lanes = lanes_of(plan.machine)
         self.vector = f"<{self.lanes} x float>"
-        self.w = Writer()
+        self.w = Writer(plan.machine)
 
     def as_floats(self, raw: str, kind: DType) -> str:
         """Elements of another data type as f32."""
@@ -306,7 +304,7 @@ class _Module:
     def __init__(self, plan: Narrow, finishing: Finishing) -> None:
         self.plan, self.finishing = plan, finishing
         self.functions: dict[str, str] = {}
-        self.w = Writer()
+        self.w = Writer(plan.machine)
 
     def text(self) -> str:
         w, plan = self.w, self.plan
@@ -325,9 +323,7 @@ class _Module:
         )
         numbers = [f"i64 {number}" for place in plan.places for number in place]
         places = f"@places = internal constant [{len(numbers)} x i64] [{', '.join(numbers)}], align 64\n"
-        texts = [places, *self.functions.values(), entry, FOOTER, DECLARATIONS, math.DECLARATIONS]
-        missing = [line for line in declarations(plan.machine).splitlines() if line not in DECLARATIONS]
-        return "\n".join([*texts, *missing])
+        return "\n".join([places, *self.functions.values(), entry])
 
     def _share(self, part: str) -> str:
         w = self.w

@@ -35,18 +35,11 @@ from relayout.dtypes import dtype as as_dtype
 from relayout.kernels.conv.arithmetic import Arithmetic
 from relayout.kernels.conv.geometry import Geometry
 from relayout.kernels.conv.sides import Side
-from relayout.kernels.conv.tile import WORD, KLoop, Piece, lanes_of
+from relayout.kernels.conv.tile import WORD, Piece, lanes_of
+from relayout.loops.nest import Loop
 from relayout.targets.machine import LINE, Machine
 
-__all__ = ["Block", "Dim", "Group", "Nest", "Place"]
-
-
-class Dim(NamedTuple):
-    """A loop over outputs: extent, and bytes from one to the next in source and destination."""
-
-    extent: int
-    src: int
-    dst: int
+__all__ = ["Block", "Group", "Nest", "Place"]
 
 
 class Group(NamedTuple):
@@ -98,8 +91,8 @@ class Nest:
     pitch: int
     """From pixel to pixel of gathered rows."""
     weights_type: str
-    loops: tuple[KLoop, ...]
-    """The sum."""
+    loops: tuple[Loop, ...]
+    """The sum: its operands are source and weights."""
     taps: tuple[tuple[int, int], ...]
     """What one turn of it adds up: taps of a row, by where their pixels and their weights lie."""
     spread: tuple[tuple[int, ...], ...]
@@ -108,8 +101,9 @@ class Nest:
     """The different groups."""
     places: tuple[Place, ...]
     """All groups."""
-    dims: tuple[Dim, Dim, Dim, Dim]
-    """Images, planes, rows, pixels; neighbouring ones are merged where nothing lies between them."""
+    dims: tuple[Loop, Loop, Loop, Loop]
+    """Images, planes, rows, pixels, with source and destination as operands; neighbouring ones are merged
+    where nothing lies between them."""
     block: Block
     rows: int
     """Rows of a task."""

@@ -38,20 +38,19 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import NamedTuple
 
 from relayout.dtypes import dtype
 from relayout.ir.conversions import converted
+from relayout.ir.vectors import Piece, pieces_of
 from relayout.ir.writer import Writer
 from relayout.kernels.conv.arithmetic import Arithmetic
+from relayout.loops.nest import Loop
 from relayout.targets.machine import Machine
 
 __all__ = [
     "WORD",
-    "KLoop",
     "Piece",
     "Tile",
-    "declarations",
     "lanes_of",
     "load_pieces",
     "pieces_of",
@@ -63,22 +62,6 @@ __all__ = [
 WORD = 4  # bytes of a sum
 BLOCK = 4096  # products that are added up before they are added to a total
 LEAST_BLOCK = 64
-
-
-class KLoop(NamedTuple):
-    """One loop of the sum: so many turns, each so many bytes further in source and weights."""
-
-    extent: int
-    src: int
-    weights: int
-
-
-class Piece(NamedTuple):
-    """Lanes of a vector that lie together in memory, from ``lane`` on, so many bytes behind the pixel."""
-
-    lane: int
-    lanes: int
-    offset: int
 
 
 @dataclass(frozen=True)
@@ -98,7 +81,7 @@ class Tile:
         How each vector is stored.
     valid : int
         How many lanes of the last vector are channels; the rest is padding and becomes zero.
-    loops : tuple of KLoop
+    loops : tuple of Loop
         The sum, outermost first.
     taps : tuple of (int, int)
         What one turn of the innermost loop adds up: for each tap where its pixels and where its weights lie,
@@ -126,7 +109,7 @@ class Tile:
     weights: tuple[int, ...]
     pieces: tuple[tuple[Piece, ...], ...]
     valid: int
-    loops: tuple[KLoop, ...]
+    loops: tuple[Loop, ...]
     taps: tuple[tuple[int, int], ...] = ((0, 0),)
     spread: tuple[tuple[int, ...], ...] = ()
     steps: tuple[int, ...] = ()
@@ -136,14 +119,14 @@ class Tile:
     pitch: int = 0
 
 
-def in_blocks(loops: Sequence[KLoop], most: int = BLOCK) -> tuple[tuple[KLoop, ...], tuple[KLoop, ...]]:
+def in_blocks(loops: Sequence[Loop], most: int = BLOCK) -> tuple[tuple[Loop, ...], tuple[Loop, ...]]:
     """A long sum as loops around blocks, and the loops of a block; a short one as no loops and itself.
 
     The rounding errors of a sum grow with its length, so that of 20 million ones in f32 is 2**24. In blocks
     they grow with the length of a block, and with the number of blocks.
 
-    >>> in_blocks([KLoop(25088, 4, 64)])
-    ((KLoop(extent=7, src=14336, weights=229376),), (KLoop(extent=3584, src=4, weights=64),))
+    >>> in_blocks([Loop(25088, (4, 64))])
+    ((Loop(extent=7, steps=(14336, 229376)),), (Loop(extent=3584, steps=(4, 64)),))
     """
     total, at = 1, len(loops)
     while at and total * loops[at - 1].extent <= most:
@@ -155,8 +138,7 @@ def in_blocks(loops: Sequence[KLoop], most: int = BLOCK) -> tuple[tuple[KLoop, .
     some = max(n for n in range(1, most // total + 1) if loop.extent % n == 0)
     if some * total < LEAST_BLOCK:
         return (), tuple(loops)
-    around = KLoop(loop.extent // some, some * loop.src, some * loop.weights)
-    return (*loops[: at - 1], around), (loop._replace(extent=some), *loops[at:])
+    return (*loops[: at - 1], loop.outside(some)), (loop.taking(some), *loops[at:])
 
 
 def lanes_of(machine: Machine) -> int:
@@ -188,7 +170,7 @@ class _Writer:
         self.tile, self.machine = tile, machine
         self.lanes = lanes_of(machine)
         self.kind = f"<{self.lanes} x {'float' if tile.arithmetic.sums == 'f32' else 'i32'}>"
-        self.w = Writer()
+        self.w = Writer(machine)
 
     def function(self, name: str, extra: Sequence[str], finish: Finish) -> str:
         w, tile = self.w, self.tile
@@ -209,21 +191,21 @@ class _Writer:
         arguments = ", ".join(f"ptr {pointer}" for pointer in ("%src", "%weights", "%dst", *extra))
         return f"define internal void @{name}({arguments}) noinline {{\nentry:\n{w.text()}\n  ret void\n}}\n"
 
-    def totals(self, outer: tuple[KLoop, ...], inner: tuple[KLoop, ...], count: int) -> list[str]:
+    def totals(self, outer: tuple[Loop, ...], inner: tuple[Loop, ...], count: int) -> list[str]:
         """Long sums in blocks, each summed from zero and then added to a total in memory."""
         w, kind = self.w, self.kind
         places = [w.value(f"alloca {kind}, align {self.machine.vector}") for _ in range(count)]
         for place in places:
             w.line(f"store {kind} zeroinitializer, ptr {place}, align {self.machine.vector}")
 
-        def block(left: tuple[KLoop, ...], src: str, weights: str) -> None:
+        def block(left: tuple[Loop, ...], src: str, weights: str) -> None:
             if left:
                 loop = left[0]
 
                 def turn(given: list[str]) -> list[str]:
                     s, y = given
                     block(left[1:], s, y)
-                    return [w.at(s, loop.src), w.at(y, loop.weights)]
+                    return self.further(loop, s, y)
 
                 w.carry(loop.extent, [("ptr", src), ("ptr", weights)], turn)
                 return
@@ -236,7 +218,7 @@ class _Writer:
         block(outer, "%src", "%weights")
         return [w.value(f"load {kind}, ptr {place}, align {self.machine.vector}") for place in places]
 
-    def nest(self, left: tuple[KLoop, ...], src: str, weights: str, sums: list[str]) -> list[str]:
+    def nest(self, left: tuple[Loop, ...], src: str, weights: str, sums: list[str]) -> list[str]:
         """The loops of the sum, the outermost first; the sums after them."""
         if not left:
             return (self.by_pattern if self.tile.spread else self.by_element)(src, weights, list(sums))
@@ -248,10 +230,14 @@ class _Writer:
             after = self.nest(left[1:], s, y, inside)
             if asks:
                 self.ask_for_next(src, s)
-            return [w.at(s, loop.src), w.at(y, loop.weights), *after]
+            return [*self.further(loop, s, y), *after]
 
         carried = [("ptr", src), ("ptr", weights), *((self.kind, value) for value in sums)]
         return w.carry(loop.extent, carried, turn)[2:]
+
+    def further(self, loop: Loop, *pointers: str) -> list[str]:
+        """Addresses in source and weights one turn of a loop further."""
+        return [self.w.at(at, step) for at, step in zip(pointers, loop.steps, strict=True)]
 
     def by_element(self, src: str, weights: str, sums: list[str]) -> list[str]:
         """One turn: an element of each pixel goes to all lanes, for all taps that it belongs to."""
@@ -348,37 +334,11 @@ PAIR_PRODUCTS = {
 """Products of pairs, added up: what x86 processors have for it, by the number of sums."""
 
 
-def declarations(machine: Machine) -> str:
-    """What the functions of this module call."""
-    lanes = lanes_of(machine)
-    kind, pair = f"<{lanes} x i32>", f"<{2 * lanes} x i16>"
-    vector = f"<{lanes} x float>"
-    found = f"declare {vector} @llvm.fma.v{lanes}f32({vector}, {vector}, {vector})\n"
-    found += f"declare {kind} @llvm.sadd.sat.v{lanes}i32({kind}, {kind})\n"
-    if _is_x86(machine):
-        found += f"declare {kind} @{PAIR_PRODUCTS[lanes]}({pair}, {pair})\n"
-    return found
-
-
 def _is_x86(machine: Machine) -> bool:
     return machine.triple.startswith("x86_64")
 
 
 # -- vectors in pieces --------------------------------------------------------------------------------------
-
-
-def pieces_of(first: int, count: int, offset: int, size: int = WORD) -> tuple[Piece, ...]:
-    """Neighbouring lanes as pieces of powers of two, ``size`` bytes a lane.
-
-    >>> pieces_of(0, 6, 100)
-    (Piece(lane=0, lanes=4, offset=100), Piece(lane=4, lanes=2, offset=116))
-    """
-    found = []
-    while count:
-        some = 1 << (count.bit_length() - 1)
-        found.append(Piece(first, some, offset))
-        first, count, offset = first + some, count - some, offset + some * size
-    return tuple(found)
 
 
 def load_pieces(

@@ -18,7 +18,7 @@ from __future__ import annotations
 from math import gcd, inf
 
 from relayout.kernels.copy.plan import LANE, LINE_BITS, Run
-from relayout.reorder.problem import Nest
+from relayout.kernels.copy.problem import Move
 from relayout.targets.machine import LINE, caches
 
 __all__ = ["END", "ends", "fitting", "transposing"]
@@ -45,7 +45,7 @@ def ends(lines: float) -> float:
     return STAGING + 2 * END / lines
 
 
-def transposing(nest: Nest, columns: Run, rows: Run, block: int, stage: bool) -> float:
+def transposing(nest: Move, columns: Run, rows: Run, block: int, stage: bool) -> float:
     """Cycles for a line of the source besides shuffles; endless where a block is longer than all rows.
 
     ``block`` rows are worked on together, by way of a stage or not.

@@ -619,7 +619,7 @@ class Staged(Transpose):
         """Some rows: a line of each at a time is fetched, then turned over from the buffer."""
         w, run = self.w, self.plan.columns
         row_loop, line = self.plan.rows.loop, self.widest
-        block = self.moved(place, row, row_loop._replace(dst=self.nest.write))
+        block = self.moved(place, row, row_loop.stepping(dst=self.nest.write))
 
         def chunk(i: str, done: int) -> None:
             at = self.moved(block, i, run.loops[0]) if run.is_straight else self._further(block, i)
@@ -633,10 +633,10 @@ class Staged(Transpose):
 
         def turned(at: Place, i: str, u: str, r: str) -> None:
             src = self.step(w.at(self.stage, w.times(r, self.pitch)), u, self._kept)
-            at = self.moved(at, r, row_loop._replace(src=0, dst=self.nest.write))
+            at = self.moved(at, r, row_loop.stepping(src=0, dst=self.nest.write))
             column = i
             if run.is_straight:
-                at = self.moved(at, u, run.loop._replace(src=0))
+                at = self.moved(at, u, run.loop.stepping(src=0))
             else:
                 column = w.value(f"add i64 {i}, {u}")
             at = at._replace(src=src)
@@ -666,7 +666,7 @@ class Staged(Transpose):
     def _fetched(self, place: Place, count: int) -> None:
         """Fill the buffer: a line of each of some rows."""
         w, line = self.w, self.widest
-        row_loop, column_loop = self.plan.rows.loop._replace(dst=0), self.plan.columns.loops[0]
+        row_loop, column_loop = self.plan.rows.loop.stepping(dst=0), self.plan.columns.loops[0]
         together = 1 if self.converts else next(k for k in (8 // self.lines, 2, 1) if count % k == 0)
         size = line * self.nest.read // 8
         piece = min(size, LINE)
