@@ -155,7 +155,7 @@ def _kind(nest: Move, inner: Loop | None, outer: Loop | None) -> str:
 def _of_bytes(nest: Move, outer: Loop) -> bool:
     """Whether bytes are moved, from rows that do not collide in the first cache."""
     early = nest.read < nest.write and any(outer.tables)  # converted behind loads, to something wider
-    stay = outer.extent <= fitting(Run((outer,)))
+    stay = 3 * outer.extent <= 2 * fitting(Run((outer,)))  # the destination has a share, too
     return min(nest.read, nest.write) == 8 and not early and not nest.adds and stay
 
 

@@ -208,7 +208,7 @@ class Transpose(Kernel):
             self.buffer = "%buffer"
             self.entry_lines.append(f"  %buffer = alloca [{tile.columns * self._pitch} x i8], align {LINE}")
         last = total % piece
-        if last < tile.rows:
+        if last < 2 * tile.rows:  # shorter than two vectors
             last += piece
         whole = total - last
 
@@ -231,7 +231,7 @@ class Transpose(Kernel):
     @property
     def _pitch(self) -> int:
         """Bytes from one column to the next in the buffer of pieces: one line more than they have."""
-        return (self.plan.piece + self.main.rows) * self.nest.write // 8 + LINE
+        return (self.plan.piece + 2 * self.main.rows) * self.nest.write // 8 + LINE
 
     def _turned(self, place: Place, tile: Tile, column: str, first: str, count: str) -> None:
         """So many rows of a strip turned over into the buffer; the last tile ends with them."""
