@@ -30,9 +30,8 @@ __all__ = ["Staged", "Transpose"]
 
 FAR = 512  # bytes between rows from which on the processor's own prefetching does not see them as one stream
 ASKED = 8  # rows that are asked for in one turn
-PRUNED = (
-    4  # strips of columns up to which the last one, which overlaps, gets code that stores what is new only
-)
+PRUNED = 4  # strips of columns up to which the last one, which overlaps, gets code for its new columns only
+UNROLLED = 16  # vectors of a piece of a column that are copied without a loop
 INLINE = 16  # rows of a tile that is written out wherever it is used; larger ones are called
 
 
@@ -202,19 +201,27 @@ class Transpose(Kernel):
             self.unstreamed(lambda: self._narrow(self.moved(place, rest, run.loop), run.extent - rest, rest))
 
     def _in_pieces(self, place: Place) -> None:
-        """Pieces of columns are written to a buffer, and leave it in whole lines but for their ends."""
-        piece, total = self.plan.piece, self.plan.total
-        self.buffer = self.buffer or self.b.alloca(self.main.columns * self._pitch, LINE)
+        piece, total, tile = self.plan.piece, self.plan.total, self.main
+        self.buffer = self.buffer or self.b.alloca(tile.columns * self._pitch, LINE)
         last = total % piece
-        if last < self.main.rows:
+        if last < 2 * tile.rows:  # shorter than two vectors
             last += piece
         whole = total - last
 
         def block(first: Operand, count: int) -> None:
-            self.columns(
-                self.main.columns,
-                lambda i, done: self._piece(place, self.main._replace(done=done), i, first, count),
-            )
+            def strip(i: Operand, done: int) -> None:
+                some = tile._replace(done=done)
+                name = f"{tile.rows}" + (f"_{done}" if done else "")
+                where = (i, first)
+                self.call(f"piece{name}", place, (*where, count), lambda at, *x: self._turned(at, some, *x))
+                self.call(
+                    f"leave{name}_{count}",
+                    place,
+                    where,
+                    lambda at, i, row: self._leave(at, some, i, row, count),
+                )
+
+            self.columns(tile.columns, strip)
 
         if whole:
             self.b.loop(0, whole, piece, lambda row: block(row, piece))
@@ -223,39 +230,55 @@ class Transpose(Kernel):
     @property
     def _pitch(self) -> int:
         """Bytes from one column to the next in the buffer of pieces: one line more than they have."""
-        return (self.plan.piece + self.main.rows) * self.nest.write // 8 + LINE
+        return (self.plan.piece + 2 * self.main.rows) * self.nest.write // 8 + LINE
 
-    def _piece(self, place: Place, tile: Tile, column: Operand, first: Operand, count: int) -> None:
-        """A piece of so many rows of each column of a strip: tiles below each other, then their lines."""
-        name = f"piece{tile.rows}" + (f"_{tile.done}" if tile.done else "")
-        self.call(name, place, (column, first, count), lambda at, *given: self._lines_of(at, tile, *given))
-
-    def _lines_of(self, place: Place, tile: Tile, column: Value, first: Value, count: Value) -> None:
-        b, nest, run, buffer = self.b, self.nest, self.plan.columns.loop, self.buffer
+    def _turned(self, place: Place, tile: Tile, column: Value, first: Value, count: Value) -> None:
+        """So many rows of a strip turned over into the buffer; the last tile ends with them."""
+        b, buffer = self.b, self.buffer
         assert buffer is not None
         most = b.sub(count, tile.rows)
 
         def turned(row: Value) -> None:
-            at = b.smin(row, most)
-            to = self.step(buffer, at, nest.write)
-            self._placed_tile(place, tile, column, b.add(first, at), tile.rows, to)
+            row = b.smin(row, most)
+            to = self.step(buffer, row, self.nest.write)
+            self._placed_tile(place, tile, column, b.add(first, row), tile.rows, to)
 
         b.loop(0, count, tile.rows, turned)
-        size, register = b.mul(count, nest.write // 8), vector(self.machine.vector, I8)
-        target = self.step(self.step(place.dst, first, nest.write), column, run.dst)
-        end = b.sub(size, register.bytes)
 
-        def copied(source: Value, to: Value, at: Operand, align: int) -> None:
-            b.store(b.load(register, b.gep(source, at), 1), b.gep(to, at), align)
+    def _leave(self, place: Place, tile: Tile, column: Value, first: Value, count: int) -> None:
+        """So many rows of a strip from the buffer to the destination.
 
-        def leave(c: Value) -> None:
+        Of each column a first vector, then those that straddle no lines, and one that ends with the last row.
+        """
+        b, run, register, buffer = (
+            self.b,
+            self.plan.columns.loop,
+            vector(self.machine.vector, I8),
+            self.buffer,
+        )
+        assert buffer is not None
+        width, size = register.bytes, count * self.nest.write // 8
+        vectors = -(-size // width)
+        target = self.step(self.step(place.dst, first, self.nest.write), column, run.dst)
+
+        def one(c: Value) -> None:
             source, to = b.gep(buffer, c, self._pitch), self.step(target, c, run.dst)
-            copied(source, to, 0, 1)
-            even = b.and_(b.sub(0, b.ptrtoint(to)), register.bytes - 1)
-            b.loop(even, end, register.bytes, lambda at: copied(source, to, at, register.bytes))
-            copied(source, to, end, 1)
+            even = b.and_(b.sub(0, b.ptrtoint(to)), width - 1)
 
-        b.loop(tile.done, tile.used, 1, leave)
+            def copied(start: Operand, offset: Operand) -> None:
+                x = b.load(register, b.gep(b.gep(source, start), offset))
+                b.store(x, b.gep(b.gep(to, start), offset))
+
+            copied(0, 0)
+            if vectors > UNROLLED:
+                b.loop(0, (vectors - 2) * width, width, lambda k: copied(even, k))
+            else:
+                for k in range(vectors - 2):
+                    copied(even, k * width)
+            copied(b.smin(even, size - (vectors - 1) * width), (vectors - 2) * width)
+            copied(0, size - width)
+
+        b.loop(tile.done, tile.used, 1, one)
 
     def _narrow(self, place: Place, columns: int, before: int = 0) -> None:
         """All rows of some columns; ``before`` it lie more that a last strip may step back over."""
@@ -437,10 +460,10 @@ class Transpose(Kernel):
                         parts.append(poison(kind) if self.short else constant(kind, 0))
                         continue
                     at = Place(source(first + row), NOWHERE, self.entries(tables, first + row, row_loop))
-                    wide = tile.used < chunk
-                    parts.append(
-                        self._wide_row(tile, at.src, first + row) if wide else self.tile_row(at, chunk)
-                    )
+                    if tile.used < chunk:
+                        parts.append(self._wide_row(tile, at.src, first + row))
+                    else:
+                        parts.append(self.tile_row(at, chunk))
                 registers.append(gather(self.b, parts))
             for c, column in enumerate(net.transposed(self.b, registers)):
                 columns[c].append(column)
