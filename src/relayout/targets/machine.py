@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 from relayout.errors import LayoutError, Unsupported
 from relayout.forking import locked
 
-__all__ = ["LINE", "caches", "Machine", "Thresholds", "derived", "host", "llvm", "machine"]
+__all__ = ["LINE", "Machine", "Thresholds", "caches", "derived", "host", "llvm", "machine"]
 
 LINE = 64  # bytes of a cache line on every processor that we generate code for
 LARGEST = 32 << 20  # bytes that are copied to find out about streaming
