@@ -201,6 +201,7 @@ class Transpose(Kernel):
             self.unstreamed(lambda: self._narrow(self.moved(place, rest, run.loop), run.extent - rest, rest))
 
     def _in_pieces(self, place: Place) -> None:
+        """Pieces of columns are written to a buffer, and leave it in whole vectors but for their ends."""
         piece, total, tile = self.plan.piece, self.plan.total, self.main
         self.buffer = self.buffer or self.b.alloca(tile.columns * self._pitch, LINE)
         last = total % piece
@@ -212,14 +213,9 @@ class Transpose(Kernel):
             def strip(i: Operand, done: int) -> None:
                 some = tile._replace(done=done)
                 name = f"{tile.rows}" + (f"_{done}" if done else "")
-                where = (i, first)
-                self.call(f"piece{name}", place, (*where, count), lambda at, *x: self._turned(at, some, *x))
-                self.call(
-                    f"leave{name}_{count}",
-                    place,
-                    where,
-                    lambda at, i, row: self._leave(at, some, i, row, count),
-                )
+                turned, leave = partial(self._turned, some), partial(self._leave, some, count)
+                self.call(f"piece{name}", place, (i, first, count), turned)
+                self.call(f"leave{name}_{count}", place, (i, first), leave)
 
             self.columns(tile.columns, strip)
 
@@ -232,7 +228,7 @@ class Transpose(Kernel):
         """Bytes from one column to the next in the buffer of pieces: one line more than they have."""
         return (self.plan.piece + 2 * self.main.rows) * self.nest.write // 8 + LINE
 
-    def _turned(self, place: Place, tile: Tile, column: Value, first: Value, count: Value) -> None:
+    def _turned(self, tile: Tile, place: Place, column: Value, first: Value, count: Value) -> None:
         """So many rows of a strip turned over into the buffer; the last tile ends with them."""
         b, buffer = self.b, self.buffer
         assert buffer is not None
@@ -245,7 +241,7 @@ class Transpose(Kernel):
 
         b.loop(0, count, tile.rows, turned)
 
-    def _leave(self, place: Place, tile: Tile, column: Value, first: Value, count: int) -> None:
+    def _leave(self, tile: Tile, count: int, place: Place, column: Value, first: Value) -> None:
         """So many rows of a strip from the buffer to the destination.
 
         Of each column a first vector, then those that straddle no lines, and one that ends with the last row.
