@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from relayout.ir.builder import Builder, Function
+from relayout.ir.builder import Builder, Function, Operand
 from relayout.ir.types import I64, PTR, Value
 from relayout.targets.machine import Machine
 
@@ -20,7 +20,7 @@ def kernel(name: str, machine: Machine, linkage: str = "") -> Function:
     return Function(name, arguments, machine, linkage)
 
 
-def share(f: Function, total: int) -> tuple[Value, Value]:
+def share(f: Function, total: Operand) -> tuple[Value, Value]:
     """The tasks of a part of a kernel with so many: from the first to the one behind the last."""
     part, parts = f.arguments[3:]
     following = f.add(part, 1)

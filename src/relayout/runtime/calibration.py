@@ -50,16 +50,18 @@ import ctypes
 import mmap
 import time
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from relayout.forking import lock, locked
 from relayout.jit import compile
 from relayout.runtime import threads
 from relayout.runtime.limits import AWAKE
-from relayout.targets.machine import LINE, Machine, derived
+from relayout.targets.machine import LINE, Machine, derived, host
 
 if TYPE_CHECKING:
-    from relayout.ir.writer import Writer
+    from relayout.ir.builder import Function
+    from relayout.ir.types import Value
     from relayout.jit.abi import Kernel
 
 __all__ = ["Figure", "Measured", "crossover", "measured"]
@@ -240,61 +242,47 @@ def _kernels(machine: Machine, *names: str) -> dict[str, Kernel]:
 
 
 def _ir(names: Sequence[str]) -> str:
-    plain, streamed = _copied(""), _copied(", !nontemporal !0")
+    plain, streamed = partial(_copied, False), partial(_copied, True)
     loops = {"plain": (plain,), "plain_and_read": (plain, _read), "streamed_and_read": (streamed, _read)}
-    return "\n".join(
-        [
-            *(_function(name, *loops[name]) for name in names),
-            "declare void @llvm.prefetch.p0(ptr, i32, i32, i32)",
-            "!0 = !{i32 1}",
-        ]
-    )
-
-
-Turn = Callable[["Writer", str, str], None]
+    return "\n".join(_function(name, *loops[name]) for name in names)
 
 
 @locked
-def _function(name: str, *bodies: Turn) -> str:
-    """One loop after the other over all turns of a share."""
-    from relayout.ir.writer import Writer
+def _function(name: str, *bodies: Callable[[Function, Value], None]) -> str:
+    """One loop after the other over all turns of a share; a body gets how many bytes are behind it."""
+    from relayout.ir.kernel import kernel, share
+    from relayout.ir.types import I64
 
-    w = Writer()
-    size = w.value("load i64, ptr %ops")
-    turns = w.value(f"udiv i64 {size}, {TOGETHER * LINE}")
-    low, high = (_cut(w, turns, part) for part in ("%part", w.value("add i64 %part, 1")))
+    f, turn = kernel(name, host()), TOGETHER * LINE
+    first, end = (f.mul(x, turn) for x in share(f, f.udiv(f.load(I64, f.arguments[2]), turn)))
 
     def loops() -> None:
         for body in bodies:
-            w.loop(low, high, TOGETHER * LINE, lambda i: body(w, w.at("%src", i), w.at("%dst", i)))  # noqa: B023
+            f.loop(first, end, turn, partial(body, f))
 
-    w.when(w.value(f"icmp slt i64 {low}, {high}"), loops)
-    head = f"define void @{name}(ptr %src, ptr %dst, ptr %ops, i64 %part, i64 %parts)"
-    return f"{head} {{\nentry:\n{w.text()}\n  ret void\n}}\n"
-
-
-def _cut(w: Writer, turns: str, part: str) -> str:
-    """The byte at which a share begins."""
-    share = w.value(f"mul i64 {turns}, {part}")
-    share = w.value(f"udiv i64 {share}, %parts")
-    return w.value(f"mul i64 {share}, {TOGETHER * LINE}")
+    f.when(f.icmp("slt", first, end), loops)
+    return f.text()
 
 
-def _copied(how: str) -> Turn:
-    def turn(w: Writer, source: str, target: str) -> None:
-        for k in range(TOGETHER):
-            line = w.value(f"load <8 x i64>, ptr {w.at(source, k * LINE)}, align {LINE}")
-            ahead = w.at(source, k * LINE + AHEAD)
-            w.line(f"call void @llvm.prefetch.p0(ptr {ahead}, i32 0, i32 2, i32 1)")
-            w.line(f"store <8 x i64> {line}, ptr {w.at(target, k * LINE)}, align {LINE}{how}")
+@locked
+def _copied(streamed: bool, f: Function, done: Value) -> None:
+    from relayout.ir.types import I64, vector
 
-    return turn
+    src, dst = (f.gep(x, done) for x in f.arguments[:2])
+    for k in range(0, TOGETHER * LINE, LINE):
+        x = f.load(vector(LINE // 8, I64), f.gep(src, k), LINE)
+        f.prefetch(f.gep(src, k + AHEAD), 2)
+        f.store(x, f.gep(dst, k), LINE, streamed)
 
 
-def _read(w: Writer, _: str, target: str) -> None:
-    total = "zeroinitializer"
-    for k in range(TOGETHER):
-        line = w.value(f"load <8 x i64>, ptr {w.at(target, k * LINE)}, align {LINE}")
-        total = w.value(f"xor <8 x i64> {total}, {line}")
-    first = w.value(f"extractelement <8 x i64> {total}, i64 0")
-    w.line(f"store i64 {first}, ptr {w.at('%ops', 8)}")
+@locked
+def _read(f: Function, done: Value) -> None:
+    from relayout.ir.types import I64, vector
+
+    total, *lines = (
+        f.load(vector(LINE // 8, I64), f.gep(f.gep(f.arguments[1], done), k), LINE)
+        for k in range(0, TOGETHER * LINE, LINE)
+    )
+    for line in lines:
+        total = f.xor(total, line)
+    f.store(f.extract(total, 0), f.gep(f.arguments[2], 8))
