@@ -211,7 +211,7 @@ def test_small_problems_and_few_calls_measure_nothing(measuring):
     small = rl.Reorder(MemoryDesc((8, 8), "f32", "ab"), MemoryDesc((8, 8), "f32", "ba"))
     assert small._trial is None
     plan, x, out = rl.Reorder(SRC, DST), np.zeros(SRC.dims, np.float32), np.zeros(DST.nbytes, np.uint8)
-    for _ in range(reorders.BEGIN):
+    for _ in range(tuning.BEGIN):
         plan(x, out)
     assert plan._trial._contest is None
     assert not list(tuning.choices())
