@@ -19,7 +19,7 @@ import relayout as rl
 from fences import output_of
 from relayout import MemoryDesc
 from relayout.primitives import Convolution
-from relayout.primitives.kernels.geometry import Geometry
+from relayout.primitives.kernels.geometry import Geometry, spans
 from relayout.primitives.post_ops import Sum
 from strategies import examples
 from test_products import HERE, TYPES, check, compiles, hosts, on, post_ops, vectors
@@ -213,7 +213,7 @@ def test_tiles_of_a_row(size, kernel, stride, dilation, padding, behind, most):
     more = {name: (1, 1, value) for name, value in sizes.items()}
     g = Geometry(1, 16, 1, 1, target=(1, 1, width), **(more | {"padding": (0, 0, padding)}))
     outputs = []
-    for span in narrow._spans(g, most):
+    for span in spans(g, most):
         assert 0 < span.pixels <= most
         for tile in range(span.tiles):
             first = span.start + tile * span.pixels

@@ -16,6 +16,7 @@ from relayout.codegen.values import DECLARATIONS
 from relayout.layout import views
 from relayout.layout.descriptor import MemoryDesc
 from relayout.primitives.kernels.finish import Finish, Finishing
+from relayout.primitives.kernels.geometry import Geometry, Span
 from relayout.primitives.kernels.nest import Group, Nest
 from relayout.primitives.kernels.sides import offset_code
 from relayout.primitives.kernels.tile import WORD, Tile, declarations, lanes_of, pieces_of, tile_function
@@ -208,6 +209,9 @@ class _Module:
         extra = [w.at(self.bias, channel), scale]
         _, _, h, x = nest.dims
         block = nest.block
+        if nest.borders:
+            self._rows(kind, group, given, extra, row, last)
+            return
 
         def at(i: str, j: str) -> tuple[str, str]:
             """Where a tile begins, counted from the task's first pixel."""
@@ -228,6 +232,40 @@ class _Module:
             self._blocks(column, end, nest.columns, x.extent, block.columns, lambda j, n: tile(i, j, rows, n))
 
         self._blocks(row, last, nest.rows, h.extent, block.rows, rows_of)
+
+    def _rows(
+        self, kind: int, group: Group, given: dict[str, str], extra: list[str], row: str, last: str
+    ) -> None:
+        """All tiles of a group, row by row, where taps fall outside: each tile knows which columns do."""
+        w, nest, g = self.w, self.nest, self.nest.geometry
+        _, _, h, x = nest.dims
+        steps, weights = nest.src.steps, (0, 0)
+
+        def one(i: str) -> None:
+            source, firsts, counts = given["src"], [], []
+            for axis, index in ((0, self.plane), (1, i)):
+                element, first, count = taps_inside_code(w, g, axis, index)
+                source = w.at(source, w.times(element, steps[axis]))
+                firsts.append(first)
+                counts.append(count)
+            down = w.value(f"sub i64 {i}, {row}") if row != "0" else i
+            target = w.at(given["dst"], self._times(down, h.dst))
+            for number, span in enumerate(nest.spans):
+                name = self._tile(kind, group, 1, span.pixels, (number, span))
+
+                def tile(k: str, span: Span = span, name: str = name) -> None:
+                    s = w.at(source, span.start * x.src - g.padding[2] * steps[2])
+                    s = w.at(s, self._times(k, span.pixels * x.src))
+                    t = w.at(w.at(target, span.start * x.dst), self._times(k, span.pixels * x.dst))
+                    others = self.finishing.pointers(w, self.operands, given["channel"], t)
+                    pointers = [f"ptr {one}" for one in (s, given["weights"], t, *extra, *others)]
+                    if any(loop.count for loop in nest.loops):
+                        pointers += [f"i64 {number}" for number in (*firsts, *counts)]
+                    w.line(f"call void @{name}({', '.join(pointers)})")
+
+                w.loop(0, span.tiles, 1, tile)
+
+        w.loop(row, last, 1, one)
 
     def _blocks(
         self, start: str, end: str, most: int, extent: int, step: int, body: Callable[[str, int], None]
@@ -263,6 +301,9 @@ class _Module:
         if not nest.gathers:
             at = w.at("%src", side.start)
             at = w.at(at, offset_code(w, image, side.batch) if image != "0" else 0)
+            self.plane = plane
+            if nest.borders:
+                return at
             for index, step in ((plane, d.src), (row, h.src), (column, x.src)):
                 at = w.at(at, self._times(index, step))
             return at
@@ -377,15 +418,27 @@ class _Module:
         nest = self.nest
         pitch = nest.dims[3].src
         dense = bool(nest.loops) and pitch == nest.loops[-1].extent * nest.loops[-1].src
-        return pitch if dense and not nest.gathers and nest.source_bytes > nest.weights_bytes else 0
+        return pitch if dense and not nest.gathers and not nest.borders and nest.source_bytes > nest.weights_bytes else 0
 
-    def _tile(self, kind: int, group: Group, rows: int, columns: int) -> str:
+    def _tile(
+        self, kind: int, group: Group, rows: int, columns: int, at: tuple[int, Span] | None = None
+    ) -> str:
         """The name of a tile function, which is written when it is first asked for."""
         nest = self.nest
-        name = f"tile{kind}_{rows}x{columns}"
+        name = f"tile{kind}_{rows}x{columns}" + (f"_{at[0]}" if at else "")
         if name not in self.functions:
             _, _, h, x = nest.dims
             places = [(i, j) for i in range(rows) for j in range(columns)]
+            loops, outside = nest.loops, ()
+            if at is not None and at[1].outside:
+                outside = tuple(
+                    tuple(p for p, t in at[1].outside if t == tap) for tap in range(nest.geometry.kernel[2])
+                )
+                if len(nest.taps) == 1:
+                    k = sum(size > 1 for size in nest.geometry.kernel[:2])
+                    if nest.geometry.kernel[2] > 1:
+                        loops = (*loops[:k], loops[k]._replace(outside=outside), *loops[k + 1 :])
+                        outside = ()
             tile = Tile(
                 nest.arithmetic,
                 nest.weights_type,
@@ -394,8 +447,9 @@ class _Module:
                 group.weights,
                 group.pieces,
                 group.valid,
-                nest.loops,
+                loops,
                 nest.taps,
+                outside,
                 nest.spread,
                 nest.steps,
                 group.widths,
@@ -407,3 +461,18 @@ class _Module:
             extra = ["%bias", "%scale", *(f"%{name}" for name in self.finishing.names)]
             self.functions[name] = tile_function(name, tile, nest.machine, extra, finish)
         return name
+
+
+def taps_inside_code(w: Writer, g: Geometry, axis: int, index: str) -> tuple[str, str, str]:
+    """The element that the first tap inside falls on, which tap that is, and how many are inside."""
+    taps, gap = g.kernel[axis], g.dilation[axis]
+    start = w.value(f"sub i64 {w.times(index, g.strides[axis])}, {g.padding[axis]}")
+    if g.always_inside(axis):
+        return start, "0", str(taps)
+    missing = w.value(f"sub i64 {gap - 1}, {start}")
+    tap = w.value(f"udiv i64 {w.value(f'call i64 @llvm.smax.i64(i64 {missing}, i64 0)')}, {gap}")
+    room = w.value(f"udiv i64 {w.value(f'sub i64 {g.source[axis] - 1}, {start}')}, {gap}")
+    after = w.value(f"add i64 {room}, 1")
+    end = w.value(f"call i64 @llvm.smin.i64(i64 {after}, i64 {taps})")
+    element = w.value(f"add i64 {start}, {w.times(tap, gap)}")
+    return element, tap, w.value(f"sub i64 {end}, {tap}")

@@ -96,10 +96,11 @@ class _Model:
     def blocks(self) -> list[Block]:
         """The pixels that a tile may have: the best few by the time that multiplying alone takes."""
         room = self.room()
+        most = 0 if self.nest.borders else self.width  # of rows of tiles of several rows
         choices = [
             Block(rows, columns)
             for columns in range(1, min(room, self.width) + 1)
-            for rows in range(1, (min(self.height, room // columns) if columns == self.width else 1) + 1)
+            for rows in range(1, (min(self.height, room // columns) if columns == most else 1) + 1)
         ]
 
         def cycles(block: Block) -> tuple[float, int]:
@@ -174,7 +175,7 @@ class _Model:
         for block in self.blocks():
             wide, tall = block.columns, block.rows
             across = {width}
-            if not (nest.gathers or nest.scatters) and width > 4 * wide:
+            if not (nest.gathers or nest.scatters or nest.borders) and width > 4 * wide:
                 across |= {min(width, wide * k) for k in (1, 2, 4, 8, 16, 28, 56, 112)}
                 across.add(ceil(ceil(width / wide) / threads) * wide)
             down = {min(height, ceil(ceil(height / k) / tall) * tall) for k in shares}

@@ -51,7 +51,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise, product
+from itertools import pairwise
 from math import ceil, gcd
 from typing import NamedTuple
 
@@ -60,12 +60,12 @@ from relayout.dtypes import DType
 from relayout.layout.descriptor import MemoryDesc
 from relayout.layout.layout import Digit
 from relayout.primitives.kernels.arithmetic import Arithmetic
-from relayout.primitives.kernels.geometry import Geometry
+from relayout.primitives.kernels.geometry import Geometry, Span, rows_have_taps, spans
 from relayout.primitives.kernels.sides import Side, places_of, side_of
 from relayout.primitives.kernels.tile import Piece, lanes_of, pieces_of, registers_of
 from relayout.primitives.kernels.weights import Weights, is_spread, weights_of
 
-__all__ = ["Kind", "Narrow", "Place", "Span", "planned_narrow", "taps_inside"]
+__all__ = ["Kind", "Narrow", "Place", "planned_narrow"]
 
 LEAST = 4  # lanes that must lie together
 MOST_KINDS = 6  # of vectors, and
@@ -110,21 +110,6 @@ class Place(NamedTuple):
     weights: int
     dst: int
     channel: int
-
-
-class Span(NamedTuple):
-    """Tiles of a row that are alike."""
-
-    start: int
-    """The first output pixel."""
-    pixels: int
-    """Outputs of each tile."""
-    tiles: int
-    taps: tuple[tuple[int, tuple[tuple[int, int], ...]], ...]
-    """For each source pixel, counted from where the first tap of the first output falls: to which outputs it
-    belongs, and by which tap."""
-    outside: tuple[tuple[int, int], ...]
-    """The outputs and their taps that fall on no pixel."""
 
 
 @dataclass(frozen=True)
@@ -232,11 +217,6 @@ class Narrow:
         _, h, w = self.geometry.kernel
         return h * w * self.machine.vector, w * self.machine.vector, self.machine.vector
 
-    def always_inside(self, axis: int) -> bool:
-        """Whether all taps of all outputs fall inside along an axis."""
-        g = self.geometry
-        return not g.padding[axis] and g.reach(axis, g.target[axis]) <= g.source[axis]
-
     def clears(self, dst: MemoryDesc) -> bool:
         """Whether all padding of the destination is written: zeros behind the last channel."""
         rooms = dst.layout.padded_dims
@@ -280,7 +260,7 @@ def planned_narrow(
         return None
     if geometry.inputs * geometry.taps > LONG_SUM or geometry.kernel[2] > MOST_TAPS:
         return None
-    if any(not taps_inside(geometry, axis, at) for axis in (0, 1) for at in range(geometry.target[axis])):
+    if not rows_have_taps(geometry):
         return None
     best: tuple[int, _Made] | None = None
     for together in (1, 2, 4, 8, 16):
@@ -299,8 +279,8 @@ def planned_narrow(
         return None
     made = best[1]
     pixels, turns_in_rows = _most_pixels(geometry, machine, source.steps[2], made.run)
-    spans = _spans(geometry, pixels)
-    if len(spans) > MOST_SPANS:
+    row = spans(geometry, pixels)
+    if len(row) > MOST_SPANS:
         return None
     plan = Narrow(
         geometry,
@@ -315,25 +295,13 @@ def planned_narrow(
         made.places,
         made.together,
         made.images,
-        spans,
+        row,
         turns_in_rows,
         made.run,
         1,
         src.nbytes + dst.nbytes,
     )
     return _cut_into_tasks(plan, threads)
-
-
-def taps_inside(geometry: Geometry, axis: int, output: int) -> list[tuple[int, int]]:
-    """The taps of an output that fall on an element along an axis, and on which.
-
-    >>> g = Geometry(1, 8, 1, 1, (1, 7, 7), (1, 4, 4), (1, 3, 3), (1, 2, 2), (1, 1, 1), (0, 1, 1))
-    >>> taps_inside(g, 2, 0), taps_inside(g, 2, 3)
-    ([(1, 0), (2, 1)], [(0, 5), (1, 6)])
-    """
-    start = output * geometry.strides[axis] - geometry.padding[axis]
-    elements = ((tap, start + tap * geometry.dilation[axis]) for tap in range(geometry.kernel[axis]))
-    return [(tap, element) for tap, element in elements if 0 <= element < geometry.source[axis]]
 
 
 # -- rows in tiles ------------------------------------------------------------------------------------------
@@ -360,37 +328,6 @@ def _most_pixels(geometry: Geometry, machine: Machine, pitch: int, run: int) -> 
         while room > FEW and geometry.reach(2, room) > lines:
             room -= 1
     return max(1, min(room, MOST_PRODUCTS // geometry.kernel[2])), in_rows
-
-
-def _spans(geometry: Geometry, most: int) -> tuple[Span, ...]:
-    """Cut a row into tiles of about the same size."""
-    width, start = geometry.target[2], 0
-    pixels = ceil(width / ceil(width / most))
-    room = geometry.source[2] + geometry.padding[2] - geometry.reach(2, 1)
-    inside = min(width, room // geometry.strides[2] + 1)  # from there on, taps fall behind the last pixel
-    spans: list[Span] = []
-    while start < width:
-        span = _tile(geometry, start, min(pixels, width - start))
-        if not span.outside:
-            span = span._replace(tiles=max(1, (inside - start) // pixels))
-        if spans and spans[-1]._replace(start=start, tiles=1) == span:
-            spans[-1] = spans[-1]._replace(tiles=spans[-1].tiles + 1)
-        else:
-            spans.append(span)
-        start += span.tiles * span.pixels
-    return tuple(spans)
-
-
-def _tile(geometry: Geometry, start: int, pixels: int) -> Span:
-    """One tile of a row."""
-    origin = start * geometry.strides[2] - geometry.padding[2]
-    uses: dict[int, list[tuple[int, int]]] = {}
-    for pixel in range(pixels):
-        for tap, element in taps_inside(geometry, 2, start + pixel):
-            uses.setdefault(element - origin, []).append((pixel, tap))
-    inside = {use for found in uses.values() for use in found}
-    outside = tuple(use for use in product(range(pixels), range(geometry.kernel[2])) if use not in inside)
-    return Span(start, pixels, 1, tuple((at, tuple(uses[at])) for at in sorted(uses)), outside)
 
 
 # -- channels and images in vectors -------------------------------------------------------------------------

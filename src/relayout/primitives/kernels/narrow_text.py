@@ -35,7 +35,8 @@ from relayout.codegen.values import DECLARATIONS, converted
 from relayout.dtypes import DType, dtype
 from relayout.primitives.kernels.convolution import ENTRY, OPERANDS
 from relayout.primitives.kernels.finish import Finish, Finishing
-from relayout.primitives.kernels.narrow import TOGETHER, Kind, Narrow, Place, Span
+from relayout.primitives.kernels.geometry import Span
+from relayout.primitives.kernels.narrow import TOGETHER, Kind, Narrow, Place
 from relayout.primitives.kernels.sides import offset_code, places_of
 from relayout.primitives.kernels.tile import WORD, declarations, lanes_of, load_pieces, store_pieces
 from relayout.reorder.kernels.module import FOOTER
@@ -111,7 +112,7 @@ class _Tile(_Lanes):
     def outside(self) -> str:
         """What rows of taps that fall outside give: zero times their weights, zero for all numbers."""
         w, plan = self.w, self.plan
-        if all(plan.always_inside(axis) for axis in (0, 1)):
+        if all(plan.geometry.always_inside(axis) for axis in (0, 1)):
             return "zeroinitializer"
         products = w.value("mul i64 %deep, %high")
         some = w.value(f"icmp ne i64 {products}, {plan.geometry.kernel[0] * plan.geometry.kernel[1]}")
@@ -482,7 +483,7 @@ class _Module:
         w, g = self.w, self.plan.geometry
         taps, gap, pad = g.kernel[axis], g.dilation[axis], g.padding[axis]
         start = w.value(f"sub i64 {w.times(index, g.strides[axis])}, {pad}")
-        if self.plan.always_inside(axis):
+        if self.plan.geometry.always_inside(axis):
             return start, "0", str(taps)
         missing = w.value(f"sub i64 {gap - 1}, {start}")
         tap = w.value(f"udiv i64 {w.value(f'call i64 @llvm.smax.i64(i64 {missing}, i64 0)')}, {gap}")

@@ -34,7 +34,7 @@ from typing import NamedTuple
 from relayout.codegen.machine import LINE, Machine
 from relayout.dtypes import dtype as as_dtype
 from relayout.primitives.kernels.arithmetic import Arithmetic
-from relayout.primitives.kernels.geometry import Geometry
+from relayout.primitives.kernels.geometry import Geometry, Span, spans
 from relayout.primitives.kernels.sides import Side
 from relayout.primitives.kernels.tile import WORD, KLoop, Piece, lanes_of
 
@@ -117,6 +117,16 @@ class Nest:
     """Pixels of a row of a task."""
     chunks: int
     """Shares of the groups; each is computed for all rows before the next, so that its weights stay near."""
+
+    @property
+    def borders(self) -> bool:
+        """Whether taps of outputs at the borders fall outside of the source, which is read where it lies."""
+        return not (self.gathers or self.geometry.inside)
+
+    @property
+    def spans(self) -> tuple[Span, ...]:
+        """The tiles of a row where there are borders."""
+        return spans(self.geometry, self.block.columns)
 
     @property
     def tasks(self) -> int:

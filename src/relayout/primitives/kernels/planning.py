@@ -16,7 +16,7 @@ from relayout.layout.descriptor import MemoryDesc
 from relayout.layout.layout import Digit
 from relayout.primitives.kernels.arithmetic import Arithmetic
 from relayout.primitives.kernels.cost import COLLIDE, chosen, fits
-from relayout.primitives.kernels.geometry import Geometry
+from relayout.primitives.kernels.geometry import Geometry, rows_have_taps
 from relayout.primitives.kernels.nest import Block, Dim, Group, Nest, Place
 from relayout.primitives.kernels.sides import Side, joint_loops, places_of, side_of
 from relayout.primitives.kernels.tile import WORD, KLoop, Piece, lanes_of, pieces_of, registers_of
@@ -26,6 +26,7 @@ __all__ = ["clears", "planned"]
 
 LEAST = 4  # output channels that a destination must keep together for the tile to store there
 MOST_TAPS = 7  # of a row of a filter that one turn does
+MOST_COLUMNS = 16  # of a filter that are written out one by one at borders
 MOST_KINDS = 6  # of groups, each of which is a function of its own
 
 Loops = list[tuple[int, int, int]]
@@ -51,17 +52,16 @@ def planned(
     if found is None or source is None or target is None:
         return None
     spread = is_spread(geometry, lanes)
-    direct = None
-    if src.dtype.name == "f32" == arithmetic.operand:
-        direct = (
-            None if _collides(source, geometry) else _direct_loops(source, geometry, found, lanes, spread)
-        )
+    lies = None
+    if src.dtype.name == "f32" == arithmetic.operand and not _collides(source, geometry):
+        lies = _direct_loops(source, geometry, found, lanes, spread)
     pitch = ceil(geometry.groups * geometry.inputs / arithmetic.depth) * arithmetic.depth * arithmetic.element
     if pitch % (COLLIDE // 8) == 0:
         pitch += LINE
     gathered = _gathered_loops(geometry, arithmetic, found, pitch, 0, spread)
-    if direct is None and gathered is None:
-        return None
+    ways = [gathers for gathers, loops in ((False, lies), (True, gathered)) if loops is not None]
+    if geometry.inside:
+        ways = ways[:1]
     size = dst.dtype.bits // 8
     columns = geometry.kernel[2]
     shares = (False, True) if not spread and geometry.target[2] > 1 < columns <= MOST_TAPS else (False,)
@@ -69,13 +69,14 @@ def planned(
     for scatters in (False, True):
         if best is not None or (not scatters and not target.is_plain):
             continue
-        dims = _dims(geometry, source, target, direct is None, scatters, pitch)
-        step = pitch if direct is None else source.steps[2]
-        for vectors, together in product(_candidates(geometry, lanes, machine, spread), shares):
+        sizes = _candidates(geometry, lanes, machine, spread)
+        for gathers, vectors, together in product(ways, sizes, shares):
+            dims = _dims(geometry, source, target, gathers, scatters, pitch)
+            step = pitch if gathers else source.steps[2]
             cut = _groups(
                 geometry,
                 found,
-                (None, arithmetic.element) if direct is None else (source, WORD),
+                (None, arithmetic.element) if gathers else (source, WORD),
                 (None, WORD) if scatters else (target, size),
                 lanes,
                 vectors,
@@ -90,7 +91,7 @@ def planned(
                 machine,
                 source,
                 target,
-                direct is None,
+                gathers,
                 scatters,
                 pitch,
                 found.dtype,
@@ -115,13 +116,19 @@ def planned(
         return None
     nest = best[1]
     together = len(nest.taps) > 1
-    if direct is None:
+    if nest.gathers:
         plane = nest.gathered_rows * nest.gathered_columns * pitch
-        direct = _gathered_loops(geometry, arithmetic, found, pitch, plane, spread, together)
-    elif together:
-        direct = _direct_loops(source, geometry, found, lanes, spread, together)
-    assert direct is not None
-    return replace(nest, loops=tuple(KLoop(*loop) for loop in direct))
+        loops = _gathered_loops(geometry, arithmetic, found, pitch, plane, spread, together)
+    else:
+        loops = _direct_loops(source, geometry, found, lanes, spread, together)
+    assert loops is not None
+    made = [KLoop(*loop) for loop in loops]
+    if nest.borders:
+        long = [axis for axis in (0, 1) if geometry.kernel[axis] > 1]
+        for k, axis in enumerate(long):
+            if not geometry.always_inside(axis):
+                made[k] = made[k]._replace(count=("%deep", "%high")[axis])
+    return replace(nest, loops=tuple(made))
 
 
 def _collides(side: Side, geometry: Geometry) -> bool:
@@ -155,10 +162,11 @@ def _direct_loops(
     side: Side, geometry: Geometry, weights: Weights, lanes: int, spread: bool, together: bool = False
 ) -> Loops | None:
     """The loops of the sum over a source that the tile takes as it is, or None where it does not."""
-    if not geometry.inside or not side.is_plain:
+    if not side.is_plain or not (geometry.inside or _takes_borders(geometry, spread)):
         return None
     innermost = side.channels[-1]
-    if (innermost.weight, innermost.stride) != (1, WORD) and (spread or geometry.pixels > 1):
+    dense = (innermost.weight, innermost.stride) == (1, WORD)
+    if not dense and (spread or geometry.pixels > 1 or not geometry.inside):
         return None
     outer = [d.weight for d in side.channels[:-1]]
     if spread:
@@ -172,10 +180,18 @@ def _direct_loops(
         channels = joint_loops(within, side.channels, weights.inputs)
     if channels is None:
         return None
-    loops = [*_taps(geometry, side.steps, weights, together), *channels]
-    if (innermost.weight, innermost.stride) != (1, WORD):  # an image is one pixel: in the order of its memory
+    taps = _taps(geometry, side.steps, weights, together)
+    if not geometry.inside:
+        return [*taps, *_fused(list(channels))]
+    loops = [*taps, *channels]
+    if not dense:  # an image is one pixel: in the order of its memory
         loops.sort(key=lambda loop: -loop[1])
     return _fused(loops)
+
+
+def _takes_borders(geometry: Geometry, spread: bool) -> bool:
+    """Whether tiles can be written without the taps that fall outside."""
+    return not spread and geometry.kernel[2] <= MOST_COLUMNS and rows_have_taps(geometry)
 
 
 def _gathered_loops(
@@ -245,7 +261,7 @@ def _dims(
         ),
     )
     dims = [n, *spatial]
-    if gathers or scatters:
+    if gathers or scatters or not geometry.inside:
         return dims[0], dims[1], dims[2], dims[3]
     if len(source.batch) == 1 and len(target.batch) == 1:
         dims[0] = Dim(geometry.batch, source.batch[0].stride, target.batch[0].stride)

@@ -37,7 +37,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, product
+from math import prod
 from typing import NamedTuple
 
 from relayout.codegen.ir import Writer
@@ -63,6 +64,11 @@ __all__ = [
 WORD = 4  # bytes of a sum
 BLOCK = 4096  # products that are added up before they are added to a total
 LEAST_BLOCK = 64
+COUNTS = ("%plane", "%row", "%deep", "%high")
+"""What tiles are told where taps may fall outside: the first plane and row of taps that are inside, and how
+many are."""
+FIRST = {"%deep": "%plane", "%high": "%row"}
+OUTSIDE = -(1 << 62)  # the place of what falls outside, before all others: there products are zero
 
 
 class KLoop(NamedTuple):
@@ -71,6 +77,10 @@ class KLoop(NamedTuple):
     extent: int
     src: int
     weights: int
+    count: str = ""
+    """The argument of the tile that says how many of the turns there are; empty: all of them."""
+    outside: tuple[tuple[int, ...], ...] = ()
+    """For each turn the pixels whose element falls outside of the source and counts as zero; empty: none."""
 
 
 class Piece(NamedTuple):
@@ -103,6 +113,8 @@ class Tile:
     taps : tuple of (int, int)
         What one turn of the innermost loop adds up: for each tap where its pixels and where its weights lie,
         in bytes behind the first one's. Taps of a row share pixels, each of which is loaded once.
+    outside : tuple of tuple of int
+        For each of these taps the pixels whose element falls outside and counts as zero; empty: none.
     spread : tuple of tuple of int
         Empty: an element of the source goes to all lanes. Else patterns: step ``k`` of the innermost sum
         takes lanes ``spread[k]`` of the vector of input channels at the pixel.
@@ -128,6 +140,7 @@ class Tile:
     valid: int
     loops: tuple[KLoop, ...]
     taps: tuple[tuple[int, int], ...] = ((0, 0),)
+    outside: tuple[tuple[int, ...], ...] = ()
     spread: tuple[tuple[int, ...], ...] = ()
     steps: tuple[int, ...] = ()
     widths: tuple[int, ...] = ()
@@ -143,7 +156,7 @@ def in_blocks(loops: Sequence[KLoop], most: int = BLOCK) -> tuple[tuple[KLoop, .
     they grow with the length of a block, and with the number of blocks.
 
     >>> in_blocks([KLoop(25088, 4, 64)])
-    ((KLoop(extent=7, src=14336, weights=229376),), (KLoop(extent=3584, src=4, weights=64),))
+    ((KLoop(extent=7, src=14336, weights=229376, count='', outside=()),), (KLoop(extent=3584, src=4, weights=64, count='', outside=()),))
     """
     total, at = 1, len(loops)
     while at and total * loops[at - 1].extent <= most:
@@ -153,10 +166,13 @@ def in_blocks(loops: Sequence[KLoop], most: int = BLOCK) -> tuple[tuple[KLoop, .
         return (), tuple(loops)
     loop = loops[at - 1]
     some = max(n for n in range(1, most // total + 1) if loop.extent % n == 0)
+    if loop.count or loop.outside:  # its turns differ
+        some = 1
     if some * total < LEAST_BLOCK:
         return (), tuple(loops)
-    around = KLoop(loop.extent // some, some * loop.src, some * loop.weights)
-    return (*loops[: at - 1], around), (loop._replace(extent=some), *loops[at:])
+    around = loop._replace(extent=loop.extent // some, src=some * loop.src, weights=some * loop.weights)
+    inner = (loop._replace(extent=some),) if some > 1 else ()
+    return (*loops[: at - 1], around), (*inner, *loops[at:])
 
 
 def lanes_of(machine: Machine) -> int:
@@ -188,70 +204,161 @@ class _Writer:
         self.tile, self.machine = tile, machine
         self.lanes = lanes_of(machine)
         self.kind = f"<{self.lanes} x {'float' if tile.arithmetic.sums == 'f32' else 'i32'}>"
+        self.outside = tile.outside  # for each tap of a turn, where the writer is now
         self.w = Writer()
 
     def function(self, name: str, extra: Sequence[str], finish: Finish) -> str:
         w, tile = self.w, self.tile
         vectors = len(tile.weights)
-        zeros = ["zeroinitializer"] * (len(tile.src) * vectors)
+        starts = self.rows_outside() * len(tile.src)
         loops = tuple(loop for loop in tile.loops if loop.extent > 1)
         outer, inner = (
             in_blocks(loops, BLOCK // len(tile.taps)) if tile.arithmetic.sums == "f32" else ((), loops)
         )
         if outer:
-            sums = self.totals(outer, inner, len(zeros))
+            sums = self.totals(outer, inner, starts)
         else:
-            sums = self.nest(inner, "%src", "%weights", zeros)
+            sums = self.nest(inner, "%src", self.first_row(), starts)
         for p, place in enumerate(tile.dst):
             for v, pieces in enumerate(tile.pieces):
                 value, bits = finish(w, sums[p * vectors + v], p, v)
                 store_pieces(w, value, w.at("%dst", place), pieces, self.lanes, bits)
         arguments = ", ".join(f"ptr {pointer}" for pointer in ("%src", "%weights", "%dst", *extra))
+        if any(loop.count for loop in loops):
+            arguments += "".join(f", i64 {count}" for count in COUNTS)
         return f"define internal void @{name}({arguments}) noinline {{\nentry:\n{w.text()}\n  ret void\n}}\n"
 
-    def totals(self, outer: tuple[KLoop, ...], inner: tuple[KLoop, ...], count: int) -> list[str]:
-        """Long sums in blocks, each summed from zero and then added to a total in memory."""
-        w, kind = self.w, self.kind
-        places = [w.value(f"alloca {kind}, align {self.machine.vector}") for _ in range(count)]
-        for place in places:
-            w.line(f"store {kind} zeroinitializer, ptr {place}, align {self.machine.vector}")
+    def first_row(self) -> str:
+        """The weights of the first row of taps that falls inside."""
+        weights = "%weights"
+        for loop in self.tile.loops:
+            if loop.count:
+                weights = self.w.at(weights, self.w.times(FIRST[loop.count], loop.weights))
+        return weights
 
-        def block(left: tuple[KLoop, ...], src: str, weights: str) -> None:
+    def rows_outside(self) -> list[str]:
+        """What rows of taps that fall outside give to each vector: zero times their weights.
+
+        That is zero, unless one of the weights is no number or infinite: it is enough to know the largest.
+        """
+        w, tile, words = self.w, self.tile, f"<{self.lanes} x i32>"
+        counted = [loop for loop in tile.loops if loop.count]
+        if not counted:
+            return ["zeroinitializer"] * len(tile.weights)
+        loops = [loop for loop in tile.loops if not loop.count]
+        align = f"align {self.machine.vector}"
+        places = [w.value(f"alloca {words}, {align}") for _ in tile.weights]
+        for place in places:
+            w.line(f"store {words} zeroinitializer, ptr {place}, {align}")
+
+        def largest(left: list[KLoop], weights: str, found: list[str]) -> list[str]:
+            if left:
+                carried = [("ptr", weights), *((words, one) for one in found)]
+                loop = left[0]
+                return w.carry(
+                    loop.extent,
+                    carried,
+                    lambda given: [w.at(given[0], loop.weights), *largest(left[1:], given[0], given[1:])],
+                )[1:]
+            found = list(found)
+            for (_, place), (v, at) in product(tile.taps, enumerate(tile.weights)):
+                value = self.load_weights(w.at(weights, place + at))
+                value = w.value(f"bitcast {self.kind} {value} to {words}")
+                size = w.value(f"and {words} {value}, {_words(self.lanes, 0x7FFFFFFF)}")
+                call = f"@llvm.umax.v{self.lanes}i32({words} {found[v]}, {words} {size})"
+                found[v] = w.value(f"call {words} {call}")
+            return found
+
+        def rows(left: list[KLoop], weights: str, inside: str) -> None:
             if left:
                 loop = left[0]
 
-                def turn(given: list[str]) -> list[str]:
-                    s, y = given
-                    block(left[1:], s, y)
-                    return [w.at(s, loop.src), w.at(y, loop.weights)]
+                def turn(number: str) -> None:
+                    gone = w.value(f"sub i64 {number}, {FIRST[loop.count]}")
+                    here = w.value(f"icmp ult i64 {gone}, {loop.count}")
+                    rows(left[1:], w.at(weights, w.times(number, loop.weights)), w.value(f"and i1 {inside}, {here}"))
 
-                w.carry(loop.extent, [("ptr", src), ("ptr", weights)], turn)
+                w.loop(0, loop.extent, 1, turn)
                 return
-            parts = self.nest(inner, src, weights, ["zeroinitializer"] * count)
+
+            def outside() -> None:
+                before = [w.value(f"load {words}, ptr {place}, {align}") for place in places]
+                for place, one in zip(places, largest(loops, weights, before), strict=True):
+                    w.line(f"store {words} {one}, ptr {place}, {align}")
+
+            w.when(w.value(f"xor i1 {inside}, true"), outside)
+
+        inside = "1"
+        for loop in counted:
+            inside = w.value(f"mul i64 {inside}, {loop.count}")
+        some = w.value(f"icmp ne i64 {inside}, {prod(loop.extent for loop in counted)}")
+        w.when(some, lambda: rows(counted, "%weights", "true"))
+        reals = [w.value(f"load {self.kind}, ptr {place}, {align}") for place in places]
+        return [w.value(f"fmul {self.kind} {real}, zeroinitializer") for real in reals]
+
+    def turns(
+        self,
+        loop: KLoop,
+        src: str,
+        weights: str,
+        sums: list[str],
+        body: Callable[[str, str, list[str]], list[str]],
+    ) -> list[str]:
+        """All turns of a loop; one by one where they differ."""
+        w = self.w
+        if loop.outside:
+            for k, pixels in enumerate(loop.outside):
+                before, self.outside = self.outside, (pixels,)
+                sums = body(w.at(src, k * loop.src), w.at(weights, k * loop.weights), sums)
+                self.outside = before
+            return sums
+
+        def turn(given: list[str]) -> list[str]:
+            s, y, *inside = given
+            after = body(s, y, inside)
+            return [w.at(s, loop.src), w.at(y, loop.weights), *after]
+
+        carried = [("ptr", src), ("ptr", weights), *((self.kind, value) for value in sums)]
+        return w.carry(loop.count or loop.extent, carried, turn)[2:]
+
+    def totals(self, outer: tuple[KLoop, ...], inner: tuple[KLoop, ...], starts: list[str]) -> list[str]:
+        """Long sums in blocks, each summed from zero and then added to a total in memory."""
+        w, kind = self.w, self.kind
+        places = [w.value(f"alloca {kind}, align {self.machine.vector}") for _ in starts]
+        for place, start in zip(places, starts, strict=True):
+            w.line(f"store {kind} {start}, ptr {place}, align {self.machine.vector}")
+
+        def block(left: tuple[KLoop, ...], src: str, weights: str) -> None:
+            if left:
+
+                def turn(s: str, y: str, _: list[str]) -> list[str]:
+                    block(left[1:], s, y)
+                    return []
+
+                self.turns(left[0], src, weights, [], turn)
+                return
+            parts = self.nest(inner, src, weights, ["zeroinitializer"] * len(starts))
             for place, part in zip(places, parts, strict=True):
                 before = w.value(f"load {kind}, ptr {place}, align {self.machine.vector}")
                 after = w.value(f"fadd {kind} {before}, {part}")
                 w.line(f"store {kind} {after}, ptr {place}, align {self.machine.vector}")
 
-        block(outer, "%src", "%weights")
+        block(outer, "%src", self.first_row())
         return [w.value(f"load {kind}, ptr {place}, align {self.machine.vector}") for place in places]
 
     def nest(self, left: tuple[KLoop, ...], src: str, weights: str, sums: list[str]) -> list[str]:
         """The loops of the sum, the outermost first; the sums after them."""
         if not left:
             return (self.by_pattern if self.tile.spread else self.by_element)(src, weights, list(sums))
-        loop, w = left[0], self.w
         asks = self.tile.pitch and not left[1:]
 
-        def turn(given: list[str]) -> list[str]:
-            s, y, *inside = given
+        def body(s: str, y: str, inside: list[str]) -> list[str]:
             after = self.nest(left[1:], s, y, inside)
             if asks:
                 self.ask_for_next(src, s)
-            return [w.at(s, loop.src), w.at(y, loop.weights), *after]
+            return after
 
-        carried = [("ptr", src), ("ptr", weights), *((self.kind, value) for value in sums)]
-        return w.carry(loop.extent, carried, turn)[2:]
+        return self.turns(left[0], src, weights, sums, body)
 
     def by_element(self, src: str, weights: str, sums: list[str]) -> list[str]:
         """One turn: an element of each pixel goes to all lanes, for all taps that it belongs to."""
@@ -263,9 +370,10 @@ class _Writer:
         uses: dict[int, list[tuple[int, int]]] = {}
         for p, at in enumerate(tile.src):
             for tap, (behind, _) in enumerate(tile.taps):
-                uses.setdefault(at + behind, []).append((p, tap))
+                outside = self.outside and p in self.outside[tap]
+                uses.setdefault(OUTSIDE if outside else at + behind, []).append((p, tap))
         for at in sorted(uses):
-            every = self.load_everywhere(w.at(src, at))
+            every = "zeroinitializer" if at == OUTSIDE else self.load_everywhere(w.at(src, at))
             for p, tap in uses[at]:
                 for v, y in enumerate(vectors[tap]):
                     number = p * len(tile.weights) + v
@@ -357,7 +465,12 @@ def declarations(machine: Machine) -> str:
     found += f"declare {kind} @llvm.sadd.sat.v{lanes}i32({kind}, {kind})\n"
     if _is_x86(machine):
         found += f"declare {kind} @{PAIR_PRODUCTS[lanes]}({pair}, {pair})\n"
+    found += f"declare {kind} @llvm.umax.v{lanes}i32({kind}, {kind})\n"
     return found
+
+
+def _words(lanes: int, number: int) -> str:
+    return f"<{', '.join([f'i32 {number}'] * lanes)}>"
 
 
 def _is_x86(machine: Machine) -> bool:
