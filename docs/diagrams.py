@@ -7,8 +7,8 @@ from pathlib import Path
 
 import relayout as rl
 from relayout.draw.canvas import FILLS, INK, MUTED, PAPER, RULE, Canvas, fill_of, text_width
+from relayout.kernels.copy.network import Network
 from relayout.layout.refine import refine
-from relayout.reorder.kernels.network import Network
 
 
 def logo() -> str:

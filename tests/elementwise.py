@@ -30,7 +30,7 @@ FRAME = 64  # bytes in front of and behind each buffer
 
 def machine_code() -> bool:
     """Whether there are kernels on this host."""
-    return importlib.import_module("relayout.codegen.compile").available()
+    return importlib.import_module("relayout.jit.compile").available()
 
 
 def garbage(size: int, seed: int) -> np.ndarray:
@@ -69,32 +69,47 @@ def check(made: Primitive, seed: int = 0, arrays: Mapping[str, np.ndarray] | Non
         desc = made.descs[name]
         array = (arrays or {}).get(name, numbers(desc.dims, desc.dtype.name, seed + k))
         given[name] = laid_out(array, desc, seed + 100 + k)
-    outer, target = framed(made.dst, seed + 50)
-    old = None
-    if made.reads_destination:
-        old = numbers(made.dst.dims, made.dst.dtype.name, seed + 60)
-        rl.reorder(old, made.dst, out=target)
-        flat = target.buffer.view(made.dst.dtype.numpy)
-        flat[sorted(padding_places(made.dst.layout))] = 3  # what it held in its padding is no matter
-        old = target.numpy().astype(np.float64)
-    kept, before = outer.copy(), {name: tensor.buffer.copy() for name, tensor in given.items()}
-    expected = made.reference(*given.values(), **({} if old is None else {"out": old}))
-    assert made(*given.values(), out=target) is target
-    compare(made, expected, kept, outer, target)
+    frames = {name: framed(made.descs[name], seed + 50 + k) for k, name in enumerate(made.outputs)}
+    targets = {name: target for name, (_, target) in frames.items()}
+    old = {}
+    for name in made.accumulates:
+        desc, target = made.descs[name], targets[name]
+        rl.reorder(numbers(desc.dims, desc.dtype.name, seed + 60), desc, out=target)
+        flat = target.buffer.view(desc.dtype.numpy)
+        flat[sorted(padding_places(desc.layout))] = 3  # what it held in its padding is no matter
+        old[name] = target.numpy().astype(np.float64)
+    kept = {name: outer.copy() for name, (outer, _) in frames.items()}
+    before = {name: tensor.buffer.copy() for name, tensor in given.items()}
+    expected = by_output(made, made.reference(*given.values(), out=old or None))
+    found = by_output(made, made(*given.values(), out=targets))
+    for name, (outer, target) in frames.items():
+        assert found[name] is target
+        compare(made, made.descs[name], expected[name], kept[name], outer, target)
     program = made._compiled()
     if program is not None:
-        outer[:] = kept
-        in_parts(program, {name: address(t.buffer) for name, t in (*given.items(), ("dst", target))}, 3)
-        compare(made, expected, kept, outer, target)
+        for name, (outer, _) in frames.items():
+            outer[:] = kept[name]
+        in_parts(program, {name: address(t.buffer) for name, t in (given | targets).items()}, 3)
+        for name, (outer, target) in frames.items():
+            compare(made, made.descs[name], expected[name], kept[name], outer, target)
     for name, tensor in given.items():
         np.testing.assert_array_equal(tensor.buffer, before[name])
 
 
+def by_output(made: Primitive, found: Any) -> dict[str, Any]:
+    """What a primitive returns, by the names of its outputs."""
+    return dict(zip(made.outputs, (found,) if len(made.outputs) == 1 else found, strict=True))
+
+
 def compare(
-    made: Primitive, expected: np.ndarray, kept: np.ndarray, outer: np.ndarray, target: Tensor
+    made: Primitive,
+    desc: rl.MemoryDesc,
+    expected: np.ndarray,
+    kept: np.ndarray,
+    outer: np.ndarray,
+    target: Tensor,
 ) -> None:
     """Elements are expected, padding is zero, and the rest is as it was."""
-    desc = made.dst
     size = desc.dtype.bits // 8
     begin = address(target.buffer) - address(outer)
     places = element_places(desc.layout)

@@ -1,7 +1,8 @@
 """The house: which module may import which, and what importing relayout costs.
 
-Arrows point one way: layout <- notation, tensor <- reorder -> codegen; draw, files and the command line stand
-on top. The rules are checked on the source, so an import that never runs counts too.
+Arrows point one way: layout <- notation, tensor; kernels -> ops, ir, targets; runtime -> jit -> targets;
+reorder and primitives stand on these; draw, files and the command line on top. The rules are checked on the
+source, file by file, so an import that never runs counts too.
 """
 
 from __future__ import annotations
@@ -68,6 +69,10 @@ def part_of(module: str) -> str:
     return module.split(".")[1] if module.startswith("relayout.") else module
 
 
+TENSORS = ("errors", "forking", "dtypes", "layout", "convert", "exchange", "tensor")
+MACHINERY = ("targets", "jit", "runtime")
+UNTIL_LOOPS = ("reorder", "runtime")
+
 ALLOWED: dict[str, set[str]] = {
     "errors": set(),
     "forking": set(),
@@ -77,16 +82,17 @@ ALLOWED: dict[str, set[str]] = {
     "convert": {"errors", "dtypes"},
     "exchange": {"errors", "forking", "dtypes", "exchange"},
     "tensor": {"errors", "forking", "dtypes", "layout", "convert", "exchange"},
-    "codegen": {"errors", "forking", "dtypes", "codegen"},
-    "reorder": {
-        *("errors", "forking", "dtypes", "layout", "convert", "exchange", "tensor", "codegen", "reorder"),
-    },
+    "environment": {"errors"},
+    "targets": {"errors", "forking", "environment", "targets"},
+    "ir": {"errors", "dtypes", "targets", "ir"},
+    "jit": {"errors", "forking", "environment", "targets", "jit"},
+    "runtime": {"errors", "forking", "environment", "targets", "ir", "jit", "runtime"},
+    "ops": {"errors", "dtypes", "layout", "ir", "ops"},
+    "kernels": {"errors", "forking", "dtypes", "layout", "ops", "ir", "targets", "kernels", *UNTIL_LOOPS},
+    "reorder": {*TENSORS, "environment", "ir", "kernels", *MACHINERY, "reorder"},
     "pytorch": {"errors", "pytorch"},
-    "primitives": {
-        *("errors", "forking", "dtypes", "layout", "convert", "exchange", "tensor", "codegen", "reorder"),
-        "primitives",
-    },
-    "networks": {"errors", "forking", "layout", "primitives", "networks"},
+    "primitives": {*TENSORS, "environment", "ops", "kernels", *MACHINERY, "reorder", "primitives"},
+    "networks": {"errors", "forking", "layout", "ops", "primitives", "networks"},
 }
 """For each part of the ground floor the parts that it may import when it is imported itself."""
 
@@ -105,6 +111,39 @@ def test_arrows_point_one_way(name: str) -> None:
         if part_of(module) not in allowed:
             wrong.append(module)
     assert wrong == []
+
+
+METHODS: set[tuple[str, str]] = {
+    ("relayout.layout.layout", "relayout.layout.canonical"),
+    ("relayout.layout.layout", "relayout.layout.text"),
+    ("relayout.layout.descriptor", "relayout.layout.text"),
+    ("relayout.tensor", "relayout.reorder"),
+}
+"""Methods that are there for convenience, such as ``Tensor.reorder``: what they do is another module's, which
+knows the class. It is imported when they are called."""
+
+
+def circles() -> list[tuple[str, ...]]:
+    """Modules that import each other by whatever way, imports within functions among them."""
+    known = {
+        name: {i.module for i in imports(path) if i.module in MODULES and (name, i.module) not in METHODS}
+        for name, path in MODULES.items()
+    }
+    reached: dict[str, set[str]] = {}
+    for name, first in known.items():
+        reached[name], left = set(), [*first]
+        while left:
+            if (one := left.pop()) not in reached[name]:
+                reached[name].add(one)
+                left += known[one]
+    return sorted(
+        {tuple(sorted({a, *(b for b in reached[a] if a in reached[b])})) for a in known if a in reached[a]}
+    )
+
+
+def test_no_modules_import_each_other_in_a_circle() -> None:
+    """Nor later, when something is called: whoever reads a module can read first what it stands on."""
+    assert circles() == []
 
 
 def test_every_part_of_the_ground_floor_is_there() -> None:

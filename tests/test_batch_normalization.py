@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 import relayout as rl
 from elementwise import FORMATS, TYPES, check, machine_code, sides
 from relayout import LayoutError, Unsupported
-from relayout.primitives import BatchNormalization, post_ops
+from relayout.ops import post_ops
+from relayout.primitives import BatchNormalization
 from strategies import examples, has_clean_padding
 
 pytestmark = pytest.mark.skipif(not machine_code(), reason="this host forbids making machine code")

@@ -19,12 +19,13 @@ from relayout.bench.measure import OURS, Spread
 from relayout.bench.networks import Conv, Forward, Product, convolutions, mobilenet, products, resnet
 from relayout.bench.operands import TOLERANCE, difference, operands
 from relayout.bench.ours import FORMATS, Ours
-from relayout.bench.peers.primitives import Computation, all_peers
+from relayout.bench.peers.primitives import all_peers
+from relayout.bench.peers.primitives.contestant import Computation
 from relayout.bench.primitives import NETWORKS, PEAK, QUICK, Result, Task, measured, tasks
 from relayout.bench.primitives_report import Report, as_json
 from relayout.cli import application
-from relayout.codegen.compile import assemble, available
-from relayout.codegen.machine import machine
+from relayout.jit.compile import assemble, available
+from relayout.targets.machine import machine
 from strategies import examples
 
 RESIDUAL = {"ResNet-50": {}, "ResNeXt-101": {"depths": (3, 4, 23, 3), "groups": 32, "width": 128}}

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 import relayout as rl
 from elementwise import FORMATS, TYPES, check, machine_code, sides
 from relayout import LayoutError
-from relayout.primitives import Binary, Sum, post_ops
+from relayout.ops import post_ops
+from relayout.primitives import Binary, Sum
 from relayout.primitives.binary import ALGORITHMS
 from strategies import examples, has_clean_padding, layouts
 from test_reorder import in_front
@@ -153,7 +154,7 @@ class TestSum:
     def test_in_place(self):
         x, y = (rl.tensor(np.full((2, 3), k, np.float32)) for k in (1, 2))
         made = Sum([x.desc, y.desc])
-        assert made.in_place == ("src0", "src1")
+        assert made.in_place == {"dst": ("src0", "src1")}
         assert made(x, y, out=y).numpy().tolist() == [[3] * 3] * 2
 
     @pytest.mark.parametrize(

@@ -28,9 +28,9 @@ from hypothesis import strategies as st
 import relayout as rl
 from strategies import examples
 
-compile_ = pytest.importorskip("relayout.codegen.compile")
-builtin = importlib.import_module("relayout.codegen.builtin")
-checks = importlib.import_module("relayout.codegen.checks")
+compile_ = pytest.importorskip("relayout.jit.compile")
+builtin = importlib.import_module("relayout.runtime.builtin")
+checks = importlib.import_module("relayout.runtime.checks")
 plan = importlib.import_module("relayout.reorder.plan")
 
 pytestmark = pytest.mark.skipif(not builtin.available(), reason="no functions in machine code here")
@@ -553,7 +553,7 @@ def test_a_process_from_beginning_to_end(options, tmp_path):
     ["aarch64-unknown-linux-gnu", "arm64-apple-darwin", "x86_64-apple-darwin", "x86_64-pc-windows-msvc"],
 )
 def test_code_for_other_systems_is_assembled(triple):
-    machine = importlib.import_module("relayout.codegen.machine").machine
+    machine = importlib.import_module("relayout.targets.machine").machine
     other = machine("x86-64-v2" if triple.startswith("x86") else "neoverse-n1", triple)
     assert compile_.assemble(checks.ir(), other, 0)
 
@@ -652,7 +652,7 @@ def test_slots_are_found_and_nothing_else():
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="POSIX only")
 def test_the_code_comes_from_the_disk(tmp_path):
     """One entry on disk serves all processes: its name depends on nothing of this one."""
-    code = "from relayout.codegen import builtin; print(builtin.available())"
+    code = "from relayout.runtime import builtin; print(builtin.available())"
     environment = {**os.environ, "RELAYOUT_CACHE": str(tmp_path)}
     for _ in range(2):
         done = subprocess.run(

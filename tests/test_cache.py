@@ -22,11 +22,11 @@ from relayout.reorder.attributes import Attributes
 from relayout.reorder.reference import reorder_by_definition
 from strategies import examples
 
-cache = importlib.import_module("relayout.codegen.cache")
-compile_ = importlib.import_module("relayout.codegen.compile")
-machine = importlib.import_module("relayout.codegen.machine")
+cache = importlib.import_module("relayout.jit.cache")
+compile_ = importlib.import_module("relayout.jit.compile")
+machine = importlib.import_module("relayout.targets.machine")
 native = importlib.import_module("relayout.reorder.native")
-plan = importlib.import_module("relayout.reorder.plan")
+environment = importlib.import_module("relayout.environment")
 
 pytestmark = pytest.mark.skipif(not compile_.available(), reason="this host forbids machine code")
 
@@ -43,7 +43,7 @@ def package(tmp_path, monkeypatch):
     copy = tmp_path / "package"
     shutil.copytree(cache.PACKAGE, copy, ignore=shutil.ignore_patterns("__pycache__"))
     monkeypatch.setattr(cache, "PACKAGE", str(copy))
-    monkeypatch.setattr(plan, "LOADED", plan.LOADED + HOUR)
+    monkeypatch.setattr(environment, "LOADED", environment.LOADED + HOUR)
     monkeypatch.setattr(compile_, "_engines", compile_.Engines())
     monkeypatch.setenv("RELAYOUT_CACHE", str(tmp_path / "kernels"))
     yield copy
@@ -80,7 +80,7 @@ def entries(package):
 def edit(path, text):
     """Write a file as if time had passed: file systems round times, and tests are fast."""
     path.write_bytes(text)
-    os.utime(path, ns=(0, plan.LOADED - HOUR - next(counted)))
+    os.utime(path, ns=(0, environment.LOADED - HOUR - next(counted)))
 
 
 counted = itertools.count()
@@ -95,17 +95,23 @@ def test_what_was_made_once_is_found(package, monkeypatch):
 def test_another_source_code_is_another_entry(package, monkeypatch):
     """Of any file: the digests of all codes that differ in one file differ."""
     assert is_made(monkeypatch)
-    seen = {cache.sources(plan.LOADED)}
+    seen = {cache.sources(environment.LOADED)}
     files = [package / name for name in cache._files()]
-    assert {path.name for path in files} >= {"tiles.py", "values.py", "problem.py", "refine.py", "dtypes.py"}
+    assert {path.name for path in files} >= {
+        "tiles.py",
+        "conversions.py",
+        "problem.py",
+        "refine.py",
+        "dtypes.py",
+    }
     for path in files:
         text = path.read_bytes()
         edit(path, text + b"#")
         cache.sources.cache_clear()
-        seen.add(cache.sources(plan.LOADED))
+        seen.add(cache.sources(environment.LOADED))
         edit(path, text)
     assert len(seen) == 1 + len(files)
-    kernel = package / "reorder" / "kernels" / "tiles.py"
+    kernel = package / "kernels" / "copy" / "tiles.py"
     edit(kernel, kernel.read_bytes().replace(b"0", b"1", 1))
     assert is_made(monkeypatch)
     assert len(entries(package)) == 2
@@ -126,7 +132,7 @@ class TestStamp:
         def reads():
             count.clear()
             cache.sources.cache_clear()
-            assert cache.sources(plan.LOADED) == original(plan.LOADED) is not None
+            assert cache.sources(environment.LOADED) == original(environment.LOADED) is not None
             return bool(count)
 
         assert reads()
@@ -149,10 +155,10 @@ class TestStamp:
             assert not reads()
 
     def test_files_that_come_and_go(self, package, reads):
-        (package / "codegen" / "new.py").touch()
+        (package / "jit" / "new.py").touch()
         assert reads()
         assert not reads()
-        (package / "codegen" / "new.py").unlink()
+        (package / "jit" / "new.py").unlink()
         assert reads()
         (package / "layout" / "views.py").rename(package / "layout" / "seen.py")
         assert reads()
@@ -175,9 +181,9 @@ class TestStamp:
         assert reads()
 
     def test_who_imported_something_older_does_not_go_by_the_record_of_others(self, reads, monkeypatch):
-        monkeypatch.setattr(plan, "LOADED", plan.LOADED - 2 * HOUR)
+        monkeypatch.setattr(environment, "LOADED", environment.LOADED - 2 * HOUR)
         cache.sources.cache_clear()
-        assert cache.sources(plan.LOADED) is None
+        assert cache.sources(environment.LOADED) is None
 
     @pytest.mark.parametrize("damage", [b"", b"?" * 32, b"?" * 200])
     def test_a_damaged_record_is_not_believed(self, package, reads, damage):
@@ -196,9 +202,9 @@ class TestStamp:
 @pytest.mark.parametrize("change", ["edited since", "reads the environment", "absent", "a part absent"])
 def test_source_code_that_says_too_little_is_not_gone_by(package, monkeypatch, change):
     """The IR is: the entry stays the same whatever else happens to the source code."""
-    kernel = package / "reorder" / "kernels" / "tiles.py"
+    kernel = package / "kernels" / "copy" / "tiles.py"
     if change == "edited since":
-        monkeypatch.setattr(plan, "LOADED", plan.LOADED - 2 * HOUR)
+        monkeypatch.setattr(environment, "LOADED", environment.LOADED - 2 * HOUR)
     elif change == "reads the environment":
         kernel.write_text(kernel.read_text() + "import os; os.environ\n")
     elif change == "absent":
@@ -208,14 +214,14 @@ def test_source_code_that_says_too_little_is_not_gone_by(package, monkeypatch, c
             path.unlink()
     for _ in range(2):
         assert is_made(monkeypatch)
-        assert cache.sources(plan.LOADED) is None
+        assert cache.sources(environment.LOADED) is None
         (entry,) = entries(package)
     assert entry in compile_._engines
 
 
 def test_source_code_that_is_edited_while_kernels_are_made(package, monkeypatch):
     """Some of it was imported before, some after."""
-    kernel = package / "reorder" / "kernels" / "tiles.py"
+    kernel = package / "kernels" / "copy" / "tiles.py"
     text = kernel.read_bytes()
     assert is_made(monkeypatch, lambda: edit(kernel, text + b"#"))
     assert is_made(monkeypatch)
@@ -258,20 +264,20 @@ def test_a_process_that_finds_its_kernel_loads_nothing_that_makes_one(tmp_path):
     """Not even where the other one was spelled in another way."""
     code = (
         "import sys, importlib, numpy, relayout as rl\n"
-        f"importlib.import_module('relayout.reorder.plan').LOADED += {HOUR}\n"
+        f"importlib.import_module('relayout.environment').LOADED += {HOUR}\n"
         "sides = [rl.MemoryDesc((2, 17, 5, 4), 's8', name) for name in sys.argv[1:]]\n"
         "source, target = (numpy.ones(side.nbytes, numpy.uint8) for side in sides)\n"
         "rl.Reorder(*sides)(source, target)\n"
-        "heavy = ('codegen.values', 'reorder.kernels.module', 'reorder.problem', 'layout.refine')\n"
-        "heavy += ('codegen.calibration', 'codegen.pool')\n"
+        "heavy = ('ir.conversions', 'kernels.copy.module', 'reorder.problem', 'layout.refine')\n"
+        "heavy += ('runtime.calibration', 'runtime.pool')\n"
         "others = ('hashlib', 'concurrent.futures', 'relayout.reorder.engine')\n"
         "print([m for m in (*(f'relayout.{m}' for m in heavy), *others) if m in sys.modules])\n"
     )
-    environment = {**os.environ, "RELAYOUT_CACHE": str(tmp_path / "kernels")}
+    variables = {**os.environ, "RELAYOUT_CACHE": str(tmp_path / "kernels")}
     for formats in (["nchw", "nChw8c"], ["oihw", "aBcd8b"]):
         done = subprocess.run(
             [sys.executable, "-c", code, *formats],
-            env=environment,
+            env=variables,
             capture_output=True,
             text=True,
             check=True,
@@ -434,7 +440,7 @@ class TestLimit:
         os.mkfifo(folder / self.name(0), 0o600)
         code = (
             "import importlib, sys\n"
-            "cache = importlib.import_module('relayout.codegen.cache')\n"
+            "cache = importlib.import_module('relayout.jit.cache')\n"
             "print(cache.load(sys.argv[1]))\n"
         )
         run = [sys.executable, "-c", code, self.name(0)]
@@ -466,7 +472,7 @@ class TestLimit:
     def test_many_processes_at_once(self, folder):
         code = (
             "import importlib, sys\n"
-            "cache = importlib.import_module('relayout.codegen.cache')\n"
+            "cache = importlib.import_module('relayout.jit.cache')\n"
             "for k in range(60):\n"
             "    key = cache.digest(sys.argv[1].encode() + b'%d' % k).hex()\n"
             "    cache.save(key, key.encode())\n"

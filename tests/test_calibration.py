@@ -6,6 +6,7 @@ import ctypes
 import importlib
 import subprocess
 import sys
+from functools import partial
 from itertools import pairwise
 
 import numpy as np
@@ -16,27 +17,29 @@ from hypothesis import strategies as st
 
 import relayout as rl
 from relayout.cli.app import application
-from relayout.codegen.machine import Machine, Thresholds, bounds, derived, host, machine, sizes
 from relayout.errors import LayoutError
+from relayout.runtime.thresholds import calibrated, shares, streams, threshold
+from relayout.targets.machine import Machine, Thresholds, derived, host, machine
 from relayout.tensor import aligned
 from strategies import examples
 
-compile_ = pytest.importorskip("relayout.codegen.compile")
-calibration = importlib.import_module("relayout.codegen.calibration")
-cache = importlib.import_module("relayout.codegen.cache")
-machines = importlib.import_module("relayout.codegen.machine")
-threads = importlib.import_module("relayout.codegen.threads")
+compile_ = pytest.importorskip("relayout.jit.compile")
+calibration = importlib.import_module("relayout.runtime.calibration")
+cache = importlib.import_module("relayout.jit.cache")
+thresholds = importlib.import_module("relayout.runtime.thresholds")
+threads = importlib.import_module("relayout.runtime.threads")
 native = importlib.import_module("relayout.reorder.native")
 problem = importlib.import_module("relayout.reorder.problem")
 
 BOTH = ("streaming", "sharing")
+ASKS = {"streaming": streams, "sharing": shares}
 needs_code = pytest.mark.skipif(not compile_.available(), reason="this host forbids making machine code")
 
 
 @pytest.fixture(autouse=True)
 def _afresh(monkeypatch, tmp_path):
     """No test knows what another has measured, and the user's choices don't count."""
-    monkeypatch.setattr(machines, "_known", {})
+    monkeypatch.setattr(thresholds, "_known", {})
     monkeypatch.setenv("RELAYOUT_CACHE", str(tmp_path / "kernels"))
     monkeypatch.setenv("RELAYOUT_THREADS", "2")
     for name in ("RELAYOUT_STREAMING", "RELAYOUT_SHARING", "RELAYOUT_CPU"):
@@ -59,7 +62,7 @@ def invented(monkeypatch):
 
     def figures(what, given):
         asked.append(what)
-        tried = sizes(what, given)
+        tried = given.sizes(what)
         return tuple(calibration.Figure(size, 1.0, 0.5 if k else 2.0) for k, size in enumerate(tried))
 
     monkeypatch.setattr(calibration, "_streaming", lambda given: figures("streaming", given))
@@ -69,12 +72,12 @@ def invented(monkeypatch):
 
 
 def second(what, given):
-    return sizes(what, given)[1]
+    return given.sizes(what)[1]
 
 
 def forget(monkeypatch):
     """As if another process began."""
-    monkeypatch.setattr(machines, "_known", {})
+    monkeypatch.setattr(thresholds, "_known", {})
 
 
 # -- values that are given ----------------------------------------------------------------------------------
@@ -86,8 +89,8 @@ def forget(monkeypatch):
 def test_thresholds_that_are_given_decide(what, sizes):
     limit, size = sizes
     made = Machine("x86_64-unknown-linux-gnu", "x86-64-v3", "", 32, 1, 1, 1, Thresholds(limit, limit))
-    assert getattr(made, what) == limit
-    assert {"streaming": made.streams, "sharing": made.shares}[what](size) == (size >= limit)
+    assert threshold(what, made) == limit
+    assert ASKS[what](made, size) == (size >= limit)
 
 
 @pytest.mark.parametrize("what", BOTH)
@@ -95,8 +98,8 @@ def test_thresholds_that_are_given_decide(what, sizes):
 def test_the_environment_overrules_everything(monkeypatch, here, invented, what, size):
     monkeypatch.setenv(f"RELAYOUT_{what.upper()}", str(size))
     for made in (here, machine("x86-64-v3"), here._replace(thresholds=Thresholds(7, 7))):
-        asks = {"streaming": made.streams, "sharing": made.shares}[what]
-        assert getattr(made, what) == size
+        asks = partial(ASKS[what], made)
+        assert threshold(what, made) == size
         assert asks(size)
         assert size == 0 or not asks(size - 1)
     assert invented == []
@@ -106,7 +109,7 @@ def test_the_environment_overrules_everything(monkeypatch, here, invented, what,
 def test_what_is_no_number_of_bytes_is_refused(monkeypatch, here, text):
     monkeypatch.setenv("RELAYOUT_STREAMING", text)
     with pytest.raises(LayoutError, match=r"RELAYOUT_STREAMING=.* is no number of bytes"):
-        here.streams(1 << 20)
+        streams(here, 1 << 20)
 
 
 def test_other_processors_are_guessed(monkeypatch, invented):
@@ -114,19 +117,19 @@ def test_other_processors_are_guessed(monkeypatch, invented):
     assert other.thresholds == derived(other.l2, other.l3)
     monkeypatch.setenv("RELAYOUT_CPU", "x86-64-v2")
     assert host().thresholds == other.thresholds
-    assert host().streaming + host().sharing > 0
+    assert threshold("streaming", host()) + threshold("sharing", host()) > 0
     assert invented == []
 
 
 def test_where_code_is_forbidden_thresholds_are_guessed(monkeypatch, here, invented):
     monkeypatch.setattr(compile_, "available", lambda: False)
-    assert Thresholds(here.streaming, here.sharing) == derived(here.l2, here.l3)
+    assert Thresholds(threshold("streaming", here), threshold("sharing", here)) == derived(here.l2, here.l3)
     assert invented == []
 
 
 def test_one_thread_shares_with_nobody(monkeypatch, here, invented):
     monkeypatch.setenv("RELAYOUT_THREADS", "1")
-    assert here.sharing == derived(here.l2, here.l3).sharing
+    assert threshold("sharing", here) == derived(here.l2, here.l3).sharing
     assert invented == []
 
 
@@ -135,8 +138,8 @@ def test_one_thread_shares_with_nobody(monkeypatch, here, invented):
 
 @pytest.mark.parametrize("what", BOTH)
 def test_sizes_with_a_plain_answer_need_no_measuring(here, invented, what):
-    least, most = bounds(what, here)
-    asks = {"streaming": here.streams, "sharing": here.shares}[what]
+    least, most = here.bounds(what)
+    asks = partial(ASKS[what], here)
     assert not asks(0)
     assert not asks(least - 1)
     assert asks(most)
@@ -150,17 +153,17 @@ def test_sizes_with_a_plain_answer_need_no_measuring(here, invented, what):
 def test_the_next_process_reads_what_was_kept(monkeypatch, here, invented, what):
     for _ in range(3):
         forget(monkeypatch)
-        assert getattr(here, what) == second(what, here)
+        assert threshold(what, here) == second(what, here)
     assert invented == [what]
 
 
 @pytest.mark.parametrize("what", BOTH)
 def test_without_a_cache_a_process_measures_once(monkeypatch, here, invented, what):
     monkeypatch.setenv("RELAYOUT_CACHE", "off")
-    assert getattr(here, what) == getattr(here, what) == second(what, here)
+    assert threshold(what, here) == threshold(what, here) == second(what, here)
     assert invented == [what]
     forget(monkeypatch)
-    assert getattr(here, what) == second(what, here)
+    assert threshold(what, here) == second(what, here)
     assert invented == [what, what]
 
 
@@ -172,11 +175,11 @@ def spoiled_bytes(entry):
 
 @pytest.mark.parametrize("way", range(3))
 def test_a_damaged_file_is_measured_again(monkeypatch, here, invented, way):
-    assert here.streaming == second("streaming", here)
+    assert threshold("streaming", here) == second("streaming", here)
     (path,) = cache.folder().iterdir()
     path.write_bytes(list(spoiled_bytes(path.read_bytes()))[way])
     forget(monkeypatch)
-    assert here.streaming == second("streaming", here)
+    assert threshold("streaming", here) == second("streaming", here)
     assert invented == ["streaming", "streaming"]
 
 
@@ -186,14 +189,14 @@ OTHERS = [b"", b"?", b"-1", b"1", b"%d" % (1 << 50), b"8388608.0", b" 8388608", 
 @pytest.mark.parametrize("found", [*OTHERS, None])
 def test_what_can_not_be_true_is_measured_again(monkeypatch, here, invented, found):
     """Whole files with a right digest, but of something else; None: of another threshold."""
-    assert here.streaming == second("streaming", here)
+    assert threshold("streaming", here) == second("streaming", here)
     (path,) = cache.folder().iterdir()
     text = cache.load(path.name)
     head, number = text.rsplit(b"\n", 1)
     assert int(number) == second("streaming", here)
     cache.save(path.name, text.replace(b"streaming", b"sharing") if found is None else head + b"\n" + found)
     forget(monkeypatch)
-    assert here.streaming == second("streaming", here)
+    assert threshold("streaming", here) == second("streaming", here)
     assert invented == ["streaming", "streaming"]
 
 
@@ -201,26 +204,26 @@ def test_each_machine_has_a_file_of_its_own(monkeypatch, here, invented):
     others = [here._replace(**{name: "other"}) for name in ("triple", "cpu", "features")]
     others += [here._replace(**{name: 2 * getattr(here, name)}) for name in ("l1", "l2", "l3")]
     for made in (here, *others):
-        assert made.streaming == second("streaming", made)
+        assert threshold("streaming", made) == second("streaming", made)
     assert invented == ["streaming"] * 7
     monkeypatch.setenv("RELAYOUT_THREADS", "3")
-    assert here.streaming == second("streaming", here)
+    assert threshold("streaming", here) == second("streaming", here)
     assert len(list(cache.folder().iterdir())) == len(invented) == 8
 
 
 def test_where_threads_never_win_others_are_busy(monkeypatch, here, invented):
     monkeypatch.setattr(calibration, "_sharing", lambda given: (calibration.Figure(1 << 20, 1.0, 1.2),))
-    assert here.sharing == derived(here.l2, here.l3).sharing
+    assert threshold("sharing", here) == derived(here.l2, here.l3).sharing
     assert not list(cache.folder().iterdir())
 
 
 def test_where_streaming_never_wins_only_the_largest_are_streamed(monkeypatch, here, invented):
     monkeypatch.setattr(calibration, "_streaming", lambda given: ())
-    assert here.streaming == bounds("streaming", here)[1]
+    assert threshold("streaming", here) == here.bounds("streaming")[1]
 
 
 def test_importing_measures_nothing():
-    code = "import sys, relayout.codegen.compile; print('relayout.codegen.calibration' in sys.modules)"
+    code = "import sys, relayout.jit.compile; print('relayout.runtime.calibration' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "False\n"
 
@@ -246,8 +249,8 @@ def test_the_crossover_is_the_first_win_after_the_last_loss(pairs):
 def test_bounds_hold_whatever_the_caches(l2, l3, odd):
     given = Machine("", "", "", 64, 1 << 10, (3 if odd else 2) << l2, 1 << l3)
     for what in BOTH:
-        least, most = bounds(what, given)
-        tried = sizes(what, given)
+        least, most = given.bounds(what)
+        tried = given.sizes(what)
         assert least == tried[0] < tried[-1] <= most
         assert all(2 * one == two for one, two in pairwise(tried))
         assert getattr(derived(given.l2, given.l3), what) > 0
@@ -259,10 +262,10 @@ def test_bounds_hold_whatever_the_caches(l2, l3, odd):
 @needs_code
 @pytest.mark.parametrize("what", BOTH)
 def test_measuring_this_machine(here, what):
-    found = calibration.measured(what, here)
-    least, most = bounds(what, here)
+    found = calibrated(what, here)
+    least, most = here.bounds(what)
     assert least <= found.threshold <= most
-    assert [f.size for f in found.figures] == sizes(what, here)[: len(found.figures)]
+    assert [f.size for f in found.figures] == here.sizes(what)[: len(found.figures)]
     assert all(0 < t < 10 for f in found.figures for t in (f.without, f.with_it))
     if what == "streaming":
         assert here.l1 < found.threshold <= 4 * max(4 * here.l2, here.l3)
@@ -288,7 +291,10 @@ def test_the_command_measures_and_keeps(invented, here):
     for what in BOTH:
         assert f"{what}: from {second(what, here) / 2**20:g} MiB on\n" in result.output
     assert invented == ["streaming", "sharing"]
-    assert (here.streaming, here.sharing) == (second("streaming", here), second("sharing", here))
+    assert (threshold("streaming", here), threshold("sharing", here)) == (
+        second("streaming", here),
+        second("sharing", here),
+    )
     assert invented == ["streaming", "sharing"]
 
 

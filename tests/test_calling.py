@@ -18,6 +18,7 @@ import pytest
 import relayout as rl
 from processes import is_done
 from relayout import LayoutError, MemoryDesc
+from relayout.ops.post_ops import Sum as Added
 from relayout.primitives import (
     BatchNormalization,
     Binary,
@@ -31,14 +32,14 @@ from relayout.primitives import (
     Softmax,
     Sum,
 )
-from relayout.primitives.post_ops import Sum as Added
+from relayout.runtime import limits
 
-pytest.importorskip("relayout.codegen.compile")
-builtin = importlib.import_module("relayout.codegen.builtin")
-prepared = importlib.import_module("relayout.codegen.prepared")
+pytest.importorskip("relayout.jit.compile")
+builtin = importlib.import_module("relayout.runtime.builtin")
+prepared = importlib.import_module("relayout.runtime.prepared")
 calling = importlib.import_module("relayout.primitives.calling")
-pool = importlib.import_module("relayout.codegen.pool")
-threads = importlib.import_module("relayout.codegen.threads")
+pool = importlib.import_module("relayout.runtime.pool")
+threads = importlib.import_module("relayout.runtime.threads")
 
 pytestmark = pytest.mark.skipif(
     not builtin.available() or prepared._code() is None, reason="no functions in machine code here"
@@ -123,7 +124,7 @@ class TestResults:
     def test_destinations_that_nobody_has_given(self, soon, name):
         fast, slow = quick(MAKERS[name]), plain(MAKERS[name])
         given = arguments(fast, 3)
-        if fast.reads_destination:
+        if fast.accumulates:
             with pytest.raises(LayoutError, match="no out was given"):
                 fast(*given)
             return
@@ -315,7 +316,7 @@ class TestWhateverIsGiven:
         for given, out, message in [
             ((filled(MemoryDesc(SRC.dims, "f32", "nchw")), w, b), y, "src must be"),
             ((rl.Tensor(x.desc, x.buffer[:-1]), w, b), y, "its buffer has"),
-            ((x, w, b), rl.Tensor(y.desc, y.buffer[:-1]), "out needs"),
+            ((x, w, b), rl.Tensor(y.desc, y.buffer[:-1]), "dst .* needs"),
             ((x, w, b), frozen(filled(conv.dst)), "read-only"),
             ((beside[0], w, b), beside[1], "overlap"),
         ]:
@@ -399,7 +400,7 @@ class TestWhoCalls:
         given, out = arguments(fast), filled(fast.dst)
         told = []
         monkeypatch.setattr(threads._pool, "apart", lambda: told.append(1))
-        time.sleep(2 * threads.AWAKE)
+        time.sleep(2 * limits.AWAKE)
         assert not threads.busy()
         before = threads._ended
         assert fast._calling.quick(tuple(given), out, 2) is out

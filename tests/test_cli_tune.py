@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from relayout.codegen.support import supported
+from relayout.jit.support import supported
 from test_cli import call, refused
 
 PROBLEM = ("f32:nchw:1x64x32x32", "f32:nhwc:1x64x32x32")

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 import relayout as rl
 from relayout import LayoutError, MemoryDesc
+from relayout.ops.functions import Function
+from relayout.ops.post_ops import Sum
 from relayout.primitives import Convolution
-from relayout.primitives.functions import Function
-from relayout.primitives.post_ops import Sum
 from strategies import examples, filters, images, written
 from test_products import HERE, TYPES, check, compiles, hosts, on, post_ops, vectors
 from test_reorder import in_front

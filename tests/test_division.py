@@ -10,8 +10,8 @@ import pytest
 import relayout as rl
 from relayout.convert import rescale
 
-compile_ = pytest.importorskip("relayout.codegen.compile")
-machine = importlib.import_module("relayout.codegen.machine")
+compile_ = pytest.importorskip("relayout.jit.compile")
+machine = importlib.import_module("relayout.targets.machine")
 native = importlib.import_module("relayout.reorder.native")
 problem = importlib.import_module("relayout.reorder.problem")
 attributes_ = importlib.import_module("relayout.reorder.attributes")

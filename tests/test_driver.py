@@ -11,14 +11,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from relayout.runtime.memcpy import memcpy_kernel
 from strategies import examples
 from test_threads import KERNELS, NAMES
 
-compile_ = pytest.importorskip("relayout.codegen.compile")
-driver = importlib.import_module("relayout.codegen.driver")
-machine = importlib.import_module("relayout.codegen.machine")
-pool = importlib.import_module("relayout.codegen.pool")
-threads = importlib.import_module("relayout.codegen.threads")
+compile_ = pytest.importorskip("relayout.jit.compile")
+driver = importlib.import_module("relayout.runtime.driver")
+machine = importlib.import_module("relayout.targets.machine")
+pool = importlib.import_module("relayout.runtime.pool")
+threads = importlib.import_module("relayout.runtime.threads")
 
 pytestmark = pytest.mark.skipif(not compile_.available(), reason="this host forbids making machine code")
 
@@ -59,7 +60,7 @@ def test_each_row_sees_what_the_one_before_wrote(walk):
     cells = np.zeros((9, size), np.uint8)
     cells[0] = np.random.default_rng(0).integers(0, 256, size)
     length = np.array([size])
-    copy = threads.memcpy_kernel()
+    copy = memcpy_kernel()
     rows = table(
         (copy, cells[k].ctypes.data, cells[k + 1].ctypes.data, length.ctypes.data, 1 + k % 5, 1 + k % 3)
         for k in range(8)

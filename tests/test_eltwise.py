@@ -14,8 +14,10 @@ import relayout as rl
 from elementwise import FORMATS, TYPES, check, machine_code, numbers, sides
 from fences import output_of
 from relayout import LayoutError
-from relayout.primitives import BatchNormalization, Binary, Eltwise, Sum, post_ops
-from relayout.primitives.functions import ALGORITHMS, Function
+from relayout.layout.dense import dense_like
+from relayout.ops import post_ops
+from relayout.ops.functions import ALGORITHMS, Function
+from relayout.primitives import BatchNormalization, Binary, Eltwise, Sum
 from strategies import examples, has_clean_padding, layouts
 from test_values import undefined
 
@@ -66,7 +68,7 @@ class TestKernels:
     @examples(15)
     def test_other_vectors(self, cpu, data):
         """The code of smaller processors on this one."""
-        machines = importlib.import_module("relayout.codegen.machine")
+        machines = importlib.import_module("relayout.targets.machine")
         here = machines.host()
         if not here.triple.startswith("x86_64") or machines.machine(cpu).vector > here.vector:
             pytest.skip("this processor does not run that code")
@@ -150,8 +152,8 @@ class TestCode:
         bodies, maps, walk, compile_, machines = (
             importlib.import_module(f"relayout.{name}")
             for name in (
-                *("primitives.kernels.bodies", "primitives.kernels.map", "primitives.kernels.walk"),
-                *("codegen.compile", "codegen.machine"),
+                *("kernels.elementwise.bodies", "kernels.elementwise.map", "kernels.elementwise.walk"),
+                *("jit.compile", "targets.machine"),
             )
         )
         machine = machines.machine(cpu, triple)
@@ -168,9 +170,8 @@ class TestDenseLike:
     @given(layouts())
     @examples(100)
     def test_it_is_dense_and_in_the_same_order(self, layout):
-        walk = importlib.import_module("relayout.primitives.kernels.walk")
         assume(layout.is_injective())
-        made = walk.dense_like(layout)
+        made = dense_like(layout)
         assert (made.dims, made.terms, made.padded, made.offset0) == (
             *(layout.dims, layout.terms, layout.padded),
             0,

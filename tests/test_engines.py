@@ -20,10 +20,10 @@ from relayout import MemoryDesc
 from relayout.primitives import Convolution, Eltwise, Sequence
 from strategies import examples
 
-compile_ = importlib.import_module("relayout.codegen.compile")
-engines = importlib.import_module("relayout.codegen.engines")
+compile_ = importlib.import_module("relayout.jit.compile")
+engines = importlib.import_module("relayout.jit.engines")
 forking = importlib.import_module("relayout.forking")
-machine = importlib.import_module("relayout.codegen.machine")
+machine = importlib.import_module("relayout.targets.machine")
 native = importlib.import_module("relayout.reorder.native")
 products = importlib.import_module("relayout.primitives.products")
 
@@ -205,7 +205,7 @@ def test_children_go_on_with_what_is_used_and_unmap_what_is_not(tmp_path):
         import numpy as np
         import relayout as rl
         from relayout import MemoryDesc
-        from relayout.codegen import engines
+        from relayout.jit import engines
         from relayout.reorder import native
         engines.KEPT = 2
 

@@ -7,16 +7,18 @@ import importlib
 import pytest
 
 from relayout import LayoutError
+from relayout.runtime.limits import MOST
+from relayout.runtime.thresholds import shares, streams
 
-cache = importlib.import_module("relayout.codegen.cache")
-machine = importlib.import_module("relayout.codegen.machine")
-threads = importlib.import_module("relayout.codegen.threads")
+cache = importlib.import_module("relayout.jit.cache")
+machine = importlib.import_module("relayout.targets.machine")
+threads = importlib.import_module("relayout.runtime.threads")
 
 MANY = "9" * 5000  # more digits than int() takes
 
 
 @pytest.mark.parametrize(
-    ("text", "number"), [("3", 3), ("0007", 7), ("0" * 5000 + "2", 2), (MANY, threads.MOST), ("256", 256)]
+    ("text", "number"), [("3", 3), ("0007", 7), ("0" * 5000 + "2", 2), (MANY, MOST), ("256", 256)]
 )
 def test_threads(monkeypatch, text, number):
     monkeypatch.setenv("RELAYOUT_THREADS", text)
@@ -36,10 +38,10 @@ def test_bytes(monkeypatch, tmp_path):
         monkeypatch.setenv(name, MANY)
     monkeypatch.setenv("RELAYOUT_CACHE", str(tmp_path / "kernels"))
     small = machine.Machine("x86_64", "x86-64-v3", "", 32, 1 << 15, 1 << 20, 1 << 23)
-    assert not small.streams(1 << 40)
-    assert not small.shares(1 << 40)
+    assert not streams(small, 1 << 40)
+    assert not shares(small, 1 << 40)
     cache.save("f" * 64, b"code")
     assert cache.load("f" * 64) == b"code"
     monkeypatch.setenv("RELAYOUT_SHARING", "1G")
     with pytest.raises(LayoutError, match="RELAYOUT_SHARING='1G' is no number of bytes"):
-        small.shares(1)
+        shares(small, 1)

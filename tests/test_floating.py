@@ -8,9 +8,9 @@ import pytest
 
 from processes import is_done
 
-compile_ = pytest.importorskip("relayout.codegen.compile")
-floating = importlib.import_module("relayout.codegen.floating")
-machine_ = importlib.import_module("relayout.codegen.machine")
+compile_ = pytest.importorskip("relayout.jit.compile")
+floating = importlib.import_module("relayout.jit.floating")
+machine_ = importlib.import_module("relayout.targets.machine")
 
 runs_code = pytest.mark.skipif(not compile_.available(), reason="this host forbids making machine code")
 
@@ -21,7 +21,7 @@ import ctypes, platform, sys
 import numpy as np
 import relayout as rl
 from relayout import primitives
-from relayout.codegen import compile as compile_
+from relayout.jit import compile as compile_
 
 if platform.machine() in ("x86_64", "AMD64"):
     ODD = 0xDFC0

@@ -14,15 +14,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from relayout import LayoutError
-from relayout.primitives.functions import ALGORITHMS, Function
+from relayout.ops.functions import ALGORITHMS, Function
 from strategies import examples
 from test_math import CPUS, Expected, Kernels, doubles, kernel, runs_code, sweep, two_registers
 from test_values import NEEDS, undefined
 
-compile_ = importlib.import_module("relayout.codegen.compile")
-machine_ = importlib.import_module("relayout.codegen.machine")
-math_ = importlib.import_module("relayout.codegen.math")
-values = importlib.import_module("relayout.codegen.values")
+compile_ = importlib.import_module("relayout.jit.compile")
+machine_ = importlib.import_module("relayout.targets.machine")
+math_ = importlib.import_module("relayout.ir.math")
+values = importlib.import_module("relayout.ir.conversions")
 
 # --- the machine code --------------------------------------------------------------------------------------
 
@@ -262,6 +262,6 @@ def test_what_is_wrong_is_named(given, message):
 
 
 def test_importing_loads_no_compiler():
-    code = "import sys, relayout.primitives.functions; print('llvmlite' in sys.modules)"
+    code = "import sys, relayout.ops.functions; print('llvmlite' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "False\n"

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 import relayout as rl
 from relayout import LayoutError, MemoryDesc
+from relayout.ops.post_ops import Sum
 from relayout.primitives import InnerProduct
-from relayout.primitives.post_ops import Sum
 from strategies import examples, filters, images, written
 from test_products import HERE, TYPES, check, compiles, desc, hosts, on, post_ops, vector, vectors
 from test_reorder import in_front

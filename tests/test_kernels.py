@@ -31,10 +31,10 @@ from strategies import examples, formats, plain_layouts
 from test_reorder import in_front, pairs, random_bytes, writable
 
 native = importlib.import_module("relayout.reorder.native")
-compile_ = pytest.importorskip("relayout.codegen.compile")
-machine = importlib.import_module("relayout.codegen.machine")
-choice = importlib.import_module("relayout.reorder.kernels.choice")
-kernels = importlib.import_module("relayout.reorder.kernels.module")
+compile_ = pytest.importorskip("relayout.jit.compile")
+machine = importlib.import_module("relayout.targets.machine")
+choice = importlib.import_module("relayout.kernels.copy.choice")
+kernels = importlib.import_module("relayout.kernels.copy.module")
 
 NAMES = [str(dtype) for dtype in DTYPES]
 

@@ -20,11 +20,11 @@ from relayout import LayoutError
 from test_values import NEEDS, can_run, undefined
 
 llvm = pytest.importorskip("llvmlite.binding")
-compile_ = importlib.import_module("relayout.codegen.compile")
-machine_ = importlib.import_module("relayout.codegen.machine")
-values = importlib.import_module("relayout.codegen.values")
-vectors = importlib.import_module("relayout.codegen.math")
-Writer = importlib.import_module("relayout.codegen.ir").Writer
+compile_ = importlib.import_module("relayout.jit.compile")
+machine_ = importlib.import_module("relayout.targets.machine")
+values = importlib.import_module("relayout.ir.conversions")
+vectors = importlib.import_module("relayout.ir.math")
+Writer = importlib.import_module("relayout.ir.writer").Writer
 
 runs_code = pytest.mark.skipif(not compile_.available(), reason="this host forbids making machine code")
 LARGEST = (2 - 2.0**-23) * 2.0**127

@@ -18,14 +18,14 @@ from hypothesis import strategies as st
 import relayout as rl
 from fences import output_of
 from relayout import MemoryDesc
+from relayout.kernels.conv.geometry import Geometry, spans
+from relayout.ops.post_ops import Sum
 from relayout.primitives import Convolution
-from relayout.primitives.kernels.geometry import Geometry, spans
-from relayout.primitives.post_ops import Sum
 from strategies import examples
 from test_products import HERE, TYPES, check, compiles, hosts, on, post_ops, vectors
 
-narrow = importlib.import_module("relayout.primitives.kernels.narrow")
-machines = importlib.import_module("relayout.codegen.machine")
+narrow = importlib.import_module("relayout.kernels.conv.depthwise")
+machines = importlib.import_module("relayout.targets.machine")
 
 GROUPS = ((1, 1), (1, 1), (2, 2), (4, 4), (8, 8), (1, 2), (1, 4), (2, 4), (3, 4), (3, 8))
 """Inputs and outputs of a group."""

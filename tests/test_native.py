@@ -17,8 +17,8 @@ import pytest
 import relayout as rl
 
 native = importlib.import_module("relayout.reorder.native")
-compile_ = pytest.importorskip("relayout.codegen.compile")
-cache = importlib.import_module("relayout.codegen.cache")
+compile_ = pytest.importorskip("relayout.jit.compile")
+cache = importlib.import_module("relayout.jit.cache")
 
 pytestmark = pytest.mark.skipif(not compile_.available(), reason="this host forbids making machine code")
 

@@ -19,6 +19,7 @@ from relayout.layout import views
 from relayout.notation import megengine
 from relayout.notation.megengine import lowbit_aligned, unit_axes, without_lowbit
 from relayout.notation.megengine_convolution import convolution_formats, convolution_names, data_format
+from relayout.notation.megengine_modes import relayout_formats, relayout_modes
 from relayout.notation.megengine_padding import byte_rows, grouped, rounded
 from relayout.notation.megengine_physical import (
     image2d_pack4,
@@ -28,12 +29,7 @@ from relayout.notation.megengine_physical import (
     strides_in_bytes,
     tensor_layout,
 )
-from relayout.notation.megengine_relayout import (
-    relayout_formats,
-    relayout_mode,
-    relayout_modes,
-    relayout_shapes,
-)
+from relayout.notation.megengine_relayout import relayout_mode, relayout_shapes
 
 Vectors = Callable[[str], Any]
 Offsets = dict[tuple[int, ...], int]

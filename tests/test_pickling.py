@@ -13,6 +13,8 @@ import pytest
 import relayout as rl
 from processes import is_done
 from relayout import MemoryDesc
+from relayout.ops.post_ops import BinaryOp
+from relayout.ops.post_ops import Sum as Added
 from relayout.primitives import (
     BatchNormalization,
     Binary,
@@ -24,11 +26,10 @@ from relayout.primitives import (
     Pooling,
     Sequence,
     Softmax,
+    Split,
     Sum,
 )
 from relayout.primitives import Reorder as Move
-from relayout.primitives.post_ops import BinaryOp
-from relayout.primitives.post_ops import Sum as Added
 
 CALLS = 40  # by then there is a function in machine code
 WAYS = {"pickled": lambda one: pickle.loads(pickle.dumps(one)), "copied": copy.copy, "deep": copy.deepcopy}
@@ -58,6 +59,7 @@ MAKERS = {
     "binary": lambda: Binary("div", SRC, f32(1, 8, 1, 1)),
     "concat": lambda: Concat([SRC, SRC], axis=1),
     "concat of uneven blocks": lambda: Concat([f32(1, 5, 2, 2, format="nChw8c")] * 2, axis=1),
+    "split": lambda: Split(SRC, axis=1, sizes=(3, 5)),
     "reorder": lambda: Move(SRC, MemoryDesc(SRC.dims, "s8", "nChw16c")),
 }
 
@@ -68,15 +70,14 @@ def arguments(primitive):
         name: rl.tensor((1 + rng.random(desc.dims)).astype(np.float32)).reorder(desc)
         for name, desc in primitive.descs.items()
     }
-    out = tensors.pop("dst")
-    return [tensors[name] for name in primitive.inputs], out
+    return [tensors[name] for name in primitive.inputs], {name: tensors[name] for name in primitive.outputs}
 
 
 def result(primitive, given, out):
     """What a call writes, whose destination may take part."""
     target = copy.deepcopy(out)
     primitive(*given, out=target)
-    return target.buffer.tobytes()
+    return b"".join(one.buffer.tobytes() for one in target.values())
 
 
 @pytest.mark.parametrize("way", WAYS)

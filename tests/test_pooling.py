@@ -13,12 +13,13 @@ import relayout as rl
 from relayout import LayoutError, MemoryDesc, Unsupported
 from relayout.primitives import Pooling
 from relayout.primitives.pooling import ALGORITHMS, definition
+from relayout.primitives.post_ops import Function, Sum
 from strategies import examples, padding_places, room_places
 from test_values import LINUX, NEEDS, can_run, undefined
 
-compile_ = importlib.import_module("relayout.codegen.compile")
-machine_ = importlib.import_module("relayout.codegen.machine")
-window = importlib.import_module("relayout.primitives.kernels.window")
+compile_ = importlib.import_module("relayout.jit.compile")
+machine_ = importlib.import_module("relayout.targets.machine")
+window = importlib.import_module("relayout.kernels.reduce.window")
 
 runs_code = pytest.mark.skipif(not compile_.available(), reason="this host forbids making machine code")
 FORMATS = {
@@ -188,7 +189,7 @@ def test_maxima_of_large_integers_are_exact():
 @pytest.mark.parametrize("format", FORMATS[2])
 def test_functions_follow_and_leave_the_padding_alone(format):
     src = MemoryDesc((2, 17, 6, 6), "f32", format)
-    made = Pooling(src, "max", 2, post_ops=["exp", rl.primitives.functions.Function("linear", 2, 1)])
+    made = Pooling(src, "max", 2, post_ops=["exp", Function("linear", 2, 1)])
     x = laid_out(src, numbers(src.dims, 5))
     np.testing.assert_allclose(called(made, x), made.reference(x.numpy()), 1e-6)
 
@@ -299,7 +300,7 @@ def test_what_is_not_offered_is_said():
     with pytest.raises(Unsupported, match="f64"):
         Pooling(MemoryDesc(SRC.dims, "f64", "nchw"), "max", 2)
     with pytest.raises(Unsupported, match="functions"):
-        Pooling(SRC, "max", 2, post_ops=rl.primitives.post_ops.Sum())
+        Pooling(SRC, "max", 2, post_ops=Sum())
 
 
 def test_padding_counts_as_zero_only_where_it_is_included():

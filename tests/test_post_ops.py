@@ -20,6 +20,8 @@ from elementwise import close, numbers
 from fences import output_of
 from relayout import Layout, LayoutError, MemoryDesc
 from relayout.errors import Unsupported
+from relayout.ops.functions import Function
+from relayout.ops.post_ops import BinaryOp, Sum, post_ops_of
 from relayout.primitives import (
     BatchNormalization,
     Binary,
@@ -31,8 +33,6 @@ from relayout.primitives import (
     Sequence,
     binary,
 )
-from relayout.primitives.functions import Function
-from relayout.primitives.post_ops import BinaryOp, Sum, post_ops_of
 from strategies import examples, padding_offsets
 from test_products import HERE, TYPES, Held, compiles, hosts, on, poisoned
 
@@ -61,9 +61,9 @@ def check(made, seed=0, threads=None):
         held[name] = one = Held(desc, array)
         one.elements[padding_offsets(desc.layout)] = 0
         one.before = one.whole.copy()
-    old = numbers(made.dst.dims, made.dst.dtype.name, seed + 9) if made.reads_destination else None
+    old = numbers(made.dst.dims, made.dst.dtype.name, seed + 9) if made.accumulates else None
     out = Held(made.dst, old)
-    before = {"out": out.array} if made.reads_destination else {}
+    before = {"out": out.array} if made.accumulates else {}
     arrays = {name: one.array for name, one in held.items()}
     program = made._compiled()
     around = poisoned(program) if program is not None else []
@@ -285,13 +285,13 @@ def test_in_place():
     """A result may be written over an operand that lies as the destination does."""
     x = MemoryDesc((3, 17), "f32", "aB16b")
     made = Eltwise(x, "relu", post_ops=BinaryOp("sub", x))
-    assert made.in_place == ("src", "operand0")
+    assert made.in_place == {"dst": ("src", "operand0")}
     one, two = (rl.tensor(numbers(x.dims, "f32", k), x) for k in range(2))
     expected = made.reference(one, two)
     np.testing.assert_array_equal(made(one, two, out=two).numpy(), expected)
     conv = convolution("nhwc", operand(FULL, "nhwc"))
     given = [rl.tensor(np.zeros(conv.descs[name].dims), conv.descs[name]) for name in conv.inputs]
-    with pytest.raises(LayoutError, match="operand0 and the destination overlap"):
+    with pytest.raises(LayoutError, match="operand0 and dst overlap"):
         conv(*given, out=given[-1])
 
 

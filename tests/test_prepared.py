@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 from processes import is_done
 from strategies import examples
 
-compile_ = pytest.importorskip("relayout.codegen.compile")
-machine = importlib.import_module("relayout.codegen.machine")
-prepared = importlib.import_module("relayout.codegen.prepared")
-threads = importlib.import_module("relayout.codegen.threads")
+compile_ = pytest.importorskip("relayout.jit.compile")
+machine = importlib.import_module("relayout.targets.machine")
+prepared = importlib.import_module("relayout.runtime.prepared")
+threads = importlib.import_module("relayout.runtime.threads")
 
 pytestmark = pytest.mark.skipif(prepared._code() is None, reason="no driver in machine code here")
 

@@ -33,20 +33,20 @@ from hypothesis import strategies as st
 import relayout as rl
 from fences import output_of
 from relayout import LayoutError, MemoryDesc
+from relayout.kernels.conv import arithmetic, geometry, planning, weights
+from relayout.kernels.conv import convolution as text
+from relayout.kernels.conv.epilogue import Finishing
+from relayout.kernels.conv.sides import joint_loops
+from relayout.kernels.conv.tile import lanes_of, pieces_of
+from relayout.ops.functions import Function
+from relayout.ops.post_ops import Sum
 from relayout.primitives import Convolution, InnerProduct, Matmul
-from relayout.primitives.functions import Function
-from relayout.primitives.kernels import arithmetic, geometry, planning, weights
-from relayout.primitives.kernels import convolution as text
-from relayout.primitives.kernels.finish import Finishing
-from relayout.primitives.kernels.sides import joint_loops
-from relayout.primitives.kernels.tile import lanes_of, pieces_of
-from relayout.primitives.post_ops import Sum
 from strategies import element_places, examples, ladders, padding_offsets, term_place
 from test_kernels import x86
 from test_values import undefined
 
-machines = importlib.import_module("relayout.codegen.machine")
-compile_ = pytest.importorskip("relayout.codegen.compile")
+machines = importlib.import_module("relayout.targets.machine")
+compile_ = pytest.importorskip("relayout.jit.compile")
 products = importlib.import_module("relayout.primitives.products")
 
 MARGIN = 192  # bytes around each buffer
@@ -184,7 +184,7 @@ def check(made, seed=0, arrays=None, old=None, threads=None, kernel=None):
     rng = np.random.default_rng(seed)
     given = {**{name: random_values(made.descs[name], rng) for name in made.inputs}, **(arrays or {})}
     held = {name: Held(made.descs[name], array) for name, array in given.items()}
-    adds = made.reads_destination
+    adds = made.accumulates
     out = Held(made.dst, (random_values(made.dst, rng) if old is None else old) if adds else None)
     before = out.array if adds else None
     arrays = {name: one.array for name, one in held.items()}
@@ -376,7 +376,7 @@ def test_parts_of_one_tensor_are_apart():
         clash = whole[:, 8:24]
         made = Convolution(src.desc, desc((16, 16, 1, 1)), dst=clash.desc)
         weights = rl.tensor(weights.numpy()[:16, :, :1, :1], made.weights)
-        with pytest.raises(LayoutError, match="src and the destination overlap"):
+        with pytest.raises(LayoutError, match="src and dst overlap"):
             made(src, weights, out=clash)
         np.testing.assert_array_equal(whole.buffer, kept)
 

@@ -19,10 +19,10 @@ from relayout.primitives.primitive import Primitive
 from relayout.primitives.program import Program, Step
 from strategies import examples
 
-driver = importlib.import_module("relayout.codegen.driver")
-sharing = importlib.import_module("relayout.codegen.threads")
+driver = importlib.import_module("relayout.runtime.driver")
+sharing = importlib.import_module("relayout.runtime.threads")
 schedule = importlib.import_module("relayout.primitives.schedule")
-compile_ = pytest.importorskip("relayout.codegen.compile")
+compile_ = pytest.importorskip("relayout.jit.compile")
 
 DIMS = (2, 20, 3, 2)
 FORMATS = ("nchw", "nhwc", "nChw16c")
@@ -47,12 +47,9 @@ class Toy(Primitive):
 
     def __init__(self, which, in_place=(), adds=False, parts=1, scratch=False, native=True):
         self.descs = dict.fromkeys(("a", "b", "dst"), which)
-        self.in_place, self.adds, self.parts = in_place, adds, parts
+        self.in_place, self.accumulates = {"dst": in_place}, ("dst",) * adds
+        self.adds, self.parts = adds, parts
         self.scratch, self.native = scratch, native
-
-    @property
-    def reads_destination(self):
-        return self.adds
 
     def _definition(self, arrays):
         return arrays["a"] + 2 * arrays["b"] + (arrays["dst"] if self.adds else 0)
@@ -231,7 +228,7 @@ def test_nothing_is_copied_that_may_be_written_over():
     seq.output(seq.add(Toy(desc(), in_place=("a",)), third, x, name="last"))
     layers = seq.compile().layers()
     assert [layer.name for layer in layers] == ["first", "second", "third", "last"]
-    assert [layer.in_place for layer in layers] == ["", "", "dst", "a"]
+    assert [layer.in_place for layer in layers] == [{}, {}, {"dst": "dst"}, {"dst": "a"}]
 
 
 def test_what_is_still_needed_is_copied():
@@ -460,9 +457,9 @@ def test_bad_input_is_refused():
         run(z=data)
     with pytest.raises(LayoutError, match="x must be f32:nchw:2x20x3x2, but f64"):
         run(np.zeros(DIMS))
-    with pytest.raises(LayoutError, match="overlaps"):
+    with pytest.raises(LayoutError, match="x and out overlap"):
         run(data, out=data)
-    with pytest.raises(LayoutError, match="1 outputs, but out has 2"):
+    with pytest.raises(LayoutError, match="1 outputs, out, but out has 2"):
         run(data, out=[data, data])
     with pytest.raises(LayoutError, match="read-only"):
         run(data, out=bytes(desc().nbytes))
@@ -473,7 +470,7 @@ def test_bad_input_is_refused():
     with pytest.raises(LayoutError, match="x is no tensor of"):
         run([[1, 2], [3]])
     seq.output(x)
-    with pytest.raises(LayoutError, match="2 outputs, so out must be a tuple or list"):
+    with pytest.raises(LayoutError, match=r"2 outputs, out\[0\], out\[1\], so out must be a mapping"):
         seq.compile()(data, out=data)
 
 

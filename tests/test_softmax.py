@@ -17,10 +17,10 @@ from strategies import examples
 from test_pooling import EPSILON, FORMATS, TARGETS, called, laid_out, sources
 from test_values import NEEDS, can_run, undefined
 
-compile_ = importlib.import_module("relayout.codegen.compile")
-machine_ = importlib.import_module("relayout.codegen.machine")
-joint = importlib.import_module("relayout.primitives.kernels.joint").joint
-normalise = importlib.import_module("relayout.primitives.kernels.normalise")
+compile_ = importlib.import_module("relayout.jit.compile")
+machine_ = importlib.import_module("relayout.targets.machine")
+joint = importlib.import_module("relayout.kernels.reduce.joint").joint
+normalise = importlib.import_module("relayout.kernels.reduce.softmax")
 
 runs_code = pytest.mark.skipif(not compile_.available(), reason="this host forbids making machine code")
 inf, nan = np.inf, np.nan

@@ -19,12 +19,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from relayout import LayoutError
+from relayout.runtime.limits import MOST
+from relayout.runtime.memcpy import memcpy_kernel
 from strategies import examples
 
-compile_ = pytest.importorskip("relayout.codegen.compile")
-machine = importlib.import_module("relayout.codegen.machine")
-pool = importlib.import_module("relayout.codegen.pool")
-threads = importlib.import_module("relayout.codegen.threads")
+compile_ = pytest.importorskip("relayout.jit.compile")
+machine = importlib.import_module("relayout.targets.machine")
+pool = importlib.import_module("relayout.runtime.pool")
+threads = importlib.import_module("relayout.runtime.threads")
 
 pytestmark = pytest.mark.skipif(not compile_.available(), reason="this host forbids making machine code")
 native = pytest.mark.skipif(not pool.available(), reason="no native threads here")
@@ -235,7 +237,8 @@ class TestRegion:
 
 PRELUDE = f"""
 import atexit, ctypes, os, sys, threading, time
-from relayout.codegen import compile, threads
+from relayout.jit import compile
+from relayout.runtime import threads
 
 KERNELS = {KERNELS!r}
 kernels = {{k: f.address for k, f in compile.compiled(KERNELS, {NAMES!r}).items()}}
@@ -396,9 +399,7 @@ class TestShare:
 def test_memcpy_copies_all_and_no_more(size, parts, count):
     source = np.arange(size + 64, dtype=np.uint32).astype(np.uint8)
     target, operands = np.full(size + 64, 7, np.uint8), np.array([size])
-    threads.run(
-        threads.memcpy_kernel(), source.ctypes.data, target.ctypes.data, operands.ctypes.data, parts, count
-    )
+    threads.run(memcpy_kernel(), source.ctypes.data, target.ctypes.data, operands.ctypes.data, parts, count)
     np.testing.assert_array_equal(target[:size], source[:size])
     assert (target[size:] == 7).all()
 
@@ -415,7 +416,7 @@ class TestCount:
             with pytest.raises(LayoutError, match="RELAYOUT_THREADS"):
                 threads.count()
         monkeypatch.delenv("RELAYOUT_THREADS")
-        assert threads.count(2**63) == threads.MOST
+        assert threads.count(2**63) == MOST
         monkeypatch.setattr(threads, "_quota", lambda: 1)
         assert threads.count() == 1
         monkeypatch.setattr(threads, "_quota", lambda: pytest.fail("nothing to ask for"))

@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 
 import relayout as rl
 from relayout import LayoutError, MemoryDesc
-from relayout.codegen import tuning
-from relayout.codegen.support import supported
-from relayout.codegen.tuning import Choice, Contest
+from relayout.jit.support import supported
+from relayout.kernels.copy.schedule import ESTIMATE, Schedule, candidates, read
 from relayout.reorder import native
 from relayout.reorder import tuning as reorders
-from relayout.reorder.kernels.schedule import ESTIMATE, Schedule, candidates, read
+from relayout.runtime import tuning
+from relayout.runtime.tuning import Choice, Contest
 from strategies import examples
 
 runs_code = pytest.mark.skipif(not supported(), reason="this host forbids making machine code")

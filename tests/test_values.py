@@ -26,11 +26,11 @@ from relayout.dtypes import DTYPES, dtype
 from strategies import examples
 
 llvm = pytest.importorskip("llvmlite.binding")
-compile_ = importlib.import_module("relayout.codegen.compile")
-machine_ = importlib.import_module("relayout.codegen.machine")
-values = importlib.import_module("relayout.codegen.values")
+compile_ = importlib.import_module("relayout.jit.compile")
+machine_ = importlib.import_module("relayout.targets.machine")
+values = importlib.import_module("relayout.ir.conversions")
 native = importlib.import_module("relayout.reorder.native")
-Writer = importlib.import_module("relayout.codegen.ir").Writer
+Writer = importlib.import_module("relayout.ir.writer").Writer
 Steps = values.Steps
 STEPS = [field.name for field in fields(Steps)]
 

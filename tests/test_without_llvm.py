@@ -76,13 +76,14 @@ assert "NumPy" in plan.explain()
 lines = [str(each.message) for each in said if issubclass(each.category, RuntimeWarning)]
 assert len(lines) == 1 and {why!r} in lines[0], lines
 
-from relayout.codegen import driver, threads
-from relayout.codegen.machine import host
+from relayout.runtime import driver, threads
+from relayout.runtime.memcpy import memcpy_kernel
+from relayout.targets.machine import host
 assert threads.count() >= 1 and driver._native() is None
 copied = []
 threads.share(lambda start, stop: copied.append(stop - start), 100, threads=2)
 assert sum(copied) == 100
-for needs in (host, threads.memcpy_kernel):
+for needs in (host, memcpy_kernel):
     try:
         needs()
     except rl.Unsupported as error:

@@ -150,7 +150,7 @@ def convert(values: ArrayLike, to: DTypeLike, *, out: Array | None = None) -> Ar
     -----
     The module's documentation has the rules. No warnings are given for overflow and NaN. Large arrays are
     converted in blocks, so that temporaries take kilobytes. NumPy computes in the floating-point state of the
-    calling thread; reorders set the usual one, in which the rules hold (:mod:`relayout.codegen.floating`).
+    calling thread; reorders set the usual one, in which the rules hold (:mod:`relayout.jit.floating`).
 
     Examples
     --------

@@ -30,11 +30,13 @@ from numpy.typing import NDArray
 from relayout.bench.load import Load, disturbed
 from relayout.bench.peers import Peer
 from relayout.bench.suite import Case
-from relayout.codegen.compile import available
-from relayout.codegen.threads import SHARED, memcpy_kernel, run, share
+from relayout.jit.compile import available
 from relayout.layout.descriptor import MemoryDesc
 from relayout.reorder.native import EVEN, PARTS
 from relayout.reorder.plan import Reorder
+from relayout.runtime.limits import SHARED
+from relayout.runtime.memcpy import memcpy_kernel
+from relayout.runtime.threads import run, share
 from relayout.tensor import address, allocate
 
 __all__ = [

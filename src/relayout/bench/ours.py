@@ -14,7 +14,7 @@ import relayout as rl
 from relayout.bench.measure import OURS
 from relayout.bench.networks import Conv, Forward, Product
 from relayout.bench.operands import SEED, Floats, Operands, Work
-from relayout.bench.peers.primitives import Computation
+from relayout.bench.peers.primitives.contestant import Computation
 from relayout.errors import LayoutError
 from relayout.layout.descriptor import MemoryDesc
 from relayout.tensor import Tensor, allocate

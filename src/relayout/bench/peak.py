@@ -23,10 +23,11 @@ from typing import NamedTuple
 import numpy as np
 
 from relayout.bench.measure import Spread, Stopwatch, spread
-from relayout.codegen.compile import Kernel, available, compiled
-from relayout.codegen.machine import Machine, host
-from relayout.codegen.threads import run
 from relayout.errors import LayoutError
+from relayout.jit.abi import Kernel
+from relayout.jit.compile import available, compiled
+from relayout.runtime.threads import run
+from relayout.targets.machine import Machine, host
 from relayout.tensor import address, aligned
 
 __all__ = ["CHAINS", "Yardstick", "ir", "peak", "yardstick"]

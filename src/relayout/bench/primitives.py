@@ -38,7 +38,7 @@ from relayout.bench.measure import OURS, Spread, Stopwatch, figures, in_rounds
 from relayout.bench.networks import Conv, Forward, convolutions, products
 from relayout.bench.operands import Floats, Operands, Work, difference, operands
 from relayout.bench.peak import Yardstick, yardstick
-from relayout.bench.peers.primitives import Computation, Contestant
+from relayout.bench.peers.primitives.contestant import Computation, Contestant
 from relayout.errors import LayoutError
 
 __all__ = ["NETWORKS", "PEAK", "Result", "Task", "measured", "tasks"]

@@ -21,12 +21,12 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from relayout.bench.peers import Peer
-    from relayout.bench.peers.primitives import Contestant
+    from relayout.bench.peers.primitives.contestant import Contestant
     from relayout.bench.primitives import Task
     from relayout.bench.primitives_report import Report as PrimitivesReport
     from relayout.bench.report import Report
     from relayout.bench.suite import Case
-    from relayout.codegen.calibration import Measured
+    from relayout.runtime.calibration import Measured
 
 __all__ = ["bench"]
 
@@ -102,7 +102,7 @@ def _settings(
     default: tuple[int, float],
 ) -> dict[str, Any]:
     """The options of a run."""
-    from relayout.codegen.threads import MOST
+    from relayout.runtime.limits import MOST
 
     if not threads or min(threads) < 1 or max(threads) > MOST:
         raise click.UsageError(f"--threads takes numbers from 1 to {MOST}: 1,2", click.get_current_context())
@@ -271,10 +271,10 @@ def calibrate(output: Output) -> None:
     way: of a copy and one reading of the result, with streaming stores; and of a copy, with all threads.
     RELAYOUT_STREAMING and RELAYOUT_SHARING, in bytes, override what was measured.
     """
-    from relayout.codegen import compile
-    from relayout.codegen.calibration import measured
-    from relayout.codegen.machine import host
-    from relayout.codegen.threads import count
+    from relayout.jit import compile
+    from relayout.runtime.threads import count
+    from relayout.runtime.thresholds import calibrated
+    from relayout.targets.machine import host
 
     machine, console = host(), output.console()
     if not compile.available() or machine.thresholds is not None:
@@ -287,7 +287,7 @@ def calibrate(output: Output) -> None:
         if what == "sharing" and count() == 1:
             console.print("sharing: one thread, nothing to share")
             continue
-        found = measured(what, machine)
+        found = calibrated(what, machine)
         told[what] = {"threshold": found.threshold, "figures": [f._asdict() for f in found.figures]}
         _thresholds(what, heading, found, console)
     output.json(told)
@@ -296,7 +296,7 @@ def calibrate(output: Output) -> None:
 def _thresholds(what: str, heading: str, found: Measured, console: Console) -> None:
     from rich.table import Table
 
-    from relayout.codegen.calibration import crossover
+    from relayout.runtime.calibration import crossover
 
     how = "" if crossover(found.figures) else ", a guess: nothing that was measured won clearly"
     console.print(f"{what}: from {found.threshold / 2**20:g} MiB on{how}")

@@ -109,7 +109,7 @@ def run(
     between where two differ: what they cost is a line of its own. Weights are packed before, and batch
     normalisations folded into convolutions. The pictures are random. Times are medians.
     """
-    from relayout.codegen.threads import count
+    from relayout.runtime.threads import count
 
     if weights is not None:
         Path(weights).open("rb").close()  # what can't be read is refused now

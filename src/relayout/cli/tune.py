@@ -11,8 +11,8 @@ from relayout.cli.arguments import examples
 from relayout.cli.options import STANDARD, Output, output_options
 
 if TYPE_CHECKING:
-    from relayout.codegen.tuning import Choice
     from relayout.layout.descriptor import MemoryDesc
+    from relayout.runtime.tuning import Choice
 
 __all__ = ["tune"]
 
@@ -37,7 +37,7 @@ def tune(descriptors: tuple[str, ...], show: bool, forget: bool, output: Output)
     they are read from standard input, a pair on each line. A plan that is called often does the same in its
     first calls; RELAYOUT_EFFORT=estimate switches that off.
     """
-    from relayout.codegen import tuning
+    from relayout.runtime import tuning
 
     if forget:
         count = tuning.forget()

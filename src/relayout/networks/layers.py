@@ -25,8 +25,10 @@ from relayout import primitives
 from relayout.errors import Unsupported
 from relayout.layout.descriptor import MemoryDesc, any_format
 from relayout.layout.format import Format
-from relayout.primitives.post_ops import Sum
-from relayout.primitives.sequence import Sequence, Value
+from relayout.ops.post_ops import Sum
+from relayout.primitives.primitive import Primitive
+from relayout.primitives.sequence import Sequence
+from relayout.primitives.values import Value
 
 __all__ = ["Layers"]
 
@@ -93,17 +95,17 @@ class Layers:
             post_ops=post_ops,
         )
         old = {} if added is None else {"dst": added}
-        return self.sequence.add(made, src, weights, bias, name=name, **old)
+        return self._added(made, src, weights, bias, name=name, **old)
 
     def max_pool(self, src: Value, kernel: int, stride: int, padding: int, name: str) -> Value:
         """The largest of each window."""
         made = primitives.Pooling(src.desc, "max", kernel, strides=stride, padding=padding)
-        return self.sequence.add(made, src, name=name)
+        return self._added(made, src, name=name)
 
     def average_pool(self, src: Value, name: str) -> Value:
         """The average of each whole plane."""
         made = primitives.Pooling(src.desc, "average_include_padding", src.desc.dims[2:])
-        return self.sequence.add(made, src, name=name)
+        return self._added(made, src, name=name)
 
     def fully_connected(
         self, src: Value, weights: NDArray[np.float32], bias: NDArray[np.float32], name: str
@@ -113,7 +115,12 @@ class Layers:
         made = primitives.InnerProduct(
             src.desc, MemoryDesc(dims, self.dtype, any_format), MemoryDesc(bias.shape, "f32", "a")
         )
-        return self.sequence.add(made, src, weights.reshape(dims), bias, name=name)
+        return self._added(made, src, weights.reshape(dims), bias, name=name)
+
+    def _added(self, made: Primitive, *given: Any, **named: Any) -> Value:
+        """Append a layer with one result."""
+        result: Value = self.sequence.add(made, *given, **named)
+        return result
 
     def _wanted(self, src: Value) -> Any:
         """The format that a convolution is told for its source."""

@@ -22,7 +22,8 @@ from relayout.layout.descriptor import MemoryDesc
 from relayout.layout.format import Format
 from relayout.networks.layers import Layers
 from relayout.networks.parameters import Parameters, folded, random
-from relayout.primitives.sequence import Sequence, Value
+from relayout.primitives.sequence import Sequence
+from relayout.primitives.values import Value
 
 __all__ = ["NETWORKS", "Architecture", "build"]
 

@@ -173,7 +173,7 @@ def _convolution(text: str) -> Format | None:
 
 def _refuse_mode(text: str) -> None:
     with lock():
-        from relayout.notation.megengine_relayout import relayout_formats
+        from relayout.notation.megengine_modes import relayout_formats
 
     try:
         source, destination = relayout_formats(text)

@@ -57,6 +57,7 @@ if TYPE_CHECKING:
     from relayout.primitives.reorder import Reorder as Reorder
     from relayout.primitives.sequence import Sequence as Sequence
     from relayout.primitives.softmax import Softmax as Softmax
+    from relayout.primitives.split import Split as Split
     from relayout.primitives.sum import Sum as Sum
 
 _WHERE = {
@@ -71,6 +72,7 @@ _WHERE = {
     "Reorder": "reorder",
     "Sequence": "sequence",
     "Softmax": "softmax",
+    "Split": "split",
     "Sum": "sum",
 }
 

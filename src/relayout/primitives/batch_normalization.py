@@ -28,10 +28,10 @@ from relayout.errors import LayoutError, Unsupported
 from relayout.forking import locked
 from relayout.layout import views
 from relayout.layout.descriptor import MemoryDesc, any_format
-from relayout.primitives.formats import check_source, check_target, finite, following, overwritable
-from relayout.primitives.functions import Function
+from relayout.ops.formats import check_source, check_target, finite, following, overwritable
+from relayout.ops.functions import Function
+from relayout.ops.post_ops import adds, applied, operands_of, post_ops_for
 from relayout.primitives.meaning import check_alike, check_data
-from relayout.primitives.post_ops import adds, applied, operands_of, post_ops_for
 from relayout.primitives.primitive import Primitive
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ class BatchNormalization(Primitive):
     fuse_relu : bool
         Whether negative results become 0 (oneDNN's ``fuse_norm_relu``), before the post-ops.
     post_ops : sequence, optional
-        See :mod:`relayout.primitives.post_ops`.
+        See :mod:`relayout.ops.post_ops`.
 
     Raises
     ------
@@ -121,17 +121,13 @@ class BatchNormalization(Primitive):
         self.descs = {"src": src, **dict.fromkeys(vectors, channels), **operands, "dst": dst}
         check_alike(self.kind, self.descs)
         near = {"src": src, **operands, "dst": dst}
-        self.in_place = () if self.reads_destination else overwritable(near)
+        self.accumulates = ("dst",) * adds(self.post_ops)
+        self.in_place = {} if self.accumulates else overwritable(near)
 
     @property
     def flops(self) -> int:
         """Three operations for each element; two without a shift."""
         return (3 if "shift" in self.inputs else 2) * super().flops
-
-    @property
-    def reads_destination(self) -> bool:
-        """Whether there is a sum among the post-ops."""
-        return adds(self.post_ops)
 
     def _implementation(self) -> str:
         return "machine code: factors of the channels, then one pass"
@@ -147,7 +143,7 @@ class BatchNormalization(Primitive):
 
     @locked
     def _lower(self) -> Program | None:
-        from relayout.primitives.kernels.bodies import factor, normalised
+        from relayout.kernels.elementwise.bodies import factor, normalised
         from relayout.primitives.lowering import elementwise, joined
 
         vectors = {name: self.descs[name] for name in self.inputs if name in ("variance", "scale")}

@@ -1,9 +1,9 @@
 """Binary operations with broadcasting, in any formats: ``dst[i] = op(src0[i], src1[i])``.
 
-The operations are those of :mod:`relayout.primitives.operations`. An axis on which one source has one element
+The operations are those of :mod:`relayout.ops.binary`. An axis on which one source has one element
 is broadcast: that element meets all of the other source's. As in oneDNN both sources have the same number of
 axes, and either may broadcast. Where the one is what another primitive has computed, a post-op does the same
-without a pass of its own: :class:`relayout.primitives.post_ops.BinaryOp`.
+without a pass of its own: :class:`relayout.ops.post_ops.BinaryOp`.
 
 >>> import relayout as rl
 >>> x = rl.tensor([[1.0, 2.0], [3.0, 4.0]], "ab", dtype="f32")
@@ -22,10 +22,10 @@ from relayout.errors import LayoutError
 from relayout.forking import locked
 from relayout.layout.descriptor import MemoryDesc, any_format
 from relayout.layout.layout import spell_dims
-from relayout.primitives.formats import check_source, check_target, finite, following, overwritable
+from relayout.ops.binary import ALGORITHMS, check_algorithm, defined
+from relayout.ops.formats import check_source, check_target, finite, following, overwritable
+from relayout.ops.post_ops import adds, applied, operands_of, post_ops_for
 from relayout.primitives.meaning import check_alike
-from relayout.primitives.operations import ALGORITHMS, check_algorithm, defined
-from relayout.primitives.post_ops import adds, applied, operands_of, post_ops_for
 from relayout.primitives.primitive import Primitive
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ class Binary(Primitive):
         far from the ends of the range, and only the result is rounded to f32. So ``div`` of 1e38 by 1e38
         with scales (1, 4) is 0.25, though 4e38 is beyond f32.
     post_ops : sequence, optional
-        See :mod:`relayout.primitives.post_ops`.
+        See :mod:`relayout.ops.post_ops`.
 
     Raises
     ------
@@ -104,12 +104,8 @@ class Binary(Primitive):
         self.inputs = ("src0", "src1", *operands)
         self.descs = {"src0": src0, "src1": src1, **operands, "dst": dst}
         check_alike(self.kind, self.descs)
-        self.in_place = () if self.reads_destination else overwritable(self.descs)
-
-    @property
-    def reads_destination(self) -> bool:
-        """Whether there is a sum among the post-ops."""
-        return adds(self.post_ops)
+        self.accumulates = ("dst",) * adds(self.post_ops)
+        self.in_place = {} if self.accumulates else overwritable(self.descs)
 
     def _implementation(self) -> str:
         return f"machine code: {self.algorithm}"
@@ -120,7 +116,7 @@ class Binary(Primitive):
 
     @locked
     def _lower(self) -> Program | None:
-        from relayout.primitives.kernels.bodies import binary
+        from relayout.kernels.elementwise.bodies import binary
         from relayout.primitives.lowering import elementwise
 
         operands = {"src0": self.src0, "src1": self.src1}

@@ -4,8 +4,8 @@ To call a primitive from Python takes ten microseconds: arguments are bound and 
 scratch taken, steps handed to ctypes one by one. A layer of ResNet-50 takes a hundred on two threads. So what
 is called often is put together from two things that know nothing of primitives::
 
-    relayout.codegen.builtin     x, w, y  ->  descriptors, flags, sizes, overlaps: all as they have to be?
-    relayout.codegen.prepared             ->  the steps of the program, with these addresses
+    relayout.runtime.builtin     x, w, y  ->  descriptors, flags, sizes, overlaps: all as they have to be?
+    relayout.runtime.prepared             ->  the steps of the program, with these addresses
 
 A :class:`Calling` counts the calls that Python does, for each number of threads, and has the function made at
 call number :data:`OFTEN`. From then on it is asked first. It only says yes where the checks in Python would
@@ -29,14 +29,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from relayout.codegen import threads as sharing
-from relayout.codegen.prepared import MOVED, Call, Prepared, prepared
 from relayout.forking import lock
+from relayout.primitives.arguments import results
 from relayout.primitives.program import KEPT
+from relayout.runtime import threads as sharing
+from relayout.runtime.limits import MOST as MOST_THREADS
+from relayout.runtime.prepared import MOVED, Call, Prepared, prepared
 from relayout.tensor import Tensor, address, aligned
 
 if TYPE_CHECKING:
     from relayout.layout.descriptor import MemoryDesc
+    from relayout.primitives.arguments import Argument
     from relayout.primitives.program import Program
 
 __all__ = ["OFTEN", "Calling"]
@@ -50,37 +53,40 @@ class Calling:
 
     Parameters
     ----------
-    descs : mapping of str to MemoryDesc
-        The descriptors of the inputs, in their order, and of ``dst``.
-    spans : mapping of str to (int, int)
-        The first byte of each and the one behind its last, counted from its address.
-    in_place : sequence of str
-        The inputs that the destination may be.
-    reads_destination : bool
-        Whether a call needs one.
+    arguments : mapping of str to Argument
+        The inputs, in their order, and the outputs.
+    outputs : tuple of str
+        The names of the outputs.
+    in_place : mapping of str to sequence of str
+        For an output the inputs that it may be.
+    accumulates : sequence of str
+        The outputs that a call must be given.
     program : Program
         What is done.
     """
 
     def __init__(
         self,
-        descs: Mapping[str, MemoryDesc],
-        spans: Mapping[str, tuple[int, int]],
-        in_place: Sequence[str],
-        reads_destination: bool,
+        arguments: Mapping[str, Argument],
+        outputs: tuple[str, ...],
+        in_place: Mapping[str, Sequence[str]],
+        accumulates: Sequence[str],
         program: Program,
     ) -> None:
-        self._descs, self._spans, self._in_place, self._program = descs, spans, in_place, program
-        self._dst, self._room = descs["dst"], max(descs["dst"].required_bytes, descs["dst"].nbytes)
-        self._needs_out = reads_destination
-        self._inputs = len(descs) - 1
+        self._arguments, self._outputs, self._program = arguments, outputs, program
+        self._in_place = in_place.get(outputs[0], ()) if len(outputs) == 1 else ()
+        """Of several outputs each has inputs of its own, which machine code does not tell apart."""
+        self._needs_out = bool(accumulates)
+        descs = [arguments[name].desc for name in outputs]
+        self._new = [(desc, max(desc.required_bytes, desc.nbytes)) for desc in descs]
+        self._inputs = len(arguments) - len(outputs)
         self._threads = max((step.parts for step in program.steps if step.shared), default=1)
         self._counts: dict[int, int] = {}
         self._plans: dict[int, Prepared | None] = {}
         self._functions: dict[int, Callable[..., int]] = {}
 
-    def quick(self, given: tuple[Any, ...], out: Any, threads: Any) -> Tensor | None:
-        """The result of a call, if a function has done it; None: nothing has been done."""
+    def quick(self, given: tuple[Any, ...], out: Any, threads: Any) -> Any:
+        """The result of a call, or several, if a function has done it; None: nothing has been done."""
         number = self._number(threads)
         function = self._functions.get(number)
         if function is None or len(given) != self._inputs:
@@ -88,27 +94,36 @@ class Calling:
         if out is None:
             if self._needs_out:
                 return None
-            out = Tensor(self._dst, aligned(self._room))
-        if number == 1:
-            return out if function(*given, out) else None
-        sharing.began()
-        answer = function(*given, out)
-        if not answer:
+            made = tuple([Tensor(desc, aligned(room)) for desc, room in self._new])
+        elif len(self._new) == 1:
+            made = (out,)
+        elif not isinstance(out, tuple) or len(out) != len(self._new):
             return None
-        if answer == MOVED:
-            sharing.moved()
-        sharing.ended()
-        return out  # type: ignore[no-any-return]
+        else:
+            made = out
+        if number == 1:
+            if not function(*given, *made):
+                return None
+        else:
+            sharing.began()
+            answer = function(*given, *made)
+            if not answer:
+                return None
+            if answer == MOVED:
+                sharing.moved()
+            sharing.ended()
+        return made[0] if len(made) == 1 else results(self._outputs, made)
 
-    def count(self, given: tuple[Any, ...], out: Any, threads: Any) -> None:
+    def count(self, given: tuple[Any, ...], out: dict[str, Any], threads: Any) -> None:
         """Note a call that Python has done, and make a function if there have been many."""
-        tensors = given if out is None else (*given, out)
+        tensors = [*given, *(out[name] for name in self._outputs if name in out)]
         number = self._number(threads)
         if not number or len(given) != self._inputs or not all(type(one) is Tensor for one in tensors):
             return
         calls = self._counts[number] = self._counts.get(number, 0) + 1
         if calls >= OFTEN and calls % OFTEN == 0 and (calls // OFTEN).bit_count() == 1:
-            function = self._made(number, [one.desc for one in tensors])
+            seen = dict(zip(self._arguments, given, strict=False)) | out
+            function = self._made(number, {name: one.desc for name, one in seen.items()})
             if function is not None:
                 self._functions[number] = function
 
@@ -116,35 +131,33 @@ class Calling:
         """How many threads a call can use; 0: ask the checks in Python."""
         if threads is None:
             return min(sharing.count(), self._threads) if self._threads > 1 else 1
-        if type(threads) is not int or not 0 < threads <= sharing.MOST:
+        if type(threads) is not int or not 0 < threads <= MOST_THREADS:
             return 0
         return min(threads, self._threads)
 
-    def _made(self, number: int, seen: Sequence[MemoryDesc]) -> Callable[..., int] | None:
+    def _made(self, number: int, seen: Mapping[str, MemoryDesc]) -> Callable[..., int] | None:
         """A function for the primitive's descriptors and those of some tensors; None: there can be none."""
-        if any(low < 0 for low, _ in self._spans.values()):
+        if any(one.span[0] < 0 for one in self._arguments.values()):
             return None
         with lock():
-            from relayout.codegen.builtin import MOST, Buffer, Holder, checked
+            from relayout.runtime.builtin import MOST, Buffer, Holder, checked
 
-            names = list(self._descs)
-            if len(names) > MOST:
+            if len(self._arguments) > MOST:
                 return None
             if number not in self._plans:
                 self._plans[number] = self._planned(number)
             plan = self._plans[number]
             if plan is None:
                 return None
-            also = dict(zip(names, seen, strict=False))
             buffers = [
                 Buffer(
-                    self._spans[name][1],
+                    one.span[1],
                     (np.dtype(np.uint8),),
-                    written=name == "dst",
-                    meanings=(desc, also.get(name, desc)),
+                    written=name in self._outputs,
+                    meanings=(one.desc, seen.get(name, one.desc)),
                     shares=name in self._in_place,
                 )
-                for name, desc in self._descs.items()
+                for name, one in self._arguments.items()
             ]
             holder = Holder(Tensor, "buffer", "desc")
             return checked(
@@ -163,5 +176,5 @@ class Calling:
             many = min(number, step.parts) if step.shared else 1
             parts = step.parts if many > 1 else 1
             calls.append(Call(step.kernel.address, step.source, step.target, step.operands, parts, many))
-        made = prepared(calls, list(self._descs), images)
+        made = prepared(calls, list(self._arguments), images)
         return made and made._replace(keep=(made.keep, program, pieces))

@@ -1,7 +1,7 @@
 """From pooling and softmax to programs: operations that combine elements along some axes.
 
 They share more than elementwise operations and less than products do: the kernels
-(:mod:`relayout.primitives.kernels.window`, :mod:`relayout.primitives.kernels.normalise`) want source and
+(:mod:`relayout.kernels.reduce.window`, :mod:`relayout.kernels.reduce.softmax`) want source and
 destination to have the same neighbours, whatever these are, and are tried in three ways::
 
     src ------------ kernel ----------> dst
@@ -17,17 +17,17 @@ from typing import TYPE_CHECKING, Any
 from relayout.forking import locked
 from relayout.layout.descriptor import MemoryDesc
 from relayout.layout.layout import Layout, plain
-from relayout.primitives.functions import Function
+from relayout.ops.functions import Function
 from relayout.primitives.lowering import before, followed, reorder_step, zeros_step
 from relayout.primitives.program import Program, Step
 
 if TYPE_CHECKING:
-    from relayout.codegen.machine import Machine
-    from relayout.primitives.kernels.normalise import Normalisation
-    from relayout.primitives.kernels.window import Window
+    from relayout.kernels.reduce.softmax import Normalisation
+    from relayout.kernels.reduce.window import Window
+    from relayout.ops.post_ops import PostOp
     from relayout.primitives.pooling import Pooling
-    from relayout.primitives.post_ops import PostOp
     from relayout.primitives.softmax import Softmax
+    from relayout.targets.machine import Machine
 
 __all__ = ["pooling", "softmax"]
 
@@ -57,14 +57,14 @@ def pooling(made: Pooling) -> tuple[str, Program] | None:
 @locked
 def _pooled(made: Pooling, dst: MemoryDesc, functions: tuple[Function, ...]) -> tuple[str, Program] | None:
     """A pooling to a destination, with functions behind it."""
-    from relayout.primitives.kernels.window import planned
-    from relayout.primitives.pooling import like
+    from relayout.kernels.reduce.window import planned
+    from relayout.layout.dense import resized_like
 
     def plan(src: MemoryDesc, dst: MemoryDesc) -> Window | None:
         return planned(made.algorithm, src, dst, made.axes, functions)
 
     src = made.src
-    near = MemoryDesc(dst.dims, dst.dtype, like(src.layout, dst.dims))
+    near = MemoryDesc(dst.dims, dst.dtype, resized_like(src.layout, dst.dims))
     last = CHANNELS_LAST[len(src.dims)]
     far = MemoryDesc(src.dims, src.dtype, last), MemoryDesc(dst.dims, dst.dtype, last)
     ways = [(src, dst), (src, near), far]
@@ -83,7 +83,7 @@ def _functions_of(post_ops: Sequence[PostOp]) -> tuple[Function, ...]:
 
 @locked
 def _pooling_step(window: Window, source: str, target: str, size: int) -> Step:
-    from relayout.primitives.kernels.window import ENTRY, module
+    from relayout.kernels.reduce.window import ENTRY, module
 
     return _combining_step(("pooling", window), ENTRY, lambda m: module(window, m), source, target, size)
 
@@ -94,9 +94,9 @@ def softmax(made: Softmax) -> tuple[str, Program] | None:
 
     As for :func:`pooling`; what is fused with the axis makes the detour over row-major tensors.
     """
-    from relayout.primitives.kernels.joint import joint
-    from relayout.primitives.kernels.normalise import Normalisation
-    from relayout.primitives.kernels.walk import dense_like
+    from relayout.kernels.reduce.joint import joint
+    from relayout.kernels.reduce.softmax import Normalisation
+    from relayout.layout.dense import dense_like
 
     def plan(src: MemoryDesc, dst: MemoryDesc) -> Normalisation | None:
         sizes = src.dtype.bits // 8, dst.dtype.bits // 8
@@ -112,7 +112,7 @@ def softmax(made: Softmax) -> tuple[str, Program] | None:
 
 @locked
 def _softmax_step(made: Normalisation, source: str, target: str, size: int) -> Step:
-    from relayout.primitives.kernels.normalise import ENTRY, module
+    from relayout.kernels.reduce.softmax import ENTRY, module
 
     return _combining_step(("softmax", made), ENTRY, lambda m: module(made, m), source, target, size)
 
@@ -128,7 +128,7 @@ def _by_way_of(
     The first of all is that without reorders. A later one must use twice as many as an earlier one, since it
     needs reorders around it.
     """
-    from relayout.codegen.machine import host
+    from relayout.targets.machine import host
 
     src, dst = ways[0]
     best = None
@@ -171,13 +171,15 @@ def _combining_step(
     size: int,
 ) -> Step:
     """A kernel that is shared if it reads and writes so many bytes."""
-    from relayout.codegen import threads
-    from relayout.codegen.compile import Module, recalled
-    from relayout.codegen.machine import host
-    from relayout.reorder.plan import LOADED
+    from relayout.environment import LOADED
+    from relayout.jit.compile import Module, recalled
+    from relayout.runtime import threads
+    from relayout.runtime.limits import SHARED
+    from relayout.runtime.thresholds import shares
+    from relayout.targets.machine import host
 
     machine = host()
     kernels, _ = recalled(repr(what), LOADED, lambda: Module(make(machine), [name]), machine)
     many = threads.count()
-    shared = many > 1 and size >= threads.SHARED and machine.shares(size)
+    shared = many > 1 and size >= SHARED and shares(machine, size)
     return Step(kernels[0], source, target, (), 4 * many if shared else 1, shared)

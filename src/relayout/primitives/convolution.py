@@ -18,11 +18,11 @@ import numpy as np
 
 from relayout.errors import LayoutError
 from relayout.forking import locked
+from relayout.kernels.conv.geometry import Geometry, Sizes
 from relayout.layout.descriptor import MemoryDesc
-from relayout.primitives.kernels.geometry import Geometry, Sizes
+from relayout.ops.checks import check_descs
+from relayout.ops.post_ops import applied
 from relayout.primitives.meaning import check_data, check_weights
-from relayout.primitives.post_ops import applied
-from relayout.primitives.primitive import check_descs
 from relayout.primitives.products import ProductPrimitive, Products, weights_format
 from relayout.primitives.sizes import for_each_axis, in_front_and_behind
 
@@ -57,7 +57,7 @@ class Convolution(ProductPrimitive):
     padding : int or sequence
         Zeros in front of and behind each spatial axis; for each axis a number or a pair (in front, behind).
     post_ops : sequence
-        See :mod:`relayout.primitives.post_ops`.
+        See :mod:`relayout.ops.post_ops`.
 
     Raises
     ------
@@ -201,8 +201,8 @@ def _favourite(desc: MemoryDesc, free: bool) -> str:
     """The format of a source or destination: the fastest one if it is free, else channels-last."""
     axes = {3: "w", 4: "hw", 5: "dhw"}[len(desc.dims)]
     if free:
-        from relayout.codegen.machine import host
-        from relayout.primitives.kernels.tile import lanes_of
+        from relayout.kernels.conv.tile import lanes_of
+        from relayout.targets.machine import host
 
         block = max(lanes_of(host()), LEAST_BLOCK)
         if desc.dims[1] and desc.dims[1] % block == 0:

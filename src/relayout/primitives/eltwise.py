@@ -1,6 +1,6 @@
 """Elementwise functions, in any format: ``dst[i] = f(src[i])``.
 
-The functions are those of :mod:`relayout.primitives.functions`. What this file adds is the tensor around:
+The functions are those of :mod:`relayout.ops.functions`. What this file adds is the tensor around:
 
 >>> import relayout as rl
 >>> x = rl.tensor([[-4.0, -1.0, 2.0]], "aB4b", dtype="f32")
@@ -20,10 +20,10 @@ from typing import TYPE_CHECKING, Any
 from relayout.errors import LayoutError
 from relayout.forking import locked
 from relayout.layout.descriptor import MemoryDesc, any_format
-from relayout.primitives.formats import check_source, check_target, following, overwritable
-from relayout.primitives.functions import Function
+from relayout.ops.formats import check_source, check_target, following, overwritable
+from relayout.ops.functions import Function
+from relayout.ops.post_ops import adds, applied, operands_of, post_ops_for
 from relayout.primitives.meaning import check_alike
-from relayout.primitives.post_ops import adds, applied, operands_of, post_ops_for
 from relayout.primitives.primitive import Primitive
 
 if TYPE_CHECKING:
@@ -45,13 +45,13 @@ class Eltwise(Primitive):
     src : MemoryDesc
         Any dims.
     algorithm : str or Function
-        The name of one of :data:`relayout.primitives.functions.ALGORITHMS`, or a function.
+        The name of one of :data:`relayout.ops.functions.ALGORITHMS`, or a function.
     dst : MemoryDesc, optional
         Without it the format and the data type of the source.
     alpha, beta : float
         The numbers of the algorithm, if that is a name.
     post_ops : sequence, optional
-        See :mod:`relayout.primitives.post_ops`.
+        See :mod:`relayout.ops.post_ops`.
 
     Raises
     ------
@@ -94,12 +94,8 @@ class Eltwise(Primitive):
         self.inputs = ("src", *operands)
         self.descs = {"src": src, **operands, "dst": dst}
         check_alike(self.kind, self.descs)
-        self.in_place = () if self.reads_destination else overwritable(self.descs)
-
-    @property
-    def reads_destination(self) -> bool:
-        """Whether there is a sum among the post-ops."""
-        return adds(self.post_ops)
+        self.accumulates = ("dst",) * adds(self.post_ops)
+        self.in_place = {} if self.accumulates else overwritable(self.descs)
 
     def _implementation(self) -> str:
         return f"machine code: {self.function}"
@@ -109,7 +105,7 @@ class Eltwise(Primitive):
 
     @locked
     def _lower(self) -> Program | None:
-        from relayout.primitives.kernels.bodies import function
+        from relayout.kernels.elementwise.bodies import function
         from relayout.primitives.lowering import elementwise
 
         return elementwise(self.dst, {"src": self.src}, function(self.function), post_ops=self.post_ops)

@@ -23,8 +23,8 @@ from relayout.layout import views
 from relayout.layout.descriptor import MemoryDesc
 
 if TYPE_CHECKING:
+    from relayout.kernels.conv.geometry import Geometry
     from relayout.layout.layout import Layout
-    from relayout.primitives.kernels.geometry import Geometry
     from relayout.primitives.products import Products
 
 __all__ = ["folded"]

@@ -16,11 +16,11 @@ from math import prod
 from typing import TYPE_CHECKING, Any
 
 from relayout.errors import LayoutError
+from relayout.kernels.conv.geometry import Geometry
 from relayout.layout.descriptor import MemoryDesc
-from relayout.primitives.kernels.geometry import Geometry
+from relayout.ops.checks import check_descs
+from relayout.ops.post_ops import applied
 from relayout.primitives.meaning import check_data, check_weights
-from relayout.primitives.post_ops import applied
-from relayout.primitives.primitive import check_descs
 from relayout.primitives.products import ProductPrimitive, Products, weights_format
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ import numpy as np
 from relayout.forking import locked
 from relayout.layout import views
 from relayout.layout.descriptor import MemoryDesc
-from relayout.primitives.post_ops import BinaryOp, Sum, adds, operands_of
+from relayout.ops.post_ops import BinaryOp, Sum, adds, operands_of
 from relayout.primitives.program import Program, Step
 
 if TYPE_CHECKING:
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from relayout.primitives.kernels.map import Body
-    from relayout.primitives.post_ops import PostOp
+    from relayout.kernels.elementwise.map import Body
+    from relayout.ops.post_ops import PostOp
 
 __all__ = ["before", "elementwise", "followed", "joined", "reorder_step", "zeros_step"]
 
@@ -26,8 +26,8 @@ __all__ = ["before", "elementwise", "followed", "joined", "reorder_step", "zeros
 @locked
 def reorder_step(src: MemoryDesc, dst: MemoryDesc, source: str, target: str) -> Step | None:
     """A reorder as a step; None where there is no kernel for it."""
-    from relayout.codegen import threads
     from relayout.reorder.native import native
+    from relayout.runtime import threads
 
     made = native(src, dst)
     if made is None:
@@ -39,12 +39,12 @@ def reorder_step(src: MemoryDesc, dst: MemoryDesc, source: str, target: str) -> 
 @locked
 def zeros_step(desc: MemoryDesc, target: str) -> Step | None:
     """A step that zeroes the padding of a tensor; None where there is no kernel for it."""
-    from relayout.codegen.compile import Module, recalled
-    from relayout.codegen.machine import host
-    from relayout.reorder.kernels.choice import feasible, lowered
-    from relayout.reorder.kernels.module import module
-    from relayout.reorder.plan import LOADED
+    from relayout.environment import LOADED
+    from relayout.jit.compile import Module, recalled
+    from relayout.kernels.copy.choice import feasible, lowered
+    from relayout.kernels.copy.module import module
     from relayout.reorder.problem import simplified, zeros
+    from relayout.targets.machine import host
 
     found = tuple(zeros(desc.layout, desc.dtype.bits))
     if not all(feasible(simplified(nest)) for nest in found):
@@ -88,13 +88,15 @@ def elementwise(
     first : int
         The number of the first operand of these post-ops; see :func:`~.post_ops.operands_of`.
     """
-    from relayout.codegen import threads
-    from relayout.codegen.compile import Module, recalled
-    from relayout.codegen.machine import host
-    from relayout.primitives.kernels.bodies import followed_by
-    from relayout.primitives.kernels.map import ENTRY, module, vectors_of
-    from relayout.primitives.kernels.walk import unsuited, walks
-    from relayout.reorder.plan import LOADED
+    from relayout.environment import LOADED
+    from relayout.jit.compile import Module, recalled
+    from relayout.kernels.elementwise.bodies import followed_by
+    from relayout.kernels.elementwise.map import ENTRY, module, vectors_of
+    from relayout.kernels.elementwise.walk import unsuited, walks
+    from relayout.runtime import threads
+    from relayout.runtime.limits import SHARED
+    from relayout.runtime.thresholds import shares
+    from relayout.targets.machine import host
 
     body = followed_by(body, len(operands), post_ops)
     both = [*operands.items(), *_read_by(post_ops, dst, target, first)]
@@ -129,8 +131,8 @@ def elementwise(
         names.append(f"numbers of {target}")
         constants[names[-1]] = np.array(numbers, np.float32).view(np.uint8)
     size = sum(desc.nbytes for desc in (dst, *given))
-    parts = threads.count() * (PARTS if size > EVEN else 1) if size >= threads.SHARED else 1
-    shared = parts > 1 and machine.shares(size)
+    parts = threads.count() * (PARTS if size > EVEN else 1) if size >= SHARED else 1
+    shared = parts > 1 and shares(machine, size)
     steps.append(Step(kernels[0], target, target, tuple(names) or target, parts, shared))
     return Program(tuple(steps), scratch, constants)
 
@@ -157,7 +159,7 @@ def before(dst: MemoryDesc, post_ops: Sequence[PostOp]) -> MemoryDesc:
 
     It is the destination itself if that is f32 and none of them adds what it held; else a tensor like it.
     """
-    from relayout.primitives.kernels.walk import dense_like
+    from relayout.layout.dense import dense_like
 
     if dst.dtype.name == "f32" and not adds(post_ops):
         return dst
@@ -181,7 +183,7 @@ def followed(
     post_ops, first
         As in :func:`elementwise`.
     """
-    from relayout.primitives.kernels.bodies import same
+    from relayout.kernels.elementwise.bodies import same
 
     where = "dst" if between is dst else "computed"
     rest = elementwise(dst, {where: between}, same(), post_ops=post_ops, first=first)
@@ -226,7 +228,7 @@ def _like(desc: MemoryDesc, dst: MemoryDesc) -> tuple[MemoryDesc, MemoryDesc]:
     An axis along which it is repeated takes no room, unless the destination fuses that axis with others: then
     it is written out.
     """
-    from relayout.primitives.kernels.walk import dense_like
+    from relayout.layout.dense import dense_like
 
     differ = {axis for axis, (a, b) in enumerate(zip(desc.dims, dst.dims, strict=True)) if a != b}
     if any(len(term) > 1 and differ & set(term) for term in dst.layout.terms):

@@ -15,11 +15,11 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from relayout.errors import LayoutError
+from relayout.kernels.conv.geometry import Geometry
 from relayout.layout import views
 from relayout.layout.descriptor import MemoryDesc, any_format
-from relayout.primitives.kernels.geometry import Geometry
-from relayout.primitives.post_ops import applied
-from relayout.primitives.primitive import check_descs
+from relayout.ops.checks import check_descs
+from relayout.ops.post_ops import applied
 from relayout.primitives.products import ProductPrimitive, Products, weights_format
 
 if TYPE_CHECKING:

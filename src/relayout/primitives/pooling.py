@@ -36,13 +36,12 @@ import numpy as np
 
 from relayout.errors import LayoutError, Unsupported
 from relayout.forking import locked
+from relayout.kernels.reduce.window import Axis
+from relayout.layout.dense import resized_like
 from relayout.layout.descriptor import MemoryDesc, any_format
-from relayout.layout.layout import Layout
-from relayout.primitives.formats import check_source, check_target, following
-from relayout.primitives.kernels.walk import dense_like
-from relayout.primitives.kernels.window import Axis
+from relayout.ops.formats import check_source, check_target, following
+from relayout.ops.post_ops import PostOp, Sum, applied, operands_of, post_ops_for
 from relayout.primitives.meaning import check_data
-from relayout.primitives.post_ops import PostOp, Sum, applied, operands_of, post_ops_for
 from relayout.primitives.primitive import Primitive
 from relayout.primitives.sizes import for_each_axis, in_front_and_behind
 
@@ -51,7 +50,7 @@ if TYPE_CHECKING:
 
     from relayout.primitives.program import Program
 
-__all__ = ["ALGORITHMS", "Pooling", "like"]
+__all__ = ["ALGORITHMS", "Pooling"]
 
 ALGORITHMS = ("max", "average_include_padding", "average_exclude_padding")
 
@@ -76,7 +75,7 @@ class Pooling(Primitive):
     dst : MemoryDesc, optional
         Without it the format is that of the source, and so is the data type.
     post_ops : sequence
-        Functions and binary operations; see :mod:`relayout.primitives.post_ops`.
+        Functions and binary operations; see :mod:`relayout.ops.post_ops`.
 
     Raises
     ------
@@ -134,7 +133,7 @@ class Pooling(Primitive):
         check_data("pooling", "src", src)
         check_data("pooling", "dst", dst)
         if dst.layout is None and src.format is None:
-            dst = MemoryDesc(dims, dst.dtype, like(src.layout, dims))
+            dst = MemoryDesc(dims, dst.dtype, resized_like(src.layout, dims))
         dst = following(src, dst)
         self.post_ops = _without_sum(post_ops_for(self.kind, post_ops, dst))
         operands = operands_of(self.post_ops)
@@ -231,26 +230,6 @@ def definition(
     if is_max:
         return out
     return out / (count if algorithm == "average_exclude_padding" else prod(kernel))
-
-
-def like(layout: Layout, dims: tuple[int, ...]) -> Layout:
-    """A dense layout of other sizes along the spatial axes, with its digits in the same order.
-
-    Where such an axis is cut into digits, or fused with others, it is channels-last.
-
-    >>> part = Layout((2, 8, 4, 4), strides=(256, 1, 64, 16))
-    >>> like(part, (2, 8, 2, 2)).strides
-    (32, 1, 16, 8)
-    """
-    ladders, padded = list(layout.ladders), list(layout.padded)
-    for axis in range(2, layout.rank):
-        if (axis,) not in layout.terms or len(layout.ladders[layout.terms.index((axis,))]) > 1:
-            return Layout(dims, {3: "nwc", 4: "nhwc", 5: "ndhwc"}[layout.rank])
-        term = layout.terms.index((axis,))
-        ladders[term] = (ladders[term][0]._replace(extent=dims[axis]),)
-        padded[term] = dims[axis]
-    terms, order = layout.terms, layout.order
-    return dense_like(Layout._make(dims, terms, tuple(ladders), order, tuple(padded), 0))
 
 
 def _without_sum(post_ops: tuple[PostOp, ...]) -> tuple[PostOp, ...]:

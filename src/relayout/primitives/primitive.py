@@ -1,12 +1,25 @@
-"""What all primitives are: named arguments with descriptors, an implementation, and a definition.
+"""What all primitives are: an operation, the formats chosen for it, and the kernels that do it.
 
-A subclass says what its arguments are called and in which order they are given (:attr:`Primitive.inputs`),
-puts their descriptors into :attr:`Primitive.descs` (with every ``any`` decided), and offers two ways to the
-result:
+::
+
+    operation     kind, attributes, named inputs and outputs, definition     :class:`Primitive` and subclasses
+    candidate     a format for each input and output, with its cost          :meth:`Primitive.candidates`
+    executable    kernels, scratch and constants                             relayout.primitives.program
+
+A subclass checks its arguments, decides every ``any``, and says
+
+* what is read: :attr:`Primitive.inputs`, names in the order of a call;
+* what is written: :attr:`Primitive.outputs`, ``("dst",)`` for most. Optional results, such as the workspace
+  of a pooling in training, are outputs only of those primitives that were made with them;
+* for each output the inputs that may be the same memory (:attr:`Primitive.in_place`), and the outputs to
+  which results are added (:attr:`Primitive.accumulates`);
+* the descriptors of all of them: :attr:`Primitive.descs`.
+
+And it offers two ways to the results:
 
 ``_definition(arrays)``
-    Logical arrays in double precision, by name, to the logical result: NumPy, slow, short. It is what the
-    primitive *means*.
+    Logical arrays in double precision, by name, to the logical result, or to results by name where there are
+    several: NumPy, slow, short. It is what the primitive *means*.
 ``_lower()``
     The :class:`~relayout.primitives.program.Program` that computes the same. None: there is no kernel for
     this, or the host forbids machine code; then the definition itself is run.
@@ -24,33 +37,30 @@ under :func:`relayout.forking.lock`, once: at the first call, or when the implem
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
 from inspect import Signature, signature
 from math import prod
 from typing import TYPE_CHECKING, Any, ClassVar
 
-import numpy as np
-
-from relayout.codegen.floating import Usual
-from relayout.codegen.support import supported
-from relayout.errors import LayoutError, type_name
+from relayout.errors import LayoutError
 from relayout.exchange import pytorch
 from relayout.forking import lock
-from relayout.layout.descriptor import MemoryDesc
+from relayout.jit.floating import Usual
+from relayout.jit.support import supported
 from relayout.layout.layout import whole_number
+from relayout.primitives.arguments import Argument, by_name, check_apart, logical, results
 from relayout.primitives.calling import Calling
 from relayout.reorder import reorder
-from relayout.reorder.overlap import overlap
-from relayout.reorder.plan import check_out
-from relayout.tensor import Tensor, allocate, as_array, as_bytes, located, of_torch, tensor
+from relayout.tensor import Tensor, allocate, located, tensor
 
 if TYPE_CHECKING:
+    import numpy as np
     from numpy.typing import NDArray
     from typing_extensions import Self
 
+    from relayout.layout.descriptor import MemoryDesc
     from relayout.primitives.program import Program
 
-__all__ = ["Primitive", "check_descs", "check_written", "logical", "private", "span_of"]
+__all__ = ["Primitive"]
 
 DEFINITION = "definition (NumPy)"
 
@@ -64,21 +74,28 @@ class Primitive:
         What it is called.
     inputs : tuple of str
         The names of the arguments that are read, in the order of a call.
+    outputs : tuple of str
+        The names of the results, in the order in which they are returned.
+    accumulates : tuple of str
+        The outputs to which results are added: what they held takes part.
+    in_place : mapping of str to tuple of str
+        For an output the inputs that it may be: same descriptor, same memory.
     descs : dict of str to MemoryDesc
-        Their descriptors and that of ``dst``, with every ``any`` decided. Each is an attribute, too.
+        The descriptors of inputs and outputs, with every ``any`` decided. Each is an attribute, too.
     """
 
     __signature__: ClassVar[Signature] = Signature()
     kind: ClassVar[str] = ""
     inputs: tuple[str, ...] = ()
-    in_place: tuple[str, ...] = ()
-    """Inputs that ``out`` may be: same descriptor, same memory."""
+    outputs: tuple[str, ...] = ("dst",)
+    accumulates: tuple[str, ...] = ()
+    in_place: Mapping[str, tuple[str, ...]] = {}
     descs: dict[str, MemoryDesc]
     _program: Program | None = None
-    _spans: dict[str, tuple[int, int]] | None = None
+    _arguments: dict[str, Argument] | None = None
     _calling: Calling | None = None
     _lowered = False
-    _workings: ClassVar[frozenset[str]] = frozenset(("_program", "_spans", "_calling", "_lowered"))
+    _workings: ClassVar[frozenset[str]] = frozenset(("_program", "_arguments", "_calling", "_lowered"))
     """Attributes that lowering sets. Their classes have what they are before."""
 
     def __init_subclass__(cls, **options: Any) -> None:
@@ -112,8 +129,11 @@ class Primitive:
 
     # -- what a subclass gives ------------------------------------------------------------------------------
 
-    def _definition(self, arrays: Mapping[str, NDArray[np.float64]]) -> NDArray[np.float64]:
-        """The logical result; arguments that were left out are missing, ``dst`` holds what ``out`` held."""
+    def _definition(self, arrays: Mapping[str, NDArray[np.float64]]) -> Any:
+        """The logical result, or a mapping of several by name.
+
+        Arguments that were left out are missing; an output that is added to holds what ``out`` held.
+        """
         raise NotImplementedError
 
     def _lower(self) -> Program | None:
@@ -124,10 +144,14 @@ class Primitive:
         """What the kernels are called."""
         return "machine code"
 
+    def _needed(self, program: Program, addresses: Mapping[str, int]) -> Program:
+        """What is left to do of the program for arguments at these addresses."""
+        return program
+
     @property
     def flops(self) -> int:
         """Floating-point (or integer) operations; a multiplication and an addition are two."""
-        return prod(self.descs["dst"].dims)
+        return prod(self.descs[self.outputs[0]].dims)
 
     # -- what callers see -----------------------------------------------------------------------------------
 
@@ -141,12 +165,7 @@ class Primitive:
         """Bytes of all arguments, padding included: what is read and written at least."""
         return sum(desc.nbytes for desc in self.descs.values())
 
-    @property
-    def reads_destination(self) -> bool:
-        """Whether what ``out`` held takes part."""
-        return False
-
-    def __call__(self, *given: Any, out: Any = None, threads: int | None = None, **named: Any) -> Tensor:
+    def __call__(self, *given: Any, out: Any = None, threads: int | None = None, **named: Any) -> Any:
         """Compute.
 
         Parameters
@@ -156,12 +175,18 @@ class Primitive:
             padding, it must be zero, as it is in all tensors that Relayout makes. Arrays, and tensors of
             PyTorch, are taken as logical arrays whose strides must be those of the format; a
             ``torch.Tensor`` of other dims is taken as a buffer (:func:`relayout.tensor.of_torch`).
-        out : Tensor, torch.Tensor or writable buffer, optional
-            Where to write; without it a new tensor.
+        out : Tensor, torch.Tensor or writable buffer; mapping by name, or sequence of them; optional
+            Where to write; without it new tensors. With several :attr:`outputs` those that a mapping lacks,
+            or that are None, are new.
         threads : int, optional
             How many threads may work.
         **named : Tensor
             Inputs by name.
+
+        Returns
+        -------
+        Tensor, or named tuple of Tensor
+            The result, or several by the names of :attr:`outputs`.
 
         Raises
         ------
@@ -175,31 +200,37 @@ class Primitive:
         if threads is not None and whole_number(threads, f"{self.kind}: threads") < 1:
             raise LayoutError(f"{self.kind}: threads must be 1 or more, got {threads}")
         tensors = self._bound(given, named)
-        target = self._target(out)
-        known = {name: self._at(name, one) for name, one in tensors.items()}
-        known["dst"] = located(target)[1]
+        wanted = by_name(self.kind, self.outputs, out)
+        targets = self._targets(wanted)
+        known = {name: located(one)[1] for name, one in (*tensors.items(), *targets.items())}
         self._check_apart(known)
         program = self._program if self._lowered else self._compiled()
         if program is None:
-            self._define(tensors, target)
+            self._define(tensors, targets)
         else:
-            program(known, threads)
-        if pytorch.is_tensor(out):
-            pytorch.written(out)
+            self._needed(program, known)(known, threads)
+        for one in wanted.values():
+            if pytorch.is_tensor(one):
+                pytorch.written(one)
         if calling is not None:
-            calling.count(given, out, threads)
-        return out if isinstance(out, Tensor) else target
+            calling.count(given, wanted, threads)
+        returned = targets | {name: one for name, one in wanted.items() if isinstance(one, Tensor)}
+        return results(self.outputs, (returned[name] for name in self.outputs))
 
-    def reference(self, *given: Any, out: Any = None, **named: Any) -> NDArray[np.float64]:
-        """The definition, for tensors or logical arrays of any format: the logical result in float64."""
+    def reference(self, *given: Any, out: Any = None, **named: Any) -> Any:
+        """The definition, for tensors or logical arrays of any format: logical results in float64."""
         if len(given) > len(self.inputs):
             raise LayoutError(f"{self.kind} takes {', '.join(self.inputs)}; {len(given)} tensors were given")
-        arrays = dict(zip(self.inputs, given, strict=False)) | named
-        if out is not None:
-            arrays["dst"] = out
-        return self._definition({name: logical(data) for name, data in arrays.items()})
+        arrays = dict(zip(self.inputs, given, strict=False)) | named | by_name(self.kind, self.outputs, out)
+        made = self._defined({name: logical(data) for name, data in arrays.items()})
+        return results(self.outputs, (made[name] for name in self.outputs))
 
     # -- workings -------------------------------------------------------------------------------------------
+
+    def _defined(self, arrays: Mapping[str, NDArray[np.float64]]) -> Mapping[str, NDArray[np.float64]]:
+        """What the definition makes of logical arrays, by name."""
+        made = self._definition(arrays)
+        return made if isinstance(made, Mapping) else {self.outputs[0]: made}
 
     def _compiled(self) -> Program | None:
         if not self._lowered:
@@ -208,15 +239,20 @@ class Primitive:
                     empty = any(0 in desc.dims for desc in self.descs.values())
                     self._program = self._lower() if not empty and supported() else None
                     if self._program is not None:
-                        self._calling = self._often(self._program)
+                        self._calling = Calling(
+                            self._reach(), self.outputs, self.in_place, self.accumulates, self._program
+                        )
                     self._lowered = True
         return self._program
 
-    def _often(self, program: Program) -> Calling:
-        """What calls the program once it has been called often."""
-        names = (*self.inputs, "dst")
-        descs = {name: self.descs[name] for name in names}
-        return Calling(descs, self._reach(), self.in_place, self.reads_destination, program)
+    def _reach(self) -> dict[str, Argument]:
+        """The arguments of a call, inputs first."""
+        if self._arguments is None:
+            self._arguments = {
+                name: Argument(f"{self.kind}: {name}", self.descs[name])
+                for name in (*self.inputs, *self.outputs)
+            }
+        return self._arguments
 
     def _bound(self, given: Sequence[Any], named: Mapping[str, Any]) -> dict[str, Tensor]:
         """The input tensors by name, checked."""
@@ -231,128 +267,33 @@ class Primitive:
         missing = [name for name in self.inputs if name not in found]
         if missing:
             raise LayoutError(f"{self.kind} needs {', '.join(missing)}")
-        return {name: self._checked(name, found[name]) for name in self.inputs}
+        arguments = self._reach()
+        return {name: arguments[name].read(found[name]) for name in self.inputs}
 
-    def _checked(self, name: str, value: Any) -> Tensor:
-        """A tensor of the descriptor that an argument must have; arrays are taken as logical ones."""
-        desc = self.descs[name]
-        if pytorch.is_tensor(value):
-            return of_torch(value, desc, f"{self.kind}: {name}")
-        try:
-            made = value if isinstance(value, Tensor) else tensor(value)
-        except (LayoutError, TypeError, ValueError) as error:
-            raise LayoutError(f"{self.kind}: {name} is no tensor of {desc}: {error}") from None
-        if made.desc is desc or made.desc == desc:
-            return private(made)
-        alike = made.dims == desc.dims and made.dtype == desc.dtype
-        if not alike or not made.layout.same_bytes(desc.layout):
-            raise LayoutError(f"{self.kind}: {name} must be {desc}, but {made.desc} was given")
-        return private(made)
-
-    def _at(self, name: str, given: Tensor) -> int:
-        """The address of an input, whose buffer must be long enough."""
-        data, at = located(given)
-        if data.nbytes < self._reach()[name][1]:
-            desc = self.descs[name]
-            raise LayoutError(
-                f"{self.kind}: {name} {desc} needs {desc.required_bytes} bytes; its buffer has {data.nbytes}"
-            )
-        return at
-
-    def _target(self, out: Any) -> Tensor:
-        desc = self.descs["dst"]
-        if out is None:
-            if self.reads_destination:
-                raise LayoutError(f"{self.kind} adds to the old destination, but no out was given")
-            return Tensor(desc, allocate(desc))
-        if pytorch.is_tensor(out):
-            target = of_torch(out, desc, f"{self.kind}: dst", writing=True, lasting=True)
-        else:
-            check_out(out, desc)
-            target = self._checked("dst", out if isinstance(out, Tensor) else Tensor(desc, as_bytes(out)))
-        data, _ = located(target)
-        if data.nbytes < self._reach()["dst"][1]:
-            raise LayoutError(f"{self.kind}: out needs {desc.required_bytes} bytes; it has {data.nbytes}")
-        if not data.flags.writeable:
-            raise LayoutError(f"{self.kind}: the buffer of dst {desc} is read-only")
-        return target
+    def _targets(self, wanted: Mapping[str, Any]) -> dict[str, Tensor]:
+        """Where each output is written, checked."""
+        arguments, found = self._reach(), {}
+        for name in self.outputs:
+            if name in wanted:
+                found[name] = arguments[name].written(wanted[name])
+            elif name in self.accumulates:
+                raise LayoutError(f"{self.kind} adds to what {name} held, but no out was given")
+            else:
+                found[name] = Tensor(self.descs[name], allocate(self.descs[name]))
+        return found
 
     def _check_apart(self, addresses: Mapping[str, int]) -> None:
-        """What is written must not be what is read, unless element by element."""
-        spans, begin = self._reach(), addresses["dst"]
-        low, high = begin + spans["dst"][0], begin + spans["dst"][1]
-        for name in self.inputs:
-            start = addresses[name]
-            near = start + spans[name][0] < high and low < start + spans[name][1]
-            if not near or (start == begin and name in self.in_place):
-                continue
-            if _meet(self.descs[name], self.descs["dst"], begin - start):
-                raise LayoutError(f"{self.kind}: {name} and the destination overlap in memory")
+        """What is written must not be what is read, unless element by element, nor be written twice."""
+        check_apart(self._reach(), addresses, self.outputs, self.in_place, self.kind)
 
-    def _reach(self) -> dict[str, tuple[int, int]]:
-        """The first and the last byte of each argument, see :func:`span_of`."""
-        if self._spans is None:
-            self._spans = {name: span_of(desc) for name, desc in self.descs.items()}
-        return self._spans
-
-    def _define(self, tensors: Mapping[str, Tensor], target: Tensor) -> None:
-        """Run the definition, and lay its result out."""
+    def _define(self, tensors: Mapping[str, Tensor], targets: Mapping[str, Tensor]) -> None:
+        """Run the definition, and lay its results out."""
         with Usual():
-            arrays = {name: logical(given) for name, given in tensors.items()}
-            if self.reads_destination:
-                arrays["dst"] = logical(target)
-            reorder(tensor(self._definition(arrays)), target.desc, out=target)
+            old = {name: targets[name] for name in self.accumulates}
+            made = self._defined({name: logical(one) for name, one in (*tensors.items(), *old.items())})
+            for name, target in targets.items():
+                reorder(tensor(made[name]), target.desc, out=target)
 
     def __repr__(self) -> str:
         sides = ", ".join(f"{name} {desc}" for name, desc in self.descs.items())
         return f"{type(self).__name__}({sides})"
-
-
-def check_descs(kind: str, needed: Mapping[str, object], optional: Mapping[str, object]) -> None:
-    """Refuse arguments that are no descriptors; those that are optional may be None."""
-    for name, desc in (*needed.items(), *optional.items()):
-        if not isinstance(desc, MemoryDesc) and (desc is not None or name in needed):
-            how = "; rl.tensor(x).desc is its descriptor" if hasattr(desc, "shape") else ""
-            raise LayoutError(f"{kind}: {name} must be a MemoryDesc, not {type_name(desc)}{how}")
-
-
-def private(given: Tensor) -> Tensor:
-    """The same tensor for one call alone.
-
-    Another thread may assign the caller's ``buffer`` at any time. This one keeps the buffer that is checked,
-    and so keeps its memory alive until the call is over.
-    """
-    return Tensor(given.desc, located(given)[0])
-
-
-def check_written(kind: str, dst: MemoryDesc) -> None:
-    """Refuse a destination whose elements or padding share places."""
-    layout = dst.layout
-    if layout is None or 0 in dst.dims:
-        return
-    if not layout.is_injective():
-        raise LayoutError(f"{kind}: dst {dst} has several elements in one place, so it can't be written")
-    if layout.has_padding and not layout.room().is_injective():
-        raise LayoutError(f"{kind}: padding of dst {dst} shares places with its elements")
-
-
-@lru_cache(maxsize=256)
-def _meet(src: MemoryDesc, dst: MemoryDesc, distance: int) -> bool:
-    """Whether a source and a destination, so many bytes behind it, have elements in common.
-
-    Their ranges may overlap where they don't: parts of one tensor, such as channels of ``nhwc``.
-    """
-    return overlap(src, 0, dst, distance)
-
-
-def logical(data: Any) -> NDArray[np.float64]:
-    """A logical array in double precision."""
-    array = data.numpy() if isinstance(data, Tensor) else as_array(data, lasting=False)
-    return np.asarray(array.astype(np.float64))
-
-
-def span_of(desc: MemoryDesc) -> tuple[int, int]:
-    """The first byte of a tensor, and the one behind its last, counted from its address."""
-    bits = desc.dtype.bits
-    low, high = desc.layout.bounds() if desc.layout.size else (0, -1)
-    return low * bits // 8, -(-(high + 1) * bits // 8)

@@ -13,23 +13,24 @@ from functools import lru_cache, partial
 from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from relayout.codegen.support import supported
 from relayout.errors import LayoutError
 from relayout.forking import locked
+from relayout.jit.support import supported
 from relayout.layout.descriptor import MemoryDesc, any_format
 from relayout.layout.layout import spell_dims
+from relayout.ops.checks import check_written
+from relayout.ops.post_ops import BinaryOp, PostOp, Sum, adds, operands_of, post_ops_for
 from relayout.primitives.folding import folded
 from relayout.primitives.lowering import before, followed, reorder_step, zeros_step
-from relayout.primitives.post_ops import BinaryOp, PostOp, Sum, adds, operands_of, post_ops_for
-from relayout.primitives.primitive import Primitive, check_written
+from relayout.primitives.primitive import Primitive
 from relayout.primitives.program import Program, Step
 
 if TYPE_CHECKING:
-    from relayout.codegen.machine import Machine
-    from relayout.primitives.kernels.finish import Finishing, Operand
-    from relayout.primitives.kernels.geometry import Geometry
-    from relayout.primitives.kernels.narrow import Narrow
-    from relayout.primitives.kernels.nest import Nest
+    from relayout.kernels.conv.depthwise import Narrow
+    from relayout.kernels.conv.epilogue import Finishing, Operand
+    from relayout.kernels.conv.geometry import Geometry
+    from relayout.kernels.conv.nest import Nest
+    from relayout.targets.machine import Machine
 
 __all__ = [
     "Lowered",
@@ -74,9 +75,9 @@ def weights_format(made: Products) -> str | None:
     """The format of weights that the kernels for this host read fastest; None: there are no kernels."""
     if not supported():
         return None
-    from relayout.codegen.machine import host
-    from relayout.primitives.kernels.arithmetic import arithmetic_of
-    from relayout.primitives.kernels.weights import weights_text
+    from relayout.kernels.conv.arithmetic import arithmetic_of
+    from relayout.kernels.conv.weights import weights_text
+    from relayout.targets.machine import host
 
     how = arithmetic_of(made.src.dtype, made.weights.dtype, made.geometry)
     if how is None:
@@ -105,8 +106,8 @@ def products(made: Products) -> Lowered | None:
     Weights in a format that the tile can't read are reordered first, each time; padding of the destination
     that the nest does not write is zeroed first.
     """
-    from relayout.codegen import threads
-    from relayout.codegen.machine import host
+    from relayout.runtime import threads
+    from relayout.targets.machine import host
 
     return _products(made, host(), threads.count())
 
@@ -114,12 +115,12 @@ def products(made: Products) -> Lowered | None:
 @lru_cache(maxsize=1024)
 @locked
 def _products(made: Products, machine: Machine, many: int) -> Lowered | None:
-    from relayout.codegen.compile import Module, recalled
-    from relayout.primitives.kernels.convolution import ENTRY
-    from relayout.primitives.kernels.finish import Finishing
-    from relayout.primitives.kernels.narrow import Narrow
-    from relayout.primitives.kernels.planning import clears
-    from relayout.reorder.plan import LOADED
+    from relayout.environment import LOADED
+    from relayout.jit.compile import Module, recalled
+    from relayout.kernels.conv.convolution import ENTRY
+    from relayout.kernels.conv.depthwise import Narrow
+    from relayout.kernels.conv.epilogue import Finishing
+    from relayout.kernels.conv.planning import clears
 
     target = made.whole or made.dst
     made = folded(made)
@@ -202,9 +203,9 @@ class _Planned(NamedTuple):
 @locked
 def _planned(made: Products, machine: Machine, many: int) -> _Planned | None:
     """The plan of a folded sum of products; None where there is none."""
-    from relayout.primitives.kernels.arithmetic import arithmetic_of
-    from relayout.primitives.kernels.narrow import planned_narrow
-    from relayout.primitives.kernels.planning import planned
+    from relayout.kernels.conv.arithmetic import arithmetic_of
+    from relayout.kernels.conv.depthwise import planned_narrow
+    from relayout.kernels.conv.planning import planned
 
     how = arithmetic_of(made.src.dtype, made.weights.dtype, made.geometry)
     if how is None or made.dst.dtype.name not in ("f32", "f16", "bf16", "s32", "s8", "u8"):
@@ -226,7 +227,7 @@ def _planned(made: Products, machine: Machine, many: int) -> _Planned | None:
 @locked
 def _operands(made: Products, target: MemoryDesc, nest: Nest | Narrow) -> list[Operand | None]:
     """How the kernel reads the operands of binary operations; None for each that it can't."""
-    from relayout.primitives.kernels.finish import operand_of
+    from relayout.kernels.conv.epilogue import operand_of
 
     axis = len(target.dims) - 1 if made.repeats else 1
     descs = operands_of(made.post_ops).values()
@@ -239,8 +240,8 @@ def fusable(made: Products) -> int:
 
     If not all, none of them is a sum: what the destination held must still be there for the others.
     """
-    from relayout.codegen import threads
-    from relayout.codegen.machine import host
+    from relayout.runtime import threads
+    from relayout.targets.machine import host
 
     places = [k for k, op in enumerate(made.post_ops) if isinstance(op, BinaryOp)]
     found = _planned(folded(made), host(), threads.count()) if places else None
@@ -258,9 +259,9 @@ def _text_of(
     nest: Nest | Narrow, src: MemoryDesc, dst: MemoryDesc, finishing: Finishing
 ) -> Callable[[], str] | None:
     """What writes the text of a kernel; None where rows can't be reordered as it needs."""
-    from relayout.primitives.kernels.convolution import module, rows_of
-    from relayout.primitives.kernels.narrow import Narrow
-    from relayout.primitives.kernels.narrow_text import narrow_module
+    from relayout.kernels.conv.convolution import module, rows_of
+    from relayout.kernels.conv.depthwise import Narrow
+    from relayout.kernels.conv.depthwise_text import narrow_module
 
     if isinstance(nest, Narrow):
         return partial(narrow_module, nest, finishing)
@@ -324,14 +325,10 @@ class ProductPrimitive(Primitive):
         check_vector(self.kind, "scale", inputs["scale"], (1, outputs), ("f32",))
         decided = self._decided({**given, "dst": dst})
         self.post_ops = post_ops_for(self.kind, post_ops, decided["dst"])
+        self.accumulates = ("dst",) * adds(self.post_ops)
         operands = operands_of(self.post_ops)
         self.inputs = (*given, *operands)
         self.descs = {**{name: decided[name] for name in given}, **operands, "dst": decided["dst"]}
-
-    @property
-    def reads_destination(self) -> bool:
-        """Whether there is a sum among the post-ops."""
-        return adds(self.post_ops)
 
     def _implementation(self) -> str:
         if not self._after:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from relayout.codegen.compile import Kernel
+    from relayout.jit.abi import Kernel
 
 __all__ = ["KEPT", "Program", "Step"]
 
@@ -120,5 +120,5 @@ def _run(step: Step, known: Mapping[str, int], threads: int | None) -> None:
 def _pool() -> ModuleType:
     """The threads; imported when something runs for the first time."""
     with lock():
-        from relayout.codegen import threads
+        from relayout.runtime import threads
     return threads

@@ -20,8 +20,9 @@ from relayout.errors import LayoutError
 from relayout.forking import locked
 from relayout.layout.descriptor import MemoryDesc
 from relayout.layout.layout import spell_dims
+from relayout.ops.checks import check_descs, check_written
 from relayout.primitives.meaning import check_alike
-from relayout.primitives.primitive import Primitive, check_descs, check_written
+from relayout.primitives.primitive import Primitive
 from relayout.reorder import reorder
 
 if TYPE_CHECKING:
@@ -73,9 +74,9 @@ class Reorder(Primitive):
     def _definition(self, arrays: Mapping[str, NDArray[np.float64]]) -> NDArray[np.float64]:
         return arrays["src"]
 
-    def _define(self, tensors: Mapping[str, Tensor], target: Tensor) -> None:
+    def _define(self, tensors: Mapping[str, Tensor], targets: Mapping[str, Tensor]) -> None:
         """Not by way of double precision, which would round s64."""
-        reorder(tensors["src"], target.desc, out=target)
+        reorder(tensors["src"], self.dst, out=targets["dst"])
 
     @locked
     def _lower(self) -> Program | None:

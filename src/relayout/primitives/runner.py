@@ -12,24 +12,23 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from collections.abc import Sequence as Several
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from statistics import median
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from relayout.codegen.driver import ROW, walk
-from relayout.errors import LayoutError, type_name
+from relayout.errors import LayoutError
 from relayout.exchange import pytorch
 from relayout.layout.descriptor import MemoryDesc
 from relayout.layout.layout import whole_number
+from relayout.primitives.arguments import Argument, by_name, check_apart
 from relayout.primitives.memory import Memory
-from relayout.primitives.primitive import private, span_of
 from relayout.primitives.schedule import ARENA, IMAGE, OTHERS, Item, Schedule, Segment, Storage, linked
-from relayout.primitives.sequence import Value, alike, bound, signature
-from relayout.reorder.plan import check_out
-from relayout.tensor import Tensor, address, aligned, allocate, as_bytes, located, of_torch, tensor
+from relayout.primitives.values import Value, bound, signature
+from relayout.runtime.driver import ROW, walk
+from relayout.tensor import Tensor, address, aligned, allocate, located
 
 __all__ = ["KEPT", "Layer", "Run"]
 
@@ -46,13 +45,13 @@ class Layer:
     name, kind : str
         What it is called, and what it does.
     descs : mapping of str to MemoryDesc
-        The descriptors of its arguments and of ``dst``.
+        The descriptors of its inputs and outputs.
     implementation : str
         How it is done.
     flops, bytes : int
         What it computes; what it reads and writes at least.
-    in_place : str
-        The argument that the result is written over; empty: none.
+    in_place : mapping of str to str
+        For an output that is written over an argument, that argument.
     seconds : float or None
         How long it takes; None if nobody has measured.
     """
@@ -63,7 +62,7 @@ class Layer:
     implementation: str
     flops: int
     bytes: int
-    in_place: str = ""
+    in_place: Mapping[str, str] = field(default_factory=dict)
     seconds: float | None = None
 
 
@@ -102,7 +101,12 @@ class Run:
 
     def __init__(self, schedule: Schedule) -> None:
         self._schedule = schedule
-        self._spans = [span_of(value.desc) for value in (*schedule.inputs, *schedule.outputs)]
+        self._inputs = {value.name: Argument(value.name, value.desc) for value in schedule.inputs}
+        several = len(schedule.outputs) > 1
+        self._outputs = {
+            f"out[{k}]" if several else "out": Argument(value.name, value.desc)
+            for k, value in enumerate(schedule.outputs)
+        }
         self._free: list[_Workplace] = []
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -147,15 +151,15 @@ class Run:
             A tensor is missing, of another descriptor, in too short a buffer, read-only, or overlaps another
             one; nothing has been written then.
         """
-        inputs, outputs = self._bound(given, out, named)
+        wanted = by_name("the sequence", tuple(self._outputs), out)
+        inputs, outputs = self._bound(given, wanted, named)
         self._run(inputs, outputs)
-        several = out if isinstance(out, (tuple, list)) else [out]
-        for one in several:
+        for one in wanted.values():
             if pytorch.is_tensor(one):
                 pytorch.written(one)
         results = [
-            one if isinstance(one, Tensor) else made
-            for one, made in zip(several if out is not None else outputs, outputs, strict=True)
+            wanted[name] if isinstance(wanted.get(name), Tensor) else made
+            for name, made in zip(self._outputs, outputs, strict=True)
         ]
         return results[0] if len(results) == 1 else tuple(results)
 
@@ -186,7 +190,7 @@ class Run:
         """
         if whole_number(repeat, "profile: repeat") < 1:
             raise LayoutError(f"profile: repeat must be 1 or more, got {repeat}")
-        inputs, outputs = self._bound(given, None, named)
+        inputs, outputs = self._bound(given, {}, named)
         samples: list[list[float]] = [[] for _ in self._schedule.items]
         for turn in range(repeat + 1):
             taken = self._run(inputs, outputs, timed=True)
@@ -199,38 +203,20 @@ class Run:
     # -- workings -------------------------------------------------------------------------------------------
 
     def _bound(
-        self, given: Several[Any], out: Any, named: Mapping[str, Any]
+        self, given: Several[Any], wanted: Mapping[str, Any], named: Mapping[str, Any]
     ) -> tuple[list[Tensor], list[Tensor]]:
         """The tensors of all inputs and outputs, checked."""
-        schedule = self._schedule
-        ends = [end for _, end in self._spans]
-        tensors = bound(schedule.inputs, given, named)
-        count = len(tensors)
-        inputs = [_source(*one) for one in zip(schedule.inputs, tensors, ends[:count], strict=True)]
-        wanted = schedule.outputs
-        if out is None:
-            return inputs, [Tensor(value.desc, allocate(value.desc)) for value in wanted]
-        several = out if isinstance(out, (tuple, list)) else [out]
-        if several is not out and len(wanted) > 1:
-            raise LayoutError(
-                f"there are {len(wanted)} outputs, so out must be a tuple or list of as many tensors, "
-                f"not one {type_name(out)}"
-            )
-        if len(several) != len(wanted):
-            raise LayoutError(f"there are {len(wanted)} outputs, but out has {len(several)}")
-        outputs = [_target(*one) for one in zip(wanted, several, ends[count:], strict=True)]
-        self._check_apart(inputs, outputs)
+        tensors = bound(self._schedule.inputs, given, named)
+        inputs = [one.read(data) for one, data in zip(self._inputs.values(), tensors, strict=True)]
+        outputs = [
+            one.written(wanted[name]) if name in wanted else Tensor(one.desc, allocate(one.desc))
+            for name, one in self._outputs.items()
+        ]
+        if wanted:
+            both = self._inputs | self._outputs
+            places = {name: located(one)[1] for name, one in zip(both, (*inputs, *outputs), strict=True)}
+            check_apart(both, places, tuple(self._outputs), {}, "the sequence")
         return inputs, outputs
-
-    def _check_apart(self, inputs: list[Tensor], outputs: list[Tensor]) -> None:
-        """What is written must not be what is read, nor be written twice."""
-        tensors = [*inputs, *outputs]
-        begins = [located(one)[1] for one in tensors]
-        reach = [(at + low, at + high) for at, (low, high) in zip(begins, self._spans, strict=True)]
-        for k in range(len(inputs), len(tensors)):
-            for other in range(k):
-                if reach[other][0] < reach[k][1] and reach[k][0] < reach[other][1]:
-                    raise LayoutError(f"out {tensors[k].desc} overlaps {tensors[other].desc} in memory")
 
     def _run(self, inputs: list[Tensor], outputs: list[Tensor], timed: bool = False) -> list[float]:
         """Run everything once; the seconds of each item, if they are wanted."""
@@ -271,8 +257,8 @@ class Run:
             return Tensor(item.primitive.descs[key], data.reshape(-1).view(np.uint8))
 
         tensors = {key: of(key, storage) for key, storage in item.storages.items()}
-        target = tensors.pop("dst")
-        item.primitive(*(tensors[key] for key in item.primitive.inputs), out=target)
+        made = item.primitive
+        made(*(tensors[key] for key in made.inputs), out={key: tensors[key] for key in made.outputs})
 
 
 def _again(
@@ -295,39 +281,3 @@ def _times(segment: Segment, stamps: NDArray[np.int64]) -> list[float]:
     moments = (stamps[:, 0] - stamps[0, 0]) + stamps[:, 1] / 1e9
     ends = [item.rows.stop - segment.rows.start for item in segment.items]
     return [float(seconds) for seconds in np.diff(moments[[0, *ends]])]
-
-
-def _checked(value: Value, data: Any) -> Tensor:
-    """A tensor of the descriptor of a value."""
-    if pytorch.is_tensor(data):
-        return of_torch(data, value.desc, value.name)
-    try:
-        made = data if isinstance(data, Tensor) else tensor(data)
-    except (LayoutError, TypeError, ValueError) as error:
-        raise LayoutError(f"{value.name} is no tensor of {value.desc}: {error}") from None
-    if not alike(made.desc, value.desc):
-        raise LayoutError(f"{value.name} must be {value.desc}, but {made.desc} was given")
-    return private(made)
-
-
-def _source(value: Value, data: Any, needed: int) -> Tensor:
-    """A tensor that an input can be read from."""
-    made = _checked(value, data)
-    buffer, _ = located(made)
-    if buffer.nbytes < needed:
-        raise LayoutError(f"{value.name} {value.desc} needs {needed} bytes; its buffer has {buffer.nbytes}")
-    return made
-
-
-def _target(value: Value, data: Any, needed: int) -> Tensor:
-    """A tensor that the value of an output can be written to."""
-    if pytorch.is_tensor(data):
-        data = of_torch(data, value.desc, f"out for {value.name}", writing=True, lasting=True)
-    check_out(data, value.desc)
-    made = _checked(value, data if isinstance(data, Tensor) else Tensor(value.desc, as_bytes(data)))
-    buffer, _ = located(made)
-    if buffer.nbytes < needed:
-        raise LayoutError(f"out needs {needed} bytes for {value}; it has {buffer.nbytes}")
-    if not buffer.flags.writeable:
-        raise LayoutError(f"the buffer of out for {value} is read-only")
-    return made

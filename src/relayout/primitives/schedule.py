@@ -12,7 +12,7 @@ Three steps, each of which only adds to what the one before it found:
    Where an argument that is written over is still needed, or belongs to the caller, it is copied first.
 2. *Places.* All primitives are lowered to programs. The storages of the arena and the scratch of the programs
    get offsets (:mod:`relayout.primitives.memory`); scratch lives for one layer only.
-3. *Image.* The calls of all programs are written down as rows for :mod:`relayout.codegen.driver`, as a linker
+3. *Image.* The calls of all programs are written down as rows for :mod:`relayout.runtime.driver`, as a linker
    writes a program: each word is a number to which the address of something is added once that is known ::
 
        row       kernel      source      target      operands     parts   threads
@@ -34,16 +34,17 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from relayout.codegen import threads as sharing
-from relayout.codegen.driver import ROW
 from relayout.dtypes import pack
 from relayout.errors import LayoutError
 from relayout.layout.layout import Layout, plain
+from relayout.ops.checks import alike
 from relayout.primitives.memory import Memory, Span, arranged
 from relayout.primitives.primitive import Primitive
 from relayout.primitives.reorder import Reorder
-from relayout.primitives.sequence import Sequence, Value, alike
+from relayout.primitives.values import Node, Nodes, Value
 from relayout.reorder import reorder
+from relayout.runtime import threads as sharing
+from relayout.runtime.driver import ROW
 from relayout.tensor import Tensor, address, allocate, from_buffer
 
 if TYPE_CHECKING:
@@ -82,9 +83,9 @@ class Item:
     name: str
     primitive: Primitive
     storages: dict[str, Storage]
-    """Of the arguments, and of ``dst``."""
-    in_place: str = ""
-    """The argument that is written over."""
+    """Of inputs and outputs, by name."""
+    in_place: Mapping[str, str] = field_of(default_factory=dict)
+    """For an output the argument that it is written over."""
     scratch: dict[str, int] = field_of(default_factory=dict)
     """Offsets in the arena."""
     rows: range = range(0)
@@ -138,7 +139,7 @@ class Schedule:
 
 
 def scheduled(
-    sequence: Sequence, threads: int | None, progress: Callable[[int, int, str], None] | None = None
+    sequence: Nodes, threads: int | None, progress: Callable[[int, int, str], None] | None = None
 ) -> Schedule:
     """Do all three steps."""
     items = _Storages(sequence).items
@@ -186,7 +187,7 @@ def linked(
 class _Storages:
     """Goes over the nodes once, and counts down who still reads what."""
 
-    def __init__(self, sequence: Sequence) -> None:
+    def __init__(self, sequence: Nodes) -> None:
         self.bases = sequence.bases
         self.items: list[Item] = []
         self.claims: dict[int, int] = {}  # the output that a value is
@@ -208,7 +209,7 @@ class _Storages:
             for value in node.arguments.values():
                 self._count(self._root(value))
         for node in sequence.nodes:
-            self._node(node.name, node.primitive, node.arguments, node.result)
+            self._node(node)
         for k, value in copied:
             self._copy(f"{value.name}.copy", value, Storage("output", k))
 
@@ -221,37 +222,45 @@ class _Storages:
     def _count(self, root: int) -> None:
         self.left[root] = self.left.get(root, 0) + 1
 
-    def _node(self, name: str, primitive: Primitive, arguments: Mapping[str, Value], result: Value) -> None:
-        roots = {key: self._root(value) for key, value in arguments.items()}
+    def _node(self, node: Node) -> None:
+        primitive, roots = node.primitive, {key: self._root(value) for key, value in node.arguments.items()}
         for root in roots.values():
             self.left[root] -= 1
-        used = {key: self.storages[root] for key, root in roots.items()}
-        old = used.pop("dst", None)
-        over = ""
-        if old is not None:
-            over = "dst"
-            if not self._dead(roots["dst"]) or any(one is old for one in used.values()):
-                old = self._copy(f"{name}.copy", arguments["dst"], Storage("arena"))
-        else:
-            over = next((key for key in primitive.in_place if self._may_overwrite(primitive, key, roots)), "")
-            old = used[over] if over else Storage("arena")
-        root = result.number
-        if root in self.claims:
-            old.where, old.number = "output", self.claims[root]
-        self.storages[root] = old
-        self._append(Item(name, primitive, {**used, "dst": old}, over))
+        used = {key: self.storages[root] for key, root in roots.items() if key in primitive.inputs}
+        written: dict[str, Storage] = {}
+        over: dict[str, str] = {}
+        for output, result in node.results.items():
+            taken = (*used.values(), *written.values())
+            if output in roots:  # what the result is added to
+                made, over[output] = self.storages[roots[output]], output
+                if not self._dead(roots[output]) or any(one is made for one in taken):
+                    made = self._copy(f"{node.name}.copy", node.arguments[output], Storage("arena"))
+            else:
+                found = (
+                    key
+                    for key in primitive.in_place.get(output, ())
+                    if self._may_overwrite(node, key, output)
+                )
+                over[output] = next((key for key in found if used[key] not in written.values()), "")
+                made = used[over[output]] if over[output] else Storage("arena")
+            if result.number in self.claims:
+                made.where, made.number = "output", self.claims[result.number]
+            self.storages[result.number] = written[output] = made
+        over = {output: key for output, key in over.items() if key}
+        self._append(Item(node.name, primitive, {**used, **written}, over))
 
     def _dead(self, root: int) -> bool:
         """Whether a value's storage may be written over."""
         return self.left[root] == 0 and self.storages[root].where not in ("input", "constant")
 
-    def _may_overwrite(self, primitive: Primitive, key: str, roots: Mapping[str, int]) -> bool:
-        """Whether the result may be written over an argument."""
-        if not self._dead(roots[key]):
+    def _may_overwrite(self, node: Node, key: str, output: str) -> bool:
+        """Whether a result may be written over an argument."""
+        storages = {other: self.storages[self._root(value)] for other, value in node.arguments.items()}
+        if not self._dead(self._root(node.arguments[key])):
             return False
-        same = [other for other, root in roots.items() if self.storages[root] is self.storages[roots[key]]]
-        descs = primitive.descs
-        return all(other in primitive.in_place and descs[other] == descs["dst"] for other in same)
+        same = [other for other, storage in storages.items() if storage is storages[key]]
+        allowed, descs = node.primitive.in_place[output], node.primitive.descs
+        return all(other in allowed and descs[other] == descs[output] for other in same)
 
     def _copy(self, name: str, value: Value, into: Storage) -> Storage:
         """A copy of a value."""
@@ -277,7 +286,7 @@ def _bytes(desc: MemoryDesc) -> int:
     return max(desc.required_bytes, desc.nbytes)
 
 
-def _constants(sequence: Sequence, items: list[Item]) -> dict[int, NDArray[np.uint8]]:
+def _constants(sequence: Nodes, items: list[Item]) -> dict[int, NDArray[np.uint8]]:
     """The bytes of those constants that are used, in the descriptors that are wanted."""
     found: dict[int, NDArray[np.uint8]] = {}
     for item in items:

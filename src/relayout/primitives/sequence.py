@@ -28,14 +28,13 @@ nothing at run time:
 What happens at :meth:`Sequence.compile` is in :mod:`relayout.primitives.schedule` (who writes where),
 :mod:`relayout.primitives.memory` (values share memory) and :mod:`relayout.primitives.runner`.
 
-Post-ops that add (:class:`relayout.primitives.post_ops.Sum`) need a value to add to, ``dst=``. The result
+Post-ops that add (:class:`relayout.ops.post_ops.Sum`) need a value to add to, ``dst=``. The result
 takes over its memory if nobody reads it afterwards; otherwise it is copied first, which is a layer, too.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -44,9 +43,12 @@ from relayout.errors import LayoutError, type_name
 from relayout.forking import lock
 from relayout.layout.descriptor import MemoryDesc
 from relayout.layout.layout import spell_dims, whole_number
-from relayout.primitives.primitive import Primitive, check_descs, check_written, logical
+from relayout.ops.checks import alike, check_descs, check_written
+from relayout.primitives.arguments import logical, results
+from relayout.primitives.primitive import Primitive
 from relayout.primitives.reorder import Reorder
-from relayout.tensor import Tensor, tensor
+from relayout.primitives.values import Node, Nodes, Value, bound
+from relayout.tensor import tensor
 
 if TYPE_CHECKING:
     from collections.abc import Sequence as Several
@@ -55,68 +57,16 @@ if TYPE_CHECKING:
 
     from relayout.primitives.runner import Run
 
-__all__ = ["Node", "Sequence", "Value"]
+__all__ = ["Sequence"]
 
 
-@dataclass(frozen=True, eq=False)
-class Value:
-    """A tensor that a sequence will have when it runs.
-
-    Attributes
-    ----------
-    desc : MemoryDesc
-        What it is.
-    name : str
-        What the layer that makes it is called.
-    number : int
-        Its place among the values of the sequence.
-    """
-
-    desc: MemoryDesc
-    name: str
-    number: int
-
-    def __repr__(self) -> str:
-        return f"Value({self.name!r}, {str(self.desc)!r})"
-
-
-@dataclass(frozen=True)
-class Node:
-    """One primitive with its arguments, in exactly the descriptors that it wants."""
-
-    name: str
-    primitive: Primitive
-    arguments: Mapping[str, Value]
-    """By name; ``dst`` is what the result is added to."""
-    result: Value
-
-
-class Sequence:
-    """A list of primitives with their tensors; see the module's docstring.
-
-    Attributes
-    ----------
-    nodes : list of Node
-        Primitives in the order in which they are run, reorders between them included.
-    inputs, outputs : list of Value
-        What a run is given, and what it returns.
-    constants : dict of int to Tensor
-        The tensors of constant values, by number, not yet in the value's descriptor.
-    bases : dict of int to Value
-        For a value that is another one under other dims, that other one.
-    """
+class Sequence(Nodes):
+    """A list of primitives with their tensors; see the module's docstring, and :class:`Nodes`."""
 
     def __init__(self) -> None:
-        self.nodes: list[Node] = []
-        self.inputs: list[Value] = []
-        self.outputs: list[Value] = []
-        self.constants: dict[int, Tensor] = {}
-        self.bases: dict[int, Value] = {}
+        super().__init__()
         self._values: list[Value] = []
         self._reordered: dict[tuple[int, MemoryDesc], Value] = {}
-
-    def __repr__(self) -> str:
-        return f"Sequence({signature(self.inputs, self.outputs, len(self.nodes))})"
 
     # -- building -------------------------------------------------------------------------------------------
 
@@ -146,7 +96,7 @@ class Sequence:
         self.constants[value.number] = made
         return value
 
-    def add(self, primitive: Primitive, /, *given: Any, name: str | None = None, **named: Any) -> Value:
+    def add(self, primitive: Primitive, /, *given: Any, name: str | None = None, **named: Any) -> Any:
         """Append a primitive.
 
         Parameters
@@ -158,12 +108,13 @@ class Sequence:
         name : str, optional
             What the layer is called; without a name, its kind and its number.
         **named : Value, Tensor or array_like
-            Inputs by name, and ``dst``, the value that a Sum among the post-ops adds to.
+            Inputs by name, and outputs to which results are added: ``dst``, what a Sum among the post-ops
+            adds to.
 
         Returns
         -------
-        Value
-            The result.
+        Value, or named tuple of Value
+            The result, or several by the names of the primitive's outputs; nobody has to read all of them.
 
         Raises
         ------
@@ -176,9 +127,13 @@ class Sequence:
         name = name or f"{primitive.kind}{len(self.nodes) + 1}"
         found = self._arguments(primitive, given, named, name)
         wanted = {key: self._as(value, primitive.descs[key], name, key) for key, value in found.items()}
-        result = self._value(primitive.descs["dst"], name)
-        self.nodes.append(Node(name, primitive, wanted, result))
-        return result
+        several = len(primitive.outputs) > 1
+        made = {
+            key: self._value(primitive.descs[key], f"{name}.{key}" if several else name)
+            for key in primitive.outputs
+        }
+        self.nodes.append(Node(name, primitive, wanted, made))
+        return results(primitive.outputs, made.values())
 
     def reorder(self, value: Value, desc: MemoryDesc) -> Value:
         """The value in another descriptor of the same dims; itself, if that makes no difference."""
@@ -266,8 +221,8 @@ class Sequence:
 
         for node in self.nodes:
             arrays = {key: array_of(value) for key, value in node.arguments.items()}
-            old = arrays.pop("dst", None)
-            known[node.result.number] = node.primitive.reference(out=old, **arrays)
+            made = node.primitive._defined(arrays)
+            known |= {value.number: made[key] for key, value in node.results.items()}
         found = tuple(array_of(value) for value in self.outputs)
         return found[0] if len(found) == 1 else found
 
@@ -289,7 +244,7 @@ class Sequence:
         self, primitive: Primitive, given: Several[Any], named: Mapping[str, Any], name: str
     ) -> dict[str, Value]:
         """Values by the names of the primitive's arguments."""
-        names = (*primitive.inputs, "dst") if primitive.reads_destination else primitive.inputs
+        names = (*primitive.inputs, *primitive.accumulates)
         if len(given) > len(primitive.inputs):
             takes = ", ".join(primitive.inputs)
             raise LayoutError(f"{name}: {primitive.kind} takes {takes}; {len(given)} values were given")
@@ -301,7 +256,7 @@ class Sequence:
             found[key] = value
         missing = [key for key in names if key not in found]
         if missing:
-            adds = " (what the result is added to)" if missing == ["dst"] else ""
+            adds = " (what the result is added to)" if missing[0] in primitive.outputs else ""
             raise LayoutError(f"{name}: {primitive.kind} needs {', '.join(missing)}{adds}")
         return {
             key: self._known(value, name)
@@ -328,41 +283,6 @@ class Sequence:
             if constant is not None:
                 self.constants[found.number] = constant
             else:
-                self.nodes.append(Node(found.name, Reorder(value.desc, desc), {"src": value}, found))
+                self.nodes.append(Node(found.name, Reorder(value.desc, desc), {"src": value}, {"dst": found}))
             self._reordered[value.number, desc] = found
         return found
-
-
-def signature(inputs: Several[Value], outputs: Several[Value], steps: int) -> str:
-    """What is given, what comes out, and in how many steps, on one line."""
-
-    def side(values: Several[Value]) -> str:
-        return ", ".join(f"{value.name} {value.desc}" for value in values) or "nothing"
-
-    return f"{side(inputs)} -> {side(outputs)}, steps: {steps}"
-
-
-def alike(one: MemoryDesc, two: MemoryDesc) -> bool:
-    """Whether a buffer of the one is a buffer of the other."""
-    if one == two:
-        return True
-    if one.dims != two.dims or one.dtype != two.dtype or one.layout is None or two.layout is None:
-        return False
-    return one.layout.same_bytes(two.layout)
-
-
-def bound(inputs: Several[Value], given: Several[Any], named: Mapping[str, Any]) -> list[Any]:
-    """What was given for each input, by place or by name."""
-    names = [value.name for value in inputs]
-    if len(given) > len(names):
-        raise LayoutError(f"the sequence takes {', '.join(names)}; {len(given)} tensors were given")
-    found = dict(zip(names, given, strict=False))
-    for name, data in named.items():
-        if name not in names or name in found:
-            what = "was given twice" if name in found else f"is none of {', '.join(names)}"
-            raise LayoutError(f"the input {name!r} {what}")
-        found[name] = data
-    missing = [name for name in names if name not in found]
-    if missing:
-        raise LayoutError(f"the sequence needs {', '.join(missing)}")
-    return [found[name] for name in names]

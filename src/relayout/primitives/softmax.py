@@ -7,7 +7,7 @@
 
 The maximum is subtracted so that nothing overflows; mathematically it cancels. Computed in f32, results
 differ from those in double precision by less than 1e-6 of their size, however long the axis is (see
-:mod:`relayout.primitives.kernels.normalise`), and are rounded once where the destination is narrower.
+:mod:`relayout.kernels.reduce.softmax`), and are rounded once where the destination is narrower.
 
 * -inf among numbers gives 0, or -inf for the logarithm.
 * Rows in which all is -inf, or something is +inf or NaN, become NaN. So they do in PyTorch; oneDNN 3 has an
@@ -26,7 +26,7 @@ from relayout.errors import LayoutError
 from relayout.forking import locked
 from relayout.layout.descriptor import MemoryDesc, any_format
 from relayout.layout.layout import whole_number
-from relayout.primitives.formats import check_source, check_target, following
+from relayout.ops.formats import check_source, check_target, following
 from relayout.primitives.meaning import check_alike
 from relayout.primitives.primitive import Primitive
 
@@ -90,7 +90,7 @@ class Softmax(Primitive):
         self.descs = {"src": src, "dst": following(src, dst)}
         check_alike(self.kind, self.descs)
         same = src.dtype is self.dst.dtype and src.layout.same_bytes(self.dst.layout)
-        self.in_place = ("src",) if same else ()
+        self.in_place = {"dst": ("src",)} if same else {}
 
     @property
     def flops(self) -> int:

@@ -7,7 +7,7 @@
 array([[4., 6.]], dtype=float32)
 
 Two things are called sum in oneDNN, and here: this primitive, and the post-op that adds what the destination
-held, :class:`relayout.primitives.post_ops.Sum`. Where both occur, write the latter as ``post_ops.Sum``. A sum
+held, :class:`relayout.ops.post_ops.Sum`. Where both occur, write the latter as ``post_ops.Sum``. A sum
 that follows a convolution costs nothing as a post-op, and a pass over memory as a primitive.
 """
 
@@ -22,7 +22,7 @@ from relayout.errors import LayoutError
 from relayout.forking import locked
 from relayout.layout.descriptor import MemoryDesc, any_format
 from relayout.layout.layout import spell_dims
-from relayout.primitives.formats import check_source, check_target, finite, following, overwritable
+from relayout.ops.formats import check_source, check_target, finite, following, overwritable
 from relayout.primitives.meaning import check_alike
 from relayout.primitives.primitive import Primitive
 
@@ -73,7 +73,7 @@ class Sum(Primitive):
         if not isinstance(srcs, (list, tuple)) or not srcs:
             raise LayoutError(
                 f"sum: srcs is a list of descriptors, not {srcs!r}; the post-op that adds is "
-                "relayout.primitives.post_ops.Sum"
+                "relayout.ops.post_ops.Sum"
             )
         self.inputs = tuple(f"src{k}" for k in range(len(srcs)))
         for name, src in zip(self.inputs, srcs, strict=True):
@@ -107,7 +107,7 @@ class Sum(Primitive):
 
     @locked
     def _lower(self) -> Program | None:
-        from relayout.primitives.kernels.bodies import weighted_sum
+        from relayout.kernels.elementwise.bodies import weighted_sum
         from relayout.primitives.lowering import elementwise
 
         operands = {name: self.descs[name] for name in self.inputs}

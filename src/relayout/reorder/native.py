@@ -18,20 +18,20 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from relayout.codegen.support import supported
 from relayout.forking import lock, locked
+from relayout.jit.support import supported
+from relayout.kernels.copy.schedule import ESTIMATE, Schedule
 from relayout.layout.descriptor import MemoryDesc
-from relayout.reorder.kernels.schedule import ESTIMATE, Schedule
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from relayout.codegen.compile import Module
-    from relayout.codegen.machine import Machine
     from relayout.dtypes import DType
+    from relayout.jit.compile import Module
+    from relayout.kernels.copy.plan import Plan
     from relayout.reorder.attributes import Attributes
-    from relayout.reorder.kernels.plan import Plan
     from relayout.reorder.problem import Nest, Table
+    from relayout.targets.machine import Machine
 
 __all__ = ["Native", "Shape", "native", "worth_compiling"]
 
@@ -97,10 +97,12 @@ class Native:
         shape: Shape = (),
         how: Schedule | None = None,
     ) -> None:
-        from relayout.codegen import threads
-        from relayout.codegen.compile import compiled, recalled
-        from relayout.codegen.machine import host
-        from relayout.reorder.plan import LOADED
+        from relayout.environment import LOADED
+        from relayout.jit.compile import compiled, recalled
+        from relayout.runtime import threads
+        from relayout.runtime.limits import SHARED
+        from relayout.runtime.thresholds import shares, streams
+        from relayout.targets.machine import host
 
         machine = machine or host()
         self.src, self.dst, self._shape = src, dst, shape
@@ -109,7 +111,7 @@ class Native:
         if streaming is None:
             streaming = self.how.stream
         if streaming is None:
-            streaming = machine.streams(self.bytes)
+            streaming = streams(machine, self.bytes)
         self._found, self._decided = found, None
         if found is not None:
             ir, names, note = self._module(machine, streaming)
@@ -119,17 +121,17 @@ class Native:
             problem = repr((sides, shape, streaming, threads.count(), str(self.how)))
             kernels, note = recalled(problem, LOADED, lambda: self._module(machine, streaming), machine)
         self._kernel, self._cached = kernels[0], kernels[-1]
-        self._divides = self.bytes >= threads.SHARED and note == DIVIDES
-        self._shares = self._divides and machine.shares(self.bytes)
+        self._divides = self.bytes >= SHARED and note == DIVIDES
+        self._shares = self._divides and shares(machine, self.bytes)
         self._parts = PARTS if self.bytes > EVEN else 1
         self._threads = threads
 
     @locked
     def _module(self, machine: Machine, streaming: bool) -> Module:
         """All kernels, for a machine."""
-        from relayout.codegen.compile import Module
-        from relayout.reorder.kernels.choice import feasible
-        from relayout.reorder.kernels.module import module
+        from relayout.jit.compile import Module
+        from relayout.kernels.copy.choice import feasible
+        from relayout.kernels.copy.module import module
 
         if not all(feasible(nest) for nest in self.nests):
             raise Infeasible
@@ -152,7 +154,7 @@ class Native:
     def _plans(self) -> tuple[Plan, ...]:
         """What is decided about each nest."""
         if self._decided is None:
-            from relayout.reorder.kernels.choice import lowered
+            from relayout.kernels.copy.choice import lowered
 
             self._decided = lowered(self.refined(), self.how)
         return self._decided
@@ -182,7 +184,7 @@ class Native:
     @locked
     def explain(self) -> list[str]:
         """What every nest looks like after each pass, and the kernels that come of it."""
-        from relayout.reorder.kernels.choice import lowered
+        from relayout.kernels.copy.choice import lowered
         from relayout.reorder.problem import PASSES
 
         lines = []
@@ -206,7 +208,7 @@ class Native:
         divisor = attributes.dst_scale
         if divisor is None:
             return True
-        from relayout.codegen.values import RECIPROCALS
+        from relayout.ir.conversions import RECIPROCALS
 
         if all(table.name not in RECIPROCALS for table in self.tables):
             return True
@@ -233,8 +235,8 @@ class Native:
         """The values of attributes as the kernels read them; None: there are none."""
         if not self.tables:
             return None
-        from relayout.codegen.values import RECIPROCALS
         from relayout.convert import convert
+        from relayout.ir.conversions import RECIPROCALS
         from relayout.reorder.problem import LANES
 
         arithmetic, scales = self._types(attributes)
@@ -252,7 +254,7 @@ class Native:
     @locked
     def _values(self, table: Table, attributes: Attributes) -> NDArray[np.generic]:
         """An attribute's values, over all numbers of its axis's group."""
-        from relayout.codegen.values import RECIPROCALS
+        from relayout.ir.conversions import RECIPROCALS
         from relayout.layout.refine import axis_number, refine
 
         made = getattr(attributes, "dst_scale" if table.name in RECIPROCALS else table.name)

@@ -9,7 +9,7 @@ finds the plan in two look-ups ::
 
 so that values which change with every call (the scale of one picture) push no checked plan out. A remembered
 plan starts in NumPy and is compiled when its problem turns out to be worth it. A small one that goes on being
-called gets its checks in machine code, too (:mod:`relayout.codegen.builtin`): they say yes to good arrays and
+called gets its checks in machine code, too (:mod:`relayout.runtime.builtin`): they say yes to good arrays and
 tensors of its descriptors, and leave everything else, errors above all, to :meth:`Reorder._into`.
 
 What makes a key needs care. Descriptors that are equal may be spelled differently (``nchw``, ``oihw``), so a
@@ -21,7 +21,6 @@ The engines are imported where they are used: to describe tensors must not cost 
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from functools import lru_cache
 from math import prod
@@ -31,12 +30,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from relayout.codegen.floating import Usual
 from relayout.dtypes import DType, DTypeLike
 from relayout.dtypes import dtype as as_dtype
 from relayout.errors import LayoutError, described, type_name
 from relayout.exchange import pytorch
 from relayout.forking import lock, locked
+from relayout.jit.floating import Usual
 from relayout.layout.descriptor import MemoryDesc
 from relayout.layout.format import Format
 from relayout.layout.layout import Layout, plain, spell_dims
@@ -57,10 +56,10 @@ from relayout.tensor import (
 )
 
 if TYPE_CHECKING:
-    from relayout.codegen.tuning import Trial
-    from relayout.reorder.kernels.schedule import Schedule
+    from relayout.kernels.copy.schedule import Schedule
     from relayout.reorder.native import Native
     from relayout.reorder.predict import Prediction
+    from relayout.runtime.tuning import Trial
     from relayout.tensor import FormatLike
 
 __all__ = ["Reorder", "check_out", "reorder"]
@@ -71,7 +70,6 @@ TRIALS = 1000  # calls that are more than any contest takes
 OFTEN = 64  # native calls of a plan before its checks become machine code: the first take 2 ms to load
 NONE = Attributes()
 BYTES = np.dtype(np.uint8)
-LOADED = time.time_ns()  # about when this process imported the package
 
 
 class Reorder:
@@ -293,7 +291,7 @@ class Reorder:
         """Find the fastest schedule now, by measuring, instead of in the first calls.
 
         Source and destination are buffers of its own. What is found is kept on disk for later processes
-        (:mod:`relayout.codegen.tuning`); nothing is measured where it is known, where NumPy does the work, or
+        (:mod:`relayout.runtime.tuning`); nothing is measured where it is known, where NumPy does the work, or
         for problems of less than 128 KiB.
 
         Examples
@@ -364,7 +362,7 @@ class Reorder:
         if kernel is None or self._room >= MAPPED:
             return None
         with lock():
-            from relayout.codegen.builtin import Buffer, Holder, checked
+            from relayout.runtime.builtin import Buffer, Holder, checked
 
             source, target = (
                 Buffer(needs, (desc.dtype.numpy, BYTES), written=side == 1, meanings=(desc,))

@@ -12,8 +12,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from relayout.codegen import threads
-from relayout.codegen.support import missing
+from relayout.jit.support import missing
+from relayout.runtime import threads
+from relayout.runtime.limits import SHARED
+from relayout.runtime.memcpy import memcpy_kernel
 
 __all__ = ["Prediction", "copy_seconds"]
 
@@ -46,7 +48,7 @@ def copy_seconds(read: int, written: int, count: int | None = None) -> float:
     part = min(size, LARGEST)
     source, target = np.ones(part, np.uint8), np.zeros(part, np.uint8)
     operands = np.array([part], np.int64)
-    many = threads.count(count) if 2 * part >= threads.SHARED else 1
+    many = threads.count(count) if 2 * part >= SHARED else 1
     places = source.ctypes.data, target.ctypes.data, operands.ctypes.data
     kernel = _kernel()
     taken = []
@@ -62,4 +64,4 @@ def copy_seconds(read: int, written: int, count: int | None = None) -> float:
 
 def _kernel() -> int | None:
     """The address of the kernel that copies; None on hosts without machine code, where NumPy copies."""
-    return None if missing() else threads.memcpy_kernel()
+    return None if missing() else memcpy_kernel()

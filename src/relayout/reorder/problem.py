@@ -47,8 +47,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from relayout.codegen.values import RECIPROCALS, Steps, encloses
 from relayout.dtypes import DType
+from relayout.ir.conversions import RECIPROCALS, Steps, encloses
 from relayout.layout.descriptor import MemoryDesc
 from relayout.layout.layout import Layout
 from relayout.layout.refine import Group, Piece, refine, self_pieces
@@ -235,7 +235,7 @@ def _with_reciprocals(
 ) -> list[tuple[str, int | None]]:
     """The attributes, and bounds of 1 / dst_scale where a kernel may multiply by these in place of dividing.
 
-    See :func:`relayout.codegen.values.rescaled`.
+    See :func:`relayout.ir.conversions.rescaled`.
     """
     axes = dict(shape)
     if "dst_scale" not in axes or not encloses(src, dst, Steps(**dict.fromkeys(axes, True))):

@@ -1,8 +1,8 @@
 """Measured choice for reorders: which schedule is fastest for a problem, found out in its first calls.
 
 A problem is two descriptors, the attributes that take part, and a number of threads. All plans of a problem
-share its :class:`~relayout.codegen.tuning.Trial`, a contest among the
-:func:`~relayout.reorder.kernels.schedule.candidates`.
+share its :class:`~relayout.runtime.tuning.Trial`, a contest among the
+:func:`~relayout.kernels.copy.schedule.candidates`.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from relayout.codegen import threads
-from relayout.codegen.tuning import Choice, Trial, effort, here, kept
 from relayout.forking import lock
-from relayout.reorder.kernels.schedule import ESTIMATE, Schedule, candidates, read
+from relayout.kernels.copy.schedule import ESTIMATE, Schedule, candidates, read
 from relayout.reorder.native import native
+from relayout.runtime import threads
+from relayout.runtime.tuning import Choice, Trial, effort, here, kept
 
 if TYPE_CHECKING:
     from relayout.layout.descriptor import MemoryDesc
@@ -60,14 +60,15 @@ def _trial(src: MemoryDesc, dst: MemoryDesc, shape: Shape, many: int | None) -> 
 def _listed(src: MemoryDesc, dst: MemoryDesc, shape: Shape) -> list[Schedule]:
     """The schedules that give different plans; none where the NumPy engine does the work."""
     with lock():
-        from relayout.codegen.machine import host
-        from relayout.reorder.kernels.choice import lowered
+        from relayout.kernels.copy.choice import lowered
+        from relayout.runtime.thresholds import streams
+        from relayout.targets.machine import host
     first = native(src, dst, shape, ESTIMATE)
     if first is None:
         return []
-    streams = host().streams(first.bytes)
+    streaming = streams(host(), first.bytes)
     found: dict[object, Schedule] = {}
-    for how in candidates(streams):
+    for how in candidates(streaming):
         plans = lowered(first.refined(), how)
-        found.setdefault((plans, streams if how.stream is None else how.stream), how)
+        found.setdefault((plans, streaming if how.stream is None else how.stream), how)
     return list(found.values())

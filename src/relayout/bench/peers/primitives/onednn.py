@@ -23,7 +23,7 @@ from relayout.bench.peers.dnnl import (
     Reorder,
     library,
 )
-from relayout.bench.peers.primitives import Computation
+from relayout.bench.peers.primitives.contestant import Computation
 from relayout.layout.format import letters
 from relayout.tensor import aligned
 

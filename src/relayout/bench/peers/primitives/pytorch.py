@@ -25,7 +25,7 @@ import numpy as np
 
 from relayout.bench.networks import Block, Conv, Forward, Product
 from relayout.bench.operands import SEED, Floats, Operands, Work
-from relayout.bench.peers.primitives import Computation
+from relayout.bench.peers.primitives.contestant import Computation
 from relayout.networks import random
 
 __all__ = ["MEMORIES", "WAYS", "PyTorch", "ResNet", "network"]

@@ -26,7 +26,8 @@ import numpy as np
 
 from relayout.bench.networks import Forward
 from relayout.bench.operands import Operands, Work
-from relayout.bench.peers.primitives import Computation, pytorch
+from relayout.bench.peers.primitives import pytorch
+from relayout.bench.peers.primitives.contestant import Computation
 
 __all__ = ["OnnxRuntime", "OpenVINO"]
 

@@ -1,0 +1,14 @@
+"""From text to machine code in this process; loaded with the first kernel.
+
+===============  ==========================================================================================
+``abi``          how a kernel is called
+``compile``      from text to an address that can be called; kept in memory and on disk
+``engines``      code in memory, unmapped when nobody uses it any more
+``cache``        the files on disk, and why they may be trusted
+``floating``     the floating-point state that kernels rely on, set where a thread has another
+``support``      whether there is machine code here at all, and why not
+===============  ==========================================================================================
+
+Nothing is compiled at install time, and no compiler is needed: llvmlite carries LLVM. Hosts that forbid
+executable memory fall back to the NumPy engine, with one warning.
+"""

@@ -1,0 +1,37 @@
+"""How kernels are called: one signature for all of them."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from relayout.jit.engines import Engine
+
+__all__ = ["KERNEL", "Kernel"]
+
+KERNEL = ctypes.CFUNCTYPE(
+    None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64
+)
+"""What ctypes has to know of a kernel."""
+
+
+class Kernel(Protocol):
+    """A compiled function ``void kernel(ptr source, ptr destination, ptr operands, i64 part, i64 parts)``.
+
+    It does share number ``part`` of ``parts`` equal shares of its work: (0, 1) is everything. A call releases
+    the interpreter's lock.
+
+    Attributes
+    ----------
+    address : int
+        Where the code is; what :func:`relayout.runtime.threads.run` takes.
+    engine : Engine
+        What owns the code.
+    """
+
+    address: int
+    engine: Engine
+
+    def __call__(self, source: int, target: int, operands: int, part: int, parts: int, /) -> None:
+        """Do one share; the first three are addresses."""

@@ -1,0 +1,295 @@
+"""Compiled kernels on disk.
+
+Loaded bytes are executed, so an entry must be ours and whole:
+
+* the folder belongs to this user and nobody else can write to it (mode 0700), or the cache is not used;
+* an entry is a regular file of this user that nobody else can write to, or it is not read;
+* it begins with the digest of its name and of the rest; one that does not match is thrown away and built
+  anew. The name takes part, since an entry under another one's name is whole, too, and another kernel;
+* entries are written to a temporary file and renamed, so that readers only ever see whole ones;
+* the name of an entry is the digest of everything that shapes it: LLVM's version, processor, features, and
+  either the IR or what the IR is made from.
+
+The second kind of name saves making the IR, which takes longer than loading the code. A kernel is made from
+the two layouts, the attributes, the processor, and *this package*::
+
+    layouts, attributes, processor, threads  --.
+                                                >-- nests -- plans -- IR -- object code
+    source code of layout, kernels, ir ...   --'
+
+so the source code is a part of the name: all of it, since a list of what matters would be wrong one day.
+Versions would not do, as whoever works on a kernel does not count them up. Reading half a megabyte in each
+process takes longer than loading a kernel, so its digest is kept, too, with the size, the number and both
+times of every file: while these are the same so is the text (:func:`sources`).
+
+No more than :data:`LIMIT` bytes are kept. Finding an entry must not pay for that, so it is seen to by those
+who write one, and not each time: looking at a whole folder takes longer than writing. Chance decides, in
+proportion to what is written, which takes no book-keeping that several processes could spoil: the folder is
+looked at about :data:`LOOKS` times while as much as the limit is written, and if it holds too much, what was
+not used for longest goes until a quarter of the limit is free. An entry is as old as its file, which is
+touched when it is used, at most once a day.
+
+Traps:
+
+* What runs is the code that was *imported*. Where a file was edited since, names are made from the IR; see
+  :func:`sources`.
+* Nor does source code tell what a process does to it: whoever sets a constant of a kernel while it runs (a
+  test, an experiment) switches the cache off.
+
+``RELAYOUT_CACHE`` names another folder, or switches the cache off (``RELAYOUT_CACHE=off``);
+``RELAYOUT_CACHE_LIMIT`` is another limit, in bytes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import re
+import stat
+import tempfile
+import time
+from collections.abc import Iterator
+from functools import lru_cache
+from pathlib import Path
+
+try:
+    from _blake2 import blake2b  # hashlib's; but that loads OpenSSL, which takes longer than a kernel
+except ImportError:
+    from hashlib import blake2b
+
+from relayout.environment import named_number
+
+__all__ = ["digest", "folder", "load", "save", "sources", "unchanged"]
+
+DIGEST = 32  # bytes
+PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+PARTS = (
+    *(".", "layout", "ops", "ir", "targets", "jit", "runtime", "reorder", "primitives"),
+    *("kernels", "kernels/copy", "kernels/elementwise", "kernels/reduce", "kernels/conv"),
+)
+"""Folders of the package with all that kernels are made by."""
+ENVIRONMENT = re.compile(rb"\b(environ|getenv)\b")
+"""What is found in code that asks the environment; ``environment`` does, and hands its answers over."""
+SETTLED = 2_000_000_000  # nanoseconds; file systems round times, and importing takes a while
+
+LIMIT = 512 << 20  # bytes of all entries
+BLOCK = 4096  # bytes; the least that an entry takes on disk
+LOOKS = 16  # at the whole folder while as much as the limit is written
+DAY = 86400  # seconds; an entry that was used earlier is touched
+
+
+def digest(data: bytes) -> bytes:
+    """What tells data apart: BLAKE2b, 32 bytes."""
+    return blake2b(data, digest_size=DIGEST).digest()
+
+
+@lru_cache(maxsize=1)
+def sources(imported: int) -> str | None:
+    """The digest of the source code that kernels are made by.
+
+    It is read, or kept from an earlier process that found the same files: their names, sizes, inode numbers,
+    contents' times (``mtime``) and times of the last change of any kind (``ctime``, which nobody sets back).
+    Python itself goes by less when it takes a module from its bytecode: size and ``mtime`` in seconds.
+
+    Parameters
+    ----------
+    imported : int
+        When this process began to import the package, in nanoseconds since the epoch.
+
+    Returns
+    -------
+    str or None
+        None where the files don't tell what kernels are made by: there are none (a zip file, bytecode alone);
+        one is no older than its import, so that another text may have been imported; or reorders ask the
+        environment, as experiments do. A file is as old as the later of its two times.
+    """
+    stamp = _stamp(imported)
+    if stamp is None:
+        return _sources(imported)
+    name = f"sources-{digest(os.fsencode(PACKAGE)).hex()}"  # one for each place, so that they don't pile up
+    kept = load(name)
+    if kept is not None and kept[:DIGEST] == stamp:
+        return kept[DIGEST:].decode()
+    found = _sources(imported)
+    if found is not None:  # of files as they were at the stamp, or it is None
+        save(name, stamp + found.encode())
+    return found
+
+
+def unchanged(imported: int) -> bool:
+    """Whether the source code still is what :func:`sources` has found: modules are imported in between."""
+    return sources(imported) is not None and sources(imported) == _sources(imported)
+
+
+def _stamp(imported: int) -> bytes | None:
+    """What changes when any source file does; None where only reading them tells."""
+    if os.name != "posix":  # elsewhere ctime is when a file was made
+        return None
+    try:
+        names = _files()
+        found = [os.stat(f"{PACKAGE}/{name}") for name in names]
+    except OSError:
+        return None
+    if any(_young(file, imported) for file in found):
+        return None
+    facts = [(file.st_dev, file.st_ino, file.st_size, file.st_mtime_ns, file.st_ctime_ns) for file in found]
+    return digest(repr((names, facts)).encode())
+
+
+def _young(file: os.stat_result, imported: int) -> bool:
+    """Whether a file may have been changed since it was imported."""
+    return max(file.st_mtime_ns, file.st_ctime_ns) > imported - SETTLED
+
+
+def _sources(imported: int) -> str | None:
+    """The digest of what the files hold now."""
+    whole = blake2b(digest_size=DIGEST)
+    try:
+        for name in _files():
+            with open(f"{PACKAGE}/{name}", "rb", buffering=0) as file:
+                if _young(os.fstat(file.fileno()), imported):
+                    return None
+                text = file.read()
+            if name.startswith(("reorder/", "kernels/")) and ENVIRONMENT.search(text):
+                return None
+            whole.update(b"%s %d\n%s" % (name.encode(), len(text), text))
+    except OSError:
+        return None
+    return whole.hexdigest()
+
+
+def _files() -> list[str]:
+    """The source files of all parts, in an order that is always the same."""
+    found = []
+    for part in PARTS:
+        names = [name for name in os.listdir(f"{PACKAGE}/{part}") if name.endswith(".py")]
+        if not names:
+            raise FileNotFoundError(f"no source code in {PACKAGE}/{part}")
+        found += [f"{part}/{name}" for name in sorted(names)]
+    return found
+
+
+def folder() -> Path | None:
+    """The folder of the cache, made if need be; None where the cache is off or can't be trusted."""
+    named = os.environ.get("RELAYOUT_CACHE", "")
+    if named.lower() in ("off", "0", "no"):
+        return None
+    try:
+        base = Path(os.environ.get("XDG_CACHE_HOME") or ("" if named else Path.home() / ".cache"))
+        path = Path(named) if named else base / "relayout" / "kernels"
+        try:
+            found = os.lstat(path)
+        except FileNotFoundError:
+            path.mkdir(mode=0o700, parents=True, exist_ok=True)
+            found = os.lstat(path)
+    except (OSError, RuntimeError):  # the latter where there is no home
+        return None
+    return path if stat.S_ISDIR(found.st_mode) and _ours(found) else None
+
+
+def _ours(found: os.stat_result) -> bool:
+    """Whether a file or folder belongs to this user, and nobody else can write to it."""
+    mine = not hasattr(os, "getuid") or found.st_uid == os.getuid()
+    return mine and not found.st_mode & 0o022
+
+
+def _opener(path: str, flags: int) -> int:
+    """Open what is no link, and without waiting for anybody: a pipe would wait for one who writes to it."""
+    return os.open(path, flags | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0))
+
+
+def _seal(key: str, code: bytes) -> bytes:
+    """The digest that an entry begins with."""
+    return digest(b"%s\n%s" % (key.encode(), code))
+
+
+def load(key: str) -> bytes | None:
+    """What an entry holds, or None; damaged entries are removed."""
+    where = folder()
+    if where is None:
+        return None
+    path = f"{where}/{key}"
+    try:
+        with open(path, "rb", buffering=0, opener=_opener) as file:
+            found = os.fstat(file.fileno())
+            if not _ours(found) or not stat.S_ISREG(found.st_mode):
+                return None
+            data, used = file.read(), found.st_mtime
+    except OSError:
+        return None
+    whole = len(data) > DIGEST and _seal(key, data[DIGEST:]) == data[:DIGEST]
+    with contextlib.suppress(OSError):
+        if not whole:
+            os.unlink(path)
+        elif abs(time.time() - used) > DAY:  # a clock that was ahead must not keep an entry for good
+            os.utime(path)
+    return data[DIGEST:] if whole else None
+
+
+def save(key: str, code: bytes) -> None:
+    """Keep an entry; a full disk or the like is no error, the next process compiles again.
+
+    Raises
+    ------
+    LayoutError
+        ``RELAYOUT_CACHE_LIMIT`` is set, and no number of bytes.
+    """
+    where = folder()
+    limit = named_number("RELAYOUT_CACHE_LIMIT", f"number of bytes; write one in digits, such as {LIMIT}")
+    if limit is None:
+        limit = LIMIT
+    if where is None:
+        return
+    name = ""
+    try:
+        handle, name = tempfile.mkstemp(prefix=f"{key}.", dir=where)
+        with os.fdopen(handle, "wb") as file:
+            file.write(_seal(key, code) + code)
+        os.replace(name, where / key)
+    except OSError:
+        if name:
+            with contextlib.suppress(OSError):
+                os.unlink(name)
+    if random.random() * limit < LOOKS * _room(DIGEST + len(code)):
+        _shrink(where, limit)
+
+
+def _room(size: int) -> int:
+    """The bytes that a file of a size takes on disk."""
+    return -(-size // BLOCK) * BLOCK
+
+
+def _shrink(where: Path, limit: int) -> None:
+    """If entries are larger than the limit, remove the ones that were not used for longest.
+
+    Other processes may do so at the same time; what they have removed is gone, and counts as removed.
+    """
+    found = sorted(_entries(where))
+    left = sum(room for _, room, _ in found)
+    if left <= limit:
+        return
+    for _, room, path in found:
+        if left <= limit * 3 // 4:
+            return
+        try:
+            os.unlink(path)
+        except FileNotFoundError:
+            pass
+        except OSError:  # it may not be removed
+            continue
+        left -= room
+
+
+def _entries(where: Path) -> Iterator[tuple[int, int, str]]:
+    """When each entry was used, the bytes that it takes, and its path; unfinished ones among them.
+
+    Whatever else is in the folder that a user has named is none of our business.
+    """
+    with contextlib.suppress(OSError), os.scandir(where) as files:
+        for file in files:
+            if re.fullmatch(r"([a-z]+-)?[0-9a-f]{64}(\.\w+)?", file.name):
+                with contextlib.suppress(OSError):  # another process has just removed it
+                    found = file.stat(follow_symlinks=False)
+                    if stat.S_ISREG(found.st_mode):
+                        yield found.st_mtime_ns, _room(found.st_size), file.path

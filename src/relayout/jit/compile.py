@@ -1,0 +1,248 @@
+"""From text IR to functions that can be called.
+
+The code generator runs at -O2 and no IR passes run before it: kernels are written as the vector code that
+they shall become, and optimisers take longer over it than the code saves. Object code is kept in memory, as
+long as it is used (see :mod:`relayout.jit.engines`), and on disk (:mod:`relayout.jit.cache`): by its
+text, :func:`compiled`, or by what the text would be made from, :func:`recalled`, so that finding it takes no
+text.
+
+>>> kernel = compiled('''
+... define void @note(ptr %source, ptr %target, ptr %operands, i64 %part, i64 %parts) {
+...   store i64 %parts, ptr %target
+...   ret void
+... }''', ["note"])["note"]
+>>> import ctypes
+>>> cell = ctypes.c_int64()
+>>> kernel(0, ctypes.addressof(cell), 0, 2, 7)
+>>> cell.value
+7
+
+Traps:
+
+* Code goes with its engine, and an engine with the last kernel that refers to it. Whoever keeps a bare
+  address keeps the kernel too. Only what :func:`loaded` returns stays until the process ends.
+* A name that the process does not have ends the process, not the call: LLVM has no gentler answer. Look it
+  up first (``ctypes.CDLL(None)``) where a function of the system might be missing.
+* A child that was forked while another thread was inside LLVM would find LLVM half done and its lock held for
+  good. All that is asked of LLVM is therefore asked under :func:`relayout.forking.lock`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import llvmlite
+import llvmlite.binding as llvm
+
+from relayout.errors import LayoutError
+from relayout.forking import lock
+from relayout.jit import cache
+from relayout.jit.abi import KERNEL, Kernel
+from relayout.jit.engines import Engine, Engines
+from relayout.jit.floating import Usual, guarded
+from relayout.targets.machine import Machine, host
+
+__all__ = [
+    "Module",
+    "address_of",
+    "assemble",
+    "available",
+    "compiled",
+    "loaded",
+    "recalled",
+]
+
+
+LEVEL = 2  # of the code generator
+
+
+class Module(NamedTuple):
+    """A module before it is compiled."""
+
+    ir: str
+    names: Sequence[str]
+    """Its kernels."""
+    note: str = ""
+    """A line about them that is kept with the code, for those who find it and don't make the module."""
+
+
+_engines = Engines()
+_lasting: list[Engine] = []  # threads of the pool sleep in such code
+
+
+@lru_cache(maxsize=1)
+def available() -> bool:
+    """Whether this host lets a process make machine code."""
+    try:
+        with lock():
+            _known(host().triple)
+            llvm.check_jit_execution()
+    except LayoutError:  # RELAYOUT_CPU names no processor
+        raise
+    except Exception:
+        return False
+    return True
+
+
+def _target(machine: Machine, level: int) -> Any:
+    """A target machine that makes code for a processor."""
+    return _known(machine.triple).create_target_machine(
+        cpu=machine.cpu, features=machine.features, opt=level, reloc="pic", codemodel="default"
+    )
+
+
+def _known(triple: str) -> Any:
+    """The code generator of an architecture; an error where LLVM has none."""
+    native = llvm.get_process_triple()
+    _prepare(triple.split("-")[0] != native.split("-")[0])
+    return llvm.Target.from_triple(triple)
+
+
+@lru_cache(maxsize=2)
+def _prepare(foreign: bool) -> None:
+    """Make code generators known to LLVM: that of this host, or all of them, which takes longer."""
+    if foreign:
+        llvm.initialize_all_targets()
+        llvm.initialize_all_asmprinters()
+    else:
+        llvm.initialize_native_target()
+        llvm.initialize_native_asmprinter()
+
+
+def assemble(ir: str, machine: Machine, level: int = LEVEL) -> bytes:
+    """Object code of a module for a machine, which need not be this one."""
+    with lock():
+        return _assemble(ir, machine, level)
+
+
+def _assemble(ir: str, machine: Machine, level: int) -> bytes:
+    """A function of its own, so that its objects are freed before the lock is: LLVM does that too."""
+    module = llvm.parse_assembly(ir)
+    module.verify()
+    return bytes(_target(machine, level).emit_object(module))
+
+
+def loaded(ir: str, machine: Machine | None = None, level: int = LEVEL) -> Engine:
+    """The engine that holds a module's code, ready to run; made once for each text and machine.
+
+    It is kept until the process ends, so this is for the few pieces of code that serve all kernels.
+    :func:`address_of` finds functions in it. ``level`` is how much the code generator does, 0 to 3: at 0 it
+    takes a quarter of the time, which is right where little of the code is in loops.
+    """
+    with lock():
+        engine = _of_text(ir, machine or host(), level)
+        if engine not in _lasting:
+            _lasting.append(engine)
+        return engine
+
+
+def recalled(
+    problem: str, imported: int, make: Callable[[], Module], machine: Machine
+) -> tuple[list[Kernel], str]:
+    """The kernels of a problem; the module is made only where its code is not at hand.
+
+    Parameters
+    ----------
+    problem : str
+        All that shapes the module, besides the machine and the source code of this package.
+    imported : int
+        When this process began to import the package, see :func:`relayout.jit.cache.sources`.
+    make : callable
+        Makes the module. What it raises is passed on, and nothing is kept.
+    machine : Machine
+        What the code is for; it must be able to run here.
+
+    Returns
+    -------
+    list of Kernel, str
+        In the order of the module's names; and its note.
+    """
+    with lock(), Usual():  # constants are computed where a module is made
+        code = cache.sources(imported)
+        key = _key(machine, f"{code} {problem}")
+        found = _kept(key, machine) if code is not None else None
+        if found is None:
+            module = _guarded(make(), machine)
+            if not cache.unchanged(imported):
+                key = _key(machine, f"-O{LEVEL} {module.ir}")
+            return _kernels(_made(key, module, machine), module.names), module.note
+        return _kernels(found, found.names), found.note
+
+
+def _kernels(engine: Engine, names: Sequence[str]) -> list[Kernel]:
+    return [_kernel(engine, name) for name in names]
+
+
+def _guarded(module: Module, machine: Machine) -> Module:
+    """A module whose kernels compute in the usual floating-point state, whoever calls them."""
+    return module._replace(ir=guarded(module.ir, module.names, machine.triple))
+
+
+def _key(machine: Machine, what: str) -> str:
+    """The name of an entry."""
+    return cache.digest(f"{llvmlite.__version__} {llvm.llvm_version_info} {machine}\n{what}".encode()).hex()
+
+
+def _of_text(ir: str, machine: Machine, level: int = LEVEL) -> Engine:
+    """The engine of a text."""
+    return _made(_key(machine, f"-O{level} {ir}"), Module(ir, ()), machine, level)
+
+
+def _kept(key: str, machine: Machine) -> Engine | None:
+    """A module that this process or an earlier one has compiled."""
+    found = _engines.get(key)
+    if found is None and (data := cache.load(key)) is not None:
+        names, note, code = data.split(b"\n", 2)
+        found = Engine(_engine(code, machine), names.decode().split(), note.decode())
+        _engines.add(key, found)
+    return found
+
+
+def _made(key: str, module: Module, machine: Machine, level: int = LEVEL) -> Engine:
+    """The engine of a module, which is compiled now unless it is kept."""
+    found = _kept(key, machine)
+    if found is None:
+        code = assemble(module.ir, machine, level)
+        cache.save(key, f"{' '.join(module.names)}\n{module.note}\n".encode() + code)
+        found = Engine(_engine(code, machine), module.names, module.note)
+        _engines.add(key, found)
+    return found
+
+
+def _engine(code: bytes, machine: Machine) -> Any:
+    """An engine of LLVM's that holds nothing but this code.
+
+    LLVM makes one only for a module, and would generate code for that too, empty as it is: it takes five
+    times as long as all the rest.
+    """
+    module = llvm.parse_assembly("")
+    target = _known(machine.triple).create_target_machine(reloc="pic", codemodel="default")
+    engine = llvm.create_mcjit_compiler(module, target)
+    engine.remove_module(module)
+    engine.add_object_file(llvm.ObjectFileRef.from_data(code))
+    engine.finalize_object()
+    return engine
+
+
+def address_of(engine: Engine, name: str) -> int:
+    """The address of a function that the module of an engine defines."""
+    with lock():
+        return engine.address(name)
+
+
+def compiled(ir: str, names: Sequence[str], machine: Machine | None = None) -> dict[str, Kernel]:
+    """The kernels of a module, by name; see :class:`Kernel` for how each is called."""
+    machine = machine or host()
+    with lock():
+        engine = _of_text(_guarded(Module(ir, names), machine).ir, machine)
+        return {name: _kernel(engine, name) for name in names}
+
+
+def _kernel(engine: Engine, name: str) -> Kernel:
+    address = address_of(engine, name)
+    kernel: Any = KERNEL(address)
+    kernel.address = address
+    kernel.engine = engine
+    return kernel  # type: ignore[no-any-return]

@@ -1,0 +1,101 @@
+"""Compiled code in memory, for as long as anybody uses it.
+
+An LLVM execution engine takes 64 KiB and two maps of the process, and a system grants a process some 65,000
+maps (Linux: ``vm.max_map_count``). So the code of shapes that nobody uses any more has to go::
+
+    plan, program, function --> kernel --> Engine        in use: stays, however many there are
+    Engines: the last KEPT that were asked for ---^      stay, so that asking again costs nothing
+    otherwise                                            unmapped when the next engine is made
+
+What uses code refers to it: a kernel has its engine, and whoever writes down the address of a kernel keeps
+the kernel (:mod:`relayout.runtime.prepared`, :mod:`relayout.runtime.builtin`, schedules). Python counts these
+references, those of the frames of calls that are under way included. The thread pool knows a kernel's address
+only while a region lasts.
+
+Traps:
+
+* The last reference may go at any time: in a garbage collection, with any lock held. LLVM must be asked under
+  :func:`relayout.forking.lock`, and waiting for that there could wait for ever. So an engine that goes is
+  only put aside, and unmapped by the next who makes one, who holds the lock.
+* Nothing is unmapped while the interpreter shuts down: daemon threads may still be inside.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from collections.abc import Sequence
+from typing import Any
+from weakref import WeakValueDictionary
+
+__all__ = ["KEPT", "Engine", "Engines", "unmap"]
+
+KEPT = 256  # engines that nobody need use: 16 MiB
+
+_aside: deque[Any] = deque()  # LLVM's engines that nobody uses; a deque, since it needs no lock
+
+
+class Engine:
+    """The code of a module, ready to run.
+
+    Parameters
+    ----------
+    code : llvmlite.binding.ExecutionEngine
+        What owns the code; it belongs to this object from now on.
+    names : sequence of str
+        The kernels of the module.
+    note : str
+        A line about them.
+    """
+
+    __slots__ = ("__weakref__", "_code", "names", "note")
+
+    def __init__(self, code: Any, names: Sequence[str] = (), note: str = "") -> None:
+        self._code, self.names, self.note = code, names, note
+
+    def address(self, name: str) -> int:
+        """Where a function is; to be asked under the lock."""
+        return int(self._code.get_function_address(name))
+
+    def __del__(self, put_aside: Any = _aside.append) -> None:
+        put_aside(self._code)
+
+
+class Engines:
+    """Engines by the names of their entries on disk; to be used under the lock."""
+
+    def __init__(self) -> None:
+        self._recent: OrderedDict[str, Engine] = OrderedDict()
+        self._alive: WeakValueDictionary[str, Engine] = WeakValueDictionary()
+
+    def get(self, key: str) -> Engine | None:
+        """The engine of an entry, if it still is in memory."""
+        found = self._alive.get(key)
+        if found is not None:
+            self._note(key, found)
+        return found
+
+    def add(self, key: str, engine: Engine) -> None:
+        """Keep an engine, as the one that was asked for last, and unmap those that nobody uses."""
+        self._alive[key] = engine
+        self._note(key, engine)
+        unmap()
+
+    def clear(self) -> None:
+        """Forget all, as a new process has; those that are used stay alive."""
+        self._recent.clear()
+        self._alive.clear()
+
+    def __contains__(self, key: str) -> bool:
+        return key in self._alive
+
+    def _note(self, key: str, engine: Engine) -> None:
+        self._recent[key] = engine
+        self._recent.move_to_end(key)
+        while len(self._recent) > KEPT:
+            self._recent.popitem(last=False)
+
+
+def unmap() -> None:
+    """Give back the memory of engines that have been put aside; to be called under the lock."""
+    while _aside:
+        _aside.popleft().close()

@@ -1,0 +1,17 @@
+"""Sums of products: convolution, inner product and matrix product as loops around a register tile.
+
+====================  =======================================================================================
+``geometry``          the numbers of a convolution, without formats
+``arithmetic``        in which numbers it is computed
+``sides``             where a layout puts images, rows, pixels and channels
+``weights``           where it puts vectors of weights, and the format that is read fastest
+``nest``              the loop nest around the tile, as plain data
+``planning``          formats to a nest
+``cost``              how large tiles and tasks are
+``tile``              the building block: a register tile that adds up products
+``epilogue``          what becomes of a sum before it is stored
+``convolution``       nest to text
+``depthwise``         depthwise and grouped convolutions, whose groups are narrower than a vector: the plan
+``depthwise_text``    and its text
+====================  =======================================================================================
+"""

@@ -1,0 +1,490 @@
+"""Convolutions of narrow groups, where their source lies: the plan.
+
+Where groups have fewer output channels than a vector has lanes (depthwise has one, ResNeXt four or eight), a
+vector computes several groups at once. Such convolutions do few products with each number that they read, so
+what they cost is mostly to bring it to the registers. The general nest (:mod:`.nest`) first copies source
+rows, to put zeros around them, and spreads each pixel over the lanes for each tap. Here nothing is copied.
+
+**Borders.** Rows of taps that fall outside are left out when the kernel runs: the loop over them begins later
+or ends earlier. Along a row all is known in advance: it is cut into tiles, and each tile is written with the
+taps that it has. Tiles side by side that are alike are a *span*; 56 pixels, a filter of 3, padding 1::
+
+    outputs  0 ... 7        8 ... 15 ... 40 ... 47     48 ... 55
+             without tap 0  all taps                   without tap 2
+             of output 0                               of output 55
+
+**Pixels.** A tile keeps the sums of some neighbouring outputs in registers, and loads each pixel of a source
+row once for all taps and outputs that it belongs to: with stride 1 and three taps, a third of the loads.
+
+**Lanes.** A vector holds channels that lie together, and where these are too few, the same channels of
+several images, if those lie together: ``CHWN4`` has 4 channels of 4 images in 64 neighbouring bytes. Which
+lane is which channel of which image follows from where it lies in the destination.
+
+**Sums are rotated, not pixels.** In a group of 4 each output is a sum over 4 inputs, which lie in other
+lanes. Let ``S[r]`` be what the inputs, each in its lane, give to the output that is ``r`` lanes further. With
+R for the rotation of each group by one lane, the outputs are ::
+
+    S[0] + R(S[1]) + R(R(S[2])) + R(R(R(S[3])))  =  S[0] + R(S[1] + R(S[2] + R(S[3])))
+
+That is one shuffle for each output and each *turn* r, whatever the size of the filter, in place of one for
+each pixel and tap. The price are weights in an order that no format has: lane t of S[r] takes the weight from
+input t to output t + r. They are *prepared* in scratch, once for all rows and images that a thread computes.
+A depthwise convolution has one turn and nothing to rotate; it reads f32 weights as they are.
+
+**Traps.**
+
+* What falls outside counts as zero, and zero times an infinite weight is NaN. So a tap that is left out still
+  gives zero times its weight, at almost no cost: there are few at the ends of rows, and for rows of taps it
+  is one sum for all outputs.
+* Vectors of neighbouring channels (``nhwc``) lie a pixel apart in a row, where processors do not foresee what
+  is read next, and a power of two apart at times, so that they share few sets of the first cache. Hence tiles
+  of few pixels, all vectors of a tile before the next tile, several rows of a vector at once, and pixels that
+  are asked for early.
+
+What this does not take (None), the general nest does: sources and destinations that keep fewer than four
+channels together (``nchw``), outputs that no tap falls on, filters of more than 64 columns.
+
+Sizes and strides are bytes unless they count something.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from math import ceil, gcd
+from typing import NamedTuple
+
+from relayout.dtypes import DType
+from relayout.kernels.conv.arithmetic import Arithmetic
+from relayout.kernels.conv.geometry import Geometry, Span, rows_have_taps, spans
+from relayout.kernels.conv.sides import Side, places_of, side_of
+from relayout.kernels.conv.tile import Piece, lanes_of, pieces_of, registers_of
+from relayout.kernels.conv.weights import Weights, is_spread, weights_of
+from relayout.layout.descriptor import MemoryDesc
+from relayout.layout.layout import Digit
+from relayout.targets.machine import LINE, Machine
+
+__all__ = ["Kind", "Narrow", "Place", "planned_narrow"]
+
+LEAST = 4  # lanes that must lie together
+MOST_KINDS = 6  # of vectors, and
+MOST_SPANS = 8  # of tiles: each pair of them is a function
+MOST_TAPS = 64  # columns of a filter, all of which are written out
+MOST_PRODUCTS = 512  # of vectors in a row of a tile
+MOST_PLACES = 1024  # vectors in a table, with several images
+LONG_SUM = 4096  # products from which on sums are better made in blocks
+TOGETHER = 4  # columns of a filter whose weights are kept in registers
+WINDOW = 8  # pixels of a tile where vectors of one pixel are neighbours, and little is computed:
+LITTLE = 16  # so many taps
+FEW = 7  # pixels of a tile that it has in any case, for so many sums to be added to at once
+PAGE = 4096  # bytes after which lines fall into the same set of the first cache
+TALL = 4  # rows that are computed of one vector before the next
+SOON = 2  # rows of outputs for which pixels are asked early
+FAR = 1 << 23  # bytes of source and destination that lie in more pages than a processor knows the places of
+TASK = 300  # cycles that a task takes besides
+
+
+class Kind(NamedTuple):
+    """What vectors that are alike have in common; lanes are in the order of the destination's memory."""
+
+    loads: tuple[Piece, ...]
+    """How a vector of the source is loaded, behind its first lane."""
+    picks: tuple[int, ...]
+    """Which lane of it each lane multiplies; as many as there are lanes stands for zero."""
+    stores: tuple[Piece, ...]
+    """How results are stored, behind the first lane."""
+    channels: tuple[int, ...]
+    """The output channel of each lane, counted from the first; -1: padding."""
+    positions: tuple[int, ...]
+    """Which of the channels that are rotated each lane is; 0 where nothing is."""
+    rotated: tuple[int, ...]
+    """From which lane each gets its sum in a rotation."""
+
+
+class Place(NamedTuple):
+    """A vector: its kind, where its first lane lies, where its weights, and its first output channel."""
+
+    kind: int
+    src: int
+    weights: int
+    dst: int
+    channel: int
+
+
+@dataclass(frozen=True)
+class Narrow:
+    """How a convolution of narrow groups is done.
+
+    A task is some rows of some images by a run of vectors. It goes over blocks of ``tall`` rows, tiles,
+    vectors, and the rows of a block.
+    """
+
+    geometry: Geometry
+    arithmetic: Arithmetic
+    machine: Machine
+    src: Side
+    dst: Side
+    src_type: DType
+    weights_type: str
+    weights: Weights
+    kinds: tuple[Kind, ...]
+    places: tuple[Place, ...]
+    together: int
+    """Images of a vector."""
+    images: int
+    """Images of all places."""
+    spans: tuple[Span, ...]
+    turns_in_rows: bool
+    """Whether all turns are done in each row of taps."""
+    run: int
+    """Vectors of a task."""
+    rows: int
+    """Rows of a task."""
+    size: int
+    """Of source and destination."""
+
+    scatters = False
+
+    @property
+    def tall(self) -> int:
+        """Rows of a block of a task.
+
+        Where the next vector is a neighbour, several rows are done before it: they share pixels, and weights.
+        But not if memory is far, and weights are few: then what lies together is best read at once.
+        """
+        again = self.turns > 1 or (self.geometry.strides[1] == 1 and self.size <= FAR)
+        return TALL if self.run > 1 and again else 1
+
+    @property
+    def ahead(self) -> int:
+        """How many rows below its first one a vector asks for pixels; 0: not at all."""
+        across = self.run == len(self.places) > 1
+        return self.geometry.reach(1, SOON) if across and (self.turns > 1 or self.size > FAR) else 0
+
+    def share(self, span: Span) -> int:
+        """What a vector asks for in a row: its share of the pixels under a tile."""
+        pixels = span.pixels * self.geometry.strides[2]
+        return pixels * lanes_of(self.machine) * self.src_type.bits // 8
+
+    @property
+    def all_rows(self) -> int:
+        """Rows of an image, in all of its planes."""
+        return self.geometry.target[0] * self.geometry.target[1]
+
+    @property
+    def blocks(self) -> int:
+        """Tasks of a run of vectors."""
+        return self.geometry.batch // self.images * ceil(self.all_rows / self.rows)
+
+    @property
+    def tasks(self) -> int:
+        """How many there are."""
+        return self.blocks * ceil(len(self.places) / self.run)
+
+    @property
+    def turns(self) -> int:
+        """Products of each tap and output: the inputs of a group, and perhaps zeros."""
+        return _turns(self.geometry)
+
+    @property
+    def prepares(self) -> bool:
+        """Whether weights are prepared."""
+        lanes = [lane for kind in self.kinds for lane in enumerate(kind.channels)]
+        straight = all(channel in (-1, lane) for lane, channel in lanes)
+        return self.turns > 1 or self.weights_type != "f32" or not straight
+
+    @property
+    def turn(self) -> int:
+        """The prepared weights of a vector in one turn."""
+        return self.geometry.taps * self.machine.vector
+
+    @property
+    def prepared(self) -> int:
+        """The prepared weights of a vector."""
+        return self.turns * self.turn if self.prepares else 0
+
+    @property
+    def slot(self) -> int:
+        """Scratch of one part of the work."""
+        return self.run * self.prepared
+
+    @property
+    def steps(self) -> tuple[int, int, int]:
+        """From tap to tap of the weights that tiles read."""
+        if not self.prepares:
+            return self.weights.taps
+        _, h, w = self.geometry.kernel
+        return h * w * self.machine.vector, w * self.machine.vector, self.machine.vector
+
+    def clears(self, dst: MemoryDesc) -> bool:
+        """Whether all padding of the destination is written: zeros behind the last channel."""
+        rooms = dst.layout.padded_dims
+        padded = {axis for axis, (size, room) in enumerate(zip(dst.dims, rooms, strict=True)) if room > size}
+        last = self.kinds[self.places[-1].kind]
+        stored = sum(piece.lanes for piece in last.stores) - sum(channel >= 0 for channel in last.channels)
+        channels = self.geometry.groups * self.geometry.outputs
+        return padded <= {1} and self.dst.room <= channels + stored // self.together
+
+    def __str__(self) -> str:
+        lanes = lanes_of(self.machine)
+        across = f"{lanes // self.together} channels" + f" of {self.together} images" * (self.together > 1)
+        words = [f"tiles of {max(span.pixels for span in self.spans)} pixels by {across}"]
+        words.append("lanes of several groups")
+        if self.prepares:
+            words.append(f"weights of {self.prepared} bytes a vector prepared in scratch")
+        words.append(f"{self.tasks} tasks of {self.rows} rows by {self.run} vectors")
+        return ", ".join(words)
+
+
+def planned_narrow(
+    src: MemoryDesc,
+    weights: MemoryDesc,
+    dst: MemoryDesc,
+    geometry: Geometry,
+    arithmetic: Arithmetic,
+    machine: Machine,
+    threads: int,
+    grouped: bool,
+) -> Narrow | None:
+    """The plan of a convolution in these formats, or None where it is none of these, or too odd.
+
+    ``grouped`` says that the first axis of the weights is that of groups.
+    """
+    lanes = lanes_of(machine)
+    if not is_spread(geometry, lanes) or arithmetic.depth > 1 or not geometry.flops:
+        return None
+    found = weights_of(weights, geometry, arithmetic, lanes, grouped)
+    source, target = side_of(src), side_of(dst)
+    if found is None or source is None or target is None or not (source.is_plain and target.is_plain):
+        return None
+    if geometry.inputs * geometry.taps > LONG_SUM or geometry.kernel[2] > MOST_TAPS:
+        return None
+    if not rows_have_taps(geometry):
+        return None
+    best: tuple[int, _Made] | None = None
+    for together in (1, 2, 4, 8, 16):
+        if geometry.batch % together or lanes // together < max(LEAST, geometry.outputs):
+            break
+        sizes = src.dtype.bits // 8, weights.dtype.bits // 8, dst.dtype.bits // 8
+        made = _Vectors(geometry, found, source, target, sizes, lanes, together).made()
+        if made is None:
+            continue
+        moves = len(made.kinds[0].loads) * geometry.kernel[1] + len(made.kinds[0].stores)
+        if best is None or moves < best[0]:
+            best = moves, made
+        if moves == geometry.kernel[1] + 1:  # one load, one store
+            break
+    if best is None:
+        return None
+    made = best[1]
+    pixels, turns_in_rows = _most_pixels(geometry, machine, source.steps[2], made.run)
+    row = spans(geometry, pixels)
+    if len(row) > MOST_SPANS:
+        return None
+    plan = Narrow(
+        geometry,
+        arithmetic,
+        machine,
+        source,
+        target,
+        src.dtype,
+        found.dtype,
+        found,
+        made.kinds,
+        made.places,
+        made.together,
+        made.images,
+        row,
+        turns_in_rows,
+        made.run,
+        1,
+        src.nbytes + dst.nbytes,
+    )
+    return _cut_into_tasks(plan, threads)
+
+
+# -- rows in tiles ------------------------------------------------------------------------------------------
+
+
+def _most_pixels(geometry: Geometry, machine: Machine, pitch: int, run: int) -> tuple[int, bool]:
+    """Outputs of a tile, and whether all turns are done in each row of taps.
+
+    The sums of a tile are what registers hold besides weights, a pixel, a product and a pattern. Where the
+    vectors of a pixel are neighbours and little is computed, it is less: all vectors of few pixels are one
+    stretch of memory, as processors fetch it best.
+
+    Each turn reads all pixels again. Pixels a power of two apart share few sets of the first cache; where it
+    does not hold those of all rows of taps, turns are done row by row, with more rotations.
+    """
+    room = registers_of(machine) - min(geometry.kernel[2], TOGETHER) - 3
+    in_rows = False
+    if _turns(geometry) == 1:
+        room = min(room, WINDOW) if run > 1 and geometry.taps <= LITTLE else room
+    else:
+        lines = machine.l1 // max(LINE, gcd(PAGE, pitch))
+        width = min(room, geometry.target[2])
+        in_rows = geometry.kernel[0] * geometry.kernel[1] * geometry.reach(2, width) > lines
+        while room > FEW and geometry.reach(2, room) > lines:
+            room -= 1
+    return max(1, min(room, MOST_PRODUCTS // geometry.kernel[2])), in_rows
+
+
+# -- channels and images in vectors -------------------------------------------------------------------------
+
+
+def _turns(geometry: Geometry) -> int:
+    """Rotations of a group until each input has met each output."""
+    inputs, outputs = geometry.inputs, geometry.outputs
+    return outputs if outputs % inputs else inputs
+
+
+class _Made(NamedTuple):
+    """All vectors, with so many images in each."""
+
+    kinds: tuple[Kind, ...]
+    places: tuple[Place, ...]
+    together: int
+    images: int
+    run: int
+    """How many of them are neighbours in the source."""
+
+
+class _Vectors:
+    """Finds the vectors of a convolution, with ``together`` images in each."""
+
+    def __init__(
+        self,
+        geometry: Geometry,
+        weights: Weights,
+        source: Side,
+        target: Side,
+        sizes: tuple[int, int, int],
+        lanes: int,
+        together: int,
+    ) -> None:
+        self.geometry, self.weights, self.source, self.target = geometry, weights, source, target
+        self.sizes, self.lanes, self.together = sizes, lanes, together
+        self.per = lanes // together
+        self.total = geometry.groups * geometry.outputs
+        self.images = [places_of(side.batch, geometry.batch) for side in (source, target)]
+        self.channels = [places_of(side.channels, side.room) for side in (source, target)]
+
+    def made(self) -> _Made | None:
+        """All of them; None where lanes lie apart, or there are too many kinds."""
+        if not all(_alike(side.batch, self.together) for side in (self.source, self.target)):
+            return None
+        batch, images = self.geometry.batch, self.together
+        if images > 1 and batch // images * ceil(self.total / self.per) <= MOST_PLACES:
+            images = batch
+        kinds: list[Kind] = []
+        places: list[Place] = []
+        for first in range(0, self.total, self.per):
+            for image in range(0, images, self.together):
+                found = self.vector(first, image)
+                if found is None:
+                    return None
+                kind, src, dst = found
+                if kind not in kinds:
+                    kinds.append(kind)
+                weights = self.weights.vectors[first // self.lanes] + first % self.lanes * self.sizes[1]
+                places.append(Place(kinds.index(kind), src, weights, dst, first))
+        if len(kinds) > MOST_KINDS:
+            return None
+        run = _run([place.src for place in places], self.lanes * self.sizes[0])
+        return _Made(tuple(kinds), tuple(places), self.together, images, run)
+
+    def vector(self, first: int, image: int) -> tuple[Kind, int, int] | None:
+        """The vector that begins with an output channel and an image, and where it lies on both sides."""
+        g, lanes = self.geometry, self.lanes
+        begin = first // g.outputs * g.inputs
+        ends = first + self.per, begin + self.per // g.outputs * g.inputs
+        last = self.target.room if ends[0] >= self.total else self.total
+        came = self.lanes_of_side(0, range(begin, min(ends[1], self.source.room)), image)
+        goes = self.lanes_of_side(1, range(first, min(ends[0], last)), image)
+        loads = _pieces([place for place, _, _ in came], self.sizes[0])
+        stores = _pieces([place for place, _, _ in goes], self.sizes[2])
+        if loads is None or stores is None:
+            return None
+        lane_in = {(channel, number): lane for lane, (_, channel, number) in enumerate(came)}
+        lane_out = {(channel, number): lane for lane, (_, channel, number) in enumerate(goes)}
+        turns = _turns(g)
+        picks, rotated = list(range(lanes)), list(range(lanes))
+        channels, positions = [-1] * lanes, [0] * lanes
+        for lane, (_, channel, number) in enumerate(goes):
+            if channel >= self.total:
+                continue
+            group, output = divmod(channel, g.outputs)
+            position = output % turns
+            before = channel - position + (position - 1) % turns
+            channels[lane], positions[lane] = channel - first, position
+            rotated[lane] = lane_out[before, number]
+            picks[lane] = lane_in[group * g.inputs + position, number] if position < g.inputs else lanes
+        kind = Kind(loads, tuple(picks), stores, tuple(channels), tuple(positions), tuple(rotated))
+        return kind, came[0][0], goes[0][0]
+
+    def lanes_of_side(self, side: int, channels: range, image: int) -> list[tuple[int, int, int]]:
+        """Place, channel and image of each lane, as they lie in memory."""
+        numbers = range(image, image + self.together)
+        return sorted(
+            (self.channels[side][channel] + self.images[side][number], channel, number)
+            for channel in channels
+            for number in numbers
+        )
+
+
+def _alike(digits: Sequence[Digit], together: int) -> bool:
+    """Whether all blocks of so many images lie alike."""
+    return all(d.weight % together == 0 or together % d.weight == 0 for d in digits)
+
+
+def _pieces(places: Sequence[int], size: int) -> tuple[Piece, ...] | None:
+    """Lanes at these places, behind the first one; None where too few of them lie together."""
+    found: list[Piece] = []
+    start = 0
+    while start < len(places):
+        end = start + 1
+        while end < len(places) and places[end] == places[end - 1] + size:
+            end += 1
+        if end - start < LEAST < len(places) - start:
+            return None
+        found += pieces_of(start, end - start, places[start] - places[0], size)
+        start = end
+    return tuple(found)
+
+
+def _run(places: Sequence[int], step: int) -> int:
+    """How many neighbours there are in each stretch of places, but perhaps the last; 1 where that differs.
+
+    >>> _run((0, 64, 1000, 1064, 2000), 64), _run((0, 64, 1000, 2000), 64)
+    (2, 1)
+    """
+    lengths = [1]
+    for before, after in pairwise(places):
+        if after == before + step:
+            lengths[-1] += 1
+        else:
+            lengths.append(1)
+    alike = all(length == lengths[0] for length in lengths[:-1]) and lengths[-1] <= lengths[0]
+    return lengths[0] if alike else 1
+
+
+# -- tasks --------------------------------------------------------------------------------------------------
+
+
+def _cut_into_tasks(plan: Narrow, threads: int) -> Narrow:
+    """Choose the rows and the vectors of a task."""
+    g, height = plan.geometry, plan.all_rows
+    most = max(1, min(plan.run, plan.machine.l2 // 4 // max(1, plan.prepared)))
+    row = g.target[2] * plan.turns * g.taps / 2  # cycles of one vector
+
+    def cycles(made: Narrow) -> float:
+        prepared = made.run * made.prepared / plan.machine.vector * 4 / made.blocks
+        return ceil(made.tasks / threads) * (made.run * made.rows * row + prepared + TASK)
+
+    choices = [
+        replace(plan, rows=rows, run=ceil(most / parts))
+        for parts in range(1, min(most, 2 * threads) + 1)  # the first of the best: long runs, then many rows
+        for rows in sorted({ceil(height / k) for k in range(1, min(height, 8 * threads) + 1)}, reverse=True)
+    ]
+    return min(choices, key=cycles)

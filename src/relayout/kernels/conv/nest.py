@@ -1,0 +1,209 @@
+"""How a convolution is done: the loop nest around the tile, as plain data that prints itself.
+
+The output is cut into *tasks*, which threads share: some rows of one image by some output channels. A task
+goes over groups of output channels (a few vectors), and for each over its rows in tiles of pixels::
+
+    task: image n, rows 14..27, channels 0..255
+        gather    the input rows that they touch, with their borders, into scratch      [if need be]
+        for each group of vectors of output channels       its weights stay in the second cache
+            for each row
+                for each tile of pixels                    its pixels stay in the first cache
+                    tile: sum over taps and input channels
+        scatter   the rows, from scratch to the destination                              [if need be]
+
+**Gathering.** The tile takes a source as it is where its pixels have neighbouring channels (``nhwc``,
+``nChw16c``, ``NCHW32``, ...), it is f32, and no tap falls outside. Else the rows that a task touches are
+first laid out in scratch: pixel after pixel, channels innermost, zeros around. That is a reorder of one row,
+done by the reorder's own kernels, so it takes every layout and every data type; and it is one pass over the
+input in the cache, a few percent of the work.
+
+**Scattering.** The same at the other end: the tile stores to the destination itself where that keeps at least
+four output channels together, and else to scratch, from where each row is reordered.
+
+So a new layout costs no new kernel: at worst its rows are reordered on the way.
+
+Sizes and strides are bytes unless they count something.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import ceil
+from typing import NamedTuple
+
+from relayout.dtypes import dtype as as_dtype
+from relayout.kernels.conv.arithmetic import Arithmetic
+from relayout.kernels.conv.geometry import Geometry, Span, spans
+from relayout.kernels.conv.sides import Side
+from relayout.kernels.conv.tile import WORD, KLoop, Piece, lanes_of
+from relayout.targets.machine import LINE, Machine
+
+__all__ = ["Block", "Dim", "Group", "Nest", "Place"]
+
+
+class Dim(NamedTuple):
+    """A loop over outputs: extent, and bytes from one to the next in source and destination."""
+
+    extent: int
+    src: int
+    dst: int
+
+
+class Group(NamedTuple):
+    """Vectors of output channels that one tile computes."""
+
+    vectors: int
+    pieces: tuple[tuple[Piece, ...], ...]
+    """How each is stored, behind the pixel of this group."""
+    weights: tuple[int, ...]
+    """Where the weights of each begin, behind those of this group."""
+    valid: int
+    """Channels in the last vector."""
+    widths: tuple[int, ...] = ()
+    """Where lanes are spread: how many input channels there are for each vector."""
+    shifts: tuple[int, ...] = ()
+    """And where these begin, behind the pixel of this group."""
+
+
+class Place(NamedTuple):
+    """Where a group of vectors comes: its kind, and where its first channels lie."""
+
+    kind: int
+    src: int
+    weights: int
+    dst: int
+    channel: int
+
+
+class Block(NamedTuple):
+    """Pixels of one tile: so many rows of so many."""
+
+    rows: int
+    columns: int
+
+
+@dataclass(frozen=True)
+class Nest:
+    """How a convolution is done."""
+
+    geometry: Geometry
+    arithmetic: Arithmetic
+    machine: Machine
+    src: Side
+    dst: Side
+    gathers: bool
+    """Whether the source is gathered."""
+    scatters: bool
+    """Whether results are scattered."""
+    pitch: int
+    """From pixel to pixel of gathered rows."""
+    weights_type: str
+    loops: tuple[KLoop, ...]
+    """The sum."""
+    taps: tuple[tuple[int, int], ...]
+    """What one turn of it adds up: taps of a row, by where their pixels and their weights lie."""
+    spread: tuple[tuple[int, ...], ...]
+    steps: tuple[int, ...]
+    kinds: tuple[Group, ...]
+    """The different groups."""
+    places: tuple[Place, ...]
+    """All groups."""
+    dims: tuple[Dim, Dim, Dim, Dim]
+    """Images, planes, rows, pixels; neighbouring ones are merged where nothing lies between them."""
+    block: Block
+    rows: int
+    """Rows of a task."""
+    columns: int
+    """Pixels of a row of a task."""
+    chunks: int
+    """Shares of the groups; each is computed for all rows before the next, so that its weights stay near."""
+
+    @property
+    def borders(self) -> bool:
+        """Whether taps of outputs at the borders fall outside of the source, which is read where it lies."""
+        return not (self.gathers or self.geometry.inside)
+
+    @property
+    def spans(self) -> tuple[Span, ...]:
+        """The tiles of a row where there are borders."""
+        return spans(self.geometry, self.block.columns)
+
+    @property
+    def tasks(self) -> int:
+        """How many there are."""
+        n, d, h, w = (dim.extent for dim in self.dims)
+        return n * d * ceil(h / self.rows) * ceil(w / self.columns) * self.chunks
+
+    @property
+    def gathered_rows(self) -> int:
+        """Rows of the input in scratch, for one plane."""
+        return self.geometry.reach(1, self.rows)
+
+    @property
+    def gathered_columns(self) -> int:
+        """Pixels of a row in scratch, its borders included."""
+        return self.geometry.reach(2, self.geometry.target[2])
+
+    @property
+    def gathered_inside(self) -> int:
+        """How many of these are pixels of the source; there are zeros in front of and behind them."""
+        return max(0, min(self.geometry.source[2], self.gathered_columns - self.geometry.padding[2]))
+
+    @property
+    def gathered(self) -> int:
+        """Of the gathered rows of a task."""
+        size = self.geometry.kernel[0] * self.gathered_rows * self.gathered_columns * self.pitch
+        return _lines(size) if self.gathers else 0
+
+    @property
+    def weights_bytes(self) -> int:
+        """Of all weights."""
+        g = self.geometry
+        return g.groups * g.outputs * g.inputs * g.taps * as_dtype(self.weights_type).bits // 8
+
+    @property
+    def source_bytes(self) -> int:
+        """Of an image of the source, in the type in which it is read."""
+        g = self.geometry
+        return g.groups * g.inputs * g.source[0] * g.source[1] * g.source[2] * self.arithmetic.element
+
+    @property
+    def result_pitch(self) -> int:
+        """From pixel to pixel of results in scratch."""
+        return self.geometry.groups * self.geometry.outputs * WORD
+
+    @property
+    def scattered(self) -> int:
+        """Of the results of a task that are scattered later."""
+        return _lines(self.rows * self.dims[3].extent * self.result_pitch) if self.scatters else 0
+
+    @property
+    def slot(self) -> int:
+        """Of scratch for one part of the work."""
+        return self.gathered + self.scattered
+
+    def __str__(self) -> str:
+        group = self.kinds[0]
+        tile = self.block.rows * self.block.columns
+        words = [f"tiles of {tile} pixels by {group.vectors} x {lanes_of(self.machine)} channels"]
+        if len(self.taps) > 1:
+            words.append(f"{len(self.taps)} taps at once")
+        if self.arithmetic.depth > 1:
+            words.append(f"pairs of {self.arithmetic.operand} added up in {self.arithmetic.sums}")
+        if self.spread:
+            words.append("lanes of several groups")
+        if self.gathers:
+            words.append(f"source rows gathered ({_size(self.gathered)})")
+        if self.scatters:
+            words.append(f"results scattered ({_size(self.scattered)})")
+        words.append(f"{self.tasks} tasks of {self.rows} x {self.columns} pixels")
+        return ", ".join(words)
+
+
+def _lines(size: int) -> int:
+    """Whole cache lines, and one more: vectors may begin in the last one."""
+    return (size + 2 * LINE - 1) // LINE * LINE
+
+
+def _size(count: int) -> str:
+    return f"{count} bytes" if count < 10240 else f"{count >> 10} KiB"

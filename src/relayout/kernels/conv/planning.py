@@ -1,0 +1,370 @@
+"""From formats to a nest: which side is gathered or scattered, which channels are computed together.
+
+Which vectors of the destination belong together, and where their weights and their pieces lie, is worked out
+by asking the layouts for offsets, not by names. Where these don't come out even (blocks of 24 channels) the
+side is gathered or scattered, or the weights are reordered before.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import product
+from math import ceil
+
+from relayout.kernels.conv.arithmetic import Arithmetic
+from relayout.kernels.conv.cost import COLLIDE, chosen, fits
+from relayout.kernels.conv.geometry import Geometry, rows_have_taps
+from relayout.kernels.conv.nest import Block, Dim, Group, Nest, Place
+from relayout.kernels.conv.sides import Side, joint_loops, places_of, side_of
+from relayout.kernels.conv.tile import WORD, KLoop, Piece, lanes_of, pieces_of, registers_of
+from relayout.kernels.conv.weights import Weights, is_spread, weights_of
+from relayout.layout.descriptor import MemoryDesc
+from relayout.layout.layout import Digit
+from relayout.targets.machine import LINE, Machine
+
+__all__ = ["clears", "planned"]
+
+LEAST = 4  # output channels that a destination must keep together for the tile to store there
+MOST_TAPS = 7  # of a row of a filter that one turn does
+MOST_COLUMNS = 16  # of a filter that are written out one by one at borders
+MOST_KINDS = 6  # of groups, each of which is a function of its own
+
+Loops = list[tuple[int, int, int]]
+
+
+def planned(
+    src: MemoryDesc,
+    weights: MemoryDesc,
+    dst: MemoryDesc,
+    geometry: Geometry,
+    arithmetic: Arithmetic,
+    machine: Machine,
+    threads: int,
+    grouped: bool,
+) -> Nest | None:
+    """The nest of a convolution in these formats, or None where the tile can't take them.
+
+    ``grouped`` says that the first axis of the weights is that of groups.
+    """
+    lanes = lanes_of(machine)
+    found = weights_of(weights, geometry, arithmetic, lanes, grouped)
+    source, target = side_of(src), side_of(dst)
+    if found is None or source is None or target is None:
+        return None
+    spread = is_spread(geometry, lanes)
+    lies = None
+    if src.dtype.name == "f32" == arithmetic.operand and not _collides(source, geometry):
+        lies = _direct_loops(source, geometry, found, lanes, spread)
+    pitch = ceil(geometry.groups * geometry.inputs / arithmetic.depth) * arithmetic.depth * arithmetic.element
+    if pitch % (COLLIDE // 8) == 0:
+        pitch += LINE
+    gathered = _gathered_loops(geometry, arithmetic, found, pitch, 0, spread)
+    ways = [gathers for gathers, loops in ((False, lies), (True, gathered)) if loops is not None]
+    if geometry.inside:
+        ways = ways[:1]
+    size = dst.dtype.bits // 8
+    columns = geometry.kernel[2]
+    shares = (False, True) if not spread and geometry.target[2] > 1 < columns <= MOST_TAPS else (False,)
+    best: tuple[float, Nest] | None = None
+    for scatters in (False, True):
+        if best is not None or (not scatters and not target.is_plain):
+            continue
+        sizes = _candidates(geometry, lanes, machine, spread)
+        for gathers, vectors, together in product(ways, sizes, shares):
+            dims = _dims(geometry, source, target, gathers, scatters, pitch)
+            step = pitch if gathers else source.steps[2]
+            cut = _groups(
+                geometry,
+                found,
+                (None, arithmetic.element) if gathers else (source, WORD),
+                (None, WORD) if scatters else (target, size),
+                lanes,
+                vectors,
+                spread,
+            )
+            if cut is None:
+                continue
+            kinds, places = cut
+            nest = Nest(
+                geometry,
+                arithmetic,
+                machine,
+                source,
+                target,
+                gathers,
+                scatters,
+                pitch,
+                found.dtype,
+                (),
+                _taps_of_a_row(geometry, step, found) if together else ((0, 0),),
+                _patterns(geometry, lanes) if spread else (),
+                places_of(found.inputs, geometry.inputs) if spread else (),
+                kinds,
+                places,
+                dims,
+                Block(1, 1),
+                dims[2].extent,
+                dims[3].extent,
+                1,
+            )
+            if not fits(nest):
+                continue
+            made, cost = chosen(nest, threads)
+            if best is None or cost < best[0]:
+                best = cost, made
+    if best is None:
+        return None
+    nest = best[1]
+    together = len(nest.taps) > 1
+    if nest.gathers:
+        plane = nest.gathered_rows * nest.gathered_columns * pitch
+        loops = _gathered_loops(geometry, arithmetic, found, pitch, plane, spread, together)
+    else:
+        loops = _direct_loops(source, geometry, found, lanes, spread, together)
+    assert loops is not None
+    sums = [KLoop(*loop) for loop in loops]
+    if nest.borders:
+        long = [axis for axis in (0, 1) if geometry.kernel[axis] > 1]
+        for k, axis in enumerate(long):
+            if not geometry.always_inside(axis):
+                sums[k] = sums[k]._replace(counter=("%deep", "%high")[axis])
+    return replace(nest, loops=tuple(sums))
+
+
+def _collides(side: Side, geometry: Geometry) -> bool:
+    """Whether pixels that were picked out lie so far apart that all fall into one set of the first cache."""
+    step = side.steps[2] if side.is_plain else 0
+    return step > geometry.groups * geometry.inputs * WORD and step % COLLIDE == 0
+
+
+def clears(nest: Nest, dst: MemoryDesc) -> bool:
+    """Whether a nest writes all padding of a destination: zeros behind the last channel.
+
+    Rows that are scattered end in zeros of both their axes; what the tile stores ends with its last vector.
+    """
+    rooms = dst.layout.padded_dims
+    padded = {axis for axis, (size, room) in enumerate(zip(dst.dims, rooms, strict=True)) if room > size}
+    if nest.scatters:
+        return padded <= {1, max(1, len(dst.dims) - 1)}
+    last = nest.kinds[nest.places[-1].kind]
+    stored = sum(piece.lanes for piece in last.pieces[-1]) - last.valid
+    channels = nest.geometry.groups * nest.geometry.outputs
+    return padded <= {1} and nest.dst.room <= channels + stored
+
+
+def _patterns(geometry: Geometry, lanes: int) -> tuple[tuple[int, ...], ...]:
+    """For each input channel of a group, which lane of the channels at hand each lane takes."""
+    per, inputs = geometry.outputs, geometry.inputs
+    return tuple(tuple(lane // per * inputs + k for lane in range(lanes)) for k in range(inputs))
+
+
+def _direct_loops(
+    side: Side, geometry: Geometry, weights: Weights, lanes: int, spread: bool, together: bool = False
+) -> Loops | None:
+    """The loops of the sum over a source that the tile takes as it is, or None where it does not."""
+    if not side.is_plain or not (geometry.inside or _takes_borders(geometry, spread)):
+        return None
+    innermost = side.channels[-1]
+    dense = (innermost.weight, innermost.stride) == (1, WORD)
+    if not dense and (spread or geometry.pixels > 1 or not geometry.inside):
+        return None
+    outer = [d.weight for d in side.channels[:-1]]
+    if spread:
+        channels: tuple[tuple[int, int, int], ...] | None = ()
+        if any(weight % (lanes // geometry.outputs * geometry.inputs) for weight in outer):
+            return None  # those of a vector lie in two blocks
+    else:
+        within = geometry.inputs
+        if geometry.groups > 1 and any(weight % within and within % weight for weight in outer):
+            return None
+        channels = joint_loops(within, side.channels, weights.inputs)
+    if channels is None:
+        return None
+    taps = _taps(geometry, side.steps, weights, together)
+    if not geometry.inside:
+        return [*taps, *_fused(list(channels))]
+    loops = [*taps, *channels]
+    if not dense:  # an image is one pixel: in the order of its memory
+        loops.sort(key=lambda loop: -loop[1])
+    return _fused(loops)
+
+
+def _takes_borders(geometry: Geometry, spread: bool) -> bool:
+    """Whether tiles can be written without the taps that fall outside."""
+    return not spread and geometry.kernel[2] <= MOST_COLUMNS and rows_have_taps(geometry)
+
+
+def _gathered_loops(
+    geometry: Geometry,
+    arithmetic: Arithmetic,
+    weights: Weights,
+    pitch: int,
+    plane: int,
+    spread: bool,
+    together: bool = False,
+) -> Loops | None:
+    """The loops of the sum over rows in scratch, whose planes lie so many bytes apart."""
+    row = geometry.reach(2, geometry.target[2]) * pitch
+    channels: tuple[tuple[int, int, int], ...] | None = ()
+    if not spread:
+        steps = ceil(geometry.inputs / arithmetic.depth)
+        dense = (Digit(1, steps, arithmetic.depth * arithmetic.element),)
+        channels = joint_loops(steps, dense, weights.inputs)
+    if channels is None:
+        return None
+    taps = _taps(geometry, (plane, row, pitch), weights, together)
+    if geometry.kernel[0] > 1:  # planes are gathered one for each tap, whatever their dilation
+        taps[0] = geometry.kernel[0], plane, weights.taps[0]
+    return _fused([*taps, *channels])
+
+
+def _taps(geometry: Geometry, steps: tuple[int, int, int], weights: Weights, together: bool) -> Loops:
+    """The loops over a filter; without its columns where one turn does all of them."""
+    return [
+        (geometry.kernel[a], geometry.dilation[a] * steps[a], weights.taps[a])
+        for a in range(2 if together else 3)
+        if geometry.kernel[a] > 1
+    ]
+
+
+def _taps_of_a_row(geometry: Geometry, step: int, weights: Weights) -> tuple[tuple[int, int], ...]:
+    """Where the pixels and the weights of each column of a filter lie, for pixels so many bytes apart."""
+    columns = range(geometry.kernel[2])
+    return tuple((k * geometry.dilation[2] * step, k * weights.taps[2]) for k in columns)
+
+
+def _fused(loops: Loops) -> Loops:
+    """Join loops of which the outer continues the inner one on both sides."""
+    out: Loops = []
+    for extent, src, weights in reversed(loops):
+        if out and (src, weights) == (out[0][0] * out[0][1], out[0][0] * out[0][2]):
+            out[0] = out[0][0] * extent, out[0][1], out[0][2]
+        else:
+            out.insert(0, (extent, src, weights))
+    return out
+
+
+def _dims(
+    geometry: Geometry, source: Side, target: Side, gathers: bool, scatters: bool, pitch: int
+) -> tuple[Dim, Dim, Dim, Dim]:
+    """The loops over outputs; rows and pixels of a gathered or scattered side are those in scratch."""
+    d, h, w = geometry.target
+    row = geometry.reach(2, w) * pitch
+    read = (0, row, pitch) if gathers else source.steps
+    each = geometry.groups * geometry.outputs * WORD
+    write = (0, w * each, each) if scatters else target.steps
+    n, *spatial = (
+        Dim(geometry.batch, 0, 0),
+        *(
+            Dim(extent, step * src, dst)
+            for extent, step, src, dst in zip((d, h, w), geometry.strides, read, write, strict=True)
+        ),
+    )
+    dims = [n, *spatial]
+    if gathers or scatters or not geometry.inside:
+        return dims[0], dims[1], dims[2], dims[3]
+    if len(source.batch) == 1 and len(target.batch) == 1:
+        dims[0] = Dim(geometry.batch, source.batch[0].stride, target.batch[0].stride)
+    for k in (2, 1, 0):
+        outer, inner = dims[k], dims[3]
+        if outer.extent == 1:
+            continue
+        follows = (outer.src, outer.dst) == (inner.extent * inner.src, inner.extent * inner.dst)
+        if (inner.extent > 1 and not follows) or not outer.src:
+            break
+        strides = (outer.src, outer.dst) if inner.extent == 1 else (inner.src, inner.dst)
+        dims[3], dims[k] = Dim(inner.extent * outer.extent, *strides), Dim(1, 0, 0)
+    return dims[0], dims[1], dims[2], dims[3]
+
+
+def _candidates(geometry: Geometry, lanes: int, machine: Machine, spread: bool) -> list[int]:
+    """How many vectors a tile may have."""
+    if spread:
+        return [1]
+    most = ceil(geometry.outputs / lanes)
+    return [n for n in (1, 2, 3, 4) if n <= most and n + 2 < registers_of(machine)]
+
+
+def _groups(
+    geometry: Geometry,
+    weights: Weights,
+    source: tuple[Side | None, int],
+    target: tuple[Side | None, int],
+    lanes: int,
+    vectors: int,
+    spread: bool,
+) -> tuple[tuple[Group, ...], tuple[Place, ...]] | None:
+    """Output channels in groups of so many vectors: the kinds of groups, and each group's place.
+
+    A side is given with the bytes of its elements; None: in scratch, where channels are side by side.
+    """
+    total = geometry.groups * geometry.outputs
+    per = total if spread else geometry.outputs
+    row = ceil(per / lanes)
+    kinds: list[Group] = []
+    places: list[Place] = []
+    for g in range(total // per):
+        for first in range(0, row, vectors):
+            several = range(first, min(first + vectors, row))
+            channel = g * per + first * lanes
+            begin = _channel(target, channel)
+            pieces = []
+            for v in several:
+                valid = min(lanes, per - v * lanes)
+                found = _pieces(target, g * per + v * lanes, valid, lanes, total)
+                if found is None:
+                    return None
+                pieces.append(tuple(piece._replace(offset=piece.offset - begin) for piece in found))
+            inputs = [g * geometry.inputs]
+            widths: list[int] = []
+            if spread:
+                inputs = [v * lanes // geometry.outputs * geometry.inputs for v in several]
+                all_inputs = geometry.groups * geometry.inputs
+                each = lanes // geometry.outputs * geometry.inputs
+                widths = [min(each, all_inputs - start) for start in inputs]
+            starts = [_channel(source, start) for start in inputs]
+            number = g * row + first
+            start = weights.vectors[number]
+            kind = Group(
+                len(several),
+                tuple(pieces),
+                tuple(weights.vectors[number + k] - start for k in range(len(several))),
+                min(lanes, per - several[-1] * lanes),
+                tuple(widths),
+                tuple(place - starts[0] for place in starts) if spread else (),
+            )
+            if kind not in kinds:
+                kinds.append(kind)
+            places.append(Place(kinds.index(kind), starts[0], start, begin, channel))
+    return (tuple(kinds), tuple(places)) if len(kinds) <= MOST_KINDS else None
+
+
+def _channel(side: tuple[Side | None, int], number: int) -> int:
+    """Where a channel lies."""
+    given, size = side
+    return number * size if given is None else places_of(given.channels, given.room)[number]
+
+
+def _pieces(
+    target: tuple[Side | None, int], first: int, valid: int, lanes: int, total: int
+) -> tuple[Piece, ...] | None:
+    """How the lanes of a vector are stored, in bytes behind channel 0; None where they lie too far apart.
+
+    The padding behind the last channel is stored, too.
+    """
+    side, size = target
+    if side is None:
+        return pieces_of(0, valid, first * size, size)
+    room = min(lanes, side.room - first) if first + valid == total else valid
+    places = places_of(side.channels, side.room)[first : first + room]
+    found: list[Piece] = []
+    start = 0
+    while start < room:
+        end = start + 1
+        while end < room and places[end] == places[end - 1] + size:
+            end += 1
+        if end - start < LEAST and room - start > LEAST:
+            return None
+        found += pieces_of(start, end - start, places[start], size)
+        start = end
+    return tuple(found)

@@ -1,0 +1,121 @@
+"""Where a layout puts images, rows, pixels and channels, in bytes: a tensor as the compute kernels see it.
+
+The kernels want numbers in place of formats: how far apart images, planes, rows and pixels lie, and for
+channels a list of digits. Spatial axes that a tensor does not have are one element long.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+
+from relayout.ir.writer import Writer
+from relayout.layout.descriptor import MemoryDesc
+from relayout.layout.layout import Digit
+
+__all__ = ["Side", "joint_loops", "offset_code", "places_of", "side_of"]
+
+
+class Side(NamedTuple):
+    """One tensor: digits an axis, strides in bytes."""
+
+    start: int
+    """Bytes before element (0, 0, 0, 0, 0)."""
+    batch: tuple[Digit, ...]
+    channels: tuple[Digit, ...]
+    spatial: tuple[tuple[Digit, ...], ...]
+    """Of depth, height and width."""
+    room: int
+    """Channels that there is room for, padding included."""
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether each spatial axis has one stride."""
+        return all(len(digits) == 1 for digits in self.spatial)
+
+    @property
+    def steps(self) -> tuple[int, int, int]:
+        """Strides of depth, height and width, where they are plain."""
+        d, h, w = (digits[0].stride for digits in self.spatial)
+        return d, h, w
+
+
+def side_of(desc: MemoryDesc) -> Side | None:
+    """A tensor whose axes are batch, channels and up to three spatial ones; None where axes are fused."""
+    layout = desc.layout
+    if any(len(term) != 1 for term in layout.terms) or desc.dtype.bits % 8:
+        return None
+    size = desc.dtype.bits // 8
+    ladders = {term[0]: ladder for term, ladder in zip(layout.terms, layout.ladders, strict=True)}
+    digits = {
+        axis: tuple(Digit(d.weight, d.extent, d.stride * size) for d in ladder)
+        for axis, ladder in ladders.items()
+    }
+    batch, channels, *spatial = (digits[axis] for axis in range(layout.rank))
+    one = (Digit(1, 1, 0),)
+    return Side(
+        layout.offset0 * size,
+        batch,
+        channels,
+        (*(one for _ in range(3 - len(spatial))), *spatial),
+        layout.padded_dims[1],
+    )
+
+
+@lru_cache(maxsize=256)
+def places_of(digits: tuple[Digit, ...], count: int) -> tuple[int, ...]:
+    """Where the numbers 0 .. count - 1 lie; the first digit is open, so that padding has a place, too.
+
+    >>> places_of((Digit(2, 2, 100), Digit(1, 2, 4)), 5)
+    (0, 4, 100, 104, 200)
+    """
+    numbers = np.arange(count)
+    first, *rest = digits
+    places = numbers // first.weight * first.stride
+    for digit in rest:
+        places += numbers // digit.weight % digit.extent * digit.stride
+    return tuple(places.tolist())
+
+
+def offset_code(w: Writer, index: str, digits: Sequence[Digit]) -> str | int:
+    """The bytes at an index that is known at run time."""
+    total: str | int = 0
+    for k, digit in enumerate(digits):
+        part: str | int = index
+        if digit.extent == 1 or not digit.stride:
+            continue
+        if digit.weight > 1:
+            part = w.value(f"udiv i64 {part}, {digit.weight}")
+        if k:
+            part = w.value(f"urem i64 {part}, {digit.extent}")
+        part = w.times(part, digit.stride)
+        total = part if total == 0 else w.value(f"add i64 {total}, {part}")
+    return total
+
+
+def joint_loops(
+    extent: int, one: Sequence[Digit], two: Sequence[Digit]
+) -> tuple[tuple[int, int, int], ...] | None:
+    """Loops over 0 .. extent - 1 with a stride on either side, outermost first; None where blocks don't nest.
+
+    >>> joint_loops(32, [Digit(1, 32, 4)], [Digit(16, 2, 4096), Digit(1, 16, 64)])
+    ((2, 64, 4096), (16, 4, 64))
+    """
+    borders = sorted({d.weight for digits in (one, two) for d in digits if d.weight < extent} | {1})
+    loops = []
+    after = extent
+    for step in reversed(borders):
+        if after % step:
+            return None
+        loops.append((after // step, _stride(one, step), _stride(two, step)))
+        after = step
+    return tuple(loop for loop in loops if loop[0] > 1)
+
+
+def _stride(digits: Sequence[Digit], step: int) -> int:
+    """How far a step leads that crosses no border of a larger digit."""
+    digit = next(d for d in digits if d.weight <= step)
+    return step // digit.weight * digit.stride

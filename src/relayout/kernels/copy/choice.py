@@ -1,0 +1,512 @@
+"""Which kernel a nest gets, how large its tiles are, and which loop threads share."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+from relayout.kernels.copy.plan import LANE, LINE_BITS, ROWS, Plan, Run, along
+from relayout.kernels.copy.schedule import ESTIMATE, Schedule
+from relayout.reorder.problem import BitLoop, Nest, moves_bits, order, simplified
+from relayout.runtime.threads import count
+from relayout.targets.machine import LINE
+
+__all__ = ["feasible", "lowered", "plan", "without_overlap"]
+
+BLOCK = 64  # rows that are worked on together at least
+LONG_ROW = 1 << 18  # bits of a row that threads share
+STRIP = 1 << 10  # pixels; threads share multiples of so many
+SHORT_ROW = 256  # bytes of a row that is short
+SHORT = 8  # the longest loop that interleaving takes
+PAGE = 2048  # bytes; source rows a multiple of this apart collide in the first cache
+APART = 4096  # bytes; source rows this far apart are pages of their own
+MUCH = 1 << 20  # bytes of a nest that fits no cache well
+BUFFER = 8 * (16 << 10)  # bits of what passes through a buffer: half of the smallest first cache
+BETWEEN = 8 * (8 << 10)  # bits of the buffer between two steps
+MEETING = 4 * LINE_BITS  # bits of the destination that short rows are brought together for
+BOUNCED = 8 * (4 << 10)  # bits of a transpose that do: its source wants the first cache, too
+LONGEST_FILL = 1024  # bytes of data and zeros in a row that are written together
+LONGEST_TABLE = 4096  # places of a joined run that are written down one by one
+
+
+def lowered(found: tuple[Nest, ...], how: Schedule = ESTIMATE) -> tuple[Plan, ...]:
+    """The kernels of nests: simplified, with zeros and leftovers as nests of their own where need be."""
+    parts = (part for nest in found for part in _separable(nest))
+    cut = (piece for part in parts for piece in without_overlap(simplified(part)))
+    return tuple(plan(piece, how) for piece in cut)
+
+
+def _separable(nest: Nest) -> tuple[Nest, ...]:
+    """A nest whose zeros can't be written together with its data as two: the data, and the zeros."""
+    if not nest.fill:
+        return (nest,)
+    made = plan(simplified(nest))
+    short = made.total * nest.write <= 8 * LONGEST_FILL  # tiles with zeros in them are written out one by one
+    return (nest,) if short and not nest.adds and made.kind in ("rows", "transpose") else nest.apart()
+
+
+def plan(nest: Nest, how: Schedule = ESTIMATE) -> Plan:
+    """Choose the kernel of a nest."""
+    inner = next((loop for loop in nest.loops if loop.src == nest.read and not nest.zero), None)
+    outer = next((loop for loop in nest.loops if loop.dst == nest.write), None)
+    kind = _kind(nest, inner, outer)
+    halves = nest.read == nest.write == 4 and moves_bits(nest)
+    if kind == "transpose" and halves and inner is not None and not inner.extent % 2:
+        return plan(_in_pairs(nest, inner), how)
+    one = BitLoop(1, nest.read, nest.write, (0,) * len(nest.tables))
+    if kind == "elements":
+        inner = outer = None
+    elif kind == "rows":
+        inner = outer
+    columns, rows = Run((inner or one,)), Run((outer or one,))
+    converted = _converted(nest, columns, rows) if kind == "transpose" else None
+    if converted is not None:
+        return converted
+    left = list(nest.loops)
+    if kind == "transpose":
+        columns, rows = _joined(nest, columns, rows)
+    group = rows.loops[0].extent if nest.fill and not rows.is_straight else 0
+    if group and outer is not None:  # its zeros are in the group, too
+        left.remove(outer)
+    if kind == "rows":
+        columns = rows = _repeated(nest, rows)
+    for loop in {id(loop): loop for loop in (*columns.loops, *rows.loops)}.values():
+        if loop in left:
+            left.remove(loop)
+        else:  # a part of a loop that was split: what is left of it stays around
+            left = [_rest_of(one, loop) for one in left]
+    around = tuple(left)
+    shared = shared_of(around)
+    block = _block(nest, how)
+    made = Plan(nest, kind, columns, rows, around, shared, group=group, block=block, prefetch=how.prefetch)
+    if kind == "rows":
+        row = rows.extent * nest.write // 8
+        if not nest.zero and not nest.fill and row <= SHORT_ROW:
+            made = _short_rows(made, row)
+        if made.blocked is not None:
+            return made
+        long = rows.extent * nest.write >= LONG_ROW and (shared is None or shared.extent < 8)
+        if long and not nest.fill:
+            return replace(made, shared=rows.loops[-1], unit=1)
+        return made if nest.zero or how.buffer is False else _buffered(made)
+    if kind == "interleave":
+        made = _read_on(made)
+        made = made if made.packs or how.buffer is False else _buffered(made)
+    if kind in ("interleave", "deinterleave"):
+        return _strips(made)
+    return _placed(made, how) if kind == "transpose" else made
+
+
+def _block(nest: Nest, how: Schedule) -> int:
+    """Rows of a transpose that are worked on together: four lines of the destination, 64 rows at least."""
+    return how.rows or max(BLOCK, 4 * LINE_BITS // max(8, nest.write))
+
+
+def _strips(made: Plan) -> Plan:
+    """Pixels of a few pictures: threads share the pixels, in whole lines."""
+    pixels = made.rows.loop if made.kind == "deinterleave" else made.columns.loop
+    many = made.shared is not None and made.shared.extent >= 8
+    if many or made.inside >= 0 or pixels.extent * min(made.nest.read, made.nest.write) < LONG_ROW:
+        return made
+    return replace(made, shared=pixels, unit=STRIP)
+
+
+def shared_of(around: Sequence[BitLoop]) -> BitLoop | None:
+    """The loop that threads share: the outermost with turns enough for all, else the longest.
+
+    All nests of a reorder are then cut alike, and no two threads write to one line.
+    """
+    enough = 4 * count()
+    outer = next((loop for loop in around if loop.extent >= enough), None)
+    return outer or max(around, key=lambda loop: loop.extent, default=None)
+
+
+def _rest_of(loop: BitLoop, part: BitLoop) -> BitLoop:
+    """What is left around of a loop whose inner ``part`` a run has taken."""
+    strides = (loop.src, loop.dst, loop.tables)
+    if strides != (part.src, part.dst, part.tables) or loop.extent % part.extent:
+        return loop
+    n = part.extent
+    return BitLoop(loop.extent // n, n * loop.src, n * loop.dst, tuple(n * t for t in loop.tables))
+
+
+def _kind(nest: Nest, inner: BitLoop | None, outer: BitLoop | None) -> str:
+    if nest.zero:
+        return "rows" if outer is not None else "elements"
+    if inner is None and outer is None:
+        return "elements"
+    if inner is outer:
+        return "rows"
+    if inner is None or outer is None:
+        longer = inner or outer
+        return "transpose" if longer is not None and longer.extent >= 4 else "elements"
+    if not nest.fill:
+        line = LINE_BITS // min(nest.read, nest.write)
+        if inner.extent <= SHORT and outer.src == inner.extent * nest.read and outer.extent >= line:
+            return "deinterleave"
+        planes = inner.dst == outer.extent * nest.write
+        few = outer.extent <= SHORT or (outer.extent == LANE // 8 and _of_bytes(nest, outer))
+        if planes and few and (inner.extent >= line or _packs(nest, inner, outer)):
+            return "interleave"
+    if max(outer.extent + nest.fill, inner.extent) < 2:
+        return "elements"
+    return "transpose"
+
+
+def _of_bytes(nest: Nest, outer: BitLoop) -> bool:
+    """Whether bytes are moved, from rows that do not collide in the first cache."""
+    early = nest.read < nest.write and any(outer.tables)  # converted behind loads, to something wider
+    return min(nest.read, nest.write) == 8 and not early and not nest.adds and outer.src % (8 * PAGE) != 0
+
+
+def _packs(nest: Nest, inner: BitLoop, outer: BitLoop) -> bool:
+    """Whether short rows, two, four or eight of them, can be interleaved: they fill a lane."""
+    narrow, few = min(nest.read, nest.write), outer.extent
+    even = inner.extent & -inner.extent
+    return narrow >= 8 and not few & (few - 1) and even * few * narrow >= LANE
+
+
+def _read_on(made: Plan) -> Plan:
+    """A plan for short rows with the loop that reads on in the source nearly innermost.
+
+    A line of each row is used up at once, then those of the rows that follow in the destination, until that
+    has some lines in one place. Only then the same rows are read on. Where a turn does not even complete a
+    line, the turns that do come first.
+    """
+    nest, around, size = made.nest, list(made.around), made.footprint
+    on = next((loop for loop in around if loop.src == made.columns.extent * nest.read), None)
+    meets = next((loop for loop in around if loop.dst == size), None)
+    if on is None or on is meets:
+        return made
+    whole = size % LINE_BITS == 0
+    line = _part(on, LINE_BITS // on.src) if whole else None
+    lines = _part(meets, (MEETING if whole else LINE_BITS) // size) if meets is not None else None
+    if not whole and (lines is None or lines.extent * size % LINE_BITS):
+        return made
+    around = [_rest_of(loop, lines) if loop is meets and lines else loop for loop in around if loop is not on]
+    rest = on if line is None else _rest_of(on, line)
+    around = [loop for loop in (*around, rest, lines, line) if loop is not None and loop.extent > 1]
+    return replace(made, around=tuple(around), shared=shared_of(around))
+
+
+def _part(loop: BitLoop, most: int) -> BitLoop:
+    """The innermost turns of a loop, as many of them as divide it."""
+    return loop._replace(
+        extent=next(n for n in range(max(1, min(most, loop.extent)), 0, -1) if not loop.extent % n)
+    )
+
+
+def _converted(nest: Nest, columns: Run, rows: Run) -> Plan | None:
+    """A plan to convert whole runs on their way into a buffer, where a transpose would convert short ones.
+
+    None where that does not pay: f32 to bf16 is as fast either way.
+    """
+    bits = nest.write
+    wide = nest.conversion is not None and nest.read >= 4 * bits >= 32
+    if not wide or columns.extent >= LANE // 8 or nest.fill or nest.adds:
+        return None
+    line = _in_turn(nest, "dst", bits, LINE_BITS // bits)
+    run = _in_turn(nest, "src", nest.read, BETWEEN // bits, line)
+    if not run:
+        return None
+    others = [loop for loop in line if all(loop[1:] != part[1:] for part in run)]
+    into, out, size = [], [], bits
+    for loop in (*run, *sorted(others, key=lambda loop: abs(loop.src))):
+        into.append(loop._replace(dst=size))
+        out.append(BitLoop(loop.extent, size, loop.dst))
+        size *= loop.extent
+    first = replace(nest, src=0, dst=0, loops=tuple(into), tables=(0,) * len(nest.tables))
+    last = Nest(0, 0, bits, bits, tuple(out))
+    steps = tuple(replace(plan(simplified(step)), shared=None) for step in (first, last))
+    if steps[0].rows.extent < LANE // 8:
+        return None
+    around = nest.loops
+    for part in (*run, *others):
+        around = tuple(_rest_of(loop, part) for loop in around)
+    around = tuple(loop for loop in around if loop.extent > 1)
+    return Plan(nest, "converted", columns, rows, around, shared_of(around), steps=steps)
+
+
+def _in_turn(nest: Nest, side: str, bits: int, most: int, box: Sequence[BitLoop] = ()) -> list[BitLoop]:
+    """Loops that follow each other on a side, or parts of them, of so many elements at most with a box.
+
+    Those that are in the box already count once; there may be more of one here.
+    """
+    found: list[BitLoop] = []
+    while True:
+        step = bits * math.prod(loop.extent for loop in found)
+        loop = next((loop for loop in nest.loops if getattr(loop, side) == step), None)
+        if loop is None or any(x[1:] == loop[1:] for x in found):
+            return found
+        others = {x[1:]: x.extent for x in (*box, *found) if x[1:] != loop[1:]}
+        part = _part(loop, most // math.prod(others.values()))
+        if part.extent > 1:
+            found.append(part)
+        if part.extent < loop.extent:
+            return found
+
+
+def _joined(nest: Nest, columns: Run, rows: Run) -> tuple[Run, Run]:
+    """Runs that are too short for a line go on into the loops that continue them.
+
+    The nine taps of a filter are a run of nine elements, but those of all filters of an output follow each
+    other: ``oihw`` to ``hwio`` turns over runs of ``i`` and ``hw`` together.
+    """
+    free = [loop for loop in nest.loops if loop not in columns.loops and loop not in rows.loops]
+    joined = _continued(_with_zeros(nest, rows) if nest.fill else rows, "dst", nest.write, free)
+    if not (nest.fill and joined.is_straight):
+        rows = joined
+    taken = {(loop.src, loop.dst) for loop in rows.loops}  # or a part of it
+    free = [loop for loop in free if (loop.src, loop.dst) not in taken]
+    return _continued(columns, "src", nest.read, free), rows
+
+
+def _with_zeros(nest: Nest, rows: Run) -> Run:
+    """A short row and the zeros behind it as one row of a power of two; as it was where that can't be.
+
+    The zeros are rows of a tile like others, loaded from nowhere. They are not converted, so that must have
+    been done behind loads.
+    """
+    group = rows.extent + nest.fill
+    converted = nest.conversion is not None and nest.read <= nest.write
+    if group & (group - 1) or converted or nest.tables or min(nest.read, nest.write) < 8:
+        return rows
+    return Run((rows.loop._replace(extent=group),))
+
+
+def _continued(run: Run, side: str, bits: int, free: list[BitLoop]) -> Run:
+    """A run and the loops, or parts of them, that follow it, until it has whole lines."""
+    line = LINE_BITS // bits
+    while run.extent % line and run.extent < 4 * line:
+        step = run.extent * bits
+        after = next((loop for loop in free if getattr(loop, side) == step), None)
+        if after is None or any(after.tables) or any(t for loop in run.loops for t in loop.tables):
+            break
+        enough = next(
+            (n for n in range(2, after.extent) if not after.extent % n and not n * run.extent % line), 0
+        )
+        taken = after._replace(extent=enough) if enough else after
+        if run.extent * taken.extent > LONGEST_TABLE:
+            break
+        run = Run((*run.loops, taken))
+        if enough:
+            break
+        free = [loop for loop in free if loop is not after]
+    return run
+
+
+def _in_pairs(nest: Nest, inner: BitLoop) -> Nest:
+    """4-bit elements moved two at a time: bytes of the source are turned over, then taken apart."""
+    pairs = BitLoop(inner.extent // 2, 8, 2 * inner.dst, tuple(2 * t for t in inner.tables))
+    loops = tuple(pairs if loop is inner else loop for loop in nest.loops)
+    return replace(nest, read=8, loops=loops, conversion=None, pair=inner.dst)
+
+
+def _repeated(nest: Nest, rows: Run) -> Run:
+    """A row of few elements, each with operands of its own, goes on into the rows that follow it.
+
+    Pixels of three channels with a scale for each channel are such rows.
+    """
+    if not any(along(nest, rows)) or any(nest.tables) or nest.fill:
+        return rows
+    inner = rows.loop
+    whole = all(
+        stride in (0, 1) and (not stride or table.entries == inner.extent)
+        for table in (nest.conversion.tables if nest.conversion else ())
+        if table.number is not None
+        for stride in (inner.tables[table.number],)
+    )
+    after = next((loop for loop in nest.loops if _goes_on(inner, loop, nest) and not any(loop.tables)), None)
+    odd = inner.extent // math.gcd(inner.extent, LINE)
+    return Run((inner, after)) if whole and after is not None and odd <= SHORT else rows
+
+
+def _goes_on(inner: BitLoop, loop: BitLoop, nest: Nest) -> bool:
+    return (loop.src, loop.dst) == (inner.extent * nest.read, inner.extent * nest.write)
+
+
+def _buffered(made: Plan) -> Plan:
+    """A plan whose innermost loops write a dense piece of the destination, which leaves in whole lines."""
+    if made.footprint % LINE_BITS == 0 and made.kind == "rows":
+        return made
+    around = list(made.around)
+    size, inside = made.footprint, 0
+    while around[: len(around) - inside]:
+        at = len(around) - inside - 1
+        loop = around[at]
+        if loop.dst != size:
+            break
+        most = BUFFER // size
+        enough = next((n for n in range(min(most, loop.extent), 1, -1) if not loop.extent % n), 0)
+        if not enough:
+            break
+        inside, size = inside + 1, size * enough
+        if enough != loop.extent:
+            far = BitLoop(
+                loop.extent // enough,
+                enough * loop.src,
+                enough * loop.dst,
+                tuple(enough * t for t in loop.tables),
+            )
+            around[at : at + 1] = [far, loop._replace(extent=enough)]
+            break
+    outer = around[: len(around) - inside]
+    if (
+        size % LINE_BITS
+        or size > BUFFER
+        or any(loop.dst % LINE_BITS for loop in outer)
+        or made.nest.dst % LINE_BITS
+    ):
+        return made
+    shared = shared_of(outer)
+    if made.shared is not None and (shared is None or shared.extent < min(made.shared.extent, 8)):
+        return made
+    return replace(made, around=tuple(around), shared=shared, inside=inside)
+
+
+def _bounced(made: Plan) -> int:
+    """How many columns of a transpose pass through a buffer at a time: dense ones that are no lines."""
+    nest, run = made.nest, made.columns
+    row = made.total * nest.write
+    if nest.adds or nest.pair or made.blocked is not None or nest.dst % LINE_BITS:
+        return 0
+    if any(loop.dst % LINE_BITS for loop in made.around):
+        return 0
+    if not run.is_straight:
+        dense = sorted(run.places("dst")) == list(range(0, run.extent * row, row))
+        size = run.extent * row
+        return run.extent if dense and size % LINE_BITS == 0 and size <= BUFFER and row % LINE_BITS else 0
+    if run.loop.dst != row or row % LINE_BITS == 0:
+        return 0
+    even = LINE_BITS // math.gcd(row, LINE_BITS)  # so many make whole lines of the destination
+    part = LANE if _lines_stay(made.rows) else LINE_BITS  # or else they are used up
+    strip = LINE_BITS // min(nest.read, made.mid) if made.kind == "staged" else LANE // made.mid
+    some = math.lcm(even, max(1, part // nest.read), strip)
+    most = min(run.extent, BUFFER // row) // some * some
+    most = min(most, max(some, BOUNCED // row // some * some))
+    if run.loop is not made.shared:
+        return most
+    return some if most and run.extent % some == 0 and made.unit % some == 0 else 0
+
+
+def _lines_stay(rows: Run) -> bool:
+    """Whether a line of each row stays in the first cache until its next part is wanted.
+
+    They may have half of eight ways in as many of 64 sets as they fall into.
+    """
+    if not rows.is_straight:
+        return rows.extent * LINE_BITS <= BUFFER
+    apart, rest = divmod(abs(rows.loop.src), LINE_BITS)
+    sets = 64 if rest else 64 // math.gcd(apart, 64)
+    return rows.extent <= 4 * sets
+
+
+def _placed(made: Plan, how: Schedule) -> Plan:
+    """A transpose with the loop that threads share, staged where its source rows collide."""
+    made = _turned(made, how)
+    return made if how.buffer is False else replace(made, bounced=_bounced(made))
+
+
+def _turned(made: Plan, how: Schedule) -> Plan:
+    nest, columns, rows = made.nest, made.columns, made.rows
+    line = LINE_BITS // nest.read
+    far = rows.loops[0].src
+    scattered = abs(far) >= 8 * APART and nest.bytes >= MUCH
+    collide = rows.is_straight and (far % (8 * PAGE) == 0 or scattered) and rows.extent >= 16
+    narrows = nest.conversion is not None and not made.late and columns.extent >= 16
+    stage = (collide and columns.extent >= line) or narrows if how.stage is None else how.stage
+    if not nest.fill and not nest.pair and rows.is_straight and stage:
+        made = replace(made, kind="staged")
+    if columns.is_straight and (made.shared is None or made.shared.extent < 8):
+        column = LINE_BITS // min(nest.read, nest.write)
+        if columns.extent >= 4 * column and columns.extent % column == 0:
+            unit = 4 * column if made.kind == "staged" and columns.extent % (16 * column) == 0 else column
+            return replace(made, shared=columns.loop, unit=unit)
+    smaller = any(abs(loop.src) < abs(far) for loop in made.around)
+    whole = rows.is_straight and not nest.fill and rows.extent >= 2 * made.block
+    if made.kind == "transpose" and whole and (smaller if how.sweep is None else how.sweep):
+        return replace(made, blocked=rows.loop)  # whole source rows are used up, block by block
+    return made
+
+
+def _short_rows(made: Plan, row: int) -> Plan:
+    """Go through short rows in blocks where they neighbour each other in the destination only.
+
+    Lines are then still in the cache when their other parts are wanted. Rows of whole lines need
+    no blocks: a line of the source is read on at once.
+    """
+    bits = made.rows.extent * made.nest.read
+    blocked = next(
+        (loop for loop in made.around if loop.dst == 8 * row and loop.src > bits and loop.extent > ROWS), None
+    )
+    if blocked is None or not any(loop.src < blocked.src for loop in made.around):
+        return made
+    if row % LINE == 0 and blocked.extent % max(1, MEETING // (8 * row)) == 0:
+        return _read_on(made)
+    around = tuple(loop for loop in made.around if loop is not blocked)
+    shared, unit = shared_of(around), 1
+    if shared is None or shared.extent < max(8, blocked.extent // 64):
+        shared, unit = blocked, ROWS
+    kind = "lines" if row in (8, 16, 32) and made.nest.conversion is None else "rows"
+    return replace(made, kind=kind, around=around, shared=shared, unit=unit, blocked=blocked)
+
+
+# -- what kernels ask of a nest -----------------------------------------------------------------------------
+
+
+def feasible(nest: Nest) -> bool:
+    """Whether all addresses are whole bytes: 4-bit elements are taken in pairs."""
+    if nest.pair and any(bits % 8 for bits in (nest.src, nest.pair, *(loop.src for loop in nest.loops))):
+        return False
+    if nest.read >= 8 and nest.write >= 8:
+        return True
+    made = plan(nest)
+    if made.kind == "transpose" and min(made.columns.extent, made.total) < 2:
+        return False  # single elements
+    rows = made.kind == "rows"
+    sides = ((nest.read, made.columns, "src", 0), (nest.write, made.rows, "dst", nest.fill))
+    for bits, run, side, more in sides:
+        if bits >= 8 or (side == "src" and nest.zero):
+            continue
+        strides = [getattr(loop, side) for loop in nest.loops if loop not in run.loops]
+        contiguous = run.is_straight and getattr(run.loop, side) == bits
+        odd = (run.extent + more) % 2 or (rows and run.extent % 2)
+        if not contiguous or odd or getattr(nest, side) % 8 or any(stride % 8 for stride in strides):
+            return False
+    return made.kind in ("rows", "transpose", "staged")
+
+
+def without_overlap(nest: Nest) -> tuple[Nest, ...]:
+    """A nest that adds to the destination, cut so that tiles come out even.
+
+    Tails are done by stepping back, and what is written twice must not be added twice.
+    """
+    if not nest.adds:
+        return (nest,)
+    made = plan(nest)
+    runs = {
+        "deinterleave": (made.rows,),
+        "interleave": (made.columns,),
+        "transpose": (made.columns, made.rows),
+        "staged": (made.columns, made.rows),
+    }
+    for loop in (loop for run in runs.get(made.kind, ()) for loop in run.loops if loop in nest.loops):
+        even = LINE_BITS // max(8, min(nest.read, nest.write))
+        while even > loop.extent:
+            even //= 2
+        whole = loop.extent // even * even
+        if whole != loop.extent:
+            return tuple(part for half in _cut(nest, loop, whole) for part in without_overlap(order(half)))
+    return (nest,)
+
+
+def _cut(nest: Nest, loop: BitLoop, at: int) -> tuple[Nest, Nest]:
+    """The first ``at`` turns of a loop, and the rest; for nests without fill."""
+    one = tuple(x._replace(extent=at) if x is loop else x for x in nest.loops)
+    two = tuple(x._replace(extent=loop.extent - at) if x is loop else x for x in nest.loops)
+    tables = tuple(t + at * s for t, s in zip(nest.tables, loop.tables, strict=True))
+    later = replace(
+        nest, src=nest.src + at * loop.src, dst=nest.dst + at * loop.dst, loops=two, tables=tables
+    )
+    return replace(nest, loops=one), later

@@ -1,0 +1,194 @@
+"""Runs that are contiguous on both sides: ``rows``, ``lines`` and ``elements``."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+
+from relayout.kernels.copy.base import Kernel, Place
+from relayout.reorder.problem import BitLoop
+from relayout.targets.machine import LINE
+
+__all__ = ["Elements", "Lines", "Rows"]
+
+FAR = 4096  # bytes of a row from which on prefetching it pays
+AHEAD = 8 * LINE  # and how far ahead
+TOGETHER = 4  # vectors of one turn
+
+
+class Rows(Kernel):
+    """Whole runs in the widest vectors; zeros likewise."""
+
+    def body(self, place: Place) -> None:
+        """One row: whole vectors, then what is left, then the zeros that follow."""
+        if self.plan.is_padded:
+            self._padded(place)
+            return
+        total, piece = self.plan.rows.extent, self._piece()
+        inner = self.plan.rows.loops[0].extent
+        together = TOGETHER if self.plan.rows.is_straight else inner // math.gcd(inner, piece)
+        turn = together * piece
+        whole = total // turn * turn
+        far = total * self.nest.read // 8 > FAR
+
+        def some(i: str) -> None:
+            for k in range(together):
+                self._copy(self._at(self._at(place, i), k * piece), k * piece, piece, True, far)
+
+        def rest() -> None:
+            for at, count in self._left(whole, total, piece):
+                self._copy(self._at(place, at), at, count, at % piece == 0 and count == piece, False)
+
+        if self.plan.shared is self.plan.rows.loops[-1]:
+            self._share(whole, total, turn, some, rest)
+            return
+        if whole:
+            self.w.loop(0, whole, turn, some)
+        rest()
+        for at, count in _halves(total, total + self.nest.fill, piece):
+            self._zeros(self._at(place, at), count)
+
+    def _padded(self, place: Place) -> None:
+        """A short row and its zeros: put together, converted and stored as one vector."""
+        w, loop, total = self.w, self.plan.rows.loop, self.plan.rows.extent
+        room, whole = 1 << (total - 1).bit_length(), self.plan.total
+        row, bits = "poison", max(8, self.nest.read)
+        for at, count in _halves(0, total, room):
+            part = self.load_raw(self.moved(place, at, loop), count)
+            wide = w.shuffle(
+                part, "poison", f"<{count} x i{bits}>", [k if k < count else -1 for k in range(room)]
+            )
+            picks = [room + k - at if at <= k < at + count else k if k < at else -1 for k in range(room)]
+            row = w.shuffle(row, wide, f"<{room} x i{bits}>", picks) if at else wide
+        if self.what is not None:
+            row = self.value(row, place, room, self.lanes(loop, room))
+        bits = max(8, self.nest.write)
+        picks = [k if k < total else room for k in range(whole)]
+        self.store_raw(
+            w.shuffle(row, "zeroinitializer", f"<{room} x i{bits}>", picks), place.dst, whole, self.nest.write
+        )
+
+    def _share(
+        self, whole: int, total: int, turn: int, some: Callable[[str], None], rest: Callable[[], None]
+    ) -> None:
+        """Threads share the row: the range counts turns of its last loop, and is cut at whole turns here."""
+        w, per = self.w, total // self.plan.rows.loops[-1].extent
+        cuts = []
+        for end in ("%lo", "%hi"):
+            turns = w.value(f"udiv i64 {w.times(end, per)}, {turn}")
+            cuts.append(w.value(f"mul i64 {turns}, {turn}"))
+        last = w.value(f"icmp eq i64 %hi, {self.plan.extent}")
+        w.when(w.value(f"icmp slt i64 {cuts[0]}, {cuts[1]}"), lambda: w.loop(cuts[0], cuts[1], turn, some))
+        w.when(last, rest)
+
+    def _at(self, place: Place, index: str | int) -> Place:
+        """The place of an element of the row; where rows repeat each other, tables stay where they are."""
+        loop = self.plan.rows.loops[0]
+        if not self.plan.rows.is_straight:
+            loop = loop._replace(tables=(0,) * len(loop.tables))
+        return self.moved(place, index, loop)
+
+    def _piece(self) -> int:
+        """Elements that are copied at a time: a vector of the narrower side, at most four of the other."""
+        bits = 8 * self.machine.vector
+        narrow, wide = sorted((max(8, self.nest.read), max(8, self.nest.write)))
+        return max(min(bits // narrow, 4 * bits // wide), 1)
+
+    def _left(self, start: int, total: int, piece: int) -> Iterator[tuple[int, int]]:
+        """Pieces of the last elements.
+
+        One larger piece may end with the row, over what is written already; not where old values are added.
+        """
+        least = 2 if 4 in (self.nest.read, self.nest.write) else 1
+        at = start
+        while at < total:
+            left = total - at
+            count = piece if left >= piece else max(1 << (left.bit_length() - 1), least)
+            if count != left and left < piece and total >= 2 * count and not self.nest.adds:
+                count = min(piece, 2 * count)
+                at = total - count
+            yield at, count
+            at += count
+
+    def _copy(self, place: Place, first: int, count: int, aligned: bool, far: bool) -> None:
+        if self.nest.zero:
+            self._zeros(place, count, aligned)
+            return
+        loop = self.plan.rows.loops[0]
+        lanes = self.lanes(loop, count)
+        if not self.plan.rows.is_straight:
+            lanes = [[(first + lane) % loop.extent * t for lane in range(count)] for t in loop.tables]
+        value = self.load(place, count, lanes)
+        if far:
+            self.prefetch(place.src, AHEAD)
+        self.store(value, place, count, lanes, aligned)
+
+    def _zeros(self, place: Place, count: int, aligned: bool = False) -> None:
+        bits = self.nest.write
+        if bits == 4:
+            count, bits = count // 2, 8
+        self.store_raw("zeroinitializer", place.dst, count, bits, aligned)
+
+
+def _halves(start: int, end: int, most: int) -> Iterator[tuple[int, int]]:
+    """Powers of two that cover a range."""
+    while start < end:
+        count = min(most, 1 << ((end - start).bit_length() - 1))
+        yield start, count
+        start += count
+
+
+class Lines(Kernel):
+    """Short rows that neighbour each other in the destination, put together to whole vectors."""
+
+    def body(self, place: Place) -> None:
+        """The rows of one block."""
+        w, loop, bits = self.w, self.plan.blocked, self.nest.write
+        assert loop is not None
+        row = self.plan.rows.extent * bits // 8
+        size = max(self.machine.vector, row)
+        per = LINE // row
+        kind = f"<{row} x i8>"
+        first, last = self.span
+
+        def load(at: Place) -> str:
+            return w.value(f"load {kind}, ptr {at.src}, align 1")
+
+        def one(o: str) -> None:
+            at = self.moved(place, o, loop)
+            w.line(f"store {kind} {load(at)}, ptr {at.dst}, align 1")
+
+        def line(o: str) -> None:
+            at = self.moved(place, o, loop)
+            parts = [load(self.moved(at, k, loop)) for k in range(per)]
+            together = size // row
+            for k in range(0, per, together):
+                value = self.side_by_side(parts[k : k + together], row, 8)
+                self.store_raw(value, w.at(at.dst, k * row), size, 8)
+
+        whole = loop.extent // per * per  # blocks begin at a line, and only the last can end within one
+        if whole == loop.extent:
+            w.loop(first, last, per, line)
+            return
+        end = w.value(f"call i64 @llvm.smin.i64(i64 {last}, i64 {whole})")
+        some = w.value(f"icmp slt i64 {first}, {end}")
+        w.when(some, lambda: w.loop(first, end, per, line))
+        rest = w.value(f"call i64 @llvm.smax.i64(i64 {first}, i64 {whole})")
+        left = w.value(f"icmp slt i64 {rest}, {last}")
+        w.when(left, lambda: w.loop(rest, last, 1, one))
+
+    def one_block(self, loop: BitLoop, place: Place) -> None:
+        """All other loops; the rows of the block are the body's."""
+        self.loops(self.plan.around, place)
+
+
+class Elements(Kernel):
+    """An element at a time."""
+
+    def body(self, place: Place) -> None:
+        """One element."""
+        lanes = [[0]] * len(self.nest.tables)
+        if self.nest.zero:
+            self.store_raw("zeroinitializer", place.dst, 1, self.nest.write)
+        else:
+            self.store(self.load(place, 1, lanes), place, 1, lanes)

@@ -1,0 +1,524 @@
+"""Transposition: tiles that are turned over in registers, read in place or through a stage.
+
+A plane of rows and columns is covered by tiles of three sizes, so that little is done twice::
+
+    columns ->
+    +----+----+----+--+
+    |    |    |    |//|   a tile: a line of the destination (rows) by 16 bytes of the source (columns)
+    +----+----+----+--+   //: the last strip ends with the last column, over what is there already
+    |    |    |    |//|
+    +----+----+----+--+   what is left of the rows: the largest power of two that fits,
+    +----+----+----+--+   then the smallest that covers the rest, also stepping back
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import NamedTuple
+
+from relayout.ir.writer import Writer
+from relayout.kernels.copy.base import AHEAD, Kernel, Place
+from relayout.kernels.copy.network import Network
+from relayout.kernels.copy.plan import LANE, LINE_BITS, Run
+from relayout.targets.machine import LINE
+
+__all__ = ["Staged", "Transpose"]
+
+FAR = 512  # bytes between rows from which on the processor's own prefetching does not see them as one stream
+ASKED = 8  # rows that are asked for in one turn
+INLINE = 16  # rows of a tile that is written out wherever it is used; larger ones are called
+
+Index = str | int
+
+
+class Tile(NamedTuple):
+    """What is turned over at once: so many rows of the source, so many columns."""
+
+    rows: int
+    columns: int
+    network: Network
+
+
+class Transpose(Kernel):
+    """Strips of one lane of columns, a tile after the other down the rows."""
+
+    def prepare(self) -> None:
+        """Choose the tiles, and write down the places of runs that are joined."""
+        plan = self.plan
+        rows = LINE_BITS // (4 if plan.nest.pair else plan.mid)
+        while rows > plan.total:
+            rows //= 2
+        self.main = self._tile_of(rows)
+        self.sources = self._table("rows", plan.rows, "src")
+        self.targets = self._table("columns", plan.columns, "dst")
+        far = abs(plan.rows.loops[0].src) >= 8 * FAR
+        self.ahead = far and self.nest.bytes > self.machine.l2 if plan.prefetch is None else plan.prefetch
+
+    @property
+    def widest(self) -> int:
+        """Columns that may be turned over at a time."""
+        return LANE
+
+    def _tile_of(self, rows: int) -> Tile:
+        plan = self.plan
+        columns = min(LANE // plan.mid, self.widest)
+        many = rows // 2 if plan.nest.pair else rows
+        while columns > min(plan.columns.extent, many):
+            columns //= 2
+        return Tile(rows, columns, Network(plan.mid, columns, min(8 * self.machine.vector // plan.mid, many)))
+
+    def _table(self, stem: str, run: Run, side: str) -> str:
+        """A constant with the places of a run that has no stride on the other side; "" where it has one."""
+        if run.is_straight:
+            return ""
+        name = f"@{self.name}_{stem}"
+        places = [place // 8 for place in run.places(side)]
+        text = ", ".join(f"i64 {place}" for place in places)
+        self.routines.append(f"{name} = internal constant [{len(places)} x i64] [{text}], align 64\n")
+        return name
+
+    # -- loops over tiles -----------------------------------------------------------------------------------
+
+    def body(self, place: Place) -> None:
+        """The whole plane, or the rows of the block that is worked on."""
+        if self.plan.blocked is not None:
+            self._sweep(place, self.main, *self.span)
+        elif self.plan.bounced:
+            self._bounced(place)
+        else:
+            self.plane(place)
+
+    def plane(self, place: Place) -> None:
+        """All rows and columns."""
+        rows, total = self.main.rows, self.plan.total
+        whole = total // rows * rows
+        if whole <= self.plan.block or self.nest.fill:
+            self._sweep(place, self.main, 0, whole)
+        else:
+            step = max(self.plan.block, rows)
+            self.each_block(0, whole, step, lambda: self._sweep(place, self.main, *self.span))
+        self.unstreamed(
+            lambda: self.left_over(whole, lambda tile, row: self._sweep(place, tile, row, row + tile.rows))
+        )
+
+    def left_over(self, start: int, body: Callable[[Tile, int], None]) -> None:
+        """Rows from ``start`` on in smaller tiles; the last one may begin earlier."""
+        total = self.plan.total
+        left = total - start
+        if not left:
+            return
+        least = 2 if self.nest.read == 4 else 1  # 4-bit columns come in pairs, and no tile has more than rows
+        first = max(1 << (left.bit_length() - 1), least)
+        body(self._tile_of(first), min(start, total - first))
+        left -= first
+        if left > 0:
+            last = max(min(1 << (left - 1).bit_length(), self.main.rows), least)
+            body(self._tile_of(last), total - last)
+
+    def blocks(self, loop: object, place: Place) -> None:
+        """Blocks of rows around all other loops; then the rows that are left over."""
+        rows = self.main.rows
+        whole = self.plan.total // rows * rows
+        self.each_block(0, whole, max(self.plan.block, rows), lambda: self.loops(self.plan.around, place))
+        self.unstreamed(lambda: self.left_over(whole, lambda tile, row: self._again(place, tile, row)))
+
+    def _again(self, place: Place, tile: Tile, row: int) -> None:
+        kept, self.main = self.main, tile
+        self.span = row, row + tile.rows
+        self.loops(self.plan.around, place)
+        self.main = kept
+
+    def _bounced(self, place: Place) -> None:
+        """Some columns at a time are written to a buffer, which then leaves in whole lines."""
+        run, some = self.plan.columns, self.plan.bounced
+        if not run.is_straight:
+            self.through_buffer(place, some * self.plan.total * self.nest.write // 8, self.plane)
+            return
+        size = some * run.loop.dst // 8
+
+        def few(i: str) -> None:
+            self.through_buffer(self.moved(place, i, run.loop), size, lambda at: self._narrow(at, some))
+
+        if run.loop is self.plan.shared:
+            self.w.loop("%lo", "%hi", some, few)
+            return
+        self.w.loop(0, run.extent // some * some, some, few)
+        if run.extent % some:
+            rest = run.extent // some * some
+            self.unstreamed(lambda: self._narrow(self.moved(place, rest, run.loop), run.extent - rest, rest))
+
+    def _narrow(self, place: Place, columns: int, before: int = 0) -> None:
+        """All rows of some columns; ``before`` it lie more that a last strip may step back over."""
+        self._columns = columns, before
+        self.plane(place)
+        self._columns = None
+
+    _columns: tuple[int, int] | None = None
+
+    def _sweep(self, place: Place, tile: Tile, first: Index, last: Index) -> None:
+        """All columns of some rows."""
+        self.columns(tile.columns, lambda i: self._strip(place, tile, i, first, last))
+
+    def columns(self, step: int, body: Callable[[str], None]) -> None:
+        """Over all columns in steps; the last step ends with the last column."""
+        run, w = self.plan.columns, self.w
+        if run.is_straight and run.loop is self.plan.shared and self._columns is None:
+            w.loop("%lo", "%hi", step, body)
+            return
+        extent, before = self._columns or (run.extent, 0)
+        whole = extent // step * step
+        if whole:
+            w.loop(0, whole, step, body)
+        if whole < extent and extent + before >= step:
+            body(str(extent - step))
+
+    def _strip(self, place: Place, tile: Tile, column: str, first: Index, last: Index) -> None:
+        """The tiles below each other in one lane of columns."""
+        if self.nest.fill and isinstance(first, int) and isinstance(last, int):
+            for row in range(first, last, tile.rows):  # each tile has zeros of its own
+                valid = max(0, min(tile.rows, self.plan.rows.extent - row))
+                self._placed_tile(place, tile, column, str(row), valid)
+            return
+        if self.ahead:
+            self._ask(place, tile, column, first, last)
+        if tile.rows <= INLINE:
+            self._tiles(place, tile, column, first, last)
+        else:
+            self._called(place, tile, column, first, last)
+
+    def _ask(self, place: Place, tile: Tile, column: str, first: Index, last: Index) -> None:
+        """Prefetch the rows of a strip, a line of each, when the strip begins a line."""
+        w, rows = self.w, min(tile.rows, ASKED)
+        line = LINE_BITS // self.nest.read
+        src = self.step(place.src, column, self.nest.read)
+
+        def some(row: str) -> None:
+            source = self._sources(src, row)
+            for k in range(rows):
+                self.prefetch(source(k))
+
+        if _is_number(column):  # the overlapping end; its lines have been asked for
+            return
+        begins = w.value(f"icmp eq i64 {w.value(f'and i64 {column}, {line - 1}')}, 0")
+        w.when(begins, lambda: w.loop(first, last, rows, some))
+
+    def _tiles(self, place: Place, tile: Tile, column: str, first: Index, last: Index) -> None:
+        self.w.loop(
+            first, last, tile.rows, lambda row: self._placed_tile(place, tile, column, row, tile.rows)
+        )
+
+    def _called(self, place: Place, tile: Tile, column: str, first: Index, last: Index) -> None:
+        """The same as a function of its own: large tiles are compiled once, not for every tail again."""
+        self.call(
+            f"strip{tile.rows}",
+            place,
+            (column, first, last),
+            lambda at, given: self._tiles(at, tile, *given),
+        )
+
+    def call(
+        self,
+        name: str,
+        place: Place,
+        given: tuple[Index, ...],
+        emit: Callable[[Place, tuple[str, ...]], None],
+    ) -> None:
+        """Call a function of this kernel at a place, with further whole numbers; ``emit`` writes it, once."""
+        name = f"@{self.name}_{'streamed_' if self.stream else ''}{name}"
+        numbers = self._numbers
+        outside = [
+            *(f"ptr {pointer}" for pointer in (place.src, place.dst, *place.tables)),
+            *(f"{self.kind} {value}" for value in numbers.values()),
+            *(f"i64 {value}" for value in given),
+        ]
+        if not any(f"void {name}(" in text for text in self.routines):
+            kept = self.w, numbers
+            tables = tuple(f"%t{k}" for k in range(len(place.tables)))
+            within = tuple(f"%i{k}" for k in range(len(given)))
+            self.w, self._numbers = Writer(), {key: f"%n{k}" for k, key in enumerate(numbers)}
+            inside = [
+                "ptr noalias %s",
+                "ptr noalias %d",
+                *(f"ptr {pointer}" for pointer in tables),
+                *(f"{self.kind} {value}" for value in self._numbers.values()),
+                *(f"i64 {value}" for value in within),
+            ]
+            emit(Place("%s", "%d", tables), within)
+            text = self.w.text()
+            self.routines.append(
+                f"define internal void {name}({', '.join(inside)}) {{\nentry:\n{text}\n  ret void\n}}\n"
+            )
+            self.w, self._numbers = kept
+        self.w.line(f"call void {name}({', '.join(outside)})")
+
+    # -- one tile -------------------------------------------------------------------------------------------
+
+    def _placed_tile(self, place: Place, tile: Tile, column: str, row: str, valid: int) -> None:
+        """The tile at a column and a row: where its rows begin, and where its columns go."""
+        nest = self.nest
+        rows, columns = self.plan.rows, self.plan.columns
+        src = self.step(place.src, column, nest.read)
+        dst = self.step(place.dst, row, nest.write)
+        tables = place.tables
+        if columns.is_straight:
+            dst, tables = self.step(dst, column, columns.loop.dst), self.entries(tables, column, columns.loop)
+        if rows.is_straight:
+            tables = self.entries(tables, row, rows.loop)
+        self.tile(tile, self._sources(src, row), self._targets(dst, column), tables, valid)
+
+    def _sources(self, src: str, row: str) -> Callable[[int], str]:
+        """Where rows begin, counted from one."""
+        rows, w = self.plan.rows, self.w
+        if rows.is_straight:
+            first = self.step(src, row, rows.loop.src)
+            return lambda k: self.step(first, k, rows.loop.src)
+        return lambda k: w.at(src, self._listed(self.sources, row, k))
+
+    def _targets(self, dst: str, column: str) -> Callable[[int], str]:
+        """Where columns begin, counted from one (that ``dst`` is at, where they have a stride)."""
+        columns, w = self.plan.columns, self.w
+        if columns.is_straight:
+            return lambda k: self.step(dst, k, columns.loop.dst)
+        return lambda k: w.at(dst, self._listed(self.targets, column, k))
+
+    def _listed(self, table: str, base: str, k: int) -> str:
+        """An entry of a table of places."""
+        w = self.w
+        entry = w.at(w.at(table, w.times(int(base) if _is_number(base) else base, 8)), 8 * k)
+        return w.value(f"load i64, ptr {entry}, align 8")
+
+    def tile(
+        self,
+        tile: Tile,
+        source: Callable[[int], str],
+        target: Callable[[int], str],
+        tables: tuple[str, ...],
+        valid: int,
+    ) -> None:
+        """Turn over a tile.
+
+        Rows from ``valid`` on are zeros that nobody stores in the source.
+        """
+        if self.nest.pair:
+            self._pairs_tile(tile, source, target, valid)
+            return
+        row_loop, column_loop = self.plan.rows.loops[0], self.plan.columns.loops[0]
+        net, chunk = tile.network, tile.columns
+        per = net.elements
+        columns: list[list[str]] = [[] for _ in range(chunk)]
+        for first in range(0, tile.rows, per):
+            registers = []
+            for register in net.rows:
+                parts = []
+                for row in register:
+                    if first + row >= valid:
+                        parts.append("zeroinitializer")
+                        continue
+                    at = Place(source(first + row), "", self.entries(tables, first + row, row_loop))
+                    parts.append(self.tile_row(at, chunk))
+                registers.append(self.side_by_side(parts, chunk))
+            for c, column in enumerate(net.transposed(self.w, registers)):
+                columns[c].append(column)
+        for c, column_parts in enumerate(columns):
+            pointer, entries = target(c), self.entries(tables, c, column_loop)
+            for k, part in enumerate(column_parts):
+                self._store_part(part, pointer, entries, k * per, per, valid)
+
+    def _pairs_tile(
+        self, tile: Tile, source: Callable[[int], str], target: Callable[[int], str], valid: int
+    ) -> None:
+        """Turn over a tile of 4-bit elements, two to a byte.
+
+        Two rows become bytes of two elements each: those of even columns, and those of odd ones. The bytes of
+        either are turned over.
+        """
+        w, net, chunk = self.w, tile.network, tile.columns
+
+        def row(k: int) -> str:
+            return self.tile_row(Place(source(k), "", ()), chunk) if k < valid else "zeroinitializer"
+
+        for first in range(0, tile.rows // 2, net.elements):
+            registers: tuple[list[str], list[str]] = [], []
+            for register in net.rows:
+                one, two = (
+                    self.side_by_side([row(2 * (first + k) + odd) for k in register], chunk) for odd in (0, 1)
+                )
+                for half, value in zip(registers, self._halves(one, two, net.elements), strict=True):
+                    half.append(value)
+            for odd, half in enumerate(registers):
+                for c, column in enumerate(net.transposed(w, half)):
+                    pointer = w.at(w.at(target(c), odd * self.nest.pair // 8), first)
+                    self.store_raw(column, pointer, net.elements, 8)
+
+    def _halves(self, one: str, two: str, count: int) -> tuple[str, str]:
+        """The low halves of the bytes of two rows in a byte each, and the high halves likewise."""
+        w, kind = self.w, f"<{count} x i8>"
+
+        def number(value: int) -> str:
+            return "<" + ", ".join([f"i8 {value}"] * count) + ">"
+
+        low = w.value(f"and {kind} {one}, {number(15)}")
+        up = w.value(f"shl {kind} {two}, {number(4)}")
+        down = w.value(f"lshr {kind} {one}, {number(4)}")
+        high = w.value(f"and {kind} {two}, {number(240)}")
+        return w.value(f"or {kind} {low}, {up}"), w.value(f"or {kind} {down}, {high}")
+
+    def tile_row(self, place: Place, columns: int) -> str:
+        """The columns of a tile in one of its rows."""
+        return self.load(place, columns, self.lanes(self.plan.columns.loops[0], columns))
+
+    def _store_part(
+        self, part: str, pointer: str, tables: tuple[str, ...], first: int, per: int, valid: int
+    ) -> None:
+        """A vector of a column; zeros that follow the data are zeros after conversion, too."""
+        nest, w = self.nest, self.w
+        row_loop = self.plan.rows.loops[0]
+        place = Place("", self.step(pointer, first, nest.write), self.entries(tables, first, row_loop))
+        bits = max(8, nest.write)
+        if first >= valid:
+            part = "zeroinitializer"  # there are no operands for it, either
+        elif self.what is not None and self.plan.late:
+            part = self.value(part, place, per, self.lanes(row_loop, per))
+            if first + per > valid:
+                picks = [*range(valid - first), *([per] * (first + per - valid))]
+                part = w.shuffle(part, "zeroinitializer", self.vector(per, bits), picks)
+        self.store_raw(part, place.dst, per, nest.write)
+
+
+class Staged(Transpose):
+    """The same, with the source gathered in a small buffer first, some lines of each of some rows at a time.
+
+    Where values become narrower, that is where they are converted: whole vectors, in a loop. Otherwise the
+    buffer holds lines of the source as they are.
+    """
+
+    @property
+    def converts(self) -> bool:
+        """Whether elements are converted on their way into the buffer."""
+        return self.what is not None and not self.plan.late
+
+    @property
+    def widest(self) -> int:
+        """The columns of a line of the buffer."""
+        line = LINE_BITS // (self.plan.mid if self.converts else self.nest.read)
+        while line > self.plan.columns.extent:
+            line //= 2
+        return line * self.lines
+
+    @property
+    def lines(self) -> int:
+        """Lines of a row that are fetched together: where rows are far apart, memory likes longer pieces.
+
+        They divide the columns that are worked on at a time. Only the end of all columns may be stepped back
+        from, and nothing may be where old values are added.
+        """
+        plan = self.plan
+        if self.converts:
+            return 1
+        shared = plan.columns.loops[-1] is plan.shared
+        together = math.gcd(plan.unit if shared else plan.columns.extent, plan.bounced)
+        adds = self.what is not None and self.what.accumulates
+        free = not (shared or plan.bounced or adds)
+        line = LINE_BITS // self.nest.read
+        fitting = (n for n in (4, 3, 2) if together % (n * line) == 0 or (free and together >= 4 * n * line))
+        return next(fitting, 1)
+
+    def prepare(self) -> None:
+        """Make the buffer."""
+        super().prepare()
+        rows = self.main.rows
+        self.most = min(max(self.plan.block, rows), self.plan.total // rows * rows)
+        self.pitch = LINE * self.lines
+        self.stage = self.w.value(f"alloca [{self.most * self.pitch} x i8], align {LINE}")
+
+    def plane(self, place: Place) -> None:
+        """All rows and columns, in blocks of rows."""
+        rows, total, most = self.main.rows, self.plan.total, self.most
+        whole, rest = total // most * most, total // rows * rows
+        self.w.loop(0, whole, most, lambda o: self._block(place, self.main, o, most))
+        if whole < rest:
+            self._block(place, self.main, str(whole), rest - whole)
+        self.unstreamed(
+            lambda: self.left_over(rest, lambda tile, row: self._block(place, tile, str(row), tile.rows))
+        )
+
+    def _block(self, place: Place, tile: Tile, row: str, count: int) -> None:
+        """Some rows: a line of each at a time is fetched, then turned over from the buffer."""
+        w, run = self.w, self.plan.columns
+        row_loop, line = self.plan.rows.loop, self.widest
+        block = self.moved(place, row, row_loop._replace(dst=self.nest.write))
+
+        def chunk(i: str) -> None:
+            at = self.moved(block, i, run.loops[0]) if run.is_straight else self._further(block, i)
+            self._fetched(at, count)
+            w.loop(
+                0, line, tile.columns, lambda u: w.loop(0, count, tile.rows, lambda r: turned(at, i, u, r))
+            )
+
+        def turned(at: Place, i: str, u: str, r: str) -> None:
+            src = self.step(w.at(self.stage, w.times(r, self.pitch)), u, self._kept)
+            at = self.moved(at, r, row_loop._replace(src=0, dst=self.nest.write))
+            column = i
+            if run.is_straight:
+                at = self.moved(at, u, run.loop._replace(src=0))
+            else:
+                column = w.value(f"add i64 {i}, {u}")
+            at = at._replace(src=src)
+            if tile.rows > INLINE:
+                self.call(
+                    f"tile{tile.rows}", at, (column,), lambda to, given: self._kept_tile(tile, to, *given)
+                )
+            else:
+                self._kept_tile(tile, at, column)
+
+        self.columns(line, chunk)
+
+    def _kept_tile(self, tile: Tile, place: Place, column: str) -> None:
+        """A tile whose rows are lines of the buffer."""
+        targets = self._targets(place.dst, column)
+        self.tile(tile, lambda k: self.w.at(place.src, k * self.pitch), targets, place.tables, tile.rows)
+
+    @property
+    def _kept(self) -> int:
+        """Bits of an element in the buffer."""
+        return self.plan.mid if self.converts else self.nest.read
+
+    def _further(self, place: Place, column: str) -> Place:
+        """The place at a column of a joined run: the source only, for targets are listed."""
+        return place._replace(src=self.step(place.src, column, self.nest.read))
+
+    def _fetched(self, place: Place, count: int) -> None:
+        """Fill the buffer: a line of each of some rows."""
+        w, line = self.w, self.widest
+        row_loop, column_loop = self.plan.rows.loop._replace(dst=0), self.plan.columns.loops[0]
+        together = 1 if self.converts else next(k for k in (8 // self.lines, 2, 1) if count % k == 0)
+        size = line * self.nest.read // 8
+        piece = min(size, LINE)
+        lanes = self.lanes(column_loop, line)
+
+        def fetch(r: str) -> None:
+            first, buffer = self.moved(place, r, row_loop), w.at(self.stage, w.times(r, self.pitch))
+            for k in range(together):
+                at, to = self.moved(first, k, row_loop), w.at(buffer, k * self.pitch)
+                if self.converts:
+                    w.line(f"store {self.vector(line)} {self.load(at, line, lanes)}, ptr {to}, align {LINE}")
+                else:
+                    for part in range(0, size, piece):
+                        value = w.value(f"load <{piece} x i8>, ptr {w.at(at.src, part)}, align 1")
+                        w.line(f"store <{piece} x i8> {value}, ptr {w.at(to, part)}, align {piece}")
+                if self.ahead:
+                    for ahead in range(size, 2 * size, LINE):
+                        self.prefetch(at.src, max(ahead, AHEAD))
+
+        w.loop(0, count, together, fetch)
+
+    def tile_row(self, place: Place, columns: int) -> str:
+        """A row of a tile, from the buffer."""
+        if not self.converts:
+            return super().tile_row(place, columns)
+        return self.w.value(f"load {self.vector(columns)}, ptr {place.src}, align 1")
+
+
+def _is_number(index: str) -> bool:
+    return index.lstrip("-").isdigit()

@@ -1,0 +1,9 @@
+"""What operations mean: data and definitions, without formats.
+
+=============  ==============================================================================================
+``functions``  the elementwise functions
+``binary``     the binary operations
+``post_ops``   what may follow another operation in the same pass: a sum, a function, a binary operation
+``formats``    what `any` follows, and which data types are computed with
+=============  ==============================================================================================
+"""

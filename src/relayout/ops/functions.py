@@ -1,0 +1,308 @@
+"""The elementwise functions: what each is, and the machine code for it.
+
+A :class:`Function` is a name and up to two numbers, as oneDNN's eltwise algorithms have them (the names are
+those of oneDNN 3, without ``eltwise_``). It is used by itself, as a primitive, and as a post-op of others.
+
+>>> leaky = Function("relu", 0.1)
+>>> print(leaky)
+relu(0.1)
+>>> leaky.definition(np.array([-2.0, 3.0])).round(6).tolist()
+[-0.2, 3.0]
+
+===============  ======================================  ==============================================
+algorithm        f(x)                                    alpha, beta
+===============  ======================================  ==============================================
+``relu``         x if x >= 0 else alpha x                slope of the negative side
+``tanh``         tanh(x)
+``elu``          x if x >= 0 else alpha (e^x - 1)        it falls to -alpha
+``square``       x^2
+``abs``          abs(x)
+``sqrt``         square root of x
+``linear``       alpha x + beta                          scale, shift
+``soft_relu``    log(1 + e^(alpha x)) / alpha            scale of the argument, not 0: 1 is softplus, -1
+                                                         the logarithm of ``logistic``
+``hardsigmoid``  max(0, min(1, alpha x + beta))          scale, shift: 1/6 and 1/2 in PyTorch
+``hardswish``    x max(0, min(1, alpha x + beta))        scale, shift: 1/6 and 1/2 in PyTorch and ONNX
+``logistic``     1 / (1 + e^-x)
+``exp``          e^x
+``gelu_tanh``    x (1 + tanh(c (x + 0.044715 x^3))) / 2
+                 with c = sqrt(2 / pi)
+``gelu_erf``     x (1 + erf(x / sqrt(2))) / 2
+``swish``        x / (1 + e^(-alpha x))                  scale of the argument: 1 is SiLU
+``log``          natural logarithm of x
+``clip``         max(alpha, min(beta, x))                lower and upper bound, alpha <= beta
+``clip_v2``      the same                                the same: the two differ in their derivatives
+``pow``          alpha x^beta                            scale, exponent
+``round``        nearest integer, the even one of two
+``mish``         x tanh(log(1 + e^x))
+===============  ======================================  ==============================================
+
+Both numbers are f32, and 0 where they are not given, as in oneDNN; ``soft_relu`` needs its alpha, therefore.
+A number for an algorithm that takes none is an error here, where oneDNN ignores it.
+
+The definition is written in NumPy and evaluated in double; the fast code computes in f32
+(:mod:`relayout.ir.math`). Both agree, but for rounding, on these points, which formulas leave open:
+
+* NaN gives NaN, in ``relu`` and ``clip`` too. So it is in PyTorch; oneDNN's documentation does not say, and
+  what its kernels do has differed between versions and processors. (``pow`` with beta 0 is alpha, even so.)
+* Where infinity meets a factor that vanishes there, the limit counts: ``swish(-inf)`` is 0. (oneDNN's own
+  reference computes infinity times zero, which is NaN.) In the same spirit ``relu`` with alpha 0 makes 0 of
+  -inf.
+* ``relu``, ``abs`` and ``linear`` neither lose subnormal numbers nor (``relu``, ``linear`` with a positive
+  alpha and no beta) the sign of -0.0.
+* Where f(0) is zero, f(+0.0) is +0.0: padding that consists of zero bytes stays what it is.
+* ``pow`` multiplies by alpha last: where x^beta is beyond the range of f32, alpha does not bring it back.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from relayout.errors import LayoutError
+from relayout.ir import math as vectors
+
+if TYPE_CHECKING:
+    from relayout.ir.writer import Writer
+    from relayout.targets.machine import Machine
+
+__all__ = ["ALGORITHMS", "Function"]
+
+Reals = NDArray[np.float64]
+OVERFLOWS: Final = (1 - 2.0**-25) * 2.0**128
+"""From here on f32 rounds to infinity."""
+
+
+class _Algorithm(NamedTuple):
+    takes: int
+    """How many of alpha and beta."""
+    define: Callable[[Reals, float, float], Any]
+    emits: Callable[[float, float], Callable[[Writer, Machine, str, int], str]]
+    """The vector function for some alpha and beta."""
+
+
+def _gated(x: Reals, gate: Any) -> Reals:
+    """A product that vanishes where the second factor does, even if x is infinite."""
+    return np.where(gate == 0, np.copysign(0.0, x), x * gate)
+
+
+def _logistic(x: Reals | float) -> Any:
+    return 1 / (1 + np.exp(-x))
+
+
+def _softplus(x: Reals) -> Any:
+    return np.logaddexp(0.0, x)
+
+
+def _hardsigmoid(x: Reals, alpha: float, beta: float) -> Any:
+    return np.clip(alpha * x + beta, 0, 1)
+
+
+def _relu(x: Reals, alpha: float) -> Any:
+    return np.where(x < 0, alpha * x if alpha else 0.0, x)
+
+
+def _elu(x: Reals, alpha: float) -> Any:
+    return np.where(x < 0, alpha * np.expm1(x), x)
+
+
+def _linear(x: Reals, alpha: float, beta: float) -> Any:
+    return alpha * x if alpha > 0 and beta == 0 else alpha * x + beta
+
+
+def _gelu_tanh(x: Reals) -> Any:
+    """Since (1 + tanh(u)) / 2 is logistic(2 u), which has no digits to lose where u is negative."""
+    u = math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)
+    return _gated(x, _logistic(2 * u))
+
+
+def _gelu_erf(x: Reals) -> Any:
+    """Since 1 + erf(u) is erfc(-u)."""
+    erfc = np.vectorize(math.erfc, otypes=[np.float64])
+    return _gated(x, erfc(-x / math.sqrt(2)) / 2)
+
+
+def _pow(x: Reals, alpha: float, beta: float) -> Any:
+    power = np.power(x, beta)
+    power = np.where(np.abs(power) < OVERFLOWS, power, power * math.inf)
+    return alpha * (power if beta.is_integer() else np.where(x < 0, np.nan, power)) + 0.0
+
+
+_KINDS: Final = {
+    "relu": _Algorithm(1, lambda x, a, b: _relu(x, a), lambda a, b: partial(vectors.relu, slope=a)),
+    "tanh": _Algorithm(0, lambda x, a, b: np.tanh(x), lambda a, b: vectors.tanh),
+    "elu": _Algorithm(1, lambda x, a, b: _elu(x, a), lambda a, b: partial(vectors.elu, scale=a)),
+    "square": _Algorithm(0, lambda x, a, b: x * x, lambda a, b: vectors.square),
+    "abs": _Algorithm(0, lambda x, a, b: np.abs(x), lambda a, b: vectors.absolute),
+    "sqrt": _Algorithm(0, lambda x, a, b: np.sqrt(x), lambda a, b: vectors.sqrt),
+    "linear": _Algorithm(2, _linear, lambda a, b: partial(vectors.linear, scale=a, shift=b)),
+    "soft_relu": _Algorithm(
+        1, lambda x, a, b: _softplus(a * x) / a, lambda a, b: partial(vectors.softplus, scale=a)
+    ),
+    "hardsigmoid": _Algorithm(2, _hardsigmoid, lambda a, b: partial(vectors.hardsigmoid, scale=a, shift=b)),
+    "hardswish": _Algorithm(
+        2,
+        lambda x, a, b: _gated(x, _hardsigmoid(x, a, b)),
+        lambda a, b: partial(vectors.hardswish, scale=a, shift=b),
+    ),
+    "logistic": _Algorithm(0, lambda x, a, b: _logistic(x), lambda a, b: vectors.sigmoid),
+    "exp": _Algorithm(0, lambda x, a, b: np.exp(x), lambda a, b: vectors.exp),
+    "gelu_tanh": _Algorithm(0, lambda x, a, b: _gelu_tanh(x), lambda a, b: vectors.gelu_tanh),
+    "gelu_erf": _Algorithm(0, lambda x, a, b: _gelu_erf(x), lambda a, b: vectors.gelu_erf),
+    "swish": _Algorithm(
+        1,
+        lambda x, a, b: _gated(x, _logistic(a * x if a else 0.0)),
+        lambda a, b: partial(vectors.swish, scale=a),
+    ),
+    "log": _Algorithm(0, lambda x, a, b: np.log(x), lambda a, b: vectors.log),
+    "clip": _Algorithm(2, np.clip, lambda a, b: partial(vectors.clip, low=a, high=b)),
+    "clip_v2": _Algorithm(2, np.clip, lambda a, b: partial(vectors.clip, low=a, high=b)),
+    "pow": _Algorithm(2, _pow, lambda a, b: partial(vectors.pow_, exponent=b, scale=a)),
+    "round": _Algorithm(0, lambda x, a, b: np.rint(x), lambda a, b: vectors.nearest),
+    "mish": _Algorithm(0, lambda x, a, b: _gated(x, np.tanh(_softplus(x))), lambda a, b: vectors.mish),
+}
+ALGORITHMS: Final = tuple(_KINDS)
+"""The names of all algorithms."""
+
+
+@dataclass(frozen=True)
+class Function:
+    """An elementwise function.
+
+    Parameters
+    ----------
+    algorithm : str
+        One of :data:`ALGORITHMS`; the module's docstring has the formulas.
+    alpha, beta : float, optional
+        Its numbers; rounded to f32. They are finite, but for the bounds of ``clip`` and ``clip_v2``.
+
+    Raises
+    ------
+    LayoutError
+        There is no such algorithm, or it does not take these numbers.
+
+    Examples
+    --------
+    >>> relu6 = Function("clip", 0, 6)
+    >>> relu6
+    Function('clip', 0, 6)
+    >>> relu6 == Function("clip", 0.0, 6.0), relu6.at_zero, Function("exp").at_zero
+    (True, 0.0, 1.0)
+    >>> Function("tanh", 2)
+    Traceback (most recent call last):
+    relayout.errors.LayoutError: tanh takes neither alpha nor beta, but alpha is 2
+    """
+
+    algorithm: str
+    alpha: float = 0.0
+    beta: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.algorithm, str) or self.algorithm not in _KINDS:
+            raise LayoutError(
+                f"{self.algorithm!r} is no elementwise function; there are {', '.join(ALGORITHMS)}"
+            )
+        for name in ("alpha", "beta"):
+            object.__setattr__(self, name, _number(self.algorithm, name, getattr(self, name)))
+        takes = _KINDS[self.algorithm].takes
+        if (takes < 1 and self.alpha) or (takes < 2 and self.beta):
+            name, value = ("alpha", self.alpha) if takes < 1 and self.alpha else ("beta", self.beta)
+            what = ("neither alpha nor beta", "alpha, but no beta")[takes]
+            raise LayoutError(f"{self.algorithm} takes {what}, but {name} is {_short(value)}")
+        if self.algorithm == "soft_relu" and self.alpha == 0:
+            raise LayoutError("soft_relu divides by alpha, which is 0; the usual soft_relu has alpha 1")
+        if self.algorithm in ("clip", "clip_v2") and self.beta < self.alpha:
+            raise LayoutError(
+                f"{self.algorithm} bounds by alpha from below and by beta from above, but beta "
+                f"{_short(self.beta)} is less than alpha {_short(self.alpha)}"
+            )
+
+    @property
+    def _numbers(self) -> list[str]:
+        """Those that the function takes; none where they are all 0, beta only with alpha."""
+        takes = _KINDS[self.algorithm].takes
+        return [_short(n) for n in (self.alpha, self.beta)[:takes]] if self.alpha or self.beta else []
+
+    def __str__(self) -> str:
+        numbers = ", ".join(self._numbers)
+        return f"{self.algorithm}({numbers})" if numbers else self.algorithm
+
+    def __repr__(self) -> str:
+        return f"Function({', '.join([repr(self.algorithm), *self._numbers])})"
+
+    def definition(self, x: NDArray[Any]) -> Reals:
+        """What the function is, computed in double and slowly.
+
+        Parameters
+        ----------
+        x : ndarray
+            Numbers of any real type.
+
+        Returns
+        -------
+        ndarray
+            float64, of the same shape. Nothing is rounded to f32, and what f32 cannot hold is not infinite.
+        """
+        with np.errstate(all="ignore"):
+            y = _KINDS[self.algorithm].define(np.asarray(x, np.float64), self.alpha, self.beta)
+        return np.asarray(y, np.float64)
+
+    @property
+    def at_zero(self) -> float:
+        """f(0). Where it is 0, padding of zeros may be computed with and remains zero.
+
+        >>> [name for name in ("relu", "tanh", "logistic", "log") if Function(name).at_zero == 0]
+        ['relu', 'tanh']
+        """
+        return float(self.definition(np.zeros(1))[0])
+
+    def emit(self, w: Writer, machine: Machine, value: str, count: int) -> str:
+        """Write the machine code of the function.
+
+        Parameters
+        ----------
+        w : Writer
+            The function that is being written.
+        machine : Machine
+            The processor that the module is compiled for.
+        value : str
+            A vector ``<count x float>``.
+        count : int
+            How many elements: 1, 2, 4, 8, 16, 32 or 64.
+
+        Returns
+        -------
+        str
+            A vector of the results. The module needs :data:`relayout.ir.conversions.DECLARATIONS` and
+            :data:`relayout.ir.math.DECLARATIONS`.
+
+        Raises
+        ------
+        LayoutError
+            The count is none of these.
+        """
+        return _KINDS[self.algorithm].emits(self.alpha, self.beta)(w, machine, value, count)
+
+
+def _number(algorithm: str, name: str, given: Any) -> float:
+    """A parameter as f32, with one zero."""
+    try:
+        number = vectors.single(given) + 0.0
+    except (OverflowError, struct.error):
+        raise LayoutError(f"{name} of {algorithm} is a number that f32 can hold, not {given!r}") from None
+    if math.isnan(number) or (math.isinf(number) and not algorithm.startswith("clip")):
+        raise LayoutError(f"{name} of {algorithm} is a finite number, not {given!r}")
+    return number
+
+
+def _short(number: float) -> str:
+    """The shortest decimal that rounds to an f32."""
+    text = str(np.float32(number))
+    return text.removesuffix(".0")

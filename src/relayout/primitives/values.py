@@ -1,0 +1,104 @@
+"""The values of a sequence, and the primitives between them: what a sequence is built of, as plain data.
+
+Building (:mod:`relayout.primitives.sequence`), laying out (:mod:`relayout.primitives.schedule`) and running
+(:mod:`relayout.primitives.runner`) share these.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from relayout.errors import LayoutError
+from relayout.layout.descriptor import MemoryDesc
+from relayout.primitives.primitive import Primitive
+from relayout.tensor import Tensor
+
+__all__ = ["Node", "Nodes", "Value", "bound", "signature"]
+
+
+@dataclass(frozen=True, eq=False)
+class Value:
+    """A tensor that a sequence will have when it runs.
+
+    Attributes
+    ----------
+    desc : MemoryDesc
+        What it is.
+    name : str
+        What the layer that makes it is called.
+    number : int
+        Its place among the values of the sequence.
+    """
+
+    desc: MemoryDesc
+    name: str
+    number: int
+
+    def __repr__(self) -> str:
+        return f"Value({self.name!r}, {str(self.desc)!r})"
+
+
+@dataclass(frozen=True)
+class Node:
+    """One primitive with its arguments, in exactly the descriptors that it wants."""
+
+    name: str
+    primitive: Primitive
+    arguments: Mapping[str, Value]
+    """By name; that of an output is what its result is added to."""
+    results: Mapping[str, Value]
+    """By the names of the primitive's outputs."""
+
+
+@dataclass(eq=False, repr=False)
+class Nodes:
+    """Primitives in the order in which they are run, and the values between them.
+
+    Attributes
+    ----------
+    nodes : list of Node
+        Primitives, reorders between them included.
+    inputs, outputs : list of Value
+        What a run is given, and what it returns.
+    constants : dict of int to Tensor
+        The tensors of constant values, by number, not yet in the value's descriptor.
+    bases : dict of int to Value
+        For a value that is another one under other dims, that other one.
+    """
+
+    nodes: list[Node] = field(default_factory=list)
+    inputs: list[Value] = field(default_factory=list)
+    outputs: list[Value] = field(default_factory=list)
+    constants: dict[int, Tensor] = field(default_factory=dict)
+    bases: dict[int, Value] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({signature(self.inputs, self.outputs, len(self.nodes))})"
+
+
+def signature(inputs: Sequence[Value], outputs: Sequence[Value], steps: int) -> str:
+    """What is given, what comes out, and in how many steps, on one line."""
+
+    def side(values: Sequence[Value]) -> str:
+        return ", ".join(f"{value.name} {value.desc}" for value in values) or "nothing"
+
+    return f"{side(inputs)} -> {side(outputs)}, steps: {steps}"
+
+
+def bound(inputs: Sequence[Value], given: Sequence[Any], named: Mapping[str, Any]) -> list[Any]:
+    """What was given for each input, by place or by name."""
+    names = [value.name for value in inputs]
+    if len(given) > len(names):
+        raise LayoutError(f"the sequence takes {', '.join(names)}; {len(given)} tensors were given")
+    found = dict(zip(names, given, strict=False))
+    for name, data in named.items():
+        if name not in names or name in found:
+            what = "was given twice" if name in found else f"is none of {', '.join(names)}"
+            raise LayoutError(f"the input {name!r} {what}")
+        found[name] = data
+    missing = [name for name in names if name not in found]
+    if missing:
+        raise LayoutError(f"the sequence needs {', '.join(missing)}")
+    return [found[name] for name in names]

@@ -1,0 +1,655 @@
+"""Native threads that share one kernel's parts; they sleep between regions.
+
+Python's own thread pool hands work over through queues, locks and the interpreter: tens of microseconds. A
+kernel that moves 1 MiB takes as long. Here the threads run nothing but the machine code below; they are made
+with ``pthread_create``, have no interpreter state, never want the interpreter's lock, and the interpreter
+need not know of them to end. A region costs one atomic operation a part and a few for the region.
+
+A region::
+
+    run(kernel, ..., parts=5, threads=3)
+
+    caller   owns | opens | part 0 | part 2 ...... | none left: closes | waits .. | gives back
+    worker 1           enters | part 1 | part 4 ........................ | leaves
+    worker 2                enters | part 3 ... | none left: closes, leaves
+
+Who writes what, and when. All of it is in one block of memory, each row on cache lines of its own:
+
+========  ==============================  ==========================================================
+field     written by                      rule
+========  ==============================  ==========================================================
+owner     callers                         0 to 1 by compare-and-swap: this caller owns the pool. Who
+                                          finds 1 does all of its parts itself, now. No queue, so no
+                                          deadlock
+job       the owner                       while the gate is closed and nobody is inside
+next      the owner; who is inside        set to 0 with the job; an atomic add takes a part
+gate      all, atomically                 ``waiting | open slots | threads inside`` in one word
+sleepers  workers, holding the mutex      how many are asleep, or about to be
+========  ==============================  ==========================================================
+
+The gate keeps regions apart. A worker *checks in* with a compare-and-swap that takes an open slot and counts
+it inside, in one step, and reads the job only after that. The owner closes the gate (no slots), waits until
+nobody is inside, and gives up ownership only then, so that the job can't change under a worker that is in.
+Regions have no numbers: a worker that is late for one region either fails to check in, or checks in to the
+next and then reads the next one's job. Whoever finds no part left closes the gate, since there is nothing to
+come in for.
+
+Nobody misses a call. The owner opens the gate, *then* looks for sleepers; a worker counts itself among the
+sleepers, *then* looks at the gate. These four are sequentially consistent, so at least one of the two sees
+the other; and since a worker does its part holding the mutex, a signal can't come between its look and its
+sleep. An owner that has waited in vain for a while sets ``waiting`` in the gate and sleeps too; the last
+worker to leave sees the mark in the word that it changes. Whoever wakes wakes two more if there are slots, so
+that many threads are awake after a few steps. Everything else is acquire and release on the gate: what was
+written before ``run`` is seen by the workers, and what they wrote is seen after it. (Streaming stores of x86
+are not ordered by a release alone, but every leaving is a locked instruction, which is.)
+
+Traps:
+
+* Waiting starts with about 40 microseconds of spinning (:data:`SPIN`), as a pause instruction in a loop,
+  since a sleeping thread takes 5 to 50 to come. A worker that comes too late spins as well: one that went
+  back to sleep would be late for the next region, too, and for each that follows. There is no spinning
+  where more threads than processors take part.
+* A worker that sleeps is first told to wake on another processor than the caller's (:meth:`Pool.apart`).
+  Should the caller move to the worker's after that, as when a worker wakes it, both would stay there for
+  tens of milliseconds, since neither sleeps for long. So a region tells when its caller is elsewhere than it
+  was, and the worker is told anew.
+* Signals are blocked in workers, so that Ctrl-C reaches the thread that Python expects it in.
+* After a fork the child has this memory, and no workers: it takes a new block, and never looks at the old
+  one, whose mutex may be held for good. Blocks are never freed, nor is the code; workers sleep in both when
+  the process ends.
+* Wakeups are sent holding the mutex, and to all where one must not be lost: implementations of condition
+  variables (glibc until 2.41, macOS) are known to lose others.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from functools import lru_cache
+from string import Template
+from typing import Any, NamedTuple
+
+from relayout.jit import compile as compiler
+from relayout.runtime.limits import AWAKE, MOST
+from relayout.targets.machine import host
+
+__all__ = ["MOST", "SPIN", "Pool", "available", "ir"]
+
+SPIN = AWAKE  # seconds that a thread spins before it sleeps
+STACK = 1 << 20  # bytes of a worker's stack
+
+APART = 128  # bytes: two cache lines, which processors like to fetch together
+FIELDS = {
+    "OWNER": 0,
+    "PROCESSORS": 8,
+    "SPINS": 16,
+    "HERE": 24,  # the processor that workers were last kept off; -1: none
+    "GATE": APART,
+    "NEXT": 2 * APART,
+    "JOB": 3 * APART,  # kernel, source, target, operands, parts, spins: 8 bytes each
+    "SLEEPERS": 4 * APART,
+    "MUTEX": 5 * APART,  # the largest known takes 64 bytes
+    "WORK": 6 * APART,  # condition variables: there are slots, nobody is inside
+    "DONE": 7 * APART,
+}
+SIZE = 8 * APART
+
+SLOT = 1 << 32  # the gate: threads inside in the lower half, open slots above
+SLOTS = ((1 << 30) - 1) * SLOT
+INSIDE = SLOT - 1
+WAITING = 1 << 62
+
+PAUSES = {
+    "x86_64": ("declare void @llvm.x86.sse2.pause()", "call void @llvm.x86.sse2.pause()"),
+    "aarch64": ("declare void @llvm.aarch64.isb(i32)", "call void @llvm.aarch64.isb(i32 15)"),
+}
+"""What makes a spinning thread wait a little: on Arm a barrier, since ``yield`` does nothing there."""
+
+SYMBOLS = (
+    "calloc",
+    "pthread_attr_destroy",
+    "pthread_attr_init",
+    "pthread_attr_setstacksize",
+    "pthread_cond_broadcast",
+    "pthread_cond_init",
+    "pthread_cond_signal",
+    "pthread_cond_wait",
+    "pthread_create",
+    "pthread_detach",
+    "pthread_mutex_init",
+    "pthread_mutex_lock",
+    "pthread_mutex_unlock",
+)
+"""What the code calls of the system."""
+
+FAULTS = ("SIGSEGV", "SIGBUS", "SIGILL", "SIGFPE", "SIGTRAP", "SIGSYS")
+"""Signals that a thread sends itself by what it does; blocking them would hide where it went wrong."""
+
+CODE = Template("""
+declare ptr @calloc(i64, i64)
+declare i32 @pthread_attr_destroy(ptr)
+declare i32 @pthread_attr_init(ptr)
+declare i32 @pthread_attr_setstacksize(ptr, i64)
+declare i32 @pthread_cond_broadcast(ptr)
+declare i32 @pthread_cond_init(ptr, ptr)
+declare i32 @pthread_cond_signal(ptr)
+declare i32 @pthread_cond_wait(ptr, ptr)
+declare i32 @pthread_create(ptr, ptr, ptr, ptr)
+declare i32 @pthread_detach(i64)
+declare i32 @pthread_mutex_init(ptr, ptr)
+declare i32 @pthread_mutex_lock(ptr)
+declare i32 @pthread_mutex_unlock(ptr)
+declare i64 @llvm.smin.i64(i64, i64)
+$DECLARE_HERE
+$DECLARE_PAUSE
+
+; A new block, all zeros but for what is set here; null without memory.
+define ptr @pool_block(i64 %processors, i64 %spins) {
+entry:
+  %raw = call ptr @calloc(i64 1, i64 $ROOM)
+  %none = icmp eq ptr %raw, null
+  br i1 %none, label %out, label %make
+make:
+  %number = ptrtoint ptr %raw to i64
+  %odd = sub i64 0, %number
+  %skip = and i64 %odd, $ALIGN
+  %pool = getelementptr i8, ptr %raw, i64 %skip
+  %processors.at = getelementptr i8, ptr %pool, i64 $PROCESSORS
+  store i64 %processors, ptr %processors.at
+  %spins.at = getelementptr i8, ptr %pool, i64 $SPINS
+  store i64 %spins, ptr %spins.at
+  %here.at = getelementptr i8, ptr %pool, i64 $HERE
+  store i64 -1, ptr %here.at
+  %mutex = getelementptr i8, ptr %pool, i64 $MUTEX
+  %work = getelementptr i8, ptr %pool, i64 $WORK
+  %done = getelementptr i8, ptr %pool, i64 $DONE
+  %e1 = call i32 @pthread_mutex_init(ptr %mutex, ptr null)
+  %e2 = call i32 @pthread_cond_init(ptr %work, ptr null)
+  %e3 = call i32 @pthread_cond_init(ptr %done, ptr null)
+  ret ptr %pool
+out:
+  ret ptr null
+}
+
+; One more worker, whose name is written to a place; 0, or the system's error.
+define i32 @pool_hire(ptr %pool, ptr %thread) {
+entry:
+  %attributes = alloca [128 x i8], align 16
+  %e1 = call i32 @pthread_attr_init(ptr %attributes)
+  %e2 = call i32 @pthread_attr_setstacksize(ptr %attributes, i64 $STACK)
+  %error = call i32 @pthread_create(ptr %thread, ptr %attributes, ptr @worker, ptr %pool)
+  %e3 = call i32 @pthread_attr_destroy(ptr %attributes)
+  %made = icmp eq i32 %error, 0
+  br i1 %made, label %detach, label %out
+detach:
+  %id = load i64, ptr %thread
+  %e4 = call i32 @pthread_detach(i64 %id)
+  br label %out
+out:
+  ret i32 %error
+}
+
+; As long as a thread spins in so many turns.
+define void @pool_spin(ptr %pool, i64 %turns) {
+entry:
+  %gate = getelementptr i8, ptr %pool, i64 $GATE
+  br label %turn
+turn:
+  %i = phi i64 [0, %entry], [%next, %turn]
+  %seen = load atomic i64, ptr %gate acquire, align 8
+  $PAUSE
+  %next = add i64 %i, 1
+  %more = icmp slt i64 %next, %turns
+  br i1 %more, label %turn, label %out
+out:
+  ret void
+}
+
+; All parts on this thread.
+define internal void @alone(ptr %kernel, ptr %source, ptr %target, ptr %operands, i64 %parts) {
+entry:
+  br label %head
+head:
+  %part = phi i64 [0, %entry], [%next, %call]
+  %more = icmp slt i64 %part, %parts
+  br i1 %more, label %call, label %out
+call:
+  call void %kernel(ptr %source, ptr %target, ptr %operands, i64 %part, i64 %parts)
+  %next = add i64 %part, 1
+  br label %head
+out:
+  ret void
+}
+
+; Parts of the job, one after the other, until none is left. Only for those who are in.
+define internal void @take(ptr %pool) {
+entry:
+  %next = getelementptr i8, ptr %pool, i64 $NEXT
+  %job = getelementptr i8, ptr %pool, i64 $JOB
+  %source.at = getelementptr i8, ptr %job, i64 8
+  %target.at = getelementptr i8, ptr %job, i64 16
+  %operands.at = getelementptr i8, ptr %job, i64 24
+  %parts.at = getelementptr i8, ptr %job, i64 32
+  %kernel = load ptr, ptr %job
+  %source = load ptr, ptr %source.at
+  %target = load ptr, ptr %target.at
+  %operands = load ptr, ptr %operands.at
+  %parts = load i64, ptr %parts.at
+  br label %head
+head:
+  %part = atomicrmw add ptr %next, i64 1 monotonic
+  %more = icmp slt i64 %part, %parts
+  br i1 %more, label %call, label %out
+call:
+  call void %kernel(ptr %source, ptr %target, ptr %operands, i64 %part, i64 %parts)
+  br label %head
+out:
+  ret void
+}
+
+; Wake up to two sleepers, if there are slots for them.
+define internal void @wake(ptr %pool, i64 %slots) {
+entry:
+  %any = icmp sgt i64 %slots, 0
+  br i1 %any, label %look, label %out
+look:
+  %sleepers.at = getelementptr i8, ptr %pool, i64 $SLEEPERS
+  %sleepers = load atomic i64, ptr %sleepers.at seq_cst, align 8
+  %asleep = icmp sgt i64 %sleepers, 0
+  br i1 %asleep, label %one, label %out
+one:
+  %mutex = getelementptr i8, ptr %pool, i64 $MUTEX
+  %work = getelementptr i8, ptr %pool, i64 $WORK
+  %e1 = call i32 @pthread_mutex_lock(ptr %mutex)
+  %e2 = call i32 @pthread_cond_signal(ptr %work)
+  %slots.two = icmp sgt i64 %slots, 1
+  %sleepers.two = icmp sgt i64 %sleepers, 1
+  %both = and i1 %slots.two, %sleepers.two
+  br i1 %both, label %two, label %unlock
+two:
+  %e3 = call i32 @pthread_cond_signal(ptr %work)
+  br label %unlock
+unlock:
+  %e4 = call i32 @pthread_mutex_unlock(ptr %mutex)
+  br label %out
+out:
+  ret void
+}
+
+; Check in: the number of slots that were open, or 0 for those who stay outside.
+define internal i64 @enter(ptr %pool) {
+entry:
+  %gate = getelementptr i8, ptr %pool, i64 $GATE
+  %first = load atomic i64, ptr %gate acquire, align 8
+  br label %look
+look:
+  %seen = phi i64 [%first, %entry], [%now, %swap]
+  %open = and i64 %seen, $SLOTS
+  %closed = icmp eq i64 %open, 0
+  br i1 %closed, label %out, label %swap
+swap:
+  %new = add i64 %seen, $ENTER
+  %result = cmpxchg ptr %gate, i64 %seen, i64 %new acq_rel acquire, align 8
+  %now = extractvalue {i64, i1} %result, 0
+  %won = extractvalue {i64, i1} %result, 1
+  br i1 %won, label %in, label %look
+in:
+  %slots = lshr i64 %open, 32
+  ret i64 %slots
+out:
+  ret i64 0
+}
+
+; Close the gate and leave, in one step; the last one wakes an owner that sleeps.
+define internal void @leave(ptr %pool) {
+entry:
+  %gate = getelementptr i8, ptr %pool, i64 $GATE
+  %first = load atomic i64, ptr %gate monotonic, align 8
+  br label %swap
+swap:
+  %seen = phi i64 [%first, %entry], [%now, %swap]
+  %less = sub i64 %seen, 1
+  %new = and i64 %less, $CLOSE
+  %result = cmpxchg ptr %gate, i64 %seen, i64 %new acq_rel monotonic, align 8
+  %now = extractvalue {i64, i1} %result, 0
+  %won = extractvalue {i64, i1} %result, 1
+  br i1 %won, label %left, label %swap
+left:
+  %awaited = icmp eq i64 %new, $WAITING
+  br i1 %awaited, label %tell, label %out
+tell:
+  %mutex = getelementptr i8, ptr %pool, i64 $MUTEX
+  %done = getelementptr i8, ptr %pool, i64 $DONE
+  %e1 = call i32 @pthread_mutex_lock(ptr %mutex)
+  %e2 = call i32 @pthread_cond_broadcast(ptr %done)
+  %e3 = call i32 @pthread_mutex_unlock(ptr %mutex)
+  br label %out
+out:
+  ret void
+}
+
+; The owner closes the gate and waits until nobody is inside.
+define internal void @finish(ptr %pool, i64 %spins) {
+entry:
+  %gate = getelementptr i8, ptr %pool, i64 $GATE
+  %closed = atomicrmw and ptr %gate, i64 $CLOSE acq_rel
+  br label %look
+look:
+  %i = phi i64 [0, %entry], [%next, %pause]
+  %seen = load atomic i64, ptr %gate acquire, align 8
+  %inside = and i64 %seen, $INSIDE
+  %empty = icmp eq i64 %inside, 0
+  br i1 %empty, label %out, label %more
+more:
+  %again = icmp slt i64 %i, %spins
+  br i1 %again, label %pause, label %sleep
+pause:
+  $PAUSE
+  %next = add i64 %i, 1
+  br label %look
+sleep:
+  %mutex = getelementptr i8, ptr %pool, i64 $MUTEX
+  %done = getelementptr i8, ptr %pool, i64 $DONE
+  %e1 = call i32 @pthread_mutex_lock(ptr %mutex)
+  %marked = atomicrmw or ptr %gate, i64 $WAITING acq_rel
+  br label %check
+check:
+  %seen.asleep = load atomic i64, ptr %gate acquire, align 8
+  %inside.asleep = and i64 %seen.asleep, $INSIDE
+  %empty.asleep = icmp eq i64 %inside.asleep, 0
+  br i1 %empty.asleep, label %unlock, label %wait
+wait:
+  %e2 = call i32 @pthread_cond_wait(ptr %done, ptr %mutex)
+  br label %check
+unlock:
+  %e3 = call i32 @pthread_mutex_unlock(ptr %mutex)
+  br label %out
+out:
+  ret void
+}
+
+; A region. With one thread or one part there is nothing to share. Not 0 where the caller has moved.
+define i32 @pool_region(
+    ptr %pool, ptr %kernel, ptr %source, ptr %target, ptr %operands, i64 %parts, i64 %threads) {
+entry:
+  %fewer = icmp slt i64 %parts, %threads
+  %wanted = select i1 %fewer, i64 %parts, i64 %threads
+  %most = call i64 @llvm.smin.i64(i64 %wanted, i64 $MOST)
+  %helpers = sub i64 %most, 1
+  %shared = icmp sgt i64 %helpers, 0
+  br i1 %shared, label %own, label %single
+own:
+  %owner = getelementptr i8, ptr %pool, i64 $OWNER
+  %result = cmpxchg ptr %owner, i64 0, i64 1 acquire monotonic, align 8
+  %won = extractvalue {i64, i1} %result, 1
+  br i1 %won, label %open, label %single
+single:
+  call void @alone(ptr %kernel, ptr %source, ptr %target, ptr %operands, i64 %parts)
+  ret i32 0
+open:
+  %processors.at = getelementptr i8, ptr %pool, i64 $PROCESSORS
+  %processors = load i64, ptr %processors.at
+  %spins.at = getelementptr i8, ptr %pool, i64 $SPINS
+  %spins.here = load i64, ptr %spins.at
+  %crowd = icmp sge i64 %helpers, %processors
+  %spins = select i1 %crowd, i64 0, i64 %spins.here
+  %job = getelementptr i8, ptr %pool, i64 $JOB
+  store ptr %kernel, ptr %job
+  %source.at = getelementptr i8, ptr %job, i64 8
+  store ptr %source, ptr %source.at
+  %target.at = getelementptr i8, ptr %job, i64 16
+  store ptr %target, ptr %target.at
+  %operands.at = getelementptr i8, ptr %job, i64 24
+  store ptr %operands, ptr %operands.at
+  %parts.at = getelementptr i8, ptr %job, i64 32
+  store i64 %parts, ptr %parts.at
+  %job.spins.at = getelementptr i8, ptr %job, i64 40
+  store atomic i64 %spins, ptr %job.spins.at monotonic, align 8
+  %next = getelementptr i8, ptr %pool, i64 $NEXT
+  store atomic i64 0, ptr %next monotonic, align 8
+  %gate = getelementptr i8, ptr %pool, i64 $GATE
+  %slots = shl i64 %helpers, 32
+  store atomic i64 %slots, ptr %gate seq_cst, align 8
+  call void @wake(ptr %pool, i64 %helpers)
+  call void @take(ptr %pool)
+  call void @finish(ptr %pool, i64 %spins)
+  store atomic i64 0, ptr %owner release, align 8
+  %here.at = getelementptr i8, ptr %pool, i64 $HERE
+  %before = load atomic i64, ptr %here.at monotonic, align 8
+  $ASK_HERE
+  %moved = icmp ne i64 %before, %here
+  %known = icmp ne i64 %before, -1
+  %again = and i1 %moved, %known
+  %answer = zext i1 %again to i32
+  ret i32 %answer
+}
+
+; The life of a worker: look for a way in, for as long as the last region asked to spin; then sleep.
+define internal ptr @worker(ptr %pool) {
+entry:
+  %gate = getelementptr i8, ptr %pool, i64 $GATE
+  %sleepers = getelementptr i8, ptr %pool, i64 $SLEEPERS
+  %mutex = getelementptr i8, ptr %pool, i64 $MUTEX
+  %work = getelementptr i8, ptr %pool, i64 $WORK
+  %job = getelementptr i8, ptr %pool, i64 $JOB
+  %job.spins.at = getelementptr i8, ptr %job, i64 40
+  br label %idle
+idle:
+  %spins = phi i64 [0, %entry], [%asked, %in], [0, %awake], [%lately, %late]
+  br label %look
+look:
+  %i = phi i64 [0, %idle], [%next, %pause]
+  %slots = call i64 @enter(ptr %pool)
+  %entered = icmp sgt i64 %slots, 0
+  br i1 %entered, label %in, label %more
+more:
+  %again = icmp slt i64 %i, %spins
+  br i1 %again, label %pause, label %sleep
+pause:
+  $PAUSE
+  %next = add i64 %i, 1
+  br label %look
+in:
+  %others = sub i64 %slots, 1
+  call void @wake(ptr %pool, i64 %others)
+  %asked = load i64, ptr %job.spins.at
+  call void @take(ptr %pool)
+  call void @leave(ptr %pool)
+  br label %idle
+sleep:
+  %e1 = call i32 @pthread_mutex_lock(ptr %mutex)
+  %before = atomicrmw add ptr %sleepers, i64 1 seq_cst
+  %seen = load atomic i64, ptr %gate seq_cst, align 8
+  %open = and i64 %seen, $SLOTS
+  %closed = icmp eq i64 %open, 0
+  br i1 %closed, label %wait, label %awake
+wait:
+  %e2 = call i32 @pthread_cond_wait(ptr %work, ptr %mutex)
+  %seen.woken = load atomic i64, ptr %gate seq_cst, align 8
+  %open.woken = and i64 %seen.woken, $SLOTS
+  %closed.woken = icmp eq i64 %open.woken, 0
+  br i1 %closed.woken, label %late, label %awake
+late:
+  %lately = load atomic i64, ptr %job.spins.at monotonic, align 8
+  %after.late = atomicrmw sub ptr %sleepers, i64 1 seq_cst
+  %e4 = call i32 @pthread_mutex_unlock(ptr %mutex)
+  br label %idle
+awake:
+  %after = atomicrmw sub ptr %sleepers, i64 1 seq_cst
+  %e3 = call i32 @pthread_mutex_unlock(ptr %mutex)
+  br label %idle
+}
+""")
+
+
+def ir(triple: str, asks: bool = False) -> str:
+    """The pool's code for a processor, as text LLVM IR; ``asks``: the system tells where a thread runs.
+
+    >>> "llvm.aarch64.isb" in ir("aarch64-unknown-linux-gnu")
+    True
+    """
+    family = triple.split("-")[0].replace("arm64", "aarch64")
+    declaration, pause = PAUSES.get(family, ("", ""))
+    return CODE.substitute(
+        FIELDS,
+        DECLARE_HERE="declare i32 @sched_getcpu()" * asks,
+        ASK_HERE="%cpu = call i32 @sched_getcpu()\n  %here = zext i32 %cpu to i64"
+        if asks
+        else "%here = add i64 0, -1",
+        DECLARE_PAUSE=declaration,
+        PAUSE=pause,
+        ROOM=SIZE + APART,
+        ALIGN=APART - 1,
+        MOST=MOST,
+        STACK=STACK,
+        SLOTS=SLOTS,
+        INSIDE=INSIDE,
+        WAITING=WAITING,
+        CLOSE=-SLOTS - 1,
+        ENTER=1 - SLOT,
+    )
+
+
+@lru_cache(maxsize=1)
+def available() -> bool:
+    """Whether this host has POSIX threads and lets a process make machine code."""
+    if sys.platform == "win32" or not compiler.available():
+        return False
+    process = ctypes.CDLL(None)
+    return all(hasattr(process, name) for name in SYMBOLS)
+
+
+class _Code(NamedTuple):
+    """The functions of the module, and what keeps them in memory."""
+
+    engine: Any
+    block: Callable[[int, int], int | None]
+    hire: Callable[[int, int], int]
+    spin: Callable[[int, int], None]
+    region: Callable[[int, int, int, int, int, int, int], int]
+
+
+@lru_cache(maxsize=1)
+def _code() -> _Code:
+    text = ir(host().triple, _affinity() is not None)
+    engine = compiler.loaded(text, level=0)  # a region takes as long as with more
+    address, number = ctypes.c_void_p, ctypes.c_int64
+
+    def entry(name: str, result: Any, *arguments: Any) -> Any:
+        return ctypes.CFUNCTYPE(result, *arguments)(compiler.address_of(engine, name))
+
+    return _Code(
+        engine,
+        entry("pool_block", address, number, number),
+        entry("pool_hire", ctypes.c_int, address, address),
+        entry("pool_spin", None, address, number),
+        # numbers too are addresses here: ctypes takes twice as long over an int64
+        entry("pool_region", ctypes.c_int, *[address] * 7),
+    )
+
+
+class Pool:
+    """A block and its workers.
+
+    Parameters
+    ----------
+    processors : int
+        How many threads can run at once; where more take part, none of them spins.
+
+    Attributes
+    ----------
+    block : int
+        The address of the block.
+    region : callable
+        ``region(block, kernel, source, target, operands, parts, threads)``: one region, all of them integers.
+        If the result is not 0, the caller is on another processor than it was at :meth:`apart`.
+    """
+
+    def __init__(self, processors: int) -> None:
+        code = _code()
+        block = code.block(processors, _spins())
+        if block is None:
+            raise MemoryError(f"no {SIZE} bytes for a thread pool")
+        self.block = block
+        self.region = code.region
+        self._threads = 1
+        self._workers: list[int] = []
+
+    def grow(self, threads: int) -> int:
+        """Make workers until regions of so many threads can be served; return what can be served now.
+
+        Past :data:`MOST`, or where the system refuses another thread, nothing is left to be done: every
+        number is served, by those that are there.
+        """
+        hire = _code().hire
+        with _deaf():
+            while self._threads < min(threads, MOST):
+                worker = ctypes.c_int64()
+                if hire(self.block, ctypes.addressof(worker)) != 0:
+                    return sys.maxsize
+                self._workers.append(worker.value)
+                self._threads += 1
+        return self._threads if self._threads < MOST else sys.maxsize
+
+    def apart(self) -> None:
+        """Keep workers, which are to be woken, off the processor that this thread runs on.
+
+        Linux may put a woken thread behind the one that wakes it, which goes on working and does not yield.
+        With another processor idle all the time it took three milliseconds there until one of them moved.
+        """
+        system = _affinity()
+        if system is None:
+            return
+        here, bind = system
+        own = here()
+        ctypes.c_int64.from_address(self.block + FIELDS["HERE"]).value = own
+        mask = sum(1 << other for other in os.sched_getaffinity(0) - {own})
+        if not mask:
+            return
+        size = (mask.bit_length() + 63) // 64 * 8
+        bits = mask.to_bytes(size, sys.byteorder)
+        for worker in self._workers:
+            bind(worker, size, bits)
+
+
+@lru_cache(maxsize=1)
+def _affinity() -> tuple[Callable[[], int], Callable[[int, int, bytes], int]] | None:
+    """What says where this thread runs, and what binds another to processors; None: not on this system."""
+    process = ctypes.CDLL(None)
+    names = "sched_getcpu", "pthread_setaffinity_np"
+    if not hasattr(os, "sched_getaffinity") or not all(hasattr(process, name) for name in names):
+        return None
+    bind = process.pthread_setaffinity_np
+    bind.argtypes = [ctypes.c_uint64, ctypes.c_size_t, ctypes.c_char_p]
+    return process.sched_getcpu, bind
+
+
+@contextlib.contextmanager
+def _deaf() -> Iterator[None]:
+    """Block signals in this thread, for the sake of those that it makes: they inherit what is blocked."""
+    faults = {getattr(signal, name) for name in FAULTS if hasattr(signal, name)}
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals() - faults)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+@lru_cache(maxsize=1)
+def _spins() -> int:
+    """How many turns of the loop last :data:`SPIN`: a pause takes 10 to 150 cycles, so it is measured."""
+    code, turns = _code(), 200
+    block = code.block(1, 0)
+    if block is None:
+        return 0
+    taken = []
+    for _ in range(5):  # the shortest time is the one that nobody interrupted
+        start = time.perf_counter()
+        code.spin(block, turns)
+        taken.append(time.perf_counter() - start)
+    return round(SPIN * turns / max(min(taken), 1e-9))

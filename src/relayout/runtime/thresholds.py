@@ -1,0 +1,141 @@
+"""From how many bytes on something pays on this host: writing around the caches, and waking threads.
+
+Two questions that no data sheet answers, both about source *and* destination together. What matters is
+whether the two fit the caches side by side: that held for conversions to narrower and to wider types alike,
+where the destination alone said nothing.
+
+>>> from relayout.targets.machine import machine
+>>> small = machine("x86-64-v3")
+>>> streams(small, 1 << 10), shares(small, 1 << 30)
+(False, True)
+
+For this host they are measured, once (:mod:`relayout.runtime.calibration`), and kept with the compiled
+kernels, under the same rules (:mod:`relayout.jit.cache`); for other processors they are guessed from the
+caches. Ask :func:`streams` and :func:`shares` rather than comparing: they know the sizes for which the answer
+is plain, and measure nothing for those. Both can be overridden:
+
+=======================  =================================================================================
+``RELAYOUT_STREAMING``   the bytes of source and destination together from which on to write around the
+                         caches: 0 is always
+``RELAYOUT_SHARING``     the bytes of source and destination together from which on to share the work
+=======================  =================================================================================
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from relayout.environment import named_number
+from relayout.forking import lock, locked
+from relayout.jit import cache
+from relayout.runtime import threads
+from relayout.targets.machine import Machine, derived
+
+if TYPE_CHECKING:
+    from relayout.runtime.calibration import Measured
+
+__all__ = ["calibrated", "shares", "streams", "threshold"]
+
+VERSION = 2  # of how thresholds are measured and kept
+DIGITS = 20  # of a threshold: int() refuses thousands
+
+_known: dict[tuple[str, str], int] = {}
+
+
+def streams(machine: Machine, size: int) -> bool:
+    """Whether writing around the caches pays for so many bytes of source and destination together."""
+    return _reaches("streaming", machine, size)
+
+
+def shares(machine: Machine, size: int) -> bool:
+    """Whether waking other threads pays for so many bytes of source and destination together."""
+    return _reaches("sharing", machine, size)
+
+
+def threshold(what: str, machine: Machine) -> int:
+    """Bytes of source and destination together from which on ``"streaming"`` or ``"sharing"`` pays.
+
+    Raises
+    ------
+    LayoutError
+        ``RELAYOUT_STREAMING`` or ``RELAYOUT_SHARING`` is set, and no number of bytes.
+    """
+    named = _override(what)
+    if named is not None:
+        return named
+    if machine.thresholds is not None:
+        given: int = getattr(machine.thresholds, what)
+        return given
+    return _measured(what, machine)
+
+
+@locked
+def calibrated(what: str, machine: Machine) -> Measured:
+    """Measure a threshold now, and keep it for later processes if the answer is clear."""
+    from relayout.runtime.calibration import measured
+
+    found = measured(what, machine)
+    if found.lasting:
+        name, head = _entry(what, machine)
+        cache.save(name, f"{head}{found.threshold}".encode())
+    return found
+
+
+def _reaches(what: str, machine: Machine, size: int) -> bool:
+    """Compare, but measure only if the answer depends on it."""
+    if _override(what) is None and machine.thresholds is None:
+        least, most = machine.bounds(what)
+        if not least <= size < most:
+            return size >= most
+    return size >= threshold(what, machine)
+
+
+def _override(what: str) -> int | None:
+    """A threshold that the environment gives."""
+    return named_number(
+        f"RELAYOUT_{what.upper()}", f"number of bytes; write one in digits, such as {1 << 20}"
+    )
+
+
+def _measured(what: str, machine: Machine) -> int:
+    """A threshold of this host: known, kept on disk, or measured now."""
+    with lock():  # whoever waited here finds an answer
+        from relayout.jit.compile import available
+
+        identity = _identity(machine)
+        if (what, identity) in _known:
+            return _known[what, identity]
+        if not available() or (what == "sharing" and threads.count() == 1):
+            guess: int = getattr(derived(machine.l2, machine.l3), what)
+            return guess
+        found = _kept(what, machine)
+        if found is None:
+            found = calibrated(what, machine).threshold
+        _known[what, identity] = found
+        return found
+
+
+@locked
+def _identity(machine: Machine) -> str:
+    """Everything that a threshold depends on."""
+    import llvmlite
+
+    parts = (VERSION, llvmlite.__version__, machine.triple, machine.cpu, machine.features)
+    return " ".join(map(str, (*parts, machine.l1, machine.l2, machine.l3, threads.count())))
+
+
+def _entry(what: str, machine: Machine) -> tuple[str, str]:
+    """The name of a threshold's entry in the cache, and the line that it begins with."""
+    identity = _identity(machine)
+    return f"{what}-{cache.digest(identity.encode()).hex()}", f"{what} {identity}\n"
+
+
+def _kept(what: str, machine: Machine) -> int | None:
+    """What an earlier process measured; None where there is nothing, or nothing that can be true."""
+    name, head = _entry(what, machine)
+    data = cache.load(name) or b""
+    text = data[len(head) :]
+    if not data.startswith(head.encode()) or not text.isdigit() or len(text) > DIGITS:
+        return None
+    least, most = machine.bounds(what)
+    return int(text) if least <= int(text) <= most else None

@@ -1,0 +1,347 @@
+"""Choosing by measuring: the same work in several ways, and which of them is fastest on this machine.
+
+What is fastest depends on caches, prefetchers and memory, so an estimate is only where measuring begins. A
+:class:`Contest` hands out candidates to calls that have work to do anyhow, collects how long each took, and
+drops those that fall behind::
+
+    round 0    all, not timed: code is loaded, pages are touched
+    round 1    all that are left, one call each; afterwards whoever is far behind the best is out
+    round 2..  the same, with less patience
+    the end    the best by median, if it beats the estimate by more than noise does
+
+Every call does real work and gives the same bytes, whatever candidate it gets.
+
+What was found is kept beside the kernels on disk (:class:`Choice`), one entry for each problem and machine:
+the candidates that came out in front, and how many contests agree. Noise must not fix a bad choice for ever:
+the first :data:`AGREE` processes that use a problem often hold a contest of their own among those in front
+(with the estimate), and their ratios are averaged; after :data:`STALE` days it begins anew.
+
+``RELAYOUT_EFFORT=estimate`` measures nothing and reads no choices: what runs depends on the problem alone.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Generic, NamedTuple, TypeVar
+
+from relayout.errors import LayoutError
+from relayout.forking import lock, locked
+from relayout.jit import cache
+
+__all__ = [
+    *("BEGIN", "EFFORTS", "Choice", "Contest", "Trial"),
+    *("choices", "effort", "forget", "here", "keep", "kept"),
+]
+
+EFFORTS = ("estimate", "measure")
+BEGIN = 8  # calls of a problem before its contest begins: what is called less often is not worth it
+ROUNDS = 6  # timed rounds of a contest
+PATIENCE = (4, 1.4, 1.2, 1.1, 1.1)
+"""After each timed round but the last: how many times the best's time a candidate may take to stay.
+
+By the least of its times so far. After one round that may be a call that was held up, so that only what is
+hopeless goes.
+"""
+NOISE = 0.97  # of the estimate's time; what takes more is not called faster
+AGREE = 3  # contests, in different processes, until a choice is taken as it is
+STALE = 30 * 86400  # seconds after which it no longer is
+KEPT = 4  # candidates of a choice that are remembered
+VERSION = 1  # of entries on disk; counted up when candidates change their meaning
+_PREFIX = "choice-"
+
+
+def effort() -> str:
+    """How a schedule is chosen: ``RELAYOUT_EFFORT``, or "measure".
+
+    Raises
+    ------
+    LayoutError
+        The variable has another value.
+    """
+    named = os.environ.get("RELAYOUT_EFFORT") or EFFORTS[-1]
+    if named not in EFFORTS:
+        raise LayoutError(f"RELAYOUT_EFFORT={named[:40]!r} is no effort; there are {', '.join(EFFORTS)}")
+    return named
+
+
+class Contest:
+    """A contest among so many candidates; number 0 is the estimate. Threads take turns.
+
+    Examples
+    --------
+    >>> contest = Contest(3)
+    >>> while (turn := contest.turn()) is not None:
+    ...     contest.record(turn, (30, 20, 90)[turn])
+    >>> contest.winner, [(k, round(ratio, 2)) for k, ratio in contest.ranking()]
+    (1, [(1, 0.67), (0, 1.0)])
+    """
+
+    def __init__(self, candidates: int) -> None:
+        self.winner: int | None = 0 if candidates < 2 else None
+        self._alive = list(range(candidates))
+        self._times: list[list[float]] = [[] for _ in range(candidates)]
+        self._warm = [False] * candidates
+        self._round, self._next = 0, 0
+
+    def turn(self) -> int | None:
+        """The candidate that the next call takes; None: the contest is over, or others end its last round."""
+        with lock():
+            if self.winner is not None:
+                return None
+            if self._next == len(self._alive):
+                self._end_round()
+                if self.winner is not None:
+                    return None
+            self._next += 1
+            return self._alive[self._next - 1]
+
+    def record(self, candidate: int, taken: float) -> None:
+        """Note how long a call with a candidate took; its first one does not count."""
+        with lock():
+            if self._warm[candidate]:
+                self._times[candidate].append(taken)
+            self._warm[candidate] = True
+
+    def refuse(self, candidate: int) -> None:
+        """Leave a candidate out that can't do the work."""
+        with lock():
+            self._times[candidate] = []
+            self._warm[candidate] = False
+
+    def ranking(self) -> list[tuple[int, float]]:
+        """Those that stayed to the end, fastest first, each with its time as a multiple of the estimate's."""
+        with lock():
+            from statistics import median  # takes longer to import than a kernel to load
+
+        found = {k: median(self._times[k]) for k in self._alive if self._times[k]}
+        estimate = median(self._times[0]) if self._times[0] else 0.0
+        if not estimate:
+            return [(0, 1.0)]
+        return [(k, found[k] / estimate) for k in sorted(found, key=found.__getitem__)]
+
+    def _end_round(self) -> None:
+        self._next = 0
+        self._round += 1
+        if self._round == 1:  # nothing was timed yet
+            self._alive = [k for k in self._alive if self._warm[k] or k == 0]
+            return
+        best = min((min(self._times[k]) for k in self._alive if self._times[k]), default=0.0)
+        timed = self._round - 1
+        if timed < ROUNDS:
+            most = PATIENCE[timed - 1] * best
+            self._alive = [k for k in self._alive if k == 0 or min(self._times[k], default=0.0) <= most]
+        if timed < ROUNDS and len(self._alive) > 1:
+            return
+        ahead = self.ranking()[0]
+        self.winner = ahead[0] if ahead[1] < NOISE else 0
+
+
+Schedule = TypeVar("Schedule")
+Executable = TypeVar("Executable")
+
+
+class Trial(Generic[Schedule, Executable]):
+    """A contest among the schedules of one problem, held by the calls that have this problem to solve.
+
+    When these have been :data:`BEGIN`, the next ones each take another schedule (the first call of each
+    compiles it, some tens of milliseconds), until the contest is decided. Then all take the winner, and a
+    later process begins with it.
+
+    Parameters
+    ----------
+    problem : str
+        The problem on one line, with everything about the machine that the answer depends on (:func:`here`).
+    listed : callable
+        The schedules worth measuring, the estimate first. Each prints itself, differently from all others.
+    made : callable
+        A schedule compiled; None where it can't do the work.
+
+    Attributes
+    ----------
+    first : str
+        The schedule that earlier processes have found to be fastest; empty: nothing is known.
+    winner : Executable or None
+        What won; None before the contest is over.
+    done : bool
+        Whether there is nothing left to measure.
+
+    Examples
+    --------
+    >>> trial = Trial("a sum", lambda: ["estimate", "other"], {"estimate": sum, "other": sum}.get)
+    >>> trial.call(print)  # the first calls take the estimate
+    False
+    """
+
+    def __init__(
+        self,
+        problem: str,
+        listed: Callable[[], Sequence[Schedule]],
+        made: Callable[[Schedule], Executable | None],
+    ) -> None:
+        self.problem, self._listed, self._made = problem, listed, made
+        self._calls = 0
+        self._schedules: list[Schedule] = []
+        self._executables: dict[int, Executable] = {}
+        self._contest: Contest | None = None
+        self._known = kept(problem)
+        self.winner: Executable | None = None
+        self.first = self._known.ranking[0][0] if self._known is not None else ""
+        self.done = self._known is not None and self._known.settled
+
+    def call(self, run: Callable[[Executable], object]) -> bool:
+        """Do one call by the schedule whose turn it is; False: it is left to the caller."""
+        if self.done:
+            return False
+        if self._contest is None:
+            self._calls += 1
+            if self._calls <= BEGIN:
+                return False
+            self._begin()
+        contest = self._contest
+        turn = contest.turn() if contest is not None else None
+        if contest is None or turn is None:
+            self._end()
+            return False
+        executable = self._executables.get(turn) or self._compiled(turn)
+        if executable is None:
+            contest.refuse(turn)
+            return False
+        start = time.perf_counter_ns()
+        run(executable)
+        contest.record(turn, time.perf_counter_ns() - start)
+        return True
+
+    @locked
+    def _begin(self) -> None:
+        if self._contest is not None:
+            return
+        listed = list(self._listed())
+        if self._known is not None:  # the others were left behind by an earlier contest
+            front = {name for name, _ in self._known.ranking}
+            listed = listed[:1] + [one for one in listed[1:] if str(one) in front]
+        self._schedules, self._contest = listed, Contest(len(listed))
+        self.done = not listed
+
+    @locked
+    def _compiled(self, turn: int) -> Executable | None:
+        found = self._made(self._schedules[turn])
+        if found is not None:
+            self._executables[turn] = found
+        return found
+
+    @locked
+    def _end(self) -> None:
+        contest = self._contest
+        if contest is None or contest.winner is None or self.done:
+            return
+        self.winner = self._executables.get(contest.winner) or self._compiled(contest.winner)
+        found = [(str(self._schedules[k]), ratio) for k, ratio in contest.ranking()]
+        keep((self._known or Choice(self.problem, 0, ())).joined(found))
+        self._executables.clear()
+        self.done = True
+
+
+def here(threads: int) -> str:
+    """What a choice depends on besides the problem: the processor, its caches, the number of threads."""
+    with lock():
+        from relayout.targets.machine import host
+
+        machine = host()
+    caches = "/".join(str(size >> 10) for size in (machine.l1, machine.l2, machine.l3))
+    return f"[{machine.cpu}, caches {caches} KiB, {threads} threads]"
+
+
+# -- what was found, on disk --------------------------------------------------------------------------------
+
+
+class Choice(NamedTuple):
+    """What contests about a problem have found."""
+
+    problem: str
+    """The problem, and the machine, on one line."""
+    contests: int
+    """How many contests agree that the first is ahead."""
+    ranking: tuple[tuple[str, float], ...]
+    """Candidates, best first, by what they print, each with its time as a multiple of the estimate's."""
+    age: float = 0.0
+    """Seconds since the last contest."""
+
+    @property
+    def settled(self) -> bool:
+        """Whether it is taken as it is, without another contest."""
+        return self.contests >= AGREE and self.age < STALE
+
+    def joined(self, found: Sequence[tuple[str, float]]) -> Choice:
+        """Join this choice and another contest: ratios are averaged, and agreement is counted.
+
+        >>> old = Choice("p", 1, (("a", 0.5), ("estimate", 1.0)))
+        >>> old.joined([("a", 0.7), ("estimate", 1.0)])[1:3]
+        (2, (('a', 0.6), ('estimate', 1.0)))
+        >>> old.joined([("estimate", 1.0)])[1:3]
+        (1, (('estimate', 1.0),))
+        """
+        before = dict(self.ranking)
+        mean = [(name, round((ratio + before.get(name, ratio)) / 2, 4)) for name, ratio in found]
+        mean.sort(key=_rank)
+        first = self.ranking[0][0] if self.ranking else ""
+        agrees = any(name == first and ratio * NOISE <= mean[0][1] for name, ratio in mean)
+        if agrees:  # whoever was ahead stays there unless another one beats it by more than noise
+            mean.sort(key=lambda entry: entry[0] != first)
+        return Choice(self.problem, self.contests + 1 if agrees else 1, tuple(mean[:KEPT]))
+
+
+def _rank(entry: tuple[str, float]) -> tuple[float, bool]:
+    """Fastest first; who is ahead of the estimate (1.0) by no more than noise comes behind it."""
+    ratio = entry[1]
+    return (ratio if ratio < NOISE else max(ratio, 1.0)), ratio != 1.0
+
+
+def _name(problem: str) -> str:
+    return f"{_PREFIX}{cache.digest(f'{VERSION} {problem}'.encode()).hex()}"
+
+
+def kept(problem: str) -> Choice | None:
+    """What is known of a problem; None where nothing is, or nothing that can be read."""
+    return _read(_name(problem), problem)
+
+
+def keep(choice: Choice) -> None:
+    """Remember a choice for later processes."""
+    lines = [choice.problem, str(choice.contests), str(int(time.time()))]
+    lines += [f"{ratio:.4f} {name}" for name, ratio in choice.ranking]
+    cache.save(_name(choice.problem), "\n".join(lines).encode())
+
+
+def choices() -> Iterator[Choice]:
+    """Everything that is known on this machine."""
+    folder = cache.folder()
+    for name in sorted(os.listdir(folder)) if folder is not None else ():
+        if name.startswith(_PREFIX):
+            found = _read(name, None)
+            if found is not None:
+                yield found
+
+
+def forget() -> int:
+    """Forget all choices; how many there were."""
+    folder, count = cache.folder(), 0
+    for name in os.listdir(folder) if folder is not None else ():
+        if folder is not None and name.startswith(_PREFIX):
+            (folder / name).unlink(missing_ok=True)
+            count += 1
+    return count
+
+
+def _read(name: str, problem: str | None) -> Choice | None:
+    data = cache.load(name)
+    lines = data.decode(errors="replace").split("\n") if data else []
+    try:
+        head, contests, when, *rest = lines
+        ranking = tuple((text, float(ratio)) for ratio, _, text in (line.partition(" ") for line in rest))
+        age = max(0.0, time.time() - int(when))
+        found = Choice(head, int(contests), ranking, age)
+    except ValueError:
+        return None
+    return found if ranking and (problem is None or head == problem) else None

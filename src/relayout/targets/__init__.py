@@ -1,0 +1,6 @@
+"""Processors that kernels are made for.
+
+===========  ================================================================================================
+``machine``  what kernels are shaped by: vector width, features, caches; the host, or any by its LLVM name
+===========  ================================================================================================
+"""

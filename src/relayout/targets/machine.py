@@ -1,0 +1,212 @@
+"""The processor: what kernels are shaped by.
+
+Nothing is wired to one machine. Vector width and features are LLVM's answer for this host, cache sizes the
+operating system's. ``RELAYOUT_CPU`` names another processor, as LLVM spells it (``x86-64-v2``, ``znver3``),
+so that tests generate the code of other machines. What no data sheet tells, from how many bytes on it pays to
+write around the caches or to wake threads, is measured (:mod:`relayout.runtime.thresholds`).
+
+Trap:
+
+* What a processor can do is asked anew by each process, although it takes a fifth of a millisecond on virtual
+  machines (they answer ``cpuid`` themselves, 10 microseconds each time). To keep the answer one would have to
+  know the processor again, and whoever is wrong there runs illegal instructions: home directories are shared
+  by machines, a machine's boot id survives its being moved to another processor, and ``/proc/cpuinfo`` leaves
+  out some of what LLVM asks, and takes 10 milliseconds to open on some kernels.
+"""
+
+from __future__ import annotations
+
+import os
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+from relayout.errors import LayoutError, Unsupported
+from relayout.forking import locked
+
+__all__ = ["LINE", "Machine", "Thresholds", "derived", "host", "llvm", "machine"]
+
+LINE = 64  # bytes of a cache line on every processor that we generate code for
+LARGEST = 32 << 20  # bytes that are copied to find out about streaming
+SHARING = 1 << 18, 1 << 23  # bytes: waking takes 2 to 100 us, a processor copies 10 to 50 bytes a ns
+
+
+class Thresholds(NamedTuple):
+    """From how many bytes on, of source and destination together, something pays."""
+
+    streaming: int
+    """To write around the caches."""
+    sharing: int
+    """To wake other threads."""
+
+
+class Machine(NamedTuple):
+    """A processor as kernels see it; sizes in bytes.
+
+    >>> machine("x86-64-v2").vector, machine("znver3").vector, machine("x86-64-v4").vector
+    (16, 32, 64)
+    """
+
+    triple: str
+    cpu: str
+    features: str
+    vector: int
+    """Bytes of the widest vector registers."""
+    l1: int
+    l2: int
+    l3: int
+    thresholds: Thresholds | None = None
+    """None: this host's, measured when they are first asked for."""
+
+    @property
+    def fuses(self) -> bool:
+        """Whether it multiplies and adds in one instruction.
+
+        >>> machine("x86-64-v2").fuses, machine("x86-64-v3").fuses
+        (False, True)
+        """
+        return self.triple.startswith(("aarch64", "arm64")) or (
+            self.vector >= 32 and "-fma" not in self.features.split(",")
+        )
+
+    def bounds(self, what: str) -> tuple[int, int]:
+        """Between which sizes a threshold lies, whatever will be measured; in bytes.
+
+        What fits the second cache is not streamed: reading it back would cost more than writing it. What is
+        twice as large as can be measured quickly is: few processors have that much cache for one thread.
+
+        >>> machine("x86-64-v3").bounds("sharing")
+        (262144, 8388608)
+        """
+        return (self.l2, 2 * self.sizes(what)[-1]) if what == "streaming" else SHARING
+
+    def sizes(self, what: str) -> list[int]:
+        """The sizes that are measured to find a threshold, each twice the one before; in bytes.
+
+        >>> [size >> 10 for size in machine("x86-64-v3").sizes("sharing")]
+        [256, 512, 1024, 2048, 4096, 8192]
+        """
+        least, most = SHARING
+        if what == "streaming":
+            least = self.l2
+            most = max(2 * least, min(LARGEST, max(8 * least, 2 * self.l3)))
+        return [least << k for k in range((most // least).bit_length())]
+
+
+def derived(l2: int, l3: int) -> Thresholds:
+    """Thresholds guessed from the caches, where nothing may be measured.
+
+    Past half of the last cache a source and a destination begin to push each other out. An L3 that is
+    reported as larger than 64 MiB serves many processors, of which one never gets all of it. Threads that
+    sleep take some 20 microseconds to come, in which one processor gets through about 1 MiB.
+
+    >>> derived(1 << 20, 32 << 20)
+    Thresholds(streaming=16777216, sharing=2097152)
+    """
+    return Thresholds(max(2 * l2, min(l3, 64 << 20) // 2), 2 << 20)
+
+
+# -- processors ---------------------------------------------------------------------------------------------
+
+
+@locked
+def llvm() -> Any:
+    """LLVM, as llvmlite binds it.
+
+    Raises
+    ------
+    Unsupported
+        llvmlite can't be loaded; the message says why, and what to do about it.
+    """
+    try:
+        import llvmlite.binding
+    except ImportError as error:
+        why = f"llvmlite, which relayout needs, can't be imported ({error}); try pip install llvmlite"
+        raise Unsupported(why) from None
+    except Exception as error:  # OSError where its library is damaged or of another system
+        raise Unsupported(
+            f"llvmlite is installed, but can't be loaded ({type(error).__name__}: {error}); "
+            "try pip install --force-reinstall llvmlite"
+        ) from None
+    return llvmlite.binding
+
+
+@lru_cache(maxsize=1)
+def host() -> Machine:
+    """The processor this runs on (or that ``RELAYOUT_CPU`` names).
+
+    Raises
+    ------
+    Unsupported
+        llvmlite, which knows processors, can't be loaded.
+    LayoutError
+        ``RELAYOUT_CPU`` names no processor.
+    """
+    library = llvm()
+    named = os.environ.get("RELAYOUT_CPU")
+    if named:
+        return machine(named)
+    features = library.get_host_cpu_features()
+    return _machine(
+        library.get_process_triple(), library.get_host_cpu_name(), features.flatten(), dict(features)
+    )
+
+
+LEVELS = {
+    "sse4.2": ("x86-64-v2", "nehalem", "westmere", "sandybridge", "ivybridge", "silvermont", "goldmont"),
+    "avx2": (
+        *("x86-64-v3", "haswell", "broadwell", "skylake", "alderlake", "raptorlake", "meteorlake"),
+        *("znver1", "znver2", "znver3"),
+    ),
+    "avx512bw": (
+        *("x86-64-v4", "skylake-avx512", "cascadelake", "cooperlake", "icelake-client", "icelake-server"),
+        *("tigerlake", "rocketlake", "sapphirerapids", "emeraldrapids", "graniterapids", "znver4"),
+    ),
+}
+"""The widest vectors of x86 processors, by LLVM's names."""
+
+
+@lru_cache(maxsize=16)
+def machine(cpu: str, triple: str | None = None) -> Machine:
+    """A processor by its LLVM name, with this host's caches and guessed thresholds."""
+    triple = triple or llvm().get_process_triple()
+    level = ""
+    if triple.startswith(("x86_64", "i686")):
+        known = next((name for name, cpus in LEVELS.items() if cpu in cpus), None)
+        if known is None:  # LLVM would end the process
+            names = ", ".join(name for cpus in LEVELS.values() for name in cpus)
+            raise LayoutError(f"{cpu!r} is no processor that kernels can be made for; there are {names}")
+        level = known
+    made = _machine(triple, cpu, "", {level: True})
+    return made._replace(thresholds=derived(made.l2, made.l3))
+
+
+def _machine(triple: str, cpu: str, features: str, has: dict[str, bool]) -> Machine:
+    if has.get("avx512bw") and has.get("avx512vl", True):
+        vector = 64
+        features = ",".join(filter(None, (features, "-prefer-256-bit")))
+    else:
+        vector = 32 if has.get("avx2") else 16
+    return Machine(triple, cpu, features, vector, *_caches())
+
+
+@lru_cache(maxsize=1)
+def _caches() -> tuple[int, int, int]:
+    """First, second and last level data cache of the first processor.
+
+    Plain guesses where the system does not tell.
+    """
+    sizes = {1: 32 << 10, 2: 1 << 20, 3: 8 << 20}
+    for index in range(8):
+        folder = f"/sys/devices/system/cpu/cpu0/cache/index{index}"
+        try:
+            level, kind, text = (_line(f"{folder}/{name}") for name in ("level", "type", "size"))
+        except OSError:
+            break
+        if kind != "Instruction" and level in "123" and text[-1:] in "KM" and text[:-1].isdigit():
+            sizes[int(level)] = int(text[:-1]) << (10 if text[-1] == "K" else 20)
+    return sizes[1], sizes[2], sizes[3]
+
+
+def _line(path: str) -> str:
+    with open(path, "rb", buffering=0) as file:  # a third of the time of text
+        return file.read().decode().strip()
