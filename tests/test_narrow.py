@@ -41,7 +41,7 @@ FORMATS = {
 def is_narrow(made):
     """Whether the kernel of this file was made for a convolution."""
     made._compiled()
-    return made._made is not None and isinstance(made._made.nest, narrow.Narrow)
+    return made._made is not None and isinstance(made._made.plan, narrow.Depthwise)
 
 
 def every_row_has_taps(g):
@@ -237,7 +237,7 @@ def test_what_is_taken():
 
         def together(form, batch, per=(1, 1), out=None):
             made = small(48, form, out, batch, per=per, padding=1)
-            return made._made.nest.together if is_narrow(made) else None
+            return made._made.plan.together if is_narrow(made) else None
 
         assert together("nhwc", 8) == together("nChw16c", 8) == together("NCHW4", 8) == 1
         assert together("CHWN4", 8) == lanes // 4

@@ -33,7 +33,7 @@ from relayout.ir import math
 from relayout.ir.conversions import DECLARATIONS, converted
 from relayout.ir.writer import Writer
 from relayout.kernels.conv.convolution import ENTRY, OPERANDS
-from relayout.kernels.conv.depthwise import TOGETHER, Kind, Narrow, Place
+from relayout.kernels.conv.depthwise import TOGETHER, Depthwise, Kind, Place
 from relayout.kernels.conv.epilogue import Finish, Finishing
 from relayout.kernels.conv.geometry import Span
 from relayout.kernels.conv.sides import offset_code, places_of
@@ -41,7 +41,7 @@ from relayout.kernels.conv.tile import WORD, declarations, lanes_of, load_pieces
 from relayout.kernels.copy.module import FOOTER
 from relayout.targets.machine import LINE
 
-__all__ = ["narrow_module"]
+__all__ = ["depthwise_module"]
 
 POINTERS = ("src", "weights", "dst", "bias", "scale", "later")
 """What a tile gets: the pixel of the first tap inside, the weights of the first tap of all in the last turn,
@@ -54,7 +54,7 @@ COUNTS = ("plane", "row", "deep", "high")
 BARRIER = 'call void asm sideeffect "", "~{memory}"()'
 
 
-def narrow_module(plan: Narrow, finishing: Finishing) -> str:
+def depthwise_module(plan: Depthwise, finishing: Finishing) -> str:
     """The text of all functions."""
     return _Module(plan, finishing).text()
 
@@ -62,7 +62,7 @@ def narrow_module(plan: Narrow, finishing: Finishing) -> str:
 class _Lanes:
     """What tiles and preparations do with the lanes of one kind of vectors."""
 
-    def __init__(self, plan: Narrow, kind: Kind) -> None:
+    def __init__(self, plan: Depthwise, kind: Kind) -> None:
         self.plan, self.kind = plan, kind
         self.lanes = lanes_of(plan.machine)
         self.vector = f"<{self.lanes} x float>"
@@ -83,7 +83,7 @@ class _Lanes:
 class _Tile(_Lanes):
     """Writes one tile."""
 
-    def __init__(self, plan: Narrow, kind: Kind, span: Span, finishing: Finishing) -> None:
+    def __init__(self, plan: Depthwise, kind: Kind, span: Span, finishing: Finishing) -> None:
         super().__init__(plan, kind)
         self.span, self.finishing = span, finishing
         self.arithmetic = plan.arithmetic
@@ -304,7 +304,7 @@ class _Here(NamedTuple):
 class _Module:
     """Writes the entry, and the functions that it calls."""
 
-    def __init__(self, plan: Narrow, finishing: Finishing) -> None:
+    def __init__(self, plan: Depthwise, finishing: Finishing) -> None:
         self.plan, self.finishing = plan, finishing
         self.functions: dict[str, str] = {}
         self.w = Writer()
