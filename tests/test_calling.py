@@ -10,7 +10,6 @@ import ctypes
 import importlib
 import os
 import threading
-import time
 
 import numpy as np
 import pytest
@@ -32,7 +31,6 @@ from relayout.primitives import (
     Softmax,
     Sum,
 )
-from relayout.runtime import limits
 
 pytest.importorskip("relayout.jit.compile")
 builtin = importlib.import_module("relayout.runtime.builtin")
@@ -393,25 +391,6 @@ class TestWhoCalls:
         taken.value = 0
         assert fast._calling.quick(tuple(arguments(fast)), filled(fast.dst), number) is not None
         assert (taken.value > 0) is (number > 1)
-
-    def test_what_a_region_leaves_behind(self, soon, monkeypatch):
-        """Workers are told to keep off after a while and when the caller has moved; the end is noted."""
-        fast = quick(MAKERS["shared"], 2)
-        given, out = arguments(fast), filled(fast.dst)
-        told = []
-        monkeypatch.setattr(threads._pool, "apart", lambda: told.append(1))
-        time.sleep(2 * limits.AWAKE)
-        assert not threads.busy()
-        before = threads._ended
-        assert fast._calling.quick(tuple(given), out, 2) is out
-        assert told
-        assert threads._ended > before
-        told.clear()
-        monkeypatch.setattr(threads, "busy", lambda: True)
-        fast._calling._functions[2] = lambda *ignored: prepared.MOVED
-        assert fast._calling.quick(tuple(given), out, 2) is out
-        assert told == [1]
-        assert calling.MOVED == prepared.MOVED
 
 
 def test_concat_in_place_still_moves_nothing(soon):

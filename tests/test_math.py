@@ -29,7 +29,6 @@ Writer = importlib.import_module("relayout.ir.writer").Writer
 runs_code = pytest.mark.skipif(not compile_.available(), reason="this host forbids making machine code")
 LARGEST = (2 - 2.0**-23) * 2.0**127
 CPUS = ("host", *NEEDS)
-HEADS = values.DECLARATIONS + "\n" + vectors.DECLARATIONS
 
 # --- kernels -----------------------------------------------------------------------------------------------
 
@@ -61,7 +60,7 @@ class Kernels:
             pytest.skip(f"this processor cannot run the code of {cpu}")
         self.count, machine = count, machine_of(cpu)
         text = "".join(kernel(name, emit, machine, count) for name, emit in emits.items())
-        code = compile_.assemble(text + HEADS, machine)
+        code = compile_.assemble(text, machine)
         if code.startswith(b"\x7fELF"):
             assert undefined(code) == set()  # LLVM would end the process
         target = llvm.Target.from_triple(machine.triple).create_target_machine(reloc="pic")
@@ -253,7 +252,7 @@ def test_code_calls_no_library(cpu, triple):
     text = "".join(
         kernel(f"{name}_{count}", emit, machine, count) for name, emit in EMITS.items() for count in (1, 8)
     )
-    assert undefined(compile_.assemble(text + HEADS, machine)) == set()
+    assert undefined(compile_.assemble(text, machine)) == set()
 
 
 @pytest.mark.parametrize(("cpu", "triple"), TARGETS)
@@ -261,11 +260,6 @@ def test_multiplications_are_fused_where_the_processor_can(cpu, triple):
     w = Writer()
     vectors.exp(w, machine_.machine(cpu, triple), "%x", 8)
     assert ("@llvm.fma." in w.text()) == (cpu != "x86-64-v2")
-
-
-def test_each_intrinsic_is_declared_once():
-    names = [line.split("@")[1].split("(")[0] for line in HEADS.splitlines() if line]
-    assert len(names) == len(set(names))
 
 
 def test_lengths_that_are_no_power_of_two_are_refused():

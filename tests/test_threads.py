@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import importlib
 import os
 import signal
@@ -19,7 +20,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from relayout import LayoutError
-from relayout.runtime.limits import MOST
+from relayout.runtime.limits import MOST, PATIENCE
 from relayout.runtime.memcpy import memcpy_kernel
 from strategies import examples
 
@@ -92,6 +93,19 @@ def together(meet, number, by=threads.run):
     seen = np.zeros(2, np.int64)
     by(meet, 0, 0, seen.ctypes.data, number, number)
     return seen.tolist() == [number, 0]
+
+
+def tasks():
+    """The threads of this process, as the system calls them."""
+    return {int(path.name) for path in Path("/proc/self/task").iterdir()}
+
+
+def eventually(true):
+    """Whether something becomes true within five seconds."""
+    end = time.monotonic() + 5
+    while not true() and time.monotonic() < end:
+        time.sleep(1e-4)
+    return true()
 
 
 @contextlib.contextmanager
@@ -183,7 +197,7 @@ class TestRegion:
         monkeypatch.setattr(pool, "MOST", 4)
         code, small = pool._code(), pool.Pool(2)
         assert [small.grow(n) for n in (1, 3, 2, 4)] == [1, 3, 3, sys.maxsize]
-        monkeypatch.setattr(pool, "_code", lambda: code._replace(hire=lambda block, worker: 11))
+        monkeypatch.setattr(pool, "_code", lambda: code._replace(hire=lambda block: 11))
         refused = pool.Pool(2)
         assert refused.grow(3) == sys.maxsize
         seen = np.zeros(5, np.int64)
@@ -191,28 +205,49 @@ class TestRegion:
         assert seen.tolist() == [5] * 5
 
     @native
-    @pytest.mark.skipif(pool._affinity() is None, reason="this system does not tell where a thread runs")
-    def test_a_caller_that_has_moved_is_told_so(self, kernels):
-        """Once, until workers are kept off the processor that it is on then."""
-        made, allowed = pool.Pool(2), os.sched_getaffinity(0)
-        made.grow(2)
+    @pytest.mark.skipif(not pool._asks(), reason="this system does not tell where a thread runs")
+    @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="threads can't be listed here")
+    def test_workers_are_kept_off_the_processor_of_the_caller(self, kernels):
+        before, allowed = tasks(), os.sched_getaffinity(0)
+        made = pool.Pool(2)
         try:
-            for k, processor in enumerate(sorted(allowed)[:2]):
-                os.sched_setaffinity(0, {processor})
-                for expected in (int(k > 0), 0):
+            for grown in (2, 3):  # the new one is told, too
+                made.grow(grown)
+                for processor in sorted(allowed)[:2]:
+                    os.sched_setaffinity(0, {processor})
+                    os.sched_setaffinity(0, allowed)  # which moves nobody
                     operands = np.zeros(2, np.int64)
-                    moved = made.region(made.block, kernels["tally"], 0, 0, operands.ctypes.data, 2, 2)
-                    assert (moved, list(operands)) == (expected, [2, 2])
-                    made.apart()
+                    made.region(made.block, kernels["tally"], 0, 0, operands.ctypes.data, 2, 2)
+                    assert list(operands) == [2, 2]
+                    here = ctypes.c_int64.from_address(made.block + pool.FIELDS["HERE"]).value
+                    masks = [os.sched_getaffinity(task) for task in tasks() - before]
+                    assert masks == [allowed - {here} or allowed] * (grown - 1)
         finally:
             os.sched_setaffinity(0, allowed)
 
     @native
+    def test_workers_wait_for_the_next_of_several_regions(self, kernels):
+        """And sleep after a single one, or when they are told to have no patience."""
+        made = pool.Pool(2)
+        made.grow(2)
+
+        def region(pause):
+            time.sleep(pause)
+            assert together(kernels["meet"], 2, lambda *job: made.region(made.block, *job))
+
+        assert eventually(lambda: not made.awake)  # it has begun, and found nothing to do
+        region(2 * PATIENCE)
+        for _ in range(100):
+            region(PATIENCE / 20)
+        assert eventually(lambda: not made.awake)
+        with made.impatient():
+            region(0)
+            assert eventually(lambda: not made.awake)
+        assert made._patience.value == round(PATIENCE * 1e9)
+
+    @native
     @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="threads can't be listed here")
     def test_workers_leave_signals_to_python(self, kernels):
-        def tasks():
-            return {int(path.name) for path in Path("/proc/self/task").iterdir()}
-
         before = tasks()
         mask = signal.pthread_sigmask(signal.SIG_BLOCK, ())
         own = pool.Pool(2)

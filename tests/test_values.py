@@ -116,7 +116,7 @@ class Case:
 
 
 def module(cases, machine):
-    return "".join(case.text(machine) for case in cases) + values.DECLARATIONS
+    return "".join(case.text(machine) for case in cases)
 
 
 def undefined(code):
@@ -461,11 +461,6 @@ def test_no_steps_are_a_plain_conversion():
     values.converted(plain, machine, "%x", 16, *pair)
     values.rescaled(rescaled, machine, "%x", 16, *pair, Steps(), {})
     assert plain.lines == rescaled.lines
-
-
-def test_each_intrinsic_is_declared_once():
-    names = [line.split("@")[1].split("(")[0] for line in values.DECLARATIONS.splitlines()]
-    assert len(names) == len(set(names))
 
 
 def test_what_is_missing_is_named():

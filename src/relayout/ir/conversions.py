@@ -102,7 +102,6 @@ from relayout.ir.writer import Writer
 from relayout.targets.machine import Machine
 
 __all__ = [
-    "DECLARATIONS",
     "RECIPROCALS",
     "Steps",
     "arithmetic_kind",
@@ -770,32 +769,3 @@ def _has_half(machine: Machine) -> bool:
 def _has_bf16(v: _Vectors) -> bool:
     """Whether whole registers of float become bf16 by an instruction."""
     return v.machine.vector == 64 and v.count >= 32 and "+avx512bf16" in v.machine.features.split(",")
-
-
-def _declarations() -> str:
-    lines = []
-    for n in COUNTS:
-        for kind, bits in FLOATS.items():
-            floats = f"<{n} x {kind}>"
-            lines.append(f"declare {floats} @llvm.roundeven.v{n}f{bits}({floats})")
-            lines.append(f"declare <{n} x i32> @llvm.fptosi.sat.v{n}i32.v{n}f{bits}({floats})")
-        doubles = f"<{n} x double>"
-        lines.append(f"declare <{n} x i64> @llvm.fptosi.sat.v{n}i64.v{n}f64({doubles})")
-        lines += [f"declare <{n} x i{b}> @llvm.lrint.v{n}i{b}.v{n}f64({doubles})" for b in (32, 64)]
-    lines += [
-        "declare <4 x i32> @llvm.x86.sse2.cvtps2dq(<4 x float>)",
-        "declare <8 x i32> @llvm.x86.avx.cvt.ps2dq.256(<8 x float>)",
-        "declare <16 x i32> @llvm.x86.avx512.mask.cvtps2dq.512(<16 x float>, <16 x i32>, i16, i32)",
-        "declare <16 x i1> @llvm.x86.avx512.fpclass.ps.512(<16 x float>, i32)",
-        "declare <32 x bfloat> @llvm.x86.avx512bf16.cvtne2ps2bf16.512(<16 x float>, <16 x float>)",
-    ]
-    for family, bits in (("avx2.{}", 256), ("avx512.{}.512", 512)):
-        words, halves, quarters = (f"<{bits // b} x i{b}>" for b in (32, 16, 8))
-        lines.append(f"declare {halves} @llvm.x86.{family.format('packssdw')}({words}, {words})")
-        for pack in ("packsswb", "packuswb"):
-            lines.append(f"declare {quarters} @llvm.x86.{family.format(pack)}({halves}, {halves})")
-    return "\n".join(lines)
-
-
-DECLARATIONS: Final = _declarations()
-"""The declarations of all intrinsics that the code may use; once in a module."""

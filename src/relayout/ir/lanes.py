@@ -22,29 +22,20 @@ import struct
 from collections.abc import Callable, Sequence
 
 from relayout.dtypes import DType, dtype
-from relayout.ir import conversions as values
 from relayout.ir import math as functions
 from relayout.ir.conversions import converted
 from relayout.ir.writer import Writer
 from relayout.targets.machine import Machine
 
-__all__ = ["DECLARATIONS", "Lanes", "Loops", "entry"]
+__all__ = ["Lanes", "Loops", "entry"]
 
 F32 = dtype("f32")
-DECLARATIONS = "\n".join(
-    [
-        "declare i64 @llvm.smin.i64(i64, i64)",
-        "declare i64 @llvm.smax.i64(i64, i64)",
-        values.DECLARATIONS,
-        functions.DECLARATIONS,
-    ]
-)
 
 
 class Loops(Writer):
     """A writer with loops that may make no turn, and hand values on."""
 
-    def repeat(
+    def repeat(  # type: ignore[override]
         self,
         start: int | str,
         stop: int | str,
@@ -128,7 +119,7 @@ class Loops(Writer):
 def entry(name: str, w: Writer) -> str:
     """A module with one kernel."""
     head = f"define void @{name}(ptr %src, ptr %dst, ptr %ops, i64 %part, i64 %parts)"
-    return f"{head} {{\nentry:\n{w.text()}\n  ret void\n}}\n{DECLARATIONS}\n"
+    return f"{head} {{\nentry:\n{w.text()}\n  ret void\n}}\n"
 
 
 class Lanes:

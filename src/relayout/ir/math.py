@@ -17,8 +17,7 @@ give the name of another such vector, or a constant one where the result is the 
   %v1 = fcmp ogt <8 x float> splat (float 0x0000000000000000), %x
   %v2 = select <8 x i1> %v1, <8 x float> splat (float 0x0000000000000000), <8 x float> %x
 
-A module that uses them needs :data:`relayout.ir.conversions.DECLARATIONS` and :data:`DECLARATIONS`. A
-:class:`~relayout.errors.LayoutError` says where a count is none of those.
+A :class:`~relayout.errors.LayoutError` says where a count is none of those.
 
 What comes out
 ==============
@@ -92,12 +91,11 @@ from collections.abc import Sequence
 from math import frexp, inf, nan
 from typing import Final
 
-from relayout.ir.conversions import COUNTS, _Vectors
+from relayout.ir.conversions import _Vectors
 from relayout.ir.writer import Writer
 from relayout.targets.machine import Machine
 
 __all__ = [
-    "DECLARATIONS",
     "absolute",
     "clip",
     "elu",
@@ -609,7 +607,3 @@ def _power(v: _Reals, x: str, exponent: float) -> str:
     if not exponent.is_integer():
         return v.where(v.below(x, 0.0), nan, y)
     return v.signed(y, x) if exponent % 2 else y
-
-
-DECLARATIONS: Final = "".join(f"declare <{n} x float> @llvm.sqrt.v{n}f32(<{n} x float>)\n" for n in COUNTS)
-"""The declarations of the intrinsics that :data:`relayout.ir.conversions.DECLARATIONS` has not."""

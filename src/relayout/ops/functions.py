@@ -280,8 +280,7 @@ class Function:
         Returns
         -------
         str
-            A vector of the results. The module needs :data:`relayout.ir.conversions.DECLARATIONS` and
-            :data:`relayout.ir.math.DECLARATIONS`.
+            A vector of the results.
 
         Raises
         ------

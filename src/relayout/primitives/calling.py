@@ -34,7 +34,7 @@ from relayout.primitives.arguments import results
 from relayout.primitives.program import KEPT
 from relayout.runtime import threads as sharing
 from relayout.runtime.limits import MOST as MOST_THREADS
-from relayout.runtime.prepared import MOVED, Call, Prepared, prepared
+from relayout.runtime.prepared import Call, Prepared, prepared
 from relayout.tensor import Tensor, address, aligned
 
 if TYPE_CHECKING:
@@ -101,17 +101,8 @@ class Calling:
             return None
         else:
             made = out
-        if number == 1:
-            if not function(*given, *made):
-                return None
-        else:
-            sharing.began()
-            answer = function(*given, *made)
-            if not answer:
-                return None
-            if answer == MOVED:
-                sharing.moved()
-            sharing.ended()
+        if not function(*given, *made):
+            return None
         return made[0] if len(made) == 1 else results(self._outputs, made)
 
     def count(self, given: tuple[Any, ...], out: dict[str, Any], threads: Any) -> None:

@@ -55,6 +55,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from relayout.forking import lock, locked
 from relayout.jit import compile
 from relayout.runtime import threads
+from relayout.runtime.limits import AWAKE
 from relayout.targets.machine import LINE, Machine, derived
 
 if TYPE_CHECKING:
@@ -154,18 +155,17 @@ def _streaming(machine: Machine) -> tuple[Figure, ...]:
 
 @locked
 def _sharing(machine: Machine) -> tuple[Figure, ...]:
-    from relayout.runtime.pool import SPIN
-
     kernel, tried, many = _kernels(machine, "plain")["plain"], machine.sizes("sharing"), threads.count()
     buffers, best = _Buffers(tried[-1]), _Best()
     threads.run(kernel.address, *buffers.of(tried[0]), PARTS * many, many)  # makes the threads
-    for size in _turns("sharing", tried):
-        addresses = buffers.of(size)
-        for _ in range(2):
-            best.note(size, 0, kernel, *addresses, 0, 1)
-        for _ in range(2):
-            _wait(2 * SPIN)  # until the others sleep
-            best.note(size, 1, threads.run, kernel.address, *addresses, PARTS * many, many)
+    with threads.impatient():
+        for size in _turns("sharing", tried):
+            addresses = buffers.of(size)
+            for _ in range(2):
+                best.note(size, 0, kernel, *addresses, 0, 1)
+            for _ in range(2):
+                _wait(2 * AWAKE)  # until the others sleep
+                best.note(size, 1, threads.run, kernel.address, *addresses, PARTS * many, many)
     return best.figures()
 
 

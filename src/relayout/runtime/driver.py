@@ -75,13 +75,11 @@ def walk(rows: int, count: int, threads: int, stamps: NDArray[np.int64] | None =
         _in_python(rows, count, stamps)
         return
     block, region = sharing.native(threads) if threads > 1 else (0, 0)
-    if native(block, region, rows, count, 0 if stamps is None else stamps.ctypes.data):
-        sharing.moved()
-    sharing.ended()
+    native(block, region, rows, count, 0 if stamps is None else stamps.ctypes.data)
 
 
 @lru_cache(maxsize=1)
-def _native() -> Callable[[int, int, int, int, int], int] | None:
+def _native() -> Callable[[int, int, int, int, int], None] | None:
     """The compiled function, or None where there is no pool either."""
     with lock():
         if missing():
@@ -92,7 +90,7 @@ def _native() -> Callable[[int, int, int, int, int], int] | None:
         if not pool.available() or not hasattr(ctypes.CDLL(None), "clock_gettime"):
             return None
         engine = loaded(ir(), level=0)
-        function: Any = ctypes.CFUNCTYPE(ctypes.c_int, *[ctypes.c_void_p] * 5)(address_of(engine, "walk"))
+        function: Any = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 5)(address_of(engine, "walk"))
         function.engine = engine
         return function  # type: ignore[no-any-return]
 
@@ -118,7 +116,7 @@ def _stamp(stamps: NDArray[np.int64] | None, k: int) -> None:
 
 
 def ir() -> str:
-    """The text of the function; its result is not 0 where a region's was not."""
+    """The text of the function."""
     loads = "\n".join(
         f"  %{name}.at = getelementptr i8, ptr %row, i64 {WORD * k}\n"
         f"  %{name} = load {'i64' if name in ('parts', 'threads') else 'ptr'}, ptr %{name}.at"
@@ -127,10 +125,8 @@ def ir() -> str:
     return f"""
 declare i32 @clock_gettime(i32, ptr)
 
-define i32 @walk(ptr %pool, ptr %region, ptr %rows, i64 %count, ptr %stamps) {{
+define void @walk(ptr %pool, ptr %region, ptr %rows, i64 %count, ptr %stamps) {{
 entry:
-  %moved = alloca i32
-  store i32 0, ptr %moved
   %timed = icmp ne ptr %stamps, null
   %alone = icmp eq ptr %region, null
   br i1 %timed, label %begin, label %head
@@ -152,11 +148,8 @@ fetch:
   %shared = and i1 %several, %yes
   br i1 %shared, label %share, label %parts.head
 share:
-  %answer = call i32 %region(
+  call void %region(
     ptr %pool, ptr %kernel, ptr %source, ptr %target, ptr %operands, i64 %parts, i64 %threads)
-  %before = load i32, ptr %moved
-  %either = or i32 %before, %answer
-  store i32 %either, ptr %moved
   br label %done
 parts.head:
   %part = phi i64 [0, %fetch], [%part.next, %call]
@@ -175,7 +168,6 @@ stamp:
   %e2 = call i32 @clock_gettime(i32 {getattr(time, "CLOCK_MONOTONIC", 1)}, ptr %stamp.at)
   br label %head
 out:
-  %result = load i32, ptr %moved
-  ret i32 %result
+  ret void
 }}
 """

@@ -25,6 +25,9 @@ job       the owner                       while the gate is closed and nobody is
 next      the owner; who is inside        set to 0 with the job; an atomic add takes a part
 gate      all, atomically                 ``waiting | open slots | threads inside`` in one word
 sleepers  workers, holding the mutex      how many are asleep, or about to be
+workers   whoever hires, one at a time    entries behind the last are written, then they are counted; at
+                                          last ``here`` is forgotten, so that the next owner tells them, too
+here      owners; whoever hires           the processor that all who were counted have been kept off
 ========  ==============================  ==========================================================
 
 The gate keeps regions apart. A worker *checks in* with a compare-and-swap that takes an open slot and counts
@@ -45,14 +48,20 @@ are not ordered by a release alone, but every leaving is a locked instruction, w
 
 Traps:
 
-* Waiting starts with about 40 microseconds of spinning (:data:`SPIN`), as a pause instruction in a loop,
-  since a sleeping thread takes 5 to 50 to come. A worker that comes too late spins as well: one that went
-  back to sleep would be late for the next region, too, and for each that follows. There is no spinning
-  where more threads than processors take part.
-* A worker that sleeps is first told to wake on another processor than the caller's (:meth:`Pool.apart`).
-  Should the caller move to the worker's after that, as when a worker wakes it, both would stay there for
-  tens of milliseconds, since neither sleeps for long. So a region tells when its caller is elsewhere than it
-  was, and the worker is told anew.
+* To wake a sleeping thread takes 40 microseconds on a virtual processor, and several hundred where its host
+  has gone to sleep as well. So a worker spins for 40 microseconds first (:data:`AWAKE`). If it is woken
+  within 2 milliseconds (:data:`PATIENCE`) after it became idle, it should not have slept: it waits that long
+  behind each region from then on, until a wait was in vain. Regions that follow each other thus find it
+  awake, and a single one does not keep a processor busy for milliseconds.
+* Who waits for longer than :data:`AWAKE` gives its processor away in every turn (``sched_yield``). Otherwise
+  a thread of another library that the system has put there would wait for the end of a time slice. An owner
+  waits in the same way for those who are inside: one that slept would take another wakeup to come back.
+  There is no spinning where more threads than processors take part.
+* Linux may put a woken thread behind the one that wakes it, which goes on working and does not yield. With
+  another processor idle all the time it took three milliseconds there until one of them moved. So workers are
+  kept off the owner's processor (``apart`` in the code). They are told when a region begins on another
+  processor than the one before, and when an owner has slept, which may have been woken where a worker is; the
+  rest of the time it costs one look at the number of the processor.
 * Signals are blocked in workers, so that Ctrl-C reaches the thread that Python expects it in.
 * After a fork the child has this memory, and no workers: it takes a new block, and never looks at the old
   one, whose mutex may be held for good. Blocks are never freed, nor is the code; workers sleep in both when
@@ -65,7 +74,6 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import os
 import signal
 import sys
 import time
@@ -75,29 +83,32 @@ from string import Template
 from typing import Any, NamedTuple
 
 from relayout.jit import compile as compiler
-from relayout.runtime.limits import AWAKE, MOST
+from relayout.runtime.limits import AWAKE, MOST, PATIENCE
 from relayout.targets.machine import host
 
-__all__ = ["MOST", "SPIN", "Pool", "available", "ir"]
+__all__ = ["Pool", "available", "ir"]
 
-SPIN = AWAKE  # seconds that a thread spins before it sleeps
+TURNS = 16  # pauses between two looks at the clock; a power of two
 STACK = 1 << 20  # bytes of a worker's stack
 
 APART = 128  # bytes: two cache lines, which processors like to fetch together
 FIELDS = {
     "OWNER": 0,
     "PROCESSORS": 8,
-    "SPINS": 16,
-    "HERE": 24,  # the processor that workers were last kept off; -1: none
+    "PATIENCE": 16,  # nanoseconds that a worker waits for the next of several regions
+    "HIRED": 24,  # how many workers there are
+    "HERE": 32,  # the processor that workers were last kept off; -1: none
     "GATE": APART,
     "NEXT": 2 * APART,
-    "JOB": 3 * APART,  # kernel, source, target, operands, parts, spins: 8 bytes each
+    "JOB": 3 * APART,  # kernel, source, target, operands, parts, nanoseconds of spinning: 8 bytes each
     "SLEEPERS": 4 * APART,
     "MUTEX": 5 * APART,  # the largest known takes 64 bytes
     "WORK": 6 * APART,  # condition variables: there are slots, nobody is inside
     "DONE": 7 * APART,
+    "WORKERS": 8 * APART,  # what the system calls them, 8 bytes each
 }
-SIZE = 8 * APART
+SIZE = 8 * APART + 8 * MOST
+PROCESSORS = 1024  # that a mask of the C library has bits for
 
 SLOT = 1 << 32  # the gate: threads inside in the lower half, open slots above
 SLOTS = ((1 << 30) - 1) * SLOT
@@ -112,6 +123,7 @@ PAUSES = {
 
 SYMBOLS = (
     "calloc",
+    "clock_gettime",
     "pthread_attr_destroy",
     "pthread_attr_init",
     "pthread_attr_setstacksize",
@@ -124,6 +136,7 @@ SYMBOLS = (
     "pthread_mutex_init",
     "pthread_mutex_lock",
     "pthread_mutex_unlock",
+    "sched_yield",
 )
 """What the code calls of the system."""
 
@@ -144,12 +157,51 @@ declare i32 @pthread_detach(i64)
 declare i32 @pthread_mutex_init(ptr, ptr)
 declare i32 @pthread_mutex_lock(ptr)
 declare i32 @pthread_mutex_unlock(ptr)
+declare i32 @clock_gettime(i32, ptr)
+declare i32 @sched_yield()
 declare i64 @llvm.smin.i64(i64, i64)
-$DECLARE_HERE
+declare i64 @llvm.smax.i64(i64, i64)
 $DECLARE_PAUSE
+$APART_CODE
+
+; Nanoseconds of a clock that only goes forward.
+define internal i64 @now() {
+entry:
+  %time = alloca [2 x i64]
+  %e = call i32 @clock_gettime(i32 $CLOCK, ptr %time)
+  %part.at = getelementptr i64, ptr %time, i64 1
+  %seconds = load i64, ptr %time
+  %part = load i64, ptr %part.at
+  %whole = mul i64 %seconds, 1000000000
+  %result = add i64 %whole, %part
+  ret i64 %result
+}
+
+; One turn of waiting, which is number %i and began at %since: whether to wait on. Nobody else wants the
+; processor of a thread that has waited for long, or gets it now.
+define internal i1 @wait(i64 %i, i64 %since, i64 %patience) {
+entry:
+  $PAUSE
+  %turn = and i64 %i, $TURNS
+  %look = icmp eq i64 %turn, $TURNS
+  br i1 %look, label %ask, label %on
+ask:
+  %now = call i64 @now()
+  %waited = sub i64 %now, %since
+  %long = icmp sgt i64 %waited, $SPIN
+  br i1 %long, label %yield, label %told
+yield:
+  %e = call i32 @sched_yield()
+  br label %told
+told:
+  %more = icmp slt i64 %waited, %patience
+  ret i1 %more
+on:
+  ret i1 true
+}
 
 ; A new block, all zeros but for what is set here; null without memory.
-define ptr @pool_block(i64 %processors, i64 %spins) {
+define ptr @pool_block(i64 %processors) {
 entry:
   %raw = call ptr @calloc(i64 1, i64 $ROOM)
   %none = icmp eq ptr %raw, null
@@ -161,8 +213,8 @@ make:
   %pool = getelementptr i8, ptr %raw, i64 %skip
   %processors.at = getelementptr i8, ptr %pool, i64 $PROCESSORS
   store i64 %processors, ptr %processors.at
-  %spins.at = getelementptr i8, ptr %pool, i64 $SPINS
-  store i64 %spins, ptr %spins.at
+  %patience.at = getelementptr i8, ptr %pool, i64 $PATIENCE
+  store i64 $LONG, ptr %patience.at
   %here.at = getelementptr i8, ptr %pool, i64 $HERE
   store i64 -1, ptr %here.at
   %mutex = getelementptr i8, ptr %pool, i64 $MUTEX
@@ -176,10 +228,14 @@ out:
   ret ptr null
 }
 
-; One more worker, whose name is written to a place; 0, or the system's error.
-define i32 @pool_hire(ptr %pool, ptr %thread) {
+; One more worker; 0, or the system's error. Which processor it is to be kept off is asked anew after that.
+define i32 @pool_hire(ptr %pool) {
 entry:
   %attributes = alloca [128 x i8], align 16
+  %hired.at = getelementptr i8, ptr %pool, i64 $HIRED
+  %hired = load i64, ptr %hired.at
+  %workers = getelementptr i8, ptr %pool, i64 $WORKERS
+  %thread = getelementptr i64, ptr %workers, i64 %hired
   %e1 = call i32 @pthread_attr_init(ptr %attributes)
   %e2 = call i32 @pthread_attr_setstacksize(ptr %attributes, i64 $STACK)
   %error = call i32 @pthread_create(ptr %thread, ptr %attributes, ptr @worker, ptr %pool)
@@ -189,25 +245,13 @@ entry:
 detach:
   %id = load i64, ptr %thread
   %e4 = call i32 @pthread_detach(i64 %id)
+  %more = add i64 %hired, 1
+  store atomic i64 %more, ptr %hired.at seq_cst, align 8
+  %here.at = getelementptr i8, ptr %pool, i64 $HERE
+  store atomic i64 -1, ptr %here.at seq_cst, align 8
   br label %out
 out:
   ret i32 %error
-}
-
-; As long as a thread spins in so many turns.
-define void @pool_spin(ptr %pool, i64 %turns) {
-entry:
-  %gate = getelementptr i8, ptr %pool, i64 $GATE
-  br label %turn
-turn:
-  %i = phi i64 [0, %entry], [%next, %turn]
-  %seen = load atomic i64, ptr %gate acquire, align 8
-  $PAUSE
-  %next = add i64 %i, 1
-  %more = icmp slt i64 %next, %turns
-  br i1 %more, label %turn, label %out
-out:
-  ret void
 }
 
 ; All parts on this thread.
@@ -333,25 +377,28 @@ out:
   ret void
 }
 
-; The owner closes the gate and waits until nobody is inside.
-define internal void @finish(ptr %pool, i64 %spins) {
+; The owner closes the gate and waits until nobody is inside. If it has slept it may be elsewhere.
+define internal void @finish(ptr %pool, i64 %spin) {
 entry:
   %gate = getelementptr i8, ptr %pool, i64 $GATE
   %closed = atomicrmw and ptr %gate, i64 $CLOSE acq_rel
-  br label %look
+  %left = and i64 %closed, $INSIDE
+  %alone = icmp eq i64 %left, 0
+  br i1 %alone, label %out, label %begin
+begin:
+  %since = call i64 @now()
+  %crowd = icmp eq i64 %spin, 0
+  br i1 %crowd, label %sleep, label %look
 look:
-  %i = phi i64 [0, %entry], [%next, %pause]
+  %i = phi i64 [0, %begin], [%next, %more]
   %seen = load atomic i64, ptr %gate acquire, align 8
   %inside = and i64 %seen, $INSIDE
   %empty = icmp eq i64 %inside, 0
   br i1 %empty, label %out, label %more
 more:
-  %again = icmp slt i64 %i, %spins
-  br i1 %again, label %pause, label %sleep
-pause:
-  $PAUSE
   %next = add i64 %i, 1
-  br label %look
+  %again = call i1 @wait(i64 %i, i64 %since, i64 $LONG)
+  br i1 %again, label %look, label %sleep
 sleep:
   %mutex = getelementptr i8, ptr %pool, i64 $MUTEX
   %done = getelementptr i8, ptr %pool, i64 $DONE
@@ -368,13 +415,14 @@ wait:
   br label %check
 unlock:
   %e3 = call i32 @pthread_mutex_unlock(ptr %mutex)
+  $KEEP_APART
   br label %out
 out:
   ret void
 }
 
-; A region. With one thread or one part there is nothing to share. Not 0 where the caller has moved.
-define i32 @pool_region(
+; A region. With one thread or one part there is nothing to share.
+define void @pool_region(
     ptr %pool, ptr %kernel, ptr %source, ptr %target, ptr %operands, i64 %parts, i64 %threads) {
 entry:
   %fewer = icmp slt i64 %parts, %threads
@@ -390,14 +438,13 @@ own:
   br i1 %won, label %open, label %single
 single:
   call void @alone(ptr %kernel, ptr %source, ptr %target, ptr %operands, i64 %parts)
-  ret i32 0
+  ret void
 open:
+  $KEEP_APART
   %processors.at = getelementptr i8, ptr %pool, i64 $PROCESSORS
   %processors = load i64, ptr %processors.at
-  %spins.at = getelementptr i8, ptr %pool, i64 $SPINS
-  %spins.here = load i64, ptr %spins.at
   %crowd = icmp sge i64 %helpers, %processors
-  %spins = select i1 %crowd, i64 0, i64 %spins.here
+  %spin = select i1 %crowd, i64 0, i64 $SPIN
   %job = getelementptr i8, ptr %pool, i64 $JOB
   store ptr %kernel, ptr %job
   %source.at = getelementptr i8, ptr %job, i64 8
@@ -408,8 +455,8 @@ open:
   store ptr %operands, ptr %operands.at
   %parts.at = getelementptr i8, ptr %job, i64 32
   store i64 %parts, ptr %parts.at
-  %job.spins.at = getelementptr i8, ptr %job, i64 40
-  store atomic i64 %spins, ptr %job.spins.at monotonic, align 8
+  %spin.at = getelementptr i8, ptr %job, i64 40
+  store atomic i64 %spin, ptr %spin.at monotonic, align 8
   %next = getelementptr i8, ptr %pool, i64 $NEXT
   store atomic i64 0, ptr %next monotonic, align 8
   %gate = getelementptr i8, ptr %pool, i64 $GATE
@@ -417,19 +464,13 @@ open:
   store atomic i64 %slots, ptr %gate seq_cst, align 8
   call void @wake(ptr %pool, i64 %helpers)
   call void @take(ptr %pool)
-  call void @finish(ptr %pool, i64 %spins)
+  call void @finish(ptr %pool, i64 %spin)
   store atomic i64 0, ptr %owner release, align 8
-  %here.at = getelementptr i8, ptr %pool, i64 $HERE
-  %before = load atomic i64, ptr %here.at monotonic, align 8
-  $ASK_HERE
-  %moved = icmp ne i64 %before, %here
-  %known = icmp ne i64 %before, -1
-  %again = and i1 %moved, %known
-  %answer = zext i1 %again to i32
-  ret i32 %answer
+  ret void
 }
 
-; The life of a worker: look for a way in, for as long as the last region asked to spin; then sleep.
+; The life of a worker: look for a way in, for as long as the last region and its own patience allow; then
+; sleep. It is patient when it has just been woken although it slept for less than its patience.
 define internal ptr @worker(ptr %pool) {
 entry:
   %gate = getelementptr i8, ptr %pool, i64 $GATE
@@ -437,27 +478,32 @@ entry:
   %mutex = getelementptr i8, ptr %pool, i64 $MUTEX
   %work = getelementptr i8, ptr %pool, i64 $WORK
   %job = getelementptr i8, ptr %pool, i64 $JOB
-  %job.spins.at = getelementptr i8, ptr %job, i64 40
+  %spin.at = getelementptr i8, ptr %job, i64 40
+  %patience.at = getelementptr i8, ptr %pool, i64 $PATIENCE
   br label %idle
 idle:
-  %spins = phi i64 [0, %entry], [%asked, %in], [0, %awake], [%lately, %late]
+  %patience = phi i64 [0, %entry], [%patience, %in], [%learned, %up]
+  %since = call i64 @now()
+  %spin = load atomic i64, ptr %spin.at monotonic, align 8
+  %crowd = icmp eq i64 %spin, 0
+  %least = call i64 @llvm.smax.i64(i64 %spin, i64 %patience)
+  %time = select i1 %crowd, i64 0, i64 %least
   br label %look
 look:
-  %i = phi i64 [0, %idle], [%next, %pause]
+  %i = phi i64 [0, %idle], [%next, %more]
   %slots = call i64 @enter(ptr %pool)
   %entered = icmp sgt i64 %slots, 0
-  br i1 %entered, label %in, label %more
+  br i1 %entered, label %in, label %stay
+stay:
+  %none = icmp eq i64 %time, 0
+  br i1 %none, label %sleep, label %more
 more:
-  %again = icmp slt i64 %i, %spins
-  br i1 %again, label %pause, label %sleep
-pause:
-  $PAUSE
   %next = add i64 %i, 1
-  br label %look
+  %again = call i1 @wait(i64 %i, i64 %since, i64 %time)
+  br i1 %again, label %look, label %sleep
 in:
   %others = sub i64 %slots, 1
   call void @wake(ptr %pool, i64 %others)
-  %asked = load i64, ptr %job.spins.at
   call void @take(ptr %pool)
   call void @leave(ptr %pool)
   br label %idle
@@ -467,24 +513,74 @@ sleep:
   %seen = load atomic i64, ptr %gate seq_cst, align 8
   %open = and i64 %seen, $SLOTS
   %closed = icmp eq i64 %open, 0
-  br i1 %closed, label %wait, label %awake
-wait:
+  br i1 %closed, label %rest, label %up
+rest:
   %e2 = call i32 @pthread_cond_wait(ptr %work, ptr %mutex)
-  %seen.woken = load atomic i64, ptr %gate seq_cst, align 8
-  %open.woken = and i64 %seen.woken, $SLOTS
-  %closed.woken = icmp eq i64 %open.woken, 0
-  br i1 %closed.woken, label %late, label %awake
-late:
-  %lately = load atomic i64, ptr %job.spins.at monotonic, align 8
-  %after.late = atomicrmw sub ptr %sleepers, i64 1 seq_cst
-  %e4 = call i32 @pthread_mutex_unlock(ptr %mutex)
-  br label %idle
-awake:
+  br label %up
+up:
   %after = atomicrmw sub ptr %sleepers, i64 1 seq_cst
   %e3 = call i32 @pthread_mutex_unlock(ptr %mutex)
+  %now = call i64 @now()
+  %idled = sub i64 %now, %since
+  %most = load atomic i64, ptr %patience.at monotonic, align 8
+  %soon = icmp slt i64 %idled, %most
+  %learned = select i1 %soon, i64 %most, i64 0
   br label %idle
 }
 """)
+
+
+APART_CODE = Template("""
+declare i32 @sched_getcpu()
+declare i32 @sched_getaffinity(i32, i64, ptr)
+declare i32 @pthread_setaffinity_np(i64, i64, ptr)
+
+; Keep workers off the processor that this thread runs on. Only for the owner. Where there is no other one the
+; system refuses, and they stay where they are.
+define internal void @apart(ptr %pool) {
+entry:
+  %mask = alloca [$BYTES x i8], align 16
+  %here.at = getelementptr i8, ptr %pool, i64 $HERE
+  %before = load atomic i64, ptr %here.at monotonic, align 8
+  %cpu = call i32 @sched_getcpu()
+  %here = zext i32 %cpu to i64
+  %same = icmp eq i64 %here, %before
+  %odd = icmp uge i64 %here, $PROCESSORS
+  %nothing = or i1 %same, %odd
+  br i1 %nothing, label %out, label %moved
+moved:
+  store atomic i64 %here, ptr %here.at seq_cst, align 8
+  %error = call i32 @sched_getaffinity(i32 0, i64 $BYTES, ptr %mask)
+  %unknown = icmp ne i32 %error, 0
+  br i1 %unknown, label %out, label %known
+known:
+  %word = lshr i64 %here, 6
+  %word.at = getelementptr i64, ptr %mask, i64 %word
+  %number = and i64 %here, 63
+  %bit = shl i64 1, %number
+  %others = xor i64 %bit, -1
+  %bits = load i64, ptr %word.at
+  %left = and i64 %bits, %others
+  store i64 %left, ptr %word.at
+  %hired.at = getelementptr i8, ptr %pool, i64 $HIRED
+  %hired = load atomic i64, ptr %hired.at seq_cst, align 8
+  br label %head
+head:
+  %i = phi i64 [0, %known], [%next, %bind]
+  %more = icmp slt i64 %i, %hired
+  br i1 %more, label %bind, label %out
+bind:
+  %workers = getelementptr i8, ptr %pool, i64 $WORKERS
+  %worker.at = getelementptr i64, ptr %workers, i64 %i
+  %worker = load i64, ptr %worker.at
+  %refused = call i32 @pthread_setaffinity_np(i64 %worker, i64 $BYTES, ptr %mask)
+  %next = add i64 %i, 1
+  br label %head
+out:
+  ret void
+}
+""")
+"""Where the system tells on which processor a thread runs."""
 
 
 def ir(triple: str, asks: bool = False) -> str:
@@ -495,14 +591,17 @@ def ir(triple: str, asks: bool = False) -> str:
     """
     family = triple.split("-")[0].replace("arm64", "aarch64")
     declaration, pause = PAUSES.get(family, ("", ""))
+    apart = APART_CODE.substitute(FIELDS, PROCESSORS=PROCESSORS, BYTES=PROCESSORS // 8)
     return CODE.substitute(
         FIELDS,
-        DECLARE_HERE="declare i32 @sched_getcpu()" * asks,
-        ASK_HERE="%cpu = call i32 @sched_getcpu()\n  %here = zext i32 %cpu to i64"
-        if asks
-        else "%here = add i64 0, -1",
+        APART_CODE=apart if asks else "",
+        KEEP_APART="call void @apart(ptr %pool)" if asks else "",
         DECLARE_PAUSE=declaration,
         PAUSE=pause,
+        CLOCK=getattr(time, "CLOCK_MONOTONIC", 1),
+        TURNS=TURNS - 1,
+        SPIN=round(AWAKE * 1e9),
+        LONG=round(PATIENCE * 1e9),
         ROOM=SIZE + APART,
         ALIGN=APART - 1,
         MOST=MOST,
@@ -528,15 +627,14 @@ class _Code(NamedTuple):
     """The functions of the module, and what keeps them in memory."""
 
     engine: Any
-    block: Callable[[int, int], int | None]
-    hire: Callable[[int, int], int]
-    spin: Callable[[int, int], None]
-    region: Callable[[int, int, int, int, int, int, int], int]
+    block: Callable[[int], int | None]
+    hire: Callable[[int], int]
+    region: Callable[[int, int, int, int, int, int, int], None]
 
 
 @lru_cache(maxsize=1)
 def _code() -> _Code:
-    text = ir(host().triple, _affinity() is not None)
+    text = ir(host().triple, _asks())
     engine = compiler.loaded(text, level=0)  # a region takes as long as with more
     address, number = ctypes.c_void_p, ctypes.c_int64
 
@@ -545,11 +643,10 @@ def _code() -> _Code:
 
     return _Code(
         engine,
-        entry("pool_block", address, number, number),
-        entry("pool_hire", ctypes.c_int, address, address),
-        entry("pool_spin", None, address, number),
+        entry("pool_block", address, number),
+        entry("pool_hire", ctypes.c_int, address),
         # numbers too are addresses here: ctypes takes twice as long over an int64
-        entry("pool_region", ctypes.c_int, *[address] * 7),
+        entry("pool_region", None, *[address] * 7),
     )
 
 
@@ -567,18 +664,21 @@ class Pool:
         The address of the block.
     region : callable
         ``region(block, kernel, source, target, operands, parts, threads)``: one region, all of them integers.
-        If the result is not 0, the caller is on another processor than it was at :meth:`apart`.
     """
 
     def __init__(self, processors: int) -> None:
         code = _code()
-        block = code.block(processors, _spins())
+        block = code.block(processors)
         if block is None:
             raise MemoryError(f"no {SIZE} bytes for a thread pool")
         self.block = block
         self.region = code.region
         self._threads = 1
-        self._workers: list[int] = []
+        self._asleep = self._field("SLEEPERS")
+        self._patience = self._field("PATIENCE")
+
+    def _field(self, name: str) -> ctypes.c_int64:
+        return ctypes.c_int64.from_address(self.block + FIELDS[name])
 
     def grow(self, threads: int) -> int:
         """Make workers until regions of so many threads can be served; return what can be served now.
@@ -589,44 +689,32 @@ class Pool:
         hire = _code().hire
         with _deaf():
             while self._threads < min(threads, MOST):
-                worker = ctypes.c_int64()
-                if hire(self.block, ctypes.addressof(worker)) != 0:
+                if hire(self.block) != 0:
                     return sys.maxsize
-                self._workers.append(worker.value)
                 self._threads += 1
         return self._threads if self._threads < MOST else sys.maxsize
 
-    def apart(self) -> None:
-        """Keep workers, which are to be woken, off the processor that this thread runs on.
+    @property
+    def awake(self) -> bool:
+        """Whether no worker sleeps, so that the next region begins at once."""
+        return self._threads > 1 and not self._asleep.value
 
-        Linux may put a woken thread behind the one that wakes it, which goes on working and does not yield.
-        With another processor idle all the time it took three milliseconds there until one of them moved.
-        """
-        system = _affinity()
-        if system is None:
-            return
-        here, bind = system
-        own = here()
-        ctypes.c_int64.from_address(self.block + FIELDS["HERE"]).value = own
-        mask = sum(1 << other for other in os.sched_getaffinity(0) - {own})
-        if not mask:
-            return
-        size = (mask.bit_length() + 63) // 64 * 8
-        bits = mask.to_bytes(size, sys.byteorder)
-        for worker in self._workers:
-            bind(worker, size, bits)
+    @contextlib.contextmanager
+    def impatient(self) -> Iterator[None]:
+        """Workers sleep soon after each region, as after a single one: to measure what waking them costs."""
+        usual = self._patience.value
+        self._patience.value = 0
+        try:
+            yield
+        finally:
+            self._patience.value = usual
 
 
-@lru_cache(maxsize=1)
-def _affinity() -> tuple[Callable[[], int], Callable[[int, int, bytes], int]] | None:
-    """What says where this thread runs, and what binds another to processors; None: not on this system."""
+def _asks() -> bool:
+    """Whether the system tells where a thread runs, and takes orders where another one is to."""
     process = ctypes.CDLL(None)
-    names = "sched_getcpu", "pthread_setaffinity_np"
-    if not hasattr(os, "sched_getaffinity") or not all(hasattr(process, name) for name in names):
-        return None
-    bind = process.pthread_setaffinity_np
-    bind.argtypes = [ctypes.c_uint64, ctypes.c_size_t, ctypes.c_char_p]
-    return process.sched_getcpu, bind
+    names = "sched_getcpu", "sched_getaffinity", "pthread_setaffinity_np"
+    return all(hasattr(process, name) for name in names)
 
 
 @contextlib.contextmanager
@@ -638,18 +726,3 @@ def _deaf() -> Iterator[None]:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-@lru_cache(maxsize=1)
-def _spins() -> int:
-    """How many turns of the loop last :data:`SPIN`: a pause takes 10 to 150 cycles, so it is measured."""
-    code, turns = _code(), 200
-    block = code.block(1, 0)
-    if block is None:
-        return 0
-    taken = []
-    for _ in range(5):  # the shortest time is the one that nobody interrupted
-        start = time.perf_counter()
-        code.spin(block, turns)
-        taken.append(time.perf_counter() - start)
-    return round(SPIN * turns / max(min(taken), 1e-9))

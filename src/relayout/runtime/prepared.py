@@ -45,8 +45,6 @@ Traps:
   (:class:`relayout.runtime.threads.State`), so in the child it is free. And where the pool is, and whether it
   has threads enough, is read anew in each call: a plan that wants more than are ready refuses, and who does
   the call instead makes them.
-* A plan with regions answers :data:`MOVED` where the caller has moved to another processor: see
-  :func:`relayout.runtime.threads.moved`.
 """
 
 from __future__ import annotations
@@ -65,10 +63,10 @@ from relayout.forking import lock
 from relayout.runtime import driver
 from relayout.runtime import threads as sharing
 
-__all__ = ["DONE", "MOVED", "REFUSED", "Call", "Prepared", "ir", "prepared"]
+__all__ = ["DONE", "REFUSED", "Call", "Prepared", "ir", "prepared"]
 
-REFUSED, DONE, MOVED = 0, 1, 2
-"""What a call answers; the last one is done, too."""
+REFUSED, DONE = 0, 1
+"""What a call answers."""
 
 FIELDS = ("state", "threads", "rows", "places", "images", "first", "stride")
 """How a plan begins; the places follow, as pairs of a word of an image and the number of an argument."""
@@ -261,11 +259,9 @@ walk:
   %region.at = getelementptr i8, ptr %state, i64 $STATE_REGION
   %region = load ptr, ptr %region.at
   %begin = getelementptr i8, ptr %image, i64 $HEAD
-  %moved = call i32 @walk(ptr %block, ptr %region, ptr %begin, i64 %rows, ptr null)
+  call void @walk(ptr %block, ptr %region, ptr %begin, i64 %rows, ptr null)
   store atomic i64 0, ptr %image release, align 8
-  %elsewhere = icmp ne i32 %moved, 0
-  %answer = select i1 %elsewhere, i64 $MOVED, i64 $DONE
-  ret i64 %answer
+  ret i64 $DONE
 refuse:
   ret i64 $REFUSED
 }
@@ -286,5 +282,4 @@ def ir() -> str:
         HEAD=APART * WORD,
         REFUSED=REFUSED,
         DONE=DONE,
-        MOVED=MOVED,
     )

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from relayout.runtime.pool import Pool
 
 __all__ = [
-    *("STATE", "State", "began", "busy", "count", "ended", "moved", "native", "run", "share"),
+    *("STATE", "State", "busy", "count", "ended", "impatient", "native", "run", "share"),
 ]
 
 
@@ -112,16 +112,16 @@ def _text(path: str) -> str:
 
 
 def busy() -> bool:
-    """Whether a call that might have been shared has ended a moment ago, so that workers spin still.
+    """Whether workers are awake, or a call that might have been shared has ended a moment ago.
 
     Waking them takes 20 microseconds and more, which does not pay for a single small tensor. In a sequence of
     such calls it is paid once.
     """
-    return perf_counter() - _ended < AWAKE
+    return (_pool is not None and _pool.awake) or perf_counter() - _ended < AWAKE
 
 
 def ended() -> None:
-    """Note that a call that might have been shared has ended."""
+    """Note that a call that might have been shared has ended, which was not."""
     global _ended
     _ended = perf_counter()
 
@@ -160,42 +160,27 @@ def run(kernel: int, source: int, target: int, operands: int, parts: int, thread
     threads : int
         At most so many work, this one among them. Fewer do while another region is under way: the threads
         belong to one region at a time, and whoever comes second does its parts alone, at once. They are made
-        when they are first needed, and stay; no more than :data:`relayout.runtime.pool.MOST`.
+        when they are first needed, and stay; no more than :data:`relayout.runtime.limits.MOST`.
     """
-    global _ended
     if threads > _ready:
         _prepare(threads)
-    if _pool is not None and not busy():
-        _pool.apart()
-    if _region(_block, kernel, source, target, operands, parts, threads) and _pool is not None:
-        _pool.apart()  # the caller has moved, perhaps to where a worker is
-    _ended = perf_counter()
+    _region(_block, kernel, source, target, operands, parts, threads)
 
 
 def native(threads: int) -> tuple[int, int]:
     """For machine code that opens regions itself: the pool's memory, and the address of its function.
 
-    The function is ``int region(memory, kernel, source, target, operands, parts, threads)``; where it does
-    not answer 0, :func:`moved` should be called soon. (0, 0): there is no native pool.
+    The function is ``void region(memory, kernel, source, target, operands, parts, threads)``. (0, 0): there
+    is no native pool.
     """
     if threads > _ready:
         _prepare(threads)
-    if _pool is None:
-        return 0, 0
-    began()
-    return STATE.block, STATE.region
+    return (0, 0) if _pool is None else (STATE.block, STATE.region)
 
 
-def began() -> None:
-    """Note that machine code is about to open regions, of a pool that is ready."""
-    if _pool is not None and not busy():
-        _pool.apart()
-
-
-def moved() -> None:
-    """Tell workers to keep off the processor that this thread is on now."""
-    if _pool is not None:
-        _pool.apart()
+def impatient() -> contextlib.AbstractContextManager[None]:
+    """Meanwhile workers sleep soon after each region: to measure what waking them costs."""
+    return contextlib.nullcontext() if _pool is None else _pool.impatient()
 
 
 def _in_python(
@@ -206,7 +191,7 @@ def _in_python(
     _spread(lambda part: call(source, target, operands, part, parts), parts, min(threads, parts))
 
 
-_region: Callable[[int, int, int, int, int, int, int], int | None] = _in_python
+_region: Callable[[int, int, int, int, int, int, int], None] = _in_python
 _block = 0  # the pool's memory
 _ready = 0  # a region of up to so many threads needs no preparation
 

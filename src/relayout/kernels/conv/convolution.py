@@ -10,16 +10,14 @@ from collections.abc import Callable, Sequence
 from math import ceil
 from typing import NamedTuple
 
-from relayout.ir import math
-from relayout.ir.conversions import DECLARATIONS
 from relayout.ir.writer import Writer
 from relayout.kernels.conv.epilogue import Finish, Finishing
 from relayout.kernels.conv.geometry import Geometry, Span
 from relayout.kernels.conv.nest import Group, Nest
 from relayout.kernels.conv.sides import offset_code
-from relayout.kernels.conv.tile import WORD, Tile, declarations, lanes_of, pieces_of, tile_function
+from relayout.kernels.conv.tile import WORD, Tile, lanes_of, pieces_of, tile_function
 from relayout.kernels.copy.choice import feasible, lowered
-from relayout.kernels.copy.module import FOOTER, embedded
+from relayout.kernels.copy.module import embedded
 from relayout.layout import views
 from relayout.layout.descriptor import MemoryDesc
 from relayout.reorder.problem import nests
@@ -116,9 +114,7 @@ class _Module:
             f"entry:\n{w.text()}\n  ret void\n}}\n"
         )
         places = self._table("places", [number for place in nest.places for number in place])
-        texts = [places, *self.functions.values(), entry, *self.rows, FOOTER, DECLARATIONS, math.DECLARATIONS]
-        missing = [line for line in declarations(nest.machine).splitlines() if line not in DECLARATIONS]
-        return "\n".join([*texts, *missing])
+        return "\n".join([places, *self.functions.values(), entry, *self.rows])
 
     @staticmethod
     def _table(name: str, numbers: Sequence[int]) -> str:

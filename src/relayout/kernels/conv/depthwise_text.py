@@ -29,16 +29,14 @@ from math import ceil
 from typing import NamedTuple
 
 from relayout.dtypes import DType, dtype
-from relayout.ir import math
-from relayout.ir.conversions import DECLARATIONS, converted
+from relayout.ir.conversions import converted
 from relayout.ir.writer import Writer
 from relayout.kernels.conv.convolution import ENTRY, OPERANDS
 from relayout.kernels.conv.depthwise import TOGETHER, Depthwise, Kind, Place
 from relayout.kernels.conv.epilogue import Finish, Finishing
 from relayout.kernels.conv.geometry import Span
 from relayout.kernels.conv.sides import offset_code, places_of
-from relayout.kernels.conv.tile import WORD, declarations, lanes_of, load_pieces, store_pieces
-from relayout.kernels.copy.module import FOOTER
+from relayout.kernels.conv.tile import WORD, lanes_of, load_pieces, store_pieces
 from relayout.targets.machine import LINE
 
 __all__ = ["depthwise_module"]
@@ -326,9 +324,7 @@ class _Module:
         )
         numbers = [f"i64 {number}" for place in plan.places for number in place]
         places = f"@places = internal constant [{len(numbers)} x i64] [{', '.join(numbers)}], align 64\n"
-        texts = [places, *self.functions.values(), entry, FOOTER, DECLARATIONS, math.DECLARATIONS]
-        missing = [line for line in declarations(plan.machine).splitlines() if line not in DECLARATIONS]
-        return "\n".join([*texts, *missing])
+        return "\n".join([places, *self.functions.values(), entry])
 
     def _share(self, part: str) -> str:
         w = self.w

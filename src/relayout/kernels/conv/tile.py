@@ -52,7 +52,6 @@ __all__ = [
     "KLoop",
     "Piece",
     "Tile",
-    "declarations",
     "lanes_of",
     "load_pieces",
     "pieces_of",
@@ -456,19 +455,6 @@ PAIR_PRODUCTS = {
     16: "llvm.x86.avx512.pmaddw.d.512",
 }
 """Products of pairs, added up: what x86 processors have for it, by the number of sums."""
-
-
-def declarations(machine: Machine) -> str:
-    """What the functions of this module call."""
-    lanes = lanes_of(machine)
-    kind, pair = f"<{lanes} x i32>", f"<{2 * lanes} x i16>"
-    vector = f"<{lanes} x float>"
-    found = f"declare {vector} @llvm.fma.v{lanes}f32({vector}, {vector}, {vector})\n"
-    found += f"declare {kind} @llvm.sadd.sat.v{lanes}i32({kind}, {kind})\n"
-    if _is_x86(machine):
-        found += f"declare {kind} @{PAIR_PRODUCTS[lanes]}({pair}, {pair})\n"
-    found += f"declare {kind} @llvm.umax.v{lanes}i32({kind}, {kind})\n"
-    return found
 
 
 def _words(lanes: int, number: int) -> str:

@@ -16,6 +16,7 @@ from typing import NamedTuple
 from relayout.dtypes import DType
 from relayout.ir.conversions import RECIPROCALS, Steps, arithmetic_kind, converted, rescaled
 from relayout.ir.writer import Writer
+from relayout.kernels.copy.network import joined
 from relayout.kernels.copy.plan import ROWS, Plan
 from relayout.reorder.problem import BitLoop, Table
 from relayout.targets.machine import LINE, Machine
@@ -238,11 +239,7 @@ class Kernel:
 
     def side_by_side(self, parts: list[str], count: int, bits: int | None = None) -> str:
         """Vectors of ``count`` elements side by side in one."""
-        while len(parts) > 1:
-            pairs = zip(parts[::2], parts[1::2], strict=True)
-            parts = [self.w.shuffle(a, b, self.vector(count, bits), range(2 * count)) for a, b in pairs]
-            count *= 2
-        return parts[0]
+        return joined(self.w, parts, count, bits or self.plan.mid)
 
     def load(self, place: Place, count: int, lanes: Lanes) -> str:
         """Neighbouring elements of the source, converted where that is done behind loads."""
@@ -272,7 +269,7 @@ class Kernel:
         size = count * bits // 8
         how = f"store <{count} x i{bits}> {value}, ptr {pointer}, align"
         if self.stream and aligned and size >= STREAMED:
-            self.w.line(f"{how} {min(size, LINE)}, !nontemporal !0")
+            self.w.line(f"{how} {min(size, LINE)}, !nontemporal !{{i32 1}}")
         else:
             self.w.line(f"{how} 1")
 

@@ -69,7 +69,7 @@ class _Pixels(Kernel):
         own, other = self.vector(self.per), f"<{count} x i{wide}>"
         if unit > 1:
             one, two = (w.value(f"bitcast {own} {value} to {other}") for value in (one, two))
-        made = [w.shuffle(one, two, other, half) for half in picks(count)]
+        made: list[str] = [w.shuffle(one, two, other, half) for half in picks(count)]
         return [w.value(f"bitcast {other} {value} to {own}") for value in made] if unit > 1 else made
 
     def picked(self, vectors: list[str], picks: list[tuple[int, int]]) -> str:

@@ -30,8 +30,6 @@ from typing import NamedTuple
 
 from relayout.dtypes import DType
 from relayout.dtypes import dtype as as_dtype
-from relayout.ir import conversions as values
-from relayout.ir import math as functions
 from relayout.ir.conversions import converted
 from relayout.ir.writer import Writer
 from relayout.kernels.conv.tile import load_pieces, pieces_of, store_pieces
@@ -41,7 +39,6 @@ from relayout.targets.machine import Machine
 __all__ = ["ENTRY", "Body", "module", "vectors_of"]
 
 ENTRY = "map"
-SMALLER = "declare i64 @llvm.smin.i64(i64, i64)"
 F32 = as_dtype("f32")
 CHEAP = 4, 8  # vectors of one turn, and of the longest pattern
 COSTLY = 2, 4
@@ -98,7 +95,7 @@ def module(
         for k, walk in enumerate(walks)
     ]
     texts.append(_entry(walks, len(operands) + (numbers > 0)))
-    return "\n".join([*texts, SMALLER, values.DECLARATIONS, functions.DECLARATIONS])
+    return "\n".join([*texts])
 
 
 def _entry(walks: Sequence[Walk], buffers: int) -> str:
