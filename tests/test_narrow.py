@@ -22,7 +22,7 @@ from relayout.kernels.conv.geometry import Geometry, spans
 from relayout.ops.post_ops import Sum
 from relayout.primitives import Convolution
 from strategies import examples
-from test_products import HERE, TYPES, check, compiles, hosts, on, post_ops, vectors
+from test_products import HERE, TYPES, by_every_candidate, check, compiles, hosts, on, post_ops, vectors
 
 narrow = importlib.import_module("relayout.kernels.conv.depthwise")
 machines = importlib.import_module("relayout.targets.machine")
@@ -171,6 +171,16 @@ def test_weights_of_taps_outside_count(value, per):
             weights = rng.standard_normal(made.weights.dims)
             weights[(1, per - 1, 0, *tap)] = value
             check(made, arrays={"weights": weights}, kernel=True)
+
+
+@compiles
+@pytest.mark.parametrize("cpu", HERE)
+def test_every_schedule_gives_the_same_bits(cpu):
+    with on(cpu):
+        for made in variety():
+            first, *others = by_every_candidate(made)
+            for one in others:
+                np.testing.assert_array_equal(one, first)
 
 
 @compiles

@@ -23,6 +23,7 @@ import subprocess
 import sys
 import textwrap
 import threading
+from itertools import product
 from math import ceil, prod
 
 import numpy as np
@@ -403,6 +404,44 @@ def test_any_number_of_threads_gives_the_same_bits(number):
             found += [check(made, seed=1, threads=threads, kernel=True) for threads in (1, 2, 8)]
     for one in found[1:]:
         np.testing.assert_array_equal(one, found[0])
+
+
+def by_every_candidate(made):
+    """The bytes that a primitive writes by each of its schedules, all of which compute the definition."""
+    given = made._as_products(made.descs)
+    found = products.ways(given)
+    for one in found.candidates if found is not None else ():
+        made._compiled()
+        lowered = products.products(given, str(one))
+        assert str(lowered.plan) == str(one)
+        made._take(lowered)
+        yield check(made, seed=1, kernel=True)
+
+
+@compiles
+@pytest.mark.parametrize("cpu", HERE)
+def test_every_schedule_gives_the_same_bits(cpu):
+    several = 0
+    with on(cpu):
+        for made in variety():
+            first, *others = by_every_candidate(made)
+            several += len(others)
+            for one in others:
+                np.testing.assert_array_equal(one, first)
+    assert several > 2 * len(variety())
+
+
+@compiles
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_weights_of_taps_outside_count(value):
+    """Zero times NaN, or infinity, is NaN: at the borders of images too, packed or read where they lie."""
+    rng = np.random.default_rng(0)
+    for cpu, form, tap in product(HERE, ("nhwc", "nChw16c"), product(range(3), range(3))):
+        with on(cpu):
+            made = problem(((1, 16, 5, 6), form), (20, 16, 3, 3), 1, 1)
+            weights = rng.standard_normal(made.weights.dims)
+            weights[(1, 3, *tap)] = value
+            check(made, arrays={"weights": weights}, kernel=True)
 
 
 @compiles

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from relayout.kernels.conv.epilogue import Finishing, Operand
     from relayout.kernels.conv.geometry import Geometry
     from relayout.kernels.conv.nest import Nest
+    from relayout.runtime.tuning import Trial
     from relayout.targets.machine import Machine
 
 __all__ = [
@@ -47,6 +48,7 @@ __all__ = [
 
 WORD = 4  # bytes of a bias or a scale
 EVEN = 1 << 24  # bytes of all tensors that threads keep in their caches
+MEASURABLE = 1e-5  # seconds that a sum of products takes at least for its schedule to be measured
 WORTH = 1 << 21  # operations from which on waking threads pays: some tens of microseconds
 OPERATIONS_A_BYTE = 2  # in the time of which a byte is moved
 
@@ -71,6 +73,15 @@ class Products:
     """Whether bias and scales are those of one group, and the same for all."""
     whole: MemoryDesc | None = None
     """What ``dst`` is a view of; None: of nothing else."""
+
+    def __str__(self) -> str:
+        g = self.geometry
+        words = [f"{self.src} * {self.weights} -> {self.dst}"]
+        for name, usual in (("strides", 1), ("dilation", 1), ("padding", 0)):
+            sizes = getattr(g, name)
+            words += [f"{name} {spell_dims(sizes)}"] * (set(sizes) != {usual})
+        words += [f"{name} {desc}" for name, desc in (("bias", self.bias), ("scale", self.scale)) if desc]
+        return ", ".join([*words, *map(str, self.post_ops)])
 
 
 @locked
@@ -223,6 +234,27 @@ def _products(made: Products, schedule: str, machine: Machine, many: int) -> Low
     return Lowered(plan, Program(tuple(steps), scratch), text)
 
 
+def trial_of(made: Products) -> Trial[Candidate, Lowered] | None:
+    """The contest among the candidates for a problem; None where there is one, or too little to do."""
+    from relayout.runtime import threads
+    from relayout.runtime.tuning import effort
+
+    found = ways(made) if effort() == "measure" else None
+    if found is None or len(found.candidates) == 1 or found.candidates[0].cost < MEASURABLE:
+        return None
+    return _trial(made, threads.count())
+
+
+@lru_cache(maxsize=512)
+@locked
+def _trial(made: Products, many: int) -> Trial[Candidate, Lowered]:
+    from relayout.runtime.tuning import Trial, here
+
+    found = ways(made)
+    listed = [] if found is None else list(found.candidates)
+    return Trial(f"{made} {here(many)}", lambda: listed, lambda one: products(made, str(one)))
+
+
 @locked
 def _operands(made: Products, target: MemoryDesc, plan: Nest | Depthwise) -> list[Operand | None]:
     """How the kernel reads the operands of binary operations; None for each that it can't."""
@@ -344,13 +376,22 @@ class ProductPrimitive(Primitive):
                 break
             first, self._after = self.post_ops[:count], self.post_ops[count:]
             between = before(dst, self._after)
-        self._made = products(given)
+        trial = None if self._after else trial_of(given)
+        if trial is not None and trial.winner is not None:
+            self._made = trial.winner
+        else:
+            self._made = products(given, "" if trial is None else trial.first)
         if self._made is None:
             return None
+        self._trial = None if trial is None or trial.done else trial
         program = replace(self._made.program)  # with scratch of its own, which goes when the primitive goes
         if not self._after:
             return program
         return followed(program, between, dst, self._after, len(operands_of(first)))
+
+    def _take(self, made: Lowered) -> None:
+        self._made = made._replace(program=replace(made.program))
+        super()._take(self._made)
 
 
 def check_vector(

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from relayout.kernels.conv.cost import FACTS, Facts, Model
 from relayout.kernels.conv.depthwise import Depthwise, depthwise
+from relayout.kernels.conv.depthwise import cycles as alone_of
 from relayout.kernels.conv.nest import Cut, Nest
 from relayout.kernels.conv.planning import Problem, nests, with_loops
 from relayout.targets.machine import Machine
@@ -53,10 +54,12 @@ def candidates(
     >>> 1 < len(found) <= MOST, len({str(one) for one in found}) == len(found)
     (True, True)
     """
+    narrow = list(depthwise(problem, machine, threads, facts))
     found: list[tuple[float, Nest | Depthwise, Cut | None]] = [
-        (cycles, plan, None) for plan, cycles in depthwise(problem, machine, threads, facts)
+        (cycles, plan, None) for plan, cycles in narrow
     ]
-    alone = [(cycles * threads, plan.order) for cycles, plan, _ in found[:1]]
+    size = problem.src.nbytes + problem.dst.nbytes
+    alone = [(alone_of(plan, size, 1, facts), plan.order) for plan, _ in narrow[:1]]
     for nest in nests(problem, machine):
         model = Model(nest, facts)
         if model.fits:

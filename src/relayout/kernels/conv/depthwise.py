@@ -67,7 +67,7 @@ from relayout.layout.descriptor import MemoryDesc
 from relayout.layout.layout import Digit
 from relayout.targets.machine import LINE, Machine
 
-__all__ = ["Depthwise", "Kind", "Place", "depthwise"]
+__all__ = ["Depthwise", "Kind", "Place", "cycles", "depthwise"]
 
 LEAST = 4  # lanes that must lie together
 MOST_KINDS = 6  # of vectors, and
@@ -84,6 +84,7 @@ PAGE = 4096  # bytes after which lines fall into the same set of the first cache
 TALL = 4  # rows that are computed of one vector before the next
 SOON = 2  # rows of outputs for which pixels are asked early
 FAR = 1 << 23  # bytes of source and destination that lie in more pages than a processor knows the places of
+PREPARED = 4  # cycles of a vector of weights that is prepared
 ODD = 0.02  # of the time: by how much what departs from a rule is taken for slower
 
 
@@ -240,7 +241,7 @@ class Depthwise:
 def depthwise(
     problem: Problem, machine: Machine, threads: int, facts: Facts
 ) -> Iterator[tuple[Depthwise, float]]:
-    """Plans of a convolution of narrow groups, and about how many cycles each takes.
+    """Plans of a convolution of narrow groups, and about how many cycles each takes; the longest run first.
 
     There are none for other problems, and for those that are too odd.
     """
@@ -478,7 +479,6 @@ def _with_tasks(plan: Depthwise, size: int, threads: int, facts: Facts) -> Itera
     tall = plan.turns > 1 or (g.strides[1] == 1 and not far)
     early = g.reach(1, SOON) * (plan.turns > 1 or far)
     most = max(1, min(plan.run, plan.machine.l2 // 4 // max(1, plan.prepared)))
-    row = g.target[2] * plan.turns * g.taps / facts.products  # cycles of one vector
     for parts in range(1, min(most, 2 * threads) + 1):  # the first of the best: long runs, then many rows
         run = ceil(most / parts)
         across = run == len(plan.places) > 1
@@ -488,7 +488,12 @@ def _with_tasks(plan: Depthwise, size: int, threads: int, facts: Facts) -> Itera
         for block, ahead, rows in product(blocks, aheads, sorted(heights, reverse=True)):
             odd = (run > 1 and (block > 1) != tall) + (across and ahead != early)
             made = replace(plan, rows=rows, run=run, tall=block, ahead=ahead)
-            prepared = run * plan.prepared / plan.machine.vector * 4 / made.blocks
-            task = run * rows * row + prepared + facts.task
-            brought = size / 2 / facts.source / threads
-            yield made, (ceil(made.tasks / threads) * task + brought) * (1 + ODD * odd)
+            yield made, cycles(made, size, threads, facts) * (1 + ODD * odd)
+
+
+def cycles(plan: Depthwise, size: int, threads: int, facts: Facts) -> float:
+    """About how many cycles a plan takes, for so many bytes of source and destination."""
+    row = plan.geometry.target[2] * plan.turns * plan.geometry.taps / facts.products  # of one vector
+    prepared = plan.run * plan.prepared / plan.machine.vector * PREPARED / plan.blocks
+    task = plan.run * plan.rows * row + prepared + facts.task
+    return ceil(plan.tasks / threads) * task + size / 2 / facts.source / threads
