@@ -23,9 +23,10 @@ from hypothesis import strategies as st
 import relayout as rl
 from relayout import views
 from relayout.dtypes import DTYPES
+from relayout.kernels.copy.problem import PASSES
+from relayout.kernels.copy.problem import moves as all_moves
 from relayout.reorder.attributes import Attributes
 from relayout.reorder.engine import reorder_numpy
-from relayout.reorder.problem import PASSES, BitLoop, nests
 from relayout.reorder.reference import reorder_by_definition
 from strategies import examples, formats, plain_layouts
 from test_reorder import in_front, pairs, random_bytes, writable
@@ -54,7 +55,7 @@ RUNS = (Run(), Run(cached=True), Run(4), Run(0, (2, 0, 1)), Run(8, (4, 3, 2, 1, 
 
 def lowered(src, dst, shape=()):
     """The kernels of a problem, or None where NumPy does it."""
-    found = nests(src, dst, shape)
+    found = all_moves(src, dst, shape)
     plans = choice.lowered(found) if found is not None else ()
     return plans if found is not None and all(choice.feasible(made.nest) for made in plans) else None
 
@@ -62,7 +63,7 @@ def lowered(src, dst, shape=()):
 @cache
 def compiled(src, dst, shape=(), cpu=None, streaming=True):
     """The kernels of a problem, made once for all tests."""
-    return native.Native(src, dst, nests(src, dst, shape), cpu, streaming)
+    return native.Native(src, dst, all_moves(src, dst, shape), cpu, streaming)
 
 
 def x86(cpu):
@@ -106,6 +107,13 @@ def compare(src, dst, *, given=None, runs=RUNS, by=reorder_numpy, cpu=None, stre
         np.testing.assert_array_equal(got, wanted, err_msg=f"{src} {dst} {attributes} {run} {made.kinds}")
         np.testing.assert_array_equal(source, kept)
     return made
+
+
+def test_a_source_that_repeats_one_element_is_written_no_further_than_the_destination_goes():
+    """All steps of the source are 0: rows of one column, whose last tile must not begin behind the last row."""
+    for rows in (7, 8, 17, 64, 65, 136, 137):
+        src = rl.MemoryDesc((8, rows), "f64", strides=(0, 0))
+        compare(src, rl.MemoryDesc((8, rows), "f64", "ab"))
 
 
 # -- shapes that occur --------------------------------------------------------------------------------------
@@ -405,13 +413,13 @@ def test_passes_keep_the_set_of_moves(pair):
     """What is moved where, byte by byte, is the same before and after every pass."""
     src, dst = pair
     assume(0 not in src.dims)
-    found = nests(rl.MemoryDesc(src.dims, "f16", src), rl.MemoryDesc(dst.dims, "f16", dst))
+    found = all_moves(rl.MemoryDesc(src.dims, "f16", src), rl.MemoryDesc(dst.dims, "f16", dst))
     assume(found is not None)
 
     def moved(nest):
         source, target = np.array([nest.src]), np.array([nest.dst])
-        bits = BitLoop(nest.write, 0 if nest.zero else 1, 1)
-        for extent, s, d, _ in (*nest.loops, bits):
+        bits = (nest.write, 0 if nest.zero else 1, 1)
+        for extent, s, d in (*((loop.extent, loop.src, loop.dst) for loop in nest.loops), bits):
             steps = np.arange(extent)
             source = (source[:, None] + steps * s).ravel()
             target = (target[:, None] + steps * d).ravel()

@@ -37,12 +37,11 @@ from relayout import LayoutError, MemoryDesc
 from relayout.kernels.conv import arithmetic, candidates, geometry, planning, weights
 from relayout.kernels.conv import convolution as text
 from relayout.kernels.conv.epilogue import Finishing
-from relayout.kernels.conv.sides import joint_loops
 from relayout.kernels.conv.tile import lanes_of, pieces_of
 from relayout.ops.functions import Function
 from relayout.ops.post_ops import Sum
 from relayout.primitives import Convolution, InnerProduct, Matmul
-from strategies import element_places, examples, ladders, padding_offsets, term_place
+from strategies import element_places, examples, padding_offsets
 from test_kernels import x86
 from test_values import undefined
 
@@ -542,7 +541,7 @@ def test_calls_refuse_what_they_were_not_made_for():
         ((*arguments, bias), {"out": out}, "4 tensors were given"),
         (arguments, {"src": src, "out": out}, "'src' was given twice"),
         (arguments, {"filter": src, "out": out}, "'filter' is none of src, weights, bias"),
-        (arguments, {}, "adds to the old destination, but no out was given"),
+        (arguments, {}, "adds to what dst held, but no out was given"),
         ((src.reorder("nchw"), weights, bias), {"out": out}, "src must be"),
         ((rl.tensor(src.numpy(), "nhwc", "bf16"), weights, bias), {"out": out}, "src must be"),
         ((src[:, :, :4], weights, bias), {"out": out}, "src must be"),
@@ -551,7 +550,7 @@ def test_calls_refuse_what_they_were_not_made_for():
         (arguments, {"out": out.reorder("nchw")}, "dst must be"),
         (arguments, {"out": frozen}, "read-only"),
         (arguments, {"out": bytes(out.buffer)}, "read-only"),
-        (arguments, {"out": bytearray(out.buffer.nbytes - 1)}, "needs 288 bytes; it has 287"),
+        (arguments, {"out": bytearray(out.buffer.nbytes - 1)}, "needs 288 bytes; its buffer has 287"),
         (arguments, {"out": np.zeros((3, 3, 16), "f4")[:, :, ::2]}, "not contiguous"),
         (arguments, {"out": out, "threads": 0}, "threads must be 1 or more"),
         (arguments, {"out": out, "threads": 1.5}, "threads must be a whole number"),
@@ -637,31 +636,6 @@ def test_code_for_every_processor_calls_no_library(cpu, triple, monkeypatch):
         assert products.products(given) is not None
         code = compile_.assemble(modules.pop(), machines.host(), 0)
         assert undefined(code) == set()
-
-
-@given(one=ladders(), two=ladders(), extent=st.integers(1, 60))
-@examples(200)
-def test_joint_loops_walk_both_sides(one, two, extent):
-    """Where there are loops, their turns are the numbers 0, 1, 2, ... in both layouts."""
-    loops = joint_loops(extent, digits(one), digits(two))
-    if loops is None:
-        borders = sorted({weight for weight, _, _ in (*one, *two) if weight < extent} | {1})
-        assert any(large % small for small, large in zip(borders, [*borders[1:], extent], strict=True))
-        return
-    places = [(0, 0)]
-    for count, first, second in loops:
-        places = [(a + k * first, b + k * second) for a, b in places for k in range(count)]
-    assert places == [(place(one, k), place(two, k)) for k in range(extent)]
-
-
-def digits(ladder):
-    return [rl.layout.layout.Digit(*digit) for digit in ladder]
-
-
-def place(ladder, number):
-    """With the first digit open, as that of an axis is."""
-    (weight, _, stride), *rest = ladder
-    return number // weight * stride + term_place(rest, number)
 
 
 @given(first=st.integers(0, 20), count=st.integers(0, 64), size=st.sampled_from((1, 2, 4)))

@@ -94,14 +94,11 @@ def softmax(made: Softmax) -> tuple[str, Program] | None:
 
     As for :func:`pooling`; what is fused with the axis makes the detour over row-major tensors.
     """
-    from relayout.kernels.reduce.joint import joint
-    from relayout.kernels.reduce.softmax import Normalisation
+    from relayout.kernels.reduce.softmax import planned
     from relayout.layout.dense import dense_like
 
     def plan(src: MemoryDesc, dst: MemoryDesc) -> Normalisation | None:
-        sizes = src.dtype.bits // 8, dst.dtype.bits // 8
-        found = joint(src.layout, dst.layout, sizes, made.axis)
-        return None if found is None else Normalisation(made.log, src.dtype, dst.dtype, found)
+        return planned(src, dst, made.axis, made.log)
 
     src, dst = made.src, made.dst
     near = MemoryDesc(dst.dims, dst.dtype, dense_like(src.layout))

@@ -58,6 +58,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
     from relayout.layout.descriptor import MemoryDesc
+    from relayout.primitives.candidates import Candidate
     from relayout.primitives.program import Program
     from relayout.runtime.tuning import Trial
 
@@ -154,6 +155,23 @@ class Primitive:
         """What is left to do of the program for arguments at these addresses."""
         return program
 
+    def _alternatives(self) -> list[Self]:
+        """The same operation in other formats, where the caller has left some open."""
+        return []
+
+    def _cost(self) -> tuple[float, str]:
+        """About how many seconds a call takes, and the schedule; see :mod:`~.primitives.candidates`."""
+        with lock():
+            from relayout.reorder.predict import seconds_to_move
+        return seconds_to_move(self.bytes + self._moved_besides()), ""
+
+    def _moved_besides(self) -> int:
+        """Bytes read and written besides the arguments: inputs in another format come to that first."""
+        first = self.descs[self.outputs[0]]
+        inputs = (self.descs[name] for name in self.inputs)
+        near = (desc for desc in inputs if desc.dims == first.dims)
+        return 2 * sum(desc.nbytes for desc in near if not desc.layout.same_bytes(first.layout))
+
     @property
     def flops(self) -> int:
         """Floating-point (or integer) operations; a multiplication and an addition are two."""
@@ -247,6 +265,28 @@ class Primitive:
             if self._trial is None:
                 return
             self._tried(self._trial, known, None)
+
+    def candidates(self) -> list[Candidate]:
+        """The ways to do this operation with the formats that were left open, cheapest first.
+
+        Where all formats were given, or follow from those given, there is one.
+
+        Examples
+        --------
+        >>> import relayout as rl
+        >>> dims = (1, 64, 28, 28), (64, 64, 1, 1)
+        >>> conv = rl.primitives.Convolution(*(rl.MemoryDesc(each, "f32", rl.any) for each in dims))
+        >>> best, *rest = conv.candidates()
+        >>> best.formats["src"] == conv.src, best.cost <= rest[-1].cost, len(rest)
+        (True, True, 8)
+        """
+        with lock():
+            from relayout.primitives.candidates import Candidate, ranked
+        found = []
+        for one in (self, *self._alternatives()):
+            cost, schedule = one._cost()
+            found.append(Candidate(dict(one.descs), cost, schedule, primitive=one))
+        return ranked(found)
 
     def reference(self, *given: Any, out: Any = None, **named: Any) -> Any:
         """The definition, for tensors or logical arrays of any format: logical results in float64."""

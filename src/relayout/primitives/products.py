@@ -8,8 +8,10 @@ image, a matrix product one whose filter has one tap. :class:`Products` says it 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from copy import copy
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
+from itertools import product
 from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -22,10 +24,12 @@ from relayout.ops.checks import check_written
 from relayout.ops.post_ops import BinaryOp, PostOp, Sum, adds, operands_of, post_ops_for
 from relayout.primitives.folding import folded
 from relayout.primitives.lowering import before, followed, reorder_step, zeros_step
-from relayout.primitives.primitive import Primitive
+from relayout.primitives.primitive import DEFINITION, Primitive
 from relayout.primitives.program import Program, Step
 
 if TYPE_CHECKING:
+    from typing_extensions import Self
+
     from relayout.kernels.conv.candidates import Candidate
     from relayout.kernels.conv.depthwise import Depthwise
     from relayout.kernels.conv.epilogue import Finishing, Operand
@@ -318,6 +322,8 @@ class ProductPrimitive(Primitive):
 
     post_ops: tuple[PostOp, ...] = ()
     _made: Lowered | None = None
+    _given: dict[str, MemoryDesc]
+    """The descriptors as they were given, before every ``any`` was decided."""
     _after: tuple[PostOp, ...] = ()
     """The post-ops that the kernel does not do: those from the first one on whose operand it can't read."""
     _workings = Primitive._workings | {"_made", "_after"}
@@ -329,6 +335,44 @@ class ProductPrimitive(Primitive):
     def _decided(self, given: dict[str, MemoryDesc]) -> dict[str, MemoryDesc]:
         """The descriptors with every ``any`` decided."""
         raise NotImplementedError
+
+    def _formats(self, name: str) -> tuple[str, ...]:
+        """The formats that are tried for an argument that the caller has left open."""
+        return ()
+
+    def _alternatives(self) -> list[Self]:
+        free = [name for name in ("src", "dst") if self._given[name].layout is None]
+        made = []
+        for texts in product(*map(self._formats, free)):
+            given = dict(self._given)
+            for name, text in zip(free, texts, strict=True):
+                given[name] = MemoryDesc(given[name].dims, given[name].dtype, text)
+            descs = self.descs | self._decided(given)
+            if descs != self.descs:
+                one = copy(self)
+                one.descs = descs
+                made.append(one)
+        return made
+
+    @locked
+    def _cost(self) -> tuple[float, str]:
+        from relayout.kernels.conv.cost import FACTS
+        from relayout.primitives.candidates import DEFINED
+        from relayout.reorder.predict import seconds_to_move
+        from relayout.runtime.clock import cycles_per_second
+
+        given = self._as_products(self.descs)
+        found = None if given is None or not supported() else ways(given)
+        if given is None or found is None:
+            return self.flops / DEFINED, DEFINITION
+        best, moved = found.candidates[0], 0
+        if found.packed:
+            moved += 2 * found.weights.nbytes
+        if fusable(given) < len(self.post_ops):
+            moved += 3 * self.descs["dst"].nbytes
+        seconds = max(best.cost * FACTS.clock / cycles_per_second(), seconds_to_move(self.bytes))
+        seconds += seconds_to_move(moved) if moved else 0.0
+        return seconds, str(Lowered(best.plan, Program(()), found.packed))
 
     def _settle(
         self,
@@ -351,7 +395,8 @@ class ProductPrimitive(Primitive):
         check_written(self.kind, dst)
         check_vector(self.kind, "bias", inputs["bias"], (outputs,), ("f32", "s32"))
         check_vector(self.kind, "scale", inputs["scale"], (1, outputs), ("f32",))
-        decided = self._decided({**given, "dst": dst})
+        self._given = {**given, "dst": dst}
+        decided = self._decided(dict(self._given))
         self.post_ops = post_ops_for(self.kind, post_ops, decided["dst"])
         self.accumulates = ("dst",) * adds(self.post_ops)
         operands = operands_of(self.post_ops)

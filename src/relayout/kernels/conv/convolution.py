@@ -18,9 +18,9 @@ from relayout.kernels.conv.sides import offset_code
 from relayout.kernels.conv.tile import WORD, Tile, lanes_of, pieces_of, tile_function
 from relayout.kernels.copy.choice import feasible, lowered
 from relayout.kernels.copy.module import embedded
+from relayout.kernels.copy.problem import moves
 from relayout.layout import views
 from relayout.layout.descriptor import MemoryDesc
-from relayout.reorder.problem import nests
 
 __all__ = ["ENTRY", "OPERANDS", "Rows", "module", "rows_of"]
 
@@ -43,7 +43,7 @@ class Rows(NamedTuple):
 
 def _row_reorder(name: str, src: MemoryDesc, dst: MemoryDesc, nest: Nest) -> str | None:
     """The text of a function that reorders one row; None where there is no kernel for it."""
-    found = nests(src, dst)
+    found = moves(src, dst)
     if found is None or not all(map(feasible, found)):
         return None
     return embedded(name, lowered(found), nest.machine)
@@ -95,7 +95,7 @@ class _Module:
         self.nest, self.rows, self.finishing = nest, rows, finishing
         self.lanes = lanes_of(nest.machine)
         self.functions: dict[str, str] = {}
-        self.w = Writer()
+        self.w = Writer(nest.machine)
 
     def text(self) -> str:
         w, nest = self.w, self.nest
@@ -255,7 +255,7 @@ class _Module:
                     t = w.at(w.at(target, span.start * x.dst), self._times(k, span.pixels * x.dst))
                     others = self.finishing.pointers(w, self.operands, given["channel"], t)
                     pointers = [f"ptr {one}" for one in (s, given["weights"], t, *extra, *others)]
-                    if any(loop.counter for loop in nest.loops):
+                    if any(nest.counters):
                         pointers += [f"i64 {number}" for number in (*firsts, *counts)]
                     w.line(f"call void @{name}({', '.join(pointers)})")
 
@@ -429,17 +429,10 @@ class _Module:
         if name not in self.functions:
             _, _, h, x = nest.dims
             places = [(i, j) for i in range(rows) for j in range(columns)]
-            loops = nest.loops
             outside: tuple[tuple[int, ...], ...] = ()
             if at is not None and at[1].outside:
-                outside = tuple(
-                    tuple(p for p, t in at[1].outside if t == tap) for tap in range(nest.geometry.kernel[2])
-                )
-                if len(nest.taps) == 1:
-                    k = sum(size > 1 for size in nest.geometry.kernel[:2])
-                    if nest.geometry.kernel[2] > 1:
-                        loops = (*loops[:k], loops[k]._replace(outside=outside), *loops[k + 1 :])
-                        outside = ()
+                taps = range(nest.geometry.kernel[2])
+                outside = tuple(tuple(p for p, t in at[1].outside if t == tap) for tap in taps)
             tile = Tile(
                 nest.arithmetic,
                 nest.weights_type,
@@ -448,8 +441,9 @@ class _Module:
                 group.weights,
                 group.pieces,
                 group.valid,
-                loops,
+                nest.loops,
                 nest.taps,
+                nest.counters,
                 outside,
                 nest.spread,
                 nest.steps,

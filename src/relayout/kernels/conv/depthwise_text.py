@@ -64,7 +64,7 @@ class _Lanes:
         self.plan, self.kind = plan, kind
         self.lanes = lanes_of(plan.machine)
         self.vector = f"<{self.lanes} x float>"
-        self.w = Writer()
+        self.w = Writer(plan.machine)
 
     def as_floats(self, raw: str, kind: DType) -> str:
         """Elements of another data type as f32."""
@@ -305,7 +305,7 @@ class _Module:
     def __init__(self, plan: Depthwise, finishing: Finishing) -> None:
         self.plan, self.finishing = plan, finishing
         self.functions: dict[str, str] = {}
-        self.w = Writer()
+        self.w = Writer(plan.machine)
 
     def text(self) -> str:
         w, plan = self.w, self.plan

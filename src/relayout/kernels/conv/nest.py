@@ -35,20 +35,13 @@ from relayout.dtypes import dtype as as_dtype
 from relayout.kernels.conv.arithmetic import Arithmetic
 from relayout.kernels.conv.geometry import Geometry, Span, spans
 from relayout.kernels.conv.sides import Side
-from relayout.kernels.conv.tile import BLOCK, WORD, KLoop, Piece, in_blocks, lanes_of
+from relayout.kernels.conv.tile import BLOCK, WORD, Piece, in_blocks, lanes_of
 from relayout.kernels.conv.weights import Weights
 from relayout.layout.descriptor import MemoryDesc
+from relayout.loops.nest import Loop
 from relayout.targets.machine import LINE, Machine
 
-__all__ = ["Block", "Cut", "Dim", "Group", "Nest", "Place"]
-
-
-class Dim(NamedTuple):
-    """A loop over outputs: extent, and bytes from one to the next in source and destination."""
-
-    extent: int
-    src: int
-    dst: int
+__all__ = ["Block", "Cut", "Group", "Nest", "Place"]
 
 
 class Group(NamedTuple):
@@ -109,8 +102,8 @@ class Nest:
     pitch: int
     """From pixel to pixel of packed rows."""
     weights: Weights
-    loops: tuple[KLoop, ...]
-    """The sum."""
+    loops: tuple[Loop, ...]
+    """The sum: its operands are source and weights."""
     taps: tuple[tuple[int, int], ...]
     """What one turn of it adds up: taps of a row, by where their pixels and their weights lie."""
     spread: tuple[tuple[int, ...], ...]
@@ -119,8 +112,9 @@ class Nest:
     """The different groups."""
     places: tuple[Place, ...]
     """All groups."""
-    dims: tuple[Dim, Dim, Dim, Dim]
-    """Images, planes, rows, pixels; neighbouring ones are merged where nothing lies between them."""
+    dims: tuple[Loop, Loop, Loop, Loop]
+    """Images, planes, rows, pixels, with source and destination as operands; neighbouring ones are merged
+    where nothing lies between them."""
     block: Block
     rows: int
     """Rows of a task."""
@@ -143,6 +137,15 @@ class Nest:
     def spans(self) -> tuple[Span, ...]:
         """The tiles of a row where there are borders."""
         return spans(self.geometry, self.block.columns)
+
+    @property
+    def counters(self) -> tuple[str, ...]:
+        """For the loops over planes and rows of taps what says how many are inside; see :class:`.Tile`."""
+        g = self.geometry
+        names = (
+            ("%deep", "%high")[axis] * (not g.always_inside(axis)) for axis in (0, 1) if g.kernel[axis] > 1
+        )
+        return tuple(names) if self.borders else ()
 
     @property
     def order(self) -> tuple[object, ...]:

@@ -7,7 +7,7 @@ side is packed or unpacked, or the weights are reordered before.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import product
 from math import ceil
@@ -16,12 +16,14 @@ from typing import NamedTuple
 from relayout.kernels.conv.arithmetic import Arithmetic
 from relayout.kernels.conv.cost import FACTS
 from relayout.kernels.conv.geometry import Geometry, rows_have_taps
-from relayout.kernels.conv.nest import Block, Cut, Dim, Group, Nest, Place
-from relayout.kernels.conv.sides import Side, joint_loops, places_of, side_of
-from relayout.kernels.conv.tile import WORD, KLoop, Piece, lanes_of, pieces_of, registers_of
+from relayout.kernels.conv.nest import Block, Cut, Group, Nest, Place
+from relayout.kernels.conv.sides import Side, places_of, side_of
+from relayout.kernels.conv.tile import WORD, Piece, lanes_of, pieces_of, registers_of
 from relayout.kernels.conv.weights import Weights, is_spread, weights_of
 from relayout.layout.descriptor import MemoryDesc
 from relayout.layout.layout import Digit
+from relayout.loops.nest import Loop, joined
+from relayout.loops.refine import combined, pieces
 from relayout.targets.machine import LINE, Machine
 
 __all__ = ["Problem", "nests", "with_loops"]
@@ -31,7 +33,8 @@ MOST_TAPS = 7  # of a row of a filter that one turn does
 MOST_COLUMNS = 16  # of a filter that are written out one by one at borders
 MOST_KINDS = 6  # of groups, each of which is a function of its own
 
-Loops = list[tuple[int, int, int]]
+Loops = tuple[Loop, ...]
+"""Of the sum: its operands are source and weights."""
 
 
 class Problem(NamedTuple):
@@ -123,12 +126,7 @@ def with_loops(nest: Nest, cut: Cut | None = None) -> Nest:
     else:
         loops = _direct_loops(nest.src, g, found, lanes_of(nest.machine), spread, together)
     assert loops is not None
-    sums = [KLoop(*loop) for loop in loops]
-    if nest.borders:
-        for k, axis in enumerate(axis for axis in (0, 1) if g.kernel[axis] > 1):
-            if not g.always_inside(axis):
-                sums[k] = sums[k]._replace(counter=("%deep", "%high")[axis])
-    return replace(nest, loops=tuple(sums))
+    return replace(nest, loops=loops)
 
 
 def _collides(side: Side, geometry: Geometry) -> bool:
@@ -155,23 +153,23 @@ def _direct_loops(
         return None
     outer = [d.weight for d in side.channels[:-1]]
     if spread:
-        channels: tuple[tuple[int, int, int], ...] | None = ()
+        channels: Loops | None = ()
         if any(weight % (lanes // geometry.outputs * geometry.inputs) for weight in outer):
             return None  # those of a vector lie in two blocks
     else:
         within = geometry.inputs
         if geometry.groups > 1 and any(weight % within and within % weight for weight in outer):
             return None
-        channels = joint_loops(within, side.channels, weights.inputs)
+        channels = _channels(within, side.channels, weights.inputs)
     if channels is None:
         return None
     taps = _taps(geometry, side.steps, weights, together)
     if not geometry.inside:
-        return [*taps, *_fused(list(channels))]
-    loops = [*taps, *channels]
+        return (*taps, *channels)
+    loops = (*taps, *channels)
     if not dense:  # an image is one pixel: in the order of its memory
-        loops.sort(key=lambda loop: -loop[1])
-    return _fused(loops)
+        loops = tuple(sorted(loops, key=lambda loop: -loop.src))
+    return joined(loops)
 
 
 def _takes_borders(geometry: Geometry, spread: bool) -> bool:
@@ -190,23 +188,23 @@ def _packed_loops(
 ) -> Loops | None:
     """The loops of the sum over rows in scratch, whose planes lie so many bytes apart."""
     row = geometry.reach(2, geometry.target[2]) * pitch
-    channels: tuple[tuple[int, int, int], ...] | None = ()
+    channels: Loops | None = ()
     if not spread:
         steps = ceil(geometry.inputs / arithmetic.depth)
         dense = (Digit(1, steps, arithmetic.depth * arithmetic.element),)
-        channels = joint_loops(steps, dense, weights.inputs)
+        channels = _channels(steps, dense, weights.inputs)
     if channels is None:
         return None
     taps = _taps(geometry, (plane, row, pitch), weights, together)
     if geometry.kernel[0] > 1:  # planes are packed one for each tap, whatever their dilation
-        taps[0] = geometry.kernel[0], plane, weights.taps[0]
-    return _fused([*taps, *channels])
+        taps[0] = Loop(geometry.kernel[0], (plane, weights.taps[0]))
+    return joined((*taps, *channels))
 
 
-def _taps(geometry: Geometry, steps: tuple[int, int, int], weights: Weights, together: bool) -> Loops:
+def _taps(geometry: Geometry, steps: tuple[int, int, int], weights: Weights, together: bool) -> list[Loop]:
     """The loops over a filter; without its columns where one turn does all of them."""
     return [
-        (geometry.kernel[a], geometry.dilation[a] * steps[a], weights.taps[a])
+        Loop(geometry.kernel[a], (geometry.dilation[a] * steps[a], weights.taps[a]))
         for a in range(2 if together else 3)
         if geometry.kernel[a] > 1
     ]
@@ -218,20 +216,19 @@ def _taps_of_a_row(geometry: Geometry, step: int, weights: Weights) -> tuple[tup
     return tuple((k * geometry.dilation[2] * step, k * weights.taps[2]) for k in columns)
 
 
-def _fused(loops: Loops) -> Loops:
-    """Join loops of which the outer continues the inner one on both sides."""
-    out: Loops = []
-    for extent, src, weights in reversed(loops):
-        if out and (src, weights) == (out[0][0] * out[0][1], out[0][0] * out[0][2]):
-            out[0] = out[0][0] * extent, out[0][1], out[0][2]
-        else:
-            out.insert(0, (extent, src, weights))
-    return out
+def _channels(count: int, one: Sequence[Digit], two: Sequence[Digit]) -> Loops | None:
+    """Loops over so many channels; None where they are cut unevenly.
+
+    >>> _channels(32, [Digit(1, 32, 4)], [Digit(16, 2, 4096), Digit(1, 16, 64)])
+    (Loop(extent=2, steps=(64, 4096)), Loop(extent=16, steps=(4, 64)))
+    """
+    found = pieces([one, two], 0, count)
+    return joined(combined(found, (0, 0)).loops) if found is not None and len(found) == 1 else None
 
 
 def _dims(
     geometry: Geometry, source: Side, target: Side, packs: bool, unpacks: bool, pitch: int
-) -> tuple[Dim, Dim, Dim, Dim]:
+) -> tuple[Loop, Loop, Loop, Loop]:
     """The loops over outputs; rows and pixels of a packed or unpacked side are those in scratch."""
     d, h, w = geometry.target
     row = geometry.reach(2, w) * pitch
@@ -239,9 +236,9 @@ def _dims(
     each = geometry.groups * geometry.outputs * WORD
     write = (0, w * each, each) if unpacks else target.steps
     n, *spatial = (
-        Dim(geometry.batch, 0, 0),
+        Loop(geometry.batch, (0, 0)),
         *(
-            Dim(extent, step * src, dst)
+            Loop(extent, (step * src, dst))
             for extent, step, src, dst in zip((d, h, w), geometry.strides, read, write, strict=True)
         ),
     )
@@ -249,16 +246,15 @@ def _dims(
     if packs or unpacks or not geometry.inside:
         return dims[0], dims[1], dims[2], dims[3]
     if len(source.batch) == 1 and len(target.batch) == 1:
-        dims[0] = Dim(geometry.batch, source.batch[0].stride, target.batch[0].stride)
+        dims[0] = Loop(geometry.batch, (source.batch[0].stride, target.batch[0].stride))
     for k in (2, 1, 0):
         outer, inner = dims[k], dims[3]
         if outer.extent == 1:
             continue
-        follows = (outer.src, outer.dst) == (inner.extent * inner.src, inner.extent * inner.dst)
-        if (inner.extent > 1 and not follows) or not outer.src:
+        if (inner.extent > 1 and not outer.continues(inner)) or not outer.src:
             break
-        strides = (outer.src, outer.dst) if inner.extent == 1 else (inner.src, inner.dst)
-        dims[3], dims[k] = Dim(inner.extent * outer.extent, *strides), Dim(1, 0, 0)
+        steps = outer.steps if inner.extent == 1 else inner.steps
+        dims[3], dims[k] = Loop(inner.extent * outer.extent, steps), Loop(1, (0, 0))
     return dims[0], dims[1], dims[2], dims[3]
 
 

@@ -14,9 +14,10 @@ import numpy as np
 
 from relayout.ir.writer import Writer
 from relayout.layout.descriptor import MemoryDesc
+from relayout.layout.digits import digit_sum
 from relayout.layout.layout import Digit
 
-__all__ = ["Side", "joint_loops", "offset_code", "places_of", "side_of"]
+__all__ = ["Side", "offset_code", "places_of", "side_of"]
 
 
 class Side(NamedTuple):
@@ -72,12 +73,7 @@ def places_of(digits: tuple[Digit, ...], count: int) -> tuple[int, ...]:
     >>> places_of((Digit(2, 2, 100), Digit(1, 2, 4)), 5)
     (0, 4, 100, 104, 200)
     """
-    numbers = np.arange(count)
-    first, *rest = digits
-    places = numbers // first.weight * first.stride
-    for digit in rest:
-        places += numbers // digit.weight % digit.extent * digit.stride
-    return tuple(places.tolist())
+    return tuple(digit_sum(digits, np.arange(count)).tolist())
 
 
 def offset_code(w: Writer, index: str, digits: Sequence[Digit]) -> str | int:
@@ -94,28 +90,3 @@ def offset_code(w: Writer, index: str, digits: Sequence[Digit]) -> str | int:
         part = w.times(part, digit.stride)
         total = part if total == 0 else w.value(f"add i64 {total}, {part}")
     return total
-
-
-def joint_loops(
-    extent: int, one: Sequence[Digit], two: Sequence[Digit]
-) -> tuple[tuple[int, int, int], ...] | None:
-    """Loops over 0 .. extent - 1 with a stride on either side, outermost first; None where blocks don't nest.
-
-    >>> joint_loops(32, [Digit(1, 32, 4)], [Digit(16, 2, 4096), Digit(1, 16, 64)])
-    ((2, 64, 4096), (16, 4, 64))
-    """
-    borders = sorted({d.weight for digits in (one, two) for d in digits if d.weight < extent} | {1})
-    loops = []
-    after = extent
-    for step in reversed(borders):
-        if after % step:
-            return None
-        loops.append((after // step, _stride(one, step), _stride(two, step)))
-        after = step
-    return tuple(loop for loop in loops if loop[0] > 1)
-
-
-def _stride(digits: Sequence[Digit], step: int) -> int:
-    """How far a step leads that crosses no border of a larger digit."""
-    digit = next(d for d in digits if d.weight <= step)
-    return step // digit.weight * digit.stride

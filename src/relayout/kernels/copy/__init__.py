@@ -1,6 +1,7 @@
 """Kernels: nests of loops as LLVM IR.
 
 ===========  ================================================================================================
+``problem``  what is moved: nests in bits, with what becomes of a value
 ``choice``   which kernel a nest gets, and how it is shared: nest -> plan
 ``plan``     what was chosen, as plain data: :class:`~.plan.Plan`
 ``base``     what all kernels have in common: loops, addresses, loads and stores with conversion

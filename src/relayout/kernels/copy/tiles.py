@@ -27,6 +27,9 @@ __all__ = ["Staged", "Transpose"]
 
 FAR = 512  # bytes between rows from which on the processor's own prefetching does not see them as one stream
 ASKED = 8  # rows that are asked for in one turn
+PRUNED = (
+    4  # strips of columns up to which the last one, which overlaps, gets code that stores what is new only
+)
 INLINE = 16  # rows of a tile that is written out wherever it is used; larger ones are called
 
 Index = str | int
@@ -38,10 +41,17 @@ class Tile(NamedTuple):
     rows: int
     columns: int
     network: Network
+    used: int
+    """Columns that are there: rows shorter than a lane are loaded with what follows them."""
+    done: int = 0
+    """Columns that another tile has stored already."""
 
 
 class Transpose(Kernel):
     """Strips of one lane of columns, a tile after the other down the rows."""
+
+    short = False
+    """Whether all rows are fewer than a lane has places: one tile has them all, and rows that are none."""
 
     def prepare(self) -> None:
         """Choose the tiles, and write down the places of runs that are joined."""
@@ -49,6 +59,10 @@ class Transpose(Kernel):
         rows = LINE_BITS // (4 if plan.nest.pair else plan.mid)
         while rows > plan.total:
             rows //= 2
+        plain = plan.kind == "transpose" and self.what is None and not (plan.nest.fill or plan.nest.pair)
+        self.short = plain and not plan.group and rows < plan.total < LANE // plan.mid
+        if self.short:
+            rows = 1 << plan.total.bit_length()
         self.main = self._tile_of(rows)
         self.sources = self._table("rows", plan.rows, "src")
         self.targets = self._table("columns", plan.columns, "dst")
@@ -66,7 +80,38 @@ class Transpose(Kernel):
         many = rows // 2 if plan.nest.pair else rows
         while columns > min(plan.columns.extent, many):
             columns //= 2
-        return Tile(rows, columns, Network(plan.mid, columns, min(8 * self.machine.vector // plan.mid, many)))
+        used = min(columns, plan.columns.extent)
+        if self._spans(rows, 2 * columns):
+            columns, used = 2 * columns, plan.columns.extent
+        return Tile(
+            rows, columns, Network(plan.mid, columns, min(8 * self.machine.vector // plan.mid, many)), used
+        )
+
+    def _spans(self, rows: int, columns: int) -> bool:
+        """Whether short rows can be loaded as if they had more columns than are there.
+
+        What is loaded with them must lie between the first and the last element of the tile. So all but the
+        last rows are loaded with what follows, and those with what comes before.
+        """
+        plan, nest = self.plan, self.nest
+        run, bits = plan.columns, nest.read
+        short = columns // 2 < run.extent < columns <= min(LANE // plan.mid, rows)
+        plain = bits == plan.mid and not (nest.fill or plan.group or nest.adds or plan.kind != "transpose")
+        if not (short and plain and run.is_straight):
+            return False
+        places = self._places(min(rows, plan.total))
+        first, last = min(places, default=0), max(places, default=0) + run.extent * bits
+        more = (columns - run.extent) * bits
+        return bool(places) and all(
+            place + columns * bits <= last or place - more >= first for place in places
+        )
+
+    def _places(self, rows: int) -> list[int]:
+        """Where the rows of a tile begin, in bits from its first one; nothing where tiles differ in that."""
+        run = self.plan.rows
+        if not run.is_straight and rows < run.extent:
+            return []
+        return Run((run.loop._replace(extent=rows),)).places("src") if run.is_straight else run.places("src")
 
     def _table(self, stem: str, run: Run, side: str) -> str:
         """A constant with the places of a run that has no stride on the other side; "" where it has one."""
@@ -86,12 +131,17 @@ class Transpose(Kernel):
             self._sweep(place, self.main, *self.span)
         elif self.plan.bounced:
             self._bounced(place)
+        elif self.plan.piece:
+            self._in_pieces(place)
         else:
             self.plane(place)
 
     def plane(self, place: Place) -> None:
         """All rows and columns."""
         rows, total = self.main.rows, self.plan.total
+        if self.short:
+            self._sweep(place, self.main, 0, rows)
+            return
         whole = total // rows * rows
         if whole <= self.plan.block or self.nest.fill:
             self._sweep(place, self.main, 0, whole)
@@ -103,12 +153,16 @@ class Transpose(Kernel):
         )
 
     def left_over(self, start: int, body: Callable[[Tile, int], None]) -> None:
-        """Rows from ``start`` on in smaller tiles; the last one may begin earlier."""
+        """Rows from ``start`` on in one tile, which may begin earlier, or in two smaller ones."""
         total = self.plan.total
         left = total - start
         if not left:
             return
         least = 2 if self.nest.read == 4 else 1  # 4-bit columns come in pairs, and no tile has more than rows
+        cover = max(1 << (left - 1).bit_length(), least)
+        if cover <= total:
+            body(self._tile_of(cover), total - cover)
+            return
         first = max(1 << (left.bit_length() - 1), least)
         body(self._tile_of(first), min(start, total - first))
         left -= first
@@ -148,6 +202,66 @@ class Transpose(Kernel):
             rest = run.extent // some * some
             self.unstreamed(lambda: self._narrow(self.moved(place, rest, run.loop), run.extent - rest, rest))
 
+    def _in_pieces(self, place: Place) -> None:
+        """Pieces of columns are written to a buffer, and leave it in whole lines but for their ends."""
+        piece, total = self.plan.piece, self.plan.total
+        if not self.buffer:
+            self.buffer = "%buffer"
+            size = self.main.columns * self._pitch
+            self.entry_lines.append(f"  %buffer = alloca [{size} x i8], align {LINE}")
+        last = total % piece
+        if last < self.main.rows:
+            last += piece
+        whole = total - last
+
+        def block(first: Index, count: int) -> None:
+            self.columns(
+                self.main.columns,
+                lambda i, done: self._piece(place, self.main._replace(done=done), i, first, count),
+            )
+
+        if whole:
+            self.w.loop(0, whole, piece, lambda row: block(row, piece))
+        block(whole, last)
+
+    @property
+    def _pitch(self) -> int:
+        """Bytes from one column to the next in the buffer of pieces: one line more than they have."""
+        return (self.plan.piece + self.main.rows) * self.nest.write // 8 + LINE
+
+    def _piece(self, place: Place, tile: Tile, column: str, first: Index, count: int) -> None:
+        """A piece of so many rows of each column of a strip: tiles below each other, then their lines."""
+        name = f"piece{tile.rows}" + (f"_{tile.done}" if tile.done else "")
+        self.call(name, place, (column, first, count), lambda at, given: self._lines_of(at, tile, *given))
+
+    def _lines_of(self, place: Place, tile: Tile, column: str, first: str, count: str) -> None:
+        w, nest, run = self.w, self.nest, self.plan.columns.loop
+        most = w.value(f"sub i64 {count}, {tile.rows}")
+
+        def turned(row: str) -> None:
+            at = w.value(f"call i64 @llvm.smin.i64(i64 {row}, i64 {most})")
+            to = self.step("%buffer", at, nest.write)
+            self._placed_tile(place, tile, column, w.value(f"add i64 {first}, {at}"), tile.rows, to)
+
+        w.loop(0, count, tile.rows, turned)
+        size, vector = w.times(count, nest.write // 8), self.machine.vector
+        target = self.step(self.step(place.dst, first, nest.write), column, run.dst)
+        end = w.value(f"sub i64 {size}, {vector}")
+
+        def copied(buffer: str, to: str, at: Index, align: int) -> None:
+            value = w.value(f"load <{vector} x i8>, ptr {w.at(buffer, at)}, align 1")
+            w.line(f"store <{vector} x i8> {value}, ptr {w.at(to, at)}, align {align}")
+
+        def leave(c: str) -> None:
+            buffer, to = w.at("%buffer", w.times(c, self._pitch)), self.step(target, c, run.dst)
+            copied(buffer, to, 0, 1)
+            begin = w.value(f"sub i64 0, {w.value(f'ptrtoint ptr {to} to i64')}")
+            even = w.value(f"and i64 {begin}, {vector - 1}")
+            w.loop(even, end, vector, lambda at: copied(buffer, to, at, vector))
+            copied(buffer, to, end, 1)
+
+        w.loop(tile.done, tile.used, 1, leave)
+
     def _narrow(self, place: Place, columns: int, before: int = 0) -> None:
         """All rows of some columns; ``before`` it lie more that a last strip may step back over."""
         self._columns = columns, before
@@ -158,25 +272,43 @@ class Transpose(Kernel):
 
     def _sweep(self, place: Place, tile: Tile, first: Index, last: Index) -> None:
         """All columns of some rows."""
-        self.columns(tile.columns, lambda i: self._strip(place, tile, i, first, last))
+        self.columns(
+            tile.columns, lambda i, done: self._strip(place, tile._replace(done=done), i, first, last)
+        )
 
-    def columns(self, step: int, body: Callable[[str], None]) -> None:
-        """Over all columns in steps; the last step ends with the last column."""
+    def columns(self, step: int, body: Callable[[str, int], None]) -> None:
+        """Over all columns in steps; the last step ends with the last column.
+
+        The body is told at which column it begins, and how many of its columns are done already.
+        """
         run, w = self.plan.columns, self.w
-        if run.is_straight and run.loop is self.plan.shared and self._columns is None:
-            w.loop("%lo", "%hi", step, body)
-            return
         extent, before = self._columns or (run.extent, 0)
         whole = extent // step * step
+        done = step - (extent - whole) if extent < PRUNED * step else 0
+
+        def last() -> None:
+            body(str(extent - step), done)
+
+        if run.is_straight and run.loop is self.plan.shared and self._columns is None:
+            if whole == extent:
+                w.loop("%lo", "%hi", step, lambda i: body(i, 0))
+                return
+            end = w.value(f"call i64 @llvm.smin.i64(i64 %hi, i64 {whole})")
+            some = w.value(f"icmp slt i64 %lo, {end}")
+            w.when(some, lambda: w.loop("%lo", end, step, lambda i: body(i, 0)))
+            w.when(w.value(f"icmp eq i64 %hi, {extent}"), last)
+            return
         if whole:
-            w.loop(0, whole, step, body)
+            w.loop(0, whole, step, lambda i: body(i, 0))
         if whole < extent and extent + before >= step:
-            body(str(extent - step))
+            last()
+        elif whole < extent and step > extent and self.main.used < step:
+            body("0", 0)
 
     def _strip(self, place: Place, tile: Tile, column: str, first: Index, last: Index) -> None:
         """The tiles below each other in one lane of columns."""
-        if self.nest.fill and isinstance(first, int) and isinstance(last, int):
-            for row in range(first, last, tile.rows):  # each tile has zeros of its own
+        if (self.nest.fill or self.short) and isinstance(first, int) and isinstance(last, int):
+            for row in range(first, last, tile.rows):  # each tile has zeros of its own, or rows that are none
                 valid = max(0, min(tile.rows, self.plan.rows.extent - row))
                 self._placed_tile(place, tile, column, str(row), valid)
             return
@@ -211,7 +343,7 @@ class Transpose(Kernel):
     def _called(self, place: Place, tile: Tile, column: str, first: Index, last: Index) -> None:
         """The same as a function of its own: large tiles are compiled once, not for every tail again."""
         self.call(
-            f"strip{tile.rows}",
+            f"strip{tile.rows}" + (f"_{tile.done}" if tile.done else ""),
             place,
             (column, first, last),
             lambda at, given: self._tiles(at, tile, *given),
@@ -231,6 +363,7 @@ class Transpose(Kernel):
             *(f"ptr {pointer}" for pointer in (place.src, place.dst, *place.tables)),
             *(f"{self.kind} {value}" for value in numbers.values()),
             *(f"i64 {value}" for value in given),
+            *(["ptr %buffer"] if self.plan.piece else []),
         ]
         if not any(f"void {name}(" in text for text in self.routines):
             kept = self.w, numbers
@@ -243,6 +376,7 @@ class Transpose(Kernel):
                 *(f"ptr {pointer}" for pointer in tables),
                 *(f"{self.kind} {value}" for value in self._numbers.values()),
                 *(f"i64 {value}" for value in within),
+                *(["ptr noalias %buffer"] if self.plan.piece else []),
             ]
             emit(Place("%s", "%d", tables), within)
             text = self.w.text()
@@ -254,7 +388,9 @@ class Transpose(Kernel):
 
     # -- one tile -------------------------------------------------------------------------------------------
 
-    def _placed_tile(self, place: Place, tile: Tile, column: str, row: str, valid: int) -> None:
+    def _placed_tile(
+        self, place: Place, tile: Tile, column: str, row: str, valid: int, buffer: str = ""
+    ) -> None:
         """The tile at a column and a row: where its rows begin, and where its columns go."""
         nest = self.nest
         rows, columns = self.plan.rows, self.plan.columns
@@ -265,7 +401,8 @@ class Transpose(Kernel):
             dst, tables = self.step(dst, column, columns.loop.dst), self.entries(tables, column, columns.loop)
         if rows.is_straight:
             tables = self.entries(tables, row, rows.loop)
-        self.tile(tile, self._sources(src, row), self._targets(dst, column), tables, valid)
+        target = (lambda k: self.w.at(buffer, k * self._pitch)) if buffer else self._targets(dst, column)
+        self.tile(tile, self._sources(src, row), target, tables, valid)
 
     def _sources(self, src: str, row: str) -> Callable[[int], str]:
         """Where rows begin, counted from one."""
@@ -313,14 +450,17 @@ class Transpose(Kernel):
                 parts = []
                 for row in register:
                     if first + row >= valid:
-                        parts.append("zeroinitializer")
+                        parts.append("poison" if self.short else "zeroinitializer")
                         continue
                     at = Place(source(first + row), "", self.entries(tables, first + row, row_loop))
-                    parts.append(self.tile_row(at, chunk))
+                    wide = tile.used < chunk
+                    parts.append(
+                        self._wide_row(tile, at.src, first + row) if wide else self.tile_row(at, chunk)
+                    )
                 registers.append(self.side_by_side(parts, chunk))
             for c, column in enumerate(net.transposed(self.w, registers)):
                 columns[c].append(column)
-        for c, column_parts in enumerate(columns):
+        for c, column_parts in list(enumerate(columns))[tile.done : tile.used]:
             pointer, entries = target(c), self.entries(tables, c, column_loop)
             for k, part in enumerate(column_parts):
                 self._store_part(part, pointer, entries, k * per, per, valid)
@@ -364,6 +504,16 @@ class Transpose(Kernel):
         high = w.value(f"and {kind} {two}, {number(240)}")
         return w.value(f"or {kind} {low}, {up}"), w.value(f"or {kind} {down}, {high}")
 
+    def _wide_row(self, tile: Tile, pointer: str, row: int) -> str:
+        """A short row of a tile, and what follows it, or whatever else: see :meth:`_spans`."""
+        bits, places = self.nest.read, self._places(tile.rows)
+        more = tile.columns - tile.used
+        kind = self.vector(tile.columns)
+        if places[row] + tile.columns * bits <= max(places) + tile.used * bits:
+            return self.w.value(f"load {kind}, ptr {pointer}, align 1")
+        before = self.w.value(f"load {kind}, ptr {self.w.at(pointer, -more * bits // 8)}, align 1")
+        return self.w.shuffle(before, "poison", kind, [*range(more, tile.columns), *[-1] * more])
+
     def tile_row(self, place: Place, columns: int) -> str:
         """The columns of a tile in one of its rows."""
         return self.load(place, columns, self.lanes(self.plan.columns.loops[0], columns))
@@ -383,6 +533,13 @@ class Transpose(Kernel):
             if first + per > valid:
                 picks = [*range(valid - first), *([per] * (first + per - valid))]
                 part = w.shuffle(part, "zeroinitializer", self.vector(per, bits), picks)
+        if self.short:  # nothing may be written behind a column: two pieces, which may overlap
+            half, rest = per // 2, valid - per // 2
+            size = half if rest & (rest - 1) else rest
+            for at, count in ((0, half), (valid - size, size)):
+                some = w.shuffle(part, "poison", self.vector(per, bits), range(at, at + count))
+                self.store_raw(some, self.step(place.dst, at, nest.write), count, nest.write)
+            return
         self.store_raw(part, place.dst, per, nest.write)
 
 
@@ -447,21 +604,24 @@ class Staged(Transpose):
         """Some rows: a line of each at a time is fetched, then turned over from the buffer."""
         w, run = self.w, self.plan.columns
         row_loop, line = self.plan.rows.loop, self.widest
-        block = self.moved(place, row, row_loop._replace(dst=self.nest.write))
+        block = self.moved(place, row, row_loop.stepping(dst=self.nest.write))
 
-        def chunk(i: str) -> None:
+        def chunk(i: str, done: int) -> None:
             at = self.moved(block, i, run.loops[0]) if run.is_straight else self._further(block, i)
             self._fetched(at, count)
             w.loop(
-                0, line, tile.columns, lambda u: w.loop(0, count, tile.rows, lambda r: turned(at, i, u, r))
+                done // tile.columns * tile.columns,
+                line,
+                tile.columns,
+                lambda u: w.loop(0, count, tile.rows, lambda r: turned(at, i, u, r)),
             )
 
         def turned(at: Place, i: str, u: str, r: str) -> None:
             src = self.step(w.at(self.stage, w.times(r, self.pitch)), u, self._kept)
-            at = self.moved(at, r, row_loop._replace(src=0, dst=self.nest.write))
+            at = self.moved(at, r, row_loop.stepping(src=0, dst=self.nest.write))
             column = i
             if run.is_straight:
-                at = self.moved(at, u, run.loop._replace(src=0))
+                at = self.moved(at, u, run.loop.stepping(src=0))
             else:
                 column = w.value(f"add i64 {i}, {u}")
             at = at._replace(src=src)
@@ -491,7 +651,7 @@ class Staged(Transpose):
     def _fetched(self, place: Place, count: int) -> None:
         """Fill the buffer: a line of each of some rows."""
         w, line = self.w, self.widest
-        row_loop, column_loop = self.plan.rows.loop._replace(dst=0), self.plan.columns.loops[0]
+        row_loop, column_loop = self.plan.rows.loop.stepping(dst=0), self.plan.columns.loops[0]
         together = 1 if self.converts else next(k for k in (8 // self.lines, 2, 1) if count % k == 0)
         size = line * self.nest.read // 8
         piece = min(size, LINE)
