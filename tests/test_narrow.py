@@ -18,11 +18,11 @@ from hypothesis import strategies as st
 import relayout as rl
 from fences import output_of
 from relayout import MemoryDesc
-from relayout.kernels.conv.geometry import Geometry
+from relayout.kernels.conv.geometry import Geometry, spans
 from relayout.ops.post_ops import Sum
 from relayout.primitives import Convolution
 from strategies import examples
-from test_products import HERE, TYPES, check, compiles, hosts, on, post_ops, vectors
+from test_products import HERE, TYPES, by_every_candidate, check, compiles, hosts, on, post_ops, vectors
 
 narrow = importlib.import_module("relayout.kernels.conv.depthwise")
 machines = importlib.import_module("relayout.targets.machine")
@@ -41,7 +41,7 @@ FORMATS = {
 def is_narrow(made):
     """Whether the kernel of this file was made for a convolution."""
     made._compiled()
-    return made._made is not None and isinstance(made._made.nest, narrow.Narrow)
+    return made._made is not None and isinstance(made._made.plan, narrow.Depthwise)
 
 
 def every_row_has_taps(g):
@@ -174,6 +174,16 @@ def test_weights_of_taps_outside_count(value, per):
 
 
 @compiles
+@pytest.mark.parametrize("cpu", HERE)
+def test_every_schedule_gives_the_same_bits(cpu):
+    with on(cpu):
+        for made in variety():
+            first, *others = by_every_candidate(made)
+            for one in others:
+                np.testing.assert_array_equal(one, first)
+
+
+@compiles
 def test_images_in_odd_blocks():
     """Images 4 to 7 lie in two blocks of 6: they are no vector like that of images 0 to 3."""
     for cpu, most in product(HERE, (0, LIMITS["MOST_PLACES"])):
@@ -213,7 +223,7 @@ def test_tiles_of_a_row(size, kernel, stride, dilation, padding, behind, most):
     more = {name: (1, 1, value) for name, value in sizes.items()}
     g = Geometry(1, 16, 1, 1, target=(1, 1, width), **(more | {"padding": (0, 0, padding)}))
     outputs = []
-    for span in narrow._spans(g, most):
+    for span in spans(g, most):
         assert 0 < span.pixels <= most
         for tile in range(span.tiles):
             first = span.start + tile * span.pixels
@@ -237,7 +247,7 @@ def test_what_is_taken():
 
         def together(form, batch, per=(1, 1), out=None):
             made = small(48, form, out, batch, per=per, padding=1)
-            return made._made.nest.together if is_narrow(made) else None
+            return made._made.plan.together if is_narrow(made) else None
 
         assert together("nhwc", 8) == together("nChw16c", 8) == together("NCHW4", 8) == 1
         assert together("CHWN4", 8) == lanes // 4

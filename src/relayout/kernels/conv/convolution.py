@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from relayout.ir.writer import Writer
 from relayout.kernels.conv.epilogue import Finish, Finishing
+from relayout.kernels.conv.geometry import Geometry, Span
 from relayout.kernels.conv.nest import Group, Nest
 from relayout.kernels.conv.sides import offset_code
 from relayout.kernels.conv.tile import WORD, Tile, lanes_of, pieces_of, tile_function
@@ -35,8 +36,8 @@ AHEAD = 2048  # bytes of weights that are asked for early, where they don't stay
 class Rows(NamedTuple):
     """The reorders of one row: into scratch, out of it, and of the old destination into it; texts."""
 
-    gather: str = ""
-    scatter: str = ""
+    pack: str = ""
+    unpack: str = ""
     fetch: str = ""
 
 
@@ -60,18 +61,18 @@ def _row_of(desc: MemoryDesc) -> MemoryDesc:
 
 def rows_of(nest: Nest, src: MemoryDesc, dst: MemoryDesc, finishing: Finishing) -> Rows | None:
     """The reorders that a nest needs; None where one of them is not possible."""
-    found = {"gather": "", "scatter": "", "fetch": ""}
+    found = {"pack": "", "unpack": "", "fetch": ""}
     wanted = []
-    if nest.gathers and nest.gathered_inside:
+    if nest.packs and nest.packed_inside:
         row = _row_of(src)
-        row = row.submemory((row.dims[0], nest.gathered_inside), (0, 0))
+        row = row.submemory((row.dims[0], nest.packed_inside), (0, 0))
         into = (1, nest.pitch // nest.arithmetic.element)
-        wanted.append(("gather", row, MemoryDesc(row.dims, nest.arithmetic.operand, strides=into)))
-    if nest.scatters:
+        wanted.append(("pack", row, MemoryDesc(row.dims, nest.arithmetic.operand, strides=into)))
+    if nest.unpacks:
         row = _row_of(dst)
-        kind = finishing.scattered(nest.weights_type)
+        kind = finishing.unpacked(nest.weights_type)
         out_of = MemoryDesc(row.dims, kind, strides=(1, nest.result_pitch // WORD))
-        wanted.append(("scatter", out_of, row))
+        wanted.append(("unpack", out_of, row))
         if finishing.adds:
             wanted.append(("fetch", row, out_of))
     for name, source, target in wanted:
@@ -102,8 +103,8 @@ class _Module:
         self.weights, bias, scale, scratch = words
         self.bias, self.scale = w.at(bias, self.finishing.bias_at), w.at(scale, self.finishing.scale_at)
         self.operands = self.finishing.bases(w, len(OPERANDS))
-        self.gathered = w.at(scratch, w.times("%part", nest.slot))
-        self.results = w.at(self.gathered, nest.gathered)
+        self.packed = w.at(scratch, w.times("%part", nest.slot))
+        self.results = w.at(self.packed, nest.packed)
         lo = self._share("%part")
         hi = self._share(w.value("add i64 %part, 1"))
         some = w.value(f"icmp slt i64 {lo}, {hi}")
@@ -127,7 +128,7 @@ class _Module:
     # -- a task ---------------------------------------------------------------------------------------------
 
     def _task(self, task: str) -> None:
-        """Find out which one it is, gather, compute, scatter."""
+        """Find out which one it is, pack, compute, unpack."""
         w, nest = self.w, self.nest
         n, d, h, x = (dim.extent for dim in nest.dims)
         counts = [nest.chunks, n, d, ceil(h / nest.rows), ceil(x / nest.columns)]
@@ -169,8 +170,8 @@ class _Module:
                     w.when(w.value(f"icmp eq i64 {kind}, {k}"), tiles)
 
         w.loop(lo, hi, 1, group)
-        if nest.scatters:
-            self._move_rows("scatter", image, plane, row, last)
+        if nest.unpacks:
+            self._move_rows("unpack", image, plane, row, last)
 
     def _times(self, index: str, factor: int) -> str:
         return "0" if index == "0" else str(self.w.times(index, factor))
@@ -204,6 +205,9 @@ class _Module:
         extra = [w.at(self.bias, channel), scale]
         _, _, h, x = nest.dims
         block = nest.block
+        if nest.borders:
+            self._rows(kind, group, given, extra, row, last)
+            return
 
         def at(i: str, j: str) -> tuple[str, str]:
             """Where a tile begins, counted from the task's first pixel."""
@@ -224,6 +228,40 @@ class _Module:
             self._blocks(column, end, nest.columns, x.extent, block.columns, lambda j, n: tile(i, j, rows, n))
 
         self._blocks(row, last, nest.rows, h.extent, block.rows, rows_of)
+
+    def _rows(
+        self, kind: int, group: Group, given: dict[str, str], extra: list[str], row: str, last: str
+    ) -> None:
+        """All tiles of a group, row by row, where taps fall outside: each tile knows which columns do."""
+        w, nest, g = self.w, self.nest, self.nest.geometry
+        _, _, h, x = nest.dims
+        steps = nest.src.steps
+
+        def one(i: str) -> None:
+            source, firsts, counts = given["src"], [], []
+            for axis, index in ((0, self.plane), (1, i)):
+                element, first, count = taps_inside_code(w, g, axis, index)
+                source = w.at(source, w.times(element, steps[axis]))
+                firsts.append(first)
+                counts.append(count)
+            down = w.value(f"sub i64 {i}, {row}") if row != "0" else i
+            target = w.at(given["dst"], self._times(down, h.dst))
+            for number, span in enumerate(nest.spans):
+                name = self._tile(kind, group, 1, span.pixels, (number, span))
+
+                def tile(k: str, span: Span = span, name: str = name) -> None:
+                    s = w.at(source, span.start * x.src - g.padding[2] * steps[2])
+                    s = w.at(s, self._times(k, span.pixels * x.src))
+                    t = w.at(w.at(target, span.start * x.dst), self._times(k, span.pixels * x.dst))
+                    others = self.finishing.pointers(w, self.operands, given["channel"], t)
+                    pointers = [f"ptr {one}" for one in (s, given["weights"], t, *extra, *others)]
+                    if any(nest.counters):
+                        pointers += [f"i64 {number}" for number in (*firsts, *counts)]
+                    w.line(f"call void @{name}({', '.join(pointers)})")
+
+                w.loop(0, span.tiles, 1, tile)
+
+        w.loop(row, last, 1, one)
 
     def _blocks(
         self, start: str, end: str, most: int, extent: int, step: int, body: Callable[[str, int], None]
@@ -252,28 +290,31 @@ class _Module:
     # -- sources and destinations ---------------------------------------------------------------------------
 
     def _source(self, image: str, plane: str, row: str, last: str, column: str) -> str:
-        """Where the first pixel of a task lies, gathered if need be."""
+        """Where the first pixel of a task lies, packed if need be."""
         w, nest = self.w, self.nest
         side = nest.src
         _, d, h, x = nest.dims
-        if not nest.gathers:
+        if not nest.packs:
             at = w.at("%src", side.start)
             at = w.at(at, offset_code(w, image, side.batch) if image != "0" else 0)
+            self.plane = plane
+            if nest.borders:
+                return at
             for index, step in ((plane, d.src), (row, h.src), (column, x.src)):
                 at = w.at(at, self._times(index, step))
             return at
-        self._gather(image, plane, row, last)
-        return self.gathered
+        self._pack(image, plane, row, last)
+        return self.packed
 
-    def _gather(self, image: str, plane: str, row: str, last: str) -> None:
+    def _pack(self, image: str, plane: str, row: str, last: str) -> None:
         """Bring the rows that a task's outputs touch to scratch, with zeros where there are none."""
         w, nest, g = self.w, self.nest, self.nest.geometry
         side = nest.src
         base = w.at("%src", side.start)
         base = w.at(base, offset_code(w, image, side.batch) if image != "0" else 0)
-        width = nest.gathered_columns * nest.pitch
+        width = nest.packed_columns * nest.pitch
         left = g.padding[2] * nest.pitch
-        right = width - left - nest.gathered_inside * nest.pitch
+        right = width - left - nest.packed_inside * nest.pitch
         count = w.value(f"sub i64 {last}, {row}") if row != "0" else last
         spans = w.value(f"mul i64 {w.value(f'sub i64 {count}, 1')}, {g.strides[1]}")
         spans = w.value(f"add i64 {spans}, {(g.kernel[1] - 1) * g.dilation[1] + 1}")
@@ -283,7 +324,7 @@ class _Module:
         def one_plane(k: str) -> None:
             z = w.value(f"add i64 {deep}, {self._times(k, g.dilation[0])}")
             z_ok = w.value(f"icmp ult i64 {z}, {g.source[0]}")
-            at_plane = w.at(self.gathered, self._times(k, nest.gathered_rows * width))
+            at_plane = w.at(self.packed, self._times(k, nest.packed_rows * width))
 
             def one_row(r: str) -> None:
                 y = w.value(f"add i64 {top}, {r}")
@@ -299,9 +340,9 @@ class _Module:
                     else:
                         self._zero(to, left)
                         self._zero(w.at(to, width - right), right)
-                    w.line(f"call void @gather(ptr {at}, ptr {w.at(to, left)}, ptr null, i64 0, i64 1)")
+                    w.line(f"call void @pack(ptr {at}, ptr {w.at(to, left)}, ptr null, i64 0, i64 1)")
 
-                if not nest.gathered_inside:  # padding alone
+                if not nest.packed_inside:  # padding alone
                     self._zero(to, width)
                     return
                 w.when(ok, copy)
@@ -340,7 +381,7 @@ class _Module:
     def _target(self, image: str, plane: str, row: str, column: str) -> str:
         """Where the first pixel of a task is written."""
         w, nest = self.w, self.nest
-        if nest.scatters:
+        if nest.unpacks:
             return self.results
         _, d, h, x = nest.dims
         at = w.at("%dst", nest.dst.start)
@@ -361,7 +402,7 @@ class _Module:
             away = w.at(base, offset_code(w, i, side.spatial[1]))
             down = w.value(f"sub i64 {i}, {row}") if row != "0" else i
             here = w.at(self.results, self._times(down, nest.dims[2].dst))
-            ways = (here, away) if name == "scatter" else (away, here)
+            ways = (here, away) if name == "unpack" else (away, here)
             w.line(f"call void @{name}(ptr {ways[0]}, ptr {ways[1]}, ptr null, i64 0, i64 1)")
 
         w.loop(row, last, 1, one)
@@ -373,15 +414,25 @@ class _Module:
         nest = self.nest
         pitch = nest.dims[3].src
         dense = bool(nest.loops) and pitch == nest.loops[-1].extent * nest.loops[-1].src
-        return pitch if dense and not nest.gathers and nest.source_bytes > nest.weights_bytes else 0
+        return (
+            pitch
+            if dense and not nest.packs and not nest.borders and nest.source_bytes > nest.weights_bytes
+            else 0
+        )
 
-    def _tile(self, kind: int, group: Group, rows: int, columns: int) -> str:
+    def _tile(
+        self, kind: int, group: Group, rows: int, columns: int, at: tuple[int, Span] | None = None
+    ) -> str:
         """The name of a tile function, which is written when it is first asked for."""
         nest = self.nest
-        name = f"tile{kind}_{rows}x{columns}"
+        name = f"tile{kind}_{rows}x{columns}" + (f"_{at[0]}" if at else "")
         if name not in self.functions:
             _, _, h, x = nest.dims
             places = [(i, j) for i in range(rows) for j in range(columns)]
+            outside: tuple[tuple[int, ...], ...] = ()
+            if at is not None and at[1].outside:
+                taps = range(nest.geometry.kernel[2])
+                outside = tuple(tuple(p for p, t in at[1].outside if t == tap) for tap in taps)
             tile = Tile(
                 nest.arithmetic,
                 nest.weights_type,
@@ -392,6 +443,8 @@ class _Module:
                 group.valid,
                 nest.loops,
                 nest.taps,
+                nest.counters,
+                outside,
                 nest.spread,
                 nest.steps,
                 group.widths,
@@ -403,3 +456,18 @@ class _Module:
             extra = ["%bias", "%scale", *(f"%{name}" for name in self.finishing.names)]
             self.functions[name] = tile_function(name, tile, nest.machine, extra, finish)
         return name
+
+
+def taps_inside_code(w: Writer, g: Geometry, axis: int, index: str) -> tuple[str, str, str]:
+    """The element that the first tap inside falls on, which tap that is, and how many are inside."""
+    taps, gap = g.kernel[axis], g.dilation[axis]
+    start = w.value(f"sub i64 {w.times(index, g.strides[axis])}, {g.padding[axis]}")
+    if g.always_inside(axis):
+        return start, "0", str(taps)
+    missing = w.value(f"sub i64 {gap - 1}, {start}")
+    tap = w.value(f"udiv i64 {w.value(f'call i64 @llvm.smax.i64(i64 {missing}, i64 0)')}, {gap}")
+    room = w.value(f"udiv i64 {w.value(f'sub i64 {g.source[axis] - 1}, {start}')}, {gap}")
+    after = w.value(f"add i64 {room}, 1")
+    end = w.value(f"call i64 @llvm.smin.i64(i64 {after}, i64 {taps})")
+    element = w.value(f"add i64 {start}, {w.times(tap, gap)}")
+    return element, tap, w.value(f"sub i64 {end}, {tap}")

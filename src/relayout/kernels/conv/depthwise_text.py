@@ -32,13 +32,14 @@ from relayout.dtypes import DType, dtype
 from relayout.ir.conversions import converted
 from relayout.ir.writer import Writer
 from relayout.kernels.conv.convolution import ENTRY, OPERANDS
-from relayout.kernels.conv.depthwise import TOGETHER, Kind, Narrow, Place, Span
+from relayout.kernels.conv.depthwise import TOGETHER, Depthwise, Kind, Place
 from relayout.kernels.conv.epilogue import Finish, Finishing
+from relayout.kernels.conv.geometry import Span
 from relayout.kernels.conv.sides import offset_code, places_of
 from relayout.kernels.conv.tile import WORD, lanes_of, load_pieces, store_pieces
 from relayout.targets.machine import LINE
 
-__all__ = ["narrow_module"]
+__all__ = ["depthwise_module"]
 
 POINTERS = ("src", "weights", "dst", "bias", "scale", "later")
 """What a tile gets: the pixel of the first tap inside, the weights of the first tap of all in the last turn,
@@ -51,7 +52,7 @@ COUNTS = ("plane", "row", "deep", "high")
 BARRIER = 'call void asm sideeffect "", "~{memory}"()'
 
 
-def narrow_module(plan: Narrow, finishing: Finishing) -> str:
+def depthwise_module(plan: Depthwise, finishing: Finishing) -> str:
     """The text of all functions."""
     return _Module(plan, finishing).text()
 
@@ -59,7 +60,7 @@ def narrow_module(plan: Narrow, finishing: Finishing) -> str:
 class _Lanes:
     """What tiles and preparations do with the lanes of one kind of vectors."""
 
-    def __init__(self, plan: Narrow, kind: Kind) -> None:
+    def __init__(self, plan: Depthwise, kind: Kind) -> None:
         self.plan, self.kind = plan, kind
         self.lanes = lanes_of(plan.machine)
         self.vector = f"<{self.lanes} x float>"
@@ -80,7 +81,7 @@ class _Lanes:
 class _Tile(_Lanes):
     """Writes one tile."""
 
-    def __init__(self, plan: Narrow, kind: Kind, span: Span, finishing: Finishing) -> None:
+    def __init__(self, plan: Depthwise, kind: Kind, span: Span, finishing: Finishing) -> None:
         super().__init__(plan, kind)
         self.span, self.finishing = span, finishing
         self.arithmetic = plan.arithmetic
@@ -109,7 +110,7 @@ class _Tile(_Lanes):
     def outside(self) -> str:
         """What rows of taps that fall outside give: zero times their weights, zero for all numbers."""
         w, plan = self.w, self.plan
-        if all(plan.always_inside(axis) for axis in (0, 1)):
+        if all(plan.geometry.always_inside(axis) for axis in (0, 1)):
             return "zeroinitializer"
         products = w.value("mul i64 %deep, %high")
         some = w.value(f"icmp ne i64 {products}, {plan.geometry.kernel[0] * plan.geometry.kernel[1]}")
@@ -301,7 +302,7 @@ class _Here(NamedTuple):
 class _Module:
     """Writes the entry, and the functions that it calls."""
 
-    def __init__(self, plan: Narrow, finishing: Finishing) -> None:
+    def __init__(self, plan: Depthwise, finishing: Finishing) -> None:
         self.plan, self.finishing = plan, finishing
         self.functions: dict[str, str] = {}
         self.w = Writer(plan.machine)
@@ -478,7 +479,7 @@ class _Module:
         w, g = self.w, self.plan.geometry
         taps, gap, pad = g.kernel[axis], g.dilation[axis], g.padding[axis]
         start = w.value(f"sub i64 {w.times(index, g.strides[axis])}, {pad}")
-        if self.plan.always_inside(axis):
+        if self.plan.geometry.always_inside(axis):
             return start, "0", str(taps)
         missing = w.value(f"sub i64 {gap - 1}, {start}")
         tap = w.value(f"udiv i64 {w.value(f'call i64 @llvm.smax.i64(i64 {missing}, i64 0)')}, {gap}")
