@@ -49,6 +49,7 @@ from relayout.loops.nest import Loop
 from relayout.targets.machine import Machine
 
 __all__ = [
+    "COUNTS",
     "WORD",
     "Piece",
     "Tile",
