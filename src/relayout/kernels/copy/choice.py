@@ -106,13 +106,13 @@ def _strips(made: Plan) -> Plan:
 
 
 def shared_of(around: Sequence[Loop]) -> Loop | None:
-    """The loop that threads share: the outermost with turns enough for all, else the longest.
+    """The loop that threads share: the outermost with turns enough for all, else the one of most equal shares.
 
     All nests of a reorder are then cut alike, and no two threads write to one line.
     """
     enough = 4 * count()
     outer = next((loop for loop in around if loop.extent >= enough), None)
-    return outer or max(around, key=lambda loop: loop.extent, default=None)
+    return outer or min(around, key=lambda loop: _waiting(loop, 1), default=None)
 
 
 def _waiting(loop: Loop | None, unit: int) -> float:
