@@ -63,8 +63,8 @@ its stores. 4-bit elements are unpacked to bytes by loads and packed by stores.
 Destinations that are dense but don't come in whole lines (100 channels of two bytes) pass through a buffer in
 the first cache: stores that straddle two lines are slow. So do short rows and pixels when streaming, which
 needs whole lines.
-Where the columns of a transpose do not begin on lines (planes of 41x41 bytes), a piece of each passes through
-the buffer and leaves in vectors that straddle no lines, but for its two ends.
+Where the columns of a transpose do not begin on lines (planes of 41x41 bytes), all stores straddle two. These
+are in the first cache by then: each tile asks for the lines that the next one writes.
 
 Tails are done in one tile that steps back, or in smaller ones: it overlaps the one before it and writes
 the same values again. Only a kernel that adds to the destination can't do that; its nests are cut so that

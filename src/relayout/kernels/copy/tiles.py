@@ -28,7 +28,6 @@ __all__ = ["Staged", "Transpose"]
 FAR = 512  # bytes between rows from which on the processor's own prefetching does not see them as one stream
 ASKED = 8  # rows that are asked for in one turn
 PRUNED = 4  # strips of columns up to which the last one, which overlaps, gets code for its new columns only
-UNROLLED = 16  # vectors of a piece of a column that are copied without a loop
 INLINE = 16  # rows of a tile that is written out wherever it is used; larger ones are called
 
 Index = str | int
@@ -66,6 +65,7 @@ class Transpose(Kernel):
         self.sources = self._table("rows", plan.rows, "src")
         self.targets = self._table("columns", plan.columns, "dst")
         far = abs(plan.rows.loops[0].src) >= 8 * FAR
+        self.claims = not (plan.bounced or plan.nest.fill or plan.group) and plan.total >= 2 * rows
         self.ahead = far and self.nest.bytes > self.machine.l2 if plan.prefetch is None else plan.prefetch
 
     @property
@@ -130,8 +130,6 @@ class Transpose(Kernel):
             self._sweep(place, self.main, *self.span)
         elif self.plan.bounced:
             self._bounced(place)
-        elif self.plan.piece:
-            self._in_pieces(place)
         else:
             self.plane(place)
 
@@ -200,82 +198,6 @@ class Transpose(Kernel):
         if run.extent % some:
             rest = run.extent // some * some
             self.unstreamed(lambda: self._narrow(self.moved(place, rest, run.loop), run.extent - rest, rest))
-
-    def _in_pieces(self, place: Place) -> None:
-        """Pieces of columns are written to a buffer, and leave it in whole vectors but for their ends."""
-        piece, total, tile = self.plan.piece, self.plan.total, self.main
-        if not self.buffer:
-            self.buffer = "%buffer"
-            self.entry_lines.append(f"  %buffer = alloca [{tile.columns * self._pitch} x i8], align {LINE}")
-        last = total % piece
-        if last < 2 * tile.rows:  # shorter than two vectors
-            last += piece
-        whole = total - last
-
-        def block(first: Index, count: int) -> None:
-            def strip(i: str, done: int) -> None:
-                some = tile._replace(done=done)
-                name = f"{tile.rows}" + (f"_{done}" if done else "")
-                where = (i, first)
-                self.call(f"piece{name}", place, (*where, count), lambda at, x: self._turned(at, some, *x))
-                self.call(
-                    f"leave{name}_{count}", place, where, lambda at, x: self._leave(at, some, *x, count)
-                )
-
-            self.columns(tile.columns, strip)
-
-        if whole:
-            self.w.loop(0, whole, piece, lambda row: block(row, piece))
-        block(whole, last)
-
-    @property
-    def _pitch(self) -> int:
-        """Bytes from one column to the next in the buffer of pieces: one line more than they have."""
-        return (self.plan.piece + 2 * self.main.rows) * self.nest.write // 8 + LINE
-
-    def _turned(self, place: Place, tile: Tile, column: str, first: str, count: str) -> None:
-        """So many rows of a strip turned over into the buffer; the last tile ends with them."""
-        w = self.w
-        most = w.value(f"sub i64 {count}, {tile.rows}")
-
-        def turned(row: str) -> None:
-            row = w.value(f"call i64 @llvm.smin.i64(i64 {row}, i64 {most})")
-            to = self.step("%buffer", row, self.nest.write)
-            self._placed_tile(place, tile, column, w.value(f"add i64 {first}, {row}"), tile.rows, to)
-
-        w.loop(0, count, tile.rows, turned)
-
-    def _leave(self, place: Place, tile: Tile, column: str, first: str, count: int) -> None:
-        """So many rows of a strip from the buffer to the destination.
-
-        Of each column a first vector, then those that straddle no lines, and one that ends with the last row.
-        """
-        w, run, vector = self.w, self.plan.columns.loop, self.machine.vector
-        size = count * self.nest.write // 8
-        vectors = -(-size // vector)
-        target = self.step(self.step(place.dst, first, self.nest.write), column, run.dst)
-
-        def one(c: str) -> None:
-            buffer, to = w.at("%buffer", w.times(c, self._pitch)), self.step(target, c, run.dst)
-            before = w.value(f"sub i64 0, {w.value(f'ptrtoint ptr {to} to i64')}")
-            even = w.value(f"and i64 {before}, {vector - 1}")
-
-            def copied(start: Index, offset: Index) -> None:
-                value = f"load <{vector} x i8>, ptr {w.at(w.at(buffer, start), offset)}, align 1"
-                pointer = w.at(w.at(to, start), offset)
-                w.line(f"store <{vector} x i8> {w.value(value)}, ptr {pointer}, align 1")
-
-            copied(0, 0)
-            if vectors > UNROLLED:
-                w.loop(0, (vectors - 2) * vector, vector, lambda k: copied(even, k))
-            else:
-                for k in range(vectors - 2):
-                    copied(even, k * vector)
-            rest = size - (vectors - 1) * vector
-            copied(w.value(f"call i64 @llvm.smin.i64(i64 {even}, i64 {rest})"), (vectors - 2) * vector)
-            copied(0, size - vector)
-
-        w.loop(tile.done, tile.used, 1, one)
 
     def _narrow(self, place: Place, columns: int, before: int = 0) -> None:
         """All rows of some columns; ``before`` it lie more that a last strip may step back over."""
@@ -378,7 +300,6 @@ class Transpose(Kernel):
             *(f"ptr {pointer}" for pointer in (place.src, place.dst, *place.tables)),
             *(f"{self.kind} {value}" for value in numbers.values()),
             *(f"i64 {value}" for value in given),
-            *(["ptr %buffer"] if self.plan.piece else []),
         ]
         if not any(f"void {name}(" in text for text in self.routines):
             kept = self.w, numbers
@@ -391,7 +312,6 @@ class Transpose(Kernel):
                 *(f"ptr {pointer}" for pointer in tables),
                 *(f"{self.kind} {value}" for value in self._numbers.values()),
                 *(f"i64 {value}" for value in within),
-                *(["ptr noalias %buffer"] if self.plan.piece else []),
             ]
             emit(Place("%s", "%d", tables), within)
             text = self.w.text()
@@ -403,9 +323,7 @@ class Transpose(Kernel):
 
     # -- one tile -------------------------------------------------------------------------------------------
 
-    def _placed_tile(
-        self, place: Place, tile: Tile, column: str, row: str, valid: int, buffer: str = ""
-    ) -> None:
+    def _placed_tile(self, place: Place, tile: Tile, column: str, row: str, valid: int) -> None:
         """The tile at a column and a row: where its rows begin, and where its columns go."""
         nest = self.nest
         rows, columns = self.plan.rows, self.plan.columns
@@ -416,8 +334,7 @@ class Transpose(Kernel):
             dst, tables = self.step(dst, column, columns.loop.dst), self.entries(tables, column, columns.loop)
         if rows.is_straight:
             tables = self.entries(tables, row, rows.loop)
-        target = (lambda k: self.w.at(buffer, k * self._pitch)) if buffer else self._targets(dst, column)
-        self.tile(tile, self._sources(src, row), target, tables, valid)
+        self.tile(tile, self._sources(src, row), self._targets(dst, column), tables, valid)
 
     def _sources(self, src: str, row: str) -> Callable[[int], str]:
         """Where rows begin, counted from one."""
@@ -479,6 +396,8 @@ class Transpose(Kernel):
             pointer, entries = target(c), self.entries(tables, c, column_loop)
             for k, part in enumerate(column_parts):
                 self._store_part(part, pointer, entries, k * per, per, valid)
+            if self.claims and not self.stream:
+                self.claim(self.w.at(pointer, tile.rows * self.nest.write // 8))
 
     def _pairs_tile(
         self, tile: Tile, source: Callable[[int], str], target: Callable[[int], str], valid: int
