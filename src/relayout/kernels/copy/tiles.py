@@ -394,6 +394,9 @@ class Transpose(Kernel):
                 columns[c].append(column)
         for c, column_parts in list(enumerate(columns))[tile.done : tile.used]:
             pointer, entries = target(c), self.entries(tables, c, column_loop)
+            if self.short:
+                self._store_short(column_parts[0], pointer, valid, self._runs_on(tile, c))
+                continue
             for k, part in enumerate(column_parts):
                 self._store_part(part, pointer, entries, k * per, per, valid)
             if self.claims and not self.stream:
@@ -438,6 +441,31 @@ class Transpose(Kernel):
         high = w.value(f"and {kind} {two}, {number(240)}")
         return w.value(f"or {kind} {low}, {up}"), w.value(f"or {kind} {down}, {high}")
 
+    def _runs_on(self, tile: Tile, column: int) -> bool:
+        """Whether the next column of a tile begins where this one ends, and so hides what is behind it."""
+        run, row = self.plan.columns, self.plan.total * self.nest.write
+        if column + 1 >= tile.used or run.is_straight:
+            return column + 1 < tile.used and run.loop.dst == row
+        at, step = run.places("dst"), tile.columns
+        return len(at) % step == 0 and all(
+            b - a == row for a, b in zip(at[column::step], at[column + 1 :: step], strict=True)
+        )
+
+    def _store_short(self, part: str, pointer: str, valid: int, runs_on: bool) -> None:
+        """Store the first elements of a vector: nothing may be written behind them that is not hidden later.
+
+        They are two pieces, which may overlap.
+        """
+        w, bits, per = self.w, self.nest.write, self.main.rows
+        if runs_on:
+            self.store_raw(part, pointer, per, bits)
+            return
+        half, rest = per // 2, valid - per // 2
+        size = half if rest & (rest - 1) else rest
+        for at, count in ((0, half), (valid - size, size)):
+            some = w.shuffle(part, "poison", self.vector(per, bits), range(at, at + count))
+            self.store_raw(some, self.step(pointer, at, bits), count, bits)
+
     def _wide_row(self, tile: Tile, pointer: str, row: int) -> str:
         """A short row of a tile, and what follows it, or whatever else: see :meth:`_spans`."""
         bits, places = self.nest.read, self._places(tile.rows)
@@ -467,13 +495,6 @@ class Transpose(Kernel):
             if first + per > valid:
                 picks = [*range(valid - first), *([per] * (first + per - valid))]
                 part = w.shuffle(part, "zeroinitializer", self.vector(per, bits), picks)
-        if self.short:  # nothing may be written behind a column: two pieces, which may overlap
-            half, rest = per // 2, valid - per // 2
-            size = half if rest & (rest - 1) else rest
-            for at, count in ((0, half), (valid - size, size)):
-                some = w.shuffle(part, "poison", self.vector(per, bits), range(at, at + count))
-                self.store_raw(some, self.step(place.dst, at, nest.write), count, nest.write)
-            return
         self.store_raw(part, place.dst, per, nest.write)
 
 
