@@ -35,7 +35,7 @@ import relayout as rl
 from fences import output_of
 from relayout import LayoutError, MemoryDesc
 from relayout.kernels.conv import arithmetic, candidates, geometry, planning, weights
-from relayout.kernels.conv import convolution as text
+from relayout.kernels.conv import module as text
 from relayout.kernels.conv.epilogue import Finishing
 from relayout.kernels.conv.tile import lanes_of, pieces_of
 from relayout.ops.functions import Function

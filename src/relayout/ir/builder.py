@@ -353,9 +353,10 @@ class Builder:
         where = f"ptr {self._as(PTR, pointer, 'store')}, {_how(x.type, align, nontemporal)}"
         self.line(f"store {x.type} {x}, {where}")
 
-    def prefetch(self, pointer: Value, locality: int = 3) -> None:
+    def prefetch(self, pointer: Value, locality: int = 3, write: bool = False) -> None:
         """Ask for a line: into all caches (3), or into the second (2) or third (1) and those behind it."""
-        self.line(f"call void @llvm.prefetch.p0(ptr {pointer}, i32 0, i32 {locality}, i32 1)")
+        where = f"ptr {self._as(PTR, pointer, 'prefetch')}, i32 {int(write)}, i32 {locality}, i32 1"
+        self.line(f"call void @llvm.prefetch.p0({where})")
 
     # -- calls ----------------------------------------------------------------------------------------------
 
@@ -415,7 +416,7 @@ class Builder:
             body(i)
             return []
 
-        Builder.repeat(self, start, stop, step, [], turn, True)
+        self.repeat(start, stop, step, [], turn, True)
 
     def repeat(
         self,
@@ -529,6 +530,10 @@ class Function(Builder):
         marked = ((x, (marks or {}).get(x[1:], "")) for x in self.arguments)
         given = ", ".join(f"{x.type} {mark} {x}" if mark else f"{x.type} {x}" for x, mark in marked)
         self._head = " ".join(filter(None, ("define", linkage, f"void @{name}({given})", attributes)))
+
+    def __getitem__(self, name: str) -> Value:
+        """The argument of a name."""
+        return next(x for x in self.arguments if x[1:] == name)
 
     def text(self) -> str:
         """The definition."""

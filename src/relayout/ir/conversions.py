@@ -116,7 +116,6 @@ from relayout.ir.types import (
     vector,
 )
 from relayout.ir.vectors import cut, join
-from relayout.ir.writer import Writer
 from relayout.targets.machine import Machine
 
 __all__ = [
@@ -125,7 +124,6 @@ __all__ = [
     "arithmetic_type",
     "check_count",
     "convert",
-    "converted",
     "encloses",
     "from_f32",
     "rescale",
@@ -707,16 +705,3 @@ def _has_half(machine: Machine) -> bool:
 def _has_bf16(b: Builder, x: Value) -> bool:
     """Whether whole registers of float become bf16 by an instruction."""
     return b.machine.vector == 64 and x.type.count >= 32 and "+avx512bf16" in b.machine.features.split(",")
-
-
-# --- kernels that are written as text ----------------------------------------------------------------------
-
-
-def converted(w: Writer, machine: Machine, value: str, count: int, src: DType, dst: DType) -> Value:
-    """:func:`convert` for names without a type."""
-    w.machine = machine
-    return convert(w, _typed(value, count, src), src, dst)
-
-
-def _typed(text: str, count: int, kind: DType) -> Value:
-    return Value(text, vector(count, integer(_storage_bits(kind))))

@@ -174,8 +174,8 @@ def products(made: Products, schedule: str = "") -> Lowered | None:
 def _products(made: Products, schedule: str, machine: Machine, many: int) -> Lowered | None:
     from relayout.environment import LOADED
     from relayout.jit.compile import Module, recalled
-    from relayout.kernels.conv.convolution import ENTRY
     from relayout.kernels.conv.epilogue import Finishing
+    from relayout.kernels.conv.module import ENTRY
 
     target = made.whole or made.dst
     made = folded(made)

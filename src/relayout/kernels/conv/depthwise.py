@@ -56,12 +56,13 @@ from math import ceil, gcd
 from typing import NamedTuple
 
 from relayout.dtypes import DType
+from relayout.ir.vectors import Piece
 from relayout.kernels.conv.arithmetic import Arithmetic
 from relayout.kernels.conv.cost import Facts
 from relayout.kernels.conv.geometry import Geometry, Span, rows_have_taps, spans
 from relayout.kernels.conv.planning import Problem
-from relayout.kernels.conv.sides import Side, places_of, side_of
-from relayout.kernels.conv.tile import Piece, lanes_of, pieces_of, registers_of
+from relayout.kernels.conv.sides import LEAST, Side, pieces_at, places_of, side_of
+from relayout.kernels.conv.tile import lanes_of, registers_of
 from relayout.kernels.conv.weights import Weights, is_spread, weights_of
 from relayout.layout.descriptor import MemoryDesc
 from relayout.layout.layout import Digit
@@ -69,7 +70,6 @@ from relayout.targets.machine import LINE, Machine
 
 __all__ = ["Depthwise", "Kind", "Place", "cycles", "depthwise"]
 
-LEAST = 4  # lanes that must lie together
 MOST_KINDS = 6  # of vectors, and
 MOST_SPANS = 8  # of tiles: each pair of them is a function
 MOST_TAPS = 64  # columns of a filter, all of which are written out
@@ -397,8 +397,8 @@ class _Vectors:
         last = self.target.room if ends[0] >= self.total else self.total
         came = self.lanes_of_side(0, range(begin, min(ends[1], self.source.room)), image)
         goes = self.lanes_of_side(1, range(first, min(ends[0], last)), image)
-        loads = _pieces([place for place, _, _ in came], self.sizes[0])
-        stores = _pieces([place for place, _, _ in goes], self.sizes[2])
+        loads = pieces_at([place - came[0][0] for place, _, _ in came], self.sizes[0])
+        stores = pieces_at([place - goes[0][0] for place, _, _ in goes], self.sizes[2])
         if loads is None or stores is None:
             return None
         lane_in = {(channel, number): lane for lane, (_, channel, number) in enumerate(came)}
@@ -431,21 +431,6 @@ class _Vectors:
 def _alike(digits: Sequence[Digit], together: int) -> bool:
     """Whether all blocks of so many images lie alike."""
     return all(d.weight % together == 0 or together % d.weight == 0 for d in digits)
-
-
-def _pieces(places: Sequence[int], size: int) -> tuple[Piece, ...] | None:
-    """Lanes at these places, behind the first one; None where too few of them lie together."""
-    found: list[Piece] = []
-    start = 0
-    while start < len(places):
-        end = start + 1
-        while end < len(places) and places[end] == places[end - 1] + size:
-            end += 1
-        if end - start < LEAST < len(places) - start:
-            return None
-        found += pieces_of(start, end - start, places[start] - places[0], size)
-        start = end
-    return tuple(found)
 
 
 def _run(places: Sequence[int], step: int) -> int:

@@ -18,25 +18,25 @@ Loads are cheap (two in a cycle, besides two multiplications), and registers are
 anew in each turn. LLVM would load everything first, and run out of registers: an empty piece of assembly that
 may write to memory keeps what is behind it there.
 
-The entry is that of the general nest, see :mod:`.convolution`.
+The entry is that of all plans, see :mod:`.module`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Mapping
 from math import ceil
-from typing import NamedTuple
 
-from relayout.dtypes import DType, dtype
-from relayout.ir.conversions import converted
-from relayout.ir.writer import Writer
-from relayout.kernels.conv.convolution import ENTRY, OPERANDS
-from relayout.kernels.conv.depthwise import TOGETHER, Depthwise, Kind, Place
+from relayout.dtypes import dtype
+from relayout.ir.builder import Function
+from relayout.ir.conversions import to_f32
+from relayout.ir.types import FLOAT, I1, I64, PTR, Type, Value, constant, integer, vector
+from relayout.ir.vectors import load_pieces, store_pieces
+from relayout.kernels.conv.depthwise import TOGETHER, Depthwise, Kind
 from relayout.kernels.conv.epilogue import Finish, Finishing
 from relayout.kernels.conv.geometry import Span
-from relayout.kernels.conv.sides import offset_code, places_of
-from relayout.kernels.conv.tile import WORD, lanes_of, load_pieces, store_pieces
+from relayout.kernels.conv.module import Module
+from relayout.kernels.conv.sides import places_of
+from relayout.kernels.conv.tile import COUNTS, lanes_of
 from relayout.targets.machine import LINE
 
 __all__ = ["depthwise_module"]
@@ -45,9 +45,6 @@ POINTERS = ("src", "weights", "dst", "bias", "scale", "later")
 """What a tile gets: the pixel of the first tap inside, the weights of the first tap of all in the last turn,
 where results go, bias and scale of the first channel, and what to ask for early; then the operands of binary
 operations."""
-
-COUNTS = ("plane", "row", "deep", "high")
-"""And the first plane and row of taps that fall inside, and how many of them do."""
 
 BARRIER = 'call void asm sideeffect "", "~{memory}"()'
 
@@ -60,163 +57,143 @@ def depthwise_module(plan: Depthwise, finishing: Finishing) -> str:
 class _Lanes:
     """What tiles and preparations do with the lanes of one kind of vectors."""
 
-    def __init__(self, plan: Depthwise, kind: Kind) -> None:
+    def __init__(self, plan: Depthwise, kind: Kind, name: str, arguments: Mapping[str, Type]) -> None:
         self.plan, self.kind = plan, kind
         self.lanes = lanes_of(plan.machine)
-        self.vector = f"<{self.lanes} x float>"
-        self.w = Writer(plan.machine)
+        self.vector = vector(self.lanes, FLOAT)
+        self.zero = constant(self.vector, 0.0)
+        self.b = Function(name, arguments, plan.machine, "internal", "noinline")
 
-    def as_floats(self, raw: str, kind: DType) -> str:
-        """Elements of another data type as f32."""
-        wide = converted(self.w, self.plan.machine, raw, self.lanes, kind, dtype("f32"))
-        return self.w.value(f"bitcast <{self.lanes} x i32> {wide} to {self.vector}")
-
-    def picked(self, x: str, picks: tuple[int, ...]) -> str:
+    def picked(self, x: Value, picks: tuple[int, ...]) -> Value:
         """Lanes of a vector in another order."""
-        if picks == tuple(range(self.lanes)):
-            return x
-        return self.w.shuffle(x, "zeroinitializer", self.vector, picks)
+        return x if picks == tuple(range(self.lanes)) else self.b.shuffle(x, picks, 0.0)
 
 
 class _Tile(_Lanes):
-    """Writes one tile."""
+    """Writes one tile, a function whose arguments are :data:`POINTERS` and :data:`COUNTS`."""
 
-    def __init__(self, plan: Depthwise, kind: Kind, span: Span, finishing: Finishing) -> None:
-        super().__init__(plan, kind)
+    def __init__(self, plan: Depthwise, kind: Kind, span: Span, finishing: Finishing, name: str) -> None:
+        pointers = dict.fromkeys((*POINTERS, *finishing.names), PTR)
+        super().__init__(plan, kind, name, {**pointers, **dict.fromkeys(COUNTS, I64)})
         self.span, self.finishing = span, finishing
         self.arithmetic = plan.arithmetic
         self.dst = tuple(pixel * plan.dst.steps[2] for pixel in range(span.pixels))
         self.pieces, self.channels = (kind.stores,), (kind.channels,)
 
-    def function(self, name: str) -> str:
-        """The text of the function, whose arguments are :data:`POINTERS` and :data:`COUNTS`."""
-        w, plan, g = self.w, self.plan, self.plan.geometry
+    def text(self) -> str:
+        """The text of the function."""
+        b, plan, g = self.b, self.plan, self.plan.geometry
         self.ask_ahead()
         finish = Finish(self, plan, self.finishing)
-        weights = "%weights"
-        for axis, first in enumerate(("%plane", "%row")):
+        weights = b["weights"]
+        for axis, first in enumerate(COUNTS[:2]):
             if g.kernel[axis] > 1:
-                weights = w.at(weights, w.times(first, plan.steps[axis]))
+                weights = b.gep(weights, b[first], plan.steps[axis])
 
         order = ("plane", "row", "turn") if plan.turns_in_rows else ("turn", "plane", "row")
-        sums = self.loops(order, "%src", weights, [self.outside()] * self.span.pixels)
+        sums = self.loops(order, b["src"], weights, [self.outside()] * self.span.pixels)
         for pixel, place in enumerate(self.dst):
-            value, bits = finish(w, sums[pixel], pixel, 0)
-            store_pieces(w, value, w.at("%dst", place), self.kind.stores, self.lanes, bits)
-        pointers = (*POINTERS, *self.finishing.names)
-        given = ", ".join([*(f"ptr %{name}" for name in pointers), *(f"i64 %{name}" for name in COUNTS)])
-        return f"define internal void @{name}({given}) noinline {{\nentry:\n{w.text()}\n  ret void\n}}\n"
+            x = finish(b, sums[pixel], pixel, 0)
+            store_pieces(b, x, b.gep(b["dst"], place), self.kind.stores)
+        return b.text()
 
-    def outside(self) -> str:
+    def outside(self) -> Value:
         """What rows of taps that fall outside give: zero times their weights, zero for all numbers."""
-        w, plan = self.w, self.plan
+        b, plan = self.b, self.plan
         if all(plan.geometry.always_inside(axis) for axis in (0, 1)):
-            return "zeroinitializer"
-        products = w.value("mul i64 %deep, %high")
-        some = w.value(f"icmp ne i64 {products}, {plan.geometry.kernel[0] * plan.geometry.kernel[1]}")
+            return self.zero
+        products = b.mul(b["deep"], b["high"])
+        some = b.icmp("ne", products, plan.geometry.kernel[0] * plan.geometry.kernel[1])
 
-        def turn(given: list[str]) -> list[str]:
+        def turn(_: Value, given: list[Value]) -> list[Value]:
             weights, total = given
             total = self.picked(total, self.kind.rotated)
-            return [w.at(weights, -plan.turn), self.rows_outside(0, weights, "true", total)]
+            return [b.gep(weights, -plan.turn), self.rows_outside(0, weights, constant(I1, 1), total)]
 
-        def rare() -> str:
-            return w.carry(plan.turns, [("ptr", "%weights"), (self.vector, "zeroinitializer")], turn)[1]
+        def rare() -> Value:
+            return b.repeat(0, plan.turns, 1, [b["weights"], self.zero], turn, True)[1]
 
-        return w.unless(some, self.vector, "zeroinitializer", rare)
+        return b.unless(some, self.zero, rare)
 
-    def rows_outside(self, axis: int, weights: str, inside: str, total: str) -> str:
+    def rows_outside(self, axis: int, weights: Value, inside: Value, total: Value) -> Value:
         """Zero times the weights of all rows that are not inside."""
-        w, plan, columns = self.w, self.plan, self.plan.geometry.kernel[2]
+        b, plan, columns = self.b, self.plan, self.plan.geometry.kernel[2]
         if axis == 2:
             for tap in range(columns):
-                factor = self.load_weights(w.at(weights, tap * plan.steps[2]))
-                factor = w.value(f"select i1 {inside}, {self.vector} zeroinitializer, {self.vector} {factor}")
-                total = self.add_product("zeroinitializer", factor, total)
+                factor = self.load_weights(b.gep(weights, tap * plan.steps[2]))
+                total = b.fmuladd(self.zero, b.select(inside, self.zero, factor), total)
             return total
-        first, count = (("%plane", "%deep"), ("%row", "%high"))[axis]
+        first, count = (b[name] for name in COUNTS[axis::2])
 
-        def turn(given: list[str]) -> list[str]:
-            y, number, before = given
-            here = w.value(f"icmp ult i64 {w.value(f'sub i64 {number}, {first}')}, {count}")
-            both = w.value(f"and i1 {inside}, {here}")
-            after = self.rows_outside(axis + 1, y, both, before)
-            return [w.at(y, plan.steps[axis]), w.value(f"add i64 {number}, 1"), after]
+        def turn(number: Value, given: list[Value]) -> list[Value]:
+            y, before = given
+            here = b.icmp("ult", b.sub(number, first), count)
+            after = self.rows_outside(axis + 1, y, b.and_(inside, here), before)
+            return [b.gep(y, plan.steps[axis]), after]
 
-        carried = [("ptr", weights), ("i64", "0"), (self.vector, total)]
-        return w.carry(plan.geometry.kernel[axis], carried, turn)[2]
+        return b.repeat(0, plan.geometry.kernel[axis], 1, [weights, total], turn, True)[1]
 
-    def loops(self, left: tuple[str, ...], src: str, weights: str, sums: list[str]) -> list[str]:
+    def loops(self, left: tuple[str, ...], src: Value, weights: Value, sums: list[Value]) -> list[Value]:
         """The loops around a row of taps, the outermost first; the sums after them."""
         if not left:
             return self.row(src, weights, sums)
-        w, plan, g = self.w, self.plan, self.plan.geometry
+        b, plan, g = self.b, self.plan, self.plan.geometry
         loop, *inner = left
-        loops: dict[str, tuple[int, int | str, int, int]] = {
-            "plane": (g.kernel[0], "%deep", g.dilation[0] * plan.src.steps[0], plan.steps[0]),
-            "row": (g.kernel[1], "%high", g.dilation[1] * plan.src.steps[1], plan.steps[1]),
-            "turn": (plan.turns, plan.turns, 0, -plan.turn),
-        }
-        most, count, forth, on = loops[loop]
+        most, count, forth, on = {
+            "plane": (g.kernel[0], b["deep"], g.dilation[0] * plan.src.steps[0], plan.steps[0]),
+            "row": (g.kernel[1], b["high"], g.dilation[1] * plan.src.steps[1], plan.steps[1]),
+            "turn": (plan.turns, constant(I64, plan.turns), 0, -plan.turn),
+        }[loop]
         if most == 1:
             return self.loops(tuple(inner), src, weights, sums)
 
-        def turn(given: list[str]) -> list[str]:
+        def turn(_: Value, given: list[Value]) -> list[Value]:
             s, y, *inside = given
             if loop == "turn":
-                inside = [self.picked(value, self.kind.rotated) for value in inside]
-            return [w.at(s, forth), w.at(y, on), *self.loops(tuple(inner), s, y, inside)]
+                inside = [self.picked(x, self.kind.rotated) for x in inside]
+            return [b.gep(s, forth), b.gep(y, on), *self.loops(tuple(inner), s, y, inside)]
 
-        carried = [("ptr", src), ("ptr", weights), *((self.vector, value) for value in sums)]
-        return w.carry(count, carried, turn)[2:]
+        return b.repeat(0, count, 1, [src, weights, *sums], turn, True)[2:]
 
-    def row(self, src: str, weights: str, sums: list[str]) -> list[str]:
+    def row(self, src: Value, weights: Value, sums: list[Value]) -> list[Value]:
         """One row of taps, a few columns at a time."""
-        w, plan = self.w, self.plan
+        b, plan = self.b, self.plan
         sums, columns = list(sums), plan.geometry.kernel[2]
         some = ceil(columns / ceil(columns / TOGETHER))
         for first in range(0, columns, some):
             here = range(first, min(first + some, columns))
             pixels = [(at, [use for use in uses if use[1] in here]) for at, uses in self.span.taps]
             outside = [use for use in self.span.outside if use[1] in here]
-            w.line(BARRIER)
-            factors = {tap: self.load_weights(w.at(weights, tap * plan.steps[2])) for tap in here}
+            b.line(BARRIER)
+            factors = {tap: self.load_weights(b.gep(weights, tap * plan.steps[2])) for tap in here}
             for at, uses in pixels:
                 if uses:
-                    x = self.load_pixel(w.at(src, at * plan.src.steps[2]))
+                    x = self.load_pixel(b.gep(src, at * plan.src.steps[2]))
                     for output, tap in uses:
-                        sums[output] = self.add_product(x, factors[tap], sums[output])
+                        sums[output] = b.fmuladd(x, factors[tap], sums[output])
             for output, tap in outside:
-                sums[output] = self.add_product("zeroinitializer", factors[tap], sums[output])
+                sums[output] = b.fmuladd(self.zero, factors[tap], sums[output])
         return sums
 
-    def load_weights(self, pointer: str) -> str:
+    def load_weights(self, pointer: Value) -> Value:
         """A vector of weights."""
-        return self.w.value(f"load {self.vector}, ptr {pointer}, align {WORD}")
+        return self.b.load(self.vector, pointer)
 
-    def load_pixel(self, pointer: str) -> str:
+    def load_pixel(self, pointer: Value) -> Value:
         """A vector of the source."""
         kind = self.plan.src_type
-        raw = load_pieces(self.w, pointer, self.kind.loads, self.lanes, f"i{kind.bits}", kind.bits // 8)
-        return self.picked(self.as_floats(raw, kind), self.kind.picks)
-
-    def add_product(self, x: str, y: str, total: str) -> str:
-        """``total + x * y`` in each lane."""
-        w, kind, lanes = self.w, self.vector, self.lanes
-        if self.plan.machine.fuses:
-            return w.value(f"call {kind} @llvm.fma.v{lanes}f32({kind} {x}, {kind} {y}, {kind} {total})")
-        return w.value(f"fadd {kind} {w.value(f'fmul {kind} {x}, {y}')}, {total}")
+        raw = load_pieces(self.b, self.vector.of(integer(kind.bits)), pointer, self.kind.loads)
+        return self.picked(to_f32(self.b, raw, kind), self.kind.picks)
 
     def ask_ahead(self) -> None:
         """Ask for a share of what lies under the tile in later rows; beyond the last one that does nothing.
 
         The shares of all vectors are memory from end to end, which processors soon fetch by themselves.
         """
-        w, plan = self.w, self.plan
+        b, plan = self.b, self.plan
         for row in range(plan.geometry.strides[1] if plan.ahead else 0):
             for at in range(0, plan.share(self.span), LINE):
-                later = w.at("%later", (plan.ahead + row) * plan.src.steps[1] + at)
-                w.line(f"call void @llvm.prefetch.p0(ptr {later}, i32 0, i32 2, i32 1)")
+                b.prefetch(b.gep(b["later"], (plan.ahead + row) * plan.src.steps[1] + at), 2)
 
 
 class _Preparation(_Lanes):
@@ -233,44 +210,44 @@ class _Preparation(_Lanes):
     Then each vector is rotated, so that what output ``t + r`` takes comes to lane ``t``.
     """
 
-    def function(self, name: str) -> str:
+    def __init__(self, plan: Depthwise, kind: Kind, name: str) -> None:
+        super().__init__(plan, kind, name, {"weights": PTR, "to": PTR})
+
+    def text(self) -> str:
         """The text of ``void name(ptr weights, ptr to)``."""
-        w, plan, g = self.w, self.plan, self.plan.geometry
+        b, plan, g = self.b, self.plan, self.plan.geometry
         loops = [(count, step) for count, step in zip(g.kernel, plan.weights.taps, strict=True) if count > 1]
 
-        def nest(left: list[tuple[int, int]], weights: str, to: str) -> str:
+        def nest(left: list[tuple[int, int]], weights: Value, to: Value) -> Value:
             if not left:
                 self.tap(weights, to)
-                return w.at(to, plan.machine.vector)
+                return b.gep(to, plan.machine.vector)
             (count, step), *inner = left
 
-            def turn(given: list[str]) -> list[str]:
-                return [w.at(given[0], step), nest(inner, *given)]
+            def turn(_: Value, given: list[Value]) -> list[Value]:
+                return [b.gep(given[0], step), nest(inner, *given)]
 
-            return w.carry(count, [("ptr", weights), ("ptr", to)], turn)[1]
+            return b.repeat(0, count, 1, [weights, to], turn, True)[1]
 
-        nest(loops, "%weights", "%to")
-        given = "ptr %weights, ptr %to"
-        return f"define internal void @{name}({given}) noinline {{\nentry:\n{w.text()}\n  ret void\n}}\n"
+        nest(loops, b["weights"], b["to"])
+        return b.text()
 
-    def tap(self, weights: str, to: str) -> None:
+    def tap(self, weights: Value, to: Value) -> None:
         """One tap, in all turns."""
-        w, plan, g = self.w, self.plan, self.plan.geometry
+        b, plan, g = self.b, self.plan, self.plan.geometry
         places = places_of(plan.weights.inputs, g.inputs)
-        vectors = [self.of_input(w.at(weights, place)) for place in places]
-        vectors += ["zeroinitializer"] * (plan.turns - g.inputs)
+        vectors = [self.of_input(b.gep(weights, place)) for place in places]
+        vectors += [self.zero] * (plan.turns - g.inputs)
         bit = 1
         while bit < plan.turns:
             picks = [lane + self.lanes * bool(p & bit) for lane, p in enumerate(self.kind.positions)]
             vectors = [
-                w.shuffle(vectors[k], vectors[(k + bit) % plan.turns], self.vector, picks)
-                for k in range(plan.turns)
+                b.shuffle(vectors[k], picks, vectors[(k + bit) % plan.turns]) for k in range(plan.turns)
             ]
             bit *= 2
         for turn in range(plan.turns):
-            value = self.picked(vectors[-turn % plan.turns], self.further(turn))
-            at = w.at(to, turn * plan.turn)
-            w.line(f"store {self.vector} {value}, ptr {at}, align {WORD}")
+            x = self.picked(vectors[-turn % plan.turns], self.further(turn))
+            b.store(x, b.gep(to, turn * plan.turn))
 
     def further(self, turn: int) -> tuple[int, ...]:
         """The lane that is so many rotations further than each."""
@@ -280,210 +257,108 @@ class _Preparation(_Lanes):
             lanes = tuple(following[lane] for lane in lanes)
         return lanes
 
-    def of_input(self, pointer: str) -> str:
+    def of_input(self, pointer: Value) -> Value:
         """The weights of one input channel, in the lanes of their outputs."""
-        w, kind = self.w, dtype(self.plan.weights_type)
-        count = self.lanes // self.plan.together
-        raw = w.value(f"load <{count} x i{kind.bits}>, ptr {pointer}, align {kind.bits // 8}")
-        picks = [max(channel, 0) for channel in self.kind.channels]
-        return self.as_floats(w.shuffle(raw, "poison", f"<{count} x i{kind.bits}>", picks), kind)
+        b, kind = self.b, dtype(self.plan.weights_type)
+        raw = b.load(vector(self.lanes // self.plan.together, integer(kind.bits)), pointer)
+        return to_f32(b, b.shuffle(raw, [max(channel, 0) for channel in self.kind.channels]), kind)
 
 
-class _Here(NamedTuple):
-    """A vector when the kernel runs: its kind, and where it lies; names of values."""
-
-    kind: str
-    src: str
-    weights: str
-    dst: str
-    channel: str
-
-
-class _Module:
-    """Writes the entry, and the functions that it calls."""
+class _Module(Module):
+    """Writes the tasks, and the tiles and preparations that they call."""
 
     def __init__(self, plan: Depthwise, finishing: Finishing) -> None:
-        self.plan, self.finishing = plan, finishing
-        self.functions: dict[str, str] = {}
-        self.w = Writer(plan.machine)
+        super().__init__(plan, finishing)
+        self.plan = plan
 
-    def text(self) -> str:
-        w, plan = self.w, self.plan
-        self.weights, bias, scale, scratch = (
-            w.value(f"load ptr, ptr {w.at('%ops', 8 * k)}, align 8") for k in range(len(OPERANDS))
-        )
-        self.bias, self.scale = w.at(bias, self.finishing.bias_at), w.at(scale, self.finishing.scale_at)
-        self.operands = self.finishing.bases(w, len(OPERANDS))
-        self.prepared = w.at(scratch, w.times("%part", plan.slot))
-        lo, hi = self._share("%part"), self._share(w.value("add i64 %part, 1"))
-        some = w.value(f"icmp slt i64 {lo}, {hi}")
-        w.when(some, lambda: w.loop(lo, hi, 1, lambda task: self._task(task, lo)))
-        entry = (
-            f"define void @{ENTRY}(ptr %src, ptr %dst, ptr %ops, i64 %part, i64 %parts) {{\n"
-            f"entry:\n{w.text()}\n  ret void\n}}\n"
-        )
-        numbers = [f"i64 {number}" for place in plan.places for number in place]
-        places = f"@places = internal constant [{len(numbers)} x i64] [{', '.join(numbers)}], align 64\n"
-        return "\n".join([places, *self.functions.values(), entry])
-
-    def _share(self, part: str) -> str:
-        w = self.w
-        return w.value(f"udiv i64 {w.value(f'mul i64 {part}, {self.plan.tasks}')}, %parts")
-
-    # -- a task ---------------------------------------------------------------------------------------------
-
-    def _task(self, task: str, first: str) -> None:
+    def task(self, task: Value, first: Value) -> None:
         """Find out which one it is, prepare its weights, and go over its rows."""
-        w, plan = self.w, self.plan
+        b, plan = self.b, self.plan
         runs, blocks = ceil(len(plan.places) / plan.run), ceil(plan.all_rows / plan.rows)
-        left, block = self._split(task, blocks)
-        run, image = self._split(left, plan.blocks // blocks) if runs > 1 else ("0", left)
-        image = str(w.times(image, plan.images))
-        source = w.at(w.at("%src", plan.src.start), offset_code(w, image, plan.src.batch))
-        target = w.at(w.at("%dst", plan.dst.start), offset_code(w, image, plan.dst.batch))
-        row, last = self._range(block, plan.rows, plan.all_rows)
-        begin, end = self._range(run, plan.run, len(plan.places))
+        left, block = self.split(task, blocks)
+        run, image = self.split(left, plan.blocks // blocks) if runs > 1 else (constant(I64, 0), left)
+        image = b.mul(image, plan.images)
+        source, target = self.image(b["src"], plan.src, image), self.image(b["dst"], plan.dst, image)
+        row, last = self.block(block, plan.rows, plan.all_rows)
+        begin, end = self.block(run, plan.run, len(plan.places))
         if plan.prepares:
-            fresh = w.value(f"icmp eq i64 {self._split(task, plan.blocks)[1]}, 0")
-            starts = w.value(f"icmp eq i64 {task}, {first}")
-            w.when(w.value(f"or i1 {fresh}, {starts}"), lambda: self._prepare(begin, end))
-        w.loop(row, last, plan.tall, lambda top: self._block(top, last, begin, end, source, target))
+            fresh = b.icmp("eq", self.split(task, plan.blocks)[1], 0)
+            starts = b.icmp("eq", task, first)
+            b.when(b.or_(fresh, starts), lambda: self._prepare(begin, end))
+        b.loop(row, last, plan.tall, lambda top: self._rows(top, last, begin, end, source, target))
 
-    def _split(self, number: str, count: int) -> tuple[str, str]:
-        """Quotient and remainder."""
-        w = self.w
-        if count == 1:
-            return number, "0"
-        return w.value(f"udiv i64 {number}, {count}"), w.value(f"urem i64 {number}, {count}")
-
-    def _range(self, block: str, step: int, extent: int) -> tuple[str, str]:
-        """Where a block begins and ends."""
-        if step >= extent:
-            return "0", str(extent)
-        start = str(self.w.times(block, step))
-        return start, self._least(self.w.value(f"add i64 {start}, {step}"), str(extent))
-
-    def _least(self, one: str, other: str) -> str:
-        return self.w.value(f"call i64 @llvm.smin.i64(i64 {one}, i64 {other})")
-
-    def _prepare(self, begin: str, end: str) -> None:
+    def _prepare(self, begin: Value, end: Value) -> None:
         """Bring the weights of a run of vectors to scratch."""
 
-        def vector(number: str) -> None:
-            place = self._place(number)
-            given = f"ptr {place.weights}, ptr {self._prepared(number, begin)}"
-            self._call(place, "prepare", given, self._preparation)
+        def one(number: Value) -> None:
+            place, to = self.vectors(number), self._prepared(number, begin)
 
-        self.w.loop(begin, end, 1, vector)
+            def call(kind: int) -> None:
+                name = f"prepare{kind}"
+                if name not in self.functions:
+                    self.functions[name] = _Preparation(self.plan, self.plan.kinds[kind], name).text()
+                self.b.call(name, place.weights, to)
 
-    def _preparation(self, kind: int, name: str) -> str:
-        return _Preparation(self.plan, self.plan.kinds[kind]).function(name)
+            self.by_kind(place, call)
 
-    def _prepared(self, number: str, begin: str) -> str:
+        self.b.loop(begin, end, 1, one)
+
+    def _prepared(self, number: Value, begin: Value) -> Value:
         """Where the prepared weights of a vector lie."""
-        w = self.w
-        return w.at(self.prepared, w.times(w.value(f"sub i64 {number}, {begin}"), self.plan.prepared))
+        return self.b.gep(self.scratch, self.b.sub(number, begin), self.plan.prepared)
 
-    # -- rows, tiles, vectors -------------------------------------------------------------------------------
-
-    def _block(self, top: str, last: str, begin: str, end: str, source: str, target: str) -> None:
+    def _rows(self, top: Value, last: Value, begin: Value, end: Value, source: Value, target: Value) -> None:
         """Some rows: tile by tile, vector by vector."""
-        w, plan, g = self.w, self.plan, self.plan.geometry
-        bottom = self._least(w.value(f"add i64 {top}, {plan.tall}"), last) if plan.tall > 1 else ""
+        b, plan, g = self.b, self.plan, self.plan.geometry
+        bottom = b.smin(b.add(top, plan.tall), last) if plan.tall > 1 else top
         across, along = plan.src.steps[2], plan.dst.steps[2]
         for number, span in enumerate(plan.spans):
 
-            def tile(k: str, number: int = number, span: Span = span) -> None:
-                s = w.at(source, (span.start * g.strides[2] - g.padding[2]) * across)
-                s = w.at(s, w.times(k, span.pixels * g.strides[2] * across))
-                d = w.at(w.at(target, span.start * along), w.times(k, span.pixels * along))
+            def tile(k: Value, number: int = number, span: Span = span) -> None:
+                s = b.gep(source, (span.start * g.strides[2] - g.padding[2]) * across)
+                s = b.gep(s, k, span.pixels * g.strides[2] * across)
+                d = b.gep(b.gep(target, span.start * along), k, span.pixels * along)
+                b.loop(begin, end, 1, lambda which: self._vector(which, begin, number, s, d, (top, bottom)))
 
-                def vector(which: str) -> None:
-                    self._vector(which, begin, number, s, d, (top, bottom))
+            b.loop(0, span.tiles, 1, tile)
 
-                w.loop(begin, end, 1, vector)
-
-            w.loop(0, span.tiles, 1, tile)
-
-    def _vector(self, which: str, begin: str, span: int, src: str, dst: str, rows: tuple[str, str]) -> None:
+    def _vector(
+        self, which: Value, begin: Value, span: int, tile: Value, dst: Value, rows: tuple[Value, Value]
+    ) -> None:
         """The rows of a block in one tile of one vector."""
-        w, plan = self.w, self.plan
-        place = self._place(which)
-        channel = w.value(f"mul i64 {place.channel}, {WORD}")
-        scale = self.scale if self.finishing.scale == 1 else w.at(self.scale, channel)
-        bias = w.at(self.bias, channel)
-        weights = place.weights
+        b, plan = self.b, self.plan
+        place = self.vectors(which)
+        extra, weights = self.of_channel(place.channel), place.weights
         if plan.prepares:
-            weights = w.at(self._prepared(which, begin), (plan.turns - 1) * plan.turn)
-        tile, src, dst = src, w.at(src, place.src), w.at(dst, place.dst)
+            weights = b.gep(self._prepared(which, begin), (plan.turns - 1) * plan.turn)
+        src, dst = b.gep(tile, place.src), b.gep(dst, place.dst)
 
-        def row(number: str) -> None:
-            s, d, counts = self._taps(number, src, dst)
+        def row(number: Value) -> None:
+            plane, down = constant(I64, 0), number
+            if plan.geometry.target[0] > 1:
+                plane, down = self.split(number, plan.geometry.target[1])
+            s, counts = self.taps_inside(src, plane, down)
+            d = dst
+            for axis, index in enumerate((plane, down)):
+                d = b.gep(d, index, plan.dst.steps[axis])
             later = self._later(number, which, span, tile) if plan.ahead else s
-            others = self.finishing.pointers(w, self.operands, place.channel, d)
-            pointers = [f"ptr {pointer}" for pointer in (s, weights, d, bias, scale, later, *others)]
-            given = ", ".join([*pointers, *(f"i64 {count}" for count in counts)])
-            self._call(place, f"tile{span}_", given, partial(self._tile, span))
 
-        if rows[1]:
-            w.loop(*rows, 1, row)
+            def call(kind: int) -> None:
+                name = f"tile{span}_{kind}"
+                if name not in self.functions:
+                    made = _Tile(plan, plan.kinds[kind], plan.spans[span], self.finishing, name)
+                    self.functions[name] = made.text()
+                self.call(name, [s, weights, d, *extra, later], place.channel, d, counts)
+
+            self.by_kind(place, call)
+
+        if plan.tall > 1:
+            b.loop(*rows, 1, row)
         else:
             row(rows[0])
 
-    def _later(self, row: str, which: str, span: int, tile: str) -> str:
+    def _later(self, row: Value, which: Value, span: int, tile: Value) -> Value:
         """What a vector asks for, but for the rows between."""
-        w, plan = self.w, self.plan
-        at = w.at(tile, w.times(row, plan.geometry.strides[1] * plan.src.steps[1]))
-        return w.at(at, w.times(which, plan.share(plan.spans[span])))
-
-    def _tile(self, span: int, kind: int, name: str) -> str:
-        return _Tile(self.plan, self.plan.kinds[kind], self.plan.spans[span], self.finishing).function(name)
-
-    def _place(self, number: str) -> _Here:
-        """A vector of the table."""
-        w = self.w
-        entry = w.at("@places", w.times(number, len(Place._fields) * 8))
-        kind, src, weights, dst, channel = (
-            w.value(f"load i64, ptr {w.at(entry, 8 * k)}, align 8") for k in range(len(Place._fields))
-        )
-        return _Here(kind, src, w.at(self.weights, weights), dst, channel)
-
-    def _call(self, place: _Here, stem: str, given: str, made: Callable[[int, str], str]) -> None:
-        """Call the function for the kind of a vector; functions are written when they are first called."""
-        w, kinds = self.w, range(len(self.plan.kinds))
-        for k in kinds:
-            name = f"{stem}{k}"
-            if name not in self.functions:
-                self.functions[name] = made(k, name)
-            call = partial(w.line, f"call void @{name}({given})")
-            if len(kinds) == 1:
-                call()
-            else:
-                w.when(w.value(f"icmp eq i64 {place.kind}, {k}"), call)
-
-    def _taps(self, row: str, src: str, dst: str) -> tuple[str, str, list[str]]:
-        """Where a row lies, at the first of its taps that fall inside; and the :data:`COUNTS`."""
-        w, plan, g = self.w, self.plan, self.plan.geometry
-        plane, down = self._split(row, g.target[1]) if g.target[0] > 1 else ("0", row)
-        firsts, counts = [], []
-        for axis, index in ((0, plane), (1, down)):
-            dst = w.at(dst, w.times(index, plan.dst.steps[axis]))
-            element, first, count = self._inside(axis, index)
-            src = w.at(src, w.times(element, plan.src.steps[axis]))
-            firsts.append(first)
-            counts.append(count)
-        return src, dst, [*firsts, *counts]
-
-    def _inside(self, axis: int, index: str) -> tuple[str, str, str]:
-        """The element that the first tap inside falls on, which tap that is, and how many there are."""
-        w, g = self.w, self.plan.geometry
-        taps, gap, pad = g.kernel[axis], g.dilation[axis], g.padding[axis]
-        start = w.value(f"sub i64 {w.times(index, g.strides[axis])}, {pad}")
-        if self.plan.geometry.always_inside(axis):
-            return start, "0", str(taps)
-        missing = w.value(f"sub i64 {gap - 1}, {start}")
-        tap = w.value(f"udiv i64 {w.value(f'call i64 @llvm.smax.i64(i64 {missing}, i64 0)')}, {gap}")
-        room = w.value(f"udiv i64 {w.value(f'sub i64 {g.source[axis] - 1}, {start}')}, {gap}")
-        end = self._least(w.value(f"add i64 {room}, 1"), str(taps))
-        element = w.value(f"add i64 {start}, {w.times(tap, gap)}")
-        return element, tap, w.value(f"sub i64 {end}, {tap}")
+        b, plan = self.b, self.plan
+        at = b.gep(tile, row, plan.geometry.strides[1] * plan.src.steps[1])
+        return b.gep(at, which, plan.share(plan.spans[span]))

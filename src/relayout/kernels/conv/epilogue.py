@@ -30,13 +30,13 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from relayout.dtypes import DType, dtype
-from relayout.ir.builder import Builder
+from relayout.ir.builder import Builder, Function
 from relayout.ir.conversions import from_f32, to_f32
-from relayout.ir.types import FLOAT, I32, I64, PTR, Type, Value, integer, vector
-from relayout.ir.vectors import load_pieces, pieces_of
+from relayout.ir.types import FLOAT, I32, PTR, Type, Value, integer, vector
+from relayout.ir.vectors import Piece, load_pieces, pieces_of
 from relayout.kernels import functions
 from relayout.kernels.conv.arithmetic import Arithmetic
-from relayout.kernels.conv.tile import Piece, Tile, lanes_of
+from relayout.kernels.conv.tile import Tile, lanes_of
 from relayout.layout.descriptor import MemoryDesc
 from relayout.ops.post_ops import BinaryOp, PostOp, Sum, adds
 from relayout.targets.machine import Machine
@@ -121,23 +121,23 @@ class Finishing(NamedTuple):
         """What a tile calls the addresses of the operands."""
         return tuple(f"operand{k}" for k in range(len(self.operands)))
 
-    def bases(self, b: Builder, first: int) -> list[Value]:
+    def bases(self, b: Builder, ops: Value, first: int) -> list[Value]:
         """Where the operands begin, whose addresses are in the kernel's list from number ``first`` on."""
         return [
-            b.gep(b.load(PTR, b.gep(Value("%ops", PTR), 8 * (first + k))), operand.at)
+            b.gep(b.load(PTR, b.gep(ops, 8 * (first + k))), operand.at)
             for k, operand in enumerate(self.operands)
         ]
 
-    def pointers(self, b: Builder, bases: Sequence[Value], channel: str, target: str) -> list[Value]:
+    def pointers(self, f: Function, bases: Sequence[Value], channel: Value, target: Value) -> list[Value]:
         """What a tile gets, whose first channel has this number, and which stores from ``target`` on."""
         found = []
         for base, operand in zip(bases, self.operands, strict=True):
             size, each = dtype(operand.dtype).bits // 8, dtype(self.dtype).bits // 8
             if operand.how == CHANNELS:
-                base = b.gep(base, Value(channel, I64), size)
+                base = f.gep(base, channel, size)
             elif operand.how == SAME:
-                gone = b.mul(b.sub(*(b.ptrtoint(Value(x, PTR)) for x in (target, "%dst"))), size)
-                base = b.gep(base, b.sdiv_exact(gone, each))
+                gone = f.mul(f.sub(f.ptrtoint(target), f.ptrtoint(f["dst"])), size)
+                base = f.gep(base, f.sdiv_exact(gone, each))
             found.append(base)
         return found
 
@@ -191,14 +191,13 @@ class Finish:
         self.machine, self.lanes = nest.machine, lanes_of(nest.machine)
         self.integers = tile.arithmetic.sums == "s32"
         self.whole = how.stays_whole(nest.weights_type)
-        self.sums = vector(self.lanes, I32 if self.integers else FLOAT)
         self.target = how.unpacked(nest.weights_type) if nest.unpacks else dtype(how.dtype)
         self.channels = _neighbours(tile, self.lanes) if isinstance(tile, Tile) else tile.channels
         self._vectors: dict[tuple[str, int], Value] = {}
 
-    def __call__(self, b: Builder, value: str, pixel: int, number: int) -> tuple[Value, int]:
-        """The vector to store, as integers of so many bits, of a vector of sums."""
-        lanes, x = self.lanes, Value(value, self.sums)
+    def __call__(self, b: Function, x: Value, pixel: int, number: int) -> Value:
+        """The vector to store, in storage form, of a vector of sums."""
+        lanes = self.lanes
         x = (self._whole if self.whole else self._real)(b, x, pixel, number)
         channels = self.channels[number]
         stored = (
@@ -206,15 +205,15 @@ class Finish:
         )
         if any(channels[lane] < 0 for lane in stored):
             x = b.shuffle(x, [lanes if channel < 0 else lane for lane, channel in enumerate(channels)], 0)
-        return x, self.target.bits
+        return b.bits(x)
 
-    def _whole(self, b: Builder, x: Value, pixel: int, number: int) -> Value:
+    def _whole(self, b: Function, x: Value, pixel: int, number: int) -> Value:
         """Integers, and never anything else; where sums are f32 these are small enough to be exact."""
         if not self.integers:
             x = b.fptosi(x, I32)
         return b.intrinsic("sadd.sat", x, self._operand(b, "bias", number)) if self.how.bias else x
 
-    def _real(self, b: Builder, x: Value, pixel: int, number: int) -> Value:
+    def _real(self, b: Function, x: Value, pixel: int, number: int) -> Value:
         """By way of f32."""
         if self.integers:
             x = b.sitofp(x, FLOAT)
@@ -233,7 +232,7 @@ class Finish:
                 x = functions.function(b, op, x)
         return from_f32(b, x, self.target)
 
-    def _operand(self, b: Builder, name: str, number: int) -> Value:
+    def _operand(self, b: Function, name: str, number: int) -> Value:
         """The scales or the biases of a vector, loaded once for all pixels."""
         if (name, number) not in self._vectors:
             if name == "scale" and self.how.scale == 1:
@@ -245,7 +244,7 @@ class Finish:
             self._vectors[name, number] = made
         return self._vectors[name, number]
 
-    def _other(self, b: Builder, which: int, pixel: int, number: int) -> Value:
+    def _other(self, b: Function, which: int, pixel: int, number: int) -> Value:
         """The operand of a binary operation, as f32."""
         operand, name = self.how.operands[which], self.how.names[which]
         kind = dtype(operand.dtype)
@@ -259,25 +258,25 @@ class Finish:
             self._vectors[name, number] = made
         return self._vectors[name, number]
 
-    def _everywhere(self, b: Builder, name: str, kind: DType) -> Value:
+    def _everywhere(self, b: Function, name: str, kind: DType) -> Value:
         """One element in all lanes."""
-        one = b.load(vector(1, integer(kind.bits)), Value(f"%{name}", PTR))
+        one = b.load(vector(1, integer(kind.bits)), b[name])
         return b.splat(to_f32(b, one, kind), self.lanes)
 
-    def _of_channels(self, b: Builder, name: str, element: Type, number: int) -> Value:
+    def _of_channels(self, b: Function, name: str, element: Type, number: int) -> Value:
         """The values of the channels of a vector."""
         channels, lanes, size = self.channels[number], self.lanes, element.bits // 8
         count = max(channels) + 1
         count = min(count, self.how.period or count)
         pieces = pieces_of(0, count, number * lanes * size, size)
-        made = load_pieces(b, vector(lanes, element), Value(f"%{name}", PTR), pieces)
+        made = load_pieces(b, vector(lanes, element), b[name], pieces)
         picks = [lane if channel < 0 else channel % count for lane, channel in enumerate(channels)]
         return made if picks == list(range(lanes)) else b.shuffle(made, picks)
 
-    def _stored(self, b: Builder, name: str, kind: DType, pixel: int, number: int) -> Value:
+    def _stored(self, b: Function, name: str, kind: DType, pixel: int, number: int) -> Value:
         """Elements of a tensor of some type from where, in the destination, a vector is stored; as f32."""
         size, each = kind.bits // 8, self.target.bits // 8
-        at = b.gep(Value(f"%{name}", PTR), self.tile.dst[pixel] * size // each)
+        at = b.gep(b[name], self.tile.dst[pixel] * size // each)
         pieces = [piece._replace(offset=piece.offset * size // each) for piece in self.tile.pieces[number]]
         return to_f32(b, load_pieces(b, vector(self.lanes, integer(kind.bits)), at, pieces), kind)
 

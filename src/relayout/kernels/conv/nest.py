@@ -32,10 +32,11 @@ from math import ceil, prod
 from typing import NamedTuple
 
 from relayout.dtypes import dtype as as_dtype
+from relayout.ir.vectors import Piece
 from relayout.kernels.conv.arithmetic import Arithmetic
 from relayout.kernels.conv.geometry import Geometry, Span, spans
 from relayout.kernels.conv.sides import Side
-from relayout.kernels.conv.tile import BLOCK, WORD, Piece, in_blocks, lanes_of
+from relayout.kernels.conv.tile import BLOCK, WORD, in_blocks, lanes_of
 from relayout.kernels.conv.weights import Weights
 from relayout.layout.descriptor import MemoryDesc
 from relayout.loops.nest import Loop
@@ -143,7 +144,7 @@ class Nest:
         """For the loops over planes and rows of taps what says how many are inside; see :class:`.Tile`."""
         g = self.geometry
         names = (
-            ("%deep", "%high")[axis] * (not g.always_inside(axis)) for axis in (0, 1) if g.kernel[axis] > 1
+            ("deep", "high")[axis] * (not g.always_inside(axis)) for axis in (0, 1) if g.kernel[axis] > 1
         )
         return tuple(names) if self.borders else ()
 

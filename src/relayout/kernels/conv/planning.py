@@ -13,12 +13,13 @@ from itertools import product
 from math import ceil
 from typing import NamedTuple
 
+from relayout.ir.vectors import Piece, pieces_of
 from relayout.kernels.conv.arithmetic import Arithmetic
 from relayout.kernels.conv.cost import FACTS
 from relayout.kernels.conv.geometry import Geometry, rows_have_taps
 from relayout.kernels.conv.nest import Block, Cut, Group, Nest, Place
-from relayout.kernels.conv.sides import Side, places_of, side_of
-from relayout.kernels.conv.tile import WORD, Piece, lanes_of, pieces_of, registers_of
+from relayout.kernels.conv.sides import Side, pieces_at, places_of, side_of
+from relayout.kernels.conv.tile import WORD, lanes_of, registers_of
 from relayout.kernels.conv.weights import Weights, is_spread, weights_of
 from relayout.layout.descriptor import MemoryDesc
 from relayout.layout.layout import Digit
@@ -28,7 +29,6 @@ from relayout.targets.machine import LINE, Machine
 
 __all__ = ["Problem", "nests", "with_loops"]
 
-LEAST = 4  # output channels that a destination must keep together for the tile to store there
 MOST_TAPS = 7  # of a row of a filter that one turn does
 MOST_COLUMNS = 16  # of a filter that are written out one by one at borders
 MOST_KINDS = 6  # of groups, each of which is a function of its own
@@ -337,15 +337,4 @@ def _pieces(
     if side is None:
         return pieces_of(0, valid, first * size, size)
     room = min(lanes, side.room - first) if first + valid == total else valid
-    places = places_of(side.channels, side.room)[first : first + room]
-    found: list[Piece] = []
-    start = 0
-    while start < room:
-        end = start + 1
-        while end < room and places[end] == places[end - 1] + size:
-            end += 1
-        if end - start < LEAST and room - start > LEAST:
-            return None
-        found += pieces_of(start, end - start, places[start], size)
-        start = end
-    return tuple(found)
+    return pieces_at(places_of(side.channels, side.room)[first : first + room], size)

@@ -12,12 +12,16 @@ from typing import NamedTuple
 
 import numpy as np
 
-from relayout.ir.writer import Writer
+from relayout.ir.builder import Builder, Operand
+from relayout.ir.types import Value
+from relayout.ir.vectors import Piece, pieces_of
 from relayout.layout.descriptor import MemoryDesc
 from relayout.layout.digits import digit_sum
 from relayout.layout.layout import Digit
 
-__all__ = ["Side", "offset_code", "places_of", "side_of"]
+__all__ = ["LEAST", "Side", "offset_code", "pieces_at", "places_of", "side_of"]
+
+LEAST = 4  # lanes that must lie together to be loaded or stored as a vector
 
 
 class Side(NamedTuple):
@@ -76,17 +80,31 @@ def places_of(digits: tuple[Digit, ...], count: int) -> tuple[int, ...]:
     return tuple(digit_sum(digits, np.arange(count)).tolist())
 
 
-def offset_code(w: Writer, index: str, digits: Sequence[Digit]) -> str | int:
+def offset_code(b: Builder, index: Value, digits: Sequence[Digit]) -> Operand:
     """The bytes at an index that is known at run time."""
-    total: str | int = 0
+    total: Operand = 0
     for k, digit in enumerate(digits):
-        part: str | int = index
         if digit.extent == 1 or not digit.stride:
             continue
-        if digit.weight > 1:
-            part = w.value(f"udiv i64 {part}, {digit.weight}")
-        if k:
-            part = w.value(f"urem i64 {part}, {digit.extent}")
-        part = w.times(part, digit.stride)
-        total = part if total == 0 else w.value(f"add i64 {total}, {part}")
+        part = b.udiv(index, digit.weight)
+        total = b.add(total, b.mul(b.urem(part, digit.extent) if k else part, digit.stride))
     return total
+
+
+def pieces_at(places: Sequence[int], size: int) -> tuple[Piece, ...] | None:
+    """Lanes at these places, of so many bytes each; None where too few of them lie together.
+
+    >>> pieces_at([0, 4, 8, 12, 100], 4)
+    (Piece(lane=0, lanes=4, offset=0), Piece(lane=4, lanes=1, offset=100))
+    """
+    found: list[Piece] = []
+    start = 0
+    while start < len(places):
+        end = start + 1
+        while end < len(places) and places[end] == places[end - 1] + size:
+            end += 1
+        if end - start < LEAST < len(places) - start:
+            return None
+        found += pieces_of(start, end - start, places[start], size)
+        start = end
+    return tuple(found)

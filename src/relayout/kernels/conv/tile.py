@@ -41,32 +41,30 @@ from itertools import chain, product
 from math import prod
 
 from relayout.dtypes import dtype
-from relayout.ir.conversions import converted
-from relayout.ir.vectors import Piece, pieces_of
-from relayout.ir.writer import Writer
+from relayout.ir.builder import Function
+from relayout.ir.conversions import convert
+from relayout.ir.types import FLOAT, I1, I16, I32, I64, PTR, Value, constant, integer, vector
+from relayout.ir.vectors import Piece, load_pieces, pieces_of, store_pieces
 from relayout.kernels.conv.arithmetic import Arithmetic
 from relayout.loops.nest import Loop
 from relayout.targets.machine import Machine
 
 __all__ = [
+    "COUNTS",
     "WORD",
-    "Piece",
     "Tile",
     "lanes_of",
-    "load_pieces",
-    "pieces_of",
     "registers_of",
-    "store_pieces",
     "tile_function",
 ]
 
 WORD = 4  # bytes of a sum
 BLOCK = 4096  # products that are added up before they are added to a total
 LEAST_BLOCK = 64
-COUNTS = ("%plane", "%row", "%deep", "%high")
+COUNTS = ("plane", "row", "deep", "high")
 """What tiles are told where taps may fall outside: the first plane and row of taps that are inside, and how
 many are."""
-FIRST = {"%deep": "%plane", "%high": "%row"}
+FIRST = {"deep": "plane", "high": "row"}
 OUTSIDE = -(1 << 62)  # the place of what falls outside, before all others: there products are zero
 
 
@@ -171,8 +169,8 @@ def registers_of(machine: Machine) -> int:
     return 32 if machine.vector == 64 or machine.triple.startswith("aarch64") else 16
 
 
-Finish = Callable[[Writer, str, int, int], "tuple[str, int]"]
-"""Writer, a vector of sums, the numbers of its pixel and its vector: what is stored, and its bits."""
+Finish = Callable[[Function, Value, int, int], Value]
+"""From the function, a vector of sums, and the numbers of its pixel and its vector to what is stored."""
 
 
 def tile_function(name: str, tile: Tile, machine: Machine, extra: Sequence[str], finish: Finish) -> str:
@@ -180,168 +178,157 @@ def tile_function(name: str, tile: Tile, machine: Machine, extra: Sequence[str],
 
     ``extra`` are the names of further pointers, ``finish`` says what becomes of a sum.
     """
-    return _Writer(tile, machine).function(name, extra, finish)
+    return _Writer(name, tile, machine, extra).text(finish)
 
 
 class _Writer:
     """Writes one tile."""
 
-    def __init__(self, tile: Tile, machine: Machine) -> None:
-        self.tile, self.machine = tile, machine
-        self.lanes = lanes_of(machine)
-        self.kind = f"<{self.lanes} x {'float' if tile.arithmetic.sums == 'f32' else 'i32'}>"
-        self.w = Writer(machine)
+    def __init__(self, name: str, tile: Tile, machine: Machine, extra: Sequence[str]) -> None:
+        self.tile, self.lanes = tile, lanes_of(machine)
+        self.sum = vector(self.lanes, FLOAT if tile.arithmetic.sums == "f32" else I32)
+        self.factor = self.sum if tile.arithmetic.depth == 1 else vector(2 * self.lanes, I16)
         loops = tuple(loop for loop in tile.loops if loop.extent > 1)
         self.counts = {loop: count for loop, count in zip(tile.loops, tile.counters, strict=False) if count}
-        self.columns = loops[len(tile.counters)] if tile.outside and len(tile.taps) == 1 else None
+        self.columns = loops[len(tile.counters)] if len(tile.outside) > 1 and len(tile.taps) == 1 else None
         self.outside = tile.outside  # for each tap of a turn, where the writer is now
         whole = tile.loops[: len(tile.counters) + 1] if tile.counters or tile.outside else ()
         self.loops = (
             in_blocks(loops, BLOCK // len(tile.taps), whole) if tile.arithmetic.sums == "f32" else ((), loops)
         )
+        arguments = dict.fromkeys(("src", "weights", "dst", *extra), PTR)
+        arguments |= dict.fromkeys(COUNTS if self.counts else (), I64)
+        self.b = Function(name, arguments, machine, "internal", "noinline")
 
-    def function(self, name: str, extra: Sequence[str], finish: Finish) -> str:
-        w, tile = self.w, self.tile
-        vectors = len(tile.weights)
+    def text(self, finish: Finish) -> str:
+        b, tile = self.b, self.tile
         starts = self.rows_outside() * len(tile.src)
         outer, inner = self.loops
         if outer:
-            sums = self.totals(outer, inner, starts)
+            sums = iter(self.totals(outer, inner, starts))
         else:
-            sums = self.nest(inner, "%src", self.first_row(), starts)
+            sums = iter(self.nest(inner, b["src"], self.first_row(), starts))
         for p, place in enumerate(tile.dst):
             for v, pieces in enumerate(tile.pieces):
-                value, bits = finish(w, sums[p * vectors + v], p, v)
-                store_pieces(w, value, w.at("%dst", place), pieces, self.lanes, bits)
-        arguments = ", ".join(f"ptr {pointer}" for pointer in ("%src", "%weights", "%dst", *extra))
-        if self.counts:
-            arguments += "".join(f", i64 {count}" for count in COUNTS)
-        return f"define internal void @{name}({arguments}) noinline {{\nentry:\n{w.text()}\n  ret void\n}}\n"
+                store_pieces(b, finish(b, next(sums), p, v), b.gep(b["dst"], place), pieces)
+        return b.text()
 
-    def first_row(self) -> str:
+    def first_row(self) -> Value:
         """The weights of the first row of taps that falls inside."""
-        weights = "%weights"
+        weights = self.b["weights"]
         for loop, count in self.counts.items():
-            weights = self.w.at(weights, self.w.times(FIRST[count], loop.steps[1]))
+            weights = self.b.gep(weights, self.b[FIRST[count]], loop.steps[1])
         return weights
 
-    def rows_outside(self) -> list[str]:
+    def rows_outside(self) -> list[Value]:
         """What rows of taps that fall outside give to each vector: zero times their weights.
 
         That is zero, unless one of the weights is no number or infinite: it is enough to know the largest.
         """
-        w, tile, words = self.w, self.tile, f"<{self.lanes} x i32>"
+        b, tile, words = self.b, self.tile, self.sum.of(I32)
         if not self.counts:
-            return ["zeroinitializer"] * len(tile.weights)
+            return [constant(self.sum, 0)] * len(tile.weights)
         loops = [loop for loop in tile.loops if loop not in self.counts]
-        align = f"align {self.machine.vector}"
-        places = [w.value(f"alloca {words}, {align}") for _ in tile.weights]
+        places = [b.alloca(words.bytes, words.bytes) for _ in tile.weights]
         for place in places:
-            w.line(f"store {words} zeroinitializer, ptr {place}, {align}")
+            b.store(constant(words, 0), place, words.bytes)
 
-        def largest(left: list[Loop], weights: str, found: list[str]) -> list[str]:
+        def largest(left: list[Loop], weights: Value, found: list[Value]) -> list[Value]:
             if left:
-                carried = [("ptr", weights), *((words, one) for one in found)]
                 loop = left[0]
-                return w.carry(
-                    loop.extent,
-                    carried,
-                    lambda given: [w.at(given[0], loop.steps[1]), *largest(left[1:], given[0], given[1:])],
-                )[1:]
+
+                def turn(_: Value, given: list[Value]) -> list[Value]:
+                    at, *before = given
+                    return [b.gep(at, loop.steps[1]), *largest(left[1:], at, before)]
+
+                return b.repeat(0, loop.extent, 1, [weights, *found], turn, True)[1:]
             found = list(found)
             for (_, place), (v, at) in product(tile.taps, enumerate(tile.weights)):
-                value = self.load_weights(w.at(weights, place + at))
-                value = w.value(f"bitcast {self.kind} {value} to {words}")
-                size = w.value(f"and {words} {value}, {_words(self.lanes, 0x7FFFFFFF)}")
-                found[v] = w.value(
-                    f"call {words} @llvm.umax.v{self.lanes}i32({words} {found[v]}, {words} {size})"
-                )
+                size = b.and_(b.bits(self.load_weights(b.gep(weights, place + at))), 0x7FFFFFFF)
+                found[v] = b.intrinsic("umax", found[v], size)
             return found
 
-        def rows(left: list[Loop], weights: str, inside: str) -> None:
+        def rows(left: list[Loop], weights: Value, inside: Value) -> None:
             if left:
                 loop = left[0]
 
-                def turn(number: str) -> None:
-                    gone = w.value(f"sub i64 {number}, {FIRST[self.counts[loop]]}")
-                    here = w.value(f"icmp ult i64 {gone}, {self.counts[loop]}")
-                    both = w.value(f"and i1 {inside}, {here}")
-                    rows(left[1:], w.at(weights, w.times(number, loop.steps[1])), both)
+                def turn(number: Value) -> None:
+                    count = self.counts[loop]
+                    both = b.and_(inside, b.icmp("ult", b.sub(number, b[FIRST[count]]), b[count]))
+                    rows(left[1:], b.gep(weights, number, loop.steps[1]), both)
 
-                w.loop(0, loop.extent, 1, turn)
+                b.loop(0, loop.extent, 1, turn)
                 return
 
             def outside() -> None:
-                before = [w.value(f"load {words}, ptr {place}, {align}") for place in places]
+                before = [b.load(words, place, words.bytes) for place in places]
                 for place, one in zip(places, largest(loops, weights, before), strict=True):
-                    w.line(f"store {words} {one}, ptr {place}, {align}")
+                    b.store(one, place, words.bytes)
 
-            w.when(w.value(f"xor i1 {inside}, true"), outside)
+            b.when(b.not_(inside), outside)
 
-        inside = "1"
-        for loop in self.counts:
-            inside = w.value(f"mul i64 {inside}, {self.counts[loop]}")
-        some = w.value(f"icmp ne i64 {inside}, {prod(loop.extent for loop in self.counts)}")
-        w.when(some, lambda: rows(list(self.counts), "%weights", "true"))
-        reals = [w.value(f"load {self.kind}, ptr {place}, {align}") for place in places]
-        return [w.value(f"fmul {self.kind} {real}, zeroinitializer") for real in reals]
+        inside = constant(I64, 1)
+        for count in self.counts.values():
+            inside = b.mul(inside, b[count])
+        some = b.icmp("ne", inside, prod(loop.extent for loop in self.counts))
+        b.when(some, lambda: rows(list(self.counts), b["weights"], constant(I1, 1)))
+        reals = [b.load(self.sum, place, words.bytes) for place in places]
+        return [b.fmul(real, 0.0) for real in reals]
 
     def turns(
         self,
         loop: Loop,
-        src: str,
-        weights: str,
-        sums: list[str],
-        body: Callable[[str, str, list[str]], list[str]],
-    ) -> list[str]:
+        src: Value,
+        weights: Value,
+        sums: list[Value],
+        body: Callable[[Value, Value, list[Value]], list[Value]],
+    ) -> list[Value]:
         """All turns of a loop; one by one where they differ."""
-        w = self.w
+        b, (forth, on) = self.b, loop.steps
         if loop == self.columns:
             for k, pixels in enumerate(self.tile.outside):
                 self.outside = (pixels,)
-                sums = body(w.at(src, k * loop.steps[0]), w.at(weights, k * loop.steps[1]), sums)
+                sums = body(b.gep(src, k * forth), b.gep(weights, k * on), sums)
             return sums
 
-        def turn(given: list[str]) -> list[str]:
+        def turn(_: Value, given: list[Value]) -> list[Value]:
             s, y, *inside = given
             after = body(s, y, inside)
-            return [*(w.at(at, step) for at, step in zip((s, y), loop.steps, strict=True)), *after]
+            return [b.gep(s, forth), b.gep(y, on), *after]
 
-        carried = [("ptr", src), ("ptr", weights), *((self.kind, value) for value in sums)]
-        return w.carry(self.counts.get(loop, loop.extent), carried, turn)[2:]
+        count = b[self.counts[loop]] if loop in self.counts else loop.extent
+        return b.repeat(0, count, 1, [src, weights, *sums], turn, True)[2:]
 
-    def totals(self, outer: tuple[Loop, ...], inner: tuple[Loop, ...], starts: list[str]) -> list[str]:
+    def totals(self, outer: tuple[Loop, ...], inner: tuple[Loop, ...], starts: list[Value]) -> list[Value]:
         """Long sums in blocks, each summed from zero and then added to a total in memory."""
-        w, kind = self.w, self.kind
-        places = [w.value(f"alloca {kind}, align {self.machine.vector}") for _ in starts]
+        b, size = self.b, self.sum.bytes
+        places = [b.alloca(size, size) for _ in starts]
         for place, start in zip(places, starts, strict=True):
-            w.line(f"store {kind} {start}, ptr {place}, align {self.machine.vector}")
+            b.store(start, place, size)
 
-        def block(left: tuple[Loop, ...], src: str, weights: str) -> None:
+        def block(left: tuple[Loop, ...], src: Value, weights: Value) -> None:
             if left:
 
-                def turn(s: str, y: str, _: list[str]) -> list[str]:
+                def turn(s: Value, y: Value, _: list[Value]) -> list[Value]:
                     block(left[1:], s, y)
                     return []
 
                 self.turns(left[0], src, weights, [], turn)
                 return
-            parts = self.nest(inner, src, weights, ["zeroinitializer"] * len(starts))
+            parts = self.nest(inner, src, weights, [constant(self.sum, 0)] * len(starts))
             for place, part in zip(places, parts, strict=True):
-                before = w.value(f"load {kind}, ptr {place}, align {self.machine.vector}")
-                after = w.value(f"fadd {kind} {before}, {part}")
-                w.line(f"store {kind} {after}, ptr {place}, align {self.machine.vector}")
+                b.store(b.fadd(b.load(self.sum, place, size), part), place, size)
 
-        block(outer, "%src", self.first_row())
-        return [w.value(f"load {kind}, ptr {place}, align {self.machine.vector}") for place in places]
+        block(outer, b["src"], self.first_row())
+        return [b.load(self.sum, place, size) for place in places]
 
-    def nest(self, left: tuple[Loop, ...], src: str, weights: str, sums: list[str]) -> list[str]:
+    def nest(self, left: tuple[Loop, ...], src: Value, weights: Value, sums: list[Value]) -> list[Value]:
         """The loops of the sum, the outermost first; the sums after them."""
         if not left:
             return (self.by_pattern if self.tile.spread else self.by_element)(src, weights, list(sums))
         asks = self.tile.pitch and not left[1:]
 
-        def body(s: str, y: str, inside: list[str]) -> list[str]:
+        def body(s: Value, y: Value, inside: list[Value]) -> list[Value]:
             after = self.nest(left[1:], s, y, inside)
             if asks:
                 self.ask_for_next(src, s)
@@ -349,91 +336,74 @@ class _Writer:
 
         return self.turns(left[0], src, weights, sums, body)
 
-    def by_element(self, src: str, weights: str, sums: list[str]) -> list[str]:
+    def by_element(self, src: Value, weights: Value, sums: list[Value]) -> list[Value]:
         """One turn: an element of each pixel goes to all lanes, for all taps that it belongs to."""
-        w, tile = self.w, self.tile
+        b, tile = self.b, self.tile
         streams = [[place + at for at in tile.weights] for _, place in tile.taps]
-        vectors = [[self.load_weights(w.at(weights, at)) for at in tap] for tap in streams]
+        vectors = [[self.load_weights(b.gep(weights, at)) for at in tap] for tap in streams]
         for at in chain.from_iterable(streams) if tile.ahead else ():
-            self.ask_for(w.at(weights, at + tile.ahead))
+            self.ask_for(b.gep(weights, at + tile.ahead))
         uses: dict[int, list[tuple[int, int]]] = {}
         for p, at in enumerate(tile.src):
             for tap, (behind, _) in enumerate(tile.taps):
                 outside = self.outside and p in self.outside[tap]
                 uses.setdefault(OUTSIDE if outside else at + behind, []).append((p, tap))
         for at in sorted(uses):
-            every = "zeroinitializer" if at == OUTSIDE else self.load_everywhere(w.at(src, at))
+            every = constant(self.factor, 0) if at == OUTSIDE else self.load_everywhere(b.gep(src, at))
             for p, tap in uses[at]:
                 for v, y in enumerate(vectors[tap]):
                     number = p * len(tile.weights) + v
                     sums[number] = self.add_product(every, y, sums[number])
         return sums
 
-    def ask_for(self, pointer: str) -> None:
+    def ask_for(self, pointer: Value) -> None:
         """Have a line brought to the first cache; to the second one only, it costs 5 to 10 % of all time."""
-        self.w.line(f"call void @llvm.prefetch.p0(ptr {pointer}, i32 0, i32 3, i32 1)")
+        self.b.prefetch(pointer, 3)
 
-    def ask_for_next(self, start: str, here: str) -> None:
+    def ask_for_next(self, start: Value, here: Value) -> None:
         """A little of the next tile in each turn, so that all of it has been asked for after the last one."""
-        w, pixels = self.w, len(self.tile.src)
-        first, now = (w.value(f"ptrtoint ptr {pointer} to i64") for pointer in (start, here))
-        gone = w.times(w.value(f"sub i64 {now}, {first}"), pixels)
-        self.ask_for(w.at(w.at(start, pixels * self.tile.pitch), gone))
+        b, pixels = self.b, len(self.tile.src)
+        first, now = b.ptrtoint(start), b.ptrtoint(here)
+        gone = b.mul(b.sub(now, first), pixels)
+        self.ask_for(b.gep(b.gep(start, pixels * self.tile.pitch), gone))
 
-    def by_pattern(self, src: str, weights: str, sums: list[str]) -> list[str]:
+    def by_pattern(self, src: Value, weights: Value, sums: list[Value]) -> list[Value]:
         """One turn: lanes belong to several groups, each of which has input channels of its own."""
-        w, tile = self.w, self.tile
+        b, tile = self.b, self.tile
         straight = tuple(range(self.lanes))
         for v, at in enumerate(tile.weights):
-            vectors = [self.load_weights(w.at(weights, at + step)) for step in tile.steps]
+            vectors = [self.load_weights(b.gep(weights, at + step)) for step in tile.steps]
             for p, place in enumerate(tile.src):
                 pieces = pieces_of(0, tile.widths[v], 0)
-                channels = load_pieces(w, w.at(src, place + tile.shifts[v]), pieces, self.lanes)
+                channels = load_pieces(b, self.sum, b.gep(src, place + tile.shifts[v]), pieces)
                 number = p * len(tile.weights) + v
                 for picks, y in zip(tile.spread, vectors, strict=True):
-                    x = channels if picks == straight else w.shuffle(channels, "poison", self.kind, picks)
+                    x = channels if picks == straight else b.shuffle(channels, picks)
                     sums[number] = self.add_product(x, y, sums[number])
         return sums
 
-    def load_everywhere(self, pointer: str) -> str:
+    def load_everywhere(self, pointer: Value) -> Value:
         """An element of the source (or a pair) in all lanes."""
-        w, element = self.w, self.kind.split()[-1][:-1]
-        x = w.value(f"load {element}, ptr {pointer}, align {self.tile.arithmetic.element}")
-        one = w.value(f"insertelement {self.kind} poison, {element} {x}, i32 0")
-        every = w.shuffle(one, "poison", self.kind, [0] * self.lanes)
-        if self.tile.arithmetic.depth == 1:
-            return every
-        return w.value(f"bitcast {self.kind} {every} to <{2 * self.lanes} x i16>")
+        x = self.b.load(self.sum.element, pointer, self.tile.arithmetic.element)
+        return self.b.bitcast(self.b.splat(x, self.lanes), self.factor)
 
-    def load_weights(self, pointer: str) -> str:
+    def load_weights(self, pointer: Value) -> Value:
         """A vector of weights, widened to what is multiplied."""
-        w, kind = self.w, dtype(self.tile.weights_type)
-        count = self.lanes * self.tile.arithmetic.depth
-        raw = w.value(f"load <{count} x i{kind.bits}>, ptr {pointer}, align {kind.bits // 8}")
-        wide = converted(w, self.machine, raw, count, kind, dtype(self.tile.arithmetic.operand))
-        if self.tile.arithmetic.depth == 2:
-            return wide
-        return w.value(f"bitcast <{count} x i32> {wide} to {self.kind}")
+        b, kind = self.b, dtype(self.tile.weights_type)
+        raw = b.load(self.factor.of(integer(kind.bits)), pointer)
+        return b.bitcast(convert(b, raw, kind, dtype(self.tile.arithmetic.operand)), self.factor)
 
-    def add_product(self, x: str, y: str, total: str) -> str:
-        """``total + x * y`` in each lane."""
-        w, kind, lanes = self.w, self.kind, self.lanes
+    def add_product(self, x: Value, y: Value, total: Value) -> Value:
+        """``total + x * y`` in each lane; of pairs the sum of both products."""
+        b = self.b
         if self.tile.arithmetic.depth == 1:
-            if self.machine.fuses:
-                return w.value(f"call {kind} @llvm.fma.v{lanes}f32({kind} {x}, {kind} {y}, {kind} {total})")
-            return w.value(f"fadd {kind} {w.value(f'fmul {kind} {x}, {y}')}, {total}")
-        pair = f"<{2 * lanes} x i16>"
-        known = PAIR_PRODUCTS.get(lanes) if _is_x86(self.machine) else None
-        if known is not None:
-            both = w.value(f"call {kind} @{known}({pair} {x}, {pair} {y})")
-            return w.value(f"add {kind} {total}, {both}")
+            return b.fmuladd(x, y, total)
+        if b.machine.triple.startswith("x86_64"):
+            return b.add(total, b.call_value(self.sum, PAIR_PRODUCTS[self.lanes], x, y))
         for half in (0, 1):
-            picks = range(half, 2 * lanes, 2)
-            factors = [
-                w.value(f"sext <{lanes} x i16> {w.shuffle(value, 'poison', pair, picks)} to {kind}")
-                for value in (x, y)
-            ]
-            total = w.value(f"add {kind} {total}, {w.value(f'mul {kind} {factors[0]}, {factors[1]}')}")
+            picks = range(half, 2 * self.lanes, 2)
+            one, two = (b.sext(b.shuffle(value, picks), I32) for value in (x, y))
+            total = b.add(total, b.mul(one, two))
         return total
 
 
@@ -443,42 +413,3 @@ PAIR_PRODUCTS = {
     16: "llvm.x86.avx512.pmaddw.d.512",
 }
 """Products of pairs, added up: what x86 processors have for it, by the number of sums."""
-
-
-def _words(lanes: int, number: int) -> str:
-    return f"<{', '.join([f'i32 {number}'] * lanes)}>"
-
-
-def _is_x86(machine: Machine) -> bool:
-    return machine.triple.startswith("x86_64")
-
-
-# -- vectors in pieces --------------------------------------------------------------------------------------
-
-
-def load_pieces(
-    w: Writer, pointer: str, pieces: Sequence[Piece], lanes: int, element: str = "float", align: int = WORD
-) -> str:
-    """A vector from its pieces; lanes that are in none are zero, and nothing else is read."""
-    kind = f"<{lanes} x {element}>"
-    if [(piece.lane, piece.lanes) for piece in pieces] == [(0, lanes)]:
-        return w.value(f"load {kind}, ptr {w.at(pointer, pieces[0].offset)}, align {align}")
-    whole = "zeroinitializer"
-    for piece in pieces:
-        at = w.at(pointer, piece.offset)
-        part = w.value(f"load <{piece.lanes} x {element}>, ptr {at}, align {align}")
-        inside = range(piece.lane, piece.lane + piece.lanes)
-        wide = [k - piece.lane if k in inside else -1 for k in range(lanes)]
-        grown = w.shuffle(part, "poison", f"<{piece.lanes} x {element}>", wide)
-        whole = w.shuffle(whole, grown, kind, [lanes + k if k in inside else k for k in range(lanes)])
-    return whole
-
-
-def store_pieces(w: Writer, value: str, pointer: str, pieces: Sequence[Piece], lanes: int, bits: int) -> None:
-    """Store the lanes that are in a piece; elements are integers of so many bits."""
-    kind = f"<{lanes} x i{bits}>"
-    for piece in pieces:
-        part, at = value, w.at(pointer, piece.offset)
-        if piece.lanes != lanes:
-            part = w.shuffle(value, "poison", kind, range(piece.lane, piece.lane + piece.lanes))
-        w.line(f"store <{piece.lanes} x i{bits}> {part}, ptr {at}, align {bits // 8}")

@@ -303,6 +303,13 @@ class Kernel:
         """Ask for bytes of the source that will be wanted soon."""
         self.b.prefetch(self.b.gep(pointer, ahead), 2)
 
+    def claim(self, pointer: Value) -> None:
+        """Ask for a line of the destination that will be written next.
+
+        A store waits for its line, and those behind it wait for the store, longest where it straddles two.
+        """
+        self.b.prefetch(pointer, 3, write=True)
+
     def unstreamed(self, body: Callable[[], None]) -> None:
         """For overlapping tiles: streaming stores of a part of a line are slow."""
         kept, self.stream = self.stream, False

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
-from relayout.kernels.copy.cost import END, ends, fitting, transposing
+from relayout.kernels.copy.cost import fitting, transposing
 from relayout.kernels.copy.plan import LANE, LINE_BITS, ROWS, Plan, Run, along
 from relayout.kernels.copy.problem import Move, moves_bits, order, simplified
 from relayout.kernels.copy.schedule import ESTIMATE, Schedule
@@ -106,13 +106,13 @@ def _strips(made: Plan) -> Plan:
 
 
 def shared_of(around: Sequence[Loop]) -> Loop | None:
-    """The loop that threads share: the outermost with turns enough for all, else the longest.
+    """The loop that threads share: the outermost with turns enough for all, else that of most equal shares.
 
     All nests of a reorder are then cut alike, and no two threads write to one line.
     """
     enough = 4 * count()
     outer = next((loop for loop in around if loop.extent >= enough), None)
-    return outer or max(around, key=lambda loop: loop.extent, default=None)
+    return outer or min(around, key=lambda loop: _waiting(loop, 1), default=None)
 
 
 def _waiting(loop: Loop | None, unit: int) -> float:
@@ -384,26 +384,7 @@ def _bounced(made: Plan) -> int:
 def _placed(made: Plan, how: Schedule) -> Plan:
     """A transpose with the loop that threads share, staged where its source rows collide."""
     made = _turned(made, how)
-    if how.buffer is False:
-        return made
-    bounced = _bounced(made)
-    return replace(made, bounced=bounced, piece=0 if bounced else _piece(made, how))
-
-
-def _piece(made: Plan, how: Schedule) -> int:
-    """How many rows of each column of a transpose pass through a buffer: columns that do not begin on lines.
-
-    A store that straddles two lines takes twice as long, and there would be no others.
-    """
-    nest, columns = made.nest, made.columns
-    if made.kind != "transpose" or made.blocked is not None or not columns.is_straight:
-        return 0
-    if nest.adds or nest.fill or nest.pair or made.group or columns.loop.dst % LINE_BITS == 0:
-        return 0
-    line = LINE_BITS // made.mid
-    some = min(made.block, made.total) // line * line
-    lines = some * nest.write / LINE_BITS
-    return some if lines >= 2 and (how.buffer or ends(lines) < END) else 0
+    return made if how.buffer is False else replace(made, bounced=_bounced(made))
 
 
 def _cheapest(made: Plan, how: Schedule) -> tuple[bool, int]:

@@ -21,7 +21,7 @@ from relayout.kernels.copy.plan import LANE, LINE_BITS, Run
 from relayout.kernels.copy.problem import Move
 from relayout.targets.machine import LINE, caches
 
-__all__ = ["END", "ends", "fitting", "transposing"]
+__all__ = ["fitting", "transposing"]
 
 SETS = 64  # of a first cache whose ways are pages, which is what lets it look up addresses early
 PAGE = 4096  # bytes
@@ -29,9 +29,8 @@ PAGES = 64  # whose addresses the core has at hand: entries of the first lookasi
 LOOKUP = 2.0  # cycles that finding the address of another page holds the others up
 REFETCH = 2.2  # cycles to fetch a line from the second cache once more
 STAGING = 5.0  # cycles to copy a line into the stage, a loop of its own
-COPYING = 2.0  # cycles to copy a line of a piece
 TURN = 10  # cycles to begin the rows of a strip
-END = 6  # cycles more for a store that straddles two lines
+END = 6  # cycles to fetch the line again in which a piece ends and another begins
 
 
 def fitting(rows: Run) -> int:
@@ -39,11 +38,6 @@ def fitting(rows: Run) -> int:
     apart, odd = divmod(abs(rows.loops[0].src), LINE_BITS)
     sets = SETS if odd or not rows.is_straight else SETS // gcd(apart, SETS)
     return max(1, sets * (caches()[0] // PAGE) * 3 // 4)
-
-
-def ends(lines: float) -> float:
-    """Cycles for a line of pieces that begin anywhere and pass through a buffer, each with two ends."""
-    return COPYING + 2 * END / lines
 
 
 def transposing(nest: Move, columns: Run, rows: Run, block: int, stage: bool) -> float:
@@ -61,7 +55,7 @@ def transposing(nest: Move, columns: Run, rows: Run, block: int, stage: bool) ->
     cost += visits * TURN / block
     lines = block * nest.write / LINE_BITS  # of a piece
     if back % LINE:
-        cost += END if stage else min(END, ends(lines))
+        cost += END / lines
     if back >= PAGE:
         cost += LOOKUP / lines
     return cost if block <= rows.extent else inf

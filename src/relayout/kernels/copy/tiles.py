@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from functools import partial
 from typing import NamedTuple
 
 from relayout.ir.builder import Function, Operand, table
@@ -31,7 +30,6 @@ __all__ = ["Staged", "Transpose"]
 FAR = 512  # bytes between rows from which on the processor's own prefetching does not see them as one stream
 ASKED = 8  # rows that are asked for in one turn
 PRUNED = 4  # strips of columns up to which the last one, which overlaps, gets code for its new columns only
-UNROLLED = 16  # vectors of a piece of a column that are copied without a loop
 INLINE = 16  # rows of a tile that is written out wherever it is used; larger ones are called
 
 
@@ -67,6 +65,7 @@ class Transpose(Kernel):
         self.sources = self._table("rows", plan.rows, "src")
         self.targets = self._table("columns", plan.columns, "dst")
         far = abs(plan.rows.loops[0].src) >= 8 * FAR
+        self.claims = not (plan.bounced or plan.nest.fill or plan.group) and plan.total >= 2 * rows
         self.ahead = far and self.nest.bytes > self.machine.l2 if plan.prefetch is None else plan.prefetch
 
     @property
@@ -129,8 +128,6 @@ class Transpose(Kernel):
             self._sweep(place, self.main, *self.span)
         elif self.plan.bounced:
             self._bounced(place)
-        elif self.plan.piece:
-            self._in_pieces(place)
         else:
             self.plane(place)
 
@@ -199,82 +196,6 @@ class Transpose(Kernel):
         if run.extent % some:
             rest = run.extent // some * some
             self.unstreamed(lambda: self._narrow(self.moved(place, rest, run.loop), run.extent - rest, rest))
-
-    def _in_pieces(self, place: Place) -> None:
-        """Pieces of columns are written to a buffer, and leave it in whole vectors but for their ends."""
-        piece, total, tile = self.plan.piece, self.plan.total, self.main
-        self.buffer = self.buffer or self.b.alloca(tile.columns * self._pitch, LINE)
-        last = total % piece
-        if last < 2 * tile.rows:  # shorter than two vectors
-            last += piece
-        whole = total - last
-
-        def block(first: Operand, count: int) -> None:
-            def strip(i: Operand, done: int) -> None:
-                some = tile._replace(done=done)
-                name = f"{tile.rows}" + (f"_{done}" if done else "")
-                turned, leave = partial(self._turned, some), partial(self._leave, some, count)
-                self.call(f"piece{name}", place, (i, first, count), turned)
-                self.call(f"leave{name}_{count}", place, (i, first), leave)
-
-            self.columns(tile.columns, strip)
-
-        if whole:
-            self.b.loop(0, whole, piece, lambda row: block(row, piece))
-        block(whole, last)
-
-    @property
-    def _pitch(self) -> int:
-        """Bytes from one column to the next in the buffer of pieces: one line more than they have."""
-        return (self.plan.piece + 2 * self.main.rows) * self.nest.write // 8 + LINE
-
-    def _turned(self, tile: Tile, place: Place, column: Value, first: Value, count: Value) -> None:
-        """So many rows of a strip turned over into the buffer; the last tile ends with them."""
-        b, buffer = self.b, self.buffer
-        assert buffer is not None
-        most = b.sub(count, tile.rows)
-
-        def turned(row: Value) -> None:
-            row = b.smin(row, most)
-            to = self.step(buffer, row, self.nest.write)
-            self._placed_tile(place, tile, column, b.add(first, row), tile.rows, to)
-
-        b.loop(0, count, tile.rows, turned)
-
-    def _leave(self, tile: Tile, count: int, place: Place, column: Value, first: Value) -> None:
-        """So many rows of a strip from the buffer to the destination.
-
-        Of each column a first vector, then those that straddle no lines, and one that ends with the last row.
-        """
-        b, run, register, buffer = (
-            self.b,
-            self.plan.columns.loop,
-            vector(self.machine.vector, I8),
-            self.buffer,
-        )
-        assert buffer is not None
-        width, size = register.bytes, count * self.nest.write // 8
-        vectors = -(-size // width)
-        target = self.step(self.step(place.dst, first, self.nest.write), column, run.dst)
-
-        def one(c: Value) -> None:
-            source, to = b.gep(buffer, c, self._pitch), self.step(target, c, run.dst)
-            even = b.and_(b.sub(0, b.ptrtoint(to)), width - 1)
-
-            def copied(start: Operand, offset: Operand) -> None:
-                x = b.load(register, b.gep(b.gep(source, start), offset))
-                b.store(x, b.gep(b.gep(to, start), offset))
-
-            copied(0, 0)
-            if vectors > UNROLLED:
-                b.loop(0, (vectors - 2) * width, width, lambda k: copied(even, k))
-            else:
-                for k in range(vectors - 2):
-                    copied(even, k * width)
-            copied(b.smin(even, size - (vectors - 1) * width), (vectors - 2) * width)
-            copied(0, size - width)
-
-        b.loop(tile.done, tile.used, 1, one)
 
     def _narrow(self, place: Place, columns: int, before: int = 0) -> None:
         """All rows of some columns; ``before`` it lie more that a last strip may step back over."""
@@ -368,31 +289,26 @@ class Transpose(Kernel):
         ``emit``, which gets the place and the numbers inside, writes it when it is first called.
         """
         name = f"{self.name}_{'streamed_' if self.stream else ''}{name}"
-        kept, tables = (self.b, self._numbers, self.buffer), len(place.tables)
+        kept, tables = (self.b, self._numbers), len(place.tables)
         outside = {"s": place.src, "d": place.dst}
         outside |= {f"t{k}": entry for k, entry in enumerate(place.tables)}
         outside |= {f"n{k}": number for k, number in enumerate(self._numbers.values())}
         outside |= {f"i{k}": self.b.add(number, 0) for k, number in enumerate(given)}
-        if self.plan.piece and self.buffer is not None:
-            outside["buffer"] = self.buffer
         if name not in self.routines:
-            marks = dict.fromkeys(("s", "d", "buffer"), "noalias")
+            marks = {"s": "noalias", "d": "noalias"}
             types = {stem: x.type for stem, x in outside.items()}
             self.b = f = Function(name, types, self.machine, "internal", marks=marks)
             inside = dict(zip(outside, f.arguments, strict=True))
             self._numbers = {key: inside[f"n{k}"] for k, key in enumerate(self._numbers)}
-            self.buffer = inside.get("buffer")
             at = Place(inside["s"], inside["d"], tuple(inside[f"t{k}"] for k in range(tables)))
             emit(at, *(inside[f"i{k}"] for k in range(len(given))))
             self.routines[name] = f.text()
-            self.b, self._numbers, self.buffer = kept
+            self.b, self._numbers = kept
         self.b.call(name, *outside.values())
 
     # -- one tile -------------------------------------------------------------------------------------------
 
-    def _placed_tile(
-        self, place: Place, tile: Tile, column: Operand, row: Operand, valid: int, buffer: Value | None = None
-    ) -> None:
+    def _placed_tile(self, place: Place, tile: Tile, column: Operand, row: Operand, valid: int) -> None:
         """The tile at a column and a row: where its rows begin, and where its columns go."""
         nest = self.nest
         rows, columns = self.plan.rows, self.plan.columns
@@ -403,10 +319,7 @@ class Transpose(Kernel):
             dst, tables = self.step(dst, column, columns.loop.dst), self.entries(tables, column, columns.loop)
         if rows.is_straight:
             tables = self.entries(tables, row, rows.loop)
-        target = self._targets(dst, column)
-        if buffer is not None:
-            target = partial(self.b.gep, buffer, step=self._pitch)
-        self.tile(tile, self._sources(src, row), target, tables, valid)
+        self.tile(tile, self._sources(src, row), self._targets(dst, column), tables, valid)
 
     def _sources(self, src: Value, row: Operand) -> Callable[[int], Value]:
         """Where rows begin, counted from one."""
@@ -465,8 +378,13 @@ class Transpose(Kernel):
                 columns[c].append(column)
         for c, column_parts in list(enumerate(columns))[tile.done : tile.used]:
             pointer, entries = target(c), self.entries(tables, c, column_loop)
+            if self.short:
+                self._store_short(column_parts[0], pointer, valid, self._runs_on(tile, c))
+                continue
             for k, part in enumerate(column_parts):
                 self._store_part(part, pointer, entries, k * per, valid)
+            if self.claims and not self.stream:
+                self.claim(self.b.gep(pointer, tile.rows * self.nest.write // 8))
 
     def _pairs_tile(
         self, tile: Tile, source: Callable[[int], Value], target: Callable[[int], Value], valid: int
@@ -495,6 +413,30 @@ class Transpose(Kernel):
                     pointer = b.gep(b.gep(target(c), odd * self.nest.pair // 8), first)
                     self.store_raw(column, pointer)
 
+    def _runs_on(self, tile: Tile, column: int) -> bool:
+        """Whether the next column of a tile begins where this one ends, and so hides what is behind it."""
+        run, row = self.plan.columns, self.plan.total * self.nest.write
+        if column + 1 >= tile.used or run.is_straight:
+            return column + 1 < tile.used and run.loop.dst == row
+        at, step = run.places("dst"), tile.columns
+        return len(at) % step == 0 and all(
+            b - a == row for a, b in zip(at[column::step], at[column + 1 :: step], strict=True)
+        )
+
+    def _store_short(self, part: Value, pointer: Value, valid: int, runs_on: bool) -> None:
+        """Store the first elements of a vector: nothing may be written behind them that is not hidden later.
+
+        They are two pieces, which may overlap.
+        """
+        if runs_on:
+            self.put(part, pointer)
+            return
+        half, rest = self.main.rows // 2, valid - self.main.rows // 2
+        size = half if rest & (rest - 1) else rest
+        for at, count in ((0, half), (valid - size, size)):
+            some = self.b.shuffle(part, range(at, at + count))
+            self.put(some, self.step(pointer, at, self.nest.write))
+
     def _wide_row(self, tile: Tile, pointer: Value, row: int) -> Value:
         """A short row of a tile, and what follows it, or whatever else: see :meth:`_spans`."""
         b, bits, places = self.b, self.nest.read, self._places(tile.rows)
@@ -522,16 +464,7 @@ class Transpose(Kernel):
             part = self.value(part, place, self.lanes(row_loop, per))
             if first + per > valid:
                 part = b.shuffle(part, [*range(valid - first), *([per] * (first + per - valid))], 0)
-        if not self.short:
-            self.put(part, place.dst)
-            return
-        half, rest = (
-            per // 2,
-            valid - per // 2,
-        )  # nothing may be written behind: two pieces, which may overlap
-        size = half if rest & (rest - 1) else rest
-        for at, count in ((0, half), (valid - size, size)):
-            self.put(b.shuffle(part, range(at, at + count)), self.step(place.dst, at, nest.write))
+        self.put(part, place.dst)
 
 
 class Staged(Transpose):
