@@ -110,6 +110,13 @@ def compare(src, dst, *, given=None, runs=RUNS, by=reorder_numpy, cpu=None, stre
     return made
 
 
+def test_a_source_that_repeats_one_element_is_written_no_further_than_the_destination_goes():
+    """Rows of one column, whose last tile must not begin behind the last row."""
+    for rows in (7, 8, 17, 64, 65, 136, 137):
+        src = rl.MemoryDesc((8, rows), "f64", strides=(0, 0))
+        compare(src, rl.MemoryDesc((8, rows), "f64", "ab"))
+
+
 # -- shapes that occur --------------------------------------------------------------------------------------
 
 SHAPES = [

@@ -61,7 +61,7 @@ def _pooled(made: Pooling, dst: MemoryDesc, functions: tuple[Function, ...]) -> 
     from relayout.layout.dense import resized_like
 
     def plan(src: MemoryDesc, dst: MemoryDesc) -> Window | None:
-        return planned(made.algorithm, src, dst, made.axes, functions)
+        return planned(*made.reduction, src, dst, made.axes, functions)
 
     src = made.src
     near = MemoryDesc(dst.dims, dst.dtype, resized_like(src.layout, dst.dims))
