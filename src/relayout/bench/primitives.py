@@ -12,8 +12,8 @@ disturbed by a clock that changes between two layers.
 
 Everybody has laid out the source and packed the weights before; only the primitive is timed
 (:mod:`relayout.bench.peers.primitives`). Relayout has measured its schedules before, as the first calls of a
-primitive do; ``RELAYOUT_EFFORT=estimate`` leaves that out. Others choose in their own ways. Results are compared with those of the first contestant, which is
-Relayout where it can do the layer.
+primitive do; ``RELAYOUT_EFFORT=estimate`` leaves that out. Others choose in their own ways. Results are
+compared with those of the first contestant, which is Relayout where it can do the layer.
 
 =================  ========================================================================================
 network            what is measured

@@ -83,8 +83,8 @@ class Facts(NamedTuple):
 
 
 FACTS = Facts()
-"""Fitted to the layers of ResNet-50 on one processor with AVX-512, and not measured on any other; the clock is
-a guess. For another processor they are a starting point, from which the contest goes on."""
+"""Fitted to the layers of ResNet-50 on one processor with AVX-512, and not measured on any other; the clock
+is a guess. For another processor they are a starting point, from which the contest goes on."""
 
 
 class Model:
