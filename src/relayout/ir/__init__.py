@@ -3,6 +3,7 @@
 ===============  ==========================================================================================
 ``types``        types, values that know theirs, and constants
 ``builder``      instructions, control flow, functions; a wrong type is an error where it is written
+``folding``      integer operations whose result is known while they are written
 ``kernel``       the function that a kernel is, and its share of tasks
 ``vectors``      vectors loaded, stored and put together in pieces
 ``conversions``  vector code for every pair of data types, with scales and zero points

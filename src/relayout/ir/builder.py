@@ -35,10 +35,10 @@ TypeError: add takes elements of type integer, not ptr
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
+from relayout.ir.folding import compared, folded
 from relayout.ir.types import (
     DOUBLE,
     FLOAT,
@@ -62,37 +62,13 @@ __all__ = ["Builder", "Function", "Operand", "table"]
 Operand = Value | int | float
 """What a method takes: a value, or a number that becomes a constant."""
 
-FOLDED: Final[Mapping[str, Callable[[int, int], int]]] = {
-    "add": operator.add,
-    "sub": operator.sub,
-    "mul": operator.mul,
-    "and": operator.and_,
-    "or": operator.or_,
-    "xor": operator.xor,
-    "shl": operator.lshift,
-    "ashr": operator.rshift,
-}
-"""What integer operations do to signed numbers, before they wrap around."""
-UNSIGNED: Final[Mapping[str, Callable[[int, int], int]]] = {
-    "udiv": operator.floordiv,
-    "urem": operator.mod,
-    "lshr": operator.rshift,
-}
-NEUTRAL: Final = {"add": 0, "sub": 0, "or": 0, "xor": 0, "shl": 0, "lshr": 0, "ashr": 0} | {
-    **dict.fromkeys(("mul", "udiv", "sdiv"), 1),
-    "and": -1,
-}
-"""The second operand with which the result is the first."""
-COMMUTE: Final = ("add", "mul", "and", "or", "xor")
-ORDERS: Final = {"lt": operator.lt, "le": operator.le, "gt": operator.gt, "ge": operator.ge}
-
 
 def _integers(name: str) -> Callable[[Builder, Operand, Operand], Value]:
     short = name.split()[0]
 
     def write(self: Builder, one: Operand, two: Operand) -> Value:
         one, two = self._alike(short, one, two, "integer")
-        return self._folded(short, one, two) or self._value(one.type, f"{name} {one.type} {one}, {two}")
+        return folded(short, one, two) or self._value(one.type, f"{name} {one.type} {one}, {two}")
 
     return write
 
@@ -106,13 +82,15 @@ def _reals(name: str) -> Callable[[Builder, Operand, Operand], Value]:
 
 
 def _conversion(
-    name: str, source: str, target: str, grows: bool | None
+    name: str, source: str, target: str, change: int = 0
 ) -> Callable[[Builder, Value, Type], Value]:
+    """``change``: 1 if elements become longer, -1 if they become shorter, 0 if they may be of any length."""
+
     def write(self: Builder, x: Value, element: Type) -> Value:
-        to, size = x.type.of(element), element.bits - x.type.bits
-        fits = getattr(x.type, f"is_{source}") and getattr(to, f"is_{target}") and not element.count
-        if not fits or (grows is not None and (size > 0) != grows) or (grows is not None and not size):
-            raise TypeError(f"{name} does not make {to} of {x!r}")
+        to = x.type.of(element)
+        fits = getattr(x.type, f"is_{source}") and getattr(to, f"is_{target}")
+        if not fits or element.count or (change and (to.bits - x.type.bits) * change <= 0):
+            raise TypeError(f"{name} does not make {element} of {x!r}")
         return self._value(to, f"{name} {x.type} {x} to {to}")
 
     return write
@@ -178,28 +156,6 @@ class Builder:
     and_, or_, xor = _integers("and"), _integers("or"), _integers("xor")
     fadd, fsub, fmul, fdiv = _reals("fadd"), _reals("fsub"), _reals("fmul"), _reals("fdiv")
 
-    @staticmethod
-    def _folded(name: str, one: Value, two: Value) -> Value | None:
-        """The result of an integer operation that need not be written."""
-        a, b, bits = one.number, two.number, one.type.bits
-        if b is None and a is not None and name in COMMUTE:
-            one, two, a, b = two, one, b, a
-        if not isinstance(b, int):
-            return None
-        if name.endswith(("div", "rem")) and not b:
-            raise ZeroDivisionError(f"{name} of {one!r} by 0")
-        if name.endswith(("shl", "shr")) and not 0 <= b < bits:
-            raise ValueError(f"{name} of {one!r} by {b}")
-        if b == NEUTRAL.get(name):
-            return one
-        if (b == 0 and name in ("mul", "and")) or (b == 1 and name.endswith("rem")):
-            return constant(one.type, 0)
-        if isinstance(a, int) and name in FOLDED:
-            return constant(one.type, FOLDED[name](a, b))
-        if isinstance(a, int) and name in UNSIGNED:
-            return constant(one.type, UNSIGNED[name](a % (1 << bits), b % (1 << bits)))
-        return None
-
     def fneg(self, x: Value) -> Value:
         """-x; its own instruction, since 0.0 - x is +0.0 for 0.0."""
         return self._value(x.type, f"fneg {x.type} {x}")
@@ -214,14 +170,9 @@ class Builder:
         one, two = self._alike("icmp", one, two)
         if one.type.is_float:
             raise TypeError(f"icmp takes integers, not {one!r}")
-        a, b = one.number, two.number
-        if a is not None and b is not None:
-            if predicate[0] == "u":
-                a, b = (x % (1 << one.type.bits) for x in (a, b))
-            found = (
-                ORDERS[predicate[1:]](a, b) if predicate[1:] in ORDERS else (a == b) == (predicate == "eq")
-            )
-            return constant(one.type.of(I1), found)
+        known = compared(predicate, one, two)
+        if known is not None:
+            return constant(one.type.of(I1), known)
         return self._value(one.type.of(I1), f"icmp {predicate} {one.type} {one}, {two}")
 
     def fcmp(self, predicate: str, one: Operand, two: Operand) -> Value:
@@ -256,20 +207,13 @@ class Builder:
 
     # -- conversions: ``to`` is the type of an element ------------------------------------------------------
 
-    zext, sext = (
-        _conversion("zext", "integer", "integer", True),
-        _conversion("sext", "integer", "integer", True),
-    )
-    trunc = _conversion("trunc", "integer", "integer", False)
-    fpext, fptrunc = (
-        _conversion("fpext", "float", "float", True),
-        _conversion("fptrunc", "float", "float", False),
-    )
-    sitofp, uitofp = (
-        _conversion("sitofp", "integer", "float", None),
-        _conversion("uitofp", "integer", "float", None),
-    )
-    fptosi = _conversion("fptosi", "float", "integer", None)
+    zext = _conversion("zext", "integer", "integer", 1)
+    sext = _conversion("sext", "integer", "integer", 1)
+    trunc = _conversion("trunc", "integer", "integer", -1)
+    fpext = _conversion("fpext", "float", "float", 1)
+    fptrunc = _conversion("fptrunc", "float", "float", -1)
+    sitofp, uitofp = _conversion("sitofp", "integer", "float"), _conversion("uitofp", "integer", "float")
+    fptosi = _conversion("fptosi", "float", "integer")
 
     def resize(self, x: Value, bits: int, signed: bool = False) -> Value:
         """Integers as integers of so many bits."""

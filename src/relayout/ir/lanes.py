@@ -95,10 +95,6 @@ class Lanes:
 
     # -- arithmetic -----------------------------------------------------------------------------------------
 
-    def add(self, one: Value, two: Value) -> Value:
-        """The sum."""
-        return self.b.add(one, two) if self.whole else self.b.fadd(one, two)
-
     def larger(self, x: Value, other: Value) -> Value:
         """The larger of two; where one is NaN, the second."""
         return self._of_two("gt", x, other)
