@@ -468,7 +468,7 @@ class Transpose(Kernel):
 
     def _wide_row(self, tile: Tile, pointer: str, row: int) -> str:
         """A short row of a tile, and what follows it, or whatever else: see :meth:`_spans`."""
-        bits, places = self.nest.read, self._places(tile.rows)
+        bits, places = self.nest.read, self._places(min(tile.rows, self.plan.total))
         more = tile.columns - tile.used
         kind = self.vector(tile.columns)
         if places[row] + tile.columns * bits <= max(places) + tile.used * bits:
