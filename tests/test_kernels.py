@@ -160,8 +160,9 @@ SHAPES = [
     ("OIhw8i16o2i", "oihw", (32, 32, 3, 3)),
     ("oihw", "OIhw8i16o2i", (32, 32, 3, 3)),
     ("nchw", "CHWN4", (64, 8, 3, 3)),
-    ("abc", "acb", (5, 9, 9)),
     ("BA16a64b4a", "ab", (100, 130)),
+    ("abc", "acb", (5, 9, 9)),
+    ("nhwc", "nchw", (2, 64, 14, 14)),
     ("abc", "acb", (5, 13, 11)),
 ]
 EACH_SHAPE = pytest.mark.parametrize(
