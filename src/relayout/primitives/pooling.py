@@ -62,13 +62,15 @@ if TYPE_CHECKING:
 __all__ = ["ALGORITHMS", "Pooling"]
 
 MOST_OF_U8 = 255  # taps whose numbers a workspace of u8 holds, as oneDNN has it
-ALGORITHMS = {
+REDUCED_BY = {
     "max": ("max", ""),
     "average_include_padding": ("sum", "window"),
     "average_exclude_padding": ("sum", "elements"),
 }
 """The reduction of each algorithm, and what results are divided by, in the terms of
 :class:`relayout.kernels.reduce.window.Window`."""
+
+ALGORITHMS = tuple(REDUCED_BY)
 
 
 class Pooling(Primitive):
@@ -195,8 +197,8 @@ class Pooling(Primitive):
 
     @property
     def reduction(self) -> tuple[str, str]:
-        """How elements are combined, and what results are divided by; see :data:`ALGORITHMS`."""
-        return ALGORITHMS[self.algorithm]
+        """How elements are combined, and what results are divided by; see :data:`REDUCED_BY`."""
+        return REDUCED_BY[self.algorithm]
 
     @property
     def flops(self) -> int:
@@ -240,7 +242,7 @@ def definition(
     >>> definition(np.array([[[1.0, 3.0, 2.0]]]), "average_exclude_padding", [2], [1], [(1, 0)], [1])
     array([[[1. , 2. , 2.5]]])
     """
-    name, divisor = ALGORITHMS[algorithm]
+    name, divisor = REDUCED_BY[algorithm]
     reduction = REDUCTIONS[name]
     taps = _taps(src, kernel, strides, padding, dilation, reduction.identity)
     value, inside = next(taps)

@@ -184,7 +184,7 @@ def planned(
     blocks = spaces(refine(*around), [layout.offset0 for layout in around], (e, f))
     if blocks is None:
         return None
-    w, h, d = (*found, Axis(1, 1), Axis(1, 1))[:3]
+    w, h, d = (*found, *[Axis(1, 1)] * 3)[:3]
     return Window(reduction, divisor, src.dtype, dst.dtype, (d, h, w), blocks, post_ops)
 
 
