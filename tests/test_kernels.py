@@ -161,6 +161,9 @@ SHAPES = [
     ("oihw", "OIhw8i16o2i", (32, 32, 3, 3)),
     ("nchw", "CHWN4", (64, 8, 3, 3)),
     ("BA16a64b4a", "ab", (100, 130)),
+    ("abc", "acb", (5, 9, 9)),
+    ("nhwc", "nchw", (2, 64, 14, 14)),
+    ("abc", "acb", (5, 13, 11)),
 ]
 EACH_SHAPE = pytest.mark.parametrize(
     "number", range(len(SHAPES)), ids=[f"{one}-{two}-{'x'.join(map(str, d))}" for one, two, d in SHAPES]
@@ -266,11 +269,19 @@ def test_other_processors(cpu, number):
         assert compile_.assemble(kernels.module(lowered(src, dst), other, True)[0], other)
 
 
-def test_arm_is_assembled():
-    other = machine.machine("neoverse-n1", "aarch64-unknown-linux-gnu")
-    for types in (("f32", "f32"), ("u8", "f32"), ("f32", "s8")):
-        text, _ = kernels.module(lowered(*problem(0, types)), other, True)
-        assert compile_.assemble(text, other)[:4] == b"\x7fELF"
+@pytest.mark.parametrize(
+    ("cpu", "triple"),
+    [("neoverse-n1", "aarch64-unknown-linux-gnu"), ("znver4", "x86_64-unknown-linux-gnu")],
+    ids=["arm", "zen"],
+)
+def test_others_are_assembled(cpu, triple):
+    """Planes of even and odd sizes, rows and columns shorter than a lane."""
+    other = machine.machine(cpu, triple)
+    shapes = [0, *(k for k, (_, two, dims) in enumerate(SHAPES) if 9 in dims or 41 in dims or two == "oihw")]
+    for types in (("f32", "f32"), ("s8", "s8"), ("u8", "f32"), ("f32", "s8")):
+        for number in shapes if types[0] == types[1] else shapes[:1]:
+            text, _ = kernels.module(lowered(*problem(number, types)), other, True)
+            assert compile_.assemble(text, other)[:4] == b"\x7fELF"
 
 
 # -- any problem --------------------------------------------------------------------------------------------

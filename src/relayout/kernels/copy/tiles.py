@@ -439,7 +439,7 @@ class Transpose(Kernel):
 
     def _wide_row(self, tile: Tile, pointer: Value, row: int) -> Value:
         """A short row of a tile, and what follows it, or whatever else: see :meth:`_spans`."""
-        b, bits, places = self.b, self.nest.read, self._places(tile.rows)
+        b, bits, places = self.b, self.nest.read, self._places(min(tile.rows, self.plan.total))
         more = tile.columns - tile.used
         kind = self.vector(tile.columns)
         if places[row] + tile.columns * bits <= max(places) + tile.used * bits:
