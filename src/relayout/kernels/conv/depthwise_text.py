@@ -29,7 +29,7 @@ from math import ceil
 from relayout.dtypes import dtype
 from relayout.ir.builder import Function
 from relayout.ir.conversions import to_f32
-from relayout.ir.types import FLOAT, I1, I64, PTR, Type, Value, constant, integer, vector
+from relayout.ir.types import FLOAT, I64, PTR, Type, Value, constant, integer, vector
 from relayout.ir.vectors import load_pieces, store_pieces
 from relayout.kernels.conv.depthwise import TOGETHER, Depthwise, Kind
 from relayout.kernels.conv.epilogue import Finish, Finishing
@@ -108,30 +108,34 @@ class _Tile(_Lanes):
         def turn(_: Value, given: list[Value]) -> list[Value]:
             weights, total = given
             total = self.picked(total, self.kind.rotated)
-            return [b.gep(weights, -plan.turn), self.rows_outside(0, weights, constant(I1, 1), total)]
+            return [b.gep(weights, -plan.turn), self.rows_outside(weights, total)]
 
         def rare() -> Value:
             return b.repeat(0, plan.turns, 1, [b["weights"], self.zero], turn, True)[1]
 
         return b.unless(some, self.zero, rare)
 
-    def rows_outside(self, axis: int, weights: Value, inside: Value, total: Value) -> Value:
+    def rows_outside(self, weights: Value, total: Value) -> Value:
         """Zero times the weights of all rows that are not inside."""
-        b, plan, columns = self.b, self.plan, self.plan.geometry.kernel[2]
-        if axis == 2:
-            for tap in range(columns):
-                factor = self.load_weights(b.gep(weights, tap * plan.steps[2]))
-                total = b.fmuladd(self.zero, b.select(inside, self.zero, factor), total)
-            return total
-        first, count = (b[name] for name in COUNTS[axis::2])
+        b, plan = self.b, self.plan
+        planes, rows, columns = plan.geometry.kernel
 
-        def turn(number: Value, given: list[Value]) -> list[Value]:
-            y, before = given
-            here = b.icmp("ult", b.sub(number, first), count)
-            after = self.rows_outside(axis + 1, y, b.and_(inside, here), before)
-            return [b.gep(y, plan.steps[axis]), after]
+        def plane(number: Value, given: list[Value]) -> list[Value]:
+            inside = b.icmp("ult", b.sub(number, b["plane"]), b["deep"])
+            high = b.select(inside, b["high"], 0)
 
-        return b.repeat(0, plan.geometry.kernel[axis], 1, [weights, total], turn, True)[1]
+            def row(number: Value, given: list[Value]) -> list[Value]:
+                weights, total = given
+                inside = b.icmp("ult", b.sub(number, b["row"]), high)
+                for tap in range(columns):
+                    factor = self.load_weights(b.gep(weights, tap * plan.steps[2]))
+                    total = b.fmuladd(self.zero, b.select(inside, self.zero, factor), total)
+                return [b.gep(weights, plan.steps[1]), total]
+
+            weights, total = given
+            return [b.gep(weights, plan.steps[0]), b.repeat(0, rows, 1, [weights, total], row, True)[1]]
+
+        return b.repeat(0, planes, 1, [weights, total], plane, True)[1]
 
     def loops(self, left: tuple[str, ...], src: Value, weights: Value, sums: list[Value]) -> list[Value]:
         """The loops around a row of taps, the outermost first; the sums after them."""
