@@ -101,7 +101,7 @@ def test_another_source_code_is_another_entry(package, monkeypatch):
         "tiles.py",
         "conversions.py",
         "problem.py",
-        "refine.py",
+        "nest.py",
         "dtypes.py",
     }
     for path in files:
@@ -268,7 +268,7 @@ def test_a_process_that_finds_its_kernel_loads_nothing_that_makes_one(tmp_path):
         "sides = [rl.MemoryDesc((2, 17, 5, 4), 's8', name) for name in sys.argv[1:]]\n"
         "source, target = (numpy.ones(side.nbytes, numpy.uint8) for side in sides)\n"
         "rl.Reorder(*sides)(source, target)\n"
-        "heavy = ('ir.conversions', 'kernels.copy.module', 'reorder.problem', 'layout.refine')\n"
+        "heavy = ('ir.conversions', 'kernels.copy.module', 'kernels.copy.problem', 'loops.refine')\n"
         "heavy += ('runtime.calibration', 'runtime.pool')\n"
         "others = ('hashlib', 'concurrent.futures', 'relayout.reorder.engine')\n"
         "print([m for m in (*(f'relayout.{m}' for m in heavy), *others) if m in sys.modules])\n"

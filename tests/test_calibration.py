@@ -29,8 +29,8 @@ cache = importlib.import_module("relayout.jit.cache")
 thresholds = importlib.import_module("relayout.runtime.thresholds")
 threads = importlib.import_module("relayout.runtime.threads")
 native = importlib.import_module("relayout.reorder.native")
+problem = importlib.import_module("relayout.kernels.copy.problem")
 reorder_tuning = importlib.import_module("relayout.reorder.tuning")
-problem = importlib.import_module("relayout.reorder.problem")
 
 BOTH = ("streaming", "sharing")
 ASKS = {"streaming": streams, "sharing": shares}
@@ -336,7 +336,7 @@ def test_reorders_do_the_same_whatever_the_thresholds(monkeypatch):
         monkeypatch.setenv("RELAYOUT_STREAMING", bytes_)
         monkeypatch.setenv("RELAYOUT_SHARING", bytes_)
         target = aligned(dst.nbytes)
-        native.Native(src, dst, problem.nests(src, dst))(source.ctypes.data, target.ctypes.data)
+        native.Native(src, dst, problem.moves(src, dst))(source.ctypes.data, target.ctypes.data)
         results.append(target.view("f4").copy())
     expected = source.reshape(3, 16, 8, 8).transpose(0, 2, 3, 1).ravel()
     assert all(np.array_equal(result, expected) for result in results)

@@ -40,6 +40,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from relayout.ir.types import (
+    DOUBLE,
+    FLOAT,
+    HALF,
     I1,
     I64,
     PTR,
@@ -85,9 +88,11 @@ ORDERS: Final = {"lt": operator.lt, "le": operator.le, "gt": operator.gt, "ge": 
 
 
 def _integers(name: str) -> Callable[[Builder, Operand, Operand], Value]:
+    short = name.split()[0]
+
     def write(self: Builder, one: Operand, two: Operand) -> Value:
-        one, two = self._alike(name, one, two, "integer")
-        return self._folded(name, one, two) or self._value(one.type, f"{name} {one.type} {one}, {two}")
+        one, two = self._alike(short, one, two, "integer")
+        return self._folded(short, one, two) or self._value(one.type, f"{name} {one.type} {one}, {two}")
 
     return write
 
@@ -122,18 +127,14 @@ class Builder:
         The processor that the module is compiled for: what writes vector code asks it for instructions.
     """
 
+    machine: Machine
+
     def __init__(self, machine: Machine | None = None) -> None:
-        self._machine = machine
+        if machine is not None:
+            self.machine = machine
         self.lines: list[str] = []
         self._names = 0
         self._block = "entry"
-
-    @property
-    def machine(self) -> Machine:
-        """The processor; an error where none was given."""
-        if self._machine is None:
-            raise TypeError("this builder writes for no processor in particular")
-        return self._machine
 
     # -- lines ----------------------------------------------------------------------------------------------
 
@@ -172,6 +173,7 @@ class Builder:
     add, sub, mul = _integers("add"), _integers("sub"), _integers("mul")
     udiv, sdiv, urem, srem = _integers("udiv"), _integers("sdiv"), _integers("urem"), _integers("srem")
     shl, lshr, ashr = _integers("shl"), _integers("lshr"), _integers("ashr")
+    sdiv_exact, ashr_exact = _integers("sdiv exact"), _integers("ashr exact")
     and_, or_, xor = _integers("and"), _integers("or"), _integers("xor")
     fadd, fsub, fmul, fdiv = _reals("fadd"), _reals("fsub"), _reals("fmul"), _reals("fdiv")
 
@@ -286,6 +288,10 @@ class Builder:
         """Elements as integers of their width."""
         return self.bitcast(x, x.type.of(integer(x.type.bits)))
 
+    def real(self, x: Value) -> Value:
+        """Integers of 16, 32 or 64 bits as the half, float or double with these bits."""
+        return self.bitcast(x, x.type.of({16: HALF, 32: FLOAT, 64: DOUBLE}[x.type.bits]))
+
     def ptrtoint(self, pointer: Value) -> Value:
         """An address as a number."""
         return self._value(I64, f"ptrtoint ptr {self._as(PTR, pointer, 'ptrtoint')} to i64")
@@ -346,13 +352,13 @@ class Builder:
 
     # -- calls ----------------------------------------------------------------------------------------------
 
-    def call(self, name: str, *arguments: Value, result: Type | None = None) -> Value:
-        """Call a function, which returns nothing (the value is none, then) unless a type is given."""
-        text = f"@{name}({', '.join(f'{x.type} {x}' for x in arguments)})"
-        if result is not None:
-            return self._value(result, f"call {result} {text}")
-        self.line(f"call void {text}")
-        return Value("", Type("void", 0))
+    def call(self, name: str, *arguments: Value) -> None:
+        """Call a function that returns nothing."""
+        self.line(f"call void {_called(name, arguments)}")
+
+    def call_value(self, type: Type, name: str, *arguments: Value) -> Value:
+        """Call a function that returns a value."""
+        return self._value(type, f"call {type} {_called(name, arguments)}")
 
     def intrinsic(self, name: str, *operands: Value, result: Type | None = None) -> Value:
         """Call one of LLVM's intrinsics that are overloaded by the type of their operands.
@@ -372,7 +378,7 @@ class Builder:
             self._as(kind, other, f"llvm.{name}")
         types = [kind] if result is None or result == kind else [result, kind]
         mangled = ".".join(type.mangled for type in types)
-        return self.call(f"llvm.{name}.{mangled}", *operands, result=types[0])
+        return self.call_value(types[0], f"llvm.{name}.{mangled}", *operands)
 
     def smin(self, one: Operand, two: Operand) -> Value:
         """The smaller of two signed integers."""
@@ -475,6 +481,10 @@ class Builder:
     def body(self) -> str:
         """All lines."""
         return "\n".join(self.lines)
+
+
+def _called(name: str, arguments: Sequence[Value]) -> str:
+    return f"@{name}({', '.join(f'{x.type} {x}' for x in arguments)})"
 
 
 def _how(type: Type, align: int, nontemporal: bool) -> str:

@@ -23,6 +23,8 @@ import struct
 from dataclasses import dataclass
 from functools import cache, cached_property
 
+from relayout.dtypes import single
+
 __all__ = [
     "BFLOAT",
     "DOUBLE",
@@ -39,7 +41,6 @@ __all__ = [
     "constant",
     "integer",
     "poison",
-    "single",
     "vector",
 ]
 
@@ -99,21 +100,22 @@ class Type:
     __repr__ = __str__
 
 
-@cache
+_interned = cache(Type)
+
+
 def integer(bits: int) -> Type:
     """The integers of so many bits."""
-    return vector(0, Type(f"i{bits}", bits))
+    return _interned(f"i{bits}", bits, 0)
 
 
-@cache
 def vector(count: int, element: Type) -> Type:
-    """So many elements."""
-    return Type(element.name, element.bits, count)
+    """So many elements; those of a vector are its own."""
+    return _interned(element.name, element.bits, count)
 
 
 I1, I8, I16, I32, I64 = map(integer, (1, 8, 16, 32, 64))
 HALF, BFLOAT, FLOAT, DOUBLE, PTR = (
-    vector(0, Type(name, bits))
+    _interned(name, bits, 0)
     for name, bits in (("half", 16), ("bfloat", 16), ("float", 32), ("double", 64), ("ptr", 64))
 )
 
@@ -163,12 +165,3 @@ def constant(type: Type, number: int | float) -> Value:
 def poison(type: Type) -> Value:
     """A vector whose lanes nobody reads."""
     return Value("poison", type)
-
-
-def single(number: float) -> float:
-    """The nearest f32; an ``OverflowError`` where that would be infinite and the number is not.
-
-    >>> single(0.1)
-    0.10000000149011612
-    """
-    return float(struct.unpack("<f", struct.pack("<f", number))[0])

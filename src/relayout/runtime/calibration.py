@@ -159,14 +159,13 @@ def _sharing(machine: Machine) -> tuple[Figure, ...]:
     kernel, tried, many = _kernels(machine, "plain")["plain"], machine.sizes("sharing"), threads.count()
     buffers, best = _Buffers(tried[-1]), _Best()
     threads.run(kernel.address, *buffers.of(tried[0]), PARTS * many, many)  # makes the threads
-    with threads.impatient():
-        for size in _turns("sharing", tried):
-            addresses = buffers.of(size)
-            for _ in range(2):
-                best.note(size, 0, kernel, *addresses, 0, 1)
-            for _ in range(2):
-                _wait(2 * AWAKE)  # until the others sleep
-                best.note(size, 1, threads.run, kernel.address, *addresses, PARTS * many, many)
+    for size in _turns("sharing", tried):
+        addresses = buffers.of(size)
+        for _ in range(2):
+            best.note(size, 0, kernel, *addresses, 0, 1)
+        for _ in range(2):
+            _wait(2 * AWAKE)  # until the others sleep
+            best.note(size, 1, threads.run, kernel.address, *addresses, PARTS * many, many)
     return best.figures()
 
 
