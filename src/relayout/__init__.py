@@ -18,7 +18,6 @@ from relayout import notation as notation
 from relayout.dtypes import DType, dtype
 from relayout.errors import AmbiguousFormat, LayoutError, UnknownFormat, Unsupported
 from relayout.forking import later as _later
-from relayout.layout import views as views
 from relayout.layout.descriptor import MemoryDesc, undef
 from relayout.layout.descriptor import any_format as any
 from relayout.layout.format import Format
@@ -33,9 +32,10 @@ if TYPE_CHECKING:
     from relayout import networks as networks
     from relayout import primitives as primitives
     from relayout import pytorch as pytorch
+    from relayout.layout import views as views
 
-_LATER = ("draw", "files", "networks", "primitives", "pytorch")
-"""Packages that are loaded when they are first asked for, so that importing relayout stays cheap."""
+_LATER = ("draw", "files", "networks", "primitives", "pytorch", "layout.views")
+"""Modules that are loaded when they are first asked for, so that importing relayout stays cheap."""
 
 __version__ = "0.1.0"
 

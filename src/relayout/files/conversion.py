@@ -14,7 +14,6 @@ Where the layouts can't be cut (fused axes), or the file is small, there is one 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from math import lcm, prod
 from typing import Any, NamedTuple
 
@@ -104,12 +103,12 @@ class Normalise(_Normalise):
         scale = _scaled(getattr(given, mine), std.values, std.axis)
         if scale is not None:
             changed: dict[str, Any] = {mine: scale, "src_shift": PerAxis(shift, mean.axis)}
-            return replace(given, **changed)
+            return given.changed(**changed)
         scale = _scaled(getattr(given, other), 1 / std.values, std.axis)
         if scale is not None:
             axis = mean.axis if std.axis is None else std.axis
             changed = {other: scale, "src_shift": PerAxis(shift / std.values, axis)}
-            return replace(given, **changed)
+            return given.changed(**changed)
         raise LayoutError(
             f"normalise: std lies along axis {std.axis}, and both scales along others; give one of the "
             "scales as a single number, or convert in two steps"

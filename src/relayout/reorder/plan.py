@@ -42,7 +42,6 @@ from relayout.layout.layout import Layout, plain, spell_dims
 from relayout.layout.spelling import text_of
 from relayout.reorder.attributes import Attributes
 from relayout.reorder.axes import asked_for, check_axes, indexed_alike
-from relayout.reorder.overlap import overlap
 from relayout.tensor import (
     Tensor,
     address,
@@ -269,7 +268,7 @@ class Reorder:
         if not target.flags.writeable:
             raise LayoutError(f"the buffer of the destination {self.dst} is read-only")
         apart = source_at + source.nbytes <= target_at or target_at + target.nbytes <= source_at
-        if not apart and overlap(self.src, source_at, self._dst, target_at):
+        if not apart and _overlap()(self.src, source_at, self._dst, target_at):
             raise LayoutError(
                 f"source {self.src} and destination {self.dst} overlap in memory; "
                 "reorder into a buffer of its own"
@@ -734,6 +733,13 @@ def _judge() -> Callable[[MemoryDesc, MemoryDesc], bool]:
     with lock():
         from relayout.reorder.native import worth_compiling
     return worth_compiling
+
+
+@lru_cache(maxsize=1)
+def _overlap() -> Callable[[MemoryDesc, int, MemoryDesc, int], bool]:
+    with lock():
+        from relayout.reorder.overlap import overlap
+    return overlap
 
 
 @lru_cache(maxsize=1)
