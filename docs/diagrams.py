@@ -8,7 +8,7 @@ from pathlib import Path
 import relayout as rl
 from relayout.draw.canvas import FILLS, INK, MUTED, PAPER, RULE, Canvas, fill_of, text_width
 from relayout.kernels.copy.network import Network
-from relayout.layout.refine import refine
+from relayout.loops.refine import refine
 
 
 def logo() -> str:
@@ -26,7 +26,7 @@ def logo() -> str:
 def refinement(src: rl.Layout, dst: rl.Layout, axis: int) -> str:
     """One axis, cut at the block borders of both layouts."""
     group = next(g for g in refine(src, dst) if axis in g.axes)
-    pieces = sorted(group.pieces or (), key=lambda p: p.start)
+    pieces = sorted(group.pieces or (), key=lambda p: p.starts)
     size, name = group.size, src.axis_names()[axis]
     scale = max(5.6, 320 / size)
     canvas = Canvas()
@@ -52,9 +52,10 @@ def refinement(src: rl.Layout, dst: rl.Layout, axis: int) -> str:
     count = f"{len(pieces)} pieces, straight on both sides; steps of source and destination in elements"
     canvas.words(0, 166, count, size=11, anchor="start", fill=MUTED, mono=False)
     for k, piece in enumerate(pieces):
-        last = piece.start + sum((loop.extent - 1) * loop.step for loop in piece.loops)
-        loops = ", ".join(f"{loop.extent} times ({loop.src}, {loop.dst})" for loop in piece.loops)
-        canvas.words(0, 186 + k * 18, f"{name} = {piece.start}..{last}", anchor="start", bold=True, size=11)
+        first = piece.starts[0]
+        last = first + sum((loop.extent - 1) * loop.steps[0] for loop in piece.loops)
+        loops = ", ".join(f"{n} times ({src}, {dst})" for n, (_, src, dst) in piece.loops)
+        canvas.words(0, 186 + k * 18, f"{name} = {first}..{last}", anchor="start", bold=True, size=11)
         canvas.words(110, 186 + k * 18, loops, anchor="start", size=11)
     return canvas.document(title, f"The axis {name} of {size} numbers is cut into {len(pieces)} pieces.")
 

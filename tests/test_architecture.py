@@ -70,14 +70,15 @@ def part_of(module: str) -> str:
 
 
 TENSORS = ("errors", "forking", "dtypes", "layout", "convert", "exchange", "tensor")
+CORE = ("errors", "dtypes", "layout")
 MACHINERY = ("targets", "jit", "runtime")
-UNTIL_LOOPS = ("reorder", "runtime")
 
 ALLOWED: dict[str, set[str]] = {
     "errors": set(),
     "forking": set(),
     "dtypes": {"errors", "forking"},
     "layout": {"errors", "forking", "dtypes", "layout"},
+    "loops": {"errors", "layout", "loops"},
     "notation": {"errors", "forking", "dtypes", "layout", "notation"},
     "convert": {"errors", "dtypes"},
     "exchange": {"errors", "forking", "dtypes", "exchange"},
@@ -88,15 +89,15 @@ ALLOWED: dict[str, set[str]] = {
     "jit": {"errors", "forking", "environment", "targets", "jit"},
     "runtime": {"errors", "forking", "environment", "targets", "ir", "jit", "runtime"},
     "ops": {"errors", "dtypes", "layout", "ir", "ops"},
-    "kernels": {"errors", "forking", "dtypes", "layout", "ops", "ir", "targets", "kernels", *UNTIL_LOOPS},
-    "reorder": {*TENSORS, "environment", "ir", "kernels", *MACHINERY, "reorder"},
+    "kernels": {*CORE, "forking", "loops", "ops", "ir", "targets", "runtime", "kernels"},
+    "reorder": {*TENSORS, "environment", "loops", "ir", "kernels", *MACHINERY, "reorder"},
     "pytorch": {"errors", "pytorch"},
-    "primitives": {*TENSORS, "environment", "ops", "kernels", *MACHINERY, "reorder", "primitives"},
+    "primitives": {*TENSORS, "environment", "loops", "ops", "kernels", *MACHINERY, "reorder", "primitives"},
     "networks": {"errors", "forking", "layout", "ops", "primitives", "networks"},
 }
 """For each part of the ground floor the parts that it may import when it is imported itself."""
 
-WITHIN_FUNCTIONS: dict[str, set[str]] = {"tensor": {"reorder"}, "networks": {"files"}}
+WITHIN_FUNCTIONS: dict[str, set[str]] = {"tensor": {"loops", "reorder"}, "networks": {"files"}}
 """What it may import besides, once somebody calls it."""
 
 
@@ -236,7 +237,7 @@ def test_packages_are_loaded_when_they_are_asked_for(name: str) -> None:
 MODULES_LATER = {
     "draw": ("svg", "text"),
     "files": ("image", "pt", "raw", "safetensors"),
-    "layout": ("difference", "padding", "refine", "reshape", "text", "vectorised"),
+    "layout": ("reshape", "text", "vectorised"),
     "notation": ("verbose",),
 }
 

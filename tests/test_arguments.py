@@ -13,6 +13,7 @@ import relayout as rl
 from relayout import Format, Layout, LayoutError, MemoryDesc
 from relayout.errors import described
 from relayout.files import Normalise
+from relayout.loops.difference import difference
 
 X = rl.tensor(np.zeros((2, 4, 3, 3), np.float32), "nChw4c")
 DESC, LAYOUT = X.desc, X.layout
@@ -45,7 +46,7 @@ class NoIndex:
 CALLS = {
     "same_bytes(text)": lambda: LAYOUT.same_bytes("nchw"),
     "same_bytes(undecided)": lambda: LAYOUT.same_bytes(MemoryDesc((2, 4, 3, 3), "f32", rl.any)),
-    "difference": lambda: rl.layout.difference.difference("nchw", LAYOUT),
+    "difference": lambda: difference("nchw", LAYOUT),
     "Format.name(None)": lambda: Format("nchw").name(None),
     "Format.name([])": lambda: Format("nchw").name([]),
     "Format(text, 1)": lambda: Format("nchw", 1),
@@ -153,7 +154,7 @@ def test_views_take_what_has_a_layout() -> None:
         assert rl.views.permute(given, (0, 2, 3, 1)) == rl.views.permute(LAYOUT, (0, 2, 3, 1))
         assert rl.views.select(layout=given, axis=0, position=1).dims == (4, 3, 3)
         assert LAYOUT.same_bytes(given)
-        assert rl.layout.difference.difference(given, LAYOUT).same_bytes
+        assert difference(given, LAYOUT).same_bytes
 
 
 METHODS = [

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 import relayout as rl
 from elementwise import FORMATS, TYPES, check, machine_code, sides
-from relayout import LayoutError, Unsupported
+from relayout import LayoutError
 from relayout.ops import post_ops
-from relayout.primitives import BatchNormalization
+from relayout.primitives import BatchNormalization, Eltwise, Sequence
 from strategies import examples, has_clean_padding
 
 pytestmark = pytest.mark.skipif(not machine_code(), reason="this host forbids making machine code")
@@ -61,6 +61,54 @@ def test_digits_are_kept_where_the_mean_is_large():
     np.testing.assert_allclose(made(x, *given).numpy(), made.reference(x, *given), rtol=2e-5, atol=2e-6)
 
 
+class TestTraining:
+    """Mean and variance of the source are results."""
+
+    @given(sides(2), st.booleans(), st.sampled_from([(), "abs", [post_ops.Sum(0.5)]]))
+    @examples(40)
+    def test_any_layouts(self, descs, scale, after):
+        dst, src = descs
+        assume(len(src.dims) > 1 and has_clean_padding(src.layout) and 0 not in src.dims)
+        made = BatchNormalization(src, dst, 0.125, use_scale=scale, post_ops=after, use_global_stats=False)
+        check(made, arrays=statistics(made))
+
+    @pytest.mark.parametrize("format", FORMATS)
+    def test_formats(self, format):
+        for k, channels in enumerate((1, 3, 17, 31, 100)):
+            src = rl.MemoryDesc((2, channels, 3, 5), TYPES[k], format)
+            made = BatchNormalization(src, use_shift=True, fuse_relu=True, use_global_stats=False)
+            assert made.implementation.startswith("machine code: mean, then variance")
+            check(made, arrays=statistics(made))
+
+    @pytest.mark.parametrize("format", ["nc", "ncw", "ncdhw", "ndhwc", "nCdhw8c"])
+    def test_other_numbers_of_axes(self, format):
+        dims = (2, 17, 3, 4, 5)[: rl.Format(format).rank]
+        check(BatchNormalization(rl.MemoryDesc(dims, "f32", format), use_global_stats=False))
+
+    def test_digits_are_kept_where_the_mean_is_large(self):
+        x = 1000 + np.random.default_rng(0).standard_normal((4, 2, 32, 32)).astype(np.float32)
+        made = BatchNormalization(rl.tensor(x).desc, use_global_stats=False)
+        for found, wanted in zip(made(x), made.reference(x), strict=True):
+            np.testing.assert_allclose(found.numpy(), wanted, rtol=2e-4, atol=2e-4)
+
+    def test_in_place_and_in_a_sequence(self):
+        x = rl.tensor(np.random.default_rng(0).standard_normal((2, 8, 4, 4)), "nChw8c", "f32")
+        made = BatchNormalization(x.desc, use_global_stats=False)
+        seq = Sequence()
+        value = seq.add(Eltwise(x.desc, "abs"), seq.input("x", x.desc))
+        normal = seq.add(made, value)
+        seq.output(normal.dst)
+        seq.output(normal.variance)
+        run = seq.compile()
+        for found, wanted in zip(run(x), seq.reference(x), strict=True):
+            np.testing.assert_allclose(found.numpy(), wanted, rtol=1e-5, atol=1e-5)
+        assert run.layers()[1].in_place == {"dst": "src"}
+        expected = made.reference(x)
+        found = made(x, out={"dst": x})
+        assert found.dst is x
+        np.testing.assert_allclose(x.numpy(), expected.dst, rtol=1e-5, atol=1e-5)
+
+
 def test_in_place():
     x = rl.tensor(np.arange(12, dtype=np.float32).reshape(2, 3, 2))
     made = BatchNormalization(x.desc, epsilon=0)
@@ -72,7 +120,6 @@ def test_in_place():
 @pytest.mark.parametrize(
     ("dims", "options", "error", "message"),
     [
-        ((2, 3), {"use_global_stats": False}, Unsupported, "given statistics only"),
         ((3,), {}, LayoutError, "at least 2 axes"),
         ((2, 3), {"epsilon": -1}, LayoutError, "must not be negative"),
         ((2, 3), {"epsilon": "x"}, LayoutError, "epsilon"),

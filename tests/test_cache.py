@@ -47,13 +47,13 @@ def package(tmp_path, monkeypatch):
     monkeypatch.setattr(compile_, "_engines", compile_.Engines())
     monkeypatch.setenv("RELAYOUT_CACHE", str(tmp_path / "kernels"))
     yield copy
-    cache.sources.cache_clear()
+    cache._first.cache_clear()
 
 
 def is_made(monkeypatch, meanwhile=lambda: None):
     """Reorder as a new process does: whether it had to make the kernels, which something happened during."""
     compile_._engines.clear()
-    cache.sources.cache_clear()
+    cache._first.cache_clear()
     made = []
 
     def module(self, *args):
@@ -101,13 +101,13 @@ def test_another_source_code_is_another_entry(package, monkeypatch):
         "tiles.py",
         "conversions.py",
         "problem.py",
-        "refine.py",
+        "nest.py",
         "dtypes.py",
     }
     for path in files:
         text = path.read_bytes()
         edit(path, text + b"#")
-        cache.sources.cache_clear()
+        cache._first.cache_clear()
         seen.add(cache.sources(environment.LOADED))
         edit(path, text)
     assert len(seen) == 1 + len(files)
@@ -131,7 +131,7 @@ class TestStamp:
 
         def reads():
             count.clear()
-            cache.sources.cache_clear()
+            cache._first.cache_clear()
             assert cache.sources(environment.LOADED) == original(environment.LOADED) is not None
             return bool(count)
 
@@ -182,7 +182,7 @@ class TestStamp:
 
     def test_who_imported_something_older_does_not_go_by_the_record_of_others(self, reads, monkeypatch):
         monkeypatch.setattr(environment, "LOADED", environment.LOADED - 2 * HOUR)
-        cache.sources.cache_clear()
+        cache._first.cache_clear()
         assert cache.sources(environment.LOADED) is None
 
     @pytest.mark.parametrize("damage", [b"", b"?" * 32, b"?" * 200])
@@ -268,7 +268,7 @@ def test_a_process_that_finds_its_kernel_loads_nothing_that_makes_one(tmp_path):
         "sides = [rl.MemoryDesc((2, 17, 5, 4), 's8', name) for name in sys.argv[1:]]\n"
         "source, target = (numpy.ones(side.nbytes, numpy.uint8) for side in sides)\n"
         "rl.Reorder(*sides)(source, target)\n"
-        "heavy = ('ir.conversions', 'kernels.copy.module', 'reorder.problem', 'layout.refine')\n"
+        "heavy = ('ir.conversions', 'kernels.copy.module', 'kernels.copy.problem', 'loops.refine')\n"
         "heavy += ('runtime.calibration', 'runtime.pool')\n"
         "others = ('hashlib', 'concurrent.futures', 'relayout.reorder.engine')\n"
         "print([m for m in (*(f'relayout.{m}' for m in heavy), *others) if m in sys.modules])\n"

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import relayout as rl
-from relayout.layout import difference as module
-from relayout.layout.difference import Moved, difference
+from relayout.loops import difference as module
+from relayout.loops.difference import Moved, difference
 from strategies import examples, layouts, shapes
 
 

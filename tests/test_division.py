@@ -13,7 +13,7 @@ from relayout.convert import rescale
 compile_ = pytest.importorskip("relayout.jit.compile")
 machine = importlib.import_module("relayout.targets.machine")
 native = importlib.import_module("relayout.reorder.native")
-problem = importlib.import_module("relayout.reorder.problem")
+problem = importlib.import_module("relayout.kernels.copy.problem")
 attributes_ = importlib.import_module("relayout.reorder.attributes")
 
 pytestmark = pytest.mark.skipif(not compile_.available(), reason="this host forbids making machine code")
@@ -49,7 +49,7 @@ def test_quotients_are_those_of_a_division(cpu, numbers, kind):
     source = numbers(rng, divisors, columns)
     src, dst = (rl.MemoryDesc((rows, columns), name, "ab") for name in ("f32", kind))
     attributes = attributes_.Attributes.make(src.dims, dst_scale=(divisors, 0), dst_zero_point=3)
-    kernels = native.Native(src, dst, problem.nests(src, dst, attributes.shape), machine=chosen)
+    kernels = native.Native(src, dst, problem.moves(src, dst, attributes.shape), machine=chosen)
     operands, out = kernels.operands(attributes), np.zeros((rows, columns), dst.dtype.numpy)
     kernels(source.ctypes.data, out.ctypes.data, operands.ctypes.data, 1)
     expected = rescale(source, "f32", kind, dst_scale=divisors[:, None], dst_zero_point=3)

@@ -148,11 +148,11 @@ class TestCode:
         + [("neoverse-n1", "aarch64-unknown-linux-gnu")],
     )
     def test_other_processors(self, cpu, triple):
-        """The code of every kind of walk can be generated, and calls nobody."""
+        """The code of every kind of run can be generated, and calls nobody."""
         bodies, maps, walk, compile_, machines = (
             importlib.import_module(f"relayout.{name}")
             for name in (
-                *("kernels.elementwise.bodies", "kernels.elementwise.map", "kernels.elementwise.walk"),
+                *("kernels.elementwise.bodies", "kernels.elementwise.map", "kernels.elementwise.runs"),
                 *("jit.compile", "targets.machine"),
             )
         )
@@ -161,8 +161,8 @@ class TestCode:
             desc = rl.MemoryDesc((2, 20, 3, 5), TYPES[k % len(TYPES)], format)
             body = bodies.function(FUNCTIONS[k % len(FUNCTIONS)])
             vectors = maps.vectors_of(machine, desc.dtype, [desc.dtype], body.cheap)
-            walks = walk.walks(desc, [desc], False, vectors)
-            text = maps.module(walks, desc.dtype, [desc.dtype], 0, body, machine)
+            runs = walk.runs(desc, [desc], False, vectors)
+            text = maps.module(runs, desc.dtype, [desc.dtype], 0, body, machine)
             assert undefined(compile_.assemble(text, machine)) == set()
 
 

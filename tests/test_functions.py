@@ -21,12 +21,16 @@ from test_values import NEEDS, undefined
 
 compile_ = importlib.import_module("relayout.jit.compile")
 machine_ = importlib.import_module("relayout.targets.machine")
-math_ = importlib.import_module("relayout.ir.math")
-values = importlib.import_module("relayout.ir.conversions")
+code_ = importlib.import_module("relayout.kernels.functions")
 
 # --- the machine code --------------------------------------------------------------------------------------
 
 SIXTH = 1 / 6
+
+
+def written(function):
+    """What writes it."""
+    return lambda b, x: code_.function(b, function, x)
 
 
 def terms(function, x):
@@ -85,7 +89,7 @@ def expected(function):
 
 
 def kernels_of(cpu, count):
-    return Kernels({f"f{k}": f.emit for k, f in enumerate(BOUNDS)}, cpu, count)
+    return Kernels({f"f{k}": written(f) for k, f in enumerate(BOUNDS)}, cpu, count)
 
 
 def test_every_algorithm_is_tried():
@@ -122,7 +126,7 @@ KEEPS_THE_SIGN_OF_ZERO = [
 @pytest.mark.parametrize("cpu", CPUS)
 def test_signs_of_zeros(cpu):
     every = [*KEEPS_THE_SIGN_OF_ZERO, Function("abs")]
-    kernels = Kernels({f"f{k}": f.emit for k, f in enumerate(every)}, cpu, 1)
+    kernels = Kernels({f"f{k}": written(f) for k, f in enumerate(every)}, cpu, 1)
     got = [np.signbit(kernels(f"f{k}", np.float32([-0.0, 0.0]))).tolist() for k in range(len(every))]
     assert got == [[True, False]] * len(KEEPS_THE_SIGN_OF_ZERO) + [[False, False]]
 
@@ -155,7 +159,7 @@ def test_any_numbers(function, count):
             np.isnan(size), 0, np.abs(doubles(x)) * size if function.algorithm == "hardswish" else size
         )
     exact = Expected(exact, size if function.algorithm in SIZES else 0.0, least=2.0**-120)
-    exact.assert_close(x, Kernels({"f": function.emit}, "host", count)("f", x), 4, repr(function))
+    exact.assert_close(x, Kernels({"f": written(function)}, "host", count)("f", x), 4, repr(function))
 
 
 LINUX = "x86_64-unknown-linux-gnu"
@@ -165,8 +169,8 @@ TARGETS = [(cpu, LINUX) for cpu in NEEDS] + [("neoverse-n1", "aarch64-unknown-li
 @pytest.mark.parametrize(("cpu", "triple"), TARGETS)
 def test_code_calls_no_library(cpu, triple):
     machine = machine_.machine(cpu, triple)
-    text = "".join(kernel(f"f{k}_{n}", f.emit, machine, n) for k, f in enumerate(BOUNDS) for n in (1, 16))
-    code = compile_.assemble(text + values.DECLARATIONS + "\n" + math_.DECLARATIONS, machine)
+    text = "".join(kernel(f"f{k}_{n}", written(f), machine, n) for k, f in enumerate(BOUNDS) for n in (1, 16))
+    code = compile_.assemble(text, machine)
     assert undefined(code) == set()
 
 

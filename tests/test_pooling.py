@@ -216,7 +216,7 @@ def test_code_for_all_processors_calls_no_library(cpu, triple):
         for dtype in ("bf16", "u8"):
             for algorithm in ("max", "average_exclude_padding"):
                 made = Pooling(MemoryDesc((1, 20, 9, 9), dtype, format), algorithm, 3, 2, 1)
-                plan = window.planned(algorithm, made.src, made.dst, made.axes)
+                plan = window.planned(*made.reduction, made.src, made.dst, made.axes)
                 assert undefined(compile_.assemble(window.module(plan, machine), machine)) == set()
 
 
@@ -308,3 +308,42 @@ def test_padding_counts_as_zero_only_where_it_is_included():
     made = Pooling(src, "average_include_padding", (1, 2), strides=1, padding=[0, 2], dilation=(1, 3))
     # windows of positions -2 and 1, -1 and 2, 0 and 3: the second lies astride the axis
     assert made(rl.tensor(np.ones(src.dims, np.float32), "nchw")).numpy().ravel().tolist() == [0.5, 0, 0.5]
+
+
+# --- the workspace -----------------------------------------------------------------------------------------
+
+
+@examples(30)
+@given(poolings(("max",)), st.data())
+def test_a_workspace_tells_where_maxima_are(made, data):
+    how = (made.kernel, made.strides, made.padding, made.dilation)
+    made = Pooling(made.src, "max", *how, made.dst, workspace=True)
+    array = np.random.default_rng(0).integers(-2, 3, made.src.dims).astype(np.float32)
+    for value in data.draw(st.sampled_from([(), (np.nan, np.nan, np.inf), (-np.inf,) * 3])):
+        array[tuple(data.draw(st.integers(0, n - 1)) for n in array.shape)] = value
+    found = made(laid_out(made.src, array))
+    assert found.workspace.desc.layout.same_bytes(made.dst.layout)
+    for index in np.ndindex(*made.dst.dims):
+        taps = {}
+        for number, tap in enumerate(np.ndindex(*made.kernel)):
+            at = [
+                i * s + t * d - p[0]
+                for i, s, t, d, p in zip(index[2:], how[1], tap, how[3], how[2], strict=True)
+            ]
+            if all(0 <= k < n for k, n in zip(at, array.shape[2:], strict=True)):
+                taps[number] = array[(*index[:2], *at)]
+        is_nan = [k for k, x in taps.items() if np.isnan(x)]
+        first = is_nan[0] if is_nan else max(taps, key=lambda k: (taps[k], -k))
+        assert found.workspace.numpy()[index] == first
+        np.testing.assert_equal(found.dst.numpy()[index], taps[first])
+
+
+def test_the_type_of_a_workspace_holds_its_numbers():
+    def kind(kernel):
+        src = MemoryDesc((1, 16, 20, 20), "bf16", "nChw16c")
+        return Pooling(src, "max", kernel, 1, workspace=True).workspace
+
+    assert str(kind((15, 17))) == "u8:nChw16c:1x16x6x4"
+    assert str(kind(16)) == "s32:nChw16c:1x16x5x5"
+    with pytest.raises(LayoutError, match="has no workspace"):
+        Pooling(MemoryDesc((1, 1, 4, 4), "f32", "nchw"), "average_include_padding", 2, workspace=True)

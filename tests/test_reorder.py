@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 
 import relayout as rl
 from relayout.convert import convert
-from relayout.layout.refine import refine
 from relayout.reorder.attributes import Attributes
 from relayout.reorder.reference import reorder_by_definition
 from strategies import DTYPES, examples, formats, layouts, plain_layouts, shapes
@@ -229,35 +228,6 @@ class TestEngineIsDefinition:
         back = there.reorder(second).reorder(first)
         np.testing.assert_array_equal(back.buffer, there.buffer)
         np.testing.assert_array_equal(back.numpy(), array)
-
-    @given(pair=pairs())
-    @examples(150)
-    def test_refinement_visits_every_number_once(self, pair):
-        """The pieces of a group cover 0 .. size-1 exactly, with the offsets that the layouts have there."""
-        src, dst = pair
-        for group in refine(src, dst):
-            if group.pieces is None:
-                continue
-            seen = []
-            for piece in group.pieces:
-                for steps in np.ndindex(*(loop.extent for loop in piece.loops)):
-                    number = piece.start + sum(
-                        k * loop.step for k, loop in zip(steps, piece.loops, strict=True)
-                    )
-                    seen.append(number)
-                    index = [0] * src.rank
-                    rest = number
-                    for axis in reversed(group.axes):
-                        rest, index[axis] = divmod(rest, src.dims[axis])
-                    if 0 in src.dims:
-                        continue
-                    for side, start, strides in (
-                        (src, piece.src, [loop.src for loop in piece.loops]),
-                        (dst, piece.dst, [loop.dst for loop in piece.loops]),
-                    ):
-                        moved = start + sum(k * s for k, s in zip(steps, strides, strict=True))
-                        assert moved == side.offset(*index) - side.offset0
-            assert sorted(seen) == list(range(group.size))
 
 
 class TestBlocksThatDoNotDivide:

@@ -19,7 +19,6 @@ from test_values import NEEDS, can_run, undefined
 
 compile_ = importlib.import_module("relayout.jit.compile")
 machine_ = importlib.import_module("relayout.targets.machine")
-joint = importlib.import_module("relayout.kernels.reduce.joint").joint
 normalise = importlib.import_module("relayout.kernels.reduce.softmax")
 
 runs_code = pytest.mark.skipif(not compile_.available(), reason="this host forbids making machine code")
@@ -152,9 +151,7 @@ def test_code_for_all_processors_calls_no_library(cpu, triple):
         for dtype in ("f32", "bf16"):
             for log in (False, True):
                 src = MemoryDesc((2, 21, 3, 5), dtype, format)
-                size = src.dtype.bits // 8
-                found = joint(src.layout, src.layout, (size, size), 1)
-                text = normalise.module(normalise.Normalisation(log, src.dtype, src.dtype, found), machine)
+                text = normalise.module(normalise.planned(src, src, 1, log), machine)
                 assert undefined(compile_.assemble(text, machine)) == set()
 
 

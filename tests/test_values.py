@@ -23,6 +23,7 @@ from hypothesis import strategies as st
 from relayout import LayoutError
 from relayout.convert import arithmetic_types, convert, rescale
 from relayout.dtypes import DTYPES, dtype
+from relayout.ir.types import DOUBLE, FLOAT, I64, PTR, Value, integer, vector
 from strategies import examples
 
 llvm = pytest.importorskip("llvmlite.binding")
@@ -30,7 +31,7 @@ compile_ = importlib.import_module("relayout.jit.compile")
 machine_ = importlib.import_module("relayout.targets.machine")
 values = importlib.import_module("relayout.ir.conversions")
 native = importlib.import_module("relayout.reorder.native")
-Writer = importlib.import_module("relayout.ir.writer").Writer
+builder = importlib.import_module("relayout.ir.builder")
 Steps = values.Steps
 STEPS = [field.name for field in fields(Steps)]
 
@@ -91,32 +92,36 @@ class Case:
         )
 
     def text(self, machine):
-        w, count = Writer(), self.count
+        arguments = {**dict.fromkeys(("source", "target", "operands"), PTR), "count": I64}
+        f, count = builder.Function(self.name, arguments, machine), self.count
+        source, target, given, total = f.arguments
         from_bits, to_bits = storage_bits(self.src), storage_bits(self.dst)
-        kind = values.arithmetic_kind(self.src, self.dst, self.steps)
+        double = values.arithmetic_kind(self.src, self.dst, self.steps) == "double"
+        kind = vector(count, DOUBLE if double else FLOAT)
         operands = {
-            name: w.value(f"load <{count} x {kind}>, ptr {w.at('%operands', 64 * 8 * place)}, align 8")
+            name: f.load(kind, f.gep(given, 64 * 8 * place))
             for place, name in enumerate((*STEPS, *values.RECIPROCALS))
             if getattr(self.steps, name, self.encloses)
         }
 
         def body(i):
-            target = w.at("%target", w.times(i, to_bits // 8))
-            load = (
-                f"load <{count} x i{from_bits}>, ptr {w.at('%source', w.times(i, from_bits // 8))}, align 1"
-            )
-            x = w.value(load)
-            old = w.value(f"load <{count} x i{to_bits}>, ptr {target}, align 1") if self.steps.beta else None
-            y = values.rescaled(w, machine, x, count, self.src, self.dst, self.steps, operands, old)
-            w.line(f"store <{count} x i{to_bits}> {y}, ptr {target}, align 1")
+            to = f.gep(target, i, to_bits // 8)
+            x = f.load(vector(count, integer(from_bits)), f.gep(source, i, from_bits // 8), 1)
+            old = f.load(vector(count, integer(to_bits)), to, 1) if self.steps.beta else None
+            f.store(values.rescale(f, x, self.src, self.dst, self.steps, operands, old), to, 1)
 
-        w.loop("0", "%count", count, body)
-        head = f"define void @{self.name}(ptr %source, ptr %target, ptr %operands, i64 %count)"
-        return f"{head} {{\nentry:\n{w.text()}\n  ret void\n}}\n"
+        f.loop(0, total, count, body)
+        return f.text()
+
+
+def writing(kind, count=16):
+    """A builder, and a vector of a data type."""
+    kind = vector(count, integer(storage_bits(kind)))
+    return builder.Builder(machine_.machine("x86-64-v3")), Value("%x", kind)
 
 
 def module(cases, machine):
-    return "".join(case.text(machine) for case in cases) + values.DECLARATIONS
+    return "".join(case.text(machine) for case in cases)
 
 
 def undefined(code):
@@ -450,27 +455,22 @@ def test_calls_of_a_library_would_be_found():
 
 @pytest.mark.parametrize("kind", DTYPES, ids=str)
 def test_the_same_type_is_no_code(kind):
-    w = Writer()
-    assert values.converted(w, machine_.machine("x86-64-v3"), "%x", 16, kind, kind) == "%x"
-    assert w.lines == []
+    b, x = writing(kind)
+    assert values.convert(b, x, kind, kind) is x
+    assert b.lines == []
 
 
 def test_no_steps_are_a_plain_conversion():
-    machine, pair = machine_.machine("x86-64-v3"), (dtype("s32"), dtype("f32"))
-    plain, rescaled = Writer(), Writer()
-    values.converted(plain, machine, "%x", 16, *pair)
-    values.rescaled(rescaled, machine, "%x", 16, *pair, Steps(), {})
+    pair = (dtype("s32"), dtype("f32"))
+    (plain, x), (rescaled, y) = writing(pair[0]), writing(pair[0])
+    values.convert(plain, x, *pair)
+    values.rescale(rescaled, y, *pair, Steps(), {})
     assert plain.lines == rescaled.lines
 
 
-def test_each_intrinsic_is_declared_once():
-    names = [line.split("@")[1].split("(")[0] for line in values.DECLARATIONS.splitlines()]
-    assert len(names) == len(set(names))
-
-
 def test_what_is_missing_is_named():
-    machine, pair = machine_.machine("x86-64-v3"), (dtype("s8"), dtype("f32"))
+    pair = (dtype("s8"), dtype("f32"))
     with pytest.raises(LayoutError, match=r"from s8 to f32.*src_scale, beta, old"):
-        values.rescaled(Writer(), machine, "%x", 16, *pair, Steps(src_scale=True, beta=True), {})
+        values.rescale(*writing(pair[0]), *pair, Steps(src_scale=True, beta=True), {})
     with pytest.raises(LayoutError, match=r"power of two.*not 24"):
-        values.converted(Writer(), machine, "%x", 24, *pair)
+        values.convert(*writing(pair[0], 24), *pair)

@@ -11,7 +11,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 import relayout as rl
-from relayout.reorder.problem import _gathered, nests, simplified
+from relayout.kernels.copy.problem import moves, simplified
+from relayout.loops.padding import _gathered, _joined
 from strategies import (
     element_places,
     examples,
@@ -61,7 +62,7 @@ def places_of(nest):
 @examples(60)
 def test_nests_zero_all_padding_and_write_every_element_once(layout):
     desc = rl.MemoryDesc(layout.dims, "u8", layout)
-    found = nests(
+    found = moves(
         rl.MemoryDesc(layout.dims, "u8", rl.Layout(layout.dims, letters_text(len(layout.dims)))), desc
     )
     assume(found is not None)
@@ -87,8 +88,9 @@ def test_gathered_places_are_the_same(turns, taken, widths):
             extent, gap = turns[k]
             around.append((extent, -stride if gap == 6 else stride))
             stride *= extent + (gap == 5)
-    rows, left = _gathered(places, around)
-    assert len(rows) <= max(1, len(_gathered(places, [])[0]))
+    each = _joined([(place, place + 1) for place in places])
+    rows, left = _gathered(each, around)
+    assert len(rows) <= max(1, len(_gathered(each, [])[0]))
 
     def repeated(starts, repeats):
         return sorted(
@@ -167,5 +169,5 @@ def test_kernels_zero_what_numpy_zeroes(layout, types, how, parts, cpu, data):
 def test_simplified_zeros_go_on_over_blocks():
     """Seven rows of 64 pixels, four bytes each, are one row of 1792 bytes."""
     src, dst = (rl.MemoryDesc((100, 100), "s8", name) for name in ("ab", "BA16a64b4a"))
-    zeros = [str(simplified(nest)) for nest in nests(src, dst) if nest.zero]
+    zeros = [str(simplified(nest)) for nest in moves(src, dst) if nest.zero]
     assert zeros == ["zeros 0->6400: 2x(0,8192)  224x(0,8)", "zeros 0->8336: 32x(0,256)  14x(0,8)"]

@@ -52,6 +52,7 @@ How values pass from one type to another is told in :mod:`relayout.convert`.
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeAlias
 
@@ -62,7 +63,16 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import ArrayLike, NDArray
 
-__all__ = ["DTYPES", "DType", "DTypeLike", "dtype", "pack", "unpack"]
+__all__ = ["DTYPES", "DType", "DTypeLike", "dtype", "pack", "single", "unpack"]
+
+
+def single(number: float) -> float:
+    """The nearest f32; an ``OverflowError`` where that would be infinite and the number is not.
+
+    >>> single(0.1)
+    0.10000000149011612
+    """
+    return float(struct.unpack("<f", struct.pack("<f", number))[0])
 
 
 class DType:

@@ -30,7 +30,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from ctypes import addressof, c_char
 from functools import lru_cache
-from itertools import accumulate, product
+from itertools import accumulate
 from math import prod
 from typing import TYPE_CHECKING, Any
 
@@ -323,16 +323,15 @@ class Tensor:
         if not self.layout.has_padding:
             return True
         with lock():
-            from relayout.layout.padding import padding_nests
+            from relayout.loops.nest import places, view
+            from relayout.loops.padding import padding
         bits, data = self.dtype.bits, self.buffer
+        nests = padding(self.layout)
         if bits < 8:
-            parts = (places for nest in padding_nests(self.layout) for places in _index(*nest))
+            parts = (at for nest in nests for at in places(nest, most=GATHERED))
             return not any((data[at >> 1] >> ((at & 1) << 2).astype(np.uint8) & 15).any() for at in parts)
-        for start, loops in padding_nests(self.layout):
-            shape, steps = [extent for extent, _ in loops], [step * bits // 8 for _, step in loops]
-            if np.ndarray(shape, f"u{bits // 8}", data, start * bits // 8, steps).any():
-                return False
-        return True
+        elements = data[: data.size // (bits // 8) * (bits // 8)].view(f"u{bits // 8}")
+        return not any(view(nest, elements).any() for nest in nests)
 
     # -- data moved ---------------------------------------------------------------------------------------
 
@@ -889,25 +888,6 @@ def _not_for_torch(tensor: Tensor) -> str:
 def _goes_back(tensor: Tensor) -> bool:
     """Whether a layout that is nothing but strides has negative ones."""
     return any(step < 0 for step in tensor.layout.strides)
-
-
-def _index(start: int, loops: Sequence[tuple[int, int]]) -> Iterator[NDArray[np.int64]]:
-    """The places of nested loops, not many more than :data:`GATHERED` at a time."""
-    inner = len(loops)
-    while inner and prod(extent for extent, _ in loops[inner - 1 :]) <= GATHERED:
-        inner -= 1
-    tail = np.array([start], np.int64)
-    for extent, step in loops[inner:]:
-        tail = (tail[:, None] + np.arange(extent, dtype=np.int64) * step).ravel()
-    if not inner:
-        yield tail
-        return
-    (cut, by), rows = loops[inner - 1], GATHERED // tail.size
-    for lead in product(*(range(extent) for extent, _ in loops[: inner - 1])):
-        at = sum(number * step for number, (_, step) in zip(lead, loops, strict=False))
-        for first in range(0, cut, rows):
-            many = np.arange(first, min(first + rows, cut), dtype=np.int64) * by
-            yield (many[:, None] + (tail + at)).ravel()
 
 
 def _sizes(given: Sequence[int | Sequence[int]]) -> Sequence[int]:

@@ -22,6 +22,9 @@ convert        f32 to bf16, f16 and back
 4-bit          s4 and u4: moved, quantised, dequantised
 small          what fits the first caches, where calls and not bytes count
 odd blocks     blocks that do not divide each other, or the channels
+odd sizes      pixels and rows that are no whole lines: 9x9, 41x41, 299x299, 3001x3001
+caches         what about fills the first, the second and half of the third cache of a usual processor
+packed         matrices and filters of 8 and 16 bits in blocks for VNNI and AMX, and back
 =============  ======================================================================================
 """
 
@@ -31,6 +34,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import permutations, product
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 from relayout.bench.transposition import MIB, transpositions
@@ -330,6 +334,57 @@ def _odd_blocks(group: str, quick: bool) -> Iterator[Case]:
             yield Case(group, dims, src, dst, dtype, dtype)
 
 
+WIDTHS = {"s8": 1, "bf16": 2, "f32": 4}
+"""A data type of each size that networks move about, with its bytes."""
+
+
+def _odd_sizes(group: str, quick: bool) -> Iterator[Case]:
+    plain = [("nchw", "nhwc"), ("nhwc", "nchw")]
+    blocked = [("nchw", "b_fs_yx_fsv16"), ("b_fs_yx_fsv16", "nchw"), ("NCHW4", "nhwc"), ("nhwc", "NCHW4")]
+    by_batch = [("nchw", "CHWN4"), ("CHWN4", "nchw")]
+    sizes: dict[tuple[int, ...], list[tuple[str, str]]] = {
+        (24, 192, 41, 41): plain + blocked,
+        (64, 256, 9, 9): plain + blocked + by_batch,
+        (2, 64, 299, 299): plain + blocked[:2],
+        (3001, 3001): [("ab", "ba")],
+        (3001, 77): [("ab", "ba"), ("ba", "ab")],
+    }
+    if quick:
+        sizes = {(2, 192, 41, 41): plain, (16, 256, 9, 9): plain + by_batch[:1], (1001, 1001): [("ab", "ba")]}
+    for (dims, pairs), dtype in product(sizes.items(), WIDTHS):
+        for src, dst in pairs:
+            yield Case(group, dims, src, dst, dtype, dtype)
+
+
+def _caches(group: str, quick: bool) -> Iterator[Case]:
+    pictures = {
+        (32, 12, 12): 18 << 10,
+        (128, 28, 28): 400 << 10,
+        (256, 56, 56): 6 << 20,
+    }  # to bytes of a side
+    pairs = [(one, two) for one, two in permutations(("nchw", "nhwc", "nChw16c"), 2)]
+    for (rest, size), (dtype, width) in product(pictures.items(), WIDTHS.items()):
+        batch = max(1, round(size / prod(rest) / width))
+        for src, dst in pairs[:1] + pairs[2:3] if quick else pairs:
+            yield Case(group, (batch, *rest), src, dst, dtype, dtype)
+
+
+def _packed(group: str, quick: bool) -> Iterator[Case]:
+    forms = [
+        ("s8", (256, 256, 3, 3), "oihw", "OIhw4i16o4i"),
+        ("bf16", (256, 256, 3, 3), "oihw", "OIhw8i16o2i"),
+        ("s8", (1000, 2052), "ab", "BA16a64b4a"),
+        ("bf16", (1000, 2052), "ab", "BA16a64b2a"),
+        ("s8", (1024, 1024), "ab", "BA16a64b4a"),
+        ("s8", (2048, 2048, 1, 1), "oihw", "OIhw4i16o4i"),
+        ("bf16", (2048, 1024, 1, 1), "oihw", "OIhw8i16o2i"),
+        ("s8", (1000, 2052), "ba", "BA16a64b4a"),
+    ]
+    for dtype, dims, plain, packed in forms[: 3 if quick else None]:
+        yield Case(group, dims, plain, packed, dtype, dtype)
+        yield Case(group, dims, packed, plain, dtype, dtype)
+
+
 GROUPS: dict[str, Callable[[str, bool], Iterator[Case]]] = {
     "ResNet-50": _activations,
     "MobileNet": _activations,
@@ -343,5 +398,8 @@ GROUPS: dict[str, Callable[[str, bool], Iterator[Case]]] = {
     "4-bit": _nibbles,
     "small": _small,
     "odd blocks": _odd_blocks,
+    "odd sizes": _odd_sizes,
+    "caches": _caches,
+    "packed": _packed,
 }
 """The groups, and what makes their cases."""

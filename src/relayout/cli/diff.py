@@ -12,7 +12,7 @@ from relayout.cli.options import Exit, Output, axes_option, heard_or_not, output
 
 if TYPE_CHECKING:
     from relayout.layout.descriptor import MemoryDesc
-    from relayout.layout.difference import Difference
+    from relayout.loops.difference import Difference
 
 __all__ = ["diff"]
 
@@ -53,7 +53,7 @@ def diff(
     Where both formats say what their axes mean, axes are matched by meaning, as in a conversion: DIMS and
     indices are in the order of the first format's axes. Otherwise axis k is axis k.
     """
-    from relayout.layout.difference import difference
+    from relayout.loops.difference import difference
 
     if len(words) < 2:
         raise click.UsageError("give FORMAT FORMAT DIMS", click.get_current_context())

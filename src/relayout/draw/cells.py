@@ -9,6 +9,7 @@ from typing import NamedTuple
 from relayout.draw.canvas import FILLS, HOLE, INK, MUTED, PAPER, RULE, Canvas, fill_of, text_width
 from relayout.draw.places import labels
 from relayout.errors import LayoutError, whole
+from relayout.layout.digits import digit_sum
 from relayout.layout.format import spell_digit
 from relayout.layout.layout import Layout
 
@@ -66,9 +67,7 @@ class Places:
         if any(n >= room for n, room in zip(numbers, layout.padded, strict=True)):
             return None
         offset = layout.offset0 + sum(
-            n // d.weight % d.extent * d.stride
-            for n, ladder in zip(numbers, layout.ladders, strict=True)
-            for d in ladder
+            digit_sum(ladder, n) for n, ladder in zip(numbers, layout.ladders, strict=True)
         )
         return Cell(offset, numbers, None)
 

@@ -8,13 +8,12 @@ Elements in registers are in *storage form*, integers as wide as the type: ``<16
 well as sixteen s32. 4-bit elements take a byte each, s4 with its sign extended, u4 with zeros. Converting 16
 numbers from s8 to f32, for example, is
 
->>> from relayout.ir.writer import Writer
+>>> from relayout.ir.builder import Builder
 >>> from relayout.targets.machine import machine
->>> from relayout.dtypes import dtype
->>> w = Writer()
->>> converted(w, machine("x86-64-v3"), "%x", 16, dtype("s8"), dtype("f32"))
-'%v3'
->>> print(w.text())
+>>> b = Builder(machine("x86-64-v3"))
+>>> convert(b, Value("%x", vector(16, I8)), dtype("s8"), dtype("f32"))
+<16 x i32> %v3
+>>> print(b.body())
   %v1 = sext <16 x i8> %x to <16 x i32>
   %v2 = sitofp <16 x i32> %v1 to <16 x float>
   %v3 = bitcast <16 x float> %v2 to <16 x i32>
@@ -48,7 +47,7 @@ all others                 float, exact (but for s32, below)   f32: nothing. f16
 * f16 and e5m2 have the same exponent, so that e5m2 is the upper half of f16; likewise bf16 of f32. A pair of
   such types needs only shifts, and rounding at the cut.
 
-:func:`rescaled` puts its steps on the carrier: float or double as :func:`arithmetic_kind` tells.
+:func:`rescale` puts its steps on the carrier: float or double as :func:`arithmetic_kind` tells.
 
 Quantising without a division
 =============================
@@ -91,24 +90,46 @@ Traps
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import Final
 
 from relayout.dtypes import DType, dtype
 from relayout.errors import LayoutError
+from relayout.ir.builder import Builder
+from relayout.ir.types import (
+    BFLOAT,
+    DOUBLE,
+    FLOAT,
+    HALF,
+    I1,
+    I8,
+    I16,
+    I32,
+    I64,
+    Value,
+    constant,
+    integer,
+    poison,
+    vector,
+)
+from relayout.ir.vectors import cut, join
 from relayout.ir.writer import Writer
 from relayout.targets.machine import Machine
 
 __all__ = [
-    "DECLARATIONS",
     "RECIPROCALS",
     "Steps",
     "arithmetic_kind",
+    "check_count",
+    "convert",
     "converted",
     "encloses",
+    "from_f32",
+    "rescale",
     "rescaled",
+    "to_f32",
 ]
 
 F64, F32, F16, BF16, E4M3, E5M2 = map(dtype, ("f64", "f32", "f16", "bf16", "f8_e4m3", "f8_e5m2"))
@@ -118,7 +139,6 @@ LARGEST_FLOAT_BELOW_2_31: Final = 2**31 - 2**7
 LARGEST_DOUBLE_BELOW_2_63: Final = 2.0**63 - 2.0**10
 MANTISSA_AND_BIAS: Final = {F16: (10, 15), E4M3: (3, 7), E5M2: (2, 15)}
 BF16_HOLDS: Final = (E4M3, E5M2, S8, U8, dtype("s4"), dtype("u4"))
-FLOATS: Final = {"float": 32, "double": 64}
 RECIPROCALS: Final = "dst_reciprocal_below", "dst_reciprocal_above"
 
 
@@ -174,91 +194,86 @@ def encloses(src: DType, dst: DType, steps: Steps) -> bool:
     return not dst.is_float and dst.bits <= 8
 
 
-def converted(w: Writer, machine: Machine, value: str, count: int, src: DType, dst: DType) -> str:
+def convert(b: Builder, value: Value, src: DType, dst: DType) -> Value:
     """Write the conversion of a vector; the rules are those of :func:`relayout.convert.convert`.
 
-    What is said here of parameters, result and errors holds for :func:`rescaled`, too.
+    What is said here of parameters, result and errors holds for :func:`rescale`, too.
 
     Parameters
     ----------
-    w : Writer
-        The function that is being written.
-    machine : Machine
-        The processor that the module is compiled for.
-    value : str
-        Elements of ``src`` in storage form.
-    count : int
-        How many: 1, 2, 4, 8, 16, 32 or 64. More than a register holds is split by LLVM.
+    b : Builder
+        The function that is being written, with the processor that it is compiled for.
+    value : Value
+        Elements of ``src`` in storage form: 1, 2, 4, 8, 16, 32 or 64. More than a register holds is split by
+        LLVM.
     src, dst : DType
         From which type to which. The same twice is no code at all.
 
     Returns
     -------
-    str
+    Value
         Elements of ``dst`` in storage form.
 
     Raises
     ------
     LayoutError
-        The count is none of these.
+        There are not so many elements.
 
     Examples
     --------
     >>> from relayout.targets.machine import machine
-    >>> w = Writer()
-    >>> converted(w, machine("x86-64-v3"), "%x", 8, dtype("u8"), dtype("s8"))
-    '%v2'
-    >>> print(w.text())
+    >>> b = Builder(machine("x86-64-v3"))
+    >>> convert(b, Value("%x", vector(8, I8)), dtype("u8"), dtype("s8"))
+    <8 x i8> %v2
+    >>> print(b.body())
       %v1 = icmp ult <8 x i8> %x, splat (i8 127)
       %v2 = select <8 x i1> %v1, <8 x i8> %x, <8 x i8> splat (i8 127)
     """
-    v = _Vectors(w, machine, count)
+    check_count(value)
     if src is dst:
         return value
     if not (src.is_float or dst.is_float):
-        return _saturated(v, value, src, dst)
+        return _saturated(b, value, src, dst)
     if src is E5M2 and dst is F16:
-        return _f16_from_e5m2(v, value)
+        return _f16_from_e5m2(b, value)
     if src is F16 and dst is E5M2:
-        nan = v.compare("icmp ugt", "i16", v.do("and", "i16", value, 0x7FFF), 0x7C00)
-        return v.cast("trunc", v.do("lshr", "i16", _rounded_half(v, value, "i16", nan), 8), "i16", "i8")
+        nan = b.icmp("ugt", b.and_(value, 0x7FFF), 0x7C00)
+        return b.trunc(b.lshr(_rounded_half(b, value, nan), 8), I8)
     if {src, dst} & {F64, S64} or (src is S32 and dst is BF16):
         if src is S64 and dst is not F64:
-            value = _s64_to_odd(v, value)
-        return _from_double(v, _to_double(v, value, src), dst)
-    real = _to_float(v, value, src)
+            value = _s64_to_odd(b, value)
+        return _from_double(b, _to_double(b, value, src), dst)
+    real = _to_float(b, value, src)
     if dst is BF16 and src in BF16_HOLDS:
-        return _upper_half(v, v.cast("bitcast", real, "float", "i32"))
-    return _from_float(v, real, dst)
+        return _upper_half(b, b.bits(real))
+    return _from_float(b, real, dst)
 
 
-def rescaled(
-    w: Writer,
-    machine: Machine,
-    value: str,
-    count: int,
+def rescale(
+    b: Builder,
+    value: Value,
     src: DType,
     dst: DType,
     steps: Steps,
-    operands: Mapping[str, str],
-    old: str | None = None,
-) -> str:
+    operands: Mapping[str, Value],
+    old: Value | None = None,
+) -> Value:
     """Write a conversion with attributes; the rules are those of :func:`relayout.convert.rescale`.
 
     Every step that takes part is taken, whether or not its operand turns out to be neutral
-    (``keep_neutral=True``). With no steps this is :func:`converted`, which describes all that is not said
+    (``keep_neutral=True``). With no steps this is :func:`convert`, which describes all that is not said
     here.
 
     Parameters
     ----------
     steps : Steps
         Which attributes take part.
-    operands : mapping of str to str
-        For each of them, by the name of its field, a vector of ``count`` times :func:`arithmetic_kind`,
-        already rounded to that type. Perhaps also both :data:`RECIPROCALS`: numbers of that type that
+    operands : mapping of str to Value
+        For each of them, by the name of its field, a vector of :func:`arithmetic_kind`, already rounded to
+        that type. Perhaps also both :data:`RECIPROCALS`: numbers of that type that
         enclose 1 / dst_scale, the one nearer to zero first. They are used where :func:`encloses` says that
         they pay, and the vector fills a register.
-    old : str, optional
+    old : Value, optional
         The old elements of the destination, in storage form; read where ``steps.beta``.
 
     Raises
@@ -274,108 +289,64 @@ def rescaled(
     Examples
     --------
     >>> from relayout.targets.machine import machine
-    >>> w, cpu, steps = Writer(), machine("x86-64-v3"), Steps(src_zero_point=True, src_scale=True)
-    >>> given = {"src_zero_point": "%zero", "src_scale": "%scale"}
-    >>> _ = rescaled(w, cpu, "%x", 8, dtype("u8"), dtype("f32"), steps, given)
-    >>> print(w.text())
+    >>> b, steps = Builder(machine("x86-64-v3")), Steps(src_zero_point=True, src_scale=True)
+    >>> given = {name: Value(f"%{name}", vector(8, FLOAT)) for name in ("src_zero_point", "src_scale")}
+    >>> _ = rescale(b, Value("%x", vector(8, I8)), dtype("u8"), dtype("f32"), steps, given)
+    >>> print(b.body())
       %v1 = zext <8 x i8> %x to <8 x i32>
       %v2 = sitofp <8 x i32> %v1 to <8 x float>
-      %v3 = fsub <8 x float> %v2, %zero
-      %v4 = fmul <8 x float> %scale, %v3
+      %v3 = fsub <8 x float> %v2, %src_zero_point
+      %v4 = fmul <8 x float> %src_scale, %v3
       %v5 = bitcast <8 x float> %v4 to <8 x i32>
     """
     if not steps.any:
-        return converted(w, machine, value, count, src, dst)
+        return convert(b, value, src, dst)
     missing = [name for name, takes_part in vars(steps).items() if takes_part and name not in operands]
     if missing or (steps.beta and old is None):
         what = ", ".join([*missing, *(["old"] if steps.beta and old is None else [])])
         raise LayoutError(f"the steps from {src} to {dst} need operands that are not given: {what}")
-    v = _Vectors(w, machine, count)
+    check_count(value)
     kind = arithmetic_kind(src, dst, steps)
     onto, off = (_to_double, _from_double) if kind == "double" else (_to_float, _from_float)
-    x = onto(v, value, src)
+    x = onto(b, value, src)
     if steps.src_zero_point:
-        x = v.do("fsub", kind, x, operands["src_zero_point"])
+        x = b.fsub(x, operands["src_zero_point"])
     if steps.src_scale:
-        x = v.do("fmul", kind, operands["src_scale"], x)
+        x = b.fmul(operands["src_scale"], x)
     if steps.src_shift:
-        x = v.do("fsub", kind, x, operands["src_shift"])
+        x = b.fsub(x, operands["src_shift"])
     if steps.beta and old is not None:
-        x = v.do("fadd", kind, x, v.do("fmul", kind, operands["beta"], onto(v, old, dst)))
+        x = b.fadd(x, b.fmul(operands["beta"], onto(b, old, dst)))
 
-    def shifted(x: str) -> str:
-        return v.do("fadd", kind, x, operands["dst_zero_point"]) if steps.dst_zero_point else x
+    def shifted(x: Value) -> Value:
+        return b.fadd(x, operands["dst_zero_point"]) if steps.dst_zero_point else x
 
-    def divided() -> str:
-        return off(v, shifted(v.do("fdiv", kind, x, operands["dst_scale"])), dst)
+    def divided() -> Value:
+        return off(b, shifted(b.fdiv(x, operands["dst_scale"])), dst)
 
     if not steps.dst_scale:
-        return off(v, shifted(x), dst)
-    if not all(name in operands for name in RECIPROCALS) or not _fills(v, kind, src, dst, steps):
+        return off(b, shifted(x), dst)
+    if not all(name in operands for name in RECIPROCALS) or not _fills(b, x, src, dst, steps):
         return divided()
-    ends = [shifted(v.do("fmul", kind, x, operands[name])) for name in RECIPROCALS]
-    one, other = _two_integers(v, ends, dst) if kind == "float" else [off(v, end, dst) for end in ends]
-    element = f"i{_storage_bits(dst)}"
-    differ = v.compare("icmp ne", element, one, other)
-    return w.unless(v.any(differ), v.of(element), other, divided)
+    ends = [shifted(b.fmul(x, operands[name])) for name in RECIPROCALS]
+    one, other = _two_integers(b, ends, dst) if kind == "float" else [off(b, end, dst) for end in ends]
+    return b.unless(b.any(b.icmp("ne", one, other)), other, divided)
 
 
-class _Vectors:
-    """Operations on vectors of ``count`` elements.
+def to_f32(b: Builder, value: Value, src: DType) -> Value:
+    """Elements in storage form as vectors of f32 to compute with."""
+    return b.real(convert(b, value, src, F32))
 
-    ``element`` is an LLVM type (``i8``, ``float``); numbers stand for vectors that are filled with them.
-    """
 
-    def __init__(self, w: Writer, machine: Machine, count: int) -> None:
-        if count not in COUNTS:
-            raise LayoutError(f"vectors have a power of two from 1 to 64 elements, not {count}")
-        self.w, self.machine, self.count = w, machine, count
+def from_f32(b: Builder, x: Value, dst: DType) -> Value:
+    """Vectors of f32 that were computed with, in storage form."""
+    return convert(b, b.bits(x), F32, dst)
 
-    def of(self, element: str) -> str:
-        return f"<{self.count} x {element}>"
 
-    def text(self, element: str, value: str | float) -> str:
-        if isinstance(value, str):
-            return value
-        if element in FLOATS:
-            return f"splat ({element} 0x{struct.pack('>d', value).hex().upper()})"
-        return f"splat ({element} {value})"
-
-    def do(self, what: str, element: str, one: str | float, two: str | float) -> str:
-        operands = f"{self.text(element, one)}, {self.text(element, two)}"
-        return self.w.value(f"{what} {self.of(element)} {operands}")
-
-    compare = do
-
-    def cast(self, what: str, x: str, element: str, to: str) -> str:
-        return self.w.value(f"{what} {self.of(element)} {x} to {self.of(to)}")
-
-    def resize(self, x: str, bits: int, to: int, extend: str = "zext") -> str:
-        if bits == to:
-            return x
-        return self.cast(extend if bits < to else "trunc", x, f"i{bits}", f"i{to}")
-
-    def select(self, condition: str, element: str, yes: str | float, no: str | float) -> str:
-        kind = self.of(element)
-        operands = f"{kind} {self.text(element, yes)}, {kind} {self.text(element, no)}"
-        return self.w.value(f"select {self.of('i1')} {condition}, {operands}")
-
-    def pick(self, predicate: str, element: str, x: str, bound: float) -> str:
-        """The value where it compares so with the bound, the bound elsewhere (and for NaN)."""
-        return self.select(self.compare(predicate, element, x, bound), element, x, bound)
-
-    def any(self, condition: str) -> str:
-        """Whether a condition holds for any element."""
-        lanes = self.w.value(f"bitcast {self.of('i1')} {condition} to i{self.count}")
-        return self.w.value(f"icmp ne i{self.count} {lanes}, 0")
-
-    def call(self, name: str, element: str, x: str, result: str) -> str:
-        """An intrinsic that makes vectors of ``result`` of vectors of ``element``."""
-        short = {"float": "f32", "double": "f64"}.get(element, element)
-        suffix = f"v{self.count}{short}"
-        if result != element:
-            suffix = f"v{self.count}{result}.{suffix}"
-        return self.w.value(f"call {self.of(result)} @llvm.{name}.{suffix}({self.of(element)} {x})")
+def check_count(x: Value) -> None:
+    """Refuse vectors that are not of a power of two of elements."""
+    if x.type.count not in COUNTS:
+        raise LayoutError(f"vectors have a power of two from 1 to 64 elements, not {x.type.count}")
 
 
 # --- integers to integers ----------------------------------------------------------------------------------
@@ -385,23 +356,23 @@ def _storage_bits(kind: DType) -> int:
     return max(8, kind.bits)
 
 
-def _saturated(v: _Vectors, x: str, src: DType, dst: DType, most: int | None = None) -> str:
+def _saturated(b: Builder, x: Value, src: DType, dst: DType, most: int | None = None) -> Value:
     """Integers, cut to the range of the other type; ``most`` is the largest that they can be."""
     most = int(src.max) if most is None else most
     if src is S32 and dst.bits <= 16:
         near = {16: S16, 8: dst, 4: S8 if dst.is_signed else U8}[dst.bits]
-        packed = _packed(v, x, near)
+        packed = _packed(b, x, near)
         if packed is not None:
-            return packed if near is dst else _saturated(v, packed, near, dst, min(most, int(near.max)))
-    element, sign = f"i{_storage_bits(src)}", "s" if src.is_signed else "u"
+            return packed if near is dst else _saturated(b, packed, near, dst, min(most, int(near.max)))
+    sign = "s" if src.is_signed else "u"
     if dst.min > src.min:
-        x = v.pick(f"icmp {sign}gt", element, x, dst.min)
+        x = b.pick(f"{sign}gt", x, dst.min)
     if dst.max < most:
-        x = v.pick(f"icmp {sign}lt", element, x, dst.max)
-    return v.resize(x, _storage_bits(src), _storage_bits(dst), "sext" if src.is_signed else "zext")
+        x = b.pick(f"{sign}lt", x, dst.max)
+    return b.resize(x, _storage_bits(dst), src.is_signed)
 
 
-def _packed(v: _Vectors, x: str, dst: DType) -> str | None:
+def _packed(b: Builder, x: Value, dst: DType) -> Value | None:
     """Saturate s32 to s16, s8 or u8 by AVX packs; None where those are not better than what LLVM finds.
 
     A pack works in lanes of 128 bits. With lanes of four, A B C D being registers of two lanes::
@@ -410,320 +381,286 @@ def _packed(v: _Vectors, x: str, dst: DType) -> str | None:
 
     so that chunk ``lane * registers + register`` belongs at ``register * lanes + lane``.
     """
-    lanes, together = v.machine.vector // 16, 32 // dst.bits
+    lanes, together = b.machine.vector // 16, 32 // dst.bits
     width = 4 * lanes  # s32 in a register
-    if not _is_x86(v.machine) or lanes == 1 or v.count < together * width:
+    if not _is_x86(b.machine) or lanes == 1 or x.type.count < together * width:
         return None
-    parts = _pieces(v, x, "i32", width)
-    parts = _pairwise(v, parts, width, "i32", "packssdw")
+    parts = _pairwise(b, cut(b, x, width), "packssdw")
     if dst.bits == 8:
-        parts = _pairwise(v, parts, 2 * width, "i16", "packsswb" if dst.is_signed else "packuswb")
-    total, chunk = lanes * together, f"i{128 // together}"
+        parts = _pairwise(b, parts, "packsswb" if dst.is_signed else "packuswb")
     order = [lane * together + register for register in range(together) for lane in range(lanes)]
-    kind, chunks = f"<{together * width} x i{dst.bits}>", f"<{total} x {chunk}>"
-    ordered = []
-    for part in parts:
-        as_chunks = v.w.value(f"bitcast {kind} {part} to {chunks}")
-        as_chunks = v.w.shuffle(as_chunks, "poison", chunks, order)
-        ordered.append(v.w.value(f"bitcast {chunks} {as_chunks} to {kind}"))
-    return _joined(v, ordered, f"i{dst.bits}")
+    chunks = vector(lanes * together, integer(128 // together))
+    ordered = [b.shuffle(b.bitcast(part, chunks), order) for part in parts]
+    return join(b, [b.bitcast(part, parts[0].type) for part in ordered])
 
 
-def _pairwise(v: _Vectors, parts: Sequence[str], width: int, element: str, pack: str) -> list[str]:
-    bits = int(element[1:])
-    kind, result = f"<{width} x {element}>", f"<{2 * width} x i{bits // 2}>"
-    name = f"{'avx512' if width * bits == 512 else 'avx2'}.{pack}{'.512' if width * bits == 512 else ''}"
-    return [
-        v.w.value(f"call {result} @llvm.x86.{name}({kind} {one}, {kind} {two})")
-        for one, two in zip(parts[::2], parts[1::2], strict=True)
-    ]
-
-
-def _pieces(v: _Vectors, x: str, element: str, width: int) -> list[str]:
-    """Cut a vector into vectors of ``width`` elements; a shorter one is filled up with anything."""
-    if width == v.count:
-        return [x]
-    starts = range(0, v.count, width)
-    picks = [[k if k < v.count else -1 for k in range(start, start + width)] for start in starts]
-    return [v.w.shuffle(x, "poison", v.of(element), p) for p in picks]
-
-
-def _joined(v: _Vectors, parts: Sequence[str], element: str) -> str:
-    """The first ``count`` elements of equal vectors laid end to end."""
-    width = v.count // len(parts)
-    while len(parts) > 1:
-        kind = f"<{width} x {element}>"
-        pairs = zip(parts[::2], parts[1::2], strict=True)
-        width *= 2
-        parts = [v.w.shuffle(one, two, kind, range(width)) for one, two in pairs]
-    return parts[0]
+def _pairwise(b: Builder, parts: Sequence[Value], pack: str) -> list[Value]:
+    kind = parts[0].type
+    name = f"llvm.x86.avx512.{pack}.512" if kind.bytes == 64 else f"llvm.x86.avx2.{pack}"
+    result = vector(2 * kind.count, integer(kind.bits // 2))
+    return [b.call_value(result, name, one, two) for one, two in zip(parts[::2], parts[1::2], strict=True)]
 
 
 # --- onto the carrier --------------------------------------------------------------------------------------
 
 
-def _to_double(v: _Vectors, x: str, src: DType) -> str:
+def _to_double(b: Builder, x: Value, src: DType) -> Value:
     """As double: exact, but for s64, which is rounded to nearest."""
     if src is F64:
-        return v.cast("bitcast", x, "i64", "double")
+        return b.real(x)
     if src is S64 or src is S32:
-        return v.cast("sitofp", x, f"i{src.bits}", "double")
-    return v.cast("fpext", _to_float(v, x, src), "float", "double")
+        return b.sitofp(x, DOUBLE)
+    return b.fpext(_to_float(b, x, src), DOUBLE)
 
 
-def _to_float(v: _Vectors, x: str, src: DType) -> str:
+def _to_float(b: Builder, x: Value, src: DType) -> Value:
     """As float: exact, but for s32, which is rounded to nearest."""
     if not src.is_float:
-        wide = v.resize(x, _storage_bits(src), 32, "sext" if src.is_signed else "zext")
-        return v.cast("sitofp", wide, "i32", "float")
+        wide = b.resize(x, 32, src.is_signed)
+        return b.sitofp(wide, FLOAT)
     if src is F32:
-        return v.cast("bitcast", x, "i32", "float")
+        return b.real(x)
     if src is BF16:
-        return v.cast("bitcast", v.do("shl", "i32", v.resize(x, 16, 32), 16), "i32", "float")
-    if not _has_half(v.machine):
-        return _float_by_integers(v, x, src)
+        return b.real(b.shl(b.resize(x, 32), 16))
+    if not _has_half(b.machine):
+        return _float_by_integers(b, x, src)
     if src is E4M3:
-        return _float_from_e4m3(v, x)
-    half = v.do("shl", "i16", v.resize(x, 8, 16), 8) if src is E5M2 else x
-    return v.cast("fpext", v.cast("bitcast", half, "i16", "half"), "half", "float")
+        return _float_from_e4m3(b, x)
+    half = b.shl(b.resize(x, 16), 8) if src is E5M2 else x
+    return b.fpext(b.real(half), FLOAT)
 
 
-def _float_from_e4m3(v: _Vectors, x: str) -> str:
+def _float_from_e4m3(b: Builder, x: Value) -> Value:
     """By way of half, whose bias is 8 larger: with exponent and mantissa in place it is the value / 2**8."""
-    wide = v.do("shl", "i16", v.resize(x, 8, 16, "sext"), 7)
-    bits = v.do("and", "i16", wide, 0xBF80 - 0x10000)
-    nan = v.compare("icmp eq", "i16", v.do("and", "i16", wide, 0x3F80), 0x3F80)
-    to_nan = v.select(nan, "i16", 0x3F80 ^ 0x7E00, 0)
-    half = v.cast("bitcast", v.do("xor", "i16", bits, to_nan), "i16", "half")
-    return v.do("fmul", "float", v.cast("fpext", half, "half", "float"), 2.0**8)
+    wide = b.shl(b.resize(x, 16, True), 7)
+    bits = b.and_(wide, 0xBF80 - 0x10000)
+    nan = b.icmp("eq", b.and_(wide, 0x3F80), 0x3F80)
+    to_nan = b.select(nan, 0x3F80 ^ 0x7E00, 0, x.type.of(I16))
+    half = b.real(b.xor(bits, to_nan))
+    return b.fmul(b.fpext(half, FLOAT), 2.0**8)
 
 
-def _float_by_integers(v: _Vectors, x: str, src: DType) -> str:
+def _float_by_integers(b: Builder, x: Value, src: DType) -> Value:
     """As float, from f16 or f8, without half.
 
     Exponent and mantissa are moved into place and the bias is changed. Subnormal numbers lack the leading 1;
     they get it, as if they had exponent 1, and it is subtracted again.
     """
     mantissa, bias = MANTISSA_AND_BIAS[src]
-    wide = v.resize(x, src.bits, 32)
-    magnitude = v.do("and", "i32", wide, (1 << (src.bits - 1)) - 1)
-    shifted = v.do("shl", "i32", magnitude, 23 - mantissa)
-    normal = v.do("add", "i32", shifted, (127 - bias) << 23)
-    with_one = v.cast("bitcast", v.do("add", "i32", shifted, (128 - bias) << 23), "i32", "float")
-    subnormal = v.cast("bitcast", v.do("fsub", "float", with_one, 2.0 ** (1 - bias)), "float", "i32")
-    is_subnormal = v.compare("icmp ult", "i32", magnitude, 1 << mantissa)
-    bits = v.select(is_subnormal, "i32", subnormal, normal)
+    wide = b.resize(x, 32)
+    magnitude = b.and_(wide, (1 << (src.bits - 1)) - 1)
+    shifted = b.shl(magnitude, 23 - mantissa)
+    normal = b.add(shifted, (127 - bias) << 23)
+    with_one = b.real(b.add(shifted, (128 - bias) << 23))
+    subnormal = b.bits(b.fsub(with_one, 2.0 ** (1 - bias)))
+    is_subnormal = b.icmp("ult", magnitude, 1 << mantissa)
+    bits = b.select(is_subnormal, subnormal, normal)
     if src is E4M3:
-        bits = v.select(v.compare("icmp eq", "i32", magnitude, 0x7F), "i32", 0x7FC00000, bits)
+        bits = b.select(b.icmp("eq", magnitude, 0x7F), 0x7FC00000, bits)
     else:
         infinity = 31 << mantissa
-        special = v.do("or", "i32", shifted, 0x7F800000)
-        bits = v.select(v.compare("icmp uge", "i32", magnitude, infinity), "i32", special, bits)
-        nan = v.compare("icmp ugt", "i32", magnitude, infinity)
-        bits = v.do("or", "i32", bits, v.select(nan, "i32", 0x400000, 0))
-    sign = v.do("shl", "i32", v.do("and", "i32", wide, 1 << (src.bits - 1)), 32 - src.bits)
-    return v.cast("bitcast", v.do("or", "i32", bits, sign), "i32", "float")
+        special = b.or_(shifted, 0x7F800000)
+        bits = b.select(b.icmp("uge", magnitude, infinity), special, bits)
+        nan = b.icmp("ugt", magnitude, infinity)
+        bits = b.or_(bits, b.select(nan, 0x400000, 0, x.type.of(I32)))
+    sign = b.shl(b.and_(wide, 1 << (src.bits - 1)), 32 - src.bits)
+    return b.real(b.or_(bits, sign))
 
 
-def _f16_from_e5m2(v: _Vectors, x: str) -> str:
-    bits = v.do("shl", "i16", v.resize(x, 8, 16), 8)
-    nan = v.compare("icmp ugt", "i16", v.do("and", "i16", bits, 0x7FFF), 0x7C00)
-    return v.do("or", "i16", bits, v.select(nan, "i16", 0x200, 0))
+def _f16_from_e5m2(b: Builder, x: Value) -> Value:
+    bits = b.shl(b.resize(x, 16), 8)
+    nan = b.icmp("ugt", b.and_(bits, 0x7FFF), 0x7C00)
+    return b.or_(bits, b.select(nan, 0x200, 0, x.type.of(I16)))
 
 
-def _s64_to_odd(v: _Vectors, x: str) -> str:
+def _s64_to_odd(b: Builder, x: Value) -> Value:
     """Round s64 to odd at bit 12 where it has more bits than double holds.
 
     What remains fits in double, and still has more bits than any shorter floating-point type can use.
     """
-    cut_off = v.compare("icmp ne", "i64", v.do("and", "i64", x, 0xFFF), 0)
-    odd = v.do("or", "i64", v.do("and", "i64", x, ~0xFFF), v.select(cut_off, "i64", 0x1000, 0))
-    fits = v.compare("icmp ult", "i64", v.do("add", "i64", x, 2**53), 2**54)
-    return v.select(fits, "i64", x, odd)
+    cut_off = b.icmp("ne", b.and_(x, 0xFFF), 0)
+    odd = b.or_(b.and_(x, ~0xFFF), b.select(cut_off, 0x1000, 0, x.type.of(I64)))
+    fits = b.icmp("ult", b.add(x, 2**53), 2**54)
+    return b.select(fits, x, odd)
 
 
 # --- off the carrier ---------------------------------------------------------------------------------------
 
 
-def _from_double(v: _Vectors, x: str, dst: DType) -> str:
+def _from_double(b: Builder, x: Value, dst: DType) -> Value:
     """Round double to a type, once."""
     if dst is F64:
-        return v.cast("bitcast", x, "double", "i64")
+        return b.bits(x)
     if dst is F32:
-        return v.cast("bitcast", v.cast("fptrunc", x, "double", "float"), "float", "i32")
+        return b.bits(b.fptrunc(x, FLOAT))
     if dst is BF16:
-        return _bf16_from_double(v, x)
+        return _bf16_from_double(b, x)
     if dst.is_float:
-        return _from_float(v, _float_to_odd(v, x), dst)
+        return _from_float(b, _float_to_odd(b, x), dst)
     if dst is S64:
-        return _nearest_s64(v, x)
-    return _integer(v, x, "double", dst)
+        return _nearest_s64(b, x)
+    return _integer(b, x, dst)
 
 
-def _from_float(v: _Vectors, x: str, dst: DType) -> str:
+def _from_float(b: Builder, x: Value, dst: DType) -> Value:
     """Round float to a type, once. To f64 and s64 it is never asked."""
     if not dst.is_float:
-        return _integer(v, x, "float", dst)
-    if dst is F16 and _has_half(v.machine):
-        return v.cast("bitcast", v.cast("fptrunc", x, "float", "half"), "half", "i16")
-    bits = v.cast("bitcast", x, "float", "i32")
+        return _integer(b, x, dst)
+    if dst is F16 and _has_half(b.machine):
+        return b.bits(b.fptrunc(x, HALF))
+    bits = b.bits(x)
     if dst is F32:
         return bits
     if dst is BF16:
-        return _bf16_at_once(v, x) if _has_bf16(v) else _bf16_by_integers(v, x)
-    return _small_by_integers(v, bits, dst)
+        return _bf16_at_once(b, x) if _has_bf16(b, x) else _bf16_by_integers(b, x)
+    return _small_by_integers(b, bits, dst)
 
 
-def _bf16_by_integers(v: _Vectors, x: str) -> str:
-    nan = v.compare("fcmp uno", "float", x, x)
-    return _upper_half(v, _rounded_half(v, v.cast("bitcast", x, "float", "i32"), "i32", nan))
+def _bf16_by_integers(b: Builder, x: Value) -> Value:
+    nan = b.fcmp("uno", x, x)
+    return _upper_half(b, _rounded_half(b, b.bits(x), nan))
 
 
-def _bf16_at_once(v: _Vectors, x: str) -> str:
+def _bf16_at_once(b: Builder, x: Value) -> Value:
     """By x86's instruction, which flushes subnormal numbers: vectors with such are done by integers."""
-    w, parts = v.w, _pieces(v, x, "float", 16)
-    lanes = "poison"
-    for k, part in enumerate(parts):
-        found = w.value(f"call <16 x i1> @llvm.x86.avx512.fpclass.ps.512(<16 x float> {part}, i32 32)")
-        lanes = w.value(f"or <16 x i1> {lanes}, {found}") if k else found
-    some = w.value(f"icmp ne i16 {w.value(f'bitcast <16 x i1> {lanes} to i16')}, 0")
-    call = "call <32 x bfloat> @llvm.x86.avx512bf16.cvtne2ps2bf16.512"
-    pairs = zip(parts[::2], parts[1::2], strict=True)
-    halves = [w.value(f"{call}(<16 x float> {two}, <16 x float> {one})") for one, two in pairs]
-    short = [w.value(f"bitcast <32 x bfloat> {half} to <32 x i16>") for half in halves]
-    return w.unless(some, v.of("i16"), _joined(v, short, "i16"), lambda: _bf16_by_integers(v, x))
+    parts, subnormal = cut(b, x, 16), constant(I32, 32)
+    found = [
+        b.call_value(vector(16, I1), "llvm.x86.avx512.fpclass.ps.512", part, subnormal) for part in parts
+    ]
+    halves = [
+        b.call_value(vector(32, BFLOAT), "llvm.x86.avx512bf16.cvtne2ps2bf16.512", two, one)
+        for one, two in zip(parts[::2], parts[1::2], strict=True)
+    ]
+    some = b.any(reduce(b.or_, found))
+    return b.unless(some, join(b, [b.bits(half) for half in halves]), lambda: _bf16_by_integers(b, x))
 
 
-def _bf16_from_double(v: _Vectors, x: str) -> str:
+def _bf16_from_double(b: Builder, x: Value) -> Value:
     """By way of the nearest float, unless one of these is half-way between two bf16.
 
     Only there can a second rounding go wrong, since whatever lies on one side of such a middle stays there in
     float. It happens to one in some thousand vectors, and these are rounded to odd.
     """
-    nearest = v.cast("fptrunc", x, "double", "float")
-    lower = v.do("and", "i32", v.cast("bitcast", nearest, "float", "i32"), 0xFFFF)
-    middle = v.compare("icmp eq", "i32", lower, 0x8000)
-    found = _from_float(v, nearest, BF16)
-    return v.w.unless(v.any(middle), v.of("i16"), found, lambda: _from_float(v, _float_to_odd(v, x), BF16))
+    nearest = b.fptrunc(x, FLOAT)
+    lower = b.and_(b.bits(nearest), 0xFFFF)
+    middle = b.icmp("eq", lower, 0x8000)
+    found = _from_float(b, nearest, BF16)
+    return b.unless(b.any(middle), found, lambda: _from_float(b, _float_to_odd(b, x), BF16))
 
 
-def _float_to_odd(v: _Vectors, x: str) -> str:
+def _float_to_odd(b: Builder, x: Value) -> Value:
     """Round double to odd in float.
 
     From the nearest float, one step towards zero where that is farther away; then, if anything was cut off,
     the last bit is set. Infinity steps back to the largest number. NaN may lose the last bit of its payload,
     which no shorter type keeps.
     """
-    nearest = v.cast("fptrunc", x, "double", "float")
-    back = v.cast("fpext", nearest, "float", "double")
-    farther = v.compare("fcmp ogt", "double", _magnitude(v, back), _magnitude(v, x))
-    inexact = v.compare("fcmp une", "double", back, x)
-    bits = v.cast("bitcast", nearest, "float", "i32")
-    bits = v.do("add", "i32", bits, v.cast("sext", farther, "i1", "i32"))
-    bits = v.do("or", "i32", bits, v.cast("zext", inexact, "i1", "i32"))
-    return v.cast("bitcast", bits, "i32", "float")
+    nearest = b.fptrunc(x, FLOAT)
+    back = b.fpext(nearest, DOUBLE)
+    farther = b.fcmp("ogt", _magnitude(b, back), _magnitude(b, x))
+    inexact = b.fcmp("une", back, x)
+    bits = b.bits(nearest)
+    bits = b.add(bits, b.sext(farther, I32))
+    bits = b.or_(bits, b.zext(inexact, I32))
+    return b.real(bits)
 
 
-def _magnitude(v: _Vectors, x: str) -> str:
-    bits = v.do("and", "i64", v.cast("bitcast", x, "double", "i64"), 2**63 - 1)
-    return v.cast("bitcast", bits, "i64", "double")
+def _magnitude(b: Builder, x: Value) -> Value:
+    bits = b.and_(b.bits(x), 2**63 - 1)
+    return b.real(bits)
 
 
-def _integer(v: _Vectors, x: str, kind: str, dst: DType) -> str:
+def _integer(b: Builder, x: Value, dst: DType) -> Value:
     """Round to integers of at most 32 bits."""
-    high = LARGEST_FLOAT_BELOW_2_31 if dst is S32 and kind == "float" else int(dst.max)
-    return _saturated(v, _nearest(v, x, kind, dst, high), S32, dst, high if _is_x86(v.machine) else None)
+    high = LARGEST_FLOAT_BELOW_2_31 if dst is S32 and x.type.bits == 32 else int(dst.max)
+    return _saturated(b, _nearest(b, x, dst, high), S32, dst, high if _is_x86(b.machine) else None)
 
 
-def _fills(v: _Vectors, kind: str, src: DType, dst: DType, steps: Steps) -> bool:
+def _fills(b: Builder, x: Value, src: DType, dst: DType, steps: Steps) -> bool:
     """Whether a quotient is enclosed and the vector fills a register; one of SSE's packs slowly."""
-    size = FLOATS[kind] // 8
-    fills = size * v.count >= v.machine.vector and (v.machine.vector >= 32 or not _is_x86(v.machine))
+    fills = x.type.bytes >= b.machine.vector and (b.machine.vector >= 32 or not _is_x86(b.machine))
     return fills and encloses(src, dst, steps)
 
 
-def _two_integers(v: _Vectors, ends: Sequence[str], dst: DType) -> tuple[str, str]:
+def _two_integers(b: Builder, ends: Sequence[Value], dst: DType) -> tuple[Value, Value]:
     """Both ends of what encloses a quotient, as integers; different ones where that must be divided.
 
     On x86 NaN, and what is above the range of s32, becomes the smallest s32. One end is left so, in the other
     it becomes the largest of ``dst``: they differ then, and nothing more need be done for NaN here.
     """
-    if not _is_x86(v.machine):
-        one, other = (_integer(v, end, "float", dst) for end in ends)
+    if not _is_x86(b.machine):
+        one, other = (_integer(b, end, dst) for end in ends)
         return one, other
     high = int(dst.max)
-    bounded = v.pick("fcmp olt", "float", ends[1], float(high))
+    bounded = b.pick("olt", ends[1], float(high))
     return (
-        _saturated(v, _cvtps2dq(v, ends[0]), S32, dst),
-        _saturated(v, _cvtps2dq(v, bounded), S32, dst, high),
+        _saturated(b, _cvtps2dq(b, ends[0]), S32, dst),
+        _saturated(b, _cvtps2dq(b, bounded), S32, dst, high),
     )
 
 
-def _nearest(v: _Vectors, x: str, kind: str, dst: DType, high: int) -> str:
+def _nearest(b: Builder, x: Value, dst: DType, high: int) -> Value:
     """The nearest s32, where ``high`` is the largest for ``dst``, and NaN becomes 0 or what saturates to 0.
 
     For types smaller than s32 the result may lie beyond their range, where :func:`_saturated` cuts it.
     """
-    if not _is_x86(v.machine):
+    if not _is_x86(b.machine):
         if dst is S32 and high < S32.max:
-            x = v.select(v.compare("fcmp ogt", kind, x, float(high)), kind, float(high), x)
-        return v.call("fptosi.sat", kind, v.call("roundeven", kind, x, kind), "i32")
-    if kind == "float":
-        above = v.compare("fcmp ogt", kind, x, float(high))
-        found = _cvtps2dq(v, v.select(above, kind, float(high), x))
-        return v.select(v.compare("fcmp ord", kind, x, x), "i32", found, 0) if dst.is_signed else found
+            x = b.select(b.fcmp("ogt", x, float(high)), float(high), x)
+        return b.intrinsic("fptosi.sat", b.intrinsic("roundeven", x), result=x.type.of(I32))
+    if x.type.bits == 32:
+        above = b.fcmp("ogt", x, float(high))
+        found = _cvtps2dq(b, b.select(above, float(high), x))
+        return b.select(b.fcmp("ord", x, x), found, 0) if dst.is_signed else found
     if dst.is_signed:
-        x = v.select(v.compare("fcmp ord", kind, x, x), kind, x, 0.0)
+        x = b.select(b.fcmp("ord", x, x), x, 0.0)
     else:
-        x = v.pick("fcmp ogt", kind, x, -0.0)  # LLVM makes two instructions of it with +0.0
-    x = v.pick("fcmp olt", kind, x, float(high))
-    return v.call("lrint", kind, v.pick("fcmp ogt", kind, x, -(2.0**31)), "i32")
+        x = b.pick("ogt", x, -0.0)  # LLVM makes two instructions of it with +0.0
+    x = b.pick("olt", x, float(high))
+    return b.intrinsic("lrint", b.pick("ogt", x, -(2.0**31)), result=x.type.of(I32))
 
 
-def _nearest_s64(v: _Vectors, x: str) -> str:
+def _nearest_s64(b: Builder, x: Value) -> Value:
     """Double to the nearest s64; the largest of them is no double, so it is put in afterwards."""
-    if not _is_x86(v.machine):
-        return v.call("fptosi.sat", "double", v.call("roundeven", "double", x, "double"), "i64")
-    above = v.compare("fcmp oge", "double", x, 2.0**63)
-    bounded = v.pick("fcmp olt", "double", x, LARGEST_DOUBLE_BELOW_2_63)
-    bounded = v.pick("fcmp ogt", "double", bounded, -(2.0**63))
-    bounded = v.select(v.compare("fcmp ord", "double", x, x), "double", bounded, 0.0)
-    return v.select(above, "i64", 2**63 - 1, v.call("lrint", "double", bounded, "i64"))
+    if not _is_x86(b.machine):
+        return b.intrinsic("fptosi.sat", b.intrinsic("roundeven", x), result=x.type.of(I64))
+    above = b.fcmp("oge", x, 2.0**63)
+    bounded = b.pick("olt", x, LARGEST_DOUBLE_BELOW_2_63)
+    bounded = b.pick("ogt", bounded, -(2.0**63))
+    bounded = b.select(b.fcmp("ord", x, x), bounded, 0.0)
+    return b.select(above, 2**63 - 1, b.intrinsic("lrint", bounded, result=x.type.of(I64)))
 
 
-def _cvtps2dq(v: _Vectors, x: str) -> str:
+def _cvtps2dq(b: Builder, x: Value) -> Value:
     """The nearest s32 by x86's instruction: what is below the range becomes the smallest."""
-    width = max(4, min(v.machine.vector // 4, v.count))
-    parts = _pieces(v, x, "float", width)
-    names = {4: "sse2.cvtps2dq", 8: "avx.cvt.ps2dq.256", 16: "avx512.mask.cvtps2dq.512"}
-    masked = ", <16 x i32> poison, i16 -1, i32 4" if width == 16 else ""  # all lanes, rounded as usual
-    call = f"call <{width} x i32> @llvm.x86.{names[width]}"
-    parts = [v.w.value(f"{call}(<{width} x float> {part}{masked})") for part in parts]
-    if v.count < width:
-        return v.w.shuffle(parts[0], "poison", f"<{width} x i32>", range(v.count))
-    return _joined(v, parts, "i32")
+    width = max(4, min(b.machine.vector // 4, x.type.count))
+    name = {4: "sse2.cvtps2dq", 8: "avx.cvt.ps2dq.256", 16: "avx512.mask.cvtps2dq.512"}[width]
+    words = vector(width, I32)
+    masked = [poison(words), constant(I16, -1), constant(I32, 4)] if width == 16 else []  # all, as usual
+    parts = [b.call_value(words, f"llvm.x86.{name}", part, *masked) for part in cut(b, x, width)]
+    return join(b, parts) if x.type.count >= width else cut(b, parts[0], x.type.count)[0]
 
 
-def _rounded_half(v: _Vectors, bits: str, element: str, nan: str) -> str:
+def _rounded_half(b: Builder, bits: Value, nan: Value) -> Value:
     """Round at the middle of an f32 or f16: the upper half of the result is the bf16 or e5m2.
 
     Adding one less than half a unit, and one more if the last bit that stays is set, carries into the upper
     half exactly where rounding to nearest even goes up, into the exponent too. A NaN is made quiet instead.
     """
-    half = int(element[1:]) // 2
-    quiet = {"i32": 0x400000, "i16": 0x200}[element]
-    odd = v.do("and", element, v.do("lshr", element, bits, half), 1)
-    rounded = v.do("add", element, v.do("add", element, bits, (1 << (half - 1)) - 1), odd)
-    return v.select(nan, element, v.do("or", element, bits, quiet), rounded)
+    half = bits.type.bits // 2
+    quiet = {32: 0x400000, 16: 0x200}[bits.type.bits]
+    odd = b.and_(b.lshr(bits, half), 1)
+    rounded = b.add(b.add(bits, (1 << (half - 1)) - 1), odd)
+    return b.select(nan, b.or_(bits, quiet), rounded)
 
 
-def _upper_half(v: _Vectors, bits: str) -> str:
+def _upper_half(b: Builder, bits: Value) -> Value:
     """The upper 16 bits of 32."""
-    packed = _packed(v, v.do("ashr", "i32", bits, 16), S16)
-    return packed or v.cast("trunc", v.do("lshr", "i32", bits, 16), "i32", "i16")
+    packed = _packed(b, b.ashr(bits, 16), S16)
+    return packed or b.trunc(b.lshr(bits, 16), I16)
 
 
-def _small_by_integers(v: _Vectors, bits: str, dst: DType) -> str:
+def _small_by_integers(b: Builder, bits: Value, dst: DType) -> Value:
     """Round the bits of f32 to f16 or f8.
 
     Normal numbers are rounded as in :func:`_rounded_half`. For subnormal ones a power of two is added, so
@@ -732,25 +669,25 @@ def _small_by_integers(v: _Vectors, bits: str, dst: DType) -> str:
     """
     mantissa, bias = MANTISSA_AND_BIAS[dst]
     cut = 23 - mantissa
-    magnitude = v.do("and", "i32", bits, 0x7FFFFFFF)
-    bounded = v.pick("icmp ult", "i32", magnitude, 0x43F00000 if dst is E4M3 else 0x47800000)
-    odd = v.do("and", "i32", v.do("lshr", "i32", bounded, cut), 1)
+    magnitude = b.and_(bits, 0x7FFFFFFF)
+    bounded = b.pick("ult", magnitude, 0x43F00000 if dst is E4M3 else 0x47800000)
+    odd = b.and_(b.lshr(bounded, cut), 1)
     change_of_bias = (bias - 127) << 23
-    rounded = v.do("add", "i32", bounded, change_of_bias + (1 << (cut - 1)) - 1)
-    normal = v.do("lshr", "i32", v.do("add", "i32", rounded, odd), cut)
+    rounded = b.add(bounded, change_of_bias + (1 << (cut - 1)) - 1)
+    normal = b.lshr(b.add(rounded, odd), cut)
     exponent = 24 - bias - mantissa
-    power = v.do("fadd", "float", v.cast("bitcast", bounded, "i32", "float"), 2.0**exponent)
-    subnormal = v.do("sub", "i32", v.cast("bitcast", power, "float", "i32"), (exponent + 127) << 23)
-    is_subnormal = v.compare("icmp ult", "i32", bounded, (128 - bias) << 23)
-    result = v.select(is_subnormal, "i32", subnormal, normal)
+    power = b.fadd(b.real(bounded), 2.0**exponent)
+    subnormal = b.sub(b.bits(power), (exponent + 127) << 23)
+    is_subnormal = b.icmp("ult", bounded, (128 - bias) << 23)
+    result = b.select(is_subnormal, subnormal, normal)
     if dst is not E4M3:
-        payload = v.do("and", "i32", v.do("lshr", "i32", bits, cut), (1 << mantissa) - 1)
-        quiet = v.do("or", "i32", payload, 63 << (mantissa - 1))
-        result = v.select(v.compare("icmp ugt", "i32", magnitude, 0x7F800000), "i32", quiet, result)
-    sign = v.do("and", "i32", v.do("lshr", "i32", bits, 32 - dst.bits), 1 << (dst.bits - 1))
-    result = v.do("or", "i32", result, sign)
-    packed = _packed(v, result, U8) if dst.bits == 8 else None
-    return packed or v.resize(result, 32, dst.bits)
+        payload = b.and_(b.lshr(bits, cut), (1 << mantissa) - 1)
+        quiet = b.or_(payload, 63 << (mantissa - 1))
+        result = b.select(b.icmp("ugt", magnitude, 0x7F800000), quiet, result)
+    sign = b.and_(b.lshr(bits, 32 - dst.bits), 1 << (dst.bits - 1))
+    result = b.or_(result, sign)
+    packed = _packed(b, result, U8) if dst.bits == 8 else None
+    return packed or b.resize(result, dst.bits)
 
 
 # --- processors --------------------------------------------------------------------------------------------
@@ -767,35 +704,38 @@ def _has_half(machine: Machine) -> bool:
     return machine.triple.startswith(("aarch64", "arm64"))
 
 
-def _has_bf16(v: _Vectors) -> bool:
+def _has_bf16(b: Builder, x: Value) -> bool:
     """Whether whole registers of float become bf16 by an instruction."""
-    return v.machine.vector == 64 and v.count >= 32 and "+avx512bf16" in v.machine.features.split(",")
+    return b.machine.vector == 64 and x.type.count >= 32 and "+avx512bf16" in b.machine.features.split(",")
 
 
-def _declarations() -> str:
-    lines = []
-    for n in COUNTS:
-        for kind, bits in FLOATS.items():
-            floats = f"<{n} x {kind}>"
-            lines.append(f"declare {floats} @llvm.roundeven.v{n}f{bits}({floats})")
-            lines.append(f"declare <{n} x i32> @llvm.fptosi.sat.v{n}i32.v{n}f{bits}({floats})")
-        doubles = f"<{n} x double>"
-        lines.append(f"declare <{n} x i64> @llvm.fptosi.sat.v{n}i64.v{n}f64({doubles})")
-        lines += [f"declare <{n} x i{b}> @llvm.lrint.v{n}i{b}.v{n}f64({doubles})" for b in (32, 64)]
-    lines += [
-        "declare <4 x i32> @llvm.x86.sse2.cvtps2dq(<4 x float>)",
-        "declare <8 x i32> @llvm.x86.avx.cvt.ps2dq.256(<8 x float>)",
-        "declare <16 x i32> @llvm.x86.avx512.mask.cvtps2dq.512(<16 x float>, <16 x i32>, i16, i32)",
-        "declare <16 x i1> @llvm.x86.avx512.fpclass.ps.512(<16 x float>, i32)",
-        "declare <32 x bfloat> @llvm.x86.avx512bf16.cvtne2ps2bf16.512(<16 x float>, <16 x float>)",
-    ]
-    for family, bits in (("avx2.{}", 256), ("avx512.{}.512", 512)):
-        words, halves, quarters = (f"<{bits // b} x i{b}>" for b in (32, 16, 8))
-        lines.append(f"declare {halves} @llvm.x86.{family.format('packssdw')}({words}, {words})")
-        for pack in ("packsswb", "packuswb"):
-            lines.append(f"declare {quarters} @llvm.x86.{family.format(pack)}({halves}, {halves})")
-    return "\n".join(lines)
+# --- kernels that are written as text ----------------------------------------------------------------------
 
 
-DECLARATIONS: Final = _declarations()
-"""The declarations of all intrinsics that the code may use; once in a module."""
+def converted(w: Writer, machine: Machine, value: str, count: int, src: DType, dst: DType) -> Value:
+    """:func:`convert` for names without a type."""
+    w.machine = machine
+    return convert(w, _typed(value, count, src), src, dst)
+
+
+def rescaled(
+    w: Writer,
+    machine: Machine,
+    value: str,
+    count: int,
+    src: DType,
+    dst: DType,
+    steps: Steps,
+    operands: Mapping[str, str],
+    old: str | None = None,
+) -> Value:
+    """:func:`rescale` for names without a type."""
+    w.machine = machine
+    kind = vector(count, DOUBLE if arithmetic_kind(src, dst, steps) == "double" else FLOAT)
+    given = {name: Value(text, kind) for name, text in operands.items()}
+    before = None if old is None else _typed(old, count, dst)
+    return rescale(w, _typed(value, count, src), src, dst, steps, given, before)
+
+
+def _typed(text: str, count: int, kind: DType) -> Value:
+    return Value(text, vector(count, integer(_storage_bits(kind))))

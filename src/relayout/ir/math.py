@@ -4,21 +4,17 @@ LLVM has intrinsics for some of these, but they become calls of a library, an el
 a few dozen instructions that any processor with vectors has: a polynomial, and arithmetic on the exponent as
 an integer. Nothing is looked up in tables and nothing branches, so all lanes take the same time.
 
-All functions have the same form. They take the function that is being written, the processor and the name
-of a vector ``<count x float>`` (1, 2, 4, 8, 16, 32 or 64 elements; LLVM splits what no register holds), and
-give the name of another such vector, or a constant one where the result is the same for all x:
+All functions have the same form. They take the builder of the function that is being written and a vector of
+float (LLVM splits what no register holds), and give another such vector, or a constant one where the result
+is the same for all x:
 
->>> from relayout.ir.writer import Writer
->>> from relayout.targets.machine import machine
->>> w = Writer()
->>> relu(w, machine("x86-64-v3"), "%x", 8)
-'%v2'
->>> print(w.text())
+>>> from relayout.ir.types import vector
+>>> b = Builder()
+>>> relu(b, Value("%x", vector(8, FLOAT)))
+<8 x float> %v2
+>>> print(b.body())
   %v1 = fcmp ogt <8 x float> splat (float 0x0000000000000000), %x
   %v2 = select <8 x i1> %v1, <8 x float> splat (float 0x0000000000000000), <8 x float> %x
-
-A module that uses them needs :data:`relayout.ir.conversions.DECLARATIONS` and :data:`DECLARATIONS`. A
-:class:`~relayout.errors.LayoutError` says where a count is none of those.
 
 What comes out
 ==============
@@ -67,7 +63,7 @@ How
 * Whatever saturates is made of ``exp(-|x|)``, which cannot overflow, and of ``exp(-x) - 1``, which keeps all
   digits near zero: ``tanh(x) = -d / (d + 2)`` with ``d = exp(-2 x) - 1``.
 * An error in the argument of exp is an error of as many ulp as the argument is large. Where an argument is a
-  product, the part that was rounded off is carried along and added to ``r`` (:meth:`_Reals.product`).
+  product, the part that was rounded off is carried along and added to ``r`` (:func:`_product`).
 * ``erf(x) = 1 - exp(-x - x * G(x))`` and the integral of the normal distribution, which gelu needs, is
   ``exp(-x**2 / 2)`` times a quotient of polynomials: the tail is exact where ``1 + erf(x)`` would cancel.
 
@@ -78,26 +74,24 @@ Traps
 =====
 
 * ``select`` after ``fcmp`` is one ``minps`` or ``maxps``, and the order of operands says what NaN becomes:
-  :meth:`_Reals.at_most` and :meth:`_Reals.at_least` keep it.
-* ``llvm.fma`` becomes a call for each element where the processor has no such instruction. Without it
-  products are rounded, and what is rounded off is computed in double.
+  :func:`_at_most` and :func:`_at_least` keep it.
+* ``llvm.fma`` becomes a call for each element where the processor has no such instruction; ``llvm.fmuladd``
+  multiplies and adds there. What is rounded off a product is then computed in double.
 * What is infinite times what is zero is NaN, and so is infinity minus infinity: arguments are bounded
   *before* they are taken apart.
 """
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Sequence
 from math import frexp, inf, nan
 from typing import Final
 
-from relayout.ir.conversions import COUNTS, _Vectors
-from relayout.ir.writer import Writer
-from relayout.targets.machine import Machine
+from relayout.dtypes import single
+from relayout.ir.builder import Builder
+from relayout.ir.types import DOUBLE, FLOAT, Value, constant
 
 __all__ = [
-    "DECLARATIONS",
     "absolute",
     "clip",
     "elu",
@@ -114,7 +108,6 @@ __all__ = [
     "pow_",
     "relu",
     "sigmoid",
-    "single",
     "softplus",
     "sqrt",
     "square",
@@ -181,378 +174,292 @@ GELU_TANH_NOTHING_FROM: Final = 10.7
 SIMPLE_POWERS: Final = (-0.75, -0.5, -0.25, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 4.0)
 
 
-def single(number: float) -> float:
-    """The nearest f32; an ``OverflowError`` where that would be infinite and the number is not.
+def _polynomial(b: Builder, x: Value, coefficients: Sequence[float]) -> Value:
+    """Horner's rule, the highest power first."""
+    first, second, *rest = coefficients
+    y = b.fmuladd(x, first, second)
+    for c in rest:
+        y = b.fmuladd(y, x, c)
+    return y
 
-    >>> single(0.1)
-    0.10000000149011612
-    """
-    return float(struct.unpack("<f", struct.pack("<f", number))[0])
+
+def _product(b: Builder, one: Value, two: Value | float) -> tuple[Value, Value]:
+    """A product and what was rounded off it; neither may overflow."""
+    high = b.fmul(one, two)
+    if b.machine.fuses:
+        return high, b.fmuladd(one, two, b.fneg(high))
+    second = b.fpext(two, DOUBLE) if isinstance(two, Value) else single(two)
+    return high, _lost(b, b.fmul(b.fpext(one, DOUBLE), second), high)
 
 
-class _Reals(_Vectors):
-    """Vectors of float; numbers stand for vectors that are filled with them."""
+def _lost(b: Builder, wide: Value, x: Value) -> Value:
+    """What a double has more than a float."""
+    return b.fptrunc(b.fsub(wide, b.fpext(x, DOUBLE)), FLOAT)
 
-    def text(self, element: str, value: str | float) -> str:
-        """Round numbers to f32 where that is asked for; LLVM takes no others."""
-        if element == "float" and not isinstance(value, str):
-            value = single(value)
-        return super().text(element, value)
 
-    @property
-    def fuses(self) -> bool:
-        """Whether the processor multiplies and adds with one rounding."""
-        return self.machine.fuses
+def _at_most(b: Builder, x: Value, bound: float) -> Value:
+    """The smaller of two; NaN stays."""
+    return b.select(b.fcmp("olt", bound, x), bound, x)
 
-    def plus(self, one: str | float, two: str | float) -> str:
-        return self.do("fadd", "float", one, two)
 
-    def minus(self, one: str | float, two: str | float) -> str:
-        return self.do("fsub", "float", one, two)
+def _at_least(b: Builder, x: Value, bound: float) -> Value:
+    """The larger of two; NaN stays."""
+    return b.select(b.fcmp("ogt", bound, x), bound, x)
 
-    def times(self, one: str | float, two: str | float) -> str:
-        return self.do("fmul", "float", one, two)
 
-    def over(self, one: str | float, two: str | float) -> str:
-        return self.do("fdiv", "float", one, two)
+def _magnitude(b: Builder, x: Value) -> Value:
+    return b.real(b.and_(b.bits(x), ~SIGN))
 
-    def times_plus(
-        self, one: str | float, two: str | float, three: str | float, element: str = "float"
-    ) -> str:
-        """``one * two + three``, rounded once where the processor can."""
-        if not self.fuses:
-            return self.do("fadd", element, self.do("fmul", element, one, two), three)
-        kind, bits = self.of(element), {"float": 32, "double": 64}[element]
-        operands = ", ".join(f"{kind} {self.text(element, x)}" for x in (one, two, three))
-        return self.w.value(f"call {kind} @llvm.fma.v{self.count}f{bits}({operands})")
 
-    def polynomial(self, x: str, coefficients: Sequence[float], element: str = "float") -> str:
-        """Horner's rule, the highest power first."""
-        first, second, *rest = coefficients
-        y = self.times_plus(x, first, second, element)
-        for c in rest:
-            y = self.times_plus(y, x, c, element)
-        return y
-
-    def product(self, one: str, two: str | float) -> tuple[str, str]:
-        """A product and what was rounded off it; neither may overflow."""
-        high = self.times(one, two)
-        if self.fuses:
-            return high, self.times_plus(one, two, self.w.value(f"fneg {self.of('float')} {high}"))
-        second = self.widened(two) if isinstance(two, str) else single(two)
-        return high, self.lost(self.do("fmul", "double", self.widened(one), second), high)
-
-    def widened(self, x: str) -> str:
-        return self.cast("fpext", x, "float", "double")
-
-    def narrowed(self, x: str) -> str:
-        return self.cast("fptrunc", x, "double", "float")
-
-    def lost(self, wide: str, x: str) -> str:
-        """What a double has more than a float."""
-        return self.narrowed(self.do("fsub", "double", wide, self.widened(x)))
-
-    def where(self, condition: str, yes: str | float, no: str | float) -> str:
-        return self.select(condition, "float", yes, no)
-
-    def below(self, one: str | float, two: str | float) -> str:
-        return self.compare("fcmp olt", "float", one, two)
-
-    def above(self, one: str | float, two: str | float) -> str:
-        return self.compare("fcmp ogt", "float", one, two)
-
-    def at_most(self, x: str, bound: float) -> str:
-        """The smaller of two; NaN stays."""
-        return self.where(self.below(bound, x), bound, x)
-
-    def at_least(self, x: str, bound: float) -> str:
-        """The larger of two; NaN stays."""
-        return self.where(self.above(bound, x), bound, x)
-
-    def bits(self, x: str) -> str:
-        return self.cast("bitcast", x, "float", "i32")
-
-    def real(self, bits: str) -> str:
-        return self.cast("bitcast", bits, "i32", "float")
-
-    def magnitude(self, x: str) -> str:
-        return self.real(self.do("and", "i32", self.bits(x), ~SIGN))
-
-    def negated(self, x: str) -> str:
-        return self.w.value(f"fneg {self.of('float')} {x}")
-
-    def signed(self, x: str, sign: str) -> str:
-        """The magnitude of one with the sign of the other."""
-        its = self.do("and", "i32", self.bits(sign), SIGN)
-        return self.real(self.do("or", "i32", self.bits(self.magnitude(x)), its))
-
-    def root(self, x: str) -> str:
-        return self.call("sqrt", "float", x, "float")
+def _signed(b: Builder, x: Value, sign: Value) -> Value:
+    """The magnitude of one with the sign of the other."""
+    its = b.and_(b.bits(sign), SIGN)
+    return b.real(b.or_(b.bits(_magnitude(b, x)), its))
 
 
 # --- lines -------------------------------------------------------------------------------------------------
 
 
-def absolute(w: Writer, machine: Machine, value: str, count: int) -> str:
+def absolute(b: Builder, x: Value) -> Value:
     """|x|."""
-    return _Reals(w, machine, count).magnitude(value)
+    return _magnitude(b, x)
 
 
-def nearest(w: Writer, machine: Machine, value: str, count: int) -> str:
+def nearest(b: Builder, x: Value) -> Value:
     """The nearest integer, the even one of two."""
-    return _Reals(w, machine, count).call("roundeven", "float", value, "float")
+    return b.intrinsic("roundeven", x)
 
 
-def linear(
-    w: Writer, machine: Machine, value: str, count: int, scale: float = 1.0, shift: float = 0.0
-) -> str:
+def linear(b: Builder, x: Value, scale: float = 1.0, shift: float = 0.0) -> Value:
     """``scale * x + shift``; without a shift, and with a positive scale, -0.0 stays."""
-    v = _Reals(w, machine, count)
     if shift == 0 and scale > 0:
-        return value if scale == 1 else v.times(value, scale)
-    return v.times_plus(value, scale, shift)
+        return x if scale == 1 else b.fmul(x, scale)
+    return b.fmuladd(x, scale, shift)
 
 
-def relu(w: Writer, machine: Machine, value: str, count: int, slope: float = 0.0) -> str:
+def relu(b: Builder, x: Value, slope: float = 0.0) -> Value:
     """max(x, 0) + slope * min(x, 0); -0.0 stays. A slope of 0 makes 0, even of -inf."""
-    v = _Reals(w, machine, count)
     if slope == 0:
-        return v.at_least(value, 0.0)
-    return v.where(v.compare("fcmp oge", "float", value, 0.0), value, v.times(value, slope))
+        return _at_least(b, x, 0.0)
+    return b.select(b.fcmp("oge", x, 0.0), x, b.fmul(x, slope))
 
 
-def clip(w: Writer, machine: Machine, value: str, count: int, low: float, high: float) -> str:
+def clip(b: Builder, x: Value, low: float, high: float) -> Value:
     """Bounded by low and high, which may be infinite."""
-    v = _Reals(w, machine, count)
-    return v.at_most(v.at_least(value, low), high)
+    return _at_most(b, _at_least(b, x, low), high)
 
 
 # --- exponentials and logarithms ---------------------------------------------------------------------------
 
 
-def exp(w: Writer, machine: Machine, value: str, count: int) -> str:
+def exp(b: Builder, x: Value) -> Value:
     """e**x. Overflows to infinity, underflows gradually."""
-    v = _Reals(w, machine, count)
-    return _exp(v, v.at_most(v.at_least(value, NOTHING_BELOW), INFINITE_FROM))
+    return _exp(b, _at_most(b, _at_least(b, x, NOTHING_BELOW), INFINITE_FROM))
 
 
-def _exp(v: _Reals, x: str, low: str | None = None) -> str:
+def _exp(b: Builder, x: Value, low: Value | None = None) -> Value:
     """e**(x + low) for bounded x."""
-    shifted, r = _reduced(v, x, 2 * 127)
+    shifted, r = _reduced(b, x, 2 * 127)
     if low is not None:
-        r = v.plus(r, low)
-    return _scaled(v, v.polynomial(r, EXP), shifted)
+        r = b.fadd(r, low)
+    return _scaled(b, _polynomial(b, r, EXP), shifted)
 
 
-def _reduced(v: _Reals, x: str, bias: int) -> tuple[str, str]:
+def _reduced(b: Builder, x: Value, bias: int) -> tuple[Value, Value]:
     """``n + bias`` in the last bits of a float, and ``r``, where x is ``n * ln(2) + r``."""
-    shifted = v.times_plus(x, LOG2_E, ROUNDS_TO_INTEGER + bias)
-    n = v.minus(shifted, ROUNDS_TO_INTEGER + bias)
-    return shifted, v.times_plus(n, -LN2_LOW, v.times_plus(n, -LN2_HIGH, x))
+    shifted = b.fmuladd(x, LOG2_E, ROUNDS_TO_INTEGER + bias)
+    n = b.fsub(shifted, ROUNDS_TO_INTEGER + bias)
+    return shifted, b.fmuladd(n, -LN2_LOW, b.fmuladd(n, -LN2_HIGH, x))
 
 
-def _scaled(v: _Reals, y: str, shifted: str) -> str:
+def _scaled(b: Builder, y: Value, shifted: Value) -> Value:
     """``y * 2**n``; n + 254 is in the last bits, and its halves are the biased exponents of two factors."""
-    both = v.bits(shifted)
-    one = v.do("lshr", "i32", both, 1)
-    other = v.do("sub", "i32", both, one)
+    both = b.bits(shifted)
+    one = b.lshr(both, 1)
+    other = b.sub(both, one)
     for half in (one, other):
-        y = v.times(y, v.real(v.do("shl", "i32", half, 23)))
+        y = b.fmul(y, b.real(b.shl(half, 23)))
     return y
 
 
-def _exp_minus_1(v: _Reals, x: str) -> str:
+def _exp_minus_1(b: Builder, x: Value) -> Value:
     """e**x - 1 for x from -87 to 0, accurate near 0."""
-    shifted, r = _reduced(v, x, 127)
-    y = v.times_plus(v.times(r, r), v.polynomial(r, EXP_REST), r)
-    power = v.real(v.do("shl", "i32", v.bits(shifted), 23))
-    return v.times_plus(y, power, v.plus(power, -1.0))
+    shifted, r = _reduced(b, x, 127)
+    y = b.fmuladd(b.fmul(r, r), _polynomial(b, r, EXP_REST), r)
+    power = b.real(b.shl(b.bits(shifted), 23))
+    return b.fmuladd(y, power, b.fadd(power, -1.0))
 
 
-def _decay(v: _Reals, x: str, scale: float = 1.0) -> str:
+def _decay(b: Builder, x: Value, scale: float = 1.0) -> Value:
     """e**-|scale * x|."""
     scale = abs(single(scale))
-    a = v.at_most(v.magnitude(x), min(-NOTHING_BELOW / scale, LARGEST) if scale else LARGEST)
+    a = _at_most(b, _magnitude(b, x), min(-NOTHING_BELOW / scale, LARGEST) if scale else LARGEST)
     if _is_power_of_two(scale):
-        return _exp(v, v.times(a, -scale) if scale != 1 else v.negated(a))
-    return _exp(v, *v.product(a, -scale))
+        return _exp(b, b.fmul(a, -scale) if scale != 1 else b.fneg(a))
+    return _exp(b, *_product(b, a, -scale))
 
 
 def _is_power_of_two(number: float) -> bool:
     return frexp(number)[0] == 0.5
 
 
-def log(w: Writer, machine: Machine, value: str, count: int) -> str:
+def log(b: Builder, x: Value) -> Value:
     """The natural logarithm: -inf for zeros of both signs, NaN for what is negative."""
-    v = _Reals(w, machine, count)
-    exponent, f = _taken_apart(v, value)
-    invalid = v.where(v.compare("fcmp oeq", "float", value, 0.0), -inf, nan)
-    return _log(v, v.where(v.compare("fcmp ugt", "float", value, 0.0), exponent, invalid), f)
+    exponent, f = _taken_apart(b, x)
+    invalid = b.select(b.fcmp("oeq", x, 0.0), -inf, nan, x.type)
+    return _log(b, b.select(b.fcmp("ugt", x, 0.0), exponent, invalid), f)
 
 
-def _taken_apart(v: _Reals, x: str) -> tuple[str, str]:
+def _taken_apart(b: Builder, x: Value) -> tuple[Value, Value]:
     """``e`` and ``f`` for a positive ``x = 2**e * (1 + f)``; infinity and NaN for e where x is that."""
-    tiny = v.below(x, SMALLEST_NORMAL)
-    bits = v.bits(v.where(tiny, v.times(x, 2.0**23), x))
-    above = v.do("sub", "i32", bits, ROOT_HALF_BITS)
-    exponent = v.cast("sitofp", v.do("ashr", "i32", above, 23), "i32", "float")
-    exponent = v.plus(exponent, v.where(tiny, -23.0, 0.0))
-    mantissa = v.do("sub", "i32", bits, v.do("and", "i32", above, -(2**23)))
-    return v.where(v.below(x, inf), exponent, x), v.minus(v.real(mantissa), 1.0)
+    tiny = b.fcmp("olt", x, SMALLEST_NORMAL)
+    bits = b.bits(b.select(tiny, b.fmul(x, 2.0**23), x))
+    above = b.sub(bits, ROOT_HALF_BITS)
+    exponent = b.sitofp(b.ashr(above, 23), FLOAT)
+    exponent = b.fadd(exponent, b.select(tiny, -23.0, 0.0, x.type))
+    mantissa = b.sub(bits, b.and_(above, -(2**23)))
+    return b.select(b.fcmp("olt", x, inf), exponent, x), b.fsub(b.real(mantissa), 1.0)
 
 
-def _log(v: _Reals, exponent: str, f: str) -> str:
+def _log(b: Builder, exponent: Value, f: Value) -> Value:
     """``exponent * ln(2) + log(1 + f)``."""
-    square = v.times(f, f)
-    rest = v.times_plus(v.times(square, f), v.polynomial(f, LOG_REST), v.times(exponent, LN2_LOW))
-    rest = v.times_plus(square, -0.5, rest)
-    return v.times_plus(exponent, LN2_HIGH, v.plus(f, rest))
+    square = b.fmul(f, f)
+    rest = b.fmuladd(b.fmul(square, f), _polynomial(b, f, LOG_REST), b.fmul(exponent, LN2_LOW))
+    rest = b.fmuladd(square, -0.5, rest)
+    return b.fmuladd(exponent, LN2_HIGH, b.fadd(f, rest))
 
 
-def softplus(w: Writer, machine: Machine, value: str, count: int, scale: float = 1.0) -> str:
+def softplus(b: Builder, x: Value, scale: float = 1.0) -> Value:
     """log(1 + e**(scale * x)) / scale; with -1 it is the logarithm of sigmoid. The scale is not 0.
 
     It is max(x, 0) + log(1 + e**-|scale * x|) / scale, or min where the scale is negative. What underflows in
     f32 before it is divided by a small scale is 0.
     """
-    v, scale = _Reals(w, machine, count), single(scale)
-    e = _decay(v, value, scale)
-    large = v.above(e, 2**0.5 - 1)
-    f = v.where(large, v.times_plus(e, 0.5, -0.5), e)
-    y = _log(v, v.where(large, 1.0, 0.0), f)
+    scale = single(scale)
+    e = _decay(b, x, scale)
+    large = b.fcmp("ogt", e, 2**0.5 - 1)
+    f = b.select(large, b.fmuladd(e, 0.5, -0.5), e)
+    y = _log(b, b.select(large, 1.0, 0.0, x.type), f)
     size = abs(scale)
     if size != 1:
         exact = _is_power_of_two(size) and 1 / size <= LARGEST
-        y = v.times(y, 1 / size) if exact else v.over(y, size)
-    return v.plus(v.at_least(value, 0.0), y) if scale > 0 else v.minus(v.at_most(value, 0.0), y)
+        y = b.fmul(y, 1 / size) if exact else b.fdiv(y, size)
+    return b.fadd(_at_least(b, x, 0.0), y) if scale > 0 else b.fsub(_at_most(b, x, 0.0), y)
 
 
 # --- sigmoid and what is made of it ------------------------------------------------------------------------
 
 
-def sigmoid(w: Writer, machine: Machine, value: str, count: int, scale: float = 1.0) -> str:
+def sigmoid(b: Builder, x: Value, scale: float = 1.0) -> Value:
     """1 / (1 + e**-(scale * x))."""
-    v = _Reals(w, machine, count)
-    negative = v.below(value, 0.0) if scale >= 0 else v.above(value, 0.0)
-    return _logistic(v, negative, _decay(v, value, scale))
+    negative = b.fcmp("olt", x, 0.0) if scale >= 0 else b.fcmp("ogt", x, 0.0)
+    return _logistic(b, negative, _decay(b, x, scale))
 
 
-def _logistic(v: _Reals, negative: str, e: str) -> str:
+def _logistic(b: Builder, negative: Value, e: Value) -> Value:
     """1 / (1 + e**-y), from e**-|y|."""
-    return v.over(v.where(negative, e, 1.0), v.plus(e, 1.0))
+    return b.fdiv(b.select(negative, e, 1.0), b.fadd(e, 1.0))
 
 
-def swish(w: Writer, machine: Machine, value: str, count: int, scale: float = 1.0) -> str:
+def swish(b: Builder, x: Value, scale: float = 1.0) -> Value:
     """``x / (1 + e**-(scale * x))``."""
-    gate = sigmoid(w, machine, value, count, scale)
-    return _gated(_Reals(w, machine, count), value, gate, scale)
+    gate = sigmoid(b, x, scale)
+    return _gated(b, x, gate, scale)
 
 
-def _gated(v: _Reals, x: str, gate: str, slope: float = 1.0) -> str:
+def _gated(b: Builder, x: Value, gate: Value, slope: float = 1.0) -> Value:
     """``x * gate``, and 0 where an infinite x meets the zero that the gate falls to on one side."""
     if slope:
-        x = v.at_least(x, -LARGEST) if slope > 0 else v.at_most(x, LARGEST)
-    return v.times(x, gate)
+        x = _at_least(b, x, -LARGEST) if slope > 0 else _at_most(b, x, LARGEST)
+    return b.fmul(x, gate)
 
 
-def gelu_tanh(w: Writer, machine: Machine, value: str, count: int) -> str:
+def gelu_tanh(b: Builder, x: Value) -> Value:
     """``x * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x**3))) / 2``: x times a logistic function.
 
     The cubic is computed in double: rounded to f32 it would cost up to a hundred ulp in the tail.
     """
-    v = _Reals(w, machine, count)
-    a = v.widened(v.at_most(v.magnitude(value), GELU_TANH_NOTHING_FROM))
+    a = b.fpext(_at_most(b, _magnitude(b, x), GELU_TANH_NOTHING_FROM), DOUBLE)
     cubic, slope = GELU_TANH
-    wide = v.times_plus(v.do("fmul", "double", a, a), -cubic, -slope, "double")
-    wide = v.do("fmul", "double", wide, a)
-    y = v.narrowed(wide)
-    return _gated(v, value, _logistic(v, v.below(value, 0.0), _exp(v, y, v.lost(wide, y))))
+    wide = b.fmuladd(b.fmul(a, a), -cubic, -slope)
+    wide = b.fmul(wide, a)
+    y = b.fptrunc(wide, FLOAT)
+    return _gated(b, x, _logistic(b, b.fcmp("olt", x, 0.0), _exp(b, y, _lost(b, wide, y))))
 
 
-def mish(w: Writer, machine: Machine, value: str, count: int) -> str:
+def mish(b: Builder, x: Value) -> Value:
     """``x * tanh(log(1 + e**x))``.
 
     The gate is (u * u - 1) / (u * u + 1) with u = 1 + e**x. For positive x both are divided by e**(2 x).
     """
-    v = _Reals(w, machine, count)
-    e = _decay(v, value)
-    negative, twice = v.below(value, 0.0), v.plus(e, e)
-    above = v.where(negative, v.times_plus(e, e, twice), v.plus(twice, 1.0))
-    below = v.plus(above, v.where(negative, 2.0, v.times(twice, e)))
-    return _gated(v, value, v.over(above, below))
+    e = _decay(b, x)
+    negative, twice = b.fcmp("olt", x, 0.0), b.fadd(e, e)
+    above = b.select(negative, b.fmuladd(e, e, twice), b.fadd(twice, 1.0))
+    below = b.fadd(above, b.select(negative, 2.0, b.fmul(twice, e)))
+    return _gated(b, x, b.fdiv(above, below))
 
 
-def hardsigmoid(
-    w: Writer, machine: Machine, value: str, count: int, scale: float = 1 / 6, shift: float = 0.5
-) -> str:
+def hardsigmoid(b: Builder, x: Value, scale: float = 1 / 6, shift: float = 0.5) -> Value:
     """``scale * x + shift``, bounded by 0 and 1."""
-    v = _Reals(w, machine, count)
-    return v.at_least(v.at_most(v.times_plus(value, scale, shift), 1.0), 0.0)
+    return _at_least(b, _at_most(b, b.fmuladd(x, scale, shift), 1.0), 0.0)
 
 
-def hardswish(
-    w: Writer, machine: Machine, value: str, count: int, scale: float = 1 / 6, shift: float = 0.5
-) -> str:
+def hardswish(b: Builder, x: Value, scale: float = 1 / 6, shift: float = 0.5) -> Value:
     """:func:`hardsigmoid` times x."""
-    v = _Reals(w, machine, count)
-    return _gated(v, value, hardsigmoid(w, machine, value, count, scale, shift), scale)
+    return _gated(b, x, hardsigmoid(b, x, scale, shift), scale)
 
 
 # --- tanh, erf, and what is made of them -------------------------------------------------------------------
 
 
-def tanh(w: Writer, machine: Machine, value: str, count: int) -> str:
+def tanh(b: Builder, x: Value) -> Value:
     """The hyperbolic tangent."""
-    v = _Reals(w, machine, count)
-    twice = v.times(v.at_most(v.magnitude(value), 20.0), -2.0)
-    y = _exp_minus_1(v, twice)
-    return v.signed(v.over(y, v.plus(y, 2.0)), value)
+    twice = b.fmul(_at_most(b, _magnitude(b, x), 20.0), -2.0)
+    y = _exp_minus_1(b, twice)
+    return _signed(b, b.fdiv(y, b.fadd(y, 2.0)), x)
 
 
-def erf(w: Writer, machine: Machine, value: str, count: int) -> str:
+def erf(b: Builder, x: Value) -> Value:
     """The error function."""
-    v = _Reals(w, machine, count)
-    a = v.at_most(v.magnitude(value), ERF_ONE_FROM)
-    minus = v.negated(a)
-    return v.signed(_exp_minus_1(v, v.times_plus(minus, v.polynomial(a, ERF), minus)), value)
+    a = _at_most(b, _magnitude(b, x), ERF_ONE_FROM)
+    minus = b.fneg(a)
+    return _signed(b, _exp_minus_1(b, b.fmuladd(minus, _polynomial(b, a, ERF), minus)), x)
 
 
-def gelu_erf(w: Writer, machine: Machine, value: str, count: int) -> str:
+def gelu_erf(b: Builder, x: Value) -> Value:
     """``x * (1 + erf(x / sqrt(2))) / 2``: x times the share of the normal distribution below x.
 
     It is max(x, 0) - a * (share below -a) with a = |x|.
     """
-    v = _Reals(w, machine, count)
-    a = v.at_most(v.magnitude(value), NORMAL_NOTHING_FROM)
-    square, rest = v.product(a, a)
-    above = v.times_plus(square, v.polynomial(a, NORMAL_A), a)
-    below = v.times_plus(above, ROOT_2_PI, v.times(a, v.polynomial(a, NORMAL_B)))
-    part = v.negated(v.over(above, v.plus(below, 2.0)))
-    decay = _exp(v, v.times(square, -0.5), v.times(rest, -0.5))
-    return v.times_plus(part, decay, v.at_least(value, 0.0))
+    a = _at_most(b, _magnitude(b, x), NORMAL_NOTHING_FROM)
+    square, rest = _product(b, a, a)
+    above = b.fmuladd(square, _polynomial(b, a, NORMAL_A), a)
+    below = b.fmuladd(above, ROOT_2_PI, b.fmul(a, _polynomial(b, a, NORMAL_B)))
+    part = b.fneg(b.fdiv(above, b.fadd(below, 2.0)))
+    decay = _exp(b, b.fmul(square, -0.5), b.fmul(rest, -0.5))
+    return b.fmuladd(part, decay, _at_least(b, x, 0.0))
 
 
-def elu(w: Writer, machine: Machine, value: str, count: int, scale: float = 1.0) -> str:
+def elu(b: Builder, x: Value, scale: float = 1.0) -> Value:
     """max(x, 0) + scale * (e**min(x, 0) - 1)."""
-    v = _Reals(w, machine, count)
-    y = _exp_minus_1(v, v.at_least(v.at_most(value, 0.0), -40.0))
-    return v.where(v.compare("fcmp oge", "float", value, 0.0), value, v.times(y, scale) if scale != 1 else y)
+    y = _exp_minus_1(b, _at_least(b, _at_most(b, x, 0.0), -40.0))
+    return b.select(b.fcmp("oge", x, 0.0), x, b.fmul(y, scale) if scale != 1 else y)
 
 
 # --- powers ------------------------------------------------------------------------------------------------
 
 
-def sqrt(w: Writer, machine: Machine, value: str, count: int) -> str:
+def sqrt(b: Builder, x: Value) -> Value:
     """The square root, rounded to nearest: -0.0 for -0.0, NaN for what is negative."""
-    return _Reals(w, machine, count).root(value)
+    return b.intrinsic("sqrt", x)
 
 
-def square(w: Writer, machine: Machine, value: str, count: int) -> str:
+def square(b: Builder, x: Value) -> Value:
     """``x * x``."""
-    return _Reals(w, machine, count).times(value, value)
+    return b.fmul(x, x)
 
 
-def pow_(w: Writer, machine: Machine, value: str, count: int, exponent: float, scale: float = 1.0) -> str:
+def pow_(b: Builder, x: Value, exponent: float, scale: float = 1.0) -> Value:
     """``scale * x**exponent``, both of them finite constants (rounded to f32).
 
     Small integers and quarters are made of products and roots. All others are ``2**(exponent * log2(x))``,
@@ -561,55 +468,50 @@ def pow_(w: Writer, machine: Machine, value: str, count: int, exponent: float, s
     The power is 1 for the exponent 0, even of NaN. Of negative numbers, -inf among them, only integral powers
     are numbers; else it is NaN. (C's ``pow`` has numbers for -inf.)
     """
-    v = _Reals(w, machine, count)
     exponent = single(exponent)
     if exponent == 0:
-        return v.text("float", scale)
+        return constant(x.type, scale)
     if exponent == -1:
-        return v.over(scale, value)
-    y = (_simple_power if exponent in SIMPLE_POWERS else _power)(v, value, exponent)
+        return b.fdiv(scale, x)
+    y = (_simple_power if exponent in SIMPLE_POWERS else _power)(b, x, exponent)
     if scale == 1:
         return y
-    y = v.times(y, scale)
-    return y if scale > 0 else v.plus(y, 0.0)  # +0.0 for +0.0
+    y = b.fmul(y, scale)
+    return y if scale > 0 else b.fadd(y, 0.0)  # +0.0 for +0.0
 
 
-def _simple_power(v: _Reals, x: str, exponent: float) -> str:
+def _simple_power(b: Builder, x: Value, exponent: float) -> Value:
     """One of the powers that are a few products and square roots."""
     if exponent >= 1 and exponent != 1.5:
-        square = v.times(x, x) if exponent > 1 else x
-        return square if exponent <= 2 else v.times(square, x if exponent == 3 else square)
-    x = v.plus(x, 0.0)  # no -0.0, whose root is -0.0
-    root = v.root(x)
+        square = b.fmul(x, x) if exponent > 1 else x
+        return square if exponent <= 2 else b.fmul(square, x if exponent == 3 else square)
+    x = b.fadd(x, 0.0)  # no -0.0, whose root is -0.0
+    root = b.intrinsic("sqrt", x)
     if exponent == 1.5:
-        return v.times(x, root)
+        return b.fmul(x, root)
     if exponent < 0:
-        root = v.over(1.0, root)
+        root = b.fdiv(1.0, root)
     if abs(exponent) == 0.5:
         return root
-    return v.root(root) if abs(exponent) == 0.25 else v.times(root, v.root(root))
+    return b.intrinsic("sqrt", root) if abs(exponent) == 0.25 else b.fmul(root, b.intrinsic("sqrt", root))
 
 
-def _power(v: _Reals, x: str, exponent: float) -> str:
+def _power(b: Builder, x: Value, exponent: float) -> Value:
     """Any power, by logarithm and exponential to the base of 2.
 
     The logarithm of 0 is -inf here, and that of inf is inf: what becomes of them is right in the end.
     """
-    a = v.magnitude(x)
-    e, f = _taken_apart(v, a)
-    e, f = v.widened(v.where(v.compare("fcmp oeq", "float", a, 0.0), -inf, e)), v.widened(f)
-    y = v.times_plus(v.polynomial(f, LOG2, "double"), f, e, "double")
-    y = v.do("fmul", "double", y, exponent)
-    for predicate, bound in (("fcmp olt", 130.0), ("fcmp ogt", -152.0)):
-        outside = v.compare(predicate, "double", bound, y)
-        y = v.select(outside, "double", bound, y)
-    shifted = v.plus(v.narrowed(y), ROUNDS_TO_INTEGER + 2 * 127)
-    rest = v.lost(y, v.minus(shifted, ROUNDS_TO_INTEGER + 2 * 127))
-    y = _scaled(v, v.polynomial(rest, EXP2), shifted)
+    a = _magnitude(b, x)
+    e, f = _taken_apart(b, a)
+    e, f = b.fpext(b.select(b.fcmp("oeq", a, 0.0), -inf, e), DOUBLE), b.fpext(f, DOUBLE)
+    y = b.fmuladd(_polynomial(b, f, LOG2), f, e)
+    y = b.fmul(y, exponent)
+    for predicate, bound in (("olt", 130.0), ("ogt", -152.0)):
+        outside = b.fcmp(predicate, bound, y)
+        y = b.select(outside, bound, y)
+    shifted = b.fadd(b.fptrunc(y, FLOAT), ROUNDS_TO_INTEGER + 2 * 127)
+    rest = _lost(b, y, b.fsub(shifted, ROUNDS_TO_INTEGER + 2 * 127))
+    y = _scaled(b, _polynomial(b, rest, EXP2), shifted)
     if not exponent.is_integer():
-        return v.where(v.below(x, 0.0), nan, y)
-    return v.signed(y, x) if exponent % 2 else y
-
-
-DECLARATIONS: Final = "".join(f"declare <{n} x float> @llvm.sqrt.v{n}f32(<{n} x float>)\n" for n in COUNTS)
-"""The declarations of the intrinsics that :data:`relayout.ir.conversions.DECLARATIONS` has not."""
+        return b.select(b.fcmp("olt", x, 0.0), nan, y)
+    return _signed(b, y, x) if exponent % 2 else y

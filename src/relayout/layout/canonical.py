@@ -23,6 +23,7 @@ from math import gcd, prod
 from typing import TYPE_CHECKING
 
 from relayout.forking import lock
+from relayout.layout.digits import digit_sum
 from relayout.layout.layout import Digit, Layout, values_towards
 
 if TYPE_CHECKING:
@@ -207,11 +208,9 @@ def _places(layout: Layout, sizes: Sequence[int]) -> NDArray[np.int64]:
     with lock():
         import numpy as np
 
-        from relayout.layout.vectorised import term_offsets
-
     places = np.zeros(1, dtype=np.int64)
     for ladder, size in zip(layout.ladders, sizes, strict=True):
-        places = (places[:, None] + term_offsets(ladder, np.arange(size, dtype=np.int64))).ravel()
+        places = (places[:, None] + digit_sum(ladder, np.arange(size, dtype=np.int64))).ravel()
     return places
 
 

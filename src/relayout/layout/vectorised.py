@@ -7,37 +7,23 @@ dividing: one look-up replaces all of its digits.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from math import prod
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from relayout.errors import LayoutError
+from relayout.layout.digits import digit_sum
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
-    from relayout.layout.layout import Digit, Layout
+    from relayout.layout.layout import Layout
 
-__all__ = ["offsets", "term_offsets"]
+__all__ = ["offsets"]
 
 CHUNK = 1 << 14  # indices at a time: a few columns of int64 fit the first-level cache
 LONGEST_TABLE = 1 << 16
-
-
-def term_offsets(ladder: Sequence[Digit], numbers: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Sum the digits of one term for an array of its numbers (without ``offset0``)."""
-    total: NDArray[np.int64] | None = None
-    for level, (weight, extent, stride) in enumerate(ladder):
-        if extent == 1:
-            continue
-        part = numbers // weight if weight != 1 else numbers
-        if level:  # the first digit needs no modulo
-            part = part % extent
-        part = part * stride
-        total = part if total is None else total + part
-    return np.zeros_like(numbers) if total is None else total
 
 
 def offsets(layout: Layout, indices: ArrayLike) -> NDArray[np.int64]:
@@ -59,7 +45,7 @@ def offsets(layout: Layout, indices: ArrayLike) -> NDArray[np.int64]:
     if not len(rows):
         return result.reshape(given.shape[:-1])
     tables = [
-        term_offsets(ladder, np.arange(layout.term_size(t), dtype=np.int64))
+        digit_sum(ladder, np.arange(layout.term_size(t), dtype=np.int64))
         if layout.term_size(t) <= min(LONGEST_TABLE, max(256, len(rows)))
         else None
         for t, ladder in enumerate(layout.ladders)
@@ -75,7 +61,7 @@ def offsets(layout: Layout, indices: ArrayLike) -> NDArray[np.int64]:
             numbers = columns[term[0]]
             for axis in term[1:]:
                 numbers = numbers * layout.dims[axis] + columns[axis]
-            out += table.take(numbers) if table is not None else term_offsets(ladder, numbers)
+            out += table.take(numbers) if table is not None else digit_sum(ladder, numbers)
     return result.reshape(given.shape[:-1])
 
 

@@ -33,6 +33,7 @@ from typing import Concatenate, ParamSpec
 
 from relayout.errors import LayoutError
 from relayout.layout.canonical import fit, merge, normal, split_ladder
+from relayout.layout.digits import digit_sum
 from relayout.layout.layout import (
     Digit,
     HasLayout,
@@ -415,14 +416,6 @@ def _term_of(layout: Layout, axis: int) -> int:
     return next(t for t, term in enumerate(layout.terms) if axis in term)
 
 
-def _at(ladder: Sequence[Digit], number: int) -> int:
-    """The sum of the digits of a number; the first digit counts on without end, also below zero."""
-    total = number // ladder[0].weight * ladder[0].stride
-    for weight, extent, stride in ladder[1:]:
-        total += number // weight % extent * stride
-    return total
-
-
 def _cut(layout: Layout, axis: int, start: int, count: int, step: int) -> Layout:
     """Keep ``count`` elements of an axis, from ``start`` on, every ``step``-th."""
     size = layout.dims[axis]
@@ -466,7 +459,7 @@ def _cut(layout: Layout, axis: int, start: int, count: int, step: int) -> Layout
         )
     ladders, padded = list(layout.ladders), list(layout.padded)
     ladders[t], padded[t] = digits, kept
-    moved = layout.offset0 + _at(ladder, start)
+    moved = layout.offset0 + digit_sum(ladder, start)
     if all(len(new) == len(old) for new, old in zip(ladders, layout.ladders, strict=True)):
         fields = (dims, layout.terms, tuple(ladders), layout.order, tuple(padded), moved)
         return Layout._make(*fields, roles=layout.roles)
@@ -481,7 +474,7 @@ def _emptied(layout: Layout, axis: int, start: int) -> Layout:
     padded[t] = 0
     ladders = list(layout.ladders)
     ladders[t] = (Digit(ladders[t][0].weight, 0, ladders[t][0].stride), *ladders[t][1:])
-    moved = layout.offset0 + (_at(layout.ladders[t], start) if len(layout.terms[t]) == 1 else 0)
+    moved = layout.offset0 + (digit_sum(layout.ladders[t], start) if len(layout.terms[t]) == 1 else 0)
     fields = (dims, layout.terms, tuple(ladders), layout.order, tuple(padded), moved)
     return Layout._make(*fields, roles=layout.roles)
 
@@ -527,8 +520,8 @@ def _tabulated(ladder: tuple[Digit, ...], start: int, count: int, step: int) -> 
     within = min(count, period)
     if within > LONGEST_PERIOD:
         return None
-    base = _at(ladder, start)
-    digits = fit([_at(ladder, start + j * step) - base for j in range(within)])
+    base = digit_sum(ladder, start)
+    digits = fit([digit_sum(ladder, start + j * step) - base for j in range(within)])
     if count <= period:
         return digits
     if digits is not None and prod(d.extent for d in digits) == period:
@@ -536,7 +529,9 @@ def _tabulated(ladder: tuple[Digit, ...], start: int, count: int, step: int) -> 
         return merge((Digit(period, -(-count // period), rise), *digits))
     # The period is no border of digits; there may be others if the slice ends soon.
     return (
-        fit([_at(ladder, start + j * step) - base for j in range(count)]) if count <= LONGEST_PERIOD else None
+        fit([digit_sum(ladder, start + j * step) - base for j in range(count)])
+        if count <= LONGEST_PERIOD
+        else None
     )
 
 

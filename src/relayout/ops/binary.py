@@ -1,4 +1,4 @@
-"""The binary operations: what each is, and the machine code for it.
+"""The binary operations: what each is.
 
 ============================  =================================================================
 ``add`` ``sub`` ``mul``       as in f32
@@ -15,7 +15,7 @@ They are used by themselves, as a primitive (:mod:`relayout.primitives.binary`),
 >>> defined("ge", np.array([1.0, 4.0]), np.array([2.0, 3.0])).tolist()
 [0.0, 1.0]
 
-The definition is evaluated in double; the code computes in f32.
+The definition is evaluated in double; the code computes in f32 (:mod:`relayout.kernels.functions`).
 """
 
 from __future__ import annotations
@@ -30,9 +30,7 @@ from relayout.errors import LayoutError
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from relayout.ir.writer import Writer
-
-__all__ = ["ALGORITHMS", "check_algorithm", "defined", "emitted", "keeps_zero"]
+__all__ = ["ALGORITHMS", "check_algorithm", "defined", "keeps_zero"]
 
 _DEFINITIONS: Final[Mapping[str, Any]] = {
     "add": np.add,
@@ -51,9 +49,6 @@ _DEFINITIONS: Final[Mapping[str, Any]] = {
 ALGORITHMS: Final = tuple(_DEFINITIONS)
 """The names of all binary operations."""
 
-ARITHMETIC: Final = {"add": "fadd", "sub": "fsub", "mul": "fmul", "div": "fdiv"}
-LARGER: Final = {"max": "ogt", "min": "olt"}
-COMPARISONS: Final = {"ge": "oge", "gt": "ogt", "le": "ole", "lt": "olt", "eq": "oeq", "ne": "une"}
 OF_ZEROS: Final = ("add", "sub", "mul", "max", "min", "gt", "lt", "ne")
 
 
@@ -73,20 +68,6 @@ def defined(algorithm: str, x: NDArray[np.float64], y: NDArray[np.float64]) -> N
     """The definition, on arrays that broadcast as NumPy's do."""
     with np.errstate(all="ignore"):
         return np.asarray(_DEFINITIONS[algorithm](x, y), np.float64)
-
-
-def emitted(w: Writer, algorithm: str, x: str, y: str, count: int, element: str = "float") -> str:
-    """The code for two vectors of so many f32 (or doubles): the name of the vector of results."""
-    kind = f"<{count} x {element}>"
-    if algorithm in ARITHMETIC:
-        return w.value(f"{ARITHMETIC[algorithm]} {kind} {x}, {y}")
-    which = LARGER.get(algorithm) or COMPARISONS[algorithm]
-    found = w.value(f"fcmp {which} {kind} {x}, {y}")
-    if algorithm in COMPARISONS:
-        return w.value(f"uitofp <{count} x i1> {found} to {kind}")
-    chosen = w.value(f"select <{count} x i1> {found}, {kind} {x}, {kind} {y}")  # y, if either is NaN
-    nan = w.value(f"fcmp uno {kind} {x}, {x}")
-    return w.value(f"select <{count} x i1> {nan}, {kind} {x}, {kind} {chosen}")
 
 
 def keeps_zero(algorithm: str) -> bool:

@@ -1,4 +1,4 @@
-"""The elementwise functions: what each is, and the machine code for it.
+"""The elementwise functions: what each is.
 
 A :class:`Function` is a name and up to two numbers, as oneDNN's eltwise algorithms have them (the names are
 those of oneDNN 3, without ``eltwise_``). It is used by itself, as a primitive, and as a post-op of others.
@@ -41,7 +41,7 @@ Both numbers are f32, and 0 where they are not given, as in oneDNN; ``soft_relu`
 A number for an algorithm that takes none is an error here, where oneDNN ignores it.
 
 The definition is written in NumPy and evaluated in double; the fast code computes in f32
-(:mod:`relayout.ir.math`). Both agree, but for rounding, on these points, which formulas leave open:
+(:mod:`relayout.kernels.functions`). Both agree, but for rounding, on these points, which formulas leave open:
 
 * NaN gives NaN, in ``relu`` and ``clip`` too. So it is in PyTorch; oneDNN's documentation does not say, and
   what its kernels do has differed between versions and processors. (``pow`` with beta 0 is alpha, even so.)
@@ -60,18 +60,13 @@ import math
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from relayout.dtypes import single
 from relayout.errors import LayoutError
-from relayout.ir import math as vectors
-
-if TYPE_CHECKING:
-    from relayout.ir.writer import Writer
-    from relayout.targets.machine import Machine
 
 __all__ = ["ALGORITHMS", "Function"]
 
@@ -84,8 +79,6 @@ class _Algorithm(NamedTuple):
     takes: int
     """How many of alpha and beta."""
     define: Callable[[Reals, float, float], Any]
-    emits: Callable[[float, float], Callable[[Writer, Machine, str, int], str]]
-    """The vector function for some alpha and beta."""
 
 
 def _gated(x: Reals, gate: Any) -> Reals:
@@ -136,37 +129,27 @@ def _pow(x: Reals, alpha: float, beta: float) -> Any:
 
 
 _KINDS: Final = {
-    "relu": _Algorithm(1, lambda x, a, b: _relu(x, a), lambda a, b: partial(vectors.relu, slope=a)),
-    "tanh": _Algorithm(0, lambda x, a, b: np.tanh(x), lambda a, b: vectors.tanh),
-    "elu": _Algorithm(1, lambda x, a, b: _elu(x, a), lambda a, b: partial(vectors.elu, scale=a)),
-    "square": _Algorithm(0, lambda x, a, b: x * x, lambda a, b: vectors.square),
-    "abs": _Algorithm(0, lambda x, a, b: np.abs(x), lambda a, b: vectors.absolute),
-    "sqrt": _Algorithm(0, lambda x, a, b: np.sqrt(x), lambda a, b: vectors.sqrt),
-    "linear": _Algorithm(2, _linear, lambda a, b: partial(vectors.linear, scale=a, shift=b)),
-    "soft_relu": _Algorithm(
-        1, lambda x, a, b: _softplus(a * x) / a, lambda a, b: partial(vectors.softplus, scale=a)
-    ),
-    "hardsigmoid": _Algorithm(2, _hardsigmoid, lambda a, b: partial(vectors.hardsigmoid, scale=a, shift=b)),
-    "hardswish": _Algorithm(
-        2,
-        lambda x, a, b: _gated(x, _hardsigmoid(x, a, b)),
-        lambda a, b: partial(vectors.hardswish, scale=a, shift=b),
-    ),
-    "logistic": _Algorithm(0, lambda x, a, b: _logistic(x), lambda a, b: vectors.sigmoid),
-    "exp": _Algorithm(0, lambda x, a, b: np.exp(x), lambda a, b: vectors.exp),
-    "gelu_tanh": _Algorithm(0, lambda x, a, b: _gelu_tanh(x), lambda a, b: vectors.gelu_tanh),
-    "gelu_erf": _Algorithm(0, lambda x, a, b: _gelu_erf(x), lambda a, b: vectors.gelu_erf),
-    "swish": _Algorithm(
-        1,
-        lambda x, a, b: _gated(x, _logistic(a * x if a else 0.0)),
-        lambda a, b: partial(vectors.swish, scale=a),
-    ),
-    "log": _Algorithm(0, lambda x, a, b: np.log(x), lambda a, b: vectors.log),
-    "clip": _Algorithm(2, np.clip, lambda a, b: partial(vectors.clip, low=a, high=b)),
-    "clip_v2": _Algorithm(2, np.clip, lambda a, b: partial(vectors.clip, low=a, high=b)),
-    "pow": _Algorithm(2, _pow, lambda a, b: partial(vectors.pow_, exponent=b, scale=a)),
-    "round": _Algorithm(0, lambda x, a, b: np.rint(x), lambda a, b: vectors.nearest),
-    "mish": _Algorithm(0, lambda x, a, b: _gated(x, np.tanh(_softplus(x))), lambda a, b: vectors.mish),
+    "relu": _Algorithm(1, lambda x, a, b: _relu(x, a)),
+    "tanh": _Algorithm(0, lambda x, a, b: np.tanh(x)),
+    "elu": _Algorithm(1, lambda x, a, b: _elu(x, a)),
+    "square": _Algorithm(0, lambda x, a, b: x * x),
+    "abs": _Algorithm(0, lambda x, a, b: np.abs(x)),
+    "sqrt": _Algorithm(0, lambda x, a, b: np.sqrt(x)),
+    "linear": _Algorithm(2, _linear),
+    "soft_relu": _Algorithm(1, lambda x, a, b: _softplus(a * x) / a),
+    "hardsigmoid": _Algorithm(2, _hardsigmoid),
+    "hardswish": _Algorithm(2, lambda x, a, b: _gated(x, _hardsigmoid(x, a, b))),
+    "logistic": _Algorithm(0, lambda x, a, b: _logistic(x)),
+    "exp": _Algorithm(0, lambda x, a, b: np.exp(x)),
+    "gelu_tanh": _Algorithm(0, lambda x, a, b: _gelu_tanh(x)),
+    "gelu_erf": _Algorithm(0, lambda x, a, b: _gelu_erf(x)),
+    "swish": _Algorithm(1, lambda x, a, b: _gated(x, _logistic(a * x if a else 0.0))),
+    "log": _Algorithm(0, lambda x, a, b: np.log(x)),
+    "clip": _Algorithm(2, np.clip),
+    "clip_v2": _Algorithm(2, np.clip),
+    "pow": _Algorithm(2, _pow),
+    "round": _Algorithm(0, lambda x, a, b: np.rint(x)),
+    "mish": _Algorithm(0, lambda x, a, b: _gated(x, np.tanh(_softplus(x)))),
 }
 ALGORITHMS: Final = tuple(_KINDS)
 """The names of all algorithms."""
@@ -263,38 +246,11 @@ class Function:
         """
         return float(self.definition(np.zeros(1))[0])
 
-    def emit(self, w: Writer, machine: Machine, value: str, count: int) -> str:
-        """Write the machine code of the function.
-
-        Parameters
-        ----------
-        w : Writer
-            The function that is being written.
-        machine : Machine
-            The processor that the module is compiled for.
-        value : str
-            A vector ``<count x float>``.
-        count : int
-            How many elements: 1, 2, 4, 8, 16, 32 or 64.
-
-        Returns
-        -------
-        str
-            A vector of the results. The module needs :data:`relayout.ir.conversions.DECLARATIONS` and
-            :data:`relayout.ir.math.DECLARATIONS`.
-
-        Raises
-        ------
-        LayoutError
-            The count is none of these.
-        """
-        return _KINDS[self.algorithm].emits(self.alpha, self.beta)(w, machine, value, count)
-
 
 def _number(algorithm: str, name: str, given: Any) -> float:
     """A parameter as f32, with one zero."""
     try:
-        number = vectors.single(given) + 0.0
+        number = single(given) + 0.0
     except (OverflowError, struct.error):
         raise LayoutError(f"{name} of {algorithm} is a number that f32 can hold, not {given!r}") from None
     if math.isnan(number) or (math.isinf(number) and not algorithm.startswith("clip")):

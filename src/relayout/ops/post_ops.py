@@ -43,8 +43,8 @@ from dataclasses import dataclass, replace
 from math import isfinite
 from typing import TYPE_CHECKING
 
+from relayout.dtypes import single
 from relayout.errors import LayoutError
-from relayout.ir.math import single
 from relayout.layout.descriptor import MemoryDesc
 from relayout.layout.layout import Layout, plain, spell_dims
 from relayout.ops.binary import check_algorithm, defined

@@ -170,6 +170,9 @@ class Convolution(ProductPrimitive):
             self.post_ops,
         )
 
+    def _formats(self, name: str) -> tuple[str, ...]:
+        return formats_of_images(self.descs[name])
+
     def _decided(self, given: dict[str, MemoryDesc]) -> dict[str, MemoryDesc]:
         """The descriptors with every ``any`` decided.
 
@@ -197,17 +200,20 @@ class Convolution(ProductPrimitive):
 
 
 @locked
+def formats_of_images(desc: MemoryDesc) -> tuple[str, ...]:
+    """Formats worth trying for images: channels in blocks of a vector, side by side, or in planes."""
+    from relayout.kernels.conv.tile import lanes_of
+    from relayout.targets.machine import host
+
+    axes = {3: "w", 4: "hw", 5: "dhw"}[len(desc.dims)]
+    block = max(lanes_of(host()), LEAST_BLOCK)
+    blocked = (f"nC{axes}{block}c",) if desc.dims[1] and desc.dims[1] % block == 0 else ()
+    return (*blocked, f"n{axes}c", f"nc{axes}")
+
+
 def _favourite(desc: MemoryDesc, free: bool) -> str:
     """The format of a source or destination: the fastest one if it is free, else channels-last."""
-    axes = {3: "w", 4: "hw", 5: "dhw"}[len(desc.dims)]
-    if free:
-        from relayout.kernels.conv.tile import lanes_of
-        from relayout.targets.machine import host
-
-        block = max(lanes_of(host()), LEAST_BLOCK)
-        if desc.dims[1] and desc.dims[1] % block == 0:
-            return f"nC{axes}{block}c"
-    return f"n{axes}c"
+    return formats_of_images(desc)[0 if free else -2]
 
 
 def _as_groups(channels: int, weights: Sequence[int], grouped: bool) -> str:

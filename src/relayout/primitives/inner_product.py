@@ -20,6 +20,7 @@ from relayout.kernels.conv.geometry import Geometry
 from relayout.layout.descriptor import MemoryDesc
 from relayout.ops.checks import check_descs
 from relayout.ops.post_ops import applied
+from relayout.primitives.convolution import formats_of_images
 from relayout.primitives.meaning import check_data, check_weights
 from relayout.primitives.products import ProductPrimitive, Products, weights_format
 
@@ -110,6 +111,10 @@ class InnerProduct(ProductPrimitive):
         bias, scale = descs.get("bias"), descs.get("scale")
         src, weights, dst = (descs[name] for name in ("src", "weights", "dst"))
         return Products(self.geometry, src, weights, dst, bias, scale, False, self.post_ops)
+
+    def _formats(self, name: str) -> tuple[str, ...]:
+        desc = self.descs[name]
+        return formats_of_images(desc) if len(desc.dims) > 2 else ("nc",)
 
     def _decided(self, given: dict[str, MemoryDesc]) -> dict[str, MemoryDesc]:
         """The descriptors with every ``any`` decided; the weights take the order of the source."""

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from relayout.kernels.elementwise.map import Body
     from relayout.ops.post_ops import PostOp
 
-__all__ = ["before", "elementwise", "followed", "joined", "reorder_step", "zeros_step"]
+__all__ = ["before", "elementwise", "followed", "joined", "renamed", "reorder_step", "zeros_step"]
 
 
 @locked
@@ -43,10 +43,10 @@ def zeros_step(desc: MemoryDesc, target: str) -> Step | None:
     from relayout.jit.compile import Module, recalled
     from relayout.kernels.copy.choice import feasible, lowered
     from relayout.kernels.copy.module import module
-    from relayout.reorder.problem import simplified, zeros
+    from relayout.kernels.copy.problem import simplified, zeros
     from relayout.targets.machine import host
 
-    found = tuple(zeros(desc.layout, desc.dtype.bits))
+    found = zeros(desc.layout, desc.dtype.bits)
     if not all(feasible(simplified(nest)) for nest in found):
         return None
     side = desc.dtype.bits, desc.layout._key()
@@ -92,7 +92,7 @@ def elementwise(
     from relayout.jit.compile import Module, recalled
     from relayout.kernels.elementwise.bodies import followed_by
     from relayout.kernels.elementwise.map import ENTRY, module, vectors_of
-    from relayout.kernels.elementwise.walk import unsuited, walks
+    from relayout.kernels.elementwise.runs import runs, unsuited
     from relayout.runtime import threads
     from relayout.runtime.limits import SHARED
     from relayout.runtime.thresholds import shares
@@ -118,7 +118,7 @@ def elementwise(
     sides = [(desc.dtype.name, desc.layout._key()) for desc in (dst, *repeated)]
 
     def made() -> Module:
-        found = walks(dst, repeated, body.keeps_zero, vectors_of(machine, dst.dtype, kinds, body.cheap))
+        found = runs(dst, repeated, body.keeps_zero, vectors_of(machine, dst.dtype, kinds, body.cheap))
         if found is None:
             return Module("", [])
         return Module(module(found, dst.dtype, kinds, len(numbers), body, machine), [ENTRY])
@@ -189,15 +189,28 @@ def followed(
     rest = elementwise(dst, {where: between}, same(), post_ops=post_ops, first=first)
     if program is None or rest is None:
         return None
-    names = {"dst": where}
+    first_part = renamed(program, {"dst": where})
+    if between is not dst:
+        first_part.scratch = {**first_part.scratch, where: max(between.required_bytes, between.nbytes)}
+    return joined(first_part, rest)
+
+
+def renamed(program: Program, names: Mapping[str, str]) -> Program:
+    """The same program of buffers with other names."""
+
+    def of(name: str) -> str:
+        return names.get(name, name)
+
     steps = tuple(
-        step._replace(source=names.get(step.source, step.source), target=names.get(step.target, step.target))
+        step._replace(
+            source=of(step.source),
+            target=of(step.target),
+            operands=of(step.operands) if isinstance(step.operands, str) else tuple(map(of, step.operands)),
+        )
         for step in program.steps
     )
-    scratch = dict(program.scratch)
-    if between is not dst:
-        scratch[where] = max(between.required_bytes, between.nbytes)
-    return joined(Program(steps, scratch, program.constants), rest)
+    scratch = {of(name): size for name, size in program.scratch.items()}
+    return Program(steps, scratch, {of(name): data for name, data in program.constants.items()})
 
 
 def joined(*programs: Program | None) -> Program | None:

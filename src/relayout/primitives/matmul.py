@@ -134,6 +134,9 @@ class Matmul(ProductPrimitive):
             geometry, src, weights, dst, bias, scale, grouped, self.post_ops, repeats=True, whole=descs["dst"]
         )
 
+    def _formats(self, name: str) -> tuple[str, ...]:
+        return ("ab", "ba") if len(self.descs[name].dims) == 2 else ("abc", "acb")
+
     def _decided(self, given: dict[str, MemoryDesc]) -> dict[str, MemoryDesc]:
         """The descriptors with every ``any`` decided: rows for source and destination."""
         rows = "ab" if len(given["src"].dims) == 2 else "abc"

@@ -77,6 +77,9 @@ class Pieces(Primitive):
     def _implementation(self) -> str:
         return "machine code: reorders of parts" if self._between is None else "machine code: reorders, twice"
 
+    def _moved_besides(self) -> int:
+        return 0 if self._between is None else 2 * self._between.nbytes
+
     # -- calling --------------------------------------------------------------------------------------------
 
     def _there(self, addresses: Mapping[str, int]) -> frozenset[str]:

@@ -22,12 +22,20 @@ What formulas leave open:
 * Maxima of integers are exact where source and destination have the same data type and there are no post-ops;
   everything else is computed in f32, and rounded once.
 
-Training needs the place of each maximum for the way back (oneDNN's workspace); that is not offered.
+Training needs the place of each maximum for the way back. With ``workspace=True`` that is a second result:
+for each window the number of the tap, counted in row-major order of the kernel, padding included; that of
+the first of several, and of the first NaN if there are NaN. As in oneDNN it is u8, or s32 for windows of more
+than 255 taps, in the format of the destination. It is computed by the definition so far.
+
+>>> import relayout as rl
+>>> x = rl.tensor([[[3, 1, 4, 1, 5, 9, 2, 6]]], "ncw", "f32")
+>>> Pooling(x.desc, "max", 4, workspace=True)(x).workspace.numpy()
+array([[[2, 1]]], dtype=uint8)
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain, product
 from math import prod
 from typing import TYPE_CHECKING, Any
@@ -41,6 +49,7 @@ from relayout.layout.dense import resized_like
 from relayout.layout.descriptor import MemoryDesc, any_format
 from relayout.ops.formats import check_source, check_target, following
 from relayout.ops.post_ops import PostOp, Sum, applied, operands_of, post_ops_for
+from relayout.ops.reductions import REDUCTIONS
 from relayout.primitives.meaning import check_data
 from relayout.primitives.primitive import Primitive
 from relayout.primitives.sizes import for_each_axis, in_front_and_behind
@@ -52,7 +61,16 @@ if TYPE_CHECKING:
 
 __all__ = ["ALGORITHMS", "Pooling"]
 
-ALGORITHMS = ("max", "average_include_padding", "average_exclude_padding")
+MOST_OF_U8 = 255  # taps whose numbers a workspace of u8 holds, as oneDNN has it
+REDUCED_BY = {
+    "max": ("max", ""),
+    "average_include_padding": ("sum", "window"),
+    "average_exclude_padding": ("sum", "elements"),
+}
+"""The reduction of each algorithm, and what results are divided by, in the terms of
+:class:`relayout.kernels.reduce.window.Window`."""
+
+ALGORITHMS = tuple(REDUCED_BY)
 
 
 class Pooling(Primitive):
@@ -74,6 +92,8 @@ class Pooling(Primitive):
         From one element of a window to the next: 1 leaves no gaps (oneDNN writes 0 there).
     dst : MemoryDesc, optional
         Without it the format is that of the source, and so is the data type.
+    workspace : bool
+        Whether the place of each maximum is a further output, ``workspace``.
     post_ops : sequence
         Functions and binary operations; see :mod:`relayout.ops.post_ops`.
 
@@ -110,6 +130,7 @@ class Pooling(Primitive):
         dilation: int | Sequence[int] = 1,
         dst: MemoryDesc | None = None,
         *,
+        workspace: bool = False,
         post_ops: Any = (),
     ) -> None:
         check_source("pooling", "src", src)
@@ -139,6 +160,12 @@ class Pooling(Primitive):
         operands = operands_of(self.post_ops)
         self.inputs = ("src", *operands)
         self.descs = {"src": src, **operands, "dst": dst}
+        if workspace:
+            if algorithm != "max":
+                raise LayoutError(f"pooling: {algorithm} has no workspace; only max needs one")
+            kind = "u8" if prod(self.kernel) <= MOST_OF_U8 else "s32"
+            self.outputs = ("dst", "workspace")
+            self.descs["workspace"] = following(dst, MemoryDesc(dims, kind, any_format))
 
     def _axis(self, src: MemoryDesc, k: int) -> Axis:
         """One spatial axis, checked."""
@@ -169,6 +196,11 @@ class Pooling(Primitive):
         return axis
 
     @property
+    def reduction(self) -> tuple[str, str]:
+        """How elements are combined, and what results are divided by; see :data:`REDUCED_BY`."""
+        return REDUCED_BY[self.algorithm]
+
+    @property
     def flops(self) -> int:
         """Comparisons or additions; what falls into the padding counts."""
         return prod(self.descs["dst"].dims) * prod(self.kernel)
@@ -176,14 +208,18 @@ class Pooling(Primitive):
     def _implementation(self) -> str:
         return f"machine code: {self._note}"
 
-    def _definition(self, arrays: Mapping[str, NDArray[np.float64]]) -> NDArray[np.float64]:
-        out = definition(
-            arrays["src"], self.algorithm, self.kernel, self.strides, self.padding, self.dilation
-        )
-        return applied(self.post_ops, out, arrays)
+    def _definition(self, arrays: Mapping[str, NDArray[np.float64]]) -> Mapping[str, NDArray[np.float64]]:
+        windows = self.kernel, self.strides, self.padding, self.dilation
+        out = definition(arrays["src"], self.algorithm, *windows)
+        found = {"dst": applied(self.post_ops, out, arrays)}
+        if "workspace" in self.outputs:
+            found["workspace"] = places(arrays["src"], *windows)
+        return found
 
     @locked
     def _lower(self) -> Program | None:
+        if "workspace" in self.outputs:
+            return None
         from relayout.primitives.combining import pooling
 
         found = pooling(self)
@@ -206,30 +242,65 @@ def definition(
     >>> definition(np.array([[[1.0, 3.0, 2.0]]]), "average_exclude_padding", [2], [1], [(1, 0)], [1])
     array([[[1. , 2. , 2.5]]])
     """
-    is_max = algorithm == "max"
+    name, divisor = REDUCED_BY[algorithm]
+    reduction = REDUCTIONS[name]
+    taps = _taps(src, kernel, strides, padding, dilation, reduction.identity)
+    value, inside = next(taps)
+    out, count = value.copy(), inside.astype(np.float64)
+    with np.errstate(invalid="ignore"):
+        for value, inside in taps:
+            out = reduction.define(out, value)
+            count += inside
+    if not divisor or 0 in out.shape:
+        return np.asarray(out)
+    return np.asarray(out / (count if divisor == "elements" else prod(kernel)))
+
+
+def places(
+    src: NDArray[np.float64],
+    kernel: Sequence[int],
+    strides: Sequence[int],
+    padding: Sequence[tuple[int, int]],
+    dilation: Sequence[int],
+) -> NDArray[np.float64]:
+    """Which tap of each window is its maximum, tap by tap.
+
+    >>> places(np.array([[[1.0, 3.0, 3.0]]]), [2], [1], [(1, 0)], [1])
+    array([[[1., 1., 0.]]])
+    """
+    taps = _taps(src, kernel, strides, padding, dilation, -np.inf)
+    value, inside = next(taps)
+    best, found = value.copy(), np.where(inside & np.ones(value.shape, bool), 0.0, -1.0)
+    for number, (value, inside) in enumerate(taps, 1):
+        larger = (value > best) | (np.isnan(value) & ~np.isnan(best))
+        better = inside & (larger | (found < 0))
+        found[better], best = number, np.where(better, value, best)
+    return found
+
+
+def _taps(
+    src: NDArray[np.float64],
+    kernel: Sequence[int],
+    strides: Sequence[int],
+    padding: Sequence[tuple[int, int]],
+    dilation: Sequence[int],
+    outside: float,
+) -> Iterator[tuple[NDArray[np.float64], NDArray[np.bool_]]]:
+    """For each tap of all windows, the elements there, and whether they are no padding."""
     pads = [(0, 0), (0, 0), *padding]
-    padded = np.pad(src, pads, constant_values=-np.inf if is_max else 0)
-    inside = np.pad(np.ones((1, 1, *src.shape[2:])), pads)
+    padded = np.pad(src, pads, constant_values=outside)
+    within = np.pad(np.ones((1, 1, *src.shape[2:]), bool), pads)
     sizes = [
         max(0, (n - (k - 1) * d - 1) // s + 1)
         for n, k, d, s in zip(padded.shape[2:], kernel, dilation, strides, strict=True)
     ]
-    out = np.full((*src.shape[:2], *sizes), -np.inf if is_max else 0.0)
-    count = np.zeros((1, 1, *sizes))
-    if 0 in out.shape:
-        return out
-    with np.errstate(invalid="ignore"):
-        for taps in product(*map(range, kernel)):
-            window = tuple(
-                slice(t * d, t * d + (n - 1) * s + 1, s)
-                for t, d, n, s in zip(taps, dilation, sizes, strides, strict=True)
-            )
-            at = (slice(None), slice(None), *window)
-            out = np.maximum(out, padded[at]) if is_max else out + padded[at]
-            count += inside[at]
-    if is_max:
-        return out
-    return out / (count if algorithm == "average_exclude_padding" else prod(kernel))
+    for taps in product(*map(range, kernel)):
+        window = tuple(
+            slice(t * d, t * d + (n - 1) * s + 1 if n else t * d, s)
+            for t, d, n, s in zip(taps, dilation, sizes, strides, strict=True)
+        )
+        at = (slice(None), slice(None), *window)
+        yield padded[at], within[at]
 
 
 def _without_sum(post_ops: tuple[PostOp, ...]) -> tuple[PostOp, ...]:

@@ -58,11 +58,14 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
     from relayout.layout.descriptor import MemoryDesc
+    from relayout.primitives.candidates import Candidate
     from relayout.primitives.program import Program
+    from relayout.runtime.tuning import Trial
 
 __all__ = ["Primitive"]
 
 DEFINITION = "definition (NumPy)"
+TRIALS = 1000  # calls that are more than any contest takes
 
 
 class Primitive:
@@ -94,8 +97,12 @@ class Primitive:
     _program: Program | None = None
     _arguments: dict[str, Argument] | None = None
     _calling: Calling | None = None
+    _trial: Trial[Any, Any] | None = None
+    """The contest among its schedules, as long as there is something to measure."""
     _lowered = False
-    _workings: ClassVar[frozenset[str]] = frozenset(("_program", "_arguments", "_calling", "_lowered"))
+    _workings: ClassVar[frozenset[str]] = frozenset(
+        ("_program", "_arguments", "_calling", "_trial", "_lowered")
+    )
     """Attributes that lowering sets. Their classes have what they are before."""
 
     def __init_subclass__(cls, **options: Any) -> None:
@@ -147,6 +154,23 @@ class Primitive:
     def _needed(self, program: Program, addresses: Mapping[str, int]) -> Program:
         """What is left to do of the program for arguments at these addresses."""
         return program
+
+    def _alternatives(self) -> list[Self]:
+        """The same operation in other formats, where the caller has left some open."""
+        return []
+
+    def _cost(self) -> tuple[float, str]:
+        """About how many seconds a call takes, and the schedule; see :mod:`~.primitives.candidates`."""
+        with lock():
+            from relayout.reorder.predict import seconds_to_move
+        return seconds_to_move(self.bytes + self._moved_besides()), ""
+
+    def _moved_besides(self) -> int:
+        """Bytes read and written besides the arguments: inputs in another format come to that first."""
+        first = self.descs[self.outputs[0]]
+        inputs = (self.descs[name] for name in self.inputs)
+        near = (desc for desc in inputs if desc.dims == first.dims)
+        return 2 * sum(desc.nbytes for desc in near if not desc.layout.same_bytes(first.layout))
 
     @property
     def flops(self) -> int:
@@ -207,15 +231,62 @@ class Primitive:
         program = self._program if self._lowered else self._compiled()
         if program is None:
             self._define(tensors, targets)
-        else:
+        elif self._trial is None or not self._tried(self._trial, known, threads):
             self._needed(program, known)(known, threads)
         for one in wanted.values():
             if pytorch.is_tensor(one):
                 pytorch.written(one)
-        if calling is not None:
+        if calling is not None and self._trial is None:  # what is called from machine code stays as it is
             calling.count(given, wanted, threads)
         returned = targets | {name: one for name, one in wanted.items() if isinstance(one, Tensor)}
         return results(self.outputs, (returned[name] for name in self.outputs))
+
+    def tune(self) -> None:
+        """Find the fastest schedule now, by measuring, instead of in the first calls.
+
+        Arguments are buffers of its own. What is found is kept on disk for later processes
+        (:mod:`relayout.runtime.tuning`); nothing is measured where it is known, where there is one schedule,
+        or where ``RELAYOUT_EFFORT`` is ``estimate``.
+
+        Examples
+        --------
+        >>> import relayout as rl
+        >>> src = rl.MemoryDesc((1, 8, 9, 9), "f32", "nhwc")
+        >>> rl.primitives.Convolution(src, rl.MemoryDesc((8, 8, 3, 3), "f32", rl.any)).tune()
+        """
+        if self._compiled() is None or self._trial is None:
+            return
+        given, wanted = (
+            {name: Tensor(self.descs[name], allocate(self.descs[name])) for name in names}
+            for names in (self.inputs, self.outputs)
+        )
+        known = {name: located(one)[1] for name, one in (given | wanted).items()}
+        for _ in range(TRIALS):
+            if self._trial is None:
+                return
+            self._tried(self._trial, known, None)
+
+    def candidates(self) -> list[Candidate]:
+        """The ways to do this operation with the formats that were left open, cheapest first.
+
+        Where all formats were given, or follow from those given, there is one.
+
+        Examples
+        --------
+        >>> import relayout as rl
+        >>> dims = (1, 64, 28, 28), (64, 64, 1, 1)
+        >>> conv = rl.primitives.Convolution(*(rl.MemoryDesc(each, "f32", rl.any) for each in dims))
+        >>> best, *rest = conv.candidates()
+        >>> best.formats["src"] == conv.src, best.cost <= rest[-1].cost, len(rest)
+        (True, True, 8)
+        """
+        with lock():
+            from relayout.primitives.candidates import Candidate, ranked
+        found = []
+        for one in (self, *self._alternatives()):
+            cost, schedule = one._cost()
+            found.append(Candidate(dict(one.descs), cost, schedule, primitive=one))
+        return ranked(found)
 
     def reference(self, *given: Any, out: Any = None, **named: Any) -> Any:
         """The definition, for tensors or logical arrays of any format: logical results in float64."""
@@ -244,6 +315,22 @@ class Primitive:
                         )
                     self._lowered = True
         return self._program
+
+    def _tried(self, trial: Trial[Any, Any], addresses: Mapping[str, int], threads: int | None) -> bool:
+        """Whether a call was done by the schedule whose turn it is in a contest; the winner stays."""
+        if threads is None and trial.call(lambda made: made.program(addresses)):
+            return True
+        if trial.done:
+            with lock():
+                if trial.winner is not None:
+                    self._take(trial.winner)
+                self._trial = None
+        return False
+
+    def _take(self, made: Any) -> None:
+        """Be done by another schedule from now on."""
+        self._program = made.program
+        self._calling = Calling(self._reach(), self.outputs, self.in_place, self.accumulates, made.program)
 
     def _reach(self) -> dict[str, Argument]:
         """The arguments of a call, inputs first."""

@@ -1,11 +1,11 @@
 """The NumPy engine: reorder as strided copies over the common refinement.
 
-:func:`relayout.layout.refine.refine` cuts both layouts into loops with one stride on either side. A nest of
-such loops *is* a pair of strided NumPy arrays of equal shape, so moving a piece is one assignment, and
-converting it one call of :func:`relayout.convert.rescale` between the two. Where a tensor has tails, blocks
-that don't divide each other, or both, it is the product of the pieces of its groups; there are few. Where
-there would be many, or a group has no nest at all, offsets are tabulated and elements are gathered and
-scattered by index.
+:func:`relayout.loops.refine.refine` cuts both layouts, and the tables of attributes that have values along an
+axis, into loops with one step in each. A nest of such loops *is* several strided NumPy arrays of equal shape,
+so moving a piece is one assignment, and converting it one call of :func:`relayout.convert.rescale`. Where a
+tensor has tails, blocks that don't divide each other, or both, it is the product of the pieces of its groups;
+there are few. Where there would be many, or a group has no nest at all, offsets are tabulated and elements
+are gathered and scattered by index.
 
 The engine is total: it takes every pair of layouts. It stays as the oracle of faster ones and as the fallback
 on hosts that forbid machine code.
@@ -19,14 +19,14 @@ from math import prod
 from typing import Any
 
 import numpy as np
-from numpy.lib.stride_tricks import as_strided
 from numpy.typing import NDArray
 
 from relayout.convert import rescale
 from relayout.layout.descriptor import MemoryDesc
 from relayout.layout.layout import Layout, plain
-from relayout.layout.refine import Group, Loop, Piece, axis_number, refine, self_pieces
-from relayout.layout.vectorised import term_offsets
+from relayout.loops.nest import Nest, places, view
+from relayout.loops.padding import padding
+from relayout.loops.refine import Group, nests, offsets_along, refine, table_along
 from relayout.reorder.attributes import NEUTRAL, Attributes, PerAxis
 
 __all__ = ["four_bit_values", "reorder_numpy"]
@@ -81,16 +81,12 @@ def _visit(
     moves_bits: bool,
 ) -> None:
     """Move every element, piece by piece or by tables."""
-    groups = refine(src.layout, dst.layout)
-    copy = _Copy(src, dst, attributes, groups, moves_bits)
-    if (
-        any(group.pieces is None for group in groups)
-        or prod(len(g.pieces or ()) for g in groups) > MOST_PIECES
-    ):
+    copy = _Copy(src, dst, attributes, moves_bits)
+    found = nests(copy.groups, [layout.offset0 for layout in copy.layouts], MOST_PIECES)
+    if found is None:
         _by_tables(source, target, copy)
-    else:
-        for pieces in product(*(group.pieces or () for group in groups)):
-            _by_strides(source, target, copy, pieces)
+    for nest in found or ():
+        _by_strides(source, target, copy, nest)
 
 
 def _with_nibbles(
@@ -121,27 +117,27 @@ def _with_nibbles(
     else:
         target = np.zeros(row_major.size, dst.dtype.numpy)
     _visit(src, source, MemoryDesc._make(dst.dims, dst.dtype, row_major), target, attributes, False)
-    for places in _padding_places(dst.layout):
-        _put_nibbles(dst_bytes, places, np.zeros(places.shape, np.uint8))
-    for part, places in _element_places(dst.layout):
+    for at in (at for nest in padding(dst.layout) for at in places(nest, most=GATHERED)):
+        _put_nibbles(dst_bytes, at, np.zeros(at.shape, np.uint8))
+    for part, at in _element_places(dst.layout):
         values: NDArray[np.uint8] = target[part].astype(np.int8).view(np.uint8) & np.uint8(15)
-        _put_nibbles(dst_bytes, places, values)
+        _put_nibbles(dst_bytes, at, values)
 
 
 def four_bit_values(desc: MemoryDesc, data: NDArray[np.uint8]) -> Elements:
     """The 4-bit elements in row-major order, one to a byte."""
     out = np.zeros(desc.layout.size, np.uint8)
-    for part, places in _element_places(desc.layout):
-        out[part] = data[places >> 1] >> ((places & 1) << 2).astype(np.uint8) & 15
+    for part, at in _element_places(desc.layout):
+        out[part] = data[at >> 1] >> ((at & 1) << 2).astype(np.uint8) & 15
     signed = out.astype(np.int8) if not desc.dtype.is_signed else ((out ^ 8).astype(np.int8) - 8)
     return signed.astype(desc.dtype.numpy)
 
 
-def _put_nibbles(data: NDArray[np.uint8], places: NDArray[np.int64], values: NDArray[np.uint8]) -> None:
+def _put_nibbles(data: NDArray[np.uint8], at: NDArray[np.int64], values: NDArray[np.uint8]) -> None:
     """Write 4-bit values at places; halves of one byte one after the other, as each keeps the other half."""
     for half, kept in ((0, 0xF0), (1, 0x0F)):
-        mine = (places & 1) == half
-        where = places[mine] >> 1
+        mine = (at & 1) == half
+        where = at[mine] >> 1
         data[where] = data[where] & kept | values[mine] << (4 * half)
 
 
@@ -156,53 +152,19 @@ def _element_places(layout: Layout) -> Iterator[tuple[slice, NDArray[np.int64]]]
         yield slice(start, stop), layout.offsets(index)
 
 
-def _padding_places(layout: Layout) -> Iterator[NDArray[np.int64]]:
-    """The offsets of all padding, some at a time (some of them twice)."""
-    if not layout.has_padding:
-        return
-    for t, room in enumerate(layout.padded):
-        size = layout.term_size(t)
-        others = [
-            term_offsets(ladder, np.arange(r, dtype=np.int64))
-            for u, (ladder, r) in enumerate(zip(layout.ladders, layout.padded, strict=True))
-            if u != t
-        ]
-        for number in range(size, room):
-            start = term_offsets(layout.ladders[t], np.array([number]))[0] + layout.offset0
-            yield (_sum_of(others) + start).ravel()
-
-
 class _Copy:
     """What happens to the elements of one reorder between the two sides, whichever way they are visited."""
 
-    def __init__(
-        self,
-        src: MemoryDesc,
-        dst: MemoryDesc,
-        attributes: Attributes,
-        groups: Sequence[Group],
-        moves_bits: bool,
-    ) -> None:
-        self.src, self.dst, self.groups, self.moves_bits = src, dst, groups, moves_bits
+    def __init__(self, src: MemoryDesc, dst: MemoryDesc, attributes: Attributes, moves_bits: bool) -> None:
+        self.src, self.dst, self.moves_bits = src, dst, moves_bits
         self.beta = attributes.beta
         part = attributes.taking_part(src.dtype, dst.dtype)
-        self.operands: dict[str, tuple[int, NDArray[Any]]] = {}
-        for name in NEUTRAL:
-            made: PerAxis | None = getattr(part, name)
-            if made is not None:
-                self.operands[name] = self._along_group(made)
-
-    def _along_group(self, made: PerAxis) -> tuple[int, NDArray[Any]]:
-        """The group whose number an attribute follows (-1: none), and its values for every such number."""
-        if made.axis is None:
-            return -1, made.values
-        for k, group in enumerate(self.groups):
-            if made.axis in group.axes:
-                numbers = np.arange(group.size)
-                return k, np.ascontiguousarray(
-                    made.values[axis_number(group.axes, self.src.dims, made.axis, numbers)]
-                )
-        raise AssertionError(f"axis {made.axis} is in no group")
+        given: dict[str, PerAxis] = {n: made for n in NEUTRAL if (made := getattr(part, n)) is not None}
+        self.numbers = {name: made.values for name, made in given.items() if made.axis is None}
+        self.tables = {name: made.values for name, made in given.items() if made.axis is not None}
+        axes = (made.axis for made in given.values() if made.axis is not None)
+        self.layouts = [src.layout, *(table_along(src.dims, axis) for axis in axes), dst.layout]
+        self.groups = refine(*self.layouts)
 
     def move(self, values: Elements, old: Elements | None, parts: dict[str, Any]) -> Elements:
         """Convert values; attribute values come shaped to broadcast against them."""
@@ -219,17 +181,14 @@ def _elements(desc: MemoryDesc, data: NDArray[np.uint8], as_bits: bool) -> Eleme
     return data[: count * width].view(f"u{width}" if as_bits else desc.dtype.numpy)
 
 
-def _by_strides(source: Elements, target: Elements, copy: _Copy, pieces: Sequence[Piece]) -> None:
-    """Move one piece: a nest of loops on either side."""
-    loops = [loop for piece in pieces for loop in piece.loops]
-    src_at = copy.src.offset0 + sum(piece.src for piece in pieces)
-    dst_at = copy.dst.offset0 + sum(piece.dst for piece in pieces)
-    taken = _nest(source, src_at, loops, [loop.src for loop in loops])
-    given = _nest(target, dst_at, loops, [loop.dst for loop in loops])
+def _by_strides(source: Elements, target: Elements, copy: _Copy, nest: Nest) -> None:
+    """Move one nest."""
+    taken, given = view(nest, source, 0), view(nest, target)
     if copy.moves_bits:
         given[...] = taken
         return
-    parts = {name: _along_loops(values, k, pieces) for name, (k, values) in copy.operands.items()}
+    tables = enumerate(copy.tables.items(), 1)
+    parts = copy.numbers | {name: view(nest, values, k) for k, (name, values) in tables}
     if taken.ndim == 0:
         given[...] = copy.move(taken, given, parts)
         return
@@ -241,68 +200,34 @@ def _by_strides(source: Elements, target: Elements, copy: _Copy, pieces: Sequenc
         given[rows_of] = copy.move(taken[rows_of], given[rows_of], cut)
 
 
-def _nest(elements: Elements, start: int, loops: Sequence[Loop], strides: Sequence[int]) -> Elements:
-    """A strided view, which NumPy checks against the bounds of the buffer: no loop can leave it."""
-    item = elements.itemsize
-    shape = [loop.extent for loop in loops]
-    view: Elements = np.ndarray(
-        shape, elements.dtype, elements.view(np.uint8), start * item, [s * item for s in strides]
-    )
-    return view
-
-
-def _along_loops(values: NDArray[Any], group: int, pieces: Sequence[Piece]) -> NDArray[Any]:
-    """Attribute values along the loops of a piece; axes of other groups have size 1."""
-    if group < 0:
-        return values
-    shape: list[int] = []
-    strides: list[int] = []
-    for k, piece in enumerate(pieces):
-        shape += [loop.extent if k == group else 1 for loop in piece.loops]
-        strides += [loop.step * values.itemsize if k == group else 0 for loop in piece.loops]
-    return as_strided(values[pieces[group].start :], shape, strides)
-
-
 def _by_tables(source: Elements, target: Elements, copy: _Copy) -> None:
     """Move everything by tables of offsets.
 
-    One for each group on either side, added up for as many elements at a time as fit.
+    One for each group in every operand, added up for as many elements at a time as fit.
     """
     sizes = [group.size for group in copy.groups]
-    tables = [(_table(copy.src.layout, group), _table(copy.dst.layout, group)) for group in copy.groups]
+    tables = [[_table(layout, group) for group in copy.groups] for layout in copy.layouts]
     inner = len(sizes)
     while inner > 0 and prod(sizes[inner - 1 :]) <= GATHERED:
         inner -= 1
-    src_tail = _sum_of([one for one, _ in tables[inner:]])
-    dst_tail = _sum_of([two for _, two in tables[inner:]])
-    for outer in _blocks(sizes[:inner], GATHERED // max(1, src_tail.size)):
-        src_index = _outer([tables[k][0][part] for k, part in enumerate(outer)], src_tail) + copy.src.offset0
-        dst_index = _outer([tables[k][1][part] for k, part in enumerate(outer)], dst_tail) + copy.dst.offset0
+    tails = [_sum_of(table[inner:]) for table in tables]
+    for outer in _blocks(sizes[:inner], GATHERED // max(1, tails[0].size)):
+        src_index, *between, dst_index = (
+            _outer([table[k][part] for k, part in enumerate(outer)], tail) + layout.offset0
+            for table, tail, layout in zip(tables, tails, copy.layouts, strict=True)
+        )
         if copy.moves_bits:
             target[dst_index] = source[src_index]
             continue
-        parts = {}
-        for name, (k, values) in copy.operands.items():
-            if k < 0:
-                parts[name] = values
-            else:
-                chosen = values[outer[k]] if k < inner else values
-                parts[name] = chosen.reshape([-1 if axis == k else 1 for axis in range(len(sizes))])
+        several = zip(copy.tables.items(), between, strict=True)
+        parts = copy.numbers | {name: values[index] for (name, values), index in several}
         old = target[dst_index] if copy.beta else None
         target[dst_index] = copy.move(source[src_index], old, parts)
 
 
 def _table(layout: Layout, group: Group) -> NDArray[np.int64]:
     """The offset of every number of a group, without ``offset0``."""
-    numbers = np.arange(group.size, dtype=np.int64)
-    total = np.zeros(group.size, dtype=np.int64)
-    for term, ladder in zip(layout.terms, layout.ladders, strict=True):
-        if term[0] in group.axes:
-            own = np.zeros(group.size, dtype=np.int64)
-            for axis in term:
-                own = own * layout.dims[axis] + axis_number(group.axes, layout.dims, axis, numbers)
-            total += term_offsets(ladder, own)
-    return total
+    return offsets_along(layout, group.axes, np.arange(group.size, dtype=np.int64))
 
 
 def _sum_of(tables: Sequence[NDArray[np.int64]]) -> NDArray[np.int64]:
@@ -333,25 +258,6 @@ def _blocks(sizes: Sequence[int], most: int) -> Iterator[tuple[slice, ...]]:
 
 
 def _zero_padding(layout: Layout, target: Elements) -> None:
-    """Write zeros to all room of the layout that no element uses; nothing else is touched.
-
-    Padding is, term by term, the numbers from the size of the term to its room, with every number of the
-    other terms.
-    """
-    if not layout.has_padding:
-        return
-    for t, (ladder, room) in enumerate(zip(layout.ladders, layout.padded, strict=True)):
-        size = layout.term_size(t)
-        if room == size:
-            continue
-        places = term_offsets(ladder, np.arange(size, room, dtype=np.int64))
-        others = [
-            self_pieces(other, r)
-            for u, (other, r) in enumerate(zip(layout.ladders, layout.padded, strict=True))
-            if u != t
-        ]
-        for pieces in product(*others):
-            loops = [loop for piece in pieces for loop in piece.loops]
-            start = layout.offset0 + sum(piece.dst for piece in pieces)
-            for place in places.tolist():
-                _nest(target, start + place, loops, [loop.dst for loop in loops])[...] = 0
+    """Write zeros to all room of the layout that no element uses; nothing else is touched."""
+    for nest in padding(layout):
+        view(nest, target)[...] = 0

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from relayout.dtypes import DType
     from relayout.jit.compile import Module
     from relayout.kernels.copy.plan import Plan
+    from relayout.kernels.copy.problem import Move, Table
     from relayout.reorder.attributes import Attributes
-    from relayout.reorder.problem import Nest, Table
     from relayout.targets.machine import Machine
 
 __all__ = ["Native", "Shape", "native", "worth_compiling"]
@@ -66,7 +66,7 @@ class Native:
     ----------
     src, dst : MemoryDesc
         Descriptors.
-    found : tuple of Nest, optional
+    found : tuple of Move, optional
         What is to be moved; without it the nests of the two descriptors.
     machine : Machine, optional
         What to make code for; without it for this host.
@@ -83,7 +83,7 @@ class Native:
         The NumPy engine has to do it.
     """
 
-    _found: tuple[Nest, ...] | None
+    _found: tuple[Move, ...] | None
     _decided: tuple[Plan, ...] | None
 
     @locked
@@ -91,7 +91,7 @@ class Native:
         self,
         src: MemoryDesc,
         dst: MemoryDesc,
-        found: tuple[Nest, ...] | None = None,
+        found: tuple[Move, ...] | None = None,
         machine: Machine | None = None,
         streaming: bool | None = None,
         shape: Shape = (),
@@ -122,9 +122,17 @@ class Native:
             kernels, note = recalled(problem, LOADED, lambda: self._module(machine, streaming), machine)
         self._kernel, self._cached = kernels[0], kernels[-1]
         self._divides = self.bytes >= SHARED and note == DIVIDES
-        self._shares = self._divides and shares(machine, self.bytes)
+        self._shares = self._divides and shares(machine, self.bytes, measure=False)
         self._parts = PARTS if self.bytes > EVEN else 1
         self._threads = threads
+
+    @locked
+    def calibrate(self) -> None:
+        """Find out by measuring from how many bytes on threads pay here, if nobody has yet."""
+        from relayout.runtime.thresholds import shares
+        from relayout.targets.machine import host
+
+        self._shares = self._divides and shares(host(), self.bytes)
 
     @locked
     def _module(self, machine: Machine, streaming: bool) -> Module:
@@ -139,12 +147,12 @@ class Native:
         return Module(ir, names, DIVIDES if any(made.extent > 1 for made in self._plans) else "")
 
     @locked
-    def refined(self) -> tuple[Nest, ...]:
+    def refined(self) -> tuple[Move, ...]:
         """The nests of the two descriptors, or those that were given."""
         if self._found is None:
-            from relayout.reorder.problem import nests
+            from relayout.kernels.copy.problem import moves
 
-            self._found = nests(self.src, self.dst, self._shape)
+            self._found = moves(self.src, self.dst, self._shape)
         if self._found is None:
             raise Infeasible
         return self._found
@@ -160,7 +168,7 @@ class Native:
         return self._decided
 
     @property
-    def nests(self) -> tuple[Nest, ...]:
+    def nests(self) -> tuple[Move, ...]:
         """What is moved, simplified."""
         return tuple(made.nest for made in self._plans)
 
@@ -185,21 +193,21 @@ class Native:
     def explain(self) -> list[str]:
         """What every nest looks like after each pass, and the kernels that come of it."""
         from relayout.kernels.copy.choice import lowered
-        from relayout.reorder.problem import PASSES
+        from relayout.kernels.copy.problem import PASSES
 
         lines = []
         for k, nest in enumerate(self.refined()):
             lines.append(f"nest {k + 1}, bytes: extent x (source step, destination step)")
-            lines.append(f"  refined  {nest}")
+            lines.append(f"  refined   {nest}")
             for step in PASSES:
                 after = step(nest)
                 if after != nest:
-                    lines.append(f"  {step.__name__:<7}  {after}")
+                    lines.append(f"  {step.__name__:<8}  {after}")
                 nest = after
             for made in lowered((self.refined()[k],), self.how):
                 if made.nest != nest:
-                    lines.append(f"  cut      {made.nest}")
-                lines.append(f"  kernel   {made}")
+                    lines.append(f"  cut       {made.nest}")
+                lines.append(f"  kernel    {made}")
         return lines
 
     @locked
@@ -237,32 +245,20 @@ class Native:
             return None
         from relayout.convert import convert
         from relayout.ir.conversions import RECIPROCALS
-        from relayout.reorder.problem import LANES
+        from relayout.kernels.copy.problem import LANES
 
         arithmetic, scales = self._types(attributes)
         block = np.zeros(self.tables[-1].end, np.uint8)
         for table in self.tables:
             entries = block[table.offset : table.end].view(arithmetic.numpy)[: table.entries + LANES]
-            values = np.float64(attributes.beta) if table.name == "beta" else self._values(table, attributes)
+            name = "dst_scale" if table.name in RECIPROCALS else table.name
+            values = np.float64(attributes.beta) if name == "beta" else getattr(attributes, name).values
             if table.name in ("beta", "src_scale", "dst_scale", *RECIPROCALS):
                 values = convert(values, scales)
             if table.name in RECIPROCALS:
                 values = _reciprocals(convert(values, arithmetic))[RECIPROCALS.index(table.name)]
             entries[:] = np.resize(convert(values, arithmetic), entries.shape)
         return block
-
-    @locked
-    def _values(self, table: Table, attributes: Attributes) -> NDArray[np.generic]:
-        """An attribute's values, over all numbers of its axis's group."""
-        from relayout.ir.conversions import RECIPROCALS
-        from relayout.layout.refine import axis_number, refine
-
-        made = getattr(attributes, "dst_scale" if table.name in RECIPROCALS else table.name)
-        if made.axis is None:
-            return made.values  # type: ignore[no-any-return]
-        group = next(g for g in refine(self.src.layout, self.dst.layout) if made.axis in g.axes)
-        numbers = axis_number(group.axes, self.src.dims, made.axis, np.arange(group.size))
-        return made.values[numbers]  # type: ignore[no-any-return]
 
     def alone(self, threads: int | None) -> int | None:
         """The address of the kernel, if one of so many threads does every call with all of it; else None."""

@@ -56,9 +56,10 @@ from relayout.tensor import (
 )
 
 if TYPE_CHECKING:
+    from relayout.kernels.copy.schedule import Schedule
     from relayout.reorder.native import Native
     from relayout.reorder.predict import Prediction
-    from relayout.reorder.tuning import Trial
+    from relayout.runtime.tuning import Trial
     from relayout.tensor import FormatLike
 
 __all__ = ["Reorder", "check_out", "reorder"]
@@ -142,7 +143,7 @@ class Reorder:
     _engine: tuple[Native, int, NDArray[np.uint8] | None] | None
 
     # The contest among schedules that this plan's calls take part in; None: it is over, or there is none.
-    _trial: Trial | None
+    _trial: Trial[Schedule, Native] | None
 
     # Checks source and destination and converts, or says False; it keeps what it needs.
     _fast: Callable[[Any, Any], int] | None
@@ -335,8 +336,9 @@ class Reorder:
         if engine is not None:
             trial = self._trial
             if trial is not None and not (new and self._room >= MAPPED):
-                if trial.call(source_at, target_at, engine[1], threads):
-                    return
+                words = source_at, target_at, engine[1], threads
+                if threads == self.threads and trial.call(lambda kernels: kernels(*words)):
+                    return  # another number of threads is another problem
                 if trial.done:
                     self._trial, engine = None, (trial.winner or engine[0], *engine[1:])
                     self._engine = engine
@@ -400,18 +402,18 @@ class Reorder:
         d     0..1     2x1: 1, 8
         <BLANKLINE>
         nest 1, bytes: extent x (source step, destination step)
-          refined  u32 0->0: 1x(0,0)  2x(128,128)  8x(16,4)  2x(8,64)  2x(4,32)
-          order    u32 0->0: 2x(128,128)  2x(8,64)  2x(4,32)  8x(16,4)
-          fuse     u32 0->0: 2x(128,128)  4x(4,32)  8x(16,4)
-          kernel   interleave, 4 pixels of 8 channels, within 2x, threads share 2x
+          refined   u32 0->0: 1x(0,0)  2x(128,128)  8x(16,4)  2x(8,64)  2x(4,32)
+          order     u32 0->0: 2x(128,128)  2x(8,64)  2x(4,32)  8x(16,4)
+          coalesce  u32 0->0: 2x(128,128)  4x(4,32)  8x(16,4)
+          kernel    interleave, 4 pixels of 8 channels, within 2x, threads share 2x
         nest 2, bytes: extent x (source step, destination step)
-          refined  u32 256->256: 1x(0,0)  1x(16,4)  2x(8,64)  2x(4,32)  then 7 zeros
-          order    u32 256->256: 2x(8,64)  2x(4,32)  1x(16,4)  then 7 zeros
-          fuse     u32 256->256: 4x(4,32)  1x(16,4)  then 7 zeros
-          kernel   transpose, 8 rows by 4 columns
+          refined   u32 256->256: 1x(0,0)  1x(16,4)  2x(8,64)  2x(4,32)  then 7 zeros
+          order     u32 256->256: 2x(8,64)  2x(4,32)  1x(16,4)  then 7 zeros
+          coalesce  u32 256->256: 4x(4,32)  1x(16,4)  then 7 zeros
+          kernel    transpose, 8 rows by 4 columns
         """
         with lock():
-            from relayout.layout.refine import refine
+            from relayout.loops.refine import refine
 
         groups = refine(self.src.layout, self._dst.layout)
         rows = []
@@ -420,11 +422,10 @@ class Reorder:
             if group.pieces is None:
                 rows.append((names, f"0..{group.size - 1}", "no common nest: table of offsets"))
             for k, piece in enumerate(group.pieces or ()):
-                loops = "; ".join(
-                    f"{loop.extent}x{loop.step}: {loop.src}, {loop.dst}" for loop in piece.loops
-                )
-                last = piece.start + sum((loop.extent - 1) * loop.step for loop in piece.loops)
-                rows.append((names if k == 0 else "", f"{piece.start}..{last}", loops))
+                turns = [(loop.extent, *loop.steps) for loop in piece.loops]
+                loops = "; ".join(f"{extent}x{step}: {src}, {dst}" for extent, step, src, dst in turns)
+                last = piece.starts[0] + sum((extent - 1) * step for extent, step, _, _ in turns)
+                rows.append((names if k == 0 else "", f"{piece.starts[0]}..{last}", loops))
         kernels = self._kernels
         if kernels is not None:
             how = "machine code: " + ", ".join(kernels.kinds)

@@ -8,6 +8,7 @@ shape; the copy is the yardstick, and it is measured when somebody asks, since m
 from __future__ import annotations
 
 import time
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -17,10 +18,11 @@ from relayout.runtime import threads
 from relayout.runtime.limits import SHARED
 from relayout.runtime.memcpy import memcpy_kernel
 
-__all__ = ["Prediction", "copy_seconds"]
+__all__ = ["Prediction", "copy_seconds", "seconds_to_move"]
 
 LARGEST = 1 << 25  # bytes that are copied; larger ones take proportionally longer
 ROUNDS = 5
+LEAST = 1 << 14  # bytes: below that, calling takes longer than copying
 
 
 class Prediction(NamedTuple):
@@ -60,6 +62,23 @@ def copy_seconds(read: int, written: int, count: int | None = None) -> float:
             threads.run(kernel, places[0], places[1], places[2], many, many)
         taken.append(time.perf_counter() - start)
     return min(taken) * size / part
+
+
+def seconds_to_move(size: int, count: int | None = None) -> float:
+    """About how many seconds it takes to read and write so many bytes in all; measured once for such sizes.
+
+    >>> 0 < seconds_to_move(1 << 16) < seconds_to_move(1 << 24)
+    True
+    """
+    order = max(size, 1).bit_length()
+    return size / _speed(order, count)
+
+
+@lru_cache(maxsize=256)
+def _speed(order: int, count: int | None) -> float:
+    """Bytes in a second, of copies that read and write about ``2 ** order`` in all."""
+    half = max(LEAST, 1 << order) // 2
+    return 2 * half / copy_seconds(half, half, count)
 
 
 def _kernel() -> int | None:

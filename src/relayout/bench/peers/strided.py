@@ -2,7 +2,7 @@
 
 Neither knows ``nChw16c``. But whoever uses them can: split the channels into blocks and channels of a block
 (``reshape``), permute, copy. In general that is one strided copy for each piece of the common refinement of
-both layouts (:mod:`relayout.layout.refine`), after zeros were written where there is padding. Loops are
+both layouts (:mod:`relayout.loops.refine`), after zeros were written where there is padding. Loops are
 ordered as the destination has them, which is the order in which both libraries are fastest.
 
 Attributes take several operations with a buffer between them, each rounded as :mod:`relayout.convert` says::
@@ -14,16 +14,16 @@ Attributes take several operations with a buffer between them, each rounded as :
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from itertools import product
-from math import prod
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from relayout.bench.suite import Case
-from relayout.layout.refine import Group, Loop, Piece, refine
+from relayout.loops.nest import Loop, Nest, order, view
+from relayout.loops.refine import nests, refine, table_along
 
 __all__ = ["STEPS", "Copy", "copies", "saturates"]
 
@@ -60,12 +60,15 @@ def copies(case: Case) -> list[Copy] | None:
     converts = case.attributes or src.dtype != dst.dtype
     if case.has_nibbles or (converts and {case.src_dtype, case.dst_dtype} & WIDE):
         return None
-    groups = refine(src.layout, dst.layout)
-    if any(g.pieces is None or len(g.axes) > 1 for g in groups):
+    given = case.attribute_values()
+    tables = {name: given[name] for name in STEPS if isinstance(given.get(name), tuple)}
+    between = (table_along(src.dims, axis) for _, axis in tables.values())
+    layouts = (src.layout, *between, dst.layout)
+    groups = refine(*layouts)
+    found = nests(groups, [layout.offset0 for layout in layouts], MOST)
+    if found is None or any(len(group.axes) > 1 for group in groups):
         return None
-    if prod(len(g.pieces or ()) for g in groups) > MOST:
-        return None
-    return list(_copies(case, groups))
+    return [_copy(nest, given, list(tables)) for nest in found]
 
 
 def saturates(case: Case) -> bool:
@@ -76,36 +79,23 @@ def saturates(case: Case) -> bool:
     return bool(src.is_float or case.attributes or src.min < dst.min or src.max > dst.max)
 
 
-def _copies(case: Case, groups: tuple[Group, ...]) -> Iterator[Copy]:
-    given = case.attribute_values()
-    for pieces in product(*(g.pieces or () for g in groups)):
-        loops = [
-            (loop, group.axes[0])
-            for group, piece in zip(groups, pieces, strict=True)
-            for loop in piece.loops
-            if loop.extent > 1
-        ]
-        loops.sort(key=lambda pair: -pair[0].dst)
-        loops = loops or [(Loop(1, 1, 0, 0), 0)]  # an array without axes would not broadcast
-        starts = {group.axes[0]: piece for group, piece in zip(groups, pieces, strict=True)}
-        yield Copy(
-            tuple(loop.extent for loop, _ in loops),
-            case.source.offset0 + sum(piece.src for piece in pieces),
-            tuple(loop.src for loop, _ in loops),
-            case.target.offset0 + sum(piece.dst for piece in pieces),
-            tuple(loop.dst for loop, _ in loops),
-            {name: _operand(given[name], loops, starts) for name in STEPS if name in given},
-        )
-
-
-def _operand(given: Any, loops: list[tuple[Loop, int]], starts: dict[int, Piece]) -> NDArray[np.float32]:
-    """An attribute's values along the loops of a copy; other axes have size 1."""
-    if not isinstance(given, tuple):
-        return np.full(1, given, np.float32)
-    values, axis = given
-    index = np.array(starts[axis].start)
-    for loop, of in loops:
-        steps = np.arange(loop.extent) * loop.step if of == axis else np.zeros(1, np.int64)
-        index = index[..., None] + steps
-    operand: NDArray[np.float32] = np.asarray(values, np.float32)[index]
-    return operand
+def _copy(nest: Nest, given: Mapping[str, Any], tables: Sequence[str]) -> Copy:
+    """A nest as a copy, with the values of attributes along its loops."""
+    nest = order(nest, lambda loop: loop.dst)
+    if not nest.loops:  # an array without axes would not broadcast
+        nest = replace(nest, loops=(Loop(1, (0,) * len(nest.starts)),))
+    operands = {}
+    for name in (name for name in STEPS if name in given):
+        if name in tables:
+            values = np.asarray(given[name][0], np.float32)
+            operands[name] = view(nest, values, 1 + tables.index(name))
+        else:
+            operands[name] = np.full(1, given[name], np.float32)
+    return Copy(
+        tuple(loop.extent for loop in nest.loops),
+        nest.src,
+        tuple(loop.src for loop in nest.loops),
+        nest.dst,
+        tuple(loop.dst for loop in nest.loops),
+        operands,
+    )

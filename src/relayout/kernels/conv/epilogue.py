@@ -5,7 +5,7 @@ In this order, as oneDNN has it::
     post_ops(sum * scale + bias)        in f32, then rounded and saturated to the destination's data type
 
 Sums of integers stay integers if the destination is s32 and nothing but an s32 bias comes in between. In
-scratch, from where rows are scattered, results are f32, or those integers.
+scratch, from where rows are unpacked, results are f32, or those integers.
 
 A post-op that is a binary operation reads one more tensor, its operand. A tile finds the elements of it that
 belong to its sums in three cases (:func:`operand_of`); everything else needs a pass of its own::
@@ -23,7 +23,6 @@ weight in the padding is no zero.
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Sequence
 from math import prod
 from typing import NamedTuple, Protocol
@@ -31,12 +30,14 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from relayout.dtypes import DType, dtype
-from relayout.ir.conversions import converted
-from relayout.ir.writer import Writer
+from relayout.ir.builder import Builder
+from relayout.ir.conversions import from_f32, to_f32
+from relayout.ir.types import FLOAT, I32, I64, PTR, Type, Value, integer, vector
+from relayout.ir.vectors import load_pieces, pieces_of
+from relayout.kernels import functions
 from relayout.kernels.conv.arithmetic import Arithmetic
-from relayout.kernels.conv.tile import WORD, Piece, Tile, lanes_of, load_pieces, pieces_of
+from relayout.kernels.conv.tile import Piece, Tile, lanes_of
 from relayout.layout.descriptor import MemoryDesc
-from relayout.ops.binary import emitted
 from relayout.ops.post_ops import BinaryOp, PostOp, Sum, adds
 from relayout.targets.machine import Machine
 
@@ -120,25 +121,23 @@ class Finishing(NamedTuple):
         """What a tile calls the addresses of the operands."""
         return tuple(f"operand{k}" for k in range(len(self.operands)))
 
-    def bases(self, w: Writer, first: int) -> list[str]:
+    def bases(self, b: Builder, first: int) -> list[Value]:
         """Where the operands begin, whose addresses are in the kernel's list from number ``first`` on."""
-        words = [
-            w.value(f"load ptr, ptr {w.at('%ops', 8 * (first + k))}, align 8")
-            for k in range(len(self.operands))
+        return [
+            b.gep(b.load(PTR, b.gep(Value("%ops", PTR), 8 * (first + k))), operand.at)
+            for k, operand in enumerate(self.operands)
         ]
-        return [w.at(word, operand.at) for word, operand in zip(words, self.operands, strict=True)]
 
-    def pointers(self, w: Writer, bases: Sequence[str], channel: str, target: str) -> list[str]:
+    def pointers(self, b: Builder, bases: Sequence[Value], channel: str, target: str) -> list[Value]:
         """What a tile gets, whose first channel has this number, and which stores from ``target`` on."""
         found = []
         for base, operand in zip(bases, self.operands, strict=True):
             size, each = dtype(operand.dtype).bits // 8, dtype(self.dtype).bits // 8
             if operand.how == CHANNELS:
-                base = w.at(base, w.times(channel, size))
+                base = b.gep(base, Value(channel, I64), size)
             elif operand.how == SAME:
-                here, first = (w.value(f"ptrtoint ptr {pointer} to i64") for pointer in (target, "%dst"))
-                gone = w.times(w.value(f"sub i64 {here}, {first}"), size)
-                base = w.at(base, gone if each == 1 else w.value(f"sdiv exact i64 {gone}, {each}"))
+                gone = b.mul(b.sub(*(b.ptrtoint(Value(x, PTR)) for x in (target, "%dst"))), size)
+                base = b.gep(base, b.sdiv_exact(gone, each))
             found.append(base)
         return found
 
@@ -147,7 +146,7 @@ class Finishing(NamedTuple):
         between = self.scale or self.post_ops or self.bias not in ("", "s32")
         return weights == "s8" and self.dtype == "s32" and not between
 
-    def scattered(self, weights: str) -> DType:
+    def unpacked(self, weights: str) -> DType:
         """The type of results in scratch."""
         return dtype("s32" if self.stays_whole(weights) else "f32")
 
@@ -181,7 +180,7 @@ class Setting(Protocol):
     def weights_type(self) -> str: ...
 
     @property
-    def scatters(self) -> bool: ...
+    def unpacks(self) -> bool: ...
 
 
 class Finish:
@@ -192,127 +191,98 @@ class Finish:
         self.machine, self.lanes = nest.machine, lanes_of(nest.machine)
         self.integers = tile.arithmetic.sums == "s32"
         self.whole = how.stays_whole(nest.weights_type)
-        self.kind, self.words = f"<{self.lanes} x float>", f"<{self.lanes} x i32>"
-        self.target = how.scattered(nest.weights_type) if nest.scatters else dtype(how.dtype)
+        self.sums = vector(self.lanes, I32 if self.integers else FLOAT)
+        self.target = how.unpacked(nest.weights_type) if nest.unpacks else dtype(how.dtype)
         self.channels = _neighbours(tile, self.lanes) if isinstance(tile, Tile) else tile.channels
-        self._vectors: dict[tuple[str, int], str] = {}
+        self._vectors: dict[tuple[str, int], Value] = {}
 
-    def __call__(self, w: Writer, value: str, pixel: int, vector: int) -> tuple[str, int]:
-        """The vector to store, as integers of so many bits."""
-        lanes, bits = self.lanes, self.target.bits
-        made = (self._whole if self.whole else self._real)(w, value, pixel, vector)
-        channels = self.channels[vector]
+    def __call__(self, b: Builder, value: str, pixel: int, number: int) -> tuple[Value, int]:
+        """The vector to store, as integers of so many bits, of a vector of sums."""
+        lanes, x = self.lanes, Value(value, self.sums)
+        x = (self._whole if self.whole else self._real)(b, x, pixel, number)
+        channels = self.channels[number]
         stored = (
-            lane for piece in self.tile.pieces[vector] for lane in range(piece.lane, piece.lane + piece.lanes)
+            k for piece in self.tile.pieces[number] for k in range(piece.lane, piece.lane + piece.lanes)
         )
         if any(channels[lane] < 0 for lane in stored):
-            picks = [lanes if channel < 0 else lane for lane, channel in enumerate(channels)]
-            made = w.shuffle(made, "zeroinitializer", f"<{lanes} x i{bits}>", picks)
-        return made, bits
+            x = b.shuffle(x, [lanes if channel < 0 else lane for lane, channel in enumerate(channels)], 0)
+        return x, self.target.bits
 
-    def _whole(self, w: Writer, value: str, pixel: int, vector: int) -> str:
+    def _whole(self, b: Builder, x: Value, pixel: int, number: int) -> Value:
         """Integers, and never anything else; where sums are f32 these are small enough to be exact."""
         if not self.integers:
-            value = w.value(f"fptosi {self.kind} {value} to {self.words}")
-        if not self.how.bias:
-            return value
-        bias = self._operand(w, "bias", vector)
-        call = f"@llvm.sadd.sat.v{self.lanes}i32({self.words} {value}, {self.words} {bias})"
-        return w.value(f"call {self.words} {call}")
+            x = b.fptosi(x, I32)
+        return b.intrinsic("sadd.sat", x, self._operand(b, "bias", number)) if self.how.bias else x
 
-    def _real(self, w: Writer, value: str, pixel: int, vector: int) -> str:
+    def _real(self, b: Builder, x: Value, pixel: int, number: int) -> Value:
         """By way of f32."""
-        how, lanes = self.how, self.lanes
         if self.integers:
-            value = w.value(f"sitofp {self.words} {value} to {self.kind}")
-        if how.scale:
-            value = w.value(f"fmul {self.kind} {value}, {self._operand(w, 'scale', vector)}")
-        if how.bias:
-            value = w.value(f"fadd {self.kind} {value}, {self._operand(w, 'bias', vector)}")
-        operands = iter(range(len(how.operands)))
-        for op in how.post_ops:
+            x = b.sitofp(x, FLOAT)
+        if self.how.scale:
+            x = b.fmul(x, self._operand(b, "scale", number))
+        if self.how.bias:
+            x = b.fadd(x, self._operand(b, "bias", number))
+        operands = iter(range(len(self.how.operands)))
+        for op in self.how.post_ops:
             if isinstance(op, Sum):
-                old = self._stored(w, "%dst", self.target, pixel, vector)
-                if op.scale != 1:
-                    old = w.value(f"fmul {self.kind} {old}, {_splat(op.scale, lanes)}")
-                value = w.value(f"fadd {self.kind} {value}, {old}")
+                old = self._stored(b, "dst", self.target, pixel, number)
+                x = b.fadd(x, old if op.scale == 1 else b.fmul(old, op.scale))
             elif isinstance(op, BinaryOp):
-                other = self._other(w, next(operands), pixel, vector)
-                value = emitted(w, op.algorithm, value, other, lanes)
+                x = functions.binary(b, op.algorithm, x, self._other(b, next(operands), pixel, number))
             else:
-                value = op.emit(w, self.machine, value, lanes)
-        bits = w.value(f"bitcast {self.kind} {value} to {self.words}")
-        return converted(w, self.machine, bits, lanes, dtype("f32"), self.target)
+                x = functions.function(b, op, x)
+        return from_f32(b, x, self.target)
 
-    def _operand(self, w: Writer, name: str, vector: int) -> str:
+    def _operand(self, b: Builder, name: str, number: int) -> Value:
         """The scales or the biases of a vector, loaded once for all pixels."""
-        if (name, vector) not in self._vectors:
+        if (name, number) not in self._vectors:
             if name == "scale" and self.how.scale == 1:
-                made = self._everywhere(w, "%scale", dtype("f32"))
-            elif name == "bias" and self.whole:
-                made = self._of_channels(w, "%bias", "i32", WORD, vector)
-            elif name == "bias" and self.how.bias == "s32":
-                made = self._of_channels(w, "%bias", "i32", WORD, vector)
-                made = w.value(f"sitofp {self.words} {made} to {self.kind}")
+                made = self._everywhere(b, "scale", dtype("f32"))
             else:
-                made = self._of_channels(w, f"%{name}", "float", WORD, vector)
-            self._vectors[name, vector] = made
-        return self._vectors[name, vector]
+                kind = I32 if name == "bias" and (self.whole or self.how.bias == "s32") else FLOAT
+                made = self._of_channels(b, name, kind, number)
+                made = b.sitofp(made, FLOAT) if kind is I32 and not self.whole else made
+            self._vectors[name, number] = made
+        return self._vectors[name, number]
 
-    def _other(self, w: Writer, number: int, pixel: int, vector: int) -> str:
+    def _other(self, b: Builder, which: int, pixel: int, number: int) -> Value:
         """The operand of a binary operation, as f32."""
-        operand, name = self.how.operands[number], self.how.names[number]
+        operand, name = self.how.operands[which], self.how.names[which]
         kind = dtype(operand.dtype)
         if operand.how == SAME:
-            return self._stored(w, f"%{name}", kind, pixel, vector)
-        if (name, vector) not in self._vectors:
+            return self._stored(b, name, kind, pixel, number)
+        if (name, number) not in self._vectors:
             if operand.how == ONE:
-                made = self._everywhere(w, f"%{name}", kind)
+                made = self._everywhere(b, name, kind)
             else:
-                raw = self._of_channels(w, f"%{name}", f"i{kind.bits}", kind.bits // 8, vector)
-                made = self._as_floats(w, raw, kind, self.lanes)
-            self._vectors[name, vector] = made
-        return self._vectors[name, vector]
+                made = to_f32(b, self._of_channels(b, name, integer(kind.bits), number), kind)
+            self._vectors[name, number] = made
+        return self._vectors[name, number]
 
-    def _everywhere(self, w: Writer, pointer: str, kind: DType) -> str:
+    def _everywhere(self, b: Builder, name: str, kind: DType) -> Value:
         """One element in all lanes."""
-        raw = w.value(f"load <1 x i{kind.bits}>, ptr {pointer}, align {kind.bits // 8}")
-        one = self._as_floats(w, raw, kind, 1)
-        return w.shuffle(one, "poison", "<1 x float>", [0] * self.lanes)
+        one = b.load(vector(1, integer(kind.bits)), Value(f"%{name}", PTR))
+        return b.splat(to_f32(b, one, kind), self.lanes)
 
-    def _of_channels(self, w: Writer, pointer: str, element: str, size: int, vector: int) -> str:
-        """The values of the channels of a vector, so many bytes each."""
-        channels, lanes = self.channels[vector], self.lanes
+    def _of_channels(self, b: Builder, name: str, element: Type, number: int) -> Value:
+        """The values of the channels of a vector."""
+        channels, lanes, size = self.channels[number], self.lanes, element.bits // 8
         count = max(channels) + 1
         count = min(count, self.how.period or count)
-        pieces = pieces_of(0, count, vector * lanes * size, size)
-        made = load_pieces(w, pointer, pieces, lanes, element, size)
+        pieces = pieces_of(0, count, number * lanes * size, size)
+        made = load_pieces(b, vector(lanes, element), Value(f"%{name}", PTR), pieces)
         picks = [lane if channel < 0 else channel % count for lane, channel in enumerate(channels)]
-        if picks != list(range(lanes)):
-            made = w.shuffle(made, "poison", f"<{lanes} x {element}>", picks)
-        return made
+        return made if picks == list(range(lanes)) else b.shuffle(made, picks)
 
-    def _stored(self, w: Writer, pointer: str, kind: DType, pixel: int, vector: int) -> str:
+    def _stored(self, b: Builder, name: str, kind: DType, pixel: int, number: int) -> Value:
         """Elements of a tensor of some type from where, in the destination, a vector is stored; as f32."""
         size, each = kind.bits // 8, self.target.bits // 8
-        at = w.at(pointer, self.tile.dst[pixel] * size // each)
-        pieces = [piece._replace(offset=piece.offset * size // each) for piece in self.tile.pieces[vector]]
-        raw = load_pieces(w, at, pieces, self.lanes, f"i{kind.bits}", size)
-        return self._as_floats(w, raw, kind, self.lanes)
-
-    def _as_floats(self, w: Writer, raw: str, kind: DType, count: int) -> str:
-        """So many elements of another data type as f32."""
-        wide = converted(w, self.machine, raw, count, kind, dtype("f32"))
-        return w.value(f"bitcast <{count} x i32> {wide} to <{count} x float>")
+        at = b.gep(Value(f"%{name}", PTR), self.tile.dst[pixel] * size // each)
+        pieces = [piece._replace(offset=piece.offset * size // each) for piece in self.tile.pieces[number]]
+        return to_f32(b, load_pieces(b, vector(self.lanes, integer(kind.bits)), at, pieces), kind)
 
 
 def _neighbours(tile: Tile, lanes: int) -> tuple[tuple[int, ...], ...]:
     """The channels of lanes that lie side by side."""
     counts = [lanes] * (len(tile.weights) - 1) + [tile.valid]
     return tuple(tuple(lane if lane < count else -1 for lane in range(lanes)) for count in counts)
-
-
-def _splat(number: float, lanes: int) -> str:
-    (single,) = struct.unpack("<f", struct.pack("<f", number))
-    (bits,) = struct.unpack("<Q", struct.pack("<d", single))
-    return f"<{', '.join([f'float 0x{bits:016X}'] * lanes)}>"

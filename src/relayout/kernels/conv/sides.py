@@ -12,11 +12,15 @@ from typing import NamedTuple
 
 import numpy as np
 
+from relayout.ir.vectors import Piece, pieces_of
 from relayout.ir.writer import Writer
 from relayout.layout.descriptor import MemoryDesc
+from relayout.layout.digits import digit_sum
 from relayout.layout.layout import Digit
 
-__all__ = ["Side", "joint_loops", "offset_code", "places_of", "side_of"]
+__all__ = ["LEAST", "Side", "offset_code", "pieces_at", "places_of", "side_of"]
+
+LEAST = 4  # lanes that must lie together to be loaded or stored as a vector
 
 
 class Side(NamedTuple):
@@ -72,12 +76,7 @@ def places_of(digits: tuple[Digit, ...], count: int) -> tuple[int, ...]:
     >>> places_of((Digit(2, 2, 100), Digit(1, 2, 4)), 5)
     (0, 4, 100, 104, 200)
     """
-    numbers = np.arange(count)
-    first, *rest = digits
-    places = numbers // first.weight * first.stride
-    for digit in rest:
-        places += numbers // digit.weight % digit.extent * digit.stride
-    return tuple(places.tolist())
+    return tuple(digit_sum(digits, np.arange(count)).tolist())
 
 
 def offset_code(w: Writer, index: str, digits: Sequence[Digit]) -> str | int:
@@ -96,26 +95,20 @@ def offset_code(w: Writer, index: str, digits: Sequence[Digit]) -> str | int:
     return total
 
 
-def joint_loops(
-    extent: int, one: Sequence[Digit], two: Sequence[Digit]
-) -> tuple[tuple[int, int, int], ...] | None:
-    """Loops over 0 .. extent - 1 with a stride on either side, outermost first; None where blocks don't nest.
+def pieces_at(places: Sequence[int], size: int) -> tuple[Piece, ...] | None:
+    """Lanes at these places, of so many bytes each; None where too few of them lie together.
 
-    >>> joint_loops(32, [Digit(1, 32, 4)], [Digit(16, 2, 4096), Digit(1, 16, 64)])
-    ((2, 64, 4096), (16, 4, 64))
+    >>> pieces_at([0, 4, 8, 12, 100], 4)
+    (Piece(lane=0, lanes=4, offset=0), Piece(lane=4, lanes=1, offset=100))
     """
-    borders = sorted({d.weight for digits in (one, two) for d in digits if d.weight < extent} | {1})
-    loops = []
-    after = extent
-    for step in reversed(borders):
-        if after % step:
+    found: list[Piece] = []
+    start = 0
+    while start < len(places):
+        end = start + 1
+        while end < len(places) and places[end] == places[end - 1] + size:
+            end += 1
+        if end - start < LEAST < len(places) - start:
             return None
-        loops.append((after // step, _stride(one, step), _stride(two, step)))
-        after = step
-    return tuple(loop for loop in loops if loop[0] > 1)
-
-
-def _stride(digits: Sequence[Digit], step: int) -> int:
-    """How far a step leads that crosses no border of a larger digit."""
-    digit = next(d for d in digits if d.weight <= step)
-    return step // digit.weight * digit.stride
+        found += pieces_of(start, end - start, places[start], size)
+        start = end
+    return tuple(found)

@@ -16,8 +16,10 @@ from typing import NamedTuple
 from relayout.dtypes import DType
 from relayout.ir.conversions import RECIPROCALS, Steps, arithmetic_kind, converted, rescaled
 from relayout.ir.writer import Writer
+from relayout.kernels.copy.network import joined
 from relayout.kernels.copy.plan import ROWS, Plan
-from relayout.reorder.problem import BitLoop, Table
+from relayout.kernels.copy.problem import Table
+from relayout.loops.nest import Loop
 from relayout.targets.machine import LINE, Machine
 
 __all__ = ["AHEAD", "ARGUMENTS", "Kernel", "Lanes", "Place"]
@@ -75,7 +77,7 @@ class Kernel:
     # -- loops ----------------------------------------------------------------------------------------------
 
     def loops(
-        self, left: tuple[BitLoop, ...], place: Place, body: Callable[[Place], None] | None = None
+        self, left: tuple[Loop, ...], place: Place, body: Callable[[Place], None] | None = None
     ) -> None:
         """Loops around the body (or another one), the outermost first."""
         plan, body = self.plan, body or self.body
@@ -97,12 +99,12 @@ class Kernel:
         else:
             w.loop(0, loop.extent, 1, turn)
 
-    def blocks(self, loop: BitLoop, place: Place) -> None:
+    def blocks(self, loop: Loop, place: Place) -> None:
         """All other loops for one block of a loop, then for the next."""
         first, last = ("%lo", "%hi") if loop is self.plan.shared else (0, loop.extent)
         self.each_block(first, last, ROWS, lambda: self.one_block(loop, place))
 
-    def one_block(self, loop: BitLoop, place: Place) -> None:
+    def one_block(self, loop: Loop, place: Place) -> None:
         """All other loops for one block; a full one leaves through a buffer when streaming."""
         w, around = self.w, self.plan.around
         size = ROWS * loop.dst // 8
@@ -152,12 +154,12 @@ class Kernel:
             return w.at(pointer, w.value(f"ashr exact i64 {w.times(index, bits // 4)}, 1"))
         return w.at(pointer, w.times(index, bits // 8))
 
-    def moved(self, place: Place, index: str | int, loop: BitLoop) -> Place:
+    def moved(self, place: Place, index: str | int, loop: Loop) -> Place:
         """The place so many turns of a loop further."""
         src, dst = self.step(place.src, index, loop.src), self.step(place.dst, index, loop.dst)
         return Place(src, dst, self.entries(place.tables, index, loop))
 
-    def entries(self, tables: tuple[str, ...], index: str | int, loop: BitLoop) -> tuple[str, ...]:
+    def entries(self, tables: tuple[str, ...], index: str | int, loop: Loop) -> tuple[str, ...]:
         """The entries so many turns of a loop further."""
         bits = 8 * self.entry if tables else 0
         return tuple(self.step(t, index, n * bits) for t, n in zip(tables, loop.tables, strict=True))
@@ -226,7 +228,7 @@ class Kernel:
         one = w.value(f"insertelement {kind} poison, {self.kind} {number}, i32 0")
         return w.shuffle(one, "poison", kind, [0] * count)
 
-    def lanes(self, loop: BitLoop, count: int) -> Lanes:
+    def lanes(self, loop: Loop, count: int) -> Lanes:
         """Lanes that walk along a loop."""
         return [[lane * stride for lane in range(count)] for stride in loop.tables]
 
@@ -238,11 +240,7 @@ class Kernel:
 
     def side_by_side(self, parts: list[str], count: int, bits: int | None = None) -> str:
         """Vectors of ``count`` elements side by side in one."""
-        while len(parts) > 1:
-            pairs = zip(parts[::2], parts[1::2], strict=True)
-            parts = [self.w.shuffle(a, b, self.vector(count, bits), range(2 * count)) for a, b in pairs]
-            count *= 2
-        return parts[0]
+        return joined(self.w, parts, count, bits or self.plan.mid)
 
     def load(self, place: Place, count: int, lanes: Lanes) -> str:
         """Neighbouring elements of the source, converted where that is done behind loads."""
@@ -272,7 +270,7 @@ class Kernel:
         size = count * bits // 8
         how = f"store <{count} x i{bits}> {value}, ptr {pointer}, align"
         if self.stream and aligned and size >= STREAMED:
-            self.w.line(f"{how} {min(size, LINE)}, !nontemporal !0")
+            self.w.line(f"{how} {min(size, LINE)}, !nontemporal !{{i32 1}}")
         else:
             self.w.line(f"{how} 1")
 
@@ -338,6 +336,13 @@ class Kernel:
     def prefetch(self, pointer: str, ahead: int = AHEAD) -> None:
         """Ask for bytes of the source that will be wanted soon."""
         self.w.line(f"call void @llvm.prefetch.p0(ptr {self.w.at(pointer, ahead)}, i32 0, i32 2, i32 1)")
+
+    def claim(self, pointer: str) -> None:
+        """Ask for a line of the destination that will be written next.
+
+        A store waits for its line, and those behind it wait for the store, longest where it straddles two.
+        """
+        self.w.line(f"call void @llvm.prefetch.p0(ptr {pointer}, i32 1, i32 3, i32 1)")
 
     def unstreamed(self, body: Callable[[], None]) -> None:
         """For overlapping tiles: streaming stores of a part of a line are slow."""

@@ -6,22 +6,21 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
+from relayout.kernels.copy.cost import fitting, transposing
 from relayout.kernels.copy.plan import LANE, LINE_BITS, ROWS, Plan, Run, along
+from relayout.kernels.copy.problem import Move, moves_bits, order, simplified
 from relayout.kernels.copy.schedule import ESTIMATE, Schedule
-from relayout.reorder.problem import BitLoop, Nest, moves_bits, order, simplified
+from relayout.loops.nest import Loop, split
 from relayout.runtime.threads import count
 from relayout.targets.machine import LINE
 
 __all__ = ["feasible", "lowered", "plan", "without_overlap"]
 
-BLOCK = 64  # rows that are worked on together at least
+UNEVEN = 1.05  # times the length of equal shares; what is worse is shared in another way
 LONG_ROW = 1 << 18  # bits of a row that threads share
 STRIP = 1 << 10  # pixels; threads share multiples of so many
 SHORT_ROW = 256  # bytes of a row that is short
 SHORT = 8  # the longest loop that interleaving takes
-PAGE = 2048  # bytes; source rows a multiple of this apart collide in the first cache
-APART = 4096  # bytes; source rows this far apart are pages of their own
-MUCH = 1 << 20  # bytes of a nest that fits no cache well
 BUFFER = 8 * (16 << 10)  # bits of what passes through a buffer: half of the smallest first cache
 BETWEEN = 8 * (8 << 10)  # bits of the buffer between two steps
 MEETING = 4 * LINE_BITS  # bits of the destination that short rows are brought together for
@@ -30,14 +29,14 @@ LONGEST_FILL = 1024  # bytes of data and zeros in a row that are written togethe
 LONGEST_TABLE = 4096  # places of a joined run that are written down one by one
 
 
-def lowered(found: tuple[Nest, ...], how: Schedule = ESTIMATE) -> tuple[Plan, ...]:
+def lowered(found: tuple[Move, ...], how: Schedule = ESTIMATE) -> tuple[Plan, ...]:
     """The kernels of nests: simplified, with zeros and leftovers as nests of their own where need be."""
     parts = (part for nest in found for part in _separable(nest))
     cut = (piece for part in parts for piece in without_overlap(simplified(part)))
     return tuple(plan(piece, how) for piece in cut)
 
 
-def _separable(nest: Nest) -> tuple[Nest, ...]:
+def _separable(nest: Move) -> tuple[Move, ...]:
     """A nest whose zeros can't be written together with its data as two: the data, and the zeros."""
     if not nest.fill:
         return (nest,)
@@ -46,7 +45,7 @@ def _separable(nest: Nest) -> tuple[Nest, ...]:
     return (nest,) if short and not nest.adds and made.kind in ("rows", "transpose") else nest.apart()
 
 
-def plan(nest: Nest, how: Schedule = ESTIMATE) -> Plan:
+def plan(nest: Move, how: Schedule = ESTIMATE) -> Plan:
     """Choose the kernel of a nest."""
     inner = next((loop for loop in nest.loops if loop.src == nest.read and not nest.zero), None)
     outer = next((loop for loop in nest.loops if loop.dst == nest.write), None)
@@ -54,7 +53,7 @@ def plan(nest: Nest, how: Schedule = ESTIMATE) -> Plan:
     halves = nest.read == nest.write == 4 and moves_bits(nest)
     if kind == "transpose" and halves and inner is not None and not inner.extent % 2:
         return plan(_in_pairs(nest, inner), how)
-    one = BitLoop(1, nest.read, nest.write, (0,) * len(nest.tables))
+    one = Loop(1, (0,) * len(nest.widths)).stepping(nest.read, nest.write)
     if kind == "elements":
         inner = outer = None
     elif kind == "rows":
@@ -78,8 +77,7 @@ def plan(nest: Nest, how: Schedule = ESTIMATE) -> Plan:
             left = [_rest_of(one, loop) for one in left]
     around = tuple(left)
     shared = shared_of(around)
-    block = _block(nest, how)
-    made = Plan(nest, kind, columns, rows, around, shared, group=group, block=block, prefetch=how.prefetch)
+    made = Plan(nest, kind, columns, rows, around, shared, group=group, prefetch=how.prefetch)
     if kind == "rows":
         row = rows.extent * nest.write // 8
         if not nest.zero and not nest.fill and row <= SHORT_ROW:
@@ -98,11 +96,6 @@ def plan(nest: Nest, how: Schedule = ESTIMATE) -> Plan:
     return _placed(made, how) if kind == "transpose" else made
 
 
-def _block(nest: Nest, how: Schedule) -> int:
-    """Rows of a transpose that are worked on together: four lines of the destination, 64 rows at least."""
-    return how.rows or max(BLOCK, 4 * LINE_BITS // max(8, nest.write))
-
-
 def _strips(made: Plan) -> Plan:
     """Pixels of a few pictures: threads share the pixels, in whole lines."""
     pixels = made.rows.loop if made.kind == "deinterleave" else made.columns.loop
@@ -112,26 +105,31 @@ def _strips(made: Plan) -> Plan:
     return replace(made, shared=pixels, unit=STRIP)
 
 
-def shared_of(around: Sequence[BitLoop]) -> BitLoop | None:
-    """The loop that threads share: the outermost with turns enough for all, else the longest.
+def shared_of(around: Sequence[Loop]) -> Loop | None:
+    """The loop that threads share: the outermost with turns enough for all, else that of most equal shares.
 
     All nests of a reorder are then cut alike, and no two threads write to one line.
     """
     enough = 4 * count()
     outer = next((loop for loop in around if loop.extent >= enough), None)
-    return outer or max(around, key=lambda loop: loop.extent, default=None)
+    return outer or min(around, key=lambda loop: _waiting(loop, 1), default=None)
 
 
-def _rest_of(loop: BitLoop, part: BitLoop) -> BitLoop:
+def _waiting(loop: Loop | None, unit: int) -> float:
+    """How much longer than with equal shares it takes to share a loop, cut at multiples of a unit."""
+    threads = count()
+    units = -(-loop.extent // unit) if loop is not None else 1
+    return -(-units // threads) * threads / units
+
+
+def _rest_of(loop: Loop, part: Loop) -> Loop:
     """What is left around of a loop whose inner ``part`` a run has taken."""
-    strides = (loop.src, loop.dst, loop.tables)
-    if strides != (part.src, part.dst, part.tables) or loop.extent % part.extent:
+    if loop.steps != part.steps or loop.extent % part.extent:
         return loop
-    n = part.extent
-    return BitLoop(loop.extent // n, n * loop.src, n * loop.dst, tuple(n * t for t in loop.tables))
+    return loop.outside(part.extent)
 
 
-def _kind(nest: Nest, inner: BitLoop | None, outer: BitLoop | None) -> str:
+def _kind(nest: Move, inner: Loop | None, outer: Loop | None) -> str:
     if nest.zero:
         return "rows" if outer is not None else "elements"
     if inner is None and outer is None:
@@ -154,13 +152,14 @@ def _kind(nest: Nest, inner: BitLoop | None, outer: BitLoop | None) -> str:
     return "transpose"
 
 
-def _of_bytes(nest: Nest, outer: BitLoop) -> bool:
+def _of_bytes(nest: Move, outer: Loop) -> bool:
     """Whether bytes are moved, from rows that do not collide in the first cache."""
     early = nest.read < nest.write and any(outer.tables)  # converted behind loads, to something wider
-    return min(nest.read, nest.write) == 8 and not early and not nest.adds and outer.src % (8 * PAGE) != 0
+    stay = 3 * outer.extent <= 2 * fitting(Run((outer,)))  # the destination has a share, too
+    return min(nest.read, nest.write) == 8 and not early and not nest.adds and stay
 
 
-def _packs(nest: Nest, inner: BitLoop, outer: BitLoop) -> bool:
+def _packs(nest: Move, inner: Loop, outer: Loop) -> bool:
     """Whether short rows, two, four or eight of them, can be interleaved: they fill a lane."""
     narrow, few = min(nest.read, nest.write), outer.extent
     even = inner.extent & -inner.extent
@@ -190,14 +189,12 @@ def _read_on(made: Plan) -> Plan:
     return replace(made, around=tuple(around), shared=shared_of(around))
 
 
-def _part(loop: BitLoop, most: int) -> BitLoop:
+def _part(loop: Loop, most: int) -> Loop:
     """The innermost turns of a loop, as many of them as divide it."""
-    return loop._replace(
-        extent=next(n for n in range(max(1, min(most, loop.extent)), 0, -1) if not loop.extent % n)
-    )
+    return loop.taking(next(n for n in range(max(1, min(most, loop.extent)), 0, -1) if not loop.extent % n))
 
 
-def _converted(nest: Nest, columns: Run, rows: Run) -> Plan | None:
+def _converted(nest: Move, columns: Run, rows: Run) -> Plan | None:
     """A plan to convert whole runs on their way into a buffer, where a transpose would convert short ones.
 
     None where that does not pay: f32 to bf16 is as fast either way.
@@ -210,14 +207,14 @@ def _converted(nest: Nest, columns: Run, rows: Run) -> Plan | None:
     run = _in_turn(nest, "src", nest.read, BETWEEN // bits, line)
     if not run:
         return None
-    others = [loop for loop in line if all(loop[1:] != part[1:] for part in run)]
+    others = [loop for loop in line if all(loop.steps != part.steps for part in run)]
     into, out, size = [], [], bits
     for loop in (*run, *sorted(others, key=lambda loop: abs(loop.src))):
-        into.append(loop._replace(dst=size))
-        out.append(BitLoop(loop.extent, size, loop.dst))
+        into.append(loop.stepping(dst=size))
+        out.append(Loop(loop.extent, (size, loop.dst)))
         size *= loop.extent
-    first = replace(nest, src=0, dst=0, loops=tuple(into), tables=(0,) * len(nest.tables))
-    last = Nest(0, 0, bits, bits, tuple(out))
+    first = replace(nest, starts=(0,) * len(nest.starts), loops=tuple(into))
+    last = Move((0, 0), tuple(out), (bits, bits))
     steps = tuple(replace(plan(simplified(step)), shared=None) for step in (first, last))
     if steps[0].rows.extent < LANE // 8:
         return None
@@ -228,18 +225,18 @@ def _converted(nest: Nest, columns: Run, rows: Run) -> Plan | None:
     return Plan(nest, "converted", columns, rows, around, shared_of(around), steps=steps)
 
 
-def _in_turn(nest: Nest, side: str, bits: int, most: int, box: Sequence[BitLoop] = ()) -> list[BitLoop]:
+def _in_turn(nest: Move, side: str, bits: int, most: int, box: Sequence[Loop] = ()) -> list[Loop]:
     """Loops that follow each other on a side, or parts of them, of so many elements at most with a box.
 
     Those that are in the box already count once; there may be more of one here.
     """
-    found: list[BitLoop] = []
+    found: list[Loop] = []
     while True:
         step = bits * math.prod(loop.extent for loop in found)
         loop = next((loop for loop in nest.loops if getattr(loop, side) == step), None)
-        if loop is None or any(x[1:] == loop[1:] for x in found):
+        if loop is None or any(x.steps == loop.steps for x in found):
             return found
-        others = {x[1:]: x.extent for x in (*box, *found) if x[1:] != loop[1:]}
+        others = {x.steps: x.extent for x in (*box, *found) if x.steps != loop.steps}
         part = _part(loop, most // math.prod(others.values()))
         if part.extent > 1:
             found.append(part)
@@ -247,7 +244,7 @@ def _in_turn(nest: Nest, side: str, bits: int, most: int, box: Sequence[BitLoop]
             return found
 
 
-def _joined(nest: Nest, columns: Run, rows: Run) -> tuple[Run, Run]:
+def _joined(nest: Move, columns: Run, rows: Run) -> tuple[Run, Run]:
     """Runs that are too short for a line go on into the loops that continue them.
 
     The nine taps of a filter are a run of nine elements, but those of all filters of an output follow each
@@ -262,7 +259,7 @@ def _joined(nest: Nest, columns: Run, rows: Run) -> tuple[Run, Run]:
     return _continued(columns, "src", nest.read, free), rows
 
 
-def _with_zeros(nest: Nest, rows: Run) -> Run:
+def _with_zeros(nest: Move, rows: Run) -> Run:
     """A short row and the zeros behind it as one row of a power of two; as it was where that can't be.
 
     The zeros are rows of a tile like others, loaded from nowhere. They are not converted, so that must have
@@ -272,10 +269,10 @@ def _with_zeros(nest: Nest, rows: Run) -> Run:
     converted = nest.conversion is not None and nest.read <= nest.write
     if group & (group - 1) or converted or nest.tables or min(nest.read, nest.write) < 8:
         return rows
-    return Run((rows.loop._replace(extent=group),))
+    return Run((rows.loop.taking(group),))
 
 
-def _continued(run: Run, side: str, bits: int, free: list[BitLoop]) -> Run:
+def _continued(run: Run, side: str, bits: int, free: list[Loop]) -> Run:
     """A run and the loops, or parts of them, that follow it, until it has whole lines."""
     line = LINE_BITS // bits
     while run.extent % line and run.extent < 4 * line:
@@ -286,7 +283,7 @@ def _continued(run: Run, side: str, bits: int, free: list[BitLoop]) -> Run:
         enough = next(
             (n for n in range(2, after.extent) if not after.extent % n and not n * run.extent % line), 0
         )
-        taken = after._replace(extent=enough) if enough else after
+        taken = after.taking(enough) if enough else after
         if run.extent * taken.extent > LONGEST_TABLE:
             break
         run = Run((*run.loops, taken))
@@ -296,14 +293,14 @@ def _continued(run: Run, side: str, bits: int, free: list[BitLoop]) -> Run:
     return run
 
 
-def _in_pairs(nest: Nest, inner: BitLoop) -> Nest:
+def _in_pairs(nest: Move, inner: Loop) -> Move:
     """4-bit elements moved two at a time: bytes of the source are turned over, then taken apart."""
-    pairs = BitLoop(inner.extent // 2, 8, 2 * inner.dst, tuple(2 * t for t in inner.tables))
+    pairs = Loop(inner.extent // 2, (8, *(2 * step for step in inner.steps[1:])))
     loops = tuple(pairs if loop is inner else loop for loop in nest.loops)
-    return replace(nest, read=8, loops=loops, conversion=None, pair=inner.dst)
+    return replace(nest, widths=(8, *nest.widths[1:]), loops=loops, conversion=None, pair=inner.dst)
 
 
-def _repeated(nest: Nest, rows: Run) -> Run:
+def _repeated(nest: Move, rows: Run) -> Run:
     """A row of few elements, each with operands of its own, goes on into the rows that follow it.
 
     Pixels of three channels with a scale for each channel are such rows.
@@ -322,7 +319,7 @@ def _repeated(nest: Nest, rows: Run) -> Run:
     return Run((inner, after)) if whole and after is not None and odd <= SHORT else rows
 
 
-def _goes_on(inner: BitLoop, loop: BitLoop, nest: Nest) -> bool:
+def _goes_on(inner: Loop, loop: Loop, nest: Move) -> bool:
     return (loop.src, loop.dst) == (inner.extent * nest.read, inner.extent * nest.write)
 
 
@@ -343,13 +340,7 @@ def _buffered(made: Plan) -> Plan:
             break
         inside, size = inside + 1, size * enough
         if enough != loop.extent:
-            far = BitLoop(
-                loop.extent // enough,
-                enough * loop.src,
-                enough * loop.dst,
-                tuple(enough * t for t in loop.tables),
-            )
-            around[at : at + 1] = [far, loop._replace(extent=enough)]
+            around[at : at + 1] = [loop.outside(enough), loop.taking(enough)]
             break
     outer = around[: len(around) - inside]
     if (
@@ -380,7 +371,7 @@ def _bounced(made: Plan) -> int:
     if run.loop.dst != row or row % LINE_BITS == 0:
         return 0
     even = LINE_BITS // math.gcd(row, LINE_BITS)  # so many make whole lines of the destination
-    part = LANE if _lines_stay(made.rows) else LINE_BITS  # or else they are used up
+    part = LANE if made.rows.extent <= fitting(made.rows) else LINE_BITS  # or else they are used up
     strip = LINE_BITS // min(nest.read, made.mid) if made.kind == "staged" else LANE // made.mid
     some = math.lcm(even, max(1, part // nest.read), strip)
     most = min(run.extent, BUFFER // row) // some * some
@@ -390,38 +381,38 @@ def _bounced(made: Plan) -> int:
     return some if most and run.extent % some == 0 and made.unit % some == 0 else 0
 
 
-def _lines_stay(rows: Run) -> bool:
-    """Whether a line of each row stays in the first cache until its next part is wanted.
-
-    They may have half of eight ways in as many of 64 sets as they fall into.
-    """
-    if not rows.is_straight:
-        return rows.extent * LINE_BITS <= BUFFER
-    apart, rest = divmod(abs(rows.loop.src), LINE_BITS)
-    sets = 64 if rest else 64 // math.gcd(apart, 64)
-    return rows.extent <= 4 * sets
-
-
 def _placed(made: Plan, how: Schedule) -> Plan:
     """A transpose with the loop that threads share, staged where its source rows collide."""
     made = _turned(made, how)
     return made if how.buffer is False else replace(made, bounced=_bounced(made))
 
 
+def _cheapest(made: Plan, how: Schedule) -> tuple[bool, int]:
+    """Whether a transpose is staged, and how many of its rows are worked on together: what costs least.
+
+    Where values become narrower, the stage is where whole vectors of them are converted.
+    """
+    nest, columns, rows = made.nest, made.columns, made.rows
+    line = LINE_BITS // max(8, nest.write)
+    narrows = nest.conversion is not None and not made.late and columns.extent >= 16
+    can = not nest.fill and not nest.pair and rows.is_straight
+    useful = columns.extent >= LINE_BITS // nest.read and rows.extent >= 16
+    stages = (how.stage,) if how.stage is not None else (True,) if narrows else (False, True)[: 1 + useful]
+    blocks = (how.rows,) if how.rows else tuple(line << k for k in range(4))
+    ways = [(stage and can, block) for stage in stages for block in blocks]
+    return min(ways, key=lambda way: transposing(nest, columns, rows, way[1], way[0]))
+
+
 def _turned(made: Plan, how: Schedule) -> Plan:
     nest, columns, rows = made.nest, made.columns, made.rows
-    line = LINE_BITS // nest.read
     far = rows.loops[0].src
-    scattered = abs(far) >= 8 * APART and nest.bytes >= MUCH
-    collide = rows.is_straight and (far % (8 * PAGE) == 0 or scattered) and rows.extent >= 16
-    narrows = nest.conversion is not None and not made.late and columns.extent >= 16
-    stage = (collide and columns.extent >= line) or narrows if how.stage is None else how.stage
-    if not nest.fill and not nest.pair and rows.is_straight and stage:
-        made = replace(made, kind="staged")
-    if columns.is_straight and (made.shared is None or made.shared.extent < 8):
-        column = LINE_BITS // min(nest.read, nest.write)
-        if columns.extent >= 4 * column and columns.extent % column == 0:
-            unit = 4 * column if made.kind == "staged" and columns.extent % (16 * column) == 0 else column
+    stage, block = _cheapest(made, how)
+    made = replace(made, kind="staged" if stage else made.kind, block=block)
+    column = LINE_BITS // min(nest.read, nest.write)
+    if columns.is_straight and columns.extent >= 2 * column and _waiting(made.shared, 1) > UNEVEN:
+        fitting = columns.extent % (16 * column) == 0
+        unit = 4 * column if made.kind == "staged" and fitting else column
+        if _waiting(columns.loop, unit) < _waiting(made.shared, 1):
             return replace(made, shared=columns.loop, unit=unit)
     smaller = any(abs(loop.src) < abs(far) for loop in made.around)
     whole = rows.is_straight and not nest.fill and rows.extent >= 2 * made.block
@@ -455,7 +446,7 @@ def _short_rows(made: Plan, row: int) -> Plan:
 # -- what kernels ask of a nest -----------------------------------------------------------------------------
 
 
-def feasible(nest: Nest) -> bool:
+def feasible(nest: Move) -> bool:
     """Whether all addresses are whole bytes: 4-bit elements are taken in pairs."""
     if nest.pair and any(bits % 8 for bits in (nest.src, nest.pair, *(loop.src for loop in nest.loops))):
         return False
@@ -477,7 +468,7 @@ def feasible(nest: Nest) -> bool:
     return made.kind in ("rows", "transpose", "staged")
 
 
-def without_overlap(nest: Nest) -> tuple[Nest, ...]:
+def without_overlap(nest: Move) -> tuple[Move, ...]:
     """A nest that adds to the destination, cut so that tiles come out even.
 
     Tails are done by stepping back, and what is written twice must not be added twice.
@@ -497,16 +488,5 @@ def without_overlap(nest: Nest) -> tuple[Nest, ...]:
             even //= 2
         whole = loop.extent // even * even
         if whole != loop.extent:
-            return tuple(part for half in _cut(nest, loop, whole) for part in without_overlap(order(half)))
+            return tuple(part for half in split(nest, loop, whole) for part in without_overlap(order(half)))
     return (nest,)
-
-
-def _cut(nest: Nest, loop: BitLoop, at: int) -> tuple[Nest, Nest]:
-    """The first ``at`` turns of a loop, and the rest; for nests without fill."""
-    one = tuple(x._replace(extent=at) if x is loop else x for x in nest.loops)
-    two = tuple(x._replace(extent=loop.extent - at) if x is loop else x for x in nest.loops)
-    tables = tuple(t + at * s for t, s in zip(nest.tables, loop.tables, strict=True))
-    later = replace(
-        nest, src=nest.src + at * loop.src, dst=nest.dst + at * loop.dst, loops=two, tables=tables
-    )
-    return replace(nest, loops=one), later

@@ -14,7 +14,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
-from relayout.ir.conversions import DECLARATIONS
 from relayout.ir.writer import Writer
 from relayout.kernels.copy.base import Kernel
 from relayout.kernels.copy.packing import Converted, Maker
@@ -25,7 +24,7 @@ from relayout.kernels.copy.tiles import Staged, Transpose
 from relayout.kernels.copy.zeros import Hollow
 from relayout.targets.machine import LINE, Machine
 
-__all__ = ["CACHED", "ENTRY", "FOOTER", "KINDS", "embedded", "kernel_of", "module"]
+__all__ = ["CACHED", "ENTRY", "KINDS", "embedded", "kernel_of", "module"]
 
 ENTRY = "reorder"
 CACHED = "cached"
@@ -38,12 +37,6 @@ KINDS: dict[str, type[Kernel]] = {
     "deinterleave": Deinterleave,
     "elements": Elements,
 }
-FOOTER = """
-declare void @llvm.prefetch.p0(ptr, i32, i32, i32)
-declare i64 @llvm.smin.i64(i64, i64)
-declare i64 @llvm.smax.i64(i64, i64)
-!0 = !{i32 1}
-"""
 
 
 def kernel_of(plan: Plan) -> Maker:
@@ -67,14 +60,13 @@ def module(plans: Sequence[Plan], machine: Machine, streaming: bool) -> tuple[st
     if streamed:
         texts.append(_entry(CACHED, plans, []))
     names = [ENTRY, CACHED] if streamed else [ENTRY]
-    return "\n".join([*texts, FOOTER, DECLARATIONS]), names
+    return "\n".join(texts), names
 
 
 def embedded(name: str, plans: Sequence[Plan], machine: Machine) -> str:
     """A reorder inside somebody else's module: ``void name(ptr src, ptr dst, ptr ops, i64 part, i64 parts)``.
 
-    It does everything at once, whatever the last two arguments say, and writes around no cache. Its module
-    must end with :data:`FOOTER` and the declarations of :mod:`relayout.ir.conversions`.
+    It does everything at once, whatever the last two arguments say, and writes around no cache.
     """
     texts, w = [], Writer()
     for k, plan in enumerate(plans):

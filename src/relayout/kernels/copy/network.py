@@ -28,7 +28,7 @@ from __future__ import annotations
 
 from relayout.ir.writer import Writer
 
-__all__ = ["Network", "interleaved", "interleaved_at_once"]
+__all__ = ["Network", "interleaved", "interleaved_at_once", "joined"]
 
 LANE = 128  # bits
 
@@ -143,7 +143,7 @@ def interleaved(w: Writer, rows: list[str], bits: int, columns: int, vector: int
     room = 8 * vector // bits if columns * bits >= LANE else len(rows) * columns
     count = max(1, len(rows) * columns // room)  # registers
     total = len(rows) * columns * bits // count
-    streams = [[_joined(w, rows[k::count], columns, bits)] for k in range(count)]
+    streams = [[joined(w, rows[k::count], columns, bits)] for k in range(count)]
     unit = bits
     while len(streams) > 1:
         widths = (total, bits, unit)
@@ -214,13 +214,23 @@ def _shuffled(w: Writer, one: str, two: str, widths: Widths, picks: list[int]) -
     return w.value(f"bitcast {other} {w.shuffle(one, two, other, picks)} to {own}")
 
 
-def _joined(w: Writer, parts: list[str], count: int, bits: int) -> str:
-    """Vectors of ``count`` elements side by side in one."""
-    while len(parts) > 1:
+def joined(w: Writer, parts: list[str], count: int, bits: int) -> str:
+    """Vectors of ``count`` elements side by side in one.
+
+    Lanes are inserted one after the other: from memory, that takes no shuffle. Pairs of pairs would.
+    """
+    while len(parts) > 1 and count * bits < LANE:
         pairs = zip(parts[::2], parts[1::2], strict=True)
         parts = [w.shuffle(a, b, f"<{count} x i{bits}>", range(2 * count)) for a, b in pairs]
         count *= 2
-    return parts[0]
+    if len(parts) == 1:
+        return parts[0]
+    whole, part = f"<{count * len(parts)} x i{bits}>", f"<{count} x i{bits}>"
+    insert = f"call {whole} @llvm.vector.insert.v{count * len(parts)}i{bits}.v{count}i{bits}"
+    made = "poison"
+    for k, value in enumerate(parts):
+        made = w.value(f"{insert}({whole} {made}, {part} {value}, i64 {k * count})")
+    return made
 
 
 def _log2(number: int) -> int:

@@ -6,7 +6,8 @@ from collections.abc import Callable
 
 from relayout.kernels.copy.base import Kernel, Lanes, Place
 from relayout.kernels.copy.network import interleaved, interleaved_at_once
-from relayout.reorder.problem import WIDEST, BitLoop
+from relayout.kernels.copy.problem import WIDEST
+from relayout.loops.nest import Loop
 from relayout.targets.machine import LINE
 
 __all__ = ["Deinterleave", "Interleave"]
@@ -18,7 +19,7 @@ class _Pixels(Kernel):
     per = 1
     """Elements of a vector."""
 
-    def along(self, loop: BitLoop, place: Place, body: Callable[[Place], None]) -> None:
+    def along(self, loop: Loop, place: Place, body: Callable[[Place], None]) -> None:
         """Over the long loop, or a thread's share of it, a vector at a time; then what is left of it."""
         w = self.w
         full = 8 * self.machine.vector // self.plan.mid
@@ -39,7 +40,7 @@ class _Pixels(Kernel):
         ends = w.value(f"icmp eq i64 %hi, {loop.extent}")
         w.when(ends, lambda: self._rest(loop, loop.extent - whole, place, body))
 
-    def _rest(self, loop: BitLoop, left: int, place: Place, body: Callable[[Place], None]) -> None:
+    def _rest(self, loop: Loop, left: int, place: Place, body: Callable[[Place], None]) -> None:
         """The end of the long loop: one or two shorter vectors, or a full one over what is done already.
 
         Overlapping is slow when streaming: what has left the caches already is fetched again.
@@ -69,7 +70,7 @@ class _Pixels(Kernel):
         own, other = self.vector(self.per), f"<{count} x i{wide}>"
         if unit > 1:
             one, two = (w.value(f"bitcast {own} {value} to {other}") for value in (one, two))
-        made = [w.shuffle(one, two, other, half) for half in picks(count)]
+        made: list[str] = [w.shuffle(one, two, other, half) for half in picks(count)]
         return [w.value(f"bitcast {other} {value} to {own}") for value in made] if unit > 1 else made
 
     def picked(self, vectors: list[str], picks: list[tuple[int, int]]) -> str:
@@ -153,7 +154,7 @@ class Interleave(_Pixels):
         pixel = self.plan.columns.loop
         self.along(pixel, place, lambda at: self._some(pixel, at))
 
-    def _some(self, pixel: BitLoop, place: Place) -> None:
+    def _some(self, pixel: Loop, place: Place) -> None:
         """:attr:`per` pixels, a piece of them after the other."""
         w, bits, vector, channel = self.w, self.plan.mid, self.machine.vector, self.plan.rows.loop
         channels = channel.extent

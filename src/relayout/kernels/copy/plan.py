@@ -1,14 +1,14 @@
 """How a nest is moved: what has been chosen for it, as plain data that prints itself.
 
-Sizes and strides are bits, as in :mod:`relayout.reorder.problem`. :mod:`.choice` makes plans; kernels read
-them.
+Sizes and strides are bits, as in :mod:`.problem`. :mod:`.choice` makes plans; kernels read them.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from relayout.reorder.problem import LANES, BitLoop, Nest, in_bytes
+from relayout.kernels.copy.problem import LANES, Move, in_bytes
+from relayout.loops.nest import Loop
 from relayout.targets.machine import LINE, Machine
 
 __all__ = ["LANE", "LINE_BITS", "ROWS", "Plan", "Run", "along"]
@@ -25,7 +25,7 @@ class Run:
     ``loops`` has the innermost first.
     """
 
-    loops: tuple[BitLoop, ...]
+    loops: tuple[Loop, ...]
 
     @property
     def extent(self) -> int:
@@ -36,7 +36,7 @@ class Run:
         return total
 
     @property
-    def loop(self) -> BitLoop:
+    def loop(self) -> Loop:
         """The only loop."""
         (loop,) = self.loops
         return loop
@@ -63,19 +63,19 @@ class Run:
 class Plan:
     """How a nest is moved: the kernel, its loops, and the loop that threads share."""
 
-    nest: Nest
+    nest: Move
     kind: str
     columns: Run
     """I: contiguous in the source."""
     rows: Run
     """O: contiguous in the destination (for ``rows`` the same as I)."""
-    around: tuple[BitLoop, ...]
+    around: tuple[Loop, ...]
     """The loops around, outermost first."""
-    shared: BitLoop | None = None
+    shared: Loop | None = None
     """The loop that threads share: one of ``around``, or I of a transpose; None: too small to share."""
     unit: int = 1
     """Where the shared loop may be cut: at multiples of this."""
-    blocked: BitLoop | None = None
+    blocked: Loop | None = None
     """The loop that is worked through in blocks, around all others; None: no need."""
     inside: int = -1
     """When streaming: what so many of the innermost loops write passes through a buffer; -1: nothing."""
@@ -206,6 +206,6 @@ class Plan:
         return self.kind == "interleave" and (machine.vector == LINE or self.packs)
 
 
-def along(nest: Nest, run: Run) -> list[int]:
+def along(nest: Move, run: Run) -> list[int]:
     """The strides of a run in the tables of operands."""
     return [stride for loop in run.loops for stride in loop.tables]

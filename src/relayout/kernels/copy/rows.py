@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterator
 
 from relayout.kernels.copy.base import Kernel, Place
-from relayout.reorder.problem import BitLoop
+from relayout.loops.nest import Loop
 from relayout.targets.machine import LINE
 
 __all__ = ["Elements", "Lines", "Rows"]
@@ -85,7 +85,7 @@ class Rows(Kernel):
         """The place of an element of the row; where rows repeat each other, tables stay where they are."""
         loop = self.plan.rows.loops[0]
         if not self.plan.rows.is_straight:
-            loop = loop._replace(tables=(0,) * len(loop.tables))
+            loop = Loop(loop.extent, (loop.src, *(0 for _ in loop.tables), loop.dst))
         return self.moved(place, index, loop)
 
     def _piece(self) -> int:
@@ -177,7 +177,7 @@ class Lines(Kernel):
         left = w.value(f"icmp slt i64 {rest}, {last}")
         w.when(left, lambda: w.loop(rest, last, 1, one))
 
-    def one_block(self, loop: BitLoop, place: Place) -> None:
+    def one_block(self, loop: Loop, place: Place) -> None:
         """All other loops; the rows of the block are the body's."""
         self.loops(self.plan.around, place)
 

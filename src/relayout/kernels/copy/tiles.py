@@ -27,6 +27,7 @@ __all__ = ["Staged", "Transpose"]
 
 FAR = 512  # bytes between rows from which on the processor's own prefetching does not see them as one stream
 ASKED = 8  # rows that are asked for in one turn
+PRUNED = 4  # strips of columns up to which the last one, which overlaps, gets code for its new columns only
 INLINE = 16  # rows of a tile that is written out wherever it is used; larger ones are called
 
 Index = str | int
@@ -38,10 +39,17 @@ class Tile(NamedTuple):
     rows: int
     columns: int
     network: Network
+    used: int
+    """Columns that are there: rows shorter than a lane are loaded with what follows them."""
+    done: int = 0
+    """Columns that another tile has stored already."""
 
 
 class Transpose(Kernel):
     """Strips of one lane of columns, a tile after the other down the rows."""
+
+    short = False
+    """Whether all rows are fewer than a lane has places: one tile has them all, and rows that are none."""
 
     def prepare(self) -> None:
         """Choose the tiles, and write down the places of runs that are joined."""
@@ -49,10 +57,15 @@ class Transpose(Kernel):
         rows = LINE_BITS // (4 if plan.nest.pair else plan.mid)
         while rows > plan.total:
             rows //= 2
+        plain = plan.kind == "transpose" and self.what is None and not (plan.nest.fill or plan.nest.pair)
+        self.short = plain and not plan.group and rows < plan.total < LANE // plan.mid
+        if self.short:
+            rows = 1 << plan.total.bit_length()
         self.main = self._tile_of(rows)
         self.sources = self._table("rows", plan.rows, "src")
         self.targets = self._table("columns", plan.columns, "dst")
         far = abs(plan.rows.loops[0].src) >= 8 * FAR
+        self.claims = not (plan.bounced or plan.nest.fill or plan.group) and plan.total >= 2 * rows
         self.ahead = far and self.nest.bytes > self.machine.l2 if plan.prefetch is None else plan.prefetch
 
     @property
@@ -66,7 +79,38 @@ class Transpose(Kernel):
         many = rows // 2 if plan.nest.pair else rows
         while columns > min(plan.columns.extent, many):
             columns //= 2
-        return Tile(rows, columns, Network(plan.mid, columns, min(8 * self.machine.vector // plan.mid, many)))
+        used = min(columns, plan.columns.extent)
+        if self._spans(rows, 2 * columns):
+            columns, used = 2 * columns, plan.columns.extent
+        return Tile(
+            rows, columns, Network(plan.mid, columns, min(8 * self.machine.vector // plan.mid, many)), used
+        )
+
+    def _spans(self, rows: int, columns: int) -> bool:
+        """Whether short rows can be loaded as if they had more columns than are there.
+
+        What is loaded with them must lie between the first and the last element of the tile. So all but the
+        last rows are loaded with what follows, and those with what comes before.
+        """
+        plan, nest = self.plan, self.nest
+        run, bits = plan.columns, nest.read
+        short = columns // 2 < run.extent < columns <= min(LANE // plan.mid, rows)
+        plain = bits == plan.mid and not (nest.fill or plan.group or nest.adds or plan.kind != "transpose")
+        if not (short and plain and run.is_straight):
+            return False
+        places = self._places(min(rows, plan.total))
+        first, last = min(places, default=0), max(places, default=0) + run.extent * bits
+        more = (columns - run.extent) * bits
+        return bool(places) and all(
+            place + columns * bits <= last or place - more >= first for place in places
+        )
+
+    def _places(self, rows: int) -> list[int]:
+        """Where the rows of a tile begin, in bits from its first one; nothing where tiles differ in that."""
+        run = self.plan.rows
+        if not run.is_straight and rows < run.extent:
+            return []
+        return Run((run.loop._replace(extent=rows),)).places("src") if run.is_straight else run.places("src")
 
     def _table(self, stem: str, run: Run, side: str) -> str:
         """A constant with the places of a run that has no stride on the other side; "" where it has one."""
@@ -92,6 +136,9 @@ class Transpose(Kernel):
     def plane(self, place: Place) -> None:
         """All rows and columns."""
         rows, total = self.main.rows, self.plan.total
+        if self.short:
+            self._sweep(place, self.main, 0, rows)
+            return
         whole = total // rows * rows
         if whole <= self.plan.block or self.nest.fill:
             self._sweep(place, self.main, 0, whole)
@@ -103,12 +150,16 @@ class Transpose(Kernel):
         )
 
     def left_over(self, start: int, body: Callable[[Tile, int], None]) -> None:
-        """Rows from ``start`` on in smaller tiles; the last one may begin earlier."""
+        """Rows from ``start`` on in one tile, which may begin earlier, or in two smaller ones."""
         total = self.plan.total
         left = total - start
         if not left:
             return
         least = 2 if self.nest.read == 4 else 1  # 4-bit columns come in pairs, and no tile has more than rows
+        cover = max(1 << (left - 1).bit_length(), least)
+        if cover <= total:
+            body(self._tile_of(cover), total - cover)
+            return
         first = max(1 << (left.bit_length() - 1), least)
         body(self._tile_of(first), min(start, total - first))
         left -= first
@@ -158,25 +209,43 @@ class Transpose(Kernel):
 
     def _sweep(self, place: Place, tile: Tile, first: Index, last: Index) -> None:
         """All columns of some rows."""
-        self.columns(tile.columns, lambda i: self._strip(place, tile, i, first, last))
+        self.columns(
+            tile.columns, lambda i, done: self._strip(place, tile._replace(done=done), i, first, last)
+        )
 
-    def columns(self, step: int, body: Callable[[str], None]) -> None:
-        """Over all columns in steps; the last step ends with the last column."""
+    def columns(self, step: int, body: Callable[[str, int], None]) -> None:
+        """Over all columns in steps; the last step ends with the last column.
+
+        The body is told at which column it begins, and how many of its columns are done already.
+        """
         run, w = self.plan.columns, self.w
-        if run.is_straight and run.loop is self.plan.shared and self._columns is None:
-            w.loop("%lo", "%hi", step, body)
-            return
         extent, before = self._columns or (run.extent, 0)
         whole = extent // step * step
+        done = step - (extent - whole) if extent < PRUNED * step else 0
+
+        def last() -> None:
+            body(str(extent - step), done)
+
+        if run.is_straight and run.loop is self.plan.shared and self._columns is None:
+            if whole == extent:
+                w.loop("%lo", "%hi", step, lambda i: body(i, 0))
+                return
+            end = w.value(f"call i64 @llvm.smin.i64(i64 %hi, i64 {whole})")
+            some = w.value(f"icmp slt i64 %lo, {end}")
+            w.when(some, lambda: w.loop("%lo", end, step, lambda i: body(i, 0)))
+            w.when(w.value(f"icmp eq i64 %hi, {extent}"), last)
+            return
         if whole:
-            w.loop(0, whole, step, body)
+            w.loop(0, whole, step, lambda i: body(i, 0))
         if whole < extent and extent + before >= step:
-            body(str(extent - step))
+            last()
+        elif whole < extent and step > extent and self.main.used < step:
+            body("0", 0)
 
     def _strip(self, place: Place, tile: Tile, column: str, first: Index, last: Index) -> None:
         """The tiles below each other in one lane of columns."""
-        if self.nest.fill and isinstance(first, int) and isinstance(last, int):
-            for row in range(first, last, tile.rows):  # each tile has zeros of its own
+        if (self.nest.fill or self.short) and isinstance(first, int) and isinstance(last, int):
+            for row in range(first, last, tile.rows):  # each tile has zeros of its own, or rows that are none
                 valid = max(0, min(tile.rows, self.plan.rows.extent - row))
                 self._placed_tile(place, tile, column, str(row), valid)
             return
@@ -211,7 +280,7 @@ class Transpose(Kernel):
     def _called(self, place: Place, tile: Tile, column: str, first: Index, last: Index) -> None:
         """The same as a function of its own: large tiles are compiled once, not for every tail again."""
         self.call(
-            f"strip{tile.rows}",
+            f"strip{tile.rows}" + (f"_{tile.done}" if tile.done else ""),
             place,
             (column, first, last),
             lambda at, given: self._tiles(at, tile, *given),
@@ -313,17 +382,25 @@ class Transpose(Kernel):
                 parts = []
                 for row in register:
                     if first + row >= valid:
-                        parts.append("zeroinitializer")
+                        parts.append("poison" if self.short else "zeroinitializer")
                         continue
                     at = Place(source(first + row), "", self.entries(tables, first + row, row_loop))
-                    parts.append(self.tile_row(at, chunk))
+                    if tile.used < chunk:
+                        parts.append(self._wide_row(tile, at.src, first + row))
+                    else:
+                        parts.append(self.tile_row(at, chunk))
                 registers.append(self.side_by_side(parts, chunk))
             for c, column in enumerate(net.transposed(self.w, registers)):
                 columns[c].append(column)
-        for c, column_parts in enumerate(columns):
+        for c, column_parts in list(enumerate(columns))[tile.done : tile.used]:
             pointer, entries = target(c), self.entries(tables, c, column_loop)
+            if self.short:
+                self._store_short(column_parts[0], pointer, valid, self._runs_on(tile, c))
+                continue
             for k, part in enumerate(column_parts):
                 self._store_part(part, pointer, entries, k * per, per, valid)
+            if self.claims and not self.stream:
+                self.claim(self.w.at(pointer, tile.rows * self.nest.write // 8))
 
     def _pairs_tile(
         self, tile: Tile, source: Callable[[int], str], target: Callable[[int], str], valid: int
@@ -363,6 +440,41 @@ class Transpose(Kernel):
         down = w.value(f"lshr {kind} {one}, {number(4)}")
         high = w.value(f"and {kind} {two}, {number(240)}")
         return w.value(f"or {kind} {low}, {up}"), w.value(f"or {kind} {down}, {high}")
+
+    def _runs_on(self, tile: Tile, column: int) -> bool:
+        """Whether the next column of a tile begins where this one ends, and so hides what is behind it."""
+        run, row = self.plan.columns, self.plan.total * self.nest.write
+        if column + 1 >= tile.used or run.is_straight:
+            return column + 1 < tile.used and run.loop.dst == row
+        at, step = run.places("dst"), tile.columns
+        return len(at) % step == 0 and all(
+            b - a == row for a, b in zip(at[column::step], at[column + 1 :: step], strict=True)
+        )
+
+    def _store_short(self, part: str, pointer: str, valid: int, runs_on: bool) -> None:
+        """Store the first elements of a vector: nothing may be written behind them that is not hidden later.
+
+        They are two pieces, which may overlap.
+        """
+        w, bits, per = self.w, self.nest.write, self.main.rows
+        if runs_on:
+            self.store_raw(part, pointer, per, bits)
+            return
+        half, rest = per // 2, valid - per // 2
+        size = half if rest & (rest - 1) else rest
+        for at, count in ((0, half), (valid - size, size)):
+            some = w.shuffle(part, "poison", self.vector(per, bits), range(at, at + count))
+            self.store_raw(some, self.step(pointer, at, bits), count, bits)
+
+    def _wide_row(self, tile: Tile, pointer: str, row: int) -> str:
+        """A short row of a tile, and what follows it, or whatever else: see :meth:`_spans`."""
+        bits, places = self.nest.read, self._places(tile.rows)
+        more = tile.columns - tile.used
+        kind = self.vector(tile.columns)
+        if places[row] + tile.columns * bits <= max(places) + tile.used * bits:
+            return self.w.value(f"load {kind}, ptr {pointer}, align 1")
+        before = self.w.value(f"load {kind}, ptr {self.w.at(pointer, -more * bits // 8)}, align 1")
+        return self.w.shuffle(before, "poison", kind, [*range(more, tile.columns), *[-1] * more])
 
     def tile_row(self, place: Place, columns: int) -> str:
         """The columns of a tile in one of its rows."""
@@ -447,21 +559,24 @@ class Staged(Transpose):
         """Some rows: a line of each at a time is fetched, then turned over from the buffer."""
         w, run = self.w, self.plan.columns
         row_loop, line = self.plan.rows.loop, self.widest
-        block = self.moved(place, row, row_loop._replace(dst=self.nest.write))
+        block = self.moved(place, row, row_loop.stepping(dst=self.nest.write))
 
-        def chunk(i: str) -> None:
+        def chunk(i: str, done: int) -> None:
             at = self.moved(block, i, run.loops[0]) if run.is_straight else self._further(block, i)
             self._fetched(at, count)
             w.loop(
-                0, line, tile.columns, lambda u: w.loop(0, count, tile.rows, lambda r: turned(at, i, u, r))
+                done // tile.columns * tile.columns,
+                line,
+                tile.columns,
+                lambda u: w.loop(0, count, tile.rows, lambda r: turned(at, i, u, r)),
             )
 
         def turned(at: Place, i: str, u: str, r: str) -> None:
             src = self.step(w.at(self.stage, w.times(r, self.pitch)), u, self._kept)
-            at = self.moved(at, r, row_loop._replace(src=0, dst=self.nest.write))
+            at = self.moved(at, r, row_loop.stepping(src=0, dst=self.nest.write))
             column = i
             if run.is_straight:
-                at = self.moved(at, u, run.loop._replace(src=0))
+                at = self.moved(at, u, run.loop.stepping(src=0))
             else:
                 column = w.value(f"add i64 {i}, {u}")
             at = at._replace(src=src)
@@ -491,7 +606,7 @@ class Staged(Transpose):
     def _fetched(self, place: Place, count: int) -> None:
         """Fill the buffer: a line of each of some rows."""
         w, line = self.w, self.widest
-        row_loop, column_loop = self.plan.rows.loop._replace(dst=0), self.plan.columns.loops[0]
+        row_loop, column_loop = self.plan.rows.loop.stepping(dst=0), self.plan.columns.loops[0]
         together = 1 if self.converts else next(k for k in (8 // self.lines, 2, 1) if count % k == 0)
         size = line * self.nest.read // 8
         piece = min(size, LINE)

@@ -1,7 +1,7 @@
 """Kernels for whatever is computed element by element, whose time is that of reading and writing.
 
 ==========  =================================================================================================
-``walk``    loops over a destination, with a step for each operand
+``runs``    runs of rows in the destination, and the nests around them
 ``map``     the kernel
 ``bodies``  what is computed: elementwise functions, binary operations, post-ops
 ==========  =================================================================================================

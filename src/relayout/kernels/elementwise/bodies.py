@@ -16,17 +16,18 @@ operation, like a slope, are written into its code, where 1 and 0 cost nothing.
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Sequence
 from typing import Final
 
+from relayout.dtypes import single
 from relayout.ir import math
-from relayout.ir.writer import Writer
+from relayout.ir.builder import Builder
+from relayout.ir.types import DOUBLE, FLOAT, Value, constant
+from relayout.kernels import functions
 from relayout.kernels.elementwise.map import Body
-from relayout.ops.binary import emitted, keeps_zero
+from relayout.ops.binary import keeps_zero
 from relayout.ops.functions import Function
 from relayout.ops.post_ops import BinaryOp, PostOp
-from relayout.targets.machine import Machine
 
 __all__ = ["binary", "factor", "followed_by", "function", "normalised", "same", "weighted_sum"]
 
@@ -38,8 +39,8 @@ FEW_INSTRUCTIONS: Final = (
 def function(f: Function) -> Body:
     """An elementwise function."""
 
-    def emit(w: Writer, machine: Machine, values: Sequence[str], count: int) -> str:
-        return f.emit(w, machine, values[0], count)
+    def emit(b: Builder, values: Sequence[Value]) -> Value:
+        return functions.function(b, f, values[0])
 
     return Body(repr(f), emit, f.at_zero == 0, f.algorithm in FEW_INSTRUCTIONS)
 
@@ -51,13 +52,11 @@ def binary(algorithm: str, scales: tuple[float, float] = (1.0, 1.0)) -> Body:
     divide by ``4 * 1e38`` in float would be to divide by infinity.
     """
 
-    def emit(w: Writer, machine: Machine, values: Sequence[str], count: int) -> str:
+    def emit(b: Builder, values: Sequence[Value]) -> Value:
         if scales == (1, 1):
-            return emitted(w, algorithm, values[0], values[1], count)
-        single, double = (f"<{count} x {element}>" for element in ("float", "double"))
-        wide = (w.value(f"fpext {single} {value} to {double}") for value in values)
-        x, y = (_scaled(w, value, scale, count, "double") for value, scale in zip(wide, scales, strict=True))
-        return w.value(f"fptrunc {double} {emitted(w, algorithm, x, y, count, 'double')} to {single}")
+            return functions.binary(b, algorithm, *values)
+        x, y = (b.fmul(b.fpext(value, DOUBLE), scale) for value, scale in zip(values, scales, strict=True))
+        return b.fptrunc(functions.binary(b, algorithm, x, y), FLOAT)
 
     # Zero times a negative number is -0.0, which is no zero byte.
     return Body(f"{algorithm}{scales}", emit, keeps_zero(algorithm) and min(scales) >= 0, True)
@@ -65,7 +64,7 @@ def binary(algorithm: str, scales: tuple[float, float] = (1.0, 1.0)) -> Body:
 
 def same() -> Body:
     """The operand itself: for post-ops of what has been computed already."""
-    return Body("same", lambda w, machine, values, count: values[0], True, True)
+    return Body("same", lambda b, values: values[0], True, True)
 
 
 def weighted_sum(count: int, weighted: bool = True) -> Body:
@@ -74,16 +73,16 @@ def weighted_sum(count: int, weighted: bool = True) -> Body:
     A weighted sum begins with +0.0, so that zeros times negative numbers do not end as -0.0.
     """
 
-    def emit(w: Writer, machine: Machine, values: Sequence[str], lanes: int) -> str:
+    def emit(b: Builder, values: Sequence[Value]) -> Value:
         operands, scales = values[:count], values[count:]
         if not weighted:
             total = operands[0]
             for operand in operands[1:]:
-                total = w.value(f"fadd <{lanes} x float> {total}, {operand}")
+                total = b.fadd(total, operand)
             return total
-        total = "zeroinitializer"
+        total = constant(operands[0].type, 0.0)
         for operand, scale in zip(operands, scales, strict=True):
-            total = _times_plus(w, machine, operand, scale, total, lanes)
+            total = b.fmuladd(operand, scale, total)
         return total
 
     return Body(f"sum of {count}{' weighted' if weighted else ''}", emit, True, count <= 4)
@@ -92,11 +91,10 @@ def weighted_sum(count: int, weighted: bool = True) -> Body:
 def factor(has_scale: bool) -> Body:
     """What batch normalisation multiplies a channel by: of the variance, the scale, and a number, epsilon."""
 
-    def emit(w: Writer, machine: Machine, values: Sequence[str], count: int) -> str:
+    def emit(b: Builder, values: Sequence[Value]) -> Value:
         variance, *scale, epsilon = values
-        kind = f"<{count} x float>"
-        root = math.sqrt(w, machine, w.value(f"fadd {kind} {variance}, {epsilon}"), count)
-        return w.value(f"fdiv {kind} {scale[0] if has_scale else 'splat (float 1.0)'}, {root}")
+        root = math.sqrt(b, b.fadd(variance, epsilon))
+        return b.fdiv(scale[0] if has_scale else 1.0, root)
 
     return Body(f"factor{' scaled' if has_scale else ''}", emit, False, True)
 
@@ -108,13 +106,10 @@ def normalised(has_shift: bool) -> Body:
     and shift, would save nothing here and lose digits where the mean is large.
     """
 
-    def emit(w: Writer, machine: Machine, values: Sequence[str], count: int) -> str:
+    def emit(b: Builder, values: Sequence[Value]) -> Value:
         x, mean, times, *shift = values
-        kind = f"<{count} x float>"
-        x = w.value(f"fsub {kind} {x}, {mean}")
-        if has_shift:
-            return _times_plus(w, machine, x, times, shift[0], count)
-        return w.value(f"fmul {kind} {x}, {times}")
+        x = b.fsub(x, mean)
+        return b.fmuladd(x, times, shift[0]) if has_shift else b.fmul(x, times)
 
     return Body(f"normalised{' shifted' if has_shift else ''}", emit, False, True)
 
@@ -129,26 +124,26 @@ def followed_by(body: Body, operands: int, post_ops: Sequence[PostOp]) -> Body:
         return body
     more = sum(not isinstance(op, Function) for op in post_ops)
 
-    def emit(w: Writer, machine: Machine, values: Sequence[str], count: int) -> str:
+    def emit(b: Builder, values: Sequence[Value]) -> Value:
         own = [*values[:operands], *values[operands + more :]]
         others = iter(values[operands : operands + more])
-        x = body.emit(w, machine, own, count)
+        x = body.emit(b, own)
         for op in post_ops:
             if isinstance(op, Function):
-                x = op.emit(w, machine, x, count)
+                x = functions.function(b, op, x)
             elif isinstance(op, BinaryOp):
-                x = emitted(w, op.algorithm, x, next(others), count)
+                x = functions.binary(b, op.algorithm, x, next(others))
             else:
-                old = _scaled(w, next(others), math.single(op.scale), count)
-                x = w.value(f"fadd <{count} x float> {x}, {old}")
+                old = next(others)
+                x = b.fadd(x, old if op.scale == 1 else b.fmul(old, single(op.scale)))
         return x
 
-    functions = [op for op in post_ops if isinstance(op, Function)]
+    cheap = all(op.algorithm in FEW_INSTRUCTIONS for op in post_ops if isinstance(op, Function))
     return Body(
         " ".join(map(repr, (body.name, *post_ops))),
         emit,
         body.keeps_zero and all(_keeps_zero(op) for op in post_ops),
-        body.cheap and all(f.algorithm in FEW_INSTRUCTIONS for f in functions),
+        body.cheap and cheap,
     )
 
 
@@ -157,19 +152,3 @@ def _keeps_zero(op: PostOp) -> bool:
     if isinstance(op, Function):
         return op.at_zero == 0
     return isinstance(op, BinaryOp) and keeps_zero(op.algorithm)
-
-
-def _scaled(w: Writer, value: str, scale: float, count: int, element: str = "float") -> str:
-    """A vector times an f32, the sign of zero included."""
-    if scale == 1:
-        return value
-    bits = struct.pack(">d", scale).hex().upper()
-    return w.value(f"fmul <{count} x {element}> {value}, splat ({element} 0x{bits})")
-
-
-def _times_plus(w: Writer, machine: Machine, one: str, two: str, three: str, count: int) -> str:
-    """``one * two + three``, rounded once where the processor can."""
-    kind = f"<{count} x float>"
-    if machine.fuses:
-        return w.value(f"call {kind} @llvm.fma.v{count}f32({kind} {one}, {kind} {two}, {kind} {three})")
-    return w.value(f"fadd {kind} {w.value(f'fmul {kind} {one}, {two}')}, {three}")

@@ -23,16 +23,24 @@ So a row of -inf alone is NaN, as in PyTorch; -inf among numbers is 0.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from math import prod
 from typing import NamedTuple
 
 from relayout.dtypes import DType, dtype
 from relayout.ir import math as functions
-from relayout.ir.lanes import Lanes, Loops, entry
-from relayout.kernels.reduce.joint import Block, Joint, Loop
+from relayout.ir.builder import Function
+from relayout.ir.kernel import digits, kernel, tasks
+from relayout.ir.lanes import Lanes, lanes_of
+from relayout.ir.types import Value
+from relayout.ir.vectors import halves, reduce
+from relayout.kernels.reduce.space import spaces
+from relayout.layout.descriptor import MemoryDesc
+from relayout.loops.nest import Loop, Nest, split
+from relayout.loops.refine import refine
 from relayout.targets.machine import Machine
 
-__all__ = ["ENTRY", "Normalisation", "module"]
+__all__ = ["ENTRY", "Normalisation", "module", "planned"]
 
 ENTRY = "softmax"
 TOGETHER = 4  # vectors that are worked on together
@@ -49,8 +57,10 @@ class Normalisation:
     log: bool
     src: DType
     dst: DType
-    joint: Joint
-    """Blocks of what is around the axis, and the pieces of the axis."""
+    blocks: tuple[Nest, ...]
+    """What is around the axis: source and destination, in bytes."""
+    pieces: tuple[Nest, ...]
+    """The axis, in the order of its indices: the loops that are reduced."""
 
     @property
     def sizes(self) -> tuple[int, int]:
@@ -60,12 +70,12 @@ class Normalisation:
     @property
     def longest(self) -> int:
         """Neighbours along the axis, at most."""
-        return max(piece.run for piece in self.joint.pieces)
+        return max(piece.length for piece in self.pieces)
 
     @property
     def around(self) -> int:
         """Neighbours along other axes, in the block of most elements."""
-        return max((_count(block), block.run) for block in self.joint.blocks)[1]
+        return max((block.size, block.length) for block in self.blocks)[1]
 
     def is_along(self, lanes: int) -> bool:
         """Whether lanes are neighbours along the axis."""
@@ -73,78 +83,81 @@ class Normalisation:
 
     def lanes(self, machine: Machine) -> int:
         """How many lanes do something."""
-        lanes = Lanes(Loops(), machine, self.src, self.dst).most
+        lanes = lanes_of(machine, self.src)
         return min(lanes, self.longest if self.is_along(lanes) else self.around)
 
 
-def _count(block: Block) -> int:
-    """Elements of a block."""
-    total = block.run
-    for loop in block.loops:
-        total *= loop.extent
-    return total
+def planned(src: MemoryDesc, dst: MemoryDesc, axis: int, log: bool) -> Normalisation | None:
+    """The softmax along an axis; None where that is fused with others, or there are no nests.
+
+    >>> made = planned(MemoryDesc((2, 20), "f32", "ab"), MemoryDesc((2, 20), "f32", "ab"), 1, False)
+    >>> print(*made.blocks, *made.pieces, sep=", ")
+    0->0: 2x(80,80), 0->0: 20x(4,4)
+    """
+    sizes = src.dtype.bits // 8, dst.dtype.bits // 8
+    groups = refine(src.layout, dst.layout)
+    along = [group for group in groups if axis in group.axes]
+    blocks = spaces([g for g in groups if g not in along], (src.offset0, dst.offset0), sizes)
+    pieces = spaces(along, (0, 0), sizes)
+    if blocks is None or pieces is None or len(along[0].axes) > 1:
+        return None
+    return Normalisation(log, src.dtype, dst.dtype, blocks, pieces)
 
 
 def module(made: Normalisation, machine: Machine) -> str:
     """The text of the kernel: the function :data:`ENTRY`."""
-    w = Loops()
-    along = made.is_along(Lanes(w, machine, made.src, made.dst).most)
-    for block in made.joint.blocks:
-        if along:
-            for rows, others in _grouped(block, made.sizes, ROWS if made.longest <= SHORT else 1):
-                _Along(w, machine, made, rows, others).write()
+    f, lanes = kernel(ENTRY, machine), lanes_of(machine, made.src)
+    for block in made.blocks:
+        if made.is_along(lanes):
+            for rows, others in _grouped(block, ROWS if made.longest <= SHORT else 1):
+                _Along(f, made, rows, others).write()
         else:
-            for part in _chunks(block, TOGETHER * Lanes(w, machine, made.src, made.dst).most, made.sizes):
-                _Across(w, machine, made, part).write()
-    return entry(ENTRY, w)
+            for part in _chunks(block, TOGETHER * lanes):
+                _Across(f, made, part).write()
+    return f.text()
 
 
-def _chunks(block: Block, most: int, sizes: tuple[int, int]) -> list[Block]:
+def _chunks(block: Nest, most: int) -> list[Nest]:
     """A block with a run of at most so many elements: whole ones in a loop, and what is left over."""
-    e, f = sizes
-    times, rest = divmod(block.run, most)
+    run = block.run
+    if run is None:
+        return [block]
+    times, rest = divmod(run.extent, most)
     out = []
     if times:
-        out.append(block._replace(loops=(*block.loops, Loop(times, most * e, most * f)), run=most))
+        chunks = Loop(times, tuple(most * step for step in run.steps))
+        out.append(replace(block, loops=(*block.around, chunks, run.taking(most))))
     if rest:
-        first = times * most
-        out.append(block._replace(src=block.src + first * e, dst=block.dst + first * f, run=rest))
+        out.append(split(block, run, times * most)[1])
     return out
 
 
-def _grouped(block: Block, sizes: tuple[int, int], many: int) -> list[tuple[Block, tuple[Loop, ...]]]:
-    """A block without a run, and the rows that a task has besides its first: groups of many, and the rest."""
-    loops = (*block.loops, Loop(block.run, *sizes)) if block.run > 1 else block.loops
-    block = block._replace(loops=loops, run=1)
-    if many == 1 or not loops:
+def _grouped(block: Nest, many: int) -> list[tuple[Nest, tuple[Loop, ...]]]:
+    """A block, and the rows that a task has besides its first: groups of many, and the rest."""
+    if many == 1 or not block.loops:
         return [(block, ())]
-    inner = loops[-1]
+    *outer, inner = block.loops
     times, rest = divmod(inner.extent, many)
-    out = []
+    out: list[tuple[Nest, tuple[Loop, ...]]] = []
     if times:
-        groups = Loop(times, many * inner.src, many * inner.dst)
-        rows = tuple(Loop(1, k * inner.src, k * inner.dst) for k in range(1, many))
-        out.append((block._replace(loops=(*loops[:-1], groups)), rows))
+        groups = Loop(times, tuple(many * step for step in inner.steps))
+        rows = tuple(Loop(1, tuple(k * step for step in inner.steps)) for k in range(1, many))
+        out.append((replace(block, loops=(*outer, groups)), rows))
     if rest:
-        at = block._replace(
-            src=block.src + times * many * inner.src,
-            dst=block.dst + times * many * inner.dst,
-            loops=(*loops[:-1], inner._replace(extent=rest)),
-        )
-        out.append((at, ()))
+        out.append((split(block, inner, times * many)[1], ()))
     return out
 
 
 class _Visit(NamedTuple):
     """A vector of elements: their addresses, how many they are, and which accumulator is theirs."""
 
-    src: str
-    dst: str
+    src: Value
+    dst: Value
     valid: int
     slot: int
 
 
-Values = list[str]
+Values = list[Value]
 Body = Callable[[_Visit, Values], Values]
 
 
@@ -158,53 +171,50 @@ class _Passes:
     terms: int
     """How many terms each accumulator adds up."""
 
-    def __init__(self, w: Loops, machine: Machine, made: Normalisation, block: Block) -> None:
-        self.w, self.machine, self.made, self.block = w, machine, made, block
-        self.v = Lanes(w, machine, made.src, made.dst)
+    def __init__(self, f: Function, made: Normalisation, block: Nest, loops: tuple[Loop, ...]) -> None:
+        self.b, self.made, self.block, self.loops = f, made, block, loops
+        self.v = Lanes(f, made.src, made.dst)
         self.stores = made.dst is dtype("f32") and not made.log
 
     def write(self) -> None:
         """All tasks: one for each turn of the loops around."""
-        w, loops = self.w, self.block.loops
-        total = 1
-        for loop in loops:
-            total *= loop.extent
+        f, loops = self.b, self.loops
+        extents = [loop.extent for loop in loops]
 
-        def task(number: str) -> None:
-            src, dst = w.at("%src", self.block.src), w.at("%dst", self.block.dst)
-            for loop, index in zip(loops, w.digits(number, [loop.extent for loop in loops]), strict=True):
-                src, dst = w.offset(src, index, loop.src), w.offset(dst, index, loop.dst)
+        def task(number: Value) -> None:
+            src, dst = (f.gep(x, start) for x, start in zip(f.arguments, self.block.starts, strict=False))
+            for loop, index in zip(loops, digits(f, number, extents), strict=True):
+                src, dst = f.gep(src, index, loop.src), f.gep(dst, index, loop.dst)
             self._task(src, dst)
 
-        w.tasks(total, task)
+        tasks(f, prod(extents), task)
 
-    def _task(self, src: str, dst: str) -> None:
-        v, n = self.v, self.count
-        kind = v.of(n)
+    def _task(self, src: Value, dst: Value) -> None:
+        b, v, n = self.b, self.v, self.count
 
         def largest(at: _Visit, given: Values) -> Values:
-            return [v.larger(self._loaded(at), given[0], n)]
+            return [v.larger(self._loaded(at), given[0])]
 
-        first = [[(kind, v.constant(float("-inf"), n))] for _ in range(self.slots)]
+        first = [[v.constant(float("-inf"), n)] for _ in range(self.slots)]
         most = self._greatest([given[0] for given in self._visit(src, dst, first, largest)])
 
         def added(at: _Visit, given: Values) -> Values:
             e = self._exponential(self._loaded(at), most[at.slot])
             if self.stores:
-                v.store(at.dst, e, n, at.valid)
-            return self._compensated(e, *given) if self.careful else [v.do("fadd", given[0], e, n)]
+                v.store(at.dst, e, at.valid)
+            return self._compensated(e, *given) if self.careful else [b.fadd(given[0], e)]
 
-        first = [[(kind, v.constant(0, n))] * (2 if self.careful else 1) for _ in range(self.slots)]
+        first = [[v.constant(0, n)] * (2 if self.careful else 1) for _ in range(self.slots)]
         factors = self._factors(self._visit(src, dst, first, added))
 
         def last(at: _Visit, given: Values) -> Values:
             if self.stores:
-                y = v.do("fmul", v.reload(at.dst, n, at.valid), factors[at.slot], n)
+                y = b.fmul(v.reload(at.dst, n, at.valid), factors[at.slot])
             elif self.made.log:
-                y = v.do("fsub", v.do("fsub", self._loaded(at), most[at.slot], n), factors[at.slot], n)
+                y = b.fsub(b.fsub(self._loaded(at), most[at.slot]), factors[at.slot])
             else:
-                y = v.do("fmul", self._exponential(self._loaded(at), most[at.slot]), factors[at.slot], n)
-            v.store(at.dst, y, n, at.valid)
+                y = b.fmul(self._exponential(self._loaded(at), most[at.slot]), factors[at.slot])
+            v.store(at.dst, y, at.valid)
             return given
 
         self._visit(src, dst, [[] for _ in range(self.slots)], last)
@@ -216,53 +226,28 @@ class _Passes:
 
     # -- what subclasses know -------------------------------------------------------------------------------
 
-    def _visit(
-        self,
-        src: str,
-        dst: str,
-        given: list[list[tuple[str, str]]],
-        body: Body,
-    ) -> list[Values]:
+    def _visit(self, src: Value, dst: Value, given: list[Values], body: Body) -> list[Values]:
         """Call the body for all elements along the axis; values are handed on, apart for each slot."""
-        flat = [value for values in given for value in values]
-        kinds = [kind for kind, _ in flat]
-        values = [value for _, value in flat]
-        for piece in self.made.joint.pieces:
+        values = [value for of in given for value in of]
+        for piece in self.made.pieces:
             values = self._nest(
-                piece, 0, self.w.at(src, piece.src), self.w.at(dst, piece.dst), kinds, values, body
+                piece, 0, self.b.gep(src, piece.src), self.b.gep(dst, piece.dst), values, body
             )
         return self._apart(values)
 
-    def _nest(
-        self,
-        piece: Block,
-        depth: int,
-        src: str,
-        dst: str,
-        kinds: list[str],
-        values: Values,
-        body: Body,
-    ) -> Values:
+    def _nest(self, piece: Nest, depth: int, src: Value, dst: Value, values: Values, body: Body) -> Values:
         """The loops of a piece of the axis."""
-        if depth == len(piece.loops):
-            return self._run(piece, src, dst, kinds, values, body)
-        loop = piece.loops[depth]
+        if depth == len(piece.around):
+            return self._run(piece, src, dst, values, body)
+        loop = piece.around[depth]
 
-        def turn(i: str, given: Values) -> Values:
-            at, to = self.w.offset(src, i, loop.src), self.w.offset(dst, i, loop.dst)
-            return self._nest(piece, depth + 1, at, to, kinds, given, body)
+        def turn(i: Value, given: Values) -> Values:
+            at, to = self.b.gep(src, i, loop.src), self.b.gep(dst, i, loop.dst)
+            return self._nest(piece, depth + 1, at, to, given, body)
 
-        return self.w.repeat(0, loop.extent, 1, list(zip(kinds, values, strict=True)), turn)
+        return self.b.repeat(0, loop.extent, 1, values, turn)
 
-    def _run(
-        self,
-        piece: Block,
-        src: str,
-        dst: str,
-        kinds: list[str],
-        values: Values,
-        body: Body,
-    ) -> Values:
+    def _run(self, piece: Nest, src: Value, dst: Value, values: Values, body: Body) -> Values:
         """The run of a piece."""
         raise NotImplementedError
 
@@ -288,181 +273,150 @@ class _Passes:
             apart[at.slot] = body(at, apart[at.slot])
         return [value for of in apart for value in of]
 
-    def _loaded(self, at: _Visit) -> str:
+    def _loaded(self, at: _Visit) -> Value:
         return self.v.load(at.src, self.count, at.valid, float("-inf"))
 
-    def _exponential(self, x: str, most: str) -> str:
+    def _exponential(self, x: Value, most: Value) -> Value:
         """exp(x - most), in which what the difference was rounded by is put right.
 
         Where nothing is left, of -inf for instance, exp(0) is computed and dropped: on its way to zero it
         would become subnormal, which takes processors a hundred times as long.
         """
-        w, v, n = self.w, self.v, self.count
-        zero = v.constant(0, n)
-        d, error = self._exact("fsub", x, most, n)
-        gone = v.do("fcmp ole", d, v.constant(NOTHING_BELOW, n), n)
-        d, error = v.choose(gone, zero, d, n), v.choose(gone, zero, error, n)
-        e = functions.exp(w, self.machine, d, n)
-        return v.choose(gone, zero, v.do("fadd", e, v.do("fmul", e, error, n), n), n)
+        b = self.b
+        d, error = self._exact(b.fsub, x, most)
+        gone = b.fcmp("ole", d, NOTHING_BELOW)
+        d, error = b.select(gone, 0.0, d), b.select(gone, 0.0, error)
+        e = functions.exp(b, d)
+        return b.select(gone, 0.0, b.fadd(e, b.fmul(e, error)))
 
-    def _exact(self, what: str, x: str, y: str, n: int) -> tuple[str, str]:
+    def _exact(self, combine: Callable[[Value, Value], Value], x: Value, y: Value) -> tuple[Value, Value]:
         """A sum or a difference, and what it was rounded by (Knuth), whichever of the two is larger."""
-        v = self.v
-        z = v.do(what, x, y, n)
-        of_y = v.do("fsub", z, x, n)
-        of_x = v.do("fsub", z, of_y, n)
-        back = "fadd" if what == "fsub" else "fsub"
-        lost_x, lost_y = v.do("fsub", x, of_x, n), v.do(back, y, of_y, n)
-        return z, v.do(what, lost_x, lost_y, n)
+        b = self.b
+        z = combine(x, y)
+        of_y = b.fsub(z, x)
+        of_x = b.fsub(z, of_y)
+        back = b.fadd if combine == b.fsub else b.fsub
+        return z, combine(b.fsub(x, of_x), back(y, of_y))
 
-    def _compensated(self, e: str, total: str, rest: str) -> Values:
+    def _compensated(self, e: Value, total: Value, rest: Value) -> Values:
         """A sum with one more term, and what all terms together were rounded by."""
-        total, lost = self._exact("fadd", total, e, self.count)
-        return [total, self.v.do("fadd", rest, lost, self.count)]
+        total, lost = self._exact(self.b.fadd, total, e)
+        return [total, self.b.fadd(rest, lost)]
 
-    def _whole(self, given: Values) -> str:
+    def _whole(self, given: Values) -> Value:
         """A sum, with what it was rounded by."""
-        return self.v.do("fadd", given[0], given[1], self.count) if self.careful else given[0]
+        return self.b.fadd(*given) if self.careful else given[0]
 
-    def _reciprocal(self, total: str, count: int) -> str:
-        return self.v.do("fdiv", self.v.constant(1, count), total, count)
-
-    def _logarithm(self, total: str, rest: str, count: int) -> str:
+    def _logarithm(self, total: Value, rest: Value) -> Value:
         """log(total + rest) = log(total) + rest / total."""
-        v = self.v
-        log = functions.log(self.w, self.machine, total, count)
-        return v.do("fadd", log, v.do("fdiv", rest, total, count), count)
+        return self.b.fadd(functions.log(self.b, total), self.b.fdiv(rest, total))
 
 
 class _Along(_Passes):
     """Lanes along the axis: a task is one row or a group of rows, a vector belongs to one of them."""
 
-    def __init__(
-        self, w: Loops, machine: Machine, made: Normalisation, block: Block, rows: tuple[Loop, ...]
-    ) -> None:
-        super().__init__(w, machine, made, block)
-        self.rows = (Loop(1, 0, 0), *rows)
+    def __init__(self, f: Function, made: Normalisation, block: Nest, rows: tuple[Loop, ...]) -> None:
+        super().__init__(f, made, block, block.loops)
+        self.rows = (Loop(1, (0, 0)), *rows)
         self.count = min(self.v.most, 1 << (made.longest - 1).bit_length())
         self.vectors = min(TOGETHER, -(-made.longest // self.count))
         self.slots = self.vectors * len(self.rows)
-        self.terms = -(-sum(_count(piece) for piece in made.joint.pieces) // (self.count * self.vectors))
+        self.terms = -(-sum(piece.size for piece in made.pieces) // (self.count * self.vectors))
 
-    def _run(
-        self,
-        piece: Block,
-        src: str,
-        dst: str,
-        kinds: list[str],
-        values: Values,
-        body: Body,
-    ) -> Values:
-        w, n, many = self.w, self.count, self.vectors
+    def _run(self, piece: Nest, src: Value, dst: Value, values: Values, body: Body) -> Values:
+        b, n, many = self.b, self.count, self.vectors
         e, f = self.made.sizes
-        whole, rest = divmod(piece.run, n)
+        whole, rest = divmod(piece.length, n)
         turns = whole // many
 
-        def visits(at: str, to: str, sizes: list[int]) -> list[_Visit]:
+        def visits(at: Value, to: Value, sizes: list[int]) -> list[_Visit]:
             return [
                 _Visit(
-                    w.at(at, row.src + k * n * e), w.at(to, row.dst + k * n * f), size, r * many + k % many
+                    b.gep(at, row.src + k * n * e), b.gep(to, row.dst + k * n * f), size, r * many + k % many
                 )
                 for r, row in enumerate(self.rows)
                 for k, size in enumerate(sizes)
             ]
 
-        def turn(i: str, given: Values) -> Values:
-            at, to = w.offset(src, i, e), w.offset(dst, i, f)
+        def turn(i: Value, given: Values) -> Values:
+            at, to = b.gep(src, i, e), b.gep(dst, i, f)
             return self._called(body, visits(at, to, [n] * many), given)
 
         step = many * n
-        values = w.repeat(0, turns * step, step, list(zip(kinds, values, strict=True)), turn)
+        values = b.repeat(0, turns * step, step, values, turn)
         left = [n] * (whole - turns * many) + [rest] * (rest > 0)
-        at, to = w.at(src, turns * step * e), w.at(dst, turns * step * f)
+        at, to = b.gep(src, turns * step * e), b.gep(dst, turns * step * f)
         return self._called(body, visits(at, to, left), values)
 
-    def _of_rows(self, found: list[Values], combine: Callable[[list[Values]], str]) -> Values:
+    def _of_rows(self, found: list[Values], combine: Callable[[list[Values]], Value]) -> Values:
         """One value for each row, in all lanes, for each of its slots."""
         many, out = self.vectors, []
         for first in range(0, self.slots, many):
-            out += [self.v.spread(combine(found[first : first + many]), self.count)] * many
+            out += [self.b.splat(combine(found[first : first + many]), self.count)] * many
         return out
 
     def _greatest(self, found: Values) -> Values:
-        v, n = self.v, self.count
-
-        def most(of: list[Values]) -> str:
-            value = of[0][0]
-            for (other,) in of[1:]:
-                value = v.larger(value, other, n)
-            return v.reduced(value, n, v.larger)
+        def most(of: list[Values]) -> Value:
+            value, *others = [given[0] for given in of]
+            for other in others:
+                value = self.v.larger(value, other)
+            return reduce(self.b, value, self.v.larger)
 
         return self._of_rows([[value] for value in found], most)
 
     def _factors(self, sums: list[Values]) -> Values:
-        v, n = self.v, self.count
+        b = self.b
 
-        def plain(of: list[Values]) -> str:
-            total = self._whole(of[0])
-            for given in of[1:]:
-                total = v.do("fadd", total, self._whole(given), n)
-            return self._reciprocal(v.reduced(total, n, lambda a, b, half: v.do("fadd", a, b, half)), 1)
+        def plain(of: list[Values]) -> Value:
+            total, *others = map(self._whole, of)
+            for other in others:
+                total = b.fadd(total, other)
+            return b.fdiv(1.0, reduce(b, total, b.fadd))
 
-        def logarithm(of: list[Values]) -> str:
+        def logarithm(of: list[Values]) -> Value:
             total, rest = of[0]
             for one, other in of[1:]:
-                total, rest = self._together(total, rest, one, other, n)
-            count = n
-            while count > 1:
-                (total, one), (rest, other) = (v.halves(x, count, v.of(count)) for x in (total, rest))
-                count //= 2
-                total, rest = self._together(total, rest, one, other, count)
-            return self._logarithm(total, rest, 1)
+                total, rest = self._together(total, rest, one, other)
+            while total.type.count > 1:
+                (total, one), (rest, other) = halves(b, total), halves(b, rest)
+                total, rest = self._together(total, rest, one, other)
+            return self._logarithm(total, rest)
 
         return self._of_rows(sums, logarithm if self.made.log else plain)
 
-    def _together(self, total: str, rest: str, one: str, other: str, count: int) -> tuple[str, str]:
+    def _together(self, total: Value, rest: Value, one: Value, other: Value) -> tuple[Value, Value]:
         """Two sums, each with what it was rounded by, as one."""
-        v = self.v
-        total, lost = self._exact("fadd", total, one, count)
-        return total, v.do("fadd", v.do("fadd", rest, other, count), lost, count)
+        total, lost = self._exact(self.b.fadd, total, one)
+        return total, self.b.fadd(self.b.fadd(rest, other), lost)
 
 
 class _Across(_Passes):
     """Lanes along other axes: a task is as many rows as a run has elements."""
 
-    def __init__(self, w: Loops, machine: Machine, made: Normalisation, block: Block) -> None:
-        super().__init__(w, machine, made, block)
-        self.count = min(self.v.most, 1 << (block.run - 1).bit_length())
-        self.slots = -(-block.run // self.count)
-        self.terms = sum(_count(piece) for piece in made.joint.pieces)
+    def __init__(self, f: Function, made: Normalisation, block: Nest) -> None:
+        super().__init__(f, made, block, block.around)
+        self.count = min(self.v.most, 1 << (block.length - 1).bit_length())
+        self.slots = -(-block.length // self.count)
+        self.terms = sum(piece.size for piece in made.pieces)
 
-    def _run(
-        self,
-        piece: Block,
-        src: str,
-        dst: str,
-        kinds: list[str],
-        values: Values,
-        body: Body,
-    ) -> Values:
-        w, n, run = self.w, self.count, self.block.run
+    def _run(self, piece: Nest, src: Value, dst: Value, values: Values, body: Body) -> Values:
+        b, n, run = self.b, self.count, self.block.length
         e, f = self.made.sizes
 
-        def turn(i: str, given: Values) -> Values:
-            at, to = w.offset(src, i, e), w.offset(dst, i, f)
+        def turn(i: Value, given: Values) -> Values:
+            at, to = b.gep(src, i, e), b.gep(dst, i, f)
             visits = [
-                _Visit(w.at(at, k * n * e), w.at(to, k * n * f), min(n, run - k * n), k)
+                _Visit(b.gep(at, k * n * e), b.gep(to, k * n * f), min(n, run - k * n), k)
                 for k in range(self.slots)
             ]
             return self._called(body, visits, given)
 
-        return w.repeat(0, piece.run, 1, list(zip(kinds, values, strict=True)), turn)
+        return b.repeat(0, piece.length, 1, values, turn)
 
     def _greatest(self, found: Values) -> Values:
         return found
 
     def _factors(self, sums: list[Values]) -> Values:
-        n = self.count
         if self.made.log:
-            return [self._logarithm(total, rest, n) for total, rest in sums]
-        return [self._reciprocal(self._whole(given), n) for given in sums]
+            return [self._logarithm(total, rest) for total, rest in sums]
+        return [self.b.fdiv(1.0, self._whole(given)) for given in sums]

@@ -1,7 +1,7 @@
 """Windows over a tensor: the kernel of pooling.
 
 For each output pixel the elements of a window are combined, by maximum or sum. Where lanes come from depends
-on what source and destination have as neighbours (:mod:`relayout.kernels.reduce.joint`):
+on what source and destination have as neighbours (:mod:`relayout.kernels.reduce.space`):
 
 ``run``
     channels (``nhwc``, ``nChw16c``) or images: a vector is a part of one pixel, and so is each of its taps.
@@ -39,13 +39,21 @@ from typing import NamedTuple
 
 from relayout.dtypes import DType
 from relayout.errors import LayoutError
-from relayout.ir.lanes import Lanes, Loops, entry
-from relayout.kernels.reduce.joint import Block, Cover, Loop, cover, joint
+from relayout.ir import builder
+from relayout.ir.kernel import digits, kernel, tasks
+from relayout.ir.lanes import Lanes, lanes_of
+from relayout.ir.types import FLOAT, I64, Value, constant
+from relayout.ir.vectors import reduce
+from relayout.kernels import functions
+from relayout.kernels.reduce.space import Cover, cover, spaces
 from relayout.layout import views
 from relayout.layout.canonical import normal
 from relayout.layout.descriptor import MemoryDesc
 from relayout.layout.layout import Layout
+from relayout.loops.nest import Loop, Nest
+from relayout.loops.refine import refine
 from relayout.ops.functions import Function
+from relayout.ops.reductions import REDUCTIONS, Reduction
 from relayout.targets.machine import Machine
 
 __all__ = ["ENTRY", "Axis", "Window", "module", "planned"]
@@ -104,79 +112,80 @@ class Axis(NamedTuple):
 class Window:
     """What is computed: the numbers of a pooling without formats."""
 
-    algorithm: str
+    reduction: str
+    """Its name in :data:`relayout.ops.reductions.REDUCTIONS`."""
+    divisor: str
+    """What results are divided by: the elements of a window (``window``), those that are no padding
+    (``elements``), or nothing (empty)."""
     src: DType
     dst: DType
     axes: tuple[Axis, Axis, Axis]
     """Depth, height and width."""
-    blocks: tuple[Block, ...]
-    """Images and channels."""
+    blocks: tuple[Nest, ...]
+    """Images and channels: source and destination, in bytes."""
     post_ops: tuple[Function, ...] = ()
 
     @property
     def whole(self) -> bool:
         """Whether integers stay integers."""
-        return (
-            self.algorithm == "max" and not self.src.is_float and self.src is self.dst and not self.post_ops
-        )
+        picks = REDUCTIONS[self.reduction].repeats
+        return picks and not self.src.is_float and self.src is self.dst and not self.post_ops
 
-    def scheme(self, block: Block, lanes: int) -> str:
+    def scheme(self, block: Nest, lanes: int) -> str:
         """Where the lanes of a block come from."""
         d, h, w = self.axes
         e, f = self.src.bits // 8, self.dst.bits // 8
-        if block.run == 1 and w.src == e and d.out * h.out * w.out == 1 and w.is_whole:
+        if block.length == 1 and w.src == e and d.out * h.out * w.out == 1 and w.is_whole:
             return "window"
         first, last = w.inside
-        side_by_side = (w.src, w.dst) == (block.run * e, block.run * f) and last - first > 1
-        few = block.run < lanes and block.run & (block.run - 1) == 0
+        side_by_side = (w.src, w.dst) == (block.length * e, block.length * f) and last - first > 1
+        few = block.length < lanes and block.length & (block.length - 1) == 0
         return "pixels" if side_by_side and few and w.stride <= 2 else "run"
 
     def lanes(self, machine: Machine) -> int:
         """How many lanes do something, in the block of most elements."""
-        lanes = Lanes(Loops(), machine, self.src, self.dst, self.whole).most
+        lanes = lanes_of(machine, self.src, self.whole)
         sizes = []
         for block in self.blocks:
             first, last = self.axes[2].inside
             found = {
                 "window": prod(a.kernel for a in self.axes),
-                "pixels": block.run * (last - first),
-                "run": block.run,
+                "pixels": block.length * (last - first),
+                "run": block.length,
             }
-            total = block.run
-            for loop in block.loops:
-                total *= loop.extent
-            sizes.append((total, min(lanes, found[self.scheme(block, lanes)])))
+            sizes.append((block.size, min(lanes, found[self.scheme(block, lanes)])))
         return max(sizes)[1]
 
 
 def planned(
-    algorithm: str,
+    reduction: str,
+    divisor: str,
     src: MemoryDesc,
     dst: MemoryDesc,
     axes: Sequence[Axis],
     post_ops: tuple[Function, ...] = (),
 ) -> Window | None:
-    """The window of two descriptors: axes with their places, and blocks.
+    """The window of two descriptors, whose last axes are those of the window: axes with their places, blocks.
 
     None where a spatial axis is cut into digits or fused with others, or images and channels have no blocks.
     """
     e, f = src.dtype.bits // 8, dst.dtype.bits // 8
     around = [src.layout, dst.layout]
-    found = []
-    for k in reversed(range(2, len(src.dims))):
+    found, first = [], len(src.dims) - len(axes)
+    for k in reversed(range(first, len(src.dims))):
         steps = [_step_of(layout, k) for layout in (src.layout, dst.layout)]
         if steps[0] is None or steps[1] is None:
             return None
-        found.append(axes[k - 2]._replace(src=steps[0] * e, dst=steps[1] * f))
+        found.append(axes[k - first]._replace(src=steps[0] * e, dst=steps[1] * f))
         try:
             around = [views.select(layout, k, 0) for layout in around]
         except LayoutError:
             return None
-    made = joint(around[0], around[1], (e, f))
-    if made is None:
+    blocks = spaces(refine(*around), [layout.offset0 for layout in around], (e, f))
+    if blocks is None:
         return None
-    w, h, d = (*found, Axis(1, 1), Axis(1, 1))[:3]
-    return Window(algorithm, src.dtype, dst.dtype, (d, h, w), made.blocks, post_ops)
+    w, h, d = (*found, *[Axis(1, 1)] * 3)[:3]
+    return Window(reduction, divisor, src.dtype, dst.dtype, (d, h, w), blocks, post_ops)
 
 
 def _step_of(layout: Layout, axis: int) -> int | None:
@@ -191,19 +200,22 @@ def _step_of(layout: Layout, axis: int) -> int | None:
 
 def module(window: Window, machine: Machine) -> str:
     """The text of the kernel: the function :data:`ENTRY`."""
-    w = Loops()
+    f = kernel(ENTRY, machine)
     for block in window.blocks:
-        _Block(w, machine, window, block).write()
-    return entry(ENTRY, w)
+        _Block(f, window, block).write()
+    return f.text()
+
+
+Bound = int | Value
 
 
 class _Row(NamedTuple):
     """The row of a task: addresses of its first pixel, and which taps of the other axes are elements."""
 
-    src: str
-    dst: str
-    planes: tuple[int | str, int | str]
-    rows: tuple[int | str, int | str]
+    src: Value
+    dst: Value
+    planes: tuple[Bound, Bound]
+    rows: tuple[Bound, Bound]
 
 
 class _Slot(NamedTuple):
@@ -216,13 +228,13 @@ class _Slot(NamedTuple):
 class _Block:
     """Writes the loops of one block."""
 
-    def __init__(self, w: Loops, machine: Machine, window: Window, block: Block) -> None:
-        self.w, self.machine, self.window, self.block = w, machine, window, block
-        self.vectors = Lanes(w, machine, window.src, window.dst, window.whole)
+    def __init__(self, f: builder.Function, window: Window, block: Nest) -> None:
+        self.b, self.window, self.block = f, window, block
+        self.vectors = Lanes(f, window.src, window.dst, window.whole)
         self.e, self.f = window.src.bits // 8, window.dst.bits // 8
         self.scheme = window.scheme(block, self.vectors.most)
         self.d, self.h, self.x = self._axes()
-        self.most = TOGETHER[machine.vector]
+        self.most = TOGETHER[f.machine.vector]
 
     def _axes(self) -> tuple[Axis, Axis, Axis]:
         """Depth, height and width, rearranged where that makes longer rows, or more of them."""
@@ -238,31 +250,32 @@ class _Block:
 
     def write(self) -> None:
         """All tasks."""
-        w, block = self.w, self.block
-        run = cover(block.run, self.vectors.most, self.most)
+        b, block = self.b, self.block
+        run = cover(block.length, self.vectors.most, self.most)
         single = self.d.out * self.h.out * self.x.out == 1
-        loops: list[tuple[str, Loop]] = [("", loop) for loop in block.loops]
+        loops: list[tuple[str, Loop]] = [("", loop) for loop in block.around]
         loops += [
-            (name, Loop(axis.out, axis.stride * axis.src, axis.dst))
+            (name, Loop(axis.out, (axis.stride * axis.src, axis.dst)))
             for name, axis in (("d", self.d), ("h", self.h))
         ]
         if single and self.scheme == "run":
-            loops.append(("run", Loop(run.times, run.chunk * self.e, run.chunk * self.f)))
+            loops.append(("run", Loop(run.times, (run.chunk * self.e, run.chunk * self.f))))
         loops.sort(key=lambda one: -abs(one[1].src))
         total = 1
         for _, loop in loops:
             total *= loop.extent
 
-        def task(number: str) -> None:
-            digits = w.digits(number, [loop.extent for _, loop in loops])
-            src = w.at("%src", block.src - sum(a.front * a.src for a in (self.d, self.h, self.x)))
-            dst = w.at("%dst", block.dst)
-            at = {"d": "0", "h": "0"}
-            for (name, loop), index in zip(loops, digits, strict=True):
+        def task(number: Value) -> None:
+            indices = digits(b, number, [loop.extent for _, loop in loops])
+            src, dst = b.arguments[:2]
+            src = b.gep(src, block.src - sum(a.front * a.src for a in (self.d, self.h, self.x)))
+            dst = b.gep(dst, block.dst)
+            at = {"d": constant(I64, 0), "h": constant(I64, 0)}
+            for (name, loop), index in zip(loops, indices, strict=True):
                 if name == "run":
                     src, dst = self._chunk(src, index, run, self.e), self._chunk(dst, index, run, self.f)
                     continue
-                src, dst = w.offset(src, index, loop.src), w.offset(dst, index, loop.dst)
+                src, dst = b.gep(src, index, loop.src), b.gep(dst, index, loop.dst)
                 if name:
                     at[name] = index
             row = _Row(src, dst, self._range(self.d, at["d"]), self._range(self.h, at["h"]))
@@ -271,44 +284,44 @@ class _Block:
             else:
                 self._pixels(row, run, not single)
 
-        w.tasks(total, task)
+        tasks(b, total, task)
 
-    def _chunk(self, pointer: str, index: str, run: Cover, size: int) -> str:
+    def _chunk(self, pointer: Value, index: Value, run: Cover, size: int) -> Value:
         """Where a chunk of the run begins."""
         if run.times == 1:
             return pointer
-        first = self.w.least(self.w.times(index, run.chunk), self.block.run - run.chunk)
-        return self.w.offset(pointer, first, size)
+        first = self.b.smin(self.b.mul(index, run.chunk), self.block.length - run.chunk)
+        return self.b.gep(pointer, first, size)
 
-    def _range(self, axis: Axis, output: str) -> tuple[int | str, int | str]:
+    def _range(self, axis: Axis, output: Value) -> tuple[Bound, Bound]:
         """The taps of an output that are elements; see :meth:`Axis.taps`."""
-        w = self.w
+        b = self.b
         if axis.is_inside:
             return 0, axis.kernel
-        if output.isdigit():
-            taps = axis.taps(int(output))
+        if output.number is not None:
+            taps = axis.taps(int(output.number))
             return taps.start, taps.stop
-        left = w.value(f"sub i64 {axis.front}, {w.times(output, axis.stride)}")
-        numbers = []
-        for more in (axis.dilation - 1, axis.size - 1 + axis.dilation):
-            number = w.largest(w.value(f"add i64 {left}, {more}"), 0)
-            numbers.append(number if axis.dilation == 1 else w.value(f"udiv i64 {number}, {axis.dilation}"))
-        return numbers[0], w.least(numbers[1], axis.kernel)
+        left = b.sub(axis.front, b.mul(output, axis.stride))
+        first, end = (
+            b.udiv(b.smax(b.add(left, more), 0), axis.dilation)
+            for more in (axis.dilation - 1, axis.size - 1 + axis.dilation)
+        )
+        return first, b.smin(end, axis.kernel)
 
     # -- a row ----------------------------------------------------------------------------------------------
 
     def _pixels(self, row: _Row, run: Cover, chunks: bool) -> None:
         """Pixels at the left border, those inside, those at the right border."""
-        w, x = self.w, self.x
+        b, x = self.b, self.x
         first, last = x.inside
 
-        def pixel(index: str, inside: bool) -> None:
+        def pixel(index: Value, inside: bool) -> None:
             """One, in vectors of the run."""
-            src, dst = w.offset(row.src, index, x.stride * x.src), w.offset(row.dst, index, x.dst)
+            src, dst = b.gep(row.src, index, x.stride * x.src), b.gep(row.dst, index, x.dst)
             taps = (0, x.kernel) if inside else self._range(x, index)
             slots = [_Slot(k * self.e, k * self.f) for k in run.offsets]
 
-            def chunk(k: str) -> None:
+            def chunk(k: Value) -> None:
                 at, to = self._chunk(src, k, run, self.e), self._chunk(dst, k, run, self.f)
                 self._cell(row, at, to, slots, run.lanes, taps)
 
@@ -321,24 +334,28 @@ class _Block:
             self._loop(first, last, lambda index: pixel(index, True))
         self._loop(last, x.out, lambda index: pixel(index, False))
 
-    def _loop(self, start: int, stop: int, body: Callable[[str], None]) -> None:
-        def turn(i: str, given: list[str]) -> list[str]:
+    def _loop(self, start: int, stop: int, body: Callable[[Value], None]) -> None:
+        def turn(i: Value, given: list[Value]) -> list[Value]:
             body(i)
             return given
 
-        self.w.repeat(start, stop, 1, [], turn)
+        self.b.repeat(start, stop, 1, [], turn)
 
     def _several(self, row: _Row, first: int, last: int) -> None:
         """The pixels inside, in vectors of several."""
-        w, x, group = self.w, self.x, self.block.run
+        b, x, group = self.b, self.x, self.block.length
         held = self._holds()
         pixels = cover(last - first, self.vectors.most // group, max(1, self.most // (4 if held else 2)))
         slots = [_Slot(k * x.stride * x.src, k * x.dst) for k in pixels.offsets]
 
-        def chunk(k: str) -> None:
-            at = w.least(w.times(k, pixels.chunk), last - first - pixels.chunk) if pixels.times > 1 else "0"
-            src = w.offset(w.at(row.src, first * x.stride * x.src), at, x.stride * x.src)
-            dst = w.offset(w.at(row.dst, first * x.dst), at, x.dst)
+        def chunk(k: Value) -> None:
+            at = (
+                b.smin(b.mul(k, pixels.chunk), last - first - pixels.chunk)
+                if pixels.times > 1
+                else b.mul(k, 0)
+            )
+            src = b.gep(b.gep(row.src, first * x.stride * x.src), at, x.stride * x.src)
+            dst = b.gep(b.gep(row.dst, first * x.dst), at, x.dst)
             cell = self._held if held else self._cell
             cell(row, src, dst, slots, pixels.lanes * group, (0, x.kernel))
 
@@ -351,85 +368,79 @@ class _Block:
     # -- windows --------------------------------------------------------------------------------------------
 
     def _over_rows(
-        self,
-        row: _Row,
-        src: str,
-        given: list[str],
-        kind: str,
-        body: Callable[[str, list[str]], list[str]],
-    ) -> list[str]:
+        self, row: _Row, src: Value, given: list[Value], body: Callable[[Value, list[Value]], list[Value]]
+    ) -> list[Value]:
         """Hand values on over all rows of a window."""
-        w = self.w
+        b = self.b
 
-        def plane(z: str, given: list[str]) -> list[str]:
-            at = w.offset(src, z, self.d.dilation * self.d.src)
+        def plane(z: Value, given: list[Value]) -> list[Value]:
+            at = b.gep(src, z, self.d.dilation * self.d.src)
 
-            def line(y: str, given: list[str]) -> list[str]:
-                return body(w.offset(at, y, self.h.dilation * self.h.src), given)
+            def line(y: Value, given: list[Value]) -> list[Value]:
+                return body(b.gep(at, y, self.h.dilation * self.h.src), given)
 
-            return w.repeat(*row.rows, 1, [(kind, value) for value in given], line)
+            return b.repeat(*row.rows, 1, given, line)
 
-        return w.repeat(*row.planes, 1, [(kind, value) for value in given], plane)
+        return b.repeat(*row.planes, 1, given, plane)
 
     def _cell(
         self,
         row: _Row,
-        src: str,
-        dst: str,
+        src: Value,
+        dst: Value,
         slots: Sequence[_Slot],
         count: int,
-        taps: tuple[int | str, int | str],
+        taps: tuple[Bound, Bound],
     ) -> None:
         """Combine the windows of some vectors."""
-        w, x, v = self.w, self.x, self.vectors
+        b, x, v = self.b, self.x, self.vectors
         step = x.dilation * x.src
-        spread = self.scheme == "pixels" and x.stride == 2 and count > self.block.run
+        spread = self.scheme == "pixels" and x.stride == 2 and count > self.block.length
 
-        def tap(pointer: str, slot: _Slot) -> str:
-            at = w.at(pointer, slot.src)
+        def tap(pointer: Value, slot: _Slot) -> Value:
+            at = b.gep(pointer, slot.src)
             if not spread:
                 return v.load(at, count)
-            group = self.block.run
-            low, high = v.load(at, count), v.load(w.at(at, (count - group) * self.e), count)
+            group = self.block.length
+            low, high = v.load(at, count), v.load(b.gep(at, (count - group) * self.e), count)
             pixels = range(0, 2 * (count // group), 2)
             picks = [p if p < count // group else p + 1 for p in pixels]
-            return w.shuffle(low, high, v.of(count), self._groups(picks))
+            return b.shuffle(low, self._groups(picks), high)
 
-        def line(pointer: str, given: list[str]) -> list[str]:
+        def line(pointer: Value, given: list[Value]) -> list[Value]:
             lo, hi = taps
             if isinstance(lo, int) and isinstance(hi, int) and hi - lo <= WRITTEN_OUT:
-                found = [[tap(w.at(pointer, k * step), slot) for k in range(lo, hi)] for slot in slots]
+                found = [[tap(b.gep(pointer, k * step), slot) for k in range(lo, hi)] for slot in slots]
                 return [
-                    self._combined(value, some, count) if some else value
+                    self._combined(value, some) if some else value
                     for value, some in zip(given, found, strict=True)
                 ]
 
-            def one(k: str, sums: list[str]) -> list[str]:
-                at = w.offset(pointer, k, step)
+            def one(k: Value, sums: list[Value]) -> list[Value]:
+                at = b.gep(pointer, k, step)
                 found = [tap(at, slot) for slot in slots]
-                return [self._combined(s, [x], count) for s, x in zip(sums, found, strict=True)]
+                return [self._combined(s, [x]) for s, x in zip(sums, found, strict=True)]
 
-            fresh = given if self._is_max else [v.constant(0, count)] * len(slots)
-            sums = w.repeat(lo, hi, 1, [(v.of(count), value) for value in fresh], one)
-            if self._is_max:
-                return sums
-            return [v.do("fadd", value, s, count) for value, s in zip(given, sums, strict=True)]
+            if self.reduction.repeats:
+                return b.repeat(lo, hi, 1, given, one)
+            rows = b.repeat(lo, hi, 1, [self._start(count)] * len(slots), one)
+            return [self._combined(value, [row]) for value, row in zip(given, rows, strict=True)]
 
-        done = self._over_rows(row, src, [self._start(count)] * len(slots), v.of(count), line)
-        self._stored(row, taps, dst, slots, done, count)
+        done = self._over_rows(row, src, [self._start(count)] * len(slots), line)
+        self._stored(row, taps, dst, slots, done)
 
     def _held(
         self,
         row: _Row,
-        src: str,
-        dst: str,
+        src: Value,
+        dst: Value,
         slots: Sequence[_Slot],
         count: int,
-        taps: tuple[int | str, int | str],
+        taps: tuple[Bound, Bound],
     ) -> None:
         """The same for every other pixel; rows are combined before elements are picked."""
-        w, x, v = self.w, self.x, self.vectors
-        pixels, kernel = count // self.block.run, x.kernel
+        b, x, v = self.b, self.x, self.vectors
+        pixels, kernel = count // self.block.length, x.kernel
         starts = sorted({min(k, kernel - 2) for k in range(0, kernel, 2)})
         places = [
             slot.src + start * x.src + half * count * self.e
@@ -438,11 +449,11 @@ class _Block:
             for half in (0, 1)
         ]
 
-        def line(pointer: str, given: list[str]) -> list[str]:
-            loaded = [v.load(w.at(pointer, place), count) for place in places]
-            return [self._combined(value, [one], count) for value, one in zip(given, loaded, strict=True)]
+        def line(pointer: Value, given: list[Value]) -> list[Value]:
+            loaded = [v.load(b.gep(pointer, place), count) for place in places]
+            return [self._combined(value, [one]) for value, one in zip(given, loaded, strict=True)]
 
-        rows = self._over_rows(row, src, [self._start(count)] * len(places), v.of(count), line)
+        rows = self._over_rows(row, src, [self._start(count)] * len(places), line)
         done = []
         for k in range(len(slots)):
             picked = []
@@ -450,93 +461,84 @@ class _Block:
                 start = min(tap // 2 * 2, kernel - 2)
                 at = 2 * (k * len(starts) + starts.index(start))
                 picks = [2 * p + tap - start for p in range(pixels)]
-                picked.append(w.shuffle(rows[at], rows[at + 1], v.of(count), self._groups(picks)))
-            done.append(self._combined(picked[0], picked[1:], count))
-        self._stored(row, taps, dst, slots, done, count)
+                picked.append(b.shuffle(rows[at], self._groups(picks), rows[at + 1]))
+            done.append(self._combined(picked[0], picked[1:]))
+        self._stored(row, taps, dst, slots, done)
 
     def _groups(self, picks: Sequence[int]) -> list[int]:
         """Pixels as elements."""
-        return [p * self.block.run + k for p in picks for k in range(self.block.run)]
+        return [p * self.block.length + k for p in picks for k in range(self.block.length)]
 
     def _window(self, row: _Row) -> None:
         """One window, whose rows are vectors."""
-        w, v, n = self.w, self.vectors, self.x.kernel
+        b, v, n = self.b, self.vectors, self.x.kernel
         count = cover(n, v.most, 1).lanes
         whole, rest = n // count, n % count
 
-        def line(pointer: str, given: list[str]) -> list[str]:
+        def line(pointer: Value, given: list[Value]) -> list[Value]:
             left = whole % WRITTEN_OUT if whole > WRITTEN_OUT else whole
 
-            def many(i: str, given: list[str]) -> list[str]:
-                at = w.offset(pointer, i, count * self.e)
-                loaded = [v.load(w.at(at, k * count * self.e), count) for k in range(WRITTEN_OUT)]
-                return [self._combined(given[0], loaded, count)]
+            def many(i: Value, given: list[Value]) -> list[Value]:
+                at = b.gep(pointer, i, count * self.e)
+                loaded = [v.load(b.gep(at, k * count * self.e), count) for k in range(WRITTEN_OUT)]
+                return [self._combined(given[0], loaded)]
 
-            given = w.repeat(0, whole - left, WRITTEN_OUT, [(v.of(count), given[0])], many)
-            loaded = [v.load(w.at(pointer, (whole - left + k) * count * self.e), count) for k in range(left)]
+            given = b.repeat(0, whole - left, WRITTEN_OUT, given, many)
+            loaded = [v.load(b.gep(pointer, (whole - left + k) * count * self.e), count) for k in range(left)]
             if rest:
-                last = v.load(w.at(pointer, (n - count) * self.e), count)
-                if not self._is_max:  # what has been counted already
+                last = v.load(b.gep(pointer, (n - count) * self.e), count)
+                if not self.reduction.repeats:  # what has been counted already
                     picks = [lane if lane < count - rest else count + lane for lane in range(count)]
-                    last = w.shuffle("zeroinitializer", last, v.of(count), picks)
+                    last = b.shuffle(self._start(count), picks, last)
                 loaded.append(last)
-            return [self._combined(given[0], loaded, count)] if loaded else given
+            return [self._combined(given[0], loaded)] if loaded else given
 
-        done = self._over_rows(row, row.src, [self._start(count)], v.of(count), line)
-        one = v.reduced(done[0], count, lambda a, b, half: self._combined(a, [b], half))
-        self._stored(row, (0, n), row.dst, [_Slot(0, 0)], [one], 1)
+        done = self._over_rows(row, row.src, [self._start(count)], line)
+        one = reduce(b, done[0], lambda lower, upper: self._combined(lower, [upper]))
+        self._stored(row, (0, n), row.dst, [_Slot(0, 0)], [one])
 
     # -- arithmetic -----------------------------------------------------------------------------------------
 
     @property
-    def _is_max(self) -> bool:
-        return self.window.algorithm == "max"
+    def reduction(self) -> Reduction:
+        """How elements are combined."""
+        return REDUCTIONS[self.window.reduction]
 
-    def _start(self, count: int) -> str:
-        return self.vectors.constant(self.vectors.lowest if self._is_max else 0, count)
+    def _start(self, count: int) -> Value:
+        return self.vectors.constant(self.vectors.nearest(self.reduction.identity), count)
 
-    def _combined(self, value: str, others: Sequence[str], count: int) -> str:
+    def _combined(self, value: Value, others: Sequence[Value]) -> Value:
         """A value with some taps of one row."""
-        v = self.vectors
-        if self._is_max:
-            return v.largest(value, others, count)
-        total = others[0]
-        for other in others[1:]:
-            total = v.do("fadd", total, other, count)
-        return v.do("fadd", value, total, count)
+        return self.reduction.emit(self.vectors, value, others)
 
     def _stored(
         self,
         row: _Row,
-        taps: tuple[int | str, int | str],
-        dst: str,
+        taps: tuple[Bound, Bound],
+        dst: Value,
         slots: Sequence[_Slot],
-        values: Sequence[str],
-        count: int,
+        values: Sequence[Value],
     ) -> None:
         """Divide sums, apply post-ops, store."""
-        w, v = self.w, self.vectors
-        divisor = "" if self._is_max else self._divisor((row.planes, row.rows, taps), count)
-        for slot, value in zip(slots, values, strict=True):
-            if divisor:
-                value = v.do("fdiv", value, divisor, count)
-            for function in self.window.post_ops:
-                value = function.emit(w, self.machine, value, count)
-            v.store(w.at(dst, slot.dst), value, count)
+        b = self.b
+        divisor = None
+        if self.window.divisor:
+            divisor = self._divisor((row.planes, row.rows, taps), values[0].type.count)
 
-    def _divisor(self, ranges: Sequence[tuple[int | str, int | str]], count: int) -> str:
+        for slot, value in zip(slots, values, strict=True):
+            if divisor is not None:
+                value = b.fdiv(value, divisor)
+            for function in self.window.post_ops:
+                value = functions.function(b, function, value)
+            self.vectors.store(b.gep(dst, slot.dst), value)
+
+    def _divisor(self, ranges: Sequence[tuple[Bound, Bound]], count: int) -> Value:
         """By what sums are divided, in all lanes."""
-        w, v = self.w, self.vectors
-        if self.window.algorithm == "average_include_padding":
-            return v.constant(self.d.kernel * self.h.kernel * self.x.kernel, count)
-        known, number = 1, ""
-        for lo, hi in ranges:
-            if isinstance(lo, int) and isinstance(hi, int):
-                known *= hi - lo
-            else:
-                size = w.value(f"sub i64 {hi}, {lo}")
-                number = size if not number else w.value(f"mul i64 {number}, {size}")
-        if not number:
-            return v.constant(known, count)
-        real = w.value(f"sitofp i64 {w.times(number, known)} to float")
-        return v.spread(w.value(f"insertelement <1 x float> poison, float {real}, i32 0"), count)
+        b, number = self.b, constant(I64, 1)
+        if self.window.divisor == "window":
+            return self.vectors.constant(self.d.kernel * self.h.kernel * self.x.kernel, count)
+        for first, end in ranges:
+            number = b.mul(number, b.sub(end, first))
+        if number.number is not None:
+            return self.vectors.constant(number.number, count)
+        return b.splat(b.sitofp(number, FLOAT), count)

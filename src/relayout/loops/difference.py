@@ -20,7 +20,7 @@ from math import prod
 from typing import TYPE_CHECKING, NamedTuple
 
 from relayout.layout.layout import HasLayout, Layout, every_index, layout_of
-from relayout.layout.refine import Group, refine
+from relayout.loops.refine import Group, offsets_along, refine
 
 if TYPE_CHECKING:
     import numpy as np
@@ -151,9 +151,11 @@ def _shifts(group: Group, a: Layout, b: Layout) -> Shifts | None:
         return _counted(table, np.ones_like(table))
     parts = []
     for piece in group.pieces:
-        values, counts = np.array([piece.dst - piece.src]), np.ones(1, dtype=np.int64)
+        _, one, two = piece.starts
+        values, counts = np.array([two - one]), np.ones(1, dtype=np.int64)
         for loop in piece.loops:
-            step = loop.dst - loop.src
+            _, one, two = loop.steps
+            step = two - one
             if not step:
                 counts = counts * loop.extent
                 continue
@@ -167,11 +169,7 @@ def _shifts(group: Group, a: Layout, b: Layout) -> Shifts | None:
 
 def _table(axes: Sequence[int], numbers: NDArray[np.int64], a: Layout, b: Layout) -> NDArray[np.int64]:
     """How far the numbers of a group move elements, one by one."""
-    import numpy as np
-
-    indices = np.zeros((len(numbers), a.rank), dtype=np.int64)
-    indices[:, list(axes)] = np.stack(np.unravel_index(numbers, [a.dims[k] for k in axes]), axis=-1)
-    return (b.offsets(indices) - b.offset0) - (a.offsets(indices) - a.offset0)
+    return offsets_along(b, axes, numbers) - offsets_along(a, axes, numbers)
 
 
 def _counted(values: NDArray[np.int64], counts: NDArray[np.int64]) -> Shifts:

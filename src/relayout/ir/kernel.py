@@ -1,0 +1,58 @@
+"""The function that a kernel is: ``void name(ptr src, ptr dst, ptr ops, i64 part, i64 parts)``.
+
+It does share number ``part`` of ``parts`` shares of its tasks; ``ops`` points at a list of further addresses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from relayout.ir.builder import Builder, Function
+from relayout.ir.types import I64, PTR, Value
+from relayout.targets.machine import Machine
+
+__all__ = ["digits", "kernel", "share", "tasks"]
+
+
+def kernel(name: str, machine: Machine) -> Function:
+    """The function, without its lines."""
+    return Function(name, {"src": PTR, "dst": PTR, "ops": PTR, "part": I64, "parts": I64}, machine)
+
+
+def share(f: Function, total: int) -> tuple[Value, Value]:
+    """The tasks of a part of a kernel with so many: from the first to the one behind the last."""
+    part, parts = f.arguments[3:]
+    following = f.add(part, 1)
+    first, last = (f.udiv(f.mul(number, total), parts) for number in (part, following))
+    return first, last
+
+
+def tasks(f: Function, total: int, task: Callable[[Value], None]) -> None:
+    """Do a part's share of so many tasks."""
+    first, last = share(f, total)
+
+    def turn(i: Value, given: list[Value]) -> list[Value]:
+        task(i)
+        return given
+
+    f.repeat(first, last, 1, [], turn)
+
+
+def digits(b: Builder, number: Value, extents: Sequence[int]) -> list[Value]:
+    """A number taken apart, the last digit the fastest.
+
+    >>> b = Builder()
+    >>> digits(b, Value("%i", I64), [3, 1, 5])
+    [i64 %v2, i64 0, i64 %v1]
+    >>> print(b.body())
+      %v1 = urem i64 %i, 5
+      %v2 = udiv i64 %i, 5
+    """
+    out: list[Value] = []
+    for k, extent in reversed(list(enumerate(extents))):
+        if all(other == 1 for other in extents[:k]):
+            out.append(number if extent > 1 else b.mul(number, 0))
+            continue
+        out.append(b.urem(number, extent))
+        number = b.udiv(number, extent)
+    return out[::-1]

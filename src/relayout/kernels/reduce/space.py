@@ -1,0 +1,83 @@
+"""The iteration space of pooling and softmax: what source and destination go through together.
+
+Both combine elements along some axes and do the same again for every position of the others. For those others
+source and destination are indexed alike, so the common refinement of their layouts gives nests with a step on
+either side (:mod:`relayout.loops`). The loop that is contiguous on both sides, if there is one, is the *run*:
+its elements are the lanes of vectors ::
+
+    images and channels of    nhwc 2x64x..       2 x               run of 64
+                              nChw16c 2x64x..    2 x 4 x           run of 16
+                              CHWN4 2x64x..      16 x              run of 8     (2 images of 4 channels)
+                              nchw 2x64x..       128 x             run of 1
+
+Sizes that blocks don't divide (100 channels in blocks of 16) make several nests: 6 whole blocks and 4
+channels. Padding belongs to none of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from relayout.loops.nest import Nest, coalesce, order, run_inside
+from relayout.loops.refine import Group, nests
+
+__all__ = ["Cover", "cover", "spaces"]
+
+MOST = 16  # nests; each has code of its own
+
+
+def spaces(groups: Sequence[Group], starts: Sequence[int], sizes: tuple[int, int]) -> tuple[Nest, ...] | None:
+    """The nests of some groups in bytes, runs innermost; None where there are none, or very many.
+
+    Parameters
+    ----------
+    groups : sequence of Group
+        The axes that are gone over, of the refinement of source and destination.
+    starts : sequence of int
+        Where both begin, in elements.
+    sizes : (int, int)
+        Bytes of an element on either side.
+
+    Examples
+    --------
+    >>> from relayout.layout.layout import Layout
+    >>> from relayout.loops.refine import refine
+    >>> blocked = Layout((2, 20, 3), "nCw16c")
+    >>> for nest in spaces(refine(blocked, blocked)[:2], (0, 0), (4, 4)):
+    ...     print(nest)
+    0->0: 2x(384,384)  16x(4,4)
+    192->192: 2x(384,384)  4x(4,4)
+    """
+    found = nests(groups, starts, MOST)
+    if found is None:
+        return None
+    return tuple(run_inside(coalesce(order(nest.scaled(sizes)))) for nest in found)
+
+
+class Cover(NamedTuple):
+    """``times`` chunks of ``chunk`` elements, each of which is vectors of ``lanes`` at ``offsets``.
+
+    Chunk k begins at ``min(k * chunk, total - chunk)``: the last one steps back, as its last vector does.
+    """
+
+    lanes: int
+    offsets: tuple[int, ...]
+    chunk: int
+    times: int
+
+
+def cover(total: int, lanes: int, most: int) -> Cover:
+    """Cover elements with whole vectors, at most so many in a chunk; some elements are covered twice.
+
+    >>> cover(100, 16, 8)
+    Cover(lanes=16, offsets=(0, 16, 32, 48, 64, 80, 84), chunk=100, times=1)
+    >>> cover(3, 16, 8)
+    Cover(lanes=2, offsets=(0, 1), chunk=3, times=1)
+    """
+    lanes = min(lanes, 1 << (total.bit_length() - 1))
+    vectors = -(-total // lanes)
+    times = -(-vectors // most)
+    chunk = min(total, -(-vectors // times) * lanes)
+    offsets = tuple(min(k * lanes, chunk - lanes) for k in range(-(-chunk // lanes)))
+    return Cover(lanes, offsets, chunk, -(-total // chunk))
