@@ -56,9 +56,10 @@ from relayout.tensor import (
 )
 
 if TYPE_CHECKING:
+    from relayout.kernels.copy.schedule import Schedule
     from relayout.reorder.native import Native
     from relayout.reorder.predict import Prediction
-    from relayout.reorder.tuning import Trial
+    from relayout.runtime.tuning import Trial
     from relayout.tensor import FormatLike
 
 __all__ = ["Reorder", "check_out", "reorder"]
@@ -142,7 +143,7 @@ class Reorder:
     _engine: tuple[Native, int, NDArray[np.uint8] | None] | None
 
     # The contest among schedules that this plan's calls take part in; None: it is over, or there is none.
-    _trial: Trial | None
+    _trial: Trial[Schedule, Native] | None
 
     # Checks source and destination and converts, or says False; it keeps what it needs.
     _fast: Callable[[Any, Any], int] | None
@@ -335,8 +336,9 @@ class Reorder:
         if engine is not None:
             trial = self._trial
             if trial is not None and not (new and self._room >= MAPPED):
-                if trial.call(source_at, target_at, engine[1], threads):
-                    return
+                words = source_at, target_at, engine[1], threads
+                if threads == self.threads and trial.call(lambda kernels: kernels(*words)):
+                    return  # another number of threads is another problem
                 if trial.done:
                     self._trial, engine = None, (trial.winner or engine[0], *engine[1:])
                     self._engine = engine
