@@ -54,8 +54,10 @@ def locked(work: Callable[P, R]) -> Callable[P, R]:
     return under_lock
 
 
-def later(package: str, *modules: str) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+def later(package: str, *modules: str, **names: str) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
     """A package's ``__getattr__``, which imports these modules of it when first asked for, and ``__dir__``.
+
+    ``names`` are names that a module of the package defines: ``Reorder="primitives.reorder"``.
 
     So ``rl.draw.svg`` needs no import of its own. No module of Relayout may name one of them as
     ``from package import module`` at its top level: that would take the lock while a module is imported.
@@ -70,9 +72,14 @@ def later(package: str, *modules: str) -> tuple[Callable[[str], Any], Callable[[
         if name in modules:
             with lock():  # a child that is forked meanwhile must not find it half imported
                 return import_module(f"{package}.{name}")
+        if name in names:
+            with lock():
+                found = getattr(import_module(f"{package}.{names[name]}"), name)
+            setattr(sys.modules[package], name, found)
+            return found
         raise AttributeError(f"module {package!r} has no attribute {name!r}")
 
-    return find, lambda: sorted({*vars(sys.modules[package]), *modules})
+    return find, lambda: sorted({*vars(sys.modules[package]), *modules, *names})
 
 
 def _renew() -> None:

@@ -182,6 +182,7 @@ class BatchNormalization(Primitive):
             made.scratch = {**made.scratch, "factor": factors.nbytes}
         return made
 
+    @locked
     def _statistics(self, each: MemoryDesc) -> Sequence[Program | None]:
         """The programs that write mean and variance: averages, by the kernel of pooling."""
         from relayout.kernels.elementwise.bodies import binary
@@ -197,6 +198,7 @@ class BatchNormalization(Primitive):
         return _average(self.src, "src", "mean"), square, _average(squares, "squares", "variance")
 
 
+@locked
 def _average(src: MemoryDesc, source: str, vector: str) -> Program | None:
     """The average of each channel: one window over the batch and all spatial axes."""
     from relayout.primitives.combining import pooling
