@@ -406,9 +406,7 @@ class TestArguments:
         )
         with pytest.raises(rl.LayoutError, match=words):
             plan(numbers(), out)
-        with pytest.raises(
-            rl.LayoutError, match=r"reorder: dst must be bf16:nchw.* strides 60x1x15x3"
-        ):
+        with pytest.raises(rl.LayoutError, match=r"reorder: dst must be bf16:nchw.* strides 60x1x15x3"):
             plan(source, out.to(memory_format=torch.channels_last))
         with pytest.raises(rl.LayoutError, match=r"reorder: dst .* data type differs"):
             plan(source, numbers())
