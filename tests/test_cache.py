@@ -47,13 +47,13 @@ def package(tmp_path, monkeypatch):
     monkeypatch.setattr(compile_, "_engines", compile_.Engines())
     monkeypatch.setenv("RELAYOUT_CACHE", str(tmp_path / "kernels"))
     yield copy
-    cache.sources.cache_clear()
+    cache._first.cache_clear()
 
 
 def is_made(monkeypatch, meanwhile=lambda: None):
     """Reorder as a new process does: whether it had to make the kernels, which something happened during."""
     compile_._engines.clear()
-    cache.sources.cache_clear()
+    cache._first.cache_clear()
     made = []
 
     def module(self, *args):
@@ -107,7 +107,7 @@ def test_another_source_code_is_another_entry(package, monkeypatch):
     for path in files:
         text = path.read_bytes()
         edit(path, text + b"#")
-        cache.sources.cache_clear()
+        cache._first.cache_clear()
         seen.add(cache.sources(environment.LOADED))
         edit(path, text)
     assert len(seen) == 1 + len(files)
@@ -131,7 +131,7 @@ class TestStamp:
 
         def reads():
             count.clear()
-            cache.sources.cache_clear()
+            cache._first.cache_clear()
             assert cache.sources(environment.LOADED) == original(environment.LOADED) is not None
             return bool(count)
 
@@ -182,7 +182,7 @@ class TestStamp:
 
     def test_who_imported_something_older_does_not_go_by_the_record_of_others(self, reads, monkeypatch):
         monkeypatch.setattr(environment, "LOADED", environment.LOADED - 2 * HOUR)
-        cache.sources.cache_clear()
+        cache._first.cache_clear()
         assert cache.sources(environment.LOADED) is None
 
     @pytest.mark.parametrize("damage", [b"", b"?" * 32, b"?" * 200])

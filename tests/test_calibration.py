@@ -30,6 +30,7 @@ thresholds = importlib.import_module("relayout.runtime.thresholds")
 threads = importlib.import_module("relayout.runtime.threads")
 native = importlib.import_module("relayout.reorder.native")
 problem = importlib.import_module("relayout.kernels.copy.problem")
+reorder_tuning = importlib.import_module("relayout.reorder.tuning")
 
 BOTH = ("streaming", "sharing")
 ASKS = {"streaming": streams, "sharing": shares}
@@ -137,16 +138,44 @@ def test_one_thread_shares_with_nobody(monkeypatch, here, invented):
 
 
 @pytest.mark.parametrize("what", BOTH)
-def test_sizes_with_a_plain_answer_need_no_measuring(here, invented, what):
+def test_sizes_with_a_plain_answer_need_no_threshold(monkeypatch, here, what):
+    monkeypatch.setattr(thresholds, "threshold", None)
     least, most = here.bounds(what)
     asks = partial(ASKS[what], here)
     assert not asks(0)
     assert not asks(least - 1)
     assert asks(most)
+
+
+@pytest.mark.parametrize("what", BOTH)
+def test_what_nobody_has_measured_is_guessed_or_measured(monkeypatch, here, invented, what):
+    """Guesses are not kept; answers go by what was measured as soon as it is there."""
+    asks = partial(ASKS[what], here, **({"measure": False} if what == "sharing" else {}))
+    guess, found = getattr(derived(here.l2, here.l3), what), second(what, here)
+    assert threshold(what, here, measure=False) == guess
+    assert asks(guess)
+    assert not asks(guess - 1)
     assert invented == []
-    assert asks(second(what, here))
-    assert not asks(second(what, here) - 1)
+    assert threshold(what, here) == found
+    for _ in range(2):
+        assert asks(found)
+        assert not asks(found - 1)
+        forget(monkeypatch)
     assert invented == [what]
+
+
+@needs_code
+def test_first_calls_measure_nothing_and_contests_do(monkeypatch, here, invented):
+    """Of a plan whose size is within the bounds of both thresholds."""
+    monkeypatch.setenv("RELAYOUT_EFFORT", "measure")
+    side = max(here.bounds("streaming")[0], here.bounds("sharing")[0])
+    sides = [rl.MemoryDesc((side >> 8, 256), "u8", name) for name in ("ab", "ba")]
+    plan, source, target = rl.Reorder(*sides), aligned(side), aligned(side)
+    for _ in range(reorder_tuning.BEGIN):
+        plan(source, target)
+    assert invented == []
+    plan(source, target)
+    assert invented == ["sharing"]
 
 
 @pytest.mark.parametrize("what", BOTH)

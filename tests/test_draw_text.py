@@ -70,7 +70,7 @@ class TestListing:
         assert known[32] == ((0, 0, 1, 0), (0, 0, 1, 0, 0))
         assert known[113] == ((1, 1, 1, 1), (1, 0, 1, 1, 1))
 
-    def test_narrow_terminals_get_numbers_without_names(self):
+    def test_depthwise_terminals_get_numbers_without_names(self):
         lines = [str(line) for line in draw.listing(rl.Layout((2, 2, 2, 2), "b_fs_yx_fsv16"), 0, width=50)]
         assert lines[2] == "         1 = [0, 1, 0, 0] == [0, 0, 0, 0,  1]"
         assert max(map(len, lines)) <= 50

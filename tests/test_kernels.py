@@ -25,6 +25,7 @@ from relayout import views
 from relayout.dtypes import DTYPES
 from relayout.kernels.copy.problem import PASSES
 from relayout.kernels.copy.problem import moves as all_moves
+from relayout.kernels.copy.schedule import Schedule
 from relayout.reorder.attributes import Attributes
 from relayout.reorder.engine import reorder_numpy
 from relayout.reorder.reference import reorder_by_definition
@@ -61,9 +62,9 @@ def lowered(src, dst, shape=()):
 
 
 @cache
-def compiled(src, dst, shape=(), cpu=None, streaming=True):
+def compiled(src, dst, shape=(), cpu=None, streaming=True, how=None):
     """The kernels of a problem, made once for all tests."""
-    return native.Native(src, dst, all_moves(src, dst, shape), cpu, streaming)
+    return native.Native(src, dst, all_moves(src, dst, shape), cpu, streaming, how=how)
 
 
 def x86(cpu):
@@ -79,10 +80,10 @@ def attributes_of(src, dst, given):
     return Attributes.make(src.dims, **(given or {})).taking_part(src.dtype, dst.dtype)
 
 
-def compare(src, dst, *, given=None, runs=RUNS, by=reorder_numpy, cpu=None, streaming=True):
+def compare(src, dst, *, given=None, runs=RUNS, by=reorder_numpy, cpu=None, streaming=True, how=None):
     """Kernels write the bytes that the slower engine writes, and no others; the source stays as it is."""
     attributes = attributes_of(src, dst, given)
-    made = compiled(src, dst, attributes.shape, cpu, streaming)
+    made = compiled(src, dst, attributes.shape, cpu, streaming, how)
     operands = made.operands(attributes)
     address = 0 if operands is None else operands.ctypes.data
     kept = random_bytes(src.required_bytes + 192, 1)
@@ -107,6 +108,13 @@ def compare(src, dst, *, given=None, runs=RUNS, by=reorder_numpy, cpu=None, stre
         np.testing.assert_array_equal(got, wanted, err_msg=f"{src} {dst} {attributes} {run} {made.kinds}")
         np.testing.assert_array_equal(source, kept)
     return made
+
+
+def test_a_source_that_repeats_one_element_is_written_no_further_than_the_destination_goes():
+    """Rows of one column, whose last tile must not begin behind the last row."""
+    for rows in (7, 8, 17, 64, 65, 136, 137):
+        src = rl.MemoryDesc((8, rows), "f64", strides=(0, 0))
+        compare(src, rl.MemoryDesc((8, rows), "f64", "ab"))
 
 
 # -- shapes that occur --------------------------------------------------------------------------------------
@@ -144,6 +152,15 @@ SHAPES = [
     ("nchw", "nhwc", (2, 20, 64, 4)),
     ("nChw8c", "nchw", (2, 17, 1, 3)),
     ("nhwc", "nChw16c", (2, 64, 12, 12)),
+    ("nhwc", "nchw", (1, 40, 41, 41)),
+    ("nchw", "nhwc", (3, 70, 9, 9)),
+    ("ab", "ba", (299, 77)),
+    ("oihw", "OIhw4i16o4i", (32, 16, 3, 3)),
+    ("OIhw4i16o4i", "oihw", (32, 16, 3, 3)),
+    ("OIhw8i16o2i", "oihw", (32, 32, 3, 3)),
+    ("oihw", "OIhw8i16o2i", (32, 32, 3, 3)),
+    ("nchw", "CHWN4", (64, 8, 3, 3)),
+    ("BA16a64b4a", "ab", (100, 130)),
 ]
 EACH_SHAPE = pytest.mark.parametrize(
     "number", range(len(SHAPES)), ids=[f"{one}-{two}-{'x'.join(map(str, d))}" for one, two, d in SHAPES]
@@ -429,6 +446,22 @@ def test_passes_keep_the_set_of_moves(pair):
             )
 
 
+@given(
+    size=st.integers(1, 8),
+    rows=st.integers(60, 700),
+    columns=st.integers(2, 70),
+    off=st.integers(0, 63),
+    buffer=st.booleans(),
+)
+@examples(30)
+def test_columns_that_begin_anywhere(size, rows, columns, off, buffer):
+    """Planes of odd sizes: pieces of each pass through a buffer, or straight to where they belong."""
+    dtype = ("s8", "s16", "f32", "f64")[size % 4]
+    src, dst = (rl.MemoryDesc((rows, columns), dtype, tag) for tag in ("ab", "ba"))
+    runs = [Run(off), Run(off, (2, 0, 1))]
+    compare(src, dst, runs=runs, how=Schedule(buffer=buffer, rows=(64, 128, 256)[size % 3]))
+
+
 # -- what has gone wrong, or might --------------------------------------------------------------------------
 
 
@@ -477,7 +510,7 @@ class TestTraps:
             dst = rl.MemoryDesc(dims, types[1], "acb")
             for added in ({}, {"beta": 1.0}):
                 ways = [Run(0, (0,)), Run(0, (8, 7, 6, 5, 4, 3, 2, 1, 0)), Run(4, (1, 0))]
-                made = compare(src, dst, given=added, runs=ways)
+                made = compare(src, dst, given=added, runs=ways, how=Schedule(stage=True))
                 assert "staged" in made.kinds or added
 
     @pytest.mark.parametrize("pixels", [(128, 512), (129, 511)])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections import Counter
 from itertools import product
 from math import prod
@@ -29,6 +30,9 @@ from strategies import (
     term_place,
 )
 from test_zeros import padded as padded_layouts
+
+elementwise = importlib.import_module("relayout.kernels.elementwise.runs")
+softmax = importlib.import_module("relayout.kernels.reduce.softmax")
 
 
 @st.composite
@@ -240,3 +244,70 @@ def test_views_stay_inside_their_array():
     np.testing.assert_array_equal(view(nest, np.arange(10), 0), [1, 5, 9])
     with pytest.raises((ValueError, TypeError)):
         view(nest, np.arange(9), 0)
+
+
+# -- iteration spaces ---------------------------------------------------------------------------------------
+
+
+def elements_of(run):
+    """For every element of a run its place in all operands and whether it is data, in the order of rows."""
+    around = [visited(run.around, k).tolist() for k in range(len(run.around.starts))]
+    size = run.around.widths[-1]
+    for *sources, target in zip(*around, strict=True):
+        for element in range(run.elements):
+            column = element % run.total
+            read = tuple(
+                at + step * (column if again else element)
+                for at, step, again in zip(sources, run.steps, run.again, strict=True)
+            )
+            yield (*read, target + element * size), column < run.valid and not run.around.zero
+
+
+@given(several=operands(3), layout=st.data(), keeps_zero=st.booleans(), lanes=st.sampled_from((2, 8)))
+@examples(150)
+def test_runs_visit_every_index_of_all_operands_once(several, layout, keeps_zero, lanes):
+    """Those of operands that suit the destination; and all of its padding."""
+    dims = several[0].dims
+    target = rl.Layout(dims, layout.draw(formats(len(dims))))
+    assume(prod(target.padded) < 5_000)
+    dst = rl.MemoryDesc(dims, "f32", target)
+    given = [rl.MemoryDesc(dims, "u8", one) for one in (*several, target)]
+    bad = elementwise.unsuited(dst, given, keeps_zero)
+    assert len(several) not in bad
+    given = [desc for k, desc in enumerate(given) if k not in bad]
+    found = elementwise.runs(dst, given, keeps_zero, elementwise.Vectors(lanes, 2, 4))
+    assume(found is not None)
+    computed, zeros = Counter(), set()
+    for run in found:
+        assert run.around.widths == ((4,) if run.around.zero else (*(1 for _ in given), 4))
+        for place, valid in elements_of(run):
+            if valid:
+                computed[place] += 1
+            else:
+                zeros.add(place[-1] // 4)
+    sides = [*(desc.layout for desc in given), target]
+    alike = keeps_zero and all((s.terms, s.padded) == (target.terms, target.padded) for s in sides)
+    places_in = [element_places(s.room() if alike else s).ravel().tolist() for s in sides]
+    assert computed == Counter(zip(*places_in[:-1], [4 * at for at in places_in[-1]], strict=True))
+    assert zeros == (set() if alike else padding_places(target))
+
+
+@given(several=operands(1), layout=st.data(), axis=st.integers(0, 4))
+@examples(100)
+def test_reduced_and_other_loops_are_all_indices(several, layout, axis):
+    """The axis of a softmax and what is around it, in bytes, runs innermost."""
+    (one,) = several
+    dims, axis = one.dims, axis % len(one.dims)
+    assume(0 not in dims)
+    two = rl.Layout(dims, layout.draw(formats(len(dims))))
+    assume(prod(two.padded) < 5_000)
+    made = softmax.planned(rl.MemoryDesc(dims, "f32", one), rl.MemoryDesc(dims, "bf16", two), axis, False)
+    if made is None:
+        return
+    total = Counter()
+    for block, piece in product(made.blocks, made.pieces):
+        assert block.run is None or block.loops[-1] is block.run
+        for near, far in product(moves(block), moves(piece)):
+            total[near[0] + far[0], near[1] + far[1]] += moves(block)[near] * moves(piece)[far]
+    expected = zip(4 * element_places(one).ravel(), 2 * element_places(two).ravel(), strict=True)
+    assert total == Counter((int(a), int(b)) for a, b in expected)

@@ -216,7 +216,7 @@ def test_code_for_all_processors_calls_no_library(cpu, triple):
         for dtype in ("bf16", "u8"):
             for algorithm in ("max", "average_exclude_padding"):
                 made = Pooling(MemoryDesc((1, 20, 9, 9), dtype, format), algorithm, 3, 2, 1)
-                plan = window.planned(algorithm, made.src, made.dst, made.axes)
+                plan = window.planned(*made.reduction, made.src, made.dst, made.axes)
                 assert undefined(compile_.assemble(window.module(plan, machine), machine)) == set()
 
 

@@ -20,7 +20,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from relayout import LayoutError
-from relayout.runtime.limits import MOST, PATIENCE
+from relayout.runtime.limits import AWAKE, MOST
 from relayout.runtime.memcpy import memcpy_kernel
 from strategies import examples
 
@@ -226,24 +226,15 @@ class TestRegion:
             os.sched_setaffinity(0, allowed)
 
     @native
-    def test_workers_wait_for_the_next_of_several_regions(self, kernels):
-        """And sleep after a single one, or when they are told to have no patience."""
+    def test_workers_sleep_when_nothing_comes_and_are_woken(self, kernels):
         made = pool.Pool(2)
+        assert not made.awake  # there are none
         made.grow(2)
-
-        def region(pause):
-            time.sleep(pause)
-            assert together(kernels["meet"], 2, lambda *job: made.region(made.block, *job))
-
-        assert eventually(lambda: not made.awake)  # it has begun, and found nothing to do
-        region(2 * PATIENCE)
-        for _ in range(100):
-            region(PATIENCE / 20)
-        assert eventually(lambda: not made.awake)
-        with made.impatient():
-            region(0)
+        for pause in (0, AWAKE / 2, 2 * AWAKE):
+            for _ in range(100):
+                time.sleep(pause)
+                assert together(kernels["meet"], 2, lambda *job: made.region(made.block, *job))
             assert eventually(lambda: not made.awake)
-        assert made._patience.value == round(PATIENCE * 1e9)
 
     @native
     @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="threads can't be listed here")

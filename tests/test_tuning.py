@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import threading
 
 import numpy as np
@@ -19,6 +20,7 @@ from relayout.runtime import tuning
 from relayout.runtime.tuning import Choice, Contest
 from strategies import examples
 
+products = importlib.import_module("relayout.primitives.products")
 runs_code = pytest.mark.skipif(not supported(), reason="this host forbids making machine code")
 SRC, DST = (MemoryDesc((1, 64, 40, 40), "f32", format) for format in ("nchw", "nhwc"))
 
@@ -37,6 +39,7 @@ def forgotten():
     """What a new process does not know."""
     reorders._trial.cache_clear()
     native._compiled.cache_clear()
+    products._trial.cache_clear()
 
 
 def held(contest, times):
@@ -211,7 +214,7 @@ def test_small_problems_and_few_calls_measure_nothing(measuring):
     small = rl.Reorder(MemoryDesc((8, 8), "f32", "ab"), MemoryDesc((8, 8), "f32", "ba"))
     assert small.plan._trial is None
     plan, x, out = rl.Reorder(SRC, DST), np.zeros(SRC.dims, np.float32), np.zeros(DST.nbytes, np.uint8)
-    for _ in range(reorders.BEGIN):
+    for _ in range(tuning.BEGIN):
         plan(x, out)
     assert plan.plan._trial._contest is None
     assert not list(tuning.choices())
@@ -248,3 +251,35 @@ def test_every_schedule_gives_the_same_bytes(attributes):
                     kernels(address(source), address(out), 0 if operands is None else address(operands))
                     expected = out if expected is None else expected
                     assert np.array_equal(out, expected), f"{src} -> {dst}: {way}"
+
+
+@runs_code
+def test_a_convolution_measures_in_its_first_calls(measuring):
+    """And a later one, in this process or another, begins with what was found."""
+    from relayout.primitives import Convolution, Sequence
+
+    rng = np.random.default_rng(2)
+    dims, filters = (1, 64, 28, 28), (64, 64, 3, 3)
+    src, weights = (MemoryDesc(sizes, "f32", format) for sizes, format in ((dims, "nhwc"), (filters, rl.any)))
+    made = Convolution(src, weights, padding=1)
+    given = [rl.tensor(rng.random(desc.dims, "f4"), desc.layout) for desc in (made.src, made.weights)]
+    first, calls = made(*given).numpy(), 1
+    assert made._trial is not None
+    while made._trial is not None:
+        np.testing.assert_array_equal(made(*given).numpy(), first)
+        calls += 1
+        assert calls < tuning.BEGIN + 8 * (tuning.ROUNDS + 2)
+    (known,) = tuning.choices()
+    assert known.problem.startswith("f32:nhwc:1x64x28x28 * f32:")
+    assert made.implementation == f"machine code: {known.ranking[0][0]}"
+    later = Convolution(src, weights, padding=1)
+    assert later.implementation == made.implementation
+    assert later._trial is None
+    tuning.forget()
+    forgotten()
+    sequence = Sequence()
+    sequence.output(sequence.add(Convolution(src, weights, padding=1), sequence.input("x", src), given[1]))
+    run = sequence.compile()
+    run.tune()
+    np.testing.assert_array_equal(run(given[0]).numpy(), first)
+    assert len(list(tuning.choices())) == 1

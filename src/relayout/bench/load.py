@@ -6,22 +6,28 @@ for it. A reorder of 0.8 ms then takes oneDNN and PyTorch 8 ms, and the median d
 wrong. A pool whose threads fetch small parts suffers less, so such a run would make Relayout look good for no
 reason.
 
+The other threads of this process may be such a burden, too: :func:`settle` waits for them.
+
 Hence others' use of the processors is measured along with every case (:class:`Load`), and a case is
 *disturbed* where what others use and its own threads don't fit the cores together.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
+import threading
 import time
 from collections import deque
 from pathlib import Path
 from typing import NamedTuple
 
-__all__ = ["Load", "disturbed"]
+__all__ = ["Load", "disturbed", "settle"]
 
 WINDOW = 1.0  # seconds that are looked back at least: the system counts in hundredths
 TOLERATED = 0.25  # cores
+REST = 5e-3  # seconds that everybody has to come to rest
+RESTLESS = 0.3  # seconds after which threads that still run are left alone: OpenMP's may spin for 0.2
 
 
 class _Reading(NamedTuple):
@@ -68,6 +74,31 @@ def disturbed(threads: int, others: float | None) -> bool:
     (True, False, False)
     """
     return others is not None and threads + others > (os.cpu_count() or 1) + TOLERATED
+
+
+def settle() -> bool:
+    """Wait until all other threads of this process sleep, and whether they do.
+
+    Thread pools spin when they are done: GNU's OpenMP for 3 to 13 ms, LLVM's and Intel's for 200. Who is
+    timed next would share the processors with them. It lasts at least :data:`REST`, so that nobody comes
+    straight from work, and at most :data:`RESTLESS`.
+    """
+    end = time.perf_counter() + RESTLESS
+    time.sleep(REST)
+    while _running() and time.perf_counter() < end:
+        time.sleep(REST / 5)
+    return not _running()
+
+
+def _running() -> bool:
+    """Whether another thread of this process runs or is about to; False where the system does not tell."""
+    own = str(threading.get_native_id())
+    for task in Path("/proc/self/task").glob("*"):
+        with contextlib.suppress(OSError):  # it has just ended
+            text = (task / "stat").read_text(encoding="utf-8", errors="replace")
+            if task.name != own and text.rpartition(")")[2].split()[0] == "R":
+                return True
+    return False
 
 
 def _reading() -> _Reading | None:

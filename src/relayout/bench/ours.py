@@ -64,6 +64,7 @@ class Ours:
         primitive = _convolution(work, self.format) if isinstance(work, Conv) else _product(work)
         if primitive.implementation.startswith("definition"):
             raise LayoutError("Relayout has a definition of it, and no kernel")
+        primitive.tune()  # as its first calls would
         source, weights = (
             rl.tensor(array).reorder(desc)
             for array, desc in ((operands.src, primitive.src), (operands.weights, primitive.weights))
@@ -113,6 +114,7 @@ def _network(work: Forward, operands: Operands, format: str | None, threads: int
 
     network = build("resnet50", work.batch, format or "any", random(SEED))
     made = network.compile(threads)
+    made.tune()
     source = rl.tensor(operands.src).reorder(network.inputs[0].desc)
     target = made(source)
     return Computation(

@@ -30,7 +30,7 @@ from relayout.runtime.threads import run
 from relayout.targets.machine import Machine, host
 from relayout.tensor import address, aligned
 
-__all__ = ["CHAINS", "Yardstick", "ir", "peak", "yardstick"]
+__all__ = ["CHAINS", "Yardstick", "ir", "kernel", "peak", "yardstick"]
 
 CHAINS = 12
 FACTOR, SUMMAND = 1 - 2**-10, 2**-10
@@ -60,10 +60,10 @@ def yardstick(threads: int) -> Yardstick:
         raise LayoutError("the processor's peak is measured with machine code, which this host forbids")
     shares = SHARES * threads
     target, operands = aligned(shares * STEP), np.array([TURNS], np.int64)
-    kernel = _kernel()
+    address_of = kernel().address
 
     def work() -> None:
-        run(kernel.address, 0, address(target), address(operands), shares, threads)
+        run(address_of, 0, address(target), address(operands), shares, threads)
 
     return Yardstick(work, 2 * _lanes(host()) * CHAINS * TURNS * shares)
 
@@ -80,7 +80,8 @@ def peak(threads: int, rounds: int = 5) -> Spread:
 
 
 @lru_cache(maxsize=1)
-def _kernel() -> Kernel:
+def kernel() -> Kernel:
+    """The kernel that :func:`ir` is the text of, for this host."""
     return compiled(ir(host()), ["peak"])["peak"]
 
 

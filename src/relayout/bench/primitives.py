@@ -11,8 +11,9 @@ is one of ratios, each weighted by the time at the peak and by how often the net
 disturbed by a clock that changes between two layers.
 
 Everybody has laid out the source and packed the weights before; only the primitive is timed
-(:mod:`relayout.bench.peers.primitives`). Results are compared with those of the first contestant, which is
-Relayout where it can do the layer.
+(:mod:`relayout.bench.peers.primitives`). Relayout has measured its schedules before, as the first calls of a
+primitive do; ``RELAYOUT_EFFORT=estimate`` leaves that out. Others choose in their own ways. Results are
+compared with those of the first contestant, which is Relayout where it can do the layer.
 
 =================  ========================================================================================
 network            what is measured

@@ -60,10 +60,9 @@ class Lanes:
         """A number in all lanes."""
         return constant(vector(count, self.element), int(number) if self.whole else number)
 
-    @property
-    def lowest(self) -> float:
-        """The identity of the maximum."""
-        return self.src.min if self.whole else float("-inf")
+    def nearest(self, number: float) -> float:
+        """A number, or the nearest of the integers that are computed with: for -infinity the lowest."""
+        return min(max(number, self.src.min), self.src.max) if self.whole else number
 
     # -- memory ---------------------------------------------------------------------------------------------
 
@@ -102,19 +101,23 @@ class Lanes:
 
     def larger(self, x: Value, other: Value) -> Value:
         """The larger of two; where one is NaN, the second."""
+        return self._of_two("gt", x, other)
+
+    def _of_two(self, which: str, x: Value, other: Value) -> Value:
+        """The first where it compares as ``which`` says, else the second."""
         b, signed = self.b, "s" if self.src.is_signed else "u"
-        greater = b.icmp(f"{signed}gt", x, other) if self.whole else b.fcmp("ogt", x, other)
-        return b.select(greater, x, other)
+        found = b.icmp(signed + which, x, other) if self.whole else b.fcmp("o" + which, x, other)
+        return b.select(found, x, other)
 
-    def largest(self, first: Value, others: Sequence[Value]) -> Value:
-        """The largest of several; NaN if there is one among them.
+    def picked(self, which: str, first: Value, others: Sequence[Value]) -> Value:
+        """The largest (``gt``) or smallest (``lt``) of several; NaN if there is one among them.
 
-        A NaN in the first vector stays, since :meth:`larger` gives the second where it can't compare. One
-        comparison finds those of two others.
+        A NaN in the first vector stays, since the second is taken where two can't be compared. One comparison
+        finds those of two others.
         """
         b, x = self.b, first
         for other in others:
-            x = self.larger(other, x)
+            x = self._of_two(which, other, x)
         if self.whole:
             return x
         pairs = zip(others[::2], [*others[1::2], others[-1]], strict=False)

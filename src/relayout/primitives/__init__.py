@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from relayout.primitives.inner_product import InnerProduct as InnerProduct
     from relayout.primitives.matmul import Matmul as Matmul
     from relayout.primitives.pooling import Pooling as Pooling
+    from relayout.primitives.reduction import Reduction as Reduction
     from relayout.primitives.reorder import Reorder as Reorder
     from relayout.primitives.sequence import Sequence as Sequence
     from relayout.primitives.softmax import Softmax as Softmax
@@ -69,6 +70,7 @@ _WHERE = {
     "InnerProduct": "inner_product",
     "Matmul": "matmul",
     "Pooling": "pooling",
+    "Reduction": "reduction",
     "Reorder": "reorder",
     "Sequence": "sequence",
     "Softmax": "softmax",

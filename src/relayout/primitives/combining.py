@@ -12,9 +12,11 @@ destination to have the same neighbours, whatever these are, and are tried in th
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
+from relayout.errors import LayoutError
 from relayout.forking import locked
+from relayout.layout import views
 from relayout.layout.descriptor import MemoryDesc
 from relayout.layout.layout import Layout, plain
 from relayout.ops.functions import Function
@@ -26,12 +28,16 @@ if TYPE_CHECKING:
     from relayout.kernels.reduce.window import Window
     from relayout.ops.post_ops import PostOp
     from relayout.primitives.pooling import Pooling
+    from relayout.primitives.reduction import Reduction
     from relayout.primitives.softmax import Softmax
     from relayout.targets.machine import Machine
 
-__all__ = ["pooling", "softmax"]
+__all__ = ["pooling", "reduction", "softmax"]
 
 CHANNELS_LAST = {3: "nwc", 4: "nhwc", 5: "ndhwc"}
+MOST_AXES = 3  # of a window
+
+Functions: TypeAlias = "tuple[Function, ...]"
 
 
 def pooling(made: Pooling) -> tuple[str, Program] | None:
@@ -41,34 +47,82 @@ def pooling(made: Pooling) -> tuple[str, Program] | None:
     reordered. Where spatial axes are cut into digits or fused, so is the source, to channels-last. Functions
     are applied by the kernel; what follows from the first other post-op on is a pass of its own.
     """
-    functions = _functions_of(made.post_ops)
-    rest = made.post_ops[len(functions) :]
-    if not rest:
-        return _pooled(made, made.dst, functions)
-    between = before(made.dst, rest)
-    found = _pooled(made, between, functions)
-    if found is None:
-        return None
-    note, first = found
-    program = followed(first, between, made.dst, rest)
-    return None if program is None else (f"{note}, then {', '.join(map(str, rest))}", program)
+    return _windowed(made, made.post_ops, _pooled)
 
 
 @locked
-def _pooled(made: Pooling, dst: MemoryDesc, functions: tuple[Function, ...]) -> tuple[str, Program] | None:
+def _pooled(made: Pooling, dst: MemoryDesc, functions: Functions) -> tuple[str, Program] | None:
     """A pooling to a destination, with functions behind it."""
     from relayout.kernels.reduce.window import planned
     from relayout.layout.dense import resized_like
 
     def plan(src: MemoryDesc, dst: MemoryDesc) -> Window | None:
-        return planned(made.algorithm, src, dst, made.axes, functions)
+        return planned(*made.reduction, src, dst, made.axes, functions)
 
     src = made.src
     near = MemoryDesc(dst.dims, dst.dtype, resized_like(src.layout, dst.dims))
     last = CHANNELS_LAST[len(src.dims)]
     far = MemoryDesc(src.dims, src.dtype, last), MemoryDesc(dst.dims, dst.dtype, last)
     ways = [(src, dst), (src, near), far]
-    return _by_way_of(ways, plan, _pooling_step)
+    return _by_way_of(ways, plan, _window_step)
+
+
+def reduction(made: Reduction) -> tuple[str, Program] | None:
+    """What the kernel of a reduction is called, and its program; None where there is no kernel.
+
+    The axes that are reduced come last, and are one window. Where they are cut into digits the source is
+    reordered first, so that they are contiguous.
+    """
+    return _windowed(made, made.post_ops, _reduced)
+
+
+@locked
+def _reduced(made: Reduction, dst: MemoryDesc, functions: Functions) -> tuple[str, Program] | None:
+    """A reduction to a destination, with functions behind it."""
+    from relayout.kernels.reduce.window import Axis, planned
+
+    src, rank = made.src, len(made.src.dims)
+    order = (*(axis for axis in range(rank) if axis not in made.axes), *made.axes)
+
+    def last(desc: MemoryDesc) -> MemoryDesc:
+        layout = views.permute(desc.layout.with_roles(None), order)
+        while layout.rank - (rank - len(made.axes)) > MOST_AXES:
+            layout = views.merge_axes(layout, layout.rank - 2, layout.rank - 1)
+        return MemoryDesc(layout.dims, desc.dtype, layout)
+
+    def plan(src: MemoryDesc, dst: MemoryDesc) -> Window | None:
+        try:
+            source, target = last(src), last(dst)
+        except LayoutError:  # axes that don't lie as one
+            return None
+        sizes = source.dims[rank - len(made.axes) :]
+        axes = [Axis(size, 1, size, size) for size in sizes]
+        return planned(*made.reduction, source, target, axes, functions)
+
+    contiguous = views.permute(
+        Layout(tuple(src.dims[axis] for axis in order), plain(rank)), [order.index(k) for k in range(rank)]
+    )
+    far = MemoryDesc(src.dims, src.dtype, contiguous), dst
+    return _by_way_of([(src, dst), far], plan, _window_step)
+
+
+def _windowed(
+    made: Any,
+    post_ops: Sequence[PostOp],
+    lowered: Callable[[Any, MemoryDesc, Functions], tuple[str, Program] | None],
+) -> tuple[str, Program] | None:
+    """An operation on windows with its post-ops: functions in the kernel, others in a pass of their own."""
+    functions = _functions_of(post_ops)
+    rest = post_ops[len(functions) :]
+    if not rest:
+        return lowered(made, made.dst, functions)
+    between = before(made.dst, rest)
+    found = lowered(made, between, functions)
+    if found is None:
+        return None
+    note, first = found
+    program = followed(first, between, made.dst, rest)
+    return None if program is None else (f"{note}, then {', '.join(map(str, rest))}", program)
 
 
 def _functions_of(post_ops: Sequence[PostOp]) -> tuple[Function, ...]:
@@ -82,10 +136,10 @@ def _functions_of(post_ops: Sequence[PostOp]) -> tuple[Function, ...]:
 
 
 @locked
-def _pooling_step(window: Window, source: str, target: str, size: int) -> Step:
+def _window_step(window: Window, source: str, target: str, size: int) -> Step:
     from relayout.kernels.reduce.window import ENTRY, module
 
-    return _combining_step(("pooling", window), ENTRY, lambda m: module(window, m), source, target, size)
+    return _combining_step(("window", window), ENTRY, lambda m: module(window, m), source, target, size)
 
 
 @locked

@@ -7,7 +7,7 @@ in other rows; and an axis that no filter goes over is as good a spatial axis as
     the same with strides of 2            28 x 28 pixels, twice as far from each other    without_strides
     CHWN4, 2 rows of 3 pixels, 8 images   1 image of 2 planes of 3 rows of 8 pixels       images_inside
 
-Kernels work row by row: they gather and scatter rows, and their tiles go along them. So the best shape is one
+Kernels work row by row: they pack and unpack rows, and their tiles go along them. So the best shape is one
 whose rows are long, and whose pixels lie as near to each other as they can. In CHWN4 the nearest neighbour of
 a pixel, four channels away, is the same pixel of the next image.
 """

@@ -49,6 +49,7 @@ from relayout.layout.dense import resized_like
 from relayout.layout.descriptor import MemoryDesc, any_format
 from relayout.ops.formats import check_source, check_target, following
 from relayout.ops.post_ops import PostOp, Sum, applied, operands_of, post_ops_for
+from relayout.ops.reductions import REDUCTIONS
 from relayout.primitives.meaning import check_data
 from relayout.primitives.primitive import Primitive
 from relayout.primitives.sizes import for_each_axis, in_front_and_behind
@@ -61,7 +62,15 @@ if TYPE_CHECKING:
 __all__ = ["ALGORITHMS", "Pooling"]
 
 MOST_OF_U8 = 255  # taps whose numbers a workspace of u8 holds, as oneDNN has it
-ALGORITHMS = ("max", "average_include_padding", "average_exclude_padding")
+REDUCED_BY = {
+    "max": ("max", ""),
+    "average_include_padding": ("sum", "window"),
+    "average_exclude_padding": ("sum", "elements"),
+}
+"""The reduction of each algorithm, and what results are divided by, in the terms of
+:class:`relayout.kernels.reduce.window.Window`."""
+
+ALGORITHMS = tuple(REDUCED_BY)
 
 
 class Pooling(Primitive):
@@ -187,6 +196,11 @@ class Pooling(Primitive):
         return axis
 
     @property
+    def reduction(self) -> tuple[str, str]:
+        """How elements are combined, and what results are divided by; see :data:`REDUCED_BY`."""
+        return REDUCED_BY[self.algorithm]
+
+    @property
     def flops(self) -> int:
         """Comparisons or additions; what falls into the padding counts."""
         return prod(self.descs["dst"].dims) * prod(self.kernel)
@@ -228,17 +242,18 @@ def definition(
     >>> definition(np.array([[[1.0, 3.0, 2.0]]]), "average_exclude_padding", [2], [1], [(1, 0)], [1])
     array([[[1. , 2. , 2.5]]])
     """
-    is_max = algorithm == "max"
-    taps = _taps(src, kernel, strides, padding, dilation, -np.inf if is_max else 0.0)
+    name, divisor = REDUCED_BY[algorithm]
+    reduction = REDUCTIONS[name]
+    taps = _taps(src, kernel, strides, padding, dilation, reduction.identity)
     value, inside = next(taps)
     out, count = value.copy(), inside.astype(np.float64)
     with np.errstate(invalid="ignore"):
         for value, inside in taps:
-            out = np.maximum(out, value) if is_max else out + value
+            out = reduction.define(out, value)
             count += inside
-    if is_max or 0 in out.shape:
+    if not divisor or 0 in out.shape:
         return np.asarray(out)
-    return np.asarray(out / (count if algorithm == "average_exclude_padding" else prod(kernel)))
+    return np.asarray(out / (count if divisor == "elements" else prod(kernel)))
 
 
 def places(

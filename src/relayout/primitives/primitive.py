@@ -62,10 +62,12 @@ if TYPE_CHECKING:
     from relayout.primitives.calling import Calling
     from relayout.primitives.candidates import Candidate
     from relayout.primitives.program import Program
+    from relayout.runtime.tuning import Trial
 
 __all__ = ["Primitive"]
 
 DEFINITION = "definition (NumPy)"
+TRIALS = 1000  # calls that are more than any contest takes
 
 
 class Primitive:
@@ -97,8 +99,12 @@ class Primitive:
     _program: Program | None = None
     _arguments: dict[str, Argument] | None = None
     _calling: Calling | None = None
+    _trial: Trial[Any, Any] | None = None
+    """The contest among its schedules, as long as there is something to measure."""
     _lowered = False
-    _workings: ClassVar[frozenset[str]] = frozenset(("_program", "_arguments", "_calling", "_lowered"))
+    _workings: ClassVar[frozenset[str]] = frozenset(
+        ("_program", "_arguments", "_calling", "_trial", "_lowered")
+    )
     """Attributes that lowering sets. Their classes have what they are before."""
 
     def __init_subclass__(cls, **options: Any) -> None:
@@ -227,15 +233,40 @@ class Primitive:
         program = self._program if self._lowered else self._compiled()
         if program is None:
             self._define(tensors, targets)
-        else:
+        elif self._trial is None or not self._tried(self._trial, known, threads):
             self._needed(program, known)(known, threads)
         for one in wanted.values():
             if pytorch.is_tensor(one):
                 pytorch.written(one)
-        if calling is not None:
+        if calling is not None and self._trial is None:  # what is called from machine code stays as it is
             calling.count(given, wanted, threads)
         returned = targets | {name: one for name, one in wanted.items() if isinstance(one, Tensor)}
         return results(self.outputs, (returned[name] for name in self.outputs))
+
+    def tune(self) -> None:
+        """Find the fastest schedule now, by measuring, instead of in the first calls.
+
+        Arguments are buffers of its own. What is found is kept on disk for later processes
+        (:mod:`relayout.runtime.tuning`); nothing is measured where it is known, where there is one schedule,
+        or where ``RELAYOUT_EFFORT`` is ``estimate``.
+
+        Examples
+        --------
+        >>> import relayout as rl
+        >>> src = rl.MemoryDesc((1, 8, 9, 9), "f32", "nhwc")
+        >>> rl.primitives.Convolution(src, rl.MemoryDesc((8, 8, 3, 3), "f32", rl.any)).tune()
+        """
+        if self._compiled() is None or self._trial is None:
+            return
+        given, wanted = (
+            {name: Tensor(self.descs[name], allocate(self.descs[name])) for name in names}
+            for names in (self.inputs, self.outputs)
+        )
+        known = {name: located(one)[1] for name, one in (given | wanted).items()}
+        for _ in range(TRIALS):
+            if self._trial is None:
+                return
+            self._tried(self._trial, known, None)
 
     def candidates(self) -> list[Candidate]:
         """The ways to do this operation with the formats that were left open, cheapest first.
@@ -291,6 +322,22 @@ class Primitive:
         from relayout.primitives.calling import Calling
 
         return Calling(self._reach(), self.outputs, self.in_place, self.accumulates, program)
+
+    def _tried(self, trial: Trial[Any, Any], addresses: Mapping[str, int], threads: int | None) -> bool:
+        """Whether a call was done by the schedule whose turn it is in a contest; the winner stays."""
+        if threads is None and trial.call(lambda made: made.program(addresses)):
+            return True
+        if trial.done:
+            with lock():
+                if trial.winner is not None:
+                    self._take(trial.winner)
+                self._trial = None
+        return False
+
+    def _take(self, made: Any) -> None:
+        """Be done by another schedule from now on."""
+        self._program = made.program
+        self._calling = self._often(made.program)
 
     def _reach(self) -> dict[str, Argument]:
         """The arguments of a call, inputs first."""

@@ -30,26 +30,31 @@ from relayout.primitives.program import Program, Step
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-    from relayout.kernels.conv.depthwise import Narrow
+    from relayout.kernels.conv.candidates import Candidate
+    from relayout.kernels.conv.depthwise import Depthwise
     from relayout.kernels.conv.epilogue import Finishing, Operand
     from relayout.kernels.conv.geometry import Geometry
     from relayout.kernels.conv.nest import Nest
+    from relayout.runtime.tuning import Trial
     from relayout.targets.machine import Machine
 
 __all__ = [
     "Lowered",
     "ProductPrimitive",
     "Products",
+    "Ways",
     "check_vector",
     "fusable",
     "products",
+    "ways",
     "weights_format",
 ]
 
 WORD = 4  # bytes of a bias or a scale
 EVEN = 1 << 24  # bytes of all tensors that threads keep in their caches
+MEASURABLE = 1e-5  # seconds that a sum of products takes at least for its schedule to be measured
 WORTH = 1 << 21  # operations from which on waking threads pays: some tens of microseconds
-MOVED = 2  # operations in the time of which a byte is moved
+OPERATIONS_A_BYTE = 2  # in the time of which a byte is moved
 
 
 @dataclass(frozen=True)
@@ -73,6 +78,15 @@ class Products:
     whole: MemoryDesc | None = None
     """What ``dst`` is a view of; None: of nothing else."""
 
+    def __str__(self) -> str:
+        g = self.geometry
+        words = [f"{self.src} * {self.weights} -> {self.dst}"]
+        for name, usual in (("strides", 1), ("dilation", 1), ("padding", 0)):
+            sizes = getattr(g, name)
+            words += [f"{name} {spell_dims(sizes)}"] * (set(sizes) != {usual})
+        words += [f"{name} {desc}" for name, desc in (("bias", self.bias), ("scale", self.scale)) if desc]
+        return ", ".join([*words, *map(str, self.post_ops)])
+
 
 @locked
 def weights_format(made: Products) -> str | None:
@@ -93,47 +107,85 @@ def weights_format(made: Products) -> str | None:
 class Lowered(NamedTuple):
     """A sum of products as a program."""
 
-    nest: Nest | Narrow
+    plan: Nest | Depthwise
     program: Program
     packed: str
     """The format that weights are reordered to in each call; empty: they are read as they are."""
 
     def __str__(self) -> str:
         first = f"weights reordered to {self.packed} in each call, " if self.packed else ""
-        return f"machine code: {first}{self.nest}"
+        return f"machine code: {first}{self.plan}"
+
+
+class Ways(NamedTuple):
+    """How a sum of products can be done."""
+
+    candidates: tuple[Candidate, ...]
+    """The plans that are worth measuring, with their costs, cheapest first."""
+    weights: MemoryDesc
+    """The weights that they read."""
+    packed: str
+    """The format of these weights if they are reordered in each call; empty: they are read as they are."""
 
 
 @locked
-def products(made: Products) -> Lowered | None:
-    """The program of a sum of products; None where there are no kernels for it.
+def ways(made: Products) -> Ways | None:
+    """The candidates for a sum of products, found without compiling; None where there are none.
 
-    Weights in a format that the tile can't read are reordered first, each time; padding of the destination
-    that the nest does not write is zeroed first.
+    Weights in a format that tiles can't read are reordered first, each time.
     """
     from relayout.runtime import threads
     from relayout.targets.machine import host
 
-    return _products(made, host(), threads.count())
+    return _ways(folded(made), host(), threads.count())
+
+
+@lru_cache(maxsize=256)
+def _ways(made: Products, machine: Machine, many: int) -> Ways | None:
+    from relayout.kernels.conv.arithmetic import arithmetic_of
+    from relayout.kernels.conv.candidates import Problem, candidates
+
+    how = arithmetic_of(made.src.dtype, made.weights.dtype, made.geometry)
+    if how is None or made.dst.dtype.name not in ("f32", "f16", "bf16", "s32", "s8", "u8"):
+        return None
+    text = weights_format(made) or ""
+    packed = MemoryDesc(made.weights.dims, made.weights.dtype, text)
+    for weights, format in ((made.weights, ""), (packed, text)):
+        problem = Problem(made.src, weights, made.dst, made.geometry, how, made.grouped)
+        found = candidates(problem, machine, many)
+        if found:
+            return Ways(found, weights, format)
+    return None
+
+
+@locked
+def products(made: Products, schedule: str = "") -> Lowered | None:
+    """The program of a sum of products; None where there are no kernels for it.
+
+    ``schedule`` is what the plan prints that is to be taken, if it is a candidate; else it is the estimate.
+    """
+    from relayout.runtime import threads
+    from relayout.targets.machine import host
+
+    return _products(made, schedule, host(), threads.count())
 
 
 @lru_cache(maxsize=1024)
-@locked
-def _products(made: Products, machine: Machine, many: int) -> Lowered | None:
+def _products(made: Products, schedule: str, machine: Machine, many: int) -> Lowered | None:
     from relayout.environment import LOADED
     from relayout.jit.compile import Module, recalled
-    from relayout.kernels.conv.convolution import ENTRY
-    from relayout.kernels.conv.depthwise import Narrow
     from relayout.kernels.conv.epilogue import Finishing
-    from relayout.kernels.conv.planning import clears
+    from relayout.kernels.conv.module import ENTRY
 
     target = made.whole or made.dst
     made = folded(made)
     src, dst, geometry = made.src, made.dst, made.geometry
-    found = _planned(made, machine, many)
+    found = _ways(made, machine, many)
     if found is None:
         return None
-    nest, weights, text = found
-    operands = _operands(made, target, nest)
+    plan = next((one.plan for one in found.candidates if str(one) == schedule), found.candidates[0].plan)
+    weights, text = found.weights, found.packed
+    operands = _operands(made, target, plan)
     if None in operands:
         return None
     steps: list[Step] = []
@@ -145,8 +197,8 @@ def _products(made: Products, machine: Machine, many: int) -> Lowered | None:
         steps.append(step)
         scratch["packed"] = max(weights.required_bytes, weights.nbytes)
     if made.repeats:
-        places: Any = tuple(place._replace(channel=place.channel % geometry.outputs) for place in nest.places)
-        nest = replace(nest, places=places)
+        places: Any = tuple(place._replace(channel=place.channel % geometry.outputs) for place in plan.places)
+        plan = replace(plan, places=places)
     finishing = Finishing(
         dst.dtype.name,
         "" if made.bias is None else made.bias.dtype.name,
@@ -157,85 +209,64 @@ def _products(made: Products, machine: Machine, many: int) -> Lowered | None:
         geometry.outputs if made.repeats and geometry.groups > 1 else 0,
         tuple(operand for operand in operands if operand is not None),
     )
-    text_of = _text_of(nest, src, dst, finishing)
+    text_of = _text_of(plan, src, dst, finishing)
     if text_of is None:
         return None
     lost = prod(target.layout.padded) != prod(dst.layout.padded)  # views drop the padding of axes of size 1
-    if lost or not (nest.clears(dst) if isinstance(nest, Narrow) else clears(nest, dst)):
+    if lost or not plan.clears(dst):
         step = zeros_step(target, "dst")
         if step is None:
             return None
         steps.append(step)
-    shape: tuple[Any, ...] = (geometry, finishing, made.repeats, nest.rows)
-    if isinstance(nest, Narrow):
-        shape = (*shape, nest.images, nest.run, nest.tall, nest.ahead)
-    else:
-        shape = (*shape, nest.columns, nest.chunks, nest.block, nest.kinds[0].vectors)
-    sides = [(desc.dtype.name, desc.layout._key()) for desc in (src, weights, dst)]
-    kernels, _ = recalled(
-        repr(("products", sides, shape)),
-        LOADED,
-        lambda: Module(text_of(), [ENTRY]),
-        machine,
-    )
+    sides = [(desc.dtype.name, desc.layout._key()) for desc in (src, dst)]
+    key = repr(("products", sides, plan, finishing))
+    kernels, _ = recalled(key, LOADED, lambda: Module(text_of(), [ENTRY]), machine)
     size = sum(desc.nbytes for desc in (src, weights, dst))
-    parts = _parts(nest.tasks, many, size)
-    if nest.slot:
-        scratch["slots"] = parts * nest.slot
+    parts = _parts(plan.tasks, many, size)
+    if plan.slot:
+        scratch["slots"] = parts * plan.slot
     packed_name = "packed" if "packed" in scratch else "weights"
     names = {
         "weights": packed_name,
         "bias": "bias" if made.bias is not None else "",
         "scale": "scale" if made.scale is not None else "",
-        "scratch": "slots" if nest.slot else "",
+        "scratch": "slots" if plan.slot else "",
     }
     addresses = (*(name or packed_name for name in names.values()), *finishing.names)
-    shared = parts > 1 and geometry.flops + MOVED * size >= WORTH
+    shared = parts > 1 and geometry.flops + OPERATIONS_A_BYTE * size >= WORTH
     steps.append(Step(kernels[0], "src", "dst", addresses, parts, shared))
-    return Lowered(nest, Program(tuple(steps), scratch), text)
+    return Lowered(plan, Program(tuple(steps), scratch), text)
 
 
-class _Planned(NamedTuple):
-    """The nest of a sum of products, the weights that it reads, and their format if they are packed first."""
+def trial_of(made: Products) -> Trial[Candidate, Lowered] | None:
+    """The contest among the candidates for a problem; None where there is one, or too little to do."""
+    from relayout.runtime import threads
+    from relayout.runtime.tuning import effort
 
-    nest: Nest | Narrow
-    weights: MemoryDesc
-    packed: str
-
-
-@lru_cache(maxsize=64)  # asked twice where there are binary operations: which of them are fused, and then
-@locked
-def _planned(made: Products, machine: Machine, many: int) -> _Planned | None:
-    """The plan of a folded sum of products; None where there is none."""
-    from relayout.kernels.conv.arithmetic import arithmetic_of
-    from relayout.kernels.conv.depthwise import planned_narrow
-    from relayout.kernels.conv.planning import planned
-
-    how = arithmetic_of(made.src.dtype, made.weights.dtype, made.geometry)
-    if how is None or made.dst.dtype.name not in ("f32", "f16", "bf16", "s32", "s8", "u8"):
+    found = ways(made) if effort() == "measure" else None
+    if found is None or len(found.candidates) == 1 or found.candidates[0].cost < MEASURABLE:
         return None
+    return _trial(made, threads.count())
 
-    def plan(weights: MemoryDesc) -> Nest | Narrow | None:
-        given = (made.src, weights, made.dst, made.geometry, how, machine, many, made.grouped)
-        return planned_narrow(*given) or planned(*given)
 
-    nest = plan(made.weights)
-    if nest is not None:
-        return _Planned(nest, made.weights, "")
-    text = weights_format(made)
-    packed = MemoryDesc(made.weights.dims, made.weights.dtype, text)
-    nest = plan(packed)
-    return None if nest is None or text is None else _Planned(nest, packed, text)
+@lru_cache(maxsize=512)
+@locked
+def _trial(made: Products, many: int) -> Trial[Candidate, Lowered]:
+    from relayout.runtime.tuning import Trial, here
+
+    found = ways(made)
+    listed = [] if found is None else list(found.candidates)
+    return Trial(f"{made} {here(many)}", lambda: listed, lambda one: products(made, str(one)))
 
 
 @locked
-def _operands(made: Products, target: MemoryDesc, nest: Nest | Narrow) -> list[Operand | None]:
+def _operands(made: Products, target: MemoryDesc, plan: Nest | Depthwise) -> list[Operand | None]:
     """How the kernel reads the operands of binary operations; None for each that it can't."""
     from relayout.kernels.conv.epilogue import operand_of
 
     axis = len(target.dims) - 1 if made.repeats else 1
     descs = operands_of(made.post_ops).values()
-    return [operand_of(desc, target, axis, not nest.scatters) for desc in descs]
+    return [operand_of(desc, target, axis, not plan.unpacks) for desc in descs]
 
 
 @locked
@@ -244,14 +275,11 @@ def fusable(made: Products) -> int:
 
     If not all, none of them is a sum: what the destination held must still be there for the others.
     """
-    from relayout.runtime import threads
-    from relayout.targets.machine import host
-
     places = [k for k, op in enumerate(made.post_ops) if isinstance(op, BinaryOp)]
-    found = _planned(folded(made), host(), threads.count()) if places else None
+    found = ways(made) if places else None
     if found is None:
         return len(made.post_ops)
-    operands = _operands(made, made.whole or made.dst, found.nest)
+    operands = _operands(made, made.whole or made.dst, found.candidates[0].plan)
     first = next((k for k, one in zip(places, operands, strict=True) if one is None), len(made.post_ops))
     if first == len(made.post_ops):
         return first
@@ -260,17 +288,17 @@ def fusable(made: Products) -> int:
 
 @locked
 def _text_of(
-    nest: Nest | Narrow, src: MemoryDesc, dst: MemoryDesc, finishing: Finishing
+    plan: Nest | Depthwise, src: MemoryDesc, dst: MemoryDesc, finishing: Finishing
 ) -> Callable[[], str] | None:
     """What writes the text of a kernel; None where rows can't be reordered as it needs."""
     from relayout.kernels.conv.convolution import module, rows_of
-    from relayout.kernels.conv.depthwise import Narrow
-    from relayout.kernels.conv.depthwise_text import narrow_module
+    from relayout.kernels.conv.depthwise import Depthwise
+    from relayout.kernels.conv.depthwise_text import depthwise_module
 
-    if isinstance(nest, Narrow):
-        return partial(narrow_module, nest, finishing)
-    rows = rows_of(nest, src, dst, finishing)
-    return None if rows is None else partial(module, nest, rows, finishing)
+    if isinstance(plan, Depthwise):
+        return partial(depthwise_module, plan, finishing)
+    rows = rows_of(plan, src, dst, finishing)
+    return None if rows is None else partial(module, plan, rows, finishing)
 
 
 def _parts(tasks: int, threads: int, size: int) -> int:
@@ -328,32 +356,23 @@ class ProductPrimitive(Primitive):
 
     @locked
     def _cost(self) -> tuple[float, str]:
-        from relayout.kernels.conv import cost
-        from relayout.kernels.conv.depthwise import Narrow
-        from relayout.kernels.conv.tile import lanes_of
+        from relayout.kernels.conv.cost import FACTS
         from relayout.primitives.candidates import DEFINED
         from relayout.reorder.predict import seconds_to_move
-        from relayout.runtime import threads
         from relayout.runtime.clock import cycles_per_second
-        from relayout.targets.machine import host
 
-        given, many = self._as_products(self.descs), threads.count()
-        found = None if given is None or not supported() else _planned(folded(given), host(), many)
+        given = self._as_products(self.descs)
+        found = None if given is None or not supported() else ways(given)
         if given is None or found is None:
             return self.flops / DEFINED, DEFINITION
-        nest, moved = found.nest, 0
+        best, moved = found.candidates[0], 0
         if found.packed:
             moved += 2 * found.weights.nbytes
         if fusable(given) < len(self.post_ops):
             moved += 3 * self.descs["dst"].nbytes
-        if isinstance(nest, Narrow):
-            cycles = self.flops / (4 * lanes_of(host()) * many)
-        else:
-            cycles = cost.cycles(nest, many)
-        seconds = max(cycles / cycles_per_second(), seconds_to_move(self.bytes))
-        if moved:
-            seconds += seconds_to_move(moved)
-        return seconds, str(Lowered(nest, Program(()), found.packed))
+        seconds = max(best.cost * FACTS.clock / cycles_per_second(), seconds_to_move(self.bytes))
+        seconds += seconds_to_move(moved) if moved else 0.0
+        return seconds, str(Lowered(best.plan, Program(()), found.packed))
 
     def _settle(
         self,
@@ -402,13 +421,22 @@ class ProductPrimitive(Primitive):
                 break
             first, self._after = self.post_ops[:count], self.post_ops[count:]
             between = before(dst, self._after)
-        self._made = products(given)
+        trial = None if self._after else trial_of(given)
+        if trial is not None and trial.winner is not None:
+            self._made = trial.winner
+        else:
+            self._made = products(given, "" if trial is None else trial.first)
         if self._made is None:
             return None
+        self._trial = None if trial is None or trial.done else trial
         program = replace(self._made.program)  # with scratch of its own, which goes when the primitive goes
         if not self._after:
             return program
         return followed(program, between, dst, self._after, len(operands_of(first)))
+
+    def _take(self, made: Lowered) -> None:
+        self._made = made._replace(program=replace(made.program))
+        super()._take(self._made)
 
 
 def check_vector(

@@ -179,6 +179,17 @@ class Run:
             for item in self._schedule.items
         )
 
+    def tune(self) -> None:
+        """Find the fastest schedule of each layer by measuring it alone; see :meth:`.Primitive.tune`.
+
+        The run takes what was found, and so do later runs and processes.
+        """
+        made = self._schedule
+        for item in made.items:
+            item.primitive.tune()
+        self._schedule = linked(made.inputs, made.outputs, made.items, made.constants, made.asked)
+        self._free = []
+
     def profile(self, *given: Any, repeat: int = 3, **named: Any) -> tuple[Layer, ...]:
         """The layers with their times: medians of so many runs, after one that does not count.
 

@@ -31,8 +31,9 @@ from relayout.reorder.axes import check_axes, indexed_alike
 from relayout.tensor import Tensor, address, aligned, as_bytes
 
 if TYPE_CHECKING:
+    from relayout.kernels.copy.schedule import Schedule
     from relayout.reorder.native import Native
-    from relayout.reorder.tuning import Trial
+    from relayout.runtime.tuning import Trial
 
 __all__ = ["Conversion", "check_threads"]
 
@@ -75,7 +76,7 @@ class Conversion:
     _engine: tuple[Native, int, NDArray[np.uint8] | None] | None
 
     # The contest among schedules that this plan's calls take part in; None: it is over, or there is none.
-    _trial: Trial | None
+    _trial: Trial[Schedule, Native] | None
 
     # Checks source and destination and converts, or says False; it keeps what it needs.
     fast: Callable[[Any, Any], int] | None
@@ -253,8 +254,9 @@ class Conversion:
         if engine is not None:
             trial = self._trial
             if trial is not None and not (new and self._room >= MAPPED):
-                if trial.call(source_at, target_at, engine[1], threads):
-                    return
+                words = source_at, target_at, engine[1], threads
+                if threads == self.threads and trial.call(lambda kernels: kernels(*words)):
+                    return  # another number of threads is another problem
                 if trial.done:
                     self._trial, engine = None, (trial.winner or engine[0], *engine[1:])
                     self._engine = engine

@@ -122,9 +122,17 @@ class Native:
             kernels, note = recalled(problem, LOADED, lambda: self._module(machine, streaming), machine)
         self._kernel, self._cached = kernels[0], kernels[-1]
         self._divides = self.bytes >= SHARED and note == DIVIDES
-        self._shares = self._divides and shares(machine, self.bytes)
+        self._shares = self._divides and shares(machine, self.bytes, measure=False)
         self._parts = PARTS if self.bytes > EVEN else 1
         self._threads = threads
+
+    @locked
+    def calibrate(self) -> None:
+        """Find out by measuring from how many bytes on threads pay here, if nobody has yet."""
+        from relayout.runtime.thresholds import shares
+        from relayout.targets.machine import host
+
+        self._shares = self._divides and shares(host(), self.bytes)
 
     @locked
     def _module(self, machine: Machine, streaming: bool) -> Module:

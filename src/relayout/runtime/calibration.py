@@ -26,8 +26,8 @@ the caches as the other left them; the shortest time of several rounds over all 
 disturbance has to last all rounds to be seen; and no other size is begun when time is up (:data:`SECONDS`).
 Small sizes come first, as they cost least.
 
-When: at the first plan of a size between the bounds (:meth:`relayout.targets.machine.Machine.bounds`), never
-at import; where an earlier process has measured, this module is not even loaded. Results are kept with the
+When: as :mod:`.thresholds` says, for sizes between the bounds (:meth:`relayout.targets.machine.Machine.bounds`),
+never at import; where an earlier process has measured, this module is not even loaded. Results are kept with the
 compiled kernels, under the same rules (:mod:`relayout.jit.cache`): an entry for each threshold,
 processor, cache sizes, number of threads and version. Two processes at once measure both, and the last one's
 is kept. Where the cache is off or can't be used, each process measures for itself, once: such a process
@@ -158,14 +158,13 @@ def _sharing(machine: Machine) -> tuple[Figure, ...]:
     kernel, tried, many = _kernels(machine, "plain")["plain"], machine.sizes("sharing"), threads.count()
     buffers, best = _Buffers(tried[-1]), _Best()
     threads.run(kernel.address, *buffers.of(tried[0]), PARTS * many, many)  # makes the threads
-    with threads.impatient():
-        for size in _turns("sharing", tried):
-            addresses = buffers.of(size)
-            for _ in range(2):
-                best.note(size, 0, kernel, *addresses, 0, 1)
-            for _ in range(2):
-                _wait(2 * AWAKE)  # until the others sleep
-                best.note(size, 1, threads.run, kernel.address, *addresses, PARTS * many, many)
+    for size in _turns("sharing", tried):
+        addresses = buffers.of(size)
+        for _ in range(2):
+            best.note(size, 0, kernel, *addresses, 0, 1)
+        for _ in range(2):
+            _wait(2 * AWAKE)  # until the others sleep
+            best.note(size, 1, threads.run, kernel.address, *addresses, PARTS * many, many)
     return best.figures()
 
 

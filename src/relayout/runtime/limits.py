@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import Final
 
-__all__ = ["AWAKE", "MOST", "PATIENCE", "SHARED"]
+__all__ = ["AWAKE", "MOST", "SHARED", "SPIN"]
 
 MOST: Final = 256
 """Threads of a region, the calling one among them."""
 
-AWAKE: Final = 40e-6
-"""Seconds that workers spin behind a region, and keep their processors to themselves."""
+SPIN: Final = 40e-6
+"""Seconds that workers spin behind a region before they sleep: what one wakeup takes."""
 
-PATIENCE: Final = 2e-3
-"""Seconds that they wait in all where regions follow each other: the time of some tens of wakeups."""
+AWAKE: Final = 200e-6
+"""Seconds that they wait where regions follow each other within that time."""
 
 SHARED: Final = 1 << 17
 """Bytes of source and destination together from which on threads that are awake pay."""

@@ -48,15 +48,17 @@ are not ordered by a release alone, but every leaving is a locked instruction, w
 
 Traps:
 
-* To wake a sleeping thread takes 40 microseconds on a virtual processor, and several hundred where its host
-  has gone to sleep as well. So a worker spins for 40 microseconds first (:data:`AWAKE`). If it is woken
-  within 2 milliseconds (:data:`PATIENCE`) after it became idle, it should not have slept: it waits that long
-  behind each region from then on, until a wait was in vain. Regions that follow each other thus find it
-  awake, and a single one does not keep a processor busy for milliseconds.
-* Who waits for longer than :data:`AWAKE` gives its processor away in every turn (``sched_yield``). Otherwise
-  a thread of another library that the system has put there would wait for the end of a time slice. An owner
-  waits in the same way for those who are inside: one that slept would take another wakeup to come back.
-  There is no spinning where more threads than processors take part.
+* To wake a sleeping thread takes 40 microseconds on a virtual processor, and more where its host has gone to
+  sleep as well. So a worker spins for a while before it sleeps (:data:`SPIN`). If it is woken soon after that
+  (:data:`AWAKE`) it should not have slept, and waits for so long behind each region, until that was in vain.
+  A worker that comes too late for a region waits as well: one that went back to sleep would be late for the
+  next one, too, and for each that follows. There is no waiting where more threads than processors take part.
+* Who waits for longer than :data:`SPIN` gives its processor away in every turn (``sched_yield``). Otherwise
+  a thread of another library that the system has put there would wait for the end of a time slice. To wait
+  for milliseconds does harm even so: a thread that has been woken goes first, one that waits has to wait.
+* The threads of OpenMP spin behind their regions, for 3 milliseconds and more. A worker that is woken on such
+  a processor would come at the end of a time slice, when the caller has done all parts. So workers ask for
+  short slices, which go first when they are woken (Linux 6.12 and later).
 * Linux may put a woken thread behind the one that wakes it, which goes on working and does not yield. With
   another processor idle all the time it took three milliseconds there until one of them moved. So workers are
   kept off the owner's processor (``apart`` in the code). They are told when a region begins on another
@@ -83,24 +85,24 @@ from string import Template
 from typing import Any, NamedTuple
 
 from relayout.jit import compile as compiler
-from relayout.runtime.limits import AWAKE, MOST, PATIENCE
+from relayout.runtime.limits import AWAKE, MOST, SPIN
 from relayout.targets.machine import host
 
 __all__ = ["Pool", "available", "ir"]
 
 TURNS = 16  # pauses between two looks at the clock; a power of two
+SLICE = 1e-4  # seconds of a turn on the processor that workers ask for: the shortest that Linux grants
 STACK = 1 << 20  # bytes of a worker's stack
 
 APART = 128  # bytes: two cache lines, which processors like to fetch together
 FIELDS = {
     "OWNER": 0,
     "PROCESSORS": 8,
-    "PATIENCE": 16,  # nanoseconds that a worker waits for the next of several regions
-    "HIRED": 24,  # how many workers there are
-    "HERE": 32,  # the processor that workers were last kept off; -1: none
+    "HIRED": 16,  # how many workers there are
+    "HERE": 24,  # the processor that workers were last kept off; -1: none
     "GATE": APART,
     "NEXT": 2 * APART,
-    "JOB": 3 * APART,  # kernel, source, target, operands, parts, nanoseconds of spinning: 8 bytes each
+    "JOB": 3 * APART,  # kernel, source, target, operands, parts, nanoseconds to wait: 8 bytes each
     "SLEEPERS": 4 * APART,
     "MUTEX": 5 * APART,  # the largest known takes 64 bytes
     "WORK": 6 * APART,  # condition variables: there are slots, nobody is inside
@@ -160,9 +162,9 @@ declare i32 @pthread_mutex_unlock(ptr)
 declare i32 @clock_gettime(i32, ptr)
 declare i32 @sched_yield()
 declare i64 @llvm.smin.i64(i64, i64)
-declare i64 @llvm.smax.i64(i64, i64)
 $DECLARE_PAUSE
 $APART_CODE
+$SLICE_CODE
 
 ; Nanoseconds of a clock that only goes forward.
 define internal i64 @now() {
@@ -179,7 +181,7 @@ entry:
 
 ; One turn of waiting, which is number %i and began at %since: whether to wait on. Nobody else wants the
 ; processor of a thread that has waited for long, or gets it now.
-define internal i1 @wait(i64 %i, i64 %since, i64 %patience) {
+define internal i1 @wait(i64 %i, i64 %since, i64 %time) {
 entry:
   $PAUSE
   %turn = and i64 %i, $TURNS
@@ -194,7 +196,7 @@ yield:
   %e = call i32 @sched_yield()
   br label %told
 told:
-  %more = icmp slt i64 %waited, %patience
+  %more = icmp slt i64 %waited, %time
   ret i1 %more
 on:
   ret i1 true
@@ -213,8 +215,6 @@ make:
   %pool = getelementptr i8, ptr %raw, i64 %skip
   %processors.at = getelementptr i8, ptr %pool, i64 $PROCESSORS
   store i64 %processors, ptr %processors.at
-  %patience.at = getelementptr i8, ptr %pool, i64 $PATIENCE
-  store i64 $LONG, ptr %patience.at
   %here.at = getelementptr i8, ptr %pool, i64 $HERE
   store i64 -1, ptr %here.at
   %mutex = getelementptr i8, ptr %pool, i64 $MUTEX
@@ -378,7 +378,7 @@ out:
 }
 
 ; The owner closes the gate and waits until nobody is inside. If it has slept it may be elsewhere.
-define internal void @finish(ptr %pool, i64 %spin) {
+define internal void @finish(ptr %pool, i64 %time) {
 entry:
   %gate = getelementptr i8, ptr %pool, i64 $GATE
   %closed = atomicrmw and ptr %gate, i64 $CLOSE acq_rel
@@ -387,7 +387,7 @@ entry:
   br i1 %alone, label %out, label %begin
 begin:
   %since = call i64 @now()
-  %crowd = icmp eq i64 %spin, 0
+  %crowd = icmp eq i64 %time, 0
   br i1 %crowd, label %sleep, label %look
 look:
   %i = phi i64 [0, %begin], [%next, %more]
@@ -397,7 +397,7 @@ look:
   br i1 %empty, label %out, label %more
 more:
   %next = add i64 %i, 1
-  %again = call i1 @wait(i64 %i, i64 %since, i64 $LONG)
+  %again = call i1 @wait(i64 %i, i64 %since, i64 %time)
   br i1 %again, label %look, label %sleep
 sleep:
   %mutex = getelementptr i8, ptr %pool, i64 $MUTEX
@@ -444,7 +444,7 @@ open:
   %processors.at = getelementptr i8, ptr %pool, i64 $PROCESSORS
   %processors = load i64, ptr %processors.at
   %crowd = icmp sge i64 %helpers, %processors
-  %spin = select i1 %crowd, i64 0, i64 $SPIN
+  %time = select i1 %crowd, i64 0, i64 $AWAKE
   %job = getelementptr i8, ptr %pool, i64 $JOB
   store ptr %kernel, ptr %job
   %source.at = getelementptr i8, ptr %job, i64 8
@@ -455,8 +455,8 @@ open:
   store ptr %operands, ptr %operands.at
   %parts.at = getelementptr i8, ptr %job, i64 32
   store i64 %parts, ptr %parts.at
-  %spin.at = getelementptr i8, ptr %job, i64 40
-  store atomic i64 %spin, ptr %spin.at monotonic, align 8
+  %time.at = getelementptr i8, ptr %job, i64 40
+  store atomic i64 %time, ptr %time.at monotonic, align 8
   %next = getelementptr i8, ptr %pool, i64 $NEXT
   store atomic i64 0, ptr %next monotonic, align 8
   %gate = getelementptr i8, ptr %pool, i64 $GATE
@@ -464,13 +464,13 @@ open:
   store atomic i64 %slots, ptr %gate seq_cst, align 8
   call void @wake(ptr %pool, i64 %helpers)
   call void @take(ptr %pool)
-  call void @finish(ptr %pool, i64 %spin)
+  call void @finish(ptr %pool, i64 %time)
   store atomic i64 0, ptr %owner release, align 8
   ret void
 }
 
-; The life of a worker: look for a way in, for as long as the last region and its own patience allow; then
-; sleep. It is patient when it has just been woken although it slept for less than its patience.
+; The life of a worker: look for a way in, for as long as the last region allows and the one before made seem
+; worth it; then sleep.
 define internal ptr @worker(ptr %pool) {
 entry:
   %gate = getelementptr i8, ptr %pool, i64 $GATE
@@ -478,16 +478,15 @@ entry:
   %mutex = getelementptr i8, ptr %pool, i64 $MUTEX
   %work = getelementptr i8, ptr %pool, i64 $WORK
   %job = getelementptr i8, ptr %pool, i64 $JOB
-  %spin.at = getelementptr i8, ptr %job, i64 40
-  %patience.at = getelementptr i8, ptr %pool, i64 $PATIENCE
+  %time.at = getelementptr i8, ptr %job, i64 40
+  $ASK_SLICE
   br label %idle
 idle:
-  %patience = phi i64 [0, %entry], [%patience, %in], [%learned, %up]
+  %soon = phi i1 [0, %entry], [%soon, %in], [%early, %up]
   %since = call i64 @now()
-  %spin = load atomic i64, ptr %spin.at monotonic, align 8
-  %crowd = icmp eq i64 %spin, 0
-  %least = call i64 @llvm.smax.i64(i64 %spin, i64 %patience)
-  %time = select i1 %crowd, i64 0, i64 %least
+  %most = load atomic i64, ptr %time.at monotonic, align 8
+  %short = call i64 @llvm.smin.i64(i64 %most, i64 $SPIN)
+  %time = select i1 %soon, i64 %most, i64 %short
   br label %look
 look:
   %i = phi i64 [0, %idle], [%next, %more]
@@ -495,8 +494,8 @@ look:
   %entered = icmp sgt i64 %slots, 0
   br i1 %entered, label %in, label %stay
 stay:
-  %none = icmp eq i64 %time, 0
-  br i1 %none, label %sleep, label %more
+  %crowd = icmp eq i64 %time, 0
+  br i1 %crowd, label %sleep, label %more
 more:
   %next = add i64 %i, 1
   %again = call i1 @wait(i64 %i, i64 %since, i64 %time)
@@ -522,9 +521,7 @@ up:
   %e3 = call i32 @pthread_mutex_unlock(ptr %mutex)
   %now = call i64 @now()
   %idled = sub i64 %now, %since
-  %most = load atomic i64, ptr %patience.at monotonic, align 8
-  %soon = icmp slt i64 %idled, %most
-  %learned = select i1 %soon, i64 %most, i64 0
+  %early = icmp slt i64 %idled, $AWAKE
   br label %idle
 }
 """)
@@ -583,6 +580,36 @@ out:
 """Where the system tells on which processor a thread runs."""
 
 
+SLICE_CODE = Template("""
+declare i64 @syscall(i64, ...)
+declare i32 @getpriority(i32, i32)
+
+; Ask for short turns on the processor, and keep the rest: sched_setattr, which no C library of today has.
+; Systems that know no such thing refuse, or do nothing.
+define internal void @slice() {
+entry:
+  %attributes = alloca [6 x i64]
+  %flags.at = getelementptr i64, ptr %attributes, i64 1
+  %nice.at = getelementptr i64, ptr %attributes, i64 2
+  %slice.at = getelementptr i64, ptr %attributes, i64 3
+  %deadline.at = getelementptr i64, ptr %attributes, i64 4
+  %period.at = getelementptr i64, ptr %attributes, i64 5
+  %own = call i32 @getpriority(i32 0, i32 0)
+  %nice = zext i32 %own to i64
+  store i64 48, ptr %attributes ; the size, and a policy that is ignored
+  store i64 8, ptr %flags.at ; SCHED_FLAG_KEEP_POLICY
+  store i64 %nice, ptr %nice.at
+  store i64 $SLICE, ptr %slice.at
+  store i64 0, ptr %deadline.at
+  store i64 0, ptr %period.at
+  %e = call i64 (i64, ...) @syscall(i64 $NUMBER, i64 0, ptr %attributes, i64 0)
+  ret void
+}
+""")
+SETATTR = {"x86_64": 314, "aarch64": 274}
+"""The number of ``sched_setattr`` on Linux, by processor; on both the low half of a word comes first."""
+
+
 def ir(triple: str, asks: bool = False) -> str:
     """The pool's code for a processor, as text LLVM IR; ``asks``: the system tells where a thread runs.
 
@@ -591,17 +618,21 @@ def ir(triple: str, asks: bool = False) -> str:
     """
     family = triple.split("-")[0].replace("arm64", "aarch64")
     declaration, pause = PAUSES.get(family, ("", ""))
+    number = SETATTR.get(family) if "linux" in triple else None
+    slice = SLICE_CODE.substitute(NUMBER=number, SLICE=round(SLICE * 1e9)) if number else ""
     apart = APART_CODE.substitute(FIELDS, PROCESSORS=PROCESSORS, BYTES=PROCESSORS // 8)
     return CODE.substitute(
         FIELDS,
         APART_CODE=apart if asks else "",
         KEEP_APART="call void @apart(ptr %pool)" if asks else "",
+        SLICE_CODE=slice,
+        ASK_SLICE="call void @slice()" if number else "",
         DECLARE_PAUSE=declaration,
         PAUSE=pause,
         CLOCK=getattr(time, "CLOCK_MONOTONIC", 1),
         TURNS=TURNS - 1,
-        SPIN=round(AWAKE * 1e9),
-        LONG=round(PATIENCE * 1e9),
+        SPIN=round(SPIN * 1e9),
+        AWAKE=round(AWAKE * 1e9),
         ROOM=SIZE + APART,
         ALIGN=APART - 1,
         MOST=MOST,
@@ -674,11 +705,7 @@ class Pool:
         self.block = block
         self.region = code.region
         self._threads = 1
-        self._asleep = self._field("SLEEPERS")
-        self._patience = self._field("PATIENCE")
-
-    def _field(self, name: str) -> ctypes.c_int64:
-        return ctypes.c_int64.from_address(self.block + FIELDS[name])
+        self._asleep = ctypes.c_int64.from_address(block + FIELDS["SLEEPERS"])
 
     def grow(self, threads: int) -> int:
         """Make workers until regions of so many threads can be served; return what can be served now.
@@ -698,16 +725,6 @@ class Pool:
     def awake(self) -> bool:
         """Whether no worker sleeps, so that the next region begins at once."""
         return self._threads > 1 and not self._asleep.value
-
-    @contextlib.contextmanager
-    def impatient(self) -> Iterator[None]:
-        """Workers sleep soon after each region, as after a single one: to measure what waking them costs."""
-        usual = self._patience.value
-        self._patience.value = 0
-        try:
-            yield
-        finally:
-            self._patience.value = usual
 
 
 def _asks() -> bool:

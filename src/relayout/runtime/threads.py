@@ -41,7 +41,7 @@ from typing import TYPE_CHECKING, Any
 from relayout.environment import named_number
 from relayout.forking import lock, locked
 from relayout.jit.abi import KERNEL
-from relayout.runtime.limits import AWAKE, MOST
+from relayout.runtime.limits import MOST, SPIN
 
 if TYPE_CHECKING:
     from concurrent.futures import ThreadPoolExecutor
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from relayout.runtime.pool import Pool
 
 __all__ = [
-    *("STATE", "State", "busy", "count", "ended", "impatient", "native", "run", "share"),
+    *("STATE", "State", "busy", "count", "ended", "native", "run", "share"),
 ]
 
 
@@ -117,7 +117,7 @@ def busy() -> bool:
     Waking them takes 20 microseconds and more, which does not pay for a single small tensor. In a sequence of
     such calls it is paid once.
     """
-    return (_pool is not None and _pool.awake) or perf_counter() - _ended < AWAKE
+    return (_pool is not None and _pool.awake) or perf_counter() - _ended < SPIN
 
 
 def ended() -> None:
@@ -176,11 +176,6 @@ def native(threads: int) -> tuple[int, int]:
     if threads > _ready:
         _prepare(threads)
     return (0, 0) if _pool is None else (STATE.block, STATE.region)
-
-
-def impatient() -> contextlib.AbstractContextManager[None]:
-    """Meanwhile workers sleep soon after each region: to measure what waking them costs."""
-    return contextlib.nullcontext() if _pool is None else _pool.impatient()
 
 
 def _in_python(

@@ -9,10 +9,13 @@ where the destination alone said nothing.
 >>> streams(small, 1 << 10), shares(small, 1 << 30)
 (False, True)
 
-For this host they are measured, once (:mod:`relayout.runtime.calibration`), and kept with the compiled
-kernels, under the same rules (:mod:`relayout.jit.cache`); for other processors they are guessed from the
-caches. Ask :func:`streams` and :func:`shares` rather than comparing: they know the sizes for which the answer
-is plain, and measure nothing for those. Both can be overridden:
+For this host they can be measured (:mod:`relayout.runtime.calibration`), and are then kept with the compiled
+kernels, under the same rules (:mod:`relayout.jit.cache`). Until then, and for other processors, they are
+guessed from the caches. Measuring takes as long as compiling a kernel, so a first call does not wait for it:
+sharing is measured when a problem turns out to be called often, streaming by ``relayout bench calibrate``
+alone, since contests among schedules (:mod:`relayout.reorder.tuning`) try both ways for each problem. Ask
+:func:`streams` and :func:`shares` rather than comparing: they know the sizes for which the answer is plain,
+and look nothing up for those. Both can be overridden:
 
 =======================  =================================================================================
 ``RELAYOUT_STREAMING``   the bytes of source and destination together from which on to write around the
@@ -44,16 +47,25 @@ _known: dict[tuple[str, str], int] = {}
 
 def streams(machine: Machine, size: int) -> bool:
     """Whether writing around the caches pays for so many bytes of source and destination together."""
-    return _reaches("streaming", machine, size)
+    return _reaches("streaming", machine, size, measure=False)
 
 
-def shares(machine: Machine, size: int) -> bool:
+def shares(machine: Machine, size: int, measure: bool = True) -> bool:
     """Whether waking other threads pays for so many bytes of source and destination together."""
-    return _reaches("sharing", machine, size)
+    return _reaches("sharing", machine, size, measure)
 
 
-def threshold(what: str, machine: Machine) -> int:
+def threshold(what: str, machine: Machine, measure: bool = True) -> int:
     """Bytes of source and destination together from which on ``"streaming"`` or ``"sharing"`` pays.
+
+    Parameters
+    ----------
+    what : str
+        The threshold.
+    machine : Machine
+        The processor.
+    measure : bool
+        Whether to measure what nobody has measured yet, which takes 20 to 40 ms; else it is guessed.
 
     Raises
     ------
@@ -66,7 +78,7 @@ def threshold(what: str, machine: Machine) -> int:
     if machine.thresholds is not None:
         given: int = getattr(machine.thresholds, what)
         return given
-    return _measured(what, machine)
+    return _measured(what, machine, measure)
 
 
 @locked
@@ -81,13 +93,13 @@ def calibrated(what: str, machine: Machine) -> Measured:
     return found
 
 
-def _reaches(what: str, machine: Machine, size: int) -> bool:
-    """Compare, but measure only if the answer depends on it."""
+def _reaches(what: str, machine: Machine, size: int, measure: bool) -> bool:
+    """Compare, but look up and measure only if the answer depends on it."""
     if _override(what) is None and machine.thresholds is None:
         least, most = machine.bounds(what)
         if not least <= size < most:
             return size >= most
-    return size >= threshold(what, machine)
+    return size >= threshold(what, machine, measure)
 
 
 def _override(what: str) -> int | None:
@@ -97,19 +109,21 @@ def _override(what: str) -> int | None:
     )
 
 
-def _measured(what: str, machine: Machine) -> int:
-    """A threshold of this host: known, kept on disk, or measured now."""
+def _measured(what: str, machine: Machine, measure: bool) -> int:
+    """A threshold of this host: known, kept on disk, or measured now; else a guess."""
     with lock():  # whoever waited here finds an answer
         from relayout.jit.compile import available
 
         identity = _identity(machine)
         if (what, identity) in _known:
             return _known[what, identity]
+        guess: int = getattr(derived(machine.l2, machine.l3), what)
         if not available() or (what == "sharing" and threads.count() == 1):
-            guess: int = getattr(derived(machine.l2, machine.l3), what)
             return guess
         found = _kept(what, machine)
         if found is None:
+            if not measure:
+                return guess
             found = calibrated(what, machine).threshold
         _known[what, identity] = found
         return found

@@ -23,16 +23,20 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterator, Sequence
+from typing import Generic, NamedTuple, TypeVar
 
 from relayout.errors import LayoutError
-from relayout.forking import lock
+from relayout.forking import lock, locked
 from relayout.jit import cache
 
-__all__ = ["EFFORTS", "Choice", "Contest", "choices", "effort", "forget", "keep", "kept"]
+__all__ = [
+    *("BEGIN", "EFFORTS", "Choice", "Contest", "Trial"),
+    *("choices", "effort", "forget", "here", "keep", "kept"),
+]
 
 EFFORTS = ("estimate", "measure")
+BEGIN = 8  # calls of a problem before its contest begins: what is called less often is not worth it
 ROUNDS = 6  # timed rounds of a contest
 PATIENCE = (4, 1.4, 1.2, 1.1, 1.1)
 """After each timed round but the last: how many times the best's time a candidate may take to stay.
@@ -132,6 +136,121 @@ class Contest:
             return
         ahead = self.ranking()[0]
         self.winner = ahead[0] if ahead[1] < NOISE else 0
+
+
+Schedule = TypeVar("Schedule")
+Executable = TypeVar("Executable")
+
+
+class Trial(Generic[Schedule, Executable]):
+    """A contest among the schedules of one problem, held by the calls that have this problem to solve.
+
+    When these have been :data:`BEGIN`, the next ones each take another schedule (the first call of each
+    compiles it, some tens of milliseconds), until the contest is decided. Then all take the winner, and a
+    later process begins with it.
+
+    Parameters
+    ----------
+    problem : str
+        The problem on one line, with everything about the machine that the answer depends on (:func:`here`).
+    listed : callable
+        The schedules worth measuring, the estimate first. Each prints itself, differently from all others.
+    made : callable
+        A schedule compiled; None where it can't do the work.
+
+    Attributes
+    ----------
+    first : str
+        The schedule that earlier processes have found to be fastest; empty: nothing is known.
+    winner : Executable or None
+        What won; None before the contest is over.
+    done : bool
+        Whether there is nothing left to measure.
+
+    Examples
+    --------
+    >>> trial = Trial("a sum", lambda: ["estimate", "other"], {"estimate": sum, "other": sum}.get)
+    >>> trial.call(print)  # the first calls take the estimate
+    False
+    """
+
+    def __init__(
+        self,
+        problem: str,
+        listed: Callable[[], Sequence[Schedule]],
+        made: Callable[[Schedule], Executable | None],
+    ) -> None:
+        self.problem, self._listed, self._made = problem, listed, made
+        self._calls = 0
+        self._schedules: list[Schedule] = []
+        self._executables: dict[int, Executable] = {}
+        self._contest: Contest | None = None
+        self._known = kept(problem)
+        self.winner: Executable | None = None
+        self.first = self._known.ranking[0][0] if self._known is not None else ""
+        self.done = self._known is not None and self._known.settled
+
+    def call(self, run: Callable[[Executable], object]) -> bool:
+        """Do one call by the schedule whose turn it is; False: it is left to the caller."""
+        if self.done:
+            return False
+        if self._contest is None:
+            self._calls += 1
+            if self._calls <= BEGIN:
+                return False
+            self._begin()
+        contest = self._contest
+        turn = contest.turn() if contest is not None else None
+        if contest is None or turn is None:
+            self._end()
+            return False
+        executable = self._executables.get(turn) or self._compiled(turn)
+        if executable is None:
+            contest.refuse(turn)
+            return False
+        start = time.perf_counter_ns()
+        run(executable)
+        contest.record(turn, time.perf_counter_ns() - start)
+        return True
+
+    @locked
+    def _begin(self) -> None:
+        if self._contest is not None:
+            return
+        listed = list(self._listed())
+        if self._known is not None:  # the others were left behind by an earlier contest
+            front = {name for name, _ in self._known.ranking}
+            listed = listed[:1] + [one for one in listed[1:] if str(one) in front]
+        self._schedules, self._contest = listed, Contest(len(listed))
+        self.done = not listed
+
+    @locked
+    def _compiled(self, turn: int) -> Executable | None:
+        found = self._made(self._schedules[turn])
+        if found is not None:
+            self._executables[turn] = found
+        return found
+
+    @locked
+    def _end(self) -> None:
+        contest = self._contest
+        if contest is None or contest.winner is None or self.done:
+            return
+        self.winner = self._executables.get(contest.winner) or self._compiled(contest.winner)
+        found = [(str(self._schedules[k]), ratio) for k, ratio in contest.ranking()]
+        keep((self._known or Choice(self.problem, 0, ())).joined(found))
+        self._executables.clear()
+        self.done = True
+
+
+def here(threads: int) -> str:
+    """What a choice depends on besides the problem: the processor, its caches, the number of threads."""
+    with lock():
+        from relayout.targets.machine import host
+
+        machine = host()
+    caches = "/".join(str(size >> 10) for size in (machine.l1, machine.l2, machine.l3))
+    return f"[{machine.cpu}, caches {caches} KiB, {threads} threads]"
 
 
 # -- what was found, on disk --------------------------------------------------------------------------------

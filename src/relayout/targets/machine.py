@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 from relayout.errors import LayoutError, Unsupported
 from relayout.forking import locked
 
-__all__ = ["LINE", "Machine", "Thresholds", "derived", "host", "llvm", "machine"]
+__all__ = ["LINE", "Machine", "Thresholds", "caches", "derived", "host", "llvm", "machine"]
 
 LINE = 64  # bytes of a cache line on every processor that we generate code for
 LARGEST = 32 << 20  # bytes that are copied to find out about streaming
@@ -186,11 +186,11 @@ def _machine(triple: str, cpu: str, features: str, has: dict[str, bool]) -> Mach
         features = ",".join(filter(None, (features, "-prefer-256-bit")))
     else:
         vector = 32 if has.get("avx2") else 16
-    return Machine(triple, cpu, features, vector, *_caches())
+    return Machine(triple, cpu, features, vector, *caches())
 
 
 @lru_cache(maxsize=1)
-def _caches() -> tuple[int, int, int]:
+def caches() -> tuple[int, int, int]:
     """First, second and last level data cache of the first processor.
 
     Plain guesses where the system does not tell.

@@ -1,4 +1,4 @@
-"""How large a tile and a task are: a small model of a processor, and the choice that it makes best.
+"""What a schedule of a sum of products costs: a small model of a processor.
 
 A core multiplies two vectors in a cycle, loads one or two, and can add to the same sum again after four. So a
 tile of 14 pixels by 2 vectors takes 14 cycles for each turn of the sum, and some more for 16 loads. Where its
@@ -12,99 +12,111 @@ operands come from decides between tiles that compute equally fast::
 
 Large tasks use weights longer, and those of a *chunk*, a share of the groups, stay in the second cache from
 task to task; small tasks keep their pixels there and all threads busy. No choice changes a result, only the
-time it takes; the figures need only be right enough to put the choices in order. They have been fitted to
-measurements of ResNet-50's layers (see docs/performance.md).
+time it takes. The figures (:class:`Facts`) put schedules in order; which of the first few is fastest on the
+machine at hand is measured (:mod:`relayout.runtime.tuning`).
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import replace
 from math import ceil
 from typing import NamedTuple
 
 from relayout.dtypes import dtype
-from relayout.kernels.conv.nest import Block, Nest
+from relayout.kernels.conv.nest import Block, Cut, Nest
 from relayout.kernels.conv.tile import WORD, registers_of
 
-__all__ = ["COLLIDE", "chosen", "cycles", "fits"]
+__all__ = ["FACTS", "Facts", "Model"]
 
-COLLIDE = 4096  # bytes apart: lines fall into one set of the first cache
-WAYS = 12  # lines that a set has
-COLLISION = 1.0  # cycles of a turn for pixels whose lines don't fit one set
-MOST_PIXELS = 28
-LEAST_PIXELS = 4
+MOST_PIXELS = 28  # of a tile
+LEAST_PIXELS = 4  # of a tile whose turns do all taps of a row
 LANE = 16  # bytes within which a shuffle is an instruction that needs no pattern
-LATENCY = 4.0  # cycles until a sum can be added to again
-LOADED = 1.3  # vectors or elements in a cycle, beside all else
-LOOP = 0.1  # cycles of a turn besides
-LOAD = 0.13  # and of each load in it, though multiplications could hide it
-TILE = 15  # cycles of a tile besides: a branch is guessed wrong
-SUM = 1.1  # and of each of its vectors of sums, which are zeroed and stored
-COPIED = 12  # bytes in a cycle that are gathered or scattered; half as many where a quarter of the cache is
-FAR = 6  # bytes in a cycle from the third cache
-SHOWS = 0.2  # of the time that this takes, even if there is as much to compute
-FLOWS = 9  # bytes of weights in a cycle that come from the second cache unnoticed,
-NEAR = 100  # and bytes beyond that which cost a cycle
-BROUGHT = 24  # bytes in a cycle of a source that is read where it lies: most of it is asked for early
-READ = 128  # bytes in a cycle from the second cache, nearly all of which the processor reads ahead
-AGAIN = 0.05  # how much longer a group takes whose pixels don't stay in the second cache
-TASK = 300  # cycles that a task takes besides
 FEW = 2  # tiles for which tasks are tried
-WAITING = 0.02  # of a task: how long threads wait for the last one, if others use the processors, too
 
 
-class Cut(NamedTuple):
-    """Pixels of a tile; rows, pixels and shares of the groups of a task."""
+class Facts(NamedTuple):
+    """What a processor core does in a cycle, and what takes how many. Bytes a cycle unless said otherwise."""
 
-    block: Block
-    rows: int
-    columns: int
-    chunks: int
+    clock: float = 3e9
+    """Cycles in a second."""
+    products: float = 2.0
+    """Vectors multiplied and added in a cycle."""
+    latency: float = 4.0
+    """Cycles until a sum can be added to again."""
+    loads: float = 1.3
+    """Vectors or elements loaded in a cycle, beside multiplications."""
+    load: float = 0.13
+    """Cycles that a load takes although multiplications could hide it."""
+    turn: float = 0.1
+    """Cycles of a turn of a loop."""
+    call: float = 15.0
+    """Cycles of a call of a tile: a branch is guessed wrong."""
+    store: float = 1.1
+    """Cycles of a vector of sums, which is zeroed and stored."""
+    task: float = 300.0
+    """Cycles that a task takes besides."""
+    ways: int = 12
+    """Lines of a set of the first cache."""
+    apart: int = 4096
+    """Bytes after which lines fall into the same set of the first cache."""
+    conflict: float = 1.0
+    """Cycles of a turn whose pixels are more lines of one set than this has ways."""
+    near: float = 9.0
+    """Weights from the second cache that are brought in unnoticed while multiplications go on."""
+    late: float = 100.0
+    """What is beyond that, until a cycle is lost."""
+    reread: float = 128.0
+    """A source from the second cache, nearly all of which the processor fetches ahead."""
+    source: float = 24.0
+    """A source that is read where it lies for the first time: most of it is fetched ahead."""
+    far: float = 6.0
+    """Weights from the third cache or from memory."""
+    shown: float = 0.2
+    """The share of the time of that which shows even where there is as much to compute."""
+    copy: float = 12.0
+    """Rows that are packed or unpacked; half as much where they fill a quarter of the second cache."""
+    spilled: float = 0.05
+    """How much longer a group takes whose pixels don't stay in the second cache, as a share."""
+    uneven: float = 0.02
+    """How long threads wait for the last one, as a share of a task: others use the processors, too."""
 
 
-def chosen(nest: Nest, threads: int) -> tuple[Nest, float]:
-    """A nest with the tiles and tasks that suit it best, and about how many cycles it takes then."""
-    model = _Model(nest)
-    cost, cut = min((model.cycles(cut, threads), cut) for cut in model.cuts(threads))
-    return replace(nest, block=cut.block, rows=cut.rows, columns=cut.columns, chunks=cut.chunks), cost
+FACTS = Facts()
+"""Fitted to the layers of ResNet-50 on one processor with AVX-512, and not measured on any other; the clock
+is a guess. For another processor they are a starting point, from which the contest goes on."""
 
 
-def cycles(nest: Nest, threads: int) -> float:
-    """About how many cycles a nest takes on so many threads, with the tiles and tasks that it has."""
-    return _Model(nest).cycles(Cut(nest.block, nest.rows, nest.columns, nest.chunks), threads)
-
-
-def fits(nest: Nest) -> bool:
-    """Whether there are registers for the weights of all taps of a turn, and for some sums."""
-    return len(nest.taps) == 1 or _Model(nest).room() >= LEAST_PIXELS
-
-
-class _Model:
+class Model:
     """What is known of one nest."""
 
-    def __init__(self, nest: Nest) -> None:
+    def __init__(self, nest: Nest, facts: Facts = FACTS) -> None:
         g = nest.geometry
-        self.nest = nest
+        self.nest, self.facts = nest, facts
         self.cache = nest.machine.l2
         self.height, self.width = nest.dims[2].extent, nest.dims[3].extent
         self.groups = Counter(nest.kinds[place.kind].vectors for place in nest.places)
         self.turns = g.taps if nest.spread else g.taps * ceil(g.inputs / nest.arithmetic.depth)
-        self.collides = nest.dims[3].src and nest.dims[3].src % COLLIDE == 0
+        self.collides = nest.dims[3].src and nest.dims[3].src % facts.apart == 0
         vector = nest.machine.vector // WORD * nest.arithmetic.depth * dtype(nest.weights_type).bits // 8
         self.vector = 0 if nest.spread else vector
         self._turn: dict[tuple[int, int], float] = {}
+
+    @property
+    def fits(self) -> bool:
+        """Whether there are registers for the weights of all taps of a turn, and for some sums."""
+        return len(self.nest.taps) == 1 or self.room() >= LEAST_PIXELS
 
     # -- tiles ----------------------------------------------------------------------------------------------
 
     def blocks(self) -> list[Block]:
         """The pixels that a tile may have: the best few by the time that multiplying alone takes."""
         room = self.room()
+        most = 0 if self.nest.borders else self.width  # of rows of tiles of several rows
         choices = [
             Block(rows, columns)
             for columns in range(1, min(room, self.width) + 1)
-            for rows in range(1, (min(self.height, room // columns) if columns == self.width else 1) + 1)
+            for rows in range(1, (min(self.height, room // columns) if columns == most else 1) + 1)
         ]
 
         def cycles(block: Block) -> tuple[float, int]:
@@ -127,23 +139,25 @@ class _Model:
     def turn(self, pixels: int, vectors: int) -> float:
         """Cycles of one tap of one turn of the sum in a tile, if its weights are near."""
         if (pixels, vectors) not in self._turn:
-            inputs = self.nest.geometry.inputs
+            facts, inputs = self.facts, self.nest.geometry.inputs
             if self.nest.spread:
-                cycles = max(pixels * inputs, pixels * vectors * (1 + inputs / 2), LATENCY * inputs)
+                shuffled = pixels * vectors * (1 + inputs / facts.products)
+                cycles = max(pixels * inputs, shuffled, facts.latency * inputs)
             else:
-                cycles = max(pixels * vectors / 2, self.loads(pixels, vectors) / LOADED, LATENCY)
-            if self.collides and pixels > WAYS:
-                cycles += COLLISION
+                loaded = self.loads(pixels, vectors) / facts.loads
+                cycles = max(pixels * vectors / facts.products, loaded, facts.latency)
+            if self.collides and pixels > facts.ways:
+                cycles += facts.conflict
             if vectors * self.vector * self.turns > self.nest.machine.l1 // 2:
-                cycles += max(0.0, vectors * self.vector - FLOWS * cycles) / NEAR
-            cycles += LOOP / len(self.nest.taps) + LOAD * self.loads(pixels, vectors)
+                cycles += max(0.0, vectors * self.vector - facts.near * cycles) / facts.late
+            cycles += facts.turn / len(self.nest.taps) + facts.load * self.loads(pixels, vectors)
             self._turn[pixels, vectors] = cycles
         return self._turn[pixels, vectors]
 
     def waiting(self, pixels: int, vectors: int) -> float:
         """Cycles of one tap of one turn besides, if weights come from far: not all of it is hidden."""
-        coming = vectors * self.vector / FAR
-        return max(coming - self.turn(pixels, vectors), SHOWS * coming)
+        coming = vectors * self.vector / self.facts.far
+        return max(coming - self.turn(pixels, vectors), self.facts.shown * coming)
 
     def loads(self, pixels: int, vectors: int) -> float:
         """What a tile loads for one tap: pixels that several taps share are loaded once."""
@@ -156,14 +170,15 @@ class _Model:
 
     def multiplying(self, block: Block, rows: int, columns: int) -> float:
         """Cycles of all groups for so many rows of so many pixels."""
-        total = 0.0
+        total, step = 0.0, block.columns
+        if self.nest.borders:  # tiles of a row are of about the same size
+            step = ceil(columns / ceil(columns / step))
         for tall, n in _split(rows, block.rows):
-            for wide, m in _split(columns, block.columns):
+            for wide, m in _split(columns, step):
                 for vectors, count in self.groups.items():
                     sums = tall * wide * vectors
-                    total += (
-                        n * m * count * (self.turns * self.turn(tall * wide, vectors) + TILE + SUM * sums)
-                    )
+                    cycles = self.turns * self.turn(tall * wide, vectors)
+                    total += n * m * count * (cycles + self.facts.call + self.facts.store * sums)
         return total
 
     # -- tasks ----------------------------------------------------------------------------------------------
@@ -173,13 +188,13 @@ class _Model:
         nest, height, width = self.nest, self.height, self.width
         shares = {k for k in range(1, height + 1) if k <= 8 or height % k == 0}
         chunks = {1}
-        if not nest.scatters:
+        if not nest.unpacks:
             chunks |= set(range(1, 2 * threads + 1)) if threads > 1 else set()
             chunks |= {4, 8, 16} if nest.weights_bytes > self.cache else set()
         for block in self.blocks():
             wide, tall = block.columns, block.rows
             across = {width}
-            if not (nest.gathers or nest.scatters) and width > 4 * wide:
+            if not (nest.packs or nest.unpacks or nest.borders) and width > 4 * wide:
                 across |= {min(width, wide * k) for k in (1, 2, 4, 8, 16, 28, 56, 112)}
                 across.add(ceil(ceil(width / wide) / threads) * wide)
             down = {min(height, ceil(ceil(height / k) / tall) * tall) for k in shares}
@@ -189,31 +204,35 @@ class _Model:
                         if share <= len(nest.places):
                             yield Cut(block, rows, columns, share)
 
+    def alone(self) -> float:
+        """Cycles of the work as one task of one thread."""
+        return min(self.cycles(Cut(block, self.height, self.width, 1), 1) for block in self.blocks())
+
     def cycles(self, cut: Cut, threads: int) -> float:
         """About how many cycles everything takes on so many threads."""
-        nest, g = self.nest, self.nest.geometry
+        nest, g, facts = self.nest, self.nest.geometry, self.facts
         block, rows, columns, chunks = cut
         groups = len(nest.places)
         pixels = min(rows, block.rows) * min(columns, block.columns)
         waited = self.turns * sum(
             count * self.waiting(pixels, vectors) for vectors, count in self.groups.items()
         )
-        gathered = 0
-        if nest.gathers:
-            gathered = g.kernel[0] * g.reach(1, rows) * nest.gathered_columns * nest.pitch
-        scattered = rows * self.width * nest.result_pitch if nest.scatters else 0
-        source = gathered or rows * columns * g.groups * g.inputs * nest.arithmetic.element
-        touched = source + (scattered or rows * columns * g.groups * g.outputs * WORD // chunks)
-        sums = self.multiplying(block, rows, columns) + groups * source / READ
+        packed = 0
+        if nest.packs:
+            packed = g.kernel[0] * g.reach(1, rows) * nest.packed_columns * nest.pitch
+        unpacked = rows * self.width * nest.result_pitch if nest.unpacks else 0
+        source = packed or rows * columns * g.groups * g.inputs * nest.arithmetic.element
+        touched = source + (unpacked or rows * columns * g.groups * g.outputs * WORD // chunks)
+        sums = self.multiplying(block, rows, columns) + groups * source / g.groups / facts.reread
         if touched > self.cache // 2:
-            sums *= 1 + AGAIN
-        copied = COPIED / (1 + 4 * (gathered + scattered) / self.cache)
-        brought = gathered / copied if gathered else source / BROUGHT
+            sums *= 1 + facts.spilled
+        copied = facts.copy / (1 + 4 * (packed + unpacked) / self.cache)
+        brought = packed / copied if packed else source / facts.source / min(chunks, g.groups)
         largest = ceil(groups / chunks) / groups if threads > 1 else 1 / chunks  # share of the groups
-        task = (sums + scattered / copied) * largest + brought + TASK
+        task = (sums + unpacked / copied) * largest + brought + facts.task
         n, d, h, w = (dim.extent for dim in nest.dims)
         each = ceil(n * d * ceil(h / rows) * ceil(w / columns) * chunks / threads)
-        late = WAITING if threads > 1 else 0
+        late = facts.uneven if threads > 1 else 0
         stays = nest.weights_bytes // chunks + touched <= self.cache * 3 // 4
         often = max(1, chunks // threads) if stays else each  # times that a thread brings a chunk's weights
         return (each + late) * task + waited / chunks * often

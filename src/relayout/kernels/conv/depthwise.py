@@ -49,7 +49,7 @@ Sizes and strides are bytes unless they count something.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise, product
 from math import ceil, gcd
@@ -57,17 +57,18 @@ from typing import NamedTuple
 
 from relayout.dtypes import DType
 from relayout.kernels.conv.arithmetic import Arithmetic
-from relayout.kernels.conv.geometry import Geometry
-from relayout.kernels.conv.sides import Side, places_of, side_of
-from relayout.kernels.conv.tile import Piece, lanes_of, pieces_of, registers_of
+from relayout.kernels.conv.cost import Facts
+from relayout.kernels.conv.geometry import Geometry, Span, rows_have_taps, spans
+from relayout.kernels.conv.planning import Problem
+from relayout.kernels.conv.sides import LEAST, Side, pieces_at, places_of, side_of
+from relayout.kernels.conv.tile import Piece, lanes_of, registers_of
 from relayout.kernels.conv.weights import Weights, is_spread, weights_of
 from relayout.layout.descriptor import MemoryDesc
 from relayout.layout.layout import Digit
 from relayout.targets.machine import LINE, Machine
 
-__all__ = ["Kind", "Narrow", "Place", "Span", "planned_narrow", "taps_inside"]
+__all__ = ["Depthwise", "Kind", "Place", "cycles", "depthwise"]
 
-LEAST = 4  # lanes that must lie together
 MOST_KINDS = 6  # of vectors, and
 MOST_SPANS = 8  # of tiles: each pair of them is a function
 MOST_TAPS = 64  # columns of a filter, all of which are written out
@@ -82,7 +83,8 @@ PAGE = 4096  # bytes after which lines fall into the same set of the first cache
 TALL = 4  # rows that are computed of one vector before the next
 SOON = 2  # rows of outputs for which pixels are asked early
 FAR = 1 << 23  # bytes of source and destination that lie in more pages than a processor knows the places of
-TASK = 300  # cycles that a task takes besides
+PREPARED = 4  # cycles of a vector of weights that is prepared
+ODD = 0.02  # of the time: by how much what departs from a rule is taken for slower
 
 
 class Kind(NamedTuple):
@@ -112,23 +114,8 @@ class Place(NamedTuple):
     channel: int
 
 
-class Span(NamedTuple):
-    """Tiles of a row that are alike."""
-
-    start: int
-    """The first output pixel."""
-    pixels: int
-    """Outputs of each tile."""
-    tiles: int
-    taps: tuple[tuple[int, tuple[tuple[int, int], ...]], ...]
-    """For each source pixel, counted from where the first tap of the first output falls: to which outputs it
-    belongs, and by which tap."""
-    outside: tuple[tuple[int, int], ...]
-    """The outputs and their taps that fall on no pixel."""
-
-
 @dataclass(frozen=True)
-class Narrow:
+class Depthwise:
     """How a convolution of narrow groups is done.
 
     A task is some rows of some images by a run of vectors. It goes over blocks of ``tall`` rows, tiles,
@@ -141,7 +128,6 @@ class Narrow:
     src: Side
     dst: Side
     src_type: DType
-    weights_type: str
     weights: Weights
     kinds: tuple[Kind, ...]
     places: tuple[Place, ...]
@@ -156,26 +142,22 @@ class Narrow:
     """Vectors of a task."""
     rows: int
     """Rows of a task."""
-    size: int
-    """Of source and destination."""
+    tall: int
+    """Rows of a block of a task."""
+    ahead: int
+    """How many rows below its first one a vector asks for pixels; 0: not at all."""
 
-    scatters = False
-
-    @property
-    def tall(self) -> int:
-        """Rows of a block of a task.
-
-        Where the next vector is a neighbour, several rows are done before it: they share pixels, and weights.
-        But not if memory is far, and weights are few: then what lies together is best read at once.
-        """
-        again = self.turns > 1 or (self.geometry.strides[1] == 1 and self.size <= FAR)
-        return TALL if self.run > 1 and again else 1
+    unpacks = False
 
     @property
-    def ahead(self) -> int:
-        """How many rows below its first one a vector asks for pixels; 0: not at all."""
-        across = self.run == len(self.places) > 1
-        return self.geometry.reach(1, SOON) if across and (self.turns > 1 or self.size > FAR) else 0
+    def order(self) -> tuple[object, ...]:
+        """In which order sums are added up: plans of one problem that agree here give the same bits."""
+        return "depthwise", self.turns_in_rows
+
+    @property
+    def weights_type(self) -> str:
+        """The data type of the weights."""
+        return self.weights.dtype
 
     def share(self, span: Span) -> int:
         """What a vector asks for in a row: its share of the pixels under a tile."""
@@ -232,11 +214,6 @@ class Narrow:
         _, h, w = self.geometry.kernel
         return h * w * self.machine.vector, w * self.machine.vector, self.machine.vector
 
-    def always_inside(self, axis: int) -> bool:
-        """Whether all taps of all outputs fall inside along an axis."""
-        g = self.geometry
-        return not g.padding[axis] and g.reach(axis, g.target[axis]) <= g.source[axis]
-
     def clears(self, dst: MemoryDesc) -> bool:
         """Whether all padding of the destination is written: zeros behind the last channel."""
         rooms = dst.layout.padded_dims
@@ -253,35 +230,32 @@ class Narrow:
         words.append("lanes of several groups")
         if self.prepares:
             words.append(f"weights of {self.prepared} bytes a vector prepared in scratch")
-        words.append(f"{self.tasks} tasks of {self.rows} rows by {self.run} vectors")
+        blocks = f" in blocks of {self.tall} rows" * (self.tall > 1)
+        words.append(f"{self.tasks} tasks of {self.rows} rows by {self.run} vectors{blocks}")
+        if self.ahead:
+            words.append(f"pixels prefetched {self.ahead} rows ahead")
         return ", ".join(words)
 
 
-def planned_narrow(
-    src: MemoryDesc,
-    weights: MemoryDesc,
-    dst: MemoryDesc,
-    geometry: Geometry,
-    arithmetic: Arithmetic,
-    machine: Machine,
-    threads: int,
-    grouped: bool,
-) -> Narrow | None:
-    """The plan of a convolution in these formats, or None where it is none of these, or too odd.
+def depthwise(
+    problem: Problem, machine: Machine, threads: int, facts: Facts
+) -> Iterator[tuple[Depthwise, float]]:
+    """Plans of a convolution of narrow groups, and about how many cycles each takes; the longest run first.
 
-    ``grouped`` says that the first axis of the weights is that of groups.
+    There are none for other problems, and for those that are too odd.
     """
+    src, weights, dst, geometry, arithmetic, grouped = problem
     lanes = lanes_of(machine)
     if not is_spread(geometry, lanes) or arithmetic.depth > 1 or not geometry.flops:
-        return None
+        return
     found = weights_of(weights, geometry, arithmetic, lanes, grouped)
     source, target = side_of(src), side_of(dst)
     if found is None or source is None or target is None or not (source.is_plain and target.is_plain):
-        return None
+        return
     if geometry.inputs * geometry.taps > LONG_SUM or geometry.kernel[2] > MOST_TAPS:
-        return None
-    if any(not taps_inside(geometry, axis, at) for axis in (0, 1) for at in range(geometry.target[axis])):
-        return None
+        return
+    if not rows_have_taps(geometry):
+        return
     best: tuple[int, _Made] | None = None
     for together in (1, 2, 4, 8, 16):
         if geometry.batch % together or lanes // together < max(LEAST, geometry.outputs):
@@ -296,44 +270,32 @@ def planned_narrow(
         if moves == geometry.kernel[1] + 1:  # one load, one store
             break
     if best is None:
-        return None
+        return
     made = best[1]
     pixels, turns_in_rows = _most_pixels(geometry, machine, source.steps[2], made.run)
-    spans = _spans(geometry, pixels)
-    if len(spans) > MOST_SPANS:
-        return None
-    plan = Narrow(
+    row = spans(geometry, pixels)
+    if len(row) > MOST_SPANS:
+        return
+    plan = Depthwise(
         geometry,
         arithmetic,
         machine,
         source,
         target,
         src.dtype,
-        found.dtype,
         found,
         made.kinds,
         made.places,
         made.together,
         made.images,
-        spans,
+        row,
         turns_in_rows,
         made.run,
-        1,
-        src.nbytes + dst.nbytes,
+        rows=1,
+        tall=1,
+        ahead=0,
     )
-    return _cut_into_tasks(plan, threads)
-
-
-def taps_inside(geometry: Geometry, axis: int, output: int) -> list[tuple[int, int]]:
-    """The taps of an output that fall on an element along an axis, and on which.
-
-    >>> g = Geometry(1, 8, 1, 1, (1, 7, 7), (1, 4, 4), (1, 3, 3), (1, 2, 2), (1, 1, 1), (0, 1, 1))
-    >>> taps_inside(g, 2, 0), taps_inside(g, 2, 3)
-    ([(1, 0), (2, 1)], [(0, 5), (1, 6)])
-    """
-    start = output * geometry.strides[axis] - geometry.padding[axis]
-    elements = ((tap, start + tap * geometry.dilation[axis]) for tap in range(geometry.kernel[axis]))
-    return [(tap, element) for tap, element in elements if 0 <= element < geometry.source[axis]]
+    yield from _with_tasks(plan, src.nbytes + dst.nbytes, threads, facts)
 
 
 # -- rows in tiles ------------------------------------------------------------------------------------------
@@ -360,37 +322,6 @@ def _most_pixels(geometry: Geometry, machine: Machine, pitch: int, run: int) -> 
         while room > FEW and geometry.reach(2, room) > lines:
             room -= 1
     return max(1, min(room, MOST_PRODUCTS // geometry.kernel[2])), in_rows
-
-
-def _spans(geometry: Geometry, most: int) -> tuple[Span, ...]:
-    """Cut a row into tiles of about the same size."""
-    width, start = geometry.target[2], 0
-    pixels = ceil(width / ceil(width / most))
-    room = geometry.source[2] + geometry.padding[2] - geometry.reach(2, 1)
-    inside = min(width, room // geometry.strides[2] + 1)  # from there on, taps fall behind the last pixel
-    spans: list[Span] = []
-    while start < width:
-        span = _tile(geometry, start, min(pixels, width - start))
-        if not span.outside:
-            span = span._replace(tiles=max(1, (inside - start) // pixels))
-        if spans and spans[-1]._replace(start=start, tiles=1) == span:
-            spans[-1] = spans[-1]._replace(tiles=spans[-1].tiles + 1)
-        else:
-            spans.append(span)
-        start += span.tiles * span.pixels
-    return tuple(spans)
-
-
-def _tile(geometry: Geometry, start: int, pixels: int) -> Span:
-    """One tile of a row."""
-    origin = start * geometry.strides[2] - geometry.padding[2]
-    uses: dict[int, list[tuple[int, int]]] = {}
-    for pixel in range(pixels):
-        for tap, element in taps_inside(geometry, 2, start + pixel):
-            uses.setdefault(element - origin, []).append((pixel, tap))
-    inside = {use for found in uses.values() for use in found}
-    outside = tuple(use for use in product(range(pixels), range(geometry.kernel[2])) if use not in inside)
-    return Span(start, pixels, 1, tuple((at, tuple(uses[at])) for at in sorted(uses)), outside)
 
 
 # -- channels and images in vectors -------------------------------------------------------------------------
@@ -465,8 +396,8 @@ class _Vectors:
         last = self.target.room if ends[0] >= self.total else self.total
         came = self.lanes_of_side(0, range(begin, min(ends[1], self.source.room)), image)
         goes = self.lanes_of_side(1, range(first, min(ends[0], last)), image)
-        loads = _pieces([place for place, _, _ in came], self.sizes[0])
-        stores = _pieces([place for place, _, _ in goes], self.sizes[2])
+        loads = pieces_at([place - came[0][0] for place, _, _ in came], self.sizes[0])
+        stores = pieces_at([place - goes[0][0] for place, _, _ in goes], self.sizes[2])
         if loads is None or stores is None:
             return None
         lane_in = {(channel, number): lane for lane, (_, channel, number) in enumerate(came)}
@@ -501,21 +432,6 @@ def _alike(digits: Sequence[Digit], together: int) -> bool:
     return all(d.weight % together == 0 or together % d.weight == 0 for d in digits)
 
 
-def _pieces(places: Sequence[int], size: int) -> tuple[Piece, ...] | None:
-    """Lanes at these places, behind the first one; None where too few of them lie together."""
-    found: list[Piece] = []
-    start = 0
-    while start < len(places):
-        end = start + 1
-        while end < len(places) and places[end] == places[end - 1] + size:
-            end += 1
-        if end - start < LEAST < len(places) - start:
-            return None
-        found += pieces_of(start, end - start, places[start] - places[0], size)
-        start = end
-    return tuple(found)
-
-
 def _run(places: Sequence[int], step: int) -> int:
     """How many neighbours there are in each stretch of places, but perhaps the last; 1 where that differs.
 
@@ -535,19 +451,33 @@ def _run(places: Sequence[int], step: int) -> int:
 # -- tasks --------------------------------------------------------------------------------------------------
 
 
-def _cut_into_tasks(plan: Narrow, threads: int) -> Narrow:
-    """Choose the rows and the vectors of a task."""
+def _with_tasks(plan: Depthwise, size: int, threads: int, facts: Facts) -> Iterator[tuple[Depthwise, float]]:
+    """A plan cut into tasks in all ways, for so many bytes of source and destination.
+
+    Where the next vector is a neighbour, several rows are done before it: they share pixels, and weights. But
+    not if memory is far, and weights are few: then what lies together is best read at once, and asked for
+    early. What departs from these rules is taken for a little slower.
+    """
     g, height = plan.geometry, plan.all_rows
+    far = size > FAR
+    tall = plan.turns > 1 or (g.strides[1] == 1 and not far)
+    early = g.reach(1, SOON) * (plan.turns > 1 or far)
     most = max(1, min(plan.run, plan.machine.l2 // 4 // max(1, plan.prepared)))
-    row = g.target[2] * plan.turns * g.taps / 2  # cycles of one vector
+    for parts in range(1, min(most, 2 * threads) + 1):  # the first of the best: long runs, then many rows
+        run = ceil(most / parts)
+        across = run == len(plan.places) > 1
+        blocks = (TALL, 1) if run > 1 else (1,)
+        aheads = {0, g.reach(1, SOON)} if across else {0}
+        heights = {ceil(height / k) for k in range(1, min(height, 8 * threads) + 1)}
+        for block, ahead, rows in product(blocks, aheads, sorted(heights, reverse=True)):
+            odd = (run > 1 and (block > 1) != tall) + (across and ahead != early)
+            made = replace(plan, rows=rows, run=run, tall=block, ahead=ahead)
+            yield made, cycles(made, size, threads, facts) * (1 + ODD * odd)
 
-    def cycles(made: Narrow) -> float:
-        prepared = made.run * made.prepared / plan.machine.vector * 4 / made.blocks
-        return ceil(made.tasks / threads) * (made.run * made.rows * row + prepared + TASK)
 
-    choices = [
-        replace(plan, rows=rows, run=ceil(most / parts))
-        for parts in range(1, min(most, 2 * threads) + 1)  # the first of the best: long runs, then many rows
-        for rows in sorted({ceil(height / k) for k in range(1, min(height, 8 * threads) + 1)}, reverse=True)
-    ]
-    return min(choices, key=cycles)
+def cycles(plan: Depthwise, size: int, threads: int, facts: Facts) -> float:
+    """About how many cycles a plan takes, for so many bytes of source and destination."""
+    row = plan.geometry.target[2] * plan.turns * plan.geometry.taps / facts.products  # of one vector
+    prepared = plan.run * plan.prepared / plan.machine.vector * PREPARED / plan.blocks
+    task = plan.run * plan.rows * row + prepared + facts.task
+    return ceil(plan.tasks / threads) * task + size / 2 / facts.source / threads

@@ -18,40 +18,35 @@ Loads are cheap (two in a cycle, besides two multiplications), and registers are
 anew in each turn. LLVM would load everything first, and run out of registers: an empty piece of assembly that
 may write to memory keeps what is behind it there.
 
-The entry is that of the general nest, see :mod:`.convolution`.
+The entry is that of all plans, see :mod:`.module`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
 from math import ceil
-from typing import NamedTuple
 
 from relayout.dtypes import DType, dtype
 from relayout.ir.conversions import converted
 from relayout.ir.writer import Writer
-from relayout.kernels.conv.convolution import ENTRY, OPERANDS
-from relayout.kernels.conv.depthwise import TOGETHER, Kind, Narrow, Place, Span
+from relayout.kernels.conv.depthwise import TOGETHER, Depthwise, Kind
 from relayout.kernels.conv.epilogue import Finish, Finishing
-from relayout.kernels.conv.sides import offset_code, places_of
-from relayout.kernels.conv.tile import WORD, lanes_of, load_pieces, store_pieces
+from relayout.kernels.conv.geometry import Span
+from relayout.kernels.conv.module import Module
+from relayout.kernels.conv.sides import places_of
+from relayout.kernels.conv.tile import COUNTS, WORD, lanes_of, load_pieces, store_pieces
 from relayout.targets.machine import LINE
 
-__all__ = ["narrow_module"]
+__all__ = ["depthwise_module"]
 
 POINTERS = ("src", "weights", "dst", "bias", "scale", "later")
 """What a tile gets: the pixel of the first tap inside, the weights of the first tap of all in the last turn,
 where results go, bias and scale of the first channel, and what to ask for early; then the operands of binary
 operations."""
 
-COUNTS = ("plane", "row", "deep", "high")
-"""And the first plane and row of taps that fall inside, and how many of them do."""
-
 BARRIER = 'call void asm sideeffect "", "~{memory}"()'
 
 
-def narrow_module(plan: Narrow, finishing: Finishing) -> str:
+def depthwise_module(plan: Depthwise, finishing: Finishing) -> str:
     """The text of all functions."""
     return _Module(plan, finishing).text()
 
@@ -59,7 +54,7 @@ def narrow_module(plan: Narrow, finishing: Finishing) -> str:
 class _Lanes:
     """What tiles and preparations do with the lanes of one kind of vectors."""
 
-    def __init__(self, plan: Narrow, kind: Kind) -> None:
+    def __init__(self, plan: Depthwise, kind: Kind) -> None:
         self.plan, self.kind = plan, kind
         self.lanes = lanes_of(plan.machine)
         self.vector = f"<{self.lanes} x float>"
@@ -80,7 +75,7 @@ class _Lanes:
 class _Tile(_Lanes):
     """Writes one tile."""
 
-    def __init__(self, plan: Narrow, kind: Kind, span: Span, finishing: Finishing) -> None:
+    def __init__(self, plan: Depthwise, kind: Kind, span: Span, finishing: Finishing) -> None:
         super().__init__(plan, kind)
         self.span, self.finishing = span, finishing
         self.arithmetic = plan.arithmetic
@@ -103,13 +98,13 @@ class _Tile(_Lanes):
             value, bits = finish(w, sums[pixel], pixel, 0)
             store_pieces(w, value, w.at("%dst", place), self.kind.stores, self.lanes, bits)
         pointers = (*POINTERS, *self.finishing.names)
-        given = ", ".join([*(f"ptr %{name}" for name in pointers), *(f"i64 %{name}" for name in COUNTS)])
+        given = ", ".join([*(f"ptr %{name}" for name in pointers), *(f"i64 {name}" for name in COUNTS)])
         return f"define internal void @{name}({given}) noinline {{\nentry:\n{w.text()}\n  ret void\n}}\n"
 
     def outside(self) -> str:
         """What rows of taps that fall outside give: zero times their weights, zero for all numbers."""
         w, plan = self.w, self.plan
-        if all(plan.always_inside(axis) for axis in (0, 1)):
+        if all(plan.geometry.always_inside(axis) for axis in (0, 1)):
             return "zeroinitializer"
         products = w.value("mul i64 %deep, %high")
         some = w.value(f"icmp ne i64 {products}, {plan.geometry.kernel[0] * plan.geometry.kernel[1]}")
@@ -288,107 +283,55 @@ class _Preparation(_Lanes):
         return self.as_floats(w.shuffle(raw, "poison", f"<{count} x i{kind.bits}>", picks), kind)
 
 
-class _Here(NamedTuple):
-    """A vector when the kernel runs: its kind, and where it lies; names of values."""
+class _Module(Module):
+    """Writes the tasks, and the tiles and preparations that they call."""
 
-    kind: str
-    src: str
-    weights: str
-    dst: str
-    channel: str
+    def __init__(self, plan: Depthwise, finishing: Finishing) -> None:
+        super().__init__(plan, finishing)
+        self.plan = plan
 
-
-class _Module:
-    """Writes the entry, and the functions that it calls."""
-
-    def __init__(self, plan: Narrow, finishing: Finishing) -> None:
-        self.plan, self.finishing = plan, finishing
-        self.functions: dict[str, str] = {}
-        self.w = Writer(plan.machine)
-
-    def text(self) -> str:
-        w, plan = self.w, self.plan
-        self.weights, bias, scale, scratch = (
-            w.value(f"load ptr, ptr {w.at('%ops', 8 * k)}, align 8") for k in range(len(OPERANDS))
-        )
-        self.bias, self.scale = w.at(bias, self.finishing.bias_at), w.at(scale, self.finishing.scale_at)
-        self.operands = self.finishing.bases(w, len(OPERANDS))
-        self.prepared = w.at(scratch, w.times("%part", plan.slot))
-        lo, hi = self._share("%part"), self._share(w.value("add i64 %part, 1"))
-        some = w.value(f"icmp slt i64 {lo}, {hi}")
-        w.when(some, lambda: w.loop(lo, hi, 1, lambda task: self._task(task, lo)))
-        entry = (
-            f"define void @{ENTRY}(ptr %src, ptr %dst, ptr %ops, i64 %part, i64 %parts) {{\n"
-            f"entry:\n{w.text()}\n  ret void\n}}\n"
-        )
-        numbers = [f"i64 {number}" for place in plan.places for number in place]
-        places = f"@places = internal constant [{len(numbers)} x i64] [{', '.join(numbers)}], align 64\n"
-        return "\n".join([places, *self.functions.values(), entry])
-
-    def _share(self, part: str) -> str:
-        w = self.w
-        return w.value(f"udiv i64 {w.value(f'mul i64 {part}, {self.plan.tasks}')}, %parts")
-
-    # -- a task ---------------------------------------------------------------------------------------------
-
-    def _task(self, task: str, first: str) -> None:
+    def task(self, task: str, first: str) -> None:
         """Find out which one it is, prepare its weights, and go over its rows."""
         w, plan = self.w, self.plan
         runs, blocks = ceil(len(plan.places) / plan.run), ceil(plan.all_rows / plan.rows)
-        left, block = self._split(task, blocks)
-        run, image = self._split(left, plan.blocks // blocks) if runs > 1 else ("0", left)
+        left, block = self.split(task, blocks)
+        run, image = self.split(left, plan.blocks // blocks) if runs > 1 else ("0", left)
         image = str(w.times(image, plan.images))
-        source = w.at(w.at("%src", plan.src.start), offset_code(w, image, plan.src.batch))
-        target = w.at(w.at("%dst", plan.dst.start), offset_code(w, image, plan.dst.batch))
-        row, last = self._range(block, plan.rows, plan.all_rows)
-        begin, end = self._range(run, plan.run, len(plan.places))
+        source, target = self.image("%src", plan.src, image), self.image("%dst", plan.dst, image)
+        row, last = self.block(block, plan.rows, plan.all_rows)
+        begin, end = self.block(run, plan.run, len(plan.places))
         if plan.prepares:
-            fresh = w.value(f"icmp eq i64 {self._split(task, plan.blocks)[1]}, 0")
+            fresh = w.value(f"icmp eq i64 {self.split(task, plan.blocks)[1]}, 0")
             starts = w.value(f"icmp eq i64 {task}, {first}")
             w.when(w.value(f"or i1 {fresh}, {starts}"), lambda: self._prepare(begin, end))
-        w.loop(row, last, plan.tall, lambda top: self._block(top, last, begin, end, source, target))
-
-    def _split(self, number: str, count: int) -> tuple[str, str]:
-        """Quotient and remainder."""
-        w = self.w
-        if count == 1:
-            return number, "0"
-        return w.value(f"udiv i64 {number}, {count}"), w.value(f"urem i64 {number}, {count}")
-
-    def _range(self, block: str, step: int, extent: int) -> tuple[str, str]:
-        """Where a block begins and ends."""
-        if step >= extent:
-            return "0", str(extent)
-        start = str(self.w.times(block, step))
-        return start, self._least(self.w.value(f"add i64 {start}, {step}"), str(extent))
-
-    def _least(self, one: str, other: str) -> str:
-        return self.w.value(f"call i64 @llvm.smin.i64(i64 {one}, i64 {other})")
+        w.loop(row, last, plan.tall, lambda top: self._rows(top, last, begin, end, source, target))
 
     def _prepare(self, begin: str, end: str) -> None:
         """Bring the weights of a run of vectors to scratch."""
 
         def vector(number: str) -> None:
-            place = self._place(number)
-            given = f"ptr {place.weights}, ptr {self._prepared(number, begin)}"
-            self._call(place, "prepare", given, self._preparation)
+            place, to = self.vectors(number), self._prepared(number, begin)
+
+            def call(kind: int) -> None:
+                name = f"prepare{kind}"
+                if name not in self.functions:
+                    made = _Preparation(self.plan, self.plan.kinds[kind])
+                    self.functions[name] = made.function(name)
+                self.w.line(f"call void @{name}(ptr {place.weights}, ptr {to})")
+
+            self.by_kind(place, call)
 
         self.w.loop(begin, end, 1, vector)
-
-    def _preparation(self, kind: int, name: str) -> str:
-        return _Preparation(self.plan, self.plan.kinds[kind]).function(name)
 
     def _prepared(self, number: str, begin: str) -> str:
         """Where the prepared weights of a vector lie."""
         w = self.w
-        return w.at(self.prepared, w.times(w.value(f"sub i64 {number}, {begin}"), self.plan.prepared))
+        return w.at(self.scratch, w.times(w.value(f"sub i64 {number}, {begin}"), self.plan.prepared))
 
-    # -- rows, tiles, vectors -------------------------------------------------------------------------------
-
-    def _block(self, top: str, last: str, begin: str, end: str, source: str, target: str) -> None:
+    def _rows(self, top: str, last: str, begin: str, end: str, source: str, target: str) -> None:
         """Some rows: tile by tile, vector by vector."""
         w, plan, g = self.w, self.plan, self.plan.geometry
-        bottom = self._least(w.value(f"add i64 {top}, {plan.tall}"), last) if plan.tall > 1 else ""
+        bottom = self.least(w.value(f"add i64 {top}, {plan.tall}"), last) if plan.tall > 1 else ""
         across, along = plan.src.steps[2], plan.dst.steps[2]
         for number, span in enumerate(plan.spans):
 
@@ -396,33 +339,37 @@ class _Module:
                 s = w.at(source, (span.start * g.strides[2] - g.padding[2]) * across)
                 s = w.at(s, w.times(k, span.pixels * g.strides[2] * across))
                 d = w.at(w.at(target, span.start * along), w.times(k, span.pixels * along))
-
-                def vector(which: str) -> None:
-                    self._vector(which, begin, number, s, d, (top, bottom))
-
-                w.loop(begin, end, 1, vector)
+                w.loop(begin, end, 1, lambda which: self._vector(which, begin, number, s, d, (top, bottom)))
 
             w.loop(0, span.tiles, 1, tile)
 
     def _vector(self, which: str, begin: str, span: int, src: str, dst: str, rows: tuple[str, str]) -> None:
         """The rows of a block in one tile of one vector."""
         w, plan = self.w, self.plan
-        place = self._place(which)
-        channel = w.value(f"mul i64 {place.channel}, {WORD}")
-        scale = self.scale if self.finishing.scale == 1 else w.at(self.scale, channel)
-        bias = w.at(self.bias, channel)
-        weights = place.weights
+        place = self.vectors(which)
+        extra, weights = self.of_channel(place.channel), place.weights
         if plan.prepares:
             weights = w.at(self._prepared(which, begin), (plan.turns - 1) * plan.turn)
         tile, src, dst = src, w.at(src, place.src), w.at(dst, place.dst)
 
         def row(number: str) -> None:
-            s, d, counts = self._taps(number, src, dst)
+            plane, down = ("0", number)
+            if plan.geometry.target[0] > 1:
+                plane, down = self.split(number, plan.geometry.target[1])
+            s, counts = self.taps_inside(src, plane, down)
+            d = dst
+            for axis, index in enumerate((plane, down)):
+                d = w.at(d, w.times(index, plan.dst.steps[axis]))
             later = self._later(number, which, span, tile) if plan.ahead else s
-            others = self.finishing.pointers(w, self.operands, place.channel, d)
-            pointers = [f"ptr {pointer}" for pointer in (s, weights, d, bias, scale, later, *others)]
-            given = ", ".join([*pointers, *(f"i64 {count}" for count in counts)])
-            self._call(place, f"tile{span}_", given, partial(self._tile, span))
+
+            def call(kind: int) -> None:
+                name = f"tile{span}_{kind}"
+                if name not in self.functions:
+                    made = _Tile(plan, plan.kinds[kind], plan.spans[span], self.finishing)
+                    self.functions[name] = made.function(name)
+                self.call(name, [s, weights, d, *extra, later], place.channel, d, counts)
+
+            self.by_kind(place, call)
 
         if rows[1]:
             w.loop(*rows, 1, row)
@@ -434,55 +381,3 @@ class _Module:
         w, plan = self.w, self.plan
         at = w.at(tile, w.times(row, plan.geometry.strides[1] * plan.src.steps[1]))
         return w.at(at, w.times(which, plan.share(plan.spans[span])))
-
-    def _tile(self, span: int, kind: int, name: str) -> str:
-        return _Tile(self.plan, self.plan.kinds[kind], self.plan.spans[span], self.finishing).function(name)
-
-    def _place(self, number: str) -> _Here:
-        """A vector of the table."""
-        w = self.w
-        entry = w.at("@places", w.times(number, len(Place._fields) * 8))
-        kind, src, weights, dst, channel = (
-            w.value(f"load i64, ptr {w.at(entry, 8 * k)}, align 8") for k in range(len(Place._fields))
-        )
-        return _Here(kind, src, w.at(self.weights, weights), dst, channel)
-
-    def _call(self, place: _Here, stem: str, given: str, made: Callable[[int, str], str]) -> None:
-        """Call the function for the kind of a vector; functions are written when they are first called."""
-        w, kinds = self.w, range(len(self.plan.kinds))
-        for k in kinds:
-            name = f"{stem}{k}"
-            if name not in self.functions:
-                self.functions[name] = made(k, name)
-            call = partial(w.line, f"call void @{name}({given})")
-            if len(kinds) == 1:
-                call()
-            else:
-                w.when(w.value(f"icmp eq i64 {place.kind}, {k}"), call)
-
-    def _taps(self, row: str, src: str, dst: str) -> tuple[str, str, list[str]]:
-        """Where a row lies, at the first of its taps that fall inside; and the :data:`COUNTS`."""
-        w, plan, g = self.w, self.plan, self.plan.geometry
-        plane, down = self._split(row, g.target[1]) if g.target[0] > 1 else ("0", row)
-        firsts, counts = [], []
-        for axis, index in ((0, plane), (1, down)):
-            dst = w.at(dst, w.times(index, plan.dst.steps[axis]))
-            element, first, count = self._inside(axis, index)
-            src = w.at(src, w.times(element, plan.src.steps[axis]))
-            firsts.append(first)
-            counts.append(count)
-        return src, dst, [*firsts, *counts]
-
-    def _inside(self, axis: int, index: str) -> tuple[str, str, str]:
-        """The element that the first tap inside falls on, which tap that is, and how many there are."""
-        w, g = self.w, self.plan.geometry
-        taps, gap, pad = g.kernel[axis], g.dilation[axis], g.padding[axis]
-        start = w.value(f"sub i64 {w.times(index, g.strides[axis])}, {pad}")
-        if self.plan.always_inside(axis):
-            return start, "0", str(taps)
-        missing = w.value(f"sub i64 {gap - 1}, {start}")
-        tap = w.value(f"udiv i64 {w.value(f'call i64 @llvm.smax.i64(i64 {missing}, i64 0)')}, {gap}")
-        room = w.value(f"udiv i64 {w.value(f'sub i64 {g.source[axis] - 1}, {start}')}, {gap}")
-        end = self._least(w.value(f"add i64 {room}, 1"), str(taps))
-        element = w.value(f"add i64 {start}, {w.times(tap, gap)}")
-        return element, tap, w.value(f"sub i64 {end}, {tap}")

@@ -5,7 +5,7 @@ In this order, as oneDNN has it::
     post_ops(sum * scale + bias)        in f32, then rounded and saturated to the destination's data type
 
 Sums of integers stay integers if the destination is s32 and nothing but an s32 bias comes in between. In
-scratch, from where rows are scattered, results are f32, or those integers.
+scratch, from where rows are unpacked, results are f32, or those integers.
 
 A post-op that is a binary operation reads one more tensor, its operand. A tile finds the elements of it that
 belong to its sums in three cases (:func:`operand_of`); everything else needs a pass of its own::
@@ -146,7 +146,7 @@ class Finishing(NamedTuple):
         between = self.scale or self.post_ops or self.bias not in ("", "s32")
         return weights == "s8" and self.dtype == "s32" and not between
 
-    def scattered(self, weights: str) -> DType:
+    def unpacked(self, weights: str) -> DType:
         """The type of results in scratch."""
         return dtype("s32" if self.stays_whole(weights) else "f32")
 
@@ -180,7 +180,7 @@ class Setting(Protocol):
     def weights_type(self) -> str: ...
 
     @property
-    def scatters(self) -> bool: ...
+    def unpacks(self) -> bool: ...
 
 
 class Finish:
@@ -192,7 +192,7 @@ class Finish:
         self.integers = tile.arithmetic.sums == "s32"
         self.whole = how.stays_whole(nest.weights_type)
         self.sums = vector(self.lanes, I32 if self.integers else FLOAT)
-        self.target = how.scattered(nest.weights_type) if nest.scatters else dtype(how.dtype)
+        self.target = how.unpacked(nest.weights_type) if nest.unpacks else dtype(how.dtype)
         self.channels = _neighbours(tile, self.lanes) if isinstance(tile, Tile) else tile.channels
         self._vectors: dict[tuple[str, int], Value] = {}
 

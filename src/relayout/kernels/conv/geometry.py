@@ -9,10 +9,11 @@ Inner products and matrix products are convolutions whose output has one pixel (
 
 from __future__ import annotations
 
-from math import prod
+from itertools import product
+from math import ceil, prod
 from typing import NamedTuple
 
-__all__ = ["Geometry", "Sizes"]
+__all__ = ["Geometry", "Sizes", "Span", "rows_have_taps", "spans", "taps_inside"]
 
 Sizes = tuple[int, int, int]
 
@@ -56,7 +57,74 @@ class Geometry(NamedTuple):
         """How many input elements so many neighbouring outputs touch along a spatial axis."""
         return (outputs - 1) * self.strides[axis] + (self.kernel[axis] - 1) * self.dilation[axis] + 1
 
+    def always_inside(self, axis: int) -> bool:
+        """Whether all taps of all outputs fall inside along an axis."""
+        return not self.padding[axis] and self.reach(axis, self.target[axis]) <= self.source[axis]
+
     @property
     def inside(self) -> bool:
         """Whether every tap of every output falls on an input element."""
-        return all(not self.padding[a] and self.reach(a, self.target[a]) <= self.source[a] for a in range(3))
+        return all(self.always_inside(axis) for axis in range(3))
+
+
+class Span(NamedTuple):
+    """Tiles of a row that are alike."""
+
+    start: int
+    """The first output pixel."""
+    pixels: int
+    """Outputs of each tile."""
+    tiles: int
+    taps: tuple[tuple[int, tuple[tuple[int, int], ...]], ...]
+    """For each source pixel, counted from where the first tap of the first output falls: to which outputs it
+    belongs, and by which tap."""
+    outside: tuple[tuple[int, int], ...]
+    """The outputs and their taps that fall on no pixel."""
+
+
+def taps_inside(geometry: Geometry, axis: int, output: int) -> list[tuple[int, int]]:
+    """The taps of an output that fall on an element along an axis, and on which.
+
+    >>> g = Geometry(1, 8, 1, 1, (1, 7, 7), (1, 4, 4), (1, 3, 3), (1, 2, 2), (1, 1, 1), (0, 1, 1))
+    >>> taps_inside(g, 2, 0), taps_inside(g, 2, 3)
+    ([(1, 0), (2, 1)], [(0, 5), (1, 6)])
+    """
+    start = output * geometry.strides[axis] - geometry.padding[axis]
+    elements = ((tap, start + tap * geometry.dilation[axis]) for tap in range(geometry.kernel[axis]))
+    return [(tap, element) for tap, element in elements if 0 <= element < geometry.source[axis]]
+
+
+def rows_have_taps(geometry: Geometry) -> bool:
+    """Whether a tap of each output row and plane falls inside."""
+    return all(taps_inside(geometry, axis, at) for axis in (0, 1) for at in range(geometry.target[axis]))
+
+
+def spans(geometry: Geometry, most: int) -> tuple[Span, ...]:
+    """Cut a row into tiles of about the same size."""
+    width, start = geometry.target[2], 0
+    pixels = ceil(width / ceil(width / most))
+    room = geometry.source[2] + geometry.padding[2] - geometry.reach(2, 1)
+    inside = min(width, room // geometry.strides[2] + 1)  # from there on, taps fall behind the last pixel
+    found: list[Span] = []
+    while start < width:
+        span = _tile(geometry, start, min(pixels, width - start))
+        if not span.outside:
+            span = span._replace(tiles=max(1, (inside - start) // pixels))
+        if found and found[-1]._replace(start=start, tiles=1) == span:
+            found[-1] = found[-1]._replace(tiles=found[-1].tiles + 1)
+        else:
+            found.append(span)
+        start += span.tiles * span.pixels
+    return tuple(found)
+
+
+def _tile(geometry: Geometry, start: int, pixels: int) -> Span:
+    """One tile of a row."""
+    origin = start * geometry.strides[2] - geometry.padding[2]
+    uses: dict[int, list[tuple[int, int]]] = {}
+    for pixel in range(pixels):
+        for tap, element in taps_inside(geometry, 2, start + pixel):
+            uses.setdefault(element - origin, []).append((pixel, tap))
+    inside = {use for found in uses.values() for use in found}
+    outside = tuple(use for use in product(range(pixels), range(geometry.kernel[2])) if use not in inside)
+    return Span(start, pixels, 1, tuple((at, tuple(uses[at])) for at in sorted(uses)), outside)

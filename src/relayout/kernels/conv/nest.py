@@ -4,20 +4,20 @@ The output is cut into *tasks*, which threads share: some rows of one image by s
 goes over groups of output channels (a few vectors), and for each over its rows in tiles of pixels::
 
     task: image n, rows 14..27, channels 0..255
-        gather    the input rows that they touch, with their borders, into scratch      [if need be]
+        pack      the input rows that they touch, with their borders, into scratch      [if need be]
         for each group of vectors of output channels       its weights stay in the second cache
             for each row
                 for each tile of pixels                    its pixels stay in the first cache
                     tile: sum over taps and input channels
-        scatter   the rows, from scratch to the destination                              [if need be]
+        unpack    the rows, from scratch to the destination                              [if need be]
 
-**Gathering.** The tile takes a source as it is where its pixels have neighbouring channels (``nhwc``,
+**Packing.** The tile takes a source as it is where its pixels have neighbouring channels (``nhwc``,
 ``nChw16c``, ``NCHW32``, ...), it is f32, and no tap falls outside. Else the rows that a task touches are
 first laid out in scratch: pixel after pixel, channels innermost, zeros around. That is a reorder of one row,
 done by the reorder's own kernels, so it takes every layout and every data type; and it is one pass over the
 input in the cache, a few percent of the work.
 
-**Scattering.** The same at the other end: the tile stores to the destination itself where that keeps at least
+**Unpacking.** The same at the other end: the tile stores to the destination itself where that keeps at least
 four output channels together, and else to scratch, from where each row is reordered.
 
 So a new layout costs no new kernel: at worst its rows are reordered on the way.
@@ -28,18 +28,20 @@ Sizes and strides are bytes unless they count something.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import ceil
+from math import ceil, prod
 from typing import NamedTuple
 
 from relayout.dtypes import dtype as as_dtype
 from relayout.kernels.conv.arithmetic import Arithmetic
-from relayout.kernels.conv.geometry import Geometry
+from relayout.kernels.conv.geometry import Geometry, Span, spans
 from relayout.kernels.conv.sides import Side
-from relayout.kernels.conv.tile import WORD, Piece, lanes_of
+from relayout.kernels.conv.tile import BLOCK, WORD, Piece, in_blocks, lanes_of
+from relayout.kernels.conv.weights import Weights
+from relayout.layout.descriptor import MemoryDesc
 from relayout.loops.nest import Loop
 from relayout.targets.machine import LINE, Machine
 
-__all__ = ["Block", "Group", "Nest", "Place"]
+__all__ = ["Block", "Cut", "Group", "Nest", "Place"]
 
 
 class Group(NamedTuple):
@@ -75,6 +77,15 @@ class Block(NamedTuple):
     columns: int
 
 
+class Cut(NamedTuple):
+    """How the work is cut: pixels of a tile; rows, pixels of a row, and shares of the groups of a task."""
+
+    block: Block
+    rows: int
+    columns: int
+    chunks: int
+
+
 @dataclass(frozen=True)
 class Nest:
     """How a convolution is done."""
@@ -84,13 +95,13 @@ class Nest:
     machine: Machine
     src: Side
     dst: Side
-    gathers: bool
-    """Whether the source is gathered."""
-    scatters: bool
-    """Whether results are scattered."""
+    packs: bool
+    """Whether rows of the source are packed."""
+    unpacks: bool
+    """Whether rows of results are unpacked."""
     pitch: int
-    """From pixel to pixel of gathered rows."""
-    weights_type: str
+    """From pixel to pixel of packed rows."""
+    weights: Weights
     loops: tuple[Loop, ...]
     """The sum: its operands are source and weights."""
     taps: tuple[tuple[int, int], ...]
@@ -113,31 +124,63 @@ class Nest:
     """Shares of the groups; each is computed for all rows before the next, so that its weights stay near."""
 
     @property
+    def weights_type(self) -> str:
+        """The data type of the weights."""
+        return self.weights.dtype
+
+    @property
+    def borders(self) -> bool:
+        """Whether taps of outputs at the borders fall outside of the source, which is read where it lies."""
+        return not (self.packs or self.geometry.inside)
+
+    @property
+    def spans(self) -> tuple[Span, ...]:
+        """The tiles of a row where there are borders."""
+        return spans(self.geometry, self.block.columns)
+
+    @property
+    def counters(self) -> tuple[str, ...]:
+        """For the loops over planes and rows of taps what says how many are inside; see :class:`.Tile`."""
+        g = self.geometry
+        names = (
+            ("%deep", "%high")[axis] * (not g.always_inside(axis)) for axis in (0, 1) if g.kernel[axis] > 1
+        )
+        return tuple(names) if self.borders else ()
+
+    @property
+    def order(self) -> tuple[object, ...]:
+        """In which order sums are added up: nests of one problem that agree here give the same bits."""
+        if self.arithmetic.sums != "f32":
+            return ()
+        _, inner = in_blocks([loop for loop in self.loops if loop.extent > 1], BLOCK // len(self.taps))
+        return len(self.taps), len(self.spread), prod(loop.extent for loop in inner)
+
+    @property
     def tasks(self) -> int:
         """How many there are."""
         n, d, h, w = (dim.extent for dim in self.dims)
         return n * d * ceil(h / self.rows) * ceil(w / self.columns) * self.chunks
 
     @property
-    def gathered_rows(self) -> int:
+    def packed_rows(self) -> int:
         """Rows of the input in scratch, for one plane."""
         return self.geometry.reach(1, self.rows)
 
     @property
-    def gathered_columns(self) -> int:
+    def packed_columns(self) -> int:
         """Pixels of a row in scratch, its borders included."""
         return self.geometry.reach(2, self.geometry.target[2])
 
     @property
-    def gathered_inside(self) -> int:
+    def packed_inside(self) -> int:
         """How many of these are pixels of the source; there are zeros in front of and behind them."""
-        return max(0, min(self.geometry.source[2], self.gathered_columns - self.geometry.padding[2]))
+        return max(0, min(self.geometry.source[2], self.packed_columns - self.geometry.padding[2]))
 
     @property
-    def gathered(self) -> int:
-        """Of the gathered rows of a task."""
-        size = self.geometry.kernel[0] * self.gathered_rows * self.gathered_columns * self.pitch
-        return _lines(size) if self.gathers else 0
+    def packed(self) -> int:
+        """Of the packed rows of a task."""
+        size = self.geometry.kernel[0] * self.packed_rows * self.packed_columns * self.pitch
+        return _lines(size) if self.packs else 0
 
     @property
     def weights_bytes(self) -> int:
@@ -157,30 +200,45 @@ class Nest:
         return self.geometry.groups * self.geometry.outputs * WORD
 
     @property
-    def scattered(self) -> int:
-        """Of the results of a task that are scattered later."""
-        return _lines(self.rows * self.dims[3].extent * self.result_pitch) if self.scatters else 0
+    def unpacked(self) -> int:
+        """Of the results of a task that are unpacked later."""
+        return _lines(self.rows * self.dims[3].extent * self.result_pitch) if self.unpacks else 0
 
     @property
     def slot(self) -> int:
         """Of scratch for one part of the work."""
-        return self.gathered + self.scattered
+        return self.packed + self.unpacked
+
+    def clears(self, dst: MemoryDesc) -> bool:
+        """Whether all padding of a destination is written: zeros behind the last channel.
+
+        Rows that are unpacked end in zeros of both axes; what the tile stores ends with its last vector.
+        """
+        rooms = dst.layout.padded_dims
+        padded = {axis for axis, (size, room) in enumerate(zip(dst.dims, rooms, strict=True)) if room > size}
+        if self.unpacks:
+            return padded <= {1, max(1, len(dst.dims) - 1)}
+        last = self.kinds[self.places[-1].kind]
+        stored = sum(piece.lanes for piece in last.pieces[-1]) - last.valid
+        return padded <= {1} and self.dst.room <= self.geometry.groups * self.geometry.outputs + stored
 
     def __str__(self) -> str:
         group = self.kinds[0]
-        tile = self.block.rows * self.block.columns
-        words = [f"tiles of {tile} pixels by {group.vectors} x {lanes_of(self.machine)} channels"]
+        rows = f"{self.block.rows} x " * (self.block.rows > 1)
+        tile = f"{rows}{self.block.columns} pixels by {group.vectors} x {lanes_of(self.machine)} channels"
+        words = [f"tiles of {tile}"]
         if len(self.taps) > 1:
             words.append(f"{len(self.taps)} taps at once")
         if self.arithmetic.depth > 1:
             words.append(f"pairs of {self.arithmetic.operand} added up in {self.arithmetic.sums}")
         if self.spread:
             words.append("lanes of several groups")
-        if self.gathers:
-            words.append(f"source rows gathered ({_size(self.gathered)})")
-        if self.scatters:
-            words.append(f"results scattered ({_size(self.scattered)})")
-        words.append(f"{self.tasks} tasks of {self.rows} x {self.columns} pixels")
+        if self.packs:
+            words.append(f"source rows packed ({_size(self.packed)})")
+        if self.unpacks:
+            words.append(f"results unpacked ({_size(self.unpacked)})")
+        chunks = f" by 1/{self.chunks} of the channels" * (self.chunks > 1)
+        words.append(f"{self.tasks} tasks of {self.rows} x {self.columns} pixels{chunks}")
         return ", ".join(words)
 
 

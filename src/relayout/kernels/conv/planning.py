@@ -1,22 +1,23 @@
-"""From formats to a nest: which side is gathered or scattered, which channels are computed together.
+"""From formats to a nest: which side is packed or unpacked, which channels are computed together.
 
 Which vectors of the destination belong together, and where their weights and their pieces lie, is worked out
 by asking the layouts for offsets, not by names. Where these don't come out even (blocks of 24 channels) the
-side is gathered or scattered, or the weights are reordered before.
+side is packed or unpacked, or the weights are reordered before.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import product
 from math import ceil
+from typing import NamedTuple
 
 from relayout.kernels.conv.arithmetic import Arithmetic
-from relayout.kernels.conv.cost import COLLIDE, chosen, fits
-from relayout.kernels.conv.geometry import Geometry
-from relayout.kernels.conv.nest import Block, Group, Nest, Place
-from relayout.kernels.conv.sides import Side, places_of, side_of
+from relayout.kernels.conv.cost import FACTS
+from relayout.kernels.conv.geometry import Geometry, rows_have_taps
+from relayout.kernels.conv.nest import Block, Cut, Group, Nest, Place
+from relayout.kernels.conv.sides import Side, pieces_at, places_of, side_of
 from relayout.kernels.conv.tile import WORD, Piece, lanes_of, pieces_of, registers_of
 from relayout.kernels.conv.weights import Weights, is_spread, weights_of
 from relayout.layout.descriptor import MemoryDesc
@@ -25,128 +26,112 @@ from relayout.loops.nest import Loop, joined
 from relayout.loops.refine import combined, pieces
 from relayout.targets.machine import LINE, Machine
 
-__all__ = ["clears", "planned"]
+__all__ = ["Problem", "nests", "with_loops"]
 
-LEAST = 4  # output channels that a destination must keep together for the tile to store there
 MOST_TAPS = 7  # of a row of a filter that one turn does
+MOST_COLUMNS = 16  # of a filter that are written out one by one at borders
 MOST_KINDS = 6  # of groups, each of which is a function of its own
 
 Loops = tuple[Loop, ...]
 """Of the sum: its operands are source and weights."""
 
 
-def planned(
-    src: MemoryDesc,
-    weights: MemoryDesc,
-    dst: MemoryDesc,
-    geometry: Geometry,
-    arithmetic: Arithmetic,
-    machine: Machine,
-    threads: int,
-    grouped: bool,
-) -> Nest | None:
-    """The nest of a convolution in these formats, or None where the tile can't take them.
+class Problem(NamedTuple):
+    """A sum of products in these formats: a convolution of any geometry."""
 
-    ``grouped`` says that the first axis of the weights is that of groups.
+    src: MemoryDesc
+    weights: MemoryDesc
+    dst: MemoryDesc
+    geometry: Geometry
+    arithmetic: Arithmetic
+    grouped: bool
+    """Whether the first axis of the weights is that of groups."""
+
+
+def nests(problem: Problem, machine: Machine) -> Iterator[Nest]:
+    """All nests that can solve a problem, not yet cut into tiles and tasks; none where the tile can't.
+
+    They differ in whether source rows are packed, in the vectors of a tile, and in whether a turn of the sum
+    does all taps of a row.
     """
-    lanes = lanes_of(machine)
+    src, weights, dst, geometry, arithmetic, grouped = problem
+    lanes, spread = lanes_of(machine), is_spread(geometry, lanes_of(machine))
     found = weights_of(weights, geometry, arithmetic, lanes, grouped)
     source, target = side_of(src), side_of(dst)
     if found is None or source is None or target is None:
-        return None
-    spread = is_spread(geometry, lanes)
-    direct = None
-    if src.dtype.name == "f32" == arithmetic.operand:
-        direct = (
-            None if _collides(source, geometry) else _direct_loops(source, geometry, found, lanes, spread)
-        )
+        return
     pitch = ceil(geometry.groups * geometry.inputs / arithmetic.depth) * arithmetic.depth * arithmetic.element
-    if pitch % (COLLIDE // 8) == 0:
+    if pitch % (FACTS.apart // 8) == 0:
         pitch += LINE
-    gathered = _gathered_loops(geometry, arithmetic, found, pitch, 0, spread)
-    if direct is None and gathered is None:
-        return None
+    ways = []
+    if src.dtype.name == "f32" == arithmetic.operand and not _collides(source, geometry):
+        ways += [False] * (_direct_loops(source, geometry, found, lanes, spread) is not None)
+    if not (ways and geometry.inside):
+        ways += [True] * (_packed_loops(geometry, arithmetic, found, pitch, 0, spread) is not None)
     size = dst.dtype.bits // 8
     columns = geometry.kernel[2]
     shares = (False, True) if not spread and geometry.target[2] > 1 < columns <= MOST_TAPS else (False,)
-    best: tuple[float, Nest] | None = None
-    for scatters in (False, True):
-        if best is not None or (not scatters and not target.is_plain):
+    whole = False  # whether tiles can store to the destination itself
+    for unpacks in (False, True):
+        if whole or (not unpacks and not target.is_plain):
             continue
-        dims = _dims(geometry, source, target, direct is None, scatters, pitch)
-        step = pitch if direct is None else source.steps[2]
-        for vectors, together in product(_candidates(geometry, lanes, machine, spread), shares):
+        for packs, vectors in product(ways, _vectors(geometry, lanes, machine, spread)):
             cut = _groups(
                 geometry,
                 found,
-                (None, arithmetic.element) if direct is None else (source, WORD),
-                (None, WORD) if scatters else (target, size),
+                (None, arithmetic.element) if packs else (source, WORD),
+                (None, WORD) if unpacks else (target, size),
                 lanes,
                 vectors,
                 spread,
             )
             if cut is None:
                 continue
-            kinds, places = cut
-            nest = Nest(
-                geometry,
-                arithmetic,
-                machine,
-                source,
-                target,
-                direct is None,
-                scatters,
-                pitch,
-                found.dtype,
-                (),
-                _taps_of_a_row(geometry, step, found) if together else ((0, 0),),
-                _patterns(geometry, lanes) if spread else (),
-                places_of(found.inputs, geometry.inputs) if spread else (),
-                kinds,
-                places,
-                dims,
-                Block(1, 1),
-                dims[2].extent,
-                dims[3].extent,
-                1,
-            )
-            if not fits(nest):
-                continue
-            made, cost = chosen(nest, threads)
-            if best is None or cost < best[0]:
-                best = cost, made
-    if best is None:
-        return None
-    nest = best[1]
-    together = len(nest.taps) > 1
-    if direct is None:
-        plane = nest.gathered_rows * nest.gathered_columns * pitch
-        direct = _gathered_loops(geometry, arithmetic, found, pitch, plane, spread, together)
-    elif together:
-        direct = _direct_loops(source, geometry, found, lanes, spread, together)
-    assert direct is not None
-    return replace(nest, loops=direct)
+            whole = True
+            dims = _dims(geometry, source, target, packs, unpacks, pitch)
+            for together in shares:
+                step = pitch if packs else source.steps[2]
+                nest = Nest(
+                    geometry,
+                    arithmetic,
+                    machine,
+                    source,
+                    target,
+                    packs,
+                    unpacks,
+                    pitch,
+                    found,
+                    (),
+                    _taps_of_a_row(geometry, step, found) if together else ((0, 0),),
+                    _patterns(geometry, lanes) if spread else (),
+                    places_of(found.inputs, geometry.inputs) if spread else (),
+                    *cut,
+                    dims,
+                    Block(1, 1),
+                    dims[2].extent,
+                    dims[3].extent,
+                    1,
+                )
+                yield with_loops(nest)
+
+
+def with_loops(nest: Nest, cut: Cut | None = None) -> Nest:
+    """A nest cut into tiles and tasks, with the loops of its sum."""
+    nest = nest if cut is None else replace(nest, **cut._asdict())
+    g, found, spread, together = nest.geometry, nest.weights, bool(nest.spread), len(nest.taps) > 1
+    if nest.packs:
+        plane = nest.packed_rows * nest.packed_columns * nest.pitch
+        loops = _packed_loops(g, nest.arithmetic, found, nest.pitch, plane, spread, together)
+    else:
+        loops = _direct_loops(nest.src, g, found, lanes_of(nest.machine), spread, together)
+    assert loops is not None
+    return replace(nest, loops=loops)
 
 
 def _collides(side: Side, geometry: Geometry) -> bool:
     """Whether pixels that were picked out lie so far apart that all fall into one set of the first cache."""
     step = side.steps[2] if side.is_plain else 0
-    return step > geometry.groups * geometry.inputs * WORD and step % COLLIDE == 0
-
-
-def clears(nest: Nest, dst: MemoryDesc) -> bool:
-    """Whether a nest writes all padding of a destination: zeros behind the last channel.
-
-    Rows that are scattered end in zeros of both their axes; what the tile stores ends with its last vector.
-    """
-    rooms = dst.layout.padded_dims
-    padded = {axis for axis, (size, room) in enumerate(zip(dst.dims, rooms, strict=True)) if room > size}
-    if nest.scatters:
-        return padded <= {1, max(1, len(dst.dims) - 1)}
-    last = nest.kinds[nest.places[-1].kind]
-    stored = sum(piece.lanes for piece in last.pieces[-1]) - last.valid
-    channels = nest.geometry.groups * nest.geometry.outputs
-    return padded <= {1} and nest.dst.room <= channels + stored
+    return step > geometry.groups * geometry.inputs * WORD and step % FACTS.apart == 0
 
 
 def _patterns(geometry: Geometry, lanes: int) -> tuple[tuple[int, ...], ...]:
@@ -159,10 +144,11 @@ def _direct_loops(
     side: Side, geometry: Geometry, weights: Weights, lanes: int, spread: bool, together: bool = False
 ) -> Loops | None:
     """The loops of the sum over a source that the tile takes as it is, or None where it does not."""
-    if not geometry.inside or not side.is_plain:
+    if not side.is_plain or not (geometry.inside or _takes_borders(geometry, spread)):
         return None
     innermost = side.channels[-1]
-    if (innermost.weight, innermost.stride) != (1, WORD) and (spread or geometry.pixels > 1):
+    dense = (innermost.weight, innermost.stride) == (1, WORD)
+    if not dense and (spread or geometry.pixels > 1 or not geometry.inside):
         return None
     outer = [d.weight for d in side.channels[:-1]]
     if spread:
@@ -176,13 +162,21 @@ def _direct_loops(
         channels = _channels(within, side.channels, weights.inputs)
     if channels is None:
         return None
-    loops = (*_taps(geometry, side.steps, weights, together), *channels)
-    if (innermost.weight, innermost.stride) != (1, WORD):  # an image is one pixel: in the order of its memory
+    taps = _taps(geometry, side.steps, weights, together)
+    if not geometry.inside:
+        return (*taps, *channels)
+    loops = (*taps, *channels)
+    if not dense:  # an image is one pixel: in the order of its memory
         loops = tuple(sorted(loops, key=lambda loop: -loop.src))
     return joined(loops)
 
 
-def _gathered_loops(
+def _takes_borders(geometry: Geometry, spread: bool) -> bool:
+    """Whether tiles can be written without the taps that fall outside."""
+    return not spread and geometry.kernel[2] <= MOST_COLUMNS and rows_have_taps(geometry)
+
+
+def _packed_loops(
     geometry: Geometry,
     arithmetic: Arithmetic,
     weights: Weights,
@@ -201,7 +195,7 @@ def _gathered_loops(
     if channels is None:
         return None
     taps = _taps(geometry, (plane, row, pitch), weights, together)
-    if geometry.kernel[0] > 1:  # planes are gathered one for each tap, whatever their dilation
+    if geometry.kernel[0] > 1:  # planes are packed one for each tap, whatever their dilation
         taps[0] = Loop(geometry.kernel[0], (plane, weights.taps[0]))
     return joined((*taps, *channels))
 
@@ -232,14 +226,14 @@ def _channels(count: int, one: Sequence[Digit], two: Sequence[Digit]) -> Loops |
 
 
 def _dims(
-    geometry: Geometry, source: Side, target: Side, gathers: bool, scatters: bool, pitch: int
+    geometry: Geometry, source: Side, target: Side, packs: bool, unpacks: bool, pitch: int
 ) -> tuple[Loop, Loop, Loop, Loop]:
-    """The loops over outputs; rows and pixels of a gathered or scattered side are those in scratch."""
+    """The loops over outputs; rows and pixels of a packed or unpacked side are those in scratch."""
     d, h, w = geometry.target
     row = geometry.reach(2, w) * pitch
-    read = (0, row, pitch) if gathers else source.steps
+    read = (0, row, pitch) if packs else source.steps
     each = geometry.groups * geometry.outputs * WORD
-    write = (0, w * each, each) if scatters else target.steps
+    write = (0, w * each, each) if unpacks else target.steps
     n, *spatial = (
         Loop(geometry.batch, (0, 0)),
         *(
@@ -248,7 +242,7 @@ def _dims(
         ),
     )
     dims = [n, *spatial]
-    if gathers or scatters:
+    if packs or unpacks or not geometry.inside:
         return dims[0], dims[1], dims[2], dims[3]
     if len(source.batch) == 1 and len(target.batch) == 1:
         dims[0] = Loop(geometry.batch, (source.batch[0].stride, target.batch[0].stride))
@@ -263,7 +257,7 @@ def _dims(
     return dims[0], dims[1], dims[2], dims[3]
 
 
-def _candidates(geometry: Geometry, lanes: int, machine: Machine, spread: bool) -> list[int]:
+def _vectors(geometry: Geometry, lanes: int, machine: Machine, spread: bool) -> list[int]:
     """How many vectors a tile may have."""
     if spread:
         return [1]
@@ -342,15 +336,4 @@ def _pieces(
     if side is None:
         return pieces_of(0, valid, first * size, size)
     room = min(lanes, side.room - first) if first + valid == total else valid
-    places = places_of(side.channels, side.room)[first : first + room]
-    found: list[Piece] = []
-    start = 0
-    while start < room:
-        end = start + 1
-        while end < room and places[end] == places[end - 1] + size:
-            end += 1
-        if end - start < LEAST and room - start > LEAST:
-            return None
-        found += pieces_of(start, end - start, places[start], size)
-        start = end
-    return tuple(found)
+    return pieces_at(places_of(side.channels, side.room)[first : first + room], size)

@@ -12,12 +12,15 @@ from typing import NamedTuple
 
 import numpy as np
 
+from relayout.ir.vectors import Piece, pieces_of
 from relayout.ir.writer import Writer
 from relayout.layout.descriptor import MemoryDesc
 from relayout.layout.digits import digit_sum
 from relayout.layout.layout import Digit
 
-__all__ = ["Side", "offset_code", "places_of", "side_of"]
+__all__ = ["LEAST", "Side", "offset_code", "pieces_at", "places_of", "side_of"]
+
+LEAST = 4  # lanes that must lie together to be loaded or stored as a vector
 
 
 class Side(NamedTuple):
@@ -90,3 +93,22 @@ def offset_code(w: Writer, index: str, digits: Sequence[Digit]) -> str | int:
         part = w.times(part, digit.stride)
         total = part if total == 0 else w.value(f"add i64 {total}, {part}")
     return total
+
+
+def pieces_at(places: Sequence[int], size: int) -> tuple[Piece, ...] | None:
+    """Lanes at these places, of so many bytes each; None where too few of them lie together.
+
+    >>> pieces_at([0, 4, 8, 12, 100], 4)
+    (Piece(lane=0, lanes=4, offset=0), Piece(lane=4, lanes=1, offset=100))
+    """
+    found: list[Piece] = []
+    start = 0
+    while start < len(places):
+        end = start + 1
+        while end < len(places) and places[end] == places[end - 1] + size:
+            end += 1
+        if end - start < LEAST < len(places) - start:
+            return None
+        found += pieces_of(start, end - start, places[start], size)
+        start = end
+    return tuple(found)

@@ -37,7 +37,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, product
+from math import prod
 
 from relayout.dtypes import dtype
 from relayout.ir.conversions import converted
@@ -48,6 +49,7 @@ from relayout.loops.nest import Loop
 from relayout.targets.machine import Machine
 
 __all__ = [
+    "COUNTS",
     "WORD",
     "Piece",
     "Tile",
@@ -62,6 +64,11 @@ __all__ = [
 WORD = 4  # bytes of a sum
 BLOCK = 4096  # products that are added up before they are added to a total
 LEAST_BLOCK = 64
+COUNTS = ("%plane", "%row", "%deep", "%high")
+"""What tiles are told where taps may fall outside: the first plane and row of taps that are inside, and how
+many are."""
+FIRST = {"%deep": "%plane", "%high": "%row"}
+OUTSIDE = -(1 << 62)  # the place of what falls outside, before all others: there products are zero
 
 
 @dataclass(frozen=True)
@@ -86,6 +93,12 @@ class Tile:
     taps : tuple of (int, int)
         What one turn of the innermost loop adds up: for each tap where its pixels and where its weights lie,
         in bytes behind the first one's. Taps of a row share pixels, each of which is loaded once.
+    counters : tuple of str
+        Of the first loops, over planes and rows of taps: the argument (:data:`COUNTS`) that says how many of
+        the turns fall inside; empty: all of them.
+    outside : tuple of tuple of int
+        For each column of taps the pixels whose element falls outside and counts as zero; empty: none. The
+        columns are the taps of a turn, or the loop behind those that are counted.
     spread : tuple of tuple of int
         Empty: an element of the source goes to all lanes. Else patterns: step ``k`` of the innermost sum
         takes lanes ``spread[k]`` of the vector of input channels at the pixel.
@@ -111,6 +124,8 @@ class Tile:
     valid: int
     loops: tuple[Loop, ...]
     taps: tuple[tuple[int, int], ...] = ((0, 0),)
+    counters: tuple[str, ...] = ()
+    outside: tuple[tuple[int, ...], ...] = ()
     spread: tuple[tuple[int, ...], ...] = ()
     steps: tuple[int, ...] = ()
     widths: tuple[int, ...] = ()
@@ -119,11 +134,14 @@ class Tile:
     pitch: int = 0
 
 
-def in_blocks(loops: Sequence[Loop], most: int = BLOCK) -> tuple[tuple[Loop, ...], tuple[Loop, ...]]:
+def in_blocks(
+    loops: Sequence[Loop], most: int = BLOCK, whole: Sequence[Loop] = ()
+) -> tuple[tuple[Loop, ...], tuple[Loop, ...]]:
     """A long sum as loops around blocks, and the loops of a block; a short one as no loops and itself.
 
     The rounding errors of a sum grow with its length, so that of 20 million ones in f32 is 2**24. In blocks
-    they grow with the length of a block, and with the number of blocks.
+    they grow with the length of a block, and with the number of blocks. Loops that are to stay ``whole`` are
+    not divided between the two.
 
     >>> in_blocks([Loop(25088, (4, 64))])
     ((Loop(extent=7, steps=(14336, 229376)),), (Loop(extent=3584, steps=(4, 64)),))
@@ -136,9 +154,12 @@ def in_blocks(loops: Sequence[Loop], most: int = BLOCK) -> tuple[tuple[Loop, ...
         return (), tuple(loops)
     loop = loops[at - 1]
     some = max(n for n in range(1, most // total + 1) if loop.extent % n == 0)
+    if loop in whole:
+        some = 1
     if some * total < LEAST_BLOCK:
         return (), tuple(loops)
-    return (*loops[: at - 1], loop.outside(some)), (loop.taking(some), *loops[at:])
+    inner = (loop.taking(some),) if some > 1 else ()
+    return (*loops[: at - 1], loop.outside(some)), (*inner, *loops[at:])
 
 
 def lanes_of(machine: Machine) -> int:
@@ -171,73 +192,163 @@ class _Writer:
         self.lanes = lanes_of(machine)
         self.kind = f"<{self.lanes} x {'float' if tile.arithmetic.sums == 'f32' else 'i32'}>"
         self.w = Writer(machine)
+        loops = tuple(loop for loop in tile.loops if loop.extent > 1)
+        self.counts = {loop: count for loop, count in zip(tile.loops, tile.counters, strict=False) if count}
+        self.columns = loops[len(tile.counters)] if tile.outside and len(tile.taps) == 1 else None
+        self.outside = tile.outside  # for each tap of a turn, where the writer is now
+        whole = tile.loops[: len(tile.counters) + 1] if tile.counters or tile.outside else ()
+        self.loops = (
+            in_blocks(loops, BLOCK // len(tile.taps), whole) if tile.arithmetic.sums == "f32" else ((), loops)
+        )
 
     def function(self, name: str, extra: Sequence[str], finish: Finish) -> str:
         w, tile = self.w, self.tile
         vectors = len(tile.weights)
-        zeros = ["zeroinitializer"] * (len(tile.src) * vectors)
-        loops = tuple(loop for loop in tile.loops if loop.extent > 1)
-        outer, inner = (
-            in_blocks(loops, BLOCK // len(tile.taps)) if tile.arithmetic.sums == "f32" else ((), loops)
-        )
+        starts = self.rows_outside() * len(tile.src)
+        outer, inner = self.loops
         if outer:
-            sums = self.totals(outer, inner, len(zeros))
+            sums = self.totals(outer, inner, starts)
         else:
-            sums = self.nest(inner, "%src", "%weights", zeros)
+            sums = self.nest(inner, "%src", self.first_row(), starts)
         for p, place in enumerate(tile.dst):
             for v, pieces in enumerate(tile.pieces):
                 value, bits = finish(w, sums[p * vectors + v], p, v)
                 store_pieces(w, value, w.at("%dst", place), pieces, self.lanes, bits)
         arguments = ", ".join(f"ptr {pointer}" for pointer in ("%src", "%weights", "%dst", *extra))
+        if self.counts:
+            arguments += "".join(f", i64 {count}" for count in COUNTS)
         return f"define internal void @{name}({arguments}) noinline {{\nentry:\n{w.text()}\n  ret void\n}}\n"
 
-    def totals(self, outer: tuple[Loop, ...], inner: tuple[Loop, ...], count: int) -> list[str]:
-        """Long sums in blocks, each summed from zero and then added to a total in memory."""
-        w, kind = self.w, self.kind
-        places = [w.value(f"alloca {kind}, align {self.machine.vector}") for _ in range(count)]
-        for place in places:
-            w.line(f"store {kind} zeroinitializer, ptr {place}, align {self.machine.vector}")
+    def first_row(self) -> str:
+        """The weights of the first row of taps that falls inside."""
+        weights = "%weights"
+        for loop, count in self.counts.items():
+            weights = self.w.at(weights, self.w.times(FIRST[count], loop.steps[1]))
+        return weights
 
-        def block(left: tuple[Loop, ...], src: str, weights: str) -> None:
+    def rows_outside(self) -> list[str]:
+        """What rows of taps that fall outside give to each vector: zero times their weights.
+
+        That is zero, unless one of the weights is no number or infinite: it is enough to know the largest.
+        """
+        w, tile, words = self.w, self.tile, f"<{self.lanes} x i32>"
+        if not self.counts:
+            return ["zeroinitializer"] * len(tile.weights)
+        loops = [loop for loop in tile.loops if loop not in self.counts]
+        align = f"align {self.machine.vector}"
+        places = [w.value(f"alloca {words}, {align}") for _ in tile.weights]
+        for place in places:
+            w.line(f"store {words} zeroinitializer, ptr {place}, {align}")
+
+        def largest(left: list[Loop], weights: str, found: list[str]) -> list[str]:
+            if left:
+                carried = [("ptr", weights), *((words, one) for one in found)]
+                loop = left[0]
+                return w.carry(
+                    loop.extent,
+                    carried,
+                    lambda given: [w.at(given[0], loop.steps[1]), *largest(left[1:], given[0], given[1:])],
+                )[1:]
+            found = list(found)
+            for (_, place), (v, at) in product(tile.taps, enumerate(tile.weights)):
+                value = self.load_weights(w.at(weights, place + at))
+                value = w.value(f"bitcast {self.kind} {value} to {words}")
+                size = w.value(f"and {words} {value}, {_words(self.lanes, 0x7FFFFFFF)}")
+                found[v] = w.value(
+                    f"call {words} @llvm.umax.v{self.lanes}i32({words} {found[v]}, {words} {size})"
+                )
+            return found
+
+        def rows(left: list[Loop], weights: str, inside: str) -> None:
             if left:
                 loop = left[0]
 
-                def turn(given: list[str]) -> list[str]:
-                    s, y = given
-                    block(left[1:], s, y)
-                    return self.further(loop, s, y)
+                def turn(number: str) -> None:
+                    gone = w.value(f"sub i64 {number}, {FIRST[self.counts[loop]]}")
+                    here = w.value(f"icmp ult i64 {gone}, {self.counts[loop]}")
+                    both = w.value(f"and i1 {inside}, {here}")
+                    rows(left[1:], w.at(weights, w.times(number, loop.steps[1])), both)
 
-                w.carry(loop.extent, [("ptr", src), ("ptr", weights)], turn)
+                w.loop(0, loop.extent, 1, turn)
                 return
-            parts = self.nest(inner, src, weights, ["zeroinitializer"] * count)
+
+            def outside() -> None:
+                before = [w.value(f"load {words}, ptr {place}, {align}") for place in places]
+                for place, one in zip(places, largest(loops, weights, before), strict=True):
+                    w.line(f"store {words} {one}, ptr {place}, {align}")
+
+            w.when(w.value(f"xor i1 {inside}, true"), outside)
+
+        inside = "1"
+        for loop in self.counts:
+            inside = w.value(f"mul i64 {inside}, {self.counts[loop]}")
+        some = w.value(f"icmp ne i64 {inside}, {prod(loop.extent for loop in self.counts)}")
+        w.when(some, lambda: rows(list(self.counts), "%weights", "true"))
+        reals = [w.value(f"load {self.kind}, ptr {place}, {align}") for place in places]
+        return [w.value(f"fmul {self.kind} {real}, zeroinitializer") for real in reals]
+
+    def turns(
+        self,
+        loop: Loop,
+        src: str,
+        weights: str,
+        sums: list[str],
+        body: Callable[[str, str, list[str]], list[str]],
+    ) -> list[str]:
+        """All turns of a loop; one by one where they differ."""
+        w = self.w
+        if loop == self.columns:
+            for k, pixels in enumerate(self.tile.outside):
+                self.outside = (pixels,)
+                sums = body(w.at(src, k * loop.steps[0]), w.at(weights, k * loop.steps[1]), sums)
+            return sums
+
+        def turn(given: list[str]) -> list[str]:
+            s, y, *inside = given
+            after = body(s, y, inside)
+            return [*(w.at(at, step) for at, step in zip((s, y), loop.steps, strict=True)), *after]
+
+        carried = [("ptr", src), ("ptr", weights), *((self.kind, value) for value in sums)]
+        return w.carry(self.counts.get(loop, loop.extent), carried, turn)[2:]
+
+    def totals(self, outer: tuple[Loop, ...], inner: tuple[Loop, ...], starts: list[str]) -> list[str]:
+        """Long sums in blocks, each summed from zero and then added to a total in memory."""
+        w, kind = self.w, self.kind
+        places = [w.value(f"alloca {kind}, align {self.machine.vector}") for _ in starts]
+        for place, start in zip(places, starts, strict=True):
+            w.line(f"store {kind} {start}, ptr {place}, align {self.machine.vector}")
+
+        def block(left: tuple[Loop, ...], src: str, weights: str) -> None:
+            if left:
+
+                def turn(s: str, y: str, _: list[str]) -> list[str]:
+                    block(left[1:], s, y)
+                    return []
+
+                self.turns(left[0], src, weights, [], turn)
+                return
+            parts = self.nest(inner, src, weights, ["zeroinitializer"] * len(starts))
             for place, part in zip(places, parts, strict=True):
                 before = w.value(f"load {kind}, ptr {place}, align {self.machine.vector}")
                 after = w.value(f"fadd {kind} {before}, {part}")
                 w.line(f"store {kind} {after}, ptr {place}, align {self.machine.vector}")
 
-        block(outer, "%src", "%weights")
+        block(outer, "%src", self.first_row())
         return [w.value(f"load {kind}, ptr {place}, align {self.machine.vector}") for place in places]
 
     def nest(self, left: tuple[Loop, ...], src: str, weights: str, sums: list[str]) -> list[str]:
         """The loops of the sum, the outermost first; the sums after them."""
         if not left:
             return (self.by_pattern if self.tile.spread else self.by_element)(src, weights, list(sums))
-        loop, w = left[0], self.w
         asks = self.tile.pitch and not left[1:]
 
-        def turn(given: list[str]) -> list[str]:
-            s, y, *inside = given
+        def body(s: str, y: str, inside: list[str]) -> list[str]:
             after = self.nest(left[1:], s, y, inside)
             if asks:
                 self.ask_for_next(src, s)
-            return [*self.further(loop, s, y), *after]
+            return after
 
-        carried = [("ptr", src), ("ptr", weights), *((self.kind, value) for value in sums)]
-        return w.carry(loop.extent, carried, turn)[2:]
-
-    def further(self, loop: Loop, *pointers: str) -> list[str]:
-        """Addresses in source and weights one turn of a loop further."""
-        return [self.w.at(at, step) for at, step in zip(pointers, loop.steps, strict=True)]
+        return self.turns(left[0], src, weights, sums, body)
 
     def by_element(self, src: str, weights: str, sums: list[str]) -> list[str]:
         """One turn: an element of each pixel goes to all lanes, for all taps that it belongs to."""
@@ -249,9 +360,10 @@ class _Writer:
         uses: dict[int, list[tuple[int, int]]] = {}
         for p, at in enumerate(tile.src):
             for tap, (behind, _) in enumerate(tile.taps):
-                uses.setdefault(at + behind, []).append((p, tap))
+                outside = self.outside and p in self.outside[tap]
+                uses.setdefault(OUTSIDE if outside else at + behind, []).append((p, tap))
         for at in sorted(uses):
-            every = self.load_everywhere(w.at(src, at))
+            every = "zeroinitializer" if at == OUTSIDE else self.load_everywhere(w.at(src, at))
             for p, tap in uses[at]:
                 for v, y in enumerate(vectors[tap]):
                     number = p * len(tile.weights) + v
@@ -332,6 +444,10 @@ PAIR_PRODUCTS = {
     16: "llvm.x86.avx512.pmaddw.d.512",
 }
 """Products of pairs, added up: what x86 processors have for it, by the number of sums."""
+
+
+def _words(lanes: int, number: int) -> str:
+    return f"<{', '.join([f'i32 {number}'] * lanes)}>"
 
 
 def _is_x86(machine: Machine) -> bool:

@@ -3,6 +3,7 @@
 ===========  ================================================================================================
 ``problem``  what is moved: nests in bits, with what becomes of a value
 ``choice``   which kernel a nest gets, and how it is shared: nest -> plan
+``cost``     what the schedule of a transpose costs, from facts of the processor
 ``plan``     what was chosen, as plain data: :class:`~.plan.Plan`
 ``base``     what all kernels have in common: loops, addresses, loads and stores with conversion
 ``rows``     runs that are contiguous on both sides
@@ -34,10 +35,9 @@ elements of the source I (columns), and that of the destination O (rows).
     Each 128-bit lane of a register takes one row, so that all shuffles stay within lanes (cheap on every
     processor), and a line of the destination is completed in one go, which streaming stores need.
 ``staged``
-    The same, but lines of the source are first gathered in a buffer of a few KiB: where source rows lie a
-    multiple of the page size apart, so that they all fall into the same few sets of the first cache; where
-    each row is on a page of its own, and memory likes to be read in longer pieces; and where values become
-    narrower, to convert whole vectors.
+    The same, but lines of the source are first gathered in a buffer of a few KiB: where that costs less than
+    to fetch lines again that fall into the same few sets of the first cache, and to look up a page for each
+    row of each strip; and where values become narrower, to convert whole vectors.
 ``deinterleave``
     I is short and O continues it: pixels of 2 to 8 channels. Vectors are loaded whole, and elements picked
     by shuffles.
@@ -63,8 +63,10 @@ its stores. 4-bit elements are unpacked to bytes by loads and packed by stores.
 Destinations that are dense but don't come in whole lines (100 channels of two bytes) pass through a buffer in
 the first cache: stores that straddle two lines are slow. So do short rows and pixels when streaming, which
 needs whole lines.
+Where the columns of a transpose do not begin on lines (planes of 41x41 bytes), all stores straddle two. These
+are in the first cache by then: each tile asks for the lines that the next one writes.
 
-Tails are done in smaller tiles, and the last one by stepping back: it overlaps the one before it and writes
+Tails are done in one tile that steps back, or in smaller ones: it overlaps the one before it and writes
 the same values again. Only a kernel that adds to the destination can't do that; its nests are cut so that
 nothing is left over. Nothing outside of the two tensors is read or written, ever.
 """

@@ -337,6 +337,13 @@ class Kernel:
         """Ask for bytes of the source that will be wanted soon."""
         self.w.line(f"call void @llvm.prefetch.p0(ptr {self.w.at(pointer, ahead)}, i32 0, i32 2, i32 1)")
 
+    def claim(self, pointer: str) -> None:
+        """Ask for a line of the destination that will be written next.
+
+        A store waits for its line, and those behind it wait for the store, longest where it straddles two.
+        """
+        self.w.line(f"call void @llvm.prefetch.p0(ptr {pointer}, i32 1, i32 3, i32 1)")
+
     def unstreamed(self, body: Callable[[], None]) -> None:
         """For overlapping tiles: streaming stores of a part of a line are slow."""
         kept, self.stream = self.stream, False

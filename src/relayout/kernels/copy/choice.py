@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
+from relayout.kernels.copy.cost import fitting, transposing
 from relayout.kernels.copy.plan import LANE, LINE_BITS, ROWS, Plan, Run, along
 from relayout.kernels.copy.problem import Move, moves_bits, order, simplified
 from relayout.kernels.copy.schedule import ESTIMATE, Schedule
@@ -15,15 +16,11 @@ from relayout.targets.machine import LINE
 
 __all__ = ["feasible", "lowered", "plan", "without_overlap"]
 
-BLOCK = 64  # rows that are worked on together at least
 UNEVEN = 1.05  # times the length of equal shares; what is worse is shared in another way
 LONG_ROW = 1 << 18  # bits of a row that threads share
 STRIP = 1 << 10  # pixels; threads share multiples of so many
 SHORT_ROW = 256  # bytes of a row that is short
 SHORT = 8  # the longest loop that interleaving takes
-PAGE = 2048  # bytes; source rows a multiple of this apart collide in the first cache
-APART = 4096  # bytes; source rows this far apart are pages of their own
-MUCH = 1 << 20  # bytes of a nest that fits no cache well
 BUFFER = 8 * (16 << 10)  # bits of what passes through a buffer: half of the smallest first cache
 BETWEEN = 8 * (8 << 10)  # bits of the buffer between two steps
 MEETING = 4 * LINE_BITS  # bits of the destination that short rows are brought together for
@@ -80,8 +77,7 @@ def plan(nest: Move, how: Schedule = ESTIMATE) -> Plan:
             left = [_rest_of(one, loop) for one in left]
     around = tuple(left)
     shared = shared_of(around)
-    block = _block(nest, how)
-    made = Plan(nest, kind, columns, rows, around, shared, group=group, block=block, prefetch=how.prefetch)
+    made = Plan(nest, kind, columns, rows, around, shared, group=group, prefetch=how.prefetch)
     if kind == "rows":
         row = rows.extent * nest.write // 8
         if not nest.zero and not nest.fill and row <= SHORT_ROW:
@@ -100,11 +96,6 @@ def plan(nest: Move, how: Schedule = ESTIMATE) -> Plan:
     return _placed(made, how) if kind == "transpose" else made
 
 
-def _block(nest: Move, how: Schedule) -> int:
-    """Rows of a transpose that are worked on together: four lines of the destination, 64 rows at least."""
-    return how.rows or max(BLOCK, 4 * LINE_BITS // max(8, nest.write))
-
-
 def _strips(made: Plan) -> Plan:
     """Pixels of a few pictures: threads share the pixels, in whole lines."""
     pixels = made.rows.loop if made.kind == "deinterleave" else made.columns.loop
@@ -115,13 +106,13 @@ def _strips(made: Plan) -> Plan:
 
 
 def shared_of(around: Sequence[Loop]) -> Loop | None:
-    """The loop that threads share: the outermost with turns enough for all, else the longest.
+    """The loop that threads share: the outermost with turns enough for all, else that of most equal shares.
 
     All nests of a reorder are then cut alike, and no two threads write to one line.
     """
     enough = 4 * count()
     outer = next((loop for loop in around if loop.extent >= enough), None)
-    return outer or max(around, key=lambda loop: loop.extent, default=None)
+    return outer or min(around, key=lambda loop: _waiting(loop, 1), default=None)
 
 
 def _waiting(loop: Loop | None, unit: int) -> float:
@@ -164,7 +155,8 @@ def _kind(nest: Move, inner: Loop | None, outer: Loop | None) -> str:
 def _of_bytes(nest: Move, outer: Loop) -> bool:
     """Whether bytes are moved, from rows that do not collide in the first cache."""
     early = nest.read < nest.write and any(outer.tables)  # converted behind loads, to something wider
-    return min(nest.read, nest.write) == 8 and not early and not nest.adds and outer.src % (8 * PAGE) != 0
+    stay = 3 * outer.extent <= 2 * fitting(Run((outer,)))  # the destination has a share, too
+    return min(nest.read, nest.write) == 8 and not early and not nest.adds and stay
 
 
 def _packs(nest: Move, inner: Loop, outer: Loop) -> bool:
@@ -379,7 +371,7 @@ def _bounced(made: Plan) -> int:
     if run.loop.dst != row or row % LINE_BITS == 0:
         return 0
     even = LINE_BITS // math.gcd(row, LINE_BITS)  # so many make whole lines of the destination
-    part = LANE if _lines_stay(made.rows) else LINE_BITS  # or else they are used up
+    part = LANE if made.rows.extent <= fitting(made.rows) else LINE_BITS  # or else they are used up
     strip = LINE_BITS // min(nest.read, made.mid) if made.kind == "staged" else LANE // made.mid
     some = math.lcm(even, max(1, part // nest.read), strip)
     most = min(run.extent, BUFFER // row) // some * some
@@ -389,52 +381,33 @@ def _bounced(made: Plan) -> int:
     return some if most and run.extent % some == 0 and made.unit % some == 0 else 0
 
 
-def _lines_stay(rows: Run) -> bool:
-    """Whether a line of each row stays in the first cache until its next part is wanted.
-
-    They may have half of eight ways in as many of 64 sets as they fall into.
-    """
-    if not rows.is_straight:
-        return rows.extent * LINE_BITS <= BUFFER
-    apart, rest = divmod(abs(rows.loop.src), LINE_BITS)
-    sets = 64 if rest else 64 // math.gcd(apart, 64)
-    return rows.extent <= 4 * sets
-
-
 def _placed(made: Plan, how: Schedule) -> Plan:
     """A transpose with the loop that threads share, staged where its source rows collide."""
     made = _turned(made, how)
-    if how.buffer is False:
-        return made
-    bounced = _bounced(made)
-    return replace(made, bounced=bounced, piece=0 if bounced else _piece(made))
+    return made if how.buffer is False else replace(made, bounced=_bounced(made))
 
 
-def _piece(made: Plan) -> int:
-    """How many rows of each column of a transpose pass through a buffer: columns that do not begin on lines.
+def _cheapest(made: Plan, how: Schedule) -> tuple[bool, int]:
+    """Whether a transpose is staged, and how many of its rows are worked on together: what costs least.
 
-    A store that straddles two lines takes twice as long, and there would be no others.
+    Where values become narrower, the stage is where whole vectors of them are converted.
     """
-    nest, columns = made.nest, made.columns
-    if made.kind != "transpose" or made.blocked is not None or not columns.is_straight:
-        return 0
-    if nest.adds or nest.fill or nest.pair or made.group or columns.loop.dst % LINE_BITS == 0:
-        return 0
-    line = LINE_BITS // made.mid
-    some = min(made.block, made.total) // line * line
-    return some if some * nest.write >= 2 * LINE_BITS else 0
+    nest, columns, rows = made.nest, made.columns, made.rows
+    line = LINE_BITS // max(8, nest.write)
+    narrows = nest.conversion is not None and not made.late and columns.extent >= 16
+    can = not nest.fill and not nest.pair and rows.is_straight
+    useful = columns.extent >= LINE_BITS // nest.read and rows.extent >= 16
+    stages = (how.stage,) if how.stage is not None else (True,) if narrows else (False, True)[: 1 + useful]
+    blocks = (how.rows,) if how.rows else tuple(line << k for k in range(4))
+    ways = [(stage and can, block) for stage in stages for block in blocks]
+    return min(ways, key=lambda way: transposing(nest, columns, rows, way[1], way[0]))
 
 
 def _turned(made: Plan, how: Schedule) -> Plan:
     nest, columns, rows = made.nest, made.columns, made.rows
-    line = LINE_BITS // nest.read
     far = rows.loops[0].src
-    scattered = abs(far) >= 8 * APART and nest.bytes >= MUCH
-    collide = rows.is_straight and (far % (8 * PAGE) == 0 or scattered) and rows.extent >= 16
-    narrows = nest.conversion is not None and not made.late and columns.extent >= 16
-    stage = (collide and columns.extent >= line) or narrows if how.stage is None else how.stage
-    if not nest.fill and not nest.pair and rows.is_straight and stage:
-        made = replace(made, kind="staged")
+    stage, block = _cheapest(made, how)
+    made = replace(made, kind="staged" if stage else made.kind, block=block)
     column = LINE_BITS // min(nest.read, nest.write)
     if columns.is_straight and columns.extent >= 2 * column and _waiting(made.shared, 1) > UNEVEN:
         fitting = columns.extent % (16 * column) == 0

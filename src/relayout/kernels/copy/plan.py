@@ -81,9 +81,6 @@ class Plan:
     """When streaming: what so many of the innermost loops write passes through a buffer; -1: nothing."""
     bounced: int = 0
     """A transpose: so many columns pass through a buffer at a time, to be stored in whole lines; 0: none."""
-    piece: int = 0
-    """A transpose: pieces of so many rows of each column pass through a buffer, and all but their ends are
-    stored in whole vectors that straddle no lines; 0: none."""
     steps: tuple[Plan, ...] = ()
     """What is done one after the other, with a buffer in between; both are whole, nobody shares them."""
     block: int = 64

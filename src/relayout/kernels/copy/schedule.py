@@ -93,7 +93,7 @@ def candidates(stream: bool) -> Iterator[Schedule]:
         *(Schedule(sweep=way) for way in (False, True)),
         *(Schedule(buffer=way) for way in (False, True)),
         *(Schedule(prefetch=way) for way in (False, True)),
-        *(Schedule(rows=rows) for rows in (32, 64, 128, 256)),
+        *(Schedule(rows=rows) for rows in (16, 32, 64, 128, 256)),
     ]
     yield from flips
     yield from (one._replace(stream=not stream) for one in flips[1:] if one.stage is not None or one.rows)

@@ -27,9 +27,7 @@ __all__ = ["Staged", "Transpose"]
 
 FAR = 512  # bytes between rows from which on the processor's own prefetching does not see them as one stream
 ASKED = 8  # rows that are asked for in one turn
-PRUNED = (
-    4  # strips of columns up to which the last one, which overlaps, gets code that stores what is new only
-)
+PRUNED = 4  # strips of columns up to which the last one, which overlaps, gets code for its new columns only
 INLINE = 16  # rows of a tile that is written out wherever it is used; larger ones are called
 
 Index = str | int
@@ -67,6 +65,7 @@ class Transpose(Kernel):
         self.sources = self._table("rows", plan.rows, "src")
         self.targets = self._table("columns", plan.columns, "dst")
         far = abs(plan.rows.loops[0].src) >= 8 * FAR
+        self.claims = not (plan.bounced or plan.nest.fill or plan.group) and plan.total >= 2 * rows
         self.ahead = far and self.nest.bytes > self.machine.l2 if plan.prefetch is None else plan.prefetch
 
     @property
@@ -131,8 +130,6 @@ class Transpose(Kernel):
             self._sweep(place, self.main, *self.span)
         elif self.plan.bounced:
             self._bounced(place)
-        elif self.plan.piece:
-            self._in_pieces(place)
         else:
             self.plane(place)
 
@@ -201,66 +198,6 @@ class Transpose(Kernel):
         if run.extent % some:
             rest = run.extent // some * some
             self.unstreamed(lambda: self._narrow(self.moved(place, rest, run.loop), run.extent - rest, rest))
-
-    def _in_pieces(self, place: Place) -> None:
-        """Pieces of columns are written to a buffer, and leave it in whole lines but for their ends."""
-        piece, total = self.plan.piece, self.plan.total
-        if not self.buffer:
-            self.buffer = "%buffer"
-            size = self.main.columns * self._pitch
-            self.entry_lines.append(f"  %buffer = alloca [{size} x i8], align {LINE}")
-        last = total % piece
-        if last < self.main.rows:
-            last += piece
-        whole = total - last
-
-        def block(first: Index, count: int) -> None:
-            self.columns(
-                self.main.columns,
-                lambda i, done: self._piece(place, self.main._replace(done=done), i, first, count),
-            )
-
-        if whole:
-            self.w.loop(0, whole, piece, lambda row: block(row, piece))
-        block(whole, last)
-
-    @property
-    def _pitch(self) -> int:
-        """Bytes from one column to the next in the buffer of pieces: one line more than they have."""
-        return (self.plan.piece + self.main.rows) * self.nest.write // 8 + LINE
-
-    def _piece(self, place: Place, tile: Tile, column: str, first: Index, count: int) -> None:
-        """A piece of so many rows of each column of a strip: tiles below each other, then their lines."""
-        name = f"piece{tile.rows}" + (f"_{tile.done}" if tile.done else "")
-        self.call(name, place, (column, first, count), lambda at, given: self._lines_of(at, tile, *given))
-
-    def _lines_of(self, place: Place, tile: Tile, column: str, first: str, count: str) -> None:
-        w, nest, run = self.w, self.nest, self.plan.columns.loop
-        most = w.value(f"sub i64 {count}, {tile.rows}")
-
-        def turned(row: str) -> None:
-            at = w.value(f"call i64 @llvm.smin.i64(i64 {row}, i64 {most})")
-            to = self.step("%buffer", at, nest.write)
-            self._placed_tile(place, tile, column, w.value(f"add i64 {first}, {at}"), tile.rows, to)
-
-        w.loop(0, count, tile.rows, turned)
-        size, vector = w.times(count, nest.write // 8), self.machine.vector
-        target = self.step(self.step(place.dst, first, nest.write), column, run.dst)
-        end = w.value(f"sub i64 {size}, {vector}")
-
-        def copied(buffer: str, to: str, at: Index, align: int) -> None:
-            value = w.value(f"load <{vector} x i8>, ptr {w.at(buffer, at)}, align 1")
-            w.line(f"store <{vector} x i8> {value}, ptr {w.at(to, at)}, align {align}")
-
-        def leave(c: str) -> None:
-            buffer, to = w.at("%buffer", w.times(c, self._pitch)), self.step(target, c, run.dst)
-            copied(buffer, to, 0, 1)
-            begin = w.value(f"sub i64 0, {w.value(f'ptrtoint ptr {to} to i64')}")
-            even = w.value(f"and i64 {begin}, {vector - 1}")
-            w.loop(even, end, vector, lambda at: copied(buffer, to, at, vector))
-            copied(buffer, to, end, 1)
-
-        w.loop(tile.done, tile.used, 1, leave)
 
     def _narrow(self, place: Place, columns: int, before: int = 0) -> None:
         """All rows of some columns; ``before`` it lie more that a last strip may step back over."""
@@ -363,7 +300,6 @@ class Transpose(Kernel):
             *(f"ptr {pointer}" for pointer in (place.src, place.dst, *place.tables)),
             *(f"{self.kind} {value}" for value in numbers.values()),
             *(f"i64 {value}" for value in given),
-            *(["ptr %buffer"] if self.plan.piece else []),
         ]
         if not any(f"void {name}(" in text for text in self.routines):
             kept = self.w, numbers
@@ -376,7 +312,6 @@ class Transpose(Kernel):
                 *(f"ptr {pointer}" for pointer in tables),
                 *(f"{self.kind} {value}" for value in self._numbers.values()),
                 *(f"i64 {value}" for value in within),
-                *(["ptr noalias %buffer"] if self.plan.piece else []),
             ]
             emit(Place("%s", "%d", tables), within)
             text = self.w.text()
@@ -388,9 +323,7 @@ class Transpose(Kernel):
 
     # -- one tile -------------------------------------------------------------------------------------------
 
-    def _placed_tile(
-        self, place: Place, tile: Tile, column: str, row: str, valid: int, buffer: str = ""
-    ) -> None:
+    def _placed_tile(self, place: Place, tile: Tile, column: str, row: str, valid: int) -> None:
         """The tile at a column and a row: where its rows begin, and where its columns go."""
         nest = self.nest
         rows, columns = self.plan.rows, self.plan.columns
@@ -401,8 +334,7 @@ class Transpose(Kernel):
             dst, tables = self.step(dst, column, columns.loop.dst), self.entries(tables, column, columns.loop)
         if rows.is_straight:
             tables = self.entries(tables, row, rows.loop)
-        target = (lambda k: self.w.at(buffer, k * self._pitch)) if buffer else self._targets(dst, column)
-        self.tile(tile, self._sources(src, row), target, tables, valid)
+        self.tile(tile, self._sources(src, row), self._targets(dst, column), tables, valid)
 
     def _sources(self, src: str, row: str) -> Callable[[int], str]:
         """Where rows begin, counted from one."""
@@ -453,17 +385,22 @@ class Transpose(Kernel):
                         parts.append("poison" if self.short else "zeroinitializer")
                         continue
                     at = Place(source(first + row), "", self.entries(tables, first + row, row_loop))
-                    wide = tile.used < chunk
-                    parts.append(
-                        self._wide_row(tile, at.src, first + row) if wide else self.tile_row(at, chunk)
-                    )
+                    if tile.used < chunk:
+                        parts.append(self._wide_row(tile, at.src, first + row))
+                    else:
+                        parts.append(self.tile_row(at, chunk))
                 registers.append(self.side_by_side(parts, chunk))
             for c, column in enumerate(net.transposed(self.w, registers)):
                 columns[c].append(column)
         for c, column_parts in list(enumerate(columns))[tile.done : tile.used]:
             pointer, entries = target(c), self.entries(tables, c, column_loop)
+            if self.short:
+                self._store_short(column_parts[0], pointer, valid, self._runs_on(tile, c))
+                continue
             for k, part in enumerate(column_parts):
                 self._store_part(part, pointer, entries, k * per, per, valid)
+            if self.claims and not self.stream:
+                self.claim(self.w.at(pointer, tile.rows * self.nest.write // 8))
 
     def _pairs_tile(
         self, tile: Tile, source: Callable[[int], str], target: Callable[[int], str], valid: int
@@ -504,6 +441,31 @@ class Transpose(Kernel):
         high = w.value(f"and {kind} {two}, {number(240)}")
         return w.value(f"or {kind} {low}, {up}"), w.value(f"or {kind} {down}, {high}")
 
+    def _runs_on(self, tile: Tile, column: int) -> bool:
+        """Whether the next column of a tile begins where this one ends, and so hides what is behind it."""
+        run, row = self.plan.columns, self.plan.total * self.nest.write
+        if column + 1 >= tile.used or run.is_straight:
+            return column + 1 < tile.used and run.loop.dst == row
+        at, step = run.places("dst"), tile.columns
+        return len(at) % step == 0 and all(
+            b - a == row for a, b in zip(at[column::step], at[column + 1 :: step], strict=True)
+        )
+
+    def _store_short(self, part: str, pointer: str, valid: int, runs_on: bool) -> None:
+        """Store the first elements of a vector: nothing may be written behind them that is not hidden later.
+
+        They are two pieces, which may overlap.
+        """
+        w, bits, per = self.w, self.nest.write, self.main.rows
+        if runs_on:
+            self.store_raw(part, pointer, per, bits)
+            return
+        half, rest = per // 2, valid - per // 2
+        size = half if rest & (rest - 1) else rest
+        for at, count in ((0, half), (valid - size, size)):
+            some = w.shuffle(part, "poison", self.vector(per, bits), range(at, at + count))
+            self.store_raw(some, self.step(pointer, at, bits), count, bits)
+
     def _wide_row(self, tile: Tile, pointer: str, row: int) -> str:
         """A short row of a tile, and what follows it, or whatever else: see :meth:`_spans`."""
         bits, places = self.nest.read, self._places(tile.rows)
@@ -533,13 +495,6 @@ class Transpose(Kernel):
             if first + per > valid:
                 picks = [*range(valid - first), *([per] * (first + per - valid))]
                 part = w.shuffle(part, "zeroinitializer", self.vector(per, bits), picks)
-        if self.short:  # nothing may be written behind a column: two pieces, which may overlap
-            half, rest = per // 2, valid - per // 2
-            size = half if rest & (rest - 1) else rest
-            for at, count in ((0, half), (valid - size, size)):
-                some = w.shuffle(part, "poison", self.vector(per, bits), range(at, at + count))
-                self.store_raw(some, self.step(place.dst, at, nest.write), count, nest.write)
-            return
         self.store_raw(part, place.dst, per, nest.write)
 
 

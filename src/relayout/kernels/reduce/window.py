@@ -53,6 +53,7 @@ from relayout.layout.layout import Layout
 from relayout.loops.nest import Loop, Nest
 from relayout.loops.refine import refine
 from relayout.ops.functions import Function
+from relayout.ops.reductions import REDUCTIONS, Reduction
 from relayout.targets.machine import Machine
 
 __all__ = ["ENTRY", "Axis", "Window", "module", "planned"]
@@ -111,7 +112,11 @@ class Axis(NamedTuple):
 class Window:
     """What is computed: the numbers of a pooling without formats."""
 
-    algorithm: str
+    reduction: str
+    """Its name in :data:`relayout.ops.reductions.REDUCTIONS`."""
+    divisor: str
+    """What results are divided by: the elements of a window (``window``), those that are no padding
+    (``elements``), or nothing (empty)."""
     src: DType
     dst: DType
     axes: tuple[Axis, Axis, Axis]
@@ -123,9 +128,8 @@ class Window:
     @property
     def whole(self) -> bool:
         """Whether integers stay integers."""
-        return (
-            self.algorithm == "max" and not self.src.is_float and self.src is self.dst and not self.post_ops
-        )
+        picks = REDUCTIONS[self.reduction].repeats
+        return picks and not self.src.is_float and self.src is self.dst and not self.post_ops
 
     def scheme(self, block: Nest, lanes: int) -> str:
         """Where the lanes of a block come from."""
@@ -154,24 +158,25 @@ class Window:
 
 
 def planned(
-    algorithm: str,
+    reduction: str,
+    divisor: str,
     src: MemoryDesc,
     dst: MemoryDesc,
     axes: Sequence[Axis],
     post_ops: tuple[Function, ...] = (),
 ) -> Window | None:
-    """The window of two descriptors: axes with their places, and blocks.
+    """The window of two descriptors, whose last axes are those of the window: axes with their places, blocks.
 
     None where a spatial axis is cut into digits or fused with others, or images and channels have no blocks.
     """
     e, f = src.dtype.bits // 8, dst.dtype.bits // 8
     around = [src.layout, dst.layout]
-    found = []
-    for k in reversed(range(2, len(src.dims))):
+    found, first = [], len(src.dims) - len(axes)
+    for k in reversed(range(first, len(src.dims))):
         steps = [_step_of(layout, k) for layout in (src.layout, dst.layout)]
         if steps[0] is None or steps[1] is None:
             return None
-        found.append(axes[k - 2]._replace(src=steps[0] * e, dst=steps[1] * f))
+        found.append(axes[k - first]._replace(src=steps[0] * e, dst=steps[1] * f))
         try:
             around = [views.select(layout, k, 0) for layout in around]
         except LayoutError:
@@ -179,8 +184,8 @@ def planned(
     blocks = spaces(refine(*around), [layout.offset0 for layout in around], (e, f))
     if blocks is None:
         return None
-    w, h, d = (*found, Axis(1, 1), Axis(1, 1))[:3]
-    return Window(algorithm, src.dtype, dst.dtype, (d, h, w), blocks, post_ops)
+    w, h, d = (*found, *[Axis(1, 1)] * 3)[:3]
+    return Window(reduction, divisor, src.dtype, dst.dtype, (d, h, w), blocks, post_ops)
 
 
 def _step_of(layout: Layout, axis: int) -> int | None:
@@ -416,11 +421,10 @@ class _Block:
                 found = [tap(at, slot) for slot in slots]
                 return [self._combined(s, [x]) for s, x in zip(sums, found, strict=True)]
 
-            fresh = given if self._is_max else [v.constant(0, count)] * len(slots)
-            sums = b.repeat(lo, hi, 1, fresh, one)
-            if self._is_max:
-                return sums
-            return [b.fadd(value, s) for value, s in zip(given, sums, strict=True)]
+            if self.reduction.repeats:
+                return b.repeat(lo, hi, 1, given, one)
+            rows = b.repeat(lo, hi, 1, [self._start(count)] * len(slots), one)
+            return [self._combined(value, [row]) for value, row in zip(given, rows, strict=True)]
 
         done = self._over_rows(row, src, [self._start(count)] * len(slots), line)
         self._stored(row, taps, dst, slots, done)
@@ -483,9 +487,9 @@ class _Block:
             loaded = [v.load(b.gep(pointer, (whole - left + k) * count * self.e), count) for k in range(left)]
             if rest:
                 last = v.load(b.gep(pointer, (n - count) * self.e), count)
-                if not self._is_max:  # what has been counted already
+                if not self.reduction.repeats:  # what has been counted already
                     picks = [lane if lane < count - rest else count + lane for lane in range(count)]
-                    last = b.shuffle(v.constant(0, count), picks, last)
+                    last = b.shuffle(self._start(count), picks, last)
                 loaded.append(last)
             return [self._combined(given[0], loaded)] if loaded else given
 
@@ -496,20 +500,16 @@ class _Block:
     # -- arithmetic -----------------------------------------------------------------------------------------
 
     @property
-    def _is_max(self) -> bool:
-        return self.window.algorithm == "max"
+    def reduction(self) -> Reduction:
+        """How elements are combined."""
+        return REDUCTIONS[self.window.reduction]
 
     def _start(self, count: int) -> Value:
-        return self.vectors.constant(self.vectors.lowest if self._is_max else 0, count)
+        return self.vectors.constant(self.vectors.nearest(self.reduction.identity), count)
 
     def _combined(self, value: Value, others: Sequence[Value]) -> Value:
         """A value with some taps of one row."""
-        if self._is_max:
-            return self.vectors.largest(value, others)
-        total, *more = others
-        for other in more:
-            total = self.b.fadd(total, other)
-        return self.b.fadd(value, total)
+        return self.reduction.emit(self.vectors, value, others)
 
     def _stored(
         self,
@@ -521,7 +521,10 @@ class _Block:
     ) -> None:
         """Divide sums, apply post-ops, store."""
         b = self.b
-        divisor = None if self._is_max else self._divisor((row.planes, row.rows, taps), values[0].type.count)
+        divisor = None
+        if self.window.divisor:
+            divisor = self._divisor((row.planes, row.rows, taps), values[0].type.count)
+
         for slot, value in zip(slots, values, strict=True):
             if divisor is not None:
                 value = b.fdiv(value, divisor)
@@ -532,7 +535,7 @@ class _Block:
     def _divisor(self, ranges: Sequence[tuple[Bound, Bound]], count: int) -> Value:
         """By what sums are divided, in all lanes."""
         b, number = self.b, constant(I64, 1)
-        if self.window.algorithm == "average_include_padding":
+        if self.window.divisor == "window":
             return self.vectors.constant(self.d.kernel * self.h.kernel * self.x.kernel, count)
         for first, end in ranges:
             number = b.mul(number, b.sub(end, first))

@@ -6,6 +6,8 @@ say that it is this kernel that runs, too: the general one would give the same r
 
 from __future__ import annotations
 
+import contextlib
+import copy
 import importlib
 from itertools import product
 from unittest import mock
@@ -18,13 +20,15 @@ from hypothesis import strategies as st
 import relayout as rl
 from fences import output_of
 from relayout import MemoryDesc
-from relayout.kernels.conv.geometry import Geometry
+from relayout.kernels.conv.geometry import Geometry, spans
 from relayout.ops.post_ops import Sum
 from relayout.primitives import Convolution
 from strategies import examples
-from test_products import HERE, TYPES, check, compiles, hosts, on, post_ops, vectors
+from test_products import HERE, TYPES, by_every_candidate, check, compiles, hosts, on, post_ops, vectors
 
-narrow = importlib.import_module("relayout.kernels.conv.depthwise")
+depthwise = importlib.import_module("relayout.kernels.conv.depthwise")
+candidates = importlib.import_module("relayout.kernels.conv.candidates")
+products = importlib.import_module("relayout.primitives.products")
 machines = importlib.import_module("relayout.targets.machine")
 
 GROUPS = ((1, 1), (1, 1), (2, 2), (4, 4), (8, 8), (1, 2), (1, 4), (2, 4), (3, 4), (3, 8))
@@ -38,10 +42,24 @@ FORMATS = {
 """Four channels or more lie together in all of them."""
 
 
-def is_narrow(made):
+def is_depthwise(made):
     """Whether the kernel of this file was made for a convolution."""
     made._compiled()
-    return made._made is not None and isinstance(made._made.nest, narrow.Narrow)
+    return made._made is not None and isinstance(made._made.plan, depthwise.Depthwise)
+
+
+@contextlib.contextmanager
+def nothing_else():
+    """No other kernel is a candidate."""
+
+    def forget():
+        products._products.cache_clear()
+        products._ways.cache_clear()
+
+    forget()
+    with mock.patch.object(candidates, "nests", return_value=()):
+        yield
+    forget()
 
 
 def every_row_has_taps(g):
@@ -86,7 +104,7 @@ def problems(draw):
         return host, Convolution(src, weights, bias, dst, scale=scale, **more)
 
 
-LIMITS = {"FAR": narrow.FAR, "MOST_PLACES": narrow.MOST_PLACES}
+LIMITS = {"FAR": depthwise.FAR, "MOST_PLACES": depthwise.MOST_PLACES}
 """Beyond which memory is far, and images are no longer listed; all is also tried beyond."""
 
 
@@ -100,12 +118,13 @@ LIMITS = {"FAR": narrow.FAR, "MOST_PLACES": narrow.MOST_PLACES}
 def test_kernels_compute_the_definition(problem, seed, threads, limits):
     """In all formats, on both sides."""
     host, made = problem
-    with on(*host), mock.patch.multiple(narrow, **limits):
+    with on(*host), mock.patch.multiple(depthwise, **limits):
         check(made, seed, threads=threads)
         lanes = machines.host().vector // 4
         g = made.geometry
         if g.outputs < lanes and g.inputs != 3 and made._compiled() is not None:  # 3 lie in two blocks
-            assert is_narrow(made) == every_row_has_taps(g), made
+            with nothing_else():
+                check(copy.copy(made), seed, threads=threads, kernel=every_row_has_taps(g))
 
 
 def small(channels, form, out=None, batch=2, per=(1, 1), **more):
@@ -143,7 +162,7 @@ def test_nothing_outside_of_the_buffers_is_touched():
     """All buffers, scratch too, end at, then begin behind, a page that can't be touched."""
     script = """
         from fences import arena, run_between
-        from test_narrow import is_narrow, variety
+        from test_depthwise import is_depthwise, variety
         from test_products import HERE, on
 
         arenas = [arena(1 << 19) for _ in range(7)]
@@ -152,7 +171,7 @@ def test_nothing_outside_of_the_buffers_is_touched():
             with on(cpu):
                 for made in variety():
                     run_between(made, arenas)
-                    count += is_narrow(made)
+                    count += is_depthwise(made)
         print(count)
         """
     # the others: groups as wide as a vector
@@ -174,13 +193,23 @@ def test_weights_of_taps_outside_count(value, per):
 
 
 @compiles
+@pytest.mark.parametrize("cpu", HERE)
+def test_every_schedule_gives_the_same_bits(cpu):
+    with on(cpu):
+        for made in variety():
+            first, *others = by_every_candidate(made)
+            for one in others:
+                np.testing.assert_array_equal(one, first)
+
+
+@compiles
 def test_images_in_odd_blocks():
     """Images 4 to 7 lie in two blocks of 6: they are no vector like that of images 0 to 3."""
     for cpu, most in product(HERE, (0, LIMITS["MOST_PLACES"])):
-        with on(cpu), mock.patch.object(narrow, "MOST_PLACES", most):
+        with on(cpu), mock.patch.object(depthwise, "MOST_PLACES", most):
             made = small(24, "NChw6n4c", batch=8, padding=1)
             check(made, kernel=True)
-            assert is_narrow(made)
+            assert is_depthwise(made)
 
 
 @compiles
@@ -213,7 +242,7 @@ def test_tiles_of_a_row(size, kernel, stride, dilation, padding, behind, most):
     more = {name: (1, 1, value) for name, value in sizes.items()}
     g = Geometry(1, 16, 1, 1, target=(1, 1, width), **(more | {"padding": (0, 0, padding)}))
     outputs = []
-    for span in narrow._spans(g, most):
+    for span in spans(g, most):
         assert 0 < span.pixels <= most
         for tile in range(span.tiles):
             first = span.start + tile * span.pixels
@@ -237,7 +266,7 @@ def test_what_is_taken():
 
         def together(form, batch, per=(1, 1), out=None):
             made = small(48, form, out, batch, per=per, padding=1)
-            return made._made.nest.together if is_narrow(made) else None
+            return made._made.plan.together if is_depthwise(made) else None
 
         assert together("nhwc", 8) == together("nChw16c", 8) == together("NCHW4", 8) == 1
         assert together("CHWN4", 8) == lanes // 4
@@ -245,4 +274,4 @@ def test_what_is_taken():
         assert together("CHWN4", 7) == 1
         assert together("nchw", 1) is None
         assert together("nhwc", 1, out="nchw") is None
-        assert is_narrow(small(48, "nhwc", padding=[(9, 0), (0, 0)])) is False  # rows without a tap
+        assert is_depthwise(small(48, "nhwc", padding=[(9, 0), (0, 0)])) is False  # rows without a tap

@@ -1,0 +1,82 @@
+"""The schedules of a sum of products that are worth measuring, each with its cost.
+
+Every plan is a candidate: a nest around the tile (:mod:`.nest`), cut into tiles and tasks in any of some
+hundred ways, or the depthwise plan (:mod:`.depthwise`). The model (:mod:`.cost`) puts them in order. The
+first is the estimate; the others come near it, differ from it in more than a detail, and add up their sums in
+the same order, so that all give the same bits.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import NamedTuple
+
+from relayout.kernels.conv.cost import FACTS, Facts, Model
+from relayout.kernels.conv.depthwise import Depthwise, depthwise
+from relayout.kernels.conv.depthwise import cycles as alone_of
+from relayout.kernels.conv.nest import Cut, Nest
+from relayout.kernels.conv.planning import Problem, nests, with_loops
+from relayout.targets.machine import Machine
+
+__all__ = ["Candidate", "Problem", "candidates"]
+
+MOST = 6  # candidates
+ALIKE = 3  # of these with the same tiles, cut into other tasks
+NEAR = 1.3  # times the lowest cost that a candidate may have
+
+
+class Candidate(NamedTuple):
+    """A plan, and about how many seconds it takes."""
+
+    cost: float
+    plan: Nest | Depthwise
+
+    def __str__(self) -> str:
+        return str(self.plan)
+
+
+def candidates(
+    problem: Problem, machine: Machine, threads: int, facts: Facts = FACTS
+) -> tuple[Candidate, ...]:
+    """The best few plans, cheapest first; none where there is no kernel.
+
+    Examples
+    --------
+    >>> from relayout.kernels.conv.arithmetic import FLOATS
+    >>> from relayout.kernels.conv.geometry import Geometry
+    >>> from relayout.layout.descriptor import MemoryDesc
+    >>> from relayout.targets.machine import machine
+    >>> sizes = [(1, 28, 28), (1, 28, 28), (1, 3, 3), (1, 1, 1), (1, 1, 1), (0, 1, 1)]
+    >>> dims, filters = (1, 64, 28, 28), (64, 64, 3, 3)
+    >>> src, weights = MemoryDesc(dims, "f32", "nChw16c"), MemoryDesc(filters, "f32", "Ohwi16o")
+    >>> problem = Problem(src, weights, src, Geometry(1, 1, 64, 64, *sizes), FLOATS, False)
+    >>> found = candidates(problem, machine("x86-64-v4"), 2)
+    >>> 1 < len(found) <= MOST, len({str(one) for one in found}) == len(found)
+    (True, True)
+    """
+    narrow = list(depthwise(problem, machine, threads, facts))
+    found: list[tuple[float, Nest | Depthwise, Cut | None]] = [
+        (cycles, plan, None) for plan, cycles in narrow
+    ]
+    size = problem.src.nbytes + problem.dst.nbytes
+    alone = [(alone_of(plan, size, 1, facts), plan.order) for plan, _ in narrow[:1]]
+    for nest in nests(problem, machine):
+        model = Model(nest, facts)
+        if model.fits:
+            found += [(model.cycles(cut, threads), nest, cut) for cut in model.cuts(threads)]
+            alone.append((model.alone(), nest.order))
+    if not found:
+        return ()
+    order = min(alone, key=lambda one: one[0])[1]  # the same for all numbers of threads
+    ranked = sorted((one for one in found if one[1].order == order), key=lambda one: one[0])
+    chosen: dict[str, Candidate] = {}
+    tiles: Counter[object] = Counter()
+    for cycles, plan, cut in ranked:
+        if cycles > NEAR * ranked[0][0] or len(chosen) == MOST:
+            break
+        family = id(plan), cut and cut.block
+        if tiles[family] < ALIKE:
+            made = with_loops(plan, cut) if isinstance(plan, Nest) else plan
+            if chosen.setdefault(str(made), Candidate(cycles / facts.clock, made)).plan is made:
+                tiles[family] += 1
+    return tuple(chosen.values())

@@ -1,0 +1,163 @@
+"""Reductions along whole axes, in any format: ``dst[i, 0] = src[i, 0] + src[i, 1] + ...``
+
+What elements become together is one of :data:`relayout.ops.reductions.REDUCTIONS`, or their mean. As in
+oneDNN the destination keeps all axes, and has one element along those that are reduced:
+
+>>> import relayout as rl
+>>> x = rl.tensor([[[[1, 2], [3, 6]]]], "nhwc", "f32")
+>>> Reduction(x.desc, "mean", axes=(2, 3))(x).numpy()
+array([[[[3.]]]], dtype=float32)
+
+It is computed in f32, but for maxima and minima of integers, in which nothing is rounded. The kernel is that
+of pooling: the axes are one window. Where they are cut into blocks, or lie apart in more than three pieces,
+the source is reordered first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import reduce
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from relayout.errors import LayoutError, Unsupported
+from relayout.forking import locked
+from relayout.layout.descriptor import MemoryDesc, any_format
+from relayout.layout.layout import spell_dims, whole_number
+from relayout.ops.formats import check_source, check_target, following
+from relayout.ops.post_ops import Sum, applied, operands_of, post_ops_for
+from relayout.ops.reductions import REDUCTIONS
+from relayout.primitives.meaning import check_alike
+from relayout.primitives.primitive import Primitive
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from relayout.primitives.program import Program
+
+__all__ = ["ALGORITHMS", "Reduction"]
+
+ALGORITHMS = (*REDUCTIONS, "mean")
+
+
+class Reduction(Primitive):
+    """A reduction along some axes, made once for its descriptors.
+
+    Parameters
+    ----------
+    src : MemoryDesc
+        Any dims; the axes that are reduced must not be empty, but for ``sum`` and ``mul``.
+    algorithm : str
+        ``max``, ``min``, ``sum``, ``mul`` or ``mean``.
+    axes : int or sequence of int, optional
+        Which axes are reduced; negative numbers count from the last axis. Without them those along which
+        ``dst`` has one element and ``src`` has several, or all if there is no ``dst`` either.
+    dst : MemoryDesc, optional
+        Without it the format and the data type of the source.
+    post_ops : sequence
+        Functions and binary operations; see :mod:`relayout.ops.post_ops`.
+
+    Raises
+    ------
+    LayoutError
+        There is no such algorithm or axis, an axis has no elements to choose from, or dst has other sizes.
+    Unsupported
+        A data type that is not computed with, or a sum among the post-ops.
+
+    Examples
+    --------
+    >>> import relayout as rl
+    >>> x = rl.MemoryDesc((8, 64, 56, 56), "f32", "nChw16c")
+    >>> Reduction(x, "max", axes=(2, 3)).dst
+    MemoryDesc('f32:nChw16c:8x64x1x1')
+    """
+
+    kind = "reduction"
+    _note = ""
+    _workings = Primitive._workings | {"_note"}
+
+    def __init__(
+        self,
+        src: MemoryDesc,
+        algorithm: str,
+        axes: int | Sequence[int] | None = None,
+        dst: MemoryDesc | None = None,
+        *,
+        post_ops: Any = (),
+    ) -> None:
+        check_source(self.kind, "src", src)
+        if not isinstance(algorithm, str) or algorithm not in ALGORITHMS:
+            raise LayoutError(f"reduction: {algorithm!r} is no algorithm; there are {', '.join(ALGORITHMS)}")
+        self.algorithm = algorithm
+        self.axes = _axes(src, axes, dst)
+        if algorithm not in ("sum", "mul") and any(src.dims[axis] == 0 for axis in self.axes):
+            raise LayoutError(
+                f"reduction: axes {self.axes} of src {src} have no elements, of which there is no {algorithm}"
+            )
+        dims = tuple(1 if axis in self.axes else size for axis, size in enumerate(src.dims))
+        if dst is None:
+            dst = MemoryDesc(dims, src.dtype, any_format)
+        check_target(self.kind, dst, dims)
+        dst = following(src, dst)
+        self.post_ops = post_ops_for(self.kind, post_ops, dst)
+        if any(isinstance(op, Sum) for op in self.post_ops):
+            raise Unsupported("reduction takes functions and binary operations as post-ops, not a sum")
+        operands = operands_of(self.post_ops)
+        self.inputs = ("src", *operands)
+        self.descs = {"src": src, **operands, "dst": dst}
+        check_alike(self.kind, self.descs)
+
+    @property
+    def flops(self) -> int:
+        """Comparisons, additions or multiplications."""
+        return prod(self.src.dims)
+
+    @property
+    def reduction(self) -> tuple[str, str]:
+        """How elements are combined, and what results are divided by; see :mod:`.pooling`."""
+        return ("sum", "window") if self.algorithm == "mean" else (self.algorithm, "")
+
+    def _implementation(self) -> str:
+        return f"machine code: {self._note}"
+
+    def _definition(self, arrays: Mapping[str, NDArray[np.float64]]) -> Mapping[str, NDArray[np.float64]]:
+        src, (name, divisor) = arrays["src"], self.reduction
+        with np.errstate(all="ignore"):
+            found = reduce(
+                lambda x, axis: REDUCTIONS[name].define.reduce(x, axis, keepdims=True), self.axes, src
+            )
+        count = prod(src.shape[axis] for axis in self.axes) if divisor else 1
+        return {"dst": applied(self.post_ops, np.asarray(found / count), arrays)}
+
+    @locked
+    def _lower(self) -> Program | None:
+        from relayout.primitives.combining import reduction
+
+        found = reduction(self)
+        if found is None:
+            return None
+        self._note, program = found
+        return program
+
+
+def _axes(src: MemoryDesc, given: Any, dst: MemoryDesc | None) -> tuple[int, ...]:
+    """The axes that are reduced, in rising order."""
+    rank = len(src.dims)
+    if given is None:
+        if dst is None:
+            return tuple(range(rank))
+        if len(dst.dims) != rank:
+            raise LayoutError(f"reduction: dst {dst} must have the {rank} axes of src {spell_dims(src.dims)}")
+        return tuple(k for k, (a, b) in enumerate(zip(src.dims, dst.dims, strict=True)) if b == 1 != a)
+    several = given if isinstance(given, (tuple, list)) else [given]
+    found = set()
+    for one in several:
+        axis = whole_number(one, "reduction: axis")
+        if not -rank <= axis < rank:
+            raise LayoutError(f"reduction: src {src} has {rank} axes, so there is no axis {axis}")
+        if axis % rank in found:
+            raise LayoutError(f"reduction: axis {axis % rank} is given twice in {tuple(several)}")
+        found.add(axis % rank)
+    return tuple(sorted(found))

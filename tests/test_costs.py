@@ -1,0 +1,60 @@
+"""What schedules of transposes cost: facts that hold for every first cache of 32 KiB or more."""
+
+from __future__ import annotations
+
+import pytest
+
+import relayout as rl
+from relayout.kernels.copy import choice, cost
+from relayout.kernels.copy.problem import moves
+from relayout.kernels.copy.schedule import Schedule
+
+
+@pytest.fixture(autouse=True)
+def first_cache(monkeypatch):
+    """A first cache of 48 KiB: 12 ways of 64 sets."""
+    monkeypatch.setattr(cost, "caches", lambda: (48 << 10, 2 << 20, 32 << 20))
+
+
+def planned(rows, columns, dtype="f32", *, pitch=None, how=None):
+    """The plan of a matrix's transpose, whose rows begin so many elements apart."""
+    layout = rl.Layout((rows, columns), strides=(pitch or columns, 1))
+    src, dst = rl.MemoryDesc((rows, columns), dtype, layout), rl.MemoryDesc((rows, columns), dtype, "ba")
+    (plan,) = choice.lowered(moves(src, dst, ()), how or Schedule())
+    return plan
+
+
+def test_rows_that_fall_into_one_set_are_staged():
+    assert planned(512, 512, pitch=1024).kind == "staged"
+    assert planned(512, 512, pitch=1040).kind == "transpose"
+
+
+@pytest.mark.parametrize(
+    ("pitch", "rows"), [(64, 576), (128, 288), (256, 144), (1024, 36), (4096, 9), (1000, 576)]
+)
+def test_how_many_rows_have_a_line_in_the_first_cache(pitch, rows):
+    """Nine ways in as many sets as rows fall into."""
+    plan = planned(1024, 64, "u8", pitch=pitch)
+    assert cost.fitting(plan.rows) == rows
+
+
+@pytest.mark.parametrize("dtype", ["u8", "bf16", "f32", "f64"])
+def test_blocks_are_whole_lines_that_fit(dtype):
+    for pitch in (768, 800, 832, 1536):
+        plan = planned(1024, 700, dtype, pitch=pitch)
+        bits = plan.nest.write
+        assert plan.block * bits % 512 == 0
+        assert plan.kind == "staged" or plan.block <= cost.fitting(plan.rows)
+
+
+def test_what_a_schedule_says_holds():
+    for stage in (True, False):
+        for rows in (16, 64, 256):
+            plan = planned(700, 900, how=Schedule(stage=stage, rows=rows))
+            assert (plan.kind == "staged", plan.block) == (stage, rows)
+
+
+def test_a_stage_costs_more_where_nothing_collides():
+    plan = planned(500, 500, "u8")
+    costs = [cost.transposing(plan.nest, plan.columns, plan.rows, 64, stage) for stage in (False, True)]
+    assert costs[0] < costs[1]
