@@ -23,7 +23,7 @@ from relayout.layout.descriptor import any_format as any
 from relayout.layout.format import Format
 from relayout.layout.layout import Layout
 from relayout.notation import dialects
-from relayout.reorder import Reorder, reorder
+from relayout.reorder import reorder
 from relayout.tensor import Tensor, from_buffer, tensor
 
 if TYPE_CHECKING:
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from relayout import primitives as primitives
     from relayout import pytorch as pytorch
     from relayout.layout import views as views
+    from relayout.primitives.reorder import Reorder as Reorder
 
 _LATER = ("draw", "files", "networks", "primitives", "pytorch", "layout.views")
 """Modules that are loaded when they are first asked for, so that importing relayout stays cheap."""
@@ -67,4 +68,4 @@ __all__ = [
 ]
 
 if not TYPE_CHECKING:
-    __getattr__, __dir__ = _later(__name__, *_LATER)
+    __getattr__, __dir__ = _later(__name__, *_LATER, Reorder="primitives.reorder")

@@ -593,7 +593,7 @@ def of_torch(
     desc : MemoryDesc
         What it must be, with a layout.
     what : str
-        What the caller gave it as, for errors: "the plan's source".
+        What the caller gave it as, for errors: "reorder: src".
     writing : bool
         Whether it is to be written; :func:`relayout.exchange.pytorch.written` must be called then.
     lasting : bool

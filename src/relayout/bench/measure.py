@@ -35,8 +35,8 @@ from relayout.bench.peers import Peer
 from relayout.bench.suite import Case
 from relayout.jit.compile import available
 from relayout.layout.descriptor import MemoryDesc
+from relayout.primitives.reorder import Reorder
 from relayout.reorder.native import EVEN, PARTS
-from relayout.reorder.plan import Reorder
 from relayout.runtime.limits import SHARED
 from relayout.runtime.memcpy import memcpy_kernel
 from relayout.runtime.threads import run, share

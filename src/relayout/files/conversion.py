@@ -28,9 +28,9 @@ from relayout.layout import views
 from relayout.layout.descriptor import MemoryDesc
 from relayout.layout.format import Format
 from relayout.layout.layout import Layout, plain
-from relayout.reorder import Reorder
 from relayout.reorder.attributes import Attributes, PerAxis, numbers
 from relayout.reorder.axes import asked_for, check_axes, indexed_alike
+from relayout.reorder.conversion import Conversion
 from relayout.tensor import Tensor
 
 __all__ = ["Normalise", "convert_into", "slices"]
@@ -209,7 +209,7 @@ def convert_into(
     total, done = prod(src.dims), 0
     for cut in slices(src.desc, dst.desc, slice_bytes or SLICE_BYTES):
         one, two = (_part(side, cut) for side in (src, dst))
-        Reorder._settled(one.desc, two.desc, made.part(cut), threads)(one.buffer, two.buffer)
+        Conversion.settled(one.desc, two.desc, made.part(cut), threads)(one.buffer, two.buffer)
         done += prod(one.dims)
         if done < total:  # more slices are to come, and need the memory
             release(src.buffer)
