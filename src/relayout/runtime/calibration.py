@@ -26,9 +26,9 @@ the caches as the other left them; the shortest time of several rounds over all 
 disturbance has to last all rounds to be seen; and no other size is begun when time is up (:data:`SECONDS`).
 Small sizes come first, as they cost least.
 
-When: as :mod:`.thresholds` says, for sizes between the bounds (:meth:`relayout.targets.machine.Machine.bounds`),
-never at import; where an earlier process has measured, this module is not even loaded. Results are kept with the
-compiled kernels, under the same rules (:mod:`relayout.jit.cache`): an entry for each threshold,
+When: as :mod:`.thresholds` says, for sizes between the :meth:`~relayout.targets.machine.Machine.bounds`,
+never at import; where an earlier process has measured, this module is not even loaded. Results are kept with
+the compiled kernels, under the same rules (:mod:`relayout.jit.cache`): an entry for each threshold,
 processor, cache sizes, number of threads and version. Two processes at once measure both, and the last one's
 is kept. Where the cache is off or can't be used, each process measures for itself, once: such a process
 compiles all of its kernels anew as well, and a wrong threshold would cost it more for as long as it runs.
