@@ -25,7 +25,8 @@ HEAVY = ("llvmlite", "ml_dtypes", "rich", "click", "PIL", "torch", "hypothesis")
 AT_ONCE = {
     *("dtypes", "errors", "forking", "tensor", "notation", "exchange", "exchange.pytorch"),
     *("layout", "layout.descriptor", "layout.format", "layout.layout", "layout.roles", "layout.spelling"),
-    *("reorder", "reorder.attributes", "reorder.axes", "reorder.plan", "jit", "jit.floating"),
+    *("reorder", "reorder.arguments", "reorder.attributes", "reorder.axes", "reorder.conversion"),
+    *("reorder.plan", "jit", "jit.floating", "environment"),
 }
 """The modules that importing relayout loads."""
 
@@ -286,9 +287,9 @@ def test_type_checkers_see_all_packages() -> None:
         node for node in tree.body if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
     ]
     nodes = [node for block in blocks for node in block.body if isinstance(node, ast.ImportFrom)]
-    named = [node for node in nodes if node.module == "relayout"]
-    seen = {alias.name for node in named for alias in node.names}
-    assert seen == {*LATER, "views"} == {name.rpartition(".")[2] for name in relayout._LATER}
+    seen = {alias.name for node in nodes for alias in node.names}
+    assert seen == {*LATER, "views", "Reorder"}
+    assert seen - {"Reorder"} == {name.rpartition(".")[2] for name in relayout._LATER}
 
 
 def test_a_fork_waits_for_a_package_that_is_being_loaded() -> None:

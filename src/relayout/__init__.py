@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from relayout import notation as notation
 from relayout.dtypes import DType, dtype
+from relayout.environment import LOADED as _LOADED  # noqa: F401 - notes when the package is imported
 from relayout.errors import AmbiguousFormat, LayoutError, UnknownFormat, Unsupported
 from relayout.forking import later as _later
 from relayout.layout.descriptor import MemoryDesc, undef
