@@ -185,7 +185,11 @@ def rest(owner: type, prefix: str) -> str:
 
 def members(owner: type) -> list[str]:
     """The public members of a class in the order in which they are written."""
-    return [name for name, made in vars(owner).items() if not name.startswith("_") and first_sentence(made)]
+    return [
+        name
+        for name, made in vars(owner).items()
+        if not name.startswith("_") and not isinstance(made, (str, tuple)) and first_sentence(made)
+    ]
 
 
 def signature(made: Callable[..., object], bound: bool = False) -> str:

@@ -22,6 +22,15 @@ SOURCE = Path(relayout.__file__).parent
 HEAVY = ("llvmlite", "ml_dtypes", "rich", "click", "PIL", "torch", "hypothesis")
 
 
+AT_ONCE = {
+    *("dtypes", "errors", "forking", "tensor", "notation", "exchange", "exchange.pytorch"),
+    *("layout", "layout.descriptor", "layout.format", "layout.layout", "layout.roles", "layout.spelling"),
+    *("reorder", "reorder.arguments", "reorder.attributes", "reorder.axes", "reorder.conversion"),
+    *("reorder.plan", "jit", "jit.floating", "environment"),
+}
+"""The modules that importing relayout loads."""
+
+
 class Import(NamedTuple):
     """One imported module, and whether the import runs when the module itself is imported."""
 
@@ -118,6 +127,7 @@ METHODS: set[tuple[str, str]] = {
     ("relayout.layout.layout", "relayout.layout.canonical"),
     ("relayout.layout.layout", "relayout.layout.text"),
     ("relayout.layout.descriptor", "relayout.layout.text"),
+    ("relayout.layout.descriptor", "relayout.layout.views"),
     ("relayout.tensor", "relayout.reorder"),
 }
 """Methods that are there for convenience, such as ``Tensor.reorder``: what they do is another module's, which
@@ -167,9 +177,14 @@ def test_what_a_layout_is_needs_the_standard_library_only(name: str) -> None:
 
 
 def test_importing_relayout_loads_nothing_heavy() -> None:
-    code = f"import sys, relayout; print([m for m in {HEAVY!r} if m in sys.modules])"
+    """Nor what only some programs use. Where no bytecode is written each module is parsed in each process:
+    5 to 10 microseconds a line, so that what this lists is what importing relayout takes."""
+    code = f"import sys, relayout; print([m for m in {(*HEAVY, 'dataclasses')!r} if m in sys.modules])\n"
+    code += "print(*sorted(m for m in sys.modules if m.startswith('relayout.')))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout == "[]\n"
+    heavy, loaded = done.stdout.splitlines()
+    assert heavy == "[]"
+    assert {name.removeprefix("relayout.") for name in loaded.split()} == AT_ONCE
 
 
 def test_reading_and_describing_formats_loads_no_numpy_of_its_own() -> None:
@@ -271,9 +286,10 @@ def test_type_checkers_see_all_packages() -> None:
     blocks = [
         node for node in tree.body if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
     ]
-    named = [node for block in blocks for node in block.body if isinstance(node, ast.ImportFrom)]
-    seen = {alias.name for node in named for alias in node.names}
-    assert seen == set(LATER) == set(relayout._LATER)
+    nodes = [node for block in blocks for node in block.body if isinstance(node, ast.ImportFrom)]
+    seen = {alias.name for node in nodes for alias in node.names}
+    assert seen == {*LATER, "views", "Reorder"}
+    assert seen - {"Reorder"} == {name.rpartition(".")[2] for name in relayout._LATER}
 
 
 def test_a_fork_waits_for_a_package_that_is_being_loaded() -> None:

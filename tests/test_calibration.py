@@ -29,8 +29,8 @@ cache = importlib.import_module("relayout.jit.cache")
 thresholds = importlib.import_module("relayout.runtime.thresholds")
 threads = importlib.import_module("relayout.runtime.threads")
 native = importlib.import_module("relayout.reorder.native")
+tuning = importlib.import_module("relayout.runtime.tuning")
 problem = importlib.import_module("relayout.kernels.copy.problem")
-reorder_tuning = importlib.import_module("relayout.reorder.tuning")
 
 BOTH = ("streaming", "sharing")
 ASKS = {"streaming": streams, "sharing": shares}
@@ -171,7 +171,7 @@ def test_first_calls_measure_nothing_and_contests_do(monkeypatch, here, invented
     side = max(here.bounds("streaming")[0], here.bounds("sharing")[0])
     sides = [rl.MemoryDesc((side >> 8, 256), "u8", name) for name in ("ab", "ba")]
     plan, source, target = rl.Reorder(*sides), aligned(side), aligned(side)
-    for _ in range(reorder_tuning.BEGIN):
+    for _ in range(tuning.BEGIN):
         plan(source, target)
     assert invented == []
     plan(source, target)

@@ -27,7 +27,6 @@ from relayout.primitives import (
     InnerProduct,
     Matmul,
     Pooling,
-    Reorder,
     Softmax,
     Sum,
 )
@@ -65,8 +64,7 @@ MAKERS = {
     "softmax": lambda: Softmax(SRC),
     "pooling": lambda: Pooling(SRC, "max", 2),
     "normalisation": lambda: BatchNormalization(SRC),
-    "reorder": lambda: Reorder(SRC, f32(1, 16, 6, 5, format="nChw8c")),
-    "large reorder": lambda: Reorder(f32(8, 64, 56, 56), f32(8, 64, 56, 56, format="nchw")),
+    "concat": lambda: Concat([SRC, f32(1, 16, 6, 5, format="nChw8c")], 1),
 }
 
 

@@ -61,8 +61,8 @@ def test_divisors_without_a_reciprocal_are_left_to_numpy(scale):
     array = np.linspace(-3, 3, 48, dtype=np.float32).reshape(6, 8) * np.float32(scale)
     src, dst = rl.MemoryDesc((6, 8), "f32", "ab"), rl.MemoryDesc((6, 8), "s8", "ba")
     plan = rl.Reorder(src, dst, dst_scale=scale)
-    assert plan._kernels is None
+    assert plan.plan.kernels is None
     out = np.zeros((8, 6), np.int8)
     plan(array, out.reshape(-1))
     np.testing.assert_array_equal(out.T, rescale(array, "f32", "s8", dst_scale=scale))
-    assert rl.Reorder(src, dst, dst_scale=0.5)._kernels is not None
+    assert rl.Reorder(src, dst, dst_scale=0.5).plan.kernels is not None

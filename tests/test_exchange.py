@@ -401,19 +401,17 @@ class TestArguments:
             plan(source, out)
             np.testing.assert_array_equal(values(out), 2 * values(source))
         words = (
-            r"the plan's source must be f32:nhwc:2x3x4x5 with strides 60x1x15x3, but a torch.Tensor of f32, "
+            r"reorder: src must be f32:nhwc:2x3x4x5 with strides 60x1x15x3, but a torch.Tensor of f32, "
             r"2x3x4x5, was given with strides 60x20x5x1; give x.contiguous\(memory_format=torch.channels_last"
         )
         with pytest.raises(rl.LayoutError, match=words):
             plan(numbers(), out)
-        with pytest.raises(
-            rl.LayoutError, match=r"the plan's destination must be bf16:nchw.* strides 60x1x15x3"
-        ):
+        with pytest.raises(rl.LayoutError, match=r"reorder: dst must be bf16:nchw.* strides 60x1x15x3"):
             plan(source, out.to(memory_format=torch.channels_last))
-        with pytest.raises(rl.LayoutError, match=r"the plan's destination .* data type differs"):
+        with pytest.raises(rl.LayoutError, match=r"reorder: dst .* data type differs"):
             plan(source, numbers())
         with pytest.raises(
-            rl.LayoutError, match=r"the plan's source .* neither its dims nor its physical shape, 2x4x5x3"
+            rl.LayoutError, match=r"reorder: src .* neither its dims nor its physical shape, 2x4x5x3"
         ):
             plan(numbers(dims=(3, 3, 4, 5)), out)
         with pytest.raises(rl.LayoutError, match="overlap"):

@@ -324,11 +324,11 @@ class TestWords:
     def test_buffers(self):
         plan = copy_plan()
         for given, side, words in (
-            ((None, torch.empty(DIMS)), "source", "NoneType is no contiguous buffer of bytes: give bytes"),
-            (([1.0], torch.empty(DIMS)), "source", r"list is no .*rl.tensor\(x\)"),
-            ((torch.empty(DIMS), None), "destination", "NoneType is no contiguous buffer"),
+            ((None, torch.empty(DIMS)), "src", "NoneType is no contiguous buffer of bytes: give bytes"),
+            (([1.0], torch.empty(DIMS)), "src", r"list is no .*rl.tensor\(x\)"),
+            ((torch.empty(DIMS), 3), "dst", "int is no contiguous buffer"),
         ):
-            with pytest.raises(rl.LayoutError, match=f"the plan's {side} is f32:nchw.*{words}") as caught:
+            with pytest.raises(rl.LayoutError, match=f"reorder: {side} is f32:nchw.*{words}") as caught:
                 plan(*given)
             assert "memoryview" not in str(caught.value)
 

@@ -21,7 +21,6 @@ from test_values import NEEDS, undefined
 
 compile_ = importlib.import_module("relayout.jit.compile")
 machine_ = importlib.import_module("relayout.targets.machine")
-code_ = importlib.import_module("relayout.kernels.functions")
 
 # --- the machine code --------------------------------------------------------------------------------------
 
@@ -30,7 +29,7 @@ SIXTH = 1 / 6
 
 def written(function):
     """What writes it."""
-    return lambda b, x: code_.function(b, function, x)
+    return lambda b, x: function.emit(b, x)
 
 
 def terms(function, x):

@@ -45,7 +45,7 @@ class TestWhenItIsUsed:
             array = np.arange(np.prod(src.dims)).reshape(src.dims) % 8
             np.testing.assert_array_equal(rl.tensor(array).reorder(src).reorder(dst).numpy(), array)
         desc = rl.MemoryDesc((4, 6), "f32", "ab")
-        assert rl.Reorder(desc, desc, src_scale=2)._kernels is not None
+        assert rl.Reorder(desc, desc, src_scale=2).plan.kernels is not None
 
     def test_through_the_front_door(self):
         array = np.arange(3 * 70 * 40 * 41, dtype=np.float32).reshape(3, 70, 40, 41)

@@ -26,6 +26,7 @@ from strategies import DTYPES, element_places, examples, room_places
 from test_reorder import pairs, random_bytes
 
 plan = importlib.import_module("relayout.reorder.plan")
+conversion = importlib.import_module("relayout.reorder.conversion")
 tensors = importlib.import_module("relayout.tensor")
 engine = importlib.import_module("relayout.reorder.engine")
 CALLS = importlib.import_module("relayout.reorder.native").WORTH + 1
@@ -35,7 +36,7 @@ CALLS = importlib.import_module("relayout.reorder.native").WORTH + 1
 def _checks_soon():
     """The checks of a plan are machine code after one call of its kernels."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(plan, "OFTEN", 1)
+        patch.setattr(conversion, "OFTEN", 1)
         yield
 
 
@@ -71,8 +72,8 @@ def remembered(monkeypatch):
     """A function that forbids making plans from now on, so that only remembered ones can be used."""
 
     def forbid():
-        for name in ("_uncompiled", "_with"):
-            monkeypatch.setattr(plan.Reorder, name, lambda *args: pytest.fail("planned again"))
+        for name in ("uncompiled", "with_attributes"):
+            monkeypatch.setattr(conversion.Conversion, name, lambda *args: pytest.fail("planned again"))
 
     return forbid
 
@@ -301,7 +302,7 @@ class TestBuffers:
         expected = by_definition(src, source.buffer, dst, np.zeros(size, np.uint8))
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(
-                plan,
+                conversion,
                 "aligned",
                 lambda size, zeroed: np.full(size, 0 if zeroed else 0xAA, np.uint8),
             )
@@ -390,7 +391,7 @@ class TestWhatAPlanIsGiven:
         out = np.zeros(24, np.float32)
         plan = rl.Reorder(self.desc, self.desc)
         for pair in ((view, out), (out, view), (rl.tensor(np.zeros((2, 3, 4), np.float32), "cab"), out)):
-            with pytest.raises(rl.LayoutError, match="the plan's"):
+            with pytest.raises(rl.LayoutError, match="must be"):
                 plan(*pair)
 
     def test_another_data_type_is_refused_and_bytes_are_not(self):

@@ -379,7 +379,7 @@ def test_any_constant_that_repeats_in_any_data_type(data):
 def test_nothing_is_written_whose_elements_share_places():
     which = desc("ab", (2, 3))
     row = rl.tensor(np.ones((1, 3), np.float32)).broadcast_to(2, 3)
-    with pytest.raises(LayoutError, match="several elements in one place"):
+    with pytest.raises(LayoutError, match="share places"):
         Reorder(which, row.desc)
     seq = Sequence()
     x = seq.input("x", which)
@@ -506,7 +506,7 @@ def test_a_reorder_is_a_primitive():
     assert np.array_equal(made.reference(x), values())
     big = np.array([2**60 + 1], np.int64)
     assert Reorder(rl.tensor(big).desc, rl.tensor(big).desc)(big).numpy() == big
-    with pytest.raises(LayoutError, match="must be the same"):
+    with pytest.raises(LayoutError, match="must have the same dims"):
         Reorder(desc(), desc(dims=(1, 2, 3, 4)))
-    with pytest.raises(LayoutError, match="not decided"):
+    with pytest.raises(LayoutError, match="has no layout"):
         Reorder(desc(), desc(rl.any))

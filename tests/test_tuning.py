@@ -164,16 +164,16 @@ def test_an_effort_that_there_is_not(monkeypatch):
 def test_a_plan_measures_in_its_first_calls(measuring):
     x = np.random.default_rng(0).random(SRC.dims).astype(np.float32)
     plan, out = rl.Reorder(SRC, DST), np.empty((1, 40, 40, 64), np.float32)
-    assert plan._trial is not None
+    assert plan.plan._trial is not None
     for _ in range(40 + 20 * tuning.ROUNDS):
         out[:] = 0
         plan(x, out)
         np.testing.assert_array_equal(out, x.transpose(0, 2, 3, 1))
-    assert plan._trial is None
+    assert plan.plan._trial is None
     (known,) = tuning.choices()
     assert known.problem.startswith("f32:nchw:1x64x40x40 -> f32:nhwc:1x64x40x40 [")
     assert known.contests == 1
-    assert plan._kernels.how == (read(known.ranking[0][0]))
+    assert plan.plan.kernels.how == (read(known.ranking[0][0]))
 
 
 @runs_code
@@ -182,8 +182,8 @@ def test_a_later_process_begins_with_what_was_found(measuring):
     problem = reorders.problem_of(SRC, DST, ())
     tuning.keep(Choice(problem, tuning.AGREE, ((str(way), 0.5), ("estimate", 1.0))))
     plan = rl.Reorder(SRC, DST)
-    assert plan._kernels.how == way
-    assert plan._trial is None
+    assert plan.plan.kernels.how == way
+    assert plan.plan._trial is None
     assert "schedule     staged, 32 rows, which was measured to be fastest" in plan.explain()
     x = np.random.default_rng(0).random(SRC.dims).astype(np.float32)
     np.testing.assert_array_equal(rl.reorder(rl.tensor(x, "nchw"), "nhwc").numpy(), x)
@@ -196,8 +196,8 @@ def test_a_later_plan_takes_the_winner_without_the_disk(measuring, monkeypatch):
     way = Schedule(stage=True, rows=32)
     held.winner, held.done = native.native(SRC, DST, (), way), True
     plan = rl.Reorder(SRC, DST)
-    assert plan._kernels.how == way
-    assert plan._trial is None
+    assert plan.plan.kernels.how == way
+    assert plan.plan._trial is None
 
 
 @runs_code
@@ -205,18 +205,18 @@ def test_estimates_read_no_choices(measuring, monkeypatch):
     tuning.keep(Choice(reorders.problem_of(SRC, DST, ()), 9, (("32 rows", 0.5),)))
     monkeypatch.setenv("RELAYOUT_EFFORT", "estimate")
     plan = rl.Reorder(SRC, DST)
-    assert plan._kernels.how == ESTIMATE
-    assert plan._trial is None
+    assert plan.plan.kernels.how == ESTIMATE
+    assert plan.plan._trial is None
 
 
 @runs_code
 def test_small_problems_and_few_calls_measure_nothing(measuring):
     small = rl.Reorder(MemoryDesc((8, 8), "f32", "ab"), MemoryDesc((8, 8), "f32", "ba"))
-    assert small._trial is None
+    assert small.plan._trial is None
     plan, x, out = rl.Reorder(SRC, DST), np.zeros(SRC.dims, np.float32), np.zeros(DST.nbytes, np.uint8)
     for _ in range(tuning.BEGIN):
         plan(x, out)
-    assert plan._trial._contest is None
+    assert plan.plan._trial._contest is None
     assert not list(tuning.choices())
 
 

@@ -16,15 +16,15 @@ from typing import TYPE_CHECKING
 
 from relayout import notation as notation
 from relayout.dtypes import DType, dtype
+from relayout.environment import LOADED as _LOADED  # noqa: F401 - notes when the package is imported
 from relayout.errors import AmbiguousFormat, LayoutError, UnknownFormat, Unsupported
 from relayout.forking import later as _later
-from relayout.layout import views as views
 from relayout.layout.descriptor import MemoryDesc, undef
 from relayout.layout.descriptor import any_format as any
 from relayout.layout.format import Format
 from relayout.layout.layout import Layout
 from relayout.notation import dialects
-from relayout.reorder import Reorder, reorder
+from relayout.reorder import reorder
 from relayout.tensor import Tensor, from_buffer, tensor
 
 if TYPE_CHECKING:
@@ -33,9 +33,11 @@ if TYPE_CHECKING:
     from relayout import networks as networks
     from relayout import primitives as primitives
     from relayout import pytorch as pytorch
+    from relayout.layout import views as views
+    from relayout.primitives.reorder import Reorder as Reorder
 
-_LATER = ("draw", "files", "networks", "primitives", "pytorch")
-"""Packages that are loaded when they are first asked for, so that importing relayout stays cheap."""
+_LATER = ("draw", "files", "networks", "primitives", "pytorch", "layout.views")
+"""Modules that are loaded when they are first asked for, so that importing relayout stays cheap."""
 
 __version__ = "0.1.0"
 
@@ -67,4 +69,4 @@ __all__ = [
 ]
 
 if not TYPE_CHECKING:
-    __getattr__, __dir__ = _later(__name__, *_LATER)
+    __getattr__, __dir__ = _later(__name__, *_LATER, Reorder="primitives.reorder")

@@ -54,25 +54,34 @@ def locked(work: Callable[P, R]) -> Callable[P, R]:
     return under_lock
 
 
-def later(package: str, *modules: str) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+def later(package: str, *modules: str, **names: str) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
     """A package's ``__getattr__``, which imports these modules of it when first asked for, and ``__dir__``.
 
-    So ``rl.draw.svg`` needs no import of its own. No module of Relayout may name one of them as
-    ``from package import module`` at its top level: that would take the lock while a module is imported.
+    So ``rl.draw.svg`` needs no import of its own. A module of an inner package (``layout.views``) goes by its
+    last name, and ``names`` are names that a module of the package defines: ``Reorder="primitives.reorder"``.
+    No module of Relayout may name one of them as ``from package import module`` at its top level: that would
+    take the lock while a module is imported.
 
     >>> import relayout.draw
     >>> find, names = later("relayout.draw", "svg")
     >>> find("svg").__name__, "svg" in names()
     ('relayout.draw.svg', True)
     """
+    places = {module.rpartition(".")[2]: module for module in modules}
 
     def find(name: str) -> Any:
-        if name in modules:
+        if name in places:
             with lock():  # a child that is forked meanwhile must not find it half imported
-                return import_module(f"{package}.{name}")
-        raise AttributeError(f"module {package!r} has no attribute {name!r}")
+                found = import_module(f"{package}.{places[name]}")
+        elif name in names:
+            with lock():
+                found = getattr(import_module(f"{package}.{names[name]}"), name)
+        else:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        setattr(sys.modules[package], name, found)
+        return found
 
-    return find, lambda: sorted({*vars(sys.modules[package]), *modules})
+    return find, lambda: sorted({*vars(sys.modules[package]), *places, *names})
 
 
 def _renew() -> None:

@@ -41,8 +41,7 @@ from numpy.typing import NDArray
 from relayout.dtypes import DType, DTypeLike, dtype, pack
 from relayout.errors import LayoutError, Unsupported, described, type_name
 from relayout.exchange import pytorch
-from relayout.forking import lock
-from relayout.layout import views
+from relayout.forking import lock, locked
 from relayout.layout.descriptor import MemoryDesc
 from relayout.layout.format import Format
 from relayout.layout.layout import Layout, check_dims, plain, spell_dims, whole_numbers
@@ -371,11 +370,11 @@ class Tensor:
 
     def permute(self, *axes: int) -> Tensor:
         """Axis k of the view is axis ``axes[k]`` (NumPy's and PyTorch's meaning); shares the buffer."""
-        return self._view(views.permute(self.layout, axes))
+        return self._view(_views().permute(self.layout, axes))
 
     def transpose(self, axis0: int = -2, axis1: int = -1) -> Tensor:
         """Swap two axes; shares the buffer."""
-        return self._view(views.transpose(self.layout, axis0, axis1))
+        return self._view(_views().transpose(self.layout, axis0, axis1))
 
     def reshape(self, *dims: int | Sequence[int]) -> Tensor:
         """The elements in row-major order under other sizes; shares the buffer, or raises.
@@ -387,30 +386,30 @@ class Tensor:
         >>> x.reshape(6).numpy()
         array([1, 2, 3, 4, 5, 6])
         """
-        return self._view(views.reshape(self.layout, _sizes(dims)))
+        return self._view(_views().reshape(self.layout, _sizes(dims)))
 
     def split(self, axis: int, *sizes: int | Sequence[int]) -> Tensor:
         """Replace an axis by several whose sizes multiply to it; shares the buffer."""
-        return self._view(views.split_axis(self.layout, axis, _sizes(sizes)))
+        return self._view(_views().split_axis(self.layout, axis, _sizes(sizes)))
 
     def merge(self, first: int, last: int) -> Tensor:
         """Replace the neighbouring axes ``first .. last`` by one; shares the buffer."""
-        return self._view(views.merge_axes(self.layout, first, last))
+        return self._view(_views().merge_axes(self.layout, first, last))
 
     def squeeze(self, axis: int | None = None) -> Tensor:
         """Drop an axis of size 1 (None: all); shares the buffer."""
-        return self._view(views.squeeze(self.layout, axis))
+        return self._view(_views().squeeze(self.layout, axis))
 
     def unsqueeze(self, axis: int) -> Tensor:
         """Insert an axis of size 1; shares the buffer."""
-        return self._view(views.unsqueeze(self.layout, axis))
+        return self._view(_views().unsqueeze(self.layout, axis))
 
     def broadcast_to(self, *dims: int | Sequence[int]) -> Tensor:
         """Repeat axes of size 1 without storing them again; shares the buffer.
 
         The view can be read, not written.
         """
-        return self._view(views.broadcast_to(self.layout, _sizes(dims)))
+        return self._view(_views().broadcast_to(self.layout, _sizes(dims)))
 
     def parts(self, axis: int, sizes: Sequence[int]) -> tuple[Tensor, ...]:
         """Cut the tensor along an axis into views: what fills them fills the tensor (concat in place).
@@ -431,7 +430,7 @@ class Tensor:
         (np.float32(16.0), np.float32(0.0))
         """
         lengths = check_dims(sizes)
-        where = views.axis_of(self.layout, axis)
+        where = _views().axis_of(self.layout, axis)
         if sum(lengths) != self.dims[where]:
             raise LayoutError(
                 f"parts of {' + '.join(map(str, lengths))} elements don't make up axis {where} of "
@@ -439,7 +438,7 @@ class Tensor:
             )
         ends = accumulate(lengths)
         return tuple(
-            self._view(views.slice_axis(self.layout, where, end - n, end))
+            self._view(_views().slice_axis(self.layout, where, end - n, end))
             for n, end in zip(lengths, ends, strict=True)
         )
 
@@ -594,7 +593,7 @@ def of_torch(
     desc : MemoryDesc
         What it must be, with a layout.
     what : str
-        What the caller gave it as, for errors: "the plan's source".
+        What the caller gave it as, for errors: "reorder: src".
     writing : bool
         Whether it is to be written; :func:`relayout.exchange.pytorch.written` must be called then.
     lasting : bool
@@ -896,6 +895,15 @@ def _sizes(given: Sequence[int | Sequence[int]]) -> Sequence[int]:
     return given  # type: ignore[return-value]
 
 
+@lru_cache(maxsize=1)
+@locked
+def _views() -> Any:
+    """The module of views, which describing and reordering tensors does without."""
+    from relayout.layout import views
+
+    return views
+
+
 def _indexed(layout: Layout, key: tuple[Any, ...]) -> Layout:
     """Apply NumPy's basic indexing, an item at a time."""
     if sum(item is Ellipsis for item in key) > 1:
@@ -908,13 +916,13 @@ def _indexed(layout: Layout, key: tuple[Any, ...]) -> Layout:
         if item is Ellipsis:
             axis = layout.rank - sum(k is not None for k in key[position + 1 :])
         elif item is None:
-            layout = views.unsqueeze(layout, axis)
+            layout = _views().unsqueeze(layout, axis)
             axis += 1
         elif isinstance(item, slice):
-            layout = views.slice_axis(layout, axis, item.start, item.stop, item.step)
+            layout = _views().slice_axis(layout, axis, item.start, item.stop, item.step)
             axis += 1
         elif hasattr(item, "__index__") and not isinstance(item, (bool, np.bool_)):
-            layout = views.select(layout, axis, item)
+            layout = _views().select(layout, axis, item)
         else:
             raise LayoutError(
                 f"{item!r} is no number, slice, None or '...'; indexing by arrays copies, use numpy() for it"

@@ -20,6 +20,7 @@ module                 what it has
 ``peers``              the others, one file each; what is not installed is left out
 ``measure``            buffers, ``memcpy``, rounds, ratios
 ``load``               what other processes use meanwhile
+``threads``            what a region, a wakeup and a millisecond of work cost on several threads
 ``overhead``           what a call costs besides moving bytes, and the first call
 ``report``, ``plot``   tables, JSON, a picture
 ``networks``           the layers of networks, as data
@@ -44,7 +45,9 @@ Traps of measuring
 
 * Memory that was never written to is not there yet: all buffers are written before anything is timed.
 * Thread pools of OpenMP spin for a while when they are done. On a machine whose cores are all in use they
-  slow down whoever is measured next, so with several threads there is a short rest before each measurement.
+  slow down whoever is measured next, so with several threads everybody waits until those of others sleep.
+* The first calls after such a rest are slow for everybody: processors have slept, and others' data are in the
+  caches. A layer of a millisecond needs two or three until it is as fast as it stays.
 * Other processes disturb whoever splits work into equal shares and spins. Cases during which they took cores
   are marked, and not compared with peers.
 * A cold first call is no part of the ratio where tensors fit the caches; a tensor that does not fit is cold

@@ -4,8 +4,11 @@ The steps for a case and a number of threads:
 
 1. The source is filled with sensible values, the destination is written to, so that its pages are there.
 2. Everybody moves once, untimed, and the bytes that peers leave are compared with ours.
-3. In each round everybody is timed in turn. Short calls are repeated until they take :data:`LEAST` seconds
-   together, after one that is not counted; so small tensors are measured in warm caches, ``memcpy`` as well.
+3. In each round everybody is timed in turn. With several threads those of others come to rest before
+   (:func:`relayout.bench.load.settle`). Short calls are repeated until they take :data:`LEAST` seconds
+   together, after :data:`WARM` seconds of calls that are not counted: the first two or three find others'
+   data in the caches, a processor that has slept, and threads that do. So small tensors are measured in warm
+   caches, ``memcpy`` as well.
 4. A ratio is taken within the round. The result is the median of all rounds, with quartiles.
 
 A case has a budget of seconds, shared equally. A peer that has used up its share takes part in no further
@@ -27,13 +30,13 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from relayout.bench.load import Load, disturbed
+from relayout.bench.load import Load, disturbed, settle
 from relayout.bench.peers import Peer
 from relayout.bench.suite import Case
 from relayout.jit.compile import available
 from relayout.layout.descriptor import MemoryDesc
+from relayout.primitives.reorder import Reorder
 from relayout.reorder.native import EVEN, PARTS
-from relayout.reorder.plan import Reorder
 from relayout.runtime.limits import SHARED
 from relayout.runtime.memcpy import memcpy_kernel
 from relayout.runtime.threads import run, share
@@ -53,11 +56,12 @@ __all__ = [
 ]
 
 COPY, OURS = "memcpy", "Relayout"
-LEAST = 1e-3  # seconds that one timing takes at least
+LEAST = 2e-3  # seconds that one timing takes at least
+WARM = 2e-3  # seconds of calls before it
 COLD = 10e-3  # seconds from which on a call is no warmer when it is repeated
 SURE = 100e-3  # seconds from which on a call is so long that an interruption hardly shows
-REST = 5e-3  # seconds in which spinning threads of others go to sleep
 LINE = 64  # bytes that threads of Python cut at
+WAVERS = 1.25  # times the lower quartile: an upper one from which on a figure is marked
 UNTOUCHED = 0xA5  # what the destination holds before a peer writes
 
 _memcpy = ctypes.CDLL(None).memcpy
@@ -71,6 +75,15 @@ class Spread(NamedTuple):
     median: float
     low: float
     high: float
+
+    @property
+    def wavers(self) -> bool:
+        """Whether something disturbed a good part of the rounds.
+
+        >>> Spread(1.0, 0.9, 1.0).wavers, Spread(1.0, 0.9, 1.5).wavers
+        (False, True)
+        """
+        return self.high > WAVERS * self.low
 
 
 @dataclass(frozen=True)
@@ -206,7 +219,7 @@ class Stopwatch:
     def __call__(self) -> float:
         """Seconds of one call."""
         if self.fastest < COLD:
-            self.action()
+            _seconds(self.action, max(1, math.ceil(WARM / max(self.fastest, 1e-7))))
         found = _seconds(self.action, max(1, math.ceil(LEAST / max(self.fastest, 1e-7))))
         self.fastest = min(self.fastest, found)
         return found
@@ -254,7 +267,8 @@ def in_rounds(
         for name, watch in order[first:] + order[:first]:
             if name not in needed and spent[name] > share:
                 continue
-            time.sleep(REST if threads > 1 else 0)
+            if threads > 1:
+                settle()
             start = time.perf_counter()
             samples[name].append(watch())
             spent[name] += time.perf_counter() - start

@@ -226,7 +226,7 @@ def _layers(report: Report, threads: int, console: Console) -> None:
     from rich.table import Table
 
     names = report.contestants
-    what = "medians, and quartiles of the first (*: disturbed)"
+    what = "medians, and quartiles of the first (*: disturbed, ~: wavers between quartiles)"
     title = f"time / time at the peak, {_threads(threads)}: {what}"
 
     table = Table(title=title, title_justify="left")
@@ -237,7 +237,10 @@ def _layers(report: Report, threads: int, console: Console) -> None:
         table.add_section()
         table.add_row(group, style="bold")
         for r in (r for r in report.results if r.threads == threads and r.case.group == group):
-            cells = [f"{r.ratios[name].median:.2f}" if name in r.ratios else "-" for name in names]
+            cells = [
+                f"{'~' * r.seconds[name].wavers}{r.ratios[name].median:.2f}" if name in r.ratios else "-"
+                for name in names
+            ]
             if names and names[0] in r.ratios:
                 cells[0] += f" ({r.ratios[names[0]].low:.2f} .. {r.ratios[names[0]].high:.2f})"
             ideal = f"{1e6 * r.seconds[PEAK].median:.0f} us"

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from relayout.bench.primitives_report import Report as PrimitivesReport
     from relayout.bench.report import Report
     from relayout.bench.suite import Case
+    from relayout.bench.threads import Figure
     from relayout.runtime.calibration import Measured
 
 __all__ = ["bench"]
@@ -44,6 +45,7 @@ _Command = TypeVar("_Command", bound="Callable[..., Any]")
         "relayout bench reorder --list --quick   which reorders a quick run measures",
         "relayout bench reorder --help",
         "relayout bench primitives --quick",
+        "relayout bench threads",
         "relayout bench calibrate",
     ),
 )
@@ -306,6 +308,74 @@ def _thresholds(what: str, heading: str, found: Measured, console: Console) -> N
     for size, without, with_it in found.figures:
         table.add_row(f"{size / 2**20:g} MiB", f"{1e6 * without:.0f} us", f"{with_it / without:.2f}")
     console.print(table)
+
+
+@bench.command(
+    "threads",
+    short_help="What it costs to share work among threads.",
+    epilog=examples(
+        "relayout bench threads", "relayout bench threads --threads 4 --rounds 30 --json threads.json"
+    ),
+)
+@click.option("--threads", type=click.IntRange(min=2), help="How many. [default: all that may be used]")
+@click.option(
+    "--rounds", type=click.IntRange(min=1), default=15, show_default=True, help="How often each is taken."
+)
+@output_options
+def threads(threads: int | None, rounds: int, output: Output) -> None:
+    """Measure what it costs to share work among threads: Relayout's and OpenMP's.
+
+    region: a region that does nothing. wakeup: until all threads have begun, after a pause in which the
+    caller was busy, or slept. arithmetic, copy: how much faster all threads do what one does in a
+    millisecond, both in the same state. Figures are medians with quartiles, in microseconds or times as fast.
+    """
+    from relayout.bench.load import Load
+    from relayout.bench.particulars import particulars
+    from relayout.bench.threads import figures
+    from relayout.runtime.limits import MOST
+    from relayout.runtime.threads import count
+
+    many, load, console = min(threads or max(2, count()), MOST), Load(), output.console()
+    machine = particulars("relayout")
+    console.print(", ".join(f"{key} {value}" for key, value in machine.items()))
+    with misuse():
+        found = list(figures(many, rounds))
+    others = load.others()
+    _shared(found, many, others, console)
+    told = [{**figure._asdict(), "spread": figure.spread._asdict()} for figure in found]
+    output.json(
+        {
+            "machine": machine,
+            "threads": many,
+            "rounds": rounds,
+            "cores_used_by_others": others,
+            "figures": told,
+        }
+    )
+
+
+def _shared(found: Sequence[Figure], many: int, others: float | None, console: Console) -> None:
+    """A row for each state, a column for each contestant."""
+    from rich.table import Table
+
+    from relayout.bench.load import disturbed
+
+    names = list(dict.fromkeys(figure.contestant for figure in found))
+    rows: dict[tuple[str, str, str], dict[str, Figure]] = {}
+    for figure in found:
+        after = "after another" if figure.state.startswith("after ") else figure.state
+        rows.setdefault((figure.what, after, figure.unit), {})[figure.contestant] = figure
+    table = Table(title=f"{many} threads: medians and quartiles", title_justify="left")
+    for heading in ("what", "state", "unit"):
+        table.add_column(heading, no_wrap=True)
+    for name in names:
+        table.add_column(name, justify="right", no_wrap=True)
+    for row, by in rows.items():
+        spreads = [by[name].spread if name in by else None for name in names]
+        table.add_row(*row, *(f"{s.median:.2f} ({s.low:.2f} .. {s.high:.2f})" if s else "-" for s in spreads))
+    console.print(table)
+    if disturbed(many, others):
+        console.print("DISTURBED: other processes took the cores; measure on a quiet machine")
 
 
 def _amount(cases: int, settings: dict[str, Any]) -> str:

@@ -111,12 +111,13 @@ def _both(
 def _how(one: MemoryDesc, two: MemoryDesc, found: Difference) -> str:
     """How a conversion goes, once both are indexed alike."""
     from relayout.errors import LayoutError
-    from relayout.reorder import Reorder
+    from relayout.reorder.conversion import Conversion
+    from relayout.reorder.explanation import explained
 
     if found.same_bytes and one.dtype == two.dtype:
         return "none is needed"
     try:
-        lines = Reorder(one, two, axes="position").explain().splitlines()
+        lines = explained(Conversion(one, two, axes="position")).splitlines()
     except LayoutError as error:  # elements that share a place can't be written, for one
         return f"refused: {error}"
     engine = next(line.partition(" ")[2].strip() for line in lines if line.startswith("engine"))

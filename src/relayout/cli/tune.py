@@ -75,10 +75,10 @@ def _problems(words: tuple[str, ...]) -> list[tuple[MemoryDesc, MemoryDesc]]:
 
 
 def _tuned(src: MemoryDesc, dst: MemoryDesc) -> dict[str, Any]:
-    from relayout.reorder import Reorder
+    from relayout.reorder.conversion import Conversion
     from relayout.reorder.tuning import known
 
-    plan = Reorder(src, dst)
+    plan = Conversion(src, dst)
     plan.tune()
     choice = known(plan)
     schedule, ratio = choice.ranking[0] if choice is not None else ("estimate", 1.0)

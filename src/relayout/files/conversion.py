@@ -14,7 +14,6 @@ Where the layouts can't be cut (fused axes), or the file is small, there is one 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from math import lcm, prod
 from typing import Any, NamedTuple
 
@@ -29,9 +28,9 @@ from relayout.layout import views
 from relayout.layout.descriptor import MemoryDesc
 from relayout.layout.format import Format
 from relayout.layout.layout import Layout, plain
-from relayout.reorder import Reorder
 from relayout.reorder.attributes import Attributes, PerAxis, numbers
 from relayout.reorder.axes import asked_for, check_axes, indexed_alike
+from relayout.reorder.conversion import Conversion
 from relayout.tensor import Tensor
 
 __all__ = ["Normalise", "convert_into", "slices"]
@@ -104,12 +103,12 @@ class Normalise(_Normalise):
         scale = _scaled(getattr(given, mine), std.values, std.axis)
         if scale is not None:
             changed: dict[str, Any] = {mine: scale, "src_shift": PerAxis(shift, mean.axis)}
-            return replace(given, **changed)
+            return given.changed(**changed)
         scale = _scaled(getattr(given, other), 1 / std.values, std.axis)
         if scale is not None:
             axis = mean.axis if std.axis is None else std.axis
             changed = {other: scale, "src_shift": PerAxis(shift / std.values, axis)}
-            return replace(given, **changed)
+            return given.changed(**changed)
         raise LayoutError(
             f"normalise: std lies along axis {std.axis}, and both scales along others; give one of the "
             "scales as a single number, or convert in two steps"
@@ -210,7 +209,7 @@ def convert_into(
     total, done = prod(src.dims), 0
     for cut in slices(src.desc, dst.desc, slice_bytes or SLICE_BYTES):
         one, two = (_part(side, cut) for side in (src, dst))
-        Reorder._settled(one.desc, two.desc, made.part(cut), threads)(one.buffer, two.buffer)
+        Conversion.settled(one.desc, two.desc, made.part(cut), threads)(one.buffer, two.buffer)
         done += prod(one.dims)
         if done < total:  # more slices are to come, and need the memory
             release(src.buffer)

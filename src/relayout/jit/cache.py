@@ -168,7 +168,7 @@ def _sources(imported: int) -> str | None:
 
 
 def _asks_environment(text: bytes) -> bool:
-    """Whether code has a word of :data:`ENVIRONMENT`; a search for plain bytes goes first, as it is faster."""
+    """Whether code has a word of :data:`ENVIRONMENT`; plain bytes are looked for first: faster."""
     return any(word in text and re.search(rb"\b%s\b" % word, text) for word in ENVIRONMENT)
 
 

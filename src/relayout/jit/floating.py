@@ -24,7 +24,6 @@ import re
 import sys
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from string import Template
 from typing import Any
 
 __all__ = ["USUAL", "Usual", "guarded"]
@@ -59,20 +58,20 @@ DECLARATIONS = {
     "aarch64": "declare i64 @llvm.aarch64.get.fpcr()\ndeclare void @llvm.aarch64.set.fpcr(i64)\n",
 }
 
-GUARD = Template("""
-define $TYPE @$NAME($PARAMETERS) {
-entry:$HEAD
+GUARD = """
+define {TYPE} @{NAME}({PARAMETERS}) {{
+entry:{HEAD}
   br i1 %as.usual, label %straight, label %guarded
 straight:
-  ${FIRST}tail call $TYPE @$BODY($ARGUMENTS)
-  ret $TYPE$FIRST_VALUE
+  {FIRST}tail call {TYPE} @{BODY}({ARGUMENTS})
+  ret {TYPE}{FIRST_VALUE}
 guarded:
-  $SET
-  ${SECOND}call $TYPE @$BODY($ARGUMENTS)
-  $RESTORE
-  ret $TYPE$SECOND_VALUE
-}
-""")
+  {SET}
+  {SECOND}call {TYPE} @{BODY}({ARGUMENTS})
+  {RESTORE}
+  ret {TYPE}{SECOND_VALUE}
+}}
+"""
 
 
 def guarded(ir: str, names: Sequence[str], triple: str) -> str:
@@ -115,7 +114,7 @@ def guarded(ir: str, names: Sequence[str], triple: str) -> str:
         ir = f"{ir[: head.start()]}define internal {head[1]} @{name}.body({head[2]}){ir[head.end() :]}"
         words = [parameter.split() for parameter in head[2].split(",")]
         guards.append(
-            GUARD.substitute(
+            GUARD.format(
                 NAME=name,
                 BODY=f"{name}.body",
                 PARAMETERS=head[2],

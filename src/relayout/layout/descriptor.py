@@ -35,7 +35,7 @@ from relayout.dtypes import DType
 from relayout.dtypes import dtype as as_dtype
 from relayout.errors import LayoutError, Unsupported, described
 from relayout.forking import lock
-from relayout.layout import spelling, views
+from relayout.layout import spelling
 from relayout.layout.format import Format, letters
 from relayout.layout.layout import Layout, check_dims, plain, spell_dims, whole_numbers
 from relayout.layout.spelling import text_of
@@ -134,13 +134,14 @@ class MemoryDesc:
     'aBcd8b'
     """
 
-    __slots__ = ("_blocking", "_hash", "_kind", "dims", "dtype", "layout")
+    __slots__ = ("_blocking", "_hash", "_identity", "_kind", "dims", "dtype", "layout")
 
     dims: tuple[int, ...]
     dtype: DType
     layout: Layout
     _kind: str
     _hash: int | None
+    _identity: tuple[Any, ...] | None
     _blocking: tuple[tuple[int, ...], tuple[tuple[int, int], ...]] | bool | None
 
     def __new__(
@@ -206,6 +207,7 @@ class MemoryDesc:
         put(self, "_kind", kind)
         put(self, "_blocking", None)
         put(self, "_hash", None)
+        put(self, "_identity", None)
         return self
 
     # -- what it is ---------------------------------------------------------------------------------------
@@ -401,6 +403,9 @@ class MemoryDesc:
         >>> md.submemory((1, 32, 2, 2), (0, 16, 0, 0)).offset0
         64
         """
+        with lock():
+            from relayout.layout import views
+
         part = views.submemory(self._placed("part"), dims, offsets)
         return self._make(part.dims, self.dtype, part)
 
@@ -421,6 +426,9 @@ class MemoryDesc:
         order = sorted(range(self.rank), key=places.__getitem__)
         if self.layout is None:
             return self._make(tuple(self.dims[a] for a in order), self.dtype, None, self._kind)
+        with lock():
+            from relayout.layout import views
+
         turned = views.permute(self.layout, order)
         return self._make(turned.dims, self.dtype, turned)
 
@@ -449,28 +457,29 @@ class MemoryDesc:
     # -- being a value --------------------------------------------------------------------------------------
 
     def __eq__(self, other: object) -> bool:
-        if not isinstance(other, MemoryDesc):
-            return NotImplemented
         if self is other:
             return True
-        if (self.dims, self.dtype, self.format_kind) != (other.dims, other.dtype, other.format_kind):
-            return False
-        mine, theirs = self._blocked(), other._blocked()
-        if not mine or not theirs:
-            return self.layout == other.layout
-        if (self.padded_dims, self.offset0, mine[1]) != (other.padded_dims, other.offset0, theirs[1]):
-            return False
-        return all(
-            one == two or (size == 1 and room == 1)
-            for one, two, size, room in zip(mine[0], theirs[0], self.dims, self.padded_dims, strict=True)
-        )
+        if not isinstance(other, MemoryDesc):
+            return NotImplemented
+        return hash(self) == hash(other) and self._key() == other._key()
 
     def __hash__(self) -> int:
         if self._hash is None:
-            known = self._blocked()
-            rest = (self.padded_dims, self.offset0, known[1]) if known else self.layout
-            object.__setattr__(self, "_hash", hash((self.dims, self.dtype, self._kind, rest)))
+            object.__setattr__(self, "_hash", hash(self._key()))
         return cast(int, self._hash)
+
+    def _key(self) -> tuple[Any, ...]:
+        """What is compared, made once. Strides of axes that are never stepped along don't count."""
+        if self._identity is None:
+            rest: Any = self.layout
+            known = self._blocked()
+            if known:
+                sizes = zip(known[0], self.dims, self.padded_dims, strict=True)
+                strides = tuple(0 if size == room == 1 else stride for stride, size, room in sizes)
+                rest = self.padded_dims, self.offset0, strides, known[1]
+            key = self.dims, self.dtype, self.format_kind, rest
+            object.__setattr__(self, "_identity", key)
+        return cast(tuple[Any, ...], self._identity)
 
     def __setattr__(self, name: str, value: Any = None) -> None:
         raise AttributeError(f"a MemoryDesc is frozen; {name} can't be set or deleted")

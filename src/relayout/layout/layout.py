@@ -531,7 +531,8 @@ class Layout:
         (False, True)
         """
         if self._injective is None:
-            from relayout.layout.canonical import is_injective
+            with lock():
+                from relayout.layout.canonical import is_injective
 
             object.__setattr__(self, "_injective", is_injective(self))
         return cast(bool, self._injective)
@@ -549,7 +550,8 @@ class Layout:
         >>> Layout((2, 7, 3, 3), "nChw8c").same_bytes(Layout((2, 7, 3, 3), "nhwc"))
         False
         """
-        from relayout.layout.canonical import same_bytes
+        with lock():
+            from relayout.layout.canonical import same_bytes
 
         return same_bytes(self, layout_of(other))
 
@@ -659,7 +661,7 @@ class Layout:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Layout):
             return NotImplemented
-        return self is other or self._key() == other._key()
+        return self is other or (hash(self) == hash(other) and self._key() == other._key())
 
     def __hash__(self) -> int:
         if self._hash is None:

@@ -139,16 +139,10 @@ def offsets_along(layout: Layout, axes: Sequence[int], numbers: NDArray[np.int64
     """What the axes of a group add to an offset, for some of its numbers."""
     import numpy as np
 
-    dims = [layout.dims[axis] for axis in axes]
-    index = dict(zip(axes, np.unravel_index(numbers, dims), strict=True))
-    total = np.zeros_like(numbers)
-    for term, ladder in zip(layout.terms, layout.ladders, strict=True):
-        if term[0] in index:
-            own = index[term[0]]
-            for axis in term[1:]:
-                own = own * layout.dims[axis] + index[axis]
-            total += digit_sum(ladder, own)
-    return total
+    index = np.zeros((len(numbers), layout.rank), np.int64)
+    columns = np.unravel_index(numbers, [layout.dims[axis] for axis in axes])
+    index[:, list(axes)] = np.stack(columns, axis=-1)
+    return layout.offsets(index) - layout.offset0
 
 
 def _tied_axes(layouts: Sequence[Layout]) -> list[tuple[int, ...]]:

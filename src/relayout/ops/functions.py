@@ -1,4 +1,4 @@
-"""The elementwise functions: what each is.
+"""The elementwise functions: what each is, and the machine code for it.
 
 A :class:`Function` is a name and up to two numbers, as oneDNN's eltwise algorithms have them (the names are
 those of oneDNN 3, without ``eltwise_``). It is used by itself, as a primitive, and as a post-op of others.
@@ -41,7 +41,7 @@ Both numbers are f32, and 0 where they are not given, as in oneDNN; ``soft_relu`
 A number for an algorithm that takes none is an error here, where oneDNN ignores it.
 
 The definition is written in NumPy and evaluated in double; the fast code computes in f32
-(:mod:`relayout.kernels.functions`). Both agree, but for rounding, on these points, which formulas leave open:
+(:mod:`relayout.ir.math`). Both agree, but for rounding, on these points, which formulas leave open:
 
 * NaN gives NaN, in ``relu`` and ``clip`` too. So it is in PyTorch; oneDNN's documentation does not say, and
   what its kernels do has differed between versions and processors. (``pow`` with beta 0 is alpha, even so.)
@@ -60,13 +60,18 @@ import math
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from relayout.dtypes import single
 from relayout.errors import LayoutError
+from relayout.ir import math as code
+
+if TYPE_CHECKING:
+    from relayout.ir.builder import Builder
+    from relayout.ir.types import Value
 
 __all__ = ["ALGORITHMS", "Function"]
 
@@ -79,6 +84,9 @@ class _Algorithm(NamedTuple):
     takes: int
     """How many of alpha and beta."""
     define: Callable[[Reals, float, float], Any]
+    """In NumPy, for double precision; alpha and beta."""
+    emit: Callable[[Builder, Value, float, float], Value]
+    """The code for a vector of f32; alpha and beta."""
 
 
 def _gated(x: Reals, gate: Any) -> Reals:
@@ -129,27 +137,31 @@ def _pow(x: Reals, alpha: float, beta: float) -> Any:
 
 
 _KINDS: Final = {
-    "relu": _Algorithm(1, lambda x, a, b: _relu(x, a)),
-    "tanh": _Algorithm(0, lambda x, a, b: np.tanh(x)),
-    "elu": _Algorithm(1, lambda x, a, b: _elu(x, a)),
-    "square": _Algorithm(0, lambda x, a, b: x * x),
-    "abs": _Algorithm(0, lambda x, a, b: np.abs(x)),
-    "sqrt": _Algorithm(0, lambda x, a, b: np.sqrt(x)),
-    "linear": _Algorithm(2, _linear),
-    "soft_relu": _Algorithm(1, lambda x, a, b: _softplus(a * x) / a),
-    "hardsigmoid": _Algorithm(2, _hardsigmoid),
-    "hardswish": _Algorithm(2, lambda x, a, b: _gated(x, _hardsigmoid(x, a, b))),
-    "logistic": _Algorithm(0, lambda x, a, b: _logistic(x)),
-    "exp": _Algorithm(0, lambda x, a, b: np.exp(x)),
-    "gelu_tanh": _Algorithm(0, lambda x, a, b: _gelu_tanh(x)),
-    "gelu_erf": _Algorithm(0, lambda x, a, b: _gelu_erf(x)),
-    "swish": _Algorithm(1, lambda x, a, b: _gated(x, _logistic(a * x if a else 0.0))),
-    "log": _Algorithm(0, lambda x, a, b: np.log(x)),
-    "clip": _Algorithm(2, np.clip),
-    "clip_v2": _Algorithm(2, np.clip),
-    "pow": _Algorithm(2, _pow),
-    "round": _Algorithm(0, lambda x, a, b: np.rint(x)),
-    "mish": _Algorithm(0, lambda x, a, b: _gated(x, np.tanh(_softplus(x)))),
+    "relu": _Algorithm(1, lambda x, a, b: _relu(x, a), lambda b, x, a, _: code.relu(b, x, a)),
+    "tanh": _Algorithm(0, lambda x, a, b: np.tanh(x), lambda b, x, *_: code.tanh(b, x)),
+    "elu": _Algorithm(1, lambda x, a, b: _elu(x, a), lambda b, x, a, _: code.elu(b, x, a)),
+    "square": _Algorithm(0, lambda x, a, b: x * x, lambda b, x, *_: code.square(b, x)),
+    "abs": _Algorithm(0, lambda x, a, b: np.abs(x), lambda b, x, *_: code.absolute(b, x)),
+    "sqrt": _Algorithm(0, lambda x, a, b: np.sqrt(x), lambda b, x, *_: code.sqrt(b, x)),
+    "linear": _Algorithm(2, _linear, code.linear),
+    "soft_relu": _Algorithm(
+        1, lambda x, a, b: _softplus(a * x) / a, lambda b, x, a, _: code.softplus(b, x, a)
+    ),
+    "hardsigmoid": _Algorithm(2, _hardsigmoid, code.hardsigmoid),
+    "hardswish": _Algorithm(2, lambda x, a, b: _gated(x, _hardsigmoid(x, a, b)), code.hardswish),
+    "logistic": _Algorithm(0, lambda x, a, b: _logistic(x), lambda b, x, *_: code.sigmoid(b, x)),
+    "exp": _Algorithm(0, lambda x, a, b: np.exp(x), lambda b, x, *_: code.exp(b, x)),
+    "gelu_tanh": _Algorithm(0, lambda x, a, b: _gelu_tanh(x), lambda b, x, *_: code.gelu_tanh(b, x)),
+    "gelu_erf": _Algorithm(0, lambda x, a, b: _gelu_erf(x), lambda b, x, *_: code.gelu_erf(b, x)),
+    "swish": _Algorithm(
+        1, lambda x, a, b: _gated(x, _logistic(a * x if a else 0.0)), lambda b, x, a, _: code.swish(b, x, a)
+    ),
+    "log": _Algorithm(0, lambda x, a, b: np.log(x), lambda b, x, *_: code.log(b, x)),
+    "clip": _Algorithm(2, np.clip, code.clip),
+    "clip_v2": _Algorithm(2, np.clip, code.clip),
+    "pow": _Algorithm(2, _pow, lambda b, x, alpha, beta: code.pow_(b, x, beta, alpha)),
+    "round": _Algorithm(0, lambda x, a, b: np.rint(x), lambda b, x, *_: code.nearest(b, x)),
+    "mish": _Algorithm(0, lambda x, a, b: _gated(x, np.tanh(_softplus(x))), lambda b, x, *_: code.mish(b, x)),
 }
 ALGORITHMS: Final = tuple(_KINDS)
 """The names of all algorithms."""
@@ -236,6 +248,18 @@ class Function:
         with np.errstate(all="ignore"):
             y = _KINDS[self.algorithm].define(np.asarray(x, np.float64), self.alpha, self.beta)
         return np.asarray(y, np.float64)
+
+    def emit(self, b: Builder, x: Value) -> Value:
+        """The code for a vector of f32.
+
+        >>> from relayout.ir.builder import Builder
+        >>> from relayout.ir.types import FLOAT, Value, vector
+        >>> b = Builder()
+        >>> _ = Function("linear", 2.0).emit(b, Value("%x", vector(8, FLOAT)))
+        >>> print(b.body())
+          %v1 = fmul <8 x float> %x, splat (float 0x4000000000000000)
+        """
+        return _KINDS[self.algorithm].emit(b, x, self.alpha, self.beta)
 
     @property
     def at_zero(self) -> float:

@@ -30,8 +30,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from relayout.forking import lock
-from relayout.primitives.arguments import results
 from relayout.primitives.program import KEPT
+from relayout.primitives.results import results
 from relayout.runtime import threads as sharing
 from relayout.runtime.limits import MOST as MOST_THREADS
 from relayout.runtime.prepared import Call, Prepared, prepared
@@ -39,8 +39,8 @@ from relayout.tensor import Tensor, address, aligned
 
 if TYPE_CHECKING:
     from relayout.layout.descriptor import MemoryDesc
-    from relayout.primitives.arguments import Argument
     from relayout.primitives.program import Program
+    from relayout.reorder.arguments import Argument
 
 __all__ = ["OFTEN", "Calling"]
 

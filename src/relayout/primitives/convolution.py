@@ -18,6 +18,7 @@ import numpy as np
 
 from relayout.errors import LayoutError
 from relayout.forking import locked
+from relayout.jit.support import supported
 from relayout.kernels.conv.geometry import Geometry, Sizes
 from relayout.layout.descriptor import MemoryDesc
 from relayout.ops.checks import check_descs
@@ -202,12 +203,14 @@ class Convolution(ProductPrimitive):
 @locked
 def formats_of_images(desc: MemoryDesc) -> tuple[str, ...]:
     """Formats worth trying for images: channels in blocks of a vector, side by side, or in planes."""
-    from relayout.kernels.conv.tile import lanes_of
-    from relayout.targets.machine import host
+    axes, blocked = {3: "w", 4: "hw", 5: "dhw"}[len(desc.dims)], []
+    if supported():
+        from relayout.kernels.conv.tile import lanes_of
+        from relayout.targets.machine import host
 
-    axes = {3: "w", 4: "hw", 5: "dhw"}[len(desc.dims)]
-    block = max(lanes_of(host()), LEAST_BLOCK)
-    blocked = (f"nC{axes}{block}c",) if desc.dims[1] and desc.dims[1] % block == 0 else ()
+        block = max(lanes_of(host()), LEAST_BLOCK)
+        if desc.dims[1] and desc.dims[1] % block == 0:
+            blocked.append(f"nC{axes}{block}c")
     return (*blocked, f"n{axes}c", f"nc{axes}")
 
 

@@ -19,21 +19,36 @@ if TYPE_CHECKING:
 
     from relayout.kernels.elementwise.map import Body
     from relayout.ops.post_ops import PostOp
+    from relayout.reorder.native import Native
 
-__all__ = ["before", "elementwise", "followed", "joined", "renamed", "reorder_step", "zeros_step"]
+__all__ = [
+    "before",
+    "conversion_step",
+    "elementwise",
+    "followed",
+    "joined",
+    "renamed",
+    "reorder_step",
+    "zeros_step",
+]
 
 
 @locked
 def reorder_step(src: MemoryDesc, dst: MemoryDesc, source: str, target: str) -> Step | None:
     """A reorder as a step; None where there is no kernel for it."""
     from relayout.reorder.native import native
-    from relayout.runtime import threads
 
     made = native(src, dst)
-    if made is None:
-        return None
+    return None if made is None else conversion_step(made, source, target)
+
+
+@locked
+def conversion_step(made: Native, source: str, target: str, values: str = "") -> Step:
+    """The kernels of a conversion as a step; ``values`` is the buffer with the values of attributes."""
+    from relayout.runtime import threads
+
     parts = threads.count() if made._divides else 1
-    return Step(made._kernel, source, target, (), parts, made._shares)
+    return Step(made._kernel, source, target, values or (), parts, made._shares)
 
 
 @locked

@@ -16,10 +16,10 @@ from relayout.forking import locked
 from relayout.layout import views
 from relayout.layout.descriptor import MemoryDesc
 from relayout.layout.layout import Layout, plain, whole_number
-from relayout.primitives.arguments import check_apart
 from relayout.primitives.primitive import Primitive
 from relayout.primitives.program import Program, Step
 from relayout.reorder import reorder
+from relayout.reorder.arguments import check_apart
 from relayout.tensor import Tensor, allocate, located
 
 __all__ = ["Pieces", "axis_of"]

@@ -43,13 +43,14 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from relayout.errors import LayoutError
 from relayout.exchange import pytorch
-from relayout.forking import lock
+from relayout.forking import lock, locked
 from relayout.jit.floating import Usual
 from relayout.jit.support import supported
 from relayout.layout.layout import whole_number
-from relayout.primitives.arguments import Argument, by_name, check_apart, logical, results
 from relayout.primitives.calling import Calling
+from relayout.primitives.results import by_name, logical, results
 from relayout.reorder import reorder
+from relayout.reorder.arguments import Argument, check_apart
 from relayout.tensor import Tensor, allocate, located, tensor
 
 if TYPE_CHECKING:
@@ -58,6 +59,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
     from relayout.layout.descriptor import MemoryDesc
+    from relayout.primitives.calling import Calling
     from relayout.primitives.candidates import Candidate
     from relayout.primitives.program import Program
     from relayout.runtime.tuning import Trial
@@ -310,11 +312,16 @@ class Primitive:
                     empty = any(0 in desc.dims for desc in self.descs.values())
                     self._program = self._lower() if not empty and supported() else None
                     if self._program is not None:
-                        self._calling = Calling(
-                            self._reach(), self.outputs, self.in_place, self.accumulates, self._program
-                        )
+                        self._calling = self._often(self._program)
                     self._lowered = True
         return self._program
+
+    @locked
+    def _often(self, program: Program) -> Calling | None:
+        """What calls the program once it has been called often."""
+        from relayout.primitives.calling import Calling
+
+        return Calling(self._reach(), self.outputs, self.in_place, self.accumulates, program)
 
     def _tried(self, trial: Trial[Any, Any], addresses: Mapping[str, int], threads: int | None) -> bool:
         """Whether a call was done by the schedule whose turn it is in a contest; the winner stays."""
@@ -330,7 +337,7 @@ class Primitive:
     def _take(self, made: Any) -> None:
         """Be done by another schedule from now on."""
         self._program = made.program
-        self._calling = Calling(self._reach(), self.outputs, self.in_place, self.accumulates, made.program)
+        self._calling = self._often(made.program)
 
     def _reach(self) -> dict[str, Argument]:
         """The arguments of a call, inputs first."""

@@ -141,6 +141,7 @@ def ways(made: Products) -> Ways | None:
 
 
 @lru_cache(maxsize=256)
+@locked
 def _ways(made: Products, machine: Machine, many: int) -> Ways | None:
     from relayout.kernels.conv.arithmetic import arithmetic_of
     from relayout.kernels.conv.candidates import Problem, candidates
@@ -171,6 +172,7 @@ def products(made: Products, schedule: str = "") -> Lowered | None:
 
 
 @lru_cache(maxsize=1024)
+@locked
 def _products(made: Products, schedule: str, machine: Machine, many: int) -> Lowered | None:
     from relayout.environment import LOADED
     from relayout.jit.compile import Module, recalled
@@ -238,6 +240,7 @@ def _products(made: Products, schedule: str, machine: Machine, many: int) -> Low
     return Lowered(plan, Program(tuple(steps), scratch), text)
 
 
+@locked
 def trial_of(made: Products) -> Trial[Candidate, Lowered] | None:
     """The contest among the candidates for a problem; None where there is one, or too little to do."""
     from relayout.runtime import threads

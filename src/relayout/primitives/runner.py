@@ -23,10 +23,11 @@ from relayout.errors import LayoutError
 from relayout.exchange import pytorch
 from relayout.layout.descriptor import MemoryDesc
 from relayout.layout.layout import whole_number
-from relayout.primitives.arguments import Argument, by_name, check_apart
 from relayout.primitives.memory import Memory
+from relayout.primitives.results import by_name
 from relayout.primitives.schedule import ARENA, IMAGE, OTHERS, Item, Schedule, Segment, Storage, linked
 from relayout.primitives.values import Value, bound, signature
+from relayout.reorder.arguments import Argument, check_apart
 from relayout.runtime.driver import ROW, walk
 from relayout.tensor import Tensor, address, aligned, allocate, located
 

@@ -44,9 +44,10 @@ from relayout.forking import lock
 from relayout.layout.descriptor import MemoryDesc
 from relayout.layout.layout import spell_dims, whole_number
 from relayout.ops.checks import alike, check_descs, check_written
-from relayout.primitives.arguments import logical, results
+from relayout.primitives.meaning import check_alike
 from relayout.primitives.primitive import Primitive
 from relayout.primitives.reorder import Reorder
+from relayout.primitives.results import logical, results
 from relayout.primitives.values import Node, Nodes, Value, bound
 from relayout.tensor import tensor
 
@@ -274,6 +275,7 @@ class Sequence(Nodes):
             raise LayoutError(
                 f"{where}: {key} must be of dims {spell_dims(desc.dims)}, but {value.name} is {value.desc}"
             )
+        check_alike(where, {value.name: value.desc, key: desc})
         found = self._reordered.get((value.number, desc))
         if found is None:
             constant = self.constants.get(value.number)

@@ -9,7 +9,10 @@
 ``kernels``     nests as LLVM IR: which kernel each gets, and how it is written
 ``native``      the kernels of one problem, compiled; nearly every pair of layouts has them
 ``predict``     the bytes that are moved, and how long a copy of as many takes
-``plan``        :class:`Reorder`, made once and called often, and :func:`reorder`, which makes one
+``arguments``   what the tensors and buffers of a call must be
+``conversion``  one conversion, planned: checks, the engine that does it, the way around both
+``explanation`` what a conversion does, as text
+``plan``        :func:`reorder`, which remembers conversions; :class:`relayout.primitives.Reorder` holds one
 ==============  ==========================================================================================
 
 Reorder is total: any layout to any layout, blocks that don't divide each other included, any data type to
@@ -17,6 +20,6 @@ any. Padding of the destination is written as zeros, holes of it are not touched
 never read.
 """
 
-from relayout.reorder.plan import Reorder, reorder
+from relayout.reorder.plan import reorder
 
-__all__ = ["Reorder", "reorder"]
+__all__ = ["reorder"]

@@ -28,8 +28,8 @@ at all. Which ones do nothing depends on the precision and so on the data types;
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
+from types import NoneType
 from typing import Any, Final
 
 import numpy as np
@@ -47,17 +47,34 @@ NEUTRAL: Final = {"src_scale": 1, "dst_scale": 1, "src_zero_point": 0, "dst_zero
 """The attributes that may lie along an axis, and the number with which each does nothing."""
 
 
-@dataclass(frozen=True, eq=False)
-class PerAxis:
+# Both classes are written by hand: dataclasses takes as long to import and to make them as this file to load.
+
+
+_PLAIN = frozenset((int, float, NoneType))
+
+
+class _Frozen:
+    """What no field can be set of once it is made."""
+
+    def __setattr__(self, name: str, value: Any = None) -> None:
+        raise AttributeError(f"a {type(self).__name__} is frozen; {name} can't be set or deleted")
+
+    __delattr__ = __setattr__
+
+
+class PerAxis(_Frozen):
     """Numbers along a logical axis (None: one number for the whole tensor), copied and read-only."""
 
     values: NDArray[Any]
     axis: int | None
 
-    def __post_init__(self) -> None:
-        own = np.array(self.values)
+    def __init__(self, values: NDArray[Any], axis: int | None) -> None:
+        own = np.array(values)
         own.setflags(write=False)
-        object.__setattr__(self, "values", own)
+        self.__dict__.update(values=own, axis=axis)
+
+    def __repr__(self) -> str:
+        return f"PerAxis(values={self.values!r}, axis={self.axis!r})"
 
     def _content(self) -> tuple[Any, ...]:
         return self.axis, self.values.dtype, self.values.shape, self.values.tobytes()
@@ -75,8 +92,7 @@ class PerAxis:
         return self.values.reshape([-1 if a == self.axis else 1 for a in range(rank)])
 
 
-@dataclass(frozen=True)
-class Attributes:
+class Attributes(_Frozen):
     """The attributes of a reorder; absent ones are None, and ``beta`` 0.
 
     Examples
@@ -86,14 +102,41 @@ class Attributes:
     (1, array(3), False)
     """
 
-    src_scale: PerAxis | None = None
-    dst_scale: PerAxis | None = None
-    src_zero_point: PerAxis | None = None
-    dst_zero_point: PerAxis | None = None
-    src_shift: PerAxis | None = None
-    beta: float = 0.0
-    settled: bool = False
+    src_scale: PerAxis | None
+    dst_scale: PerAxis | None
+    src_zero_point: PerAxis | None
+    dst_zero_point: PerAxis | None
+    src_shift: PerAxis | None
+    beta: float
+    settled: bool
     """Whether neutral ones have been left out already; all that are there take part then."""
+
+    def __init__(
+        self,
+        src_scale: PerAxis | None = None,
+        dst_scale: PerAxis | None = None,
+        src_zero_point: PerAxis | None = None,
+        dst_zero_point: PerAxis | None = None,
+        src_shift: PerAxis | None = None,
+        beta: float = 0.0,
+        settled: bool = False,
+    ) -> None:
+        self.__dict__.update(
+            src_scale=src_scale,
+            dst_scale=dst_scale,
+            src_zero_point=src_zero_point,
+            dst_zero_point=dst_zero_point,
+            src_shift=src_shift,
+            beta=beta,
+            settled=settled,
+        )
+
+    def changed(self, **fields: Any) -> Attributes:
+        """The same with other values of some fields."""
+        return Attributes(**self._fields() | fields)
+
+    def _fields(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in (*NEUTRAL, "beta", "settled")}
 
     @classmethod
     def make(
@@ -116,7 +159,7 @@ class Attributes:
             destination scale is 0. (What depends on data types is found by :meth:`check_range`.)
         """
         numbers = src_scale, dst_scale, src_zero_point, dst_zero_point, src_shift, beta
-        if all(value is None or type(value) in (int, float) for value in numbers) and 0 not in numbers[:2]:
+        if set(map(type, numbers)) <= _PLAIN and src_scale != 0 and dst_scale != 0:
             return _of_numbers(*numbers)
         return cls._make(tuple(dims), *numbers)
 
@@ -172,7 +215,7 @@ class Attributes:
         """Whether a shift takes part, so that the arithmetic is in f64."""
         return self.src_shift is not None and (self.settled or bool(self.src_shift.values.any()))
 
-    @property
+    @cached_property
     def nbytes(self) -> int:
         """Bytes that the values take."""
         return sum(getattr(self, name).values.nbytes for name in self._present())
@@ -202,7 +245,7 @@ class Attributes:
                 values, NEUTRAL[name], src, dst, accumulate=self.reads_destination, shifted=shifted
             ):
                 idle[name] = None
-        return replace(self, **idle, settled=True)
+        return self.changed(**idle, settled=True)
 
     def part(self, ranges: Sequence[tuple[int, int]]) -> Attributes:
         """The attributes of a part of the tensor: the ``(start, stop)`` of every axis.
@@ -220,7 +263,7 @@ class Attributes:
             made = getattr(self, name)
             if made.axis is not None:
                 cut[name] = PerAxis(made.values[slice(*ranges[made.axis])], made.axis)
-        return replace(self, **cut)
+        return self.changed(**cut)
 
     def check_range(self, src: DType, dst: DType) -> None:
         """Refuse scales that are lost where they are rounded to the type that scales have.
@@ -265,16 +308,24 @@ class Attributes:
     def _present(self) -> list[str]:
         return [name for name in NEUTRAL if getattr(self, name) is not None]
 
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Attributes):
+            return NotImplemented
+        return self is other or self._fields() == other._fields()
+
     def __hash__(self) -> int:
         known: int | None = self.__dict__.get("_hash")
         if known is None:
-            known = hash((*(getattr(self, name) for name in NEUTRAL), self.beta, self.settled))
+            known = hash(tuple(self._fields().values()))
             self.__dict__["_hash"] = known
         return known
 
     def __getstate__(self) -> dict[str, Any]:
         """Without the hash: that of bytes is another one in each process."""
-        return {name: value for name, value in self.__dict__.items() if name != "_hash"}
+        return self._fields()
+
+    def __repr__(self) -> str:
+        return f"Attributes({', '.join(f'{name}={value!r}' for name, value in self._fields().items())})"
 
     def __str__(self) -> str:
         words = []

@@ -18,7 +18,7 @@ from __future__ import annotations
 from relayout.dtypes import DType
 from relayout.dtypes import dtype as as_dtype
 from relayout.errors import LayoutError
-from relayout.layout import views
+from relayout.forking import lock
 from relayout.layout.descriptor import MemoryDesc
 from relayout.layout.format import Format
 from relayout.layout.layout import spell_dims
@@ -91,6 +91,9 @@ def indexed_alike(src: MemoryDesc, dst: MemoryDesc, axes: str = "meaning") -> Me
                 f"{spell_dims(dst.dims)}"
             )
         return dst
+    with lock():
+        from relayout.layout import views
+
     turned = views.permute(dst.layout, places)
     if src.dims != turned.dims:
         names = src.layout.axis_names()

@@ -18,8 +18,8 @@ from relayout.runtime.tuning import Choice, Trial, effort, here, kept
 
 if TYPE_CHECKING:
     from relayout.layout.descriptor import MemoryDesc
+    from relayout.reorder.conversion import Conversion
     from relayout.reorder.native import Native, Shape
-    from relayout.reorder.plan import Reorder
 
 __all__ = ["best", "known"]
 
@@ -45,10 +45,10 @@ def best(
     return held.winner or native(src, dst, shape, how or ESTIMATE), None if held.done else held
 
 
-def known(plan: Reorder) -> Choice | None:
+def known(plan: Conversion) -> Choice | None:
     """What contests have found about the problem of a plan."""
     part = plan.attributes.taking_part(plan.src.dtype, plan.dst.dtype)
-    return kept(problem_of(plan.src, plan._dst, part.shape, plan.threads))
+    return kept(problem_of(plan.src, plan.alike, part.shape, plan.threads))
 
 
 @lru_cache(maxsize=512)

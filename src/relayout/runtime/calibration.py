@@ -26,12 +26,13 @@ the caches as the other left them; the shortest time of several rounds over all 
 disturbance has to last all rounds to be seen; and no other size is begun when time is up (:data:`SECONDS`).
 Small sizes come first, as they cost least.
 
-When: as :mod:`.thresholds` says, for sizes between the bounds (:meth:`relayout.targets.machine.Machine.bounds`),
-never at import; where an earlier process has measured, this module is not even loaded. Results are kept with the
-compiled kernels, under the same rules (:mod:`relayout.jit.cache`): an entry for each threshold,
-processor, cache sizes, number of threads and version. Two processes at once measure both, and the last one's
-is kept. Where the cache is off or can't be used, each process measures for itself, once: such a process
-compiles all of its kernels anew as well, and a wrong threshold would cost it more for as long as it runs.
+When: as :mod:`.thresholds` says, for sizes between the bounds
+(:meth:`relayout.targets.machine.Machine.bounds`), never at import; where an earlier process has measured,
+this module is not even loaded. Results are kept with the compiled kernels, under the same rules
+(:mod:`relayout.jit.cache`): an entry for each threshold, processor, cache sizes, number of threads and
+version. Two processes at once measure both, and the last one's is kept. Where the cache is off or can't be
+used, each process measures for itself, once: such a process compiles all of its kernels anew as well, and a
+wrong threshold would cost it more for as long as it runs.
 Where machine code is forbidden there is nothing to measure, and :func:`relayout.targets.machine.derived`
 guesses.
 
@@ -67,7 +68,7 @@ if TYPE_CHECKING:
 __all__ = ["Figure", "Measured", "crossover", "measured"]
 
 WINS, LOSES = 0.95, 1.05  # times the other way: clearly faster, clearly slower
-SECONDS: Final = {"streaming": 0.03, "sharing": 0.015}
+SECONDS: Final = {"streaming": 0.03, "sharing": 0.03}
 """For how long other sizes are begun."""
 ROUNDS: Final = {"streaming": 4, "sharing": 8}
 
@@ -165,7 +166,7 @@ def _sharing(machine: Machine) -> tuple[Figure, ...]:
         for _ in range(2):
             best.note(size, 0, kernel, *addresses, 0, 1)
         for _ in range(2):
-            _wait(2 * AWAKE)  # until the others sleep
+            _wait(1.25 * AWAKE)  # until the others sleep, and expect nothing
             best.note(size, 1, threads.run, kernel.address, *addresses, PARTS * many, many)
     return best.figures()
 

@@ -34,10 +34,10 @@ from relayout.ir.builder import Builder, Function
 from relayout.ir.conversions import from_f32, to_f32
 from relayout.ir.types import FLOAT, I32, PTR, Type, Value, integer, vector
 from relayout.ir.vectors import Piece, load_pieces, pieces_of
-from relayout.kernels import functions
 from relayout.kernels.conv.arithmetic import Arithmetic
 from relayout.kernels.conv.tile import Tile, lanes_of
 from relayout.layout.descriptor import MemoryDesc
+from relayout.ops.binary import emit as operation
 from relayout.ops.post_ops import BinaryOp, PostOp, Sum, adds
 from relayout.targets.machine import Machine
 
@@ -227,9 +227,9 @@ class Finish:
                 old = self._stored(b, "dst", self.target, pixel, number)
                 x = b.fadd(x, old if op.scale == 1 else b.fmul(old, op.scale))
             elif isinstance(op, BinaryOp):
-                x = functions.binary(b, op.algorithm, x, self._other(b, next(operands), pixel, number))
+                x = operation(b, op.algorithm, x, self._other(b, next(operands), pixel, number))
             else:
-                x = functions.function(b, op, x)
+                x = op.emit(b, x)
         return from_f32(b, x, self.target)
 
     def _operand(self, b: Function, name: str, number: int) -> Value:

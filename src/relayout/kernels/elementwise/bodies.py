@@ -23,8 +23,8 @@ from relayout.dtypes import single
 from relayout.ir import math
 from relayout.ir.builder import Builder
 from relayout.ir.types import DOUBLE, FLOAT, Value, constant
-from relayout.kernels import functions
 from relayout.kernels.elementwise.map import Body
+from relayout.ops.binary import emit as operation
 from relayout.ops.binary import keeps_zero
 from relayout.ops.functions import Function
 from relayout.ops.post_ops import BinaryOp, PostOp
@@ -40,7 +40,7 @@ def function(f: Function) -> Body:
     """An elementwise function."""
 
     def emit(b: Builder, values: Sequence[Value]) -> Value:
-        return functions.function(b, f, values[0])
+        return f.emit(b, values[0])
 
     return Body(repr(f), emit, f.at_zero == 0, f.algorithm in FEW_INSTRUCTIONS)
 
@@ -54,9 +54,9 @@ def binary(algorithm: str, scales: tuple[float, float] = (1.0, 1.0)) -> Body:
 
     def emit(b: Builder, values: Sequence[Value]) -> Value:
         if scales == (1, 1):
-            return functions.binary(b, algorithm, *values)
+            return operation(b, algorithm, *values)
         x, y = (b.fmul(b.fpext(value, DOUBLE), scale) for value, scale in zip(values, scales, strict=True))
-        return b.fptrunc(functions.binary(b, algorithm, x, y), FLOAT)
+        return b.fptrunc(operation(b, algorithm, x, y), FLOAT)
 
     # Zero times a negative number is -0.0, which is no zero byte.
     return Body(f"{algorithm}{scales}", emit, keeps_zero(algorithm) and min(scales) >= 0, True)
@@ -130,9 +130,9 @@ def followed_by(body: Body, operands: int, post_ops: Sequence[PostOp]) -> Body:
         x = body.emit(b, own)
         for op in post_ops:
             if isinstance(op, Function):
-                x = functions.function(b, op, x)
+                x = op.emit(b, x)
             elif isinstance(op, BinaryOp):
-                x = functions.binary(b, op.algorithm, x, next(others))
+                x = operation(b, op.algorithm, x, next(others))
             else:
                 old = next(others)
                 x = b.fadd(x, old if op.scale == 1 else b.fmul(old, single(op.scale)))

@@ -44,7 +44,6 @@ from relayout.ir.kernel import digits, kernel, tasks
 from relayout.ir.lanes import Lanes, lanes_of
 from relayout.ir.types import FLOAT, I64, Value, constant
 from relayout.ir.vectors import reduce
-from relayout.kernels import functions
 from relayout.kernels.reduce.space import Cover, cover, spaces
 from relayout.layout import views
 from relayout.layout.canonical import normal
@@ -529,7 +528,7 @@ class _Block:
             if divisor is not None:
                 value = b.fdiv(value, divisor)
             for function in self.window.post_ops:
-                value = functions.function(b, function, value)
+                value = function.emit(b, value)
             self.vectors.store(b.gep(dst, slot.dst), value)
 
     def _divisor(self, ranges: Sequence[tuple[Bound, Bound]], count: int) -> Value:
