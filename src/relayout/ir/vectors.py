@@ -20,9 +20,9 @@ from relayout.ir.types import I64, Type, Value, constant, poison, vector
 __all__ = [
     "Piece",
     "cut",
-    "gather",
     "halves",
     "join",
+    "join_lanes",
     "load_pieces",
     "pieces_of",
     "reduce",
@@ -99,7 +99,7 @@ def join(b: Builder, parts: Sequence[Value]) -> Value:
     return parts[0]
 
 
-def gather(b: Builder, parts: Sequence[Value], lane: int = 128) -> Value:
+def join_lanes(b: Builder, parts: Sequence[Value], lane: int = 128) -> Value:
     """The same for what has just been loaded: whole lanes of so many bits are inserted one after the other.
 
     From memory, that takes no shuffle; pairs of pairs would.

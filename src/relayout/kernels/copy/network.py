@@ -30,7 +30,7 @@ from collections.abc import Sequence
 
 from relayout.ir.builder import Builder
 from relayout.ir.types import Value, integer, vector
-from relayout.ir.vectors import cut, gather
+from relayout.ir.vectors import cut, join_lanes
 
 __all__ = ["Network", "interleaved", "interleaved_at_once"]
 
@@ -142,7 +142,7 @@ def interleaved(b: Builder, rows: list[Value], width: int) -> list[Value]:
     row = rows[0].type
     room = 8 * width if row.count * row.bits >= LANE else len(rows) * row.count * row.bits
     count = max(1, len(rows) * row.count * row.bits // room)  # registers
-    streams = [[gather(b, rows[k::count])] for k in range(count)]
+    streams = [[join_lanes(b, rows[k::count])] for k in range(count)]
     unit = row.bits
     while len(streams) > 1:
         streams = [

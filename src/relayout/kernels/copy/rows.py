@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 
 from relayout.ir.builder import Operand
 from relayout.ir.types import I8, Value, constant, poison, vector
-from relayout.ir.vectors import gather
+from relayout.ir.vectors import join_lanes
 from relayout.kernels.copy.base import Kernel, Place
 from relayout.loops.nest import Loop
 from relayout.targets.machine import LINE
@@ -153,7 +153,7 @@ class Lines(Kernel):
             parts = [load(self.moved(at, k, loop)) for k in range(per)]
             together = size // row
             for k in range(0, per, together):
-                self.store_raw(gather(b, parts[k : k + together]), b.gep(at.dst, k * row))
+                self.store_raw(join_lanes(b, parts[k : k + together]), b.gep(at.dst, k * row))
 
         whole = loop.extent // per * per  # blocks begin at a line, and only the last can end within one
         if whole == loop.extent:

@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from relayout.ir.builder import Function, Operand, table
 from relayout.ir.types import I8, I64, PTR, Value, constant, poison, vector
-from relayout.ir.vectors import gather
+from relayout.ir.vectors import join_lanes
 from relayout.kernels.copy.base import AHEAD, NOWHERE, Kernel, Place
 from relayout.kernels.copy.network import Network
 from relayout.kernels.copy.plan import LANE, LINE_BITS, Run
@@ -373,7 +373,7 @@ class Transpose(Kernel):
                         parts.append(self._wide_row(tile, at.src, first + row))
                     else:
                         parts.append(self.tile_row(at, chunk))
-                registers.append(gather(self.b, parts))
+                registers.append(join_lanes(self.b, parts))
             for c, column in enumerate(net.transposed(self.b, registers)):
                 columns[c].append(column)
         for c, column_parts in list(enumerate(columns))[tile.done : tile.used]:
@@ -404,7 +404,7 @@ class Transpose(Kernel):
         for first in range(0, tile.rows // 2, net.elements):
             registers: tuple[list[Value], list[Value]] = [], []
             for register in net.rows:
-                one, two = (gather(b, [row(2 * (first + k) + odd) for k in register]) for odd in (0, 1))
+                one, two = (join_lanes(b, [row(2 * (first + k) + odd) for k in register]) for odd in (0, 1))
                 low, up, down, high = b.and_(one, 15), b.shl(two, 4), b.lshr(one, 4), b.and_(two, 240)
                 registers[0].append(b.or_(low, up))
                 registers[1].append(b.or_(down, high))
