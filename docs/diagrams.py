@@ -250,7 +250,10 @@ ARROWS = [
     ("targets", "base", 0),
 ]
 """Who imports whom, and in which column the arrow is drawn; what is below may be imported, too."""
-ASIDE = [("kernels", "loops"), ("kernels", "targets"), ("runtime", "ir"), ("ir", "targets")]
+ASIDE = [
+    *(("kernels", "loops"), ("kernels", "targets"), ("runtime", "ir"), ("ir", "targets")),
+    *(("ops", "layout"), ("reorder", "ops"), ("bench", "networks"), ("draw", "loops")),
+]
 """Imports whose arrows would cross others, and are not drawn."""
 
 
