@@ -204,38 +204,57 @@ def network() -> str:
 
 # name: column and row of its box, columns that it spans, title, text below
 PARTS = {
-    "cli": (0, 0, 3, "cli", "the command relayout"),
+    "cli": (0, 0, 4, "cli", "the command relayout"),
     "files": (0, 1, 1, "files", "npy, safetensors, png"),
     "bench": (1, 1, 1, "bench", "cases, peers, ratios"),
-    "draw": (2, 1, 1, "draw", "svg, text"),
-    "networks": (1, 2, 1, "networks", "ResNets"),
-    "primitives": (1, 3, 1, "primitives", "convolution, ..., sequences"),
-    "reorder": (0, 4, 2, "reorder", "plans, nests, kernels, NumPy engine"),
-    "codegen": (0, 5, 1, "codegen", "LLVM IR, threads"),
-    "tensor": (1, 5, 1, "tensor.py", "descriptor and buffer"),
-    "notation": (2, 5, 1, "notation", "one module a dialect"),
-    "pytorch": (3, 5, 1, "pytorch", "stride rules"),
-    "layout": (1, 6, 2, "layout", "what a layout is, views, refinement"),
-    "base": (0, 7, 4, "dtypes.py, convert.py, errors.py", "data types, values, messages"),
+    "networks": (2, 1, 1, "networks", "ResNets"),
+    "draw": (3, 1, 1, "draw", "svg, text"),
+    "primitives": (0, 2, 3, "primitives", "operation, candidates, executable; sequences"),
+    "reorder": (0, 3, 3, "reorder", "rl.reorder, plans, NumPy engine"),
+    "runtime": (0, 4, 1, "runtime", "threads, calls, tuning"),
+    "kernels": (1, 4, 1, "kernels", "copy, reduce, conv, ..."),
+    "tensor": (2, 4, 1, "tensor.py", "descriptor and buffer"),
+    "notation": (3, 4, 1, "notation", "one module a dialect"),
+    "jit": (0, 5, 1, "jit", "compile, cache"),
+    "ops": (1, 5, 1, "ops", "what operations mean"),
+    "loops": (2, 5, 1, "loops", "nests, passes"),
+    "targets": (0, 6, 1, "targets", "processors"),
+    "ir": (1, 6, 1, "ir", "typed builder"),
+    "layout": (2, 6, 2, "layout", "what a layout is, views, the normal form"),
+    "pytorch": (3, 7, 1, "pytorch", "stride rules"),
+    "base": (0, 8, 4, "dtypes.py, convert.py, errors.py", "data types, values, messages"),
 }
 ARROWS = [
     ("cli", "files", 0),
     ("cli", "bench", 1),
-    ("cli", "draw", 2),
-    ("files", "reorder", 0),
-    ("bench", "networks", 1),
-    ("networks", "primitives", 1),
+    ("cli", "networks", 2),
+    ("cli", "draw", 3),
+    ("files", "primitives", 0),
+    ("bench", "primitives", 1),
+    ("networks", "primitives", 2),
     ("primitives", "reorder", 1),
-    ("reorder", "codegen", 0),
-    ("reorder", "tensor", 1),
-    ("draw", "notation", 2),
-    ("codegen", "base", 0),
-    ("tensor", "layout", 1),
-    ("notation", "layout", 2),
-    ("layout", "base", 1),
+    ("reorder", "runtime", 0),
+    ("reorder", "kernels", 1),
+    ("reorder", "tensor", 2),
+    ("draw", "notation", 3),
+    ("runtime", "jit", 0),
+    ("kernels", "ops", 1),
+    ("tensor", "loops", 2),
+    ("jit", "targets", 0),
+    ("ops", "ir", 1),
+    ("loops", "layout", 2),
+    ("notation", "layout", 3),
     ("pytorch", "base", 3),
+    ("layout", "base", 2),
+    ("ir", "base", 1),
+    ("targets", "base", 0),
 ]
 """Who imports whom, and in which column the arrow is drawn; what is below may be imported, too."""
+ASIDE = [
+    *(("kernels", "loops"), ("kernels", "targets"), ("runtime", "ir"), ("ir", "targets")),
+    *(("ops", "layout"), ("reorder", "ops"), ("bench", "networks"), ("draw", "loops")),
+]
+"""Imports whose arrows would cross others, and are not drawn."""
 
 
 def architecture() -> str:
@@ -253,7 +272,7 @@ def architecture() -> str:
         )
     for column, row, span, name, text in PARTS.values():
         x, y, wide = column * (width + gap), 30 + row * step, span * width + (span - 1) * gap
-        canvas.box(x, y, wide, height, fill=fill_of(7 - row), round=4)
+        canvas.box(x, y, wide, height, fill=fill_of(8 - row), round=4)
         canvas.words(x + wide / 2, y + 19, name, bold=True, size=13)
         canvas.words(x + wide / 2, y + 35, text, size=11, mono=False)
     return canvas.document(

@@ -98,7 +98,7 @@ ALLOWED: dict[str, set[str]] = {
     "jit": {"errors", "forking", "environment", "targets", "jit"},
     "runtime": {"errors", "forking", "environment", "targets", "ir", "jit", "runtime"},
     "ops": {"errors", "dtypes", "layout", "ir", "ops"},
-    "kernels": {*CORE, "forking", "loops", "ops", "ir", "targets", "runtime", "kernels"},
+    "kernels": {*CORE, "forking", "loops", "ops", "ir", "targets", "kernels"},
     "reorder": {*TENSORS, "environment", "loops", "ir", "kernels", *MACHINERY, "reorder"},
     "pytorch": {"errors", "pytorch"},
     "primitives": {*TENSORS, "environment", "loops", "ops", "kernels", *MACHINERY, "reorder", "primitives"},

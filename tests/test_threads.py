@@ -20,8 +20,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from relayout import LayoutError
-from relayout.runtime.limits import AWAKE, MOST
+from relayout.runtime.limits import AWAKE
 from relayout.runtime.memcpy import memcpy_kernel
+from relayout.targets import processors
+from relayout.targets.processors import MOST
 from strategies import examples
 
 compile_ = pytest.importorskip("relayout.jit.compile")
@@ -436,16 +438,16 @@ class TestCount:
         assert threads.count(2) == 2
         assert threads.count() == 5
         monkeypatch.setenv("RELAYOUT_THREADS", "")
-        assert threads.count() == threads._processors()
+        assert threads.count() == processors.processors()
         for named in ("0", "-1", "many", "\u00b2"):
             monkeypatch.setenv("RELAYOUT_THREADS", named)
             with pytest.raises(LayoutError, match="RELAYOUT_THREADS"):
                 threads.count()
         monkeypatch.delenv("RELAYOUT_THREADS")
         assert threads.count(2**63) == MOST
-        monkeypatch.setattr(threads, "_quota", lambda: 1)
+        monkeypatch.setattr(processors, "_quota", lambda: 1)
         assert threads.count() == 1
-        monkeypatch.setattr(threads, "_quota", lambda: pytest.fail("nothing to ask for"))
+        monkeypatch.setattr(processors, "_quota", lambda: pytest.fail("nothing to ask for"))
         monkeypatch.setattr(os, "sched_getaffinity", lambda process: {3}, raising=False)
         assert threads.count() == 1
 
@@ -482,4 +484,4 @@ class TestCount:
             path = tmp_path / name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text)
-        assert threads._quota.__wrapped__(str(tmp_path)) == expected
+        assert processors._quota.__wrapped__(str(tmp_path)) == expected

@@ -104,7 +104,7 @@ def _settings(
     default: tuple[int, float],
 ) -> dict[str, Any]:
     """The options of a run."""
-    from relayout.runtime.limits import MOST
+    from relayout.targets.processors import MOST
 
     if not threads or min(threads) < 1 or max(threads) > MOST:
         raise click.UsageError(f"--threads takes numbers from 1 to {MOST}: 1,2", click.get_current_context())
@@ -332,8 +332,8 @@ def threads(threads: int | None, rounds: int, output: Output) -> None:
     from relayout.bench.load import Load
     from relayout.bench.particulars import particulars
     from relayout.bench.threads import figures
-    from relayout.runtime.limits import MOST
     from relayout.runtime.threads import count
+    from relayout.targets.processors import MOST
 
     many, load, console = min(threads or max(2, count()), MOST), Load(), output.console()
     machine = particulars("relayout")

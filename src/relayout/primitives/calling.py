@@ -33,8 +33,8 @@ from relayout.forking import lock
 from relayout.primitives.program import KEPT
 from relayout.primitives.results import results
 from relayout.runtime import threads as sharing
-from relayout.runtime.limits import MOST as MOST_THREADS
 from relayout.runtime.prepared import Call, Prepared, prepared
+from relayout.targets.processors import MOST as MOST_THREADS
 from relayout.tensor import Tensor, address, aligned
 
 if TYPE_CHECKING:

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-__all__ = ["AWAKE", "MOST", "SHARED", "SPIN"]
-
-MOST: Final = 256
-"""Threads of a region, the calling one among them."""
+__all__ = ["AWAKE", "SHARED", "SPIN"]
 
 SPIN: Final = 40e-6
 """Seconds that workers spin behind a region before they sleep: what one wakeup takes."""

@@ -85,8 +85,9 @@ from string import Template
 from typing import Any, NamedTuple
 
 from relayout.jit import compile as compiler
-from relayout.runtime.limits import AWAKE, MOST, SPIN
+from relayout.runtime.limits import AWAKE, SPIN
 from relayout.targets.machine import host
+from relayout.targets.processors import MOST
 
 __all__ = ["Pool", "available", "ir"]
 

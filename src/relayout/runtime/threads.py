@@ -29,86 +29,24 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import math
 import os
 import sys
 import threading
 from collections.abc import Callable
-from functools import lru_cache
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
-from relayout.environment import named_number
 from relayout.forking import lock, locked
 from relayout.jit.abi import KERNEL
-from relayout.runtime.limits import MOST, SPIN
+from relayout.runtime.limits import SPIN
+from relayout.targets.processors import count, processors
 
 if TYPE_CHECKING:
     from concurrent.futures import ThreadPoolExecutor
 
     from relayout.runtime.pool import Pool
 
-__all__ = [
-    *("STATE", "State", "busy", "count", "ended", "native", "run", "share"),
-]
-
-
-def count(threads: int | None = None) -> int:
-    """How many threads to use.
-
-    As many as asked for, else ``RELAYOUT_THREADS``, else one for each processor that this process may run on,
-    or that a control group (a container's share of the machine) leaves it, rounded up.
-
-    >>> count(3)
-    3
-    """
-    if threads is not None:
-        return min(int(threads), MOST)
-    named = named_number("RELAYOUT_THREADS", "number of threads; write 1 or more, in digits", 1, MOST)
-    return _processors() if named is None else named
-
-
-def _processors() -> int:
-    """How many threads can really run at once."""
-    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return min(allowed, _quota()) if allowed > 1 else 1
-
-
-@lru_cache(maxsize=4)
-def _quota(root: str = "") -> int:
-    """The processors that Linux's control groups grant, at least 1; without a limit a very large number.
-
-    A limit is processor time a period, both in microseconds, and holds for all groups below the one that it
-    is set on. Version 2 keeps both in one file, version 1 in two, where -1 is no limit.
-    """
-    granted: float = sys.maxsize
-    with contextlib.suppress(OSError, ValueError):  # no such system, or lines of another form
-        for line in _text(f"{root}/proc/self/cgroup").splitlines():
-            _, controllers, path = line.split(":", 2)
-            if controllers and "cpu" not in controllers.split(","):
-                continue
-            top = f"{root}/sys/fs/cgroup" + ("/cpu" if controllers else "")
-            names = ["cpu.cfs_quota_us", "cpu.cfs_period_us"] if controllers else ["cpu.max"]
-            group = path.strip("/")
-            granted = min(granted, _limit(top, names))
-            while group:
-                granted = min(granted, _limit(f"{top}/{group}", names))
-                group = group.rpartition("/")[0]
-    return max(1, math.ceil(granted))
-
-
-def _limit(folder: str, names: list[str]) -> float:
-    """The limit of one control group, in processors."""
-    try:
-        quota, period = " ".join(_text(f"{folder}/{name}") for name in names).split()
-        return int(quota) / int(period) if int(quota) > 0 else math.inf
-    except (OSError, ValueError):
-        return math.inf  # no such group, no such files, or "max"
-
-
-def _text(path: str) -> str:
-    with open(path, "rb", buffering=0) as file:  # a third of the time of text
-        return file.read().decode()
+__all__ = ["STATE", "State", "busy", "count", "ended", "native", "run", "share"]
 
 
 def busy() -> bool:
@@ -160,7 +98,7 @@ def run(kernel: int, source: int, target: int, operands: int, parts: int, thread
     threads : int
         At most so many work, this one among them. Fewer do while another region is under way: the threads
         belong to one region at a time, and whoever comes second does its parts alone, at once. They are made
-        when they are first needed, and stay; no more than :data:`relayout.runtime.limits.MOST`.
+        when they are first needed, and stay; no more than :data:`relayout.targets.processors.MOST`.
     """
     if threads > _ready:
         _prepare(threads)
@@ -212,7 +150,7 @@ def _made() -> Pool | None:
         return None
     from relayout.runtime.pool import Pool, available
 
-    return Pool(_processors()) if available() else None
+    return Pool(processors()) if available() else None
 
 
 def share(work: Callable[[int, int], object], extent: int, threads: int, unit: int = 1) -> None:

@@ -1,6 +1,7 @@
 """Processors that kernels are made for.
 
-===========  ================================================================================================
-``machine``  what kernels are shaped by: vector width, features, caches; the host, or any by its LLVM name
-===========  ================================================================================================
+==============  =============================================================================================
+``machine``     what kernels are shaped by: vector width, features, caches; the host, or any by its LLVM name
+``processors``  how many of them a process may use
+==============  =============================================================================================
 """

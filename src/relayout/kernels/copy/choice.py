@@ -11,8 +11,8 @@ from relayout.kernels.copy.plan import LANE, LINE_BITS, ROWS, Plan, Run, along
 from relayout.kernels.copy.problem import Move, moves_bits, order, simplified
 from relayout.kernels.copy.schedule import ESTIMATE, Schedule
 from relayout.loops.nest import Loop, split
-from relayout.runtime.threads import count
 from relayout.targets.machine import LINE
+from relayout.targets.processors import count
 
 __all__ = ["feasible", "lowered", "plan", "without_overlap"]
 
