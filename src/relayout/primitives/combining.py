@@ -24,7 +24,7 @@ from relayout.primitives.lowering import before, followed, reorder_step, zeros_s
 from relayout.primitives.program import Program, Step
 
 if TYPE_CHECKING:
-    from relayout.kernels.reduce.softmax import Normalisation
+    from relayout.kernels.reduce.softmax import SoftmaxPlan
     from relayout.kernels.reduce.window import Window
     from relayout.ops.post_ops import PostOp
     from relayout.primitives.pooling import Pooling
@@ -151,7 +151,7 @@ def softmax(made: Softmax) -> tuple[str, Program] | None:
     from relayout.kernels.reduce.softmax import planned
     from relayout.layout.dense import dense_like
 
-    def plan(src: MemoryDesc, dst: MemoryDesc) -> Normalisation | None:
+    def plan(src: MemoryDesc, dst: MemoryDesc) -> SoftmaxPlan | None:
         return planned(src, dst, made.axis, made.log)
 
     src, dst = made.src, made.dst
@@ -162,7 +162,7 @@ def softmax(made: Softmax) -> tuple[str, Program] | None:
 
 
 @locked
-def _softmax_step(made: Normalisation, source: str, target: str, size: int) -> Step:
+def _softmax_step(made: SoftmaxPlan, source: str, target: str, size: int) -> Step:
     from relayout.kernels.reduce.softmax import ENTRY, module
 
     return _combining_step(("softmax", made), ENTRY, lambda m: module(made, m), source, target, size)

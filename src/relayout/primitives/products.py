@@ -32,9 +32,9 @@ if TYPE_CHECKING:
 
     from relayout.kernels.conv.candidates import Candidate
     from relayout.kernels.conv.depthwise import Depthwise
-    from relayout.kernels.conv.epilogue import Finishing, Operand
+    from relayout.kernels.conv.direct import Direct
+    from relayout.kernels.conv.epilogue import Epilogue, Operand
     from relayout.kernels.conv.geometry import Geometry
-    from relayout.kernels.conv.nest import Nest
     from relayout.runtime.tuning import Trial
     from relayout.targets.machine import Machine
 
@@ -107,7 +107,7 @@ def weights_format(made: Products) -> str | None:
 class Lowered(NamedTuple):
     """A sum of products as a program."""
 
-    plan: Nest | Depthwise
+    plan: Direct | Depthwise
     program: Program
     packed: str
     """The format that weights are reordered to in each call; empty: they are read as they are."""
@@ -176,7 +176,7 @@ def products(made: Products, schedule: str = "") -> Lowered | None:
 def _products(made: Products, schedule: str, machine: Machine, many: int) -> Lowered | None:
     from relayout.environment import LOADED
     from relayout.jit.compile import Module, recalled
-    from relayout.kernels.conv.epilogue import Finishing
+    from relayout.kernels.conv.epilogue import Epilogue
     from relayout.kernels.conv.module import ENTRY
 
     target = made.whole or made.dst
@@ -201,7 +201,7 @@ def _products(made: Products, schedule: str, machine: Machine, many: int) -> Low
     if made.repeats:
         places: Any = tuple(place._replace(channel=place.channel % geometry.outputs) for place in plan.places)
         plan = replace(plan, places=places)
-    finishing = Finishing(
+    epilogue = Epilogue(
         dst.dtype.name,
         "" if made.bias is None else made.bias.dtype.name,
         0 if made.scale is None else made.scale.dims[0],
@@ -211,7 +211,7 @@ def _products(made: Products, schedule: str, machine: Machine, many: int) -> Low
         geometry.outputs if made.repeats and geometry.groups > 1 else 0,
         tuple(operand for operand in operands if operand is not None),
     )
-    text_of = _text_of(plan, src, dst, finishing)
+    text_of = _text_of(plan, src, dst, epilogue)
     if text_of is None:
         return None
     lost = prod(target.layout.padded) != prod(dst.layout.padded)  # views drop the padding of axes of size 1
@@ -221,7 +221,7 @@ def _products(made: Products, schedule: str, machine: Machine, many: int) -> Low
             return None
         steps.append(step)
     sides = [(desc.dtype.name, desc.layout._key()) for desc in (src, dst)]
-    key = repr(("products", sides, plan, finishing))
+    key = repr(("products", sides, plan, epilogue))
     kernels, _ = recalled(key, LOADED, lambda: Module(text_of(), [ENTRY]), machine)
     size = sum(desc.nbytes for desc in (src, weights, dst))
     parts = _parts(plan.tasks, many, size)
@@ -234,7 +234,7 @@ def _products(made: Products, schedule: str, machine: Machine, many: int) -> Low
         "scale": "scale" if made.scale is not None else "",
         "scratch": "slots" if plan.slot else "",
     }
-    addresses = (*(name or packed_name for name in names.values()), *finishing.names)
+    addresses = (*(name or packed_name for name in names.values()), *epilogue.names)
     shared = parts > 1 and geometry.flops + OPERATIONS_A_BYTE * size >= WORTH
     steps.append(Step(kernels[0], "src", "dst", addresses, parts, shared))
     return Lowered(plan, Program(tuple(steps), scratch), text)
@@ -263,7 +263,7 @@ def _trial(made: Products, many: int) -> Trial[Candidate, Lowered]:
 
 
 @locked
-def _operands(made: Products, target: MemoryDesc, plan: Nest | Depthwise) -> list[Operand | None]:
+def _operands(made: Products, target: MemoryDesc, plan: Direct | Depthwise) -> list[Operand | None]:
     """How the kernel reads the operands of binary operations; None for each that it can't."""
     from relayout.kernels.conv.epilogue import operand_of
 
@@ -291,7 +291,7 @@ def fusable(made: Products) -> int:
 
 @locked
 def _text_of(
-    plan: Nest | Depthwise, src: MemoryDesc, dst: MemoryDesc, finishing: Finishing
+    plan: Direct | Depthwise, src: MemoryDesc, dst: MemoryDesc, epilogue: Epilogue
 ) -> Callable[[], str] | None:
     """What writes the text of a kernel; None where rows can't be reordered as it needs."""
     from relayout.kernels.conv.convolution import module, rows_of
@@ -299,9 +299,9 @@ def _text_of(
     from relayout.kernels.conv.depthwise_text import depthwise_module
 
     if isinstance(plan, Depthwise):
-        return partial(depthwise_module, plan, finishing)
-    rows = rows_of(plan, src, dst, finishing)
-    return None if rows is None else partial(module, plan, rows, finishing)
+        return partial(depthwise_module, plan, epilogue)
+    rows = rows_of(plan, src, dst, epilogue)
+    return None if rows is None else partial(module, plan, rows, epilogue)
 
 
 def _parts(tasks: int, threads: int, size: int) -> int:

@@ -5,14 +5,14 @@
 ``arithmetic``        in which numbers it is computed
 ``sides``             where a layout puts images, rows, pixels and channels
 ``weights``           where it puts vectors of weights, and the format that is read fastest
-``nest``              the loop nest around the tile, as plain data
+``direct``            the plan of a direct convolution: the loops around the tile, as plain data
 ``planning``          formats to the nests that can solve a problem
 ``cost``              what a schedule costs, from named facts of a processor
 ``candidates``        the schedules that are worth measuring, cheapest first
 ``tile``              the building block: a register tile that adds up products
 ``epilogue``          what becomes of a sum before it is stored
 ``module``            what the text of all plans has in common
-``convolution``       nest to text
+``convolution``       the text of a direct convolution
 ``depthwise``         depthwise and grouped convolutions, whose groups are narrower than a vector: the plan
 ``depthwise_text``    and its text
 ====================  =======================================================================================

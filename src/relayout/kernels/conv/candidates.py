@@ -1,6 +1,6 @@
 """The schedules of a sum of products that are worth measuring, each with its cost.
 
-Every plan is a candidate: a nest around the tile (:mod:`.nest`), cut into tiles and tasks in any of some
+Every plan is a candidate: a nest around the tile (:mod:`.direct`), cut into tiles and tasks in any of some
 hundred ways, or the depthwise plan (:mod:`.depthwise`). The model (:mod:`.cost`) puts them in order. The
 first is the estimate; the others come near it, differ from it in more than a detail, and add up their sums in
 the same order, so that all give the same bits.
@@ -14,7 +14,7 @@ from typing import NamedTuple
 from relayout.kernels.conv.cost import FACTS, Facts, Model
 from relayout.kernels.conv.depthwise import Depthwise, depthwise
 from relayout.kernels.conv.depthwise import cycles as alone_of
-from relayout.kernels.conv.nest import Cut, Nest
+from relayout.kernels.conv.direct import Cut, Direct
 from relayout.kernels.conv.planning import Problem, nests, with_loops
 from relayout.targets.machine import Machine
 
@@ -29,7 +29,7 @@ class Candidate(NamedTuple):
     """A plan, and about how many seconds it takes."""
 
     cost: float
-    plan: Nest | Depthwise
+    plan: Direct | Depthwise
 
     def __str__(self) -> str:
         return str(self.plan)
@@ -55,7 +55,7 @@ def candidates(
     (True, True)
     """
     narrow = list(depthwise(problem, machine, threads, facts))
-    found: list[tuple[float, Nest | Depthwise, Cut | None]] = [
+    found: list[tuple[float, Direct | Depthwise, Cut | None]] = [
         (cycles, plan, None) for plan, cycles in narrow
     ]
     size = problem.src.nbytes + problem.dst.nbytes
@@ -76,7 +76,7 @@ def candidates(
             break
         family = id(plan), cut and cut.block
         if tiles[family] < ALIKE:
-            made = with_loops(plan, cut) if isinstance(plan, Nest) else plan
+            made = with_loops(plan, cut) if isinstance(plan, Direct) else plan
             if chosen.setdefault(str(made), Candidate(cycles / facts.clock, made)).plan is made:
                 tiles[family] += 1
     return tuple(chosen.values())

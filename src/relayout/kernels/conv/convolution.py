@@ -11,10 +11,10 @@ from relayout.ir.builder import Function, Operand
 from relayout.ir.kernel import digits
 from relayout.ir.types import FLOAT, I8, I64, PTR, Value, constant, vector
 from relayout.ir.vectors import pieces_of
-from relayout.kernels.conv.epilogue import Finish, Finishing
+from relayout.kernels.conv.direct import Direct
+from relayout.kernels.conv.epilogue import Epilogue, Finish
 from relayout.kernels.conv.geometry import Span
 from relayout.kernels.conv.module import Module, Vectors
-from relayout.kernels.conv.nest import Nest
 from relayout.kernels.conv.sides import offset_code
 from relayout.kernels.conv.tile import WORD, Tile, lanes_of, tile_function
 from relayout.kernels.copy.choice import feasible, lowered
@@ -36,7 +36,7 @@ class Rows(NamedTuple):
     fetch: str = ""
 
 
-def _row_reorder(name: str, src: MemoryDesc, dst: MemoryDesc, nest: Nest) -> str | None:
+def _row_reorder(name: str, src: MemoryDesc, dst: MemoryDesc, nest: Direct) -> str | None:
     """The text of a function that reorders one row; None where there is no kernel for it."""
     found = moves(src, dst)
     if found is None or not all(map(feasible, found)):
@@ -54,7 +54,7 @@ def _row_of(desc: MemoryDesc) -> MemoryDesc:
     return MemoryDesc(layout.dims, desc.dtype, layout.moved(0))
 
 
-def rows_of(nest: Nest, src: MemoryDesc, dst: MemoryDesc, finishing: Finishing) -> Rows | None:
+def rows_of(nest: Direct, src: MemoryDesc, dst: MemoryDesc, epilogue: Epilogue) -> Rows | None:
     """The reorders that a nest needs; None where one of them is not possible."""
     found = {"pack": "", "unpack": "", "fetch": ""}
     wanted = []
@@ -65,10 +65,10 @@ def rows_of(nest: Nest, src: MemoryDesc, dst: MemoryDesc, finishing: Finishing) 
         wanted.append(("pack", row, MemoryDesc(row.dims, nest.arithmetic.operand, strides=into)))
     if nest.unpacks:
         row = _row_of(dst)
-        kind = finishing.unpacked(nest.weights_type)
+        kind = epilogue.unpacked(nest.weights_type)
         out_of = MemoryDesc(row.dims, kind, strides=(1, nest.result_pitch // WORD))
         wanted.append(("unpack", out_of, row))
-        if finishing.adds:
+        if epilogue.adds:
             wanted.append(("fetch", row, out_of))
     for name, source, target in wanted:
         text = _row_reorder(name, source, target, nest)
@@ -78,16 +78,16 @@ def rows_of(nest: Nest, src: MemoryDesc, dst: MemoryDesc, finishing: Finishing) 
     return Rows(**found)
 
 
-def module(nest: Nest, rows: Rows, finishing: Finishing) -> str:
+def module(nest: Direct, rows: Rows, epilogue: Epilogue) -> str:
     """The text of all functions."""
-    return _Module(nest, rows, finishing).text()
+    return _Module(nest, rows, epilogue).text()
 
 
 class _Module(Module):
     """Writes the tasks of a nest, and the tiles."""
 
-    def __init__(self, nest: Nest, rows: Rows, finishing: Finishing) -> None:
-        super().__init__(nest, finishing)
+    def __init__(self, nest: Direct, rows: Rows, epilogue: Epilogue) -> None:
+        super().__init__(nest, epilogue)
         self.nest, self.rows = nest, rows
         self.lanes = lanes_of(nest.machine)
 
@@ -343,7 +343,7 @@ class _Module(Module):
                 AHEAD if nest.weights_bytes > nest.machine.l1 else 0,
                 self._pitch() if rows == 1 else 0,
             )
-            finish = Finish(tile, nest, self.finishing)
-            extra = ("bias", "scale", *self.finishing.names)
+            finish = Finish(tile, nest, self.epilogue)
+            extra = ("bias", "scale", *self.epilogue.names)
             self.functions[name] = tile_function(name, tile, nest.machine, extra, finish)
         return name

@@ -24,7 +24,7 @@ from math import ceil
 from typing import NamedTuple
 
 from relayout.dtypes import dtype
-from relayout.kernels.conv.nest import Block, Cut, Nest
+from relayout.kernels.conv.direct import Block, Cut, Direct
 from relayout.kernels.conv.tile import WORD, registers_of
 
 __all__ = ["FACTS", "Facts", "Model"]
@@ -90,7 +90,7 @@ is a guess. For another processor they are a starting point, from which the cont
 class Model:
     """What is known of one nest."""
 
-    def __init__(self, nest: Nest, facts: Facts = FACTS) -> None:
+    def __init__(self, nest: Direct, facts: Facts = FACTS) -> None:
         g = nest.geometry
         self.nest, self.facts = nest, facts
         self.cache = nest.machine.l2

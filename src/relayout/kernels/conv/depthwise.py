@@ -1,8 +1,8 @@
-"""Convolutions of narrow groups, where their source lies: the plan.
+"""Depthwise and grouped convolutions, whose groups are narrower than a vector: the plan.
 
 Where groups have fewer output channels than a vector has lanes (depthwise has one, ResNeXt four or eight), a
 vector computes several groups at once. Such convolutions do few products with each number that they read, so
-what they cost is mostly to bring it to the registers. The general nest (:mod:`.nest`) first copies source
+what they cost is mostly to bring it to the registers. The general nest (:mod:`.direct`) first copies source
 rows, to put zeros around them, and spreads each pixel over the lanes for each tap. Here nothing is copied.
 
 **Borders.** Rows of taps that fall outside are left out when the kernel runs: the loop over them begins later
@@ -117,7 +117,7 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True)
 class Depthwise:
-    """How a convolution of narrow groups is done.
+    """How a convolution of groups narrower than a vector is done.
 
     A task is some rows of some images by a run of vectors. It goes over blocks of ``tall`` rows, tiles,
     vectors, and the rows of a block.
@@ -241,7 +241,7 @@ class Depthwise:
 def depthwise(
     problem: Problem, machine: Machine, threads: int, facts: Facts
 ) -> Iterator[tuple[Depthwise, float]]:
-    """Plans of a convolution of narrow groups, and about how many cycles each takes; the longest run first.
+    """Plans of a depthwise or grouped convolution, and about how many cycles each takes; longest runs first.
 
     There are none for other problems, and for those that are too odd.
     """

@@ -1,4 +1,4 @@
-"""The text of a convolution of narrow groups: what :mod:`.narrow` plans.
+"""The text of a depthwise or grouped convolution: what :mod:`.depthwise` plans.
 
 A tile is a function for one kind of vectors and one span of a row. It is called for each row, tile and
 vector, and told which rows of taps fall inside::
@@ -32,7 +32,7 @@ from relayout.ir.conversions import to_f32
 from relayout.ir.types import FLOAT, I64, PTR, Type, Value, constant, integer, vector
 from relayout.ir.vectors import load_pieces, store_pieces
 from relayout.kernels.conv.depthwise import TOGETHER, Depthwise, Kind
-from relayout.kernels.conv.epilogue import Finish, Finishing
+from relayout.kernels.conv.epilogue import Epilogue, Finish
 from relayout.kernels.conv.geometry import Span
 from relayout.kernels.conv.module import Module
 from relayout.kernels.conv.sides import places_of
@@ -49,9 +49,9 @@ operations."""
 BARRIER = 'call void asm sideeffect "", "~{memory}"()'
 
 
-def depthwise_module(plan: Depthwise, finishing: Finishing) -> str:
+def depthwise_module(plan: Depthwise, epilogue: Epilogue) -> str:
     """The text of all functions."""
-    return _Module(plan, finishing).text()
+    return _Module(plan, epilogue).text()
 
 
 class _Lanes:
@@ -72,10 +72,10 @@ class _Lanes:
 class _Tile(_Lanes):
     """Writes one tile, a function whose arguments are :data:`POINTERS` and :data:`COUNTS`."""
 
-    def __init__(self, plan: Depthwise, kind: Kind, span: Span, finishing: Finishing, name: str) -> None:
-        pointers = dict.fromkeys((*POINTERS, *finishing.names), PTR)
+    def __init__(self, plan: Depthwise, kind: Kind, span: Span, epilogue: Epilogue, name: str) -> None:
+        pointers = dict.fromkeys((*POINTERS, *epilogue.names), PTR)
         super().__init__(plan, kind, name, {**pointers, **dict.fromkeys(COUNTS, I64)})
-        self.span, self.finishing = span, finishing
+        self.span, self.epilogue = span, epilogue
         self.arithmetic = plan.arithmetic
         self.dst = tuple(pixel * plan.dst.steps[2] for pixel in range(span.pixels))
         self.pieces, self.channels = (kind.stores,), (kind.channels,)
@@ -84,7 +84,7 @@ class _Tile(_Lanes):
         """The text of the function."""
         b, plan, g = self.b, self.plan, self.plan.geometry
         self.ask_ahead()
-        finish = Finish(self, plan, self.finishing)
+        finish = Finish(self, plan, self.epilogue)
         weights = b["weights"]
         for axis, first in enumerate(COUNTS[:2]):
             if g.kernel[axis] > 1:
@@ -271,8 +271,8 @@ class _Preparation(_Lanes):
 class _Module(Module):
     """Writes the tasks, and the tiles and preparations that they call."""
 
-    def __init__(self, plan: Depthwise, finishing: Finishing) -> None:
-        super().__init__(plan, finishing)
+    def __init__(self, plan: Depthwise, epilogue: Epilogue) -> None:
+        super().__init__(plan, epilogue)
         self.plan = plan
 
     def task(self, task: Value, first: Value) -> None:
@@ -350,7 +350,7 @@ class _Module(Module):
             def call(kind: int) -> None:
                 name = f"tile{span}_{kind}"
                 if name not in self.functions:
-                    made = _Tile(plan, plan.kinds[kind], plan.spans[span], self.finishing, name)
+                    made = _Tile(plan, plan.kinds[kind], plan.spans[span], self.epilogue, name)
                     self.functions[name] = made.text()
                 self.call(name, [s, weights, d, *extra, later], place.channel, d, counts)
 

@@ -41,7 +41,7 @@ from relayout.ops.binary import emit as operation
 from relayout.ops.post_ops import BinaryOp, PostOp, Sum, adds
 from relayout.targets.machine import Machine
 
-__all__ = ["Finish", "Finishing", "Operand", "operand_of"]
+__all__ = ["Epilogue", "Finish", "Operand", "operand_of"]
 
 ONE, CHANNELS, SAME = "one", "channels", "same"
 
@@ -93,7 +93,7 @@ def operand_of(desc: MemoryDesc, dst: MemoryDesc, axis: int, direct: bool) -> Op
     return None
 
 
-class Finishing(NamedTuple):
+class Epilogue(NamedTuple):
     """What happens to sums."""
 
     dtype: str
@@ -186,7 +186,7 @@ class Setting(Protocol):
 class Finish:
     """Writes it, for the vectors of a tile."""
 
-    def __init__(self, tile: Tile | Vectors, nest: Setting, how: Finishing) -> None:
+    def __init__(self, tile: Tile | Vectors, nest: Setting, how: Epilogue) -> None:
         self.tile, self.how = tile, how
         self.machine, self.lanes = nest.machine, lanes_of(nest.machine)
         self.integers = tile.arithmetic.sums == "s32"

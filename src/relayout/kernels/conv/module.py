@@ -14,7 +14,7 @@ from typing import NamedTuple, Protocol
 from relayout.ir.builder import table
 from relayout.ir.kernel import kernel, share
 from relayout.ir.types import I64, PTR, Value, constant
-from relayout.kernels.conv.epilogue import Finishing
+from relayout.kernels.conv.epilogue import Epilogue
 from relayout.kernels.conv.geometry import Geometry
 from relayout.kernels.conv.sides import Side, offset_code
 from relayout.kernels.conv.tile import WORD
@@ -62,18 +62,18 @@ class Vectors(NamedTuple):
 class Module:
     """Writes the entry, and keeps the functions that it calls."""
 
-    def __init__(self, plan: Plan, finishing: Finishing) -> None:
-        self.finishing, self._plan = finishing, plan
+    def __init__(self, plan: Plan, epilogue: Epilogue) -> None:
+        self.epilogue, self._plan = epilogue, plan
         self.functions: dict[str, str] = {}
         self.b = kernel(ENTRY, plan.machine)
 
     def text(self) -> str:
         """The text of all functions."""
-        b, plan, finishing = self.b, self._plan, self.finishing
+        b, plan, epilogue = self.b, self._plan, self.epilogue
         *_, ops, part, _ = b.arguments
         self.weights, bias, scale, scratch = (b.load(PTR, b.gep(ops, 8 * k)) for k in range(len(OPERANDS)))
-        self.bias, self.scale = b.gep(bias, finishing.bias_at), b.gep(scale, finishing.scale_at)
-        self.operands = finishing.bases(b, ops, len(OPERANDS))
+        self.bias, self.scale = b.gep(bias, epilogue.bias_at), b.gep(scale, epilogue.scale_at)
+        self.operands = epilogue.bases(b, ops, len(OPERANDS))
         self.scratch = b.gep(scratch, part, plan.slot)
         first, end = share(b, plan.tasks)
         some = b.icmp("slt", first, end)
@@ -123,14 +123,14 @@ class Module:
     def of_channel(self, channel: Value) -> list[Value]:
         """Where bias and scale of a channel lie."""
         b, at = self.b, self.b.mul(channel, WORD)
-        scale = self.scale if self.finishing.scale == 1 else b.gep(self.scale, at)
+        scale = self.scale if self.epilogue.scale == 1 else b.gep(self.scale, at)
         return [b.gep(self.bias, at), scale]
 
     def call(
         self, name: str, pointers: Sequence[Value], channel: Value, target: Value, counts: Sequence[Value]
     ) -> None:
         """Call a tile that stores from ``target`` on."""
-        others = self.finishing.pointers(self.b, self.operands, channel, target)
+        others = self.epilogue.pointers(self.b, self.operands, channel, target)
         self.b.call(name, *pointers, *others, *counts)
 
     def taps_inside(self, src: Value, plane: Value, row: Value) -> tuple[Value, list[Value]]:

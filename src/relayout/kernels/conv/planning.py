@@ -16,8 +16,8 @@ from typing import NamedTuple
 from relayout.ir.vectors import Piece, pieces_of
 from relayout.kernels.conv.arithmetic import Arithmetic
 from relayout.kernels.conv.cost import FACTS
+from relayout.kernels.conv.direct import Block, Cut, Direct, Group, Place
 from relayout.kernels.conv.geometry import Geometry, rows_have_taps
-from relayout.kernels.conv.nest import Block, Cut, Group, Nest, Place
 from relayout.kernels.conv.sides import Side, pieces_at, places_of, side_of
 from relayout.kernels.conv.tile import WORD, lanes_of, registers_of
 from relayout.kernels.conv.weights import Weights, is_spread, weights_of
@@ -49,7 +49,7 @@ class Problem(NamedTuple):
     """Whether the first axis of the weights is that of groups."""
 
 
-def nests(problem: Problem, machine: Machine) -> Iterator[Nest]:
+def nests(problem: Problem, machine: Machine) -> Iterator[Direct]:
     """All nests that can solve a problem, not yet cut into tiles and tasks; none where the tile can't.
 
     They differ in whether source rows are packed, in the vectors of a tile, and in whether a turn of the sum
@@ -92,7 +92,7 @@ def nests(problem: Problem, machine: Machine) -> Iterator[Nest]:
             dims = _dims(geometry, source, target, packs, unpacks, pitch)
             for together in shares:
                 step = pitch if packs else source.steps[2]
-                nest = Nest(
+                nest = Direct(
                     geometry,
                     arithmetic,
                     machine,
@@ -116,7 +116,7 @@ def nests(problem: Problem, machine: Machine) -> Iterator[Nest]:
                 yield with_loops(nest)
 
 
-def with_loops(nest: Nest, cut: Cut | None = None) -> Nest:
+def with_loops(nest: Direct, cut: Cut | None = None) -> Direct:
     """A nest cut into tiles and tasks, with the loops of its sum."""
     nest = nest if cut is None else replace(nest, **cut._asdict())
     g, found, spread, together = nest.geometry, nest.weights, bool(nest.spread), len(nest.taps) > 1

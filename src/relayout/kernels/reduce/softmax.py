@@ -40,7 +40,7 @@ from relayout.loops.nest import Loop, Nest, split
 from relayout.loops.refine import refine
 from relayout.targets.machine import Machine
 
-__all__ = ["ENTRY", "Normalisation", "module", "planned"]
+__all__ = ["ENTRY", "SoftmaxPlan", "module", "planned"]
 
 ENTRY = "softmax"
 TOGETHER = 4  # vectors that are worked on together
@@ -51,7 +51,7 @@ NOTHING_BELOW = -104.0  # the exponential rounds to zero
 
 
 @dataclass(frozen=True)
-class Normalisation:
+class SoftmaxPlan:
     """What is computed: a softmax without formats."""
 
     log: bool
@@ -87,7 +87,7 @@ class Normalisation:
         return min(lanes, self.longest if self.is_along(lanes) else self.around)
 
 
-def planned(src: MemoryDesc, dst: MemoryDesc, axis: int, log: bool) -> Normalisation | None:
+def planned(src: MemoryDesc, dst: MemoryDesc, axis: int, log: bool) -> SoftmaxPlan | None:
     """The softmax along an axis; None where that is fused with others, or there are no nests.
 
     >>> made = planned(MemoryDesc((2, 20), "f32", "ab"), MemoryDesc((2, 20), "f32", "ab"), 1, False)
@@ -101,10 +101,10 @@ def planned(src: MemoryDesc, dst: MemoryDesc, axis: int, log: bool) -> Normalisa
     pieces = spaces(along, (0, 0), sizes)
     if blocks is None or pieces is None or len(along[0].axes) > 1:
         return None
-    return Normalisation(log, src.dtype, dst.dtype, blocks, pieces)
+    return SoftmaxPlan(log, src.dtype, dst.dtype, blocks, pieces)
 
 
-def module(made: Normalisation, machine: Machine) -> str:
+def module(made: SoftmaxPlan, machine: Machine) -> str:
     """The text of the kernel: the function :data:`ENTRY`."""
     f, lanes = kernel(ENTRY, machine), lanes_of(machine, made.src)
     for block in made.blocks:
@@ -171,7 +171,7 @@ class _Passes:
     terms: int
     """How many terms each accumulator adds up."""
 
-    def __init__(self, f: Function, made: Normalisation, block: Nest, loops: tuple[Loop, ...]) -> None:
+    def __init__(self, f: Function, made: SoftmaxPlan, block: Nest, loops: tuple[Loop, ...]) -> None:
         self.b, self.made, self.block, self.loops = f, made, block, loops
         self.v = Lanes(f, made.src, made.dst)
         self.stores = made.dst is dtype("f32") and not made.log
@@ -315,7 +315,7 @@ class _Passes:
 class _Along(_Passes):
     """Lanes along the axis: a task is one row or a group of rows, a vector belongs to one of them."""
 
-    def __init__(self, f: Function, made: Normalisation, block: Nest, rows: tuple[Loop, ...]) -> None:
+    def __init__(self, f: Function, made: SoftmaxPlan, block: Nest, rows: tuple[Loop, ...]) -> None:
         super().__init__(f, made, block, block.loops)
         self.rows = (Loop(1, (0, 0)), *rows)
         self.count = min(self.v.most, 1 << (made.longest - 1).bit_length())
@@ -393,7 +393,7 @@ class _Along(_Passes):
 class _Across(_Passes):
     """Lanes along other axes: a task is as many rows as a run has elements."""
 
-    def __init__(self, f: Function, made: Normalisation, block: Nest) -> None:
+    def __init__(self, f: Function, made: SoftmaxPlan, block: Nest) -> None:
         super().__init__(f, made, block, block.around)
         self.count = min(self.v.most, 1 << (block.length - 1).bit_length())
         self.slots = -(-block.length // self.count)

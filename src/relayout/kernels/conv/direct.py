@@ -42,7 +42,7 @@ from relayout.layout.descriptor import MemoryDesc
 from relayout.loops.nest import Loop
 from relayout.targets.machine import LINE, Machine
 
-__all__ = ["Block", "Cut", "Group", "Nest", "Place"]
+__all__ = ["Block", "Cut", "Direct", "Group", "Place"]
 
 
 class Group(NamedTuple):
@@ -88,7 +88,7 @@ class Cut(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Nest:
+class Direct:
     """How a convolution is done."""
 
     geometry: Geometry
