@@ -36,7 +36,7 @@ from fences import output_of
 from relayout import LayoutError, MemoryDesc
 from relayout.kernels.conv import arithmetic, candidates, geometry, planning, weights
 from relayout.kernels.conv import module as text
-from relayout.kernels.conv.epilogue import Finishing
+from relayout.kernels.conv.epilogue import Epilogue
 from relayout.kernels.conv.tile import lanes_of, pieces_of
 from relayout.ops.functions import Function
 from relayout.ops.post_ops import Sum
@@ -734,9 +734,9 @@ def test_kernels_are_told_apart_by_all_that_shapes_them():
 
 
 def test_finishing_is_whole_only_if_nothing_comes_between():
-    assert Finishing("s32").stays_whole("s8")
-    assert Finishing("s32", "s32").stays_whole("s8")
-    for other in (Finishing("s32", "f32"), Finishing("s32", scale=1), Finishing("s32", post_ops=(Sum(),))):
+    assert Epilogue("s32").stays_whole("s8")
+    assert Epilogue("s32", "s32").stays_whole("s8")
+    for other in (Epilogue("s32", "f32"), Epilogue("s32", scale=1), Epilogue("s32", post_ops=(Sum(),))):
         assert not other.stays_whole("s8")
-    assert not Finishing("s32").stays_whole("f32")
+    assert not Epilogue("s32").stays_whole("f32")
     assert text.OPERANDS[:3] == ("weights", "bias", "scale")
