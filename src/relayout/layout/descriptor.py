@@ -37,7 +37,7 @@ from relayout.errors import LayoutError, Unsupported, described
 from relayout.forking import lock
 from relayout.layout import spelling
 from relayout.layout.format import Format, letters
-from relayout.layout.layout import Layout, check_dims, plain, spell_dims, whole_numbers
+from relayout.layout.layout import Layout, check_dims, plain, spell_dims, whole_numbers, write_layout
 from relayout.layout.spelling import text_of
 
 __all__ = ["MemoryDesc", "MklDnnBlocking", "any_format", "undef"]
@@ -492,9 +492,6 @@ class MemoryDesc:
     def __str__(self) -> str:
         if self.layout is None:
             return f"{self.dtype}:{self._kind}:{spell_dims(self.dims)}"
-        with lock():
-            from relayout.layout.text import write_layout
-
         return f"{self.dtype}:{write_layout(self.layout, self.dtype.name)}"
 
     def __repr__(self) -> str:

@@ -50,7 +50,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
 
 from relayout.errors import LayoutError, described, whole
 from relayout.forking import lock
-from relayout.layout.format import Format, letters
+from relayout.layout.format import Format, letters, spell_digit
 from relayout.layout.roles import check_roles
 
 if TYPE_CHECKING:
@@ -66,6 +66,7 @@ __all__ = [
     "layout_of",
     "whole_number",
     "whole_numbers",
+    "write_layout",
 ]
 
 MAX_ELEMENTS = 2**63 - 1  # offsets are signed 64-bit numbers in every system that we describe
@@ -678,13 +679,35 @@ class Layout:
         return Layout._make, (*fields, self.format, self.roles)
 
     def __str__(self) -> str:
-        with lock():
-            from relayout.layout.text import write_layout
-
         return write_layout(self)
 
     def __repr__(self) -> str:
         return f"Layout({str(self)!r})"
+
+
+def write_layout(layout: Layout, dtype: str | None = None) -> str:
+    """Write a layout on one line; ``dtype`` is what a format's name will be read for, if that is known.
+
+    >>> write_layout(Layout((2, 3), strides=(10, -1), offset=2))
+    '2x3 strides 10x-1+2'
+    """
+    where = f"{layout.offset0:+d}" if layout.offset0 else ""
+    dims = spell_dims(layout.dims)
+    if not layout.dims:
+        return f"{dims}{where}"
+    if layout.format is not None:
+        return f"{layout.format.spelled_for(layout.rank, dtype)}:{dims}{where}"
+    meaning = f" ({', '.join(layout.roles)})" if layout.roles is not None else ""
+    counted = tuple(prod(digit.extent for digit in ladder) for ladder in layout.ladders)
+    if layout.is_plain and counted == layout.padded:
+        cut = "" if layout.padded == layout.dims else f" padded {spell_dims(layout.padded)}"
+        return f"{dims}{meaning} strides {spell_dims(layout.strides)}{cut}{where}"
+    names = layout.axis_names()
+    digits = ", ".join(
+        spell_digit(tuple(names[a] for a in layout.terms[t]), w, e) + f"*{s}" for t, w, e, s in layout.digits
+    )
+    cut = "" if counted == layout.padded else f" padded {spell_dims(layout.padded)}"
+    return f"{dims}{meaning} [{digits}]{cut}{where}"
 
 
 def layout_of(given: object) -> Layout:

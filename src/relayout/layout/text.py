@@ -1,4 +1,4 @@
-"""Layouts and memory descriptors as one line of text, written and read.
+"""Layouts and memory descriptors read from one line of text, as :func:`~.layout.write_layout` writes it.
 
 What is printed can be read again, so an error message, a log or a notebook cell is enough to get the very
 same layout back::
@@ -19,7 +19,6 @@ one. ``scalar`` is what has no axes.
 from __future__ import annotations
 
 import re
-from math import prod
 from typing import TYPE_CHECKING
 
 from relayout.dtypes import dtype as as_dtype
@@ -27,14 +26,14 @@ from relayout.errors import LayoutError
 from relayout.forking import lock
 from relayout.layout import spelling
 from relayout.layout.assembly import from_digits
-from relayout.layout.format import Format, letters, spell_digit
-from relayout.layout.layout import Digit, Layout, check_dims, plain, spell_dims, whole_numbers
+from relayout.layout.format import Format, letters
+from relayout.layout.layout import Digit, Layout, check_dims, plain, whole_numbers
 from relayout.layout.roles import check_roles
 
 if TYPE_CHECKING:
     from relayout.layout.descriptor import MemoryDesc
 
-__all__ = ["read_descriptor", "read_layout", "write_layout"]
+__all__ = ["read_descriptor", "read_layout"]
 
 LONGEST = 10_000  # characters; no descriptor is longer, and what is takes long to find fault with
 _SIZES = r"[0-9]+(?:x[0-9]+)*"
@@ -45,31 +44,6 @@ _LAYOUT = re.compile(
     re.DOTALL,
 )
 _DIGIT = re.compile(r"(?:(\w+)|\(([\w ]+)\))(?://([0-9]+))?%([0-9]+)\*(-?[0-9]+)")
-
-
-def write_layout(layout: Layout, dtype: str | None = None) -> str:
-    """Write a layout on one line; ``dtype`` is what a format's name will be read for, if that is known.
-
-    >>> write_layout(Layout((2, 3), strides=(10, -1), offset=2))
-    '2x3 strides 10x-1+2'
-    """
-    where = f"{layout.offset0:+d}" if layout.offset0 else ""
-    dims = spell_dims(layout.dims)
-    if not layout.dims:
-        return f"{dims}{where}"
-    if layout.format is not None:
-        return f"{layout.format.spelled_for(layout.rank, dtype)}:{dims}{where}"
-    meaning = f" ({', '.join(layout.roles)})" if layout.roles is not None else ""
-    counted = tuple(prod(digit.extent for digit in ladder) for ladder in layout.ladders)
-    if layout.is_plain and counted == layout.padded:
-        cut = "" if layout.padded == layout.dims else f" padded {spell_dims(layout.padded)}"
-        return f"{dims}{meaning} strides {spell_dims(layout.strides)}{cut}{where}"
-    names = layout.axis_names()
-    digits = ", ".join(
-        spell_digit(tuple(names[a] for a in layout.terms[t]), w, e) + f"*{s}" for t, w, e, s in layout.digits
-    )
-    cut = "" if counted == layout.padded else f" padded {spell_dims(layout.padded)}"
-    return f"{dims}{meaning} [{digits}]{cut}{where}"
 
 
 def read_layout(text: str, dtype: str | None = None) -> Layout:

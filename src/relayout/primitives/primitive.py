@@ -47,7 +47,6 @@ from relayout.forking import lock, locked
 from relayout.jit.floating import Usual
 from relayout.jit.support import supported
 from relayout.layout.layout import whole_number
-from relayout.primitives.calling import Calling
 from relayout.primitives.results import by_name, logical, results
 from relayout.reorder import reorder
 from relayout.reorder.arguments import Argument, check_apart
