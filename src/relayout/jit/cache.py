@@ -65,7 +65,7 @@ __all__ = ["digest", "folder", "load", "save", "sources", "unchanged"]
 DIGEST = 32  # bytes
 PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 PARTS = (
-    *(".", "layout", "ops", "ir", "targets", "jit", "runtime", "reorder", "primitives"),
+    *(".", "layout", "loops", "ops", "ir", "targets", "jit", "runtime", "reorder", "primitives"),
     *("kernels", "kernels/copy", "kernels/elementwise", "kernels/reduce", "kernels/conv"),
 )
 """Folders of the package with all that kernels are made by."""
