@@ -48,6 +48,7 @@ from test_values import undefined
 machines = importlib.import_module("relayout.targets.machine")
 compile_ = pytest.importorskip("relayout.jit.compile")
 products = importlib.import_module("relayout.primitives.products")
+sharing = importlib.import_module("relayout.runtime.sharing")
 
 MARGIN = 192  # bytes around each buffer
 FLOATS = ("f32", "f16", "bf16")
@@ -215,17 +216,17 @@ HERE = [cpu for cpu in LEVELS if x86(cpu)[1]] or [None]
 @contextlib.contextmanager
 def on(cpu, threads=2):
     """Make code for another processor, for so many threads, and share all work."""
-    before = machines.host, products.WORTH, os.environ.get("RELAYOUT_THREADS")
+    before = machines.host, sharing.WORTH, os.environ.get("RELAYOUT_THREADS")
     if cpu is not None:
         made = x86(cpu)[0]
         machines.host = lambda: made
-    products.WORTH = 0
+    sharing.WORTH = 0
     products._products.cache_clear()
     os.environ["RELAYOUT_THREADS"] = str(threads)
     try:
         yield
     finally:
-        machines.host, products.WORTH = before[:2]
+        machines.host, sharing.WORTH = before[:2]
         products._products.cache_clear()
         if before[2] is None:
             del os.environ["RELAYOUT_THREADS"]

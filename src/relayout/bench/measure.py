@@ -36,9 +36,8 @@ from relayout.bench.suite import Case
 from relayout.jit.compile import available
 from relayout.layout.descriptor import MemoryDesc
 from relayout.primitives.reorder import Reorder
-from relayout.reorder.native import EVEN, PARTS
-from relayout.runtime.limits import SHARED
 from relayout.runtime.memcpy import memcpy_kernel
+from relayout.runtime.sharing import SHARED, parts_of
 from relayout.runtime.threads import run, share
 from relayout.tensor import address, allocate
 
@@ -195,10 +194,10 @@ def copier(target: int, source: int, size: int, threads: int) -> Callable[[], ob
     if not available():
         return partial(share, lambda a, b: _memcpy(target + a, source + a, b - a), size, threads, LINE)
     kernel, operands = memcpy_kernel(), np.array([size], np.int64)
-    parts = PARTS if 2 * size > EVEN else 1
+    parts = parts_of(2 * size, threads)
 
     def copy() -> None:
-        run(kernel, source, target, address(operands), threads * parts, threads)
+        run(kernel, source, target, address(operands), parts, threads)
 
     return copy
 

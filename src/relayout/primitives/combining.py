@@ -225,12 +225,11 @@ def _combining_step(
     from relayout.environment import LOADED
     from relayout.jit.compile import Module, recalled
     from relayout.runtime import threads
-    from relayout.runtime.limits import SHARED
+    from relayout.runtime.sharing import parts_of
     from relayout.runtime.thresholds import shares
     from relayout.targets.machine import host
 
     machine = host()
     kernels, _ = recalled(repr(what), LOADED, lambda: Module(make(machine), [name]), machine)
-    many = threads.count()
-    shared = many > 1 and size >= SHARED and shares(machine, size)
-    return Step(kernels[0], source, target, (), 4 * many if shared else 1, shared)
+    parts = parts_of(size, threads.count())
+    return Step(kernels[0], source, target, (), parts, parts > 1 and shares(machine, size))

@@ -46,8 +46,9 @@ def reorder_step(src: MemoryDesc, dst: MemoryDesc, source: str, target: str) -> 
 def conversion_step(made: Native, source: str, target: str, values: str = "") -> Step:
     """The kernels of a conversion as a step; ``values`` is the buffer with the values of attributes."""
     from relayout.runtime import threads
+    from relayout.runtime.sharing import parts_of
 
-    parts = threads.count() if made._divides else 1
+    parts = parts_of(made.bytes, threads.count()) if made._divides else 1
     return Step(made._kernel, source, target, values or (), parts, made._shares)
 
 
@@ -109,7 +110,7 @@ def elementwise(
     from relayout.kernels.elementwise.map import ENTRY, module, vectors_of
     from relayout.kernels.elementwise.runs import runs, unsuited
     from relayout.runtime import threads
-    from relayout.runtime.limits import SHARED
+    from relayout.runtime.sharing import parts_of
     from relayout.runtime.thresholds import shares
     from relayout.targets.machine import host
 
@@ -146,7 +147,7 @@ def elementwise(
         names.append(f"numbers of {target}")
         constants[names[-1]] = np.array(numbers, np.float32).view(np.uint8)
     size = sum(desc.nbytes for desc in (dst, *given))
-    parts = threads.count() * (PARTS if size > EVEN else 1) if size >= SHARED else 1
+    parts = parts_of(size, threads.count())
     shared = parts > 1 and shares(machine, size)
     steps.append(Step(kernels[0], target, target, tuple(names) or target, parts, shared))
     return Program(tuple(steps), scratch, constants)
@@ -162,10 +163,6 @@ def _read_by(
             yield target, dst
         elif isinstance(op, BinaryOp):
             yield next(operands)
-
-
-EVEN = 1 << 24  # bytes of all operands up to which threads have one share each
-PARTS = 4  # shares of every thread beyond that: one that is held up leaves its later ones to others
 
 
 @locked

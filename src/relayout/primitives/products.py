@@ -51,10 +51,7 @@ __all__ = [
 ]
 
 WORD = 4  # bytes of a bias or a scale
-EVEN = 1 << 24  # bytes of all tensors that threads keep in their caches
 MEASURABLE = 1e-5  # seconds that a sum of products takes at least for its schedule to be measured
-WORTH = 1 << 21  # operations from which on waking threads pays: some tens of microseconds
-OPERATIONS_A_BYTE = 2  # in the time of which a byte is moved
 
 
 @dataclass(frozen=True)
@@ -178,6 +175,7 @@ def _products(made: Products, schedule: str, machine: Machine, many: int) -> Low
     from relayout.jit.compile import Module, recalled
     from relayout.kernels.conv.epilogue import Epilogue
     from relayout.kernels.conv.module import ENTRY
+    from relayout.runtime.sharing import computes_enough, parts_of_tasks
 
     target = made.whole or made.dst
     made = folded(made)
@@ -224,7 +222,7 @@ def _products(made: Products, schedule: str, machine: Machine, many: int) -> Low
     key = repr(("products", sides, plan, epilogue))
     kernels, _ = recalled(key, LOADED, lambda: Module(text_of(), [ENTRY]), machine)
     size = sum(desc.nbytes for desc in (src, weights, dst))
-    parts = _parts(plan.tasks, many, size)
+    parts = parts_of_tasks(plan.tasks, size, many)
     if plan.slot:
         scratch["slots"] = parts * plan.slot
     packed_name = "packed" if "packed" in scratch else "weights"
@@ -235,7 +233,7 @@ def _products(made: Products, schedule: str, machine: Machine, many: int) -> Low
         "scratch": "slots" if plan.slot else "",
     }
     addresses = (*(name or packed_name for name in names.values()), *epilogue.names)
-    shared = parts > 1 and geometry.flops + OPERATIONS_A_BYTE * size >= WORTH
+    shared = parts > 1 and computes_enough(geometry.flops, size)
     steps.append(Step(kernels[0], "src", "dst", addresses, parts, shared))
     return Lowered(plan, Program(tuple(steps), scratch), text)
 
@@ -302,22 +300,6 @@ def _text_of(
         return partial(depthwise_module, plan, epilogue)
     rows = rows_of(plan, src, dst, epilogue)
     return None if rows is None else partial(module, plan, rows, epilogue)
-
-
-def _parts(tasks: int, threads: int, size: int) -> int:
-    """Into how many parts tasks are cut, that work on so many bytes.
-
-    What fits the caches has one part for each thread: a thread takes the same part each time, and finds
-    its tensors in its own cache. Beyond that tasks are cut as evenly as can be, then as finely: a thread that
-    is held up leaves its later parts to others, but 14 tasks in 4 parts keep one of two threads busy with 8.
-
-    >>> [_parts(tasks, 2, 1 << 30) for tasks in (1, 2, 14, 28, 42)]
-    [1, 2, 2, 4, 2]
-    """
-    if tasks <= threads or size <= EVEN:
-        return min(tasks, threads)
-    choices = [threads * k for k in (1, 2, 4) if threads * k <= tasks]
-    return min(choices, key=lambda parts: (-(-tasks // parts) * (parts // threads), -parts))
 
 
 class ProductPrimitive(Primitive):

@@ -41,8 +41,6 @@ Shape = tuple[tuple[str, int | None], ...]
 WORTH = 3  # calls of one small problem before it is compiled
 MEASURED = 1 << 17  # bytes of source and destination from which on schedules are measured
 LARGE = 1 << 18  # bytes of a destination that is worth compiling for at once
-EVEN = 1 << 24  # bytes of both sides up to which threads have one share each, which their caches may keep
-PARTS = 4  # shares of every thread: one that is held up leaves its later ones to others
 
 LARGEST_DIVISOR = {"f32": 2.0**100, "f64": 2.0**1000}
 """By the type of the arithmetic: whose reciprocals are neither lost nor subnormal."""
@@ -100,7 +98,7 @@ class Native:
         from relayout.environment import LOADED
         from relayout.jit.compile import compiled, recalled
         from relayout.runtime import threads
-        from relayout.runtime.limits import SHARED
+        from relayout.runtime.sharing import SHARED, parts_of
         from relayout.runtime.thresholds import shares, streams
         from relayout.targets.machine import host
 
@@ -123,7 +121,7 @@ class Native:
         self._kernel, self._cached = kernels[0], kernels[-1]
         self._divides = self.bytes >= SHARED and note == DIVIDES
         self._shares = self._divides and shares(machine, self.bytes, measure=False)
-        self._parts = PARTS if self.bytes > EVEN else 1
+        self._parts = parts_of(self.bytes, 1)
         self._threads = threads
 
     @locked

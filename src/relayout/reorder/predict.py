@@ -15,8 +15,8 @@ import numpy as np
 
 from relayout.jit.support import missing
 from relayout.runtime import threads
-from relayout.runtime.limits import SHARED
 from relayout.runtime.memcpy import memcpy_kernel
+from relayout.runtime.sharing import SHARED
 
 __all__ = ["Prediction", "copy_seconds", "seconds_to_move"]
 

@@ -2,7 +2,8 @@
 
 ===============  ==========================================================================================
 ``threads``      sharing one call among threads: how many, and whether it pays
-``pool``         the native threads that share it; ``limits``: what they and planners agree on
+``sharing``      into how many parts work is cut, and whether it pays to wake anybody
+``pool``         the native threads; ``limits``: how long they wait for work
 ``driver``       many calls one after the other, without returning to Python
 ``prepared``     many calls of which only the arguments' addresses change
 ``builtin``      Python functions in machine code: they check the arrays of a call and make it
