@@ -494,6 +494,14 @@ class TestTraps:
         for one, two in (("s4", "f32"), ("u4", "u8")):
             compare(rl.MemoryDesc((rows, 16), one, "ab"), rl.MemoryDesc((rows, 16), two, "ba"))
 
+    @pytest.mark.parametrize("columns", [6, 14, 22, 30])
+    @pytest.mark.parametrize("rows", [2, 8, 16, 32])
+    def test_few_columns_of_4_bit_elements_turned_over(self, rows, columns):
+        """Pairs store every column of a tile, so that no tile may have more of them than there are."""
+        for planes in (1, 3):
+            dims = (planes, rows, columns)
+            compare(*(rl.MemoryDesc(dims, "s4", format) for format in ("abc", "acb")))
+
     @pytest.mark.parametrize(
         ("src", "dst"),
         [
