@@ -236,21 +236,20 @@ def test_every_schedule_gives_the_same_bytes(attributes):
         ((67, 35, 3, 3), "oihw", "OIhw4i16o4i"),
         ((300, 517), "ab", "ba"),
     ):
-        for kinds in (("f32", "f32"), ("s8", "s8"), ("bf16", "f32"), ("f32", "u8")):
+        for kinds in (("f32", "f32"), ("s8", "s8"), ("bf16", "f32"), ("f32", "u8"))[:: 1 + bool(attributes)]:
             src, dst = MemoryDesc(dims, kinds[0], one), MemoryDesc(dims, kinds[1], two)
             part = Attributes.make(dims, **attributes).taking_part(src.dtype, dst.dtype)
             source, expected = allocate(src), None
             source[:] = rng.integers(0, 60, source.size)
-            for stream in (False, True):
-                for way in candidates(stream):
-                    kernels = native.native(src, dst, part.shape, way)
-                    assert kernels is not None
-                    operands = kernels.operands(part)
-                    out = allocate(dst)
-                    out[:] = 64
-                    kernels(address(source), address(out), 0 if operands is None else address(operands))
-                    expected = out if expected is None else expected
-                    assert np.array_equal(out, expected), f"{src} -> {dst}: {way}"
+            for way in reorders._listed(src, dst, part.shape):
+                kernels = native.native(src, dst, part.shape, way)
+                assert kernels is not None
+                operands = kernels.operands(part)
+                out = allocate(dst)
+                out[:] = 64
+                kernels(address(source), address(out), 0 if operands is None else address(operands))
+                expected = out if expected is None else expected
+                assert np.array_equal(out, expected), f"{src} -> {dst}: {way}"
 
 
 @runs_code
