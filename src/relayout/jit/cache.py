@@ -65,10 +65,10 @@ __all__ = ["digest", "folder", "load", "save", "sources", "unchanged"]
 DIGEST = 32  # bytes
 PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 PARTS = (
-    *(".", "layout", "ops", "ir", "targets", "jit", "runtime", "reorder", "primitives"),
+    *(".", "layout", "loops", "ops", "ir", "targets", "jit", "runtime", "reorder", "primitives"),
     *("kernels", "kernels/copy", "kernels/elementwise", "kernels/reduce", "kernels/conv"),
 )
-"""Folders of the package with all that kernels are made by."""
+"""Folders of the package with all the code that kernels are made by; a test compares them with imports."""
 ENVIRONMENT = b"environ", b"getenv"
 """Words of code that asks the environment; ``environment`` does, and hands its answers over."""
 SETTLED = 2_000_000_000  # nanoseconds; file systems round times, and importing takes a while
