@@ -12,7 +12,7 @@ from relayout.ir.kernel import digits
 from relayout.ir.types import FLOAT, I8, I64, PTR, Value, constant, vector
 from relayout.ir.vectors import pieces_of
 from relayout.kernels.conv.direct import Direct
-from relayout.kernels.conv.epilogue import Epilogue, Finish
+from relayout.kernels.conv.epilogue import Epilogue, Writer
 from relayout.kernels.conv.geometry import Span
 from relayout.kernels.conv.module import Module, Vectors
 from relayout.kernels.conv.sides import offset_code
@@ -343,7 +343,7 @@ class _Module(Module):
                 AHEAD if nest.weights_bytes > nest.machine.l1 else 0,
                 self._pitch() if rows == 1 else 0,
             )
-            finish = Finish(tile, nest, self.epilogue)
+            epilogue = Writer(tile, nest, self.epilogue)
             extra = ("bias", "scale", *self.epilogue.names)
-            self.functions[name] = tile_function(name, tile, nest.machine, extra, finish)
+            self.functions[name] = tile_function(name, tile, nest.machine, extra, epilogue)
         return name

@@ -32,7 +32,7 @@ from relayout.ir.conversions import to_f32
 from relayout.ir.types import FLOAT, I64, PTR, Type, Value, constant, integer, vector
 from relayout.ir.vectors import load_pieces, store_pieces
 from relayout.kernels.conv.depthwise import TOGETHER, Depthwise, Kind
-from relayout.kernels.conv.epilogue import Epilogue, Finish
+from relayout.kernels.conv.epilogue import Epilogue, Writer
 from relayout.kernels.conv.geometry import Span
 from relayout.kernels.conv.module import Module
 from relayout.kernels.conv.sides import places_of
@@ -84,7 +84,7 @@ class _Tile(_Lanes):
         """The text of the function."""
         b, plan, g = self.b, self.plan, self.plan.geometry
         self.ask_ahead()
-        finish = Finish(self, plan, self.epilogue)
+        epilogue = Writer(self, plan, self.epilogue)
         weights = b["weights"]
         for axis, first in enumerate(COUNTS[:2]):
             if g.kernel[axis] > 1:
@@ -93,7 +93,7 @@ class _Tile(_Lanes):
         order = ("plane", "row", "turn") if plan.turns_in_rows else ("turn", "plane", "row")
         sums = self.loops(order, b["src"], weights, [self.outside()] * self.span.pixels)
         for pixel, place in enumerate(self.dst):
-            x = finish(b, sums[pixel], pixel, 0)
+            x = epilogue(b, sums[pixel], pixel, 0)
             store_pieces(b, x, b.gep(b["dst"], place), self.kind.stores)
         return b.text()
 
