@@ -2,13 +2,15 @@
 
 ===============  ==========================================================================================
 ``threads``      sharing one call among threads: how many, and whether it pays
-``pool``         the native threads that share it; ``limits``: what they and planners agree on
+``pool``         the native threads that share it
+``limits``       what the pool and planners agree on
 ``driver``       many calls one after the other, without returning to Python
 ``prepared``     many calls of which only the arguments' addresses change
 ``builtin``      Python functions in machine code: they check the arrays of a call and make it
 ``checks``       the code of these functions
 ``thresholds``   from how many bytes on it pays to write around the caches, and to wake threads
 ``calibration``  measures them
+``clock``        cycles in a second, measured: what turns a model's cycles into time
 ``tuning``       choosing by measuring: contests among candidates, and what is kept of them
 ``memcpy``       the C library's copy as a kernel, for comparison
 ===============  ==========================================================================================

@@ -1,18 +1,20 @@
-"""Kernels: nests of loops as LLVM IR.
+"""Kernels of reorders: nests of loops as LLVM IR.
 
-===========  ================================================================================================
-``problem``  what is moved: nests in bits, with what becomes of a value
-``choice``   which kernel a nest gets, and how it is shared: nest -> plan
-``cost``     what the schedule of a transpose costs, from facts of the processor
-``plan``     what was chosen, as plain data: :class:`~.plan.Plan`
-``base``     what all kernels have in common: loops, addresses, loads and stores with conversion
-``rows``     runs that are contiguous on both sides
-``tiles``    transposition in registers
-``network``  the shuffles of a transposition, and of interleaving
-``pixels``   interleaving and its reverse: a few channels, or a few rows of a matrix
-``packing``  conversion, then transposition, with a buffer between them
-``module``   all kernels of a reorder as one function: plans -> text
-===========  ================================================================================================
+============  ===============================================================================================
+``problem``   what is moved: nests in bits, with what becomes of a value
+``choice``    which kernel a nest gets, and how it is shared: nest -> plan
+``schedule``  how a kernel is run, as far as the machine decides it: the candidates
+``cost``      what the schedule of a transpose costs, from facts of the processor
+``plan``      what was chosen, as plain data: :class:`~.plan.Plan`
+``base``      what all kernels have in common: loops, addresses, loads and stores with conversion
+``rows``      runs that are contiguous on both sides
+``tiles``     transposition in registers
+``zeros``     transposition of short rows that end with padding
+``network``   the shuffles of a transposition, and of interleaving
+``pixels``    interleaving and its reverse: a few channels, or a few rows of a matrix
+``packing``   conversion, then transposition, with a buffer between them
+``module``    all kernels of a reorder as one function: plans -> text
+============  ===============================================================================================
 
 Which kernel a nest gets depends on where it is contiguous. Call the loop that walks through neighbouring
 elements of the source I (columns), and that of the destination O (rows).
