@@ -25,7 +25,7 @@ from relayout.layout.descriptor import MemoryDesc
 
 __all__ = ["Rows", "module", "rows_of"]
 
-AHEAD = 2048  # bytes of weights that are asked for early, where they don't stay in the first cache
+PREFETCH_BYTES = 2048  # how far ahead weights are prefetched where they don't stay in the L1 cache
 
 
 class Rows(NamedTuple):
@@ -340,7 +340,7 @@ class _Module(Module):
                 nest.steps,
                 group.widths,
                 group.shifts,
-                AHEAD if nest.weights_bytes > nest.machine.l1 else 0,
+                PREFETCH_BYTES if nest.weights_bytes > nest.machine.l1 else 0,
                 self._pitch() if rows == 1 else 0,
             )
             epilogue = Writer(tile, nest, self.epilogue)

@@ -29,10 +29,10 @@ from relayout.kernels.conv.tile import WORD, registers_of
 
 __all__ = ["FACTS", "Facts", "Model"]
 
-MOST_PIXELS = 28  # of a tile
-LEAST_PIXELS = 4  # of a tile whose turns do all taps of a row
-LANE = 16  # bytes within which a shuffle is an instruction that needs no pattern
-FEW = 2  # tiles for which tasks are tried
+MOST_PIXELS = 28  # pixels of a tile
+LEAST_PIXELS = 4  # pixels of a tile whose turns do all taps of a row
+LANE_BYTES = 16  # a shuffle within a lane is one instruction; across lanes it needs a pattern in a register
+TILES_TRIED = 2  # best shapes of tiles, each of which is combined with all cuts into tasks
 
 
 class Facts(NamedTuple):
@@ -122,14 +122,15 @@ class Model:
         def cycles(block: Block) -> tuple[float, int]:
             return self.multiplying(block, self.height, self.width), -block.rows * block.columns
 
-        return sorted(choices, key=cycles)[:FEW]
+        return sorted(choices, key=cycles)[:TILES_TRIED]
 
     def room(self) -> int:
         """How many pixels' sums fit the registers, beside weights and what is being multiplied."""
         nest, vectors = self.nest, max(self.groups)
         registers, inputs = registers_of(nest.machine), nest.geometry.inputs
         if nest.spread:
-            patterns = inputs if nest.geometry.outputs * WORD > LANE else 0  # beyond a lane, in registers
+            crosses = nest.geometry.outputs * WORD > LANE_BYTES
+            patterns = inputs if crosses else 0  # in registers
             room = registers - inputs - patterns - 2
         else:
             spare = 1 if nest.arithmetic.depth == 1 else 3  # pairs are multiplied first, then added

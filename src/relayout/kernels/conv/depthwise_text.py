@@ -31,7 +31,7 @@ from relayout.ir.builder import Function
 from relayout.ir.conversions import to_f32
 from relayout.ir.types import FLOAT, I64, PTR, Type, Value, constant, integer, vector
 from relayout.ir.vectors import load_pieces, store_pieces
-from relayout.kernels.conv.depthwise import TOGETHER, Depthwise, Kind
+from relayout.kernels.conv.depthwise import COLUMNS_HELD, Depthwise, Kind
 from relayout.kernels.conv.epilogue import Epilogue, Writer
 from relayout.kernels.conv.geometry import Span
 from relayout.kernels.conv.module import Module
@@ -163,7 +163,7 @@ class _Tile(_Lanes):
         """One row of taps, a few columns at a time."""
         b, plan = self.b, self.plan
         sums, columns = list(sums), plan.geometry.kernel[2]
-        some = ceil(columns / ceil(columns / TOGETHER))
+        some = ceil(columns / ceil(columns / COLUMNS_HELD))
         for first in range(0, columns, some):
             here = range(first, min(first + some, columns))
             pixels = [(at, [use for use in uses if use[1] in here]) for at, uses in self.span.taps]

@@ -60,7 +60,7 @@ __all__ = [
 
 WORD = 4  # bytes of a sum
 BLOCK = 4096  # products that are added up before they are added to a total
-LEAST_BLOCK = 64
+LEAST_BLOCK = 64  # products of the shortest block
 COUNTS = ("plane", "row", "deep", "high")
 """What tiles are told where taps may fall outside: the first plane and row of taps that are inside, and how
 many are."""
