@@ -1,9 +1,9 @@
 """The schedules of a sum of products that are worth measuring, each with its cost.
 
-Every plan is a candidate: a nest around the tile (:mod:`.direct`), cut into tiles and tasks in any of some
-hundred ways, or the depthwise plan (:mod:`.depthwise`). The model (:mod:`.cost`) puts them in order. The
-first is the estimate; the others come near it, differ from it in more than a detail, and add up their sums in
-the same order, so that all give the same bits.
+A candidate is a direct plan, loops around the tile (:mod:`.direct`), cut into tiles and tasks in any of some
+hundred ways, or a depthwise plan (:mod:`.depthwise`). The model (:mod:`.cost`) puts them in order. The first
+is the estimate. The others come near it, differ from it in more than a detail, and add up their sums in the
+same order, so that all give the same bits.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The text of a convolution: a nest's tasks, in tiles; rows packed and unpacked on the way."""
+"""The text of a direct convolution: a plan's tasks, in tiles; rows packed and unpacked on the way."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def _row_of(desc: MemoryDesc) -> MemoryDesc:
 
 
 def rows_of(nest: Direct, src: MemoryDesc, dst: MemoryDesc, epilogue: Epilogue) -> Rows | None:
-    """The reorders that a nest needs; None where one of them is not possible."""
+    """The reorders that a plan needs; None where one of them is not possible."""
     found = {"pack": "", "unpack": "", "fetch": ""}
     wanted = []
     if nest.packs and nest.packed_inside:
@@ -84,7 +84,7 @@ def module(nest: Direct, rows: Rows, epilogue: Epilogue) -> str:
 
 
 class _Module(Module):
-    """Writes the tasks of a nest, and the tiles."""
+    """Writes the tasks of a plan, and the tiles."""
 
     def __init__(self, nest: Direct, rows: Rows, epilogue: Epilogue) -> None:
         super().__init__(nest, epilogue)

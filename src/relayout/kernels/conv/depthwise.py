@@ -2,7 +2,7 @@
 
 Where groups have fewer output channels than a vector has lanes (depthwise has one, ResNeXt four or eight), a
 vector computes several groups at once. Such convolutions do few products with each number that they read, so
-what they cost is mostly to bring it to the registers. The general nest (:mod:`.direct`) first copies source
+what they cost is mostly to bring it to the registers. The direct plan (:mod:`.direct`) first copies source
 rows, to put zeros around them, and spreads each pixel over the lanes for each tap. Here nothing is copied.
 
 **Borders.** Rows of taps that fall outside are left out when the kernel runs: the loop over them begins later
@@ -37,11 +37,11 @@ A depthwise convolution has one turn and nothing to rotate; it reads f32 weights
   gives zero times its weight, at almost no cost: there are few at the ends of rows, and for rows of taps it
   is one sum for all outputs.
 * Vectors of neighbouring channels (``nhwc``) lie a pixel apart in a row, where processors do not foresee what
-  is read next, and a power of two apart at times, so that they share few sets of the first cache. Hence tiles
+  is read next, and a power of two apart at times, so that they share few sets of the L1 cache. Hence tiles
   of few pixels, all vectors of a tile before the next tile, several rows of a vector at once, and pixels that
-  are asked for early.
+  are prefetched.
 
-What this does not take (None), the general nest does: sources and destinations that keep fewer than four
+What this does not take (None), the direct plan does: sources and destinations that keep fewer than four
 channels together (``nchw``), outputs that no tap falls on, filters of more than 64 columns.
 
 Sizes and strides are bytes unless they count something.
@@ -309,7 +309,7 @@ def _most_pixels(geometry: Geometry, machine: Machine, pitch: int, run: int) -> 
     vectors of a pixel are neighbours and little is computed, it is less: all vectors of few pixels are one
     stretch of memory, as processors fetch it best.
 
-    Each turn reads all pixels again. Pixels a power of two apart share few sets of the first cache; where it
+    Each turn reads all pixels again. Pixels a power of two apart share few sets of the L1 cache; where it
     does not hold those of all rows of taps, turns are done row by row, with more rotations.
     """
     room = registers_of(machine) - min(geometry.kernel[2], COLUMNS_HELD) - 3

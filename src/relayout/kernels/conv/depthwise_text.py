@@ -11,7 +11,7 @@ vector, and told which rows of taps fall inside::
             for each pixel of the source row:  x = source[plane, row, pixel]
                 for its outputs:               sums[output] += x * w[tap]
 
-The innermost two loops are written out. Where the first cache can't hold all rows, turns are the innermost
+The innermost two loops are written out. Where the L1 cache can't hold all rows, turns are the innermost
 loop instead; they bring the sums round to where they began, so that nothing else changes.
 
 Loads are cheap (two in a cycle, besides two multiplications), and registers are not, so that ``x`` is loaded

@@ -171,7 +171,7 @@ class Vectors(Protocol):
 
 
 class Setting(Protocol):
-    """What must be known of a nest."""
+    """What an epilogue asks of a plan."""
 
     @property
     def machine(self) -> Machine: ...

@@ -357,7 +357,7 @@ class _Writer:
         return sums
 
     def ask_for(self, pointer: Value) -> None:
-        """Have a line brought to the first cache; to the second one only, it costs 5 to 10 % of all time."""
+        """Have a line brought to the L1 cache; to the second one only, it costs 5 to 10 % of all time."""
         self.b.prefetch(pointer, 3)
 
     def ask_for_next(self, start: Value, here: Value) -> None:

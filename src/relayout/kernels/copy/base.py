@@ -24,7 +24,7 @@ from relayout.targets.machine import LINE, Machine
 
 __all__ = ["NOWHERE", "PREFETCH_BYTES", "Kernel", "Lanes", "Place"]
 
-PREFETCH_BYTES = 128  # bytes ahead of the source that are prefetched, into the second cache
+PREFETCH_BYTES = 128  # bytes ahead of the source that are prefetched, into the L2 cache
 STREAMED = 16  # bytes of the shortest vector that is stored past the caches
 
 NOWHERE = Value("", PTR)
@@ -217,7 +217,7 @@ class Kernel:
         return made
 
     def lanes(self, loop: Loop, count: int) -> Lanes:
-        """Lanes that walk along a loop."""
+        """Lanes that step along a loop."""
         return [[lane * stride for lane in range(count)] for stride in loop.tables]
 
     # -- loads and stores -----------------------------------------------------------------------------------

@@ -158,7 +158,7 @@ def _kind(nest: Move, inner: Loop | None, outer: Loop | None) -> str:
 
 
 def _of_bytes(nest: Move, outer: Loop) -> bool:
-    """Whether bytes are moved, from rows that do not collide in the first cache."""
+    """Whether bytes are moved, from rows that do not collide in the L1 cache."""
     early = nest.read < nest.write and any(outer.tables)  # converted behind loads, to something wider
     stay = 3 * outer.extent <= 2 * fitting(Run((outer,)))  # the destination has a share, too
     return min(nest.read, nest.write) == 8 and not early and not nest.adds and stay
@@ -299,7 +299,7 @@ def _continued(run: Run, side: str, bits: int, free: list[Loop]) -> Run:
 
 
 def _in_pairs(nest: Move, inner: Loop) -> Move:
-    """4-bit elements moved two at a time: bytes of the source are turned over, then taken apart."""
+    """4-bit elements moved two at a time: bytes of the source are transposed, then taken apart."""
     pairs = Loop(inner.extent // 2, (8, *(2 * step for step in inner.steps[1:])))
     loops = tuple(pairs if loop is inner else loop for loop in nest.loops)
     return replace(nest, widths=(8, *nest.widths[1:]), loops=loops, conversion=None, pair=inner.dst)

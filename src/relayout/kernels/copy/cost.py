@@ -4,8 +4,8 @@ The shuffles are the same whatever the schedule, so they are left out. What diff
 source is fetched, how many pages are in use at a time, and where pieces of the destination end::
 
     rows of the source        a block of them, a strip of 16 bytes at a time
-    r0  |16|16|16|16| ...     direct: a line of each row has to stay in the first cache for four strips, and
-    r1  |16|16|16|16| ...             the page of each row among those whose addresses the core has at hand
+    r0  |16|16|16|16| ...     direct: a line of each row has to stay in the L1 cache for four strips, and
+    r1  |16|16|16|16| ...             the page of each row among those in the TLB
     ..                        staged: a line is copied when it is there, once; the copy takes a while
     r63 |16|16|16|16| ...
 
@@ -34,7 +34,7 @@ SPLIT_LINE_CYCLES = 6  # cycles to fetch a line of the destination again that tw
 
 
 def fitting(rows: Run) -> int:
-    """How many rows may have a line in the first cache at a time, with three of four of its ways."""
+    """How many rows may have a line in the L1 cache at a time, with three of four of its ways."""
     apart, odd = divmod(abs(rows.loops[0].src), LINE_BITS)
     sets = L1_SETS if odd or not rows.is_straight else L1_SETS // gcd(apart, L1_SETS)
     return max(1, sets * (caches()[0] // PAGE_BYTES) * 3 // 4)

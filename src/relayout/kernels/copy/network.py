@@ -1,6 +1,6 @@
-"""The shuffles that turn over a tile in registers.
+"""The shuffles that transpose a tile in registers.
 
-Every 128-bit lane of a register is turned over by itself, with one kind of shuffle: *unpack*, which takes two
+Every 128-bit lane of a register is shuffled by itself, with one kind of shuffle: *unpack*, which takes two
 registers and interleaves their lower halves, or their upper halves. It is one instruction on every processor
 (punpckl/punpckh, zip1/zip2), for elements of 1, 2, 4 and 8 bytes.
 

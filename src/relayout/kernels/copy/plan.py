@@ -15,7 +15,7 @@ __all__ = ["LANE_BITS", "LINE_BITS", "ROWS", "Plan", "Run", "along"]
 
 LANE_BITS = 128  # of a lane: shuffles that stay within one are cheap on every processor
 LINE_BITS = 8 * LINE
-ROWS = 32  # short rows in a block: lines that they share are then still in the first cache
+ROWS = 32  # short rows in a block: lines that they share are then still in the L1 cache
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Transposition: tiles that are turned over in registers, read in place or through a stage.
+"""Transposition: tiles are transposed in registers, read in place or through a stage.
 
 A plane of rows and columns is covered by tiles of three sizes, so that little is done twice::
 
@@ -34,7 +34,7 @@ INLINE = 16  # rows of the largest tile that is inlined; larger ones are called
 
 
 class Tile(NamedTuple):
-    """What is turned over at once: so many rows of the source, so many columns."""
+    """What is transposed at once: so many rows of the source, so many columns."""
 
     rows: int
     columns: int
@@ -70,7 +70,7 @@ class Transpose(Kernel):
 
     @property
     def widest(self) -> int:
-        """Columns that may be turned over at a time."""
+        """Columns that may be transposed at a time."""
         return LANE_BITS
 
     def _tile_of(self, rows: int) -> Tile:
@@ -392,7 +392,7 @@ class Transpose(Kernel):
         """Turn over a tile of 4-bit elements, two to a byte.
 
         Two rows become bytes of two elements each: those of even columns, and those of odd ones. The bytes of
-        either are turned over.
+        either are transposed.
         """
         b, net, chunk = self.b, tile.network, tile.columns
 
@@ -468,7 +468,7 @@ class Transpose(Kernel):
 
 
 class Staged(Transpose):
-    """The same, with the source gathered in a small buffer first, some lines of each of some rows at a time.
+    """The same, with the source copied to a small buffer first, some lines of each of some rows at a time.
 
     Where values become narrower, that is where they are converted: whole vectors, in a loop. Otherwise the
     buffer holds lines of the source as they are.
@@ -525,7 +525,7 @@ class Staged(Transpose):
         )
 
     def _block(self, place: Place, tile: Tile, row: Operand, count: int) -> None:
-        """Some rows: a line of each at a time is fetched, then turned over from the buffer."""
+        """Some rows: a line of each at a time is fetched, then transposed from the buffer."""
         b, run = self.b, self.plan.columns
         row_loop, line = self.plan.rows.loop, self.widest
         block = self.moved(place, row, row_loop.stepping(dst=self.nest.write))

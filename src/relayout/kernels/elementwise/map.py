@@ -18,7 +18,7 @@ What comes of it for 1000 f32 in a row, in vectors of 8 (AVX2)::
 
 Loads of a turn come before its stores, so that an operand may be the destination itself. For the same reason
 nothing is computed twice: the last elements of a row are not overlapped by a whole vector, but loaded and
-stored in pieces of powers of two. No byte is read that belongs to nobody.
+stored in pieces of powers of two. No byte outside of the operands is read.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Softmax: the kernel.
 
-Three passes over the elements along an axis, which stay in the first cache::
+Three passes over the elements along an axis, which stay in the L1 cache::
 
     m = max(x)      s = sum(exp(x - m))      exp(x - m) / s       or, for the logarithm, x - m - log(s)
 
