@@ -8,6 +8,8 @@ source, file by file, so an import that never runs counts too.
 from __future__ import annotations
 
 import ast
+import importlib
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -316,3 +318,41 @@ def test_a_fork_waits_for_a_package_that_is_being_loaded() -> None:
         "thread.join(); print('done')\n"
     )
     assert run(code) == "done\n"
+
+
+ENGINE = ("loops", "ops", "targets", "ir", "kernels", "jit", "runtime", "reorder", "primitives")
+PAGE = Path(__file__).parent.parent / "docs" / "architecture.md"
+
+
+@pytest.mark.parametrize("name", [n for n in MODULES if part_of(n) in ENGINE and n.count(".") > 1])
+def test_every_module_is_listed(name: str) -> None:
+    """On the page, and in the table of its package unless it is one of the primitives' kinds."""
+    if MODULES[name].name == "__init__.py":
+        return
+    package, module = name.rsplit(".", 1)
+    assert f"{module}.py`" in PAGE.read_text()
+    kinds = importlib.import_module("relayout.primitives")._WHERE.values()
+    table = importlib.import_module(package).__doc__ or ""
+    assert f"``{module}``" in table or (package == "relayout.primitives" and module in kinds)
+
+
+@pytest.mark.parametrize("name", [n for n in MODULES if MODULES[n].name == "__init__.py"])
+def test_tables_list_what_there_is(name: str) -> None:
+    if part_of(name) not in ENGINE:
+        return
+    table = importlib.import_module(name).__doc__ or ""
+    listed = re.findall(r"^``(\w+)``  ", table, re.MULTILINE)
+    assert [module for module in listed if f"{name}.{module}" not in MODULES] == []
+
+
+def test_the_key_of_kernels_knows_all_code_that_writes_them() -> None:
+    """A kernel on disk is found by the source code that it would be made by: none may be missing."""
+    from relayout.jit.cache import PARTS
+
+    left, reached = [n for n in MODULES if part_of(n) == "kernels"], set[str]()
+    while left:
+        if (one := left.pop()) not in reached:
+            reached.add(one)
+            left += [i.module for i in imports(MODULES[one]) if i.module in MODULES]
+    folders = {MODULES[n].parent.relative_to(SOURCE).as_posix() for n in reached}
+    assert folders <= set(PARTS)

@@ -501,23 +501,3 @@ def test_without_llvmlite_there_is_one_warning():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "[('RuntimeWarning', True)]\n"
-
-
-def test_all_that_kernels_import_is_part_of_their_names():
-    """A package that kernels import, and that the cache knows nothing of, would leave old code behind."""
-    architecture = importlib.import_module("test_architecture")
-    known = {
-        name: {one.module for one in architecture.imports(path)}
-        for name, path in architecture.MODULES.items()
-    }
-    left = [name for name in known if name.startswith("relayout.kernels")]
-    reached: set[str] = set()
-    while left:
-        if (one := left.pop()) not in reached and one in known:
-            reached.add(one)
-            left += known[one]
-    listed = {
-        f"relayout.{name.removesuffix('.py').removesuffix('/__init__').removeprefix('./').replace('/', '.')}"
-        for name in cache._files()
-    }
-    assert {name for name in reached - listed if len(name.split(".")) > 1} <= {"relayout.__init__"}

@@ -104,7 +104,7 @@ def problems(draw):
         return host, Convolution(src, weights, bias, dst, scale=scale, **more)
 
 
-LIMITS = {"FAR": depthwise.FAR, "MOST_PLACES": depthwise.MOST_PLACES}
+LIMITS = {"TLB_REACH_BYTES": depthwise.TLB_REACH_BYTES, "MOST_PLACES": depthwise.MOST_PLACES}
 """Beyond which memory is far, and images are no longer listed; all is also tried beyond."""
 
 

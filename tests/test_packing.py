@@ -183,5 +183,5 @@ def test_weights_are_converted_in_whole_runs():
     (made,) = lowered(src, dst, attributes_of(src, dst, given).shape)
     assert [step.kind for step in made.steps] == ["rows", "transpose"]
     assert made.steps[0].rows.extent >= 144
-    assert made.between <= choice.BETWEEN
+    assert made.between <= choice.STEP_BUFFER_BITS
     assert "at a time" in str(made)

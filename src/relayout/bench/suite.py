@@ -20,10 +20,10 @@ transposition  the 57-case benchmark of :mod:`relayout.bench.transposition`
 quantise       f32 to s8 and u8 and back: scales for the tensor or for each channel, zero points
 convert        f32 to bf16, f16 and back
 4-bit          s4 and u4: moved, quantised, dequantised
-small          what fits the first caches, where calls and not bytes count
+small          what fits the L1 caches, where calls and not bytes count
 odd blocks     blocks that do not divide each other, or the channels
 odd sizes      pixels and rows that are no whole lines: 9x9, 41x41, 299x299, 3001x3001
-caches         what about fills the first, the second and half of the third cache of a usual processor
+caches         what about fills the first, the second and half of the L3 cache of a usual processor
 packed         matrices and filters of 8 and 16 bits in blocks for VNNI and AMX, and back
 =============  ======================================================================================
 """

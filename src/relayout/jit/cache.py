@@ -68,7 +68,7 @@ PARTS = (
     *(".", "layout", "loops", "ops", "ir", "targets", "jit", "runtime", "reorder", "primitives"),
     *("kernels", "kernels/copy", "kernels/elementwise", "kernels/reduce", "kernels/conv"),
 )
-"""Folders of the package with all that kernels are made by."""
+"""Folders of the package with all the code that kernels are made by; a test compares them with imports."""
 ENVIRONMENT = b"environ", b"getenv"
 """Words of code that asks the environment; ``environment`` does, and hands its answers over."""
 SETTLED = 2_000_000_000  # nanoseconds; file systems round times, and importing takes a while

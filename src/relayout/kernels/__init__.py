@@ -3,10 +3,9 @@
 ================  =========================================================================================
 ``copy``          reorders: the same elements in other places
 ``elementwise``   whatever is computed element by element
-``reduce``        pooling and softmax: elements combined along some axes
+``reduce``        pooling, reductions and softmax: elements combined along some axes
 ``conv``          sums of products: convolution, inner product, matrix product
-``functions``     vector code for elementwise functions and binary operations, as all of these use it
 ================  =========================================================================================
 
-Nothing is compiled or run here. A kernel's text and the plan that it was written from leave this room.
+Nothing is compiled or run here. What leaves this room is a kernel's text, and the plan it was written from.
 """

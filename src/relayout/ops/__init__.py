@@ -1,9 +1,11 @@
 """What operations mean: data and definitions, without formats.
 
-=============  ==============================================================================================
-``functions``  the elementwise functions
-``binary``     the binary operations
-``post_ops``   what may follow another operation in the same pass: a sum, a function, a binary operation
-``formats``    what `any` follows, and which data types are computed with
-=============  ==============================================================================================
+==============  ===========================================================================================
+``functions``   the elementwise functions
+``binary``      the binary operations
+``reductions``  the reductions: how elements become one
+``post_ops``    what may follow another operation in the same pass: a sum, a function, a binary operation
+``formats``     what `any` follows, and which data types are computed with
+``checks``      checks of arguments that several operations share
+==============  ===========================================================================================
 """

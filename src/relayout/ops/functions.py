@@ -87,6 +87,8 @@ class _Algorithm(NamedTuple):
     """In NumPy, for double precision; alpha and beta."""
     emit: Callable[[Builder, Value, float, float], Value]
     """The code for a vector of f32; alpha and beta."""
+    cheap: bool = False
+    """Whether the code is a few instructions, no polynomial: then memory sets the pace, not arithmetic."""
 
 
 def _gated(x: Reals, gate: Any) -> Reals:
@@ -137,18 +139,18 @@ def _pow(x: Reals, alpha: float, beta: float) -> Any:
 
 
 _KINDS: Final = {
-    "relu": _Algorithm(1, lambda x, a, b: _relu(x, a), lambda b, x, a, _: code.relu(b, x, a)),
+    "relu": _Algorithm(1, lambda x, a, b: _relu(x, a), lambda b, x, a, _: code.relu(b, x, a), cheap=True),
     "tanh": _Algorithm(0, lambda x, a, b: np.tanh(x), lambda b, x, *_: code.tanh(b, x)),
     "elu": _Algorithm(1, lambda x, a, b: _elu(x, a), lambda b, x, a, _: code.elu(b, x, a)),
-    "square": _Algorithm(0, lambda x, a, b: x * x, lambda b, x, *_: code.square(b, x)),
-    "abs": _Algorithm(0, lambda x, a, b: np.abs(x), lambda b, x, *_: code.absolute(b, x)),
-    "sqrt": _Algorithm(0, lambda x, a, b: np.sqrt(x), lambda b, x, *_: code.sqrt(b, x)),
-    "linear": _Algorithm(2, _linear, code.linear),
+    "square": _Algorithm(0, lambda x, a, b: x * x, lambda b, x, *_: code.square(b, x), cheap=True),
+    "abs": _Algorithm(0, lambda x, a, b: np.abs(x), lambda b, x, *_: code.absolute(b, x), cheap=True),
+    "sqrt": _Algorithm(0, lambda x, a, b: np.sqrt(x), lambda b, x, *_: code.sqrt(b, x), cheap=True),
+    "linear": _Algorithm(2, _linear, code.linear, cheap=True),
     "soft_relu": _Algorithm(
         1, lambda x, a, b: _softplus(a * x) / a, lambda b, x, a, _: code.softplus(b, x, a)
     ),
-    "hardsigmoid": _Algorithm(2, _hardsigmoid, code.hardsigmoid),
-    "hardswish": _Algorithm(2, lambda x, a, b: _gated(x, _hardsigmoid(x, a, b)), code.hardswish),
+    "hardsigmoid": _Algorithm(2, _hardsigmoid, code.hardsigmoid, cheap=True),
+    "hardswish": _Algorithm(2, lambda x, a, b: _gated(x, _hardsigmoid(x, a, b)), code.hardswish, cheap=True),
     "logistic": _Algorithm(0, lambda x, a, b: _logistic(x), lambda b, x, *_: code.sigmoid(b, x)),
     "exp": _Algorithm(0, lambda x, a, b: np.exp(x), lambda b, x, *_: code.exp(b, x)),
     "gelu_tanh": _Algorithm(0, lambda x, a, b: _gelu_tanh(x), lambda b, x, *_: code.gelu_tanh(b, x)),
@@ -157,10 +159,10 @@ _KINDS: Final = {
         1, lambda x, a, b: _gated(x, _logistic(a * x if a else 0.0)), lambda b, x, a, _: code.swish(b, x, a)
     ),
     "log": _Algorithm(0, lambda x, a, b: np.log(x), lambda b, x, *_: code.log(b, x)),
-    "clip": _Algorithm(2, np.clip, code.clip),
-    "clip_v2": _Algorithm(2, np.clip, code.clip),
+    "clip": _Algorithm(2, np.clip, code.clip, cheap=True),
+    "clip_v2": _Algorithm(2, np.clip, code.clip, cheap=True),
     "pow": _Algorithm(2, _pow, lambda b, x, alpha, beta: code.pow_(b, x, beta, alpha)),
-    "round": _Algorithm(0, lambda x, a, b: np.rint(x), lambda b, x, *_: code.nearest(b, x)),
+    "round": _Algorithm(0, lambda x, a, b: np.rint(x), lambda b, x, *_: code.nearest(b, x), cheap=True),
     "mish": _Algorithm(0, lambda x, a, b: _gated(x, np.tanh(_softplus(x))), lambda b, x, *_: code.mish(b, x)),
 }
 ALGORITHMS: Final = tuple(_KINDS)
@@ -260,6 +262,15 @@ class Function:
           %v1 = fmul <8 x float> %x, splat (float 0x4000000000000000)
         """
         return _KINDS[self.algorithm].emit(b, x, self.alpha, self.beta)
+
+    @property
+    def cheap(self) -> bool:
+        """Whether the code is a few instructions.
+
+        >>> Function("relu").cheap, Function("exp").cheap
+        (True, False)
+        """
+        return _KINDS[self.algorithm].cheap
 
     @property
     def at_zero(self) -> float:

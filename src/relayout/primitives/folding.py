@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 
 __all__ = ["folded"]
 
-LONG_ROW = 256  # pixels
-SHORT_ROW = 64
-LANES = 16
+LONG_ROW = 256  # pixels of the longest row that pixels are put into
+SHORT_ROW = 64  # pixels up to which a row may have any length; longer ones are whole vectors
+LANES = 16  # pixels: f32 of the widest vector
 
 
 def folded(made: Products) -> Products:
@@ -60,7 +60,7 @@ def without_strides(made: Products) -> Products:
 def in_long_rows(made: Products) -> Products:
     """A filter of one tap sees no neighbours: the pixels of an image may as well lie in other rows.
 
-    Rows of some hundred pixels are gathered and scattered faster than those of 7 or 56, which are no whole
+    Rows of some hundred pixels are packed and unpacked faster than those of 7 or 56, which are no whole
     cache lines.
     """
     g, spatial = made.geometry, len(made.src.dims) - 2
@@ -94,8 +94,8 @@ def _is_plain(desc: MemoryDesc) -> bool:
 def images_inside(made: Products) -> Products:
     """Images that lie side by side, pixel by pixel, are pixels of one image with an axis more.
 
-    So they are where filters of one tap, or with strides, would otherwise have rows gathered in small pieces.
-    Others gather rows in any case, and long ones better.
+    So they are where filters of one tap, or with strides, would otherwise have rows packed in small pieces.
+    Others pack rows in any case, and long ones faster.
     """
     g, spatial = made.geometry, len(made.src.dims) - 2
     near = g.taps == 1 or set(g.strides) != {1}

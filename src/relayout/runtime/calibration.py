@@ -74,8 +74,8 @@ ROUNDS: Final = {"streaming": 4, "sharing": 8}
 
 PARTS = 4  # of each thread, as reorders have it
 
-TOGETHER = 4  # lines of one turn
-AHEAD = 8 * LINE  # bytes ahead that are prefetched, as in kernels that copy rows
+UNROLL = 4  # lines of one turn
+PREFETCH_BYTES = 8 * LINE  # bytes ahead that are prefetched, as in kernels that copy rows
 
 
 class Figure(NamedTuple):
@@ -253,7 +253,7 @@ def _function(name: str, *bodies: Callable[[Function, Value], None]) -> str:
     from relayout.ir.kernel import kernel, share
     from relayout.ir.types import I64
 
-    f, turn = kernel(name, host()), TOGETHER * LINE
+    f, turn = kernel(name, host()), UNROLL * LINE
     first, end = (f.mul(x, turn) for x in share(f, f.udiv(f.load(I64, f.arguments[2]), turn)))
 
     def loops() -> None:
@@ -269,9 +269,9 @@ def _copied(streamed: bool, f: Function, done: Value) -> None:
     from relayout.ir.types import I64, vector
 
     src, dst = (f.gep(x, done) for x in f.arguments[:2])
-    for k in range(0, TOGETHER * LINE, LINE):
+    for k in range(0, UNROLL * LINE, LINE):
         x = f.load(vector(LINE // 8, I64), f.gep(src, k), LINE)
-        f.prefetch(f.gep(src, k + AHEAD), 2)
+        f.prefetch(f.gep(src, k + PREFETCH_BYTES), 2)
         f.store(x, f.gep(dst, k), LINE, streamed)
 
 
@@ -281,7 +281,7 @@ def _read(f: Function, done: Value) -> None:
 
     total, *lines = (
         f.load(vector(LINE // 8, I64), f.gep(f.gep(f.arguments[1], done), k), LINE)
-        for k in range(0, TOGETHER * LINE, LINE)
+        for k in range(0, UNROLL * LINE, LINE)
     )
     for line in lines:
         total = f.xor(total, line)

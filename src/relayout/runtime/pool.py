@@ -95,22 +95,22 @@ TURNS = 16  # pauses between two looks at the clock; a power of two
 SLICE = 1e-4  # seconds of a turn on the processor that workers ask for: the shortest that Linux grants
 STACK = 1 << 20  # bytes of a worker's stack
 
-APART = 128  # bytes: two cache lines, which processors like to fetch together
+LINE_PAIR = 128  # bytes between fields: two cache lines, since processors fetch lines in pairs
 FIELDS = {
     "OWNER": 0,
     "PROCESSORS": 8,
     "HIRED": 16,  # how many workers there are
     "HERE": 24,  # the processor that workers were last kept off; -1: none
-    "GATE": APART,
-    "NEXT": 2 * APART,
-    "JOB": 3 * APART,  # kernel, source, target, operands, parts, nanoseconds to wait: 8 bytes each
-    "SLEEPERS": 4 * APART,
-    "MUTEX": 5 * APART,  # the largest known takes 64 bytes
-    "WORK": 6 * APART,  # condition variables: there are slots, nobody is inside
-    "DONE": 7 * APART,
-    "WORKERS": 8 * APART,  # what the system calls them, 8 bytes each
+    "GATE": LINE_PAIR,
+    "NEXT": 2 * LINE_PAIR,
+    "JOB": 3 * LINE_PAIR,  # kernel, source, target, operands, parts, nanoseconds to wait: 8 bytes each
+    "SLEEPERS": 4 * LINE_PAIR,
+    "MUTEX": 5 * LINE_PAIR,  # the largest known takes 64 bytes
+    "WORK": 6 * LINE_PAIR,  # condition variables: there are slots, nobody is inside
+    "DONE": 7 * LINE_PAIR,
+    "WORKERS": 8 * LINE_PAIR,  # what the system calls them, 8 bytes each
 }
-SIZE = 8 * APART + 8 * MOST
+SIZE = 8 * LINE_PAIR + 8 * MOST
 PROCESSORS = 1024  # that a mask of the C library has bits for
 
 SLOT = 1 << 32  # the gate: threads inside in the lower half, open slots above
@@ -634,8 +634,8 @@ def ir(triple: str, asks: bool = False) -> str:
         TURNS=TURNS - 1,
         SPIN=round(SPIN * 1e9),
         AWAKE=round(AWAKE * 1e9),
-        ROOM=SIZE + APART,
-        ALIGN=APART - 1,
+        ROOM=SIZE + LINE_PAIR,
+        ALIGN=LINE_PAIR - 1,
         MOST=MOST,
         STACK=STACK,
         SLOTS=SLOTS,

@@ -72,7 +72,7 @@ FIELDS = ("state", "threads", "rows", "places", "images", "first", "stride")
 """How a plan begins; the places follow, as pairs of a word of an image and the number of an argument."""
 
 WORD = 8  # bytes
-APART = 16  # words: two cache lines, which processors like to fetch together
+LINE_PAIR_WORDS = 16  # two cache lines, since processors fetch lines in pairs
 
 
 class Call(NamedTuple):
@@ -125,7 +125,7 @@ def prepared(
     if code is None or (most > 1 and not sharing.native(most)[0]):
         return None
     lists = sum(len(call.operands) for call in calls if isinstance(call.operands, tuple))
-    size = APART + -(-(driver.ROW * len(calls) + lists) // APART) * APART
+    size = LINE_PAIR_WORDS + -(-(driver.ROW * len(calls) + lists) // LINE_PAIR_WORDS) * LINE_PAIR_WORDS
     words = _aligned(size * len(images))
     places: list[tuple[int, int]] = []
     for k, known in enumerate(images):
@@ -145,9 +145,9 @@ def prepared(
 
 
 def _aligned(count: int) -> NDArray[np.int64]:
-    """So many words that are 0, from a multiple of :data:`APART` words on."""
-    raw = np.zeros(count + APART, np.int64)
-    start = -(raw.ctypes.data // WORD) % APART
+    """So many words that are 0, from a multiple of :data:`LINE_PAIR_WORDS` words on."""
+    raw = np.zeros(count + LINE_PAIR_WORDS, np.int64)
+    start = -(raw.ctypes.data // WORD) % LINE_PAIR_WORDS
     return raw[start : start + count]
 
 
@@ -156,7 +156,7 @@ def _written(
 ) -> list[tuple[int, int]]:
     """Fill in an image but for its open places, and return these."""
     places: list[tuple[int, int]] = []
-    end = APART + driver.ROW * len(calls)
+    end = LINE_PAIR_WORDS + driver.ROW * len(calls)
 
     def put(word: int, name: str) -> None:
         if name in arguments:
@@ -165,7 +165,7 @@ def _written(
             image[word] = known[name]
 
     for k, call in enumerate(calls):
-        word = APART + driver.ROW * k
+        word = LINE_PAIR_WORDS + driver.ROW * k
         image[word], image[word + 4], image[word + 5] = call.kernel, call.parts, call.threads
         put(word + 1, call.source)
         put(word + 2, call.target)
@@ -279,7 +279,7 @@ def ir() -> str:
         STATE_PROCESS=sharing.State.process.offset,
         PLAN=WORD * len(FIELDS),
         PAIR=2 * WORD,
-        HEAD=APART * WORD,
+        HEAD=LINE_PAIR_WORDS * WORD,
         REFUSED=REFUSED,
         DONE=DONE,
     )

@@ -71,7 +71,7 @@ class Machine(NamedTuple):
     def bounds(self, what: str) -> tuple[int, int]:
         """Between which sizes a threshold lies, whatever will be measured; in bytes.
 
-        What fits the second cache is not streamed: reading it back would cost more than writing it. What is
+        What fits the L2 cache is not streamed: reading it back would cost more than writing it. What is
         twice as large as can be measured quickly is: few processors have that much cache for one thread.
 
         >>> machine("x86-64-v3").bounds("sharing")

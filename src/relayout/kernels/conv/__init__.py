@@ -6,7 +6,7 @@
 ``sides``             where a layout puts images, rows, pixels and channels
 ``weights``           where it puts vectors of weights, and the format that is read fastest
 ``direct``            the plan of a direct convolution: the loops around the tile, as plain data
-``planning``          formats to the nests that can solve a problem
+``planning``          from formats to the direct plans that solve a problem
 ``cost``              what a schedule costs, from named facts of a processor
 ``candidates``        the schedules that are worth measuring, cheapest first
 ``tile``              the building block: a register tile that adds up products

@@ -32,7 +32,7 @@ class Arithmetic(NamedTuple):
     """How many neighbouring input channels are multiplied at once, and in which types."""
 
     operand: str
-    """The type of source elements as the tile reads them; gathered rows have it."""
+    """The type of source elements as the tile reads them; packed rows have it."""
     sums: str
     depth: int
     """Input channels of one step."""

@@ -1,9 +1,9 @@
 """The schedules of a sum of products that are worth measuring, each with its cost.
 
-Every plan is a candidate: a nest around the tile (:mod:`.direct`), cut into tiles and tasks in any of some
-hundred ways, or the depthwise plan (:mod:`.depthwise`). The model (:mod:`.cost`) puts them in order. The
-first is the estimate; the others come near it, differ from it in more than a detail, and add up their sums in
-the same order, so that all give the same bits.
+A candidate is a direct plan, loops around the tile (:mod:`.direct`), cut into tiles and tasks in any of some
+hundred ways, or a depthwise plan (:mod:`.depthwise`). The model (:mod:`.cost`) puts them in order. The first
+is the estimate. The others come near it, differ from it in more than a detail, and add up their sums in the
+same order, so that all give the same bits.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from relayout.targets.machine import Machine
 
 __all__ = ["Candidate", "Problem", "candidates"]
 
-MOST = 6  # candidates
-ALIKE = 3  # of these with the same tiles, cut into other tasks
-NEAR = 1.3  # times the lowest cost that a candidate may have
+MOST_CANDIDATES = 6  # schedules that are measured
+MOST_ALIKE = 3  # of these with the same tiles, cut into other tasks
+COST_LIMIT = 1.3  # estimated cost over the lowest: above that a schedule is not measured
 
 
 class Candidate(NamedTuple):
@@ -51,7 +51,7 @@ def candidates(
     >>> src, weights = MemoryDesc(dims, "f32", "nChw16c"), MemoryDesc(filters, "f32", "Ohwi16o")
     >>> problem = Problem(src, weights, src, Geometry(1, 1, 64, 64, *sizes), FLOATS, False)
     >>> found = candidates(problem, machine("x86-64-v4"), 2)
-    >>> 1 < len(found) <= MOST, len({str(one) for one in found}) == len(found)
+    >>> 1 < len(found) <= MOST_CANDIDATES, len({str(one) for one in found}) == len(found)
     (True, True)
     """
     narrow = list(depthwise(problem, machine, threads, facts))
@@ -72,10 +72,10 @@ def candidates(
     chosen: dict[str, Candidate] = {}
     tiles: Counter[object] = Counter()
     for cycles, plan, cut in ranked:
-        if cycles > NEAR * ranked[0][0] or len(chosen) == MOST:
+        if cycles > COST_LIMIT * ranked[0][0] or len(chosen) == MOST_CANDIDATES:
             break
         family = id(plan), cut and cut.block
-        if tiles[family] < ALIKE:
+        if tiles[family] < MOST_ALIKE:
             made = with_loops(plan, cut) if isinstance(plan, Direct) else plan
             if chosen.setdefault(str(made), Candidate(cycles / facts.clock, made)).plan is made:
                 tiles[family] += 1

@@ -1,4 +1,4 @@
-"""The text of a convolution: a nest's tasks, in tiles; rows packed and unpacked on the way."""
+"""The text of a direct convolution: a plan's tasks, in tiles; rows packed and unpacked on the way."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from relayout.ir.kernel import digits
 from relayout.ir.types import FLOAT, I8, I64, PTR, Value, constant, vector
 from relayout.ir.vectors import pieces_of
 from relayout.kernels.conv.direct import Direct
-from relayout.kernels.conv.epilogue import Epilogue, Finish
+from relayout.kernels.conv.epilogue import Epilogue, Writer
 from relayout.kernels.conv.geometry import Span
 from relayout.kernels.conv.module import Module, Vectors
 from relayout.kernels.conv.sides import offset_code
@@ -25,7 +25,7 @@ from relayout.layout.descriptor import MemoryDesc
 
 __all__ = ["Rows", "module", "rows_of"]
 
-AHEAD = 2048  # bytes of weights that are asked for early, where they don't stay in the first cache
+PREFETCH_BYTES = 2048  # how far ahead weights are prefetched where they don't stay in the L1 cache
 
 
 class Rows(NamedTuple):
@@ -55,7 +55,7 @@ def _row_of(desc: MemoryDesc) -> MemoryDesc:
 
 
 def rows_of(nest: Direct, src: MemoryDesc, dst: MemoryDesc, epilogue: Epilogue) -> Rows | None:
-    """The reorders that a nest needs; None where one of them is not possible."""
+    """The reorders that a plan needs; None where one of them is not possible."""
     found = {"pack": "", "unpack": "", "fetch": ""}
     wanted = []
     if nest.packs and nest.packed_inside:
@@ -84,7 +84,7 @@ def module(nest: Direct, rows: Rows, epilogue: Epilogue) -> str:
 
 
 class _Module(Module):
-    """Writes the tasks of a nest, and the tiles."""
+    """Writes the tasks of a plan, and the tiles."""
 
     def __init__(self, nest: Direct, rows: Rows, epilogue: Epilogue) -> None:
         super().__init__(nest, epilogue)
@@ -340,10 +340,10 @@ class _Module(Module):
                 nest.steps,
                 group.widths,
                 group.shifts,
-                AHEAD if nest.weights_bytes > nest.machine.l1 else 0,
+                PREFETCH_BYTES if nest.weights_bytes > nest.machine.l1 else 0,
                 self._pitch() if rows == 1 else 0,
             )
-            finish = Finish(tile, nest, self.epilogue)
+            epilogue = Writer(tile, nest, self.epilogue)
             extra = ("bias", "scale", *self.epilogue.names)
-            self.functions[name] = tile_function(name, tile, nest.machine, extra, finish)
+            self.functions[name] = tile_function(name, tile, nest.machine, extra, epilogue)
         return name

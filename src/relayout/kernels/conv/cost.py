@@ -6,11 +6,11 @@ operands come from decides between tiles that compute equally fast::
 
     task: some rows, some pixels of them, some groups of output channels
         for each group
-            first tile     its weights come from the third cache, or from memory: 6 bytes in a cycle, so
+            first tile     its weights come from the L3 cache, or from memory: 6 bytes in a cycle, so
                            that 7 pixels by 3 vectors, 192 bytes in 11 cycles, wait for them
-            other tiles    its weights are in the second cache by now: that is hardly noticed
+            other tiles    its weights are in the L2 cache by now: that is hardly noticed
 
-Large tasks use weights longer, and those of a *chunk*, a share of the groups, stay in the second cache from
+Large tasks use weights longer, and those of a *chunk*, a share of the groups, stay in the L2 cache from
 task to task; small tasks keep their pixels there and all threads busy. No choice changes a result, only the
 time it takes. The figures (:class:`Facts`) put schedules in order; which of the first few is fastest on the
 machine at hand is measured (:mod:`relayout.runtime.tuning`).
@@ -29,10 +29,10 @@ from relayout.kernels.conv.tile import WORD, registers_of
 
 __all__ = ["FACTS", "Facts", "Model"]
 
-MOST_PIXELS = 28  # of a tile
-LEAST_PIXELS = 4  # of a tile whose turns do all taps of a row
-LANE = 16  # bytes within which a shuffle is an instruction that needs no pattern
-FEW = 2  # tiles for which tasks are tried
+MOST_PIXELS = 28  # pixels of a tile
+LEAST_PIXELS = 4  # pixels of a tile whose turns do all taps of a row
+LANE_BYTES = 16  # a shuffle within a lane is one instruction; across lanes it needs a pattern in a register
+TILES_TRIED = 2  # best shapes of tiles, each of which is combined with all cuts into tasks
 
 
 class Facts(NamedTuple):
@@ -41,9 +41,9 @@ class Facts(NamedTuple):
     clock: float = 3e9
     """Cycles in a second."""
     products: float = 2.0
-    """Vectors multiplied and added in a cycle."""
+    """Vectors in a cycle that are multiplied and added (FMA)."""
     latency: float = 4.0
-    """Cycles until a sum can be added to again."""
+    """Cycles from one addition to a sum to the next: the latency of a fused multiply-add."""
     loads: float = 1.3
     """Vectors or elements loaded in a cycle, beside multiplications."""
     load: float = 0.13
@@ -51,35 +51,35 @@ class Facts(NamedTuple):
     turn: float = 0.1
     """Cycles of a turn of a loop."""
     call: float = 15.0
-    """Cycles of a call of a tile: a branch is guessed wrong."""
+    """Cycles of a call of a tile: a mispredicted branch."""
     store: float = 1.1
     """Cycles of a vector of sums, which is zeroed and stored."""
     task: float = 300.0
-    """Cycles that a task takes besides."""
+    """Cycles of overhead of a task."""
     ways: int = 12
-    """Lines of a set of the first cache."""
+    """Lines of a set of the L1 cache."""
     apart: int = 4096
-    """Bytes after which lines fall into the same set of the first cache."""
+    """Bytes after which lines fall into the same set of the L1 cache."""
     conflict: float = 1.0
     """Cycles of a turn whose pixels are more lines of one set than this has ways."""
     near: float = 9.0
-    """Weights from the second cache that are brought in unnoticed while multiplications go on."""
+    """Bytes of weights a cycle from the L2 cache that multiplications hide."""
     late: float = 100.0
-    """What is beyond that, until a cycle is lost."""
+    """Bytes of weights beyond that for each cycle that is lost."""
     reread: float = 128.0
-    """A source from the second cache, nearly all of which the processor fetches ahead."""
+    """Bytes a cycle of a source from the L2 cache; the hardware prefetcher hides most of it."""
     source: float = 24.0
-    """A source that is read where it lies for the first time: most of it is fetched ahead."""
+    """Bytes a cycle of a source that is read in place for the first time, likewise."""
     far: float = 6.0
-    """Weights from the third cache or from memory."""
+    """Bytes a cycle of weights from the L3 cache or from memory."""
     shown: float = 0.2
-    """The share of the time of that which shows even where there is as much to compute."""
+    """The share of that time that no computation hides."""
     copy: float = 12.0
-    """Rows that are packed or unpacked; half as much where they fill a quarter of the second cache."""
+    """Bytes a cycle of rows that are packed or unpacked; half as many where they fill a quarter of L2."""
     spilled: float = 0.05
-    """How much longer a group takes whose pixels don't stay in the second cache, as a share."""
+    """The share of its time that a group takes longer if its pixels don't stay in the L2 cache."""
     uneven: float = 0.02
-    """How long threads wait for the last one, as a share of a task: others use the processors, too."""
+    """How long threads wait for the last one, as a share of a task: other processes use cores, too."""
 
 
 FACTS = Facts()
@@ -88,7 +88,7 @@ is a guess. For another processor they are a starting point, from which the cont
 
 
 class Model:
-    """What is known of one nest."""
+    """What a plan costs when it is cut into tiles and tasks in one way or another."""
 
     def __init__(self, nest: Direct, facts: Facts = FACTS) -> None:
         g = nest.geometry
@@ -122,14 +122,15 @@ class Model:
         def cycles(block: Block) -> tuple[float, int]:
             return self.multiplying(block, self.height, self.width), -block.rows * block.columns
 
-        return sorted(choices, key=cycles)[:FEW]
+        return sorted(choices, key=cycles)[:TILES_TRIED]
 
     def room(self) -> int:
         """How many pixels' sums fit the registers, beside weights and what is being multiplied."""
         nest, vectors = self.nest, max(self.groups)
         registers, inputs = registers_of(nest.machine), nest.geometry.inputs
         if nest.spread:
-            patterns = inputs if nest.geometry.outputs * WORD > LANE else 0  # beyond a lane, in registers
+            crosses = nest.geometry.outputs * WORD > LANE_BYTES
+            patterns = inputs if crosses else 0  # in registers
             room = registers - inputs - patterns - 2
         else:
             spare = 1 if nest.arithmetic.depth == 1 else 3  # pairs are multiplied first, then added

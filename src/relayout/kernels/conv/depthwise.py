@@ -2,7 +2,7 @@
 
 Where groups have fewer output channels than a vector has lanes (depthwise has one, ResNeXt four or eight), a
 vector computes several groups at once. Such convolutions do few products with each number that they read, so
-what they cost is mostly to bring it to the registers. The general nest (:mod:`.direct`) first copies source
+what they cost is mostly to bring it to the registers. The direct plan (:mod:`.direct`) first copies source
 rows, to put zeros around them, and spreads each pixel over the lanes for each tap. Here nothing is copied.
 
 **Borders.** Rows of taps that fall outside are left out when the kernel runs: the loop over them begins later
@@ -37,11 +37,11 @@ A depthwise convolution has one turn and nothing to rotate; it reads f32 weights
   gives zero times its weight, at almost no cost: there are few at the ends of rows, and for rows of taps it
   is one sum for all outputs.
 * Vectors of neighbouring channels (``nhwc``) lie a pixel apart in a row, where processors do not foresee what
-  is read next, and a power of two apart at times, so that they share few sets of the first cache. Hence tiles
+  is read next, and a power of two apart at times, so that they share few sets of the L1 cache. Hence tiles
   of few pixels, all vectors of a tile before the next tile, several rows of a vector at once, and pixels that
-  are asked for early.
+  are prefetched.
 
-What this does not take (None), the general nest does: sources and destinations that keep fewer than four
+What this does not take (None), the direct plan does: sources and destinations that keep fewer than four
 channels together (``nchw``), outputs that no tap falls on, filters of more than 64 columns.
 
 Sizes and strides are bytes unless they count something.
@@ -70,22 +70,22 @@ from relayout.targets.machine import LINE, Machine
 
 __all__ = ["Depthwise", "Kind", "Place", "cycles", "depthwise"]
 
-MOST_KINDS = 6  # of vectors, and
-MOST_SPANS = 8  # of tiles: each pair of them is a function
-MOST_TAPS = 64  # columns of a filter, all of which are written out
-MOST_PRODUCTS = 512  # of vectors in a row of a tile
-MOST_PLACES = 1024  # vectors in a table, with several images
-LONG_SUM = 4096  # products from which on sums are better made in blocks
-TOGETHER = 4  # columns of a filter whose weights are kept in registers
-WINDOW = 8  # pixels of a tile where vectors of one pixel are neighbours, and little is computed:
-LITTLE = 16  # so many taps
-FEW = 7  # pixels of a tile that it has in any case, for so many sums to be added to at once
-PAGE = 4096  # bytes after which lines fall into the same set of the first cache
-TALL = 4  # rows that are computed of one vector before the next
-SOON = 2  # rows of outputs for which pixels are asked early
-FAR = 1 << 23  # bytes of source and destination that lie in more pages than a processor knows the places of
-PREPARED = 4  # cycles of a vector of weights that is prepared
-ODD = 0.02  # of the time: by how much what departs from a rule is taken for slower
+MOST_KINDS = 6  # kinds of vectors; for each pair of a kind and a span there is a function
+MOST_SPANS = 8  # spans of a row
+MOST_TAPS = 64  # columns of a filter: all are unrolled
+MOST_PRODUCTS = 512  # multiply-adds of vectors that are unrolled in a row of a tile
+MOST_PLACES = 1024  # entries of the table of vectors, with several images in each
+LONG_SUM = 4096  # products; longer sums are more accurate in blocks, which only the direct plan has
+COLUMNS_HELD = 4  # columns of a filter whose weights are in registers at a time
+WINDOW_PIXELS = 8  # pixels of a tile where vectors of one pixel are neighbours, for filters ...
+FEW_TAPS = 16  # ... of at most so many taps
+LEAST_SUMS = 7  # pixels that a tile keeps in any case: independent sums that hide the latency of adding
+PAGE_BYTES = 4096  # lines that far apart fall into the same set of the L1 cache
+ROWS_TOGETHER = 4  # output rows of one vector that are computed before the next vector
+ROWS_AHEAD = 2  # output rows that pixels are prefetched ahead
+TLB_REACH_BYTES = 1 << 23  # source and destination larger than that: more pages than the TLB holds
+PREPARE_CYCLES = 4  # to prepare a vector of weights
+TIE_BREAK = 0.02  # of the cost: added for each departure from the usual order, so that it wins no ties
 
 
 class Kind(NamedTuple):
@@ -309,18 +309,18 @@ def _most_pixels(geometry: Geometry, machine: Machine, pitch: int, run: int) -> 
     vectors of a pixel are neighbours and little is computed, it is less: all vectors of few pixels are one
     stretch of memory, as processors fetch it best.
 
-    Each turn reads all pixels again. Pixels a power of two apart share few sets of the first cache; where it
+    Each turn reads all pixels again. Pixels a power of two apart share few sets of the L1 cache; where it
     does not hold those of all rows of taps, turns are done row by row, with more rotations.
     """
-    room = registers_of(machine) - min(geometry.kernel[2], TOGETHER) - 3
+    room = registers_of(machine) - min(geometry.kernel[2], COLUMNS_HELD) - 3
     in_rows = False
     if _turns(geometry) == 1:
-        room = min(room, WINDOW) if run > 1 and geometry.taps <= LITTLE else room
+        room = min(room, WINDOW_PIXELS) if run > 1 and geometry.taps <= FEW_TAPS else room
     else:
-        lines = machine.l1 // max(LINE, gcd(PAGE, pitch))
+        lines = machine.l1 // max(LINE, gcd(PAGE_BYTES, pitch))
         width = min(room, geometry.target[2])
         in_rows = geometry.kernel[0] * geometry.kernel[1] * geometry.reach(2, width) > lines
-        while room > FEW and geometry.reach(2, room) > lines:
+        while room > LEAST_SUMS and geometry.reach(2, room) > lines:
             room -= 1
     return max(1, min(room, MOST_PRODUCTS // geometry.kernel[2])), in_rows
 
@@ -460,25 +460,25 @@ def _with_tasks(plan: Depthwise, size: int, threads: int, facts: Facts) -> Itera
     early. What departs from these rules is taken for a little slower.
     """
     g, height = plan.geometry, plan.all_rows
-    far = size > FAR
+    far = size > TLB_REACH_BYTES
     tall = plan.turns > 1 or (g.strides[1] == 1 and not far)
-    early = g.reach(1, SOON) * (plan.turns > 1 or far)
+    early = g.reach(1, ROWS_AHEAD) * (plan.turns > 1 or far)
     most = max(1, min(plan.run, plan.machine.l2 // 4 // max(1, plan.prepared)))
     for parts in range(1, min(most, 2 * threads) + 1):  # the first of the best: long runs, then many rows
         run = ceil(most / parts)
         across = run == len(plan.places) > 1
-        blocks = (TALL, 1) if run > 1 else (1,)
-        aheads = {0, g.reach(1, SOON)} if across else {0}
+        blocks = (ROWS_TOGETHER, 1) if run > 1 else (1,)
+        aheads = {0, g.reach(1, ROWS_AHEAD)} if across else {0}
         heights = {ceil(height / k) for k in range(1, min(height, 8 * threads) + 1)}
         for block, ahead, rows in product(blocks, aheads, sorted(heights, reverse=True)):
             odd = (run > 1 and (block > 1) != tall) + (across and ahead != early)
             made = replace(plan, rows=rows, run=run, tall=block, ahead=ahead)
-            yield made, cycles(made, size, threads, facts) * (1 + ODD * odd)
+            yield made, cycles(made, size, threads, facts) * (1 + TIE_BREAK * odd)
 
 
 def cycles(plan: Depthwise, size: int, threads: int, facts: Facts) -> float:
     """About how many cycles a plan takes, for so many bytes of source and destination."""
     row = plan.geometry.target[2] * plan.turns * plan.geometry.taps / facts.products  # of one vector
-    prepared = plan.run * plan.prepared / plan.machine.vector * PREPARED / plan.blocks
+    prepared = plan.run * plan.prepared / plan.machine.vector * PREPARE_CYCLES / plan.blocks
     task = plan.run * plan.rows * row + prepared + facts.task
     return ceil(plan.tasks / threads) * task + size / 2 / facts.source / threads

@@ -11,7 +11,7 @@ vector, and told which rows of taps fall inside::
             for each pixel of the source row:  x = source[plane, row, pixel]
                 for its outputs:               sums[output] += x * w[tap]
 
-The innermost two loops are written out. Where the first cache can't hold all rows, turns are the innermost
+The innermost two loops are written out. Where the L1 cache can't hold all rows, turns are the innermost
 loop instead; they bring the sums round to where they began, so that nothing else changes.
 
 Loads are cheap (two in a cycle, besides two multiplications), and registers are not, so that ``x`` is loaded
@@ -31,8 +31,8 @@ from relayout.ir.builder import Function
 from relayout.ir.conversions import to_f32
 from relayout.ir.types import FLOAT, I64, PTR, Type, Value, constant, integer, vector
 from relayout.ir.vectors import load_pieces, store_pieces
-from relayout.kernels.conv.depthwise import TOGETHER, Depthwise, Kind
-from relayout.kernels.conv.epilogue import Epilogue, Finish
+from relayout.kernels.conv.depthwise import COLUMNS_HELD, Depthwise, Kind
+from relayout.kernels.conv.epilogue import Epilogue, Writer
 from relayout.kernels.conv.geometry import Span
 from relayout.kernels.conv.module import Module
 from relayout.kernels.conv.sides import places_of
@@ -84,7 +84,7 @@ class _Tile(_Lanes):
         """The text of the function."""
         b, plan, g = self.b, self.plan, self.plan.geometry
         self.ask_ahead()
-        finish = Finish(self, plan, self.epilogue)
+        epilogue = Writer(self, plan, self.epilogue)
         weights = b["weights"]
         for axis, first in enumerate(COUNTS[:2]):
             if g.kernel[axis] > 1:
@@ -93,7 +93,7 @@ class _Tile(_Lanes):
         order = ("plane", "row", "turn") if plan.turns_in_rows else ("turn", "plane", "row")
         sums = self.loops(order, b["src"], weights, [self.outside()] * self.span.pixels)
         for pixel, place in enumerate(self.dst):
-            x = finish(b, sums[pixel], pixel, 0)
+            x = epilogue(b, sums[pixel], pixel, 0)
             store_pieces(b, x, b.gep(b["dst"], place), self.kind.stores)
         return b.text()
 
@@ -163,7 +163,7 @@ class _Tile(_Lanes):
         """One row of taps, a few columns at a time."""
         b, plan = self.b, self.plan
         sums, columns = list(sums), plan.geometry.kernel[2]
-        some = ceil(columns / ceil(columns / TOGETHER))
+        some = ceil(columns / ceil(columns / COLUMNS_HELD))
         for first in range(0, columns, some):
             here = range(first, min(first + some, columns))
             pixels = [(at, [use for use in uses if use[1] in here]) for at, uses in self.span.taps]

@@ -1,13 +1,13 @@
-"""How a convolution is done: the loop nest around the tile, as plain data that prints itself.
+"""The plan of a direct convolution: the loop nest around the tile, as plain data that prints itself.
 
 The output is cut into *tasks*, which threads share: some rows of one image by some output channels. A task
 goes over groups of output channels (a few vectors), and for each over its rows in tiles of pixels::
 
     task: image n, rows 14..27, channels 0..255
         pack      the input rows that they touch, with their borders, into scratch      [if need be]
-        for each group of vectors of output channels       its weights stay in the second cache
+        for each group of vectors of output channels       its weights stay in the L2 cache
             for each row
-                for each tile of pixels                    its pixels stay in the first cache
+                for each tile of pixels                    its pixels stay in the L1 cache
                     tile: sum over taps and input channels
         unpack    the rows, from scratch to the destination                              [if need be]
 

@@ -1,4 +1,4 @@
-"""What becomes of a sum before it is stored: scale, bias, post-ops, data type, zeros in the padding.
+"""The epilogue of a sum, before it is stored: scale, bias, post-ops, data type, zeros in the padding.
 
 In this order, as oneDNN has it::
 
@@ -41,7 +41,7 @@ from relayout.ops.binary import emit as operation
 from relayout.ops.post_ops import BinaryOp, PostOp, Sum, adds
 from relayout.targets.machine import Machine
 
-__all__ = ["Epilogue", "Finish", "Operand", "operand_of"]
+__all__ = ["Epilogue", "Operand", "Writer", "operand_of"]
 
 ONE, CHANNELS, SAME = "one", "channels", "same"
 
@@ -94,7 +94,7 @@ def operand_of(desc: MemoryDesc, dst: MemoryDesc, axis: int, direct: bool) -> Op
 
 
 class Epilogue(NamedTuple):
-    """What happens to sums."""
+    """What becomes of sums, as plain data."""
 
     dtype: str
     """The data type of the destination."""
@@ -171,7 +171,7 @@ class Vectors(Protocol):
 
 
 class Setting(Protocol):
-    """What must be known of a nest."""
+    """What an epilogue asks of a plan."""
 
     @property
     def machine(self) -> Machine: ...
@@ -183,8 +183,8 @@ class Setting(Protocol):
     def unpacks(self) -> bool: ...
 
 
-class Finish:
-    """Writes it, for the vectors of a tile."""
+class Writer:
+    """Writes an epilogue: the code from a vector of sums to what a tile stores."""
 
     def __init__(self, tile: Tile | Vectors, nest: Setting, how: Epilogue) -> None:
         self.tile, self.how = tile, how

@@ -1,4 +1,4 @@
-"""From formats to a nest: which side is packed or unpacked, which channels are computed together.
+"""From formats to plans: which side is packed or unpacked, which channels are computed together.
 
 Which vectors of the destination belong together, and where their weights and their pieces lie, is worked out
 by asking the layouts for offsets, not by names. Where these don't come out even (blocks of 24 channels) the
@@ -50,7 +50,7 @@ class Problem(NamedTuple):
 
 
 def nests(problem: Problem, machine: Machine) -> Iterator[Direct]:
-    """All nests that can solve a problem, not yet cut into tiles and tasks; none where the tile can't.
+    """All direct plans that solve a problem, not yet cut into tiles and tasks; none where the tile can't.
 
     They differ in whether source rows are packed, in the vectors of a tile, and in whether a turn of the sum
     does all taps of a row.
@@ -117,7 +117,7 @@ def nests(problem: Problem, machine: Machine) -> Iterator[Direct]:
 
 
 def with_loops(nest: Direct, cut: Cut | None = None) -> Direct:
-    """A nest cut into tiles and tasks, with the loops of its sum."""
+    """A plan cut into tiles and tasks, with the loops of its sum."""
     nest = nest if cut is None else replace(nest, **cut._asdict())
     g, found, spread, together = nest.geometry, nest.weights, bool(nest.spread), len(nest.taps) > 1
     if nest.packs:
@@ -130,13 +130,13 @@ def with_loops(nest: Direct, cut: Cut | None = None) -> Direct:
 
 
 def _collides(side: Side, geometry: Geometry) -> bool:
-    """Whether pixels that were picked out lie so far apart that all fall into one set of the first cache."""
+    """Whether pixels that were picked out lie so far apart that all fall into one set of the L1 cache."""
     step = side.steps[2] if side.is_plain else 0
     return step > geometry.groups * geometry.inputs * WORD and step % FACTS.apart == 0
 
 
 def _patterns(geometry: Geometry, lanes: int) -> tuple[tuple[int, ...], ...]:
-    """For each input channel of a group, which lane of the channels at hand each lane takes."""
+    """For each input channel of a group, which lane of the loaded channels each lane takes."""
     per, inputs = geometry.outputs, geometry.inputs
     return tuple(tuple(lane // per * inputs + k for lane in range(lanes)) for k in range(inputs))
 

@@ -60,7 +60,7 @@ __all__ = [
 
 WORD = 4  # bytes of a sum
 BLOCK = 4096  # products that are added up before they are added to a total
-LEAST_BLOCK = 64
+LEAST_BLOCK = 64  # products of the shortest block
 COUNTS = ("plane", "row", "deep", "high")
 """What tiles are told where taps may fall outside: the first plane and row of taps that are inside, and how
 many are."""
@@ -169,16 +169,16 @@ def registers_of(machine: Machine) -> int:
     return 32 if machine.vector == 64 or machine.triple.startswith("aarch64") else 16
 
 
-Finish = Callable[[Function, Value, int, int], Value]
+Emit = Callable[[Function, Value, int, int], Value]
 """From the function, a vector of sums, and the numbers of its pixel and its vector to what is stored."""
 
 
-def tile_function(name: str, tile: Tile, machine: Machine, extra: Sequence[str], finish: Finish) -> str:
+def tile_function(name: str, tile: Tile, machine: Machine, extra: Sequence[str], epilogue: Emit) -> str:
     """The text of ``void name(ptr src, ptr weights, ptr dst, extra...)``.
 
-    ``extra`` are the names of further pointers, ``finish`` says what becomes of a sum.
+    ``extra`` are the names of further pointers, ``epilogue`` writes what becomes of a sum.
     """
-    return _Writer(name, tile, machine, extra).text(finish)
+    return _Writer(name, tile, machine, extra).text(epilogue)
 
 
 class _Writer:
@@ -200,7 +200,7 @@ class _Writer:
         arguments |= dict.fromkeys(COUNTS if self.counts else (), I64)
         self.b = Function(name, arguments, machine, "internal", "noinline")
 
-    def text(self, finish: Finish) -> str:
+    def text(self, epilogue: Emit) -> str:
         b, tile = self.b, self.tile
         starts = self.rows_outside() * len(tile.src)
         outer, inner = self.loops
@@ -210,7 +210,7 @@ class _Writer:
             sums = iter(self.nest(inner, b["src"], self.first_row(), starts))
         for p, place in enumerate(tile.dst):
             for v, pieces in enumerate(tile.pieces):
-                store_pieces(b, finish(b, next(sums), p, v), b.gep(b["dst"], place), pieces)
+                store_pieces(b, epilogue(b, next(sums), p, v), b.gep(b["dst"], place), pieces)
         return b.text()
 
     def first_row(self) -> Value:
@@ -357,7 +357,7 @@ class _Writer:
         return sums
 
     def ask_for(self, pointer: Value) -> None:
-        """Have a line brought to the first cache; to the second one only, it costs 5 to 10 % of all time."""
+        """Have a line brought to the L1 cache; to the second one only, it costs 5 to 10 % of all time."""
         self.b.prefetch(pointer, 3)
 
     def ask_for_next(self, start: Value, here: Value) -> None:

@@ -1,18 +1,20 @@
-"""Kernels: nests of loops as LLVM IR.
+"""Kernels of reorders: nests of loops as LLVM IR.
 
-===========  ================================================================================================
-``problem``  what is moved: nests in bits, with what becomes of a value
-``choice``   which kernel a nest gets, and how it is shared: nest -> plan
-``cost``     what the schedule of a transpose costs, from facts of the processor
-``plan``     what was chosen, as plain data: :class:`~.plan.Plan`
-``base``     what all kernels have in common: loops, addresses, loads and stores with conversion
-``rows``     runs that are contiguous on both sides
-``tiles``    transposition in registers
-``network``  the shuffles of a transposition, and of interleaving
-``pixels``   interleaving and its reverse: a few channels, or a few rows of a matrix
-``packing``  conversion, then transposition, with a buffer between them
-``module``   all kernels of a reorder as one function: plans -> text
-===========  ================================================================================================
+============  ===============================================================================================
+``problem``   what is moved: nests in bits, with what becomes of a value
+``choice``    which kernel a nest gets, and how it is shared: nest -> plan
+``schedule``  how a kernel is run, as far as the machine decides it: the candidates
+``cost``      what the schedule of a transpose costs, from facts of the processor
+``plan``      what was chosen, as plain data: :class:`~.plan.Plan`
+``base``      what all kernels have in common: loops, addresses, loads and stores with conversion
+``rows``      runs that are contiguous on both sides
+``tiles``     transposition in registers
+``zeros``     transposition of short rows that end with padding
+``network``   the shuffles of a transposition, and of interleaving
+``pixels``    interleaving and its reverse: a few channels, or a few rows of a matrix
+``packing``   conversion, then transposition, with a buffer between them
+``module``    all kernels of a reorder as one function: plans -> text
+============  ===============================================================================================
 
 Which kernel a nest gets depends on where it is contiguous. Call the loop that walks through neighbouring
 elements of the source I (columns), and that of the destination O (rows).
@@ -23,7 +25,7 @@ elements of the source I (columns), and that of the destination O (rows).
     The same for short rows that neighbour each other in the destination only: they are put together to whole
     lines before they are stored.
 ``transpose``
-    I is not O. A tile of one cache line of the destination by 16 bytes of the source is turned over in
+    I is not O. A tile of one cache line of the destination by 16 bytes of the source is transposed in
     registers::
 
         rows of the source, 16 bytes each          columns, one cache line each
@@ -35,9 +37,9 @@ elements of the source I (columns), and that of the destination O (rows).
     Each 128-bit lane of a register takes one row, so that all shuffles stay within lanes (cheap on every
     processor), and a line of the destination is completed in one go, which streaming stores need.
 ``staged``
-    The same, but lines of the source are first gathered in a buffer of a few KiB: where that costs less than
-    to fetch lines again that fall into the same few sets of the first cache, and to look up a page for each
-    row of each strip; and where values become narrower, to convert whole vectors.
+    The same, but lines of the source are first copied to a buffer of a few KiB, the *stage*. That pays where
+    it costs less than conflict misses in the L1 cache, and a TLB miss for each row of each strip; and where
+    values become narrower, since whole vectors can then be converted.
 ``deinterleave``
     I is short and O continues it: pixels of 2 to 8 channels. Vectors are loaded whole, and elements picked
     by shuffles.
@@ -52,7 +54,7 @@ elements of the source I (columns), and that of the destination O (rows).
     The next columns go elsewhere, but they are read next: a line of the source is used up at once.
 ``converted``
     Short runs that become narrower, f32 ``oihw`` to s8 ``OIhw4i16o4i``: longer ones are converted on their
-    way into a buffer, and turned over from there by another kernel.
+    way into a buffer, and transposed from there by another kernel.
 ``elements``
     All else, an element at a time.
 
@@ -61,10 +63,10 @@ converts behind its loads and shuffles bytes; one that widens (u8 to f32) shuffl
 its stores. 4-bit elements are unpacked to bytes by loads and packed by stores.
 
 Destinations that are dense but don't come in whole lines (100 channels of two bytes) pass through a buffer in
-the first cache: stores that straddle two lines are slow. So do short rows and pixels when streaming, which
+the L1 cache: stores that straddle two lines are slow. So do short rows and pixels when streaming, which
 needs whole lines.
 Where the columns of a transpose do not begin on lines (planes of 41x41 bytes), all stores straddle two. These
-are in the first cache by then: each tile asks for the lines that the next one writes.
+are in the L1 cache by then: each tile asks for the lines that the next one writes.
 
 Tails are done in one tile that steps back, or in smaller ones: it overlaps the one before it and writes
 the same values again. Only a kernel that adds to the destination can't do that; its nests are cut so that

@@ -22,9 +22,9 @@ from relayout.kernels.copy.problem import Table
 from relayout.loops.nest import Loop
 from relayout.targets.machine import LINE, Machine
 
-__all__ = ["AHEAD", "NOWHERE", "Kernel", "Lanes", "Place"]
+__all__ = ["NOWHERE", "PREFETCH_BYTES", "Kernel", "Lanes", "Place"]
 
-AHEAD = 128  # bytes ahead of the source that are prefetched, into the second cache
+PREFETCH_BYTES = 128  # bytes ahead of the source that are prefetched, into the L2 cache
 STREAMED = 16  # bytes of the shortest vector that is stored past the caches
 
 NOWHERE = Value("", PTR)
@@ -217,7 +217,7 @@ class Kernel:
         return made
 
     def lanes(self, loop: Loop, count: int) -> Lanes:
-        """Lanes that walk along a loop."""
+        """Lanes that step along a loop."""
         return [[lane * stride for lane in range(count)] for stride in loop.tables]
 
     # -- loads and stores -----------------------------------------------------------------------------------
@@ -299,7 +299,7 @@ class Kernel:
 
         b.loop(0, size, LINE, line)
 
-    def prefetch(self, pointer: Value, ahead: int = AHEAD) -> None:
+    def prefetch(self, pointer: Value, ahead: int = PREFETCH_BYTES) -> None:
         """Ask for bytes of the source that will be wanted soon."""
         self.b.prefetch(self.b.gep(pointer, ahead), 2)
 

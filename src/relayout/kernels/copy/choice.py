@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from relayout.kernels.copy.cost import fitting, transposing
-from relayout.kernels.copy.plan import LANE, LINE_BITS, ROWS, Plan, Run, along
+from relayout.kernels.copy.plan import LANE_BITS, LINE_BITS, ROWS, Plan, Run, along
 from relayout.kernels.copy.problem import Move, moves_bits, order, simplified
 from relayout.kernels.copy.schedule import ESTIMATE, Schedule
 from relayout.loops.nest import Loop, split
@@ -16,17 +16,17 @@ from relayout.targets.processors import count
 
 __all__ = ["feasible", "lowered", "plan", "without_overlap"]
 
-UNEVEN = 1.05  # times the length of equal shares; what is worse is shared in another way
-LONG_ROW = 1 << 18  # bits of a row that threads share
-STRIP = 1 << 10  # pixels; threads share multiples of so many
-SHORT_ROW = 256  # bytes of a row that is short
-SHORT = 8  # the longest loop that interleaving takes
-BUFFER = 8 * (16 << 10)  # bits of what passes through a buffer: half of the smallest first cache
-BETWEEN = 8 * (8 << 10)  # bits of the buffer between two steps
-MEETING = 4 * LINE_BITS  # bits of the destination that short rows are brought together for
-BOUNCED = 8 * (4 << 10)  # bits of a transpose that do: its source wants the first cache, too
-LONGEST_FILL = 1024  # bytes of data and zeros in a row that are written together
-LONGEST_TABLE = 4096  # places of a joined run that are written down one by one
+UNEVEN = 1.05  # longest share over the mean share: above that another loop is shared
+LONG_ROW_BITS = 1 << 18  # a row as long as that is shared by threads
+STRIP_PIXELS = 1 << 10  # threads share pixels in multiples of so many
+SHORT_ROW_BYTES = 256  # rows up to that length go in blocks (:func:`_short_rows`)
+MOST_INTERLEAVED = 8  # turns of the longest loop that is interleaved or deinterleaved
+BUFFER_BITS = 8 * (16 << 10)  # of a buffer from which whole lines leave: half of the smallest L1 cache
+STEP_BUFFER_BITS = 8 * (8 << 10)  # of the buffer between the two steps of a ``converted`` plan
+JOINED_BITS = 4 * LINE_BITS  # of the destination that short rows complete before their source is read on
+TRANSPOSE_BUFFER_BITS = 8 * (4 << 10)  # as BUFFER_BITS, for a transpose, whose source needs L1, too
+LONGEST_FILL_BYTES = 1024  # of a row and the zeros behind it that are written together
+LONGEST_TABLE = 4096  # elements of a joined run whose offsets are written down one by one
 
 
 def lowered(found: tuple[Move, ...], how: Schedule = ESTIMATE) -> tuple[Plan, ...]:
@@ -41,7 +41,8 @@ def _separable(nest: Move) -> tuple[Move, ...]:
     if not nest.fill:
         return (nest,)
     made = plan(simplified(nest))
-    short = made.total * nest.write <= 8 * LONGEST_FILL  # tiles with zeros in them are written out one by one
+    # Tiles with zeros in them are written out one by one.
+    short = made.total * nest.write <= 8 * LONGEST_FILL_BYTES
     return (nest,) if short and not nest.adds and made.kind in ("rows", "transpose") else nest.apart()
 
 
@@ -80,11 +81,11 @@ def plan(nest: Move, how: Schedule = ESTIMATE) -> Plan:
     made = Plan(nest, kind, columns, rows, around, shared, group=group, prefetch=how.prefetch)
     if kind == "rows":
         row = rows.extent * nest.write // 8
-        if not nest.zero and not nest.fill and row <= SHORT_ROW:
+        if not nest.zero and not nest.fill and row <= SHORT_ROW_BYTES:
             made = _short_rows(made, row)
         if made.blocked is not None:
             return made
-        long = rows.extent * nest.write >= LONG_ROW and (shared is None or shared.extent < 8)
+        long = rows.extent * nest.write >= LONG_ROW_BITS and (shared is None or shared.extent < 8)
         if long and not nest.fill:
             return replace(made, shared=rows.loops[-1], unit=1)
         return made if nest.zero or how.buffer is False else _buffered(made)
@@ -100,9 +101,9 @@ def _strips(made: Plan) -> Plan:
     """Pixels of a few pictures: threads share the pixels, in whole lines."""
     pixels = made.rows.loop if made.kind == "deinterleave" else made.columns.loop
     many = made.shared is not None and made.shared.extent >= 8
-    if many or made.inside >= 0 or pixels.extent * min(made.nest.read, made.nest.write) < LONG_ROW:
+    if many or made.inside >= 0 or pixels.extent * min(made.nest.read, made.nest.write) < LONG_ROW_BITS:
         return made
-    return replace(made, shared=pixels, unit=STRIP)
+    return replace(made, shared=pixels, unit=STRIP_PIXELS)
 
 
 def shared_of(around: Sequence[Loop]) -> Loop | None:
@@ -141,10 +142,14 @@ def _kind(nest: Move, inner: Loop | None, outer: Loop | None) -> str:
         return "transpose" if longer is not None and longer.extent >= 4 else "elements"
     if not nest.fill:
         line = LINE_BITS // min(nest.read, nest.write)
-        if inner.extent <= SHORT and outer.src == inner.extent * nest.read and outer.extent >= line:
+        if (
+            inner.extent <= MOST_INTERLEAVED
+            and outer.src == inner.extent * nest.read
+            and outer.extent >= line
+        ):
             return "deinterleave"
         planes = inner.dst == outer.extent * nest.write
-        few = outer.extent <= SHORT or (outer.extent == LANE // 8 and _of_bytes(nest, outer))
+        few = outer.extent <= MOST_INTERLEAVED or (outer.extent == LANE_BITS // 8 and _of_bytes(nest, outer))
         if planes and few and (inner.extent >= line or _packs(nest, inner, outer)):
             return "interleave"
     if max(outer.extent + nest.fill, inner.extent) < 2:
@@ -153,7 +158,7 @@ def _kind(nest: Move, inner: Loop | None, outer: Loop | None) -> str:
 
 
 def _of_bytes(nest: Move, outer: Loop) -> bool:
-    """Whether bytes are moved, from rows that do not collide in the first cache."""
+    """Whether bytes are moved, from rows that do not collide in the L1 cache."""
     early = nest.read < nest.write and any(outer.tables)  # converted behind loads, to something wider
     stay = 3 * outer.extent <= 2 * fitting(Run((outer,)))  # the destination has a share, too
     return min(nest.read, nest.write) == 8 and not early and not nest.adds and stay
@@ -163,7 +168,7 @@ def _packs(nest: Move, inner: Loop, outer: Loop) -> bool:
     """Whether short rows, two, four or eight of them, can be interleaved: they fill a lane."""
     narrow, few = min(nest.read, nest.write), outer.extent
     even = inner.extent & -inner.extent
-    return narrow >= 8 and not few & (few - 1) and even * few * narrow >= LANE
+    return narrow >= 8 and not few & (few - 1) and even * few * narrow >= LANE_BITS
 
 
 def _read_on(made: Plan) -> Plan:
@@ -180,7 +185,7 @@ def _read_on(made: Plan) -> Plan:
         return made
     whole = size % LINE_BITS == 0
     line = _part(on, LINE_BITS // on.src) if whole else None
-    lines = _part(meets, (MEETING if whole else LINE_BITS) // size) if meets is not None else None
+    lines = _part(meets, (JOINED_BITS if whole else LINE_BITS) // size) if meets is not None else None
     if not whole and (lines is None or lines.extent * size % LINE_BITS):
         return made
     around = [_rest_of(loop, lines) if loop is meets and lines else loop for loop in around if loop is not on]
@@ -201,10 +206,10 @@ def _converted(nest: Move, columns: Run, rows: Run) -> Plan | None:
     """
     bits = nest.write
     wide = nest.conversion is not None and nest.read >= 4 * bits >= 32
-    if not wide or columns.extent >= LANE // 8 or nest.fill or nest.adds:
+    if not wide or columns.extent >= LANE_BITS // 8 or nest.fill or nest.adds:
         return None
     line = _in_turn(nest, "dst", bits, LINE_BITS // bits)
-    run = _in_turn(nest, "src", nest.read, BETWEEN // bits, line)
+    run = _in_turn(nest, "src", nest.read, STEP_BUFFER_BITS // bits, line)
     if not run:
         return None
     others = [loop for loop in line if all(loop.steps != part.steps for part in run)]
@@ -216,7 +221,7 @@ def _converted(nest: Move, columns: Run, rows: Run) -> Plan | None:
     first = replace(nest, starts=(0,) * len(nest.starts), loops=tuple(into))
     last = Move((0, 0), tuple(out), (bits, bits))
     steps = tuple(replace(plan(simplified(step)), shared=None) for step in (first, last))
-    if steps[0].rows.extent < LANE // 8:
+    if steps[0].rows.extent < LANE_BITS // 8:
         return None
     around = nest.loops
     for part in (*run, *others):
@@ -294,7 +299,7 @@ def _continued(run: Run, side: str, bits: int, free: list[Loop]) -> Run:
 
 
 def _in_pairs(nest: Move, inner: Loop) -> Move:
-    """4-bit elements moved two at a time: bytes of the source are turned over, then taken apart."""
+    """4-bit elements moved two at a time: bytes of the source are transposed, then taken apart."""
     pairs = Loop(inner.extent // 2, (8, *(2 * step for step in inner.steps[1:])))
     loops = tuple(pairs if loop is inner else loop for loop in nest.loops)
     return replace(nest, widths=(8, *nest.widths[1:]), loops=loops, conversion=None, pair=inner.dst)
@@ -316,7 +321,7 @@ def _repeated(nest: Move, rows: Run) -> Run:
     )
     after = next((loop for loop in nest.loops if _goes_on(inner, loop, nest) and not any(loop.tables)), None)
     odd = inner.extent // math.gcd(inner.extent, LINE)
-    return Run((inner, after)) if whole and after is not None and odd <= SHORT else rows
+    return Run((inner, after)) if whole and after is not None and odd <= MOST_INTERLEAVED else rows
 
 
 def _goes_on(inner: Loop, loop: Loop, nest: Move) -> bool:
@@ -334,7 +339,7 @@ def _buffered(made: Plan) -> Plan:
         loop = around[at]
         if loop.dst != size:
             break
-        most = BUFFER // size
+        most = BUFFER_BITS // size
         enough = next((n for n in range(min(most, loop.extent), 1, -1) if not loop.extent % n), 0)
         if not enough:
             break
@@ -345,7 +350,7 @@ def _buffered(made: Plan) -> Plan:
     outer = around[: len(around) - inside]
     if (
         size % LINE_BITS
-        or size > BUFFER
+        or size > BUFFER_BITS
         or any(loop.dst % LINE_BITS for loop in outer)
         or made.nest.dst % LINE_BITS
     ):
@@ -367,15 +372,17 @@ def _bounced(made: Plan) -> int:
     if not run.is_straight:
         dense = sorted(run.places("dst")) == list(range(0, run.extent * row, row))
         size = run.extent * row
-        return run.extent if dense and size % LINE_BITS == 0 and size <= BUFFER and row % LINE_BITS else 0
+        return (
+            run.extent if dense and size % LINE_BITS == 0 and size <= BUFFER_BITS and row % LINE_BITS else 0
+        )
     if run.loop.dst != row or row % LINE_BITS == 0:
         return 0
     even = LINE_BITS // math.gcd(row, LINE_BITS)  # so many make whole lines of the destination
-    part = LANE if made.rows.extent <= fitting(made.rows) else LINE_BITS  # or else they are used up
-    strip = LINE_BITS // min(nest.read, made.mid) if made.kind == "staged" else LANE // made.mid
+    part = LANE_BITS if made.rows.extent <= fitting(made.rows) else LINE_BITS  # or else they are used up
+    strip = LINE_BITS // min(nest.read, made.mid) if made.kind == "staged" else LANE_BITS // made.mid
     some = math.lcm(even, max(1, part // nest.read), strip)
-    most = min(run.extent, BUFFER // row) // some * some
-    most = min(most, max(some, BOUNCED // row // some * some))
+    most = min(run.extent, BUFFER_BITS // row) // some * some
+    most = min(most, max(some, TRANSPOSE_BUFFER_BITS // row // some * some))
     if run.loop is not made.shared:
         return most
     return some if most and run.extent % some == 0 and made.unit % some == 0 else 0
@@ -433,7 +440,7 @@ def _short_rows(made: Plan, row: int) -> Plan:
     )
     if blocked is None or not any(loop.src < blocked.src for loop in made.around):
         return made
-    if row % LINE == 0 and blocked.extent % max(1, MEETING // (8 * row)) == 0:
+    if row % LINE == 0 and blocked.extent % max(1, JOINED_BITS // (8 * row)) == 0:
         return _read_on(made)
     around = tuple(loop for loop in made.around if loop is not blocked)
     shared, unit = shared_of(around), 1

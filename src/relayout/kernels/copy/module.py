@@ -65,7 +65,7 @@ def module(plans: Sequence[Plan], machine: Machine, streaming: bool) -> tuple[st
 
 
 def embedded(name: str, plans: Sequence[Plan], machine: Machine) -> str:
-    """A reorder inside somebody else's module: ``void name(ptr src, ptr dst, ptr ops, i64 part, i64 parts)``.
+    """A reorder inside another module: ``void name(ptr src, ptr dst, ptr ops, i64 part, i64 parts)``.
 
     It does everything at once, whatever the last two arguments say, and writes around no cache.
     """

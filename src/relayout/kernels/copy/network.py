@@ -1,6 +1,6 @@
-"""The shuffles that turn over a tile in registers.
+"""The shuffles that transpose a tile in registers.
 
-Every 128-bit lane of a register is turned over by itself, with one kind of shuffle: *unpack*, which takes two
+Every 128-bit lane of a register is shuffled by itself, with one kind of shuffle: *unpack*, which takes two
 registers and interleaves their lower halves, or their upper halves. It is one instruction on every processor
 (punpckl/punpckh, zip1/zip2), for elements of 1, 2, 4 and 8 bytes.
 
@@ -31,10 +31,9 @@ from collections.abc import Sequence
 from relayout.ir.builder import Builder
 from relayout.ir.types import Value, integer, vector
 from relayout.ir.vectors import cut, join_lanes
+from relayout.kernels.copy.plan import LANE_BITS
 
 __all__ = ["Network", "interleaved", "interleaved_at_once"]
-
-LANE = 128  # bits
 
 
 class Network:
@@ -64,7 +63,7 @@ class Network:
 
     def __init__(self, bits: int, columns: int, elements: int) -> None:
         self.bits, self.columns, self.elements = bits, columns, elements
-        self.places = min(LANE // bits, elements)  # in a lane
+        self.places = min(LANE_BITS // bits, elements)  # in a lane
         if columns == 1:
             self.rows = [list(range(elements))]
             self.stages: list[int] = []
@@ -125,7 +124,7 @@ def interleaved_at_once(bits: int, rows: int, columns: int, vector: int) -> int:
     """
     if rows & (rows - 1) or rows * bits > 8 * vector:
         return 0
-    return min(columns & -columns, max(LANE, 8 * vector // rows) // bits)
+    return min(columns & -columns, max(LANE_BITS, 8 * vector // rows) // bits)
 
 
 def interleaved(b: Builder, rows: list[Value], width: int) -> list[Value]:
@@ -140,7 +139,7 @@ def interleaved(b: Builder, rows: list[Value], width: int) -> list[Value]:
         a0 b0 c0 d0 a1 b1 c1 d1 a2 b2 c2 d2 a3 b3 c3 d3 | ...       bytes within lanes
     """
     row = rows[0].type
-    room = 8 * width if row.count * row.bits >= LANE else len(rows) * row.count * row.bits
+    room = 8 * width if row.count * row.bits >= LANE_BITS else len(rows) * row.count * row.bits
     count = max(1, len(rows) * row.count * row.bits // room)  # registers
     streams = [[join_lanes(b, rows[k::count])] for k in range(count)]
     unit = row.bits
@@ -157,7 +156,7 @@ def interleaved(b: Builder, rows: list[Value], width: int) -> list[Value]:
 def _in_order(b: Builder, x: Value, unit: int, rows: int) -> Value:
     """Rows that lie side by side in a register, their units in turn."""
     total = 8 * x.type.bytes
-    piece = max(min(total, LANE) // rows, unit)  # of a row, in one lane
+    piece = max(min(total, LANE_BITS) // rows, unit)  # of a row, in one lane
     lanes = total // rows // piece
     across = [row * lanes + lane for lane in range(lanes) for row in range(rows)]
     few = piece // unit
@@ -170,7 +169,7 @@ def _in_order(b: Builder, x: Value, unit: int, rows: int) -> Value:
 def _unpacked(b: Builder, one: Value, two: Value, unit: int, upper: int) -> Value:
     """The lower or upper halves of every lane of two registers, interleaved, in units of so many bits."""
     total = 8 * one.type.bytes
-    units, places = total // unit, min(total, LANE) // unit
+    units, places = total // unit, min(total, LANE_BITS) // unit
     picks = [
         half * units + lane + upper * places // 2 + k
         for lane in range(0, units, places)

@@ -2,11 +2,11 @@
 
 Nine taps of a filter are a short run. A transpose that takes such runs one by one converts nine values at a
 time, each run with operands of its own; but the taps of all inputs of an output follow each other, and they
-have one scale. So this is done in two steps, with a buffer in the first cache between them that holds values
+have one scale. So this is done in two steps, with a buffer in the L1 cache between them that holds values
 of the narrower type::
 
     f32 oihw      16 x 144 floats   -> converted, whole vectors ->   16 x 144 bytes
-    the buffer    16 x 144 bytes    -> turned over             ->    s8 OIhw4i16o4i, whole lines
+    the buffer    16 x 144 bytes    -> transposed              ->    s8 OIhw4i16o4i, whole lines
 """
 
 from __future__ import annotations

@@ -11,11 +11,11 @@ from relayout.kernels.copy.problem import LANES, Move, in_bytes
 from relayout.loops.nest import Loop
 from relayout.targets.machine import LINE, Machine
 
-__all__ = ["LANE", "LINE_BITS", "ROWS", "Plan", "Run", "along"]
+__all__ = ["LANE_BITS", "LINE_BITS", "ROWS", "Plan", "Run", "along"]
 
-LANE = 128  # bits of a lane
+LANE_BITS = 128  # of a lane: shuffles that stay within one are cheap on every processor
 LINE_BITS = 8 * LINE
-ROWS = 32  # short rows that are worked through together
+ROWS = 32  # short rows in a block: lines that they share are then still in the L1 cache
 
 
 @dataclass(frozen=True)

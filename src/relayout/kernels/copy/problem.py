@@ -77,7 +77,7 @@ class Table(NamedTuple):
         """The byte behind it.
 
         Entries have at most 8 bytes. Behind the last one follow 64 more, the first ones again: for lanes that
-        walk through a short table several times, and for lanes that nobody uses.
+        go through a short table several times, and for lanes that are not used.
         """
         return self.offset + (8 * (self.entries + LANES) + LINE - 1) // LINE * LINE
 
@@ -237,7 +237,7 @@ def order(move: Move) -> Move:
 def _nearness(loop: Loop) -> tuple[int, int]:
     """The smaller stride, then the destination's; the source's does not count where nothing moves there.
 
-    Reading from far counts less than writing to far: it is asked for early, and no line is half done.
+    Large strides count less when reading than when writing: loads are prefetched, and leave no partial lines.
     """
     src, dst = READS * abs(loop.src), abs(loop.dst)
     return (min(src, dst) if src else dst), dst

@@ -14,9 +14,9 @@ from relayout.targets.machine import LINE
 
 __all__ = ["Elements", "Lines", "Rows"]
 
-FAR = 4096  # bytes of a row from which on prefetching it pays
-AHEAD = 8 * LINE  # and how far ahead
-TOGETHER = 4  # vectors of one turn
+LONG_ROW_BYTES = 4096  # longer rows are prefetched
+PREFETCH_BYTES = 8 * LINE  # how far ahead of the loads
+UNROLL = 4  # vectors copied in one turn of the loop
 
 
 class Rows(Kernel):
@@ -29,10 +29,10 @@ class Rows(Kernel):
             return
         total, piece = self.plan.rows.extent, self._piece()
         inner = self.plan.rows.loops[0].extent
-        together = TOGETHER if self.plan.rows.is_straight else inner // math.gcd(inner, piece)
+        together = UNROLL if self.plan.rows.is_straight else inner // math.gcd(inner, piece)
         turn = together * piece
         whole = total // turn * turn
-        far = total * self.nest.read // 8 > FAR
+        far = total * self.nest.read // 8 > LONG_ROW_BYTES
 
         def some(i: Value) -> None:
             for k in range(together):
@@ -113,7 +113,7 @@ class Rows(Kernel):
             lanes = [[(first + lane) % loop.extent * t for lane in range(count)] for t in loop.tables]
         value = self.load(place, count, lanes)
         if far:
-            self.prefetch(place.src, AHEAD)
+            self.prefetch(place.src, PREFETCH_BYTES)
         self.store(value, place, lanes, aligned)
 
     def _zeros(self, place: Place, count: int, aligned: bool = False) -> None:

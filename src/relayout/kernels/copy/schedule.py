@@ -34,13 +34,13 @@ class Schedule(NamedTuple):
     """Departures from the estimate; None: as estimated."""
 
     stage: bool | None = None
-    """Transposes: lines of the source are gathered in a small buffer first, and turned over from there."""
+    """Transposes: lines of the source are copied to a small buffer first, and transposed from there."""
     buffer: bool | None = None
     """Pieces of the destination that are no whole lines pass through a buffer, and leave in whole lines."""
     stream: bool | None = None
-    """Whole lines are written around the caches."""
+    """Whole lines are written by streaming (non-temporal) stores, around the caches."""
     prefetch: bool | None = None
-    """Source rows that are far apart are asked for ahead of time."""
+    """Source rows that are far apart are prefetched."""
     sweep: bool | None = None
     """Transposes: blocks of rows are the outermost loop, so that source rows are used up one by one."""
     rows: int | None = None

@@ -1,4 +1,4 @@
-"""Transposition: tiles that are turned over in registers, read in place or through a stage.
+"""Transposition: tiles are transposed in registers, read in place or through a stage.
 
 A plane of rows and columns is covered by tiles of three sizes, so that little is done twice::
 
@@ -20,21 +20,21 @@ from typing import NamedTuple
 from relayout.ir.builder import Function, Operand, table
 from relayout.ir.types import I8, I64, PTR, Value, constant, poison, vector
 from relayout.ir.vectors import join_lanes
-from relayout.kernels.copy.base import AHEAD, NOWHERE, Kernel, Place
+from relayout.kernels.copy.base import NOWHERE, PREFETCH_BYTES, Kernel, Place
 from relayout.kernels.copy.network import Network
-from relayout.kernels.copy.plan import LANE, LINE_BITS, Run
+from relayout.kernels.copy.plan import LANE_BITS, LINE_BITS, Run
 from relayout.targets.machine import LINE
 
 __all__ = ["Staged", "Transpose"]
 
-FAR = 512  # bytes between rows from which on the processor's own prefetching does not see them as one stream
-ASKED = 8  # rows that are asked for in one turn
-PRUNED = 4  # strips of columns up to which the last one, which overlaps, gets code for its new columns only
-INLINE = 16  # rows of a tile that is written out wherever it is used; larger ones are called
+STREAM_PITCH_BYTES = 512  # rows further apart are no stream to the hardware prefetcher
+PREFETCHED_ROWS = 8  # rows that are prefetched in one turn
+PRUNED = 4  # strips; with no more of them the overlapping last one gets code for its new columns only
+INLINE = 16  # rows of the largest tile that is inlined; larger ones are called
 
 
 class Tile(NamedTuple):
-    """What is turned over at once: so many rows of the source, so many columns."""
+    """What is transposed at once: so many rows of the source, so many columns."""
 
     rows: int
     columns: int
@@ -58,24 +58,24 @@ class Transpose(Kernel):
         while rows > plan.total:
             rows //= 2
         plain = plan.kind == "transpose" and self.what is None and not (plan.nest.fill or plan.nest.pair)
-        self.short = plain and not plan.group and rows < plan.total < LANE // plan.mid
+        self.short = plain and not plan.group and rows < plan.total < LANE_BITS // plan.mid
         if self.short:
             rows = 1 << plan.total.bit_length()
         self.main = self._tile_of(rows)
         self.sources = self._table("rows", plan.rows, "src")
         self.targets = self._table("columns", plan.columns, "dst")
-        far = abs(plan.rows.loops[0].src) >= 8 * FAR
+        far = abs(plan.rows.loops[0].src) >= 8 * STREAM_PITCH_BYTES
         self.claims = not (plan.bounced or plan.nest.fill or plan.group) and plan.total >= 2 * rows
         self.ahead = far and self.nest.bytes > self.machine.l2 if plan.prefetch is None else plan.prefetch
 
     @property
     def widest(self) -> int:
-        """Columns that may be turned over at a time."""
-        return LANE
+        """Columns that may be transposed at a time."""
+        return LANE_BITS
 
     def _tile_of(self, rows: int) -> Tile:
         plan = self.plan
-        columns = min(LANE // plan.mid, self.widest)
+        columns = min(LANE_BITS // plan.mid, self.widest)
         many = rows // 2 if plan.nest.pair else rows
         while columns > min(plan.columns.extent, many):
             columns //= 2
@@ -94,7 +94,7 @@ class Transpose(Kernel):
         """
         plan, nest = self.plan, self.nest
         run, bits = plan.columns, nest.read
-        short = columns // 2 < run.extent < columns <= min(LANE // plan.mid, rows)
+        short = columns // 2 < run.extent < columns <= min(LANE_BITS // plan.mid, rows)
         plain = bits == plan.mid and plan.kind == "transpose"
         plain = plain and not (nest.pair or nest.fill or plan.group or nest.adds)  # pairs store all columns
         if not (short and plain and run.is_straight):
@@ -257,7 +257,7 @@ class Transpose(Kernel):
 
     def _ask(self, place: Place, tile: Tile, column: Operand, first: Operand, last: Operand) -> None:
         """Prefetch the rows of a strip, a line of each, when the strip begins a line."""
-        b, rows = self.b, min(tile.rows, ASKED)
+        b, rows = self.b, min(tile.rows, PREFETCHED_ROWS)
         line = LINE_BITS // self.nest.read
         src = self.step(place.src, column, self.nest.read)
 
@@ -393,7 +393,7 @@ class Transpose(Kernel):
         """Turn over a tile of 4-bit elements, two to a byte.
 
         Two rows become bytes of two elements each: those of even columns, and those of odd ones. The bytes of
-        either are turned over.
+        either are transposed.
         """
         b, net, chunk = self.b, tile.network, tile.columns
 
@@ -469,7 +469,7 @@ class Transpose(Kernel):
 
 
 class Staged(Transpose):
-    """The same, with the source gathered in a small buffer first, some lines of each of some rows at a time.
+    """The same, with the source copied to a small buffer first, some lines of each of some rows at a time.
 
     Where values become narrower, that is where they are converted: whole vectors, in a loop. Otherwise the
     buffer holds lines of the source as they are.
@@ -526,7 +526,7 @@ class Staged(Transpose):
         )
 
     def _block(self, place: Place, tile: Tile, row: Operand, count: int) -> None:
-        """Some rows: a line of each at a time is fetched, then turned over from the buffer."""
+        """Some rows: a line of each at a time is fetched, then transposed from the buffer."""
         b, run = self.b, self.plan.columns
         row_loop, line = self.plan.rows.loop, self.widest
         block = self.moved(place, row, row_loop.stepping(dst=self.nest.write))
@@ -594,7 +594,7 @@ class Staged(Transpose):
                         b.store(x, b.gep(to, part), piece)
                 if self.ahead:
                     for ahead in range(size, 2 * size, LINE):
-                        self.prefetch(at.src, max(ahead, AHEAD))
+                        self.prefetch(at.src, max(ahead, PREFETCH_BYTES))
 
         b.loop(0, count, together, fetch)
 

@@ -5,7 +5,7 @@ Three inputs in blocks of four, 16 outputs each, are one line of the destination
     o0: i0 i1 i2 .   o1: i0 i1 i2 .   ...   o15: i0 i1 i2 .
 
 Four elements at a time, the line would be written in 16 pieces, and between two of them all other taps come:
-lines a multiple of 1 KiB apart have left the first cache by then. So the zeros count as rows, too, and those
+lines a multiple of 1 KiB apart have left the L1 cache by then. So the zeros count as rows, too, and those
 of all outputs are joined to a tile as long as the line, in which every fourth row is loaded from nowhere.
 """
 

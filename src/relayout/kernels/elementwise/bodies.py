@@ -17,7 +17,6 @@ operation, like a slope, are written into its code, where 1 and 0 cost nothing.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
 
 from relayout.dtypes import single
 from relayout.ir import math
@@ -31,10 +30,6 @@ from relayout.ops.post_ops import BinaryOp, PostOp
 
 __all__ = ["binary", "factor", "followed_by", "function", "normalised", "same", "weighted_sum"]
 
-FEW_INSTRUCTIONS: Final = (
-    *("relu", "square", "abs", "sqrt", "linear", "hardsigmoid", "hardswish", "clip", "clip_v2", "round"),
-)
-
 
 def function(f: Function) -> Body:
     """An elementwise function."""
@@ -42,7 +37,7 @@ def function(f: Function) -> Body:
     def emit(b: Builder, values: Sequence[Value]) -> Value:
         return f.emit(b, values[0])
 
-    return Body(repr(f), emit, f.at_zero == 0, f.algorithm in FEW_INSTRUCTIONS)
+    return Body(repr(f), emit, f.at_zero == 0, f.cheap)
 
 
 def binary(algorithm: str, scales: tuple[float, float] = (1.0, 1.0)) -> Body:
@@ -138,7 +133,7 @@ def followed_by(body: Body, operands: int, post_ops: Sequence[PostOp]) -> Body:
                 x = b.fadd(x, old if op.scale == 1 else b.fmul(old, single(op.scale)))
         return x
 
-    cheap = all(op.algorithm in FEW_INSTRUCTIONS for op in post_ops if isinstance(op, Function))
+    cheap = all(op.cheap for op in post_ops if isinstance(op, Function))
     return Body(
         " ".join(map(repr, (body.name, *post_ops))),
         emit,

@@ -18,7 +18,7 @@ What comes of it for 1000 f32 in a row, in vectors of 8 (AVX2)::
 
 Loads of a turn come before its stores, so that an operand may be the destination itself. For the same reason
 nothing is computed twice: the last elements of a row are not overlapped by a whole vector, but loaded and
-stored in pieces of powers of two. No byte is read that belongs to nobody.
+stored in pieces of powers of two. No byte outside of the operands is read.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ from relayout.targets.machine import Machine
 __all__ = ["ENTRY", "Body", "module", "vectors_of"]
 
 ENTRY = "map"
-CHEAP = 4, 8  # vectors of one turn, and of the longest pattern
-COSTLY = 2, 4
+CHEAP = 4, 8  # vectors of one turn, and of the longest pattern, where the body is a few instructions
+COSTLY = 2, 4  # the same for all other bodies
 
 Emit = Callable[[Builder, Sequence[Value]], Value]
 """From the function that is being written and vectors of f32 to the vector of results."""
@@ -92,7 +92,7 @@ def module(
     """
     vectors = vectors_of(machine, dst, operands, body.cheap)
     texts = [
-        _Function(f"walk{k}", run, dst, operands, numbers, body, machine, vectors.lanes).text()
+        _Function(f"run{k}", run, dst, operands, numbers, body, machine, vectors.lanes).text()
         for k, run in enumerate(runs)
     ]
     texts.append(_entry(runs, len(operands) + (numbers > 0), machine))
@@ -106,7 +106,7 @@ def _entry(runs: Sequence[Run], buffers: int, machine: Machine) -> str:
     pointers = [f.load(PTR, f.gep(ops, 8 * k), 8) for k in range(buffers)]
     for k, run in enumerate(runs):
         first, last = share(f, prod(run.counts))
-        call = partial(f.call, f"walk{k}", dst, *pointers, first, last)
+        call = partial(f.call, f"run{k}", dst, *pointers, first, last)
         f.when(f.icmp("slt", first, last), call)
     return f.text()
 
@@ -147,7 +147,7 @@ class _Function:
         self._pattern: dict[tuple[int, int], Value] = {}  # those that start anew with each row
 
     def text(self) -> str:
-        """The function: ``void walk(ptr dst, ptr each operand, ptr numbers, i64 from, i64 to)``."""
+        """The function: ``void run(ptr dst, ptr each operand, ptr numbers, i64 from, i64 to)``."""
         b, around = self.b, self.around
         dst, *pointers, lo, hi = b.arguments
         self._given = [b.load(FLOAT, b.gep(pointers[-1], 4 * k)) for k in range(self.numbers)]

@@ -49,8 +49,8 @@ __all__ = ["Run", "Vectors", "runs", "unsuited"]
 
 LONGEST_FILL = 64  # elements of padding that belong to a row; blocks are no longer
 LONGEST_PATTERN = 64  # elements of a row that is loaded once and shuffled
-ENOUGH = 64  # shares of work from which on it is cut no finer
-CHUNK = 1 << 14  # bytes of a long run that are one share
+ENOUGH_SHARES = 64  # once there are so many, work is cut no finer
+CHUNK_BYTES = 1 << 14  # of a long run that are one share
 
 
 class Vectors(NamedTuple):
@@ -235,9 +235,9 @@ def _cut(run: Run, size: int, vectors: Vectors) -> Run:
 def _shared(run: Run, size: int) -> Run:
     """What threads share: outer loops until there are shares enough, then parts of the run."""
     shared, count = 0, 1
-    while shared < len(run.around.loops) and count < ENOUGH:
+    while shared < len(run.around.loops) and count < ENOUGH_SHARES:
         count *= run.around.loops[shared].extent
         shared += 1
-    chunk = max(1, CHUNK // (size * run.unit)) * run.unit
-    long = count < ENOUGH and run.elements >= 2 * chunk
+    chunk = max(1, CHUNK_BYTES // (size * run.unit)) * run.unit
+    long = count < ENOUGH_SHARES and run.elements >= 2 * chunk
     return replace(run, shared=shared, chunk=chunk if long else 0)

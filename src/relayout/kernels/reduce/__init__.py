@@ -2,7 +2,7 @@
 
 ===========  ================================================================================================
 ``space``    the nests that source and destination share
-``window``   pooling
+``window``   pooling, and reductions along whole axes
 ``softmax``  softmax and its logarithm
 ===========  ================================================================================================
 """

@@ -1,6 +1,6 @@
 """Softmax: the kernel.
 
-Three passes over the elements along an axis, which stay in the first cache::
+Three passes over the elements along an axis, which stay in the L1 cache::
 
     m = max(x)      s = sum(exp(x - m))      exp(x - m) / s       or, for the logarithm, x - m - log(s)
 
@@ -43,10 +43,10 @@ from relayout.targets.machine import Machine
 __all__ = ["ENTRY", "SoftmaxPlan", "module", "planned"]
 
 ENTRY = "softmax"
-TOGETHER = 4  # vectors that are worked on together
-ROWS = 4  # rows that are worked on together, where they are short: each waits for its own sums
-SHORT = 32  # elements
-FEW = 16  # terms that are summed up one after the other without compensation
+UNROLL = 4  # vectors of one turn
+ROWS = 4  # short rows that are interleaved: a single one would wait for its own sums
+SHORT_ROW = 32  # elements of the longest row that is called short
+UNCOMPENSATED_TERMS = 16  # terms of the longest sum that needs no compensation for rounding
 NOTHING_BELOW = -104.0  # the exponential rounds to zero
 
 
@@ -109,10 +109,10 @@ def module(made: SoftmaxPlan, machine: Machine) -> str:
     f, lanes = kernel(ENTRY, machine), lanes_of(machine, made.src)
     for block in made.blocks:
         if made.is_along(lanes):
-            for rows, others in _grouped(block, ROWS if made.longest <= SHORT else 1):
+            for rows, others in _grouped(block, ROWS if made.longest <= SHORT_ROW else 1):
                 _Along(f, made, rows, others).write()
         else:
-            for part in _chunks(block, TOGETHER * lanes):
+            for part in _chunks(block, UNROLL * lanes):
                 _Across(f, made, part).write()
     return f.text()
 
@@ -222,7 +222,7 @@ class _Passes:
     @property
     def careful(self) -> bool:
         """Whether sums are compensated."""
-        return self.made.log or self.terms > FEW
+        return self.made.log or self.terms > UNCOMPENSATED_TERMS
 
     # -- what subclasses know -------------------------------------------------------------------------------
 
@@ -319,7 +319,7 @@ class _Along(_Passes):
         super().__init__(f, made, block, block.loops)
         self.rows = (Loop(1, (0, 0)), *rows)
         self.count = min(self.v.most, 1 << (made.longest - 1).bit_length())
-        self.vectors = min(TOGETHER, -(-made.longest // self.count))
+        self.vectors = min(UNROLL, -(-made.longest // self.count))
         self.slots = self.vectors * len(self.rows)
         self.terms = -(-sum(piece.size for piece in made.pieces) // (self.count * self.vectors))
 

@@ -58,9 +58,9 @@ from relayout.targets.machine import Machine
 __all__ = ["ENTRY", "Axis", "Window", "module", "planned"]
 
 ENTRY = "pooling"
-WRITTEN_OUT = 16  # taps of a row, or vectors of one
-HELD = 6  # taps of a row for which vectors of stride 2 are held over the rows of a window
-TOGETHER = {64: 8, 32: 4, 16: 4}  # vectors that are worked on together, by the bytes of a register
+WRITTEN_OUT = 16  # taps of a row, or vectors of one, up to which loops are unrolled
+MOST_HELD_TAPS = 6  # taps of a row for which vectors of stride 2 are held over the rows of a window
+UNROLL = {64: 8, 32: 4, 16: 4}  # vectors of one turn, by the bytes of a register
 
 
 class Axis(NamedTuple):
@@ -233,7 +233,7 @@ class _Block:
         self.e, self.f = window.src.bits // 8, window.dst.bits // 8
         self.scheme = window.scheme(block, self.vectors.most)
         self.d, self.h, self.x = self._axes()
-        self.most = TOGETHER[f.machine.vector]
+        self.most = UNROLL[f.machine.vector]
 
     def _axes(self) -> tuple[Axis, Axis, Axis]:
         """Depth, height and width, rearranged where that makes longer rows, or more of them."""
@@ -362,7 +362,7 @@ class _Block:
 
     def _holds(self) -> bool:
         """Whether vectors of every other pixel are combined over rows before elements are picked."""
-        return self.x.stride == 2 and self.x.dilation == 1 and 2 <= self.x.kernel <= HELD
+        return self.x.stride == 2 and self.x.dilation == 1 and 2 <= self.x.kernel <= MOST_HELD_TAPS
 
     # -- windows --------------------------------------------------------------------------------------------
 
