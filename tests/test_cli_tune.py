@@ -20,14 +20,14 @@ def _own_choices(monkeypatch, tmp_path):
 
 @pytest.mark.skipif(not supported(), reason="this host forbids making machine code")
 def test_tuned_shown_and_forgotten():
-    assert call("tune", "--show") == "nothing is known yet\n"
+    assert call("tune", "--show") == "no schedule has been measured on this machine yet\n"
     (one,) = json.loads(call("tune", *PROBLEM, "--json"))["tuned"]
     assert (one["source"], one["destination"]) == PROBLEM
     assert 0 < one["ratio"] <= 1
     (known,) = json.loads(call("tune", "--show", "--json"))
     assert known["problem"].startswith(" -> ".join(PROBLEM))
     assert known["ranking"][0][0] == one["schedule"]
-    assert call("tune", "--forget") == "1 forgotten\n"
+    assert call("tune", "--forget") == "1 schedule forgotten\n"
     assert json.loads(call("tune", "--show", "--json")) == []
 
 

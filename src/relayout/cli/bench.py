@@ -42,8 +42,8 @@ _Command = TypeVar("_Command", bound="Callable[..., Any]")
     invoke_without_command=True,
     short_help="Measure the speed of reorders and primitives.",
     epilog=examples(
-        "relayout bench reorder --list --quick   which reorders a quick run measures",
-        "relayout bench reorder --help",
+        "relayout bench reorder --quick          less than two minutes",
+        "relayout bench reorder --list --quick   which reorders that measures",
         "relayout bench primitives --quick",
         "relayout bench threads",
         "relayout bench calibrate",
@@ -325,9 +325,10 @@ def _thresholds(what: str, heading: str, found: Measured, console: Console) -> N
 def threads(threads: int | None, rounds: int, output: Output) -> None:
     """Measure what it costs to share work among threads: Relayout's and OpenMP's.
 
-    region: a region that does nothing. wakeup: until all threads have begun, after a pause in which the
-    caller was busy, or slept. arithmetic, copy: how much faster all threads do what one does in a
-    millisecond, both in the same state. Figures are medians with quartiles, in microseconds or times as fast.
+    region: a region that does nothing. wakeup: until all threads have begun. arithmetic, copy: how many times
+    as fast all threads do what takes one a millisecond. The states: hot, right after another region; busy,
+    after the caller has computed alone for so long; asleep, after it has slept; after another, when threads
+    of another library may still spin. Figures are medians with quartiles.
     """
     from relayout.bench.load import Load
     from relayout.bench.particulars import particulars

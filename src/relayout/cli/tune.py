@@ -20,29 +20,29 @@ __all__ = ["tune"]
 @click.command(
     short_help="Measure schedules of reorders ahead of time.",
     epilog=examples(
-        "relayout tune f32:nchw:8x64x56x56 f32:nhwc:8x64x56x56",
-        "cat problems.txt | relayout tune -",
-        "relayout tune --show",
+        "relayout tune f32:nchw:8x64x56x56 f32:nhwc:8x64x56x56   measure one reorder",
+        "cat problems.txt | relayout tune -                      a list of them",
+        "relayout tune --show                                    what is known",
         "relayout tune --forget",
     ),
 )
 @click.argument("descriptors", nargs=-1, metavar="[SOURCE DESTINATION]...")
-@click.option("--show", is_flag=True, help="List what is known on this machine.")
-@click.option("--forget", is_flag=True, help="Forget all of it.")
+@click.option("--show", is_flag=True, help="List what is known on this machine, of primitives too.")
+@click.option("--forget", is_flag=True, help="Delete all of it.")
 @output_options
 def tune(descriptors: tuple[str, ...], show: bool, forget: bool, output: Output) -> None:
     """Find the fastest schedule of reorders by measuring, and keep it for all later processes.
 
     SOURCE and DESTINATION are memory descriptors, as Relayout prints them: data type, format, sizes; with -
-    they are read from standard input, a pair on each line. A plan that is called often does the same in its
-    first calls; RELAYOUT_EFFORT=estimate switches that off.
+    they are read from standard input, a pair on each line. Plans that are called often do the same in their
+    first calls, those of primitives too; RELAYOUT_EFFORT=estimate switches that off.
     """
     from relayout.runtime import tuning
 
     if forget:
         count = tuning.forget()
         output.json({"forgotten": count})
-        output.echo(f"{count} forgotten")
+        output.echo(f"{count} {'schedule' if count == 1 else 'schedules'} forgotten")
         return
     if show:
         _show(sorted(tuning.choices()), output)
@@ -100,4 +100,4 @@ def _show(found: list[Choice], output: Output) -> None:
         schedule, ratio = choice.ranking[0]
         output.echo(f"{choice.problem}\n    {schedule}{_gain(ratio)}; contests that agree: {choice.contests}")
     if not found:
-        output.echo("nothing is known yet")
+        output.echo("no schedule has been measured on this machine yet")

@@ -7,7 +7,7 @@ Two questions, both about source and destination together, in bytes:
     it is overwritten, and bringing it home later. But whoever reads the result next finds it in no cache. So
     what is timed is a copy *and one reading of the result*. The copy alone would say too little: on one
     server (2 MiB of L2, a large L3 shared by many processors) streaming took 0.7 of its time from 3 MiB on,
-    and up to 12 MiB the next operation, a sum, a rectifier or a matrix product, lost more than that won.
+    and up to 12 MiB the next operation, a sum, a ReLU or a matrix product, lost more than that won.
 
 ``sharing``
     From which size on does a copy by all threads beat one thread? The others sleep when it begins: a process

@@ -54,6 +54,7 @@ class Machine(NamedTuple):
     l1: int
     l2: int
     l3: int
+    """Bytes of its caches: those of a core, and L3 as it is reported, shared by however many cores."""
     thresholds: Thresholds | None = None
     """None: this host's, measured when they are first asked for."""
 

@@ -36,8 +36,8 @@ A depthwise convolution has one turn and nothing to rotate; it reads f32 weights
 * What falls outside counts as zero, and zero times an infinite weight is NaN. So a tap that is left out still
   gives zero times its weight, at almost no cost: there are few at the ends of rows, and for rows of taps it
   is one sum for all outputs.
-* Vectors of neighbouring channels (``nhwc``) lie a pixel apart in a row, where processors do not foresee what
-  is read next, and a power of two apart at times, so that they share few sets of the L1 cache. Hence tiles
+* Vectors of neighbouring channels (``nhwc``) lie a pixel apart in a row, which prefetchers do not follow,
+  and a power of two apart at times, so that they share few sets of the L1 cache. Hence tiles
   of few pixels, all vectors of a tile before the next tile, several rows of a vector at once, and pixels that
   are prefetched.
 

@@ -43,7 +43,7 @@ __all__ = ["depthwise_module"]
 
 POINTERS = ("src", "weights", "dst", "bias", "scale", "later")
 """What a tile gets: the pixel of the first tap inside, the weights of the first tap of all in the last turn,
-where results go, bias and scale of the first channel, and what to ask for early; then the operands of binary
+where results go, bias and scale of the first channel, and what to prefetch; then the operands of binary
 operations."""
 
 BARRIER = 'call void asm sideeffect "", "~{memory}"()'
@@ -83,7 +83,7 @@ class _Tile(_Lanes):
     def text(self) -> str:
         """The text of the function."""
         b, plan, g = self.b, self.plan, self.plan.geometry
-        self.ask_ahead()
+        self.prefetch()
         epilogue = Writer(self, plan, self.epilogue)
         weights = b["weights"]
         for axis, first in enumerate(COUNTS[:2]):
@@ -189,7 +189,7 @@ class _Tile(_Lanes):
         raw = load_pieces(self.b, self.vector.of(integer(kind.bits)), pointer, self.kind.loads)
         return self.picked(to_f32(self.b, raw, kind), self.kind.picks)
 
-    def ask_ahead(self) -> None:
+    def prefetch(self) -> None:
         """Ask for a share of what lies under the tile in later rows; beyond the last one that does nothing.
 
         The shares of all vectors are memory from end to end, which processors soon fetch by themselves.

@@ -106,9 +106,9 @@ class Tile:
     shifts : tuple of int
         where they begin, in bytes behind the pixel.
     ahead : int
-        How many bytes ahead weights are asked for; 0: not at all.
+        How many bytes ahead weights are prefetched; 0: not at all.
     pitch : int
-        If the next tile's pixels follow this one's and are to be asked for early: bytes from one to the next,
+        If the next tile's pixels follow this one's and are to be prefetched: bytes from one to the next,
         all of which the innermost loop of the sum goes over. 0: nothing is asked for.
     """
 
@@ -331,7 +331,7 @@ class _Writer:
         def body(s: Value, y: Value, inside: list[Value]) -> list[Value]:
             after = self.nest(left[1:], s, y, inside)
             if asks:
-                self.ask_for_next(src, s)
+                self.prefetch_next(src, s)
             return after
 
         return self.turns(left[0], src, weights, sums, body)
@@ -342,7 +342,7 @@ class _Writer:
         streams = [[place + at for at in tile.weights] for _, place in tile.taps]
         vectors = [[self.load_weights(b.gep(weights, at)) for at in tap] for tap in streams]
         for at in chain.from_iterable(streams) if tile.ahead else ():
-            self.ask_for(b.gep(weights, at + tile.ahead))
+            self.prefetch(b.gep(weights, at + tile.ahead))
         uses: dict[int, list[tuple[int, int]]] = {}
         for p, at in enumerate(tile.src):
             for tap, (behind, _) in enumerate(tile.taps):
@@ -356,16 +356,16 @@ class _Writer:
                     sums[number] = self.add_product(every, y, sums[number])
         return sums
 
-    def ask_for(self, pointer: Value) -> None:
-        """Have a line brought to the L1 cache; to the second one only, it costs 5 to 10 % of all time."""
+    def prefetch(self, pointer: Value) -> None:
+        """Prefetch a line to the L1 cache; to L2 only, it costs 5 to 10 % of all time."""
         self.b.prefetch(pointer, 3)
 
-    def ask_for_next(self, start: Value, here: Value) -> None:
-        """A little of the next tile in each turn, so that all of it has been asked for after the last one."""
+    def prefetch_next(self, start: Value, here: Value) -> None:
+        """A little of the next tile in each turn, so that the last one completes it."""
         b, pixels = self.b, len(self.tile.src)
         first, now = b.ptrtoint(start), b.ptrtoint(here)
         gone = b.mul(b.sub(now, first), pixels)
-        self.ask_for(b.gep(b.gep(start, pixels * self.tile.pitch), gone))
+        self.prefetch(b.gep(b.gep(start, pixels * self.tile.pitch), gone))
 
     def by_pattern(self, src: Value, weights: Value, sums: list[Value]) -> list[Value]:
         """One turn: lanes belong to several groups, each of which has input channels of its own."""

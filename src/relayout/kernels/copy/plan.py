@@ -86,7 +86,7 @@ class Plan:
     block: int = 64
     """A transpose: rows that are worked on together."""
     prefetch: bool | None = None
-    """A transpose: whether its source rows are asked for ahead of time; None: where they are far apart."""
+    """A transpose: whether its source rows are prefetched; None: where they are far apart."""
     group: int = 0
     """A transpose of joined rows in groups of so many, each of which ends with zeros; 0: there are none."""
 
