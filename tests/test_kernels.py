@@ -502,6 +502,15 @@ class TestTraps:
             dims = (planes, rows, columns)
             compare(*(rl.MemoryDesc(dims, "s4", format) for format in ("abc", "acb")))
 
+    @pytest.mark.parametrize("columns", [3, 6, 7, 14])
+    @pytest.mark.parametrize("types", [("s8", "u4"), ("s8", "u8"), ("u8", "s8"), ("s8", "f32")])
+    def test_few_columns_are_converted(self, types, columns):
+        """Short rows are loaded with what follows them, and what is converted behind loads is converted."""
+        for planes in (1, 3):
+            dims = (planes, 16, columns)
+            src, dst = (rl.MemoryDesc(dims, *each) for each in zip(types, ("abc", "acb"), strict=True))
+            compare(src, dst)
+
     @pytest.mark.parametrize(
         ("src", "dst"),
         [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -129,6 +130,12 @@ def test_damaged_entries_are_no_choices(data):
     tuning.kept("p")
 
 
+def test_a_time_that_is_no_time_is_no_choice():
+    tuning.cache.save(tuning._name("p"), b"p\n1\n" + 400 * b"9" + b"\n0.5 direct")
+    assert tuning.kept("p") is None
+    tuning.forget()
+
+
 def test_agreement_settles_and_age_unsettles():
     choice = Choice("p", 0, ())
     for _ in range(tuning.AGREE):
@@ -137,6 +144,39 @@ def test_agreement_settles_and_age_unsettles():
     assert choice.settled
     assert not choice._replace(age=tuning.STALE + 1.0).settled
     assert choice.joined([("estimate", 1.0), ("direct", 1.9)]).contests == 1
+
+
+def contest_of(problem, times):
+    """Which candidates a later process tries, called often enough, if each takes so many seconds."""
+    trial = tuning.Trial(problem, lambda: list(times), lambda name: name)
+    tried = set()
+    for _ in range(200):
+        trial.call(lambda name: (tried.add(name), time.sleep(times[name])))
+    assert trial.done
+    return tried
+
+
+def test_an_old_choice_is_forgotten_by_the_contest_that_follows(measuring, monkeypatch):
+    times = {"estimate": 0.002, "slow": 0.01, "fast": 0.0005}
+    tuning.keep(Choice("p", tuning.AGREE, (("slow", 0.5), ("estimate", 1.0))))
+    assert contest_of("p", times) == set()
+    for days in (31, -31):  # that clock was ahead
+        tuning.keep(Choice("p", tuning.AGREE, (("slow", 0.5), ("estimate", 1.0))))
+        now = time.time()
+        with monkeypatch.context() as patched:
+            patched.setattr(tuning.time, "time", lambda then=now + days * 86400: then)
+            assert contest_of("p", times) == set(times)
+            found = tuning.kept("p")
+            assert (found.contests, found.ranking[0][0]) == (1, "fast")
+
+
+def test_an_estimate_that_was_left_alone_is_measured_again(measuring):
+    """A contest without others could only agree, and noise would have decided for ever."""
+    times = {"estimate": 0.002, "fast": 0.0005}
+    tuning.keep(Choice("p", 1, (("estimate", 1.0),)))
+    assert contest_of("p", times) == set(times)
+    found = tuning.kept("p")
+    assert (found.contests, found.ranking[0][0]) == (1, "fast")
 
 
 def test_ahead_by_noise_is_not_ahead():

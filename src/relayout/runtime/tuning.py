@@ -14,7 +14,8 @@ Every call does real work and gives the same bytes, whatever candidate it gets.
 What was found is kept beside the kernels on disk (:class:`Choice`), one entry for each problem and machine:
 the candidates that came out in front, and how many contests agree. Noise must not fix a bad choice for ever:
 the first :data:`AGREE` processes that use a problem often hold a contest of their own among those in front
-(with the estimate), and their ratios are averaged; after :data:`STALE` days it begins anew.
+(with the estimate), and their ratios are averaged; where the estimate was left alone, among all. After
+:data:`STALE` seconds it begins anew, with all candidates and no memory of their ratios.
 
 ``RELAYOUT_EFFORT=estimate`` measures nothing and reads no choices: what runs depends on the problem alone.
 """
@@ -185,10 +186,11 @@ class Trial(Generic[Schedule, Executable]):
         self._schedules: list[Schedule] = []
         self._executables: dict[int, Executable] = {}
         self._contest: Contest | None = None
-        self._known = kept(problem)
+        known = kept(problem)
+        self._known = known if known is not None and known.age < STALE else None  # what this contest joins
         self.winner: Executable | None = None
-        self.first = self._known.ranking[0][0] if self._known is not None else ""
-        self.done = self._known is not None and self._known.settled
+        self.first = known.ranking[0][0] if known is not None else ""
+        self.done = known is not None and known.settled
 
     def call(self, run: Callable[[Executable], object]) -> bool:
         """Do one call by the schedule whose turn it is; False: it is left to the caller."""
@@ -218,9 +220,10 @@ class Trial(Generic[Schedule, Executable]):
         if self._contest is not None:
             return
         listed = list(self._listed())
-        if self._known is not None:  # the others were left behind by an earlier contest
-            front = {name for name, _ in self._known.ranking}
-            listed = listed[:1] + [one for one in listed[1:] if str(one) in front]
+        front = {name for name, _ in self._known.ranking} if self._known is not None else set()
+        near = [one for one in listed[1:] if str(one) in front]
+        if near:  # the others were left behind by an earlier contest; the estimate alone could only agree
+            listed = [listed[0], *near]
         self._schedules, self._contest = listed, Contest(len(listed))
         self.done = not listed
 
@@ -340,8 +343,8 @@ def _read(name: str, problem: str | None) -> Choice | None:
     try:
         head, contests, when, *rest = lines
         ranking = tuple((text, float(ratio)) for ratio, _, text in (line.partition(" ") for line in rest))
-        age = max(0.0, time.time() - int(when))
+        age = abs(time.time() - int(when))  # a clock that was ahead must not keep a choice for good
         found = Choice(head, int(contests), ranking, age)
-    except ValueError:
+    except (ValueError, OverflowError):
         return None
     return found if ranking and (problem is None or head == problem) else None

@@ -95,7 +95,7 @@ class Transpose(Kernel):
         plan, nest = self.plan, self.nest
         run, bits = plan.columns, nest.read
         short = columns // 2 < run.extent < columns <= min(LANE_BITS // plan.mid, rows)
-        plain = bits == plan.mid and plan.kind == "transpose"
+        plain = bits == plan.mid and plan.kind == "transpose" and (self.what is None or plan.late)
         plain = plain and not (nest.pair or nest.fill or plan.group or nest.adds)  # pairs store all columns
         if not (short and plain and run.is_straight):
             return False
