@@ -322,3 +322,12 @@ def test_a_convolution_measures_in_its_first_calls(measuring):
     run.tune()
     np.testing.assert_array_equal(run(given[0]).numpy(), first)
     assert len(list(tuning.choices())) == 1
+
+
+def test_what_cannot_be_deleted_is_left_and_the_rest_forgotten(measuring):
+    tuning.keep(Choice("one", 1, (("estimate", 1.0),)))
+    tuning.keep(Choice("two", 1, (("estimate", 1.0),)))
+    folder = importlib.import_module("relayout.jit.cache").folder()
+    (folder / f"{tuning._PREFIX}000").mkdir()
+    assert tuning.forget() == 2
+    assert not list(tuning.choices())

@@ -22,6 +22,7 @@ the first :data:`AGREE` processes that use a problem often hold a contest of the
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -328,12 +329,13 @@ def choices() -> Iterator[Choice]:
 
 
 def forget() -> int:
-    """Forget all choices; how many there were."""
+    """Forget all choices; how many there were. What can't be deleted, a folder of such a name, stays."""
     folder, count = cache.folder(), 0
     for name in os.listdir(folder) if folder is not None else ():
         if folder is not None and name.startswith(_PREFIX):
-            (folder / name).unlink(missing_ok=True)
-            count += 1
+            with contextlib.suppress(OSError):
+                (folder / name).unlink(missing_ok=True)
+                count += 1
     return count
 
 

@@ -177,7 +177,8 @@ def machine(cpu: str, triple: str | None = None) -> Machine:
             names = ", ".join(name for cpus in LEVELS.values() for name in cpus)
             raise LayoutError(f"{cpu!r} is no processor that kernels can be made for; there are {names}")
         level = known
-    made = _machine(triple, cpu, "", {level: True})
+    # Nobody else has SSE4A, so that code for processors of AMD would not run on most hosts.
+    made = _machine(triple, cpu, "-sse4a" if level else "", {level: True})
     return made._replace(thresholds=derived(made.l2, made.l3))
 
 
