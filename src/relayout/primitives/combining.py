@@ -12,7 +12,7 @@ destination to have the same neighbours, whatever these are, and are tried in th
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from relayout.errors import LayoutError
 from relayout.forking import locked
@@ -38,6 +38,7 @@ CHANNELS_LAST = {3: "nwc", 4: "nhwc", 5: "ndhwc"}
 MOST_AXES = 3  # of a window
 
 Functions: TypeAlias = "tuple[Function, ...]"
+Windowed = TypeVar("Windowed", "Pooling", "Reduction")
 
 
 def pooling(made: Pooling) -> tuple[str, Program] | None:
@@ -47,7 +48,7 @@ def pooling(made: Pooling) -> tuple[str, Program] | None:
     reordered. Where spatial axes are cut into digits or fused, so is the source, to channels-last. Functions
     are applied by the kernel; what follows from the first other post-op on is a pass of its own.
     """
-    return _windowed(made, made.post_ops, _pooled)
+    return _windowed(made, _pooled)
 
 
 @locked
@@ -73,7 +74,7 @@ def reduction(made: Reduction) -> tuple[str, Program] | None:
     The axes that are reduced come last, and are one window. Where they are cut into digits the source is
     reordered first, so that they are contiguous.
     """
-    return _windowed(made, made.post_ops, _reduced)
+    return _windowed(made, _reduced)
 
 
 @locked
@@ -107,13 +108,11 @@ def _reduced(made: Reduction, dst: MemoryDesc, functions: Functions) -> tuple[st
 
 
 def _windowed(
-    made: Any,
-    post_ops: Sequence[PostOp],
-    lowered: Callable[[Any, MemoryDesc, Functions], tuple[str, Program] | None],
+    made: Windowed, lowered: Callable[[Windowed, MemoryDesc, Functions], tuple[str, Program] | None]
 ) -> tuple[str, Program] | None:
     """An operation on windows with its post-ops: functions in the kernel, others in a pass of their own."""
-    functions = _functions_of(post_ops)
-    rest = post_ops[len(functions) :]
+    functions = _functions_of(made.post_ops)
+    rest = made.post_ops[len(functions) :]
     if not rest:
         return lowered(made, made.dst, functions)
     between = before(made.dst, rest)

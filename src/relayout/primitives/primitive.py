@@ -66,7 +66,6 @@ if TYPE_CHECKING:
 __all__ = ["Primitive"]
 
 DEFINITION = "definition (NumPy)"
-TRIALS = 1000  # calls that are more than any contest takes
 
 
 class Primitive:
@@ -255,17 +254,14 @@ class Primitive:
         >>> src = rl.MemoryDesc((1, 8, 9, 9), "f32", "nhwc")
         >>> rl.primitives.Convolution(src, rl.MemoryDesc((8, 8, 3, 3), "f32", rl.any)).tune()
         """
-        if self._compiled() is None or self._trial is None:
+        if self._compiled() is None or (trial := self._trial) is None:
             return
         given, wanted = (
             {name: Tensor(self.descs[name], allocate(self.descs[name])) for name in names}
             for names in (self.inputs, self.outputs)
         )
         known = {name: located(one)[1] for name, one in (given | wanted).items()}
-        for _ in range(TRIALS):
-            if self._trial is None:
-                return
-            self._tried(self._trial, known, None)
+        trial.hold(lambda: self._tried(trial, known, None))
 
     def candidates(self) -> list[Candidate]:
         """The ways to do this operation with the formats that were left open, cheapest first.

@@ -38,7 +38,6 @@ if TYPE_CHECKING:
 __all__ = ["Conversion", "check_threads"]
 
 MAPPED = 32 << 20  # bytes from which on the C library asks the system for memory anew each time
-TRIALS = 1000  # calls that are more than any contest takes
 OFTEN = 64  # native calls of a plan before its checks become machine code: the first take 2 ms to load
 NONE = Attributes()
 BYTES = np.dtype(np.uint8)
@@ -219,10 +218,7 @@ class Conversion:
         if self._trial is None:
             return
         src, dst = aligned(self.src.required_bytes), aligned(self._room)
-        for _ in range(TRIALS):
-            if self._trial is None:
-                return
-            self._run(src, address(src), dst, address(dst), self.threads)
+        self._trial.hold(lambda: self._run(src, address(src), dst, address(dst), self.threads))
 
     def checked(self, src: Any) -> Tensor:
         """A tensor or buffer as the source."""

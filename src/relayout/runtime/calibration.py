@@ -58,6 +58,7 @@ from relayout.forking import lock, locked
 from relayout.jit import compile
 from relayout.runtime import threads
 from relayout.runtime.limits import AWAKE
+from relayout.runtime.sharing import PARTS
 from relayout.targets.machine import LINE, Machine, derived, host
 
 if TYPE_CHECKING:
@@ -71,8 +72,6 @@ WINS, LOSES = 0.95, 1.05  # times the other way: clearly faster, clearly slower
 SECONDS: Final = {"streaming": 0.03, "sharing": 0.03}
 """For how long other sizes are begun."""
 ROUNDS: Final = {"streaming": 4, "sharing": 8}
-
-PARTS = 4  # of each thread, as reorders have it
 
 UNROLL = 4  # lines of one turn
 PREFETCH_BYTES = 8 * LINE  # bytes ahead that are prefetched, as in kernels that copy rows

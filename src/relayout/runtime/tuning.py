@@ -39,6 +39,7 @@ __all__ = [
 
 EFFORTS = ("estimate", "measure")
 BEGIN = 8  # calls of a problem before its contest begins: what is called less often is not worth it
+TRIALS = 1000  # calls that are more than any contest takes
 ROUNDS = 6  # timed rounds of a contest
 PATIENCE = (4, 1.4, 1.2, 1.1, 1.1)
 """After each timed round but the last: how many times the best's time a candidate may take to stay.
@@ -215,6 +216,13 @@ class Trial(Generic[Schedule, Executable]):
         run(executable)
         contest.record(turn, time.perf_counter_ns() - start)
         return True
+
+    def hold(self, work: Callable[[], object]) -> None:
+        """Hold all of the contest now: do the work, which uses :meth:`call`, until it is decided."""
+        for _ in range(TRIALS):
+            work()
+            if self.done:
+                return
 
     @locked
     def _begin(self) -> None:
