@@ -59,6 +59,7 @@ from relayout.dtypes import DType
 from relayout.ir.vectors import Piece
 from relayout.kernels.conv.arithmetic import Arithmetic
 from relayout.kernels.conv.cost import Facts
+from relayout.kernels.conv.direct import Place
 from relayout.kernels.conv.geometry import Geometry, Span, rows_have_taps, spans
 from relayout.kernels.conv.planning import Problem
 from relayout.kernels.conv.sides import LEAST, Side, pieces_at, places_of, side_of
@@ -68,7 +69,7 @@ from relayout.layout.descriptor import MemoryDesc
 from relayout.layout.layout import Digit
 from relayout.targets.machine import LINE, Machine
 
-__all__ = ["Depthwise", "Kind", "Place", "cycles", "depthwise"]
+__all__ = ["Depthwise", "Kind", "cycles", "depthwise"]
 
 MOST_KINDS = 6  # kinds of vectors; for each pair of a kind and a span there is a function
 MOST_SPANS = 8  # spans of a row
@@ -103,16 +104,6 @@ class Kind(NamedTuple):
     """Which of the channels that are rotated each lane is; 0 where nothing is."""
     rotated: tuple[int, ...]
     """From which lane each gets its sum in a rotation."""
-
-
-class Place(NamedTuple):
-    """A vector: its kind, where its first lane lies, where its weights, and its first output channel."""
-
-    kind: int
-    src: int
-    weights: int
-    dst: int
-    channel: int
 
 
 @dataclass(frozen=True)

@@ -62,7 +62,7 @@ class Group(NamedTuple):
 
 
 class Place(NamedTuple):
-    """Where a group of vectors comes: its kind, and where its first channels lie."""
+    """Where a vector, or a group of them, comes: its kind, and where its first channels lie."""
 
     kind: int
     src: int
