@@ -1,0 +1,181 @@
+"""A network as frozen data: values, the nodes that compute them, and constants.
+
+::
+
+    Graph    inputs, outputs, nodes in an order in which they can run, constants
+    Node     operator, names of what it reads and writes, attributes
+    Value    name, dims, data type
+
+Operators are ONNX's, in the meaning of the newest version (:mod:`relayout.graph.operators`); importers
+rewrite older ones and those of other systems. A node reads values by name; an input that is left out has the
+name ``""``. A graph within a node, such as the branch of an ``If``, is an attribute, and closed: what it uses
+of the graph around it are inputs of that node, behind the operator's own, and inputs of the inner graph,
+behind its own.
+
+Dims are numbers where they are known, and text or None where they are not: ``("batch", 3, 224, 224)``. Data
+types are NumPy's (with ml_dtypes), since networks compute with truth values and indices as well as with
+elements that have a :class:`relayout.DType`.
+
+Everything is frozen. A pass is a function that takes a graph and returns another one.
+
+>>> import numpy as np
+>>> x = Value("x", (2, 3), np.dtype("float32"))
+>>> relu = Node("Relu", ("x",), ("y",))
+>>> graph = Graph((x,), ("y",), (relu,))
+>>> print(graph)
+x f32 2x3
+y = Relu(x)
+-> y
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from relayout.dtypes import dtype as as_dtype
+from relayout.errors import LayoutError
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+__all__ = ["Array", "Dims", "Graph", "Node", "Value"]
+
+Array: TypeAlias = NDArray[Any]
+Dims: TypeAlias = tuple["int | str | None", ...]
+
+
+@dataclass(frozen=True)
+class Value:
+    """What is known of a tensor before the network runs.
+
+    Attributes
+    ----------
+    name : str
+        Unique in its graph.
+    dims : tuple of int, str or None; or None
+        Text names a size that is not known yet; None is one without a name. None for all: not even how many
+        axes there are is known.
+    dtype : numpy.dtype or None
+        None: not known.
+    """
+
+    name: str
+    dims: Dims | None = None
+    dtype: np.dtype[Any] | None = None
+
+    @property
+    def known(self) -> bool:
+        """Whether data type and all dims are numbers."""
+        return self.dtype is not None and self.dims is not None and all(type(n) is int for n in self.dims)
+
+    def __str__(self) -> str:
+        dims = "?" if self.dims is None else "x".join("?" if n is None else str(n) for n in self.dims)
+        return f"{self.name} {spelled(self.dtype)} {dims}".rstrip()
+
+
+@dataclass(frozen=True, eq=False)
+class Node:
+    """One operation.
+
+    Attributes
+    ----------
+    operator : str
+        A name of :data:`relayout.graph.operators.OPERATORS`; in other domains than ONNX's own with that in
+        front: ``"com.microsoft.FusedConv"``.
+    inputs, outputs : tuple of str
+        Names of values; ``""`` for what is left out.
+    attributes : mapping of str
+        Numbers, text, tuples of them, arrays, graphs. What an operator's default says may be missing.
+    name : str
+        What its source calls it, for messages and profiles.
+    """
+
+    operator: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    attributes: Mapping[str, Any] = field(default_factory=dict)
+    name: str = ""
+
+    def __str__(self) -> str:
+        given = ", ".join((*(name or "-" for name in self.inputs), *map(_attribute, self.attributes.items())))
+        return f"{', '.join(name or '-' for name in self.outputs)} = {self.operator}({given})"
+
+
+@dataclass(frozen=True, eq=False)
+class Graph:
+    """A network.
+
+    Attributes
+    ----------
+    inputs : tuple of Value
+        What a run is given.
+    outputs : tuple of str
+        The names of what it returns.
+    nodes : tuple of Node
+        Each behind those whose results it reads.
+    constants : mapping of str to ndarray
+        Values that never change, by name.
+    values : mapping of str to Value
+        What is known of others: those that nodes compute.
+    name : str
+        What its source calls it.
+    """
+
+    inputs: tuple[Value, ...]
+    outputs: tuple[str, ...]
+    nodes: tuple[Node, ...]
+    constants: Mapping[str, Array] = field(default_factory=dict)
+    values: Mapping[str, Value] = field(default_factory=dict)
+    name: str = ""
+
+    def value(self, name: str) -> Value:
+        """What is known of a value; a LayoutError where there is none of that name."""
+        found = self._known.get(name)
+        if found is None:
+            raise LayoutError(f"the graph has no value {name!r}")
+        return found
+
+    @property
+    def _known(self) -> Mapping[str, Value]:
+        """All values by name, made when it is first asked for."""
+        known = self.__dict__.get("_all")
+        if known is None:
+            known = {name: Value(name) for node in self.nodes for name in node.outputs if name}
+            known |= self.values
+            known |= {name: Value(name, data.shape, data.dtype) for name, data in self.constants.items()}
+            known |= {value.name: value for value in self.inputs}
+            self.__dict__["_all"] = known
+        return known
+
+    def replaced(self, **changes: Any) -> Self:
+        """The same graph with some attributes replaced."""
+        names = ("inputs", "outputs", "nodes", "constants", "values", "name")
+        return type(self)(**{name: changes.get(name, getattr(self, name)) for name in names})
+
+    def __str__(self) -> str:
+        lines = [*map(str, self.inputs), *map(str, self.nodes), f"-> {', '.join(self.outputs)}"]
+        return "\n".join(lines)
+
+
+def spelled(dtype: np.dtype[Any] | None) -> str:
+    """The name of a data type: Relayout's where it has one."""
+    if dtype is None:
+        return "?"
+    try:
+        return as_dtype(dtype).name
+    except LayoutError:
+        return str(dtype)
+
+
+def _attribute(item: tuple[str, Any]) -> str:
+    name, value = item
+    if isinstance(value, Graph):
+        return f"{name}={{{len(value.nodes)} nodes}}"
+    if isinstance(value, np.ndarray):
+        return f"{name}={spelled(value.dtype)} {'x'.join(map(str, value.shape))}"
+    return f"{name}={value!r}"

@@ -1,0 +1,190 @@
+"""The table of operators, and how an entry is made.
+
+>>> @operator("TwiceForThisExample", infer=same)
+... def twice(x, /, *, times: float = 2.0):
+...     return x * x.dtype.type(times)
+>>> entry = OPERATORS.pop("TwiceForThisExample")
+>>> entry.inputs, entry.required, dict(entry.attributes)
+(('x',), 1, {'times': 2.0})
+>>> entry(np.float32([1, 2]), times=3.0)
+(array([3., 6.], dtype=float32),)
+
+Inference is a function of :class:`Fact`: what is known of each input. It returns a fact for each output, with
+None where something is not known::
+
+    def same(x, **attributes):
+        return Fact(x.dims, x.dtype)
+
+Where an operator has none, nothing is known of its results until it has run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from inspect import Parameter, signature
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from relayout.errors import LayoutError
+
+__all__ = ["OPERATORS", "Array", "Fact", "Operator", "elementwise", "operator", "same"]
+
+Array: TypeAlias = NDArray[Any]
+
+
+@dataclass(frozen=True, eq=False)
+class Fact:
+    """What is known of a value before anything runs.
+
+    Attributes
+    ----------
+    dims : tuple of int, str or None; or None
+        Text or None: a size that is not known. None for all: nor is the number of axes.
+    dtype : numpy.dtype or None
+        None: not known.
+    data : ndarray or None
+        The value itself, where it is a constant: shapes, axes and the like.
+    """
+
+    dims: tuple[int | str | None, ...] | None = None
+    dtype: np.dtype[Any] | None = None
+    data: Array | None = None
+
+
+Infer: TypeAlias = Callable[..., "Fact | tuple[Fact, ...]"]
+
+
+@dataclass(frozen=True, eq=False)
+class Operator:
+    """One operator.
+
+    Attributes
+    ----------
+    name : str
+        As nodes have it.
+    inputs : tuple of str
+        The names of its inputs.
+    required : int
+        So many of them can't be left out.
+    variadic : bool
+        Whether further inputs may follow.
+    attributes : mapping of str
+        Defaults by name; ``Ellipsis`` for those that have none and must be given.
+    define : callable
+        The definition.
+    infer : callable or None
+        Dims and data types of the results.
+    wanted : bool
+        Whether the definition asks how many outputs are wanted, as a keyword ``wanted``.
+    """
+
+    name: str
+    inputs: tuple[str, ...]
+    required: int
+    variadic: bool
+    attributes: Mapping[str, Any]
+    define: Callable[..., Any]
+    infer: Infer | None = None
+    wanted: bool = False
+
+    def __call__(self, *inputs: Any, outputs: int = 1, **attributes: Any) -> tuple[Any, ...]:
+        """The results of the definition; ``outputs``: how many are wanted."""
+        self.check(len(inputs), attributes)
+        if self.wanted:
+            attributes["wanted"] = outputs
+        made = self.define(*inputs, **attributes)
+        return made if isinstance(made, tuple) else (made,)
+
+    def inferred(self, *inputs: Fact | None, outputs: int = 1, **attributes: Any) -> tuple[Fact, ...]:
+        """What is known of the results; nothing where there is no rule."""
+        self.check(len(inputs), attributes)
+        if self.infer is None:
+            return (Fact(),) * outputs
+        made = self.infer(*inputs, **attributes)
+        made = made if isinstance(made, tuple) else (made,)
+        return (*made, *(Fact() for _ in range(outputs - len(made))))[:outputs]
+
+    def check(self, inputs: int, attributes: Mapping[str, Any]) -> None:
+        """Refuse what no call of the operator looks like.
+
+        Raises
+        ------
+        LayoutError
+            Too few or too many inputs; an attribute that there is not, or that is missing.
+        """
+        if inputs < self.required or (inputs > len(self.inputs) and not self.variadic):
+            raise LayoutError(f"{self.name} takes {', '.join(self.inputs)}; {inputs} inputs were given")
+        for name in attributes:
+            if name not in self.attributes:
+                known = ", ".join(self.attributes) or "none"
+                raise LayoutError(f"{self.name} has no attribute {name!r}; there are: {known}")
+        for name, value in self.attributes.items():
+            if value is ... and name not in attributes:
+                raise LayoutError(f"{self.name} needs the attribute {name!r}")
+
+
+OPERATORS: Final[dict[str, Operator]] = {}
+PLACES = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
+
+
+def operator(name: str, infer: Infer | None = None) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Enter a definition into the table; its signature says what the operator takes."""
+
+    def enter(define: Callable[..., Any]) -> Callable[..., Any]:
+        parameters = signature(define).parameters.values()
+        places = [
+            one
+            for one in parameters
+            if one.kind in (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
+        ]
+        keywords = [one for one in parameters if one.kind is Parameter.KEYWORD_ONLY]
+        OPERATORS[name] = Operator(
+            name,
+            tuple(one.name for one in places),
+            sum(one.default is Parameter.empty for one in places),
+            any(one.kind is Parameter.VAR_POSITIONAL for one in parameters),
+            {
+                one.name: ... if one.default is Parameter.empty else one.default
+                for one in keywords
+                if one.name != "wanted"
+            },
+            define,
+            infer,
+            any(one.name == "wanted" for one in keywords),
+        )
+        return define
+
+    return enter
+
+
+def same(x: Fact, *_: Fact | None, **__: Any) -> Fact:
+    """A result with the dims and data type of the first input."""
+    return Fact(x.dims, x.dtype)
+
+
+def elementwise(*inputs: Fact | None, **_: Any) -> Fact:
+    """A result with the first input's data type, and dims as NumPy broadcasts those of all."""
+    given = [one for one in inputs if one is not None]
+    return Fact(broadcast(*given), given[0].dtype)
+
+
+def broadcast(*facts: Fact) -> tuple[int | str | None, ...] | None:
+    """The dims that NumPy broadcasts to, as far as they are known.
+
+    >>> broadcast(Fact((2, 1, "n")), Fact((3, 1)))
+    (2, 3, 'n')
+    """
+    if any(one.dims is None for one in facts):
+        return None
+    rank = max(len(one.dims or ()) for one in facts)
+    found: list[int | str | None] = []
+    for axis in range(-rank, 0):
+        sizes = {one.dims[axis] for one in facts if one.dims is not None and -axis <= len(one.dims)} - {1}
+        numbers = {n for n in sizes if isinstance(n, int)}
+        if len(numbers) > 1:
+            raise LayoutError(f"sizes {sorted(numbers)} of axis {axis} can't be broadcast")
+        found.append(numbers.pop() if numbers else sizes.pop() if len(sizes) == 1 else None if sizes else 1)
+    return tuple(found)
