@@ -33,6 +33,7 @@ builtin = importlib.import_module("relayout.runtime.builtin")
 checks = importlib.import_module("relayout.runtime.checks")
 plan = importlib.import_module("relayout.reorder.plan")
 conversion = importlib.import_module("relayout.reorder.conversion")
+threads = importlib.import_module("relayout.runtime.threads")
 
 pytestmark = pytest.mark.skipif(not builtin.available(), reason="no functions in machine code here")
 
@@ -308,12 +309,7 @@ class TestPlans:
             np.testing.assert_array_equal(rl.reorder(source, "nChw8c", out=out).numpy(), source.numpy())
         assert plan._move(source.desc, None, "nChw8c", None, None, "meaning").fast is not None
 
-    def test_plans_that_threads_share_and_copies_with_values_have_none(self, soon, monkeypatch):
-        large = [rl.MemoryDesc((64, 64, 64), "f32", format) for format in ("abc", "cab")]
-        shared = rl.Reorder(*large)
-        data = np.zeros((64, 64, 64), "f4")
-        shared(data, data.copy())
-        assert shared.plan.fast is None
+    def test_copies_with_other_values_have_none(self, soon, monkeypatch):
         quick, _ = quick_and_plain()
         assert quick.plan.with_attributes(rl.Reorder(SRC, DST, src_scale=2).attributes).fast is None
         monkeypatch.setattr(builtin, "available", lambda: False)
@@ -321,6 +317,63 @@ class TestPlans:
         for _ in range(3):
             off(numbers(), numbers())
         assert off.plan.fast is None
+
+
+class TestPlansThatThreadsShare:
+    DESCS = tuple(rl.MemoryDesc((64, 64, 64), "f32", format) for format in ("abc", "cab"))
+
+    @pytest.fixture
+    def made(self, soon, monkeypatch):
+        """A plan of two threads that has been called, its source and what comes of it."""
+        if not threads.native(2)[0]:
+            pytest.skip("no native threads here")
+        monkeypatch.setattr(threads, "busy", lambda: True)  # whether it pays is another question
+        made = rl.Reorder(*self.DESCS, threads=2)
+        source = np.random.default_rng(0).random((64, 64, 64)).astype("f4")
+        made(source, source.copy())
+        assert made.plan.fast is not None
+        return made, source, np.ascontiguousarray(source.transpose(2, 0, 1))
+
+    def test_they_do_all_parts_with_any_addresses(self, made):
+        plan, source, expected = made
+        for _ in range(4):
+            out = np.zeros((64, 64, 64), "f4")
+            assert plan.plan.fast(source, out)
+            np.testing.assert_array_equal(out, expected)
+        both = np.zeros(2 * source.size, "f4")
+        assert not plan.plan.fast(both[: source.size], both[1 : source.size + 1])
+
+    def test_more_callers_than_there_is_room_for(self, made):
+        plan, source, expected = made
+        found = [np.zeros((64, 64, 64), "f4") for _ in range(24)]
+
+        def several(out):
+            for _ in range(20):
+                plan(source, out)
+
+        callers = [threading.Thread(target=several, args=(out,)) for out in found]
+        for caller in callers:
+            caller.start()
+        for caller in callers:
+            caller.join()
+        for out in found:
+            np.testing.assert_array_equal(out, expected)
+
+    def test_another_number_of_threads_goes_another_way(self, made, monkeypatch):
+        plan, source, expected = made
+        assert plan.plan.hastened(1) is None
+        assert plan.plan.hastened(2) is plan.plan.hastened(None) is plan.plan.fast
+        out = np.zeros((64, 64, 64), "f4")
+        plan(source, out, threads=1)
+        np.testing.assert_array_equal(out, expected)
+        with pytest.raises(rl.LayoutError, match="threads"):
+            plan(source, out, threads=0)
+        monkeypatch.setenv("RELAYOUT_THREADS", "2")
+        usual = rl.Reorder(*self.DESCS)
+        usual(source, out)
+        assert usual.plan.fast(source, out)
+        monkeypatch.setenv("RELAYOUT_THREADS", "1")
+        assert not usual.plan.fast(source, out)
 
 
 # --- functions ----------------------------------------------------------------------------------------------

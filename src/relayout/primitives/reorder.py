@@ -157,7 +157,8 @@ class Reorder(Primitive):
             Strides or data types differ, a buffer is too short, ``out`` can't be written to, or the two
             overlap.
         """
-        fast = self._plan.fast
+        plan = self._plan
+        fast = plan.fast if threads is None else plan.hastened(threads)
         if fast is not None and fast(src, out):
             return out if type(out) is Tensor else None
         if threads is not None:

@@ -206,11 +206,15 @@ class Conversion:
         writing = pytorch.is_tensor(out)
         source = self._source.buffer(src)[0] if pytorch.is_tensor(src) else src
         target = self._target.buffer(out, writing=True)[0] if writing else out
-        fast = self.fast
+        fast = self.hastened(threads)
         if fast is None or not fast(source, target):
             self(source, target, threads)
         if writing:
             pytorch.written(out)
+
+    def hastened(self, threads: int | None) -> Callable[[Any, Any], int] | None:
+        """What does calls with so many threads in machine code; None: nothing yet."""
+        return self.fast if threads is None or threads == self.threads else None
 
     def tune(self) -> None:
         """Find the fastest schedule now, by measuring."""
@@ -226,7 +230,7 @@ class Conversion:
 
     def made(self, src: Tensor, threads: int | None) -> NDArray[np.uint8]:
         """Convert into a new buffer."""
-        fast = self.fast
+        fast = self.hastened(threads)
         if fast is not None:
             target = aligned(self._room, zeroed=not self._fills)
             if fast(src.buffer, target):
@@ -272,8 +276,7 @@ class Conversion:
         self, kernels: Native, operands: int, keep: NDArray[np.uint8] | None
     ) -> Callable[[Any, Any], int] | None:
         """Checks in machine code, for kernels that are called as they are, whatever the destination."""
-        kernel = kernels.alone(self.threads)
-        if kernel is None or self._room >= MAPPED:
+        if self._room >= MAPPED:
             return None
         with lock():
             from relayout.runtime.builtin import Buffer, Holder, checked
@@ -283,7 +286,21 @@ class Conversion:
                 for side, desc in enumerate((self.src, self.dst))
             )
             holder = Holder(Tensor, "buffer", "desc")
-            return checked(kernel, operands, (source, target), holder=holder, keep=(kernels, keep))
+            kernel = kernels.alone(self.threads)
+            if kernel is not None:
+                return checked(kernel, operands, (source, target), holder=holder, keep=(kernels, keep))
+            region = kernels.region(operands, self.threads)
+            if region is None:
+                return None
+            plan, many = region
+            whole = kernels, keep, plan
+            function = checked(
+                plan.kernel, plan.operands, (source, target), holder=holder, keep=whole, together=True
+            )
+        if function is None:
+            return None
+        ready, asked = kernels.wakes, self.threads
+        return lambda src, out: ready(many, asked) and function(src, out)
 
     def moved(self) -> tuple[int, int]:
         """Bytes that are read and written at least."""

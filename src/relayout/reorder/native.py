@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from relayout.kernels.copy.plan import Plan
     from relayout.kernels.copy.problem import Move, Table
     from relayout.reorder.attributes import Attributes
+    from relayout.runtime.prepared import Prepared
     from relayout.targets.machine import Machine
 
 __all__ = ["Native", "Shape", "native", "worth_compiling"]
@@ -45,6 +46,7 @@ LARGE = 1 << 18  # bytes of a destination that is worth compiling for at once
 LARGEST_DIVISOR = {"f32": 2.0**100, "f64": 2.0**1000}
 """By the type of the arithmetic: whose reciprocals are neither lost nor subnormal."""
 
+AT_A_TIME = 8  # calls of a plan by several callers that machine code makes; further ones go another way
 DIVIDES = "divides"  # what is noted of kernels that have a loop to share
 
 _seen: dict[tuple[MemoryDesc, MemoryDesc], int] = {}
@@ -261,6 +263,24 @@ class Native:
     def alone(self, threads: int | None) -> int | None:
         """The address of the kernel, if one of so many threads does every call with all of it; else None."""
         return self._kernel.address if not self._divides or threads == 1 else None
+
+    @locked
+    def region(self, operands: int, threads: int | None) -> tuple[Prepared, int] | None:
+        """The call on several threads, written down but for its two addresses, and how many they are."""
+        from relayout.runtime.prepared import Call, prepared
+        from relayout.runtime.threads import count
+
+        many = count(threads)
+        if many < 2:
+            return None
+        call = Call(self._kernel.address, "src", "dst", "operands", many * self._parts, many)
+        made = prepared([call], ("src", "dst"), [{"operands": operands}] * AT_A_TIME)
+        return made and (made, many)
+
+    def wakes(self, many: int, threads: int | None) -> bool:
+        """Whether a call is shared by so many threads, where a caller asks for ``threads``."""
+        pool = self._threads
+        return pool.count(threads) == many and (self._shares or pool.busy())
 
     def __call__(
         self, source: int, target: int, operands: int = 0, threads: int | None = None, fresh: bool = False

@@ -142,7 +142,7 @@ def reorder(
         _compile_if_worth(plan)
     if out is not None:
         check_out(out, desc)
-        fast = plan.fast  # descriptors have been compared, so buffers will do
+        fast = plan.hastened(threads)  # descriptors have been compared, so buffers will do
         if fast is None or not fast(source.buffer, out.buffer if isinstance(out, Tensor) else out):
             plan(source, out, threads)
         if foreign is not None:

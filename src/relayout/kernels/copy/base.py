@@ -17,7 +17,7 @@ from relayout.dtypes import DType
 from relayout.ir.builder import Builder, Function, Operand
 from relayout.ir.conversions import RECIPROCALS, Steps, arithmetic_type, convert, rescale
 from relayout.ir.types import I8, I16, I64, PTR, Type, Value, integer, poison, vector
-from relayout.kernels.copy.plan import ROWS, Plan
+from relayout.kernels.copy.plan import Plan
 from relayout.kernels.copy.problem import Table
 from relayout.loops.nest import Loop
 from relayout.targets.machine import LINE, Machine
@@ -66,10 +66,7 @@ class Kernel:
         src, dst, ops, *_ = self.kernel.arguments
         self.prepare()
         place = Place(b.gep(src, nest.src // 8), b.gep(dst, nest.dst // 8), self._first_entries(ops))
-        if self.plan.blocked is not None:
-            self.blocks(self.plan.blocked, place)
-        else:
-            self.loops(self.plan.around, place)
+        self.whole(place)
         return "\n".join([*self.routines.values(), self.kernel.text()])
 
     def prepare(self) -> None:
@@ -80,6 +77,14 @@ class Kernel:
         raise NotImplementedError
 
     # -- loops ----------------------------------------------------------------------------------------------
+
+    def whole(self, place: Place) -> None:
+        """All loops, those in blocks among them."""
+        around, blocked = self.plan.around, self.plan.blocked
+        if blocked is None:
+            self.loops(around, place)
+        else:
+            self.loops(around[: self.plan.outer], place, lambda at: self.blocks(blocked, at))
 
     def loops(
         self, left: tuple[Loop, ...], place: Place, body: Callable[[Place], None] | None = None
@@ -105,19 +110,19 @@ class Kernel:
             b.loop(0, loop.extent, 1, turn)
 
     def blocks(self, loop: Loop, place: Place) -> None:
-        """All other loops for one block of a loop, then for the next."""
+        """The loops inside for one block of a loop, then for the next."""
         first, last = self.shared if loop is self.plan.shared else (0, loop.extent)
-        self.each_block(first, last, ROWS, lambda: self.one_block(loop, place))
+        self.each_block(first, last, self.plan.block, lambda: self.one_block(loop, place))
 
     def one_block(self, loop: Loop, place: Place) -> None:
-        """All other loops for one block; a full one leaves through a buffer when streaming."""
-        b, around = self.b, self.plan.around
-        size = ROWS * loop.dst // 8
+        """The loops inside for one block; a full one leaves through a buffer when streaming."""
+        b, around, rows = self.b, self.plan.around[self.plan.outer :], self.plan.block
+        size = rows * loop.dst // 8
         if not self.stream:
             self.loops((*around, loop), place)
             return
         first, last = self.span
-        full = b.icmp("eq", b.sub(last, first), ROWS)
+        full = b.icmp("eq", b.sub(last, first), rows)
 
         def buffered() -> None:
             self.loops(
@@ -126,7 +131,7 @@ class Kernel:
                 lambda at: self.through_buffer(
                     self.moved(at, first, loop),
                     size,
-                    lambda to: b.loop(0, ROWS, 1, lambda i: self.body(self.moved(to, i, loop))),
+                    lambda to: b.loop(0, rows, 1, lambda i: self.body(self.moved(to, i, loop))),
                 ),
             )
 

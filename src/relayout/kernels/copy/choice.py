@@ -51,6 +51,8 @@ def plan(nest: Move, how: Schedule = ESTIMATE) -> Plan:
     inner = next((loop for loop in nest.loops if loop.src == nest.read and not nest.zero), None)
     outer = next((loop for loop in nest.loops if loop.dst == nest.write), None)
     kind = _kind(nest, inner, outer)
+    if how.tile and kind in ("interleave", "deinterleave"):
+        kind = "transpose"
     halves = nest.read == nest.write == 4 and moves_bits(nest)
     if kind == "transpose" and halves and inner is not None and not inner.extent % 2:
         return plan(_in_pairs(nest, inner), how)
@@ -78,11 +80,12 @@ def plan(nest: Move, how: Schedule = ESTIMATE) -> Plan:
             left = [_rest_of(one, loop) for one in left]
     around = tuple(left)
     shared = shared_of(around)
-    made = Plan(nest, kind, columns, rows, around, shared, group=group, prefetch=how.prefetch)
+    prefetch = how.prefetch if kind == "transpose" else None
+    made = Plan(nest, kind, columns, rows, around, shared, group=group, prefetch=prefetch)
     if kind == "rows":
         row = rows.extent * nest.write // 8
         if not nest.zero and not nest.fill and row <= SHORT_ROW_BYTES:
-            made = _short_rows(made, row)
+            made = _short_rows(made, row, how)
         if made.blocked is not None:
             return made
         long = rows.extent * nest.write >= LONG_ROW_BITS and (shared is None or shared.extent < 8)
@@ -424,11 +427,13 @@ def _turned(made: Plan, how: Schedule) -> Plan:
     smaller = any(abs(loop.src) < abs(far) for loop in made.around)
     whole = rows.is_straight and not nest.fill and rows.extent >= 2 * made.block
     if made.kind == "transpose" and whole and (smaller if how.sweep is None else how.sweep):
-        return replace(made, blocked=rows.loop)  # whole source rows are used up, block by block
+        # Whole source rows are used up, block by block.
+        outer = _outside(made.around, (*columns.loops, *rows.loops))
+        return replace(made, blocked=rows.loop, outer=outer)
     return made
 
 
-def _short_rows(made: Plan, row: int) -> Plan:
+def _short_rows(made: Plan, row: int, how: Schedule) -> Plan:
     """Go through short rows in blocks where they neighbour each other in the destination only.
 
     Lines are then still in the cache when their other parts are wanted. Rows of whole lines need
@@ -443,11 +448,27 @@ def _short_rows(made: Plan, row: int) -> Plan:
     if row % LINE == 0 and blocked.extent % max(1, JOINED_BITS // (8 * row)) == 0:
         return _read_on(made)
     around = tuple(loop for loop in made.around if loop is not blocked)
+    usual = ROWS if blocked.extent > 2 * ROWS else blocked.extent
+    block = min(how.rows or usual, blocked.extent)
     shared, unit = shared_of(around), 1
     if shared is None or shared.extent < max(8, blocked.extent // 64):
-        shared, unit = blocked, ROWS
+        shared, unit = blocked, block
     kind = "lines" if row in (8, 16, 32) and made.nest.conversion is None else "rows"
-    return replace(made, kind=kind, around=around, shared=shared, unit=unit, blocked=blocked)
+    outer = _outside(around, (*made.rows.loops, blocked))
+    return replace(
+        made, kind=kind, around=around, shared=shared, unit=unit, blocked=blocked, outer=outer, block=block
+    )
+
+
+def _outside(around: Sequence[Loop], inside: Sequence[Loop]) -> int:
+    """How many loops around step over all that the ones behind and those ``inside`` touch, on both sides."""
+    for k in range(len(around), 0, -1):
+        loop = around[k - 1]
+        rest = (*around[k:], *inside)
+        spans = [sum(abs(getattr(x, side)) * (x.extent - 1) for x in rest) for side in ("src", "dst")]
+        if abs(loop.src) > spans[0] and abs(loop.dst) > spans[1]:
+            return k
+    return 0
 
 
 # -- what kernels ask of a nest -----------------------------------------------------------------------------

@@ -49,7 +49,4 @@ class Converted(Kernel):
             (self.convert, place._replace(dst=self.between)),
             (self.move, Place(self.between, place.dst)),
         ):
-            if part.plan.blocked is not None:
-                part.blocks(part.plan.blocked, at)
-            else:
-                part.loops(part.plan.around, at)
+            part.whole(at)

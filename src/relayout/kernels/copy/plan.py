@@ -76,7 +76,9 @@ class Plan:
     unit: int = 1
     """Where the shared loop may be cut: at multiples of this."""
     blocked: Loop | None = None
-    """The loop that is worked through in blocks, around all others; None: no need."""
+    """The loop that is worked through in blocks, around the others; None: no need."""
+    outer: int = 0
+    """So many of the loops around stay outside of the blocks: they step over all that these touch."""
     inside: int = -1
     """When streaming: what so many of the innermost loops write passes through a buffer; -1: nothing."""
     bounced: int = 0
@@ -84,7 +86,7 @@ class Plan:
     steps: tuple[Plan, ...] = ()
     """What is done one after the other, with a buffer in between; both are whole, nobody shares them."""
     block: int = 64
-    """A transpose: rows that are worked on together."""
+    """Rows that are worked on together, of a transpose or of short ones in blocks."""
     prefetch: bool | None = None
     """A transpose: whether its source rows are prefetched; None: where they are far apart."""
     group: int = 0
@@ -195,7 +197,7 @@ class Plan:
             return True
         if self.kind == "rows":
             if self.blocked is not None:
-                return ROWS * self.blocked.dst % LINE_BITS == 0  # whole blocks of rows leave, in whole lines
+                return self.block * self.blocked.dst % LINE_BITS == 0  # whole blocks leave, in whole lines
             row = self.total if self.is_padded else self.rows.extent
             return row * nest.write >= LINE_BITS
         whole = all(stride % LINE_BITS == 0 for stride in self.columns.strides("dst"))

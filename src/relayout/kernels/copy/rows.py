@@ -165,8 +165,8 @@ class Lines(Kernel):
         b.when(b.icmp("slt", rest, last), lambda: b.loop(rest, last, 1, one))
 
     def one_block(self, loop: Loop, place: Place) -> None:
-        """All other loops; the rows of the block are the body's."""
-        self.loops(self.plan.around, place)
+        """The loops inside; the rows of the block are the body's."""
+        self.loops(self.plan.around[self.plan.outer :], place)
 
 
 class Elements(Kernel):

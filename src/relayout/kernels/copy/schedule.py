@@ -26,6 +26,7 @@ _WORDS = {
     "stream": ("streamed", "cached"),
     "prefetch": ("prefetched", "not prefetched"),
     "sweep": ("rows outermost", "rows innermost"),
+    "tile": ("tiled", "not tiled"),
 }
 """For each choice the words of either way."""
 
@@ -44,7 +45,9 @@ class Schedule(NamedTuple):
     sweep: bool | None = None
     """Transposes: blocks of rows are the outermost loop, so that source rows are used up one by one."""
     rows: int | None = None
-    """Rows of a transpose that are worked on together: how long the pieces of the destination are."""
+    """Rows, of a transpose or short ones, that are worked on together: as long are the pieces written."""
+    tile: bool | None = None
+    """Few planes are transposed in tiles, instead of being interleaved or picked apart vector by vector."""
 
     def __str__(self) -> str:
         words = [
@@ -93,8 +96,11 @@ def candidates(stream: bool) -> Iterator[Schedule]:
         *(Schedule(sweep=way) for way in (False, True)),
         *(Schedule(buffer=way) for way in (False, True)),
         *(Schedule(prefetch=way) for way in (False, True)),
-        *(Schedule(rows=rows) for rows in (16, 32, 64, 128, 256)),
+        *(Schedule(rows=rows) for rows in (8, 16, 32, 64, 128, 256)),
+        Schedule(tile=True),
     ]
     yield from flips
-    yield from (one._replace(stream=not stream) for one in flips[1:] if one.stage is not None or one.rows)
+    yield from (
+        one._replace(stream=not stream) for one in flips[1:] if one.stage is not None or one.rows or one.tile
+    )
     yield from (Schedule(stage=True, rows=rows) for rows in (128, 256))

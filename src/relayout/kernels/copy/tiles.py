@@ -167,16 +167,16 @@ class Transpose(Kernel):
             body(self._tile_of(last), total - last)
 
     def blocks(self, loop: object, place: Place) -> None:
-        """Blocks of rows around all other loops; then the rows that are left over."""
-        rows = self.main.rows
+        """Blocks of rows around the loops inside; then the rows that are left over."""
+        rows, inside = self.main.rows, self.plan.around[self.plan.outer :]
         whole = self.plan.total // rows * rows
-        self.each_block(0, whole, max(self.plan.block, rows), lambda: self.loops(self.plan.around, place))
+        self.each_block(0, whole, max(self.plan.block, rows), lambda: self.loops(inside, place))
         self.unstreamed(lambda: self.left_over(whole, lambda tile, row: self._again(place, tile, row)))
 
     def _again(self, place: Place, tile: Tile, row: int) -> None:
         kept, self.main = self.main, tile
         self.span = row, row + tile.rows
-        self.loops(self.plan.around, place)
+        self.loops(self.plan.around[self.plan.outer :], place)
         self.main = kept
 
     def _bounced(self, place: Place) -> None:
