@@ -201,7 +201,8 @@ class _Storages:
         for k, value in enumerate(sequence.outputs):
             root = self._root(value)
             self._count(root)
-            if root in self.storages or root in self.claims:
+            part = _bytes(value.desc) != _bytes(self._origin(value).desc)
+            if part or root in self.storages or root in self.claims:
                 copied.append((k, value))
             else:
                 self.claims[root] = k
@@ -213,11 +214,14 @@ class _Storages:
         for k, value in copied:
             self._copy(f"{value.name}.copy", value, Storage("output", k))
 
-    def _root(self, value: Value) -> int:
-        """The number of the value that another one is a view of."""
+    def _origin(self, value: Value) -> Value:
+        """The value that another one is a view of, or has its place in; itself, if it is none."""
         while value.number in self.bases:
             value = self.bases[value.number]
-        return value.number
+        return value
+
+    def _root(self, value: Value) -> int:
+        return self._origin(value).number
 
     def _count(self, root: int) -> None:
         self.left[root] = self.left.get(root, 0) + 1
@@ -231,6 +235,14 @@ class _Storages:
         over: dict[str, str] = {}
         for output, result in node.results.items():
             taken = (*used.values(), *written.values())
+            root = self._root(result)
+            if root != result.number:  # its place is in another value
+                made = self.storages.setdefault(root, self._new(root))
+                if output in roots:
+                    over[output] = output
+                    self._copy(f"{node.name}.copy", node.arguments[output], made, result.desc)
+                self.storages[result.number] = written[output] = made
+                continue
             if output in roots:  # what the result is added to
                 made, over[output] = self.storages[roots[output]], output
                 if not self._dead(roots[output]) or any(one is made for one in taken):
@@ -262,12 +274,17 @@ class _Storages:
         allowed, descs = node.primitive.in_place[output], node.primitive.descs
         return all(other in allowed and descs[other] == descs[output] for other in same)
 
-    def _copy(self, name: str, value: Value, into: Storage) -> Storage:
-        """A copy of a value."""
+    def _new(self, root: int) -> Storage:
+        """Storage for a value that nobody has written to."""
+        where = ("output", self.claims[root]) if root in self.claims else ("arena", 0)
+        return Storage(*where)
+
+    def _copy(self, name: str, value: Value, into: Storage, desc: MemoryDesc | None = None) -> Storage:
+        """A copy of a value, in its descriptor or another one."""
         self._append(
             Item(
                 name,
-                Reorder(value.desc, value.desc),
+                Reorder(value.desc, desc or value.desc),
                 {"src": self.storages[self._root(value)], "dst": into},
             )
         )

@@ -48,8 +48,8 @@ from relayout.primitives.meaning import check_alike
 from relayout.primitives.primitive import Primitive
 from relayout.primitives.reorder import Reorder
 from relayout.primitives.results import logical, results
-from relayout.primitives.values import Node, Nodes, Value, bound
-from relayout.tensor import tensor
+from relayout.primitives.values import Memories, Node, Nodes, Value, bound
+from relayout.tensor import Tensor, tensor
 
 if TYPE_CHECKING:
     from collections.abc import Sequence as Several
@@ -97,7 +97,15 @@ class Sequence(Nodes):
         self.constants[value.number] = made
         return value
 
-    def add(self, primitive: Primitive, /, *given: Any, name: str | None = None, **named: Any) -> Any:
+    def add(
+        self,
+        primitive: Primitive,
+        /,
+        *given: Any,
+        name: str | None = None,
+        into: Mapping[str, Value] | None = None,
+        **named: Any,
+    ) -> Any:
         """Append a primitive.
 
         Parameters
@@ -108,6 +116,8 @@ class Sequence(Nodes):
             Its inputs in their order. What is no value is a constant.
         name : str, optional
             What the layer is called; without a name, its kind and its number.
+        into : mapping of str to Value, optional
+            For outputs by name the :meth:`view` that they are to be written into, of the same descriptor.
         **named : Value, Tensor or array_like
             Inputs by name, and outputs to which results are added: ``dst``, what a Sum among the post-ops
             adds to.
@@ -133,6 +143,10 @@ class Sequence(Nodes):
             key: self._value(primitive.descs[key], f"{name}.{key}" if several else name)
             for key in primitive.outputs
         }
+        for key, place in (into or {}).items():
+            if key not in made or self._known(place, name).desc != made[key].desc:
+                raise LayoutError(f"{name}: {key} can't be written into {place}")
+            self.bases[made[key].number] = place
         self.nodes.append(Node(name, primitive, wanted, made))
         return results(primitive.outputs, made.values())
 
@@ -154,6 +168,43 @@ class Sequence(Nodes):
         result = self._value(base.desc.reshape(dims), base.name)
         self.bases[result.number] = base
         return result
+
+    def view(self, value: Value, desc: MemoryDesc) -> Value:
+        """The same memory under another descriptor: a part of it, other axes, other dims.
+
+        What is made of a view has a place in the memory of another value (``into`` of :meth:`add`).
+
+        Raises
+        ------
+        LayoutError
+            The descriptor reaches beyond the memory of the value.
+
+        Examples
+        --------
+        Two convolutions that write into the two halves of what a third one reads would be given
+        ``into={"dst": half}``:
+
+        >>> import relayout as rl
+        >>> seq = Sequence()
+        >>> whole = seq.place(rl.MemoryDesc((1, 32, 7, 7), "f32", "nhwc"), "both")
+        >>> halves = [seq.view(whole, whole.desc.submemory((1, 16, 7, 7), (0, k, 0, 0))) for k in (0, 16)]
+        >>> [half.desc.offset0 for half in halves]
+        [0, 16]
+        """
+        base = self._known(value, "view")
+        room = max(base.desc.required_bytes, base.desc.nbytes)
+        if desc.required_bytes > room:
+            raise LayoutError(f"view: {desc} needs {desc.required_bytes} bytes, {base.name} has {room}")
+        if base.number in self.constants:
+            whole = self.constants[base.number]
+            return self.constant(Tensor(desc, whole.buffer), base.name)
+        result = self._value(desc, base.name)
+        self.bases[result.number] = base
+        return result
+
+    def place(self, desc: MemoryDesc, name: str) -> Value:
+        """Memory that several layers write their results into, each its part; nothing makes it as a whole."""
+        return self._value(desc, name)
 
     def output(self, value: Value, desc: MemoryDesc | None = None) -> None:
         """Make a value a result of each run; in another descriptor, if one is given.
@@ -210,21 +261,18 @@ class Sequence(Nodes):
         ndarray, or tuple of ndarray
             The logical output, or a tuple of several.
         """
-        known = {
-            value.number: logical(data)
-            for value, data in zip(self.inputs, bound(self.inputs, given, named), strict=True)
-        }
-        known |= {number: logical(data) for number, data in self.constants.items()}
-
-        def array_of(value: Value) -> NDArray[np.float64]:
-            base = self.bases.get(value.number)
-            return known[value.number] if base is None else array_of(base).reshape(value.desc.dims)
-
+        known = Memories(self.bases)
+        for value, data in zip(self.inputs, bound(self.inputs, given, named), strict=True):
+            known.write(value, logical(data))
+        for value in self._values:
+            if value.number in self.constants:
+                known.write(value, logical(self.constants[value.number]))
         for node in self.nodes:
-            arrays = {key: array_of(value) for key, value in node.arguments.items()}
+            arrays = {key: known.read(value) for key, value in node.arguments.items()}
             made = node.primitive._defined(arrays)
-            known |= {value.number: made[key] for key, value in node.results.items()}
-        found = tuple(array_of(value) for value in self.outputs)
+            for key, value in node.results.items():
+                known.write(value, made[key])
+        found = tuple(known.read(value) for value in self.outputs)
         return found[0] if len(found) == 1 else found
 
     # -- workings -------------------------------------------------------------------------------------------

@@ -10,12 +10,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from relayout.errors import LayoutError
 from relayout.layout.descriptor import MemoryDesc
 from relayout.primitives.primitive import Primitive
 from relayout.tensor import Tensor
 
-__all__ = ["Node", "Nodes", "Value", "bound", "signature"]
+__all__ = ["Memories", "Node", "Nodes", "Value", "bound", "signature"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,6 +79,50 @@ class Nodes:
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({signature(self.inputs, self.outputs, len(self.nodes))})"
+
+
+class Memories:
+    """What values hold while a sequence is gone through by definitions: logical arrays in double precision.
+
+    Values that are views of another one, or have their place in one, share an array of its elements in the
+    order of memory.
+    """
+
+    def __init__(self, bases: Mapping[int, Value]) -> None:
+        self._bases = bases
+        self._arrays: dict[int, NDArray[np.float64]] = {}
+        self._flat = {}
+        for value in bases.values():
+            origin = self._origin(value)
+            self._flat[origin.number] = np.zeros(_elements(origin.desc))
+
+    def read(self, value: Value) -> NDArray[np.float64]:
+        """The logical array of a value."""
+        flat = self._flat.get(self._origin(value).number)
+        return self._arrays[value.number] if flat is None else flat[_places(value.desc)]
+
+    def write(self, value: Value, made: NDArray[np.float64]) -> None:
+        """Note the logical array of a value."""
+        flat = self._flat.get(self._origin(value).number)
+        if flat is None:
+            self._arrays[value.number] = made
+        else:
+            flat[_places(value.desc)] = made
+
+    def _origin(self, value: Value) -> Value:
+        while value.number in self._bases:
+            value = self._bases[value.number]
+        return value
+
+
+def _elements(desc: MemoryDesc) -> int:
+    return 8 * max(desc.required_bytes, desc.nbytes) // desc.dtype.bits
+
+
+def _places(desc: MemoryDesc) -> NDArray[np.int64]:
+    """Where each element lies, in elements."""
+    layout: Any = desc.layout
+    return np.asarray(layout.offsets(np.moveaxis(np.indices(desc.dims), 0, -1)))
 
 
 def signature(inputs: Sequence[Value], outputs: Sequence[Value], steps: int) -> str:
