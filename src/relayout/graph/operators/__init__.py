@@ -14,6 +14,12 @@ What is known of the results before anything runs, dims and data types, a second
 (:mod:`relayout.graph.operators.registry`).
 """
 
+from relayout.graph.operators import (
+    convolution,
+    normalization,
+    pooling,
+    quantization,
+)
 from relayout.graph.operators.registry import OPERATORS, Fact, Operator, operator
 
 __all__ = ["OPERATORS", "Fact", "Operator", "operator"]
