@@ -15,10 +15,22 @@ What is known of the results before anything runs, dims and data types, a second
 """
 
 from relayout.graph.operators import (
+    attention,
     convolution,
+    detection,
+    images,
+    learning,
+    losses,
+    ngrams,
     normalization,
     pooling,
     quantization,
+    randomness,
+    recurrent,
+    resizing,
+    sampling,
+    signals,
+    training,
 )
 from relayout.graph.operators.registry import OPERATORS, Fact, Operator, operator
 

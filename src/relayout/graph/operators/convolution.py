@@ -326,9 +326,7 @@ def conv_transpose(
     return narrow(biased(made, b), x.dtype)
 
 
-def _infer_col2im(
-    x: Fact, image_shape: Fact, block_shape: Fact, /, **_: object
-) -> Fact:
+def _infer_col2im(x: Fact, image_shape: Fact, block_shape: Fact, /, **_: object) -> Fact:
     channels: Size = None
     if x.dims is not None and block_shape.data is not None and isinstance(x.dims[1], int):
         channels = x.dims[1] // max(1, prod(int(n) for n in block_shape.data))

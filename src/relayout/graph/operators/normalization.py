@@ -67,9 +67,7 @@ def batch_normalization(
 
 
 @operator("InstanceNormalization", infer=same)
-def instance_normalization(
-    x: Array, scale: Array, b: Array, /, *, epsilon: float = 1e-5
-) -> Array:
+def instance_normalization(x: Array, scale: Array, b: Array, /, *, epsilon: float = 1e-5) -> Array:
     """Each channel of each image normalised by its own mean and variance."""
     if x.ndim < 3 or scale.shape != x.shape[1:2] or b.shape != x.shape[1:2]:
         raise LayoutError("data must be batch x channels x spatial axes, scale and B one number a channel")
@@ -201,9 +199,7 @@ def mean_variance_normalization(x: Array, /, *, axes: Sequence[int] = (0, 2, 3))
 
 
 @operator("LRN", infer=same)
-def lrn(
-    x: Array, /, *, alpha: float = 1e-4, beta: float = 0.75, bias: float = 1.0, size: int
-) -> Array:
+def lrn(x: Array, /, *, alpha: float = 1e-4, beta: float = 0.75, bias: float = 1.0, size: int) -> Array:
     """Elements by a power of the mean square of the channels around them."""
     if x.ndim < 2 or size < 1:
         raise LayoutError(f"{size} channels around each of {x.shape}")

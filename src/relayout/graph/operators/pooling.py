@@ -285,5 +285,3 @@ def _parts(first: int, last: int, count: int, size: int) -> list[slice]:
     starts = np.clip(np.floor(edges[:-1]) + first, 0, size).astype(int)
     ends = np.clip(np.ceil(edges[1:]) + first, 0, size).astype(int)
     return [slice(*pair) for pair in zip(starts, ends, strict=True)]
-
-

@@ -138,7 +138,6 @@ class Operator:
             if value is ... and name not in attributes:
                 raise LayoutError(f"{self.name} needs the attribute {name!r}")
 
-
     @contextmanager
     def _named(self, inputs: tuple[Any, ...]) -> Iterator[None]:
         """Errors within, NumPy's among them, as LayoutErrors that say of which operator and inputs."""
@@ -157,7 +156,8 @@ def _spelled(given: Any) -> str:
     dims = getattr(given, "dims", getattr(given, "shape", None))
     if given is None or dims is None:
         return "-" if given is None else "?"
-    return f"{getattr(given, 'dtype', None) or '?'} {'x'.join('?' if n is None else str(n) for n in dims)}".rstrip()
+    sizes = "x".join("?" if n is None else str(n) for n in dims)
+    return f"{getattr(given, 'dtype', None) or '?'} {sizes}".rstrip()
 
 
 OPERATORS: Final[dict[str, Operator]] = {}

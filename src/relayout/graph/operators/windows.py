@@ -82,7 +82,8 @@ class Windows:
         """Where the windows have this tap, in padded data."""
         first = tap * self.dilations[axis]
         return slice(
-            first, first + (self.counts[axis] - 1) * self.strides[axis] + 1 if self.counts[axis] else first,
+            first,
+            first + (self.counts[axis] - 1) * self.strides[axis] + 1 if self.counts[axis] else first,
             self.strides[axis],
         )
 
@@ -107,7 +108,9 @@ class Windows:
         return padded
 
 
-def per_axis(given: Sequence[int] | None, axes: int, default: int, what: str, least: int = 1) -> tuple[int, ...]:
+def per_axis(
+    given: Sequence[int] | None, axes: int, default: int, what: str, least: int = 1
+) -> tuple[int, ...]:
     """An attribute with one number for each axis.
 
     >>> per_axis(None, 2, 1, "strides")
