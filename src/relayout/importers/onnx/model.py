@@ -146,7 +146,7 @@ class _Model:
         operator = f"{domain}.{node.op_type}" if domain else node.op_type
         call = Call(operator, version, tuple(inputs), outputs, attributes, name)
         if function is not None:
-            self.function(function, call, scope)
+            self.function(function, call, scope, function.attribute_proto)
         else:
             self._operator(call, domain, node, scope)
 
@@ -170,13 +170,13 @@ class _Model:
                 Node(remaining.operator, remaining.inputs, remaining.outputs, remaining.attributes, call.name)
             )
             return
-        function = _schema_function(call, domain, node, scope.body)
+        function, defaults = _schema_function(call, domain, node, scope.body)
         if function is not None:
-            self.function(function, call, scope)
+            self.function(function, call, scope, defaults)
             return
         self.unknown.append((domain, call.version, node.op_type, call.name))
 
-    def function(self, function: Any, call: Call, scope: Scope) -> None:
+    def function(self, function: Any, call: Call, scope: Scope, defaults: Any) -> None:
         """Write a function out in the place of a call of it."""
         key = f"{function.domain}.{function.name}:{function.overload}"
         if key in scope.calls:
@@ -188,7 +188,7 @@ class _Model:
                 f"the function {function.name!r} takes {len(function.input)} inputs and makes"
                 f" {len(function.output)} outputs; the call has {len(call.inputs)} and {len(call.outputs)}"
             )
-        given = attributes_of(_Attributes(function.attribute_proto), self.folder, {}, _no_graph)
+        given = attributes_of(_Attributes(defaults), self.folder, {}, _no_graph)
         given |= call.attributes
         opsets = (
             {**scope.opsets, **_versions(function.opset_import, 3)} if function.opset_import else scope.opsets
@@ -280,30 +280,31 @@ def _domain(proto: Any) -> str:
 
 
 @locked
-def _schema_function(call: Call, domain: str, node: Any, body: Body) -> Any:
-    """The function by which ONNX defines an operator, or None."""
+def _schema_function(call: Call, domain: str, node: Any, body: Body) -> tuple[Any, Any]:
+    """The function by which ONNX defines an operator, or None, and defaults of its attributes."""
     import onnx
     from onnx import defs
 
     try:
         schema = defs.get_schema(node.op_type, call.version, domain)
-    except Exception:
-        return None
+    except Exception:  # of an operator that there is not; the package has a class for it in some versions
+        return None, ()
+    defaults = [one.default_value for one in schema.attributes.values() if one.default_value.name]
     if schema.has_function:
-        return schema.function_body
+        return schema.function_body, defaults
     if not schema.has_context_dependent_function:
-        return None
+        return None, ()
     numbers = {dtype: number for number, dtype in NUMBERS.items()}
     types = []
     for name in call.inputs:
         fact = body.fact(name)
         if name and fact.dtype is None:
-            return None  # what the function is depends on it
+            return None, ()  # what the function is depends on it
         dims = None if fact.dims is None else [n if isinstance(n, (int, str)) else None for n in fact.dims]
         number = numbers[fact.dtype] if name and fact.dtype is not None else 0
         types.append(onnx.helper.make_tensor_type_proto(number, dims).SerializeToString())
     text = schema.get_context_dependent_function(node.SerializeToString(), types)
-    return onnx.FunctionProto.FromString(text)
+    return onnx.FunctionProto.FromString(text), defaults
 
 
 def _type(info: Any) -> tuple[Dims | None, np.dtype[Any] | None]:
