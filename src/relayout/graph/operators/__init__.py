@@ -14,6 +14,24 @@ What is known of the results before anything runs, dims and data types, a second
 (:mod:`relayout.graph.operators.registry`).
 """
 
+from relayout.graph.operators import (  # noqa: F401 (they fill the table)
+    activations,
+    binary,
+    casts,
+    control,
+    cumulative,
+    gathering,
+    making,
+    movement,
+    products,
+    rearrangement,
+    reductions,
+    selection,
+    sequences,
+    shapes,
+    strings,
+    unary,
+)
 from relayout.graph.operators.registry import OPERATORS, Fact, Operator, operator
 
 __all__ = ["OPERATORS", "Fact", "Operator", "operator"]
