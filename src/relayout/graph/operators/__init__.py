@@ -14,7 +14,7 @@ What is known of the results before anything runs, dims and data types, a second
 (:mod:`relayout.graph.operators.registry`).
 """
 
-from relayout.graph.operators import (
+from relayout.graph.operators import (  # noqa: F401 (they fill the table)
     attention,
     convolution,
     detection,
