@@ -4,8 +4,8 @@ Heads are an axis of their own here: batch x heads x sequence x head size. Input
 side by side in the last one, and are parted first. Where there are fewer heads of keys than of queries, each
 is shared by as many neighbouring heads of queries.
 
-What a query must not see has a bias of minus infinity: the mask, the future (``is_causal``), what is outside a
-window, and padding behind the keys that there are. A query that sees nothing has a result of zeros.
+What a query must not see has a bias of minus infinity: the mask, the future (``is_causal``), what is outside
+a window, and padding behind the keys that there are. A query that sees nothing has a result of zeros.
 """
 
 from __future__ import annotations
@@ -31,12 +31,14 @@ def _parted(x: Array, heads: int | None, what: str) -> Array:
         raise LayoutError(f"{what} has {x.ndim} axes; it must have 3 or 4")
     if not heads or heads < 0 or x.shape[2] % heads:
         raise LayoutError(f"the last axis of {what}, {x.shape}, can't be parted into {heads} heads")
-    return x.reshape(*x.shape[:2], heads, x.shape[2] // heads).transpose(0, 2, 1, 3)
+    parted = x.reshape(*x.shape[:2], heads, x.shape[2] // heads)
+    return np.asarray(parted.transpose(0, 2, 1, 3))
 
 
 def _joined(x: Array) -> Array:
     """Heads side by side in the last axis."""
-    return x.transpose(0, 2, 1, 3).reshape(x.shape[0], x.shape[2], x.shape[1] * x.shape[3])
+    joined = x.transpose(0, 2, 1, 3).reshape(x.shape[0], x.shape[2], x.shape[1] * x.shape[3])
+    return np.asarray(joined)
 
 
 def _shared(x: Array, heads: int) -> Array:
@@ -58,10 +60,12 @@ def _softmax(x: Array) -> Array:
 
 
 def _summed(x: Array) -> Array:
-    """Sums along the last axis: of eight elements in their own data type, of such sums in at least f32.
+    """Sums along the last axis; in bf16 of eight elements in their own data type, of such sums in f32.
 
     A sum of hundreds of numbers in bf16 stops growing; one of few is what the definition says, to the bit.
     """
+    if x.dtype.kind == "f":  # NumPy adds its own types up in pairs, and f16 in f32
+        return np.asarray(x.sum(axis=-1, keepdims=True))
     missing = -x.shape[-1] % 8
     padded = np.pad(x, [(0, 0)] * (x.ndim - 1) + [(0, missing)])
     eights = padded.reshape(*x.shape[:-1], -1, 8).sum(axis=-1)
@@ -117,7 +121,7 @@ def _infer_attention(
 ) -> tuple[Fact, Fact, Fact, Fact]:
     if q.dims is None or k.dims is None or v.dims is None:
         return Fact(None, q.dtype), Fact(None, k.dtype), Fact(None, v.dtype), Fact(None, q.dtype)
-    (batch, heads, queries, _), keys, values = (
+    (batch, heads, queries, _size), keys, values = (
         _parted_dims(one, count)
         for one, count in ((q.dims, q_num_heads), (k.dims, kv_num_heads), (v.dims, kv_num_heads))
     )

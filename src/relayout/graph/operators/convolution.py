@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
+from typing import Any
 
 import numpy as np
 
@@ -51,7 +52,8 @@ def convolve(x: Array, w: Array, windows: Windows, groups: int) -> Array:
     start = 2 + len(windows.kernel)  # of the windows' axes in one image's view
     for image in range(batch):
         for first in range(0, windows.counts[0], rows):
-            part = view[image][(slice(None),) * start + (slice(first, first + rows),)]
+            place: Any = (image, *(slice(None),) * start, slice(first, first + rows))
+            part = view[place]
             columns = part.reshape(groups, weights.shape[2], prod(part.shape[start:]))
             product = weights @ columns
             made[image, :, :, first : first + rows] = product.reshape(*product.shape[:2], *part.shape[start:])
@@ -65,7 +67,8 @@ def _depthwise(padded: Array, w: Array, windows: Windows) -> Array:
     weights = w.reshape(groups, -1, *windows.kernel)
     for tap in np.ndindex(*windows.kernel):
         place = (slice(None), slice(None), None, *(windows.taps(axis, n) for axis, n in enumerate(tap)))
-        made += weights[(slice(None), slice(None), *tap)].reshape(groups, -1, *(1,) * axes) * padded[place]
+        factors = weights[(slice(None), slice(None)) + tap]  # noqa: RUF005 (mypy takes it for a star index)
+        made += factors.reshape(groups, -1, *(1,) * axes) * padded[place]
     return made.reshape(batch, w.shape[0], *windows.counts)
 
 
@@ -116,6 +119,7 @@ def infer_conv(
     auto_pad: str = "NOTSET",
     group: int = 1,
 ) -> Fact:
+    """What is known of a convolution's result."""
     return Fact(_dims(x, w, kernel_shape, strides, dilations, pads, auto_pad), x.dtype)
 
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from relayout.errors import LayoutError
 from relayout.graph.operators.registry import Array, Fact, operator, same
+from relayout.graph.operators.types import narrow
 
 __all__: list[str] = []
 
@@ -29,7 +30,7 @@ def array_feature_extractor(x: Array, y: Array, /) -> Array:
     if not x.ndim:
         raise LayoutError("a scalar has no axis to select from")
     index = y.reshape(-1)
-    if index.size and not (0 <= index.min() and index.max() < x.shape[-1]):
+    if index.size and not (index.min() >= 0 and index.max() < x.shape[-1]):
         raise LayoutError(f"indices {index.min()} to {index.max()} of {x.shape[-1]} elements")
     made = x[..., index]
     return made[None] if x.ndim == 1 else made
@@ -177,9 +178,8 @@ def tree_ensemble(
         at[sample, tree], done[sample, tree] = branch[taken, node], leaf[taken, node]
     else:
         raise LayoutError("nodes lead back to themselves")
-    return _transformed(
-        _aggregated(aggregate_function, targets[at], weights[at], total), post_transform
-    ).astype(x.dtype)
+    made = _aggregated(aggregate_function, targets[at], weights[at], total)
+    return narrow(_transformed(made, post_transform), x.dtype)
 
 
 def _members(modes: Array, values: Array | None) -> dict[int, Array]:
@@ -203,7 +203,7 @@ def _compared(modes: Array, value: Array, splits: Array, node: Array, members: d
     for one, allowed in members.items():
         here = node == one
         made[here] = np.isin(value[here], allowed)
-    return made
+    return np.asarray(made)
 
 
 def _aggregated(function: int, target: Array, weight: Array, total: int) -> Array:

@@ -1,4 +1,4 @@
-"""Resize: each axis by itself, from an element's place in the result to a place in the data and its neighbours.
+"""Resize: each axis by itself, from a place in the result to one in the data and to its neighbours.
 
 What differs between modes are three small functions of an axis: where a place of the result is in the data
 (``coordinate_transformation_mode``), which neighbours have what weights there (``mode``, ``antialias``), and
@@ -7,9 +7,10 @@ what becomes of neighbours that are outside (the element at the border, or none 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import floor
+from typing import Final
 
 import numpy as np
 
@@ -70,7 +71,7 @@ class Axis:
         raise LayoutError(f"there is no coordinate_transformation_mode {transformation!r}")
 
 
-ROUNDINGS = {
+ROUNDINGS: Final[dict[str, Callable[[Array], Array]]] = {
     "round_prefer_floor": lambda x: np.ceil(x - 0.5),
     "round_prefer_ceil": lambda x: np.floor(x + 0.5),
     "floor": np.floor,

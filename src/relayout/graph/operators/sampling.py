@@ -55,15 +55,15 @@ def _neighbours(coordinates: Sequence[Array], mode: str) -> Iterator[tuple[list[
 
 
 def _values(x: Array, indices: Sequence[Array]) -> Array:
-    """Elements ``[image, channel, place]`` at indices ``[image, place]`` of each axis; 0 where there is none."""
+    """Elements ``[image, channel, place]`` at indices ``[image, place]`` of each axis; 0 outside."""
     sizes = x.shape[2:]
     inside = np.ones(indices[0].shape, bool)
-    flat = np.zeros(indices[0].shape, np.int64)
+    flat: Array = np.zeros(indices[0].shape, np.int64)
     for index, size in zip(indices, sizes, strict=True):
         inside &= (index >= 0) & (index < size)
         flat = flat * size + np.clip(index, 0, max(size - 1, 0))
     if not prod(sizes):
-        return np.zeros((*x.shape[:2], flat.shape[1]), x.dtype)
+        return np.zeros((*x.shape[:2], *flat.shape[1:]), x.dtype)
     found = np.take_along_axis(x.reshape(*x.shape[:2], -1), flat[:, None, :], axis=2)
     return np.where(inside[:, None, :], found, "" if x.dtype == object else x.dtype.type(0))
 
@@ -301,4 +301,4 @@ def _largest(image: Array, rows: Side, columns: Side) -> Array:
         largest = values.max(axis=(2, 4))
         best = largest if best is None else np.maximum(best, largest)
     assert best is not None
-    return best
+    return np.asarray(best)

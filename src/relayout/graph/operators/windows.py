@@ -87,6 +87,12 @@ class Windows:
             self.strides[axis],
         )
 
+    def tapped(self, padded: Array, axis: int) -> list[Array]:
+        """For each tap along an axis the elements that the windows have there."""
+        lead = [slice(None)] * (padded.ndim - len(self.sizes) + axis)
+        places = [(*lead, self.taps(axis, tap)) for tap in range(self.kernel[axis])]
+        return [padded[place] for place in places]
+
     def view(self, padded: Array) -> Array:
         """Padded data with its last axes replaced by the kernel's and then the windows', without a copy."""
         axes = len(self.sizes)
@@ -99,11 +105,10 @@ class Windows:
     def reduced(self, padded: Array, combine: Callable[..., Array]) -> Array:
         """All taps of each window combined by a ufunc such as ``np.maximum`` or ``np.add``."""
         for axis in range(len(self.sizes)):
-            at = padded.ndim - len(self.sizes) + axis
-            lead = (slice(None),) * at
-            made = padded[(*lead, self.taps(axis, 0))].copy()
-            for tap in range(1, self.kernel[axis]):
-                combine(made, padded[(*lead, self.taps(axis, tap))], out=made)
+            first, *others = self.tapped(padded, axis)
+            made = first.copy()
+            for other in others:
+                combine(made, other, out=made)
             padded = made
         return padded
 
@@ -151,8 +156,8 @@ def slide(
     dilations = per_axis(dilations, axes, 1, "dilations")
     given = _pads(pads, axes)
     found = [
-        _axis(*of_axis, auto_pad, ceil_mode)
-        for of_axis in zip(sizes, kernel, strides, dilations, given[:axes], given[axes:], strict=True)
+        _axis(sizes[i], kernel[i], strides[i], dilations[i], given[i], given[axes + i], auto_pad, ceil_mode)
+        for i in range(axes)
     ]
     begin, end, counts = (tuple(one[i] for one in found) for i in range(3))
     return Windows(tuple(sizes), kernel, strides, dilations, begin, end, counts)
@@ -248,7 +253,7 @@ def fold(columns: Array, windows: Windows) -> Array:
     made = np.zeros((*lead, *reach), columns.dtype)
     if prod(windows.counts):
         for tap in np.ndindex(*windows.kernel):
-            place = (..., *(windows.taps(axis, n) for axis, n in enumerate(tap)))
+            place: Any = (..., *(windows.taps(axis, n) for axis, n in enumerate(tap)))
             made[place] += columns[(slice(None),) * len(lead) + tap]
-    cut: list[Any] = [slice(b, b + n) for b, n in zip(windows.begin, windows.sizes, strict=True)]
-    return made[(..., *cut)]
+    cut: Any = (..., *(slice(b, b + n) for b, n in zip(windows.begin, windows.sizes, strict=True)))
+    return np.asarray(made[cut])
