@@ -1,0 +1,16 @@
+"""From a graph to primitives: in which formats each node can be done, and what does it then.
+
+::
+
+    node  --rule-->  ways: formats in, formats out, cost  --planner-->  one way  --emitted-->  a Sequence
+
+``case``      a node as rules see it: dims, constants, the formats in which values arrive
+``ways``      one way to do a node; the table of rules
+``pointwise``  functions, binary operations, and the post-ops that a chain of them becomes
+``products``  convolutions and matrix products
+``windows``   pooling, reductions, softmax, normalisations
+``movement``  what is a layout and no work: transpose, reshape, slice, split, concat; what is a copy
+``emission``  the sequence: conversions where formats differ, parts of a concat written in place
+
+A node without a rule, or whose rule declines, is done by its definition, in NumPy.
+"""

@@ -1,0 +1,200 @@
+"""A node as the rules of the lowering see it.
+
+A :class:`Case` has the facts about one node: dims and data types of what it reads and writes, which inputs
+are constants, and in which formats the others may arrive. A ``relayout.Fused`` node is a case of its head,
+with the rest of its chain as :attr:`Case.chain`.
+
+Formats are descriptors without holes and without names for axes, so that two that put elements in the same
+order are equal. What is really read may be a part of something larger, in the same order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from relayout.dtypes import dtype as as_dtype
+from relayout.errors import LayoutError
+from relayout.graph.graph import Graph, Node, Value
+from relayout.graph.operators import OPERATORS
+from relayout.layout.dense import dense_like
+from relayout.layout.descriptor import MemoryDesc
+from relayout.layout.layout import Layout, plain
+
+__all__ = ["Case", "Operand", "case_of", "elements_of", "label", "row_major"]
+
+FUSED = "relayout.Fused"
+FLOATS = ("f32", "f16", "bf16")
+"""Data types that kernels compute with as networks do; integers wrap around, which kernels don't."""
+
+
+def elements_of(dtype: np.dtype[Any] | None) -> str | None:
+    """The name of the data type that elements have in memory: truth values are bytes; None: there is none."""
+    if dtype is None:
+        return None
+    if dtype == bool:
+        return "u8"
+    try:
+        return as_dtype(dtype).name
+    except LayoutError:
+        return None
+
+
+def row_major(dims: Sequence[int], dtype: str) -> MemoryDesc:
+    """The format of an array of NumPy."""
+    return MemoryDesc(tuple(dims), dtype, Layout(tuple(dims), plain(len(dims))))
+
+
+def label(desc: MemoryDesc) -> MemoryDesc:
+    """The format that a descriptor stands for: the same order, no holes, no names."""
+    if 0 in desc.dims or desc.layout.offset0 or desc.tag is None:
+        return MemoryDesc(desc.dims, desc.dtype, dense_like(desc.layout))
+    return MemoryDesc(desc.dims, desc.dtype, desc.tag)
+
+
+@dataclass(frozen=True)
+class Operand:
+    """What a node reads: a value that moves, or a constant."""
+
+    name: str
+    dims: tuple[int, ...]
+    dtype: str
+    kind: np.dtype[Any]
+    """The data type that operators see; truth values are bytes in memory."""
+    data: NDArray[Any] | None = field(default=None, compare=False, repr=False)
+    """The constant; None: it moves."""
+
+    @property
+    def scalar(self) -> float | None:
+        """The number, if it is a constant of one element."""
+        return float(self.data.reshape(-1)[0]) if self.data is not None and self.data.size == 1 else None
+
+
+@dataclass(frozen=True, eq=False)
+class Case:
+    """One node.
+
+    Attributes
+    ----------
+    operator : str
+        Of the node, or of the head of a fused chain.
+    name : str
+        For messages and profiles.
+    inputs : tuple of Operand or None
+        What it reads; None: left out.
+    outputs : tuple of Operand
+        What it writes; those without a name are not wanted.
+    attributes : mapping of str
+        With defaults.
+    chain : tuple of (Node, operands)
+        What follows element by element; None among the operands is the result of the node before.
+    arrives : mapping of str to list of MemoryDesc
+        The formats in which values may come.
+    uses : mapping of str to int
+        How many nodes read each value.
+    only : str or None
+        The one format that images shall have.
+    """
+
+    operator: str
+    name: str
+    inputs: tuple[Operand | None, ...]
+    outputs: tuple[Operand, ...]
+    attributes: Mapping[str, Any]
+    chain: tuple[tuple[Node, tuple[Operand | None, ...]], ...]
+    arrives: Mapping[str, list[MemoryDesc]]
+    uses: Mapping[str, int]
+    only: str | None = None
+
+    def input(self, place: int) -> Operand | None:
+        """An input; None: it is left out."""
+        return self.inputs[place] if place < len(self.inputs) else None
+
+    def constant(self, place: int) -> NDArray[Any] | None:
+        """An input that is a constant."""
+        found = self.input(place)
+        return None if found is None else found.data
+
+    def formats(self, operand: Operand) -> list[MemoryDesc]:
+        """The formats in which an operand may come; a constant comes row-major."""
+        return self.arrives.get(operand.name) or [row_major(operand.dims, operand.dtype)]
+
+    @cached_property
+    def moving(self) -> tuple[Operand, ...]:
+        """Everything that is read and is no constant, the chain's operands among it, each once."""
+        several = [*self.inputs, *(one for _, operands in self.chain for one in operands)]
+        return tuple({one.name: one for one in several if one is not None and one.data is None}.values())
+
+    @property
+    def out(self) -> Operand:
+        """The first output."""
+        return self.outputs[0]
+
+    @property
+    def floats(self) -> bool:
+        """Whether all that it reads and writes are elements that kernels compute with, of one type."""
+        return self.floats_of(*(one for one in (*self.inputs, self.out) if one is not None))
+
+    def floats_of(self, *operands: Operand) -> bool:
+        """Whether these are elements that kernels compute with, of one type."""
+        return operands[0].dtype in FLOATS and len({one.dtype for one in operands}) == 1
+
+
+def case_of(
+    node: Node,
+    graph: Graph,
+    arrives: Mapping[str, list[MemoryDesc]],
+    uses: Mapping[str, int],
+    only: str | None = None,
+) -> Case:
+    """The case of a node, all of whose values are known."""
+    outputs = tuple(_operand(graph, name) or _nothing() for name in node.outputs)
+    if node.operator != FUSED:
+        inputs = tuple(_operand(graph, name) for name in node.inputs)
+        attributes = {**OPERATORS[node.operator].attributes, **node.attributes}
+        return Case(node.operator, _name(node), inputs, outputs, attributes, (), arrives, uses, only)
+    inner: Graph = node.attributes["graph"]
+    known = dict(zip((value.name for value in inner.inputs), node.inputs, strict=True))
+    head, *rest = inner.nodes
+
+    def operand(name: str) -> Operand | None:
+        if name in inner.constants:
+            return _constant(name, inner.constants[name])
+        return _operand(graph, known.get(name, name))
+
+    chain, before = [], head.outputs[0]
+    for one in rest:
+        chain.append((one, tuple(None if name == before else operand(name) for name in one.inputs)))
+        before = one.outputs[0]
+    attributes = {**OPERATORS[head.operator].attributes, **head.attributes}
+    inputs = tuple(operand(name) for name in head.inputs)
+    return Case(head.operator, _name(node), inputs, outputs, attributes, tuple(chain), arrives, uses, only)
+
+
+def _name(node: Node) -> str:
+    return node.name or next(filter(None, node.outputs), node.operator)
+
+
+def _operand(graph: Graph, name: str) -> Operand | None:
+    if not name:
+        return None
+    if name in graph.constants:
+        return _constant(name, graph.constants[name])
+    value: Value = graph.value(name)
+    dtype = elements_of(value.dtype)
+    if not value.known or dtype is None or value.dtype is None:
+        raise LayoutError(f"value {value} has no memory format: its dims or its data type are not known")
+    return Operand(name, value.dims, dtype, value.dtype)  # type: ignore[arg-type]
+
+
+def _constant(name: str, data: NDArray[Any]) -> Operand:
+    return Operand(name, data.shape, elements_of(data.dtype) or str(data.dtype), data.dtype, data)
+
+
+def _nothing() -> Operand:
+    return Operand("", (0,), "f32", np.dtype(np.float32))

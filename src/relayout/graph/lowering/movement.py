@@ -1,0 +1,287 @@
+"""What is a layout and no work, and what moves elements without computing with them.
+
+A transpose of a value is the same memory under another layout, and so are reshapes, slices and parts of
+values, where the layout can say it. Where it can't, the value is made row-major first, which always can. A
+concatenation is memory that those who make its parts write into (:mod:`.emission`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from relayout import primitives
+from relayout.errors import LayoutError
+from relayout.graph.lowering.case import FLOATS, Case, Operand, label, row_major
+from relayout.graph.lowering.ways import Way, moving, numbers, rule
+from relayout.layout import views
+from relayout.layout.descriptor import MemoryDesc
+
+if TYPE_CHECKING:
+    from relayout.graph.lowering.emission import Site
+    from relayout.layout.layout import Layout
+    from relayout.primitives.values import Value
+
+__all__ = ["sliced"]
+
+See = Callable[["Layout"], "Layout"]
+
+
+def viewed(case: Case, src: Operand, see: See) -> Iterator[Way]:
+    """The result is a view of what is read: a way for each format in which that may come."""
+
+    def make(site: Site) -> Value:
+        return site.viewed(site.value(src), see)
+
+    known = set()
+    for desc in (*case.formats(src), row_major(src.dims, src.dtype)):
+        try:
+            target = label(MemoryDesc(case.out.dims, src.dtype, see(desc.layout)))
+        except LayoutError:
+            continue
+        if desc not in known:
+            known.add(desc)
+            yield Way({src.name: desc}, (target,), 0.0, make, "view", view=True)
+
+
+def _moves(case: Case) -> Operand | None:
+    """The first input, if it is what moves, and nothing follows."""
+    src = case.inputs[0]
+    return src if src is not None and src.data is None and not case.chain and 0 not in src.dims else None
+
+
+@rule("Identity", "Dropout")
+def identity(case: Case) -> Iterator[Way] | None:
+    """The same value."""
+    src = _moves(case)
+    if src is None or len([one for one in case.outputs if one.name]) > 1:
+        return None
+    return viewed(case, src, lambda layout: layout)
+
+
+@rule("Transpose")
+def transpose(case: Case) -> Iterator[Way] | None:
+    """Other axes for the same memory."""
+    src = _moves(case)
+    if src is None:
+        return None
+    order = numbers(case.attributes["perm"] or range(len(src.dims))[::-1])
+    return viewed(case, src, lambda layout: views.permute(layout, order))
+
+
+@rule("Reshape", "Flatten", "Squeeze", "Unsqueeze")
+def reshape(case: Case) -> Iterator[Way] | None:
+    """Other dims for the same elements in row-major order."""
+    src = _moves(case)
+    return None if src is None else viewed(case, src, lambda layout: views.reshape(layout, case.out.dims))
+
+
+@rule("Slice")
+def slice_(case: Case) -> Iterator[Way] | None:
+    """A part, with steps."""
+    src = _moves(case)
+    given = [case.constant(k) for k in range(1, 5)]
+    if src is None or given[0] is None or given[1] is None or 0 in case.out.dims:
+        return None
+    if any(one is not None and one.data is None for one in case.inputs[3:]):
+        return None
+    starts, ends = numbers(given[0]), numbers(given[1])
+    axes = numbers(given[2]) if given[2] is not None else tuple(range(len(starts)))
+    steps = numbers(given[3]) if given[3] is not None else (1,) * len(starts)
+    if any(step < 0 for step in steps):
+        return None
+
+    def see(layout: Layout) -> Layout:
+        for axis, start, end, step in zip(axes, starts, ends, steps, strict=True):
+            layout = views.slice_axis(layout, axis, start, end, step)
+        return layout
+
+    return viewed(case, src, see)
+
+
+@rule("Split")
+def split(case: Case) -> list[Way] | None:
+    """Parts, each a view."""
+    src = _moves(case)
+    if src is None or any(0 in one.dims for one in case.outputs):
+        return None
+    axis = int(case.attributes["axis"]) % len(src.dims)
+    sees, start = [], 0
+    for one in case.outputs:
+        sees.append(sliced(axis, start, start + one.dims[axis]))
+        start += one.dims[axis]
+
+    def make(site: Site) -> tuple[Value, ...]:
+        value = site.value(src)
+        return tuple(site.viewed(value, see) for see in sees)
+
+    ways = []
+    for desc in (*case.formats(src), row_major(src.dims, src.dtype)):
+        try:
+            targets = tuple(
+                label(MemoryDesc(one.dims, src.dtype, see(desc.layout)))
+                for one, see in zip(case.outputs, sees, strict=True)
+            )
+        except LayoutError:
+            continue
+        ways.append(Way({src.name: desc}, targets, 0.0, make, "view", view=True))
+    return ways
+
+
+def sliced(axis: int, start: int, stop: int) -> See:
+    """What sees a part along an axis."""
+    return lambda layout: views.slice_axis(layout, axis, start, stop)
+
+
+@rule("Concat")
+def concat(case: Case) -> list[Way] | None:
+    """Memory that has the inputs side by side; most of them are written there at once."""
+    srcs = [one for one in case.inputs if one is not None]
+    if case.chain or 0 in case.out.dims or any(one.dtype != case.out.dtype for one in srcs):
+        return None
+    if len({one.name for one in srcs}) < len(srcs) or not case.moving:
+        return None
+    axis, out = int(case.attributes["axis"]) % len(case.out.dims), case.out
+    formats = [desc for one in case.moving for desc in case.formats(one)]
+    ways, known = [], set()
+    for format in (*(desc.tag for desc in formats), row_major(out.dims, out.dtype).tag):
+        if format is None or format in known:
+            continue
+        known.add(format)
+        try:
+            target = MemoryDesc(out.dims, out.dtype, format)
+            parts, start = {}, 0
+            for one in srcs:
+                parts[one.name] = label(MemoryDesc(one.dims, one.dtype, format))
+                target.submemory(one.dims, [start if k == axis else 0 for k in range(len(out.dims))])
+                start += one.dims[axis]
+        except LayoutError:
+            continue
+        read = {one.name: parts[one.name] for one in case.moving}
+        ways.append(Way(read, (label(target),), moving(target) / 8, _joined(case, srcs), "concat"))
+    return ways
+
+
+def _joined(case: Case, srcs: Sequence[Operand]) -> Callable[[Site], Value]:
+    def make(site: Site) -> Value:
+        whole, pieces = site.whole()
+        for one, piece in zip(srcs, pieces, strict=True):
+            value = site.value(one)
+            if not site.lies_in(value, piece):
+                site.add(primitives.Reorder(value.desc, piece.desc), value, into={"dst": piece})
+        return whole
+
+    return make
+
+
+@rule("Expand")
+def expand(case: Case) -> list[Way] | None:
+    """Repeated elements, written out."""
+    src = _moves(case)
+    if src is None or 0 in case.out.dims:
+        return None
+    return [_copied(case, src, lambda layout: views.broadcast_to(layout, case.out.dims), case.out.dims)]
+
+
+def _copied(case: Case, src: Operand, see: See, dims: tuple[int, ...]) -> Way:
+    """A view of what is read, written out row-major under some dims, which are those of the result."""
+    target = row_major(case.out.dims, src.dtype)
+
+    def make(site: Site) -> Value:
+        value = site.viewed(site.value(src), see)
+        found = site.add(primitives.Reorder(value.desc, row_major(dims, src.dtype)), value)
+        return site.reshaped(found, case.out.dims)
+
+    desc = row_major(src.dims, src.dtype)
+    return Way({src.name: desc}, (target,), moving(desc, target), make, "copy")
+
+
+@rule("DepthToSpace", "SpaceToDepth")
+def depth_to_space(case: Case) -> list[Way] | None:
+    """Channels to pixels and back: six axes in another order."""
+    src = _moves(case)
+    if src is None or len(src.dims) != 4:
+        return None
+    block, (n, c, h, w) = int(case.attributes["blocksize"]), src.dims
+    if case.operator == "SpaceToDepth":
+        apart, order = (n, c, h // block, block, w // block, block), (0, 3, 5, 1, 2, 4)
+    elif case.attributes["mode"] == "CRD":
+        apart, order = (n, c // block**2, block, block, h, w), (0, 1, 4, 2, 5, 3)
+    else:
+        apart, order = (n, block, block, c // block**2, h, w), (0, 3, 4, 1, 5, 2)
+
+    def see(layout: Layout) -> Layout:
+        return views.permute(views.reshape(layout, apart), order)
+
+    return [_copied(case, src, see, tuple(apart[k] for k in order))]
+
+
+@rule("Resize")
+def enlarged(case: Case) -> list[Way] | None:
+    """Each element several times over, as nearest neighbours are for whole factors."""
+    src, a = _moves(case), case.attributes
+    if src is None or a["mode"] != "nearest" or a["antialias"] or 0 in case.out.dims:
+        return None
+    floor = a["coordinate_transformation_mode"] == "asymmetric" and a["nearest_mode"] == "floor"
+    half = a["coordinate_transformation_mode"] == "half_pixel" and a["nearest_mode"].startswith("round")
+    if not (floor or half) or any(m % n for n, m in zip(src.dims, case.out.dims, strict=True)):
+        return None
+    factors = [m // n for n, m in zip(src.dims, case.out.dims, strict=True)]
+    apart = tuple(n for size in src.dims for n in (size, 1))
+    wide = tuple(n for size, times in zip(src.dims, factors, strict=True) for n in (size, times))
+
+    def see(layout: Layout) -> Layout:
+        return views.broadcast_to(views.reshape(layout, apart), wide)
+
+    if prod(factors) == 1:
+        return list(viewed(case, src, lambda layout: layout))
+    return [*_enlarged_as_it_comes(case, src, factors), _copied(case, src, see, wide)]
+
+
+def _enlarged_as_it_comes(case: Case, src: Operand, factors: Sequence[int]) -> Iterator[Way]:
+    """The same with the axes of the source in the order in which they lie in memory."""
+
+    def make(site: Site) -> Value:
+        value = site.value(src)
+        dst, into = site.target(0, site.way.outputs[0])
+        whole = into["dst"] if into else site.place(dst)
+        rank = len(src.dims)
+        narrow = tuple(n for size in src.dims for n in (size, 1))
+        wide = tuple(n for size, times in zip(src.dims, factors, strict=True) for n in (size, times))
+        see = site.viewed(value, lambda layout: views.broadcast_to(views.reshape(layout, narrow), wide))
+        layout = whole.desc.layout
+        for axis in range(rank):
+            layout = views.split_axis(layout, 2 * axis, (src.dims[axis], factors[axis]))
+        piece = site.sequence.view(whole, MemoryDesc(wide, dst.dtype, layout))
+        site.add(primitives.Reorder(see.desc, piece.desc), see, into={"dst": piece})
+        return whole
+
+    for desc in case.formats(src):
+        if desc.layout.is_plain:
+            target = label(MemoryDesc(case.out.dims, src.dtype, desc.tag)) if desc.tag else None
+            if target is not None:
+                yield Way({src.name: desc}, (target,), moving(desc, target), make, "copy")
+
+
+@rule("Cast")
+def cast(case: Case) -> Iterator[Way] | None:
+    """From one type of elements to another, where kernels round as networks do."""
+    src = _moves(case)
+    if src is None or src.dtype not in FLOATS or case.out.dtype not in FLOATS or case.out.kind == np.dtype(bool):
+        return None
+
+    def make(site: Site) -> Value:
+        value = site.value(src)
+        return site.add(primitives.Reorder(value.desc, site.way.outputs[0]), value)
+
+    def ways() -> Iterator[Way]:
+        for desc in case.formats(src):
+            target = MemoryDesc(desc.dims, case.out.dtype, desc.layout)
+            yield Way({src.name: desc}, (target,), moving(desc, target), make, "cast")
+
+    return ways()
+
+

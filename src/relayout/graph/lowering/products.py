@@ -1,0 +1,440 @@
+"""Convolutions and matrix products."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from itertools import product
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from relayout import primitives
+from relayout.errors import LayoutError
+from relayout.graph.lowering.case import Case, Operand, label, row_major
+from relayout.graph.lowering.pointwise import Step, chain_of, finished, wanted
+from relayout.graph.lowering.ways import Way, moving, numbers, rule
+from relayout.layout import views
+from relayout.layout.descriptor import MemoryDesc, any_format
+from relayout.ops.functions import Function
+
+if TYPE_CHECKING:
+    from relayout.graph.lowering.emission import Site
+    from relayout.primitives.values import Value
+
+__all__ = ["padding_of"]
+
+Pads = tuple[tuple[int, int], ...]
+
+
+def padding_of(case: Case, kernel: Sequence[int], strides: Sequence[int], dilations: Sequence[int]) -> Pads:
+    """The padding in front of and behind each spatial axis, automatic padding resolved."""
+    src = case.inputs[0]
+    assert src is not None
+    spatial = len(kernel)
+    auto = case.attributes.get("auto_pad") or "NOTSET"
+    if auto == "VALID":
+        return ((0, 0),) * spatial
+    if auto == "NOTSET":
+        pads = numbers(case.attributes.get("pads") or (0,) * (2 * spatial))
+        return tuple(zip(pads[:spatial], pads[spatial:], strict=True))
+    found = []
+    for size, k, s, d in zip(src.dims[2:], kernel, strides, dilations, strict=True):
+        total = max(0, (-(-size // s) - 1) * s + (k - 1) * d + 1 - size)
+        few, many = total // 2, total - total // 2
+        found.append((few, many) if auto == "SAME_UPPER" else (many, few))
+    return tuple(found)
+
+
+def _each(case: Case, name: str, count: int) -> tuple[int, ...]:
+    return numbers(case.attributes.get(name) or (1,) * count)
+
+
+# -- convolution --------------------------------------------------------------------------------------------
+
+
+@lru_cache(maxsize=1024)
+def _costs(
+    src: tuple[int, ...], weights: tuple[int, ...], dtype: str, how: tuple[Any, ...], only: str | None
+) -> tuple[tuple[MemoryDesc, MemoryDesc, float, str], ...]:
+    """The formats of source and destination that a convolution offers, and what it costs in them."""
+    strides, dilation, padding = how
+    source, filters = (MemoryDesc(dims, dtype, any_format) for dims in (src, weights))
+    made = primitives.Convolution(source, filters, strides=strides, dilation=dilation, padding=padding)
+    if only is not None and len(src) == RANK:
+        source = MemoryDesc(src, dtype, only)
+        target = MemoryDesc(made.dst.dims, dtype, only)
+        made = primitives.Convolution(
+            source, filters, None, target, strides=strides, dilation=dilation, padding=padding
+        )
+    return tuple(
+        (label(one.formats["src"]), label(one.formats["dst"]), one.cost, one.schedule)
+        for one in made.candidates()
+    )
+
+
+RANK = 4  # axes of images; formats that a caller names are theirs
+
+
+@rule("Conv")
+def convolution(case: Case) -> list[Way] | None:
+    """A convolution with constant weights, and the chain behind it."""
+    src, weights = case.inputs[:2]
+    bias, steps = case.input(2), chain_of(case)
+    if src is None or weights is None or weights.data is None or steps is None or not case.floats:
+        return None
+    if src.data is not None or (bias is not None and bias.data is None) or 0 in src.dims or len(src.dims) < 3:
+        return None
+    spatial, groups = len(src.dims) - 2, int(case.attributes["group"])
+    kernel = weights.dims[2:]
+    strides, dilation = _each(case, "strides", spatial), _each(case, "dilations", spatial)
+    padding = padding_of(case, kernel, strides, dilation)
+    if spatial > 3 or 0 in case.out.dims or any(n < 0 for pair in padding for n in pair):
+        return None
+    filters = weights.data
+    if groups > 1:
+        filters = filters.reshape(groups, weights.dims[0] // groups, *weights.dims[1:])
+    return _convolved(case, src, filters, bias, (strides, dilation, padding), steps)
+
+
+def _convolved(
+    case: Case,
+    src: Operand,
+    filters: NDArray[Any],
+    bias: Operand | None,
+    how: tuple[Any, ...],
+    steps: list[Step],
+) -> list[Way]:
+    strides, dilation, padding = how
+
+    def make(site: Site) -> Value:
+        value = site.value(src)
+        dst, into = site.target(0, site.way.outputs[0])
+        ops, operands, added = finished(site, steps, dst, sums=not into)
+        made = primitives.Convolution(
+            value.desc,
+            MemoryDesc(filters.shape, src.dtype, any_format),
+            None if bias is None else MemoryDesc(bias.dims, "f32", "a"),
+            dst,
+            strides=strides,
+            dilation=dilation,
+            padding=padding,
+            post_ops=ops,
+        )
+        given = [filters] if bias is None or bias.data is None else [filters, bias.data.astype(np.float32)]
+        return site.add(made, value, *given, *operands, into=into, **added)
+
+    costs = _costs(src.dims, filters.shape, src.dtype, how, case.only)
+    ways = []
+    for source, target, cost, name in costs:
+        read = wanted(case, steps, target)
+        more = sum(moving(desc) for desc in read.values())
+        ways.append(Way({**read, src.name: source}, (target,), cost + more, make, name))
+    known = {one[0] for one in costs}
+    cheapest = min(one[2] for one in costs)
+    for desc in case.formats(src):
+        if desc not in known:  # kernels read it as it comes; about what that costs they say the same
+            for source, target, cost, name in costs:
+                if source == costs[0][0]:
+                    read = {**wanted(case, steps, target), src.name: desc}
+                    ways.append(Way(read, (target,), max(cost, cheapest) * STRANGE, make, name))
+    return ways
+
+
+STRANGE = 1.1  # times the cost: a source in a format that no candidate has
+
+
+@rule("ConvTranspose")
+def deconvolution(case: Case) -> list[Way] | None:
+    """As many convolutions as there are phases of the strides, each of which writes its part of the result.
+
+    Element o of the result meets the taps t of the filter for which o + padding - t is a multiple of the
+    stride. So every stride-th element is an ordinary convolution with every stride-th tap, from last to first.
+    """
+    src, weights = case.inputs[:2]
+    bias, steps = case.input(2), chain_of(case)
+    if src is None or src.data is not None or weights is None or weights.data is None or not case.floats:
+        return None
+    if steps is None or any(step.operand is not None for step in steps) or 0 in case.out.dims:
+        return None
+    spatial = len(src.dims) - 2
+    if _each(case, "dilations", spatial) != (1,) * spatial or not 1 <= spatial <= 3:
+        return None
+    if bias is not None and bias.data is None:
+        return None
+    groups, strides = int(case.attributes["group"]), _each(case, "strides", spatial)
+    kernel = weights.dims[2:]
+    fronts = _fronts(case, kernel, strides)
+    filters = weights.data.reshape(groups, weights.dims[0] // groups, *weights.dims[1:]).swapaxes(1, 2)
+    filters = np.flip(filters, tuple(range(3, 3 + spatial)))
+    phases = []
+    for place in product(*map(range, strides)):
+        axes = [
+            _phase(p, s, k, front, size, out)
+            for p, s, k, front, size, out in zip(
+                place, strides, kernel, fronts, src.dims[2:], case.out.dims[2:], strict=True
+            )
+        ]
+        if any(axis is None for axis in axes):
+            return None
+        phases.append(axes)
+
+    def make(site: Site) -> Value:
+        value = site.value(src)
+        dst, into = site.target(0, site.way.outputs[0])
+        whole = into["dst"] if into else site.place(dst)
+        for axes in phases:
+            taps = tuple(axis.taps for axis in axes)
+            part = filters[(slice(None), slice(None), slice(None), *taps)]
+            part = np.ascontiguousarray(part if groups > 1 else part[0])
+            layout, source = whole.desc.layout, value.desc.layout
+            for k, axis in enumerate(axes):
+                layout = views.slice_axis(layout, 2 + k, axis.first, None, strides[k])
+                source = views.slice_axis(source, 2 + k, axis.start, axis.stop)
+            piece = site.sequence.view(whole, MemoryDesc(layout.dims, dst.dtype, layout))
+            read = value
+            if source.dims != value.desc.dims:
+                read = site.sequence.view(value, MemoryDesc(source.dims, value.desc.dtype, source))
+            made = primitives.Convolution(
+                read.desc,
+                MemoryDesc(part.shape, src.dtype, any_format),
+                None if bias is None else MemoryDesc(bias.dims, "f32", "a"),
+                piece.desc,
+                padding=[axis.padding for axis in axes],
+                post_ops=[step.op for step in steps],
+            )
+            given = [part] if bias is None or bias.data is None else [part, bias.data.astype(np.float32)]
+            site.add(made, read, *given, into={"dst": piece})
+        return whole
+
+    formats = [case.only] if case.only and len(src.dims) == RANK else [None]
+    made = primitives.Convolution(
+        MemoryDesc(src.dims, src.dtype, formats[0] or any_format),
+        MemoryDesc((case.out.dims[1], src.dims[1], *([1] * spatial)), src.dtype, any_format),
+    )
+    cost = 2e-11 * prod(case.out.dims) * src.dims[1] / groups * prod(kernel) / prod(strides)
+    last = label(made.src)
+    target = MemoryDesc(case.out.dims, src.dtype, last.format) if last.format else row_major(case.out.dims, src.dtype)
+    return [Way({src.name: last}, (label(target),), cost, make)]
+
+
+class _Phase:
+    """Every stride-th element of a result along an axis, as a convolution."""
+
+    def __init__(self, first: int, taps: slice, start: int, stop: int, padding: tuple[int, int]) -> None:
+        self.first, self.taps, self.start, self.stop, self.padding = first, taps, start, stop, padding
+
+
+def _phase(p: int, stride: int, kernel: int, front: int, size: int, out: int) -> _Phase | None:
+    """The elements o of the result with ``(o + front) % stride == p``; None: no tap meets them."""
+    taps = len(range(p, kernel, stride))
+    low = -(-(front - p) // stride)  # the first q, of q * stride + p - front in the result
+    first = low * stride + p - front
+    count = len(range(first, out, stride))
+    if not taps or not count:
+        return None
+    before, behind = taps - 1 - low, low + count - size
+    last = kernel - 1 - p  # of the flipped filter: the tap p
+    begin = last - (taps - 1) * stride
+    return _Phase(
+        first,
+        slice(begin, last + 1, stride),
+        max(0, -before),
+        size - max(0, -behind),
+        (max(0, before), max(0, behind)),
+    )
+
+
+def _fronts(case: Case, kernel: Sequence[int], strides: Sequence[int]) -> tuple[int, ...]:
+    """How many elements of the result are cut off in front of each axis: what the pads of a transpose are."""
+    src = case.inputs[0]
+    assert src is not None
+    spatial, auto = len(kernel), case.attributes.get("auto_pad") or "NOTSET"
+    if auto == "NOTSET" and not case.attributes.get("output_shape"):
+        return numbers(case.attributes.get("pads") or (0,) * (2 * spatial))[:spatial]
+    extra = numbers(case.attributes.get("output_padding") or (0,) * spatial)
+    found = []
+    for size, k, s, more, out in zip(src.dims[2:], kernel, strides, extra, case.out.dims[2:], strict=True):
+        total = max(0, (size - 1) * s + more + k - out)
+        found.append(total - total // 2 if auto == "SAME_LOWER" else total // 2)
+    return tuple(found)
+
+
+# -- matrix products ----------------------------------------------------------------------------------------
+
+
+@rule("Gemm")
+def gemm(case: Case) -> list[Way] | None:
+    """A matrix product with constant weights."""
+    src, weights = case.inputs[:2]
+    added, steps = case.input(2), chain_of(case)
+    if src is None or weights is None or src.data is not None or weights.data is None or not case.floats:
+        return None
+    a = case.attributes
+    if steps is None or 0 in (*src.dims, *case.out.dims) or (added is not None and added.data is None):
+        return None
+    matrix = np.asarray(weights.data.T if a["transB"] else weights.data)
+    if a["alpha"] != 1:
+        matrix = (matrix * np.float32(a["alpha"])).astype(matrix.dtype)
+    if added is not None and added.data is not None:
+        summand = (added.data * np.float32(a["beta"])).astype(np.float32)
+        steps = [Step("add", Operand("", summand.shape, "f32", summand.dtype, summand)), *steps]
+    return _by_matrix(case, src, matrix, bool(a["transA"]), steps)
+
+
+@rule("MatMul")
+def matmul(case: Case) -> list[Way] | None:
+    """A matrix product: one matrix for all, or as many on both sides."""
+    one, two = case.inputs[:2]
+    steps = chain_of(case)
+    if one is None or two is None or steps is None or not case.floats or 0 in (*one.dims, *two.dims):
+        return None
+    if one.data is None and two.data is not None and two.data.ndim >= 2 and prod(two.dims[:-2]) == 1:
+        return _by_matrix(case, one, two.data.reshape(two.dims[-2:]), False, steps) if len(one.dims) > 1 else None
+    if len(one.dims) == len(two.dims) >= 2 and one.dims[:-2] == two.dims[:-2]:
+        return _many(case, one, two, steps)
+    return None
+
+
+def _by_matrix(
+    case: Case, src: Operand, matrix: NDArray[Any], turned: bool, steps: list[Step]
+) -> list[Way] | None:
+    """All rows of a tensor by one constant matrix; as a plain product, whatever axes the rows have."""
+    k, n = matrix.shape
+    out = case.out
+    rows = prod(out.dims[:-1])
+    steps, bias = _bias(steps, n)
+    flat = _flattened(steps, out.dims, (rows, n))
+    if flat is None:
+        return None
+
+    def make(site: Site) -> Value:
+        value = site.value(src)
+        value = site.transposed(value, (1, 0)) if turned else site.reshaped(value, (rows, k))
+        dst = row_major((rows, n), out.dtype)
+        place, into = site.target(0, site.way.outputs[0])
+        if into:
+            try:
+                layout = views.reshape(place.layout, (rows, n))
+                dst = MemoryDesc((rows, n), out.dtype, layout)
+                into = {"dst": site.sequence.view(into["dst"], dst)}
+            except LayoutError:
+                into = None
+        ops, operands, added = finished(site, flat, dst, sums=not into)
+        made = primitives.Matmul(
+            value.desc,
+            MemoryDesc((k, n), src.dtype, any_format),
+            None if bias is None else MemoryDesc((n,), "f32", "a"),
+            dst,
+            post_ops=ops,
+        )
+        given = [matrix] if bias is None else [matrix, bias]
+        found = site.add(made, value, *given, *operands, into=into, **added)
+        return site.sequence.view(found, site.dense(found, out.dims))
+
+    source, target = row_major(src.dims, src.dtype), row_major(out.dims, out.dtype)
+    cost = _product_cost(1, rows, k, n, src.dtype) + sum(
+        moving(row_major(s.operand.dims, s.operand.dtype)) for s in steps if s.operand is not None
+    )
+    read = wanted(case, steps, target)
+    found = [Way({**read, src.name: source}, (target,), cost, make)]
+    for desc in case.formats(src):
+        if desc != source and (turned or _reshapes(desc, (rows, k))):
+            found.append(Way({**read, src.name: desc}, (target,), cost, make))
+    return found
+
+
+def _reshapes(desc: MemoryDesc, dims: tuple[int, ...]) -> bool:
+    try:
+        views.reshape(desc.layout, dims)
+    except LayoutError:
+        return False
+    return True
+
+
+def _bias(steps: list[Step], n: int) -> tuple[list[Step], NDArray[np.float32] | None]:
+    """The bias that the first of some post-ops is, and the others."""
+    first = steps[0] if steps else None
+    if first is None or first.op != "add" or first.operand is None or first.operand.data is None:
+        if first is not None and isinstance(first.op, Function) and first.op.algorithm == "linear":
+            pass
+        return steps, None
+    data = first.operand.data
+    if data.size != n or data.shape[-1:] != (n,):
+        return steps, None
+    return steps[1:], data.reshape(n).astype(np.float32)
+
+
+def _flattened(steps: list[Step], dims: tuple[int, ...], rows: tuple[int, int]) -> list[Step] | None:
+    """Post-ops with operands of two axes; None where one of them repeats along rows in between."""
+    found = []
+    for step in steps:
+        other = step.operand
+        if other is None:
+            found.append(step)
+            continue
+        if other.dims == dims:
+            flat = rows
+        elif prod(other.dims[:-1]) == 1:
+            flat = (1, other.dims[-1])
+        elif other.dims[-1] == 1 and prod(other.dims[:-1]) == rows[0]:
+            flat = (rows[0], 1)
+        else:
+            return None
+        data = None if other.data is None else other.data.reshape(flat)
+        found.append(Step(step.op, Operand(other.name, flat, other.dtype, other.kind, data)))
+    return found
+
+
+def _many(case: Case, one: Operand, two: Operand, steps: list[Step]) -> list[Way] | None:
+    """As many products as there are matrices on both sides."""
+    *lead, m, k = one.dims
+    n, out = two.dims[-1], case.out
+    many = prod(lead)
+    if any(step.operand is not None and step.operand.dims != out.dims for step in steps):
+        small = [s.operand for s in steps if s.operand is not None and s.operand.dims != out.dims]
+        if any(prod(other.dims[:-2]) != 1 for other in small):
+            return None
+
+    def flat(step: Step) -> Step:
+        other = step.operand
+        if other is None:
+            return step
+        dims = (*([1] * max(0, 2 - len(other.dims))), *other.dims)
+        dims = (prod(dims[:-2]), *dims[-2:])
+        data = None if other.data is None else other.data.reshape(dims)
+        return Step(step.op, Operand(other.name, dims, other.dtype, other.kind, data))
+
+    def make(site: Site) -> Value:
+        values = [site.reshaped(site.value(x), (many, *x.dims[-2:])) for x in (one, two)]
+        dst = row_major((many, m, n), out.dtype)
+        ops, operands, added = finished(site, [flat(step) for step in steps], dst, sums=True)
+        made = primitives.Matmul(values[0].desc, values[1].desc, None, dst, post_ops=ops)
+        found = site.add(made, *values, *operands, **added)
+        return site.sequence.view(found, site.dense(found, out.dims))
+
+    target = row_major(out.dims, out.dtype)
+    cost = _product_cost(many, m, k, n, one.dtype)
+    read = wanted(case, steps, target)
+    ways = []
+    sides = [
+        [row_major(x.dims, x.dtype), *case.formats(x)] if x.data is None else [row_major(x.dims, x.dtype)]
+        for x in (one, two)
+    ]
+    for first, second in product(*(dict.fromkeys(side) for side in sides)):
+        pairs = ((one, first), (two, second))
+        if all(_reshapes(desc, (many, *x.dims[-2:])) for x, desc in pairs):
+            formats = {x.name: desc for x, desc in pairs if x.data is None}
+            if len(formats) == len({id(x) for x, _ in pairs if x.data is None}) or one.name == two.name:
+                ways.append(Way({**read, **formats}, (target,), cost, make))
+    return ways
+
+
+@lru_cache(maxsize=1024)
+def _product_cost(many: int, m: int, k: int, n: int, dtype: str) -> float:
+    """Seconds of a matrix product with packed weights."""
+    lead = (many,) if many > 1 else ()
+    src, weights = (MemoryDesc((*lead, *dims), dtype, any_format) for dims in ((m, k), (k, n)))
+    return primitives.Matmul(src, weights)._cost()[0]

@@ -1,0 +1,149 @@
+"""Pooling, reductions along axes, softmax."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from relayout import primitives
+from relayout.graph.lowering.case import Case, Operand, label
+from relayout.graph.lowering.pointwise import Step, chain_of, finished, wanted
+from relayout.graph.lowering.products import padding_of
+from relayout.graph.lowering.ways import Way, moving, numbers, rule
+from relayout.layout.descriptor import MemoryDesc
+from relayout.layout.layout import Layout, plain
+from relayout.ops.formats import following
+
+if TYPE_CHECKING:
+    from relayout.graph.lowering.emission import Site
+    from relayout.primitives.values import Value
+
+__all__: list[str] = []
+
+REDUCTIONS = {"ReduceMean": "mean", "ReduceSum": "sum", "ReduceMax": "max", "ReduceMin": "min", "ReduceProd": "mul"}
+
+
+@rule("MaxPool", "AveragePool")
+def pooling(case: Case) -> Iterator[Way] | None:
+    """A pooling without the places of maxima."""
+    src, steps = case.inputs[0], chain_of(case)
+    if src is None or steps is None or not case.floats or 0 in (*src.dims, *case.out.dims):
+        return None
+    if len([one for one in case.outputs if one.name]) > 1 or len(src.dims) > 5:
+        return None
+    a, spatial = case.attributes, len(src.dims) - 2
+    kernel = numbers(a["kernel_shape"])
+    strides, dilation = (numbers(a.get(name) or (1,) * spatial) for name in ("strides", "dilations"))
+    padding = padding_of(case, kernel, strides, dilation)
+    reach = [(k - 1) * d + 1 for k, d in zip(kernel, dilation, strict=True)]
+    ends = tuple(
+        max(0, (out - 1) * s + r - size - front)
+        for out, s, r, size, (front, _) in zip(
+            case.out.dims[2:], strides, reach, src.dims[2:], padding, strict=True
+        )
+    )
+    longer = any(end > behind for end, (_, behind) in zip(ends, padding, strict=True))
+    fronts = [front for front, _ in padding]
+    if any(n >= r for pads in (fronts, ends) for n, r in zip(pads, reach, strict=True)):
+        return None
+    algorithm = "max" if case.operator == "MaxPool" else "average_exclude_padding"
+    if case.operator == "AveragePool" and a["count_include_pad"] and any(map(any, padding)):
+        if longer:  # what a rounded-up size adds does not count
+            return None
+        algorithm = "average_include_padding"
+    pads = list(zip(fronts, ends, strict=True))
+
+    def make(site: Site) -> Value:
+        value = site.value(src)
+        dst, into = site.target(0, site.way.outputs[0])
+        ops, operands, _ = finished(site, steps, dst)
+        made = primitives.Pooling(
+            value.desc, algorithm, kernel, strides, pads, dilation, dst, post_ops=ops
+        )
+        return site.add(made, value, *operands, into=into)
+
+    return _following(case, src, case.out.dims, steps, make)
+
+
+@rule("GlobalAveragePool", "GlobalMaxPool")
+def global_pooling(case: Case) -> Iterator[Way] | None:
+    """A pooling of whole images."""
+    src, steps = case.inputs[0], chain_of(case)
+    if src is None or steps is None or not case.floats or 0 in src.dims or not 3 <= len(src.dims) <= 5:
+        return None
+    algorithm = "max" if case.operator == "GlobalMaxPool" else "average_include_padding"
+
+    def make(site: Site) -> Value:
+        value = site.value(src)
+        dst, into = site.target(0, site.way.outputs[0])
+        ops, operands, _ = finished(site, steps, dst)
+        made = primitives.Pooling(value.desc, algorithm, src.dims[2:], dst=dst, post_ops=ops)
+        return site.add(made, value, *operands, into=into)
+
+    return _following(case, src, case.out.dims, steps, make)
+
+
+def _following(case: Case, src: Operand, dims: tuple[int, ...], steps: list[Step], make) -> Iterator[Way]:  # type: ignore[no-untyped-def]
+    """A way for each format that comes: the result has the same order."""
+    for desc in case.formats(src):
+        target = label(following(desc, MemoryDesc(dims, case.out.dtype, "any")))
+        yield Way({**wanted(case, steps, target), src.name: desc}, (target,), moving(desc, target), make)
+
+
+@rule(*REDUCTIONS)
+def reduction(case: Case) -> Iterator[Way] | None:
+    """A reduction along axes that are known."""
+    src, axes = case.inputs[0], case.input(1)
+    if src is None or not case.floats_of(src, case.out) or case.chain or 0 in src.dims:
+        return None
+    if axes is not None and axes.data is None:
+        return None
+    rank = len(src.dims)
+    along = () if axes is None or axes.data is None else tuple(int(k) % rank for k in axes.data.reshape(-1))
+    if not along:
+        if case.attributes["noop_with_empty_axes"]:
+            return None
+        along = tuple(range(rank))
+    kept = tuple(1 if k in along else n for k, n in enumerate(src.dims))
+    left = [k for k in range(rank) if k not in along]
+    drops = not case.attributes["keepdims"]
+
+    def make(site: Site) -> Value:
+        value = site.value(src)
+        made = primitives.Reduction(value.desc, REDUCTIONS[case.operator], along)
+        found = site.add(made, value)
+        return site.reshaped(found, case.out.dims) if drops else found
+
+    def ways() -> Iterator[Way]:
+        for desc in case.formats(src):
+            target = label(following(desc, MemoryDesc(kept, case.out.dtype, "any")))
+            if drops:
+                strides = [target.layout.strides[k] for k in left] if target.layout.is_plain else None
+                if strides is None:
+                    continue
+                layout = Layout(case.out.dims, plain(len(left)), strides=strides)
+                target = label(MemoryDesc(case.out.dims, case.out.dtype, layout))
+            yield Way({src.name: desc}, (target,), moving(desc, target), make)
+
+    return ways()
+
+
+@rule("Softmax", "LogSoftmax")
+def softmax(case: Case) -> Iterator[Way] | None:
+    """Along any axis, in any format."""
+    src = case.inputs[0]
+    if src is None or not case.floats or case.chain or 0 in src.dims or not src.dims:
+        return None
+    axis, log = int(case.attributes["axis"]), case.operator == "LogSoftmax"
+
+    def make(site: Site) -> Value:
+        value = site.value(src)
+        dst, into = site.target(0, site.way.outputs[0])
+        return site.add(primitives.Softmax(value.desc, axis, dst, log=log), value, into=into)
+
+    def ways() -> Iterator[Way]:
+        for desc in case.formats(src):
+            apart = abs(desc.strides[axis]) != 1
+            yield Way({src.name: desc}, (desc,), moving(desc, desc) * (2 if apart else 1), make)
+
+    return ways()
