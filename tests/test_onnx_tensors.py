@@ -23,7 +23,11 @@ from onnx import TensorProto, helper, numpy_helper  # noqa: E402
 from relayout.importers.onnx.tensors import array_of, dense  # noqa: E402
 
 NOWHERE = Folder(None)
-KINDS = [number for number in NUMBERS if hasattr(helper, "tensor_dtype_to_np_dtype") and number in TensorProto.DataType.values()]
+KINDS = [
+    number
+    for number in NUMBERS
+    if hasattr(helper, "tensor_dtype_to_np_dtype") and number in TensorProto.DataType.values()
+]
 
 
 def values_of(number: int, dims: tuple[int, ...]) -> np.ndarray[Any, Any]:
@@ -155,7 +159,15 @@ def test_data_in_files_is_mapped(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "location",
-    ["../secret", "/etc/hostname", "inner/../../secret", "C:\\secret", "..\\secret", "\\\\host\\secret", "a\0b"],
+    [
+        "../secret",
+        "/etc/hostname",
+        "inner/../../secret",
+        "C:\\secret",
+        "..\\secret",
+        "\\\\host\\secret",
+        "a\0b",
+    ],
 )
 def test_paths_that_lead_outside(location: str, tmp_path: Path) -> None:
     (tmp_path / "secret").write_bytes(bytes(8))
