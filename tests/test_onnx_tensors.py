@@ -37,7 +37,7 @@ def values_of(number: int, dims: tuple[int, ...]) -> np.ndarray[Any, Any]:
         return np.array([f"text {i} é" for i in range(count)], object).reshape(dims)
     if dtype.kind in "biuc":
         return (np.arange(count) - (0 if dtype.kind in "bu" else count // 2)).astype(dtype).reshape(dims)
-    low = -1 if dtype.name.startswith("int") or "float" in dtype.name and "e8m0" not in dtype.name else 0
+    low = -1 if dtype.name.startswith("int") or ("float" in dtype.name and "e8m0" not in dtype.name) else 0
     return (np.arange(count) % 4 // 2 + low).astype(np.float32).astype(dtype).reshape(dims)
 
 
