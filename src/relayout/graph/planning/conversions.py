@@ -7,6 +7,11 @@ least cost is that of a minimal Steiner arborescence (Dreyfus and Wagner, 1971):
     cost[{t}, r] = length of the shortest path from r to t
     cost[W, r]   = min over formats j and cuts of W into A and B of  path(r, j) + cost[A, j] + cost[B, j]
 
+If only formats may be made that somebody reads, the tree spans what it connects::
+
+    cost[{t}, r] = direct(r, t)
+    cost[W, r]   = min over cuts of W into A and B, and j in A, of  direct(r, j) + cost[A - j, j] + cost[B, r]
+
 Formats are few, so the table of all sets is small. :func:`tree_costs` fills it for many values at once, and
 :func:`tree` finds the edges for one value and one set.
 
@@ -31,7 +36,7 @@ import numpy as np
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["subsets", "tree", "tree_costs"]
+__all__ = ["shortest", "subsets", "tree", "tree_costs"]
 
 MOST = 8
 """For up to so many formats to be made `tree` finds the best tree; the work for n of them grows as 3**n."""
@@ -70,7 +75,22 @@ def _cuts(count: int, most: int) -> tuple[tuple[slice, NDArray[np.intp], NDArray
     return tuple(found)
 
 
-def tree_costs(direct: NDArray[Any], count: int, most: int) -> tuple[tuple[int, ...], NDArray[Any]]:
+@lru_cache(maxsize=256)
+def _first(count: int, most: int) -> tuple[tuple[NDArray[np.intp], NDArray[np.intp]], ...]:
+    """For each size from 2 on: the formats of each set, and the rows of the sets without them."""
+    rows = {bits: row for row, bits in enumerate(subsets(count, most))}
+    found = []
+    for size in range(2, most + 1):
+        formats = [*combinations(range(count), size)]
+        bits = [sum(1 << i for i in chosen) for chosen in formats]
+        less = [[rows[own ^ 1 << i] for i in chosen] for own, chosen in zip(bits, formats, strict=True)]
+        found.append((np.array(formats), np.array(less)))
+    return tuple(found)
+
+
+def tree_costs(
+    direct: NDArray[Any], count: int, most: int, through: bool = True
+) -> tuple[tuple[int, ...], NDArray[Any]]:
     """The least cost of making each set of formats out of each format, for many values.
 
     Parameters
@@ -81,6 +101,8 @@ def tree_costs(direct: NDArray[Any], count: int, most: int) -> tuple[tuple[int, 
         The first so many formats may be wanted; conversions pass through the others.
     most : int
         The size of the largest sets.
+    through : bool, optional
+        Whether conversions pass through formats that are not in the set.
 
     Returns
     -------
@@ -90,22 +112,37 @@ def tree_costs(direct: NDArray[Any], count: int, most: int) -> tuple[tuple[int, 
         Values x sets x formats: the cost if a value is written in that format.
     """
     path = direct.astype(np.float64)
-    for j in range(path.shape[1]):
-        np.minimum(path, path[:, :, j, None] + path[:, None, j, :], out=path)
+    if through:
+        for j in range(path.shape[1]):
+            np.minimum(path, path[:, :, j, None] + path[:, None, j, :], out=path)
     sets = subsets(count, most)
     costs = np.empty((len(path), len(sets), path.shape[1]))
     costs[:, 0] = 0
     if most:
         costs[:, 1 : 1 + count] = path.transpose(0, 2, 1)[:, :count]
-    for rows, left, right in _cuts(count, most):
-        best = costs[:, left[:, 0]] + costs[:, right[:, 0]]
-        for cut in range(1, left.shape[1]):
-            np.minimum(best, costs[:, left[:, cut]] + costs[:, right[:, cut]], out=best)
-        least = np.empty_like(best)
+    # What a root pays for a set if one conversion leads there; for single formats that is all.
+    branch = None if through else costs.copy()
+    for size, (rows, left, right) in enumerate(_cuts(count, most)):
+        if branch is None:
+            best = _least_sum(costs, costs, left, right)
+            for r in range(path.shape[1]):
+                costs[:, rows, r] = (best + path[:, None, r, :]).min(axis=2)
+            continue
+        formats, less = _first(count, most)[size]
         for r in range(path.shape[1]):
-            least[:, :, r] = (best + path[:, None, r, :]).min(axis=2)
-        costs[:, rows] = least
+            branch[:, rows, r] = (path[:, r, formats] + costs[:, less, formats]).min(axis=2)
+        costs[:, rows] = np.minimum(branch[:, rows], _least_sum(branch, costs, left, right))
     return sets, costs
+
+
+def _least_sum(
+    a: NDArray[Any], b: NDArray[Any], left: NDArray[np.intp], right: NDArray[np.intp]
+) -> NDArray[Any]:
+    """The least sum of both parts over all cuts."""
+    best = a[:, left[:, 0]] + b[:, right[:, 0]]
+    for cut in range(1, left.shape[1]):
+        np.minimum(best, a[:, left[:, cut]] + b[:, right[:, cut]], out=best)
+    return best
 
 
 def tree(direct: Sequence[Sequence[float]], given: Sequence[int], wanted: Sequence[int]) -> list[tuple[int, int]]:
@@ -129,8 +166,12 @@ def tree(direct: Sequence[Sequence[float]], given: Sequence[int], wanted: Sequen
     if not missing:
         return []
     n, root = len(direct), len(direct)
-    edges = [[*row, math.inf] for row in direct] + [[0.0 if i in given else math.inf for i in range(n)] + [0.0]]
-    path, before = _shortest(edges)
+    # A root from which all that is given is there for nothing, and is never made again.
+    edges = [[math.inf if i in given else cost for i, cost in enumerate(row)] + [math.inf] for row in direct]
+    edges.append([0.0 if i in given else math.inf for i in range(n)] + [0.0])
+    for i in range(n):
+        edges[i][i] = 0.0
+    path, before = shortest(edges)
     if len(missing) > MOST:
         return _nearest_first(path, before, root, missing)
     # The rows of a table of Dreyfus and Wagner, with what each minimum was made of.
@@ -169,10 +210,10 @@ def tree(direct: Sequence[Sequence[float]], given: Sequence[int], wanted: Sequen
     return _ordered(chosen, root, {*missing})
 
 
-def _shortest(edges: list[list[float]]) -> tuple[list[list[float]], list[list[int]]]:
+def shortest(edges: Sequence[Sequence[float]]) -> tuple[list[list[float]], list[list[int]]]:
     """Lengths of the shortest paths between all formats, and the format before the last of each."""
     n = len(edges)
-    path = [row[:] for row in edges]
+    path = [[*row] for row in edges]
     before = [[i] * n for i in range(n)]
     for j in range(n):
         for i in range(n):

@@ -114,8 +114,11 @@ def joined(sizes: Sequence[int], tables: Sequence[Table], first: int) -> tuple[t
     several = {v for scope, _ in tables for v in scope}
     several.discard(first)
     others = tuple(sorted(several))
+    entries = sizes[first]
+    for v in others:
+        entries *= sizes[v]
     total: Any = None
-    own = False
+    own = False  # whether the sum has its memory to itself and all axes
     for scope, table in sorted(tables, key=lambda t: -t[1].size):
         at = scope.index(first)
         if at:
@@ -124,15 +127,19 @@ def joined(sizes: Sequence[int], tables: Sequence[Table], first: int) -> tuple[t
             table = table.reshape([sizes[first], *(sizes[v] if v in scope else 1 for v in others)])
         if total is None:
             total = table
-        elif own and total.size > table.size:
+        elif own:
             total += table
         else:
-            total, own = total + table, True
+            total = total + table
+            own = total.size == entries
     return others, total
 
 
-def order(sizes: Sequence[int], scopes: Iterable[tuple[int, ...]], limit: int) -> list[int]:
-    """Variables in an order of elimination: always the one whose sum of tables is smallest.
+def order(sizes: Sequence[int], scopes: Iterable[tuple[int, ...]], limit: float) -> list[int]:
+    """Variables in an order of elimination, as far as sums of tables have no more entries than a limit.
+
+    First the variable whose elimination leaves the smallest table, always. Where that gets stuck, the one
+    that connects the fewest variables anew, which looks further ahead and takes longer.
 
     Parameters
     ----------
@@ -140,23 +147,31 @@ def order(sizes: Sequence[int], scopes: Iterable[tuple[int, ...]], limit: int) -
         How many values each variable has.
     scopes : iterable of tuple of int
         The variables of each table.
-    limit : int
-        The order ends where the next sum would have more entries.
+    limit : int, or infinity
+        The most entries of a sum.
     """
     near: dict[int, set[int]] = defaultdict(set)
     for scope in scopes:
         for variable in scope:
             near[variable].update(scope)
+    first = _smallest_table(sizes, {v: set(around) for v, around in near.items()}, limit)
+    if len(first) == len(near):
+        return first
+    second = _fewest_connections(sizes, near, limit)
+    return second if len(second) > len(first) else first
+
+
+def _smallest_table(sizes: Sequence[int], near: dict[int, set[int]], limit: float) -> list[int]:
+    """The order by sizes; ``near`` has each variable beside its neighbours, and is used up."""
     weight = {variable: math.prod(sizes[v] for v in near[variable]) for variable in sorted(near)}
-    heap = [(entries, variable) for variable, entries in weight.items()]
+    heap = [(entries // sizes[variable], variable) for variable, entries in weight.items()]
     heapq.heapify(heap)
     found = []
     while heap:
-        entries, variable = heapq.heappop(heap)
-        if weight.get(variable) != entries:
+        left, variable = heapq.heappop(heap)
+        entries = left * sizes[variable]
+        if weight.get(variable) != entries or entries > limit:
             continue
-        if entries > limit:
-            break
         found.append(variable)
         del weight[variable]
         clique = near.pop(variable)
@@ -170,5 +185,40 @@ def order(sizes: Sequence[int], scopes: Iterable[tuple[int, ...]], limit: int) -
                 entries *= sizes[v]
             if entries != weight[other]:
                 weight[other] = entries
-                heapq.heappush(heap, (entries, other))
+                heapq.heappush(heap, (entries // sizes[other], other))
+    return found
+
+
+def _fewest_connections(sizes: Sequence[int], near: dict[int, set[int]], limit: float) -> list[int]:
+    """The order by weighted fill: connections count by the logarithms of their variables' sizes."""
+    logs = [math.log(size) for size in sizes]
+
+    def fill(variable: int) -> float:
+        around = sorted(near[variable])
+        return math.fsum(
+            logs[a] * logs[b] for i, a in enumerate(around) for b in around[i + 1 :] if b not in near[a]
+        )
+
+    score = {variable: fill(variable) for variable in sorted(near)}
+    heap = [(value, variable) for variable, value in score.items()]
+    heapq.heapify(heap)
+    found = []
+    while heap:
+        value, variable = heapq.heappop(heap)
+        if score.get(variable) != value or math.prod(sizes[v] for v in near[variable]) > limit:
+            continue
+        found.append(variable)
+        del score[variable]
+        clique = near.pop(variable)
+        clique.discard(variable)
+        changed = set(clique)
+        for other in clique:
+            near[other] |= clique
+            near[other].discard(variable)
+            changed |= near[other]
+        for other in sorted(changed):
+            value = fill(other)
+            if value != score[other]:
+                score[other] = value
+                heapq.heappush(heap, (value, other))
     return found

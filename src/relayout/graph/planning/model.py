@@ -1,4 +1,4 @@
-"""A problem as variables and tables of two: what elimination works on.
+"""A problem as variables and tables: what elimination works on.
 
 ::
 
@@ -13,6 +13,9 @@ A set may be larger than what is wanted, since that never costs less. So tables 
 many readers there are, and *a set can contain another set*: in a dense block the value of layer i is read by
 the concatenations i, i + 1, ..., n, and its set contains the one of layer i + 1. Each set is then next to one
 concatenation and one other set instead of all of them, and what is a clique for the readers becomes a chain.
+
+If conversions may not pass through formats that nobody reads, a larger set can cost less. Then sets are
+exactly what is wanted, by tables of three: a set, and the two of which it is the union.
 """
 
 from __future__ import annotations
@@ -96,6 +99,15 @@ class _Group:
     limit: int
 
 
+@dataclass(frozen=True)
+class _Part:
+    """A variable, the set that each of its values stands for, and the limit as in a group."""
+
+    variable: int
+    sets: tuple[int, ...]
+    limit: int
+
+
 class _Builder:
     def __init__(self, problem: Problem) -> None:
         self.problem = problem
@@ -111,11 +123,10 @@ class _Builder:
 
     def model(self) -> Model:
         """Operations first, then values with several readers, then what values cost."""
+        if not all(self.options):  # what is forced leaves an operation none
+            return Model(tuple(self.sizes), self.options, (), math.inf, False)
         for index, (operation, own) in enumerate(zip(self.problem.operations, self.options, strict=True)):
-            if own:
-                self._add((index,), np.array([operation.options[i].cost for i in own], float))
-            else:  # what is forced leaves none of its options
-                self.constant = math.inf
+            self._add((index,), np.array([operation.options[i].cost for i in own], float))
         read = {use.value: self._readers(use) for use in self.problem.uses.values()}
         self._group({several for several in read.values() if len(several) > 1})
         self._values(read)
@@ -128,10 +139,9 @@ class _Builder:
             scope = tuple(v for v in scope if self.sizes[v] > 1)
         if not scope:
             self.constant += float(table)
-        elif len(scope) == 2 and scope[0] > scope[1]:
-            self.tables.append((scope[::-1], table.T))
-        else:
-            self.tables.append((scope, table))
+            return
+        ascending = sorted(range(len(scope)), key=scope.__getitem__)
+        self.tables.append((tuple(scope[i] for i in ascending), table.transpose(ascending)))
 
     def _readers(self, use: Use) -> frozenset[int]:
         """The demands on a value, as numbers: one for each operation that reads it."""
@@ -182,20 +192,32 @@ class _Builder:
         for group in inner:
             universe |= dict.fromkeys(group.universe)
         bit = {format: 1 << i for i, format in enumerate(universe)}
-        demanded = [(operation, tuple(_masks(wanted, bit))) for operation, wanted in members]
-        within = [(group, tuple(_translated(group.sets, group.universe, bit))) for group in inner]
-        choices = [frozenset(masks) for _, masks in demanded]
-        choices += [frozenset(masks[:-1] if group.limit else masks) for group, masks in within]
-        limit = min((group.limit for group in inner if group.limit), default=0)
-        sets, limit = _unions(tuple(choices), limit)
-        found = _Group(len(self.sizes), tuple(universe), sets, limit)
+        parts = [_Part(operation, tuple(_masks(wanted, bit)), 0) for operation, wanted in members]
+        for group in inner:
+            own = tuple(_translated(group.sets, group.universe, bit))
+            parts.append(_Part(group.variable, own, group.limit))
+        if self.problem.through:
+            union = self._union(parts)
+            for part in parts:
+                self._add((union.variable, part.variable), _within(union.sets, part.sets))
+        else:
+            union = parts[0]
+            for part in parts[1:]:
+                both = union, part
+                union = self._union(both)
+                scope = union.variable, both[0].variable, part.variable
+                self._add(scope, _exactly(union.sets, union.limit, both[0].sets, part.sets))
+        return _Group(union.variable, tuple(universe), union.sets, union.limit)
+
+    def _union(self, parts: Sequence[_Part]) -> _Part:
+        """A new variable for the unions of one set of each part."""
+        limit = min((part.limit for part in parts if part.limit), default=0)
+        choices = tuple(frozenset(part.sets[:-1] if part.limit else part.sets) for part in parts)
+        everything = reduce(or_, (mask for part in parts for mask in part.sets))
+        sets, limit = _unions(choices, limit, everything)
         self.sizes.append(len(sets))
         self.relaxed |= limit > 0
-        for operation, masks in demanded:
-            self._add((found.variable, operation), _within(sets, masks))
-        for group, masks in within:
-            self._add((found.variable, group.variable), _within(sets, masks))
-        return found
+        return _Part(len(self.sizes) - 1, sets, limit)
 
     def _values(self, read: dict[str, frozenset[int]]) -> None:
         """The tables of values: those whose trees have the same shape are computed together."""
@@ -216,8 +238,6 @@ class _Builder:
                 group = self.groups[demands]
                 reader, limit = group.variable, group.limit
                 masks = [mask | pin for mask in _translated(group.sets, group.universe, bit)]
-            if not masks:
-                continue
             most = max((mask.bit_count() for mask in (masks[:-1] if limit else masks)), default=0)
             while most > 1 and sum(math.comb(use.wanted, size) for size in range(most + 1)) > TREES:
                 most -= 1
@@ -225,16 +245,22 @@ class _Builder:
             waiting[shape].append((use, masks, reader, limit))
         for (count, wanted, most, given), several in waiting.items():
             direct = np.array([self._direct(use) for use, *_ in several])
-            sets, costs = tree_costs(direct.reshape(-1, count + given, count + given), wanted, most)
+            size = count + given
+            sets, costs = tree_costs(direct.reshape(-1, size, size), wanted, most, self.problem.through)
             row = {bits: index for index, bits in enumerate(sets)}
             largest = [index for index, bits in enumerate(sets) if bits.bit_count() == most]
             for (use, masks, reader, limit), own in zip(several, costs, strict=True):
                 table = own[[row.get(mask, -1) for mask in masks]]
                 for index, mask in enumerate(masks):
-                    if limit and index == len(masks) - 1:  # whichever large set it is
+                    several_sets = limit and index == len(masks) - 1
+                    if not several_sets and mask in row:
+                        continue
+                    self.relaxed = True
+                    if not self.problem.through:
+                        table[index] = 0
+                    elif several_sets:
                         table[index] = own[largest].min(axis=0)
-                    elif mask not in row:  # at least what any of its parts costs
-                        self.relaxed = True
+                    else:  # at least what any of its parts costs
                         table[index] = own[[i for i in largest if sets[i] & ~mask == 0]].max(axis=0)
                 if use.writer is None:
                     table = table[:, count]
@@ -254,8 +280,9 @@ class _Builder:
         cost = self.problem.conversion
         rows = [[cost(use.value, src, dst) for dst in use.formats] for src in use.formats]
         if use.writer is None:
-            rows = [[*row, math.inf] for row in rows]
-            rows.append([*(0.0 if format in use.given else math.inf for format in use.formats), 0.0])
+            places = [place for place, format in enumerate(use.formats) if format in use.given]
+            rows.append([min(rows[place][dst] for place in places) for dst in range(len(rows))])
+            rows = [[*row, 0.0 if index == len(row) else math.inf] for index, row in enumerate(rows)]
         return rows
 
 
@@ -277,8 +304,10 @@ def _translated(sets: Iterable[int], universe: Sequence[Format], bit: dict[Forma
 
 
 @lru_cache(maxsize=1024)
-def _unions(choices: tuple[frozenset[int], ...], limit: int) -> tuple[tuple[int, ...], int]:
-    """All unions of one set out of each choice; with a limit those with fewer formats, and all formats.
+def _unions(
+    choices: tuple[frozenset[int], ...], limit: int, everything: int
+) -> tuple[tuple[int, ...], int]:
+    """All unions of one set out of each choice; with a limit those with fewer formats, and everything.
 
     There is a limit where one is given and where unions are too many.
     """
@@ -296,7 +325,7 @@ def _unions(choices: tuple[frozenset[int], ...], limit: int) -> tuple[tuple[int,
             found = larger
     ordered = sorted(found, key=lambda mask: (mask.bit_count(), mask))
     if limit:
-        ordered.append(reduce(or_, (mask for sets in choices for mask in sets)))
+        ordered.append(everything)
     return tuple(ordered), limit
 
 
@@ -306,3 +335,14 @@ def _within(sets: tuple[int, ...], wanted: tuple[int, ...]) -> NDArray[Any]:
     dtype = np.int64 if max(sets).bit_length() < 63 else object
     outside = np.array(wanted, dtype)[None, :] & ~np.array(sets, dtype)[:, None]
     return np.where(outside == 0, 0.0, math.inf)
+
+
+@lru_cache(maxsize=1024)
+def _exactly(sets: tuple[int, ...], limit: int, a: tuple[int, ...], b: tuple[int, ...]) -> NDArray[Any]:
+    """Zero where a set is the union of two others, infinite elsewhere."""
+    row = {mask: index for index, mask in enumerate(sets[:-1] if limit else sets)}
+    table = np.full((len(sets), len(a), len(b)), math.inf)
+    for i, left in enumerate(a):
+        for j, right in enumerate(b):
+            table[row.get(left | right, -1), i, j] = 0
+    return table

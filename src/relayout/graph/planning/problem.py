@@ -20,7 +20,8 @@ Three rules tell how formats of a value count:
 
 * A value is written once, in the format of its writer's option (or given in those of `sources`). Copies in
   other formats are made by conversions; each is paid once, and all readers share it.
-* A copy can be the source of another conversion: A to B to C may cost less than A to C.
+* A copy can be the source of another conversion: A to B to C may cost less than A to C. Whether B may be a
+  format that nobody reads is the problem's to say (`through`).
 * `pins` say in which format a value has to exist in the end, as outputs of a network do; `forced` say that a
   value is read in this format only, as a user may demand.
 
@@ -143,6 +144,8 @@ class Problem:
         The values that no operation writes. They exist in all of these formats.
     forced : mapping of str to format
         Values that are read in this format only.
+    through : bool
+        Whether conversions may pass through formats that nobody reads.
 
     Raises
     ------
@@ -156,6 +159,7 @@ class Problem:
     pins: Mapping[str, Format] = field(default_factory=dict)
     sources: Mapping[str, Collection[Format]] = field(default_factory=dict)
     forced: Mapping[str, Format] = field(default_factory=dict)
+    through: bool = True
 
     def conversion(self, value: str, src: Format, dst: Format) -> float:
         """What it costs to make ``dst`` out of ``src``: 0 where both are one, infinite where it can't be."""
@@ -212,7 +216,7 @@ class Problem:
 def _uses(problem: Problem) -> dict[str, Use]:
     writers, readers = _checked(problem)
     passed: dict[str, set[Format]] = {}
-    if isinstance(problem.conversions, Mapping):
+    if problem.through and isinstance(problem.conversions, Mapping):
         for value, src, dst in problem.conversions:
             several = passed.get(value)
             if several is None:

@@ -14,11 +14,11 @@ from relayout.graph.planning.conversions import tree
 from relayout.graph.planning.problem import Infeasible
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from relayout.graph.planning.problem import Format, Problem, Use
 
-__all__ = ["Conversion", "Solution", "evaluate", "shortened", "spelled"]
+__all__ = ["Conversion", "Solution", "evaluate", "listed", "shortened", "spelled"]
 
 
 @dataclass(frozen=True)
@@ -95,12 +95,9 @@ class Solution:
         return self.written(value) + made
 
     def __str__(self) -> str:
-        spent = math.fsum(conversion.cost for conversion in self.conversions)
-        count = len(self.conversions)
-        lines = [
-            f"{spelled(self.cost)}: {len(self.choices)} operations, {count} conversion{'s' * (count != 1)} "
-            f"({spelled(spent)}); {self.proof}"
-        ]
+        spent = spelled(math.fsum(conversion.cost for conversion in self.conversions))
+        counts = f"{_counted(self.choices, 'operation')}, {_counted(self.conversions, 'conversion')} ({spent})"
+        lines = [f"{spelled(self.cost)}: {counts}; {self.proof}"]
         if self.conversions:
             lines.append(f"{'value':<20} {'from':<12} {'to':<12} {'time':>9}  needed by")
         for one in self.conversions:
@@ -114,7 +111,7 @@ class Solution:
         """What is known about better plans."""
         if self.exact:
             return "no plan costs less"
-        return f"no plan costs less than {spelled(self.bound)} (gap {self.gap:.2%})"
+        return f"none below {spelled(self.bound)} (gap {self.gap:.1%})"
 
 
 def evaluate(problem: Problem, choices: Sequence[int], bound: float = -math.inf, exact: bool = False) -> Solution:
@@ -168,8 +165,9 @@ def _conversions(problem: Problem, use: Use, choices: Sequence[int]) -> list[Con
     missing = [format for format in wanted if format not in written]
     if not missing:
         return []
-    at = {format: i for i, format in enumerate(use.formats)}
-    direct = [[problem.conversion(use.value, src, dst) for dst in use.formats] for src in use.formats]
+    formats = use.formats if problem.through else tuple(dict.fromkeys((*written, *wanted)))
+    at = {format: i for i, format in enumerate(formats)}
+    direct = [[problem.conversion(use.value, src, dst) for dst in formats] for src in formats]
     edges = tree(direct, [at[format] for format in written], [at[format] for format in missing])
     if not edges:
         texts = " and ".join(f"{_or(readers)} as {format}" for format, readers in wanted.items())
@@ -188,9 +186,7 @@ def _conversions(problem: Problem, use: Use, choices: Sequence[int]) -> list[Con
                 pinned.add(place)
             place = before[place]
     return [
-        Conversion(
-            use.value, use.formats[src], use.formats[dst], direct[src][dst], tuple(needed[dst]), dst in pinned
-        )
+        Conversion(use.value, formats[src], formats[dst], direct[src][dst], tuple(needed[dst]), dst in pinned)
         for src, dst in edges
     ]
 
@@ -223,3 +219,17 @@ def shortened(text: str, width: int) -> str:
     'features.de~'
     """
     return text if len(text) <= width else text[: width - 1] + "~"
+
+
+def _counted(items: Sequence[object], what: str) -> str:
+    return f"{len(items)} {what}{'s' * (len(items) != 1)}"
+
+
+def listed(formats: Iterable[Format]) -> str:
+    """Formats as text.
+
+    >>> listed(["nchw", "nhwc", "nChw8c"])
+    'nchw, nhwc or nChw8c'
+    """
+    *first, last = map(str, formats)
+    return f"{', '.join(first)} or {last}" if first else last
