@@ -43,9 +43,7 @@ def defined(case: Case, node: Node, read: tuple[Operand | None, ...]) -> Way:
     """
     moving = {one.name: one for one in read if one is not None and one.data is None}
     places = {name: k for k, name in enumerate(moving)}
-    given = tuple(
-        None if one is None else places[one.name] if one.data is None else one.data for one in read
-    )
+    given = tuple(None if one is None else places[one.name] if one.data is None else one.data for one in read)
     outputs = {f"dst{k}": one for k, one in enumerate(case.outputs) if one.name}
     dense = {name: row_major(one.dims, one.dtype) for name, one in outputs.items()}
     inputs = {f"src{k}": one for k, one in enumerate(moving.values())}
@@ -62,9 +60,7 @@ def defined(case: Case, node: Node, read: tuple[Operand | None, ...]) -> Way:
         whole = iter(several)
         return tuple(next(whole) if one.name else several[0] for one in case.outputs)
 
-    formats: dict[str, MemoryDesc] = {
-        one.name: case.formats(one)[0] for one in moving.values()
-    }
+    formats: dict[str, MemoryDesc] = {one.name: case.formats(one)[0] for one in moving.values()}
     elements = sum(desc.nbytes for desc in (*formats.values(), *dense.values())) / 4
     targets = tuple(row_major(one.dims, one.dtype) for one in case.outputs)
     return Way(formats, targets, CALL_SECONDS + elements / DEFINED, make, "NumPy")

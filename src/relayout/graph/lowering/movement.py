@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -270,7 +270,12 @@ def _enlarged_as_it_comes(case: Case, src: Operand, factors: Sequence[int]) -> I
 def cast(case: Case) -> Iterator[Way] | None:
     """From one type of elements to another, where kernels round as networks do."""
     src = _moves(case)
-    if src is None or src.dtype not in FLOATS or case.out.dtype not in FLOATS or case.out.kind == np.dtype(bool):
+    if (
+        src is None
+        or src.dtype not in FLOATS
+        or case.out.dtype not in FLOATS
+        or case.out.kind == np.dtype(bool)
+    ):
         return None
 
     def make(site: Site) -> Value:
@@ -283,5 +288,3 @@ def cast(case: Case) -> Iterator[Way] | None:
             yield Way({src.name: desc}, (target,), moving(desc, target), make, "cast")
 
     return ways()
-
-

@@ -38,9 +38,7 @@ def functions_of(operator: str, given: dict[str, Any], operands: Sequence[Any]) 
     return found if found is None or isinstance(found, list) else [found]
 
 
-def _function(  # noqa: C901  one line for each operator
-    operator: str, a: dict[str, Any], operands: Sequence[Any]
-) -> Function | list[Function] | None:
+def _function(operator: str, a: dict[str, Any], operands: Sequence[Any]) -> Function | list[Function] | None:
     match operator:
         case "Relu":
             return Function("relu")
@@ -174,11 +172,15 @@ def wanted(case: Case, steps: Sequence[Step], dst: MemoryDesc) -> dict[str, Memo
         other = step.operand
         if other is not None and other.data is None:
             whole = other.dims == dst.dims
-            found[other.name] = MemoryDesc(dst.dims, other.dtype, dst.layout) if whole else case.formats(other)[0]
+            found[other.name] = (
+                MemoryDesc(dst.dims, other.dtype, dst.layout) if whole else case.formats(other)[0]
+            )
     return found
 
 
-@rule("Relu", "LeakyRelu", "Sigmoid", "Tanh", "Exp", "Log", "Sqrt", "Abs", "Round", "Mish", "Elu", "Selu", "Neg")
+@rule(
+    "Relu", "LeakyRelu", "Sigmoid", "Tanh", "Exp", "Log", "Sqrt", "Abs", "Round", "Mish", "Elu", "Selu", "Neg"
+)
 @rule("Softplus", "HardSigmoid", "HardSwish", "Gelu", "Swish", "Reciprocal", "Clip", "Pow")
 @rule(*BINARY)
 def pointwise(case: Case) -> Iterator[Way] | None:
@@ -208,7 +210,9 @@ def _functions(case: Case, src: Operand, steps: Sequence[Step]) -> Iterator[Way]
         value = site.value(src)
         dst, into = site.target(0, value.desc)
         ops, operands, _ = finished(site, rest, dst)
-        return site.add(primitives.Eltwise(value.desc, first, dst=dst, post_ops=ops), value, *operands, into=into)
+        return site.add(
+            primitives.Eltwise(value.desc, first, dst=dst, post_ops=ops), value, *operands, into=into
+        )
 
     for desc in case.formats(src):
         yield Way({**wanted(case, rest, desc), src.name: desc}, (desc,), moving(desc, desc), make)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from itertools import product
 from math import prod
@@ -216,7 +216,11 @@ def deconvolution(case: Case) -> list[Way] | None:
     )
     cost = 2e-11 * prod(case.out.dims) * src.dims[1] / groups * prod(kernel) / prod(strides)
     last = label(made.src)
-    target = MemoryDesc(case.out.dims, src.dtype, last.format) if last.format else row_major(case.out.dims, src.dtype)
+    target = (
+        MemoryDesc(case.out.dims, src.dtype, last.format)
+        if last.format
+        else row_major(case.out.dims, src.dtype)
+    )
     return [Way({src.name: last}, (label(target),), cost, make)]
 
 
@@ -292,7 +296,11 @@ def matmul(case: Case) -> list[Way] | None:
     if one is None or two is None or steps is None or not case.floats or 0 in (*one.dims, *two.dims):
         return None
     if one.data is None and two.data is not None and two.data.ndim >= 2 and prod(two.dims[:-2]) == 1:
-        return _by_matrix(case, one, two.data.reshape(two.dims[-2:]), False, steps) if len(one.dims) > 1 else None
+        return (
+            _by_matrix(case, one, two.data.reshape(two.dims[-2:]), False, steps)
+            if len(one.dims) > 1
+            else None
+        )
     if len(one.dims) == len(two.dims) >= 2 and one.dims[:-2] == two.dims[:-2]:
         return _many(case, one, two, steps)
     return None

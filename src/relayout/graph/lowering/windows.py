@@ -20,7 +20,13 @@ if TYPE_CHECKING:
 
 __all__: list[str] = []
 
-REDUCTIONS = {"ReduceMean": "mean", "ReduceSum": "sum", "ReduceMax": "max", "ReduceMin": "min", "ReduceProd": "mul"}
+REDUCTIONS = {
+    "ReduceMean": "mean",
+    "ReduceSum": "sum",
+    "ReduceMax": "max",
+    "ReduceMin": "min",
+    "ReduceProd": "mul",
+}
 
 
 @rule("MaxPool", "AveragePool")
@@ -57,9 +63,7 @@ def pooling(case: Case) -> Iterator[Way] | None:
         value = site.value(src)
         dst, into = site.target(0, site.way.outputs[0])
         ops, operands, _ = finished(site, steps, dst)
-        made = primitives.Pooling(
-            value.desc, algorithm, kernel, strides, pads, dilation, dst, post_ops=ops
-        )
+        made = primitives.Pooling(value.desc, algorithm, kernel, strides, pads, dilation, dst, post_ops=ops)
         return site.add(made, value, *operands, into=into)
 
     return _following(case, src, case.out.dims, steps, make)

@@ -1,0 +1,5 @@
+"""Passes."""
+
+
+def optimized(graph):
+    return graph

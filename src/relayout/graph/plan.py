@@ -1,0 +1,210 @@
+"""The formats of a network: which way each node goes, and the conversions that are left.
+
+Each node is asked for its ways (:mod:`relayout.graph.lowering`), each with the formats that it reads and
+writes and with a cost; :mod:`relayout.graph.planner` chooses one for every node, so that all of them with the
+conversions in between cost least.
+
+>>> import numpy as np
+>>> from relayout.graph.graph import Graph, Node, Value
+>>> x = Value("x", (1, 64, 14, 14), np.dtype("f4"))
+>>> filters = np.zeros((64, 64, 1, 1), "f4")
+>>> conv = Node("Conv", ("x", "w"), ("y",))
+>>> found = plan(Graph((x,), ("y",), (conv,), {"w": filters}))
+>>> found.cost > 0, len(found.conversions) <= 2
+(True, True)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from relayout.errors import LayoutError
+from relayout.graph.graph import Graph, Node
+from relayout.graph.lowering import movement, pointwise, products, windows  # their rules
+from relayout.graph.lowering.case import FUSED, Case, case_of, row_major
+from relayout.graph.lowering.definition import defined
+from relayout.graph.lowering.emission import Chosen
+from relayout.graph.lowering.ways import RULES, Way
+from relayout.graph.planning.problem import Operation, Option, Problem
+from relayout.graph.planning.solving import solve
+from relayout.layout.descriptor import MemoryDesc
+from relayout.reorder.predict import seconds_to_move
+
+if TYPE_CHECKING:
+    from relayout.graph.planning.solution import Solution
+
+__all__ = ["Conversion", "Plan", "plan"]
+
+_ = movement, pointwise, products, windows
+
+MOST = 8  # formats of a value that its readers are asked about
+REORDERED = 1.2  # times a copy of as many bytes: what a conversion takes
+
+
+@dataclass(frozen=True)
+class Conversion:
+    """A value that exists in two formats.
+
+    Attributes
+    ----------
+    value : str
+        Its name.
+    src, dst : MemoryDesc
+        From which format to which.
+    nbytes : int
+        Bytes that are read and written.
+    seconds : float
+        About how long it takes.
+    readers : tuple of str
+        The nodes that want it.
+    """
+
+    value: str
+    src: MemoryDesc
+    dst: MemoryDesc
+    nbytes: int
+    seconds: float
+    readers: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """The ways of all nodes.
+
+    Attributes
+    ----------
+    graph : Graph
+        What is planned, after all passes.
+    chosen : tuple of Chosen
+        For each node how it is done.
+    solution : Solution
+        What the planner says, with its proof.
+    """
+
+    graph: Graph
+    chosen: tuple[Chosen, ...] = field(repr=False)
+    solution: Solution = field(repr=False)
+
+    @property
+    def cost(self) -> float:
+        """Seconds that all nodes and conversions take, by their models."""
+        return self.solution.cost
+
+    @property
+    def conversions(self) -> tuple[Conversion, ...]:
+        """Every conversion that is left."""
+        found = []
+        for one in self.solution.conversions:
+            src, dst = one.src, one.dst
+            assert isinstance(src, MemoryDesc) and isinstance(dst, MemoryDesc)
+            found.append(Conversion(one.value, src, dst, src.nbytes + dst.nbytes, one.cost, one.readers))
+        return tuple(found)
+
+    @property
+    def formats(self) -> dict[str, MemoryDesc]:
+        """The format in which each value is written."""
+        return {
+            operand.name: desc
+            for one in self.chosen
+            for operand, desc in zip(one.case.outputs, one.way.outputs, strict=True)
+            if operand.name
+        }
+
+
+def plan(graph: Graph, format: str | None = None) -> Plan:
+    """Choose the formats of a graph all of whose dims are known.
+
+    Parameters
+    ----------
+    graph : Graph
+        After passes and inference.
+    format : str, optional
+        The one format that images shall have; None: whatever is best.
+
+    Raises
+    ------
+    LayoutError
+        A value has no memory format: dims or data type are not known.
+    """
+    arrives: dict[str, list[MemoryDesc]] = {}
+    for value in graph.inputs:
+        case_of_input = case_of(Node("Identity", (value.name,), (value.name,)), graph, {}, {})
+        arrives[value.name] = [row_major(case_of_input.out.dims, case_of_input.out.dtype)]
+    uses: dict[str, int] = {}
+    for name in (*graph.outputs, *(name for node in graph.nodes for name in dict.fromkeys(node.inputs))):
+        uses[name] = uses.get(name, 0) + 1
+    cases, offers = [], []
+    for node in graph.nodes:
+        case = case_of(node, graph, arrives, uses, format)
+        ways = _ways(case, node, graph)
+        for k, operand in enumerate(case.outputs):
+            if operand.name:
+                arrives[operand.name] = list(dict.fromkeys(way.outputs[k] for way in ways))[:MOST]
+        cases.append(case)
+        offers.append(ways)
+    solution = solve(_problem(graph, cases, offers))
+    chosen = tuple(
+        Chosen(case, ways[k]) for case, ways, k in zip(cases, offers, solution.choices, strict=True)
+    )
+    return Plan(graph, chosen, solution)
+
+
+def _ways(case: Case, node: Node, graph: Graph) -> list[Way]:
+    rule = RULES.get(case.operator)
+    found = list(rule(case) or ()) if rule is not None else []
+    if found:
+        return found
+    read = case.inputs
+    if node.operator == FUSED:
+        whole = case_of(Node("Identity", node.inputs, node.outputs), graph, case.arrives, case.uses)
+        read = whole.inputs
+    return [defined(case, node, read)]
+
+
+def lowerable(node: Node, graph: Graph) -> bool:
+    """Whether a kernel does a node; one that is fused and has none is better taken apart."""
+    case = case_of(node, graph, {}, {})
+    rule = RULES.get(case.operator)
+    try:
+        return rule is not None and bool(list(rule(case) or ()))
+    except LayoutError:
+        return False
+
+
+def _problem(graph: Graph, cases: Sequence[Case], offers: Sequence[Sequence[Way]]) -> Problem:
+    """What the planner is asked."""
+    operations = []
+    for k, (case, ways) in enumerate(zip(cases, offers, strict=True)):
+        names = tuple(one.name for one in case.moving)
+        outputs = tuple(one.name for one in case.outputs if one.name)
+        options = tuple(
+            Option(
+                way.name,
+                tuple(way.inputs[name] for name in names),
+                tuple(desc for one, desc in zip(case.outputs, way.outputs, strict=True) if one.name),
+                way.cost,
+            )
+            for way in ways
+        )
+        heavy = case.operator in ("Conv", "ConvTranspose", "MatMul", "Gemm")
+        operations.append(Operation(f"{k} {case.name}", names, outputs, options, intensive=heavy))
+    sources = {}
+    for value in graph.inputs:
+        case = case_of(Node("Identity", (value.name,), (value.name,)), graph, {}, {})
+        sources[value.name] = {row_major(case.out.dims, case.out.dtype)}
+    pins = {}
+    for name in graph.outputs:
+        if name not in graph.constants:
+            out = case_of(Node("Identity", (name,), (name,)), graph, {}, {}).out
+            pins[name] = row_major(out.dims, out.dtype)
+    return Problem(tuple(operations), _seconds, pins=pins, sources=sources)
+
+
+def _seconds(value: str, src: object, dst: object) -> float | None:
+    """What a conversion costs."""
+    assert isinstance(src, MemoryDesc) and isinstance(dst, MemoryDesc)
+    if src.dims != dst.dims or src.dtype != dst.dtype:
+        return None
+    return REORDERED * seconds_to_move(src.nbytes + dst.nbytes)

@@ -1,0 +1,141 @@
+"""A network, compiled: called with arrays, answers with arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from relayout.errors import LayoutError
+from relayout.graph.evaluate import checked_inputs, evaluate
+from relayout.graph.graph import Graph
+from relayout.graph.inference import inferred
+from relayout.graph.lowering.emission import emitted
+from relayout.graph.plan import Plan, plan
+from relayout.tensor import Tensor, tensor
+
+if TYPE_CHECKING:
+    from relayout.primitives.runner import Layer
+    from relayout.primitives.runner import Run as Steps
+
+__all__ = ["Run", "compiled", "planned"]
+
+
+def planned(graph: Graph, format: str | None = None, batch: Any = None) -> Plan:
+    """The plan of a graph, for a batch size or other dims; see :func:`relayout.graph.inference.inferred`."""
+    from relayout.graph.passes import optimized
+
+    return plan(optimized(inferred(graph, batch)), format)
+
+
+def compiled(graph: Graph, format: str | None = None, threads: int | None = None, batch: Any = None) -> Run:
+    """Plan a graph and compile it.
+
+    Where a value has no memory format (text, lists, dims that only a run knows), the definitions of all
+    operators are what runs.
+    """
+    known = inferred(graph, batch)
+    try:
+        found = planned(graph, format, batch)
+        steps = emitted(found.graph, found.chosen).compile(threads)
+    except LayoutError as error:
+        if all(value.known for value in known.inputs) and not _undecided(known):
+            raise
+        return Run(known, None, None, str(error))
+    return Run(known, found, steps)
+
+
+def _undecided(graph: Graph) -> bool:
+    """Whether there is a value of which too little is known."""
+    from relayout.graph.lowering.case import elements_of
+
+    names = (name for node in graph.nodes for name in node.outputs if name)
+    values = [graph.value(name) for name in names]
+    return any(not value.known or elements_of(value.dtype) is None for value in (*values, *graph.inputs))
+
+
+class Run:
+    """A network that is ready to run.
+
+    Attributes
+    ----------
+    inputs, outputs
+        What it takes and returns, each with name, dims and data type.
+    plan : Plan or None
+        The formats of all values; None: definitions are what runs.
+    why : str
+        Why there is no plan.
+    """
+
+    def __init__(self, graph: Graph, plan: Plan | None, steps: Steps | None, why: str = "") -> None:
+        self._graph, self.plan, self.steps, self.why = graph, plan, steps, why
+        self.inputs = graph.inputs
+        self.outputs = tuple(graph.value(name) for name in graph.outputs)
+
+    def __call__(self, *arrays: Any, out: Any = None, **named: Any) -> tuple[Any, ...]:
+        """Run.
+
+        Parameters
+        ----------
+        *arrays : array_like
+            The inputs in their order.
+        out : sequence of ndarray, optional
+            Where to write the outputs.
+        **named : array_like
+            Inputs by name.
+
+        Returns
+        -------
+        tuple of ndarray
+            The outputs.
+        """
+        given = checked_inputs(self.inputs, self._bound(arrays, named))
+        if self.steps is None:
+            made = evaluate(self._graph, *given)
+        else:
+            found = self.steps(*map(_laid, given))
+            several = found if isinstance(found, tuple) else (found,)
+            made = tuple(_array(one, value.dtype) for one, value in zip(several, self.outputs, strict=True))
+        if out is None:
+            return made
+        for target, one in zip(out, made, strict=True):
+            np.copyto(target, one, casting="no")
+        return tuple(out)
+
+    def profile(self, *arrays: Any, repeat: int = 3, **named: Any) -> tuple[Layer, ...]:
+        """The steps with their times."""
+        if self.steps is None:
+            raise LayoutError(f"definitions are what runs, and are not timed one by one: {self.why}")
+        given = checked_inputs(self.inputs, self._bound(arrays, named))
+        return self.steps.profile(*map(_laid, given), repeat=repeat)
+
+    def _bound(self, arrays: tuple[Any, ...], named: Mapping[str, Any]) -> list[Any]:
+        names = [value.name for value in self.inputs]
+        known = dict(zip(names, arrays, strict=False)) if len(arrays) <= len(names) else {}
+        if len(arrays) > len(names):
+            raise LayoutError(f"the network takes {', '.join(names)}; {len(arrays)} arrays were given")
+        for name, one in named.items():
+            if name not in names or name in known:
+                what = "was given twice" if name in known else f"is none of {', '.join(names)}"
+                raise LayoutError(f"the input {name!r} {what}")
+            known[name] = one
+        missing = [name for name in names if name not in known]
+        if missing:
+            raise LayoutError(f"the network needs {', '.join(missing)}")
+        return [known[name] for name in names]
+
+    def __repr__(self) -> str:
+        return f"Run({', '.join(map(str, self.inputs))} -> {', '.join(map(str, self.outputs))})"
+
+
+def _laid(array: NDArray[Any]) -> Tensor:
+    """An array of NumPy as a row-major tensor."""
+    data = np.ascontiguousarray(array) if array.ndim else array
+    return tensor(data.view(np.uint8) if data.dtype == bool else data)
+
+
+def _array(found: Tensor, dtype: np.dtype[Any] | None) -> NDArray[Any]:
+    made = found.numpy()
+    return made.view(bool) if dtype == np.dtype(bool) else made
