@@ -134,7 +134,12 @@ def ways(made: Products) -> Ways | None:
     from relayout.runtime import threads
     from relayout.targets.machine import host
 
-    return _ways(folded(made), host(), threads.count())
+    return _ways(_bare(folded(made)), host(), threads.count())
+
+
+def _bare(made: Products) -> Products:
+    """The same without what becomes of the sums, which changes no plan."""
+    return replace(made, bias=None, scale=None, post_ops=(), whole=None)
 
 
 @lru_cache(maxsize=256)
@@ -180,7 +185,7 @@ def _products(made: Products, schedule: str, machine: Machine, many: int) -> Low
     target = made.whole or made.dst
     made = folded(made)
     src, dst, geometry = made.src, made.dst, made.geometry
-    found = _ways(made, machine, many)
+    found = _ways(_bare(made), machine, many)
     if found is None:
         return None
     plan = next((one.plan for one in found.candidates if str(one) == schedule), found.candidates[0].plan)

@@ -102,6 +102,25 @@ def slice_(case: Case) -> Iterator[Way] | None:
     return viewed(case, src, see)
 
 
+@rule("Gather")
+def gather(case: Case) -> Iterator[Way] | None:
+    """One element along an axis, or some with the same step: what picks them is a slice."""
+    src, places = _moves(case), case.constant(1)
+    if src is None or places is None or places.size == 0:
+        return None
+    axis = int(case.attributes["axis"]) % len(src.dims)
+    found = [int(k) % src.dims[axis] for k in places.reshape(-1)]
+    step = found[1] - found[0] if len(found) > 1 else 1
+    if step < 1 or found != list(range(found[0], found[0] + step * len(found), step)):
+        return None
+
+    def see(layout: Layout) -> Layout:
+        layout = views.slice_axis(layout, axis, found[0], found[-1] + 1, step)
+        return views.reshape(layout, case.out.dims) if places.ndim != 1 else layout
+
+    return viewed(case, src, see)
+
+
 @rule("Split")
 def split(case: Case) -> list[Way] | None:
     """Parts, each a view."""

@@ -1,5 +1,0 @@
-"""Passes."""
-
-
-def optimized(graph):
-    return graph
