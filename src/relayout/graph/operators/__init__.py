@@ -14,6 +14,24 @@ What is known of the results before anything runs, dims and data types, a second
 (:mod:`relayout.graph.operators.registry`).
 """
 
+from relayout.graph.operators import (
+    attention,
+    convolution,
+    detection,
+    images,
+    learning,
+    losses,
+    ngrams,
+    normalization,
+    pooling,
+    quantization,
+    randomness,
+    recurrent,
+    resizing,
+    sampling,
+    signals,
+    training,
+)
 from relayout.graph.operators.registry import OPERATORS, Fact, Operator, operator
 
 __all__ = ["OPERATORS", "Fact", "Operator", "operator"]
