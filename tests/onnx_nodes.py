@@ -37,7 +37,19 @@ class Case:
     @property
     def operators(self) -> set[str]:
         """Of all nodes, those in inner graphs among them."""
-        return set(_operators(self.model.graph.node))
+        return set(map(operator_name, _nodes(self.model.graph.node)))
+
+    @property
+    def newest(self) -> bool:
+        """Whether all nodes take what the newest versions of their operators take, by the same defaults.
+
+        Older ones are an importer's affair.
+        """
+        versions = {one.domain: one.version for one in self.model.opset_import}
+        return all(
+            _signature(name, versions[domain], domain) == _signature(name, None, domain)
+            for domain, name in {(node.domain, node.op_type) for node in _nodes(self.model.graph.node)}
+        )
 
     def run(self) -> tuple[Any, ...]:
         """The outputs by the definitions."""
@@ -184,7 +196,7 @@ def _array(x: Any) -> Any:
         return [_array(one) for one in x]
     if x is None:
         return None
-    x = np.asarray(x)
+    x = numpy_helper.to_array(x) if isinstance(x, onnx.TensorProto) else np.asarray(x)
     return x.astype(object) if x.dtype.kind in "US" else x
 
 
@@ -217,11 +229,21 @@ def _graphs(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
             yield attribute.g
 
 
-def _operators(nodes: Sequence[onnx.NodeProto]) -> Iterator[str]:
+def _nodes(nodes: Sequence[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
+    """Nodes, and those of graphs within them."""
     for node in nodes:
-        yield operator_name(node)
+        yield node
         for graph in _graphs(node):
-            yield from _operators(graph.node)
+            yield from _nodes(graph.node)
+
+
+@cache
+def _signature(name: str, version: int | None, domain: str) -> object:
+    """What an operator takes, in one of its versions."""
+    given = () if version is None else (version,)
+    schema = onnx.defs.get_schema(name, *given, domain)
+    attributes = {one.name: one.default_value.SerializeToString() for one in schema.attributes.values()}
+    return [one.name for one in schema.inputs], attributes
 
 
 def _free(graph: onnx.GraphProto) -> Iterator[str]:
