@@ -205,7 +205,8 @@ class _Sweep:
         given = [self.fact(name) if name else None for name in node.inputs]
         if self._branch(node, given, names, sources) or self._unrolled(node, given, names, sources):
             return
-        if any(isinstance(value, Graph) for value in node.attributes.values()):
+        rule = node.operator in OPERATORS and OPERATORS[node.operator].infer is not None
+        if not rule and any(isinstance(value, Graph) for value in node.attributes.values()):
             node, facts = self._inner(node, given)
         else:
             facts = _facts(node, given)

@@ -23,6 +23,7 @@ from relayout.graph.operators import (  # noqa: F401 (they fill the table)
     convolution,
     cumulative,
     detection,
+    fused,
     gathering,
     images,
     learning,

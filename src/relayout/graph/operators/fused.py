@@ -1,0 +1,33 @@
+"""Chains of operators as one: what a kernel computes before it stores.
+
+The graph in the node is closed, as in :mod:`relayout.graph.operators.control`: its inputs are those of the node,
+in their order. Its first node is the head, a convolution or the like, and each further one reads what the one
+before computed.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from relayout.graph.operators.registry import OPERATORS, Fact, operator
+
+__all__: list[str] = []
+
+
+def _infer(*inputs: Fact | None, graph: Any) -> tuple[Fact, ...]:
+    known: dict[str, Fact | None] = {
+        name: Fact(data.shape, data.dtype, data) for name, data in graph.constants.items()
+    }
+    known.update(zip((value.name for value in graph.inputs), inputs, strict=True))
+    known[""] = None
+    for node in graph.nodes:
+        given = (known[name] for name in node.inputs)
+        facts = OPERATORS[node.operator].inferred(*given, outputs=len(node.outputs), **node.attributes)
+        known.update(zip(node.outputs, facts, strict=True))
+    return tuple(known[name] or Fact() for name in graph.outputs)
+
+
+@operator("relayout.Fused", infer=_infer)
+def fused(*inputs: Any, graph: Any) -> tuple[Any, ...]:
+    """The outputs of a graph."""
+    return tuple(graph.evaluate(*inputs))
