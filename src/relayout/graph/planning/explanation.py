@@ -1,0 +1,90 @@
+"""Why a plan converts: what the best plan would cost without each of its conversions.
+
+A conversion makes a copy of a value in a format. Without it means that no conversion makes that copy, from
+whatever source: the best plan then has other options for some operations, or converts another value. What it
+costs is found by solving the problem once more for each conversion, so nothing has to be believed.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from relayout.graph.planning.problem import Infeasible
+from relayout.graph.planning.solution import shortened, spelled
+from relayout.graph.planning.solving import solve
+
+if TYPE_CHECKING:
+    from relayout.graph.planning.solution import Conversion, Solution
+
+__all__ = ["Explanation", "Proof", "explain"]
+
+
+@dataclass(frozen=True, eq=False)
+class Proof:
+    """A conversion, and the best plan that has to do without it.
+
+    Attributes
+    ----------
+    conversion : Conversion
+    without : Solution or None
+        None: there is no such plan.
+    loss : float
+        By how many seconds every plan without it is slower, at least; infinite where there is none.
+    """
+
+    conversion: Conversion
+    without: Solution | None
+    loss: float
+
+    @property
+    def text(self) -> str:
+        """What happens without it."""
+        if self.without is None:
+            return "nothing else is possible"
+        return f"without it {spelled(self.without.cost)}" if self.loss > 0 else "as cheap without it"
+
+
+@dataclass(frozen=True, eq=False)
+class Explanation:
+    """The proofs of all conversions of a plan."""
+
+    solution: Solution
+    proofs: tuple[Proof, ...]
+
+    def __str__(self) -> str:
+        lines = [str(self.solution).partition("\n")[0]]
+        for proof in self.proofs:
+            one = proof.conversion
+            src, dst = shortened(str(one.src), 14), shortened(str(one.dst), 14)
+            head = f"{shortened(one.value, 24)}: {src} to {dst}, {spelled(one.cost)}"
+            loss = f" ({spelled(proof.loss)} more)" if 0 < proof.loss < math.inf else ""
+            lines.append(f"{head}; {proof.text}{loss}")
+            lines.append("    " + shortened(one.reason, 76))
+        return "\n".join(lines)
+
+
+def explain(solution: Solution) -> Explanation:
+    """Why a plan has the conversions that it has.
+
+    Parameters
+    ----------
+    solution : Solution
+        It is compared with the best plans that lack one of its conversions. If it is the best one itself, no
+        conversion loses anything.
+
+    Returns
+    -------
+    Explanation
+        It prints itself, two lines for a conversion.
+    """
+    return Explanation(solution, tuple(_proof(solution, conversion) for conversion in solution.conversions))
+
+
+def _proof(solution: Solution, conversion: Conversion) -> Proof:
+    try:
+        without = solve(solution.problem.without(conversion.value, conversion.dst))
+    except Infeasible:
+        return Proof(conversion, None, math.inf)
+    return Proof(conversion, without, without.bound - solution.cost)
