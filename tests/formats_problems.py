@@ -41,7 +41,9 @@ class Network:
         )
         return self._add(kind, xs, options)
 
-    def _add(self, kind: str, xs: tuple[str, ...], options: tuple[Option, ...], intensive: bool = False) -> str:
+    def _add(
+        self, kind: str, xs: tuple[str, ...], options: tuple[Option, ...], intensive: bool = False
+    ) -> str:
         name = self._name(kind)
         self.operations.append(Operation(name, xs, (f"{name}:y",), options, intensive))
         return f"{name}:y"

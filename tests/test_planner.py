@@ -5,17 +5,28 @@ from __future__ import annotations
 import itertools
 import math
 import random
+import re
 from collections import Counter
 from collections.abc import Hashable
 from typing import Any
 
 import numpy as np
 import pytest
-from conftest import load_vectors
-from formats_problems import FORMATS, Network, dense, exchange, networks, problems, residual, shuffled, transformer
-from hypothesis import given, settings
+from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
+from conftest import load_vectors
+from formats_problems import (
+    FORMATS,
+    Network,
+    dense,
+    exchange,
+    networks,
+    problems,
+    residual,
+    shuffled,
+    transformer,
+)
 from relayout.errors import LayoutError
 from relayout.graph.planner import (
     Infeasible,
@@ -137,9 +148,8 @@ def test_a_plan_does_not_depend_on_the_order_of_mappings(problem: Problem, seed:
     try:
         plan = solve(problem)
     except Infeasible as error:
-        with pytest.raises(Infeasible) as other:
+        with pytest.raises(Infeasible, match=f"^{re.escape(str(error))}$"):
             solve(shuffled(problem, seed))
-        assert problem.pins.keys() - {*problem.uses} or str(other.value) == str(error) or len(problem.pins) > 1
         return
     again = solve(shuffled(problem, seed))
     assert again.choices == plan.choices
@@ -176,7 +186,10 @@ def test_a_bound_is_one_and_what_is_called_exact_is(problem: Problem, limit: int
     try:
         plan = solve(problem, limit)
     except Infeasible as error:
-        assert math.isinf(least) or "no plan was found" in str(error)
+        found_none = "no plan was found" in str(error)
+        event("found none" if found_none else "impossible")
+        if not found_none:
+            assert math.isinf(least), "said to be impossible"
         return
     check(plan)
     assert plan.bound <= least * (1 + 1e-12) <= plan.cost * (1 + 2e-12)
@@ -257,7 +270,7 @@ def by_integer_programming(problem: Problem) -> float:
     chosen = []
     for operation in problem.operations:
         own = [variable(option.cost, True) for option in operation.options]
-        rows.append(({x: 1.0 for x in own}, 1, 1))
+        rows.append((dict.fromkeys(own, 1.0), 1, 1))
         chosen.append(own)
     for use in problem.uses.values():
         readers: dict[Hashable, list[int]] = {}
@@ -273,7 +286,7 @@ def by_integer_programming(problem: Problem) -> float:
             rows.append(({wanted[format]: 1.0}, float(format == use.pin), 1))
             rows += [({wanted[format]: 1.0, x: -1.0}, 0, math.inf) for x in readers.get(format, [])]
             if format != use.pin:  # wanted by nobody, not wanted
-                rows.append(({wanted[format]: 1.0} | {x: -1.0 for x in readers[format]}, -math.inf, 0))
+                rows.append(({wanted[format]: 1.0} | dict.fromkeys(readers[format], -1.0), -math.inf, 0))
         edges = {}
         for src, dst in itertools.permutations(use.formats, 2):
             price = problem.conversion(use.value, src, dst)
@@ -298,7 +311,7 @@ def by_integer_programming(problem: Problem) -> float:
                     supply = variable()
                     balance[supply] = -1.0
                     if written[format]:
-                        rows.append(({supply: -1.0} | {x: 1.0 for x in written[format]}, 0, math.inf))
+                        rows.append(({supply: -1.0} | dict.fromkeys(written[format], 1.0), 0, math.inf))
                 if format == target:
                     balance[amount] = 1.0
                 rows.append((balance, 0, 0))
@@ -318,7 +331,12 @@ def by_integer_programming(problem: Problem) -> float:
 @pytest.mark.parametrize("through", [True, False])
 @pytest.mark.parametrize(
     "net",
-    [residual(24, 1, FORMATS[:4]), dense((5, 4), 2, FORMATS[:3]), transformer(2, 3, FORMATS[:3]), exchange(1, 3, 4)],
+    [
+        residual(24, 1, FORMATS[:4]),
+        dense((5, 4), 2, FORMATS[:3]),
+        transformer(2, 3, FORMATS[:3]),
+        exchange(1, 3, 4),
+    ],
     ids=["residual", "dense", "transformer", "exchange"],
 )
 def test_a_mixed_integer_solver_finds_nothing_better(net: Network, through: bool) -> None:
@@ -345,7 +363,9 @@ def test_a_mixed_integer_solver_agrees(problem: Problem) -> None:
 # Networks
 
 
-@pytest.mark.parametrize(("name", "net"), [*networks()], ids=lambda value: value if isinstance(value, str) else "")
+@pytest.mark.parametrize(
+    ("name", "net"), [*networks()], ids=lambda value: value if isinstance(value, str) else ""
+)
 def test_networks_are_solved_exactly(name: str, net: Network) -> None:
     problem = net.problem()
     plan = solve(problem)
@@ -364,8 +384,7 @@ def test_dense_blocks_need_tables_of_few_variables() -> None:
 # Ten recorded problems
 
 
-
-@pytest.fixture(scope="module")
+@pytest.fixture
 def cases() -> list[dict[str, Any]]:
     return [dict(case) for case in load_vectors("megengine_planner_cases")["cases"]]
 
@@ -416,10 +435,16 @@ def test_plain_data_in_another_form_is_refused() -> None:
     assert assign(good) == {"cost_us": 3.5, "choices": [0], "conversions": [[0, "b", "a"]], "exact": True}
     for changed, said in (
         ({"ops": [{"in": [0], "out": 1}]}, "operation 0.*'options'"),
-        ({"ops": [{"in": [0], "out": 1, "options": [{"in": ["a"], "out": "a", "us": "soon"}]}]}, "operation 0"),
-        ({"ops": [{"in": [7], "out": 1, "options": [{"in": ["a"], "out": "a", "us": 1}]}]}, "reads value '7'"),
+        (
+            {"ops": [{"in": [0], "out": 1, "options": [{"in": ["a"], "out": "a", "us": "soon"}]}]},
+            "operation 0",
+        ),
+        (
+            {"ops": [{"in": [7], "out": 1, "options": [{"in": ["a"], "out": "a", "us": 1}]}]},
+            "reads value '7'",
+        ),
         ({"conversions_us": {"0": {"b to a": 2}}}, "SRC>DST"),
-        ({"conversions_us": [1]}, "the problem|conversion"),
+        ({"conversions_us": [1]}, "conversions_us: not of"),
         ({"conversions_us": {"0": {"b>a": -1}}}, "costs -1"),
         ({"conversions_us": {}}, "operation '0' reads value '0' as a; it is given as b"),
         ({"inputs": 5}, "inputs or outputs"),
@@ -491,13 +516,25 @@ def test_conversions_pass_through_formats_that_nobody_reads() -> None:
 @pytest.mark.parametrize(
     ("problem", "said"),
     [
-        (chain("a", "a", "b", "b", conversions=None), "operation 'op2' reads value 'v2' as b; operation 'op1' writes"),
-        (chain("a", "a").replaced(sources={"v0": {"b"}}, conversions={}), "'op0' reads value 'v0' as a; it is given as b"),
-        (chain("a", "a", conversions=None).replaced(pins={"v2": "c"}), "value 'v2' is pinned to c; operation 'op1'"),
-        (chain("a", "a", conversions=None).replaced(forced={"v1": "c"}), "operation 'op1' reads value 'v1' as a, .* forced to c"),
-        (Problem((Operation("f", (), ("y",), ()),), {}), "operation 'f', which writes value 'y', has no options"),
+        (
+            chain("a", "a", "b", conversions=None),
+            "'op2' reads value 'v2' as b; operation 'op1' writes it as a,",
+        ),
+        (
+            chain("a").replaced(sources={"v0": {"b"}}, conversions={}),
+            "'op0' reads value 'v0' as a; it is given as b",
+        ),
+        (
+            chain("a", "a", conversions=None).replaced(pins={"v2": "c"}),
+            "'v2' is pinned to c; operation 'op1' writes",
+        ),
+        (
+            chain("a", "a").replaced(forced={"v1": "c"}),
+            "operation 'op1' reads value 'v1' as a, .* forced to c",
+        ),
+        (Problem((Operation("f", (), ("y",), ()),), {}), "'f', which writes value 'y', has no options"),
     ],
-)  # fmt: skip
+)
 def test_what_is_impossible_names_operation_and_value(problem: Problem, said: str) -> None:
     with pytest.raises(Infeasible, match=said):
         solve(problem)
@@ -637,7 +674,11 @@ def test_baselines_do_what_they_say() -> None:
         sources={"x": {"a"}},
     )
     chosen = greedy(problem)
-    assert [o.options[i].name for o, i in zip(problem.operations, chosen.choices, strict=True)] == ["b", "b", "a"]
+    assert [o.options[i].name for o, i in zip(problem.operations, chosen.choices, strict=True)] == [
+        "b",
+        "b",
+        "a",
+    ]
     assert chosen.cost == 1 + 1 + 0.5 + 200
     assert uniform(problem, "a").cost == 6
     assert uniform(problem, lambda value: "b").choices == (1, 1, 0)
@@ -645,7 +686,9 @@ def test_baselines_do_what_they_say() -> None:
 
 
 def test_evaluating_a_choice_that_is_impossible() -> None:
-    with pytest.raises(Infeasible, match="value 'v1' is written by operation 'op0' as a and read by .*op1.* as b"):
+    with pytest.raises(
+        Infeasible, match=r"value 'v1' is written by operation 'op0' as a and read by .*op1.* as b"
+    ):
         evaluate(chain("a", "b", conversions=None), (0, 0))
 
 

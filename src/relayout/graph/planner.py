@@ -10,9 +10,9 @@ A :class:`Problem` is that question, with formats as labels and costs as numbers
     problem --model--> variables and tables --elimination--> choices --conversions--> Solution
 
 exactly, by eliminating one operation after the other; a network of 2,000 operations takes a fifth of a
-second. Where a network is too entangled for that, the answer is a good plan and a bound (:attr:`Solution.exact`,
-:attr:`Solution.gap`). Beside it are what others do, :func:`greedy` and :func:`uniform`, in the same form, and
-:func:`explain`, which proves of each conversion that it pays.
+second. Where a network is too entangled for that, the answer is a good plan and a bound
+(:attr:`Solution.exact`, :attr:`Solution.gap`). Beside it are what others do, :func:`greedy` and
+:func:`uniform`, in the same form, and :func:`explain`, which proves of each conversion that it pays.
 
 >>> def conv(name, x, y):
 ...     options = (Option("plain", ("nchw",), ("nchw",), 9e-6), Option("wide", ("nhwc",), ("nhwc",), 5e-6))
@@ -37,8 +37,11 @@ x: nchw to nhwc, 3 us; without it 19 us (2 us more)
     for conv1
 y: nhwc to nchw, 3 us; without it 19 us (2 us more)
     for the pin
->>> uniform(problem, "nchw").cost - plan.cost
-2e-06
+>>> print(compared({"planned": plan, "greedy": greedy(problem), "nchw": uniform(problem, "nchw")}))
+                      total operations  conversions
+planned               17 us      11 us      6 us  2
+greedy                17 us      11 us      6 us  2
+nchw                  19 us      19 us      0 us  0
 """
 
 from __future__ import annotations
@@ -47,11 +50,11 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from relayout.errors import LayoutError, described
+from relayout.errors import LayoutError, type_name
 from relayout.graph.planning.baselines import greedy, uniform
 from relayout.graph.planning.explanation import Explanation, Proof, explain
 from relayout.graph.planning.problem import Infeasible, Operation, Option, Problem
-from relayout.graph.planning.solution import Conversion, Solution, evaluate
+from relayout.graph.planning.solution import Conversion, Solution, compared, evaluate
 from relayout.graph.planning.solving import solve
 
 __all__ = [
@@ -64,6 +67,7 @@ __all__ = [
     "Proof",
     "Solution",
     "assign",
+    "compared",
     "evaluate",
     "explain",
     "greedy",
@@ -80,9 +84,9 @@ def assign(problem: Mapping[str, Any]) -> dict[str, Any]:
     ----------
     problem : mapping
         ``"ops"``: each has ``"in"`` (ids of tensors), ``"out"`` (an id) and ``"options"``, each of those with
-        ``"in"`` (formats), ``"out"`` (a format) and ``"us"`` (microseconds). ``"conversions_us"``: for each id
-        what ``"SRC>DST"`` costs. ``"inputs"`` and ``"outputs"``: the formats of some ids. Ids that are keys
-        may be text. Everything else is left alone: weights are converted ahead of time, for nothing.
+        ``"in"`` (formats), ``"out"`` (a format) and ``"us"`` (microseconds). ``"conversions_us"``: for each
+        id what ``"SRC>DST"`` costs. ``"inputs"`` and ``"outputs"``: the formats of some ids. Ids that are
+        keys may be text. Everything else is left alone: weights are converted ahead of time, for nothing.
 
     Returns
     -------
@@ -140,7 +144,7 @@ def read(problem: Mapping[str, Any]) -> Problem:
             name = f"{index} {op['type']}" if "type" in op else str(index)
             inputs = tuple(str(tensor) for tensor in op["in"])
             operations.append(Operation(name, inputs, (str(op["out"]),), options, bool(op.get("weights"))))
-        conversions = {}
+        conversions, where = {}, "conversions_us"
         for tensor, costs in problem["conversions_us"].items():
             where = f"a conversion of tensor {tensor}"
             for pair, cost in costs.items():
@@ -160,4 +164,4 @@ def read(problem: Mapping[str, Any]) -> Problem:
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         if isinstance(error, LayoutError):
             raise
-        raise LayoutError(f"{where} has another form than expected: {described(error)}") from None
+        raise LayoutError(f"{where}: not of the expected form, {type_name(error)}: {error}") from None

@@ -13,7 +13,9 @@ from relayout.graph.evaluate import checked_inputs, evaluate
 from relayout.graph.graph import Graph
 from relayout.graph.inference import inferred
 from relayout.graph.lowering.emission import emitted
-from relayout.graph.plan import Plan, plan
+from relayout.graph.lowering.case import FUSED
+from relayout.graph.passes import fused, optimized, unfused
+from relayout.graph.plan import Plan, lowerable, plan
 from relayout.tensor import Tensor, tensor
 
 if TYPE_CHECKING:
@@ -25,9 +27,26 @@ __all__ = ["Run", "compiled", "planned"]
 
 def planned(graph: Graph, format: str | None = None, batch: Any = None) -> Plan:
     """The plan of a graph, for a batch size or other dims; see :func:`relayout.graph.inference.inferred`."""
-    from relayout.graph.passes import optimized
+    return plan(chained(optimized(inferred(graph, batch))), format)
 
-    return plan(optimized(inferred(graph, batch)), format)
+
+def chained(graph: Graph) -> Graph:
+    """The graph with chains of nodes as one, where kernels do them as one."""
+    made = fused(graph)
+    kept = tuple(node for node in made.nodes if node.operator != FUSED or lowerable(node, made))
+    if len(kept) < len(made.nodes):
+        left = {node.outputs for node in kept}
+        apart = [unfused(made.replaced(nodes=(node,))) for node in made.nodes if node.outputs not in left]
+        by_name = {one.nodes[-1].outputs: one for one in apart}
+        nodes = [
+            one
+            for node in made.nodes
+            for one in (by_name[node.outputs].nodes if node.outputs in by_name else (node,))
+        ]
+        constants = {**made.constants, **{k: v for one in apart for k, v in one.constants.items()}}
+        values = {**made.values, **{k: v for one in apart for k, v in one.values.items()}}
+        made = made.replaced(nodes=tuple(nodes), constants=constants, values=values)
+    return made
 
 
 def compiled(graph: Graph, format: str | None = None, threads: int | None = None, batch: Any = None) -> Run:

@@ -89,9 +89,7 @@ def uniform(problem: Problem, format: Format | Callable[[str], Format]) -> Solut
     return _propagated(problem, rank)
 
 
-def _propagated(
-    problem: Problem, rank: Callable[[Operation, Option, float], tuple[float, ...]]
-) -> Solution:
+def _propagated(problem: Problem, rank: Callable[[Operation, Option, float], tuple[float, ...]]) -> Solution:
     """The plan that takes for each operation, in their order, the possible option that comes first.
 
     An option's rank may depend on what conversions from what is written cost, each by itself.
@@ -123,7 +121,8 @@ def _propagated(
         if not ranked:
             there = [f"{value!r} as {listed(written[value])}" for value in operation.inputs]
             raise Infeasible(
-                f"operation {operation.name!r} can't go on from what was chosen before it: {' and '.join(there)}"
+                f"operation {operation.name!r} can't go on from what was chosen before it: "
+                f"{' and '.join(there)}"
             )
         choices.append(min(ranked)[1])
         for value, format in zip(operation.outputs, operation.options[choices[-1]].outputs, strict=True):

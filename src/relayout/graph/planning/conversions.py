@@ -17,7 +17,7 @@ Formats are few, so the table of all sets is small. :func:`tree_costs` fills it 
 
 >>> direct = np.array([[[0, 5, 5], [9, 0, 1], [9, 9, 0]]], float)
 >>> sets, costs = tree_costs(direct, 3, 3)
->>> dict(zip(sets, costs[0, :, 0]))     # from format 0: to 1 costs 5, to 1 and 2 costs 5 + 1
+>>> dict(zip(sets, costs[0, :, 0].tolist()))     # from format 0: to 1 costs 5, to 1 and 2 costs 5 + 1
 {0: 0.0, 1: 0.0, 2: 5.0, 4: 5.0, 3: 5.0, 5: 5.0, 6: 6.0, 7: 6.0}
 >>> tree(direct[0].tolist(), [0], [1, 2])
 [(0, 1), (1, 2)]
@@ -139,13 +139,15 @@ def _least_sum(
     a: NDArray[Any], b: NDArray[Any], left: NDArray[np.intp], right: NDArray[np.intp]
 ) -> NDArray[Any]:
     """The least sum of both parts over all cuts."""
-    best = a[:, left[:, 0]] + b[:, right[:, 0]]
+    best: NDArray[Any] = a[:, left[:, 0]] + b[:, right[:, 0]]
     for cut in range(1, left.shape[1]):
         np.minimum(best, a[:, left[:, cut]] + b[:, right[:, cut]], out=best)
     return best
 
 
-def tree(direct: Sequence[Sequence[float]], given: Sequence[int], wanted: Sequence[int]) -> list[tuple[int, int]]:
+def tree(
+    direct: Sequence[Sequence[float]], given: Sequence[int], wanted: Sequence[int]
+) -> list[tuple[int, int]]:
     """The conversions that make the wanted formats at least cost, each behind what it reads.
 
     Parameters

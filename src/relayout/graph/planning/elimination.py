@@ -32,6 +32,9 @@ if TYPE_CHECKING:
 
     from relayout.graph.planning.model import Table
 
+TOTAL = 1 << 26
+"""The most entries of all sums together: adding them up takes half a second."""
+
 __all__ = ["Eliminated", "eliminate", "joined", "order"]
 
 
@@ -148,7 +151,7 @@ def order(sizes: Sequence[int], scopes: Iterable[tuple[int, ...]], limit: float)
     scopes : iterable of tuple of int
         The variables of each table.
     limit : int, or infinity
-        The most entries of a sum.
+        The most entries of a sum. With infinity the order has all variables.
     """
     near: dict[int, set[int]] = defaultdict(set)
     for scope in scopes:
@@ -166,12 +169,14 @@ def _smallest_table(sizes: Sequence[int], near: dict[int, set[int]], limit: floa
     weight = {variable: math.prod(sizes[v] for v in near[variable]) for variable in sorted(near)}
     heap = [(entries // sizes[variable], variable) for variable, entries in weight.items()]
     heapq.heapify(heap)
+    spent, total = 0, TOTAL if math.isfinite(limit) else math.inf
     found = []
     while heap:
         left, variable = heapq.heappop(heap)
         entries = left * sizes[variable]
-        if weight.get(variable) != entries or entries > limit:
+        if weight.get(variable) != entries or entries > limit or spent + entries > total:
             continue
+        spent += entries
         found.append(variable)
         del weight[variable]
         clique = near.pop(variable)
@@ -202,11 +207,16 @@ def _fewest_connections(sizes: Sequence[int], near: dict[int, set[int]], limit: 
     score = {variable: fill(variable) for variable in sorted(near)}
     heap = [(value, variable) for variable, value in score.items()]
     heapq.heapify(heap)
+    spent, total = 0, TOTAL if math.isfinite(limit) else math.inf
     found = []
     while heap:
         value, variable = heapq.heappop(heap)
-        if score.get(variable) != value or math.prod(sizes[v] for v in near[variable]) > limit:
+        if score.get(variable) != value:
             continue
+        entries = math.prod(sizes[v] for v in near[variable])
+        if entries > limit or spent + entries > total:
+            continue
+        spent += entries
         found.append(variable)
         del score[variable]
         clique = near.pop(variable)

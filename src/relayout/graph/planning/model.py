@@ -111,6 +111,7 @@ class _Part:
 class _Builder:
     def __init__(self, problem: Problem) -> None:
         self.problem = problem
+        self.uses = problem.uses  # which checks the problem, too
         self.options = tuple(tuple(problem.possible(operation)) for operation in problem.operations)
         self.sizes = [len(own) for own in self.options]
         self.tables: list[Table] = []
@@ -127,7 +128,7 @@ class _Builder:
             return Model(tuple(self.sizes), self.options, (), math.inf, False)
         for index, (operation, own) in enumerate(zip(self.problem.operations, self.options, strict=True)):
             self._add((index,), np.array([operation.options[i].cost for i in own], float))
-        read = {use.value: self._readers(use) for use in self.problem.uses.values()}
+        read = {use.value: self._readers(use) for use in self.uses.values()}
         self._group({several for several in read.values() if len(several) > 1})
         self._values(read)
         return Model(tuple(self.sizes), self.options, tuple(self.tables), self.constant, self.relaxed)
@@ -166,7 +167,7 @@ class _Builder:
         """A variable for each set of demands; small ones first, since large ones contain them."""
         keys: list[frozenset[int]] = []
         groups: list[_Group] = []
-        holders = defaultdict(list)  # for each demand the groups that have it
+        holders: dict[int, list[int]] = defaultdict(list)  # for each demand the groups that have it
         for demands in sorted(several, key=lambda d: (len(d), sorted(d))):
             common: dict[int, int] = defaultdict(int)
             for demand in demands:
@@ -222,7 +223,7 @@ class _Builder:
     def _values(self, read: dict[str, frozenset[int]]) -> None:
         """The tables of values: those whose trees have the same shape are computed together."""
         waiting = defaultdict(list)
-        for use in self.problem.uses.values():
+        for use in self.uses.values():
             demands = read[use.value]
             if len(use.formats) == 1 or (not demands and use.pin is None):
                 continue
@@ -243,10 +244,10 @@ class _Builder:
                 most -= 1
             shape = len(use.formats), use.wanted, most, use.writer is None
             waiting[shape].append((use, masks, reader, limit))
-        for (count, wanted, most, given), several in waiting.items():
+        for (count, ends, most, given), several in waiting.items():
             direct = np.array([self._direct(use) for use, *_ in several])
             size = count + given
-            sets, costs = tree_costs(direct.reshape(-1, size, size), wanted, most, self.problem.through)
+            sets, costs = tree_costs(direct.reshape(-1, size, size), ends, most, self.problem.through)
             row = {bits: index for index, bits in enumerate(sets)}
             largest = [index for index, bits in enumerate(sets) if bits.bit_count() == most]
             for (use, masks, reader, limit), own in zip(several, costs, strict=True):
@@ -304,9 +305,7 @@ def _translated(sets: Iterable[int], universe: Sequence[Format], bit: dict[Forma
 
 
 @lru_cache(maxsize=1024)
-def _unions(
-    choices: tuple[frozenset[int], ...], limit: int, everything: int
-) -> tuple[tuple[int, ...], int]:
+def _unions(choices: tuple[frozenset[int], ...], limit: int, everything: int) -> tuple[tuple[int, ...], int]:
     """All unions of one set out of each choice; with a limit those with fewer formats, and everything.
 
     There is a limit where one is given and where unions are too many.

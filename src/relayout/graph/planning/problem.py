@@ -34,6 +34,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Hashable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cache, cached_property
 from typing import TYPE_CHECKING, TypeAlias
 
 from relayout.errors import LayoutError
@@ -165,12 +166,13 @@ class Problem:
         """What it costs to make ``dst`` out of ``src``: 0 where both are one, infinite where it can't be."""
         if src == dst:
             return 0.0
-        known = self.conversions
-        cost = known.get((value, src, dst)) if isinstance(known, Mapping) else known(value, src, dst)
+        cost = self._price((value, src, dst))
         if cost is None:
             return math.inf
         if not cost >= 0:
-            raise LayoutError(f"value {value!r}: the conversion of {src} to {dst} costs {cost}, not 0 or more")
+            raise LayoutError(
+                f"value {value!r}: the conversion of {src} to {dst} costs {cost}, not 0 or more"
+            )
         return float(cost)
 
     def possible(self, operation: Operation) -> list[int]:
@@ -187,13 +189,16 @@ class Problem:
                 best[key] = index
         return sorted(best.values())
 
-    @property
+    @cached_property
+    def _price(self) -> Callable[[tuple[str, Format, Format]], float | None]:
+        """What conversions cost, by one key; a callable is asked once for each."""
+        known = self.conversions
+        return known.get if isinstance(known, Mapping) else cache(lambda key: known(*key))
+
+    @cached_property
     def uses(self) -> Mapping[str, Use]:
-        """Who writes and reads each value: in the order of writing, what is given first. Made once."""
-        found: dict[str, Use] | None = self.__dict__.get("_uses")
-        if found is None:
-            found = self.__dict__["_uses"] = _uses(self)
-        return found
+        """Who writes and reads each value: in the order of writing, what is given first."""
+        return _uses(self)
 
     def replaced(self, **changes: object) -> Self:
         """The same problem with some attributes replaced."""
@@ -208,7 +213,7 @@ class Problem:
             )
 
         def conversions(name: str, src: Format, target: Format) -> float | None:
-            return None if name == value and target == dst else known(name, src, target)
+            return None if name == value and target == dst else self._price((name, src, target))
 
         return self.replaced(conversions=conversions)
 

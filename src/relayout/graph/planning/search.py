@@ -5,7 +5,8 @@ Three parts, each of use by itself:
 * *Mini-buckets* (Dechter and Rish, 2003): a sum of tables that is too large is cut into several, which are
   minimised apart. Each takes the value of the variable that suits it, so what comes out is a lower bound.
   Before that the parts are made to agree on what each value costs at least, which raises the bound.
-* *Neighbourhoods*: some variables keep their values, the others are eliminated exactly. That never gets worse.
+* *Neighbourhoods*: some variables keep their values, the others are eliminated exactly. What comes out never
+  costs more.
 * *Branching*: a variable is set to each of its values, and what remains is bounded or, where it has become
   small enough, solved. The branch whose bound is lowest comes next. If none is left below the best answer,
   that is proven; after a number of branches the lowest bound is what is known.
@@ -34,10 +35,13 @@ if TYPE_CHECKING:
 __all__ = ["Found", "search"]
 
 NEIGHBOURHOODS = 40
-"""How many are tried in a row without finding anything better."""
+"""How many are tried in a row without finding anything better; fewer if there are many variables."""
 
 BRANCHES = 120
-"""How many variables are set, after which a bound has to do."""
+"""How many branches are looked at, after which a bound has to do; fewer if there are many variables."""
+
+WORK = 12_000
+"""How many variables the neighbourhoods in a row, and the branches, may have together."""
 
 SAME = 1e-12
 """Costs that differ by less than this part are taken as equal: sums of doubles in another order do."""
@@ -77,16 +81,13 @@ def search(sizes: Sequence[int], tables: Sequence[Table], limit: int) -> Found:
 
     bound, values, hard = _bounded(sizes, tables, limit)
     values = _improved(sizes, tables, limit, values)
-    best = _cost(tables, values)
-    heap = [(bound, 0, {}, hard)] if hard is not None else []
-    given: dict[int, int]
-    lowest, count = bound, 0
-    while heap and count < BRANCHES:
+    best, count = _cost(tables, values), 0
+    heap: list[tuple[float, int, dict[int, int], int]] = [] if hard is None else [(bound, 0, {}, hard)]
+    while heap and count < min(BRANCHES, WORK // len(values)):
         lowest, _, given, hard = heapq.heappop(heap)
         if lowest >= best - SAME * abs(best):
             heap = []
             break
-        assert hard is not None
         for value in range(sizes[hard]):
             branch = {**given, hard: value}
             count += 1
@@ -123,7 +124,7 @@ def _improved(
     """Values that no neighbourhood among those tried makes better."""
     chance = random.Random(1)
     best, since = _cost(tables, values), 0
-    while since < NEIGHBOURHOODS:
+    while since < min(NEIGHBOURHOODS, WORK // max(1, len(values))):
         share = chance.choice((0.02, 0.05, 0.1, 0.2))
         kept = {v: value for v, value in values.items() if chance.random() < share}
         left = eliminate(sizes, _conditioned(tables, kept), limit)
@@ -141,11 +142,11 @@ def _bounded(
     """A lower bound, values that it leads to, and a variable that makes it hard; None if all is exact."""
     held: dict[int, dict[int, Table]] = defaultdict(dict)
     bound, number = 0.0, 0
-    for number, table in enumerate(tables):
-        if not table[0]:
-            bound += float(table[1])
-        for variable in table[0]:
-            held[variable][number] = table
+    for number, (scope, table) in enumerate(tables):
+        if not scope:
+            bound += float(table)
+        for variable in scope:
+            held[variable][number] = scope, table
     easy = order(sizes, (scope for scope, _ in tables), limit)
     rest = order(sizes, _left(tables, easy), math.inf)
     buckets = []

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from relayout.graph.planning.problem import Format, Problem, Use
 
-__all__ = ["Conversion", "Solution", "evaluate", "listed", "shortened", "spelled"]
+__all__ = ["Conversion", "Solution", "compared", "evaluate", "listed", "shortened", "spelled"]
 
 
 @dataclass(frozen=True)
@@ -96,12 +96,18 @@ class Solution:
 
     def __str__(self) -> str:
         spent = spelled(math.fsum(conversion.cost for conversion in self.conversions))
-        counts = f"{_counted(self.choices, 'operation')}, {_counted(self.conversions, 'conversion')} ({spent})"
+        counts = (
+            f"{_counted(self.choices, 'operation')}, {_counted(self.conversions, 'conversion')} ({spent})"
+        )
         lines = [f"{spelled(self.cost)}: {counts}; {self.proof}"]
         if self.conversions:
             lines.append(f"{'value':<20} {'from':<12} {'to':<12} {'time':>9}  needed by")
         for one in self.conversions:
-            value, src, dst = shortened(one.value, 20), shortened(str(one.src), 12), shortened(str(one.dst), 12)
+            value, src, dst = (
+                shortened(one.value, 20),
+                shortened(str(one.src), 12),
+                shortened(str(one.dst), 12),
+            )
             line = f"{value:<20} {src:<12} {dst:<12} {spelled(one.cost):>9}  "
             lines.append(line + shortened(one.reason.removeprefix("for "), 80 - len(line)))
         return "\n".join(lines)
@@ -114,7 +120,9 @@ class Solution:
         return f"none below {spelled(self.bound)} (gap {self.gap:.1%})"
 
 
-def evaluate(problem: Problem, choices: Sequence[int], bound: float = -math.inf, exact: bool = False) -> Solution:
+def evaluate(
+    problem: Problem, choices: Sequence[int], bound: float = -math.inf, exact: bool = False
+) -> Solution:
     """The plan of a choice of options: with the cheapest conversions that it needs.
 
     Parameters
@@ -140,6 +148,22 @@ def evaluate(problem: Problem, choices: Sequence[int], bound: float = -math.inf,
     least = math.fsum(min(option.cost for option in operation.options) for operation in problem.operations)
     bound = cost if exact else min(cost, max(bound, least))
     return Solution(problem, tuple(choices), tuple(conversions), cost, bound, exact)
+
+
+def compared(plans: Mapping[str, Solution]) -> str:
+    """Plans of one problem as a table, a line each.
+
+    Parameters
+    ----------
+    plans : mapping of str to Solution
+        The first column has their names.
+    """
+    lines = [f"{'':<16} {'total':>10} {'operations':>10} {'conversions':>12}"]
+    for name, plan in plans.items():
+        spent = math.fsum(conversion.cost for conversion in plan.conversions)
+        line = f"{shortened(name, 16):<16} {spelled(plan.cost):>10} {spelled(plan.cost - spent):>10} "
+        lines.append(f"{line}{spelled(spent):>9}{len(plan.conversions):>3}")
+    return "\n".join(lines)
 
 
 def _written(problem: Problem, use: Use, choices: Sequence[int]) -> tuple[Format, ...]:
@@ -170,10 +194,11 @@ def _conversions(problem: Problem, use: Use, choices: Sequence[int]) -> list[Con
     direct = [[problem.conversion(use.value, src, dst) for dst in formats] for src in formats]
     edges = tree(direct, [at[format] for format in written], [at[format] for format in missing])
     if not edges:
+        there = " and ".join(map(str, written))
         texts = " and ".join(f"{_or(readers)} as {format}" for format, readers in wanted.items())
         raise Infeasible(
-            f"value {use.value!r} is {_origin(problem, use)} as {' and '.join(map(str, written))} and read by "
-            f"{texts}: no conversion leads there"
+            f"value {use.value!r} is {_origin(problem, use)} as {there} and read by {texts}: "
+            "no conversion leads there"
         )
     before = {dst: src for src, dst in edges}
     needed: dict[int, dict[str, None]] = {dst: {} for dst in before}
@@ -192,7 +217,9 @@ def _conversions(problem: Problem, use: Use, choices: Sequence[int]) -> list[Con
 
 
 def _origin(problem: Problem, use: Use) -> str:
-    return "given" if use.writer is None else f"written by operation {problem.operations[use.writer[0]].name!r}"
+    return (
+        "given" if use.writer is None else f"written by operation {problem.operations[use.writer[0]].name!r}"
+    )
 
 
 def _or(readers: Mapping[str, None] | Sequence[str]) -> str:

@@ -68,7 +68,7 @@ def solve(problem: Problem, limit: int = LIMIT) -> Solution:
         plans += _others(problem, bound)
     if not plans:
         raise Infeasible(
-            f"no plan was found for {len(problem.operations)} operations, and none is known to be impossible: "
+            f"no plan was found for {len(problem.operations)} operations, nor a proof that there is none: "
             "too many formats and readers depend on each other"
         )
     best = min(plans, key=lambda plan: plan.cost)
@@ -115,7 +115,7 @@ def _reason(problem: Problem) -> Infeasible:
                 f"and that value is forced to {forced[value]}"
             )
     everything = len(problem.operations)
-    names = [*problem.pins]
+    names = [value for value in problem.uses if value in problem.pins]
     if _possible(_first(problem, everything, 0)):
         count = _least(len(names), lambda pins: not _possible(_first(problem, everything, pins)))
         return _told(problem, None, names[count - 1])
@@ -145,7 +145,8 @@ def _first(problem: Problem, count: int, pins: int, without: int = -1) -> Proble
         operations[-1] = replace(last, inputs=_but(last.inputs, without), options=options)
     known = {*problem.sources, *(value for operation in operations for value in operation.outputs)}
     forced = {value: format for value, format in problem.forced.items() if value in known}
-    some = dict([*problem.pins.items()][:pins])
+    pinned = [value for value in problem.uses if value in problem.pins][:pins]
+    some = {value: problem.pins[value] for value in pinned}
     return problem.replaced(operations=tuple(operations), pins=some, forced=forced)
 
 
@@ -180,4 +181,6 @@ def _told(problem: Problem, operation: Operation | None, value: str) -> Infeasib
         places = [i for i, name in enumerate(operation.inputs) if name == value]
         read = {operation.options[i].inputs[p]: None for i in problem.possible(operation) for p in places}
         wanted = f"operation {operation.name!r} reads value {value!r} as {listed(read)}"
-    return Infeasible(f"no choice of formats is possible: {wanted}; {origin}, and conversions do not lead there")
+    return Infeasible(
+        f"no choice of formats is possible: {wanted}; {origin}, and conversions do not lead there"
+    )
