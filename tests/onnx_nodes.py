@@ -37,13 +37,30 @@ class Case:
     @property
     def operators(self) -> set[str]:
         """Of all nodes, those in inner graphs among them."""
-        return set(_operators(self.model.graph.node))
+        return set(map(operator_name, _nodes(self.model.graph.node)))
+
+    @property
+    def newest(self) -> bool:
+        """Whether all nodes take what the newest versions of their operators take, by the same defaults.
+
+        Older ones are an importer's affair.
+        """
+        versions = {one.domain: one.version for one in self.model.opset_import}
+        return all(
+            _signature(name, versions[domain], domain) == _signature(name, None, domain)
+            for domain, name in {(node.domain, node.op_type) for node in _nodes(self.model.graph.node)}
+        )
+
+    @property
+    def known(self) -> dict[str, Any]:
+        """Inputs and constants by name."""
+        names = [value.name for value in self.model.graph.input]
+        known = {name: value for name, value in zip(names, self.inputs, strict=False) if name}
+        return known | {one.name: numpy_helper.to_array(one) for one in self.model.graph.initializer}
 
     def run(self) -> tuple[Any, ...]:
         """The outputs by the definitions."""
-        names = [value.name for value in self.model.graph.input]
-        known = {name: value for name, value in zip(names, self.inputs, strict=False) if name}
-        known |= {one.name: numpy_helper.to_array(one) for one in self.model.graph.initializer}
+        known = self.known
         evaluate(self.model.graph.node, known)
         return tuple(known[value.name] for value in self.model.graph.output)
 
@@ -147,13 +164,20 @@ def assert_agrees(got: Any, expected: Any, rtol: float = 1e-3, atol: float = 1e-
         np.testing.assert_allclose(got.astype(wide), expected.astype(wide), rtol=rtol, atol=atol)
 
 
-def facts(node: onnx.NodeProto, known: Mapping[str, Any], *, data: bool) -> list[Fact | None]:
-    """What is known of a node's inputs before it runs: dims and data types, and with ``data`` the values."""
+def facts(
+    node: onnx.NodeProto, known: Mapping[str, Any], *, data: bool, named: Sequence[int] = ()
+) -> list[Fact | None]:
+    """What is known of a node's inputs before it runs: dims and data types, and with ``data`` the values.
+
+    Sizes along the axes that are ``named`` are text: ``n4`` for 4.
+    """
     made: list[Fact | None] = []
     for name in (*node.input, *attributes_of(node)[1]):
         value = known[name] if name else None
-        array = isinstance(value, np.ndarray)
-        fact = Fact(value.shape, value.dtype, value if data else None) if array else Fact()
+        fact = Fact()
+        if isinstance(value, np.ndarray):
+            dims = tuple(f"n{n}" if axis in named else n for axis, n in enumerate(value.shape))
+            fact = Fact(dims, value.dtype, value if data else None)
         made.append(fact if name else None)
     return made
 
@@ -164,15 +188,13 @@ def assert_inferred(fact: Fact, got: Any, *, whole: bool) -> None:
         assert (fact.dims, fact.dtype, fact.data) == (None, None, None)
         return
     if whole:
-        assert fact.dims is not None
-        assert all(isinstance(n, int) for n in fact.dims), fact.dims
-        assert fact.dtype is not None
+        assert fact.dims == got.shape
+        assert fact.dtype == got.dtype
     if fact.dims is not None:
         assert len(fact.dims) == got.ndim, fact.dims
-        assert [n for n in fact.dims if isinstance(n, int)] == [
-            m for n, m in zip(fact.dims, got.shape, strict=True) if isinstance(n, int)
-        ]
-        assert all(type(n) in (int, str, type(None)) for n in fact.dims), fact.dims
+        for n, size in zip(fact.dims, got.shape, strict=True):
+            assert type(n) in (int, str, type(None)), fact.dims
+            assert n is None or n in (size, f"n{size}"), (fact.dims, got.shape)
     assert fact.dtype is None or (isinstance(fact.dtype, np.dtype) and fact.dtype == got.dtype)
     if fact.data is not None:
         assert_agrees(fact.data, got)
@@ -184,7 +206,7 @@ def _array(x: Any) -> Any:
         return [_array(one) for one in x]
     if x is None:
         return None
-    x = np.asarray(x)
+    x = numpy_helper.to_array(x) if isinstance(x, onnx.TensorProto) else np.asarray(x)
     return x.astype(object) if x.dtype.kind in "US" else x
 
 
@@ -217,11 +239,21 @@ def _graphs(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
             yield attribute.g
 
 
-def _operators(nodes: Sequence[onnx.NodeProto]) -> Iterator[str]:
+def _nodes(nodes: Sequence[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
+    """Nodes, and those of graphs within them."""
     for node in nodes:
-        yield operator_name(node)
+        yield node
         for graph in _graphs(node):
-            yield from _operators(graph.node)
+            yield from _nodes(graph.node)
+
+
+@cache
+def _signature(name: str, version: int | None, domain: str) -> object:
+    """What an operator takes, in one of its versions."""
+    given = () if version is None else (version,)
+    schema = onnx.defs.get_schema(name, *given, domain)
+    attributes = {one.name: one.default_value.SerializeToString() for one in schema.attributes.values()}
+    return [one.name for one in schema.inputs], attributes
 
 
 def _free(graph: onnx.GraphProto) -> Iterator[str]:

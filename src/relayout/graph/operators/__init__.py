@@ -15,22 +15,38 @@ What is known of the results before anything runs, dims and data types, a second
 """
 
 from relayout.graph.operators import (  # noqa: F401 (they fill the table)
+    activations,
     attention,
+    binary,
+    casts,
+    control,
     convolution,
+    cumulative,
     detection,
+    gathering,
     images,
     learning,
     losses,
+    making,
+    movement,
     ngrams,
     normalization,
     pooling,
+    products,
     quantization,
     randomness,
+    rearrangement,
     recurrent,
+    reductions,
     resizing,
     sampling,
+    selection,
+    sequences,
+    shapes,
     signals,
+    strings,
     training,
+    unary,
 )
 from relayout.graph.operators.registry import OPERATORS, Fact, Operator, operator
 

@@ -51,6 +51,9 @@ NUMBERS: Final[dict[int, np.dtype[Any]]] = {
 }
 """NumPy's data type for each number of ``TensorProto.DataType``."""
 
+TEXT: Final = NUMBERS[8]
+"""Arrays of ``str``."""
+
 BITS: Final[dict[np.dtype[Any], int]] = {
     NUMBERS[number]: bits for number, bits in ((21, 4), (22, 4), (23, 4), (25, 2), (26, 2), (27, 6), (28, 6))
 }
