@@ -585,7 +585,10 @@ def test_scan_of_version_8_goes_over_batches(lengths: Array | None) -> None:
     ("operator", "version", "attributes", "why"),
     [
         ("Unsqueeze", 11, {}, "needs the attribute 'axes'"),
-        ("Slice", 1, {"starts": [0]}, "'starts' and 'ends'"),
+        ("Slice", 1, {"starts": [0]}, "needs the attribute 'ends'"),
+        ("Slice", 1, {"starts": [0], "ends": [1, 2]}, "1 starts and 2 ends"),
+        ("Slice", 1, {"starts": [0], "ends": [1.5]}, "'ends' must be INTS"),
+        ("Concat", 4, {"axis": "x"}, "'axis' must be INT, got str 'x'"),
         ("Cast", 1, {"to": "nothing"}, "'nothing', which is no data type"),
         ("LpPool", 1, {"p": 1.5, "kernel_shape": [1]}, "p = 1.5"),
         ("Relu", 29, {}, "versions 1 to 28"),

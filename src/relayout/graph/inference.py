@@ -271,6 +271,7 @@ class _Sweep:
 
     def _inlined(self, graph: Graph, inputs: tuple[str, ...], name: str) -> list[str]:
         """Run the nodes of a closed graph as nodes of this one; the names of its results."""
+        _check_inputs(graph, len(inputs))
         names = {value.name: one for value, one in zip(graph.inputs, inputs, strict=True)}
         for key, data in graph.constants.items():
             names[key] = self._fresh(f"{name}/{key}")
@@ -365,6 +366,7 @@ class _Sweep:
 
     def _closed(self, graph: Graph, given: list[Fact | None]) -> tuple[Graph, list[Fact]]:
         """A closed graph, inferred for inputs of which something is known, and its results."""
+        _check_inputs(graph, len(given))
         inner = _Sweep(self.unroll, self.keep, {value.name for value in graph.inputs})
         inner.strict = False  # it may never run
         inner.taken |= {name for node in graph.nodes for name in node.outputs} | set(graph.constants)
@@ -457,6 +459,12 @@ class _Sweep:
             name: data for name, data in self.constants.items() if name in needed and name not in made
         }
         return graph.replaced(nodes=tuple(reversed(nodes)), values=values, constants=constants)
+
+
+def _check_inputs(graph: Graph, given: int) -> None:
+    """Refuse an inner graph that takes other inputs than its node has for it."""
+    if len(graph.inputs) != given:
+        raise LayoutError(f"its graph {graph.name!r} takes {len(graph.inputs)} inputs; it is given {given}")
 
 
 def _is_small(facts: tuple[Fact, ...], size: int) -> bool:

@@ -251,14 +251,15 @@ def roi_align(
     data = wide(x)
     corners = wide(rois) * np.float32(spatial_scale) - np.float32(0.5 if half else 0)
     made = np.zeros((len(rois), x.shape[1], output_height, output_width), data.dtype)
-    for number, (left, top, right, bottom) in enumerate(corners):
+    for number, (west, north, east, south) in enumerate(corners):
         image = int(batch_indices[number])
         if not 0 <= image < len(x):
             raise LayoutError(f"region {number} is of image {image}; there are {len(x)}")
-        sides = (top, bottom, output_height, x.shape[2]), (left, right, output_width, x.shape[3])
+        sides = (north, south, output_height, x.shape[2]), (west, east, output_width, x.shape[3])
         rows, columns = (_side(*side, half, sampling_ratio) for side in sides)
         if mode == "avg":
-            made[number] = _mean(rows, x.shape[2]) @ data[image] @ _mean(columns, x.shape[3]).T
+            left, right = _mean(rows, x.shape[2]), _mean(columns, x.shape[3])
+            made[number] = left.astype(data.dtype) @ data[image] @ right.astype(data.dtype).T
         elif rows[0].size and columns[0].size:
             made[number] = _largest(data[image], rows, columns)
     return narrow(made, x.dtype)
@@ -288,7 +289,7 @@ def _mean(side: Side, size: int) -> Array:
     rows = np.arange(parts)[:, None]
     np.add.at(matrix, (rows, low), below)
     np.add.at(matrix, (rows, high), above)
-    return (matrix / max(samples, 1)).astype(np.float32)
+    return np.asarray(matrix / max(samples, 1))
 
 
 def _largest(image: Array, rows: Side, columns: Side) -> Array:

@@ -111,8 +111,6 @@ def _moved(
 @before(13, "Squeeze", "Unsqueeze", "ReduceSum")
 @before(18, *(f"Reduce{name}" for name in REDUCTIONS))
 def _axes(call: Call, writer: Writer) -> Call:
-    if call.operator == "Unsqueeze" and "axes" not in call.attributes:
-        raise LayoutError("Unsqueeze needs the attribute 'axes' before version 13")
     return _moved(call, writer, "axes", 1)
 
 
@@ -136,8 +134,8 @@ def _split_13(call: Call, _: Writer) -> Call:
 @before(10, "Slice")
 def _slice_1(call: Call, writer: Writer) -> Call:
     starts, ends, axes = call.get("starts"), call.get("ends"), call.get("axes")
-    if starts is None or ends is None or len(starts) != len(ends):
-        raise LayoutError("Slice needs the attributes 'starts' and 'ends', of one length, before version 10")
+    if len(starts) != len(ends):
+        raise LayoutError(f"Slice has {len(starts)} starts and {len(ends)} ends")
     inputs = [call.input(0), writer.constant(starts), writer.constant(ends)]
     if axes is not None:
         inputs.append(writer.constant(axes))
