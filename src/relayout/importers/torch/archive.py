@@ -1,0 +1,163 @@
+"""What a .pt2 file may contain, looked through before PyTorch reads it.
+
+``torch.export.save`` writes a zip archive: the program as JSON, the weights as plain bytes. But reading one
+may unpickle, which runs whatever the file says: inputs that the model was exported with, tensors of
+subclasses, objects. The program's JSON is no mere data either. Sizes are expressions that SymPy evaluates as
+Python, operators are looked up in PyTorch by name, and names of values become Python source.
+
+So a file is refused if
+
+* anything is pickled but the sample inputs, or these can't be loaded with ``weights_only=True``;
+* a size is anything but arithmetic on symbols, an operator is outside of ``torch.ops``, or a name is none;
+* it holds compiled code, or two members of one name (readers differ in which they take).
+
+A file that another program changes between the look and the reading is beyond this.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+from relayout.errors import LayoutError, Unsupported
+
+__all__ = ["check"]
+
+MOST_BYTES: Final = 1 << 30
+"""The largest member that is read whole; only weights, which are not read here, are larger."""
+
+NAME: Final = re.compile(r"\w*")
+OPERATOR: Final = re.compile(
+    r"torch\.ops\.[a-z]\w*\.\w+(\.\w+)?|_operator\.[a-z]\w*|math\.[a-z]\w*|torch\.sym_\w+"
+)
+EXPRESSION: Final = re.compile(r"[\w\s+\-*/%()<>=!,&|~.]*")
+WORD: Final = re.compile(r"[^\W\d]\w*")
+WORDS: Final = re.compile(
+    r"[suz]+f?\d+|Max|Min|Mod|PythonMod|FloorDiv|CleanDiv|CeilDiv|CeilToInt|FloorToInt|TruncToInt|RoundToInt|Where"
+    r"|IntTrueDiv|FloatTrueDiv|ToFloat|ModularIndexing|PowByNatural|FloatPow|OpaqueUnaryFn_\w+|IsNonOverlapping\w*"
+    r"|Identity|LShift|RShift|Piecewise|Eq|Ne|Lt|Le|Gt|Ge|And|Or|Not|Abs|True|False|true|false|int_oo|oo"
+)
+
+
+def check(path: Path, torch: Any) -> None:
+    """Look through a file.
+
+    Raises
+    ------
+    LayoutError
+        It can't be read, or is no archive of a program.
+    Unsupported
+        Reading it might run code.
+    """
+    try:
+        with zipfile.ZipFile(path) as archive:
+            _members(path, archive, torch)
+    except (OSError, zipfile.BadZipFile, zipfile.LargeZipFile, RuntimeError, NotImplementedError) as error:
+        raise LayoutError(
+            f"{path} is no .pt2 file, a zip archive written by torch.export.save: {error}"
+        ) from error
+
+
+def _members(path: Path, archive: zipfile.ZipFile, torch: Any) -> None:
+    names = archive.namelist()
+    if len({name.lower() for name in names}) != len(names):
+        raise Unsupported(f"{path}: two members of the archive have one name")
+    if len({name.partition("/")[0] for name in names}) > 1:
+        raise Unsupported(
+            f"{path}: an archive of an older PyTorch, or of none; export and save the model again"
+        )
+    programs = 0
+    for name in names:
+        member = name.partition("/")[2]
+        if member.startswith("models/"):
+            programs += 1
+            _program(path, member, _json(path, archive, name))
+        elif member.endswith("_config.json"):
+            _payloads(path, member, _json(path, archive, name))
+        elif member.startswith("data/sample_inputs/"):
+            _inputs(path, _read(path, archive, name), torch)
+        elif member.startswith("data/aotinductor/") or re.match(r"data/(weights|constants)/.*\.pt$", member):
+            raise Unsupported(f"{path}: {member} is compiled code or pickled, which would have to be trusted")
+    if programs != 1:
+        raise LayoutError(
+            f"{path} holds {programs} programs; one is read, that torch.export.save has written"
+        )
+
+
+def _read(path: Path, archive: zipfile.ZipFile, name: str) -> bytes:
+    if archive.getinfo(name).file_size > MOST_BYTES:
+        raise LayoutError(
+            f"{path}: {name} has {archive.getinfo(name).file_size} bytes, more than {MOST_BYTES}"
+        )
+    return archive.read(name)
+
+
+def _json(path: Path, archive: zipfile.ZipFile, name: str) -> Any:
+    try:
+        return json.loads(_read(path, archive, name))
+    except (ValueError, RecursionError) as error:
+        raise LayoutError(f"{path}: {name} is damaged: {error}") from error
+
+
+def _payloads(path: Path, member: str, config: Any) -> None:
+    """Weights and constants: bytes, not pickles."""
+    for key, one in _items(config):
+        if key == "use_pickle" and one:
+            raise Unsupported(
+                f"{path}: {member} has a pickled tensor or object; unpickling it could run any code"
+            )
+        if (
+            key == "path_name"
+            and isinstance(one, str)
+            and re.match(r"(custom|opaque)_obj|.*(/|\\|\.\.)", one)
+        ):
+            raise Unsupported(f"{path}: {member} has an object, {one!r}; unpickling it could run any code")
+
+
+def _inputs(path: Path, data: bytes, torch: Any) -> None:
+    """The inputs that the model was exported with: PyTorch unpickles them without limits if it must."""
+    try:
+        torch.load(io.BytesIO(data), weights_only=True)
+    except Exception as error:
+        raise Unsupported(
+            f"{path}: the inputs that the model was exported with can't be loaded safely, and unpickling them could "
+            f"run any code ({str(error).partition(chr(10))[0]})"
+        ) from error
+
+
+def _program(path: Path, member: str, program: Any) -> None:
+    """Names, operators and sizes of a program are what they should be."""
+    for key, one in _items(program):
+        if not isinstance(one, str):
+            continue
+        if key == "expr_str" and not _is_arithmetic(one):
+            raise Unsupported(
+                f"{path}: {member} has the size {one!r:.80}, which is not arithmetic on symbols"
+            )
+        if key == "target" and not OPERATOR.fullmatch(one):
+            raise Unsupported(
+                f"{path}: {member} has the operator {one!r:.80}; only those of torch.ops are read"
+            )
+        if key in ("name", "as_name") and not NAME.fullmatch(one):
+            raise Unsupported(f"{path}: {member} has the name {one!r:.80}, which is none")
+
+
+def _is_arithmetic(text: str) -> bool:
+    return bool(EXPRESSION.fullmatch(text)) and all(map(WORDS.fullmatch, WORD.findall(text)))
+
+
+def _items(tree: Any) -> Iterator[tuple[str, Any]]:
+    """All pairs of key and value in nested data."""
+    left = [tree]
+    while left:
+        one = left.pop()
+        if isinstance(one, dict):
+            yield from one.items()
+            left.extend(one.values())
+        elif isinstance(one, list):
+            left.extend(one)
