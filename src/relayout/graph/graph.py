@@ -39,6 +39,7 @@ from numpy.typing import NDArray
 
 from relayout.dtypes import dtype as as_dtype
 from relayout.errors import LayoutError
+from relayout.forking import lock
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -151,6 +152,12 @@ class Graph:
             known |= {value.name: value for value in self.inputs}
             self.__dict__["_all"] = known
         return known
+
+    def evaluate(self, *arrays: Any) -> tuple[Any, ...]:
+        """What the graph computes, by definition: see :func:`relayout.graph.evaluate.evaluate`."""
+        with lock():
+            from relayout.graph.evaluate import evaluate
+        return evaluate(self, *arrays)
 
     def replaced(self, **changes: Any) -> Self:
         """The same graph with some attributes replaced."""

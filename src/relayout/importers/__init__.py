@@ -1,5 +1,5 @@
-"""Networks of other systems, read into graphs: one package for each system.
+"""Networks of other systems as graphs, a package for each system: ``onnx``.
 
-Each has a function ``load`` that returns a :class:`relayout.graph.graph.Graph` whose operators are those of
-:mod:`relayout.graph.operators`. The system itself is imported when it is called.
+An importer knows its system's files, versions and names, and nothing of formats. What it makes is a
+:class:`~relayout.graph.graph.Graph` of operators in their newest meaning.
 """

@@ -14,6 +14,40 @@ What is known of the results before anything runs, dims and data types, a second
 (:mod:`relayout.graph.operators.registry`).
 """
 
+from relayout.graph.operators import (  # noqa: F401 (they fill the table)
+    activations,
+    attention,
+    binary,
+    casts,
+    control,
+    convolution,
+    cumulative,
+    detection,
+    gathering,
+    images,
+    learning,
+    losses,
+    making,
+    movement,
+    ngrams,
+    normalization,
+    pooling,
+    products,
+    quantization,
+    randomness,
+    rearrangement,
+    recurrent,
+    reductions,
+    resizing,
+    sampling,
+    selection,
+    sequences,
+    shapes,
+    signals,
+    strings,
+    training,
+    unary,
+)
 from relayout.graph.operators.registry import OPERATORS, Fact, Operator, operator
 
 __all__ = ["OPERATORS", "Fact", "Operator", "operator"]

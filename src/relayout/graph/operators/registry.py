@@ -20,7 +20,8 @@ Where an operator has none, nothing is known of its results until it has run.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from inspect import Parameter, signature
 from typing import Any, Final, TypeAlias
@@ -91,19 +92,31 @@ class Operator:
     wanted: bool = False
 
     def __call__(self, *inputs: Any, outputs: int = 1, **attributes: Any) -> tuple[Any, ...]:
-        """The results of the definition; ``outputs``: how many are wanted."""
+        """The results of the definition; ``outputs``: how many are wanted.
+
+        Scalars of NumPy become arrays. Numbers that overflow or are divided by zero raise no warnings.
+
+        Raises
+        ------
+        LayoutError
+            The inputs don't fit each other or the attributes; the message names the operator and what it was
+            given.
+        """
         self.check(len(inputs), attributes)
         if self.wanted:
             attributes["wanted"] = outputs
-        made = self.define(*inputs, **attributes)
-        return made if isinstance(made, tuple) else (made,)
+        with np.errstate(all="ignore"), self._named(inputs):
+            made = self.define(*inputs, **attributes)
+        several = made if isinstance(made, tuple) else (made,)
+        return tuple(np.asarray(one) if isinstance(one, np.generic) else one for one in several)
 
     def inferred(self, *inputs: Fact | None, outputs: int = 1, **attributes: Any) -> tuple[Fact, ...]:
         """What is known of the results; nothing where there is no rule."""
         self.check(len(inputs), attributes)
         if self.infer is None:
             return (Fact(),) * outputs
-        made = self.infer(*inputs, **attributes)
+        with self._named(inputs):
+            made = self.infer(*inputs, **attributes)
         made = made if isinstance(made, tuple) else (made,)
         return (*made, *(Fact() for _ in range(outputs - len(made))))[:outputs]
 
@@ -125,9 +138,29 @@ class Operator:
             if value is ... and name not in attributes:
                 raise LayoutError(f"{self.name} needs the attribute {name!r}")
 
+    @contextmanager
+    def _named(self, inputs: tuple[Any, ...]) -> Iterator[None]:
+        """Errors within, NumPy's among them, as LayoutErrors that say of which operator and inputs."""
+        try:
+            yield
+        except Exception as error:
+            kind = type(error) if isinstance(error, LayoutError) else LayoutError
+            given = ", ".join(map(_spelled, inputs)) or "no inputs"
+            raise kind(f"{self.name} of {given}: {error}") from error
+
+
+def _spelled(given: Any) -> str:
+    """An input for a message."""
+    if isinstance(given, list):
+        return f"a sequence of {len(given)}"
+    dims = getattr(given, "dims", getattr(given, "shape", None))
+    if given is None or dims is None:
+        return "-" if given is None else "?"
+    sizes = "x".join("?" if n is None else str(n) for n in dims)
+    return f"{getattr(given, 'dtype', None) or '?'} {sizes}".rstrip()
+
 
 OPERATORS: Final[dict[str, Operator]] = {}
-PLACES = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
 
 
 def operator(name: str, infer: Infer | None = None) -> Callable[[Callable[..., Any]], Callable[..., Any]]:

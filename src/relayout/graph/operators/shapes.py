@@ -1,0 +1,216 @@
+"""The same elements under other dims, and dims as numbers.
+
+Results are views where NumPy can make them.
+"""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from relayout.errors import LayoutError
+from relayout.graph.operators.axes import Dim, Dims, axes_in, known_product, numbers, unknown
+from relayout.graph.operators.registry import Array, Fact, broadcast, operator, same
+
+__all__ = ["reshaped_dims"]
+
+
+def reshaped_dims(dims: Dims | None, shape: tuple[int, ...], allowzero: int = 0) -> Dims:
+    """What a Reshape makes of dims: 0 keeps one, unless that is meant, and -1 is what is left.
+
+    >>> reshaped_dims((2, 3, 4), (0, -1))
+    (2, 12)
+    >>> reshaped_dims(("batch", 12, 8), (-1, 6, 16))
+    ('batch', 6, 16)
+    >>> reshaped_dims((2, 3), (4, -1))
+    Traceback (most recent call last):
+    relayout.errors.LayoutError: 6 elements can't be arranged as 4x-1
+    """
+    if any(n < -1 for n in shape) or shape.count(-1) > 1 or (allowzero and 0 in shape and -1 in shape):
+        raise LayoutError(f"{_spelled(shape)} is no shape")
+    if not allowzero and dims is not None and 0 in shape[len(dims) :]:
+        raise LayoutError(f"{_spelled(shape)} keeps an axis that there is not")
+    made: list[Dim] = [
+        (dims[axis] if dims is not None else None) if n == 0 and not allowzero else n
+        for axis, n in enumerate(shape)
+    ]
+    given: list[Dim] = [None] if dims is None else list(dims)
+    if -1 in made:
+        at = made.index(-1)
+        made[at] = _left(given, made[:at] + made[at + 1 :], shape)
+    elif all(isinstance(n, int) for n in (*given, *made)) and known_product(given) != known_product(made):
+        raise LayoutError(f"{known_product(given)} elements can't be arranged as {_spelled(shape)}")
+    return tuple(made)
+
+
+def _left(given: list[Dim], others: list[Dim], shape: tuple[int, ...]) -> Dim:
+    """The size that the others leave, as far as it is known."""
+    names = [n for n in given if not isinstance(n, int)]
+    for n in [n for n in others if not isinstance(n, int)]:
+        if n is None or n not in names:
+            return None
+        names.remove(n)
+    whole = prod(n for n in given if isinstance(n, int))
+    part = prod(n for n in others if isinstance(n, int))
+    if not names and (not part or whole % part):
+        raise LayoutError(f"{whole} elements can't be arranged as {_spelled(shape)}")
+    if not names:
+        return whole // part
+    return names[0] if len(names) == 1 and whole == part else None
+
+
+def _spelled(shape: tuple[int, ...]) -> str:
+    return "x".join(map(str, shape)) or "one"
+
+
+def _reshaped(data: Fact, shape: Fact, *, allowzero: int = 0) -> Fact:
+    wanted = numbers(shape)
+    if wanted is None:
+        return Fact(unknown(shape), data.dtype)
+    return Fact(reshaped_dims(data.dims, wanted, allowzero), data.dtype)
+
+
+@operator("Reshape", infer=_reshaped)
+def reshape(data: Array, shape: Array, /, *, allowzero: int = 0) -> Array:
+    """The elements in their order under other dims."""
+    return data.reshape(reshaped_dims(data.shape, tuple(shape.tolist()), allowzero))
+
+
+def _flattened(x: Fact, *, axis: int = 1) -> Fact:
+    if x.dims is None:
+        return Fact((None, None), x.dtype)
+    axis = _cut(axis, len(x.dims))
+    return Fact((known_product(x.dims[:axis]), known_product(x.dims[axis:])), x.dtype)
+
+
+def _cut(axis: int, rank: int) -> int:
+    if not -rank <= axis <= rank:
+        raise LayoutError(f"axis {axis} is outside of {-rank} to {rank}")
+    return axis + rank if axis < 0 else axis
+
+
+@operator("Flatten", infer=_flattened)
+def flatten(x: Array, /, *, axis: int = 1) -> Array:
+    """A matrix: rows are the axes in front of one, columns the others."""
+    axis = _cut(axis, x.ndim)
+    return x.reshape(prod(x.shape[:axis]), prod(x.shape[axis:]))
+
+
+def _permuted(data: Fact, *, perm: tuple[int, ...] | None = None) -> Fact:
+    if data.dims is None:
+        return Fact(None if perm is None else (None,) * len(perm), data.dtype)
+    return Fact(tuple(data.dims[axis] for axis in _order(perm, len(data.dims))), data.dtype)
+
+
+def _order(perm: tuple[int, ...] | None, rank: int) -> tuple[int, ...]:
+    order = tuple(reversed(range(rank))) if perm is None else axes_in(perm, rank)
+    if len(order) != rank:
+        raise LayoutError(f"{order} is no order of {rank} axes")
+    return order
+
+
+@operator("Transpose", infer=_permuted)
+def transpose(data: Array, /, *, perm: tuple[int, ...] | None = None) -> Any:
+    """Axes in another order; reversed where none is given."""
+    return data.transpose(_order(perm, data.ndim))
+
+
+def _squeezed_dims(dims: Dims, axes: tuple[int, ...] | None) -> Dims:
+    if axes is None:
+        return tuple(n for n in dims if n != 1)
+    gone = axes_in(axes, len(dims))
+    for axis in gone:
+        if isinstance(dims[axis], int) and dims[axis] != 1:
+            raise LayoutError(f"axis {axis} has size {dims[axis]}, not 1")
+    return tuple(n for axis, n in enumerate(dims) if axis not in gone)
+
+
+def _squeezed(data: Fact, axes: Fact | None = None) -> Fact:
+    given = None if axes is None else numbers(axes)
+    if data.dims is None or (given is None and axes is not None):
+        return Fact(None, data.dtype)
+    if axes is None and not all(isinstance(n, int) for n in data.dims):
+        return Fact(None, data.dtype)  # who knows which of them are 1
+    return Fact(_squeezed_dims(data.dims, given), data.dtype)
+
+
+@operator("Squeeze", infer=_squeezed)
+def squeeze(data: Array, axes: Array | None = None, /) -> Array:
+    """Without axes of size 1: those that are named, or all."""
+    given = None if axes is None else tuple(axes.reshape(-1).tolist())
+    return data.reshape(_squeezed_dims(data.shape, given))
+
+
+def _unsqueezed_dims(dims: Dims, axes: tuple[int, ...]) -> Dims:
+    rank = len(dims) + len(axes)
+    new, left = axes_in(axes, rank), iter(dims)
+    return tuple(1 if axis in new else next(left) for axis in range(rank))
+
+
+def _unsqueezed(data: Fact, axes: Fact) -> Fact:
+    given = numbers(axes)
+    if data.dims is None:
+        return Fact(None, data.dtype)
+    if given is None:
+        more = unknown(axes)
+        return Fact(None if more is None else (None,) * (len(data.dims) + len(more)), data.dtype)
+    return Fact(_unsqueezed_dims(data.dims, given), data.dtype)
+
+
+@operator("Unsqueeze", infer=_unsqueezed)
+def unsqueeze(data: Array, axes: Array, /) -> Array:
+    """With further axes of size 1, at places in the result."""
+    return data.reshape(_unsqueezed_dims(data.shape, tuple(axes.reshape(-1).tolist())))
+
+
+def _expanded(x: Fact, shape: Fact) -> Fact:
+    wanted = numbers(shape)
+    if wanted is not None:
+        return Fact(broadcast(x, Fact(wanted)), x.dtype)
+    more = unknown(shape)
+    rank = None if more is None or x.dims is None else max(len(more), len(x.dims))
+    return Fact(None if rank is None else (None,) * rank, x.dtype)
+
+
+@operator("Expand", infer=_expanded)
+def expand(x: Array, shape: Array, /) -> Any:
+    """Broadcast, where either side may have the larger size."""
+    return np.broadcast_to(x, np.broadcast_shapes(x.shape, tuple(shape.tolist()))).copy()
+
+
+@operator("Identity", infer=same)
+def identity(x: Any, /) -> Any:
+    """What it is given, sequences too."""
+    return x
+
+
+def _shape_of(data: Fact, *, start: int = 0, end: int | None = None) -> Fact:
+    if data.dims is None:
+        return Fact((None,), np.dtype(np.int64))
+    dims = data.dims[_part(len(data.dims), start, end)]
+    whole = all(isinstance(n, int) for n in dims)
+    return Fact((len(dims),), np.dtype(np.int64), np.array(dims, np.int64) if whole else None)
+
+
+def _part(rank: int, start: int, end: int | None) -> slice:
+    first, last, _ = slice(start, end).indices(rank)
+    return slice(first, max(first, last))
+
+
+@operator("Shape", infer=_shape_of)
+def shape_of(data: Array, /, *, start: int = 0, end: int | None = None) -> Array:
+    """Sizes of axes, as numbers."""
+    return np.array(data.shape[_part(data.ndim, start, end)], np.int64)
+
+
+def _size_of(data: Fact) -> Fact:
+    size = None if data.dims is None else known_product(data.dims)
+    return Fact((), np.dtype(np.int64), np.array(size, np.int64) if isinstance(size, int) else None)
+
+
+@operator("Size", infer=_size_of)
+def size_of(data: Array, /) -> Array:
+    """The number of elements."""
+    return np.array(data.size, np.int64)
