@@ -28,9 +28,10 @@ from relayout.errors import LayoutError, Unsupported
 
 __all__ = ["check"]
 
-MOST_BYTES: Final = 1 << 30
+MOST_BYTES: Final = 1 << 28
 """The largest member that is read whole; only weights, which are not read here, are larger."""
 
+PAYLOAD: Final = re.compile(r"(weight|tensor)_\w+")
 NAME: Final = re.compile(r"\w*")
 OPERATOR: Final = re.compile(
     r"torch\.ops\.[a-z]\w*\.\w+(\.\w+)?|_operator\.[a-z]\w*|math\.[a-z]\w*|torch\.sym_\w+"
@@ -111,11 +112,7 @@ def _payloads(path: Path, member: str, config: Any) -> None:
             raise Unsupported(
                 f"{path}: {member} has a pickled tensor or object; unpickling it could run any code"
             )
-        if (
-            key == "path_name"
-            and isinstance(one, str)
-            and re.match(r"(custom|opaque)_obj|.*(/|\\|\.\.)", one)
-        ):
+        if key == "path_name" and not PAYLOAD.fullmatch(str(one)):
             raise Unsupported(f"{path}: {member} has an object, {one!r}; unpickling it could run any code")
 
 
@@ -125,8 +122,8 @@ def _inputs(path: Path, data: bytes, torch: Any) -> None:
         torch.load(io.BytesIO(data), weights_only=True)
     except Exception as error:
         raise Unsupported(
-            f"{path}: the inputs that the model was exported with can't be loaded safely, and unpickling them could "
-            f"run any code ({str(error).partition(chr(10))[0]})"
+            f"{path}: the inputs that the model was exported with can't be loaded safely, and "
+            f"unpickling them could run any code ({str(error).partition(chr(10))[0]})"
         ) from error
 
 

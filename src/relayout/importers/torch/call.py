@@ -3,21 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, TypeAlias, TypeGuard
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 
 from relayout.errors import Unsupported
 from relayout.graph.graph import Array, Dims, Node, Value
+from relayout.graph.operators.types import NUMBERS
 
-__all__ = ["INT64", "Call", "Number", "Operand", "Size", "Writer", "is_number", "promoted"]
+__all__ = [
+    "FLOAT32", "INT64", "Call", "Number", "Operand", "Size", "Writer", "dims_of", "promoted", "rank",
+]  # fmt: skip
 
 Number: TypeAlias = "bool | int | float"
 Operand: TypeAlias = "Value | Number"
 Size: TypeAlias = "Value | int"
 """A size that is known, or the value, an int64 without axes, that holds it."""
 
-INT64 = np.dtype(np.int64)
+INT64: Final = np.dtype(np.int64)
+FLOAT32: Final = np.dtype(np.float32)
+TYPE_NUMBERS: Final = {dtype: number for number, dtype in NUMBERS.items()}
+"""ONNX's numbers of data types, which the attribute of a Cast holds."""
+
 _MOST_NAMED = 8
 """Constants with at most so many elements are named by what they hold."""
 
@@ -139,14 +146,14 @@ class Call:
 
     def cast(self, x: Operand, dtype: np.dtype[Any] | None) -> Value:
         """An operand in a data type; a number becomes a constant without axes."""
-        if is_number(x):
+        if not isinstance(x, Value):
             return self.constant(x, dtype)
         if dtype is None or x.dtype == dtype:
             return x
         data = self.known(x)
         if data is not None and data.size == 1:
             return self.constant(data, dtype)
-        return self.emit("Cast", x, dims=x.dims, dtype=dtype, to=dtype)
+        return self.emit("Cast", x, dims=x.dims, dtype=dtype, to=TYPE_NUMBERS[dtype])
 
     def size(self, x: Value, axis: int) -> Size:
         """The size of an axis."""
@@ -242,11 +249,6 @@ def rank(x: Value) -> int:
     return len(dims_of(x))
 
 
-def is_number(x: object) -> TypeGuard[Number]:
-    """Whether an argument is a number."""
-    return isinstance(x, (bool, int, float))
-
-
 def promoted(*operands: Operand) -> np.dtype[Any]:
     """The data type in which PyTorch computes with these operands.
 
@@ -260,9 +262,9 @@ def promoted(*operands: Operand) -> np.dtype[Any]:
     dtype('float16')
     """
     ranked = [
-        (_kind(dtype), 0 if is_number(one) else 2 if one.dims else 1, dtype)
+        (_kind(dtype), 0 if not isinstance(one, Value) else 2 if one.dims else 1, dtype)
         for one in operands
-        for dtype in [_default(one) if is_number(one) else one.dtype or np.dtype(np.float32)]
+        for dtype in [_default(one) if not isinstance(one, Value) else one.dtype or FLOAT32]
     ]
     top = max(kind for kind, _, _ in ranked)
     place = max(place for kind, place, _ in ranked if kind == top)
@@ -270,7 +272,7 @@ def promoted(*operands: Operand) -> np.dtype[Any]:
     for dtype in more:
         if dtype != first:
             half = {first.name, dtype.name} == {"float16", "bfloat16"}
-            first = np.dtype(np.float32) if half else np.promote_types(first, dtype)
+            first = FLOAT32 if half else np.promote_types(first, dtype)
     return first
 
 
@@ -279,6 +281,6 @@ def _kind(dtype: np.dtype[Any]) -> int:
 
 
 def _default(number: Number) -> np.dtype[Any]:
-    return np.dtype(
-        np.bool_ if isinstance(number, bool) else INT64 if isinstance(number, int) else np.float32
-    )
+    if isinstance(number, bool):
+        return np.dtype(np.bool_)
+    return INT64 if isinstance(number, int) else FLOAT32

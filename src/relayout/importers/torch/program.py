@@ -67,8 +67,8 @@ def load(source: Any) -> Graph:
         source = _read(Path(source), torch)
     if not isinstance(source, torch.export.ExportedProgram):
         raise LayoutError(
-            "a program must be a torch.export.ExportedProgram, made by torch.export.export(model, inputs), or the "
-            f"path of a .pt2 file; got {described(source)}"
+            "a program must be a torch.export.ExportedProgram, made by torch.export.export(model, inputs), or "
+            f"the path of a .pt2 file; got {described(source)}"
         )
     return translated(_parts(_taken_apart(source, torch)))
 
@@ -118,10 +118,8 @@ def _taken_apart(program: Any, torch: Any) -> Any:
 
 def _overload(torch: Any, name: str) -> Any:
     """ATen's operator of a name in the table, if this version of PyTorch has it."""
-    namespace, operator, *overload = name.split(".")
-    if namespace != "aten":
-        return None
-    return getattr(getattr(torch.ops.aten, operator, None), *overload, None)
+    namespace, operator, overload = [*name.split("."), "", ""][:3]
+    return getattr(getattr(torch.ops.aten, operator, None), overload, None) if namespace == "aten" else None
 
 
 def _calls(program: Any) -> tuple[Any, ...]:
@@ -162,7 +160,8 @@ def _parts(program: Any) -> Parts:
             outputs.append(given)
     if refused:
         raise Unsupported(
-            f"this program is no function of its inputs: {'; '.join(refused)}; export the model after model.eval()"
+            f"this program is no function of its inputs: {'; '.join(refused)}; export the model after "
+            "model.eval()"
         )
     return Parts(tuple(inputs), weights, _calls(program), tuple(outputs))
 

@@ -7,18 +7,21 @@ at once.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
 from relayout.errors import LayoutError, Unsupported
 from relayout.graph.graph import Array, Dims, Graph, Node, Value
-from relayout.importers.torch.call import INT64, Call, Writer
+from relayout.importers.torch.call import Call, Writer
 from relayout.importers.torch.operators import IGNORED, TABLE
 
 __all__ = ["Parts", "operator_of", "translated", "unknown"]
+
+KINDS: Final = {"int": "int64", "float": "float64", "bool": "bool"}
+"""Data types of numbers and symbolic numbers, whose class is called ``SymInt`` and so on."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -163,10 +166,9 @@ class _Translation:
             final.append(value)
         for place in range(first, len(self.writer.nodes)):
             node = self.writer.nodes[place]
-            inputs, outputs = (
-                tuple(renamed.get(one, one) for one in ends) for ends in (node.inputs, node.outputs)
-            )
-            self.writer.nodes[place] = Node(node.operator, inputs, outputs, node.attributes, node.name)
+            inputs = tuple(renamed.get(one, one) for one in node.inputs)
+            outputs = tuple(renamed.get(one, one) for one in node.outputs)
+            self.writer.nodes[place] = replace(node, inputs=inputs, outputs=outputs)
         return tuple(final)
 
     def argument(self, given: Any) -> Any:
@@ -232,10 +234,8 @@ def _arguments(node: Any) -> list[Any]:
 
 def _is_contiguous(node: Any) -> bool:
     """Whether the first argument lies in memory in the order of its axes."""
-    first = node.args[0] if node.args else None
-    value = getattr(first, "meta", {}).get("val") if first is not None else None
-    ask: Callable[[], bool] | None = getattr(value, "is_contiguous", None)
-    return ask is not None and ask() and value.storage_offset() == 0
+    value: Any = getattr(node.args[0], "meta", {}).get("val") if node.args else None
+    return hasattr(value, "is_contiguous") and value.is_contiguous() and value.storage_offset() == 0
 
 
 def facts(node: Any) -> tuple[Value, ...]:
@@ -247,9 +247,8 @@ def facts(node: Any) -> tuple[Value, ...]:
 def _fact(name: str, value: Any) -> Value:
     if hasattr(value, "shape") and hasattr(value, "dtype"):
         return Value(name, _dims(value.shape), numpy_dtype(value.dtype))
-    kinds = {"SymInt": INT64, "int": INT64, "SymFloat": np.dtype(np.float64), "float": np.dtype(np.float64)}
-    kinds |= {"SymBool": np.dtype(np.bool_), "bool": np.dtype(np.bool_)}
-    return Value(name, (), kinds.get(type(value).__name__))
+    kind = KINDS.get(type(value).__name__.removeprefix("Sym").lower())
+    return Value(name, (), None if kind is None else np.dtype(kind))
 
 
 def _dims(shape: Iterable[Any]) -> Dims:

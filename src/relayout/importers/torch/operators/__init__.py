@@ -17,6 +17,6 @@ from relayout.importers.torch.operators import (
 from relayout.importers.torch.operators.table import IGNORED, TABLE
 
 __all__ = [
-    "IGNORED", "TABLE", "attention", "creation", "elementwise", "indexing", "normalization", "pooling", "products",
-    "recurrent", "reductions", "resampling", "shapes", "sizes",
+    "IGNORED", "TABLE", "attention", "creation", "elementwise", "indexing", "normalization", "pooling",
+    "products", "recurrent", "reductions", "resampling", "shapes", "sizes",
 ]  # fmt: skip

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from relayout.graph.graph import Value
 from relayout.importers.torch.call import Call, Size, dims_of, rank
 from relayout.importers.torch.operators.table import aten
@@ -33,10 +35,10 @@ def attention(
     operands = [_with_four_axes(call, one) for one in operands]
     if mask is not None:
         mask = _mask(call, mask, rank(query))
-    scaled = {} if scale is None else {"scale": float(scale)}
-    made = call.emit(
-        "Attention", *operands, mask, is_causal=int(causal), **scaled, dims=(None,) * 4, dtype=query.dtype
-    )
+    options: dict[str, Any] = {"is_causal": 1} if causal else {}
+    if scale is not None:
+        options["scale"] = float(scale)
+    made = call.emit("Attention", *operands, mask, **options, dims=(None,) * 4, dtype=query.dtype)
     if rank(query) == 4:
         return made
     last = [call.size(query, -2), call.size(value, -1)]

@@ -15,7 +15,7 @@ from relayout.importers.torch.operators.table import aten
 def filled(call: Call, sizes: Sequence[Size], value: Operand) -> Value:
     """A value of the call's data type, with one number everywhere."""
     if not isinstance(value, Value) and not any(isinstance(n, Value) for n in sizes):
-        return call.constant(np.full(tuple(sizes), value), call.dtype)  # type: ignore[arg-type]
+        return call.constant(np.full(tuple(sizes), value), call.dtype)
     return call.expand(call.cast(value, call.dtype), sizes, call.result.dims)
 
 

@@ -12,22 +12,33 @@ from typing import Any, Final
 import numpy as np
 
 from relayout.graph.graph import Value
-from relayout.importers.torch.call import Call, Operand, dims_of, is_number, promoted, rank
+from relayout.importers.torch.call import Call, Operand, dims_of, promoted, rank
 from relayout.importers.torch.operators.table import TABLE, aten
 
 BOOL: Final = np.dtype(np.bool_)
 
+SAME_NAME: Final = """
+    abs acos acosh asin asinh atan atanh ceil cos cosh erf exp floor log mish neg reciprocal relu round selu
+    sigmoid sign sin sinh sqrt tan tanh
+"""
 UNARY: Final = {
-    **{name: name.capitalize() for name in ("relu", "sigmoid", "tanh", "erf", "exp", "log", "sqrt", "reciprocal")},
-    **{name: name.capitalize() for name in ("sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "asinh")},
-    **{name: name.capitalize() for name in ("acosh", "atanh", "abs", "neg", "floor", "ceil", "round", "sign")},
-    **{"mish": "Mish", "hardswish": "HardSwish", "silu": "Swish", "selu": "Selu"},
-}  # fmt: skip
+    **{name: name.capitalize() for name in SAME_NAME.split()},
+    "hardswish": "HardSwish",
+    "silu": "Swish",
+}
 """Functions of one operand that the graph's operators have too."""
 
-BINARY: Final = {"mul.Tensor": "Mul", "mul.Scalar": "Mul", "div.Tensor": "Div", "div.Scalar": "Div"}
-BINARY |= {"maximum.default": "Max", "minimum.default": "Min"}
-BINARY |= {f"pow.{kind}": "Pow" for kind in ("Tensor_Tensor", "Tensor_Scalar", "Scalar")}
+BINARY: Final = {
+    "mul.Tensor": "Mul",
+    "mul.Scalar": "Mul",
+    "div.Tensor": "Div",
+    "div.Scalar": "Div",
+    "maximum.default": "Max",
+    "minimum.default": "Min",
+    "pow.Tensor_Tensor": "Pow",
+    "pow.Tensor_Scalar": "Pow",
+    "pow.Scalar": "Pow",
+}
 COMPARED: Final = {"gt": "Greater", "lt": "Less", "ge": "GreaterOrEqual", "le": "LessOrEqual", "eq": "Equal"}
 LOGICAL: Final = {"logical_and": "And", "logical_or": "Or", "logical_xor": "Xor"}
 BITWISE: Final = {"and": "And", "or": "Or", "xor": "Xor"}
@@ -336,4 +347,4 @@ def dropout(call: Call, x: Value, p: float, train: bool | None) -> Any:
 
 
 def _floats(x: Value) -> bool:
-    return x.dtype is not None and not is_number(x) and x.dtype.kind not in "biu"
+    return x.dtype is not None and x.dtype.kind not in "biu"

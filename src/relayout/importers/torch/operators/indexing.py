@@ -14,7 +14,7 @@ import numpy as np
 
 from relayout.graph.graph import Value
 from relayout.graph.operators.registry import Fact, broadcast
-from relayout.importers.torch.call import INT64, Call, Operand, Size, dims_of, is_number, rank
+from relayout.importers.torch.call import INT64, Call, Operand, Size, dims_of, rank
 from relayout.importers.torch.operators.table import aten
 
 
@@ -56,7 +56,7 @@ def scatter_reduce_two(
 
 
 def _scatter(call: Call, x: Value, axis: int, index: Value, source: Operand, reduction: str) -> Value:
-    if is_number(source):
+    if not isinstance(source, Value):
         sizes = [call.size(index, place) for place in range(rank(index))]
         updates = call.expand(call.cast(source, x.dtype), sizes, index.dims)
     else:
@@ -102,7 +102,8 @@ def _masked(call: Call, x: Value, axis: int, mask: Value) -> Value:
 
 def _positions(call: Call, x: Value, at: dict[int, Value]) -> tuple[int, list[int], tuple[Any, ...], Value]:
     """Axes in front of the indices' in the result, the order of axes that brings theirs to the front, their
-    common dims, and the positions that they are, side by side in a last axis."""
+    common dims, and the positions that they are, side by side in a last axis.
+    """
     if any(one.dtype == np.bool_ for one in at.values()):
         raise call.refuse("several indices with a mask among them")
     axes = list(at)

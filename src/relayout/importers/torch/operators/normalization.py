@@ -30,8 +30,8 @@ def _or(call: Call, given: Value | None, sizes: Sequence[Any], number: int, dtyp
 
 @aten("batch_norm.default")
 def batch_norm(
-    call: Call, x: Value, scale: Value | None, shift: Value | None, mean: Value | None, variance: Value | None,
-    training: bool, _: float, epsilon: float, *__: Any,
+    call: Call, x: Value, scale: Value | None, shift: Value | None, mean: Value | None,
+    variance: Value | None, training: bool, _: float, epsilon: float, *__: Any,
 ) -> Value:  # fmt: skip
     if training or mean is None or variance is None:
         return _by_batch(call, x, scale, shift, epsilon)
@@ -40,7 +40,8 @@ def batch_norm(
 
 @aten("_native_batch_norm_legit_no_training.default")
 def batch_norm_by_statistics(
-    call: Call, x: Value, scale: Value | None, shift: Value | None, mean: Value, variance: Value, _: float, epsilon: float
+    call: Call, x: Value, scale: Value | None, shift: Value | None, mean: Value, variance: Value,
+    _: float, epsilon: float,
 ) -> tuple[Value | None, ...]:  # fmt: skip
     return _by_statistics(call, x, scale, shift, mean, variance, epsilon), None, None
 
@@ -55,7 +56,8 @@ def batch_norm_by_batch(
 
 
 def _by_statistics(
-    call: Call, x: Value, scale: Value | None, shift: Value | None, mean: Value, variance: Value, epsilon: float
+    call: Call, x: Value, scale: Value | None, shift: Value | None, mean: Value, variance: Value,
+    epsilon: float,
 ) -> Value:  # fmt: skip
     channels = (_channels(call, x),)
     scale, shift = _or(call, scale, channels, 1, mean.dtype), _or(call, shift, channels, 0, mean.dtype)
@@ -81,8 +83,8 @@ def _by_batch(call: Call, x: Value, scale: Value | None, shift: Value | None, ep
 
 @aten("instance_norm.default")
 def instance_norm(
-    call: Call, x: Value, scale: Value | None, shift: Value | None, mean: Value | None, variance: Value | None,
-    by_input: bool, _: float, epsilon: float, *__: Any,
+    call: Call, x: Value, scale: Value | None, shift: Value | None, mean: Value | None,
+    variance: Value | None, by_input: bool, _: float, epsilon: float, *__: Any,
 ) -> Value:  # fmt: skip
     if not by_input and mean is not None and variance is not None:
         return _by_statistics(call, x, scale, shift, mean, variance, epsilon)
@@ -127,7 +129,8 @@ def group_norm(
 
 @aten("native_group_norm.default")
 def native_group_norm(
-    call: Call, x: Value, scale: Value | None, shift: Value | None, _: Any, __: Any, ___: Any, groups: int, epsilon: float
+    call: Call, x: Value, scale: Value | None, shift: Value | None, _: Any, __: Any, ___: Any,
+    groups: int, epsilon: float,
 ) -> tuple[Value | None, ...]:  # fmt: skip
     if any(call.used[1:]):
         raise call.refuse("the statistics that group normalisation returns")

@@ -47,7 +47,8 @@ def max_pool(call: Call, x: Value, window: Any, stride: Any, padding: Any, dilat
 
 @aten("avg_pool1d.default", "avg_pool2d.default", "avg_pool3d.default")
 def avg_pool(
-    call: Call, x: Value, window: Any, stride: Any, padding: Any, ceil: bool, count_padding: bool, divisor: int | None = None
+    call: Call, x: Value, window: Any, stride: Any, padding: Any, ceil: bool, count_padding: bool,
+    divisor: int | None = None,
 ) -> Value:  # fmt: skip
     made = _pool(
         call,

@@ -110,8 +110,8 @@ def conv_transpose(
     batched = _batched(call, x, axes)
     made = call.emit(
         *("ConvTranspose", batched, weight, bias),
-        kernel_shape=kernel, strides=strides, dilations=dilations, pads=several(padding, axes) * 2, group=groups,
-        output_padding=several(output_padding, axes), dims=(1, *dims_of(call.result)),
+        kernel_shape=kernel, strides=strides, dilations=dilations, pads=several(padding, axes) * 2,
+        group=groups, output_padding=several(output_padding, axes), dims=(1, *dims_of(call.result)),
     )  # fmt: skip
     return made if batched is x else call.squeeze(made, 0)
 

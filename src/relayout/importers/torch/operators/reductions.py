@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -12,7 +11,6 @@ from relayout.importers.torch.call import INT64, Call, Number, Operand, dims_of,
 from relayout.importers.torch.operators.table import aten
 
 INT32: Final = np.dtype(np.int32)
-Axes = "int | Sequence[int] | None"
 
 
 def reduced(call: Call, operator: str, x: Value, axes: Any = None, keep: bool = False) -> Value:
@@ -74,11 +72,9 @@ def position(call: Call, x: Value, axis: int | None, keep: bool) -> Value:
 
 @aten("any.default", "any.dim", "any.dims", "all.default", "all.dim", "all.dims")
 def truth(call: Call, x: Value, axes: Any = None, keep: bool = False) -> Value:
-    as_bool = call.cast(x, np.dtype(np.bool_))
-    numbers = call.cast(Value(as_bool.name, x.dims, np.dtype(np.bool_)), INT32)
+    numbers = call.cast(call.cast(x, np.dtype(np.bool_)), INT32)
     operator = "ReduceMax" if "any" in call.operator else "ReduceMin"
-    made = reduced(call, operator, Value(numbers.name, x.dims, INT32), axes, keep)
-    return call.emit("Cast", made, to=call.dtype)
+    return call.cast(reduced(call, operator, numbers, axes, keep), call.dtype)
 
 
 @aten("prod.default")

@@ -17,7 +17,7 @@ FLOAT32 = np.dtype(np.float32)
 def _resize(
     call: Call, x: Value, sizes: Sequence[Size] | None, scales: Sequence[Number | None], **how: Any
 ) -> Value:
-    """By the scales, where the program has them: PyTorch then computes positions by them, not by the sizes."""
+    """By the scales, where the program has them: then positions follow from these, not from the sizes."""
     axes = tuple(range(2, rank(x)))
     if scales and all(scale is not None for scale in scales):
         return call.emit("Resize", x, None, call.constant(scales, FLOAT32), axes=axes, **how)
@@ -88,12 +88,13 @@ def _given(scales: Sequence[float | None]) -> list[float] | None:
 
 @aten("col2im.default")
 def col2im(
-    call: Call, x: Value, sizes: Sequence[int], kernel: Sequence[int], dilation: Sequence[int], padding: Sequence[int],
-    stride: Sequence[int],
+    call: Call, x: Value, sizes: Sequence[int], kernel: Sequence[int], dilation: Sequence[int],
+    padding: Sequence[int], stride: Sequence[int],
 ) -> Value:  # fmt: skip
     batched = call.unsqueeze(x, 0) if rank(x) == 2 else x
     made = call.emit(
         "Col2Im", batched, call.constant(sizes, INT64), call.constant(kernel, INT64),
-        dilations=tuple(dilation), pads=tuple(padding) * 2, strides=tuple(stride), dims=(1, *dims_of(call.result)),
+        dilations=tuple(dilation), pads=tuple(padding) * 2, strides=tuple(stride),
+        dims=(1, *dims_of(call.result)),
     )  # fmt: skip
     return made if batched is x else call.squeeze(made, 0)

@@ -236,7 +236,7 @@ def as_strided(
     numbers = [*sizes, *strides, offset or 0]
     if not call.contiguous or not all(isinstance(n, int) for n in (*numbers, *dims_of(x))):
         raise call.refuse("as_strided of a value that is not contiguous, or of unknown size")
-    at = np.full(tuple(sizes), offset or 0, INT64)  # type: ignore[arg-type]
+    at = np.full(tuple(sizes), offset or 0, INT64)  # type: ignore[type-var]
     for axis, stride in enumerate(strides):
         at += (np.arange(sizes[axis]) * stride).reshape(-1, *(1,) * (len(sizes) - axis - 1))  # type: ignore[arg-type,operator]
     total = int(np.prod(np.array(dims_of(x), INT64)))

@@ -7,7 +7,7 @@ from typing import Any, Final
 import numpy as np
 
 from relayout.graph.graph import Value
-from relayout.importers.torch.call import INT64, Call, Operand, Size, is_number
+from relayout.importers.torch.call import INT64, Call, Operand, Size
 from relayout.importers.torch.operators.table import TABLE, aten
 
 FLOAT64: Final = np.dtype(np.float64)
@@ -40,7 +40,8 @@ def _arithmetic(operator: str) -> Any:
 
 def _comparison(operator: str) -> Any:
     def translate(call: Call, x: Operand, y: Operand) -> Value:
-        common = INT64 if all(is_number(one) or one.dtype == INT64 for one in (x, y)) else FLOAT64
+        whole = all(one.dtype == INT64 if isinstance(one, Value) else isinstance(one, int) for one in (x, y))
+        common = INT64 if whole else FLOAT64
         return call.emit(operator, call.cast(x, common), call.cast(y, common))
 
     return translate
