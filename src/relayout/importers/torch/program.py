@@ -67,7 +67,7 @@ def load(source: Any) -> Graph:
         source = _read(Path(source), torch)
     if not isinstance(source, torch.export.ExportedProgram):
         raise LayoutError(
-            "a program must be a torch.export.ExportedProgram, made by torch.export.export(model, inputs), or "
+            "a program must be a torch.export.ExportedProgram, from torch.export.export(model, inputs), or "
             f"the path of a .pt2 file; got {described(source)}"
         )
     return translated(_parts(_taken_apart(source, torch)))
@@ -149,14 +149,14 @@ def _parts(program: Any) -> Parts:
                 weights[node] = spec.target, _array(data, spec.target)
         elif kind == "USER_INPUT" and type(spec.arg).__name__ != "ConstantArgument":
             inputs.append(node)
-        elif kind != "USER_INPUT":
-            refused.append(f"{spec.arg.name} is {kind.lower().replace('_', ' ')}")
+        elif kind == "CUSTOM_OBJ":
+            refused.append(f"it has the object {spec.target}")
     outputs: list[Any] = []
     (output,) = [node for node in program.graph.nodes if node.op == "output"]
     for spec, given in zip(signature.output_specs, output.args[0], strict=True):
         if spec.kind.name.endswith("MUTATION"):
             refused.append(f"it writes to {spec.target}")
-        elif given is not None:
+        elif given is not None and spec.kind.name != "TOKEN":  # what orders effects, no value
             outputs.append(given)
     if refused:
         raise Unsupported(

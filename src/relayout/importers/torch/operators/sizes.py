@@ -11,7 +11,7 @@ from relayout.importers.torch.call import INT64, Call, Operand, Size
 from relayout.importers.torch.operators.table import TABLE, aten
 
 FLOAT64: Final = np.dtype(np.float64)
-ARITHMETIC: Final = {"add": "Add", "sub": "Sub", "mul": "Mul", "mod": "Mod", "truediv": "Div"}
+ARITHMETIC: Final = {"add": "Add", "sub": "Sub", "mul": "Mul", "mod": "Mod", "truediv": "Div", "pow": "Pow"}
 COMPARISONS: Final = {
     "lt": "Less",
     "le": "LessOrEqual",
