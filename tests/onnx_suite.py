@@ -102,7 +102,10 @@ def main() -> int:
         if result.kind != "passed":
             why = " ".join(result.why.split())
             print(f"{result.kind:8} {name}" + (f": {why[:300]}" if options.verbose else ""))
-    print(f"{sum(counts.values())} tests of {len(every)}: " + ", ".join(f"{n} {kind}" for kind, n in counts.items()))
+    print(
+        f"{sum(counts.values())} tests of {len(every)}: "
+        + ", ".join(f"{n} {kind}" for kind, n in counts.items())
+    )
     if options.verbose:
         print("slowest: " + ", ".join(f"{name} {seconds:.1f} s" for seconds, name in sorted(slowest)[:-6:-1]))
     return 1 if counts["failed"] else 0

@@ -15,15 +15,17 @@ import numpy as np
 import onnx
 import pytest
 from onnx import helper
-from onnx_nodes import assert_agrees, assert_inferred
 
+from onnx_nodes import assert_agrees, assert_inferred
 from relayout.graph.operators import OPERATORS, Fact
 
 Arrays = Sequence["np.ndarray | None"]
 
 
-def define(name: str, inputs: Arrays, outputs: int = 1, *, whole: bool = True, **attributes: Any) -> list[Any]:
-    """The results of a definition, which inference must foresee: all of it, or (not ``whole``) nothing wrong."""
+def define(
+    name: str, inputs: Arrays, outputs: int = 1, *, whole: bool = True, **attributes: Any
+) -> list[Any]:
+    """The results of a definition; inference must foresee them, or (not ``whole``) say nothing false."""
     made = OPERATORS[name](*inputs, outputs=outputs, **attributes)[:outputs]
     for data in (True, False):
         facts = [None if x is None else Fact(x.shape, x.dtype, x if data else None) for x in inputs]

@@ -23,7 +23,11 @@ from onnx import TensorProto, helper, numpy_helper  # noqa: E402
 from relayout.importers.onnx.tensors import array_of, dense  # noqa: E402
 
 NOWHERE = Folder(None)
-KINDS = [number for number in NUMBERS if hasattr(helper, "tensor_dtype_to_np_dtype") and number in TensorProto.DataType.values()]
+KINDS = [
+    number
+    for number in NUMBERS
+    if hasattr(helper, "tensor_dtype_to_np_dtype") and number in TensorProto.DataType.values()
+]
 
 
 def values_of(number: int, dims: tuple[int, ...]) -> np.ndarray[Any, Any]:
@@ -33,7 +37,7 @@ def values_of(number: int, dims: tuple[int, ...]) -> np.ndarray[Any, Any]:
         return np.array([f"text {i} é" for i in range(count)], object).reshape(dims)
     if dtype.kind in "biuc":
         return (np.arange(count) - (0 if dtype.kind in "bu" else count // 2)).astype(dtype).reshape(dims)
-    low = -1 if dtype.name.startswith("int") or "float" in dtype.name and "e8m0" not in dtype.name else 0
+    low = -1 if dtype.name.startswith("int") or ("float" in dtype.name and "e8m0" not in dtype.name) else 0
     return (np.arange(count) % 4 // 2 + low).astype(np.float32).astype(dtype).reshape(dims)
 
 
@@ -155,7 +159,15 @@ def test_data_in_files_is_mapped(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "location",
-    ["../secret", "/etc/hostname", "inner/../../secret", "C:\\secret", "..\\secret", "\\\\host\\secret", "a\0b"],
+    [
+        "../secret",
+        "/etc/hostname",
+        "inner/../../secret",
+        "C:\\secret",
+        "..\\secret",
+        "\\\\host\\secret",
+        "a\0b",
+    ],
 )
 def test_paths_that_lead_outside(location: str, tmp_path: Path) -> None:
     (tmp_path / "secret").write_bytes(bytes(8))

@@ -80,7 +80,7 @@ def _places(windows: Windows, order: str) -> Array:
 def _largest(values: Array, places: Array, windows: Windows) -> tuple[Array, Array]:
     """The maximum of each window with its place; the first of equal ones, and NaN before all numbers."""
     places = np.broadcast_to(places, values.shape)
-    for axis in range(len(windows.sizes)):
+    for axis in reversed(range(len(windows.sizes))):
         (best, at), *others = zip(windows.tapped(values, axis), windows.tapped(places, axis), strict=True)
         best, at = best.copy(), at.copy()
         for other, there in others:

@@ -177,7 +177,7 @@ def _axis(
     extent = (kernel - 1) * dilation + 1
     if auto_pad in ("SAME_UPPER", "SAME_LOWER"):
         count = -(-size // stride)
-        total = max(0, (count - 1) * stride + extent - size)
+        total = max(0, (count - 1) * stride + extent - size)  # never less than none, as in TensorFlow
         small, large = total // 2, total - total // 2
         return (small, large, count) if auto_pad == "SAME_UPPER" else (large, small, count)
     if auto_pad == "VALID":
