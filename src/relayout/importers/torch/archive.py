@@ -16,6 +16,7 @@ A file that another program changes between the look and the reading is beyond t
 
 from __future__ import annotations
 
+import ast
 import io
 import json
 import re
@@ -36,13 +37,18 @@ NAME: Final = re.compile(r"\w*")
 OPERATOR: Final = re.compile(
     r"torch\.ops\.[a-z]\w*\.\w+(\.\w+)?|_operator\.[a-z]\w*|math\.[a-z]\w*|torch\.sym_\w+"
 )
-EXPRESSION: Final = re.compile(r"[\w\s+\-*/%()<>=!,&|~.]*")
-WORD: Final = re.compile(r"[^\W\d]\w*")
-WORDS: Final = re.compile(
-    r"[suz]+f?\d+|Max|Min|Mod|PythonMod|FloorDiv|CleanDiv|CeilDiv|CeilToInt|FloorToInt|TruncToInt|RoundToInt|Where"
-    r"|IntTrueDiv|FloatTrueDiv|ToFloat|ModularIndexing|PowByNatural|FloatPow|OpaqueUnaryFn_\w+|IsNonOverlapping\w*"
-    r"|Identity|LShift|RShift|Piecewise|Eq|Ne|Lt|Le|Gt|Ge|And|Or|Not|Abs|True|False|true|false|int_oo|oo"
-)
+SYMBOL: Final = re.compile(r"[a-z]+\d+")
+_NAMES: Final = """
+    Symbol Integer Float Rational Add Mul Pow Max Min Mod Abs Piecewise ExprCondPair And Or Not Equality Eq
+    Unequality Ne GreaterThan Ge StrictGreaterThan Gt LessThan Le StrictLessThan Lt PythonMod FloorDiv CleanDiv
+    CeilDiv CeilToInt FloorToInt TruncToInt TruncToFloat RoundToInt RoundDecimal Where IntTrueDiv FloatTrueDiv ToFloat
+    ModularIndexing PowByNatural FloatPow Identity LShift RShift
+"""
+FUNCTIONS: Final = frozenset(_NAMES.split())
+"""What sizes are computed by, as SymPy and PyTorch call it."""
+VALUES: Final = frozenset(["true", "false", "int_oo", "oo"])
+LONGEST: Final = 10_000
+"""Sizes are a few characters long; this many are no size."""
 
 
 def check(path: Path, torch: Any) -> None:
@@ -145,7 +151,34 @@ def _program(path: Path, member: str, program: Any) -> None:
 
 
 def _is_arithmetic(text: str) -> bool:
-    return bool(EXPRESSION.fullmatch(text)) and all(map(WORDS.fullmatch, WORD.findall(text)))
+    """Whether a text is an expression of numbers, symbols and the functions above, and nothing else."""
+    try:
+        return len(text) <= LONGEST and _is_value(ast.parse(text.strip(), mode="eval").body)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return False
+
+
+def _is_value(node: ast.expr) -> bool:
+    match node:
+        case ast.Constant(value=bool() | int() | float()):
+            return True
+        case ast.Name(id=name):
+            return name in VALUES or bool(SYMBOL.fullmatch(name))
+        case ast.UnaryOp(operand=inner):
+            return _is_value(inner)
+        case ast.BinOp(left=left, right=right):
+            return _is_value(left) and _is_value(right)
+        case ast.Compare(left=left, comparators=others):
+            return _is_value(left) and all(map(_is_value, others))
+        case ast.Call(func=ast.Name(id="Symbol"), args=[ast.Constant(value=str() as name)], keywords=said):
+            return bool(SYMBOL.fullmatch(name)) and all(_is_flag(one) for one in said)
+        case ast.Call(func=ast.Name(id=name), args=args, keywords=[]):
+            return name in FUNCTIONS and all(map(_is_value, args))
+    return False
+
+
+def _is_flag(keyword: ast.keyword) -> bool:
+    return isinstance(keyword.value, ast.Constant) and isinstance(keyword.value.value, bool)
 
 
 def _items(tree: Any) -> Iterator[tuple[str, Any]]:
