@@ -40,9 +40,9 @@ OPERATOR: Final = re.compile(
 SYMBOL: Final = re.compile(r"[a-z]+\d+")
 _NAMES: Final = """
     Symbol Integer Float Rational Add Mul Pow Max Min Mod Abs Piecewise ExprCondPair And Or Not Equality Eq
-    Unequality Ne GreaterThan Ge StrictGreaterThan Gt LessThan Le StrictLessThan Lt PythonMod FloorDiv CleanDiv
-    CeilDiv CeilToInt FloorToInt TruncToInt TruncToFloat RoundToInt RoundDecimal Where IntTrueDiv FloatTrueDiv ToFloat
-    ModularIndexing PowByNatural FloatPow Identity LShift RShift
+    Unequality Ne GreaterThan Ge StrictGreaterThan Gt LessThan Le StrictLessThan Lt PythonMod FloorDiv
+    CleanDiv CeilDiv CeilToInt FloorToInt TruncToInt TruncToFloat RoundToInt RoundDecimal Where IntTrueDiv
+    FloatTrueDiv ToFloat ModularIndexing PowByNatural FloatPow Identity LShift RShift
 """
 FUNCTIONS: Final = frozenset(_NAMES.split())
 """What sizes are computed by, as SymPy and PyTorch call it."""

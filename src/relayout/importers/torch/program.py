@@ -12,7 +12,7 @@ import numpy as np
 
 from relayout.errors import LayoutError, Unsupported, described
 from relayout.exchange.pytorch import memory
-from relayout.forking import locked
+from relayout.forking import lock
 from relayout.graph.graph import Array, Graph
 from relayout.importers.torch.archive import check
 from relayout.importers.torch.operators import TABLE
@@ -24,7 +24,6 @@ MOST_ROUNDS = 4
 """Decompositions may lead to operators that have one themselves; none goes deeper than two or three."""
 
 
-@locked
 def load(source: Any) -> Graph:
     """A program of ``torch.export`` as a graph.
 
@@ -75,13 +74,13 @@ def load(source: Any) -> Graph:
 
 def _pytorch() -> Any:
     try:
-        torch = import_module("torch")
-        import_module("torch.export")
+        with lock():
+            import_module("torch.export")
+            return import_module("torch")
     except ImportError as error:
         raise Unsupported(
             f"programs of torch.export need PyTorch, which can't be imported: {error}"
         ) from error
-    return torch
 
 
 def _read(path: Path, torch: Any) -> Any:

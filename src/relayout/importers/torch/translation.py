@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+import ml_dtypes
 import numpy as np
 
 from relayout.errors import LayoutError, Unsupported
@@ -269,8 +270,6 @@ def numpy_dtype(dtype: Any) -> np.dtype[Any]:
     Unsupported
         Neither has it.
     """
-    import ml_dtypes
-
     name = str(dtype).removeprefix("torch.")
     try:
         return np.dtype(getattr(ml_dtypes, name, name))
