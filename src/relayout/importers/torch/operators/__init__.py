@@ -1,0 +1,22 @@
+"""The translations of ATen's operators, by family."""
+
+from relayout.importers.torch.operators import (
+    attention,
+    creation,
+    elementwise,
+    indexing,
+    normalization,
+    pooling,
+    products,
+    recurrent,
+    reductions,
+    resampling,
+    shapes,
+    sizes,
+)
+from relayout.importers.torch.operators.table import IGNORED, TABLE
+
+__all__ = [
+    "IGNORED", "TABLE", "attention", "creation", "elementwise", "indexing", "normalization", "pooling",
+    "products", "recurrent", "reductions", "resampling", "shapes", "sizes",
+]  # fmt: skip

@@ -1,0 +1,73 @@
+"""Scaled dot-product attention."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from relayout.graph.graph import Value
+from relayout.importers.torch.call import Call, Size, dims_of, rank
+from relayout.importers.torch.operators.table import aten
+
+
+@aten("scaled_dot_product_attention.default")
+def attention(
+    call: Call,
+    query: Value,
+    key: Value,
+    value: Value,
+    mask: Value | None,
+    dropout: float,
+    causal: bool,
+    scale: float | None,
+    grouped: bool,
+) -> Value:
+    """One node, with operands of four axes: batch, heads, positions, features.
+
+    PyTorch lets the first two be missing, be several, and be broadcast. Which of several heads share a key
+    follows from their numbers in both systems.
+    """
+    if dropout:
+        raise call.refuse(f"attention with dropout {dropout}; export the model after model.eval()")
+    front: list[Size] = [call.size(query, axis) for axis in range(rank(query) - 2)]
+    operands = [query, key, value]
+    if not grouped:
+        operands = [query, *(_broadcast(call, one, query, front) for one in (key, value))]
+    operands = [_with_four_axes(call, one) for one in operands]
+    if mask is not None:
+        mask = _mask(call, mask, rank(query))
+    options: dict[str, Any] = {"is_causal": 1} if causal else {}
+    if scale is not None:
+        options["scale"] = float(scale)
+    made = call.emit("Attention", *operands, mask, **options, dims=(None,) * 4, dtype=query.dtype)
+    if rank(query) == 4:
+        return made
+    last = [call.size(query, -2), call.size(value, -1)]
+    return call.reshape(made, [*front, *last], call.result.dims)
+
+
+def _broadcast(call: Call, x: Value, query: Value, front: list[Size]) -> Value:
+    """A key or value with the batch and the heads of the query."""
+    wanted = (*dims_of(query)[:-2], *dims_of(x)[-2:])
+    if x.dims == wanted:
+        return x
+    return call.expand(x, [*front, call.size(x, -2), call.size(x, -1)], wanted)
+
+
+def _with_four_axes(call: Call, x: Value) -> Value:
+    if rank(x) < 4:
+        return call.unsqueeze(x, *range(4 - rank(x)))
+    if rank(x) == 4:
+        return x
+    sizes: list[Size] = [-1, *(call.size(x, axis) for axis in (-3, -2, -1))]
+    return call.reshape(x, sizes, (None, *dims_of(x)[-3:]))
+
+
+def _mask(call: Call, mask: Value, axes: int) -> Value:
+    """A mask goes with any operands it can be broadcast to, if its own axes are no more than four."""
+    if rank(mask) < 2:
+        return call.unsqueeze(mask, *range(2 - rank(mask)))
+    if axes <= 4:
+        return mask
+    if any(n != 1 for n in dims_of(mask)[:-3]):
+        raise call.refuse(f"attention over {axes} axes with a mask of dims {mask.dims}")
+    return call.reshape(mask, [1, *(call.size(mask, axis) for axis in range(max(-3, -rank(mask)), 0))])

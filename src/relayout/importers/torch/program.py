@@ -1,0 +1,182 @@
+"""Programs of ``torch.export``: opened, taken apart as far as needed, and their weights as arrays."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from relayout.errors import LayoutError, Unsupported, described
+from relayout.exchange.pytorch import memory
+from relayout.forking import lock
+from relayout.graph.graph import Array, Graph
+from relayout.importers.torch.archive import check
+from relayout.importers.torch.operators import TABLE
+from relayout.importers.torch.translation import Parts, translated, unknown
+
+__all__ = ["load"]
+
+MOST_ROUNDS = 4
+"""Decompositions may lead to operators that have one themselves; none goes deeper than two or three."""
+
+
+def load(source: Any) -> Graph:
+    """A program of ``torch.export`` as a graph.
+
+    Parameters
+    ----------
+    source : torch.export.ExportedProgram, str or os.PathLike
+        The program, or a ``.pt2`` file that ``torch.export.save`` has written.
+
+    Returns
+    -------
+    Graph
+        Its inputs and outputs are those of the program, flattened; its constants have the names of the state
+        dict and share the program's memory, read only. Sizes that are not known are text, such as ``"s77"``.
+
+    Raises
+    ------
+    Unsupported
+        PyTorch is not installed; operators that have no translation, all of them with the names of their
+        nodes; a program that writes to its inputs or buffers; a file that would have to be unpickled.
+    LayoutError
+        A file that is none of ``torch.export.save``.
+
+    Notes
+    -----
+    A file is looked through before PyTorch reads it (:mod:`relayout.importers.torch.archive`). That closes
+    the known ways from a file to running code; PyTorch itself promises nothing for files from strangers.
+
+    Examples
+    --------
+    >>> import pytest
+    >>> torch = pytest.importorskip("torch")
+    >>> layer = torch.nn.Linear(3, 2).eval()
+    >>> print(load(torch.export.export(layer, (torch.ones(4, 3),))))
+    input f32 4x3
+    linear = Gemm(input, weight, bias, transB=1)
+    -> linear
+    """
+    torch = _pytorch()
+    if isinstance(source, (str, os.PathLike)):
+        source = _read(Path(source), torch)
+    if not isinstance(source, torch.export.ExportedProgram):
+        raise LayoutError(
+            "a program must be a torch.export.ExportedProgram, from torch.export.export(model, inputs), or "
+            f"the path of a .pt2 file; got {described(source)}"
+        )
+    return translated(_parts(_taken_apart(source, torch)))
+
+
+def _pytorch() -> Any:
+    try:
+        with lock():
+            import_module("torch.export")
+            return import_module("torch")
+    except ImportError as error:
+        raise Unsupported(
+            f"programs of torch.export need PyTorch, which can't be imported: {error}"
+        ) from error
+
+
+def _read(path: Path, torch: Any) -> Any:
+    """The program in a file."""
+    check(path, torch)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # PyTorch's own deprecations
+        try:
+            return torch.export.load(path)
+        except Exception as error:  # whatever it raises for a damaged file
+            reason = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
+            raise LayoutError(f"{path}: torch.export.load can't read it ({reason})") from error
+
+
+def _taken_apart(program: Any, torch: Any) -> Any:
+    """The program without the operators that have no translation, as far as PyTorch can take them apart."""
+    table = torch.export.default_decompositions()
+    for name in TABLE:
+        found = _overload(torch, name)
+        if found is not None:
+            table.pop(found, None)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # PyTorch's own deprecations
+        for _ in range(MOST_ROUNDS):
+            program = program.run_decompositions(table)
+            left = {node.target for node in unknown(_calls(program))}
+            table = torch._decomp.get_decompositions(
+                [one for one in left if isinstance(one, torch._ops.OpOverload)]
+            )
+            if not table:
+                break
+    return program
+
+
+def _overload(torch: Any, name: str) -> Any:
+    """ATen's operator of a name in the table, if this version of PyTorch has it."""
+    namespace, operator, overload = [*name.split("."), "", ""][:3]
+    return getattr(getattr(torch.ops.aten, operator, None), overload, None) if namespace == "aten" else None
+
+
+def _calls(program: Any) -> tuple[Any, ...]:
+    return tuple(node for node in program.graph.nodes if node.op not in ("placeholder", "output"))
+
+
+def _parts(program: Any) -> Parts:
+    """Inputs, weights and outputs by the program's signature.
+
+    Raises
+    ------
+    Unsupported
+        It writes to inputs or buffers, or has inputs that are no tensors.
+    """
+    signature = program.graph_signature
+    placeholders = {node.name: node for node in program.graph.nodes if node.op == "placeholder"}
+    inputs: list[Any] = []
+    weights: dict[Any, tuple[str, Array]] = {}
+    refused: list[str] = []
+    for spec in signature.input_specs:
+        kind = spec.kind.name
+        node = placeholders[spec.arg.name] if hasattr(spec.arg, "name") else None
+        if kind in ("PARAMETER", "BUFFER", "CONSTANT_TENSOR"):
+            data = program.state_dict.get(spec.target)
+            data = program.constants[spec.target] if data is None else data
+            if node is not None and node.users:
+                weights[node] = spec.target, _array(data, spec.target)
+        elif kind == "USER_INPUT" and type(spec.arg).__name__ != "ConstantArgument":
+            inputs.append(node)
+        elif kind == "CUSTOM_OBJ":
+            refused.append(f"it has the object {spec.target}")
+    outputs: list[Any] = []
+    (output,) = [node for node in program.graph.nodes if node.op == "output"]
+    for spec, given in zip(signature.output_specs, output.args[0], strict=True):
+        if spec.kind.name.endswith("MUTATION"):
+            refused.append(f"it writes to {spec.target}")
+        elif given is not None and spec.kind.name != "TOKEN":  # what orders effects, no value
+            outputs.append(given)
+    if refused:
+        raise Unsupported(
+            f"this program is no function of its inputs: {'; '.join(refused)}; export the model after "
+            "model.eval()"
+        )
+    return Parts(tuple(inputs), weights, _calls(program), tuple(outputs))
+
+
+def _array(data: Any, name: str) -> Array:
+    """A weight as an array that shares its memory."""
+    plain = data.detach()
+    if plain.device.type != "cpu":
+        raise Unsupported(f"the weight {name!r} is on the device {plain.device}; move the model to the CPU")
+    if str(plain.dtype) in ("torch.bool", "torch.uint16", "torch.uint32", "torch.uint64"):
+        elements: Array = plain.numpy()
+    else:
+        try:
+            elements = memory(plain)
+        except LayoutError as error:
+            raise Unsupported(f"the weight {name!r}: {error}") from error
+    elements = np.asarray(elements).view()
+    elements.flags.writeable = False
+    return elements
