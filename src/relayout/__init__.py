@@ -30,13 +30,15 @@ from relayout.tensor import Tensor, from_buffer, tensor
 if TYPE_CHECKING:
     from relayout import draw as draw
     from relayout import files as files
+    from relayout import graph as graph
     from relayout import networks as networks
     from relayout import primitives as primitives
     from relayout import pytorch as pytorch
+    from relayout.importers.loading import load as load
     from relayout.layout import views as views
     from relayout.primitives.reorder import Reorder as Reorder
 
-_LATER = ("draw", "files", "networks", "primitives", "pytorch", "layout.views")
+_LATER = ("draw", "files", "graph", "networks", "primitives", "pytorch", "layout.views")
 """Modules that are loaded when they are first asked for, so that importing relayout stays cheap."""
 
 __version__ = "0.1.0"
@@ -58,6 +60,8 @@ __all__ = [
     "dtype",
     "files",
     "from_buffer",
+    "graph",
+    "load",
     "networks",
     "notation",
     "primitives",
@@ -69,4 +73,4 @@ __all__ = [
 ]
 
 if not TYPE_CHECKING:
-    __getattr__, __dir__ = _later(__name__, *_LATER, Reorder="primitives.reorder")
+    __getattr__, __dir__ = _later(__name__, *_LATER, Reorder="primitives.reorder", load="importers.loading")

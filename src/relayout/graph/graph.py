@@ -39,10 +39,14 @@ from numpy.typing import NDArray
 
 from relayout.dtypes import dtype as as_dtype
 from relayout.errors import LayoutError
+from relayout.forking import locked
 from relayout.forking import lock
 
 if TYPE_CHECKING:
     from typing_extensions import Self
+
+    from relayout.graph.plan import Plan
+    from relayout.graph.run import Run
 
 __all__ = ["Array", "Dims", "Graph", "Node", "Value"]
 
@@ -163,6 +167,49 @@ class Graph:
         """The same graph with some attributes replaced."""
         names = ("inputs", "outputs", "nodes", "constants", "values", "name")
         return type(self)(**{name: changes.get(name, getattr(self, name)) for name in names})
+
+    @property
+    def results(self) -> tuple[Value, ...]:
+        """What is known of the outputs."""
+        return tuple(self.value(name) for name in self.outputs)
+
+    @locked
+    def plan(self, format: str | None = None, threads: int | None = None, batch: Any = None) -> Plan:
+        """Choose the formats of all values.
+
+        Parameters
+        ----------
+        format : str, optional
+            The one format that images shall have (``"nhwc"``); None: whatever costs least.
+        threads : int, optional
+            For how many threads costs are estimated.
+        batch : int or mapping, optional
+            The batch size, where that is open; or dims by the names of inputs.
+
+        Raises
+        ------
+        LayoutError
+            Dims are not known, or a node fails; the message names it.
+        """
+        from relayout.graph.run import planned
+
+        return planned(self, format, threads, batch)
+
+    @locked
+    def compile(self, format: str | None = None, threads: int | None = None, batch: Any = None) -> Run:
+        """Plan the network and compile it; see :meth:`plan` for the parameters.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> graph = Graph((Value("x", (2, 3), np.dtype("f4")),), ("y",), (Node("Relu", ("x",), ("y",)),))
+        >>> graph.compile()(np.array([[-1, 2, -3], [4, -5, 6]], "f4"))
+        (array([[0., 2., 0.],
+               [4., 0., 6.]], dtype=float32),)
+        """
+        from relayout.graph.run import compiled
+
+        return compiled(self, format, threads, batch)
 
     def __str__(self) -> str:
         lines = [*map(str, self.inputs), *map(str, self.nodes), f"-> {', '.join(self.outputs)}"]

@@ -25,8 +25,10 @@ if TYPE_CHECKING:
 __all__ = ["Run", "compiled", "planned"]
 
 
-def planned(graph: Graph, format: str | None = None, batch: Any = None) -> Plan:
-    """The plan of a graph, for a batch size or other dims; see :func:`relayout.graph.inference.inferred`."""
+def planned(
+    graph: Graph, format: str | None = None, threads: int | None = None, batch: Any = None
+) -> Plan:
+    """The plan of a graph, for a batch size or other dims; see :meth:`.Graph.plan`."""
     return plan(chained(optimized(inferred(graph, batch))), format)
 
 
@@ -57,7 +59,7 @@ def compiled(graph: Graph, format: str | None = None, threads: int | None = None
     """
     known = inferred(graph, batch)
     try:
-        found = planned(graph, format, batch)
+        found = planned(graph, format, threads, batch)
         steps = emitted(found.graph, found.chosen).compile(threads)
     except LayoutError as error:
         if all(value.known for value in known.inputs) and not _undecided(known):

@@ -1,0 +1,63 @@
+"""``relayout.load``: a network of any system that there is an importer for."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+from relayout.errors import LayoutError, type_name
+from relayout.forking import locked
+
+if TYPE_CHECKING:
+    from relayout.graph.graph import Graph
+
+__all__ = ["load"]
+
+
+@locked
+def load(source: Any) -> Graph:
+    """Load a network.
+
+    Parameters
+    ----------
+    source : path, onnx.ModelProto or torch.export.ExportedProgram
+        An ONNX file (``.onnx``, or any other name), a program that ``torch.export.save`` has written
+        (``.pt2``), or a model in memory. Data beside an ONNX file is read when it is used.
+
+    Returns
+    -------
+    Graph
+        What it computes; :meth:`.Graph.plan` chooses formats for it, :meth:`.Graph.compile` makes it run.
+
+    Raises
+    ------
+    LayoutError
+        The file is damaged, or there are operators that Relayout does not know: all of them are named.
+    OSError
+        There is no such file.
+
+    Examples
+    --------
+    >>> import onnx  # doctest: +SKIP
+    >>> graph = load("resnet50.onnx")  # doctest: +SKIP
+    >>> scores, = graph.compile()(picture)  # doctest: +SKIP
+    """
+    if isinstance(source, (str, os.PathLike)):
+        if str(source).lower().endswith(".pt2"):
+            from relayout.importers.torch import load as of_torch
+
+            return of_torch(source)
+        from relayout.importers.onnx import read
+
+        return read(source)
+    kind = type(source)
+    modules = {base.__module__.partition(".")[0] for base in kind.__mro__}
+    if "torch" in modules:
+        from relayout.importers.torch import load as of_torch
+
+        return of_torch(source)
+    if modules & {"onnx", "onnx_ml_pb2"} or isinstance(source, bytes):
+        from relayout.importers.onnx import read
+
+        return read(source)
+    raise LayoutError(f"a network is a file, an onnx.ModelProto or an ExportedProgram, not {type_name(source)}")
