@@ -177,7 +177,7 @@ def _problem(graph: Graph, cases: Sequence[Case], offers: Sequence[Sequence[Way]
     """What the planner is asked."""
     operations = []
     for k, (case, ways) in enumerate(zip(cases, offers, strict=True)):
-        names = tuple(one.name for one in case.moving)
+        names = tuple(ways[0].inputs)  # not what is left unread, such as the ratio of a dropout
         outputs = tuple(one.name for one in case.outputs if one.name)
         options = tuple(
             Option(

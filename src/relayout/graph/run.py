@@ -29,7 +29,7 @@ def planned(
     graph: Graph, format: str | None = None, threads: int | None = None, batch: Any = None
 ) -> Plan:
     """The plan of a graph, for a batch size or other dims; see :meth:`.Graph.plan`."""
-    return plan(chained(optimized(inferred(graph, batch))), format)
+    return plan(chained(inferred(optimized(inferred(graph, batch)))), format)
 
 
 def chained(graph: Graph) -> Graph:

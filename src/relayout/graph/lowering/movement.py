@@ -226,7 +226,8 @@ def depth_to_space(case: Case) -> list[Way] | None:
         return None
     block, (n, c, h, w) = int(case.attributes["blocksize"]), src.dims
     if case.operator == "SpaceToDepth":
-        apart, order = (n, c, h // block, block, w // block, block), (0, 3, 5, 1, 2, 4)
+        apart = (n, c, h // block, block, w // block, block)
+        order = (0, 1, 3, 5, 2, 4) if case.attributes.get("mode") == "CRD" else (0, 3, 5, 1, 2, 4)
     elif case.attributes["mode"] == "CRD":
         apart, order = (n, c // block**2, block, block, h, w), (0, 1, 4, 2, 5, 3)
     else:
