@@ -158,33 +158,33 @@ class _Candidate(NamedTuple):
     bounds: tuple[float, ...] = ()
 
 
-def _plain(operator: str, **attributes: Any) -> Callable[[Callable[[float], float]], _Candidate]:
+def _plain(operator: str, **attributes: Any) -> Callable[[Callable[[float], Any]], _Candidate]:
     return lambda f: _Candidate(operator, attributes)
 
 
-def _swish(f: Callable[[float], float]) -> _Candidate:
+def _swish(f: Callable[[float], Any]) -> _Candidate:
     return _Candidate("Swish", {"alpha": _rounded(-np.log(1 / f(1) - 1))})
 
 
-def _hard_sigmoid(f: Callable[[float], float]) -> _Candidate:
+def _hard_sigmoid(f: Callable[[float], Any]) -> _Candidate:
     alpha = (f(1e-3) - f(-1e-3)) / 2e-3
     return _Candidate("HardSigmoid", {"alpha": _rounded(alpha), "beta": _rounded(f(0))})
 
 
-def _leaky_relu(f: Callable[[float], float]) -> _Candidate:
+def _leaky_relu(f: Callable[[float], Any]) -> _Candidate:
     return _Candidate("LeakyRelu", {"alpha": _rounded(-f(-1))})
 
 
-def _clip(f: Callable[[float], float]) -> _Candidate:
-    return _Candidate("Clip", {}, (f(-9e3), f(9e3)))
+def _clip(f: Callable[[float], Any]) -> _Candidate:
+    return _Candidate("Clip", {}, (float(f(-9e3)), float(f(9e3))))
 
 
-def _rounded(number: float) -> float:
+def _rounded(number: Any) -> float:
     """A parameter as it was meant: 1.702, not 1.7019999999."""
     return float(f"{number:.7g}")
 
 
-FUNCTIONS: Final = (
+FUNCTIONS: Final[tuple[Callable[[Callable[[float], Any]], _Candidate], ...]] = (
     *(_plain("Relu"), _plain("Gelu"), _plain("Gelu", approximate="tanh"), _plain("HardSwish"), _plain("Mish")),
     *(_plain("Swish"), _plain("Sigmoid"), _plain("Softplus"), _plain("Tanh"), _plain("Elu")),
     *(_swish, _hard_sigmoid, _leaky_relu, _clip),
@@ -201,7 +201,7 @@ def _named(function: _Function) -> _Candidate | None:
                 return None
             scale = np.maximum(np.abs(wanted), np.minimum(np.abs(points), 1))
             for candidate in FUNCTIONS:
-                found = candidate(lambda x: float(function(np.array([float(x)]))[0]))
+                found = candidate(lambda x: function(np.array([x], np.float64))[0])
                 bounds = map(np.asarray, found.bounds)
                 made = OPERATORS[found.operator](points, *bounds, **found.attributes)[0]
                 if (np.abs(made - wanted) <= TOLERANCE * scale + 1e-12).all():
