@@ -51,7 +51,9 @@ class Building:
 
     def graph(self, *outputs: str) -> Graph:
         """What has been built."""
-        return inferred(Graph(self.inputs, outputs or self.nodes[-1].outputs, tuple(self.nodes), self.constants))
+        return inferred(
+            Graph(self.inputs, outputs or self.nodes[-1].outputs, tuple(self.nodes), self.constants)
+        )
 
 
 def operators(graph: Graph) -> list[str]:
@@ -70,7 +72,9 @@ def assert_runs(graph: Graph) -> None:
     assert set(graph.outputs) <= known
 
 
-def assert_same(before: Graph, after: Graph, *, seed: int = 0, scale: float = 1.0, tolerance: float = 1e-5) -> None:
+def assert_same(
+    before: Graph, after: Graph, *, seed: int = 0, scale: float = 1.0, tolerance: float = 1e-5
+) -> None:
     """Two graphs compute the same, but for rounding."""
     assert before.inputs == after.inputs
     assert before.outputs == after.outputs
@@ -90,7 +94,9 @@ def assert_same(before: Graph, after: Graph, *, seed: int = 0, scale: float = 1.
             n == m for n, m in zip(known.dims, one.shape, strict=True) if isinstance(n, int)
         )
         largest = max(1.0, float(np.abs(one).max(initial=0)))
-        np.testing.assert_allclose(other, one, rtol=0, atol=tolerance * largest, err_msg=f"{before}\n\n{after}")
+        np.testing.assert_allclose(
+            other, one, rtol=0, atol=tolerance * largest, err_msg=f"{before}\n\n{after}"
+        )
 
 
 ORDERS = {4: [(0, 2, 3, 1), (0, 3, 1, 2)], 3: [(0, 2, 1)], 5: [(0, 2, 3, 4, 1), (0, 4, 1, 2, 3)]}
@@ -124,7 +130,9 @@ Made = dict[str, tuple[int, ...]]
 
 
 def _unary(b: Building, x: str, shape: Any, shapes: Any, pick: Any) -> Made:
-    operator = pick(["Relu", "Sigmoid", "Tanh", "Identity", "Neg", "Gelu", "HardSwish", "Dropout", "Softplus"])
+    operator = pick(
+        ["Relu", "Sigmoid", "Tanh", "Identity", "Neg", "Gelu", "HardSwish", "Dropout", "Softplus"]
+    )
     return {b(operator, x): shape}
 
 
@@ -148,7 +156,9 @@ def _binary(b: Building, x: str, shape: Any, shapes: Any, pick: Any) -> Made:
 
 def _transpose(b: Building, x: str, shape: Any, shapes: Any, pick: Any) -> Made:
     usual = ORDERS.get(len(shape), [tuple(reversed(range(len(shape))))])
-    perm = pick([*usual, *usual, tuple(np.random.default_rng(pick(range(20))).permutation(len(shape)).tolist())])
+    perm = pick(
+        [*usual, *usual, tuple(np.random.default_rng(pick(range(20))).permutation(len(shape)).tolist())]
+    )
     return {b("Transpose", x, perm=perm): tuple(shape[i] for i in perm)}
 
 
@@ -198,9 +208,7 @@ def _cut(b: Building, x: str, shape: Any, shapes: Any, pick: Any) -> Made:
         return {b("Slice", x, [first], [2**40], [axis - len(shape)]): end}
     names = b("Split", x, [first, shape[axis] - first], axis=axis, outputs=2)
     sizes = (first, shape[axis] - first)
-    return {
-        name: (*shape[:axis], n, *shape[axis + 1 :]) for name, n in zip(names, sizes, strict=True)
-    }
+    return {name: (*shape[:axis], n, *shape[axis + 1 :]) for name, n in zip(names, sizes, strict=True)}
 
 
 def _padded(b: Building, x: str, shape: Any, shapes: Any, pick: Any) -> Made:

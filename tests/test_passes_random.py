@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
 
 import pytest
 from hypothesis import given, settings
@@ -47,7 +48,7 @@ def test_chains_and_back(graph: Graph) -> None:
             assert len(chain) > 1
             assert all(
                 one.outputs[0] in after.inputs[:2] or chain[0].operator == "Softmax"
-                for one, after in zip(chain, chain[1:], strict=False)
+                for one, after in pairwise(chain)
             )
     back = unfused(made)
     assert_same(graph, back)

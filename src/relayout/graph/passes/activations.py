@@ -1,13 +1,14 @@
-"""Activation functions that exporters write out, as one node.
+r"""Activation functions that exporters write out, as one node.
 
-``x * sigmoid(x)`` is a Swish, ``x * 0.5 * (1 + erf(x / sqrt(2)))`` a Gelu; there are many ways to write either.
-None of them is listed here. Nodes between one value and another that compute element by element, from that
-value and constants of one element, are a function of one number. It is evaluated, in f64, and compared with the
-functions that there are operators for: between -12 and 12, far outside, and around each of its constants. Where
-all points agree within the rounding of f32 constants, the operator takes the place of the nodes::
+``x * sigmoid(x)`` is a Swish, ``x * 0.5 * (1 + erf(x / sqrt(2)))`` a Gelu; there are many ways to write
+either. None of them is listed here. Nodes between one value and another that compute element by element,
+from that value and constants of one element, are a function of one number. It is evaluated, in f64, and
+compared with the functions that there are operators for: between -12 and 12, far outside, and around each of
+its constants. Where all points agree within the rounding of f32 constants, the operator takes the place of
+the nodes::
 
     x ---> Div ---> Erf ---> Add ---> Mul ---> Mul ---> y          x ---> Gelu ---> y
-      \\________________________________/
+      \________________________________/
 
 What the functions are made of is analytic between few points, so that agreement at hundreds of points is no
 chance. Whatever has parameters (Swish's alpha, the bounds of Clip) tells them by its values at a few points.
@@ -185,7 +186,13 @@ def _rounded(number: Any) -> float:
 
 
 FUNCTIONS: Final[tuple[Callable[[Callable[[float], Any]], _Candidate], ...]] = (
-    *(_plain("Relu"), _plain("Gelu"), _plain("Gelu", approximate="tanh"), _plain("HardSwish"), _plain("Mish")),
+    *(
+        _plain("Relu"),
+        _plain("Gelu"),
+        _plain("Gelu", approximate="tanh"),
+        _plain("HardSwish"),
+        _plain("Mish"),
+    ),
     *(_plain("Swish"), _plain("Sigmoid"), _plain("Softplus"), _plain("Tanh"), _plain("Elu")),
     *(_swish, _hard_sigmoid, _leaky_relu, _clip),
 )
