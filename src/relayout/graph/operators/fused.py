@@ -1,8 +1,8 @@
 """Chains of operators as one: what a kernel computes before it stores.
 
-The graph in the node is closed, as in :mod:`relayout.graph.operators.control`: its inputs are those of the node,
-in their order. Its first node is the head, a convolution or the like, and each further one reads what the one
-before computed.
+The graph in the node is closed, as in :mod:`relayout.graph.operators.control`: its inputs are those of the
+node, in their order. Its first node is the head, a convolution or the like, and each further one reads what
+the one before computed.
 """
 
 from __future__ import annotations

@@ -47,7 +47,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from relayout.graph.graph import Graph, Node
+from relayout.graph.graph import Graph
 from relayout.graph.inference import QUANTISED, RANDOM, inferred
 from relayout.graph.passes.activations import with_activations
 from relayout.graph.passes.affine import with_affine_absorbed
@@ -66,7 +66,7 @@ __all__ = ["PASSES", "Step", "folded", "fused", "log", "optimized", "transposes_
 
 
 def folded(graph: Graph) -> Graph:
-    """The graph without nodes all of whose inputs are constants: :func:`relayout.graph.inference.inferred`."""
+    """The graph without nodes of which all inputs are constants (:mod:`relayout.graph.inference`)."""
     left = QUANTISED | RANDOM
     if not any(
         node.operator not in left and all(name in graph.constants for name in node.inputs if name)
@@ -92,8 +92,8 @@ PASSES: Final[tuple[Callable[[Graph], Graph], ...]] = (
     transposes_moved,
 )
 """In this order: what is written out is recognised before its parts are rewritten, and factors get one form
-before they are absorbed. Transposes come last, since what was recognised no longer stops them; those between a
-convolution and its BatchNormalization go, and the next round absorbs it."""
+before they are absorbed. Transposes come last, since what was recognised no longer stops them; those between
+a convolution and its BatchNormalization go, and the next round absorbs it."""
 
 ROUNDS: Final = 64
 """At most. Each pass makes nodes fewer or simpler, so that networks take two to five."""

@@ -1,13 +1,14 @@
-"""Activation functions that exporters write out, as one node.
+r"""Activation functions that exporters write out, as one node.
 
-``x * sigmoid(x)`` is a Swish, ``x * 0.5 * (1 + erf(x / sqrt(2)))`` a Gelu; there are many ways to write either.
-None of them is listed here. Nodes between one value and another that compute element by element, from that
-value and constants of one element, are a function of one number. It is evaluated, in f64, and compared with the
-functions that there are operators for: between -12 and 12, far outside, and around each of its constants. Where
-all points agree within the rounding of f32 constants, the operator takes the place of the nodes::
+``x * sigmoid(x)`` is a Swish, ``x * 0.5 * (1 + erf(x / sqrt(2)))`` a Gelu; there are many ways to write
+either. None of them is listed here. Nodes between one value and another that compute element by element,
+from that value and constants of one element, are a function of one number. It is evaluated, in f64, and
+compared with the functions that there are operators for: between -12 and 12, far outside, and around each of
+its constants. Where all points agree within the rounding of f32 constants, the operator takes the place of
+the nodes::
 
     x ---> Div ---> Erf ---> Add ---> Mul ---> Mul ---> y          x ---> Gelu ---> y
-      \\________________________________/
+      \________________________________/
 
 What the functions are made of is analytic between few points, so that agreement at hundreds of points is no
 chance. Whatever has parameters (Swish's alpha, the bounds of Clip) tells them by its values at a few points.
@@ -158,34 +159,40 @@ class _Candidate(NamedTuple):
     bounds: tuple[float, ...] = ()
 
 
-def _plain(operator: str, **attributes: Any) -> Callable[[Callable[[float], float]], _Candidate]:
+def _plain(operator: str, **attributes: Any) -> Callable[[Callable[[float], Any]], _Candidate]:
     return lambda f: _Candidate(operator, attributes)
 
 
-def _swish(f: Callable[[float], float]) -> _Candidate:
+def _swish(f: Callable[[float], Any]) -> _Candidate:
     return _Candidate("Swish", {"alpha": _rounded(-np.log(1 / f(1) - 1))})
 
 
-def _hard_sigmoid(f: Callable[[float], float]) -> _Candidate:
+def _hard_sigmoid(f: Callable[[float], Any]) -> _Candidate:
     alpha = (f(1e-3) - f(-1e-3)) / 2e-3
     return _Candidate("HardSigmoid", {"alpha": _rounded(alpha), "beta": _rounded(f(0))})
 
 
-def _leaky_relu(f: Callable[[float], float]) -> _Candidate:
+def _leaky_relu(f: Callable[[float], Any]) -> _Candidate:
     return _Candidate("LeakyRelu", {"alpha": _rounded(-f(-1))})
 
 
-def _clip(f: Callable[[float], float]) -> _Candidate:
-    return _Candidate("Clip", {}, (f(-9e3), f(9e3)))
+def _clip(f: Callable[[float], Any]) -> _Candidate:
+    return _Candidate("Clip", {}, (float(f(-9e3)), float(f(9e3))))
 
 
-def _rounded(number: float) -> float:
+def _rounded(number: Any) -> float:
     """A parameter as it was meant: 1.702, not 1.7019999999."""
     return float(f"{number:.7g}")
 
 
-FUNCTIONS: Final = (
-    *(_plain("Relu"), _plain("Gelu"), _plain("Gelu", approximate="tanh"), _plain("HardSwish"), _plain("Mish")),
+FUNCTIONS: Final[tuple[Callable[[Callable[[float], Any]], _Candidate], ...]] = (
+    *(
+        _plain("Relu"),
+        _plain("Gelu"),
+        _plain("Gelu", approximate="tanh"),
+        _plain("HardSwish"),
+        _plain("Mish"),
+    ),
     *(_plain("Swish"), _plain("Sigmoid"), _plain("Softplus"), _plain("Tanh"), _plain("Elu")),
     *(_swish, _hard_sigmoid, _leaky_relu, _clip),
 )
@@ -201,7 +208,7 @@ def _named(function: _Function) -> _Candidate | None:
                 return None
             scale = np.maximum(np.abs(wanted), np.minimum(np.abs(points), 1))
             for candidate in FUNCTIONS:
-                found = candidate(lambda x: float(function(np.array([float(x)]))[0]))
+                found = candidate(lambda x: function(np.array([x], np.float64))[0])
                 bounds = map(np.asarray, found.bounds)
                 made = OPERATORS[found.operator](points, *bounds, **found.attributes)[0]
                 if (np.abs(made - wanted) <= TOLERANCE * scale + 1e-12).all():

@@ -1,7 +1,7 @@
 """Factors and terms of each channel, taken into the constants of the operator before.
 
-A BatchNormalization of an inference is a factor and a term for each channel, ``f x + t``; so is a Mul or an Add
-with a constant. Behind an operator that ends with such a thing itself, both are one::
+A BatchNormalization of an inference is a factor and a term for each channel, ``f x + t``; so is a Mul or an
+Add with a constant. Behind an operator that ends with such a thing itself, both are one::
 
     Conv, ConvTranspose, Gemm        weights w f, bias b f + t
     MatMul                           weights w f; a term makes it a Gemm where there are two axes
@@ -14,7 +14,7 @@ New constants are computed in f64 and rounded once. A BatchNormalization behind 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 
@@ -48,16 +48,21 @@ def _absorbed(node: Node, around: Around) -> tuple[Node, ...] | None:
     if found is None or head is None or not around.floating(node.outputs[0]):
         return None
     made = HEADS[head.operator](head, around, *found[1:])
-    if made is None or not all(np.isfinite(data).all() for data in made.values()):
+    dtype = around.dtype(node.outputs[0])
+    if made is None or not all(_fits(data, dtype) for data in made.values()):
         return None
     inputs = [*head.inputs, *("",) * (max(made) + 1 - len(head.inputs))]
-    dtype = around.dtype(node.outputs[0])
     for place, data in made.items():
         inputs[place] = around.constant(np.asarray(data, dtype), node)
     attributes = dict(head.attributes)
     if head.operator == "Gemm":
         attributes["beta"] = 1.0
     return (Node(head.operator, tuple(inputs), node.outputs, attributes, head.name),)
+
+
+def _fits(data: Array, dtype: np.dtype[Any] | None) -> bool:
+    """Whether all elements are finite, and in a data type, too."""
+    return dtype is not None and bool((np.abs(data) <= np.finfo(dtype).max).all())
 
 
 def _affine(node: Node, around: Around) -> tuple[str, Array | None, Array | None] | None:
@@ -70,10 +75,10 @@ def _affine(node: Node, around: Around) -> tuple[str, Array | None, Array | None
         return (x, data, None) if node.operator == "Mul" else (x, None, data)
     if node.operator != "BatchNormalization" or any(node.outputs[1:]) or attribute(node, "training_mode"):
         return None
-    dims, data = around.dims(node.inputs[0]), [around.data(name) for name in node.inputs[1:5]]
-    if dims is None or len(dims) < 2 or any(one is None for one in data):
+    dims, given = around.dims(node.inputs[0]), [around.data(name) for name in node.inputs[1:5]]
+    if dims is None or len(dims) < 2 or any(one is None for one in given):
         return None
-    scale, bias, mean, variance = (np.asarray(one, np.float64) for one in data)
+    scale, bias, mean, variance = (np.asarray(one, np.float64) for one in given)
     factor = scale / np.sqrt(variance + attribute(node, "epsilon"))
     shape = (-1, *(1,) * (len(dims) - 2))
     return node.inputs[0], factor.reshape(shape), (bias - mean * factor).reshape(shape)
@@ -225,12 +230,20 @@ def _behind_bias(node: Node, around: Around) -> tuple[Node, ...] | None:
     bias = around.inner(outer[0], "Add") if outer is not None else None
     inner = around.with_constant(bias) if bias is not None else None
     product = around.inner(inner[0], "MatMul") if inner is not None else None
-    if outer is None or bias is None or inner is None or product is None or not around.floating(bias.outputs[0]):
+    if (
+        outer is None
+        or bias is None
+        or inner is None
+        or product is None
+        or not around.floating(bias.outputs[0])
+    ):
         return None
     made = _product(product, around, outer[1], None)
     term = np.asarray(inner[1], np.float64) * outer[1]
     dtype = around.dtype(bias.outputs[0])
-    if made is None or term.nbytes > 2 * max(inner[1].nbytes, outer[1].nbytes) or not np.isfinite(term).all():
+    if made is None or term.size > max(inner[1].size, outer[1].size):
+        return None
+    if not _fits(made[1], dtype) or not _fits(term, dtype):
         return None
     middle = around.fresh(product.outputs[0])
     inputs = product.inputs[0], around.constant(np.asarray(made[1], dtype), node)

@@ -84,5 +84,7 @@ def _key(attributes: Mapping[str, Any]) -> Hashable:
     for name, value in sorted(attributes.items()):
         if isinstance(value, Graph):
             return None
-        found.append((name, (_glance(value), _content(value)) if isinstance(value, np.ndarray) else repr(value)))
+        found.append(
+            (name, (_glance(value), _content(value)) if isinstance(value, np.ndarray) else repr(value))
+        )
     return tuple(found)

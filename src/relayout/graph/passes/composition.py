@@ -1,8 +1,8 @@
 """Two nodes that move nothing, or only move, as one.
 
-Transposes one behind the other are one; a Transpose that only moves axes of one element is a Reshape. Reshape,
-Flatten, Squeeze and Unsqueeze one behind the other are one Reshape. A Concat of Concats along one axis is one.
-Expand is not needed before an operator that broadcasts anyway.
+Transposes one behind the other are one; a Transpose that only moves axes of one element is a Reshape.
+Reshape, Flatten, Squeeze and Unsqueeze one behind the other are one Reshape. A Concat of Concats along one
+axis is one. Expand is not needed before an operator that broadcasts anyway.
 """
 
 from __future__ import annotations

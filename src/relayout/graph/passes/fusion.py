@@ -6,29 +6,29 @@
                ^
     residual --'
 
-The inner graph is a straight chain: a head, and behind it nodes of which each reads the result of the one before
-as its first or second operand. All results but the last are read by nobody else. A node of the chain is
+The inner graph is a straight chain: a head, and behind it nodes of which each reads the result of the one
+before as its first or second operand. All results but the last are read by nobody else. A node of the chain
+is
 
 * an activation function;
-* an Add, Sub, Mul, Div, Max or Min whose other operand is broadcast to the dims of the chain: a scalar, a value
-  for each channel, a gate, a residual;
+* an Add, Sub, Mul, Div, Max or Min whose other operand is broadcast to the dims of the chain: a scalar, a
+  value for each channel, a gate, a residual;
 * a Clip, a Pow, and the guard of a Softmax, ``Where(IsNaN(s), 0, s)``, which stays two nodes.
 
 Constants of one element are constants of the inner graph, so that who reads the chain finds the numbers. All
-other operands are inputs of the node and of the inner graph, under the names that they have around it; weights
-stay constants of the outer graph.
+other operands are inputs of the node and of the inner graph, under the names that they have around it;
+weights stay constants of the outer graph.
 
 The node stands where the last one of its chain stood: all that the chain reads has been computed there, a
-residual too. An Add of two convolutions goes with the one that is computed last. Elementwise nodes that follow
-no head make chains of their own.
+residual too. An Add of two convolutions goes with the one that is computed last. Elementwise nodes that
+follow no head make chains of their own.
 """
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from typing import Final
-
-import numpy as np
 
 from relayout.graph.graph import Graph, Node, Value
 from relayout.graph.operators.registry import Fact, broadcast
@@ -79,10 +79,12 @@ def fused(graph: Graph) -> Graph:
 
     Examples
     --------
+    >>> import numpy as np
     >>> from relayout.graph.graph import Value
     >>> from relayout.graph.inference import inferred
     >>> x = Value("x", (2, 3), np.dtype("float32"))
-    >>> nodes = Node("MatMul", ("x", "w"), ("a",)), Node("Add", ("a", "b"), ("c",)), Node("Relu", ("c",), ("y",))
+    >>> product, add = Node("MatMul", ("x", "w"), ("a",)), Node("Add", ("a", "b"), ("c",))
+    >>> nodes = product, add, Node("Relu", ("c",), ("y",))
     >>> constants = {"w": np.ones((3, 4), np.float32), "b": np.ones(4, np.float32)}
     >>> made = fused(inferred(Graph((x,), ("y",), nodes, constants)))
     >>> print(made)
@@ -218,8 +220,10 @@ def _follows(node: Node, value: str | None, graph: Graph) -> bool:
         return dims is not None and not all(name in graph.constants for name in node.inputs)
     place = node.inputs.index(value)
     other = node.inputs[1 - place]
-    if node.operator in ("Sub", "Div") and place == 1 and not (
-        node.operator == "Sub" and _single(graph)(other)
+    if (
+        node.operator in ("Sub", "Div")
+        and place == 1
+        and not (node.operator == "Sub" and _single(graph)(other))
     ):
         return False
     return _fits(graph.value(other), graph.value(value), dims)
@@ -237,14 +241,12 @@ def _fits(other: Value, value: Value, dims: object) -> bool:
     return same and both == value.dims and dims == value.dims
 
 
-def _single(graph: Graph):  # type: ignore[no-untyped-def]
+def _single(graph: Graph) -> Callable[[str], bool]:
     """Whether a value is a constant of one element."""
     return lambda name: name in graph.constants and graph.constants[name].size == 1
 
 
-def _guard(
-    node: Node, graph: Graph, reads: Counter[str], readers: dict[str, list[Node]]
-) -> tuple[Node, ...]:
+def _guard(node: Node, graph: Graph, reads: Counter[str], readers: dict[str, list[Node]]) -> tuple[Node, ...]:
     """The two nodes that make 0 of what is no number behind a Softmax; none if there are others."""
     value = node.outputs[0]
     if node.operator != "Softmax" or reads[value] != 2 or value in graph.outputs:

@@ -24,8 +24,9 @@ def without_identities(graph: Graph) -> Graph:
     >>> import numpy as np
     >>> from relayout.graph.graph import Value
     >>> x = Value("x", (2, 3), np.dtype("float32"))
-    >>> a, b, y = Node("Dropout", ("x",), ("a",)), Node("Mul", ("a", "1"), ("b",)), Node("Exp", ("b",), ("y",))
-    >>> print(without_identities(Graph((x,), ("y",), (a, b, y), {"1": np.float32([1])})))
+    >>> dropout, mul = Node("Dropout", ("x",), ("a",)), Node("Mul", ("a", "1"), ("b",))
+    >>> nodes = dropout, mul, Node("Exp", ("b",), ("y",))
+    >>> print(without_identities(Graph((x,), ("y",), nodes, {"1": np.float32([1])})))
     x f32 2x3
     y = Exp(x)
     -> y
@@ -44,7 +45,7 @@ def _unchanged(node: Node, around: Around) -> tuple[Node, ...] | None:
 def _with_outputs_computed(graph: Graph) -> Graph:
     """Identities behind which an output stands, gone where another node can compute the output itself."""
     made = {name for node in graph.nodes for name in node.outputs if name}
-    names = {}
+    names: dict[str, str] = {}
     for node in graph.nodes:
         source, target = node.inputs[:1], node.outputs[:1]
         if (

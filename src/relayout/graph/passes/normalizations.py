@@ -8,8 +8,8 @@
     Reshape, InstanceNormalization, Reshape              GroupNormalization
     exp(x - max(x)) / sum(exp(x - max(x)))               Softmax
 
-Scale and bias are ones and zeros at first. A Mul and an Add behind the node, which have the right dims, become
-scale and bias: constants in :mod:`~relayout.graph.passes.affine`, and values that are computed here.
+Scale and bias are ones and zeros at first. A Mul and an Add behind the node, which have the right dims,
+become scale and bias: constants in :mod:`~relayout.graph.passes.affine`, and values that are computed here.
 """
 
 from __future__ import annotations
@@ -30,10 +30,9 @@ def with_normalizations(graph: Graph) -> Graph:
 
     >>> from relayout.graph.graph import Value
     >>> x = Value("x", (2, 3), np.dtype("float32"))
-    >>> nodes = (
-    ...     Node("ReduceMax", ("x", "axes"), ("m",)), Node("Sub", ("x", "m"), ("d",)), Node("Exp", ("d",), ("e",)),
-    ...     Node("ReduceSum", ("e", "axes"), ("s",)), Node("Div", ("e", "s"), ("y",)),
-    ... )
+    >>> top, d = Node("ReduceMax", ("x", "axes"), ("m",)), Node("Sub", ("x", "m"), ("d",))
+    >>> e, total = Node("Exp", ("d",), ("e",)), Node("ReduceSum", ("e", "axes"), ("s",))
+    >>> nodes = top, d, e, total, Node("Div", ("e", "s"), ("y",))
     >>> print(with_normalizations(Graph((x,), ("y",), nodes, {"axes": np.array([-1])})))
     x f32 2x3
     y = Softmax(x, axis=1)
@@ -130,9 +129,7 @@ def _normalization(
     if not subtracted or axes != tuple(range(2, rank)) or not isinstance(dims[1], int):
         return None
     names = (around.constant(f(dims[1], dtype), node) for f in (np.ones, np.zeros))
-    return (
-        Node("InstanceNormalization", (source, *names), node.outputs, {"epsilon": epsilon}, node.name),
-    )
+    return (Node("InstanceNormalization", (source, *names), node.outputs, {"epsilon": epsilon}, node.name),)
 
 
 def _grouped(node: Node, around: Around) -> tuple[Node, ...] | None:
@@ -180,12 +177,12 @@ def _scaled(node: Node, around: Around) -> tuple[Node, ...] | None:
         normal = around.inner(x, "LayerNormalization", "RMSNormalization")
         if normal is None or around.data(other) is not None:
             continue
-        scale, dims = around.data(normal.inputs[1]), around.dims(other)
-        if scale is None or not equal_dims(dims, scale.shape):
+        if not equal_dims(around.dims(other), around.dims(normal.inputs[1])):
             continue
+        scale = around.data(normal.inputs[1])
         biased = len(normal.inputs) > 2 and bool(normal.inputs[2])
-        if node.operator == "Mul" and not biased and (scale == 1).all():
-            inputs = (normal.inputs[0], other)
+        if node.operator == "Mul" and not biased and scale is not None and (scale == 1).all():
+            inputs: tuple[str, ...] = (normal.inputs[0], other)
         elif node.operator == "Add" and not biased and normal.operator == "LayerNormalization":
             inputs = (*normal.inputs[:2], other)
         else:

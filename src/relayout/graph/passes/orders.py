@@ -2,8 +2,8 @@
 
 ``kind_of(node, graph)`` says whether a node can be computed in any order of axes: element by element, along
 axes that it names, or by constants that can be brought into that order ahead of time. An order is a tuple as
-Transpose has it, ``order[i]`` being the axis that comes i-th. :meth:`Kind.reordered` is the node for tensors in
-that order: its axes renumbered, its constants transposed. What it computes is the transposed result.
+Transpose has it, ``order[i]`` being the axis that comes i-th. :meth:`Kind.reordered` is the node for tensors
+in that order: its axes renumbered, its constants transposed. What it computes is the transposed result.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ Order: TypeAlias = "tuple[int, ...]"
 
 EACH: Final = frozenset(
     (
-        *("Abs", "Acos", "Acosh", "Asin", "Asinh", "Atan", "Atanh", "Cast", "Ceil", "Celu", "Clip", "Cos", "Cosh"),
+        *("Abs", "Acos", "Acosh", "Asin", "Asinh", "Atan", "Atanh", "Cast", "Ceil", "Celu", "Clip", "Cos"),
         *("Dropout", "Elu", "Erf", "Exp", "Floor", "Gelu", "HardSigmoid", "HardSwish", "Identity", "IsInf"),
         *("IsNaN", "LeakyRelu", "Log", "Mish", "Neg", "Not", "Reciprocal", "Relu", "Round", "Selu", "Shrink"),
         *("Sigmoid", "Sign", "Sin", "Sinh", "Softplus", "Softsign", "Sqrt", "Swish", "Tan", "Tanh"),
-        "ThresholdedRelu",
+        *("Cosh", "ThresholdedRelu"),
     )
 )
 """Element by element on the first input; further ones are scalars."""
@@ -95,7 +95,7 @@ class Kind:
 
 def kind_of(node: Node, graph: Graph) -> Kind | None:
     """How a node takes another order of axes; None if it doesn't, or too little is known of its dims."""
-    if not node.inputs or any(node.outputs[1:]) and node.operator != "Split":
+    if not node.inputs or (any(node.outputs[1:]) and node.operator != "Split"):
         return None
     dims = graph.value(node.inputs[0]).dims if node.inputs[0] else None
     if node.operator in EACH:

@@ -1,10 +1,10 @@
 """Quantisation that is undone at once.
 
-``QuantizeLinear`` of a constant is folded like everything constant; ``DequantizeLinear`` of one stays, so that
-it needs no more memory than it has (:mod:`relayout.graph.inference`). ``DequantizeLinear`` with a
+``QuantizeLinear`` of a constant is folded like everything constant; ``DequantizeLinear`` of one stays, so
+that it needs no more memory than it has (:mod:`relayout.graph.inference`). ``DequantizeLinear`` with a
 ``QuantizeLinear`` of the same scale and zero point behind it changes nothing, since whole numbers of 8 bits
-survive both roundings. The other pair, ``QuantizeLinear`` and then ``DequantizeLinear``, rounds: it is what the
-network says, and stays, around operators too.
+survive both roundings. The other pair, ``QuantizeLinear`` and then ``DequantizeLinear``, rounds: it is what
+the network says, and stays, around operators too.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Final
 
 import numpy as np
 
-from relayout.graph.graph import Graph, Node
+from relayout.graph.graph import Array, Graph, Node
 from relayout.graph.passes.rewriting import Around, attribute, rewritten
 
 __all__ = ["without_requantization"]
@@ -29,7 +29,8 @@ def without_requantization(graph: Graph) -> Graph:
     >>> constants = {"scale": np.float32(0.1), "zero": np.int8(3)}
     >>> there = Node("DequantizeLinear", ("x", "scale", "zero"), ("a",))
     >>> back = Node("QuantizeLinear", ("a", "scale", "zero"), ("b",))
-    >>> print(without_requantization(Graph((x,), ("y",), (there, back, Node("Neg", ("b",), ("y",))), constants)))
+    >>> nodes = there, back, Node("Neg", ("b",), ("y",))
+    >>> print(without_requantization(Graph((x,), ("y",), nodes, constants)))
     x s8 4
     y = Neg(x)
     -> y
@@ -54,7 +55,7 @@ def _same(node: Node, around: Around) -> tuple[Node, ...] | None:
     return (Node("Identity", before.inputs[:1], node.outputs),) if equal and normal and small else None
 
 
-def _parameters(node: Node, around: Around) -> tuple[np.ndarray, np.ndarray] | None:  # type: ignore[type-arg]
+def _parameters(node: Node, around: Around) -> tuple[Array, Array] | None:
     scale = around.data(node.inputs[1])
     zero = around.data(node.inputs[2]) if len(node.inputs) > 2 and node.inputs[2] else np.array(0, np.int8)
     return None if scale is None or zero is None else (scale, zero)

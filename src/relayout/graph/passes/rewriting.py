@@ -10,9 +10,9 @@ where it doesn't apply::
         return None
 
 It looks backwards only. New nodes stand where the last node of the old ones stood, so whatever is read has
-been computed, and an order in which the nodes can run stays one. What nobody reads any longer goes at once, so
-that the next rule counts right. A node ``Identity`` lets readers of its result read what it is made of; it
-stays only where its result is an output of the graph.
+been computed, and an order in which the nodes can run stays one. What nobody reads any longer goes at once,
+so that the next rule counts right. A node ``Identity`` lets readers of its result read what it is made of;
+it stays only where its result is an output of the graph.
 """
 
 from __future__ import annotations
@@ -105,7 +105,9 @@ class Around:
     def value(self, name: str) -> Value:
         """What is known of a value."""
         data = self._constants.get(name)
-        return Value(name, data.shape, data.dtype) if data is not None else self._values.get(name, Value(name))
+        return (
+            Value(name, data.shape, data.dtype) if data is not None else self._values.get(name, Value(name))
+        )
 
     def dims(self, name: str) -> Dims | None:
         """Its dims, None where not even their number is known."""

@@ -1,9 +1,9 @@
 """Transposes that meet and vanish, by a choice of the order in which each node sees its axes.
 
-Networks of other systems come with a Transpose before and behind every operator that ONNX defines in NCHW. Most
-of what stands between, element by element or along an axis, can be computed in any order
-(:mod:`~relayout.graph.passes.orders`). So the question is not where to push a Transpose, but which order each
-such node takes::
+Networks of other systems come with a Transpose before and behind every operator that ONNX defines in NCHW.
+Most of what stands between, element by element or along an axis, can be computed in any order
+(:mod:`~relayout.graph.passes.orders`). So the question is not where to push a Transpose, but which order
+each such node takes::
 
     order of a node          identity at first: the graph as it came
     order of a value         that of the node that computes it; identity for all other nodes, and inputs
@@ -11,8 +11,9 @@ such node takes::
 
 Nodes that are connected without a Transpose between them change their order together; then each node alone.
 A change is made when the number of Transposes falls, or stays and fewer elements are moved. So it ends, the
-number never grows, and with residual connections no Transpose has to pass an Add from one side only. A Transpose
-that moves only axes of one element is free: it is a Reshape. Inputs and outputs of the graph keep their order.
+number never grows, and with residual connections no Transpose has to pass an Add from one side only. A
+Transpose that moves only axes of one element is free: it is a Reshape. Inputs and outputs of the graph keep
+their order.
 """
 
 from __future__ import annotations
@@ -40,8 +41,8 @@ def transposes_moved(graph: Graph) -> Graph:
     >>> from relayout.graph.inference import inferred
     >>> x = Value("x", (1, 8, 4, 4), np.dtype("float32"))
     >>> there, back = {"perm": (0, 2, 3, 1)}, {"perm": (0, 3, 1, 2)}
-    >>> nodes = Node("Transpose", ("x",), ("a",), there), Node("Add", ("a", "row"), ("b",)), \\
-    ...     Node("Transpose", ("b",), ("y",), back)
+    >>> first, add = Node("Transpose", ("x",), ("a",), there), Node("Add", ("a", "row"), ("b",))
+    >>> nodes = first, add, Node("Transpose", ("b",), ("y",), back)
     >>> print(transposes_moved(inferred(Graph((x,), ("y",), nodes, {"row": np.ones(8, np.float32)}))))
     x f32 1x8x4x4
     y = Add(x, b/constant)
@@ -142,7 +143,7 @@ class _Search:
         groups = [*self._connected(flexible), *([at] for at in flexible)]
         changed, again = False, True
         while again:
-            again = any([self._turned(group) for group in groups])
+            again = sum(self._turned(group) for group in groups) > 0
             changed |= again
         return changed
 
