@@ -56,8 +56,10 @@ def _moves(case: Case) -> Operand | None:
 @rule("Identity", "Dropout")
 def identity(case: Case) -> Iterator[Way] | None:
     """The same value."""
-    src = _moves(case)
+    src, training = _moves(case), case.input(2)
     if src is None or len([one for one in case.outputs if one.name]) > 1:
+        return None
+    if training is not None and (training.data is None or training.data.any()):
         return None
     return viewed(case, src, lambda layout: layout)
 
