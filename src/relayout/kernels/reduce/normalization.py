@@ -4,16 +4,16 @@ Two passes over a row, which stays in a cache in between ::
 
     m = mean(x)    v = mean((x - m)^2)        (x - m) / sqrt(v + epsilon) scale + shift
 
-The first pass finds both statistics. To subtract the square of the mean from the mean of squares would lose all
-digits where the mean is large, and to find the mean first would take another pass. So both are taken of
+The first pass finds both statistics. To subtract the square of the mean from the mean of squares would lose
+all digits where the mean is large, and to find the mean first would take another pass. So both are taken of
 ``d = x - p``, where the pivot p is an element of the row, its first one ::
 
     e = mean(d)    m = p + e    v = mean(d^2) - e^2
 
 That loses digits only where p is far from the mean, seen from the deviation. Where ``e^2 > 16 v``, four
 deviations away, the pass is done again with ``p + e`` as the pivot: seldom, and then it is what two passes
-would have been. Welford's recurrence needs no second pass either, but every step of it waits for the one before
-and takes three more operations.
+would have been. Welford's recurrence needs no second pass either, but every step of it waits for the one
+before and takes three more operations.
 
 The second pass computes ``((x - p) - e)``, which is exact where ``x - m`` would be rounded with the mean: a
 row of 1e6 and small differences from it is normalised as precisely as one around zero.
@@ -40,11 +40,11 @@ from relayout.layout.layout import Layout
 from relayout.ops.functions import Function
 from relayout.targets.machine import Machine
 
-__all__ = ["ENTRY", "Normalized", "NormalizationPlan", "module", "planned"]
+__all__ = ["ENTRY", "NormalizationPlan", "Normalized", "module", "planned"]
 
 ENTRY = "normalization"
 UNROLL = {64: 8, 32: 4, 16: 4}  # vectors of one turn, by the bytes of a register
-LEVEL = 128  # turns of a loop that are added up one by one
+LEVEL = 64  # turns of a loop that are added up one by one
 FAR = 16.0  # squared deviations between a pivot and the mean, from which on a better pivot is taken
 F32 = dtype("f32")
 
@@ -116,7 +116,12 @@ def planned(
 
 def module(made: NormalizationPlan, machine: Machine) -> str:
     """The text of the kernel: the function :data:`ENTRY`; further operands are a list of addresses."""
-    f, what, lanes, unroll = kernel(ENTRY, machine), made.what, lanes_of(machine, made.src), UNROLL[machine.vector]
+    f, what, lanes, unroll = (
+        kernel(ENTRY, machine),
+        made.what,
+        lanes_of(machine, made.src),
+        UNROLL[machine.vector],
+    )
     src, dst, ops = f.arguments[:3]
     count = what.scale + what.shift + what.mean + what.variance
     pointers = [src, *(f.load(PTR, f.gep(ops, 8 * k), 8) for k in range(count)), dst]

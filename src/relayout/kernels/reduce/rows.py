@@ -14,7 +14,9 @@ loops together: those around the rows are *blocks*, those of a row are *pieces*.
         layer normalisation of nhwc                along     16 channels of a pixel
         layer normalisation of nchw                packed    16 pixels, segments of 1
         nhwc, 32 groups of 4 channels              packed    4 groups, segments of 4 channels
-        nhwc, 32 groups of 10 channels             along     10 channels; several groups are interleaved
+        nhwc, 32 groups of 10 channels             packed    8 groups are 5 vectors
+
+    Segments that vectors don't divide are combined in memory, which pays for rows of many segments.
 
 What comes of padding and of the last elements is never loaded. A task is a few rows, or all those of a chunk
 of neighbours.
@@ -30,20 +32,26 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
-from math import prod
+from math import lcm, prod
 from typing import NamedTuple
 
 from relayout.ir.builder import Function
 from relayout.ir.kernel import digits, tasks
-from relayout.ir.types import Value
-from relayout.ir.vectors import halves
+from relayout.ir.types import Value, vector
+from relayout.ir.vectors import halves, pieces_of, store_pieces
 from relayout.kernels.reduce.space import contiguous, spaces
 from relayout.layout.layout import Layout
 from relayout.loops.nest import Loop, Nest, split
 from relayout.loops.refine import refine
+from relayout.targets.machine import LINE, Machine
 
 __all__ = ["Body", "Lines", "Rows", "Values", "Visit", "lines", "rows"]
 
+NEAR = 256  # bytes from a row to the next that are fetched together
+MANY_SEGMENTS = 32  # of a row, for which they are combined in memory
+LONG_SEGMENT = 4  # vectors; less than a fifth of the lanes along a longer one is lost
+WIDE = 4  # times as many vectors of a turn where they come from far away: more of a line's neighbours
+FEW_TASKS = 2  # one for each of a few threads, before vectors of a turn are many
 MANY_TERMS = 16  # of an inner loop, from which on it has a sum of its own
 
 Values = list[Value]
@@ -91,7 +99,7 @@ class Rows:
         """Elements of a segment, and the loop from one to the next; None where rows don't lie like that."""
         lengths = {_length(piece) for piece in self.pieces}
         each = lengths.pop()
-        if lengths or each & (each - 1):
+        if lengths or (each & (each - 1) and self.size < MANY_SEGMENTS * each):
             return None
         first, *tables, last = block.widths[: len(block.widths) - 1 - self.single] + block.widths[-1:]
         for loop in block.loops:
@@ -111,7 +119,9 @@ class Rows:
         if found is None:
             return None
         each, loop = found
-        return None if self.longest >= min(lanes, max(2, each * loop.extent)) else found
+        if each % lanes == 0 or each >= min(LONG_SEGMENT * lanes, max(2, each * loop.extent)):
+            return None
+        return None if each & (each - 1) == 0 and each >= lanes else found
 
     def lanes(self, most: int) -> int:
         """How many lanes do something, in the block of most elements."""
@@ -170,17 +180,34 @@ def lines(
     unroll : int
         Vectors of one turn, at most.
     together : int
-        How many rows are interleaved.
+        How many rows are interleaved, at most.
     """
     for block in made.blocks:
-        found = made.packing(block, lanes)
+        found, width = made.packing(block, lanes), block.widths[0]
         if found is None:
-            for rest, others in _grouped(block, together):
+            near = bool(block.loops) and abs(block.loops[-1].src) <= NEAR
+            many = _fitting(f.machine, together, made.size * width, together if near else 1)
+            for rest, others in _grouped(block, many):
                 yield _Along(f, made, pointers, rest, others, lanes, unroll)
         else:
             each, loop = found
-            for part, turns in _chunks(block, loop, unroll * lanes // each):
-                yield _Packed(f, made, pointers, part, turns, each, lanes)
+            many = _fitting(f.machine, unroll, made.size // each * lanes * width, WIDE * unroll)
+            tasks = block.size // loop.extent
+            while many > 2 and tasks * loop.extent * each < FEW_TASKS * many * lanes:
+                many //= 2
+            period = lcm(each, lanes) // each
+            most = max(1, many * lanes // each)
+            for part, turns in _chunks(block, loop, most // period * period or most):
+                yield _Packed(f, made, pointers, part, turns, each, lanes, unroll)
+
+
+def _fitting(machine: Machine, most: int, size: int, otherwise: int) -> int:
+    """How many at a time, each of so many bytes: as many as half of the L1 cache holds, if those are several.
+
+    Otherwise their lines come from further away. Then neighbours are best fetched together, and others apart.
+    """
+    room = machine.l1 // 2 // size
+    return min(most, room) if room > 1 else otherwise
 
 
 def _length(nest: Nest) -> int:
@@ -242,6 +269,8 @@ class Lines:
         Lanes of a vector.
     slots : int
         How many vectors have accumulators of their own.
+    times : int
+        Where those are few: how many turns of the innermost loop around them are taken at once.
     rows : int
         How many rows, or vectors with rows of their own, are computed together.
     terms : int
@@ -250,12 +279,19 @@ class Lines:
 
     count: int
     slots: int
+    times: int
     rows: int
     terms: int
     segment: int
 
     def __init__(self, f: Function, made: Rows, pointers: Sequence[Value], block: Nest) -> None:
         self.b, self.made, self.block, self.pointers = f, made, block, pointers
+
+    def _accumulate(self, slots: int, unroll: int, terms: int) -> None:
+        """Set the number of accumulators; so many are used in one turn, for so many vectors each."""
+        self.times = max(1, unroll // slots)
+        self.slots = slots * self.times
+        self.terms = -(-terms // self.times)
 
     def tasks(self, task: Callable[[Values], None]) -> None:
         """Write all tasks: one for each turn of the loops around, which is given the addresses."""
@@ -302,8 +338,10 @@ class Lines:
 
     def _nest(self, piece: Nest, loops: Sequence[Loop], at: Values, values: Values, body: Body) -> Values:
         if not loops:
-            return self._run(piece, at, values, body)
+            return self._run(piece, at, values, body, 0)
         loop, *inner = loops
+        if not inner and self.times > 1:
+            return self._several(piece, loop, at, values, body)
         apart = self._merge is not None and loop.extent > 1 and self._turns(piece, inner) >= MANY_TERMS
 
         def turn(i: Value, given: Values) -> Values:
@@ -312,6 +350,26 @@ class Lines:
             return self._merged(given, after) if apart else after
 
         return self.b.repeat(0, loop.extent, 1, values, turn)
+
+    def _several(self, piece: Nest, loop: Loop, at: Values, values: Values, body: Body) -> Values:
+        """The innermost loop, several turns at once, with accumulators of their own."""
+
+        def turns(begin: Values, given: Values, many: int) -> Values:
+            for time in range(many):
+                given = self._run(piece, list(self._ahead(begin, loop.steps, time)), given, body, time)
+            return given
+
+        def turn(i: Value, given: Values) -> Values:
+            return turns(self._moved(at, i, loop.steps), given, self.times)
+
+        whole = loop.extent // self.times * self.times
+        values = self.b.repeat(0, whole, self.times, values, turn)
+        return turns(list(self._ahead(at, loop.steps, whole)), values, loop.extent - whole)
+
+    def _joined(self, found: list[Values], combine: Combine) -> list[Values]:
+        """One of several equal parts that accumulators are, for all turns that were taken at once."""
+        each = self.slots // self.times
+        return [_tree(found[k::each], combine) for k in range(each)]
 
     def _merged(self, old: Values, new: Values) -> Values:
         assert self._merge is not None
@@ -326,7 +384,8 @@ class Lines:
         """Terms that the inner part of a piece adds to an accumulator."""
         raise NotImplementedError
 
-    def _run(self, piece: Nest, at: Values, values: Values, body: Body) -> Values:
+    def _run(self, piece: Nest, at: Values, values: Values, body: Body, time: int) -> Values:
+        """The vectors of one turn; ``time`` says which of those that are taken at once."""
         raise NotImplementedError
 
     def _moved(self, at: Sequence[Value], index: Value, steps: Sequence[int]) -> Values:
@@ -346,6 +405,14 @@ class Lines:
         for at in visits:
             apart[at.slot] = body(at, apart[at.slot])
         return _flat(apart)
+
+
+def _tree(given: Sequence[Values], combine: Combine) -> Values:
+    """Several as one, pair by pair."""
+    while len(given) > 1:
+        rest = given[len(given) // 2 * 2 :]
+        given = [*(combine(one, other) for one, other in zip(given[::2], given[1::2], strict=False)), *rest]
+    return given[0]
 
 
 def _flat(given: Sequence[Values]) -> Values:
@@ -369,13 +436,12 @@ class _Along(Lines):
         self.others, self.rows = others, others.extent
         self.count = self.segment = min(lanes, 1 << (made.longest - 1).bit_length())
         self.vectors = min(unroll, -(-made.longest // self.count))
-        self.slots = self.vectors * self.rows
-        self.terms = -(-made.size // (self.count * self.vectors))
+        self._accumulate(self.vectors * self.rows, unroll, -(-made.size // (self.count * self.vectors)))
 
     def _turns(self, piece: Nest, loops: Sequence[Loop]) -> int:
         return prod(loop.extent for loop in loops) * -(-_length(piece) // (self.count * self.vectors))
 
-    def _run(self, piece: Nest, at: Values, values: Values, body: Body) -> Values:
+    def _run(self, piece: Nest, at: Values, values: Values, body: Body, time: int) -> Values:
         b, n, many, run = self.b, self.count, self.vectors, contiguous(piece)
         steps = run.steps if run else piece.widths
         whole, rest = divmod(run.extent if run else 1, n)
@@ -387,7 +453,7 @@ class _Along(Lines):
                     self._ahead(self._ahead(begin, self.others.steps, row), steps, k * n),
                     steps,
                     size,
-                    row * many + k % many,
+                    (time * self.rows + row) * many + k % many,
                     row,
                 )
                 for row in range(self.rows)
@@ -409,13 +475,9 @@ class _Along(Lines):
     def combined(
         self, found: list[Values], combine: Combine, finish: Callable[[Values], Values]
     ) -> list[Values]:
-        b, out = self.b, []
+        b, out, found = self.b, [], self._joined(found, combine)
         for row in range(self.rows):
-            of = found[row * self.vectors : (row + 1) * self.vectors]
-            while len(of) > 1:
-                rest = of[len(of) // 2 * 2 :]
-                of = [combine(one, other) for one, other in zip(of[::2], of[1::2], strict=False)] + rest
-            [values] = of
+            values = _tree(found[row * self.vectors : (row + 1) * self.vectors], combine)
             while values[0].type.count > 1:
                 lower, upper = zip(*(halves(b, x) for x in values), strict=True)
                 values = combine(list(lower), list(upper))
@@ -439,39 +501,51 @@ class _Packed(Lines):
         turns: Loop,
         segment: int,
         lanes: int,
+        unroll: int,
     ) -> None:
         super().__init__(f, made, pointers, block)
         self.turns, self.segment = turns, segment
         self.valid = segment * turns.extent
         self.count = min(lanes, 1 << (self.valid - 1).bit_length())
-        self.slots = self.rows = -(-self.valid // self.count)
-        self.terms = made.size // segment
+        self.rows = -(-self.valid // self.count)
+        self._accumulate(self.rows, unroll, made.size // segment)
         self.steps = tuple(step // segment for step in turns.steps)
 
     def _turns(self, piece: Nest, loops: Sequence[Loop]) -> int:
         return prod(loop.extent for loop in loops)
 
-    def _visits(self, at: Sequence[Value]) -> list[Visit]:
-        n = self.count
+    def _visits(self, at: Sequence[Value], time: int) -> list[Visit]:
+        n, slot = self.count, time * self.rows
         return [
-            Visit(self._ahead(at, self.steps, k * n), self.steps, min(n, self.valid - k * n), k, k)
-            for k in range(self.slots)
+            Visit(self._ahead(at, self.steps, k * n), self.steps, min(n, self.valid - k * n), slot + k, k)
+            for k in range(self.rows)
         ]
 
-    def _run(self, piece: Nest, at: Values, values: Values, body: Body) -> Values:
-        return self._called(body, self._visits(at), values)
+    def _run(self, piece: Nest, at: Values, values: Values, body: Body, time: int) -> Values:
+        return self._called(body, self._visits(at, time), values)
+
+    @property
+    def whole(self) -> bool:
+        """Whether no segment is in two vectors."""
+        return self.count % self.segment == 0
 
     def first(self, at: Values, load: Callable[[Value, int, int], Value]) -> Values:
         begin = [self.b.gep(x, start) for x, start in zip(at, self.made.pieces[0].starts, strict=True)]
+        if not self.whole:
+            loaded = [load(visit.at[0], self.count, visit.valid) for visit in self._visits(begin, 0)]
+            return [x for [x] in self._in_memory([[x] for x in loaded], lambda one, _: one)]
         picks = [k // self.segment * self.segment for k in range(self.count)]
         return [
-            self.b.shuffle(load(visit.at[0], self.count, visit.valid), picks) for visit in self._visits(begin)
+            self.b.shuffle(load(visit.at[0], self.count, visit.valid), picks)
+            for visit in self._visits(begin, 0)
         ]
 
     def combined(
         self, found: list[Values], combine: Combine, finish: Callable[[Values], Values]
     ) -> list[Values]:
-        b, out = self.b, []
+        b, out, found = self.b, [], self._joined(found, combine)
+        if not self.whole:
+            return [finish(values) for values in self._in_memory(found, combine)]
         for values in found:
             distance = 1
             while distance < self.segment:
@@ -480,6 +554,29 @@ class _Packed(Lines):
                 distance *= 2
             out.append(finish(values))
         return out
+
+    def _in_memory(self, found: list[Values], combine: Combine) -> list[Values]:
+        """The lanes of each segment as one, in all of them, by way of the stack."""
+        b, n = self.b, self.count
+        element = found[0][0].type.element
+        size = element.bits // 8
+        rooms = [b.alloca(len(found) * n * size, LINE) for _ in found[0]]
+        for k, values in enumerate(found):
+            for x, room in zip(values, rooms, strict=True):
+                b.store(x, b.gep(room, k * n * size))
+        for first in range(0, self.valid, self.segment):
+            lanes = range(first, first + self.segment)
+            one = _tree(
+                [[b.load(vector(1, element), b.gep(room, lane * size)) for room in rooms] for lane in lanes],
+                combine,
+            )
+            for x, room in zip(one, rooms, strict=True):
+                pieces = pieces_of(0, self.segment, first * size, size)
+                store_pieces(b, b.splat(x, 1 << (self.segment - 1).bit_length()), room, pieces)
+        return [
+            [b.load(vector(n, element), b.gep(room, k * n * size)) for room in rooms]
+            for k in range(len(found))
+        ]
 
     def places(self, at: Values) -> Iterator[tuple[int, int, Values]]:
         for k in range(self.turns.extent):
