@@ -301,7 +301,7 @@ def test_reduced_and_other_loops_are_all_indices(several, layout, axis):
     if made is None:
         return
     total = Counter()
-    for block, piece in product(made.blocks, made.pieces):
+    for block, piece in product(made.rows.blocks, made.rows.pieces):
         assert block.run is None or block.loops[-1] is block.run
         for near, far in product(moves(block), moves(piece)):
             total[near[0] + far[0], near[1] + far[1]] += moves(block)[near] * moves(piece)[far]

@@ -3,7 +3,7 @@
 ================  =========================================================================================
 ``copy``          reorders: the same elements in other places
 ``elementwise``   whatever is computed element by element
-``reduce``        pooling, reductions and softmax: elements combined along some axes
+``reduce``        pooling, softmax, normalisations: elements combined along some axes
 ``conv``          sums of products: convolution, inner product, matrix product
 ================  =========================================================================================
 

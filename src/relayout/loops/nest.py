@@ -268,13 +268,13 @@ def order(nest: _Nest, key: Callable[[Loop], Any] = _distance) -> _Nest:
     return replace(nest, loops=tuple(sorted(kept, key=key, reverse=True)))
 
 
-def run_inside(nest: _Nest) -> _Nest:
-    """The loop that goes through all operands element by element as the innermost one.
+def run_inside(nest: _Nest, run: Loop | None = None) -> _Nest:
+    """One of the loops as the innermost one: that which goes through all operands element by element.
 
     >>> print(run_inside(Nest((0, 0), (Loop(8, (1, 1)), Loop(4, (0, 8))), (1, 1))))
     0->0: 4x(0,8)  8x(1,1)
     """
-    run = nest.run
+    run = run or nest.run
     return nest if run is None else replace(nest, loops=(*nest.without(run), run))
 
 

@@ -37,6 +37,7 @@ Tests join the last two. What all kinds share:
 ``folding``     sums of products in the shape that suits kernels best
 ``lowering``    programs of everything computed element by element: kernels compiled, buffers named
 ``combining``   programs of pooling, reductions and softmax
+``normalizing`` what layer and group normalisation share; their program
 ``sequence``    many primitives, compiled together and run without Python in between
 ``values``      the values between them, as plain data
 ``schedule``    who writes where, and the calls as rows of machine words
@@ -60,7 +61,9 @@ if TYPE_CHECKING:
     from relayout.primitives.concat import Concat as Concat
     from relayout.primitives.convolution import Convolution as Convolution
     from relayout.primitives.eltwise import Eltwise as Eltwise
+    from relayout.primitives.group_normalization import GroupNormalization as GroupNormalization
     from relayout.primitives.inner_product import InnerProduct as InnerProduct
+    from relayout.primitives.layer_normalization import LayerNormalization as LayerNormalization
     from relayout.primitives.matmul import Matmul as Matmul
     from relayout.primitives.pooling import Pooling as Pooling
     from relayout.primitives.reduction import Reduction as Reduction
@@ -76,7 +79,9 @@ _WHERE = {
     "Concat": "concat",
     "Convolution": "convolution",
     "Eltwise": "eltwise",
+    "GroupNormalization": "group_normalization",
     "InnerProduct": "inner_product",
+    "LayerNormalization": "layer_normalization",
     "Matmul": "matmul",
     "Pooling": "pooling",
     "Reduction": "reduction",

@@ -1,8 +1,9 @@
-"""From pooling and softmax to programs: operations that combine elements along some axes.
+"""From pooling, softmax and normalisations to programs: operations that combine elements along some axes.
 
 They share more than elementwise operations and less than products do: the kernels
-(:mod:`relayout.kernels.reduce.window`, :mod:`relayout.kernels.reduce.softmax`) want source and
-destination to have the same neighbours, whatever these are, and are tried in three ways::
+(:mod:`~relayout.kernels.reduce.window`, :mod:`~relayout.kernels.reduce.softmax`,
+:mod:`~relayout.kernels.reduce.normalization`) want source and destination to have the same neighbours,
+whatever these are, and are tried in three ways::
 
     src ------------ kernel ----------> dst
     src ------------ kernel -> target - reorder -> dst          dst has other neighbours than src
@@ -27,18 +28,19 @@ if TYPE_CHECKING:
     from relayout.kernels.reduce.softmax import SoftmaxPlan
     from relayout.kernels.reduce.window import Window
     from relayout.ops.post_ops import PostOp
+    from relayout.primitives.normalizing import Normalization
     from relayout.primitives.pooling import Pooling
     from relayout.primitives.reduction import Reduction
     from relayout.primitives.softmax import Softmax
     from relayout.targets.machine import Machine
 
-__all__ = ["pooling", "reduction", "softmax"]
+__all__ = ["by_way_of", "combining_step", "pooling", "reduction", "softmax", "with_post_ops"]
 
 CHANNELS_LAST = {3: "nwc", 4: "nhwc", 5: "ndhwc"}
 MOST_AXES = 3  # of a window
 
 Functions: TypeAlias = "tuple[Function, ...]"
-Windowed = TypeVar("Windowed", "Pooling", "Reduction")
+Followed = TypeVar("Followed", "Pooling", "Reduction", "Normalization")
 
 
 def pooling(made: Pooling) -> tuple[str, Program] | None:
@@ -48,7 +50,7 @@ def pooling(made: Pooling) -> tuple[str, Program] | None:
     reordered. Where spatial axes are cut into digits or fused, so is the source, to channels-last. Functions
     are applied by the kernel; what follows from the first other post-op on is a pass of its own.
     """
-    return _windowed(made, _pooled)
+    return with_post_ops(made, _pooled)
 
 
 @locked
@@ -65,7 +67,7 @@ def _pooled(made: Pooling, dst: MemoryDesc, functions: Functions) -> tuple[str, 
     last = CHANNELS_LAST[len(src.dims)]
     far = MemoryDesc(src.dims, src.dtype, last), MemoryDesc(dst.dims, dst.dtype, last)
     ways = [(src, dst), (src, near), far]
-    return _by_way_of(ways, plan, _window_step)
+    return by_way_of(ways, plan, _window_step)
 
 
 def reduction(made: Reduction) -> tuple[str, Program] | None:
@@ -74,7 +76,7 @@ def reduction(made: Reduction) -> tuple[str, Program] | None:
     The axes that are reduced come last, and are one window. Where they are cut into digits the source is
     reordered first, so that they are contiguous.
     """
-    return _windowed(made, _reduced)
+    return with_post_ops(made, _reduced)
 
 
 @locked
@@ -104,13 +106,13 @@ def _reduced(made: Reduction, dst: MemoryDesc, functions: Functions) -> tuple[st
         Layout(tuple(src.dims[axis] for axis in order), plain(rank)), [order.index(k) for k in range(rank)]
     )
     far = MemoryDesc(src.dims, src.dtype, contiguous), dst
-    return _by_way_of([(src, dst), far], plan, _window_step)
+    return by_way_of([(src, dst), far], plan, _window_step)
 
 
-def _windowed(
-    made: Windowed, lowered: Callable[[Windowed, MemoryDesc, Functions], tuple[str, Program] | None]
+def with_post_ops(
+    made: Followed, lowered: Callable[[Followed, MemoryDesc, Functions], tuple[str, Program] | None]
 ) -> tuple[str, Program] | None:
-    """An operation on windows with its post-ops: functions in the kernel, others in a pass of their own."""
+    """An operation with its post-ops: functions in the kernel, others in a pass of their own."""
     functions = _functions_of(made.post_ops)
     rest = made.post_ops[len(functions) :]
     if not rest:
@@ -138,7 +140,7 @@ def _functions_of(post_ops: Sequence[PostOp]) -> tuple[Function, ...]:
 def _window_step(window: Window, source: str, target: str, size: int) -> Step:
     from relayout.kernels.reduce.window import ENTRY, module
 
-    return _combining_step(("window", window), ENTRY, lambda m: module(window, m), source, target, size)
+    return combining_step(("window", window), ENTRY, lambda m: module(window, m), source, target, size)
 
 
 @locked
@@ -157,18 +159,18 @@ def softmax(made: Softmax) -> tuple[str, Program] | None:
     near = MemoryDesc(dst.dims, dst.dtype, dense_like(src.layout))
     row_major = Layout(src.dims, plain(len(src.dims)))
     far = MemoryDesc(src.dims, src.dtype, row_major), MemoryDesc(dst.dims, dst.dtype, row_major)
-    return _by_way_of([(src, dst), (src, near), far], plan, _softmax_step)
+    return by_way_of([(src, dst), (src, near), far], plan, _softmax_step)
 
 
 @locked
 def _softmax_step(made: SoftmaxPlan, source: str, target: str, size: int) -> Step:
     from relayout.kernels.reduce.softmax import ENTRY, module
 
-    return _combining_step(("softmax", made), ENTRY, lambda m: module(made, m), source, target, size)
+    return combining_step(("softmax", made), ENTRY, lambda m: module(made, m), source, target, size)
 
 
 @locked
-def _by_way_of(
+def by_way_of(
     ways: Sequence[tuple[MemoryDesc, MemoryDesc]],
     plan: Callable[[MemoryDesc, MemoryDesc], Any],
     step_of: Callable[[Any, str, str, int], Step],
@@ -212,7 +214,7 @@ def _by_way_of(
 
 
 @locked
-def _combining_step(
+def combining_step(
     what: tuple[str, object],
     name: str,
     make: Callable[[Machine], str],

@@ -1,8 +1,10 @@
 """Kernels that combine elements along some axes, and do the same for every position of the others.
 
-===========  ================================================================================================
-``space``    the nests that source and destination share
-``window``   pooling, and reductions along whole axes
-``softmax``  softmax and its logarithm
-===========  ================================================================================================
+=================  ==========================================================================================
+``space``          the nests that source, destination and other operands share
+``window``         pooling, and reductions along whole axes
+``rows``           rows that are gone over several times, and where the lanes of vectors come from
+``softmax``        softmax and its logarithm
+``normalization``  layer, RMS, group and instance normalisation
+=================  ==========================================================================================
 """

@@ -1,9 +1,9 @@
-"""The iteration space of pooling and softmax: what source and destination go through together.
+"""The iteration space of pooling, softmax and normalisations: what their operands go through together.
 
-Both combine elements along some axes and do the same again for every position of the others. For those others
-source and destination are indexed alike, so the common refinement of their layouts gives nests with a step on
-either side (:mod:`relayout.loops`). The loop that is contiguous on both sides, if there is one, is the *run*:
-its elements are the lanes of vectors ::
+All of them combine elements along some axes and do the same again for every position of the others. For those
+others source and destination are indexed alike, so the common refinement of their layouts gives nests with a
+step on either side (:mod:`relayout.loops`). The loop that is contiguous on both sides, if there is one, is
+the *run*: its elements are the lanes of vectors ::
 
     images and channels of    nhwc 2x64x..       2 x               run of 64
                               nChw16c 2x64x..    2 x 4 x           run of 16
@@ -19,15 +19,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from relayout.loops.nest import Nest, coalesce, order, run_inside
+from relayout.loops.nest import Loop, Nest, coalesce, order, run_inside
 from relayout.loops.refine import Group, nests
 
-__all__ = ["Cover", "cover", "spaces"]
+__all__ = ["Cover", "contiguous", "cover", "spaces"]
 
 MOST = 16  # nests; each has code of its own
 
 
-def spaces(groups: Sequence[Group], starts: Sequence[int], sizes: tuple[int, int]) -> tuple[Nest, ...] | None:
+def spaces(groups: Sequence[Group], starts: Sequence[int], sizes: Sequence[int]) -> tuple[Nest, ...] | None:
     """The nests of some groups in bytes, runs innermost; None where there are none, or very many.
 
     Parameters
@@ -35,9 +35,9 @@ def spaces(groups: Sequence[Group], starts: Sequence[int], sizes: tuple[int, int
     groups : sequence of Group
         The axes that are gone over, of the refinement of source and destination.
     starts : sequence of int
-        Where both begin, in elements.
-    sizes : (int, int)
-        Bytes of an element on either side.
+        Where all operands begin, in elements.
+    sizes : sequence of int
+        Bytes of an element of each.
 
     Examples
     --------
@@ -52,7 +52,18 @@ def spaces(groups: Sequence[Group], starts: Sequence[int], sizes: tuple[int, int
     found = nests(groups, starts, MOST)
     if found is None:
         return None
-    return tuple(run_inside(coalesce(order(nest.scaled(sizes)))) for nest in found)
+    ordered = [coalesce(order(nest.scaled(sizes))) for nest in found]
+    return tuple(run_inside(nest, contiguous(nest)) for nest in ordered)
+
+
+def contiguous(nest: Nest) -> Loop | None:
+    """The loop that goes through source and destination element by element, whatever others do.
+
+    >>> contiguous(Nest((0, 0, 0), (Loop(3, (4, 0, 4)), Loop(5, (12, 4, 12))), (4, 4, 4)))
+    Loop(extent=3, steps=(4, 0, 4))
+    """
+    ends = nest.widths[0], nest.widths[-1]
+    return next((loop for loop in nest.loops if (loop.steps[0], loop.steps[-1]) == ends), None)
 
 
 class Cover(NamedTuple):

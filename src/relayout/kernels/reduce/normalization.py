@@ -1,0 +1,241 @@
+"""Normalisation of rows: the kernel of layer and group normalisation.
+
+Two passes over a row, which stays in a cache in between ::
+
+    m = mean(x)    v = mean((x - m)^2)        (x - m) / sqrt(v + epsilon) scale + shift
+
+The first pass finds both statistics. To subtract the square of the mean from the mean of squares would lose
+all digits where the mean is large, and to find the mean first would take another pass. So both are taken of
+``d = x - p``, where the pivot p is an element of the row, its first one ::
+
+    e = mean(d)    m = p + e    v = mean(d^2) - e^2
+
+That loses digits only where p is far from the mean, seen from the deviation. Where ``e^2 > 16 v``, four
+deviations away, the pass is done again with ``p + e`` as the pivot: seldom, and then it is what two passes
+would have been. Welford's recurrence needs no second pass either, but every step of it waits for the one
+before and takes three more operations.
+
+The second pass computes ``((x - p) - e)``, which is exact where ``x - m`` would be rounded with the mean: a
+row of 1e6 and small differences from it is normalised as precisely as one around zero.
+
+Long sums are taken level by level, so that rounding errors do not grow with their length. Where lanes come
+from is said in :mod:`relayout.kernels.reduce.rows`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from relayout.dtypes import DType, dtype
+from relayout.ir import builder
+from relayout.ir import math as functions
+from relayout.ir.kernel import kernel
+from relayout.ir.lanes import Lanes, lanes_of
+from relayout.ir.types import FLOAT, I64, PTR, Value, vector
+from relayout.kernels.reduce.rows import Lines, Rows, Values, Visit, lines, rows
+from relayout.kernels.reduce.space import contiguous
+from relayout.layout.descriptor import MemoryDesc
+from relayout.layout.layout import Layout
+from relayout.ops.functions import Function
+from relayout.targets.machine import Machine
+
+__all__ = ["ENTRY", "NormalizationPlan", "Normalized", "module", "planned"]
+
+ENTRY = "normalization"
+UNROLL = {64: 8, 32: 4, 16: 4}  # vectors of one turn, by the bytes of a register
+LEVEL = 64  # turns of a loop that are added up one by one
+FAR = 16.0  # squared deviations between a pivot and the mean, from which on a better pivot is taken
+F32 = dtype("f32")
+
+
+@dataclass(frozen=True)
+class Normalized:
+    """What is computed: a normalisation without formats."""
+
+    rms: bool
+    """Divide by the root of the mean square; nothing is subtracted."""
+    epsilon: float
+    scale: bool
+    shift: bool
+    mean: bool
+    """Whether the mean of each row is a result, too."""
+    variance: bool
+    """The same for the variance, or the mean square."""
+    post_ops: tuple[Function, ...] = ()
+
+
+@dataclass(frozen=True)
+class NormalizationPlan:
+    """A normalisation and the loops that it goes through.
+
+    Operands are the source, then scale, shift, mean and variance as far as there are any, the destination.
+    """
+
+    what: Normalized
+    src: DType
+    dst: DType
+    rows: Rows
+
+    def lanes(self, machine: Machine) -> int:
+        """How many lanes do something."""
+        return self.rows.lanes(lanes_of(machine, self.src))
+
+
+def planned(
+    what: Normalized,
+    src: MemoryDesc,
+    dst: MemoryDesc,
+    axes: Sequence[int],
+    tables: Sequence[Layout],
+    statistics: Sequence[Layout],
+) -> NormalizationPlan | None:
+    """The normalisation along some axes; None where there are no nests, or tables would have to be gathered.
+
+    Parameters
+    ----------
+    what : Normalized
+    src, dst : MemoryDesc
+        Of equal dims.
+    axes : sequence of int
+        Those of a row.
+    tables, statistics : sequence of Layout
+        Scale and shift, mean and variance, in f32: with the dims of the source, and strides of 0 along axes
+        that they do not have.
+    """
+    layouts = [src.layout, *tables, *statistics, dst.layout]
+    widths = [src.dtype.bits // 8, *(4 for _ in layouts[1:-1]), dst.dtype.bits // 8]
+    found = rows(layouts, widths, set(axes), len(statistics))
+    if found is None:
+        return None
+    runs = [contiguous(piece) for piece in found.pieces]
+    if any(step not in (0, 4) for run in runs if run for step in run.steps[1 : 1 + len(tables)]):
+        return None
+    return NormalizationPlan(what, src.dtype, dst.dtype, found)
+
+
+def module(made: NormalizationPlan, machine: Machine) -> str:
+    """The text of the kernel: the function :data:`ENTRY`; further operands are a list of addresses."""
+    f, what, lanes, unroll = (
+        kernel(ENTRY, machine),
+        made.what,
+        lanes_of(machine, made.src),
+        UNROLL[machine.vector],
+    )
+    src, dst, ops = f.arguments[:3]
+    count = what.scale + what.shift + what.mean + what.variance
+    pointers = [src, *(f.load(PTR, f.gep(ops, 8 * k), 8) for k in range(count)), dst]
+    together = max(1, unroll // -(-made.rows.longest // lanes))
+    levels = made.rows.in_levels(LEVEL, LEVEL * unroll * lanes)
+    for found in lines(f, levels, pointers, lanes, unroll, together):
+        found.tasks(_Passes(f, made, found).write)
+    return f.text()
+
+
+class _Passes:
+    """The passes over the rows of a task."""
+
+    def __init__(self, f: builder.Function, made: NormalizationPlan, found: Lines) -> None:
+        self.b, self.what, self.lines, self.size = f, made.what, found, made.rows.size
+        self.v, self.table = Lanes(f, made.src, made.dst), Lanes(f, F32, F32)
+
+    def write(self, at: Values) -> None:
+        """A task."""
+        if self.what.rms:
+            found = self._statistics(at, None)
+            self._apply(at, None, found)
+        else:
+            pivots, found = self._centred(at)
+            self._apply(at, pivots, found)
+            if self.what.mean:
+                means = [self.b.fadd(pivot, given[0]) for pivot, given in zip(pivots, found, strict=True)]
+                self._write(at, means, 1 + self.what.variance)
+        if self.what.variance:
+            self._write(at, [given[1] for given in found], 1)
+
+    # -- statistics -----------------------------------------------------------------------------------------
+
+    def _centred(self, at: Values) -> tuple[Values, list[Values]]:
+        """The pivot of each row, and what :meth:`_statistics` found with it."""
+        b, many = self.b, self.lines.rows
+        pivots = self.lines.first(at, self.v.load)
+        found = self._statistics(at, pivots)
+        far = None
+        for e, v, *_ in found:
+            one = b.fcmp("ogt", b.fmul(e, e), b.fmul(v, FAR))
+            far = one if far is None else b.or_(far, one)
+        assert far is not None
+
+        def again(_: Value, given: Values) -> Values:
+            better = [b.fadd(p, e) for p, e in zip(given[:many], given[many::4], strict=True)]
+            return [*better, *(x for of in self._statistics(at, better) for x in of)]
+
+        values = [*pivots, *(x for of in found for x in of)]
+        values = b.repeat(0, b.zext(self._in_any(far), I64), 1, values, again)
+        return values[:many], [values[many + 4 * k : many + 4 * k + 4] for k in range(many)]
+
+    def _in_any(self, lanes: Value) -> Value:
+        return self.b.extract(lanes, 0) if lanes.type.count == 1 else self.b.any(lanes)
+
+    def _statistics(self, at: Values, pivots: Values | None) -> list[Values]:
+        """For each row: e, v, 1 / sqrt(v + epsilon) and -e / sqrt(v + epsilon); e is 0 without a pivot."""
+        b, v, n, found = self.b, self.v, self.lines.count, self.lines
+
+        def added(visit: Visit, given: Values) -> Values:
+            d = self._difference(visit, pivots)
+            if visit.valid < n:
+                d = b.shuffle(d, [k if k < visit.valid else n for k in range(n)], 0.0)
+            squares = b.fmuladd(d, d, given[-1])
+            return [squares] if pivots is None else [b.fadd(given[0], d), squares]
+
+        def together(one: Values, other: Values) -> Values:
+            return [b.fadd(x, y) for x, y in zip(one, other, strict=True)]
+
+        def finished(sums: Values) -> Values:
+            square = b.fmul(sums[-1], 1 / self.size)
+            e = v.constant(0.0, square.type.count)
+            if pivots is not None:
+                e = b.fmul(sums[0], 1 / self.size)
+                square = b.pick("uge", b.fsub(square, b.fmul(e, e)), 0.0)
+            factor = b.fdiv(1.0, functions.sqrt(b, b.fadd(square, self.what.epsilon)))
+            return [e, square, factor, b.fneg(b.fmul(e, factor))]
+
+        first = [[v.constant(0.0, n)] * (1 if pivots is None else 2) for _ in range(found.slots)]
+        return found.combined(found.visit(at, first, added, together), together, finished)
+
+    def _difference(self, visit: Visit, pivots: Values | None) -> Value:
+        x = self.v.load(visit.at[0], self.lines.count, visit.valid)
+        return x if pivots is None else self.b.fsub(x, pivots[visit.row])
+
+    # -- results --------------------------------------------------------------------------------------------
+
+    def _apply(self, at: Values, pivots: Values | None, found: list[Values]) -> None:
+        b, what = self.b, self.what
+
+        def last(visit: Visit, given: Values) -> Values:
+            _, _, factor, rest = found[visit.row]
+            y = self._difference(visit, pivots)
+            y = b.fmul(y, factor) if pivots is None else b.fmuladd(y, factor, rest)
+            tables = [self._loaded(visit, k) for k in range(1, 1 + what.scale + what.shift)]
+            if what.scale and what.shift:
+                y = b.fmuladd(y, *tables)
+            elif tables:
+                y = (b.fmul if what.scale else b.fadd)(y, tables[0])
+            for function in what.post_ops:
+                y = function.emit(b, y)
+            self.v.store(visit.at[-1], y, visit.valid)
+            return given
+
+        self.lines.visit(at, [[] for _ in range(self.lines.slots)], last)
+
+    def _loaded(self, visit: Visit, operand: int) -> Value:
+        """A vector of a table."""
+        count = self.lines.count
+        if visit.steps[operand]:
+            return self.table.load(visit.at[operand], count, visit.valid)
+        return self.b.splat(self.b.load(vector(1, FLOAT), visit.at[operand]), count)
+
+    def _write(self, at: Values, values: Values, operand: int) -> None:
+        """One value of each row, to an operand that is counted from the destination backwards."""
+        for row, lane, places in self.lines.places(at):
+            self.b.store(self.b.extract(values[row], lane), places[-1 - operand])

@@ -1,0 +1,584 @@
+"""Rows: elements along some axes that are computed together, and where the lanes of vectors come from.
+
+Softmax and the normalisations go over each row several times: they find a maximum or a sum, and then compute
+every element with it. Source, destination and further operands (a scale for each channel, say) go through
+loops together: those around the rows are *blocks*, those of a row are *pieces*. Lanes are found in two ways:
+
+``along``
+    neighbours within a row. Its lanes are combined in the end. Short rows are interleaved, since a single one
+    would wait for its own sums.
+``packed``
+    neighbours of several rows: either each lane has a row of its own, or rows have a few neighbours, followed
+    by those of the next row. These are *segments* of a vector ::
+
+        layer normalisation of nhwc                along     16 channels of a pixel
+        layer normalisation of nchw                packed    16 pixels, segments of 1
+        nhwc, 32 groups of 4 channels              packed    4 groups, segments of 4 channels
+        nhwc, 32 groups of 10 channels             packed    8 groups are 5 vectors
+
+    Segments that vectors don't divide are combined in memory, which pays for rows of many segments.
+
+What comes of padding and of the last elements is never loaded. A task is a few rows, or all those of a chunk
+of neighbours.
+
+>>> from relayout.layout.layout import Layout
+>>> pixels = Layout((2, 20, 4, 4), "nhwc")
+>>> made = rows([pixels, pixels], (4, 4), {1})
+>>> print(*made.blocks, *made.pieces, made.lanes(16), sep=", ")
+0->0: 32x(80,80), 0->0: 20x(4,4), 16
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
+from math import lcm, prod
+from typing import NamedTuple
+
+from relayout.ir.builder import Function
+from relayout.ir.kernel import digits, tasks
+from relayout.ir.types import Value, vector
+from relayout.ir.vectors import halves, pieces_of, store_pieces
+from relayout.kernels.reduce.space import contiguous, spaces
+from relayout.layout.layout import Layout
+from relayout.loops.nest import Loop, Nest, split
+from relayout.loops.refine import refine
+from relayout.targets.machine import LINE, Machine
+
+__all__ = ["Body", "Lines", "Rows", "Values", "Visit", "lines", "rows"]
+
+NEAR = 256  # bytes from a row to the next that are fetched together
+MANY_SEGMENTS = 32  # of a row, for which they are combined in memory
+LONG_SEGMENT = 4  # vectors; less than a fifth of the lanes along a longer one is lost
+WIDE = 4  # times as many vectors of a turn where they come from far away: more of a line's neighbours
+FEW_TASKS = 2  # one for each of a few threads, before vectors of a turn are many
+MANY_TERMS = 16  # of an inner loop, from which on it has a sum of its own
+
+Values = list[Value]
+
+
+class Visit(NamedTuple):
+    """A vector of elements."""
+
+    at: tuple[Value, ...]
+    """Its addresses in all operands, the source first and the destination last."""
+    steps: tuple[int, ...]
+    """Bytes from one lane to the next; 0 where all lanes meet the same element."""
+    valid: int
+    """How many lanes are elements."""
+    slot: int
+    """Which accumulator is theirs."""
+    row: int
+    """Of the rows of a task: which one they belong to."""
+
+
+Body = Callable[[Visit, Values], Values]
+Combine = Callable[[Values, Values], Values]
+
+
+@dataclass(frozen=True)
+class Rows:
+    """The loops around rows and those of a row, in bytes. The source comes first, the destination last."""
+
+    blocks: tuple[Nest, ...]
+    pieces: tuple[Nest, ...]
+    single: int = 0
+    """So many operands in front of the destination have one element for a row."""
+
+    @property
+    def size(self) -> int:
+        """Elements of a row."""
+        return sum(piece.size for piece in self.pieces)
+
+    @property
+    def longest(self) -> int:
+        """Neighbours within a row, at most."""
+        return max(_length(piece) for piece in self.pieces)
+
+    def packed(self, block: Nest) -> tuple[int, Loop] | None:
+        """Elements of a segment, and the loop from one to the next; None where rows don't lie like that."""
+        lengths = {_length(piece) for piece in self.pieces}
+        each = lengths.pop()
+        if lengths or (each & (each - 1) and self.size < MANY_SEGMENTS * each):
+            return None
+        first, *tables, last = block.widths[: len(block.widths) - 1 - self.single] + block.widths[-1:]
+        for loop in block.loops:
+            if (loop.src, loop.dst) != (each * first, each * last):
+                continue
+            runs = [contiguous(piece) for piece in self.pieces]
+            dense = all(
+                step in (0, each * width) and all(run is None or run.steps[k] * each == step for run in runs)
+                for k, (step, width) in enumerate(zip(loop.tables, tables, strict=False), 1)
+            )
+            return (each, loop) if dense else None
+        return None
+
+    def packing(self, block: Nest, lanes: int) -> tuple[int, Loop] | None:
+        """The same, where that fills more lanes than neighbours within a row."""
+        found = self.packed(block)
+        if found is None:
+            return None
+        each, loop = found
+        if each % lanes == 0 or each >= min(LONG_SEGMENT * lanes, max(2, each * loop.extent)):
+            return None
+        return None if each & (each - 1) == 0 and each >= lanes else found
+
+    def lanes(self, most: int) -> int:
+        """How many lanes do something, in the block of most elements."""
+        block = max(self.blocks, key=lambda one: one.size)
+        found = self.packing(block, most)
+        return min(most, found[0] * found[1].extent if found else self.longest)
+
+    def in_levels(self, turns: int, elements: int) -> Rows:
+        """The same, with long loops of a row cut in two, so that sums can be taken level by level.
+
+        That is loops of more than twice as many turns; of neighbours, of more than twice as many elements.
+        """
+        pieces = tuple(part for piece in self.pieces for part in _in_levels(piece, turns, elements))
+        return replace(self, pieces=pieces)
+
+
+def rows(
+    layouts: Sequence[Layout], widths: Sequence[int], axes: Collection[int], single: int = 0
+) -> Rows | None:
+    """The rows along some axes; None where an axis is fused with one that is not among them, or no nests.
+
+    Parameters
+    ----------
+    layouts : sequence of Layout
+        Of equal dims: the source, further operands, the destination.
+    widths : sequence of int
+        Bytes of an element of each.
+    axes : collection of int
+        Those of a row.
+    single : int
+        See :attr:`Rows.single`.
+    """
+    groups = refine(*layouts)
+    along = [group for group in groups if set(group.axes) & set(axes)]
+    if any(not set(group.axes) <= set(axes) for group in along):
+        return None
+    starts = [layout.offset0 for layout in layouts]
+    blocks = spaces([group for group in groups if group not in along], starts, widths)
+    pieces = spaces(along, [0] * len(starts), widths)
+    return None if blocks is None or pieces is None else Rows(blocks, pieces, single)
+
+
+def lines(
+    f: Function, made: Rows, pointers: Sequence[Value], lanes: int, unroll: int, together: int
+) -> Iterator[Lines]:
+    """How vectors go through all blocks.
+
+    Parameters
+    ----------
+    f : Function
+        What is written.
+    pointers : sequence of Value
+        The addresses of all operands.
+    lanes : int
+        Elements of the longest vector.
+    unroll : int
+        Vectors of one turn, at most.
+    together : int
+        How many rows are interleaved, at most.
+    """
+    for block in made.blocks:
+        found, width = made.packing(block, lanes), block.widths[0]
+        if found is None:
+            near = bool(block.loops) and abs(block.loops[-1].src) <= NEAR
+            many = _fitting(f.machine, together, made.size * width, together if near else 1)
+            for rest, others in _grouped(block, many):
+                yield _Along(f, made, pointers, rest, others, lanes, unroll)
+        else:
+            each, loop = found
+            many = _fitting(f.machine, unroll, made.size // each * lanes * width, WIDE * unroll)
+            tasks = block.size // loop.extent
+            while many > 2 and tasks * loop.extent * each < FEW_TASKS * many * lanes:
+                many //= 2
+            period = lcm(each, lanes) // each
+            most = max(1, many * lanes // each)
+            for part, turns in _chunks(block, loop, most // period * period or most):
+                yield _Packed(f, made, pointers, part, turns, each, lanes, unroll)
+
+
+def _fitting(machine: Machine, most: int, size: int, otherwise: int) -> int:
+    """How many at a time, each of so many bytes: as many as half of the L1 cache holds, if those are several.
+
+    Otherwise their lines come from further away. Then neighbours are best fetched together, and others apart.
+    """
+    room = machine.l1 // 2 // size
+    return min(most, room) if room > 1 else otherwise
+
+
+def _length(nest: Nest) -> int:
+    run = contiguous(nest)
+    return run.extent if run else 1
+
+
+def _in_levels(piece: Nest, turns: int, elements: int) -> list[Nest]:
+    run = contiguous(piece)
+    for k, loop in enumerate(piece.loops):
+        most = elements if loop is run else turns
+        if loop.extent <= 2 * most:
+            continue
+        times = loop.extent // most
+        whole, rest = split(piece, loop, times * most)
+        chunks = Loop(times, tuple(most * step for step in loop.steps))
+        cut = replace(whole, loops=(*piece.loops[:k], chunks, loop.taking(most), *piece.loops[k + 1 :]))
+        parts = [cut, rest] if rest.size else [cut]
+        return [part for one in parts for part in _in_levels(one, turns, elements)]
+    return [piece]
+
+
+def _chunks(block: Nest, loop: Loop, most: int) -> list[tuple[Nest, Loop]]:
+    """A block around at most so many turns of a loop, and these: whole chunks in a loop, and the rest."""
+    times, rest = divmod(loop.extent, most)
+    others = block.without(loop)
+    out = []
+    if times:
+        chunks = Loop(times, tuple(most * step for step in loop.steps))
+        out.append((replace(block, loops=(*others, chunks)), loop.taking(most)))
+    if rest:
+        left = split(block, loop, times * most)[1]
+        out.append((replace(left, loops=others), loop.taking(rest)))
+    return out
+
+
+def _grouped(block: Nest, many: int) -> list[tuple[Nest, Loop]]:
+    """A block around groups of rows, and the rows of a group: groups of many, and the rest one by one."""
+    one = Loop(1, tuple(0 for _ in block.widths))
+    if many == 1 or not block.loops:
+        return [(block, one)]
+    *outer, inner = block.loops
+    times, rest = divmod(inner.extent, many)
+    out = []
+    if times:
+        groups = Loop(times, tuple(many * step for step in inner.steps))
+        out.append((replace(block, loops=(*outer, groups)), inner.taking(many)))
+    if rest:
+        out.append((split(block, inner, times * many)[1], one))
+    return out
+
+
+class Lines:
+    """The vectors of a block: what is visited, and how lanes are combined.
+
+    Attributes
+    ----------
+    count : int
+        Lanes of a vector.
+    slots : int
+        How many vectors have accumulators of their own.
+    times : int
+        Where those are few: how many turns of the innermost loop around them are taken at once.
+    rows : int
+        How many rows, or vectors with rows of their own, are computed together.
+    terms : int
+        How many terms each accumulator adds up.
+    """
+
+    count: int
+    slots: int
+    times: int
+    rows: int
+    terms: int
+    segment: int
+
+    def __init__(self, f: Function, made: Rows, pointers: Sequence[Value], block: Nest) -> None:
+        self.b, self.made, self.block, self.pointers = f, made, block, pointers
+
+    def _accumulate(self, slots: int, unroll: int, terms: int) -> None:
+        """Set the number of accumulators; so many are used in one turn, for so many vectors each."""
+        self.times = max(1, unroll // slots)
+        self.slots = slots * self.times
+        self.terms = -(-terms // self.times)
+
+    def tasks(self, task: Callable[[Values], None]) -> None:
+        """Write all tasks: one for each turn of the loops around, which is given the addresses."""
+        f, block = self.b, self.block
+
+        def turn(number: Value) -> None:
+            at = [f.gep(x, start) for x, start in zip(self.pointers, block.starts, strict=True)]
+            for loop, index in zip(
+                block.loops, digits(f, number, [loop.extent for loop in block.loops]), strict=True
+            ):
+                at = self._moved(at, index, loop.steps)
+            task(at)
+
+        tasks(f, prod(loop.extent for loop in block.loops), turn)
+
+    def visit(
+        self, at: Values, given: list[Values], body: Body, merge: Combine | None = None
+    ) -> list[Values]:
+        """Call the body for all elements; values are handed on, apart for each slot.
+
+        With ``merge`` inner loops begin with what was given first, and are merged into the outer ones.
+        """
+        values, self._merge, self._first = _flat(given), merge, _flat(given)
+        for piece in self.made.pieces:
+            begin = [self.b.gep(x, start) for x, start in zip(at, piece.starts, strict=True)]
+            values = self._nest(piece, self._around(piece), begin, values, body)
+        return self._apart(values)
+
+    def first(self, at: Values, load: Callable[[Value, int, int], Value]) -> Values:
+        """The first element of each row in all of its lanes; ``load`` takes an address, lanes, valid ones."""
+        raise NotImplementedError
+
+    def combined(
+        self, found: list[Values], combine: Combine, finish: Callable[[Values], Values]
+    ) -> list[Values]:
+        """The values of all slots and lanes of each row as one, in all lanes, and what is made of them."""
+        raise NotImplementedError
+
+    def places(self, at: Values) -> Iterator[tuple[int, int, Values]]:
+        """Each row's number, a lane in which its values are, and its addresses."""
+        raise NotImplementedError
+
+    # -- the loops of a row ---------------------------------------------------------------------------------
+
+    def _nest(self, piece: Nest, loops: Sequence[Loop], at: Values, values: Values, body: Body) -> Values:
+        if not loops:
+            return self._run(piece, at, values, body, 0)
+        loop, *inner = loops
+        if not inner and self.times > 1:
+            return self._several(piece, loop, at, values, body)
+        apart = self._merge is not None and loop.extent > 1 and self._turns(piece, inner) >= MANY_TERMS
+
+        def turn(i: Value, given: Values) -> Values:
+            begin = self._moved(at, i, loop.steps)
+            after = self._nest(piece, inner, begin, self._first if apart else given, body)
+            return self._merged(given, after) if apart else after
+
+        return self.b.repeat(0, loop.extent, 1, values, turn)
+
+    def _several(self, piece: Nest, loop: Loop, at: Values, values: Values, body: Body) -> Values:
+        """The innermost loop, several turns at once, with accumulators of their own."""
+
+        def turns(begin: Values, given: Values, many: int) -> Values:
+            for time in range(many):
+                given = self._run(piece, list(self._ahead(begin, loop.steps, time)), given, body, time)
+            return given
+
+        def turn(i: Value, given: Values) -> Values:
+            return turns(self._moved(at, i, loop.steps), given, self.times)
+
+        whole = loop.extent // self.times * self.times
+        values = self.b.repeat(0, whole, self.times, values, turn)
+        return turns(list(self._ahead(at, loop.steps, whole)), values, loop.extent - whole)
+
+    def _joined(self, found: list[Values], combine: Combine) -> list[Values]:
+        """One of several equal parts that accumulators are, for all turns that were taken at once."""
+        each = self.slots // self.times
+        return [_tree(found[k::each], combine) for k in range(each)]
+
+    def _merged(self, old: Values, new: Values) -> Values:
+        assert self._merge is not None
+        pairs = zip(self._apart(old), self._apart(new), strict=True)
+        return _flat([self._merge(one, other) for one, other in pairs])
+
+    def _around(self, piece: Nest) -> tuple[Loop, ...]:
+        """The loops around what is visited at a time."""
+        return piece.without(contiguous(piece))
+
+    def _turns(self, piece: Nest, loops: Sequence[Loop]) -> int:
+        """Terms that the inner part of a piece adds to an accumulator."""
+        raise NotImplementedError
+
+    def _run(self, piece: Nest, at: Values, values: Values, body: Body, time: int) -> Values:
+        """The vectors of one turn; ``time`` says which of those that are taken at once."""
+        raise NotImplementedError
+
+    def _moved(self, at: Sequence[Value], index: Value, steps: Sequence[int]) -> Values:
+        return [self.b.gep(x, index, step) for x, step in zip(at, steps, strict=True)]
+
+    def _ahead(self, at: Sequence[Value], steps: Sequence[int], count: int) -> tuple[Value, ...]:
+        return tuple(self.b.gep(x, count * step) for x, step in zip(at, steps, strict=True))
+
+    def _apart(self, values: Values) -> list[Values]:
+        """Values of each slot."""
+        each = len(values) // self.slots
+        return [values[k * each : (k + 1) * each] for k in range(self.slots)]
+
+    def _called(self, body: Body, visits: Sequence[Visit], values: Values) -> Values:
+        """The body for some vectors."""
+        apart = self._apart(values)
+        for at in visits:
+            apart[at.slot] = body(at, apart[at.slot])
+        return _flat(apart)
+
+
+def _tree(given: Sequence[Values], combine: Combine) -> Values:
+    """Several as one, pair by pair."""
+    while len(given) > 1:
+        rest = given[len(given) // 2 * 2 :]
+        given = [*(combine(one, other) for one, other in zip(given[::2], given[1::2], strict=False)), *rest]
+    return given[0]
+
+
+def _flat(given: Sequence[Values]) -> Values:
+    return [value for of in given for value in of]
+
+
+class _Along(Lines):
+    """Lanes along a row; several rows are interleaved, a vector belongs to one of them."""
+
+    def __init__(
+        self,
+        f: Function,
+        made: Rows,
+        pointers: Sequence[Value],
+        block: Nest,
+        others: Loop,
+        lanes: int,
+        unroll: int,
+    ) -> None:
+        super().__init__(f, made, pointers, block)
+        self.others, self.rows = others, others.extent
+        self.count = self.segment = min(lanes, 1 << (made.longest - 1).bit_length())
+        self.vectors = min(unroll, -(-made.longest // self.count))
+        self._accumulate(self.vectors * self.rows, unroll, -(-made.size // (self.count * self.vectors)))
+
+    def _turns(self, piece: Nest, loops: Sequence[Loop]) -> int:
+        return prod(loop.extent for loop in loops) * -(-_length(piece) // (self.count * self.vectors))
+
+    def _run(self, piece: Nest, at: Values, values: Values, body: Body, time: int) -> Values:
+        b, n, many, run = self.b, self.count, self.vectors, contiguous(piece)
+        steps = run.steps if run else piece.widths
+        whole, rest = divmod(run.extent if run else 1, n)
+        turns = whole // many
+
+        def visits(begin: Values, sizes: Sequence[int]) -> list[Visit]:
+            return [
+                Visit(
+                    self._ahead(self._ahead(begin, self.others.steps, row), steps, k * n),
+                    steps,
+                    size,
+                    (time * self.rows + row) * many + k % many,
+                    row,
+                )
+                for row in range(self.rows)
+                for k, size in enumerate(sizes)
+            ]
+
+        def turn(i: Value, given: Values) -> Values:
+            return self._called(body, visits(self._moved(at, i, steps), [n] * many), given)
+
+        values = b.repeat(0, turns * many * n, many * n, values, turn)
+        left = [n] * (whole - turns * many) + [rest] * (rest > 0)
+        return self._called(body, visits(list(self._ahead(at, steps, turns * many * n)), left), values)
+
+    def first(self, at: Values, load: Callable[[Value, int, int], Value]) -> Values:
+        begin = self.b.gep(at[0], self.made.pieces[0].src)
+        places = (self.b.gep(begin, row * self.others.src) for row in range(self.rows))
+        return [self.b.shuffle(load(place, self.count, 1), [0] * self.count) for place in places]
+
+    def combined(
+        self, found: list[Values], combine: Combine, finish: Callable[[Values], Values]
+    ) -> list[Values]:
+        b, out, found = self.b, [], self._joined(found, combine)
+        for row in range(self.rows):
+            values = _tree(found[row * self.vectors : (row + 1) * self.vectors], combine)
+            while values[0].type.count > 1:
+                lower, upper = zip(*(halves(b, x) for x in values), strict=True)
+                values = combine(list(lower), list(upper))
+            out.append([b.splat(x, self.count) for x in finish(values)])
+        return out
+
+    def places(self, at: Values) -> Iterator[tuple[int, int, Values]]:
+        for row in range(self.rows):
+            yield row, 0, list(self._ahead(at, self.others.steps, row))
+
+
+class _Packed(Lines):
+    """Lanes along several rows, in segments: a task has as many of them as a chunk."""
+
+    def __init__(
+        self,
+        f: Function,
+        made: Rows,
+        pointers: Sequence[Value],
+        block: Nest,
+        turns: Loop,
+        segment: int,
+        lanes: int,
+        unroll: int,
+    ) -> None:
+        super().__init__(f, made, pointers, block)
+        self.turns, self.segment = turns, segment
+        self.valid = segment * turns.extent
+        self.count = min(lanes, 1 << (self.valid - 1).bit_length())
+        self.rows = -(-self.valid // self.count)
+        self._accumulate(self.rows, unroll, made.size // segment)
+        self.steps = tuple(step // segment for step in turns.steps)
+
+    def _turns(self, piece: Nest, loops: Sequence[Loop]) -> int:
+        return prod(loop.extent for loop in loops)
+
+    def _visits(self, at: Sequence[Value], time: int) -> list[Visit]:
+        n, slot = self.count, time * self.rows
+        return [
+            Visit(self._ahead(at, self.steps, k * n), self.steps, min(n, self.valid - k * n), slot + k, k)
+            for k in range(self.rows)
+        ]
+
+    def _run(self, piece: Nest, at: Values, values: Values, body: Body, time: int) -> Values:
+        return self._called(body, self._visits(at, time), values)
+
+    @property
+    def whole(self) -> bool:
+        """Whether no segment is in two vectors."""
+        return self.count % self.segment == 0
+
+    def first(self, at: Values, load: Callable[[Value, int, int], Value]) -> Values:
+        begin = [self.b.gep(x, start) for x, start in zip(at, self.made.pieces[0].starts, strict=True)]
+        if not self.whole:
+            loaded = [load(visit.at[0], self.count, visit.valid) for visit in self._visits(begin, 0)]
+            return [x for [x] in self._in_memory([[x] for x in loaded], lambda one, _: one)]
+        picks = [k // self.segment * self.segment for k in range(self.count)]
+        return [
+            self.b.shuffle(load(visit.at[0], self.count, visit.valid), picks)
+            for visit in self._visits(begin, 0)
+        ]
+
+    def combined(
+        self, found: list[Values], combine: Combine, finish: Callable[[Values], Values]
+    ) -> list[Values]:
+        b, out, found = self.b, [], self._joined(found, combine)
+        if not self.whole:
+            return [finish(values) for values in self._in_memory(found, combine)]
+        for values in found:
+            distance = 1
+            while distance < self.segment:
+                picks = [k ^ distance for k in range(self.count)]
+                values = combine(values, [b.shuffle(x, picks) for x in values])
+                distance *= 2
+            out.append(finish(values))
+        return out
+
+    def _in_memory(self, found: list[Values], combine: Combine) -> list[Values]:
+        """The lanes of each segment as one, in all of them, by way of the stack."""
+        b, n = self.b, self.count
+        element = found[0][0].type.element
+        size = element.bits // 8
+        rooms = [b.alloca(len(found) * n * size, LINE) for _ in found[0]]
+        for k, values in enumerate(found):
+            for x, room in zip(values, rooms, strict=True):
+                b.store(x, b.gep(room, k * n * size))
+        for first in range(0, self.valid, self.segment):
+            lanes = range(first, first + self.segment)
+            one = _tree(
+                [[b.load(vector(1, element), b.gep(room, lane * size)) for room in rooms] for lane in lanes],
+                combine,
+            )
+            for x, room in zip(one, rooms, strict=True):
+                pieces = pieces_of(0, self.segment, first * size, size)
+                store_pieces(b, b.splat(x, 1 << (self.segment - 1).bit_length()), room, pieces)
+        return [
+            [b.load(vector(n, element), b.gep(room, k * n * size)) for room in rooms]
+            for k in range(len(found))
+        ]
+
+    def places(self, at: Values) -> Iterator[tuple[int, int, Values]]:
+        for k in range(self.turns.extent):
+            row, lane = divmod(k * self.segment, self.count)
+            yield row, lane, list(self._ahead(at, self.turns.steps, k))

@@ -1,0 +1,252 @@
+"""What layer and group normalisation share: each row has its mean and variance taken out.
+
+Both are the same for some view of the source: an operation on the elements along some of its axes. They
+differ in the axes, and in what scale and shift are indexed by. A subclass says how to see a layout so
+(:meth:`Normalization._seen`), and the kernel (:mod:`relayout.kernels.reduce.normalization`) does both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from relayout.errors import LayoutError, Unsupported
+from relayout.forking import locked
+from relayout.layout import views
+from relayout.layout.dense import dense_like
+from relayout.layout.descriptor import MemoryDesc, any_format
+from relayout.layout.layout import Layout, plain, spell_dims
+from relayout.ops.formats import check_source, check_target, finite, following, overwritable
+from relayout.ops.post_ops import adds, applied, operands_of, post_ops_for
+from relayout.primitives.meaning import check_alike
+from relayout.primitives.primitive import Primitive
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from relayout.kernels.reduce.normalization import NormalizationPlan
+    from relayout.ops.functions import Function
+    from relayout.primitives.program import Program, Step
+
+__all__ = ["Normalization", "definition"]
+
+FLOPS = 8  # of an element: two differences, a square, two sums, three for the result
+TABLES = ("scale", "shift")
+
+
+class Normalization(Primitive):
+    """A normalisation of rows; see the subclasses."""
+
+    rms = False
+    axes: tuple[int, ...]
+    """The axes of a row, of what :meth:`_seen` makes of the source."""
+    _note = ""
+    _workings = Primitive._workings | {"_note"}
+
+    def _decide(
+        self,
+        src: MemoryDesc,
+        tables: Mapping[str, Any],
+        table_dims: Sequence[int],
+        dst: MemoryDesc | None,
+        statistics: Sequence[int] | None,
+        epsilon: float,
+        post_ops: Any,
+    ) -> None:
+        """Check and decide all descriptors; ``statistics`` are the dims of mean and variance, if wanted."""
+        self.epsilon = finite(f"{self.kind}: epsilon", epsilon)
+        if self.epsilon < 0:
+            raise LayoutError(f"{self.kind}: epsilon must not be negative; it is {epsilon}")
+        if dst is None:
+            dst = MemoryDesc(src.dims, src.dtype if src.dtype.is_float else "f32", any_format)
+        check_target(self.kind, dst, src.dims)
+        dst = following(src, dst)
+        given = {
+            name: self._table(name, desc, tuple(table_dims))
+            for name, desc in tables.items()
+            if desc is not None and desc is not False
+        }
+        self.post_ops = post_ops_for(self.kind, post_ops, dst)
+        operands = operands_of(self.post_ops)
+        found: dict[str, MemoryDesc] = {}
+        if statistics is not None:
+            dims = tuple(statistics)
+            names = ("variance",) if self.rms else ("mean", "variance")
+            found = dict.fromkeys(names, MemoryDesc(dims, "f32", _row_major(dims)))
+        self.inputs = ("src", *given, *operands)
+        self.outputs = ("dst", *found)
+        self.descs = {"src": src, **given, **operands, "dst": dst, **found}
+        check_alike(self.kind, {name: self.descs[name] for name in ("src", *operands, "dst")})
+        self.accumulates = ("dst",) * adds(self.post_ops)
+        self.in_place = {} if self.accumulates else overwritable({"src": src, "dst": dst})
+
+    def _table(self, name: str, desc: Any, dims: tuple[int, ...]) -> MemoryDesc:
+        """The descriptor of a scale or a shift; True stands for f32 of the right dims."""
+        if desc is True:
+            desc = MemoryDesc(dims, "f32", any_format)
+        if not isinstance(desc, MemoryDesc):
+            raise LayoutError(f"{self.kind}: {name} must be a MemoryDesc, True or None, not {desc!r}")
+        if desc.dims != dims:
+            raise LayoutError(f"{self.kind}: {name} {desc} must be {spell_dims(dims)}")
+        if desc.layout is None:
+            desc = MemoryDesc(dims, desc.dtype, _row_major(dims))
+        if not desc.dtype.is_float:
+            raise Unsupported(f"{self.kind}: {name} {desc} must hold f32, bf16 or f16")
+        check_source(self.kind, name, desc)
+        return desc
+
+    @property
+    def flops(self) -> int:
+        """Differences, products and sums."""
+        return FLOPS * prod(self.src.dims)
+
+    def _implementation(self) -> str:
+        return f"machine code: {self._note}"
+
+    # -- what a subclass gives ------------------------------------------------------------------------------
+
+    def _seen(self, layout: Layout) -> Layout:
+        """The layout of a source or a destination, with rows along :attr:`axes`."""
+        raise NotImplementedError
+
+    def _seen_table(self, layout: Layout) -> Layout:
+        """The layout of a scale or a shift with as many axes, of one element where it does not change."""
+        raise NotImplementedError
+
+    # -- definition and kernels -----------------------------------------------------------------------------
+
+    @property
+    def tables(self) -> tuple[str, ...]:
+        """Scale and shift, as far as there are any."""
+        return tuple(name for name in TABLES if name in self.inputs)
+
+    def _definition(self, arrays: Mapping[str, NDArray[np.float64]]) -> Mapping[str, NDArray[np.float64]]:
+        dims = self._seen(_row_major(self.src.dims)).dims
+        y, mean, variance = definition(arrays["src"].reshape(dims), self.axes, self.epsilon, self.rms)
+        for name in self.tables:
+            table = arrays[name].reshape(self._seen_table(_row_major(arrays[name].shape)).dims)
+            y = y * table if name == "scale" else y + table
+        y = applied(self.post_ops, y.reshape(self.src.dims), arrays)
+        found = {"dst": y, "mean": mean, "variance": variance}
+        return {name: found[name].reshape(self.descs[name].dims) for name in self.outputs}
+
+    @locked
+    def _lower(self) -> Program | None:
+        from relayout.primitives.combining import with_post_ops
+
+        found = with_post_ops(self, _lowered)
+        if found is None:
+            return None
+        self._note, program = found
+        return program
+
+
+@locked
+def _lowered(
+    made: Normalization, dst: MemoryDesc, functions: tuple[Function, ...]
+) -> tuple[str, Program] | None:
+    """A normalisation to a destination, with functions behind it: its kernel's name, and its program.
+
+    Scale and shift are read as they are given, if that is f32 in the order of the source; others are
+    reordered first.
+    """
+    from relayout.kernels.reduce.normalization import ENTRY, Normalized, module, planned
+    from relayout.primitives.combining import by_way_of, combining_step
+    from relayout.primitives.lowering import joined, reorder_step
+    from relayout.primitives.program import Program
+
+    results = made.outputs[1:]
+    named = (*made.tables, *results)
+    scale, shift, mean, variance = (name in named for name in (*TABLES, "mean", "variance"))
+    what = Normalized(made.rms, made.epsilon, scale, shift, mean, variance, functions)
+    given = {name: _over(made._seen_table(made.descs[name].layout), made.descs[name]) for name in made.tables}
+    tables: dict[NormalizationPlan, dict[str, MemoryDesc]] = {}
+
+    def plan(src: MemoryDesc, dst: MemoryDesc) -> NormalizationPlan | None:
+        try:
+            source, target = (_over(made._seen(desc.layout), desc) for desc in (src, dst))
+        except LayoutError:  # blocks that can't be told apart
+            return None
+        rows = set(made.axes)
+        if any(rows & set(term) and set(term) - rows for term in source.layout.terms):
+            return None
+        for one in (given, {name: _near(desc, source) for name, desc in given.items()}):
+            if any(desc.dtype.name != "f32" for desc in one.values()):
+                continue
+            layouts = [views.broadcast_to(desc.layout, source.dims) for desc in one.values()]
+            found = planned(what, source, target, made.axes, layouts, [_of_rows(made, source)] * len(results))
+            if found is not None:
+                tables[found] = one
+                return found
+        return None
+
+    moved: list[Program | None] = []
+
+    def step(found: NormalizationPlan, source: str, target: str, size: int) -> Step:
+        names = list(made.tables)
+        for k, (name, desc) in enumerate(tables[found].items()):
+            if desc is given[name]:
+                continue
+            names[k] = f"{name} in f32"
+            reorder = reorder_step(given[name], desc, name, names[k])
+            scratch = {names[k]: max(desc.required_bytes, desc.nbytes)}
+            moved.append(reorder and Program((reorder,), scratch))
+        whole = "normalization", found
+        one = combining_step(whole, ENTRY, lambda machine: module(found, machine), source, target, size)
+        return one._replace(operands=(*names, *results))
+
+    src, row_major = made.src, _row_major(dst.dims)
+    near = MemoryDesc(dst.dims, dst.dtype, dense_like(src.layout))
+    far = MemoryDesc(src.dims, src.dtype, row_major), MemoryDesc(dst.dims, dst.dtype, row_major)
+    found = by_way_of([(src, dst), (src, near), far], plan, step)
+    if found is None:
+        return None
+    note, last = found
+    program = joined(*moved, last)
+    return None if program is None else (note, program)
+
+
+def _over(layout: Layout, desc: MemoryDesc) -> MemoryDesc:
+    """A descriptor as :class:`Normalization` sees it."""
+    return MemoryDesc(layout.dims, desc.dtype, layout)
+
+
+def _near(table: MemoryDesc, source: MemoryDesc) -> MemoryDesc:
+    """A table in f32, in the order of the source."""
+    return MemoryDesc(table.dims, "f32", dense_like(source.layout, table.dims))
+
+
+def _of_rows(made: Normalization, source: MemoryDesc) -> Layout:
+    """Where each element finds the mean of its row: row-major, along the axes that are left."""
+    first, step, strides = len(source.dims) - len(made.axes), 1, [0] * len(source.dims)
+    for axis in reversed(range(first)):
+        strides[axis] = step
+        step *= source.dims[axis]
+    return Layout(source.dims, strides=strides)
+
+
+def _row_major(dims: Sequence[int]) -> Layout:
+    return Layout(tuple(dims), plain(len(dims)))
+
+
+def definition(
+    x: NDArray[np.float64], axes: Sequence[int], epsilon: float, rms: bool = False
+) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+    """An array whose rows are normalised, and the mean and the variance of each row, which keep the axes.
+
+    The variance is that of all elements, divided by their number. Of ``rms`` it is the mean square, and
+    nothing is subtracted.
+
+    >>> y, mean, variance = definition(np.array([[1.0, 3.0]]), (1,), 0.0)
+    >>> y, mean, variance
+    (array([[-1.,  1.]]), array([[2.]]), array([[1.]]))
+    """
+    count = prod(x.shape[axis] for axis in axes)
+    with np.errstate(all="ignore"):
+        mean = x.sum(tuple(axes), keepdims=True) / np.float64(count)
+        d = x if rms else x - mean
+        variance = (d * d).sum(tuple(axes), keepdims=True) / np.float64(count)
+        return d / np.sqrt(variance + epsilon), mean, variance
