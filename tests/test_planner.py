@@ -44,6 +44,7 @@ from relayout.graph.planner import (
 )
 from relayout.graph.planning import solving
 from relayout.graph.planning.conversions import MOST, tree, tree_costs
+from relayout.graph.planning.dominance import needed
 from relayout.graph.planning.elimination import eliminate
 from relayout.graph.planning.model import build
 from relayout.graph.planning.search import search
@@ -174,6 +175,22 @@ def test_a_plan_never_costs_more_than_what_others_do(problem: Problem) -> None:
         check(other)
         assert plan.cost <= other.cost
         assert not other.exact
+
+
+@settings(max_examples=200, deadline=None)
+@given(problems())
+def test_a_best_plan_needs_no_option_that_is_dominated(problem: Problem) -> None:
+    every = itertools.product(*needed(problem))
+    assert min((cost(problem, choices) for choices in every), default=math.inf) == brute_force(problem)
+
+
+def test_an_option_is_dominated_by_another_with_conversions_around_it() -> None:
+    options = tuple(Option(f, (f,), (f,), price) for f, price in (("a", 9.0), ("b", 6.0), ("c", 2.0)))
+    problem = Problem(
+        (Operation("op", ("x",), ("y",), options),), lambda *_: 3.0, sources={"x": {"a", "b", "c"}}
+    )
+    assert needed(problem) == ((1, 2),)
+    assert needed(problem.replaced(through=False)) == ((0, 1, 2),)
 
 
 # Searching instead of eliminating

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
 from relayout.graph.planning.baselines import greedy, uniform
+from relayout.graph.planning.dominance import needed
 from relayout.graph.planning.elimination import eliminate
 from relayout.graph.planning.model import build
 from relayout.graph.planning.problem import Infeasible
@@ -48,20 +49,21 @@ def solve(problem: Problem, limit: int = LIMIT) -> Solution:
         Where no choice of options is possible; the message names an operation and a value.
     """
     model = build(problem)
-    values: dict[int, int] = {}
-    bound = model.constant
-    proven = not model.relaxed
-    if math.isfinite(bound):
+    left = eliminate(model.sizes, model.tables, limit)
+    if left.rest and math.isfinite(left.constant):
+        model = build(problem, needed(problem))
         left = eliminate(model.sizes, model.tables, limit)
-        bound += left.constant
-        if left.rest and math.isfinite(bound):
-            found = search(model.sizes, left.rest, max(limit >> 5, 2))
-            bound += found.bound
-            proven = proven and found.bound >= found.cost * (1 - SAME)
-            values = found.values
-        values = left.values(values)
+    bound = model.constant + left.constant
+    proven = not model.relaxed
+    values: dict[int, int] = {}
+    if left.rest and math.isfinite(bound):
+        found = search(model.sizes, left.rest, max(limit >> 5, 2))
+        bound += found.bound
+        proven = proven and found.bound >= found.cost * (1 - SAME)
+        values = found.values
     if math.isinf(bound):
         raise _reason(problem)
+    values = left.values(values)
     choices = model.choices([values.get(variable, 0) for variable in range(len(model.sizes))])
     plans = _evaluated(problem, choices, bound, proven)
     if not proven:
