@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from relayout.graph.planning.model import Table
 
 TOTAL = 1 << 28
-"""The most entries of all sums together: adding them up takes a second or two. Networks need a hundredth."""
+"""The most entries of all sums together: adding them up takes a second or two."""
 
 __all__ = ["Eliminated", "eliminate", "joined", "order"]
 
