@@ -611,6 +611,23 @@ def test_many_formats_that_all_depend_on_each_other_come_to_an_end() -> None:
         assert plan.cost >= 40 + 39
 
 
+def test_what_is_called_exact_is_where_conversions_are_not_the_best() -> None:
+    """From eight formats on the tree of conversions is a good one; the bound is that of the best."""
+    labels = [f"f{i}" for i in range(10)]
+    for seed in range(8):
+        chance = random.Random(seed)
+        conversions = {("x", a, b): float(chance.randint(1, 9)) for a in labels for b in labels if a != b}
+        readers = tuple(
+            Operation(f"op{i}", ("x",), (), (Option(f, (f,), (), 1.0),)) for i, f in enumerate(labels)
+        )
+        problem = Problem(readers, conversions, sources={"x": {"f0"}})
+        plan = solve(problem)
+        check(plan)
+        least = 10 + making(problem, "x", {"f0"}, {*labels})
+        assert plan.bound <= least <= plan.cost
+        assert plan.exact == (plan.cost == least)
+
+
 # Parts
 
 
