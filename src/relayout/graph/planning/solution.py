@@ -120,9 +120,7 @@ class Solution:
         return f"none below {spelled(self.bound)} (gap {self.gap:.1%})"
 
 
-def evaluate(
-    problem: Problem, choices: Sequence[int], bound: float = -math.inf, exact: bool = False
-) -> Solution:
+def evaluate(problem: Problem, choices: Sequence[int], bound: float = -math.inf) -> Solution:
     """The plan of a choice of options: with the cheapest conversions that it needs.
 
     Parameters
@@ -131,9 +129,7 @@ def evaluate(
     choices : sequence of int
         For each operation the index of its option.
     bound : float, optional
-        What is known to be the least cost of any plan.
-    exact : bool, optional
-        Whether it is known that no other choice costs less.
+        What no plan is known to cost less than.
 
     Raises
     ------
@@ -146,8 +142,7 @@ def evaluate(
     chosen = [operation.options[i].cost for operation, i in zip(problem.operations, choices, strict=True)]
     cost = math.fsum([*chosen, *(conversion.cost for conversion in conversions)])
     least = math.fsum(min(option.cost for option in operation.options) for operation in problem.operations)
-    bound = cost if exact else min(cost, max(bound, least))
-    return Solution(problem, tuple(choices), tuple(conversions), cost, bound, exact)
+    return Solution(problem, tuple(choices), tuple(conversions), cost, min(cost, max(bound, least)), False)
 
 
 def compared(plans: Mapping[str, Solution]) -> str:
