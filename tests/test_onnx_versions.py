@@ -279,6 +279,11 @@ def cases() -> Iterator[Case]:
     yield Case(
         "Tile", (1,), (real(2, 3), np.float32(2), np.float32(1)), {}, 1, lambda x, *_: np.tile(x, (1, 2)), ()
     )
+    filled = lambda *_: np.full((2, 3), F32(2.5))  # noqa: E731
+    fill = {"value": 2.5, "dtype": 1}
+    yield Case("ConstantFill", (7,), (np.int64([2, 3]),), {**fill, "input_as_shape": 1}, 1, filled, ())
+    yield Case("ConstantFill", (8,), (real(2),), {**fill, "extra_shape": [3]}, 1, filled, ())
+    yield Case("ConstantFill", (1,), (), {**fill, "shape": [2, 3]}, 1, filled, ())
     yield Case("Tile", (6,), (real(2, 3), np.int64([2, 1])))
     # defaults and words
     yield Case("Concat", (1,), (real(2, 3), real(2, 1)), {}, 1, lambda a, b: np.concatenate([a, b], 1), ())

@@ -210,6 +210,26 @@ def _tile_1(call: Call, writer: Writer) -> Call:
     return call.but(inputs=(x, writer.add("ScatterElements", ones, where, count)))
 
 
+@before(9, "ConstantFill")
+def _constant_fill(call: Call, writer: Writer) -> Call:
+    """An experiment before ConstantOfShape, which exporters of recurrent layers still write."""
+    dtype, value = call.get("dtype", 1), call.get("value", 0.0)
+    if dtype not in NUMBERS:
+        raise LayoutError(f"ConstantFill of data type {dtype!r}")
+    x = call.input(0)
+    if not x:
+        shape = writer.constant(call.get("shape", ()))
+    elif call.get("input_as_shape", 0):
+        shape = writer.add("Cast", x, to=7)
+    else:
+        shape = writer.shape(x)
+    if call.get("extra_shape"):
+        shape = writer.add("Concat", shape, writer.constant(call.get("extra_shape")), axis=0)
+    filling = {"value": np.full(1, value).astype(NUMBERS[dtype])}
+    words = "dtype", "extra_shape", "input_as_shape", "shape"
+    return call.but(*words, operator="ConstantOfShape", inputs=(shape,), attributes=filling)
+
+
 # ---- broadcasting
 
 
