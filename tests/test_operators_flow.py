@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from relayout.errors import LayoutError
+from relayout.graph.graph import Value
 from relayout.graph.operators import OPERATORS, Fact
 
 F32 = np.dtype(np.float32)
@@ -229,6 +230,23 @@ def test_turns_that_never_happen():
     assert last.tolist() == [1]
     assert stacked.shape == (0,)
     assert run("SequenceMap", [], ints(1), body=body, outputs=2) == ([], [])
+
+
+@pytest.mark.parametrize(("axis", "dims"), [(0, (0, 2, 0)), (1, (2, 0, 0)), (-1, (2, 0, 0))])
+def test_no_turn_leaves_what_is_known_of_the_inner_graph(axis, dims):
+    """Its results have a size of 0 along the new axis, and where theirs is not known."""
+    known = {"s": Value("s"), "r": Value("r", (2, None), np.dtype(np.int64))}
+
+    class Known(Body):
+        outputs = ("s", "r")
+
+        def value(self, name: str) -> Value:
+            return known[name]
+
+    body = Known(lambda *_: pytest.fail("called"))
+    x = np.zeros((0, 4))
+    _, stacked = run("Scan", ints(1), x, body=body, num_scan_inputs=1, scan_output_axes=(axis,), outputs=2)
+    assert (stacked.shape, stacked.dtype) == (dims, np.int64)
 
 
 def test_maps():

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-pytest.importorskip("onnx")
+pytest.importorskip("onnx", minversion="1.23")
 
 from onnx import defs, helper
 
