@@ -332,6 +332,20 @@ def _roi_align_10(call: Call, _: Writer) -> Call:
     return call.but(attributes={"coordinate_transformation_mode": "output_half_pixel"})
 
 
+@before(2, "ai.onnx.ml.LabelEncoder")
+def _label_encoder_1(call: Call, writer: Writer) -> Call:
+    """One list of texts for both directions: numbers from texts, or texts from numbers."""
+    dtype, texts = writer.dtype(call.input(0)), call.get("classes_strings", ())
+    if dtype is None:
+        raise Unsupported("LabelEncoder-1 of a value whose data type is unknown")
+    numbers = tuple(range(len(texts)))
+    if dtype.kind == "O":
+        given = {"keys_strings": texts, "values_int64s": numbers}
+    else:
+        given = {"keys_int64s": numbers, "values_strings": texts}
+    return call.but("classes_strings", attributes=given)
+
+
 @before(11, "Scatter")
 def _scatter_9(call: Call, _: Writer) -> Call:
     return call.but(operator="ScatterElements")
