@@ -106,6 +106,8 @@ ALLOWED: dict[str, set[str]] = {
     "primitives": {*TENSORS, "environment", "loops", "ops", "kernels", *MACHINERY, "reorder", "primitives"},
     "networks": {"errors", "forking", "layout", "ops", "primitives", "networks"},
     "importers": {"errors", "forking", "dtypes", "exchange", "graph", "importers"},
+    "importers": {"errors", "forking", "graph", "importers"},
+    "onnx": {"errors", "graph", "importers", "onnx"},
 }
 """For each part of the ground floor the parts that it may import when it is imported itself."""
 

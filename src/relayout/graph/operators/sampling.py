@@ -145,6 +145,8 @@ def _infer_affine_grid(theta: Fact, size: Fact, /, **_: object) -> Fact:
 @operator("AffineGrid", infer=_infer_affine_grid)
 def affine_grid(theta: Array, size: Array, /, *, align_corners: int = 0) -> Array:
     """The places that affine maps send an even grid to."""
+    if size.ndim != 1 or theta.ndim != 3:
+        raise LayoutError(f"maps of {theta.shape} and sizes of {size.shape}: 3 axes and 1")
     sizes = tuple(map(int, size))[2:]
     axes = len(sizes)
     if axes not in (2, 3) or theta.shape[1:] != (axes, axes + 1):
@@ -245,6 +247,8 @@ def roi_align(
     """
     if x.ndim != 4 or rois.ndim != 2 or rois.shape[1] != 4 or batch_indices.shape != rois.shape[:1]:
         raise LayoutError("data must be batch x channels x height x width, regions count x 4, indices count")
+    if min(output_height, output_width) < 1:
+        raise LayoutError(f"regions of {output_height} x {output_width} parts")
     if mode not in ("avg", "max"):
         raise LayoutError(f"mode {mode!r} is none of avg, max")
     half = coordinate_transformation_mode == "half_pixel"

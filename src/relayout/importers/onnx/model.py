@@ -46,6 +46,10 @@ CONSTANTS = {
 DEEPEST = 100
 """Functions that call each other, at most."""
 
+MOST = 1_000_000
+"""Nodes of a network, those of functions at each call: a few functions that call each other ten times each
+would make more than any memory holds."""
+
 
 def graph_of(model: Any, folder: Folder) -> Graph:
     """The graph of a ``ModelProto``; see :func:`relayout.importers.onnx.read`."""
@@ -67,6 +71,7 @@ class _Model:
         self.functions = {(_domain(one), one.name, one.overload): one for one in model.functions}
         if len(self.functions) != len(model.functions):
             raise LayoutError("the model defines a function twice")
+        self.count = 0
         self.unknown: list[tuple[str, int, str, str]] = []
         """Domain, version, operator and node of what there is no definition of."""
 
@@ -106,6 +111,9 @@ class _Model:
     def node(self, node: Any, scope: Scope) -> None:
         """Add what a ``NodeProto`` means."""
         name = node.name or next(filter(None, node.output), "")
+        self.count += 1
+        if self.count > MOST:
+            raise LayoutError(f"the network has more than {MOST} nodes, with its functions written out")
         try:
             self._node(node, name, scope)
         except RecursionError:
@@ -148,8 +156,6 @@ class _Model:
             scope.body.constants[scope.define(node.output[0])] = _constant(attributes)
             return
         outputs = tuple(scope.define(one) if one else "" for one in node.output)
-        while outputs and not outputs[-1]:
-            outputs = outputs[:-1]
         operator = f"{domain}.{node.op_type}" if domain else node.op_type
         call = Call(operator, version, tuple(inputs), outputs, attributes, name)
         if function is not None:

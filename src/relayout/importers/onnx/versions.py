@@ -210,6 +210,26 @@ def _tile_1(call: Call, writer: Writer) -> Call:
     return call.but(inputs=(x, writer.add("ScatterElements", ones, where, count)))
 
 
+@before(9, "ConstantFill")
+def _constant_fill(call: Call, writer: Writer) -> Call:
+    """An experiment before ConstantOfShape, which exporters of recurrent layers still write."""
+    dtype, value = call.get("dtype", 1), call.get("value", 0.0)
+    if dtype not in NUMBERS:
+        raise LayoutError(f"ConstantFill of data type {dtype!r}")
+    x = call.input(0)
+    if not x:
+        shape = writer.constant(call.get("shape", ()))
+    elif call.get("input_as_shape", 0):
+        shape = writer.add("Cast", x, to=7)
+    else:
+        shape = writer.shape(x)
+    if call.get("extra_shape"):
+        shape = writer.add("Concat", shape, writer.constant(call.get("extra_shape")), axis=0)
+    filling = {"value": np.full(1, value).astype(NUMBERS[dtype])}
+    words = "dtype", "extra_shape", "input_as_shape", "shape"
+    return call.but(*words, operator="ConstantOfShape", inputs=(shape,), attributes=filling)
+
+
 # ---- broadcasting
 
 
@@ -310,6 +330,20 @@ def _grid_sample_16(call: Call, _: Writer) -> Call:
 @before(16, "RoiAlign")
 def _roi_align_10(call: Call, _: Writer) -> Call:
     return call.but(attributes={"coordinate_transformation_mode": "output_half_pixel"})
+
+
+@before(2, "ai.onnx.ml.LabelEncoder")
+def _label_encoder_1(call: Call, writer: Writer) -> Call:
+    """One list of texts for both directions: numbers from texts, or texts from numbers."""
+    dtype, texts = writer.dtype(call.input(0)), call.get("classes_strings", ())
+    if dtype is None:
+        raise Unsupported("LabelEncoder-1 of a value whose data type is unknown")
+    numbers = tuple(range(len(texts)))
+    if dtype.kind == "O":
+        given = {"keys_strings": texts, "values_int64s": numbers}
+    else:
+        given = {"keys_int64s": numbers, "values_strings": texts}
+    return call.but("classes_strings", attributes=given)
 
 
 @before(11, "Scatter")
