@@ -60,6 +60,18 @@ def assert_agrees(graph: Graph, model: Any, *inputs: Any) -> None:
         )
 
 
+def assert_well_formed(graph: Graph) -> None:
+    """Each name is given once, and before it is read; outputs are different values that nodes compute."""
+    known = ["", *(value.name for value in graph.inputs), *graph.constants]
+    for node in graph.nodes:
+        assert set(node.inputs) <= set(known)
+        known += node.outputs
+    assert len(known) == len(set(known))
+    assert set(graph.constants) <= {name for node in graph.nodes for name in node.inputs}
+    assert len(set(graph.outputs)) == len(graph.outputs)
+    assert set(graph.outputs) <= {name for node in graph.nodes for name in node.outputs}
+
+
 @pytest.mark.parametrize("name", MODELS)
 def test_a_network_computes_what_pytorch_computes(name: str) -> None:
     model, inputs = MODELS[name]
@@ -69,6 +81,7 @@ def test_a_network_computes_what_pytorch_computes(name: str) -> None:
         OPERATORS[node.operator].check(len(node.inputs), node.attributes)
     for value in graph.values.values():
         assert value.known
+    assert_well_formed(graph)
 
 
 def test_facts_of_values_are_those_of_the_run():
@@ -217,6 +230,59 @@ def test_a_program_that_writes_to_its_inputs_or_buffers_is_refused():
     program = torch.export.export(model, (torch.randn(3, 2),))
     with pytest.raises(Unsupported, match="running_mean; it writes to running_var;"):
         load(program)
+
+
+def test_what_pytorch_can_not_take_apart_is_refused():
+    hard = Function(lambda x: (torch.polar(x, x).real, torch.view_as_real(torch.complex(x, x))))
+    with pytest.raises(Unsupported):
+        load(exported(hard, torch.ones(2, 2)))
+
+
+def test_a_branch_is_refused_by_name():
+    branch = Function(lambda x: torch.cond(x.sum() > 0, lambda y: y + 1, lambda y: y - 1, (x,)))
+    with pytest.raises(Unsupported, match=r"translated: torch\.cond at cond$"):
+        load(exported(branch, torch.ones(2)))
+
+
+def test_arguments_that_are_no_tensors_are_part_of_the_program():
+    model = Function(lambda x, times, nothing: (x * times, None, x + 1))
+    graph = load(exported(model, torch.ones(2), 3, None))
+    assert [value.name for value in graph.inputs] == ["inputs_0"]
+    made = evaluate(graph, np.float32([1, 2]))
+    assert [one.tolist() for one in made] == [[3, 6], [2, 3]]
+
+
+def test_sizes_that_data_decides():
+    model = Function(lambda x: (x[x > 0], x.nonzero(), x[x[:, 0] > 0]))
+    for seed in range(2):
+        x = torch.randn(4, 3, generator=torch.Generator().manual_seed(seed))
+        assert_agrees(load(exported(model, torch.ones(4, 3))), model, x)
+
+
+def test_values_without_axes_and_without_elements():
+    model = Function(lambda x: (
+        x.sum().softmax(0), x.sum()[None], x.sum().expand(3), x.sum().max(), torch.stack([x.sum(), x.mean()]),
+        x.sum().reshape(1, 1), x.sum().cumsum(0), x[:0] @ x, x[:0].sum(0), torch.cat([x[:0], x]), x[:, 4:],
+        x[:0].reshape(0, 2, 2),
+    ))  # fmt: skip
+    x = torch.randn(4, 4)
+    assert_agrees(load(exported(model, x)), model, x)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
+def test_networks_of_other_types(dtype: Any) -> None:
+    model = nn.Sequential(
+        nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.SiLU(), nn.Flatten(), nn.Linear(64, 2)
+    ).to(dtype)
+    x = torch.randn(2, 3, 6, 6).to(dtype)
+    graph = load(exported(model, x))
+    given = x.view(torch.int16).numpy().view(graph.inputs[0].dtype) if dtype.itemsize == 2 else x.numpy()
+    (made,) = evaluate(graph, given)
+    assert made.dtype == graph.inputs[0].dtype
+    right = model(x).detach().double().numpy()
+    np.testing.assert_allclose(
+        made.astype(float), right, atol=4 * torch.finfo(dtype).eps * np.abs(right).max()
+    )
 
 
 def test_dropout_in_training_is_refused():

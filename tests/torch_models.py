@@ -104,6 +104,8 @@ def models() -> dict[str, tuple[Any, tuple[Any, ...]]]:
     three = torch.randn(3, 4, 5)
     steps = torch.randn(3, 7, 5)
     rows = torch.tensor([0, 2])
+    mask = torch.rand(2, 1, 6, 5) > 0.2
+    mask[0, 0, 2] = False  # a query that sees nothing
     found = {
         "residual": (
             nn.Sequential(nn.Conv2d(3, 8, 3, 2), Residual(8), Squeeze(8), nn.MaxPool2d(3, 2, 1,
@@ -167,6 +169,8 @@ def models() -> dict[str, tuple[Any, tuple[Any, ...]]]:
                 F.interpolate(x, size=(4, 3), mode="bilinear", antialias=True),
                 F.interpolate(x, size=(13, 17), mode="bicubic", antialias=True),
                 F.interpolate(x[0], scale_factor=2, mode="linear"),
+                F.grid_sample(x, torch.tanh(x[..., :2].transpose(1, 2)), align_corners=False),
+                F.grid_sample(x, x[..., :2].transpose(1, 2), "nearest", "border", align_corners=True),
             )),
             (torch.randn(2, 3, 5, 6),),
         ),
@@ -280,8 +284,7 @@ def models() -> dict[str, tuple[Any, tuple[Any, ...]]]:
                 F.scaled_dot_product_attention(q, k[:, :1], v[:, :1]),
                 F.scaled_dot_product_attention(q, k[:, :2], v[:, :2], enable_gqa=True),
             )),
-            (torch.randn(2, 4, 6, 8), torch.randn(2, 4, 5, 8), torch.randn(2, 4, 5, 3), torch.rand(2, 1, 6,
-            5) > 0.2,
+            (torch.randn(2, 4, 6, 8), torch.randn(2, 4, 5, 8), torch.randn(2, 4, 5, 3), mask,
              torch.randn(6, 5)),
         ),
         "rnn": (nn.RNN(5, 4, nonlinearity="relu"), (steps, torch.randn(1, 7, 4))),

@@ -98,3 +98,13 @@ def col2im(
         dims=(1, *dims_of(call.result)),
     )  # fmt: skip
     return made if batched is x else call.squeeze(made, 0)
+
+
+@aten("grid_sampler.default", "grid_sampler_2d.default", "grid_sampler_3d.default")
+def grid_sampler(call: Call, x: Value, grid: Value, mode: int, padding: int, corners: bool) -> Value:
+    return call.emit(
+        *("GridSample", x, grid),
+        mode=("linear", "nearest", "cubic")[mode],
+        padding_mode=("zeros", "border", "reflection")[padding],
+        align_corners=int(corners),
+    )
