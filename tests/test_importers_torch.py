@@ -14,7 +14,10 @@ import pytest
 pytest.importorskip("torch")
 
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from torch import nn
+from torch.nn import functional as F
 from torch.utils import _pytree
 
 import relayout
@@ -169,13 +172,13 @@ def test_results_that_nobody_reads_cost_nothing():
 SIZES = {
     "convolutions": (
         nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.AdaptiveAvgPool2d(1), nn.Flatten(),
-        nn.Linear(4, 2)),
+                      nn.Linear(4, 2)),
         lambda batch, length: (torch.randn(batch, 3, 8, length + 4),),
         ({0: "batch", 3: "width"},),
     ),
     "attention": (
         nn.TransformerEncoder(nn.TransformerEncoderLayer(8, 2, 8, batch_first=True), 1,
-        enable_nested_tensor=False),
+                              enable_nested_tensor=False),
         lambda batch, length: (torch.randn(batch, length, 8),),
         ({0: "batch", 1: "length"},),
     ),
@@ -188,7 +191,7 @@ SIZES = {
         Function(lambda x: (
             x.reshape(x.shape[0] * x.shape[1], -1), x[:, : x.shape[1] - 1], x.mean(1) * x.shape[1],
             torch.arange(x.shape[1]) + 0.5, torch.zeros(x.shape[0], x.shape[1] + 1), x.expand(2, *x.shape),
-            nn.functional.pad(x, (0, 0, 1, x.shape[1] - 1)), x.roll(1, 1), x.sort(1)[0], x.softmax(1),
+            F.pad(x, (0, 0, 1, x.shape[1] - 1)), x.roll(1, 1), x.sort(1)[0], x.softmax(1),
             x.unsqueeze(1).repeat(1, 2, 1, 1), x / (x.shape[1] ** 0.5), x[:, -1], x.masked_select(x > 0),
         )),
         lambda batch, length: (torch.randn(batch, length, 4),),
@@ -208,12 +211,36 @@ def test_sizes_that_are_not_known_stay_text(name: str) -> None:
         assert_agrees(graph, model, *made(batch, length))
 
 
+@settings(max_examples=12, deadline=None)
+@given(data=st.data())
+def test_windows_slices_and_paddings_of_any_numbers(data: st.DataObject) -> None:
+    """What has corner cases: windows that begin in the padding, steps, negative bounds, uneven parts."""
+
+    def number(low: int, high: int) -> int:
+        return data.draw(st.integers(low, high))
+
+    x = torch.randn(1, 2, number(5, 9), number(5, 9))
+    kernel, stride, ceil = number(2, 4), number(1, 4), data.draw(st.booleans())
+    padding = number(0, kernel // 2)
+    start, end, step = number(-12, 12), number(-12, 12), number(1, 3)
+    pads = [number(-2, 3) for _ in range(4)]
+    shift, parts, sizes = number(-9, 9), number(1, 9), (number(1, 9), number(1, 9))
+    model = Function(lambda x: (
+        F.max_pool2d(x, kernel, stride, padding, ceil_mode=ceil), x[..., start:end:step], F.pad(x, pads),
+        F.avg_pool2d(x, kernel, stride, padding, ceil, False), F.avg_pool2d(x, kernel, stride, padding, ceil),
+        x.chunk(parts, 3), x.split(parts, 2), F.adaptive_avg_pool2d(x, sizes),
+        x.roll((shift, -shift), (2, 3)),
+        F.adaptive_max_pool2d(x, sizes), F.interpolate(x, sizes, mode="bilinear"), F.interpolate(x, sizes),
+    ))  # fmt: skip
+    assert_agrees(load(exported(model, x)), model, x)
+
+
 def test_everything_unknown_is_named_at_once():
     def hard(x: Any) -> Any:
-        return torch.linalg.inv(x), torch.linalg.det(x), torch.linalg.inv(x + 1), F_max(x)
+        return torch.linalg.inv(x), torch.linalg.det(x), torch.linalg.inv(x + 1), positions(x)
 
-    def F_max(x: Any) -> Any:
-        return nn.functional.max_pool2d(x[None], 2, return_indices=True)[1]
+    def positions(x: Any) -> Any:
+        return F.max_pool2d(x[None], 2, return_indices=True)[1]
 
     with pytest.raises(Unsupported) as caught:
         load(exported(Function(hard), torch.eye(4)))

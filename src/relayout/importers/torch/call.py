@@ -52,7 +52,7 @@ class Writer:
         """Enter a constant; small ones that are the same are entered once."""
         key = (data.dtype, data.shape, data.tobytes()) if data.size <= _MOST_NAMED else (name,)
         if key not in self._known:
-            free = self.fresh(name)
+            free = self.fresh(f"{name} {data.dtype}" if name in self.taken else name)
             self.constants[free] = data
             self._known[key] = Value(free, data.shape, data.dtype)
         return self._known[key]
