@@ -14,7 +14,10 @@ import pytest
 pytest.importorskip("torch")
 
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from torch import nn
+from torch.nn import functional as F
 from torch.utils import _pytree
 
 import relayout
@@ -60,6 +63,18 @@ def assert_agrees(graph: Graph, model: Any, *inputs: Any) -> None:
         )
 
 
+def assert_well_formed(graph: Graph) -> None:
+    """Each name is given once, and before it is read; outputs are different values that nodes compute."""
+    known = ["", *(value.name for value in graph.inputs), *graph.constants]
+    for node in graph.nodes:
+        assert set(node.inputs) <= set(known)
+        known += node.outputs
+    assert len(known) == len(set(known))
+    assert set(graph.constants) <= {name for node in graph.nodes for name in node.inputs}
+    assert len(set(graph.outputs)) == len(graph.outputs)
+    assert set(graph.outputs) <= {name for node in graph.nodes for name in node.outputs}
+
+
 @pytest.mark.parametrize("name", MODELS)
 def test_a_network_computes_what_pytorch_computes(name: str) -> None:
     model, inputs = MODELS[name]
@@ -69,6 +84,7 @@ def test_a_network_computes_what_pytorch_computes(name: str) -> None:
         OPERATORS[node.operator].check(len(node.inputs), node.attributes)
     for value in graph.values.values():
         assert value.known
+    assert_well_formed(graph)
 
 
 def test_facts_of_values_are_those_of_the_run():
@@ -156,13 +172,13 @@ def test_results_that_nobody_reads_cost_nothing():
 SIZES = {
     "convolutions": (
         nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.AdaptiveAvgPool2d(1), nn.Flatten(),
-        nn.Linear(4, 2)),
+                      nn.Linear(4, 2)),
         lambda batch, length: (torch.randn(batch, 3, 8, length + 4),),
         ({0: "batch", 3: "width"},),
     ),
     "attention": (
         nn.TransformerEncoder(nn.TransformerEncoderLayer(8, 2, 8, batch_first=True), 1,
-        enable_nested_tensor=False),
+                              enable_nested_tensor=False),
         lambda batch, length: (torch.randn(batch, length, 8),),
         ({0: "batch", 1: "length"},),
     ),
@@ -175,7 +191,7 @@ SIZES = {
         Function(lambda x: (
             x.reshape(x.shape[0] * x.shape[1], -1), x[:, : x.shape[1] - 1], x.mean(1) * x.shape[1],
             torch.arange(x.shape[1]) + 0.5, torch.zeros(x.shape[0], x.shape[1] + 1), x.expand(2, *x.shape),
-            nn.functional.pad(x, (0, 0, 1, x.shape[1] - 1)), x.roll(1, 1), x.sort(1)[0], x.softmax(1),
+            F.pad(x, (0, 0, 1, x.shape[1] - 1)), x.roll(1, 1), x.sort(1)[0], x.softmax(1),
             x.unsqueeze(1).repeat(1, 2, 1, 1), x / (x.shape[1] ** 0.5), x[:, -1], x.masked_select(x > 0),
         )),
         lambda batch, length: (torch.randn(batch, length, 4),),
@@ -195,12 +211,36 @@ def test_sizes_that_are_not_known_stay_text(name: str) -> None:
         assert_agrees(graph, model, *made(batch, length))
 
 
+@settings(max_examples=12, deadline=None)
+@given(data=st.data())
+def test_windows_slices_and_paddings_of_any_numbers(data: st.DataObject) -> None:
+    """What has corner cases: windows that begin in the padding, steps, negative bounds, uneven parts."""
+
+    def number(low: int, high: int) -> int:
+        return data.draw(st.integers(low, high))
+
+    x = torch.randn(1, 2, number(5, 9), number(5, 9))
+    kernel, stride, ceil = number(2, 4), number(1, 4), data.draw(st.booleans())
+    padding = number(0, kernel // 2)
+    start, end, step = number(-12, 12), number(-12, 12), number(1, 3)
+    pads = [number(-2, 3) for _ in range(4)]
+    shift, parts, sizes = number(-9, 9), number(1, 9), (number(1, 9), number(1, 9))
+    model = Function(lambda x: (
+        F.max_pool2d(x, kernel, stride, padding, ceil_mode=ceil), x[..., start:end:step], F.pad(x, pads),
+        F.avg_pool2d(x, kernel, stride, padding, ceil, False), F.avg_pool2d(x, kernel, stride, padding, ceil),
+        x.chunk(parts, 3), x.split(parts, 2), F.adaptive_avg_pool2d(x, sizes),
+        x.roll((shift, -shift), (2, 3)),
+        F.adaptive_max_pool2d(x, sizes), F.interpolate(x, sizes, mode="bilinear"), F.interpolate(x, sizes),
+    ))  # fmt: skip
+    assert_agrees(load(exported(model, x)), model, x)
+
+
 def test_everything_unknown_is_named_at_once():
     def hard(x: Any) -> Any:
-        return torch.linalg.inv(x), torch.linalg.det(x), torch.linalg.inv(x + 1), F_max(x)
+        return torch.linalg.inv(x), torch.linalg.det(x), torch.linalg.inv(x + 1), positions(x)
 
-    def F_max(x: Any) -> Any:
-        return nn.functional.max_pool2d(x[None], 2, return_indices=True)[1]
+    def positions(x: Any) -> Any:
+        return F.max_pool2d(x[None], 2, return_indices=True)[1]
 
     with pytest.raises(Unsupported) as caught:
         load(exported(Function(hard), torch.eye(4)))
@@ -217,6 +257,59 @@ def test_a_program_that_writes_to_its_inputs_or_buffers_is_refused():
     program = torch.export.export(model, (torch.randn(3, 2),))
     with pytest.raises(Unsupported, match="running_mean; it writes to running_var;"):
         load(program)
+
+
+def test_what_pytorch_can_not_take_apart_is_refused():
+    hard = Function(lambda x: (torch.polar(x, x).real, torch.view_as_real(torch.complex(x, x))))
+    with pytest.raises(Unsupported):
+        load(exported(hard, torch.ones(2, 2)))
+
+
+def test_a_branch_is_refused_by_name():
+    branch = Function(lambda x: torch.cond(x.sum() > 0, lambda y: y + 1, lambda y: y - 1, (x,)))
+    with pytest.raises(Unsupported, match=r"translated: torch\.cond at cond$"):
+        load(exported(branch, torch.ones(2)))
+
+
+def test_arguments_that_are_no_tensors_are_part_of_the_program():
+    model = Function(lambda x, times, nothing: (x * times, None, x + 1))
+    graph = load(exported(model, torch.ones(2), 3, None))
+    assert [value.name for value in graph.inputs] == ["inputs_0"]
+    made = evaluate(graph, np.float32([1, 2]))
+    assert [one.tolist() for one in made] == [[3, 6], [2, 3]]
+
+
+def test_sizes_that_data_decides():
+    model = Function(lambda x: (x[x > 0], x.nonzero(), x[x[:, 0] > 0]))
+    for seed in range(2):
+        x = torch.randn(4, 3, generator=torch.Generator().manual_seed(seed))
+        assert_agrees(load(exported(model, torch.ones(4, 3))), model, x)
+
+
+def test_values_without_axes_and_without_elements():
+    model = Function(lambda x: (
+        x.sum().softmax(0), x.sum()[None], x.sum().expand(3), x.sum().max(), torch.stack([x.sum(), x.mean()]),
+        x.sum().reshape(1, 1), x.sum().cumsum(0), x[:0] @ x, x[:0].sum(0), torch.cat([x[:0], x]), x[:, 4:],
+        x[:0].reshape(0, 2, 2),
+    ))  # fmt: skip
+    x = torch.randn(4, 4)
+    assert_agrees(load(exported(model, x)), model, x)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
+def test_networks_of_other_types(dtype: Any) -> None:
+    model = nn.Sequential(
+        nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.SiLU(), nn.Flatten(), nn.Linear(64, 2)
+    ).to(dtype)
+    x = torch.randn(2, 3, 6, 6).to(dtype)
+    graph = load(exported(model, x))
+    given = x.view(torch.int16).numpy().view(graph.inputs[0].dtype) if dtype.itemsize == 2 else x.numpy()
+    (made,) = evaluate(graph, given)
+    assert made.dtype == graph.inputs[0].dtype
+    right = model(x).detach().double().numpy()
+    np.testing.assert_allclose(
+        made.astype(float), right, atol=4 * torch.finfo(dtype).eps * np.abs(right).max()
+    )
 
 
 def test_dropout_in_training_is_refused():

@@ -104,11 +104,13 @@ def models() -> dict[str, tuple[Any, tuple[Any, ...]]]:
     three = torch.randn(3, 4, 5)
     steps = torch.randn(3, 7, 5)
     rows = torch.tensor([0, 2])
+    mask = torch.rand(2, 1, 6, 5) > 0.2
+    mask[0, 0, 2] = False  # a query that sees nothing
     found = {
         "residual": (
-            nn.Sequential(nn.Conv2d(3, 8, 3, 2), Residual(8), Squeeze(8), nn.MaxPool2d(3, 2, 1,
-            ceil_mode=True),
-                          nn.AvgPool2d(2), nn.Flatten(), nn.Linear(8 * 2 * 1, 5), nn.Softmax(-1)),
+            nn.Sequential(nn.Conv2d(3, 8, 3, 2), Residual(8), Squeeze(8),
+                          nn.MaxPool2d(3, 2, 1, ceil_mode=True), nn.AvgPool2d(2), nn.Flatten(),
+                          nn.Linear(8 * 2 * 1, 5), nn.Softmax(-1)),
             (images,),
         ),
         "unet, transposed convolutions": (UNet(nn.ConvTranspose2d(8, 4, 2, 2)), (images,)),
@@ -119,7 +121,7 @@ def models() -> dict[str, tuple[Any, tuple[Any, ...]]]:
         "vit": (Block(), (torch.randn(2, 4, 16), torch.rand(2, 1, 1, 5) > 0.2)),
         "transformer encoder": (
             nn.TransformerEncoder(nn.TransformerEncoderLayer(8, 2, 16, batch_first=True), 2,
-            enable_nested_tensor=False),
+                                  enable_nested_tensor=False),
             (torch.randn(2, 6, 8),),
         ),
         "dcgan": (
@@ -166,7 +168,9 @@ def models() -> dict[str, tuple[Any, tuple[Any, ...]]]:
                 F.interpolate(x, size=(7, 9), mode="nearest-exact"),
                 F.interpolate(x, size=(4, 3), mode="bilinear", antialias=True),
                 F.interpolate(x, size=(13, 17), mode="bicubic", antialias=True),
-                F.interpolate(x[0], scale_factor=2, mode="linear"),
+                F.interpolate(x[0], scale_factor=2, mode="linear"), F.interpolate(x, scale_factor=1.4),
+                F.grid_sample(x, torch.tanh(x[..., :2].transpose(1, 2)), align_corners=False),
+                F.grid_sample(x, x[..., :2].transpose(1, 2), "nearest", "border", align_corners=True),
             )),
             (torch.randn(2, 3, 5, 6),),
         ),
@@ -280,8 +284,7 @@ def models() -> dict[str, tuple[Any, tuple[Any, ...]]]:
                 F.scaled_dot_product_attention(q, k[:, :1], v[:, :1]),
                 F.scaled_dot_product_attention(q, k[:, :2], v[:, :2], enable_gqa=True),
             )),
-            (torch.randn(2, 4, 6, 8), torch.randn(2, 4, 5, 8), torch.randn(2, 4, 5, 3), torch.rand(2, 1, 6,
-            5) > 0.2,
+            (torch.randn(2, 4, 6, 8), torch.randn(2, 4, 5, 8), torch.randn(2, 4, 5, 3), mask,
              torch.randn(6, 5)),
         ),
         "rnn": (nn.RNN(5, 4, nonlinearity="relu"), (steps, torch.randn(1, 7, 4))),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -52,7 +52,7 @@ class Writer:
         """Enter a constant; small ones that are the same are entered once."""
         key = (data.dtype, data.shape, data.tobytes()) if data.size <= _MOST_NAMED else (name,)
         if key not in self._known:
-            free = self.fresh(name)
+            free = self.fresh(f"{name} {data.dtype}" if name in self.taken else name)
             self.constants[free] = data
             self._known[key] = Value(free, data.shape, data.dtype)
         return self._known[key]
@@ -71,8 +71,8 @@ class Call:
         Dims and data types of what it returns.
     used : tuple of bool
         Which of them somebody reads.
-    contiguous : bool
-        Whether the first argument lies in memory in the order of its axes, when PyTorch runs the program.
+    contiguous : callable
+        Says whether the first argument lies in memory in the order of its axes when PyTorch runs it.
     """
 
     def __init__(
@@ -82,7 +82,7 @@ class Call:
         operator: str,
         results: tuple[Value, ...],
         used: tuple[bool, ...],
-        contiguous: bool,
+        contiguous: Callable[[], bool],
     ) -> None:
         self.writer, self.name, self.operator = writer, name, operator
         self.results, self.used, self.contiguous = results, used, contiguous

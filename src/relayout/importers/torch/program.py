@@ -105,7 +105,11 @@ def _taken_apart(program: Any, torch: Any) -> Any:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # PyTorch's own deprecations
         for _ in range(MOST_ROUNDS):
-            program = program.run_decompositions(table)
+            try:
+                program = program.run_decompositions(table)
+            except Exception as error:  # whatever PyTorch stumbles over
+                reason = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
+                raise Unsupported(f"PyTorch can't take this program apart ({reason})") from error
             left = {node.target for node in unknown(_calls(program))}
             table = torch._decomp.get_decompositions(
                 [one for one in left if isinstance(one, torch._ops.OpOverload)]
@@ -122,7 +126,7 @@ def _overload(torch: Any, name: str) -> Any:
 
 
 def _calls(program: Any) -> tuple[Any, ...]:
-    return tuple(node for node in program.graph.nodes if node.op not in ("placeholder", "output"))
+    return tuple(node for node in program.graph.nodes if node.op == "call_function")
 
 
 def _parts(program: Any) -> Parts:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Final
 
 import ml_dtypes
@@ -64,7 +65,8 @@ def operator_of(node: Any) -> str:
 
 def unknown(nodes: Iterable[Any]) -> list[Any]:
     """The nodes that there is no translation for."""
-    return [node for node in nodes if not _is_getitem(node) and operator_of(node) not in {*TABLE, *IGNORED}]
+    known = {*TABLE, *IGNORED, "_operator.getitem"}
+    return [node for node in nodes if operator_of(node) not in known]
 
 
 def _is_getitem(node: Any) -> bool:
@@ -134,7 +136,7 @@ class _Translation:
             return
         users = {user.args[1]: user for user in node.users if _is_getitem(user)} if several else {0: node}
         used = tuple(index in users and bool(users[index].users) for index in range(len(results)))
-        call = Call(self.writer, node.name, operator, results, used, _is_contiguous(node))
+        call = Call(self.writer, node.name, operator, results, used, partial(_is_contiguous, node))
         first = len(self.writer.nodes)
         try:
             made = translate(call, *(self.argument(one) for one in _arguments(node)))

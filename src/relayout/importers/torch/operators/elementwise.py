@@ -93,8 +93,9 @@ TABLE.update(
 )
 TABLE.update((f"aten.{name}.default", _logical(operator)) for name, operator in LOGICAL.items())
 TABLE.update(
-    (f"aten.bitwise_{name}.{kind}", _bitwise(operator))
+    (f"aten.{spelling}.{kind}", _bitwise(operator))
     for name, operator in BITWISE.items()
+    for spelling in (f"bitwise_{name}", f"__{name}__")
     for kind in ("Tensor", "Scalar")
 )
 

@@ -19,10 +19,12 @@ def _resize(
 ) -> Value:
     """By the scales, where the program has them: then positions follow from these, not from the sizes."""
     axes = tuple(range(2, rank(x)))
-    if scales and all(scale is not None for scale in scales):
+    if _are_exact(call, x, scales):
         return call.emit("Resize", x, None, call.constant(scales, FLOAT32), axes=axes, **how)
     if sizes is None:
-        raise call.refuse("a resampling with neither sizes nor scales")
+        sizes = [size for size in dims_of(call.result)[2:] if isinstance(size, int)]
+    if len(sizes) < len(axes):
+        raise call.refuse(f"a resampling to {call.result.dims}, of which something is not known")
     return call.emit("Resize", x, None, None, call.vector(sizes), axes=axes, **how)
 
 
@@ -68,8 +70,6 @@ def linear(
     )
     if corners:
         scales = None
-    if sizes is None and scales is None:
-        sizes = [call.size(call.result, axis) for axis in range(2, rank(x))]
     return _resize(call, x, sizes, scales or (), **how)
 
 
@@ -79,6 +79,19 @@ def linear_by_axes(
     call: Call, x: Value, sizes: Sequence[Size], corners: bool, *scales: float | None
 ) -> Value:
     return linear(call, x, sizes, corners, _given(scales))
+
+
+def _are_exact(call: Call, x: Value, scales: Sequence[Number | None]) -> bool:
+    """Whether there are scales, and the sizes that follow from them are still those of the result in float32.
+
+    Where they are not, as for 0.7 of 10, they come so close to whole numbers that the sizes say the same.
+    """
+    if not scales or None in scales:
+        return False
+    pairs = zip(dims_of(x)[2:], dims_of(call.result)[2:], np.array(scales, FLOAT32).tolist(), strict=True)
+    return all(
+        int(old * scale) == new for old, new, scale in pairs if isinstance(old, int) and isinstance(new, int)
+    )
 
 
 def _given(scales: Sequence[float | None]) -> list[float] | None:
@@ -98,3 +111,13 @@ def col2im(
         dims=(1, *dims_of(call.result)),
     )  # fmt: skip
     return made if batched is x else call.squeeze(made, 0)
+
+
+@aten("grid_sampler.default", "grid_sampler_2d.default", "grid_sampler_3d.default")
+def grid_sampler(call: Call, x: Value, grid: Value, mode: int, padding: int, corners: bool) -> Value:
+    return call.emit(
+        *("GridSample", x, grid),
+        mode=("linear", "nearest", "cubic")[mode],
+        padding_mode=("zeros", "border", "reflection")[padding],
+        align_corners=int(corners),
+    )

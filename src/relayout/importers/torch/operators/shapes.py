@@ -234,7 +234,7 @@ def as_strided(
 ) -> Value:
     """Elements picked from memory; what lies there is known if the operand lies in the order of its axes."""
     numbers = [*sizes, *strides, offset or 0]
-    if not call.contiguous or not all(isinstance(n, int) for n in (*numbers, *dims_of(x))):
+    if not call.contiguous() or not all(isinstance(n, int) for n in (*numbers, *dims_of(x))):
         raise call.refuse("as_strided of a value that is not contiguous, or of unknown size")
     at = np.full(tuple(sizes), offset or 0, INT64)  # type: ignore[type-var]
     for axis, stride in enumerate(strides):
