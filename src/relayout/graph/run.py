@@ -25,9 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["Run", "compiled", "planned"]
 
 
-def planned(
-    graph: Graph, format: str | None = None, threads: int | None = None, batch: Any = None
-) -> Plan:
+def planned(graph: Graph, format: str | None = None, threads: int | None = None, batch: Any = None) -> Plan:
     """The plan of a graph, for a batch size or other dims; see :meth:`.Graph.plan`."""
     return plan(chained(inferred(optimized(inferred(graph, batch)))), format)
 

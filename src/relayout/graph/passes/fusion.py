@@ -205,7 +205,7 @@ def _floating(name: str, graph: Graph) -> bool:
 def _follows(node: Node, value: str | None, graph: Graph) -> bool:
     """Whether a node computes element by element from a value; from either of its operands, without one."""
     target = node.outputs[0]
-    if not _floating(target, graph):
+    if not target or not _floating(target, graph):
         return False
     if node.operator in FUNCTIONS:
         return True
