@@ -39,8 +39,7 @@ from numpy.typing import NDArray
 
 from relayout.dtypes import dtype as as_dtype
 from relayout.errors import LayoutError
-from relayout.forking import locked
-from relayout.forking import lock
+from relayout.forking import lock, locked
 
 if TYPE_CHECKING:
     from typing_extensions import Self

@@ -98,7 +98,8 @@ class Plan:
         found = []
         for one in self.solution.conversions:
             src, dst = one.src, one.dst
-            assert isinstance(src, MemoryDesc) and isinstance(dst, MemoryDesc)
+            assert isinstance(src, MemoryDesc)
+            assert isinstance(dst, MemoryDesc)
             found.append(Conversion(one.value, src, dst, src.nbytes + dst.nbytes, one.cost, one.readers))
         return tuple(found)
 
@@ -204,7 +205,8 @@ def _problem(graph: Graph, cases: Sequence[Case], offers: Sequence[Sequence[Way]
 
 def _seconds(value: str, src: object, dst: object) -> float | None:
     """What a conversion costs."""
-    assert isinstance(src, MemoryDesc) and isinstance(dst, MemoryDesc)
+    assert isinstance(src, MemoryDesc)
+    assert isinstance(dst, MemoryDesc)
     if src.dims != dst.dims or src.dtype != dst.dtype:
         return None
     return REORDERED * seconds_to_move(src.nbytes + dst.nbytes)

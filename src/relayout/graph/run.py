@@ -12,8 +12,8 @@ from relayout.errors import LayoutError
 from relayout.graph.evaluate import checked_inputs, evaluate
 from relayout.graph.graph import Graph
 from relayout.graph.inference import inferred
-from relayout.graph.lowering.emission import emitted
 from relayout.graph.lowering.case import FUSED
+from relayout.graph.lowering.emission import emitted
 from relayout.graph.passes import fused, optimized, unfused
 from relayout.graph.plan import Plan, lowerable, plan
 from relayout.tensor import Tensor, tensor

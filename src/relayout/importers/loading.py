@@ -60,4 +60,6 @@ def load(source: Any) -> Graph:
         from relayout.importers.onnx import read
 
         return read(source)
-    raise LayoutError(f"a network is a file, an onnx.ModelProto or an ExportedProgram, not {type_name(source)}")
+    raise LayoutError(
+        f"a network is a file, an onnx.ModelProto or an ExportedProgram, not {type_name(source)}"
+    )

@@ -37,7 +37,7 @@ def elements_of(dtype: np.dtype[Any] | None) -> str | None:
     """The name of the data type that elements have in memory: truth values are bytes; None: there is none."""
     if dtype is None:
         return None
-    if dtype == bool:
+    if dtype.kind == "b":
         return "u8"
     try:
         return as_dtype(dtype).name

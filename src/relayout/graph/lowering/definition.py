@@ -47,7 +47,7 @@ def defined(case: Case, node: Node, read: tuple[Operand | None, ...]) -> Way:
     outputs = {f"dst{k}": one for k, one in enumerate(case.outputs) if one.name}
     dense = {name: row_major(one.dims, one.dtype) for name, one in outputs.items()}
     inputs = {f"src{k}": one for k, one in enumerate(moving.values())}
-    booleans = tuple(name for name, one in {**inputs, **outputs}.items() if one.kind == bool)
+    booleans = tuple(name for name, one in {**inputs, **outputs}.items() if one.kind.kind == "b")
     function = Defined(node.operator, node.attributes, given, len(case.outputs))
     chosen = [int(name[3:]) for name in outputs]
 
@@ -55,8 +55,7 @@ def defined(case: Case, node: Node, read: tuple[Operand | None, ...]) -> Way:
         values = [site.value(one) for one in moving.values()]
         descs = {name: value.desc for name, value in zip(inputs, values, strict=True)}
         made = Custom(Picked(function, chosen), descs, dense, booleans=booleans, kind=node.operator)
-        found = site.add(made, *values)
-        several = found if len(dense) > 1 else (found,)
+        several = site.add_several(made, *values)
         whole = iter(several)
         return tuple(next(whole) if one.name else several[0] for one in case.outputs)
 

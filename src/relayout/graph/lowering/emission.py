@@ -118,7 +118,7 @@ class _Emission:
             found = known[desc] = self.sequence.reorder(next(iter(known.values())), desc)
         return found
 
-    # -- places -----------------------------------------------------------------------------------------------
+    # -- places ---------------------------------------------------------------------------------------------
 
     def _plan_places(self, chosen: Sequence[Chosen]) -> None:
         """Decide which values are written into which concatenation: the last ones first, they are largest."""
@@ -146,7 +146,7 @@ class _Emission:
                         self.placed[one.name] = join
 
     def _around(self, join: _Join) -> tuple[_Join, int] | None:
-        """The concatenation in whose memory all parts lie side by side already, or the result has its place."""
+        """The concatenation in whose memory all parts lie side by side, or in which the result has a place."""
         out = join.case.out
         other = self.placed.get(out.name)
         if other is not None:
@@ -222,9 +222,17 @@ class Site:
             return piece.desc, {"dst": piece}
         return wanted, None
 
-    def add(self, made: Primitive, *given: Any, into: Mapping[str, Value] | None = None, **named: Any) -> Any:
-        """Append a primitive."""
-        return self.sequence.add(made, *given, into=into, name=self.case.name, **named)
+    def add(
+        self, made: Primitive, *given: Any, into: Mapping[str, Value] | None = None, **named: Any
+    ) -> Value:
+        """Append a primitive with one result."""
+        found: Value = self.sequence.add(made, *given, into=into, name=self.case.name, **named)
+        return found
+
+    def add_several(self, made: Primitive, *given: Any) -> tuple[Value, ...]:
+        """Append a primitive with any number of results."""
+        found = self.sequence.add(made, *given, name=self.case.name)
+        return tuple(found) if len(made.outputs) > 1 else (found,)
 
     def place(self, desc: MemoryDesc) -> Value:
         """Memory that several steps write into."""

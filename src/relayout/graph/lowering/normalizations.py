@@ -34,7 +34,7 @@ def of_rows(case: Case) -> Iterator[Way] | None:
 
     def made(desc: MemoryDesc, tables: list[Any], dst: MemoryDesc, ops: list[Any]) -> Primitive:
         return primitives.LayerNormalization(
-            desc, *tables, dst=dst, axes=count, epsilon=a["epsilon"], rms=rms, post_ops=ops
+            desc, tables[0], tables[1], dst, axes=count, epsilon=a["epsilon"], rms=rms, post_ops=ops
         )
 
     return _normalized(case, src, src.dims[rank - count :], made, rows=True)
@@ -51,7 +51,7 @@ def of_groups(case: Case) -> Iterator[Way] | None:
 
     def made(desc: MemoryDesc, tables: list[Any], dst: MemoryDesc, ops: list[Any]) -> Primitive:
         return primitives.GroupNormalization(
-            desc, *tables, dst=dst, groups=groups, epsilon=a["epsilon"], post_ops=ops
+            desc, tables[0], tables[1], dst, groups=groups, epsilon=a["epsilon"], post_ops=ops
         )
 
     return _normalized(case, src, (channels,), made, rows=False)

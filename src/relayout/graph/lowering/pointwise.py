@@ -166,7 +166,7 @@ def finished(
 
 
 def wanted(case: Case, steps: Sequence[Step], dst: MemoryDesc) -> dict[str, MemoryDesc]:
-    """The formats in which the operands of post-ops are read: as the destination, where they have its dims."""
+    """The formats in which operands of post-ops are read: as the destination, where they have its dims."""
     found = {}
     for step in steps:
         other = step.operand

@@ -18,7 +18,6 @@ from relayout.graph.lowering.pointwise import Step, chain_of, finished, wanted
 from relayout.graph.lowering.ways import Way, moving, numbers, rule
 from relayout.layout import views
 from relayout.layout.descriptor import MemoryDesc, any_format
-from relayout.ops.functions import Function
 
 if TYPE_CHECKING:
     from relayout.graph.lowering.emission import Site
@@ -151,7 +150,7 @@ def deconvolution(case: Case) -> list[Way] | None:
     """As many convolutions as there are phases of the strides, each of which writes its part of the result.
 
     Element o of the result meets the taps t of the filter for which o + padding - t is a multiple of the
-    stride. So every stride-th element is an ordinary convolution with every stride-th tap, from last to first.
+    stride. So every stride-th element is a convolution with every stride-th tap, from last to first.
     """
     src, weights = case.inputs[:2]
     bias, steps = case.input(2), chain_of(case)
@@ -171,13 +170,14 @@ def deconvolution(case: Case) -> list[Way] | None:
     filters = np.flip(filters, tuple(range(3, 3 + spatial)))
     phases = []
     for place in product(*map(range, strides)):
-        axes = [
+        found = [
             _phase(p, s, k, front, size, out)
             for p, s, k, front, size, out in zip(
                 place, strides, kernel, fronts, src.dims[2:], case.out.dims[2:], strict=True
             )
         ]
-        if any(axis is None for axis in axes):
+        axes = [axis for axis in found if axis is not None]
+        if len(axes) < len(found):
             return None
         phases.append(axes)
 
@@ -348,10 +348,9 @@ def _by_matrix(
     )
     read = wanted(case, steps, target)
     found = [Way({**read, src.name: source}, (target,), cost, make)]
-    for desc in case.formats(src):
-        if desc != source and (turned or _reshapes(desc, (rows, k))):
-            found.append(Way({**read, src.name: desc}, (target,), cost, make))
-    return found
+    others = [desc for desc in case.formats(src) if desc != source]
+    fitting = (desc for desc in others if turned or _reshapes(desc, (rows, k)))
+    return [*found, *(Way({**read, src.name: desc}, (target,), cost, make) for desc in fitting)]
 
 
 def _reshapes(desc: MemoryDesc, dims: tuple[int, ...]) -> bool:
@@ -366,8 +365,6 @@ def _bias(steps: list[Step], n: int) -> tuple[list[Step], NDArray[np.float32] | 
     """The bias that the first of some post-ops is, and the others."""
     first = steps[0] if steps else None
     if first is None or first.op != "add" or first.operand is None or first.operand.data is None:
-        if first is not None and isinstance(first.op, Function) and first.op.algorithm == "linear":
-            pass
         return steps, None
     data = first.operand.data
     if data.size != n or data.shape[-1:] != (n,):
