@@ -51,11 +51,16 @@ class Case:
             for domain, name in {(node.domain, node.op_type) for node in _nodes(self.model.graph.node)}
         )
 
-    def run(self) -> tuple[Any, ...]:
-        """The outputs by the definitions."""
+    @property
+    def known(self) -> dict[str, Any]:
+        """Inputs and constants by name."""
         names = [value.name for value in self.model.graph.input]
         known = {name: value for name, value in zip(names, self.inputs, strict=False) if name}
-        known |= {one.name: numpy_helper.to_array(one) for one in self.model.graph.initializer}
+        return known | {one.name: numpy_helper.to_array(one) for one in self.model.graph.initializer}
+
+    def run(self) -> tuple[Any, ...]:
+        """The outputs by the definitions."""
+        known = self.known
         evaluate(self.model.graph.node, known)
         return tuple(known[value.name] for value in self.model.graph.output)
 
@@ -159,13 +164,20 @@ def assert_agrees(got: Any, expected: Any, rtol: float = 1e-3, atol: float = 1e-
         np.testing.assert_allclose(got.astype(wide), expected.astype(wide), rtol=rtol, atol=atol)
 
 
-def facts(node: onnx.NodeProto, known: Mapping[str, Any], *, data: bool) -> list[Fact | None]:
-    """What is known of a node's inputs before it runs: dims and data types, and with ``data`` the values."""
+def facts(
+    node: onnx.NodeProto, known: Mapping[str, Any], *, data: bool, named: Sequence[int] = ()
+) -> list[Fact | None]:
+    """What is known of a node's inputs before it runs: dims and data types, and with ``data`` the values.
+
+    Sizes along the axes that are ``named`` are text: ``n4`` for 4.
+    """
     made: list[Fact | None] = []
     for name in (*node.input, *attributes_of(node)[1]):
         value = known[name] if name else None
-        array = isinstance(value, np.ndarray)
-        fact = Fact(value.shape, value.dtype, value if data else None) if array else Fact()
+        fact = Fact()
+        if isinstance(value, np.ndarray):
+            dims = tuple(f"n{n}" if axis in named else n for axis, n in enumerate(value.shape))
+            fact = Fact(dims, value.dtype, value if data else None)
         made.append(fact if name else None)
     return made
 
@@ -176,15 +188,13 @@ def assert_inferred(fact: Fact, got: Any, *, whole: bool) -> None:
         assert (fact.dims, fact.dtype, fact.data) == (None, None, None)
         return
     if whole:
-        assert fact.dims is not None
-        assert all(isinstance(n, int) for n in fact.dims), fact.dims
-        assert fact.dtype is not None
+        assert fact.dims == got.shape
+        assert fact.dtype == got.dtype
     if fact.dims is not None:
         assert len(fact.dims) == got.ndim, fact.dims
-        assert [n for n in fact.dims if isinstance(n, int)] == [
-            m for n, m in zip(fact.dims, got.shape, strict=True) if isinstance(n, int)
-        ]
-        assert all(type(n) in (int, str, type(None)) for n in fact.dims), fact.dims
+        for n, size in zip(fact.dims, got.shape, strict=True):
+            assert type(n) in (int, str, type(None)), fact.dims
+            assert n is None or n in (size, f"n{size}"), (fact.dims, got.shape)
     assert fact.dtype is None or (isinstance(fact.dtype, np.dtype) and fact.dtype == got.dtype)
     if fact.data is not None:
         assert_agrees(fact.data, got)

@@ -4,8 +4,8 @@ Heads are an axis of their own here: batch x heads x sequence x head size. Input
 side by side in the last one, and are parted first. Where there are fewer heads of keys than of queries, each
 is shared by as many neighbouring heads of queries.
 
-What a query must not see has a bias of minus infinity: the mask, the future (``is_causal``), what is outside a
-window, and padding behind the keys that there are. A query that sees nothing has a result of zeros.
+What a query must not see has a bias of minus infinity: the mask, the future (``is_causal``), what is outside
+a window, and padding behind the keys that there are. A query that sees nothing has a result of zeros.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from relayout.errors import LayoutError
+from relayout.graph.operators.normalization import broadcasts
 from relayout.graph.operators.registry import Array, Fact, operator, same
 from relayout.graph.operators.types import narrow, numpy_type, wide
 from relayout.graph.operators.windows import Size
@@ -31,12 +32,14 @@ def _parted(x: Array, heads: int | None, what: str) -> Array:
         raise LayoutError(f"{what} has {x.ndim} axes; it must have 3 or 4")
     if not heads or heads < 0 or x.shape[2] % heads:
         raise LayoutError(f"the last axis of {what}, {x.shape}, can't be parted into {heads} heads")
-    return x.reshape(*x.shape[:2], heads, x.shape[2] // heads).transpose(0, 2, 1, 3)
+    parted = x.reshape(*x.shape[:2], heads, x.shape[2] // heads)
+    return np.asarray(parted.transpose(0, 2, 1, 3))
 
 
 def _joined(x: Array) -> Array:
     """Heads side by side in the last axis."""
-    return x.transpose(0, 2, 1, 3).reshape(x.shape[0], x.shape[2], x.shape[1] * x.shape[3])
+    joined = x.transpose(0, 2, 1, 3).reshape(x.shape[0], x.shape[2], x.shape[1] * x.shape[3])
+    return np.asarray(joined)
 
 
 def _shared(x: Array, heads: int) -> Array:
@@ -44,6 +47,16 @@ def _shared(x: Array, heads: int) -> Array:
     if not x.shape[1] or heads % x.shape[1]:
         raise LayoutError(f"{heads} heads of queries can't share {x.shape[1]} of keys or values")
     return x if x.shape[1] == heads else np.repeat(x, heads // x.shape[1], axis=1)
+
+
+def _fitting(q: Array, k: Array, v: Array) -> None:
+    """Refuse queries, keys and values that don't belong together."""
+    if any(x.ndim != 4 for x in (q, k, v)) or (k.shape[3], v.shape[2]) != (q.shape[3], k.shape[2]):
+        fit = False
+    else:
+        fit = q.shape[0] == k.shape[0] == v.shape[0] and k.shape[1] == v.shape[1]
+    if not fit:
+        raise LayoutError(f"queries of {q.shape}, keys of {k.shape} and values of {v.shape} don't fit")
 
 
 def _softmax(x: Array) -> Array:
@@ -58,10 +71,12 @@ def _softmax(x: Array) -> Array:
 
 
 def _summed(x: Array) -> Array:
-    """Sums along the last axis: of eight elements in their own data type, of such sums in at least f32.
+    """Sums along the last axis; in bf16 of eight elements in their own data type, of such sums in f32.
 
     A sum of hundreds of numbers in bf16 stops growing; one of few is what the definition says, to the bit.
     """
+    if x.dtype.kind == "f":  # NumPy adds its own types up in pairs, and f16 in f32
+        return np.asarray(x.sum(axis=-1, keepdims=True))
     missing = -x.shape[-1] % 8
     padded = np.pad(x, [(0, 0)] * (x.ndim - 1) + [(0, missing)])
     eights = padded.reshape(*x.shape[:-1], -1, 8).sum(axis=-1)
@@ -98,7 +113,7 @@ def _biased(mask: Array | None, keys: int) -> Array:
         return np.zeros((1, 1), np.float32)
     bias = np.where(mask, np.float32(0), np.float32(-np.inf)) if mask.dtype == bool else wide(mask)
     missing = keys - mask.shape[-1]
-    if missing < 0 or not mask.ndim:
+    if missing < 0 or not 0 < mask.ndim < 5:
         raise LayoutError(f"a mask of {mask.shape} for {keys} keys")
     return np.pad(bias, [(0, 0)] * (mask.ndim - 1) + [(0, missing)], constant_values=-np.inf)
 
@@ -117,7 +132,7 @@ def _infer_attention(
 ) -> tuple[Fact, Fact, Fact, Fact]:
     if q.dims is None or k.dims is None or v.dims is None:
         return Fact(None, q.dtype), Fact(None, k.dtype), Fact(None, v.dtype), Fact(None, q.dtype)
-    (batch, heads, queries, _), keys, values = (
+    (batch, heads, queries, _size), keys, values = (
         _parted_dims(one, count)
         for one, count in ((q.dims, q_num_heads), (k.dims, kv_num_heads), (v.dims, kv_num_heads))
     )
@@ -176,10 +191,12 @@ def attention(
     flat = q.ndim == 3
     q, k, v = _parted(q, q_num_heads, "Q"), _parted(k, kv_num_heads, "K"), _parted(v, kv_num_heads, "V")
     if past_key is not None and past_value is not None:
+        for one, past in ((k, past_key), (v, past_value)):
+            if past.ndim != 4 or (past.shape[:2], past.shape[3]) != (one.shape[:2], one.shape[3]):
+                raise LayoutError(f"a past of {past.shape} before {one.shape}")
         k, v = np.concatenate([past_key, k], axis=2), np.concatenate([past_value, v], axis=2)
     heads, queries, keys, size = q.shape[1], q.shape[2], k.shape[2], q.shape[3]
-    if k.shape[3] != size or v.shape[2] != keys or k.shape[0] != q.shape[0] or v.shape[0] != q.shape[0]:
-        raise LayoutError(f"queries of {q.shape}, keys of {k.shape} and values of {v.shape} don't fit")
+    _fitting(q, k, v)
     root = np.asarray(sqrt(1 / sqrt(max(size, 1)) if scale is None else scale), q.dtype)
     left, right = wide(q * root), wide(_shared(k, heads) * root)
     products = narrow(left @ right.swapaxes(2, 3), q.dtype)
@@ -193,10 +210,14 @@ def attention(
     offset = np.asarray(0 if past_key is None else past_key.shape[2])
     if nonpad_kv_seqlen is not None:
         offset = nonpad_kv_seqlen.astype(np.int64) - queries
+        if nonpad_kv_seqlen.shape != q.shape[:1]:
+            raise LayoutError(f"nonpad_kv_seqlen of {nonpad_kv_seqlen.shape} for {q.shape[0]} sequences")
     hidden = _hidden(
         queries, keys, offset, nonpad_kv_seqlen, bool(is_causal), left_window_size, right_window_size
     )
     bias = _biased(attn_mask, keys).astype(scores.dtype, copy=False)
+    if not broadcasts(bias.shape, scores.shape):
+        raise LayoutError(f"a mask of {bias.shape} for scores of {scores.shape}")
     bias = np.where(hidden, scores.dtype.type(-np.inf), bias)
     scores = scores + bias
     if qk_matmul_output_mode == 2:
@@ -230,8 +251,7 @@ def flex_attention(
     softmax_precision: int | None = None,
 ) -> Array:
     """Attention whose scores and probabilities are changed by inner graphs."""
-    if q.ndim != 4 or k.ndim != 4 or v.ndim != 4 or k.shape[3] != q.shape[3] or k.shape[2] != v.shape[2]:
-        raise LayoutError(f"queries of {q.shape}, keys of {k.shape} and values of {v.shape} don't fit")
+    _fitting(q, k, v)
     root = np.asarray(np.sqrt(np.float32(1 / sqrt(max(q.shape[3], 1)) if scale is None else scale)), q.dtype)
     heads = q.shape[1]
     kind = wide(q).dtype if softmax_precision is None else numpy_type(softmax_precision)
@@ -266,13 +286,20 @@ def rotary_embedding(
     """Pairs of elements of each head, turned by an angle that is the position's."""
     heads = _parted(x, num_heads, "X")
     turned = rotary_embedding_dim or heads.shape[3]
+    tokens = (heads.shape[0], heads.shape[2])
     if position_ids is not None:
+        last = min(len(cos_cache), len(sin_cache))
+        if position_ids.size and not (position_ids.min() >= 0 and position_ids.max() < last):
+            raise LayoutError(f"positions {position_ids.min()} to {position_ids.max()} of {last}")
         cos_cache, sin_cache = cos_cache[position_ids], sin_cache[position_ids]
     if turned % 2 or turned > heads.shape[3] or {cos_cache.shape[-1], sin_cache.shape[-1]} != {turned // 2}:
         raise LayoutError(
             f"{turned} of {heads.shape[3]} elements of a head are turned in pairs; "
             f"the caches have {cos_cache.shape[-1]} and {sin_cache.shape[-1]} angles"
         )
+    for cache in (cos_cache, sin_cache):
+        if cache.ndim != 3 or not broadcasts(cache.shape[:2], tokens):
+            raise LayoutError(f"angles of {cache.shape} for {tokens[1]} tokens of {tokens[0]} sequences")
     cos, sin = wide(cos_cache)[:, None], wide(sin_cache)[:, None]
     made = wide(heads).copy()
     half = turned // 2
@@ -335,6 +362,16 @@ def linear_attention(
         )
     )
     batch, length, size = q.shape[0], q.shape[2], q.shape[3]
+    if len({x.shape[:1] + x.shape[2:3] for x in (q, k, v)}) > 1 or k.shape[3] != size:
+        raise LayoutError(
+            f"queries of {query.shape}, keys of {key.shape} and values of {value.shape} don't fit"
+        )
+    heads = kv_num_heads
+    for what, gate, widths in (("decay", decay, (heads, heads * size)), ("beta", beta, (1, heads))):
+        if gate is not None and gate.shape not in [(*query.shape[:2], n) for n in widths]:
+            raise LayoutError(
+                f"{what} of {gate.shape} for queries of {query.shape} and {heads} heads of keys"
+            )
     dims = (batch, kv_num_heads, size, v.shape[3])
     state = np.zeros(dims, kind) if past_state is None else past_state.astype(kind)
     if state.shape != dims:

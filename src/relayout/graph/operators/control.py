@@ -70,8 +70,8 @@ def _stacked(body: Body, place: int, results: list[Array], axis: int = 0) -> Arr
 
 @operator("Loop")
 def loop(
-    m: Array | None = None,
-    cond: Array | None = None,
+    m: Array | None,
+    cond: Array | None,
     /,
     *v_initial: Any,
     body: Body,

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
+from typing import Any
 
 import numpy as np
 
@@ -24,6 +25,7 @@ from relayout.graph.operators.types import narrow, wide
 from relayout.graph.operators.windows import (
     Size,
     Windows,
+    around,
     dims_of_windows,
     fold,
     per_axis,
@@ -51,7 +53,8 @@ def convolve(x: Array, w: Array, windows: Windows, groups: int) -> Array:
     start = 2 + len(windows.kernel)  # of the windows' axes in one image's view
     for image in range(batch):
         for first in range(0, windows.counts[0], rows):
-            part = view[image][(slice(None),) * start + (slice(first, first + rows),)]
+            place: Any = (image, *(slice(None),) * start, slice(first, first + rows))
+            part = view[place]
             columns = part.reshape(groups, weights.shape[2], prod(part.shape[start:]))
             product = weights @ columns
             made[image, :, :, first : first + rows] = product.reshape(*product.shape[:2], *part.shape[start:])
@@ -65,7 +68,8 @@ def _depthwise(padded: Array, w: Array, windows: Windows) -> Array:
     weights = w.reshape(groups, -1, *windows.kernel)
     for tap in np.ndindex(*windows.kernel):
         place = (slice(None), slice(None), None, *(windows.taps(axis, n) for axis, n in enumerate(tap)))
-        made += weights[(slice(None), slice(None), *tap)].reshape(groups, -1, *(1,) * axes) * padded[place]
+        factors = weights[(slice(None), slice(None)) + tap]  # noqa: RUF005 (mypy takes it for a star index)
+        made += factors.reshape(groups, -1, *(1,) * axes) * padded[place]
     return made.reshape(batch, w.shape[0], *windows.counts)
 
 
@@ -116,6 +120,7 @@ def infer_conv(
     auto_pad: str = "NOTSET",
     group: int = 1,
 ) -> Fact:
+    """What is known of a convolution's result."""
     return Fact(_dims(x, w, kernel_shape, strides, dilations, pads, auto_pad), x.dtype)
 
 
@@ -166,8 +171,10 @@ def _shifted(x: Array, zero: Array | None, axis: int = -1) -> Array:
         points = zero.astype(np.float64)
         if zero.size == 1:
             points = points.reshape(())
-        elif axis >= 0:
+        elif axis >= 0 and zero.shape == x.shape[axis : axis + 1]:
             points = points.reshape(-1, *(1,) * (x.ndim - axis - 1))
+        else:
+            raise LayoutError(f"zero points of {zero.shape} for a tensor of {x.shape}")
         made -= points
     return made
 
@@ -271,9 +278,9 @@ def _transposed(
     same = auto_pad in ("SAME_UPPER", "SAME_LOWER")
     if auto_pad not in ("NOTSET", "", "VALID") and not same:
         raise LayoutError(f"auto_pad {auto_pad!r} is none of NOTSET, SAME_UPPER, SAME_LOWER, VALID")
-    explicit = (0,) * (2 * axes) if not pads or auto_pad == "VALID" else tuple(int(n) for n in pads)
-    if len(explicit) != 2 * axes:
-        raise LayoutError(f"pads {explicit} must be {2 * axes} numbers: all begins, then all ends")
+    explicit = around(None if auto_pad == "VALID" else pads, axes)
+    if output_shape and (len(output_shape) < axes or min(output_shape) < 0):
+        raise LayoutError(f"output_shape {tuple(output_shape)} must be {axes} numbers of 0 or more")
     sizes, begin, end = [], [], []
     for axis in range(axes):
         extent = (kernel[axis] - 1) * dilations[axis] + 1
@@ -349,6 +356,8 @@ def col2im(
     strides: Sequence[int] | None = None,
 ) -> Array:
     """Columns of blocks added up to the images that they are of."""
+    if image_shape.ndim != 1 or image_shape.shape != block_shape.shape:
+        raise LayoutError(f"image_shape of {image_shape.shape} and block_shape of {block_shape.shape}")
     sizes, kernel = tuple(map(int, image_shape)), tuple(map(int, block_shape))
     windows = slide(sizes, kernel, strides, dilations, pads)
     if x.ndim != 3 or x.shape[1] % prod(kernel) or x.shape[2] != prod(windows.counts):
@@ -383,6 +392,8 @@ def causal_conv_with_state(
     if activation not in ("none", "silu", "swish"):
         raise LayoutError(f"activation {activation!r} is none of none, silu, swish")
     taps = weight.shape[2]
+    if taps < 1:
+        raise LayoutError("weights have no taps")
     past = np.zeros((*x.shape[:2], taps - 1), x.dtype) if past_state is None else past_state
     if past.shape != (*x.shape[:2], taps - 1):
         raise LayoutError(f"the past must be {(*x.shape[:2], taps - 1)}, got {past.shape}")

@@ -10,6 +10,7 @@ import numpy as np
 
 from relayout.errors import LayoutError
 from relayout.graph.operators.registry import Array, Fact, operator, same
+from relayout.graph.operators.types import narrow
 
 __all__: list[str] = []
 
@@ -29,7 +30,7 @@ def array_feature_extractor(x: Array, y: Array, /) -> Array:
     if not x.ndim:
         raise LayoutError("a scalar has no axis to select from")
     index = y.reshape(-1)
-    if index.size and not (0 <= index.min() and index.max() < x.shape[-1]):
+    if index.size and not (index.min() >= 0 and index.max() < x.shape[-1]):
         raise LayoutError(f"indices {index.min()} to {index.max()} of {x.shape[-1]} elements")
     made = x[..., index]
     return made[None] if x.ndim == 1 else made
@@ -43,7 +44,7 @@ def binarizer(x: Array, /, *, threshold: float = 0.0) -> Array:
 
 def _chosen(kind: str, given: dict[str, Any]) -> tuple[str, Array]:
     """The one of several attributes that is given, and its values."""
-    found = [(name, value) for name, value in given.items() if value is not None and len(value)]
+    found = [(name, value) for name, value in given.items() if value is not None and np.size(value)]
     if len(found) != 1:
         raise LayoutError(f"one and only one kind of {kind} must be given, got {[name for name, _ in found]}")
     name, value = found[0]
@@ -96,7 +97,9 @@ def label_encoder(
     else:
         fallback = default_float
     if default_tensor is not None:
-        fallback = default_tensor.reshape(-1)[0]
+        if np.size(default_tensor) != 1:
+            raise LayoutError(f"a default of {np.shape(default_tensor)}; it must be one value")
+        fallback = np.reshape(default_tensor, -1)[0]
     distinct, inverse = np.unique(x, return_inverse=True)
     table = dict(zip(map(_key, keys.tolist()), values.tolist(), strict=True))
     found = np.empty(len(distinct), values.dtype)
@@ -156,7 +159,7 @@ def tree_ensemble(
         raise LayoutError(f"a branch or root leads to none of {count} nodes and {targets.size} leaves")
     if count and (features.min() < 0 or features.max() >= x.shape[1]):
         raise LayoutError(f"a feature is none of {x.shape[1]}")
-    total = n_targets or (int(targets.max()) + 1 if targets.size else 0)
+    total = (int(targets.max()) + 1 if targets.size else 0) if n_targets is None else n_targets
     if targets.size and (targets.min() < 0 or targets.max() >= total):
         raise LayoutError(f"targets {targets.min()} to {targets.max()} of {total}")
     missing = np.zeros(count, bool)
@@ -177,9 +180,8 @@ def tree_ensemble(
         at[sample, tree], done[sample, tree] = branch[taken, node], leaf[taken, node]
     else:
         raise LayoutError("nodes lead back to themselves")
-    return _transformed(
-        _aggregated(aggregate_function, targets[at], weights[at], total), post_transform
-    ).astype(x.dtype)
+    made = _aggregated(aggregate_function, targets[at], weights[at], total)
+    return narrow(_transformed(made, post_transform), x.dtype)
 
 
 def _members(modes: Array, values: Array | None) -> dict[int, Array]:
@@ -203,7 +205,7 @@ def _compared(modes: Array, value: Array, splits: Array, node: Array, members: d
     for one, allowed in members.items():
         here = node == one
         made[here] = np.isin(value[here], allowed)
-    return made
+    return np.asarray(made)
 
 
 def _aggregated(function: int, target: Array, weight: Array, total: int) -> Array:

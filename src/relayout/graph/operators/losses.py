@@ -34,7 +34,7 @@ def _loss(
     losses = -np.take_along_axis(logarithms, index[:, None], axis=1)[:, 0]
     losses = np.where(counted, losses, 0) * weights
     if reduction == "none":
-        return losses
+        return np.asarray(losses)
     return np.asarray(losses.sum() / weights.sum() if reduction == "mean" else losses.sum())
 
 

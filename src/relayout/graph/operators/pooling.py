@@ -1,8 +1,8 @@
 """Pooling: the maximum, average or p-norm of windows, and what undoes a maximum.
 
-Windows are reduced axis by axis, which is exact for maxima and cheap for sums. Where a maximum stands is found
-in the same way: the first of equal ones along the last axis, then the first of those, is the first in the
-order in which the elements lie.
+Windows are reduced axis by axis, which is exact for maxima and cheap for sums. Where a maximum stands is
+found in the same way: the first of equal ones along the last axis, then the first of those, is the first in
+the order in which the elements lie.
 
 The geometry is that of :mod:`relayout.graph.operators.windows`. With ``ceil_mode`` a last window may reach
 beyond the padding; what is there belongs to no window, and no average counts it.
@@ -16,6 +16,7 @@ from math import prod
 import numpy as np
 
 from relayout.errors import LayoutError
+from relayout.graph.operators.normalization import average
 from relayout.graph.operators.registry import Array, Fact, operator
 from relayout.graph.operators.types import is_float, narrow, wide
 from relayout.graph.operators.windows import Size, Windows, dims_of_windows, per_axis, slide, spatial
@@ -80,11 +81,10 @@ def _places(windows: Windows, order: str) -> Array:
 def _largest(values: Array, places: Array, windows: Windows) -> tuple[Array, Array]:
     """The maximum of each window with its place; the first of equal ones, and NaN before all numbers."""
     places = np.broadcast_to(places, values.shape)
-    for axis in range(len(windows.sizes)):
-        lead = (slice(None),) * (2 + axis)
-        best, at = (a[(*lead, windows.taps(axis, 0))].copy() for a in (values, places))
-        for tap in range(1, windows.kernel[axis]):
-            other, there = (a[(*lead, windows.taps(axis, tap))] for a in (values, places))
+    for axis in reversed(range(len(windows.sizes))):
+        (best, at), *others = zip(windows.tapped(values, axis), windows.tapped(places, axis), strict=True)
+        best, at = best.copy(), at.copy()
+        for other, there in others:
             better = (other > best) | ((other != other) & (best == best)) | ((at < 0) & (there >= 0))
             np.copyto(best, other, where=better)
             np.copyto(at, there, where=better)
@@ -164,7 +164,7 @@ def _behind(x: Array) -> tuple[int, ...]:
 @operator("GlobalAveragePool", infer=_infer_global)
 def global_average_pool(x: Array, /) -> Array:
     """The mean of each channel."""
-    return narrow(wide(x).mean(axis=_behind(x), keepdims=True), x.dtype)
+    return narrow(average(wide(x), _behind(x)), x.dtype)
 
 
 @operator("GlobalMaxPool", infer=_infer_global)
@@ -207,9 +207,9 @@ def _infer_unpool(
     pads: Sequence[int] | None = None,
 ) -> Fact:
     if output_shape is not None:
-        known = output_shape.data
-        rank = None if x.dims is None else len(x.dims)
-        return Fact(tuple(map(int, known)) if known is not None else rank and (None,) * rank, x.dtype)
+        if output_shape.data is not None:
+            return Fact(tuple(map(int, output_shape.data)), x.dtype)
+        return Fact(None if x.dims is None else (None,) * len(x.dims), x.dtype)
     if x.dims is None:
         return Fact(None, x.dtype)
     return Fact((*x.dims[:2], *_unpooled(x.dims[2:], kernel_shape, strides, pads)), x.dtype)
@@ -236,12 +236,14 @@ def max_unpool(
     sizes = [n for n in _unpooled(spatial(x), kernel_shape, strides, pads) if isinstance(n, int)]
     inner = (*x.shape[:2], *sizes)
     flat = np.zeros(prod(inner), x.dtype)
-    if indices.size and not (0 <= indices.min() and indices.max() < flat.size):
+    if indices.size and not (indices.min() >= 0 and indices.max() < flat.size):
         raise LayoutError(f"indices {indices.min()} to {indices.max()} in a tensor of {flat.size} elements")
     flat[indices.reshape(-1)] = x.reshape(-1)
     made = flat.reshape(inner)
     if output_shape is None:
         return made
+    if output_shape.ndim != 1:
+        raise LayoutError(f"output_shape of {output_shape.shape} must be a vector")
     outer = tuple(map(int, output_shape))
     if len(outer) != x.ndim or any(n < m for n, m in zip(outer, inner, strict=True)):
         raise LayoutError(f"output_shape {outer} doesn't hold {inner}")

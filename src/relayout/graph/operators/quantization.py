@@ -1,8 +1,8 @@
 """Quantisation: integers and small floating point with a scale and a zero point.
 
-A scale is of the whole tensor, or one for each index of an axis, or one for each block along an axis; the zero
-point has its dims. ``y = saturate(round(x / scale) + zero point)``, rounded to the nearest even, and back
-``x = (y - zero point) * scale``.
+A scale is of the whole tensor, or one for each index of an axis, or one for each block along an axis; the
+zero point has its dims. ``y = saturate(round(x / scale) + zero point)``, rounded to the nearest even,
+and back ``x = (y - zero point) * scale``.
 
 Small floating point has its own rounding, which is a conversion's, and saturates at its largest number unless
 the attribute ``saturate`` is 0.
@@ -31,11 +31,11 @@ def saturated(x: Array, dtype: np.dtype[Any], saturate: bool = True) -> Array:
     array([  0,   0, 255], dtype=uint8)
     """
     if is_integer(dtype):
-        limits = ml_dtypes.iinfo(dtype)
+        limits = ml_dtypes.iinfo(dtype)  # type: ignore[no-untyped-call]
         kept = np.nan_to_num(np.clip(x, limits.min, limits.max), nan=0.0)
         return np.asarray(kept).astype(np.int64).astype(dtype)
     if saturate:
-        largest = float(ml_dtypes.finfo(dtype).max)
+        largest = float(ml_dtypes.finfo(dtype).max)  # type: ignore[no-untyped-call]
         x = np.clip(x, -largest, largest)
     return x.astype(dtype)
 
@@ -63,7 +63,8 @@ def _quantised(zero: Any, output_dtype: int) -> np.dtype[Any]:
     if zero is not None and zero.dtype is not None:
         if output_dtype and numpy_type(output_dtype) != zero.dtype:
             raise LayoutError(f"output_dtype {numpy_type(output_dtype)}, but a zero point of {zero.dtype}")
-        return np.dtype(zero.dtype)
+        found: np.dtype[Any] = zero.dtype
+        return found
     return numpy_type(output_dtype) if output_dtype else np.dtype(np.uint8)
 
 

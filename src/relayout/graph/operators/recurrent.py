@@ -172,10 +172,10 @@ def _infer(states: int) -> Callable[..., tuple[Fact, ...]]:
         directions = len(_directions(direction))
         hidden: Size = hidden_size or (None if r.dims is None else r.dims[2])
         first, second = (None, None) if x.dims is None else x.dims[:2]
+        y: tuple[Size, ...] = (first, directions, second, hidden)
+        last: tuple[Size, ...] = (directions, second, hidden)
         if layout:
             y, last = (first, second, directions, hidden), (first, directions, hidden)
-        else:
-            y, last = (first, directions, second, hidden), (directions, second, hidden)
         return Fact(y, x.dtype), *(Fact(last, x.dtype),) * states
 
     return infer
@@ -209,7 +209,7 @@ def rnn(
     *,
     activation_alpha: Sequence[float] | None = None,
     activation_beta: Sequence[float] | None = None,
-    activations: Sequence[str] | None = None,
+    activations: Sequence[str] = ("Tanh", "Tanh"),
     clip: float | None = None,
     direction: str = "forward",
     hidden_size: int | None = None,
@@ -219,7 +219,7 @@ def rnn(
     data, weights, recurrent = wide(x), wide(w), wide(r)
     count = len(_directions(direction))
     biases = _checked_bias(b, count, 2 * recurrent.shape[-1])
-    functions = _functions(activations, ("tanh",), count, activation_alpha, activation_beta)
+    functions = _functions(activations[:count], ("tanh",), count, activation_alpha, activation_beta)
     clipped = _clipped(clip)
 
     def steps(number: int) -> Step:
@@ -283,7 +283,7 @@ def gru(
     def bias(number: int) -> Array:
         own = biases[number, : 3 * size].copy()
         own[: 2 * size] += biases[number, 3 * size : 5 * size]
-        return own
+        return np.asarray(own)
 
     start = [None if initial_h is None else wide(initial_h)]
     made = _layer(
@@ -313,7 +313,7 @@ def lstm(
     input_forget: int = 0,
     layout: int = 0,
 ) -> tuple[Array, ...]:
-    """Gates in the order input, output, forget, cell; peepholes see the cell before and, for output, after."""
+    """Gates in the order input, output, forget, cell; the output's peephole sees the new cell."""
     data, weights, recurrent = wide(x), wide(w), wide(r)
     size, count = recurrent.shape[-1], len(_directions(direction))
     biases = _checked_bias(b, count, 8 * size).astype(data.dtype)

@@ -1,4 +1,4 @@
-"""Resize: each axis by itself, from an element's place in the result to a place in the data and its neighbours.
+"""Resize: each axis by itself, from a place in the result to one in the data and to its neighbours.
 
 What differs between modes are three small functions of an axis: where a place of the result is in the data
 (``coordinate_transformation_mode``), which neighbours have what weights there (``mode``, ``antialias``), and
@@ -7,9 +7,10 @@ what becomes of neighbours that are outside (the element at the border, or none 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import floor
+from typing import Final
 
 import numpy as np
 
@@ -70,7 +71,7 @@ class Axis:
         raise LayoutError(f"there is no coordinate_transformation_mode {transformation!r}")
 
 
-ROUNDINGS = {
+ROUNDINGS: Final[dict[str, Callable[[Array], Array]]] = {
     "round_prefer_floor": lambda x: np.ceil(x - 0.5),
     "round_prefer_ceil": lambda x: np.floor(x + 0.5),
     "floor": np.floor,
@@ -109,15 +110,19 @@ def _axes(
     given = scales if scales is not None and scales.size else sizes
     if given is None or not given.size or (scales is not None and scales.size and sizes is not None):
         raise LayoutError("either scales or sizes must be given, and not both")
+    if given.ndim != 1:
+        raise LayoutError(f"scales or sizes of {given.shape} must be a vector")
     if len(given) != len(which):
         raise LayoutError(f"{len(given)} scales or sizes for {len(which)} axes")
     cropped = transformation == "tf_crop_and_resize"
     region = [0.0] * len(which) + [1.0] * len(which)
     if cropped:
-        if roi is None or len(roi) != 2 * len(which):
+        if roi is None or roi.shape != (2 * len(which),):
             raise LayoutError(f"tf_crop_and_resize needs a roi of {2 * len(which)} numbers")
         region = [float(n) for n in roi]
     made: list[Axis | None] = [Axis(n, n, 1.0) if isinstance(n, int) else None for n in dims]
+    if given is sizes and len(given) and min(given) < 0:
+        raise LayoutError(f"sizes {tuple(map(int, given))} must be 0 or more")
     uniform = None
     if given is sizes and policy != "stretch":
         if policy not in ("not_larger", "not_smaller"):

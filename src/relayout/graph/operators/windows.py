@@ -27,7 +27,7 @@ from numpy.lib.stride_tricks import as_strided
 from relayout.errors import LayoutError
 from relayout.graph.operators.registry import Array
 
-__all__ = ["Size", "Windows", "dims_of_windows", "fold", "per_axis", "slide", "spatial"]
+__all__ = ["Size", "Windows", "around", "dims_of_windows", "fold", "per_axis", "slide", "spatial"]
 
 Size = int | str | None
 """A dimension as inference knows it."""
@@ -87,6 +87,12 @@ class Windows:
             self.strides[axis],
         )
 
+    def tapped(self, padded: Array, axis: int) -> list[Array]:
+        """For each tap along an axis the elements that the windows have there."""
+        lead = [slice(None)] * (padded.ndim - len(self.sizes) + axis)
+        places = [(*lead, self.taps(axis, tap)) for tap in range(self.kernel[axis])]
+        return [padded[place] for place in places]
+
     def view(self, padded: Array) -> Array:
         """Padded data with its last axes replaced by the kernel's and then the windows', without a copy."""
         axes = len(self.sizes)
@@ -99,11 +105,10 @@ class Windows:
     def reduced(self, padded: Array, combine: Callable[..., Array]) -> Array:
         """All taps of each window combined by a ufunc such as ``np.maximum`` or ``np.add``."""
         for axis in range(len(self.sizes)):
-            at = padded.ndim - len(self.sizes) + axis
-            lead = (slice(None),) * at
-            made = padded[(*lead, self.taps(axis, 0))].copy()
-            for tap in range(1, self.kernel[axis]):
-                combine(made, padded[(*lead, self.taps(axis, tap))], out=made)
+            first, *others = self.tapped(padded, axis)
+            made = first.copy()
+            for other in others:
+                combine(made, other, out=made)
             padded = made
         return padded
 
@@ -149,16 +154,17 @@ def slide(
     kernel = per_axis(kernel, axes, 1, "kernel_shape")
     strides = per_axis(strides, axes, 1, "strides")
     dilations = per_axis(dilations, axes, 1, "dilations")
-    given = _pads(pads, axes)
+    given = around(pads, axes)
     found = [
-        _axis(*of_axis, auto_pad, ceil_mode)
-        for of_axis in zip(sizes, kernel, strides, dilations, given[:axes], given[axes:], strict=True)
+        _axis(sizes[i], kernel[i], strides[i], dilations[i], given[i], given[axes + i], auto_pad, ceil_mode)
+        for i in range(axes)
     ]
     begin, end, counts = (tuple(one[i] for one in found) for i in range(3))
     return Windows(tuple(sizes), kernel, strides, dilations, begin, end, counts)
 
 
-def _pads(pads: Sequence[int] | None, axes: int) -> tuple[int, ...]:
+def around(pads: Sequence[int] | None, axes: int) -> tuple[int, ...]:
+    """The attribute with padding in front of all axes and then behind them."""
     found = (0,) * (2 * axes) if not pads else tuple(int(n) for n in pads)
     if len(found) != 2 * axes or min(found, default=0) < 0:
         raise LayoutError(f"pads {found} must be {2 * axes} numbers of 0 or more: all begins, then all ends")
@@ -172,7 +178,7 @@ def _axis(
     extent = (kernel - 1) * dilation + 1
     if auto_pad in ("SAME_UPPER", "SAME_LOWER"):
         count = -(-size // stride)
-        total = max(0, (count - 1) * stride + extent - size)
+        total = max(0, (count - 1) * stride + extent - size)  # never less than none, as in TensorFlow
         small, large = total // 2, total - total // 2
         return (small, large, count) if auto_pad == "SAME_UPPER" else (large, small, count)
     if auto_pad == "VALID":
@@ -208,7 +214,7 @@ def dims_of_windows(
     kernel = per_axis(kernel, axes, 1, "kernel_shape")
     strides = per_axis(strides, axes, 1, "strides")
     dilations = per_axis(dilations, axes, 1, "dilations")
-    given = _pads(pads, axes)
+    given = around(pads, axes)
     found: list[Size] = []
     for axis, size in enumerate(sizes):
         of_axis = (kernel[axis], strides[axis], dilations[axis], given[axis], given[axes + axis])
@@ -248,7 +254,7 @@ def fold(columns: Array, windows: Windows) -> Array:
     made = np.zeros((*lead, *reach), columns.dtype)
     if prod(windows.counts):
         for tap in np.ndindex(*windows.kernel):
-            place = (..., *(windows.taps(axis, n) for axis, n in enumerate(tap)))
+            place: Any = (..., *(windows.taps(axis, n) for axis, n in enumerate(tap)))
             made[place] += columns[(slice(None),) * len(lead) + tap]
-    cut: list[Any] = [slice(b, b + n) for b, n in zip(windows.begin, windows.sizes, strict=True)]
-    return made[(..., *cut)]
+    cut: Any = (..., *(slice(b, b + n) for b, n in zip(windows.begin, windows.sizes, strict=True)))
+    return np.asarray(made[cut])
