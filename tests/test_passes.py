@@ -602,6 +602,30 @@ def test_bad_dims_name_the_node() -> None:
         optimized(graph)
 
 
+def test_graphs_within_nodes() -> None:
+    def branch(*operators: str) -> Graph:
+        names = ["x", *(f"v{i}" for i in range(len(operators)))]
+        nodes = (Node(o, (a,), (b,)) for o, a, b in zip(operators, names, names[1:], strict=False))
+        return Graph((Value("x"),), (names[-1],), tuple(nodes))
+
+    attributes = {
+        "then_branch": branch("Identity", "Relu", "Relu"),
+        "else_branch": branch("Dropout", "Tanh"),
+        "captured": 1,
+    }
+    inputs = Value("c", (), np.dtype(bool)), Value("x", (3,), F32)
+    graph = Graph(inputs, ("y",), (Node("If", ("c", "x"), ("y",), attributes),))
+    made = optimized(graph)
+    node = made.nodes[0]
+    assert [operators(node.attributes[name]) for name in ("then_branch", "else_branch")] == [
+        ["Relu"],
+        ["Tanh"],
+    ]
+    x = np.float32([-1, 0, 2])
+    for condition in (np.array(True), np.array(False)):
+        assert np.array_equal(evaluate(graph, condition, x)[0], evaluate(made, condition, x)[0])
+
+
 def test_empty_graphs() -> None:
     x = Value("x", (2,), F32)
     graph = Graph((x,), ("x",), ())

@@ -288,12 +288,17 @@ class _Sweep:
         if condition is None or condition.size != 1:
             return False
         branch = node.attributes[BRANCHES[0] if condition.reshape(()).item() else BRANCHES[1]]
-        results = self._inlined(branch, node.inputs[1:], node.name)
+        results = self._inlined(branch, node.inputs[1:], node.name, node.outputs)
         self._bound(node, results, names, sources)
         return True
 
-    def _inlined(self, graph: Graph, inputs: tuple[str, ...], name: str) -> list[str]:
-        """Run the nodes of a closed graph as nodes of this one; the names of its results."""
+    def _inlined(
+        self, graph: Graph, inputs: tuple[str, ...], name: str, outputs: tuple[str, ...] = ()
+    ) -> list[str]:
+        """Run the nodes of a closed graph as nodes of this one; the names of its results.
+
+        Results that nodes compute get the names of those outputs of this graph that they are.
+        """
         _check_inputs(graph, len(inputs))
         names = {value.name: one for value, one in zip(graph.inputs, inputs, strict=True)}
         for key, data in graph.constants.items():
@@ -301,15 +306,20 @@ class _Sweep:
             self.constants[names[key]] = data
         for node in graph.nodes:
             names.update((key, self._fresh(f"{name}/{key}")) for key in node.outputs if key)
+        made = {key for node in graph.nodes for key in node.outputs if key}
+        for key, output in zip(graph.outputs, outputs, strict=False):
+            if key in made and output in self.outputs:
+                names[key] = output
+                made.remove(key)
         self.run(graph.nodes, names)
         return [names[key] for key in graph.outputs]
 
     def _bound(self, node: Node, results: list[str], names: dict[str, str], sources: tuple[str, ...]) -> None:
         """Let the outputs of a node stand for values; the graph's own outputs keep their names."""
         for output, source, result in zip(node.outputs, sources, results, strict=False):
-            if output in self.outputs:
+            if output in self.outputs and result != output:
                 self.run((Node("Identity", (result,), (output,)),), {})
-            elif output:
+            elif output and result != output:
                 names[source] = result
 
     def _fresh(self, name: str) -> str:

@@ -47,7 +47,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from relayout.graph.graph import Graph
+from relayout.graph.graph import Graph, Node
 from relayout.graph.inference import QUANTISED, RANDOM, inferred
 from relayout.graph.passes.activations import with_activations
 from relayout.graph.passes.affine import with_affine_absorbed
@@ -146,7 +146,24 @@ def optimized(graph: Graph) -> Graph:
     graph = inferred(graph)
     for _, made in _turns(graph):
         graph = made
-    return graph
+    return _with_inner(graph)
+
+
+def _with_inner(graph: Graph) -> Graph:
+    """The graph with the graphs within its nodes optimised: branches, and bodies of loops."""
+    nodes = []
+    for node in graph.nodes:
+        inner = {name: one for name, one in node.attributes.items() if isinstance(one, Graph)}
+        for name, one in inner.items():
+            for _, made in _turns(one):
+                one = made
+            inner[name] = _with_inner(one)
+        if any(one is not node.attributes[name] for name, one in inner.items()):
+            attributes = {**node.attributes, **inner}
+            node = Node(node.operator, node.inputs, node.outputs, attributes, node.name)
+        nodes.append(node)
+    same = all(new is old for new, old in zip(nodes, graph.nodes, strict=True))
+    return graph if same else graph.replaced(nodes=tuple(nodes))
 
 
 def log(graph: Graph) -> tuple[Step, ...]:
