@@ -33,6 +33,7 @@ from test_zeros import padded as padded_layouts
 
 elementwise = importlib.import_module("relayout.kernels.elementwise.runs")
 softmax = importlib.import_module("relayout.kernels.reduce.softmax")
+reduced = importlib.import_module("relayout.kernels.reduce.rows")
 
 
 @st.composite
@@ -307,3 +308,16 @@ def test_reduced_and_other_loops_are_all_indices(several, layout, axis):
             total[near[0] + far[0], near[1] + far[1]] += moves(block)[near] * moves(piece)[far]
     expected = zip(4 * element_places(one).ravel(), 2 * element_places(two).ravel(), strict=True)
     assert total == Counter((int(a), int(b)) for a, b in expected)
+
+
+@given(several=operands(2), axis=st.integers(0, 4), turns=st.integers(2, 4), elements=st.integers(2, 9))
+@examples(100)
+def test_rows_in_levels_are_the_same_rows(several, axis, turns, elements):
+    assume(0 not in several[0].dims)
+    made = reduced.rows(several, [4] * len(several), {axis % several[0].rank})
+    if made is None:
+        return
+    cut = made.in_levels(turns, elements)
+    assert sum((moves(piece) for piece in cut.pieces), Counter()) == sum(map(moves, made.pieces), Counter())
+    most = max(2 * turns, 2 * elements)
+    assert all(loop.extent <= most for piece in cut.pieces for loop in piece.loops)

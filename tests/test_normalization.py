@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import importlib
 import sys
 
@@ -326,6 +327,55 @@ def test_the_same_as_torch():
             made = LayerNormalization(src, True, axes=count, epsilon=1e-3, rms=True)
             got = made(laid_out(src, x.numpy()), scales.numpy()).numpy()
             np.testing.assert_allclose(got, expected, 1e-4, 1e-5)
+
+
+@runs_code
+@pytest.mark.parametrize(("tag", "dtype"), [("abc", "f32"), ("bac", "f32"), ("abc", "bf16")])
+def test_the_same_as_onednn(tag, dtype):
+    """Results and statistics, in training; the data type of both sides is that of the source."""
+    dnnl = importlib.import_module("relayout.bench.peers.dnnl")
+    if (library := dnnl.library()) is None:
+        pytest.skip("oneDNN is not installed")
+    src = MemoryDesc((5, 7, 50), dtype, tag)
+    made = LayerNormalization(src, True, True, epsilon=1e-3, statistics=True)
+    tensors = [rl.tensor(array, made.descs[name]) for name, array in numbers(made, 1, 3.0).items()]
+    training, scale_and_shift = 64, 2 | 4  # dnnl_forward_training, dnnl_use_scale and dnnl_use_shift
+    handle, number = dnnl.Handle, ctypes.c_int
+    library.c.dnnl_layer_normalization_forward_primitive_desc_create.argtypes = [
+        *(
+            ctypes.POINTER(handle),
+            handle,
+            number,
+            handle,
+            handle,
+            handle,
+            ctypes.c_float,
+            ctypes.c_uint,
+            handle,
+        )
+    ]
+    one = dnnl.Primitive(library)
+    both, few = one.described(src.dims, dtype, tag), one.described(src.dims[:2], "f32", "ab")
+    table = one.described(src.dims[2:], "f32", "a")
+    desc = one.primitive_desc(
+        *("layer_normalization_forward", library.engine, training, both, both, few, 1e-3, scale_and_shift),
+        one.attributes(),
+    )
+    found = {name: rl.tensor(np.zeros(made.descs[name].dims), made.descs[name]) for name in made.outputs}
+    arguments = {1: both, 51: table, 52: table, 17: both, 49: few, 50: few}  # DNNL_ARG_SRC, SCALE, SHIFT, ...
+    buffers = [tensor.buffer for tensor in (*tensors, *found.values())]
+    memories = [one.memory(desc, data) for desc, data in zip(arguments.values(), buffers, strict=True)]
+    one.ready(desc, list(zip(arguments, memories, strict=True)))
+    one()
+    for name, ours in by_output(made, made(*tensors)).items():
+        close = 2.0**-7 if dtype == "bf16" and name == "dst" else 1e-5
+        np.testing.assert_allclose(
+            ours.numpy().astype(np.float32),
+            found[name].numpy().astype(np.float32),
+            close,
+            close,
+            err_msg=name,
+        )
 
 
 def test_the_definition_is_that_of_onnx():

@@ -23,27 +23,27 @@ Every kind is one file, with three things: the class, which checks and chooses; 
 logical indices, in double precision, which is short enough to be believed; and the lowering to kernels.
 Tests join the last two. What all kinds share:
 
-==============  =============================================================================================
-``primitive``   the base: named inputs and outputs, checks, calling
-``results``     several outputs by name, as they are returned and as ``out`` names them
-``candidates``  what a choice of formats costs: what a planner asks
-``program``     what a primitive is lowered to: parallel regions, one after the other, and their buffers
-``calling``     primitives that are called often are called without Python
-``meaning``     what the axes of arguments must mean
-``sizes``       numbers for each spatial axis, as callers give them
-``post_ops``    the post-ops of :mod:`relayout.ops.post_ops`, where callers look for them
-``pieces``      what concatenation and split share: tensors that are parts of another one
-``products``    what convolution, inner product and matrix product share; their program
-``folding``     sums of products in the shape that suits kernels best
-``lowering``    programs of everything computed element by element: kernels compiled, buffers named
-``combining``   programs of pooling, reductions and softmax
-``normalizing`` what layer and group normalisation share; their program
-``sequence``    many primitives, compiled together and run without Python in between
-``values``      the values between them, as plain data
-``schedule``    who writes where, and the calls as rows of machine words
-``memory``      values that are never alive together share memory
-``runner``      calls of a compiled sequence, and times layer by layer
-==============  =============================================================================================
+===============  ============================================================================================
+``primitive``    the base: named inputs and outputs, checks, calling
+``results``      several outputs by name, as they are returned and as ``out`` names them
+``candidates``   what a choice of formats costs: what a planner asks
+``program``      what a primitive is lowered to: parallel regions, one after the other, and their buffers
+``calling``      primitives that are called often are called without Python
+``meaning``      what the axes of arguments must mean
+``sizes``        numbers for each spatial axis, as callers give them
+``post_ops``     the post-ops of :mod:`relayout.ops.post_ops`, where callers look for them
+``pieces``       what concatenation and split share: tensors that are parts of another one
+``products``     what convolution, inner product and matrix product share; their program
+``folding``      sums of products in the shape that suits kernels best
+``lowering``     programs of everything computed element by element: kernels compiled, buffers named
+``combining``    programs of pooling, reductions and softmax
+``normalizing``  what layer and group normalisation share; their program
+``sequence``     many primitives, compiled together and run without Python in between
+``values``       the values between them, as plain data
+``schedule``     who writes where, and the calls as rows of machine words
+``memory``       values that are never alive together share memory
+``runner``       calls of a compiled sequence, and times layer by layer
+===============  ============================================================================================
 
 What operations mean apart from formats is in :mod:`relayout.ops`.
 """

@@ -106,6 +106,21 @@ class Normalization(Primitive):
     def _implementation(self) -> str:
         return f"machine code: {self._note}"
 
+    def _moved_besides(self) -> int:
+        """Where rows end within blocks, both sides are reordered on the way."""
+        sides = [self.src, self.descs["dst"]]
+        if all(self._has_rows(desc) for desc in sides):
+            return super()._moved_besides()
+        return 2 * sum(desc.nbytes for desc in sides)
+
+    def _has_rows(self, desc: MemoryDesc) -> bool:
+        """Whether no axis of a row is fused with another, in memory."""
+        try:
+            terms = map(set, self._seen(desc.layout).terms)
+        except LayoutError:  # blocks that can't be told apart
+            return False
+        return not any(term & set(self.axes) and term - set(self.axes) for term in terms)
+
     # -- what a subclass gives ------------------------------------------------------------------------------
 
     def _seen(self, layout: Layout) -> Layout:
@@ -166,13 +181,9 @@ def _lowered(
     tables: dict[NormalizationPlan, dict[str, MemoryDesc]] = {}
 
     def plan(src: MemoryDesc, dst: MemoryDesc) -> NormalizationPlan | None:
-        try:
-            source, target = (_over(made._seen(desc.layout), desc) for desc in (src, dst))
-        except LayoutError:  # blocks that can't be told apart
+        if not (made._has_rows(src) and made._has_rows(dst)):
             return None
-        rows = set(made.axes)
-        if any(rows & set(term) and set(term) - rows for term in source.layout.terms):
-            return None
+        source, target = (_over(made._seen(desc.layout), desc) for desc in (src, dst))
         for one in (given, {name: _near(desc, source) for name, desc in given.items()}):
             if any(desc.dtype.name != "f32" for desc in one.values()):
                 continue

@@ -44,6 +44,7 @@ __all__ = ["ENTRY", "NormalizationPlan", "Normalized", "module", "planned"]
 
 ENTRY = "normalization"
 UNROLL = {64: 8, 32: 4, 16: 4}  # vectors of one turn, by the bytes of a register
+WIDE = 4  # times as many where rows don't stay in the L1 cache
 LEVEL = 64  # turns of a loop that are added up one by one
 FAR = 16.0  # squared deviations between a pivot and the mean, from which on a better pivot is taken
 F32 = dtype("f32")
@@ -127,7 +128,7 @@ def module(made: NormalizationPlan, machine: Machine) -> str:
     pointers = [src, *(f.load(PTR, f.gep(ops, 8 * k), 8) for k in range(count)), dst]
     together = max(1, unroll // -(-made.rows.longest // lanes))
     levels = made.rows.in_levels(LEVEL, LEVEL * unroll * lanes)
-    for found in lines(f, levels, pointers, lanes, unroll, together):
+    for found in lines(f, levels, pointers, lanes, unroll, together, WIDE * unroll):
         found.tasks(_Passes(f, made, found).write)
     return f.text()
 

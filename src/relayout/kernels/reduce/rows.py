@@ -50,8 +50,7 @@ __all__ = ["Body", "Lines", "Rows", "Values", "Visit", "lines", "rows"]
 NEAR = 256  # bytes from a row to the next that are fetched together
 MANY_SEGMENTS = 32  # of a row, for which they are combined in memory
 LONG_SEGMENT = 4  # vectors; less than a fifth of the lanes along a longer one is lost
-WIDE = 4  # times as many vectors of a turn where they come from far away: more of a line's neighbours
-FEW_TASKS = 2  # one for each of a few threads, before vectors of a turn are many
+FEW_TASKS = 2  # for threads to share; before that vectors of a turn are not many
 MANY_TERMS = 16  # of an inner loop, from which on it has a sum of its own
 
 Values = list[Value]
@@ -119,9 +118,8 @@ class Rows:
         if found is None:
             return None
         each, loop = found
-        if each % lanes == 0 or each >= min(LONG_SEGMENT * lanes, max(2, each * loop.extent)):
-            return None
-        return None if each & (each - 1) == 0 and each >= lanes else found
+        along = each % lanes == 0 or each >= min(LONG_SEGMENT * lanes, max(2, each * loop.extent))
+        return None if along else found
 
     def lanes(self, most: int) -> int:
         """How many lanes do something, in the block of most elements."""
@@ -133,6 +131,7 @@ class Rows:
         """The same, with long loops of a row cut in two, so that sums can be taken level by level.
 
         That is loops of more than twice as many turns; of neighbours, of more than twice as many elements.
+        Both numbers are 2 or more.
         """
         pieces = tuple(part for piece in self.pieces for part in _in_levels(piece, turns, elements))
         return replace(self, pieces=pieces)
@@ -165,7 +164,7 @@ def rows(
 
 
 def lines(
-    f: Function, made: Rows, pointers: Sequence[Value], lanes: int, unroll: int, together: int
+    f: Function, made: Rows, pointers: Sequence[Value], lanes: int, unroll: int, together: int, wide: int
 ) -> Iterator[Lines]:
     """How vectors go through all blocks.
 
@@ -181,6 +180,8 @@ def lines(
         Vectors of one turn, at most.
     together : int
         How many rows are interleaved, at most.
+    wide : int
+        The same where rows don't stay in the L1 cache: more neighbours come from far away together.
     """
     for block in made.blocks:
         found, width = made.packing(block, lanes), block.widths[0]
@@ -191,7 +192,7 @@ def lines(
                 yield _Along(f, made, pointers, rest, others, lanes, unroll)
         else:
             each, loop = found
-            many = _fitting(f.machine, unroll, made.size // each * lanes * width, WIDE * unroll)
+            many = _fitting(f.machine, unroll, made.size // each * lanes * width, wide)
             tasks = block.size // loop.extent
             while many > 2 and tasks * loop.extent * each < FEW_TASKS * many * lanes:
                 many //= 2

@@ -75,7 +75,7 @@ def module(made: SoftmaxPlan, machine: Machine) -> str:
     f = kernel(ENTRY, machine)
     together = ROWS if made.rows.longest <= SHORT_ROW else 1
     lanes = lanes_of(machine, made.src)
-    for found in lines(f, made.rows, f.arguments[:2], lanes, UNROLL, together):
+    for found in lines(f, made.rows, f.arguments[:2], lanes, UNROLL, together, UNROLL):
         found.tasks(_Passes(f, made, found).write)
     return f.text()
 
