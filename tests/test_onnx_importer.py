@@ -297,6 +297,7 @@ def test_unknown_operators_within_branches_and_functions() -> None:
         ("(float[2] x) => (float[2] y) { [p] y = Add(x, y) }", "circle: 'p'"),
         ("(float[2] x) => (float[2] y) { y = Relu(x, x) }", "Relu takes x; 2 inputs"),
         ("(float[2] x) => (float[2] y) { y = Add(x) }", "1 inputs were given"),
+        ("(float[2] x) => (float[2] y) { y = Add(, x) }", "node 'y' .Add.: Add needs the input"),
         ("(float[2] x) => (float[2] y) { y = Relu <slope = 1> (x) }", "no attribute 'slope'"),
         ("(float[2] x) => (float[2] y) { y = Concat(x) }", "needs the attribute 'axis'"),
         ("(float[2] x) => (float[2] y) { y = own.Relu(x) }", "Relu.*'own'"),
