@@ -226,8 +226,7 @@ def test_functions_that_would_never_end() -> None:
         inner = ("Relu", "") if i == 0 else (f"f{i - 1}", "own")
         names = ["a", *(f"v{j}" for j in range(9)), "b"]
         nodes = [
-            helper.make_node(inner[0], [one], [other], domain=inner[1])
-            for one, other in pairwise(names)
+            helper.make_node(inner[0], [one], [other], domain=inner[1]) for one, other in pairwise(names)
         ]
         model.functions.append(helper.make_function("own", f"f{i}", ["a"], ["b"], nodes, imports))
     model.graph.node[0].op_type, model.graph.node[0].domain = "f8", "own"
