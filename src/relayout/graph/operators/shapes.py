@@ -170,8 +170,8 @@ def expand(x: Array, shape: Array, /) -> Any:
 
 
 @operator("Identity", infer=same)
-def identity(x: Any, /) -> Any:
-    """What it is given, sequences too."""
+def identity(x: Any | None, /) -> Any:
+    """What it is given, sequences and empty optional values too."""
     return x
 
 
