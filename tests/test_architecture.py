@@ -106,6 +106,7 @@ ALLOWED: dict[str, set[str]] = {
     "primitives": {*TENSORS, "environment", "loops", "ops", "kernels", *MACHINERY, "reorder", "primitives"},
     "networks": {"errors", "forking", "layout", "ops", "primitives", "networks"},
     "importers": {"errors", "forking", "dtypes", "exchange", "graph", "importers"},
+    "onnx": {"errors", "graph", "importers", "onnx"},
 }
 """For each part of the ground floor the parts that it may import when it is imported itself."""
 
@@ -124,6 +125,14 @@ def test_arrows_point_one_way(name: str) -> None:
         if part_of(module) not in allowed:
             wrong.append(module)
     assert wrong == []
+
+
+@pytest.mark.parametrize("name", [name for name in MODULES if name.startswith("relayout.graph.operators")])
+def test_operators_of_networks_stand_alone(name: str) -> None:
+    """Who reads what an operator means reads nothing else of the house."""
+    own = {i.module for i in imports(MODULES[name]) if i.module.startswith("relayout.")}
+    known = ("relayout.errors", "relayout.forking", "relayout.dtypes", "relayout.graph.operators")
+    assert [module for module in own if not module.startswith(known)] == []
 
 
 METHODS: set[tuple[str, str]] = {

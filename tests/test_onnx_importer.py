@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -215,6 +216,35 @@ def test_functions_that_call_each_other_in_a_circle() -> None:
     model = parser.parse_model(FUNCTIONS.replace("t = own.twice(a)", "s, t = own.both(a)"))
     with pytest.raises(LayoutError, match="'both' calls itself"):
         read(model)
+
+
+def test_functions_that_would_never_end() -> None:
+    """Nine functions, each of which calls the one before it ten times."""
+    model = text("net (float[2] x) => (float[2] y) { y = Relu(x) }", 17, ', "own" : 1')
+    imports = [helper.make_opsetid("", 17), helper.make_opsetid("own", 1)]
+    for i in range(9):
+        inner = ("Relu", "") if i == 0 else (f"f{i - 1}", "own")
+        names = ["a", *(f"v{j}" for j in range(9)), "b"]
+        nodes = [
+            helper.make_node(inner[0], [one], [other], domain=inner[1])
+            for one, other in pairwise(names)
+        ]
+        model.functions.append(helper.make_function("own", f"f{i}", ["a"], ["b"], nodes, imports))
+    model.graph.node[0].op_type, model.graph.node[0].domain = "f8", "own"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("relayout.importers.onnx.model.MOST", 2000)
+        with pytest.raises(LayoutError, match="more than 2000 nodes"):
+            read(model)
+
+
+def test_outputs_that_nothing_reads_count() -> None:
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [6])
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, [2])
+    nodes = [helper.make_node("Split", ["x"], ["y", "", ""])]
+    model = helper.make_model(
+        helper.make_graph(nodes, "net", [x], [y]), opset_imports=[helper.make_opsetid("", 13)]
+    )
+    agrees(model, x=np.arange(6, dtype=F32))
 
 
 def test_operators_that_are_functions_of_onnx(monkeypatch: pytest.MonkeyPatch) -> None:

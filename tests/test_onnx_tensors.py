@@ -157,6 +157,21 @@ def test_data_in_files_is_mapped(tmp_path: Path) -> None:
     assert array_of(external("inner/w.bin", offset=3), folder).flags.aligned
 
 
+def test_data_of_more_than_two_gigabytes(tmp_path: Path) -> None:
+    """The file has no blocks but its last one, and only what is read of it becomes memory."""
+    size = 5 * 2**30
+    with open(tmp_path / "w.bin", "wb") as file:
+        file.truncate(size - 1)
+        file.seek(size - 1)
+        file.write(b"\x07")
+    tensor = external("w.bin", offset=size - 2**32)
+    tensor.data_type, tensor.dims[:] = TensorProto.INT8, [2**16, 2**16]
+    got = array_of(tensor, Folder(tmp_path))
+    assert got.shape == (2**16, 2**16)
+    assert got[-1, -1] == 7
+    assert not got[0].any()
+
+
 @pytest.mark.parametrize(
     "location",
     [

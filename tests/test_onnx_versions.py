@@ -279,6 +279,11 @@ def cases() -> Iterator[Case]:
     yield Case(
         "Tile", (1,), (real(2, 3), np.float32(2), np.float32(1)), {}, 1, lambda x, *_: np.tile(x, (1, 2)), ()
     )
+    filled = lambda *_: np.full((2, 3), F32(2.5))  # noqa: E731
+    fill = {"value": 2.5, "dtype": 1}
+    yield Case("ConstantFill", (7,), (np.int64([2, 3]),), {**fill, "input_as_shape": 1}, 1, filled, ())
+    yield Case("ConstantFill", (8,), (real(2),), {**fill, "extra_shape": [3]}, 1, filled, ())
+    yield Case("ConstantFill", (1,), (), {**fill, "shape": [2, 3]}, 1, filled, ())
     yield Case("Tile", (6,), (real(2, 3), np.int64([2, 1])))
     # defaults and words
     yield Case("Concat", (1,), (real(2, 3), real(2, 1)), {}, 1, lambda a, b: np.concatenate([a, b], 1), ())
@@ -530,7 +535,8 @@ def test_each_rule_has_a_case() -> None:
     missing = {
         operator
         for operator, rules in RULES.items()
-        if operator != "Scan" and have.get(operator, 99) >= min(version for version, _ in rules)
+        if operator not in ("Scan", "ai.onnx.ml.LabelEncoder")
+        and have.get(operator, 99) >= min(version for version, _ in rules)
     }
     assert missing == set()
 
@@ -543,6 +549,25 @@ def test_versions_of_random_operators_agree_in_dims() -> None:
     assert 0.6 < mask.mean() < 0.9
     assert mask.dtype == F32
     np.testing.assert_allclose(y, mask / 0.75, 1e-6)
+
+
+@pytest.mark.parametrize(
+    ("data", "expected"),
+    [
+        (np.array(["b", "c", "a"], object), [1, -1, 0]),
+        (np.int64([1, 5, 0]), ["b", "?", "a"]),
+    ],
+)
+def test_labels_of_version_1_go_both_ways(data: Array, expected: list[Any]) -> None:
+    node = helper.make_node(
+        "LabelEncoder", ["x"], ["y"], domain="ai.onnx.ml", classes_strings=["a", "b"], default_string="?"
+    )
+    kinds = [TensorProto.STRING, TensorProto.INT64]
+    of, to = kinds if data.dtype == object else kinds[::-1]
+    info = helper.make_tensor_value_info
+    graph = helper.make_graph([node], "labels", [info("x", of, [3])], [info("y", to, [3])])
+    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("ai.onnx.ml", 1)])
+    assert read(proto).evaluate(data)[0].tolist() == expected
 
 
 def scan_8(lengths: Array | None) -> Any:
@@ -585,7 +610,10 @@ def test_scan_of_version_8_goes_over_batches(lengths: Array | None) -> None:
     ("operator", "version", "attributes", "why"),
     [
         ("Unsqueeze", 11, {}, "needs the attribute 'axes'"),
-        ("Slice", 1, {"starts": [0]}, "'starts' and 'ends'"),
+        ("Slice", 1, {"starts": [0]}, "needs the attribute 'ends'"),
+        ("Slice", 1, {"starts": [0], "ends": [1, 2]}, "1 starts and 2 ends"),
+        ("Slice", 1, {"starts": [0], "ends": [1.5]}, "'ends' must be INTS"),
+        ("Concat", 4, {"axis": "x"}, "'axis' must be INT, got str 'x'"),
         ("Cast", 1, {"to": "nothing"}, "'nothing', which is no data type"),
         ("LpPool", 1, {"p": 1.5, "kernel_shape": [1]}, "p = 1.5"),
         ("Relu", 29, {}, "versions 1 to 28"),

@@ -11,7 +11,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-pytest.importorskip("onnx")
+pytest.importorskip("onnx", minversion="1.23")
 
 from operators_compared import define, same_as_reference, same_as_runtime
 from relayout.graph.operators import OPERATORS, Fact

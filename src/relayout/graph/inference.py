@@ -47,9 +47,13 @@ QUANTISED: Final = frozenset(("DequantizeLinear",))
 
 BRANCHES: Final = ("then_branch", "else_branch")
 
-FOLDED_BYTES: Final = 1 << 24
+FOLDED_BYTES: Final = 1 << 29
 """Results of up to so many bytes are computed; larger ones where they are at most twice what they are made of
 (weights)."""
+
+FOLDED_IN_ALL: Final = 1 << 31, 4
+"""Bytes that all results together may take, and how often those of the constants that there are: a short file
+must not ask for all memory."""
 
 
 def inferred(
@@ -95,6 +99,8 @@ def inferred(
     sweep.constants = dict(graph.constants)
     sweep.said = graph.values
     sweep.outputs = set(graph.outputs)
+    least, times = FOLDED_IN_ALL
+    sweep.left = [max(least, times * sum(data.nbytes for data in graph.constants.values()))]
     sweep.run(graph.nodes, {})
     return sweep.made(graph)
 
@@ -177,6 +183,8 @@ class _Sweep:
         self.outputs: set[str] = set()
         self.nodes: list[Node] = []
         self.strict = True
+        self.left = [0]
+        """Bytes that may still be made constant, in this graph and those within it."""
 
     def run(self, nodes: tuple[Node, ...], names: dict[str, str]) -> None:
         """Go through nodes whose names stand for others where ``names`` says so, and note further ones."""
@@ -240,7 +248,7 @@ class _Sweep:
         if node.operator == "Dropout" and len(data) > 2 and data[2] is not None and data[2].any():
             return facts
         size = sum(one.nbytes for one in data if one is not None)
-        if not _is_small(facts, size):
+        if not self._is_small(facts, size):
             return facts
         try:
             made = OPERATORS[node.operator](*data, outputs=len(node.outputs), **node.attributes)
@@ -252,7 +260,22 @@ class _Sweep:
             return facts
         if not all(isinstance(one, np.ndarray) for one in made[: len(node.outputs)]):
             return facts
+        self.left[0] -= sum(
+            one.nbytes
+            for one in made[: len(node.outputs)]
+            if not any(other is not None and np.may_share_memory(one, other) for other in data)
+        )
         return tuple(Fact(one.shape, one.dtype, one) for one in made[: len(node.outputs)])
+
+    def _is_small(self, facts: tuple[Fact, ...], size: int) -> bool:
+        """Whether results may be computed from constants of so many bytes."""
+        total = 0
+        for fact in facts:
+            if fact.dims is None or not all(isinstance(n, int) for n in fact.dims):
+                return size <= 1 << 20  # how large shows when it is computed
+            itemsize = 8 if fact.dtype is None else fact.dtype.itemsize
+            total += math.prod(n for n in fact.dims if isinstance(n, int)) * itemsize
+        return total <= min(self.left[0], max(FOLDED_BYTES, 2 * size))
 
     # ---- graphs within nodes
 
@@ -270,6 +293,7 @@ class _Sweep:
 
     def _inlined(self, graph: Graph, inputs: tuple[str, ...], name: str) -> list[str]:
         """Run the nodes of a closed graph as nodes of this one; the names of its results."""
+        _check_inputs(graph, len(inputs))
         names = {value.name: one for value, one in zip(graph.inputs, inputs, strict=True)}
         for key, data in graph.constants.items():
             names[key] = self._fresh(f"{name}/{key}")
@@ -364,6 +388,7 @@ class _Sweep:
 
     def _closed(self, graph: Graph, given: list[Fact | None]) -> tuple[Graph, list[Fact]]:
         """A closed graph, inferred for inputs of which something is known, and its results."""
+        _check_inputs(graph, len(given))
         inner = _Sweep(self.unroll, self.keep, {value.name for value in graph.inputs})
         inner.strict = False  # it may never run
         inner.taken |= {name for node in graph.nodes for name in node.outputs} | set(graph.constants)
@@ -374,6 +399,7 @@ class _Sweep:
         inner.constants = dict(graph.constants)
         inner.said = graph.values
         inner.outputs = set(graph.outputs)
+        inner.left = self.left
         try:
             inner.run(graph.nodes, {})
         except LayoutError:
@@ -458,15 +484,10 @@ class _Sweep:
         return graph.replaced(nodes=tuple(reversed(nodes)), values=values, constants=constants)
 
 
-def _is_small(facts: tuple[Fact, ...], size: int) -> bool:
-    """Whether results may be computed from constants of so many bytes."""
-    total = 0
-    for fact in facts:
-        if fact.dims is None or not all(isinstance(n, int) for n in fact.dims):
-            return size <= FOLDED_BYTES >> 4  # how large shows when it is computed
-        itemsize = 8 if fact.dtype is None else fact.dtype.itemsize
-        total += math.prod(n for n in fact.dims if isinstance(n, int)) * itemsize
-    return total <= max(FOLDED_BYTES, 2 * size)
+def _check_inputs(graph: Graph, given: int) -> None:
+    """Refuse an inner graph that takes other inputs than its node has for it."""
+    if len(graph.inputs) != given:
+        raise LayoutError(f"its graph {graph.name!r} takes {len(graph.inputs)} inputs; it is given {given}")
 
 
 def _either(facts: tuple[Fact, ...]) -> Fact:

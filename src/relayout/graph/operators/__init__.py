@@ -10,6 +10,8 @@ whose positional parameters are the inputs (None where one is left out, ``*more`
 number) and whose keywords are the attributes with their defaults. It computes in the data types of its inputs
 and returns an array, or a tuple where there are several outputs.
 
+Results may be views of inputs: nothing writes to an array that it is given.
+
 What is known of the results before anything runs, dims and data types, a second function says
 (:mod:`relayout.graph.operators.registry`).
 """

@@ -48,6 +48,16 @@ def _shared(x: Array, heads: int) -> Array:
     return x if x.shape[1] == heads else np.repeat(x, heads // x.shape[1], axis=1)
 
 
+def _fitting(q: Array, k: Array, v: Array) -> None:
+    """Refuse queries, keys and values that don't belong together."""
+    if any(x.ndim != 4 for x in (q, k, v)) or (k.shape[3], v.shape[2]) != (q.shape[3], k.shape[2]):
+        fit = False
+    else:
+        fit = q.shape[0] == k.shape[0] == v.shape[0] and k.shape[1] == v.shape[1]
+    if not fit:
+        raise LayoutError(f"queries of {q.shape}, keys of {k.shape} and values of {v.shape} don't fit")
+
+
 def _softmax(x: Array) -> Array:
     """Along the last axis, zeros where all is minus infinity; each step rounded to the data type of ``x``."""
     if not x.shape[-1]:
@@ -102,7 +112,7 @@ def _biased(mask: Array | None, keys: int) -> Array:
         return np.zeros((1, 1), np.float32)
     bias = np.where(mask, np.float32(0), np.float32(-np.inf)) if mask.dtype == bool else wide(mask)
     missing = keys - mask.shape[-1]
-    if missing < 0 or not mask.ndim:
+    if missing < 0 or not 0 < mask.ndim < 5:
         raise LayoutError(f"a mask of {mask.shape} for {keys} keys")
     return np.pad(bias, [(0, 0)] * (mask.ndim - 1) + [(0, missing)], constant_values=-np.inf)
 
@@ -182,8 +192,7 @@ def attention(
     if past_key is not None and past_value is not None:
         k, v = np.concatenate([past_key, k], axis=2), np.concatenate([past_value, v], axis=2)
     heads, queries, keys, size = q.shape[1], q.shape[2], k.shape[2], q.shape[3]
-    if k.shape[3] != size or v.shape[2] != keys or k.shape[0] != q.shape[0] or v.shape[0] != q.shape[0]:
-        raise LayoutError(f"queries of {q.shape}, keys of {k.shape} and values of {v.shape} don't fit")
+    _fitting(q, k, v)
     root = np.asarray(sqrt(1 / sqrt(max(size, 1)) if scale is None else scale), q.dtype)
     left, right = wide(q * root), wide(_shared(k, heads) * root)
     products = narrow(left @ right.swapaxes(2, 3), q.dtype)
@@ -197,10 +206,14 @@ def attention(
     offset = np.asarray(0 if past_key is None else past_key.shape[2])
     if nonpad_kv_seqlen is not None:
         offset = nonpad_kv_seqlen.astype(np.int64) - queries
+        if nonpad_kv_seqlen.shape != q.shape[:1]:
+            raise LayoutError(f"nonpad_kv_seqlen of {nonpad_kv_seqlen.shape} for {q.shape[0]} sequences")
     hidden = _hidden(
         queries, keys, offset, nonpad_kv_seqlen, bool(is_causal), left_window_size, right_window_size
     )
     bias = _biased(attn_mask, keys).astype(scores.dtype, copy=False)
+    if np.broadcast_shapes(bias.shape, scores.shape) != scores.shape:
+        raise LayoutError(f"a mask of {bias.shape} for scores of {scores.shape}")
     bias = np.where(hidden, scores.dtype.type(-np.inf), bias)
     scores = scores + bias
     if qk_matmul_output_mode == 2:
@@ -234,8 +247,7 @@ def flex_attention(
     softmax_precision: int | None = None,
 ) -> Array:
     """Attention whose scores and probabilities are changed by inner graphs."""
-    if q.ndim != 4 or k.ndim != 4 or v.ndim != 4 or k.shape[3] != q.shape[3] or k.shape[2] != v.shape[2]:
-        raise LayoutError(f"queries of {q.shape}, keys of {k.shape} and values of {v.shape} don't fit")
+    _fitting(q, k, v)
     root = np.asarray(np.sqrt(np.float32(1 / sqrt(max(q.shape[3], 1)) if scale is None else scale)), q.dtype)
     heads = q.shape[1]
     kind = wide(q).dtype if softmax_precision is None else numpy_type(softmax_precision)
@@ -270,13 +282,20 @@ def rotary_embedding(
     """Pairs of elements of each head, turned by an angle that is the position's."""
     heads = _parted(x, num_heads, "X")
     turned = rotary_embedding_dim or heads.shape[3]
+    tokens = (heads.shape[0], heads.shape[2])
     if position_ids is not None:
+        last = min(len(cos_cache), len(sin_cache))
+        if position_ids.size and not (position_ids.min() >= 0 and position_ids.max() < last):
+            raise LayoutError(f"positions {position_ids.min()} to {position_ids.max()} of {last}")
         cos_cache, sin_cache = cos_cache[position_ids], sin_cache[position_ids]
     if turned % 2 or turned > heads.shape[3] or {cos_cache.shape[-1], sin_cache.shape[-1]} != {turned // 2}:
         raise LayoutError(
             f"{turned} of {heads.shape[3]} elements of a head are turned in pairs; "
             f"the caches have {cos_cache.shape[-1]} and {sin_cache.shape[-1]} angles"
         )
+    for cache in (cos_cache, sin_cache):
+        if cache.ndim != 3 or np.broadcast_shapes(cache.shape[:2], tokens) != tokens:
+            raise LayoutError(f"angles of {cache.shape} for {tokens[1]} tokens of {tokens[0]} sequences")
     cos, sin = wide(cos_cache)[:, None], wide(sin_cache)[:, None]
     made = wide(heads).copy()
     half = turned // 2
@@ -339,6 +358,13 @@ def linear_attention(
         )
     )
     batch, length, size = q.shape[0], q.shape[2], q.shape[3]
+    if len({x.shape[:1] + x.shape[2:3] for x in (q, k, v)}) > 1 or k.shape[3] != size:
+        raise LayoutError(
+            f"queries of {query.shape}, keys of {key.shape} and values of {value.shape} don't fit"
+        )
+    for what, gate in (("decay", decay), ("beta", beta)):
+        if gate is not None and gate.shape[:2] != query.shape[:2]:
+            raise LayoutError(f"{what} of {gate.shape} for queries of {query.shape}")
     dims = (batch, kv_num_heads, size, v.shape[3])
     state = np.zeros(dims, kind) if past_state is None else past_state.astype(kind)
     if state.shape != dims:

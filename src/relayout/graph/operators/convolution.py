@@ -353,6 +353,8 @@ def col2im(
     strides: Sequence[int] | None = None,
 ) -> Array:
     """Columns of blocks added up to the images that they are of."""
+    if image_shape.ndim != 1 or image_shape.shape != block_shape.shape:
+        raise LayoutError(f"image_shape of {image_shape.shape} and block_shape of {block_shape.shape}")
     sizes, kernel = tuple(map(int, image_shape)), tuple(map(int, block_shape))
     windows = slide(sizes, kernel, strides, dilations, pads)
     if x.ndim != 3 or x.shape[1] % prod(kernel) or x.shape[2] != prod(windows.counts):

@@ -18,12 +18,12 @@ def _infer(x: Fact, /, *, pixel_format: str = "RGB") -> Fact:
 
 
 @operator("ImageDecoder", infer=_infer)
-def image_decoder(encoded: Array, /, *, pixel_format: str = "RGB") -> Array:
+def image_decoder(encoded_stream: Array, /, *, pixel_format: str = "RGB") -> Array:
     """Height x width x channels, from a file of any format that Pillow reads; nothing from what it can't."""
     channels = {"RGB": 3, "BGR": 3, "Grayscale": 1}.get(pixel_format)
     if channels is None:
         raise LayoutError(f"pixel_format {pixel_format!r} is none of RGB, BGR, Grayscale")
-    picture = _opened(encoded.astype(np.uint8).tobytes(), "L" if channels == 1 else "RGB")
+    picture = _opened(encoded_stream.astype(np.uint8).tobytes(), "L" if channels == 1 else "RGB")
     if picture is None:
         return np.zeros((0, 0, channels), np.uint8)
     made = picture.reshape(*picture.shape[:2], channels)

@@ -40,13 +40,13 @@ def tf_idf_vectorizer(
     if x.ndim > 2:
         raise LayoutError(f"sequences of {x.shape}; they must have 1 or 2 axes")
     pool = np.asarray(pool_strings, object) if pool_strings else np.asarray(pool_int64s or (), np.int64)
-    rows = x.reshape(-1, x.shape[-1]) if x.ndim else x.reshape(1, 1)
+    rows = x if x.ndim == 2 else x.reshape(1, x.size)
     size = max(ngram_indexes, default=-1) + 1
     made = np.zeros((x.shape[0] if x.ndim == 2 else 1, size), np.float32)
     ends = [*ngram_counts[1:], len(pool)]
     which = 0
     places = np.asarray(ngram_indexes, np.int64)
-    for n, (start, end) in enumerate(zip(ngram_counts, ends, strict=True), 1):
+    for n, (start, end) in enumerate(zip(ngram_counts, ends, strict=False), 1):
         count = (end - start) // n
         if (
             count < 0

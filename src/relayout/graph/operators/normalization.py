@@ -7,6 +7,7 @@ its first stage; scale and bias are then applied in the data type of the tensor,
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 
 import numpy as np
 
@@ -15,7 +16,7 @@ from relayout.graph.operators.convolution import channelwise
 from relayout.graph.operators.registry import Array, Fact, operator, same
 from relayout.graph.operators.types import narrow, numpy_type, wide
 
-__all__: list[str] = []
+__all__ = ["average"]
 
 
 def _infer_batch(
@@ -48,8 +49,8 @@ def batch_normalization(
     mean, variance = wide(input_mean), wide(input_var)
     if training_mode:
         axes = (0, *range(2, x.ndim))
-        mean = data.mean(axis=axes).reshape(channels)
-        variance = data.var(axis=axes).reshape(channels)
+        centre = average(data, axes)
+        mean, variance = centre.reshape(channels), average(np.square(data - centre), axes).reshape(channels)
     rank = max(x.ndim, 2)  # a vector is a batch of one channel
     factor = wide(scale) / np.sqrt(variance + np.asarray(epsilon, variance.dtype))
     shift = wide(b) - mean * factor
@@ -76,11 +77,17 @@ def instance_normalization(x: Array, scale: Array, b: Array, /, *, epsilon: floa
     return narrow(made, x.dtype)
 
 
+def average(x: Array, axes: tuple[int, ...]) -> Array:
+    """The mean over axes, which stay with size 1; NaN, without a warning, where there are no elements."""
+    count = prod(x.shape[axis] for axis in axes)
+    return np.asarray(x.sum(axis=axes, keepdims=True) / x.dtype.type(count))
+
+
 def _standard(x: Array, axes: tuple[int, ...], epsilon: float) -> tuple[Array, Array, Array]:
     """Elements with mean 0 and variance 1 over axes, the mean, and one by the deviation."""
-    mean = x.mean(axis=axes, keepdims=True)
+    mean = average(x, axes)
     centred = x - mean
-    variance = np.square(centred).mean(axis=axes, keepdims=True)
+    variance = average(np.square(centred), axes)
     inverse = 1 / np.sqrt(variance + np.asarray(epsilon, x.dtype))
     centred *= inverse
     return centred, mean, inverse
@@ -128,10 +135,17 @@ def layer_normalization(
     return y, narrow(mean, kind), narrow(inverse, kind)
 
 
+def _broadcasts(shape: tuple[int, ...], to: tuple[int, ...]) -> bool:
+    """Whether a tensor can be broadcast to dims without making them larger."""
+    return len(shape) <= len(to) and all(
+        n in (1, m) for n, m in zip(reversed(shape), reversed(to), strict=False)
+    )
+
+
 def _scaled(x: Array, scale: Array, b: Array | None = None) -> Array:
     """Scale and bias, which are broadcast to the data and never the other way."""
     for what, one in (("scale", scale), ("bias", b)):
-        if one is not None and np.broadcast_shapes(one.shape, x.shape) != x.shape:
+        if one is not None and not _broadcasts(one.shape, x.shape):
             raise LayoutError(f"{what} of {one.shape} can't be broadcast to {x.shape}")
     made = wide(x) * wide(scale)
     return narrow(made if b is None else made + wide(b), x.dtype)
@@ -148,7 +162,7 @@ def rms_normalization(
     """All from an axis on by the root of the mean of its squares."""
     kind = _stash(stash_type)
     data = wide(x.astype(kind, copy=False))
-    mean = np.square(data).mean(axis=_from(axis, x.ndim), keepdims=True)
+    mean = average(np.square(data), _from(axis, x.ndim))
     made = data / np.sqrt(mean + np.asarray(epsilon, data.dtype))
     return _scaled(narrow(made, x.dtype).astype(scale.dtype, copy=False), scale)
 
@@ -193,9 +207,11 @@ def lp_normalization(x: Array, /, *, axis: int = -1, p: int = 2) -> Array:
 def mean_variance_normalization(x: Array, /, *, axes: Sequence[int] = (0, 2, 3)) -> Array:
     """Elements with mean 0 and variance 1 over axes."""
     data = wide(x)
-    mean = data.mean(axis=tuple(axes), keepdims=True)
-    deviation = np.sqrt(np.square(data - mean).mean(axis=tuple(axes), keepdims=True))
-    return narrow((data - mean) / (deviation + np.asarray(1e-9, data.dtype)), x.dtype)
+    if any(not -x.ndim <= axis < x.ndim for axis in axes):
+        raise LayoutError(f"axes {tuple(axes)} of {x.ndim}")
+    centred = data - average(data, tuple(axes))
+    deviation = np.sqrt(average(np.square(centred), tuple(axes)))
+    return narrow(centred / (deviation + np.asarray(1e-9, data.dtype)), x.dtype)
 
 
 @operator("LRN", infer=same)

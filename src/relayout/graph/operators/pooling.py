@@ -16,6 +16,7 @@ from math import prod
 import numpy as np
 
 from relayout.errors import LayoutError
+from relayout.graph.operators.normalization import average
 from relayout.graph.operators.registry import Array, Fact, operator
 from relayout.graph.operators.types import is_float, narrow, wide
 from relayout.graph.operators.windows import Size, Windows, dims_of_windows, per_axis, slide, spatial
@@ -163,7 +164,7 @@ def _behind(x: Array) -> tuple[int, ...]:
 @operator("GlobalAveragePool", infer=_infer_global)
 def global_average_pool(x: Array, /) -> Array:
     """The mean of each channel."""
-    return narrow(wide(x).mean(axis=_behind(x), keepdims=True), x.dtype)
+    return narrow(average(wide(x), _behind(x)), x.dtype)
 
 
 @operator("GlobalMaxPool", infer=_infer_global)

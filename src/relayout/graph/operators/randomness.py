@@ -89,6 +89,8 @@ def random_uniform_like(
 @operator("Bernoulli", infer=_infer_like)
 def bernoulli(x: Array, /, *, dtype: int | None = None, seed: float | None = None) -> Array:
     """1 with the probability that each element says, else 0."""
+    if x.size and not (x.min() >= 0 and x.max() <= 1):
+        raise LayoutError(f"probabilities {x.min()} to {x.max()} must be 0 to 1")
     drawn = _generator(seed).binomial(1, p=x.astype(np.float64))
     return narrow(np.asarray(drawn), numpy_type(dtype) if dtype else x.dtype)
 

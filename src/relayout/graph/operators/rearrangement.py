@@ -19,7 +19,7 @@ ORDERS = {"DCR": (0, 3, 4, 1, 5, 2), "CRD": (0, 1, 4, 2, 5, 3)}
 def _scaled(n: Dim, up: int, down: int) -> Dim:
     """A size times ``up``, divided by ``down``."""
     if not isinstance(n, int):
-        return None
+        return n if up == down else None
     if n * up % down:
         raise LayoutError(f"size {n} is no multiple of {down}")
     return n * up // down

@@ -209,7 +209,7 @@ def rnn(
     *,
     activation_alpha: Sequence[float] | None = None,
     activation_beta: Sequence[float] | None = None,
-    activations: Sequence[str] | None = None,
+    activations: Sequence[str] = ("Tanh", "Tanh"),
     clip: float | None = None,
     direction: str = "forward",
     hidden_size: int | None = None,
@@ -219,7 +219,7 @@ def rnn(
     data, weights, recurrent = wide(x), wide(w), wide(r)
     count = len(_directions(direction))
     biases = _checked_bias(b, count, 2 * recurrent.shape[-1])
-    functions = _functions(activations, ("tanh",), count, activation_alpha, activation_beta)
+    functions = _functions(activations[:count], ("tanh",), count, activation_alpha, activation_beta)
     clipped = _clipped(clip)
 
     def steps(number: int) -> Step:

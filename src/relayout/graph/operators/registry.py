@@ -80,6 +80,8 @@ class Operator:
         Dims and data types of the results.
     wanted : bool
         Whether the definition asks how many outputs are wanted, as a keyword ``wanted``.
+    needed : frozenset of str
+        The inputs that are never None: those whose annotation has no ``| None``.
     """
 
     name: str
@@ -90,6 +92,7 @@ class Operator:
     define: Callable[..., Any]
     infer: Infer | None = None
     wanted: bool = False
+    needed: frozenset[str] = frozenset()
 
     def __call__(self, *inputs: Any, outputs: int = 1, **attributes: Any) -> tuple[Any, ...]:
         """The results of the definition; ``outputs``: how many are wanted.
@@ -103,6 +106,7 @@ class Operator:
             given.
         """
         self.check(len(inputs), attributes)
+        self._present(inputs)
         if self.wanted:
             attributes["wanted"] = outputs
         with np.errstate(all="ignore"), self._named(inputs):
@@ -113,6 +117,7 @@ class Operator:
     def inferred(self, *inputs: Fact | None, outputs: int = 1, **attributes: Any) -> tuple[Fact, ...]:
         """What is known of the results; nothing where there is no rule."""
         self.check(len(inputs), attributes)
+        self._present(inputs)
         if self.infer is None:
             return (Fact(),) * outputs
         with self._named(inputs):
@@ -137,6 +142,12 @@ class Operator:
         for name, value in self.attributes.items():
             if value is ... and name not in attributes:
                 raise LayoutError(f"{self.name} needs the attribute {name!r}")
+
+    def _present(self, inputs: tuple[Any, ...]) -> None:
+        """Refuse None for an input that is needed."""
+        for name, given in zip(self.inputs, inputs, strict=False):
+            if given is None and name in self.needed:
+                raise LayoutError(f"{self.name} needs the input {name!r}")
 
     @contextmanager
     def _named(self, inputs: tuple[Any, ...]) -> Iterator[None]:
@@ -187,6 +198,7 @@ def operator(name: str, infer: Infer | None = None) -> Callable[[Callable[..., A
             define,
             infer,
             any(one.name == "wanted" for one in keywords),
+            frozenset(one.name for one in places if "None" not in str(one.annotation)),
         )
         return define
 

@@ -110,12 +110,14 @@ def _axes(
     given = scales if scales is not None and scales.size else sizes
     if given is None or not given.size or (scales is not None and scales.size and sizes is not None):
         raise LayoutError("either scales or sizes must be given, and not both")
+    if given.ndim != 1:
+        raise LayoutError(f"scales or sizes of {given.shape} must be a vector")
     if len(given) != len(which):
         raise LayoutError(f"{len(given)} scales or sizes for {len(which)} axes")
     cropped = transformation == "tf_crop_and_resize"
     region = [0.0] * len(which) + [1.0] * len(which)
     if cropped:
-        if roi is None or len(roi) != 2 * len(which):
+        if roi is None or roi.shape != (2 * len(which),):
             raise LayoutError(f"tf_crop_and_resize needs a roi of {2 * len(which)} numbers")
         region = [float(n) for n in roi]
     made: list[Axis | None] = [Axis(n, n, 1.0) if isinstance(n, int) else None for n in dims]
@@ -143,6 +145,8 @@ def _axes(
             scale, after = uniform, floor(uniform * size + 0.5)
         else:
             after = int(given[number])
+            if after < 0:
+                raise LayoutError(f"size {after} of axis {axis}")
             scale = after / size if size else 1.0
         made[axis] = Axis(size, after, scale, start, end)
     return made

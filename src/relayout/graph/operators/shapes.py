@@ -26,43 +26,32 @@ def reshaped_dims(dims: Dims | None, shape: tuple[int, ...], allowzero: int = 0)
     ('batch', 6, 16)
     >>> reshaped_dims((2, 3), (4, -1))
     Traceback (most recent call last):
-    relayout.errors.LayoutError: 6 elements can't be arranged as 4x-1
+    relayout.errors.LayoutError: 2x3 can't be arranged as 4x-1
     """
     if any(n < -1 for n in shape) or shape.count(-1) > 1 or (allowzero and 0 in shape and -1 in shape):
         raise LayoutError(f"{_spelled(shape)} is no shape")
     if not allowzero and dims is not None and 0 in shape[len(dims) :]:
         raise LayoutError(f"{_spelled(shape)} keeps an axis that there is not")
+    kept = () if allowzero else tuple(axis for axis, n in enumerate(shape) if n == 0)
     made: list[Dim] = [
-        (dims[axis] if dims is not None else None) if n == 0 and not allowzero else n
-        for axis, n in enumerate(shape)
+        n if axis not in kept else None if dims is None else dims[axis] for axis, n in enumerate(shape)
     ]
-    given: list[Dim] = [None] if dims is None else list(dims)
-    if -1 in made:
-        at = made.index(-1)
-        made[at] = _left(given, made[:at] + made[at + 1 :], shape)
-    elif all(isinstance(n, int) for n in (*given, *made)) and known_product(given) != known_product(made):
-        raise LayoutError(f"{known_product(given)} elements can't be arranged as {_spelled(shape)}")
+    if dims is None:
+        return tuple(None if n == -1 else n for n in made)
+    left = [n for axis, n in enumerate(dims) if axis not in kept]
+    names = [n for n in left if not isinstance(n, int)]
+    whole = prod(n for n in left if isinstance(n, int))
+    part = prod(n for axis, n in enumerate(shape) if n != -1 and axis not in kept)
+    if not names and (whole % part if -1 in shape else whole != part):
+        raise LayoutError(f"{_spelled(dims)} can't be arranged as {_spelled(shape)}")
+    if -1 in shape:
+        known = names[0] if len(names) == 1 and whole == part else None
+        made[shape.index(-1)] = known if names else whole // part
     return tuple(made)
 
 
-def _left(given: list[Dim], others: list[Dim], shape: tuple[int, ...]) -> Dim:
-    """The size that the others leave, as far as it is known."""
-    names = [n for n in given if not isinstance(n, int)]
-    for n in [n for n in others if not isinstance(n, int)]:
-        if n is None or n not in names:
-            return None
-        names.remove(n)
-    whole = prod(n for n in given if isinstance(n, int))
-    part = prod(n for n in others if isinstance(n, int))
-    if not names and (not part or whole % part):
-        raise LayoutError(f"{whole} elements can't be arranged as {_spelled(shape)}")
-    if not names:
-        return whole // part
-    return names[0] if len(names) == 1 and whole == part else None
-
-
-def _spelled(shape: tuple[int, ...]) -> str:
-    return "x".join(map(str, shape)) or "one"
+def _spelled(dims: Dims) -> str:
+    return "x".join("?" if n is None else str(n) for n in dims) or "one number"
 
 
 def _reshaped(data: Fact, shape: Fact, *, allowzero: int = 0) -> Fact:

@@ -78,7 +78,10 @@ def string_split(
 
 @operator("RegexFullMatch", infer=truth)
 def regex_full_match(x: Array, /, *, pattern: str | None = None) -> Array:
-    """Whether a pattern matches all of a text. Python's syntax, which has all of RE2's that is in use."""
+    """Whether a pattern matches all of a text.
+
+    Patterns are Python's, which have all of RE2's that is in use; other than RE2's, some take very long.
+    """
     if pattern is None:
         raise LayoutError("there is no pattern")
     matches = re.compile(pattern).fullmatch

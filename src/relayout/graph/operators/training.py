@@ -30,6 +30,9 @@ def _stepped(
 ) -> tuple[Array, ...]:
     """A step of each tensor; the results by kind, in the data types of what they replace."""
     tensors = list(zip(*_kinds(inputs, kinds), strict=True))
+    for one in tensors:
+        if len({part.shape for part in one}) > 1:
+            raise LayoutError(f"a tensor, its gradient and moments of {[part.shape for part in one]}")
     made = [step(*one) for one in tensors]
     kept = [(one[0], *one[2:]) for one in tensors]  # all but the gradient
     return tuple(

@@ -14,11 +14,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from relayout.errors import LayoutError
+import numpy as np
+
+from relayout.errors import LayoutError, described
+from relayout.graph.graph import Graph
 from relayout.importers.onnx.external import Folder
 from relayout.importers.onnx.tensors import array_of, dense
 
-__all__ = ["attributes_of"]
+__all__ = ["attributes_of", "check_kinds"]
 
 KINDS = {
     1: "f",
@@ -35,6 +38,19 @@ KINDS = {
     13: "tp",
 }
 """The field of each kind of attribute."""
+
+PYTHON = {
+    "FLOAT": float,
+    "FLOATS": float,
+    "INT": int,
+    "INTS": int,
+    "STRING": str,
+    "STRINGS": str,
+    "TENSOR": np.ndarray,
+    "SPARSE_TENSOR": np.ndarray,
+    "GRAPH": Graph,
+}
+"""What becomes of attributes of each kind."""
 
 
 def attributes_of(
@@ -69,6 +85,39 @@ def attributes_of(
             continue  # the function was called without: the operator's own default
         made[name] = _value(attribute, folder, graph)
     return made
+
+
+def check_kinds(attributes: Mapping[str, Any], schema: Any, version: int) -> None:
+    """Refuse attributes of other kinds than an operator has.
+
+    Parameters
+    ----------
+    attributes : mapping of str
+        As :func:`attributes_of` makes them.
+    schema : onnx.defs.OpSchema
+        What the onnx package says of the operator.
+    version : int
+        Of the operators, for the message.
+
+    Raises
+    ------
+    LayoutError
+        One is of another kind, or missing.
+    """
+    for name, known in schema.attributes.items():
+        value = attributes.get(name)
+        kind = PYTHON.get(known.type.name)
+        if value is None:
+            if known.required and name != "consumed_inputs":  # advice about memory
+                raise LayoutError(f"{schema.name} needs the attribute {name!r} in version {version}")
+        elif kind is not None and not _is_of(value, kind, known.type.name.endswith("S")):
+            raise LayoutError(f"the attribute {name!r} must be {known.type.name}, got {described(value)}")
+
+
+def _is_of(value: Any, kind: type, several: bool) -> bool:
+    if several:
+        return isinstance(value, tuple) and all(type(one) is kind for one in value)
+    return isinstance(value, kind)
 
 
 def _value(attribute: Any, folder: Folder, graph: Callable[[Any], Any]) -> Any:

@@ -185,6 +185,8 @@ class Scope:
         LayoutError
             It is defined already.
         """
+        if not isinstance(name, str):
+            raise LayoutError(f"the name of a value is not UTF-8: {name!r:.60}")
         if name in self.names:
             raise LayoutError(f"the value {name!r} is defined twice")
         if self.results is None:  # a graph: its names were set aside

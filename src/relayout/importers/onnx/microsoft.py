@@ -238,8 +238,11 @@ def _embed(call: Call, writer: Writer) -> None:
     """Layer normalisation of a sum of embeddings of words, places and segments."""
     _, (epsilon, mask_type) = _options(call, epsilon=1e-12, mask_index_type=0)
     ids, segments, words, places, kinds, gamma, beta, mask, where = (call.input(i) for i in range(9))
-    if mask or any(call.outputs[1:2]) or mask_type:
+    if mask or mask_type:
         raise Unsupported("EmbedLayerNormalization with a mask is unknown here")
+    if any(call.outputs[1:2]):  # how many places of each image count: said by a mask only
+        none = writer.constant(0, np.int32)
+        writer.add("Expand", none, writer.shape(ids, 0, 1), into=call.outputs[1])
     x = writer.add("Gather", words, ids, axis=0)
     if where:
         x = writer.add("Add", x, writer.add("Gather", places, where, axis=0))
@@ -261,7 +264,7 @@ def _attention(call: Call, writer: Writer) -> None:
     """Self-attention, its three projections as one product."""
     _only(call, 6)
     known = {"num_heads": 0, "unidirectional": 0, "qkv_hidden_sizes": None, "scale": 0.0}
-    _, (heads, causal, sizes, scale) = _options(call, **known, mask_filter_value=0.0)
+    _, (heads, causal, sizes, scale, _) = _options(call, **known, mask_filter_value=0.0)
     x, weights, bias, mask, past, added = (call.input(i) for i in range(6))
     dims = writer.dims(weights)
     if past or heads < 1:
@@ -407,14 +410,6 @@ def _concat(call: Call, writer: Writer) -> None:
     handed, _ = _options(call, "axis")
     parts = [_real(call, i, writer) for i in range(2, len(call.inputs), 3)]
     _whole(call, writer.add("Concat", *parts, **handed), 0, writer)
-
-
-@of_runtime("QLinearReduceMean")
-def _mean(call: Call, writer: Writer) -> None:
-    _only(call, 5)
-    handed, (axes,) = _options(call, "keepdims", axes=None)
-    given = [] if axes is None else [writer.constant(axes)]
-    _whole(call, writer.add("ReduceMean", _real(call, 0, writer), *given, **handed), 3, writer)
 
 
 @of_runtime("QGemm")

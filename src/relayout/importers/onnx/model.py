@@ -25,7 +25,7 @@ from relayout.forking import locked
 from relayout.graph.graph import Dims, Graph, Node, Value
 from relayout.graph.operators import OPERATORS
 from relayout.graph.operators.types import NUMBERS
-from relayout.importers.onnx.attributes import attributes_of
+from relayout.importers.onnx.attributes import attributes_of, check_kinds
 from relayout.importers.onnx.building import Body, Call, Scope, Writer
 from relayout.importers.onnx.external import Folder
 from relayout.importers.onnx.tensors import array_of, dense
@@ -45,6 +45,10 @@ CONSTANTS = {
 
 DEEPEST = 100
 """Functions that call each other, at most."""
+
+MOST = 1_000_000
+"""Nodes of a network, those of functions at each call: a few functions that call each other ten times each
+would make more than any memory holds."""
 
 
 def graph_of(model: Any, folder: Folder) -> Graph:
@@ -67,6 +71,7 @@ class _Model:
         self.functions = {(_domain(one), one.name, one.overload): one for one in model.functions}
         if len(self.functions) != len(model.functions):
             raise LayoutError("the model defines a function twice")
+        self.count = 0
         self.unknown: list[tuple[str, int, str, str]] = []
         """Domain, version, operator and node of what there is no definition of."""
 
@@ -106,6 +111,9 @@ class _Model:
     def node(self, node: Any, scope: Scope) -> None:
         """Add what a ``NodeProto`` means."""
         name = node.name or next(filter(None, node.output), "")
+        self.count += 1
+        if self.count > MOST:
+            raise LayoutError(f"the network has more than {MOST} nodes, with its functions written out")
         try:
             self._node(node, name, scope)
         except RecursionError:
@@ -115,6 +123,8 @@ class _Model:
 
     def _node(self, node: Any, name: str, scope: Scope) -> None:
         domain, version = _domain(node), 0
+        if not all(isinstance(one, str) for one in (node.name, node.op_type, node.domain, node.overload)):
+            raise LayoutError(f"a name of it is not UTF-8: {node.op_type!r} {node.domain!r} {node.name!r}")
         function = self.functions.get((domain, node.op_type, node.overload))
         if function is None:
             version = self._version(domain, node, scope)
@@ -137,18 +147,21 @@ class _Model:
         if captured:
             attributes["captured"] = len(captured)
             inputs += captured
+        schema = _schema(node.op_type, version, domain) if function is None else None
+        if schema is not None:
+            check_kinds(attributes, schema, version)
         if domain == "" and node.op_type == "Constant" and function is None:
+            if len(node.output) != 1 or not node.output[0]:
+                raise LayoutError("a Constant has one output")
             scope.body.constants[scope.define(node.output[0])] = _constant(attributes)
             return
         outputs = tuple(scope.define(one) if one else "" for one in node.output)
-        while outputs and not outputs[-1]:
-            outputs = outputs[:-1]
         operator = f"{domain}.{node.op_type}" if domain else node.op_type
         call = Call(operator, version, tuple(inputs), outputs, attributes, name)
         if function is not None:
             self.function(function, call, scope, function.attribute_proto)
         else:
-            self._operator(call, domain, node, scope)
+            self._operator(call, schema, domain, node, scope)
 
     def _version(self, domain: str, node: Any, scope: Scope) -> int:
         version = scope.opsets.get(domain)
@@ -158,9 +171,14 @@ class _Model:
             return 0
         return version
 
-    def _operator(self, call: Call, domain: str, node: Any, scope: Scope) -> None:
+    def _operator(self, call: Call, schema: Any, domain: str, node: Any, scope: Scope) -> None:
         """Add a node for a call, or the nodes that it is made of."""
-        remaining = newest(call, Writer(scope.body, call))
+        try:
+            remaining = newest(call, Writer(scope.body, call))
+        except (ArithmeticError, LookupError, TypeError, ValueError) as error:
+            if isinstance(error, LayoutError):
+                raise
+            raise LayoutError(f"its attributes are none of version {call.version}: {error}") from error
         if remaining is None:
             return
         operator = OPERATORS.get(remaining.operator)
@@ -170,7 +188,7 @@ class _Model:
                 Node(remaining.operator, remaining.inputs, remaining.outputs, remaining.attributes, call.name)
             )
             return
-        function, defaults = _schema_function(call, domain, node, scope.body)
+        function, defaults = _schema_function(schema, call, node, scope.body)
         if function is not None:
             self.function(function, call, scope, defaults)
             return
@@ -280,14 +298,19 @@ def _domain(proto: Any) -> str:
 
 
 @locked
-def _schema_function(call: Call, domain: str, node: Any, body: Body) -> tuple[Any, Any]:
-    """The function by which ONNX defines an operator, or None, and defaults of its attributes."""
-    import onnx
+def _schema(operator: str, version: int, domain: str) -> Any:
+    """What the onnx package says of an operator, or None."""
     from onnx import defs
 
-    try:
-        schema = defs.get_schema(node.op_type, call.version, domain)
-    except Exception:  # of an operator that there is not; the package has a class for it in some versions
+    return defs.get_schema(operator, version, domain) if defs.has(operator, version, domain) else None
+
+
+@locked
+def _schema_function(schema: Any, call: Call, node: Any, body: Body) -> tuple[Any, Any]:
+    """The function by which ONNX defines an operator, or None, and defaults of its attributes."""
+    import onnx
+
+    if schema is None:
         return None, ()
     defaults = [one.default_value for one in schema.attributes.values() if one.default_value.name]
     if schema.has_function:

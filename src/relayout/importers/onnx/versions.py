@@ -111,8 +111,6 @@ def _moved(
 @before(13, "Squeeze", "Unsqueeze", "ReduceSum")
 @before(18, *(f"Reduce{name}" for name in REDUCTIONS))
 def _axes(call: Call, writer: Writer) -> Call:
-    if call.operator == "Unsqueeze" and "axes" not in call.attributes:
-        raise LayoutError("Unsqueeze needs the attribute 'axes' before version 13")
     return _moved(call, writer, "axes", 1)
 
 
@@ -136,8 +134,8 @@ def _split_13(call: Call, _: Writer) -> Call:
 @before(10, "Slice")
 def _slice_1(call: Call, writer: Writer) -> Call:
     starts, ends, axes = call.get("starts"), call.get("ends"), call.get("axes")
-    if starts is None or ends is None or len(starts) != len(ends):
-        raise LayoutError("Slice needs the attributes 'starts' and 'ends', of one length, before version 10")
+    if len(starts) != len(ends):
+        raise LayoutError(f"Slice has {len(starts)} starts and {len(ends)} ends")
     inputs = [call.input(0), writer.constant(starts), writer.constant(ends)]
     if axes is not None:
         inputs.append(writer.constant(axes))
@@ -210,6 +208,26 @@ def _tile_1(call: Call, writer: Writer) -> Call:
     where, count = (writer.add("Cast", part, to=7) for part in shape)
     ones = writer.add("Expand", one, writer.rank_of(x))
     return call.but(inputs=(x, writer.add("ScatterElements", ones, where, count)))
+
+
+@before(9, "ConstantFill")
+def _constant_fill(call: Call, writer: Writer) -> Call:
+    """An experiment before ConstantOfShape, which exporters of recurrent layers still write."""
+    dtype, value = call.get("dtype", 1), call.get("value", 0.0)
+    if dtype not in NUMBERS:
+        raise LayoutError(f"ConstantFill of data type {dtype!r}")
+    x = call.input(0)
+    if not x:
+        shape = writer.constant(call.get("shape", ()))
+    elif call.get("input_as_shape", 0):
+        shape = writer.add("Cast", x, to=7)
+    else:
+        shape = writer.shape(x)
+    if call.get("extra_shape"):
+        shape = writer.add("Concat", shape, writer.constant(call.get("extra_shape")), axis=0)
+    filling = {"value": np.full(1, value).astype(NUMBERS[dtype])}
+    words = "dtype", "extra_shape", "input_as_shape", "shape"
+    return call.but(*words, operator="ConstantOfShape", inputs=(shape,), attributes=filling)
 
 
 # ---- broadcasting
@@ -312,6 +330,20 @@ def _grid_sample_16(call: Call, _: Writer) -> Call:
 @before(16, "RoiAlign")
 def _roi_align_10(call: Call, _: Writer) -> Call:
     return call.but(attributes={"coordinate_transformation_mode": "output_half_pixel"})
+
+
+@before(2, "ai.onnx.ml.LabelEncoder")
+def _label_encoder_1(call: Call, writer: Writer) -> Call:
+    """One list of texts for both directions: numbers from texts, or texts from numbers."""
+    dtype, texts = writer.dtype(call.input(0)), call.get("classes_strings", ())
+    if dtype is None:
+        raise Unsupported("LabelEncoder-1 of a value whose data type is unknown")
+    numbers = tuple(range(len(texts)))
+    if dtype.kind == "O":
+        given = {"keys_strings": texts, "values_int64s": numbers}
+    else:
+        given = {"keys_int64s": numbers, "values_strings": texts}
+    return call.but("classes_strings", attributes=given)
 
 
 @before(11, "Scatter")
