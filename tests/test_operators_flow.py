@@ -402,6 +402,8 @@ NAMED: list[tuple[str, tuple[Any, ...], dict[str, Any], Any]] = [
     ("Slice", (N, Fact((1,)), Fact((1,)), ints(1)), {}, ("n", None, None, 4)),
     ("Slice", (N, Fact((1,)), Fact((1,)), Fact((1,))), {}, (None,) * 4),
     ("Slice", (N, Fact((1,)), Fact((1,))), {}, (None, 3, None, 4)),
+    ("Slice", (N, ints(1), Fact((1,))), {}, (None, 3, None, 4)),
+    ("Slice", (N, ints(1), ints(2), ints(1), Fact((1,))), {}, ("n", None, None, 4)),
     ("Tile", (N, ints(1, 2, 1, 1)), {}, ("n", 6, None, 4)),
     ("Tile", (N, ints(2, 1, 1, 1)), {}, (None, 3, None, 4)),
     ("Pad", (N, ints(0, 1, 0, 0, 0, 1, 0, 0)), {}, ("n", 5, None, 4)),

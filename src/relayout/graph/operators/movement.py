@@ -147,16 +147,14 @@ def _sliced_dims(
     if data.dims is None:
         return Fact(None, data.dtype)
     dims: list[Dim] = list(data.dims)
-    along = None if axes is None else numbers(axes)
-    if along is None and (axes is not None or numbers(starts) is None):
-        known = unknown_count(starts)
-        first = len(dims) if axes is not None or known is None else known
-        return Fact((*(None,) * first, *dims[first:]), data.dtype)
-    first_, last, by = numbers(starts), numbers(ends), None if steps is None else numbers(steps)
-    if first_ is None or last is None or (by is None and steps is not None):
-        chosen = axes_in(along or (), len(dims))
+    first, last, by = numbers(starts), numbers(ends), numbers(steps)
+    along = _first_axes(starts) if axes is None else numbers(axes)
+    if along is None:
+        return Fact((None,) * len(dims), data.dtype)
+    if first is None or last is None or by is None:
+        chosen = axes_in(along, len(dims))
         return Fact(tuple(None if axis in chosen else n for axis, n in enumerate(dims)), data.dtype)
-    for axis, (start, end, step) in _slices(len(dims), first_, last, along, by).items():
+    for axis, (start, end, step) in _slices(len(dims), first, last, along, by or None).items():
         n = dims[axis]
         if isinstance(n, int):
             dims[axis] = len(range(n)[sliced(n, start, end, step)])
@@ -165,10 +163,10 @@ def _sliced_dims(
     return Fact(tuple(dims), data.dtype)
 
 
-def unknown_count(fact: Fact) -> int | None:
-    """How many numbers a vector has, where that is known."""
-    known = fact.dims[0] if fact.dims is not None and len(fact.dims) == 1 else None
-    return known if isinstance(known, int) else None
+def _first_axes(starts: Fact) -> tuple[int, ...] | None:
+    """The axes that are meant where none are given, if it is known how many starts there are."""
+    count = starts.dims[0] if starts.dims else None
+    return tuple(range(count)) if isinstance(count, int) else None
 
 
 @operator("Slice", infer=_sliced_dims)
