@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from relayout.errors import LayoutError
+from relayout.graph.operators.normalization import broadcasts
 from relayout.graph.operators.registry import Array, Fact, operator, same
 from relayout.graph.operators.types import narrow, numpy_type, wide
 from relayout.graph.operators.windows import Size
@@ -190,6 +191,9 @@ def attention(
     flat = q.ndim == 3
     q, k, v = _parted(q, q_num_heads, "Q"), _parted(k, kv_num_heads, "K"), _parted(v, kv_num_heads, "V")
     if past_key is not None and past_value is not None:
+        for one, past in ((k, past_key), (v, past_value)):
+            if past.ndim != 4 or (past.shape[:2], past.shape[3]) != (one.shape[:2], one.shape[3]):
+                raise LayoutError(f"a past of {past.shape} before {one.shape}")
         k, v = np.concatenate([past_key, k], axis=2), np.concatenate([past_value, v], axis=2)
     heads, queries, keys, size = q.shape[1], q.shape[2], k.shape[2], q.shape[3]
     _fitting(q, k, v)
@@ -212,7 +216,7 @@ def attention(
         queries, keys, offset, nonpad_kv_seqlen, bool(is_causal), left_window_size, right_window_size
     )
     bias = _biased(attn_mask, keys).astype(scores.dtype, copy=False)
-    if np.broadcast_shapes(bias.shape, scores.shape) != scores.shape:
+    if not broadcasts(bias.shape, scores.shape):
         raise LayoutError(f"a mask of {bias.shape} for scores of {scores.shape}")
     bias = np.where(hidden, scores.dtype.type(-np.inf), bias)
     scores = scores + bias
@@ -294,7 +298,7 @@ def rotary_embedding(
             f"the caches have {cos_cache.shape[-1]} and {sin_cache.shape[-1]} angles"
         )
     for cache in (cos_cache, sin_cache):
-        if cache.ndim != 3 or np.broadcast_shapes(cache.shape[:2], tokens) != tokens:
+        if cache.ndim != 3 or not broadcasts(cache.shape[:2], tokens):
             raise LayoutError(f"angles of {cache.shape} for {tokens[1]} tokens of {tokens[0]} sequences")
     cos, sin = wide(cos_cache)[:, None], wide(sin_cache)[:, None]
     made = wide(heads).copy()
@@ -362,9 +366,12 @@ def linear_attention(
         raise LayoutError(
             f"queries of {query.shape}, keys of {key.shape} and values of {value.shape} don't fit"
         )
-    for what, gate in (("decay", decay), ("beta", beta)):
-        if gate is not None and gate.shape[:2] != query.shape[:2]:
-            raise LayoutError(f"{what} of {gate.shape} for queries of {query.shape}")
+    heads = kv_num_heads
+    for what, gate, widths in (("decay", decay, (heads, heads * size)), ("beta", beta, (1, heads))):
+        if gate is not None and gate.shape not in [(*query.shape[:2], n) for n in widths]:
+            raise LayoutError(
+                f"{what} of {gate.shape} for queries of {query.shape} and {heads} heads of keys"
+            )
     dims = (batch, kv_num_heads, size, v.shape[3])
     state = np.zeros(dims, kind) if past_state is None else past_state.astype(kind)
     if state.shape != dims:

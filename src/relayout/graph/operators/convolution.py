@@ -25,6 +25,7 @@ from relayout.graph.operators.types import narrow, wide
 from relayout.graph.operators.windows import (
     Size,
     Windows,
+    around,
     dims_of_windows,
     fold,
     per_axis,
@@ -170,8 +171,10 @@ def _shifted(x: Array, zero: Array | None, axis: int = -1) -> Array:
         points = zero.astype(np.float64)
         if zero.size == 1:
             points = points.reshape(())
-        elif axis >= 0:
+        elif axis >= 0 and zero.shape == x.shape[axis : axis + 1]:
             points = points.reshape(-1, *(1,) * (x.ndim - axis - 1))
+        else:
+            raise LayoutError(f"zero points of {zero.shape} for a tensor of {x.shape}")
         made -= points
     return made
 
@@ -275,9 +278,9 @@ def _transposed(
     same = auto_pad in ("SAME_UPPER", "SAME_LOWER")
     if auto_pad not in ("NOTSET", "", "VALID") and not same:
         raise LayoutError(f"auto_pad {auto_pad!r} is none of NOTSET, SAME_UPPER, SAME_LOWER, VALID")
-    explicit = (0,) * (2 * axes) if not pads or auto_pad == "VALID" else tuple(int(n) for n in pads)
-    if len(explicit) != 2 * axes:
-        raise LayoutError(f"pads {explicit} must be {2 * axes} numbers: all begins, then all ends")
+    explicit = around(None if auto_pad == "VALID" else pads, axes)
+    if output_shape and (len(output_shape) < axes or min(output_shape) < 0):
+        raise LayoutError(f"output_shape {tuple(output_shape)} must be {axes} numbers of 0 or more")
     sizes, begin, end = [], [], []
     for axis in range(axes):
         extent = (kernel[axis] - 1) * dilations[axis] + 1
@@ -389,6 +392,8 @@ def causal_conv_with_state(
     if activation not in ("none", "silu", "swish"):
         raise LayoutError(f"activation {activation!r} is none of none, silu, swish")
     taps = weight.shape[2]
+    if taps < 1:
+        raise LayoutError("weights have no taps")
     past = np.zeros((*x.shape[:2], taps - 1), x.dtype) if past_state is None else past_state
     if past.shape != (*x.shape[:2], taps - 1):
         raise LayoutError(f"the past must be {(*x.shape[:2], taps - 1)}, got {past.shape}")

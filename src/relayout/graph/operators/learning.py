@@ -44,7 +44,7 @@ def binarizer(x: Array, /, *, threshold: float = 0.0) -> Array:
 
 def _chosen(kind: str, given: dict[str, Any]) -> tuple[str, Array]:
     """The one of several attributes that is given, and its values."""
-    found = [(name, value) for name, value in given.items() if value is not None and len(value)]
+    found = [(name, value) for name, value in given.items() if value is not None and np.size(value)]
     if len(found) != 1:
         raise LayoutError(f"one and only one kind of {kind} must be given, got {[name for name, _ in found]}")
     name, value = found[0]
@@ -97,7 +97,9 @@ def label_encoder(
     else:
         fallback = default_float
     if default_tensor is not None:
-        fallback = default_tensor.reshape(-1)[0]
+        if np.size(default_tensor) != 1:
+            raise LayoutError(f"a default of {np.shape(default_tensor)}; it must be one value")
+        fallback = np.reshape(default_tensor, -1)[0]
     distinct, inverse = np.unique(x, return_inverse=True)
     table = dict(zip(map(_key, keys.tolist()), values.tolist(), strict=True))
     found = np.empty(len(distinct), values.dtype)
@@ -157,7 +159,7 @@ def tree_ensemble(
         raise LayoutError(f"a branch or root leads to none of {count} nodes and {targets.size} leaves")
     if count and (features.min() < 0 or features.max() >= x.shape[1]):
         raise LayoutError(f"a feature is none of {x.shape[1]}")
-    total = n_targets or (int(targets.max()) + 1 if targets.size else 0)
+    total = (int(targets.max()) + 1 if targets.size else 0) if n_targets is None else n_targets
     if targets.size and (targets.min() < 0 or targets.max() >= total):
         raise LayoutError(f"targets {targets.min()} to {targets.max()} of {total}")
     missing = np.zeros(count, bool)

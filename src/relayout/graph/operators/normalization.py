@@ -16,7 +16,7 @@ from relayout.graph.operators.convolution import channelwise
 from relayout.graph.operators.registry import Array, Fact, operator, same
 from relayout.graph.operators.types import narrow, numpy_type, wide
 
-__all__ = ["average"]
+__all__ = ["average", "broadcasts"]
 
 
 def _infer_batch(
@@ -135,7 +135,7 @@ def layer_normalization(
     return y, narrow(mean, kind), narrow(inverse, kind)
 
 
-def _broadcasts(shape: tuple[int, ...], to: tuple[int, ...]) -> bool:
+def broadcasts(shape: tuple[int, ...], to: tuple[int, ...]) -> bool:
     """Whether a tensor can be broadcast to dims without making them larger."""
     return len(shape) <= len(to) and all(
         n in (1, m) for n, m in zip(reversed(shape), reversed(to), strict=False)
@@ -145,7 +145,7 @@ def _broadcasts(shape: tuple[int, ...], to: tuple[int, ...]) -> bool:
 def _scaled(x: Array, scale: Array, b: Array | None = None) -> Array:
     """Scale and bias, which are broadcast to the data and never the other way."""
     for what, one in (("scale", scale), ("bias", b)):
-        if one is not None and not _broadcasts(one.shape, x.shape):
+        if one is not None and not broadcasts(one.shape, x.shape):
             raise LayoutError(f"{what} of {one.shape} can't be broadcast to {x.shape}")
     made = wide(x) * wide(scale)
     return narrow(made if b is None else made + wide(b), x.dtype)

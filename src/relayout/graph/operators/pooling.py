@@ -242,6 +242,8 @@ def max_unpool(
     made = flat.reshape(inner)
     if output_shape is None:
         return made
+    if output_shape.ndim != 1:
+        raise LayoutError(f"output_shape of {output_shape.shape} must be a vector")
     outer = tuple(map(int, output_shape))
     if len(outer) != x.ndim or any(n < m for n, m in zip(outer, inner, strict=True)):
         raise LayoutError(f"output_shape {outer} doesn't hold {inner}")

@@ -121,6 +121,8 @@ def _axes(
             raise LayoutError(f"tf_crop_and_resize needs a roi of {2 * len(which)} numbers")
         region = [float(n) for n in roi]
     made: list[Axis | None] = [Axis(n, n, 1.0) if isinstance(n, int) else None for n in dims]
+    if given is sizes and len(given) and min(given) < 0:
+        raise LayoutError(f"sizes {tuple(map(int, given))} must be 0 or more")
     uniform = None
     if given is sizes and policy != "stretch":
         if policy not in ("not_larger", "not_smaller"):
@@ -145,8 +147,6 @@ def _axes(
             scale, after = uniform, floor(uniform * size + 0.5)
         else:
             after = int(given[number])
-            if after < 0:
-                raise LayoutError(f"size {after} of axis {axis}")
             scale = after / size if size else 1.0
         made[axis] = Axis(size, after, scale, start, end)
     return made

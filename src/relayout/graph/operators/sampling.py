@@ -199,6 +199,8 @@ def deform_conv(
         raise LayoutError(
             f"offsets must be {(batch, offset_group * taps * axes, *windows.counts)}, got {offset.shape}"
         )
+    if mask is not None and mask.shape != (batch, offset_group * taps, *windows.counts):
+        raise LayoutError(f"a mask must be {(batch, offset_group * taps, *windows.counts)}, got {mask.shape}")
     moved = wide(offset).reshape(batch * offset_group, *windows.kernel, axes, *windows.counts)
     coordinates = []
     for axis in range(axes):

@@ -140,8 +140,8 @@ def stft(
     onesided: int = 1,
 ) -> Array:
     """Fourier transforms of frames of a signal, each weighed by a window."""
-    if signal.ndim != 3:
-        raise LayoutError(f"a signal of {signal.shape}; it must be batch x length x parts")
+    if signal.ndim != 3 or (window is not None and window.ndim != 1):
+        raise LayoutError(f"a signal of {signal.shape}; it must be batch x length x parts, a window a vector")
     data = _signal(signal)
     step = _scalar(frame_step, "frame_step")
     length = data.shape[1] if window is None else window.shape[0]

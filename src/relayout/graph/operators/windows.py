@@ -27,7 +27,7 @@ from numpy.lib.stride_tricks import as_strided
 from relayout.errors import LayoutError
 from relayout.graph.operators.registry import Array
 
-__all__ = ["Size", "Windows", "dims_of_windows", "fold", "per_axis", "slide", "spatial"]
+__all__ = ["Size", "Windows", "around", "dims_of_windows", "fold", "per_axis", "slide", "spatial"]
 
 Size = int | str | None
 """A dimension as inference knows it."""
@@ -154,7 +154,7 @@ def slide(
     kernel = per_axis(kernel, axes, 1, "kernel_shape")
     strides = per_axis(strides, axes, 1, "strides")
     dilations = per_axis(dilations, axes, 1, "dilations")
-    given = _pads(pads, axes)
+    given = around(pads, axes)
     found = [
         _axis(sizes[i], kernel[i], strides[i], dilations[i], given[i], given[axes + i], auto_pad, ceil_mode)
         for i in range(axes)
@@ -163,7 +163,8 @@ def slide(
     return Windows(tuple(sizes), kernel, strides, dilations, begin, end, counts)
 
 
-def _pads(pads: Sequence[int] | None, axes: int) -> tuple[int, ...]:
+def around(pads: Sequence[int] | None, axes: int) -> tuple[int, ...]:
+    """The attribute with padding in front of all axes and then behind them."""
     found = (0,) * (2 * axes) if not pads else tuple(int(n) for n in pads)
     if len(found) != 2 * axes or min(found, default=0) < 0:
         raise LayoutError(f"pads {found} must be {2 * axes} numbers of 0 or more: all begins, then all ends")
@@ -213,7 +214,7 @@ def dims_of_windows(
     kernel = per_axis(kernel, axes, 1, "kernel_shape")
     strides = per_axis(strides, axes, 1, "strides")
     dilations = per_axis(dilations, axes, 1, "dilations")
-    given = _pads(pads, axes)
+    given = around(pads, axes)
     found: list[Size] = []
     for axis, size in enumerate(sizes):
         of_axis = (kernel[axis], strides[axis], dilations[axis], given[axis], given[axes + axis])
