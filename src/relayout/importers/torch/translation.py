@@ -107,7 +107,7 @@ class _Translation:
             self.node(node)
         if self.refused:
             raise Unsupported(_told(self.refused))
-        outputs = self.outputs(inputs)
+        outputs = self.outputs()
         nodes = _needed(self.writer.nodes, outputs)
         read = {name for node in nodes for name in node.inputs} | set(outputs)
         written = {name for node in nodes for name in node.outputs}
@@ -140,11 +140,13 @@ class _Translation:
         first = len(self.writer.nodes)
         try:
             made = translate(call, *(self.argument(one) for one in _arguments(node)))
-        except LayoutError as error:
-            self.refused.setdefault(operator, []).append((node.name, str(error)))
+        except Exception as error:  # other versions of PyTorch may have other arguments
+            reason = str(error) if isinstance(error, LayoutError) else f"{type(error).__name__}: {error}"
+            self.refused.setdefault(operator, []).append((node.name, reason))
             return
         names = [
-            users[index].name if index in users else f"{node.name}.{index}" for index in range(len(results))
+            users[index].name if index in users else self.writer.fresh(f"{node.name}.{index}")
+            for index in range(len(results))
         ]
         self.made[node] = self.named(made if isinstance(made, tuple) else (made,), results, names, first)
         if not several:
@@ -184,16 +186,15 @@ class _Translation:
             return numpy_dtype(given)
         return given
 
-    def outputs(self, inputs: Sequence[Value]) -> tuple[str, ...]:
+    def outputs(self) -> tuple[str, ...]:
         """The names of what is returned: each computed by a node, and each another one."""
         names: list[str] = []
+        computed = {name for node in self.writer.nodes for name in node.outputs}
         for given in self.parts.outputs:
             value = self.argument(given)
             if not isinstance(value, Value):
-                data = np.array(value)
-                value = self.writer.constant(str(value), data)
-            computed = any(value.name in node.outputs for node in self.writer.nodes)
-            if not computed or value.name in names:
+                value = self.writer.constant(str(value), np.array(value))
+            if value.name not in computed or value.name in names:
                 name = self.writer.fresh(f"output.{len(names)}")
                 self.writer.nodes.append(Node("Identity", (value.name,), (name,)))
                 value = self.writer.values[name] = replace(value, name=name)

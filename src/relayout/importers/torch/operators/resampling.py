@@ -1,4 +1,4 @@
-"""Upsampling, as one node that resizes."""
+"""Resampling: sizes changed, samples at given places, blocks put together."""
 
 from __future__ import annotations
 
@@ -8,24 +8,35 @@ from typing import Any
 import numpy as np
 
 from relayout.graph.graph import Value
-from relayout.importers.torch.call import INT64, Call, Number, Size, dims_of, rank
+from relayout.importers.torch.call import FLOAT32, INT64, Call, Number, Size, dims_of, rank
 from relayout.importers.torch.operators.table import aten
-
-FLOAT32 = np.dtype(np.float32)
 
 
 def _resize(
     call: Call, x: Value, sizes: Sequence[Size] | None, scales: Sequence[Number | None], **how: Any
 ) -> Value:
-    """By the scales, where the program has them: then positions follow from these, not from the sizes."""
-    axes = tuple(range(2, rank(x)))
-    if _are_exact(call, x, scales):
-        return call.emit("Resize", x, None, call.constant(scales, FLOAT32), axes=axes, **how)
-    if sizes is None:
-        sizes = [size for size in dims_of(call.result)[2:] if isinstance(size, int)]
-    if len(sizes) < len(axes):
+    """By the scales, where the program has them: then positions follow from these, not from the sizes.
+
+    The graph's scales are float32. Where they lead to another size, as 0.7 of 10 does, the product is a whole
+    number but for rounding, and the size of that axis says the same.
+    """
+    axes = range(2, rank(x))
+    scaled = list(zip(axes, scales, strict=True)) if scales and None not in scales else []
+    exact = {axis: scale for axis, scale in scaled if _is_exact(call, x, axis, scale)}
+    if exact:
+        x = call.emit("Resize", x, None, call.constant([*exact.values()], FLOAT32), axes=tuple(exact), **how)
+    left = {axis: dims_of(call.result)[axis] for axis in axes if axis not in exact}
+    if not left:
+        return x
+    if sizes is None and not all(isinstance(n, int) for n in left.values()):
         raise call.refuse(f"a resampling to {call.result.dims}, of which something is not known")
-    return call.emit("Resize", x, None, None, call.vector(sizes), axes=axes, **how)
+    known: Sequence[Any] = [sizes[axis - 2] for axis in left] if sizes else list(left.values())
+    return call.emit("Resize", x, None, None, call.vector(known), axes=tuple(left), **how)
+
+
+def _is_exact(call: Call, x: Value, axis: int, scale: Number | None) -> bool:
+    old, new = dims_of(x)[axis], dims_of(call.result)[axis]
+    return not isinstance(old, int) or not isinstance(new, int) or int(old * float(np.float32(scale))) == new
 
 
 @aten("upsample_nearest1d.vec", "upsample_nearest2d.vec", "upsample_nearest3d.vec")
@@ -79,19 +90,6 @@ def linear_by_axes(
     call: Call, x: Value, sizes: Sequence[Size], corners: bool, *scales: float | None
 ) -> Value:
     return linear(call, x, sizes, corners, _given(scales))
-
-
-def _are_exact(call: Call, x: Value, scales: Sequence[Number | None]) -> bool:
-    """Whether there are scales, and the sizes that follow from them are still those of the result in float32.
-
-    Where they are not, as for 0.7 of 10, they come so close to whole numbers that the sizes say the same.
-    """
-    if not scales or None in scales:
-        return False
-    pairs = zip(dims_of(x)[2:], dims_of(call.result)[2:], np.array(scales, FLOAT32).tolist(), strict=True)
-    return all(
-        int(old * scale) == new for old, new, scale in pairs if isinstance(old, int) and isinstance(new, int)
-    )
 
 
 def _given(scales: Sequence[float | None]) -> list[float] | None:

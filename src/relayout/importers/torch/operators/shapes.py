@@ -16,7 +16,8 @@ from relayout.importers.torch.operators.table import aten
 @aten("view.default", "_unsafe_view.default", "reshape.default", "view_copy.default", "_reshape_copy.default")
 def view(call: Call, x: Value, sizes: Sequence[Size]) -> Value:
     dims = dims_of(call.result)
-    return call.reshape(x, [given if n == -1 else n for n, given in zip(sizes, dims, strict=True)], dims)  # type: ignore[misc]
+    known = [given if isinstance(given, int) else n for n, given in zip(sizes, dims, strict=True)]
+    return call.reshape(x, known, dims)
 
 
 @aten("view.dtype")
@@ -26,21 +27,10 @@ def view_dtype(call: Call, x: Value, dtype: Any) -> Value:
     return x
 
 
-@aten("flatten.using_ints", "squeeze.default", "squeeze_copy.default")
-def flatten(call: Call, x: Value, *_: Any) -> Value:
-    dims = dims_of(call.result)
-    if "squeeze" in call.operator:
-        return call.squeeze(x, *(axis for axis, n in enumerate(dims_of(x)) if n == 1))
-    if all(isinstance(n, int) for n in dims) or sum(not isinstance(n, int) for n in dims) == 1:
-        return call.reshape(x, [n if isinstance(n, int) else -1 for n in dims], dims)
-    raise call.refuse("flatten of several sizes that are not known")
-
-
-@aten("squeeze.dim", "squeeze.dims", "squeeze_copy.dim")
-def squeeze(call: Call, x: Value, axes: int | Sequence[int]) -> Value:
-    found = [
-        axis for axis in ([axes] if isinstance(axes, int) else axes) if rank(x) and dims_of(x)[axis] == 1
-    ]
+@aten("squeeze.dim", "squeeze.dims", "squeeze.default", "squeeze_copy.dim")
+def squeeze(call: Call, x: Value, axes: int | Sequence[int] | None = None) -> Value:
+    chosen = range(rank(x)) if axes is None else [axes] if isinstance(axes, int) else axes
+    found = [axis for axis in chosen if rank(x) and dims_of(x)[axis] == 1]
     return call.squeeze(x, *found) if found else x
 
 
