@@ -12,7 +12,7 @@ from relayout.errors import LayoutError
 from relayout.graph.evaluate import checked_inputs, evaluate
 from relayout.graph.graph import Graph
 from relayout.graph.inference import inferred
-from relayout.graph.lowering.case import FUSED
+from relayout.graph.lowering.case import FUSED, elements_of
 from relayout.graph.lowering.emission import emitted
 from relayout.graph.passes import fused, optimized, unfused
 from relayout.graph.plan import Plan, lowerable, plan
@@ -68,8 +68,6 @@ def compiled(graph: Graph, format: str | None = None, threads: int | None = None
 
 def _undecided(graph: Graph) -> bool:
     """Whether there is a value of which too little is known."""
-    from relayout.graph.lowering.case import elements_of
-
     names = (name for node in graph.nodes for name in node.outputs if name)
     values = [graph.value(name) for name in names]
     return any(not value.known or elements_of(value.dtype) is None for value in (*values, *graph.inputs))

@@ -60,6 +60,7 @@ if TYPE_CHECKING:
     from relayout.primitives.binary import Binary as Binary
     from relayout.primitives.concat import Concat as Concat
     from relayout.primitives.convolution import Convolution as Convolution
+    from relayout.primitives.custom import Custom as Custom
     from relayout.primitives.eltwise import Eltwise as Eltwise
     from relayout.primitives.group_normalization import GroupNormalization as GroupNormalization
     from relayout.primitives.inner_product import InnerProduct as InnerProduct
@@ -78,6 +79,7 @@ _WHERE = {
     "Binary": "binary",
     "Concat": "concat",
     "Convolution": "convolution",
+    "Custom": "custom",
     "Eltwise": "eltwise",
     "GroupNormalization": "group_normalization",
     "InnerProduct": "inner_product",

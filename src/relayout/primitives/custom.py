@@ -28,6 +28,7 @@ from relayout.jit.floating import Usual
 from relayout.layout.descriptor import MemoryDesc
 from relayout.layout.layout import spell_dims
 from relayout.ops.checks import check_descs
+from relayout.primitives.candidates import DEFINED
 from relayout.primitives.primitive import Primitive
 from relayout.reorder import reorder
 from relayout.tensor import Tensor, tensor
@@ -105,8 +106,6 @@ class Custom(Primitive):
         return found
 
     def _cost(self) -> tuple[float, str]:
-        from relayout.primitives.candidates import DEFINED
-
         elements = sum(np.prod(desc.dims, dtype=float) for desc in self.descs.values())
         return CALL_SECONDS + elements / DEFINED, "NumPy"
 

@@ -25,12 +25,13 @@ from numpy.typing import NDArray
 
 from relayout.errors import LayoutError
 from relayout.graph.graph import Graph
-from relayout.graph.lowering.case import Case, Operand, label, row_major
+from relayout.graph.lowering.case import Case, Operand, elements_of, label, row_major
 from relayout.graph.lowering.ways import Way
 from relayout.layout import views
 from relayout.layout.descriptor import MemoryDesc
 from relayout.layout.layout import Layout
 from relayout.primitives.primitive import Primitive
+from relayout.primitives.reorder import Reorder
 from relayout.primitives.sequence import Sequence as Steps
 from relayout.primitives.values import Value
 from relayout.tensor import tensor
@@ -92,7 +93,7 @@ class _Emission:
             piece = self.piece(operand.name)
             if piece is not None and not self.lies_in(value, piece):
                 self.sequence.add(
-                    _reorder(value.desc, piece.desc), value, into={"dst": piece}, name=f"{case.name}.place"
+                    Reorder(value.desc, piece.desc), value, into={"dst": piece}, name=f"{case.name}.place"
                 )
                 value = piece
             self.values[operand.name] = {desc: value}
@@ -146,7 +147,7 @@ class _Emission:
                         self.placed[one.name] = join
 
     def _around(self, join: _Join) -> tuple[_Join, int] | None:
-        """The concatenation in whose memory all parts lie side by side, or in which the result has a place."""
+        """The concatenation in whose memory all parts lie side by side, or where the result has its place."""
         out = join.case.out
         other = self.placed.get(out.name)
         if other is not None:
@@ -292,12 +293,6 @@ class Site:
         return row_major(data.shape, _dtype(data.dtype))
 
 
-def _reorder(src: MemoryDesc, dst: MemoryDesc) -> Primitive:
-    from relayout.primitives.reorder import Reorder
-
-    return Reorder(src, dst)
-
-
 def _stored(data: NDArray[Any]) -> Any:
     """An array as a tensor; truth values are bytes."""
     data = np.ascontiguousarray(data) if data.ndim else data
@@ -305,8 +300,6 @@ def _stored(data: NDArray[Any]) -> Any:
 
 
 def _dtype(dtype: np.dtype[Any] | None) -> str:
-    from relayout.graph.lowering.case import elements_of
-
     found = elements_of(dtype)
     if found is None:
         raise LayoutError(f"elements of {dtype} have no memory format")

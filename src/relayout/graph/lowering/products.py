@@ -187,7 +187,8 @@ def deconvolution(case: Case) -> list[Way] | None:
         whole = into["dst"] if into else site.place(dst)
         for axes in phases:
             taps = tuple(axis.taps for axis in axes)
-            part = filters[(slice(None), slice(None), slice(None), *taps)]
+            where: Any = (slice(None), slice(None), slice(None), *taps)
+            part = filters[where]
             part = np.ascontiguousarray(part if groups > 1 else part[0])
             layout, source = whole.desc.layout, value.desc.layout
             for k, axis in enumerate(axes):
