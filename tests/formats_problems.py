@@ -97,6 +97,22 @@ def dense(
     return net
 
 
+def nested(depth: int, seed: int = 0, formats: tuple[str, ...] = FORMATS) -> Network:
+    """U-Net++: each level concatenates all that it has so far, and each value has readers of its own."""
+    net = Network(random.Random(seed), formats)
+    rows: list[list[str]] = []
+    x = "x"
+    for _ in range(depth):
+        x = net.same("relu", net.conv(net.same("pool", x)))
+        rows.append([x])
+    for column in range(1, depth):
+        for level in range(depth - column):
+            up = net.same("resize", rows[level + 1][column - 1])
+            rows[level].append(net.same("relu", net.conv(net.same("concat", *rows[level], up))))
+    net.same("concat", *(net.conv(x) for x in rows[0][1:]))
+    return net
+
+
 def unet(depth: int, length: int = 2, seed: int = 0, formats: tuple[str, ...] = FORMATS) -> Network:
     """An encoder and a decoder, with a skip at every level."""
     net, x, skips = Network(random.Random(seed), formats), "x", []
@@ -201,4 +217,5 @@ def networks() -> Iterator[tuple[str, Network]]:
     yield "Inception", inception(130)
     yield "DenseNet-121", dense()
     yield "U-Net", unet(5)
+    yield "U-Net++", nested(5)
     yield "BERT", transformer(12)

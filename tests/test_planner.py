@@ -44,6 +44,7 @@ from relayout.graph.planner import (
 )
 from relayout.graph.planning import solving
 from relayout.graph.planning.conversions import MOST, tree, tree_costs
+from relayout.graph.planning.dominance import needed
 from relayout.graph.planning.elimination import eliminate
 from relayout.graph.planning.model import build
 from relayout.graph.planning.search import search
@@ -174,6 +175,22 @@ def test_a_plan_never_costs_more_than_what_others_do(problem: Problem) -> None:
         check(other)
         assert plan.cost <= other.cost
         assert not other.exact
+
+
+@settings(max_examples=200, deadline=None)
+@given(problems())
+def test_a_best_plan_needs_no_option_that_is_dominated(problem: Problem) -> None:
+    every = itertools.product(*needed(problem))
+    assert min((cost(problem, choices) for choices in every), default=math.inf) == brute_force(problem)
+
+
+def test_an_option_is_dominated_by_another_with_conversions_around_it() -> None:
+    options = tuple(Option(f, (f,), (f,), price) for f, price in (("a", 9.0), ("b", 6.0), ("c", 2.0)))
+    problem = Problem(
+        (Operation("op", ("x",), ("y",), options),), lambda *_: 3.0, sources={"x": {"a", "b", "c"}}
+    )
+    assert needed(problem) == ((1, 2),)
+    assert needed(problem.replaced(through=False)) == ((0, 1, 2),)
 
 
 # Searching instead of eliminating
@@ -594,6 +611,23 @@ def test_many_formats_that_all_depend_on_each_other_come_to_an_end() -> None:
         assert plan.cost >= 40 + 39
 
 
+def test_what_is_called_exact_is_where_conversions_are_not_the_best() -> None:
+    """From eight formats on the tree of conversions is a good one; the bound is that of the best."""
+    labels = [f"f{i}" for i in range(10)]
+    for seed in range(8):
+        chance = random.Random(seed)
+        conversions = {("x", a, b): float(chance.randint(1, 9)) for a in labels for b in labels if a != b}
+        readers = tuple(
+            Operation(f"op{i}", ("x",), (), (Option(f, (f,), (), 1.0),)) for i, f in enumerate(labels)
+        )
+        problem = Problem(readers, conversions, sources={"x": {"f0"}})
+        plan = solve(problem)
+        check(plan)
+        least = 10 + making(problem, "x", {"f0"}, {*labels})
+        assert plan.bound <= least <= plan.cost
+        assert plan.exact == (plan.cost == least)
+
+
 # Parts
 
 
@@ -657,7 +691,22 @@ def test_an_explanation_says_what_can_not_be_done_without() -> None:
 def test_an_explanation_of_a_greedy_plan_finds_what_it_loses() -> None:
     problem = residual(40, 5).problem()
     plan = greedy(problem)
-    assert any(proof.loss < 0 for proof in explain(plan).proofs)
+    explained = explain(plan)
+    assert any(proof.loss < 0 for proof in explained.proofs)
+    assert " less)" in str(explained)
+    assert all(len(line) <= 80 for line in str(explained).splitlines())
+
+
+def test_an_explanation_says_what_costs_nothing_to_do_without() -> None:
+    options = tuple(Option(f, (f,), (f,), price) for f, price in (("a", 3.0), ("b", 1.0)))
+    operations = (Operation("op0", ("x",), ("y",), options), Operation("op1", ("y",), ("z",), options[1:]))
+    problem = Problem(operations, lambda *_: 2.0, sources={"x": {"a"}})
+    choices = solve(problem).choices
+    assert choices == (1, 0)
+    moved = problem.replaced(conversions={("x", "a", "b"): 2.0, ("y", "a", "b"): 0.0})
+    (proof,) = explain(evaluate(moved, choices)).proofs
+    assert proof.loss == 0
+    assert proof.text == "as cheap without it"
 
 
 def test_baselines_do_what_they_say() -> None:
@@ -690,9 +739,14 @@ def test_evaluating_a_choice_that_is_impossible() -> None:
         Infeasible, match=r"value 'v1' is written by operation 'op0' as a and read by .*op1.* as b"
     ):
         evaluate(chain("a", "b", conversions=None), (0, 0))
+    with pytest.raises(LayoutError, match="operation 'op1' has 1 options, and choice 1"):
+        evaluate(chain("a", "a"), (0, 1))
+    with pytest.raises(LayoutError, match="1 choices for 2 operations"):
+        evaluate(chain("a", "a"), (0,))
 
 
-def test_the_limit_of_tables_is_far_from_what_networks_need() -> None:
-    for _, net in networks():
+def test_tables_of_networks_are_far_from_the_limit() -> None:
+    for name, net in networks():
         model = build(net.problem())
-        assert eliminate(model.sizes, model.tables, solving.LIMIT // 30).rest == []
+        part = 2 if name == "U-Net++" else 100
+        assert eliminate(model.sizes, model.tables, solving.LIMIT // part).rest == []

@@ -4,6 +4,7 @@
 ``solution``  what is answered: choices and conversions
 ``conversions``  the cheapest conversions that make a set of formats
 ``model``  a problem as variables and tables of two
+``dominance``  options that no best plan needs
 ``elimination``  the least sum of tables, exactly
 ``search``  a bound and a good answer where that takes too much
 ``solving``  from a problem to its best plan, or to the reason why there is none

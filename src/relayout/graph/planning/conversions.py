@@ -36,7 +36,7 @@ import numpy as np
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["shortest", "subsets", "tree", "tree_costs"]
+__all__ = ["paths", "shortest", "subsets", "tree", "tree_costs"]
 
 MOST = 8
 """For up to so many formats to be made `tree` finds the best tree; the work for n of them grows as 3**n."""
@@ -88,6 +88,14 @@ def _first(count: int, most: int) -> tuple[tuple[NDArray[np.intp], NDArray[np.in
     return tuple(found)
 
 
+def paths(direct: NDArray[Any]) -> NDArray[Any]:
+    """The lengths of the shortest paths between all formats, for many values: values x formats x formats."""
+    path = direct.astype(np.float64)
+    for j in range(path.shape[1]):
+        np.minimum(path, path[:, :, j, None] + path[:, None, j, :], out=path)
+    return path
+
+
 def tree_costs(
     direct: NDArray[Any], count: int, most: int, through: bool = True
 ) -> tuple[tuple[int, ...], NDArray[Any]]:
@@ -111,10 +119,7 @@ def tree_costs(
     ndarray
         Values x sets x formats: the cost if a value is written in that format.
     """
-    path = direct.astype(np.float64)
-    if through:
-        for j in range(path.shape[1]):
-            np.minimum(path, path[:, :, j, None] + path[:, None, j, :], out=path)
+    path = paths(direct) if through else direct.astype(np.float64)
     sets = subsets(count, most)
     costs = np.empty((len(path), len(sets), path.shape[1]))
     costs[:, 0] = 0

@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 
     from relayout.graph.planning.model import Table
 
-TOTAL = 1 << 26
-"""The most entries of all sums together: adding them up takes half a second."""
+TOTAL = 1 << 28
+"""The most entries of all sums together: adding them up takes a second or two."""
 
 __all__ = ["Eliminated", "eliminate", "joined", "order"]
 

@@ -24,6 +24,7 @@ import math
 from collections import defaultdict
 from dataclasses import dataclass
 from functools import lru_cache, reduce
+from itertools import pairwise
 from operator import or_
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -38,12 +39,13 @@ if TYPE_CHECKING:
 
     from relayout.graph.planning.problem import Format, Problem, Use
 
-__all__ = ["Model", "Table", "build"]
+__all__ = ["Model", "Options", "Table", "build"]
 
+Options: TypeAlias = "tuple[tuple[int, ...], ...]"
 Table: TypeAlias = "tuple[tuple[int, ...], NDArray[Any]]"
 
-LARGEST = 600
-"""The most sets that a variable may stand for: all of nine formats, those of up to three out of fifteen."""
+LARGEST = 1 << 10
+"""The most sets that a variable may stand for: all of ten formats, those of up to three out of eighteen."""
 
 TREES = 5000
 """The most sets of formats that trees are found for; what a larger one costs is estimated from below."""
@@ -70,7 +72,7 @@ class Model:
     """
 
     sizes: tuple[int, ...]
-    options: tuple[tuple[int, ...], ...]
+    options: Options
     tables: tuple[Table, ...]
     constant: float
     relaxed: bool
@@ -80,9 +82,16 @@ class Model:
         return tuple(own[values[index]] for index, own in enumerate(self.options))
 
 
-def build(problem: Problem) -> Model:
-    """The model of a problem."""
-    return _Builder(problem).model()
+def build(problem: Problem, options: Options | None = None) -> Model:
+    """The model of a problem.
+
+    Parameters
+    ----------
+    problem : Problem
+    options : tuple of tuple of int, optional
+        For each operation the indices of the options to choose from; by default all that are possible.
+    """
+    return _Builder(problem, options).model()
 
 
 @dataclass(frozen=True)
@@ -109,10 +118,10 @@ class _Part:
 
 
 class _Builder:
-    def __init__(self, problem: Problem) -> None:
+    def __init__(self, problem: Problem, options: Options | None) -> None:
         self.problem = problem
         self.uses = problem.uses  # which checks the problem, too
-        self.options = tuple(tuple(problem.possible(operation)) for operation in problem.operations)
+        self.options = options or tuple(tuple(problem.possible(one)) for one in problem.operations)
         self.sizes = [len(own) for own in self.options]
         self.tables: list[Table] = []
         self.constant = 0.0
@@ -164,7 +173,16 @@ class _Builder:
         return frozenset(found)
 
     def _group(self, several: set[frozenset[int]]) -> None:
-        """A variable for each set of demands; small ones first, since large ones contain them."""
+        """A variable for each set of demands; small ones first, since large ones contain them.
+
+        What sets have in common is a set, too: values of a dense block may have readers of their own.
+        """
+        sharing: dict[int, list[frozenset[int]]] = defaultdict(list)
+        for demands in sorted(several, key=sorted):
+            for demand in demands:
+                sharing[demand].append(demands)
+        for holding in sharing.values():
+            several |= {a & b for a, b in pairwise(holding) if len(a & b) > 1}
         keys: list[frozenset[int]] = []
         groups: list[_Group] = []
         holders: dict[int, list[int]] = defaultdict(list)  # for each demand the groups that have it

@@ -43,7 +43,7 @@ BRANCHES = 120
 WORK = 12_000
 """How many variables the neighbourhoods in a row, and the branches, may have together."""
 
-SAME = 1e-12
+SAME = 1e-11
 """Costs that differ by less than this part are taken as equal: sums of doubles in another order do."""
 
 

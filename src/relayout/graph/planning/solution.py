@@ -10,6 +10,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from relayout.errors import LayoutError
 from relayout.graph.planning.conversions import tree
 from relayout.graph.planning.problem import Infeasible
 
@@ -83,7 +84,9 @@ class Solution:
     @property
     def gap(self) -> float:
         """By which part of its cost the plan may be off the best one."""
-        return 0.0 if self.exact or self.cost <= self.bound else (self.cost - self.bound) / abs(self.cost)
+        if self.exact or self.cost <= self.bound:
+            return 0.0
+        return (self.cost - self.bound) / max(abs(self.cost), abs(self.bound))
 
     def written(self, value: str) -> tuple[Format, ...]:
         """The format in which a value is written, or those in which it is given."""
@@ -120,9 +123,7 @@ class Solution:
         return f"none below {spelled(self.bound)} (gap {self.gap:.1%})"
 
 
-def evaluate(
-    problem: Problem, choices: Sequence[int], bound: float = -math.inf, exact: bool = False
-) -> Solution:
+def evaluate(problem: Problem, choices: Sequence[int], bound: float = -math.inf) -> Solution:
     """The plan of a choice of options: with the cheapest conversions that it needs.
 
     Parameters
@@ -131,23 +132,29 @@ def evaluate(
     choices : sequence of int
         For each operation the index of its option.
     bound : float, optional
-        What is known to be the least cost of any plan.
-    exact : bool, optional
-        Whether it is known that no other choice costs less.
+        What no plan is known to cost less than.
 
     Raises
     ------
     Infeasible
         Where a format that is read can't be made.
+    LayoutError
+        Where an operation has no such option.
     """
+    if len(choices) != len(problem.operations):
+        raise LayoutError(f"{len(choices)} choices for {len(problem.operations)} operations")
+    for operation, choice in zip(problem.operations, choices, strict=True):
+        if not 0 <= choice < len(operation.options):
+            raise LayoutError(
+                f"operation {operation.name!r} has {len(operation.options)} options, and choice {choice}"
+            )
     conversions = []
     for use in problem.uses.values():
         conversions += _conversions(problem, use, choices)
     chosen = [operation.options[i].cost for operation, i in zip(problem.operations, choices, strict=True)]
     cost = math.fsum([*chosen, *(conversion.cost for conversion in conversions)])
     least = math.fsum(min(option.cost for option in operation.options) for operation in problem.operations)
-    bound = cost if exact else min(cost, max(bound, least))
-    return Solution(problem, tuple(choices), tuple(conversions), cost, bound, exact)
+    return Solution(problem, tuple(choices), tuple(conversions), cost, min(cost, max(bound, least)), False)
 
 
 def compared(plans: Mapping[str, Solution]) -> str:

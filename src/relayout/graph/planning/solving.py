@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
 from relayout.graph.planning.baselines import greedy, uniform
+from relayout.graph.planning.dominance import needed
 from relayout.graph.planning.elimination import eliminate
 from relayout.graph.planning.model import build
 from relayout.graph.planning.problem import Infeasible
@@ -24,7 +25,7 @@ T = TypeVar("T")
 __all__ = ["LIMIT", "solve"]
 
 LIMIT = 1 << 22
-"""The most entries of one sum of tables: 32 MB. Networks need a hundredth of that."""
+"""The most entries of one sum of tables: 32 MB. Networks need a hundredth, a U-Net++ the half."""
 
 
 def solve(problem: Problem, limit: int = LIMIT) -> Solution:
@@ -48,42 +49,41 @@ def solve(problem: Problem, limit: int = LIMIT) -> Solution:
         Where no choice of options is possible; the message names an operation and a value.
     """
     model = build(problem)
-    values: dict[int, int] = {}
-    bound = model.constant
-    proven = not model.relaxed
-    if math.isfinite(bound):
+    left = eliminate(model.sizes, model.tables, limit)
+    if left.rest and math.isfinite(left.constant):
+        model = build(problem, needed(problem))
         left = eliminate(model.sizes, model.tables, limit)
-        bound += left.constant
-        if left.rest and math.isfinite(bound):
-            found = search(model.sizes, left.rest, max(limit >> 5, 2))
-            bound += found.bound
-            proven = proven and found.bound >= found.cost * (1 - SAME)
-            values = found.values
-        values = left.values(values)
+    bound = model.constant + left.constant
+    values: dict[int, int] = {}
+    if left.rest and math.isfinite(bound):
+        found = search(model.sizes, left.rest, max(limit >> 5, 2))
+        bound += found.bound
+        values = found.values
     if math.isinf(bound):
         raise _reason(problem)
+    values = left.values(values)
     choices = model.choices([values.get(variable, 0) for variable in range(len(model.sizes))])
-    plans = _evaluated(problem, choices, bound, proven)
-    if not proven:
+    # The least cost of the model is a bound whatever it left out: a plan that costs the same is best.
+    plans = _evaluated(problem, choices, bound)
+    if not plans or not plans[0].exact:
         plans += _others(problem, bound)
     if not plans:
         raise Infeasible(
             f"no plan was found for {len(problem.operations)} operations, nor a proof that there is none: "
             "too many formats and readers depend on each other"
         )
-    best = min(plans, key=lambda plan: plan.cost)
-    if not proven and best.cost <= best.bound + SAME * abs(best.bound):
-        return evaluate(problem, best.choices, exact=True)
-    return best
+    return min(plans, key=lambda plan: plan.cost)
 
 
-def _evaluated(problem: Problem, choices: Sequence[int], bound: float, exact: bool) -> list[Solution]:
-    """The plan, if there is one: a relaxed model may choose what is not possible."""
+def _evaluated(problem: Problem, choices: Sequence[int], bound: float) -> list[Solution]:
+    """The plan, if there is one: where the model is relaxed it may choose what is not possible."""
     try:
-        return [evaluate(problem, choices, bound, exact)]
+        plan = evaluate(problem, choices, bound)
     except Infeasible:
-        assert not exact
         return []
+    if plan.cost <= bound + SAME * (abs(plan.cost) + abs(bound)):
+        return [replace(plan, bound=plan.cost, exact=True)]
+    return [plan]
 
 
 def _others(problem: Problem, bound: float) -> list[Solution]:
@@ -97,7 +97,7 @@ def _others(problem: Problem, bound: float) -> list[Solution]:
             plan = greedy(problem) if format is None else uniform(problem, format)
         except Infeasible:
             continue
-        plans += _evaluated(problem, plan.choices, bound, False)
+        plans += _evaluated(problem, plan.choices, bound)
     return plans
 
 
@@ -116,7 +116,7 @@ def _reason(problem: Problem) -> Infeasible:
             )
     everything = len(problem.operations)
     names = [value for value in problem.uses if value in problem.pins]
-    if _possible(_first(problem, everything, 0)):
+    if names and _possible(_first(problem, everything, 0)):
         count = _least(len(names), lambda pins: not _possible(_first(problem, everything, pins)))
         return _told(problem, None, names[count - 1])
     count = _least(everything, lambda operations: not _possible(_first(problem, operations, 0)))
@@ -124,7 +124,9 @@ def _reason(problem: Problem) -> Infeasible:
     for place, value in enumerate(operation.inputs):
         if _possible(_first(problem, count, 0, place)):
             return _told(problem, operation, value)
-    return _told(problem, operation, operation.inputs[0])
+    if operation.inputs:
+        return _told(problem, operation, operation.inputs[0])
+    return Infeasible(f"no choice of formats is possible with operation {operation.name!r}")
 
 
 def _least(high: int, holds: Callable[[int], bool]) -> int:
