@@ -691,7 +691,22 @@ def test_an_explanation_says_what_can_not_be_done_without() -> None:
 def test_an_explanation_of_a_greedy_plan_finds_what_it_loses() -> None:
     problem = residual(40, 5).problem()
     plan = greedy(problem)
-    assert any(proof.loss < 0 for proof in explain(plan).proofs)
+    explained = explain(plan)
+    assert any(proof.loss < 0 for proof in explained.proofs)
+    assert " less)" in str(explained)
+    assert all(len(line) <= 80 for line in str(explained).splitlines())
+
+
+def test_an_explanation_says_what_costs_nothing_to_do_without() -> None:
+    options = tuple(Option(f, (f,), (f,), price) for f, price in (("a", 3.0), ("b", 1.0)))
+    operations = (Operation("op0", ("x",), ("y",), options), Operation("op1", ("y",), ("z",), options[1:]))
+    problem = Problem(operations, lambda *_: 2.0, sources={"x": {"a"}})
+    choices = solve(problem).choices
+    assert choices == (1, 0)
+    moved = problem.replaced(conversions={("x", "a", "b"): 2.0, ("y", "a", "b"): 0.0})
+    (proof,) = explain(evaluate(moved, choices)).proofs
+    assert proof.loss == 0
+    assert proof.text == "as cheap without it"
 
 
 def test_baselines_do_what_they_say() -> None:
@@ -724,6 +739,10 @@ def test_evaluating_a_choice_that_is_impossible() -> None:
         Infeasible, match=r"value 'v1' is written by operation 'op0' as a and read by .*op1.* as b"
     ):
         evaluate(chain("a", "b", conversions=None), (0, 0))
+    with pytest.raises(LayoutError, match="operation 'op1' has 1 options, and choice 1"):
+        evaluate(chain("a", "a"), (0, 1))
+    with pytest.raises(LayoutError, match="1 choices for 2 operations"):
+        evaluate(chain("a", "a"), (0,))
 
 
 def test_tables_of_networks_are_far_from_the_limit() -> None:

@@ -9,7 +9,7 @@ A :class:`Problem` is that question, with formats as labels and costs as numbers
 
     problem --model--> variables and tables --elimination--> choices --conversions--> Solution
 
-exactly, by eliminating one operation after the other; a network of 2,000 operations takes a fifth of a
+exactly, by eliminating one operation after the other; a network of 2,000 operations takes a third of a
 second. Where a network is too entangled for that, the answer is a good plan and a bound
 (:attr:`Solution.exact`, :attr:`Solution.gap`). Beside it are what others do, :func:`greedy` and
 :func:`uniform`, in the same form, and :func:`explain`, which proves of each conversion that it pays.

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from relayout.graph.planning.problem import Infeasible
+from relayout.graph.planning.search import SAME
 from relayout.graph.planning.solution import shortened, spelled
 from relayout.graph.planning.solving import solve
 
@@ -31,7 +32,8 @@ class Proof:
     without : Solution or None
         None: there is no such plan.
     loss : float
-        By how many seconds every plan without it is slower, at least; infinite where there is none.
+        By how many seconds every plan without it is slower, at least; infinite where there is none. Less
+        than 0 where a plan without it is faster.
     """
 
     conversion: Conversion
@@ -43,7 +45,10 @@ class Proof:
         """What happens without it."""
         if self.without is None:
             return "nothing else is possible"
-        return f"without it {spelled(self.without.cost)}" if self.loss > 0 else "as cheap without it"
+        if self.loss == 0:
+            return "as cheap without it"
+        more = "more" if self.loss > 0 else "less"
+        return f"without it {spelled(self.without.cost)} ({spelled(abs(self.loss))} {more})"
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,9 +63,8 @@ class Explanation:
         for proof in self.proofs:
             one = proof.conversion
             src, dst = shortened(str(one.src), 14), shortened(str(one.dst), 14)
-            head = f"{shortened(one.value, 24)}: {src} to {dst}, {spelled(one.cost)}"
-            loss = f" ({spelled(proof.loss)} more)" if 0 < proof.loss < math.inf else ""
-            lines.append(f"{head}; {proof.text}{loss}")
+            head = f"{shortened(one.value, 20)}: {src} to {dst}, {spelled(one.cost)}"
+            lines.append(f"{head}; {proof.text}")
             lines.append("    " + shortened(one.reason, 76))
         return "\n".join(lines)
 
@@ -87,4 +91,9 @@ def _proof(solution: Solution, conversion: Conversion) -> Proof:
         without = solve(solution.problem.without(conversion.value, conversion.dst))
     except Infeasible:
         return Proof(conversion, None, math.inf)
-    return Proof(conversion, without, without.bound - solution.cost)
+    loss = without.bound - solution.cost
+    if without.exact and abs(loss) <= SAME * (abs(without.cost) + abs(solution.cost)):
+        loss = 0.0  # sums of doubles in another order
+    elif loss < 0 and without.cost >= solution.cost:
+        loss = 0.0  # the bound is not good enough to tell
+    return Proof(conversion, without, loss)

@@ -10,6 +10,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from relayout.errors import LayoutError
 from relayout.graph.planning.conversions import tree
 from relayout.graph.planning.problem import Infeasible
 
@@ -83,7 +84,9 @@ class Solution:
     @property
     def gap(self) -> float:
         """By which part of its cost the plan may be off the best one."""
-        return 0.0 if self.exact or self.cost <= self.bound else (self.cost - self.bound) / abs(self.cost)
+        if self.exact or self.cost <= self.bound:
+            return 0.0
+        return (self.cost - self.bound) / max(abs(self.cost), abs(self.bound))
 
     def written(self, value: str) -> tuple[Format, ...]:
         """The format in which a value is written, or those in which it is given."""
@@ -135,7 +138,16 @@ def evaluate(problem: Problem, choices: Sequence[int], bound: float = -math.inf)
     ------
     Infeasible
         Where a format that is read can't be made.
+    LayoutError
+        Where an operation has no such option.
     """
+    if len(choices) != len(problem.operations):
+        raise LayoutError(f"{len(choices)} choices for {len(problem.operations)} operations")
+    for operation, choice in zip(problem.operations, choices, strict=True):
+        if not 0 <= choice < len(operation.options):
+            raise LayoutError(
+                f"operation {operation.name!r} has {len(operation.options)} options, and choice {choice}"
+            )
     conversions = []
     for use in problem.uses.values():
         conversions += _conversions(problem, use, choices)
