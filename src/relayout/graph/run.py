@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -25,9 +26,15 @@ if TYPE_CHECKING:
 __all__ = ["Run", "compiled", "planned"]
 
 
-def planned(graph: Graph, format: str | None = None, threads: int | None = None, batch: Any = None) -> Plan:
+def planned(
+    graph: Graph,
+    format: str | None = None,
+    threads: int | None = None,
+    batch: Any = None,
+    pins: Mapping[str, str] | None = None,
+) -> Plan:
     """The plan of a graph, for a batch size or other dims; see :meth:`.Graph.plan`."""
-    return plan(chained(inferred(optimized(inferred(graph, batch)))), format)
+    return plan(chained(inferred(optimized(inferred(graph, batch)))), format, pins)
 
 
 def chained(graph: Graph) -> Graph:
@@ -57,13 +64,17 @@ def compiled(graph: Graph, format: str | None = None, threads: int | None = None
     """
     known = inferred(graph, batch)
     try:
+        start = perf_counter()
         found = planned(graph, format, threads, batch)
+        middle = perf_counter()
         steps = emitted(found.graph, found.chosen).compile(threads)
     except LayoutError as error:
         if all(value.known for value in known.inputs) and not _undecided(known):
             raise
         return Run(known, None, None, str(error))
-    return Run(known, found, steps)
+    made = Run(known, found, steps)
+    made.seconds = {"plan": middle - start, "compile": perf_counter() - middle}
+    return made
 
 
 def _undecided(graph: Graph) -> bool:
@@ -84,7 +95,11 @@ class Run:
         The formats of all values; None: definitions are what runs.
     why : str
         Why there is no plan.
+    seconds : mapping of str to float
+        How long it took to plan and to compile.
     """
+
+    seconds: Mapping[str, float] = {"plan": 0.0, "compile": 0.0}  # noqa: RUF012 - replaced, never changed
 
     def __init__(self, graph: Graph, plan: Plan | None, steps: Steps | None, why: str = "") -> None:
         self._graph, self.plan, self.steps, self.why = graph, plan, steps, why
