@@ -27,9 +27,6 @@ __all__ = [
 ]
 
 ENDINGS = (".onnx", ".pt2")
-LETTERS = {3: "ncw", 4: "nchw", 5: "ncdhw"}
-"""What axes mean in a network that computes images."""
-
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 
@@ -150,19 +147,10 @@ def known(graph: Graph) -> None:
 
 
 def spelled(desc: MemoryDesc) -> str:
-    """The format of a value of a network, as images are called: ``nhwc``; or which digits its places are.
+    """The format of a value of a network, as drawings have it: see :func:`relayout.draw.graph.format_name`."""
+    from relayout.draw.graph import format_name
 
-    >>> from relayout import MemoryDesc
-    >>> [spelled(MemoryDesc((1, 32, 4, 4), "f32", tag)) for tag in ("acdb", "aBcd16b", "abcd")]
-    ['nhwc', 'nChw16c', 'nchw']
-    >>> spelled(MemoryDesc((7, 5), "f32", "ba"))
-    'ba'
-    """
-    if desc.tag is None:
-        return "strided"
-    letters = LETTERS.get(len(desc.dims), "")
-    plain = "abcde"[: len(letters)]
-    return str(desc.tag).translate(str.maketrans(plain + plain.upper(), letters + letters.upper()))
+    return format_name(desc)
 
 
 def spelled_bytes(count: float) -> str:
