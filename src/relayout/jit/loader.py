@@ -88,7 +88,7 @@ class Code:
 
 
 def load(data: bytes) -> Code | None:
-    """Code that is ready to run, from the bytes of an object; None where it is not known how, or forbidden."""
+    """Code that is ready to run, from the bytes of an object; None where LLVM has to be asked."""
     if process() is None:
         return None
     try:

@@ -136,7 +136,7 @@ def asked() -> tuple[str, ...]:
     Returns
     -------
     tuple of str
-        The triple; the processor; its features, such as ``+avx2,-avx512f``; the versions of llvmlite and LLVM.
+        The triple; the processor; its features, such as ``+avx2,-avx512f``; versions of llvmlite and LLVM.
 
     Raises
     ------
