@@ -4,7 +4,8 @@ The code generator runs at -O2 and no IR passes run before it: kernels are writt
 they shall become, and optimisers take longer over it than the code saves. Object code is kept in memory, as
 long as it is used (see :mod:`relayout.jit.engines`), and on disk (:mod:`relayout.jit.cache`): by its
 text, :func:`compiled`, or by what the text would be made from, :func:`recalled`, so that finding it takes no
-text.
+text. Nor does it take LLVM where :mod:`relayout.jit.loader` knows the object: LLVM is imported by the first
+who compiles.
 
 >>> kernel = compiled('''
 ... define void @note(ptr %source, ptr %target, ptr %operands, i64 %part, i64 %parts) {
@@ -21,8 +22,9 @@ Traps:
 
 * Code goes with its engine, and an engine with the last kernel that refers to it. Whoever keeps a bare
   address keeps the kernel too. Only what :func:`loaded` returns stays until the process ends.
-* A name that the process does not have ends the process, not the call: LLVM has no gentler answer. Look it
-  up first (``ctypes.CDLL(None)``) where a function of the system might be missing.
+* A name that the process does not have ends the process, not the call: LLVM, which is asked to load what the
+  loader refuses, has no gentler answer. Look it up first (``ctypes.CDLL(None)``) where a function of the
+  system might be missing.
 * A child that was forked while another thread was inside LLVM would find LLVM half done and its lock held for
   good. All that is asked of LLVM is therefore asked under :func:`relayout.forking.lock`.
 """

@@ -4,11 +4,9 @@ A process asks the system for pages that it may write to, fills them, and then h
 also takes the right to write away. Hosts that forbid machine code (SELinux without ``execmem``, systemd's
 ``MemoryDenyWriteExecute``) refuse that last step; nothing has been run by then.
 
->>> from relayout.jit.pages import Pages, page
 >>> made = Pages.filled(bytes.fromhex("b82a000000c3"), page())  # mov eax, 42; ret
->>> made is None or ctypes.CFUNCTYPE(ctypes.c_int)(made.address)()
-42
->>> made.close()
+>>> made is None or ctypes.CFUNCTYPE(ctypes.c_int)(made.address)() == 42
+True
 
 Pages go back to the system when somebody says so, and not with the object: whoever owns code knows when
 nobody runs it any more (:mod:`relayout.jit.engines`).
@@ -70,8 +68,7 @@ class Pages:
             raise ValueError(
                 f"{len(content)} bytes, {code} of them code, do not fit {self.size} bytes of pages"
             )
-        kept = (ctypes.c_char * len(content)).from_buffer_copy(content)
-        ctypes.memmove(self.address, kept, len(content))
+        ctypes.memmove(self.address, bytes(content), len(content))
         done = not code or found.mprotect(self.address, code, READ | EXECUTE) == 0
         rest = self.size - code
         if done and (not rest or found.mprotect(self.address + code, rest, READ) == 0):
