@@ -111,7 +111,11 @@ ALLOWED: dict[str, set[str]] = {
 }
 """For each part of the ground floor the parts that it may import when it is imported itself."""
 
-WITHIN_FUNCTIONS: dict[str, set[str]] = {"tensor": {"loops", "reorder"}, "networks": {"files"}}
+WITHIN_FUNCTIONS: dict[str, set[str]] = {
+    "targets": {"jit"},  # where the answers of earlier processes are
+    "tensor": {"loops", "reorder"},
+    "networks": {"files"},
+}
 """What it may import besides, once somebody calls it."""
 
 
