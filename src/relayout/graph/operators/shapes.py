@@ -169,9 +169,6 @@ def expand(x: Array, shape: Array, /) -> Any:
     return np.broadcast_to(x, np.broadcast_shapes(x.shape, tuple(shape.tolist()))).copy()
 
 
-@operator("Identity", infer=same)
-def identity(x: Any | None, /) -> Any:
-    """What it is given, sequences and empty optional values too."""
 def _itself(x: Fact | None) -> Fact:
     return Fact() if x is None else Fact(x.dims, x.dtype)
 
