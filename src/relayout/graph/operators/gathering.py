@@ -80,6 +80,8 @@ def gather_nd(data: Array, indices: Array, /, *, batch_dims: int = 0) -> Array:
 
 def _coordinates(data: Array, indices: Array, batch_dims: int = 0) -> int:
     """How many coordinates a point has."""
+    if batch_dims < 0:
+        raise LayoutError(f"batch_dims {batch_dims} must be 0 or more")
     count = indices.shape[-1] if indices.ndim else 0
     _check_points(data.ndim, indices.ndim, count, batch_dims)
     return count
