@@ -7,12 +7,14 @@ Here every eleventh runs, and all that have models of more than a node.
 from __future__ import annotations
 
 import unittest
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
 from relayout.errors import LayoutError
+from relayout.graph.inference import inferred
 
 onnx = pytest.importorskip("onnx", minversion="1.19")
 
@@ -64,6 +66,29 @@ def test_what_is_unknown_is_refused_and_not_passed(every: dict[str, Any]) -> Non
     kinds = {result.kind for _, result, _ in onnx_suite.outcomes(names, every)}
     assert names
     assert kinds == {"refused"}
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_inference_changes_no_result_and_says_nothing_false(
+    every: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def inferred_run(self: backend.RelayoutModel, inputs: Any, **_: Any) -> tuple[Any, ...]:
+        values = [
+            replace(value, dims=one.shape, dtype=one.dtype) if isinstance(one, np.ndarray) else value
+            for value, one in zip(self.graph.inputs, inputs, strict=True)
+        ]
+        graph = inferred(self.graph.replaced(inputs=tuple(values)), unroll=200)
+        outputs = graph.evaluate(*inputs)
+        for value, one in zip(map(graph.value, graph.outputs), outputs, strict=True):
+            if isinstance(one, np.ndarray):
+                assert value.dtype in (None, one.dtype)
+                assert value.dims is None or len(value.dims) == one.ndim
+                for said, size in zip(value.dims or (), one.shape, strict=False):
+                    assert said == size or not isinstance(said, int)
+        return outputs
+
+    monkeypatch.setattr(backend.RelayoutModel, "run", inferred_run)
+    run(list(every)[5::11], every)
 
 
 def doubling() -> Any:

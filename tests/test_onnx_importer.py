@@ -226,8 +226,7 @@ def test_functions_that_would_never_end() -> None:
         inner = ("Relu", "") if i == 0 else (f"f{i - 1}", "own")
         names = ["a", *(f"v{j}" for j in range(9)), "b"]
         nodes = [
-            helper.make_node(inner[0], [one], [other], domain=inner[1])
-            for one, other in pairwise(names)
+            helper.make_node(inner[0], [one], [other], domain=inner[1]) for one, other in pairwise(names)
         ]
         model.functions.append(helper.make_function("own", f"f{i}", ["a"], ["b"], nodes, imports))
     model.graph.node[0].op_type, model.graph.node[0].domain = "f8", "own"
@@ -297,6 +296,7 @@ def test_unknown_operators_within_branches_and_functions() -> None:
         ("(float[2] x) => (float[2] y) { [p] y = Add(x, y) }", "circle: 'p'"),
         ("(float[2] x) => (float[2] y) { y = Relu(x, x) }", "Relu takes x; 2 inputs"),
         ("(float[2] x) => (float[2] y) { y = Add(x) }", "1 inputs were given"),
+        ("(float[2] x) => (float[2] y) { y = Add(, x) }", "node 'y' .Add.: Add needs the input"),
         ("(float[2] x) => (float[2] y) { y = Relu <slope = 1> (x) }", "no attribute 'slope'"),
         ("(float[2] x) => (float[2] y) { y = Concat(x) }", "needs the attribute 'axis'"),
         ("(float[2] x) => (float[2] y) { y = own.Relu(x) }", "Relu.*'own'"),

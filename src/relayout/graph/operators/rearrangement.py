@@ -117,6 +117,8 @@ def center_crop_pad(x: Array, shape: Array, /, *, axes: tuple[int, ...] | None =
 @operator("Trilu", infer=same)
 def trilu(x: Array, k: Array | None = None, /, *, upper: int = 1) -> Array:
     """The triangle on and above the k-th diagonal, or on and below it; zero elsewhere."""
+    if x.ndim < 2:
+        raise LayoutError("matrices are needed")
     diagonal = 0 if k is None else int(only(k, "k"))
     return np.triu(x, diagonal) if upper else np.tril(x, diagonal)
 

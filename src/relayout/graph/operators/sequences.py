@@ -102,7 +102,7 @@ def concat_from_sequence(sequence: list[Array], /, *, axis: int, new_axis: int =
 
 
 @operator("Optional")
-def optional(x: Any = None, /, *, type: Any = None) -> Any:
+def optional(x: Any | None = None, /, *, type: Any = None) -> Any:
     """The value, or an empty one of a type."""
     return x
 
@@ -112,13 +112,13 @@ def _has(_: Fact | None = None) -> Fact:
 
 
 @operator("OptionalHasElement", infer=_has)
-def optional_has_element(x: Any = None, /) -> Array:
+def optional_has_element(x: Any | None = None, /) -> Array:
     """Whether it is not empty."""
     return np.array(x is not None)
 
 
 @operator("OptionalGetElement")
-def optional_get_element(x: Any, /) -> Any:
+def optional_get_element(x: Any | None, /) -> Any:
     """The value; an error where it is empty."""
     if x is None:
         raise LayoutError("the optional is empty")

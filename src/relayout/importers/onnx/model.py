@@ -184,6 +184,9 @@ class _Model:
         operator = OPERATORS.get(remaining.operator)
         if operator is not None:
             operator.check(len(remaining.inputs), remaining.attributes)
+            for place, value in zip(operator.inputs, remaining.inputs, strict=False):
+                if not value and place in operator.needed:
+                    raise LayoutError(f"{remaining.operator} needs the input {place!r}")
             scope.body.nodes.append(
                 Node(remaining.operator, remaining.inputs, remaining.outputs, remaining.attributes, call.name)
             )
