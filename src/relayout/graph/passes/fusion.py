@@ -43,7 +43,7 @@ PRODUCTS: Final = frozenset(("Conv", "ConvTranspose", "Gemm", "MatMul"))
 POOLS: Final = frozenset(
     ("AveragePool", "MaxPool", "GlobalAveragePool", "GlobalMaxPool", "BatchNormalization", "Softmax")
 )
-"""Further heads, whose kernels apply post-ops or a guard."""
+"""Further heads, whose kernels apply post-ops; a Softmax has its guard alone."""
 
 FUNCTIONS: Final = frozenset(
     (
@@ -188,7 +188,7 @@ def _chain(
         if guard and taken.isdisjoint(guard):
             chain.extend(guard)
             continue
-        if reads[value] != 1 or value in graph.outputs:
+        if reads[value] != 1 or value in graph.outputs or head.operator == "Softmax":
             break
         reader = readers[value][0]
         if reader in taken or not _follows(reader, value, graph):
