@@ -179,7 +179,9 @@ def test_deconvolutions_of_any_sizes(data):
     number = st.integers
     strides = tuple(data.draw(number(1, 3)) for _ in range(2))
     kernel = tuple(data.draw(number(s, 4)) for s in strides)
-    pads = tuple(data.draw(number(0, k - 1)) for k in kernel) + tuple(data.draw(number(0, k - 1)) for k in kernel)
+    pads = tuple(data.draw(number(0, k - 1)) for k in kernel) + tuple(
+        data.draw(number(0, k - 1)) for k in kernel
+    )
     extra = tuple(data.draw(number(0, s - 1)) for s in strides)
     sizes = tuple(data.draw(number(2, 5)) for _ in range(2))
     groups = data.draw(number(1, 2))
@@ -231,7 +233,11 @@ def test_what_no_kernel_does_is_done_by_definition_in_between():
         axis=np.array(1),
     )
     run = check(graph)
-    assert [kind for kind in kinds(run) if kind in ("CumSum", "Greater", "Where")] == ["CumSum", "Greater", "Where"]
+    assert [kind for kind in kinds(run) if kind in ("CumSum", "Greater", "Where")] == [
+        "CumSum",
+        "Greater",
+        "Where",
+    ]
 
 
 def test_dims_that_only_a_run_knows_go_by_definitions():

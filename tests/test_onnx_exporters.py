@@ -110,7 +110,7 @@ def test_layers(name: str, opset: int) -> None:
     graph = read(file.getvalue())
     small = inferred(graph, {one: x.shape for one, x in feeds.items()})
     assert not {"Shape", "Size", "ConstantOfShape", "If", "Range"} & {node.operator for node in small.nodes}
-    assert all(small.value(one).known for one in small.outputs)
+    assert all(small.value(one).known for one in small.results)
     for one in (graph, small):
         for got, other in zip(one.evaluate(*(feeds[v.name] for v in one.inputs)), expected, strict=True):
             assert (got.shape, got.dtype) == (other.shape, other.dtype)

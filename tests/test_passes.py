@@ -585,7 +585,7 @@ def test_scalars_are_inside_and_weights_outside() -> None:
     assert_same(graph, made)
     assert operators(unfused(made)) == ["MatMul", "Add", "Mul", "Clip"]
     known = inferred(made.replaced(values={}))
-    assert known.value(made.outputs[0]).dims == (2, 3, 4)
+    assert known.value(made.results[0]).dims == (2, 3, 4)
 
 
 @pytest.mark.parametrize("shape", [(2, 1), (5, 3, 4), (1, 2, 1, 1)])
@@ -648,7 +648,7 @@ def test_graphs_within_nodes() -> None:
 def test_empty_graphs() -> None:
     x = Value("x", (2,), F32)
     graph = Graph((x,), ("x",), ())
-    assert optimized(graph).outputs == ("x",)
+    assert optimized(graph).results == ("x",)
     assert fused(graph) is graph
     assert log(graph) == ()
 

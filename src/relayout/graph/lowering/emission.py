@@ -80,7 +80,7 @@ class _Emission:
             self._note(value.name, desc, self.sequence.input(value.name, desc))
         for k, one in enumerate(chosen):
             self._node(k, one)
-        for name in graph.outputs:
+        for name in graph.results:
             self._output(name)
 
     def _node(self, k: int, one: Chosen) -> None:

@@ -97,7 +97,7 @@ class _Search:
                 if name and name not in graph.constants:
                     turns = kind is not None and place in kind.operands
                     self._read(name, at if turns else None, node.operator)
-        for name in graph.outputs:
+        for name in graph.results:
             self._read(name, None, "")
 
     def _perm(self, node: Node) -> Order | None:
@@ -269,7 +269,7 @@ class _Search:
                             names[name, result] = outputs[place]
             nodes.append(Node(node.operator, tuple(inputs), tuple(outputs), attributes, node.name))
         done = {name for node in nodes for name in node.outputs} | {value.name for value in graph.inputs}
-        for name in dict.fromkeys(graph.outputs):
+        for name in dict.fromkeys(graph.results):
             if name not in done and name not in constants:
                 dims = graph.value(name).dims
                 value, by = self._source(name, 0 if dims is None else len(dims))
