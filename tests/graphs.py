@@ -69,7 +69,7 @@ def assert_runs(graph: Graph) -> None:
         for name in filter(None, node.outputs):
             assert name not in known, (node, str(graph))
             known.add(name)
-    assert set(graph.outputs) <= known
+    assert set(graph.results) <= known
 
 
 def assert_same(
@@ -77,7 +77,7 @@ def assert_same(
 ) -> None:
     """Two graphs compute the same, but for rounding."""
     assert before.inputs == after.inputs
-    assert before.outputs == after.outputs
+    assert before.results == after.results
     assert_runs(after)
     rng = np.random.default_rng(seed)
     arrays = []
@@ -85,7 +85,7 @@ def assert_same(
         shape = [n if isinstance(n, int) else 2 for n in value.dims or ()]
         arrays.append((scale * rng.standard_normal(shape)).astype(value.dtype))
     for name, one, other in zip(
-        before.outputs, before.evaluate(*arrays), after.evaluate(*arrays), strict=True
+        before.results, before.evaluate(*arrays), after.evaluate(*arrays), strict=True
     ):
         assert one.shape == other.shape
         assert one.dtype == other.dtype

@@ -105,13 +105,17 @@ ALLOWED: dict[str, set[str]] = {
     "pytorch": {"errors", "pytorch"},
     "primitives": {*TENSORS, "environment", "loops", "ops", "kernels", *MACHINERY, "reorder", "primitives"},
     "networks": {"errors", "forking", "layout", "ops", "primitives", "networks"},
-    "graph": {*TENSORS, "layout", "ops", "reorder", "primitives", "graph"},
+    "graph": {*TENSORS, "environment", "layout", "ops", "jit", "runtime", "reorder", "primitives", "graph"},
     "importers": {"errors", "forking", "dtypes", "exchange", "graph", "importers"},
     "onnx": {"errors", "graph", "importers", "onnx"},
 }
 """For each part of the ground floor the parts that it may import when it is imported itself."""
 
-WITHIN_FUNCTIONS: dict[str, set[str]] = {"tensor": {"loops", "reorder"}, "networks": {"files"}}
+WITHIN_FUNCTIONS: dict[str, set[str]] = {
+    "targets": {"jit"},  # where the answers of earlier processes are
+    "tensor": {"loops", "reorder"},
+    "networks": {"files"},
+}
 """What it may import besides, once somebody calls it."""
 
 

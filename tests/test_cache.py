@@ -5,11 +5,13 @@ from __future__ import annotations
 import importlib
 import itertools
 import os
+import random
 import shutil
 import subprocess
 import sys
 import tempfile
 import time
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -294,7 +296,7 @@ class TestLimit:
         """An empty cache of at most ten small entries, where every writer looks."""
         monkeypatch.setenv("RELAYOUT_CACHE", str(tmp_path / "kernels"))
         monkeypatch.setenv("RELAYOUT_CACHE_LIMIT", str(10 * cache.BLOCK))
-        return cache.folder()
+        return Path(cache.folder())
 
     @staticmethod
     def name(number):
@@ -318,7 +320,7 @@ class TestLimit:
         with tempfile.TemporaryDirectory() as place, pytest.MonkeyPatch.context() as patch:
             patch.setenv("RELAYOUT_CACHE", place)
             patch.setenv("RELAYOUT_CACHE_LIMIT", str(10 * cache.BLOCK))
-            folder = cache.folder()
+            folder = Path(cache.folder())
             self.fill(folder, ages)
             for number in used:
                 assert cache.load(self.name(number)) == b"code"
@@ -347,7 +349,7 @@ class TestLimit:
         one_in = cache.LIMIT / cache.LOOKS / cache.BLOCK
         for drawn, expected in ((0.9 / one_in, 1), (1.1 / one_in, 0)):
             looked.clear()
-            monkeypatch.setattr(cache.random, "random", lambda drawn=drawn: drawn)
+            monkeypatch.setattr(random, "random", lambda drawn=drawn: drawn)
             cache.save(self.name(0), b"code")
             assert len(looked) == expected
 
@@ -455,7 +457,7 @@ class TestLimit:
         (folder / self.name(0)).chmod(0o620)
         assert [cache.load(self.name(k)) for k in range(2)] == [None, b"code"]
         with monkeypatch.context() as patch:
-            patch.setattr(cache, "folder", lambda: folder)
+            patch.setattr(cache, "folder", lambda: str(folder))
             patch.setattr(cache.os, "getuid", lambda: (folder / self.name(1)).stat().st_uid + 1)
             assert cache.load(self.name(1)) is None
         assert cache.load(self.name(1)) == b"code"

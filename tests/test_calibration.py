@@ -8,6 +8,7 @@ import subprocess
 import sys
 from functools import partial
 from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -205,7 +206,7 @@ def spoiled_bytes(entry):
 @pytest.mark.parametrize("way", range(3))
 def test_a_damaged_file_is_measured_again(monkeypatch, here, invented, way):
     assert threshold("streaming", here) == second("streaming", here)
-    (path,) = cache.folder().iterdir()
+    (path,) = Path(cache.folder()).iterdir()
     path.write_bytes(list(spoiled_bytes(path.read_bytes()))[way])
     forget(monkeypatch)
     assert threshold("streaming", here) == second("streaming", here)
@@ -219,7 +220,7 @@ OTHERS = [b"", b"?", b"-1", b"1", b"%d" % (1 << 50), b"8388608.0", b" 8388608", 
 def test_what_can_not_be_true_is_measured_again(monkeypatch, here, invented, found):
     """Whole files with a right digest, but of something else; None: of another threshold."""
     assert threshold("streaming", here) == second("streaming", here)
-    (path,) = cache.folder().iterdir()
+    (path,) = Path(cache.folder()).iterdir()
     text = cache.load(path.name)
     head, number = text.rsplit(b"\n", 1)
     assert int(number) == second("streaming", here)
@@ -237,13 +238,13 @@ def test_each_machine_has_a_file_of_its_own(monkeypatch, here, invented):
     assert invented == ["streaming"] * 7
     monkeypatch.setenv("RELAYOUT_THREADS", "3")
     assert threshold("streaming", here) == second("streaming", here)
-    assert len(list(cache.folder().iterdir())) == len(invented) == 8
+    assert len(list(Path(cache.folder()).iterdir())) == len(invented) == 8
 
 
 def test_where_threads_never_win_others_are_busy(monkeypatch, here, invented):
     monkeypatch.setattr(calibration, "_sharing", lambda given: (calibration.Figure(1 << 20, 1.0, 1.2),))
     assert threshold("sharing", here) == derived(here.l2, here.l3).sharing
-    assert not list(cache.folder().iterdir())
+    assert not list(Path(cache.folder()).iterdir())
 
 
 def test_where_streaming_never_wins_only_the_largest_are_streamed(monkeypatch, here, invented):

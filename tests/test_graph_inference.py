@@ -100,7 +100,7 @@ def test_weights_that_are_computed_become_constants() -> None:
     small = inferred(one)
     assert not small.nodes
     assert small.constants["w"].shape == (3, 2)
-    assert small.outputs == ("w",)
+    assert small.results == ("w",)
 
 
 def test_quantised_weights_stay_quantised() -> None:
@@ -205,7 +205,7 @@ def test_branches_know_dims_and_take_the_place_of_their_if() -> None:
         known = one.replaced(inputs=(X,), constants={**one.constants, "c": np.asarray(condition)})
         flat = inferred(known, 2)
         assert operators(flat)[0] == name
-        assert flat.outputs == ("y",)
+        assert flat.results == ("y",)
         np.testing.assert_array_equal(flat.evaluate(x)[0], one.evaluate(np.asarray(condition), x)[0])
 
 
@@ -260,7 +260,7 @@ def test_results_are_the_same_and_dims_are_true(both: tuple[Graph, np.ndarray[An
     one, x = both
     expected = one.evaluate(x)
     for made in (inferred(one), inferred(one, {"x": x.shape})):
-        for name, got, other in zip(made.outputs, made.evaluate(x), expected, strict=True):
+        for name, got, other in zip(made.results, made.evaluate(x), expected, strict=True):
             np.testing.assert_array_equal(got, other)
             value = made.value(name)
             assert value.dtype in (None, got.dtype)
@@ -269,7 +269,7 @@ def test_results_are_the_same_and_dims_are_true(both: tuple[Graph, np.ndarray[An
                 not isinstance(n, int) or n == m for n, m in zip(value.dims or (), got.shape, strict=False)
             )
     whole = inferred(one, {"x": x.shape})
-    assert all(whole.value(name).known for name in whole.outputs)
+    assert all(whole.value(name).known for name in whole.results)
     assert not {"Shape", "ConstantOfShape"} & set(operators(whole))
     assert str(inferred(whole)) == str(whole)
 

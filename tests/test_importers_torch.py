@@ -51,7 +51,7 @@ def assert_agrees(graph: Graph, model: Any, *inputs: Any) -> None:
     with np.errstate(all="ignore"):
         made = evaluate(graph, *given)
     assert len(made) == len(wanted)
-    for name, array, tensor in zip(graph.outputs, made, wanted, strict=True):
+    for name, array, tensor in zip(graph.results, made, wanted, strict=True):
         right = tensor.detach()
         assert array.shape == tuple(right.shape), name
         assert str(array.dtype) == str(right.dtype).removeprefix("torch."), name
@@ -71,8 +71,8 @@ def assert_well_formed(graph: Graph) -> None:
         known += node.outputs
     assert len(known) == len(set(known))
     assert set(graph.constants) <= {name for node in graph.nodes for name in node.inputs}
-    assert len(set(graph.outputs)) == len(graph.outputs)
-    assert set(graph.outputs) <= {name for node in graph.nodes for name in node.outputs}
+    assert len(set(graph.results)) == len(graph.results)
+    assert set(graph.results) <= {name for node in graph.nodes for name in node.outputs}
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -90,7 +90,7 @@ def test_a_network_computes_what_pytorch_computes(name: str) -> None:
 def test_facts_of_values_are_those_of_the_run():
     model, inputs = MODELS["vit"]
     graph = load(exported(model, *inputs))
-    made = evaluate(graph.replaced(outputs=tuple(graph.values)), *(one.numpy() for one in inputs))
+    made = evaluate(graph.replaced(results=tuple(graph.values)), *(one.numpy() for one in inputs))
     for value, array in zip(graph.values.values(), made, strict=True):
         assert (value.dims, value.dtype) == (array.shape, array.dtype)
 
@@ -113,7 +113,7 @@ def test_names_are_those_of_the_program_and_the_state_dict():
     assert set(graph.constants) == {
         "fc.weight", "fc.bias", "norm.weight", "norm.bias", "norm.running_mean", "norm.running_var", "table",
     }  # fmt: skip
-    assert graph.outputs == ("getitem", "add")
+    assert graph.results == ("getitem", "add")
     assert graph.value("add") == Value("add", (4, 2), np.dtype("float32"))
 
 

@@ -79,7 +79,7 @@ def test_inference_changes_no_result_and_says_nothing_false(
         ]
         graph = inferred(self.graph.replaced(inputs=tuple(values)), unroll=200)
         outputs = graph.evaluate(*inputs)
-        for value, one in zip(map(graph.value, graph.outputs), outputs, strict=True):
+        for value, one in zip(map(graph.value, graph.results), outputs, strict=True):
             if isinstance(one, np.ndarray):
                 assert value.dtype in (None, one.dtype)
                 assert value.dims is None or len(value.dims) == one.ndim

@@ -541,7 +541,7 @@ def test_each_rule_has_a_case() -> None:
     assert missing == set()
 
 
-def test_versions_of_random_operators_agree_in_dims() -> None:
+def test_dropout_until_version_6() -> None:
     """Dropout trains until version 6 unless it is told not to."""
     x = np.ones((100, 100), F32)
     (proto,) = (one for _, one in Case("Dropout", (6,), (x,), {"ratio": 0.25}, 2).models())
@@ -626,8 +626,7 @@ def test_calls_that_are_none(operator: str, version: int, attributes: dict[str, 
         read(proto)
 
 
-def test_numpy_helper_is_used_for_nothing_but_tests() -> None:
-    """Constants of the tests go through the package's own writer."""
+def test_an_input_with_a_value_in_the_file_is_a_constant() -> None:
     data = real(2, 2)
     proto = model("Add", 13, (data, data), {}, 1)
     proto.graph.initializer.append(numpy_helper.from_array(data, "x1"))

@@ -105,6 +105,8 @@ def test_optionals():
         False,
         False,
     ]
+    assert run("Identity", None) is None
+    assert OPERATORS["Identity"].inferred(None)[0].dims is None
     with pytest.raises(LayoutError, match="the optional is empty"):
         run("OptionalGetElement", None)
 
@@ -326,6 +328,9 @@ REFUSED: list[tuple[str, tuple[Any, ...], dict[str, Any], str]] = [
     ("GatherElements", (X, ints(0)), {}, "indices have 1 axes, data 2"),
     ("GatherND", (X, ints(0, 0, 0)), {}, "3 coordinates in 2 axes"),
     ("GatherND", (X, ints(5)), {}, "GatherND"),
+    ("GatherND", (X, ints(0)[None]), {"batch_dims": -1}, "batch_dims -1 must be 0 or more"),
+    ("GatherND", (X, ints(0)), {"batch_dims": 1}, "1 of 1 axes"),
+    ("Trilu", (X[0],), {}, "matrices are needed"),
     ("ScatterND", (X, ints(1)[None], X), {}, "updates must be 1x3"),
     ("ScatterElements", (X, ints(1)[None], X), {}, "one update for each"),
     ("ScatterElements", (X, np.zeros((1, 1), int), X[:1, :1]), {"reduction": "sub"}, "'sub'"),

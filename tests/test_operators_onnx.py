@@ -98,7 +98,7 @@ def plain(value: Any) -> Any:
     return value.decode() if isinstance(value, bytes) else value
 
 
-@pytest.mark.parametrize("name", sorted(OPERATORS))
+@pytest.mark.parametrize("name", sorted(name for name in OPERATORS if not name.startswith("relayout.")))
 def test_entries_agree_with_the_newest_schema(name: str) -> None:
     domain, _, operator = name.rpartition(".")
     schema, entry = defs.get_schema(operator, domain=domain), OPERATORS[name]

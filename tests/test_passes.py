@@ -508,6 +508,25 @@ def test_channels_last_outputs_and_inner_readers() -> None:
     assert operators(made).count("Transpose") == 2  # the output y, and what is flattened
 
 
+def test_residuals_take_the_order_of_what_is_no_view() -> None:
+    """All Transposes but those beside convolutions go, where that makes no more of them."""
+    b = Building((1, 4, 8, 8))
+    x = b("Conv", "x0", b.random(4, 4, 1, 1))
+    for _ in range(2):
+        y = b("Transpose", b("Conv", x, b.random(4, 4, 1, 1)), perm=NHWC)
+        y = b("MatMul", b("LayerNormalization", y, b.random(4)), b.random(4, 4))
+        x = b("Add", x, b("Transpose", y, perm=NCHW))
+    graph = b.graph(b("LayerNormalization", b("Transpose", x, perm=NHWC), b.random(4)))
+    made = optimized(graph)
+    assert_same(graph, made)
+    assert operators(made).count("Transpose") <= 5
+    by = {name: node for node in made.nodes for name in node.outputs}
+    for node in made.nodes:
+        if node.operator == "Add":
+            turned = [by[name] for name in node.inputs if by[name].operator == "Transpose"]
+            assert all(by[one.inputs[0]].operator == "Conv" for one in turned)
+
+
 def test_attention_keeps_its_transposes() -> None:
     b = Building((2, 5, 8))
     heads = [
@@ -566,7 +585,7 @@ def test_scalars_are_inside_and_weights_outside() -> None:
     assert_same(graph, made)
     assert operators(unfused(made)) == ["MatMul", "Add", "Mul", "Clip"]
     known = inferred(made.replaced(values={}))
-    assert known.value(made.outputs[0]).dims == (2, 3, 4)
+    assert known.value(made.results[0]).dims == (2, 3, 4)
 
 
 @pytest.mark.parametrize("shape", [(2, 1), (5, 3, 4), (1, 2, 1, 1)])
@@ -629,7 +648,7 @@ def test_graphs_within_nodes() -> None:
 def test_empty_graphs() -> None:
     x = Value("x", (2,), F32)
     graph = Graph((x,), ("x",), ())
-    assert optimized(graph).outputs == ("x",)
+    assert optimized(graph).results == ("x",)
     assert fused(graph) is graph
     assert log(graph) == ()
 

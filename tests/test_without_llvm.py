@@ -95,8 +95,10 @@ print("done")
 
 
 @pytest.mark.parametrize("host", HOSTS)
-def test_all_is_done_in_numpy_with_one_warning(tmp_path, host):
+def test_all_is_done_in_numpy_with_one_warning(tmp_path, monkeypatch, host):
+    """On a host that never had it: what LLVM has said to earlier processes would be remembered."""
     prepare, why = HOSTS[host]
+    monkeypatch.setenv("RELAYOUT_CACHE", str(tmp_path / "kernels"))
     if host == "forbidden":
         pytest.importorskip("llvmlite")
     is_done(tmp_path, SCRIPT.format(prepare=prepare, why=why, llvm=host == "forbidden"))

@@ -52,7 +52,7 @@ def evaluate(graph: Graph, *arrays: Any) -> tuple[Any, ...]:
     known: dict[str, Any] = {"": None, **graph.constants}
     known.update(zip((value.name for value in graph.inputs), given, strict=True))
     last = {name: i for i, node in enumerate(graph.nodes) for name in (*node.inputs, *node.outputs)}
-    for name in ("", *graph.outputs):
+    for name in ("", *graph.results):
         last.pop(name, None)
     for i, node in enumerate(graph.nodes):
         results = _run(node, known)
@@ -60,10 +60,10 @@ def evaluate(graph: Graph, *arrays: Any) -> tuple[Any, ...]:
         for name in (*node.inputs, *node.outputs):
             if last.get(name) == i:
                 known.pop(name, None)
-    missing = [name for name in graph.outputs if name not in known]
+    missing = [name for name in graph.results if name not in known]
     if missing:
         raise LayoutError(f"nothing computes the output {missing[0]!r} of the graph")
-    return tuple(known[name] for name in graph.outputs)
+    return tuple(known[name] for name in graph.results)
 
 
 def checked_inputs(values: Sequence[Value], arrays: Sequence[Any]) -> list[Any]:

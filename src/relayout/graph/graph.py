@@ -118,8 +118,8 @@ class Graph:
     ----------
     inputs : tuple of Value
         What a run is given.
-    outputs : tuple of str
-        The names of what it returns.
+    results : tuple of str
+        The names of what it returns; :attr:`outputs` is what is known of them.
     nodes : tuple of Node
         Each behind those whose results it reads.
     constants : mapping of str to ndarray
@@ -131,7 +131,7 @@ class Graph:
     """
 
     inputs: tuple[Value, ...]
-    outputs: tuple[str, ...]
+    results: tuple[str, ...]
     nodes: tuple[Node, ...]
     constants: Mapping[str, Array] = field(default_factory=dict)
     values: Mapping[str, Value] = field(default_factory=dict)
@@ -164,13 +164,13 @@ class Graph:
 
     def replaced(self, **changes: Any) -> Self:
         """The same graph with some attributes replaced."""
-        names = ("inputs", "outputs", "nodes", "constants", "values", "name")
+        names = ("inputs", "results", "nodes", "constants", "values", "name")
         return type(self)(**{name: changes.get(name, getattr(self, name)) for name in names})
 
     @property
-    def results(self) -> tuple[Value, ...]:
-        """What is known of the outputs."""
-        return tuple(self.value(name) for name in self.outputs)
+    def outputs(self) -> tuple[Value, ...]:
+        """What is known of what it returns: name, dims, data type."""
+        return tuple(self.value(name) for name in self.results)
 
     @locked
     def plan(
@@ -219,7 +219,7 @@ class Graph:
         return compiled(self, format, threads, batch)
 
     def __str__(self) -> str:
-        lines = [*map(str, self.inputs), *map(str, self.nodes), f"-> {', '.join(self.outputs)}"]
+        lines = [*map(str, self.inputs), *map(str, self.nodes), f"-> {', '.join(self.results)}"]
         return "\n".join(lines)
 
 

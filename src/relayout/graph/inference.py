@@ -98,7 +98,7 @@ def inferred(
     sweep.facts = {value.name: Fact(value.dims, value.dtype) for value in graph.inputs}
     sweep.constants = dict(graph.constants)
     sweep.said = graph.values
-    sweep.outputs = set(graph.outputs)
+    sweep.outputs = set(graph.results)
     least, times = FOLDED_IN_ALL
     sweep.left = [max(least, times * sum(data.nbytes for data in graph.constants.values()))]
     sweep.run(graph.nodes, {})
@@ -307,12 +307,12 @@ class _Sweep:
         for node in graph.nodes:
             names.update((key, self._fresh(f"{name}/{key}")) for key in node.outputs if key)
         made = {key for node in graph.nodes for key in node.outputs if key}
-        for key, output in zip(graph.outputs, outputs, strict=False):
+        for key, output in zip(graph.results, outputs, strict=False):
             if key in made and output in self.outputs:
                 names[key] = output
                 made.remove(key)
         self.run(graph.nodes, names)
-        return [names[key] for key in graph.outputs]
+        return [names[key] for key in graph.results]
 
     def _bound(self, node: Node, results: list[str], names: dict[str, str], sources: tuple[str, ...]) -> None:
         """Let the outputs of a node stand for values; the graph's own outputs keep their names."""
@@ -409,17 +409,17 @@ class _Sweep:
         }
         inner.constants = dict(graph.constants)
         inner.said = graph.values
-        inner.outputs = set(graph.outputs)
+        inner.outputs = set(graph.results)
         inner.left = self.left
         try:
             inner.run(graph.nodes, {})
         except LayoutError:
-            return graph, [Fact() for _ in graph.outputs]
+            return graph, [Fact() for _ in graph.results]
         inputs = tuple(
             Value(value.name, inner.facts[value.name].dims, inner.facts[value.name].dtype)
             for value in graph.inputs
         )
-        return inner.made(graph.replaced(inputs=inputs)), [inner.fact(name) for name in graph.outputs]
+        return inner.made(graph.replaced(inputs=inputs)), [inner.fact(name) for name in graph.results]
 
     def _loop(self, node: Node, given: list[Fact | None]) -> tuple[Graph, tuple[Fact, ...]]:
         body = node.attributes["body"]
@@ -429,7 +429,7 @@ class _Sweep:
         graph, results = self._settled(body, list(first), states, captured, 1)
         trips = given[0].data if given[0] is not None else None
         condition = given[1] if len(given) > 1 else None
-        sure = trips is not None and condition is None and _is_true(graph, graph.outputs[0])
+        sure = trips is not None and condition is None and _is_true(graph, graph.results[0])
         length = int(trips.reshape(()).item()) if sure and trips is not None else None
         scans = [
             Fact(None if fact.dims is None else (length, *fact.dims), fact.dtype)
@@ -480,7 +480,7 @@ class _Sweep:
 
     def made(self, graph: Graph) -> Graph:
         """What is left, without what nothing needs."""
-        needed, nodes = set(graph.outputs), []
+        needed, nodes = set(graph.results), []
         for node in reversed(self.nodes):
             if needed.intersection(filter(None, node.outputs)):
                 needed.update(node.inputs)

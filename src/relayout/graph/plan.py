@@ -5,11 +5,11 @@ writes and with a cost; :mod:`relayout.graph.planner` chooses one for every node
 conversions in between cost least.
 
 >>> import numpy as np
->>> from relayout.graph.graph import Graph, Node, Value
+>>> from relayout.graph import Graph, Node, Value
 >>> x = Value("x", (1, 64, 14, 14), np.dtype("f4"))
 >>> filters = np.zeros((64, 64, 1, 1), "f4")
 >>> conv = Node("Conv", ("x", "w"), ("y",))
->>> found = plan(Graph((x,), ("y",), (conv,), {"w": filters}))
+>>> found = Graph((x,), ("y",), (conv,), {"w": filters}).plan()
 >>> found.cost > 0, len(found.conversions) <= 2
 (True, True)
 """
@@ -138,7 +138,7 @@ def plan(graph: Graph, format: str | None = None, pins: Mapping[str, str] | None
         case_of_input = case_of(Node("Identity", (value.name,), (value.name,)), graph, {}, {})
         arrives[value.name] = [row_major(case_of_input.out.dims, case_of_input.out.dtype)]
     uses: dict[str, int] = {}
-    for name in (*graph.outputs, *(name for node in graph.nodes for name in dict.fromkeys(node.inputs))):
+    for name in (*graph.results, *(name for node in graph.nodes for name in dict.fromkeys(node.inputs))):
         uses[name] = uses.get(name, 0) + 1
     cases, offers = [], []
     for node in graph.nodes:
@@ -230,7 +230,7 @@ def _problem(graph: Graph, cases: Sequence[Case], offers: Sequence[Sequence[Way]
         case = case_of(Node("Identity", (value.name,), (value.name,)), graph, {}, {})
         sources[value.name] = {row_major(case.out.dims, case.out.dtype)}
     pins = {}
-    for name in graph.outputs:
+    for name in graph.results:
         if name not in graph.constants:
             out = case_of(Node("Identity", (name,), (name,)), graph, {}, {}).out
             pins[name] = row_major(out.dims, out.dtype)

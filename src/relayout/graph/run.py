@@ -104,7 +104,7 @@ class Run:
     def __init__(self, graph: Graph, plan: Plan | None, steps: Steps | None, why: str = "") -> None:
         self._graph, self.plan, self.steps, self.why = graph, plan, steps, why
         self.inputs = graph.inputs
-        self.outputs = tuple(graph.value(name) for name in graph.outputs)
+        self.outputs = graph.outputs
 
     def __call__(self, *arrays: Any, out: Any = None, **named: Any) -> tuple[Any, ...]:
         """Run.

@@ -44,14 +44,11 @@ from __future__ import annotations
 
 import contextlib
 import os
-import random
 import re
 import stat
-import tempfile
 import time
 from collections.abc import Iterator
 from functools import lru_cache
-from pathlib import Path
 
 try:
     from _blake2 import blake2b  # hashlib's; but that loads OpenSSL, which takes longer than a kernel
@@ -59,8 +56,9 @@ except ImportError:
     from hashlib import blake2b
 
 from relayout.environment import named_number
+from relayout.forking import lock
 
-__all__ = ["digest", "folder", "load", "save", "sources", "unchanged"]
+__all__ = ["digest", "folder", "load", "save", "sources", "unchanged", "young"]
 
 DIGEST = 32  # bytes
 PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
@@ -76,6 +74,7 @@ SETTLED = 2_000_000_000  # nanoseconds; file systems round times, and importing 
 LIMIT = 512 << 20  # bytes of all entries
 BLOCK = 4096  # bytes; the least that an entry takes on disk
 LOOKS = 16  # at the whole folder while as much as the limit is written
+HOME = os.path.join("~", ".cache")
 DAY = 86400  # seconds; an entry that was used earlier is touched
 
 
@@ -139,13 +138,13 @@ def _stamp(imported: int) -> bytes | None:
         found = [os.stat(f"{PACKAGE}/{name}") for name in names]
     except OSError:
         return None
-    if any(_young(file, imported) for file in found):
+    if any(young(file, imported) for file in found):
         return None
     facts = [(file.st_dev, file.st_ino, file.st_size, file.st_mtime_ns, file.st_ctime_ns) for file in found]
     return digest(repr((names, facts)).encode())
 
 
-def _young(file: os.stat_result, imported: int) -> bool:
+def young(file: os.stat_result, imported: int) -> bool:
     """Whether a file may have been changed since it was imported."""
     return max(file.st_mtime_ns, file.st_ctime_ns) > imported - SETTLED
 
@@ -156,7 +155,7 @@ def _sources(imported: int) -> str | None:
     try:
         for name in _files():
             with open(f"{PACKAGE}/{name}", "rb", buffering=0) as file:
-                if _young(os.fstat(file.fileno()), imported):
+                if young(os.fstat(file.fileno()), imported):
                     return None
                 text = file.read()
             if name.startswith(("reorder/", "kernels/")) and _asks_environment(text):
@@ -183,20 +182,23 @@ def _files() -> list[str]:
     return found
 
 
-def folder() -> Path | None:
+def folder() -> str | None:
     """The folder of the cache, made if need be; None where the cache is off or can't be trusted."""
     named = os.environ.get("RELAYOUT_CACHE", "")
     if named.lower() in ("off", "0", "no"):
         return None
+    home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser(HOME)
+    if home == HOME and not named:  # there is no home
+        return None
+    path = named or os.path.join(home, "relayout", "kernels")
+    path = path.rstrip(os.sep) or os.sep  # behind a slash a link would be followed
     try:
-        base = Path(os.environ.get("XDG_CACHE_HOME") or ("" if named else Path.home() / ".cache"))
-        path = Path(named) if named else base / "relayout" / "kernels"
         try:
             found = os.lstat(path)
         except FileNotFoundError:
-            path.mkdir(mode=0o700, parents=True, exist_ok=True)
+            os.makedirs(path, mode=0o700, exist_ok=True)
             found = os.lstat(path)
-    except (OSError, RuntimeError):  # the latter where there is no home
+    except (OSError, ValueError):  # the latter of names with a null character
         return None
     return path if stat.S_ISDIR(found.st_mode) and _ours(found) else None
 
@@ -248,6 +250,9 @@ def save(key: str, code: bytes) -> None:
     LayoutError
         ``RELAYOUT_CACHE_LIMIT`` is set, and no number of bytes.
     """
+    with lock():
+        import random  # with tempfile: takes longer to load than all kernels that a process finds here
+        import tempfile
     where = folder()
     limit = named_number("RELAYOUT_CACHE_LIMIT", f"number of bytes; write one in digits, such as {LIMIT}")
     if limit is None:
@@ -259,7 +264,7 @@ def save(key: str, code: bytes) -> None:
         handle, name = tempfile.mkstemp(prefix=f"{key}.", dir=where)
         with os.fdopen(handle, "wb") as file:
             file.write(_seal(key, code) + code)
-        os.replace(name, where / key)
+        os.replace(name, f"{where}/{key}")
     except OSError:
         if name:
             with contextlib.suppress(OSError):
@@ -273,7 +278,7 @@ def _room(size: int) -> int:
     return -(-size // BLOCK) * BLOCK
 
 
-def _shrink(where: Path, limit: int) -> None:
+def _shrink(where: str, limit: int) -> None:
     """If entries are larger than the limit, remove the ones that were not used for longest.
 
     Other processes may do so at the same time; what they have removed is gone, and counts as removed.
@@ -294,7 +299,7 @@ def _shrink(where: Path, limit: int) -> None:
         left -= room
 
 
-def _entries(where: Path) -> Iterator[tuple[int, int, str]]:
+def _entries(where: str) -> Iterator[tuple[int, int, str]]:
     """When each entry was used, the bytes that it takes, and its path; unfinished ones among them.
 
     Whatever else is in the folder that a user has named is none of our business.

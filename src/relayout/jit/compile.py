@@ -4,7 +4,8 @@ The code generator runs at -O2 and no IR passes run before it: kernels are writt
 they shall become, and optimisers take longer over it than the code saves. Object code is kept in memory, as
 long as it is used (see :mod:`relayout.jit.engines`), and on disk (:mod:`relayout.jit.cache`): by its
 text, :func:`compiled`, or by what the text would be made from, :func:`recalled`, so that finding it takes no
-text.
+text. Nor does it take LLVM where :mod:`relayout.jit.loader` knows the object: LLVM is imported by the first
+who compiles.
 
 >>> kernel = compiled('''
 ... define void @note(ptr %source, ptr %target, ptr %operands, i64 %part, i64 %parts) {
@@ -21,8 +22,9 @@ Traps:
 
 * Code goes with its engine, and an engine with the last kernel that refers to it. Whoever keeps a bare
   address keeps the kernel too. Only what :func:`loaded` returns stays until the process ends.
-* A name that the process does not have ends the process, not the call: LLVM has no gentler answer. Look it
-  up first (``ctypes.CDLL(None)``) where a function of the system might be missing.
+* A name that the process does not have ends the process, not the call: LLVM, which is asked to load what the
+  loader refuses, has no gentler answer. Look it up first (``ctypes.CDLL(None)``) where a function of the
+  system might be missing.
 * A child that was forked while another thread was inside LLVM would find LLVM half done and its lock held for
   good. All that is asked of LLVM is therefore asked under :func:`relayout.forking.lock`.
 """
@@ -33,16 +35,13 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-import llvmlite
-import llvmlite.binding as llvm
-
-from relayout.errors import LayoutError
+from relayout.errors import LayoutError, Unsupported
 from relayout.forking import lock
-from relayout.jit import cache
+from relayout.jit import cache, loader, remembered
 from relayout.jit.abi import KERNEL, Kernel
 from relayout.jit.engines import Engine, Engines
 from relayout.jit.floating import Usual, guarded
-from relayout.targets.machine import Machine, host
+from relayout.targets.machine import Machine, answers, asked, host, llvm
 
 __all__ = [
     "Module",
@@ -77,8 +76,13 @@ def available() -> bool:
     """Whether this host lets a process make machine code."""
     try:
         with lock():
+            if remembered.recalled():  # it was so in an earlier process, and cpuid is machine code
+                return True
             _known(host().triple)
-            llvm.check_jit_execution()
+            llvm().check_jit_execution()
+            remembered.keep(asked())
+    except Unsupported:  # llvmlite can't be loaded
+        return False
     except LayoutError:  # RELAYOUT_CPU names no processor
         raise
     except Exception:
@@ -95,20 +99,21 @@ def _target(machine: Machine, level: int) -> Any:
 
 def _known(triple: str) -> Any:
     """The code generator of an architecture; an error where LLVM has none."""
-    native = llvm.get_process_triple()
-    _prepare(triple.split("-")[0] != native.split("-")[0])
-    return llvm.Target.from_triple(triple)
+    library = llvm()
+    _prepare(triple.split("-")[0] != library.get_process_triple().split("-")[0])
+    return library.Target.from_triple(triple)
 
 
 @lru_cache(maxsize=2)
 def _prepare(foreign: bool) -> None:
     """Make code generators known to LLVM: that of this host, or all of them, which takes longer."""
+    library = llvm()
     if foreign:
-        llvm.initialize_all_targets()
-        llvm.initialize_all_asmprinters()
+        library.initialize_all_targets()
+        library.initialize_all_asmprinters()
     else:
-        llvm.initialize_native_target()
-        llvm.initialize_native_asmprinter()
+        library.initialize_native_target()
+        library.initialize_native_asmprinter()
 
 
 def assemble(ir: str, machine: Machine, level: int = LEVEL) -> bytes:
@@ -119,7 +124,7 @@ def assemble(ir: str, machine: Machine, level: int = LEVEL) -> bytes:
 
 def _assemble(ir: str, machine: Machine, level: int) -> bytes:
     """A function of its own, so that its objects are freed before the lock is: LLVM does that too."""
-    module = llvm.parse_assembly(ir)
+    module = llvm().parse_assembly(ir)
     module.verify()
     return bytes(_target(machine, level).emit_object(module))
 
@@ -182,7 +187,7 @@ def _guarded(module: Module, machine: Machine) -> Module:
 
 def _key(machine: Machine, what: str) -> str:
     """The name of an entry."""
-    return cache.digest(f"{llvmlite.__version__} {llvm.llvm_version_info} {machine}\n{what}".encode()).hex()
+    return cache.digest(f"{answers()[-1]} {machine}\n{what}".encode()).hex()
 
 
 def _of_text(ir: str, machine: Machine, level: int = LEVEL) -> Engine:
@@ -212,16 +217,22 @@ def _made(key: str, module: Module, machine: Machine, level: int = LEVEL) -> Eng
 
 
 def _engine(code: bytes, machine: Machine) -> Any:
+    """What owns object code that is ready to run: the loader's, or LLVM's where that does not know how."""
+    return loader.load(code) or _by_llvm(code, machine)
+
+
+def _by_llvm(code: bytes, machine: Machine) -> Any:
     """An engine of LLVM's that holds nothing but this code.
 
     LLVM makes one only for a module, and would generate code for that too, empty as it is: it takes five
     times as long as all the rest.
     """
-    module = llvm.parse_assembly("")
+    library = llvm()
+    module = library.parse_assembly("")
     target = _known(machine.triple).create_target_machine(reloc="pic", codemodel="default")
-    engine = llvm.create_mcjit_compiler(module, target)
+    engine = library.create_mcjit_compiler(module, target)
     engine.remove_module(module)
-    engine.add_object_file(llvm.ObjectFileRef.from_data(code))
+    engine.add_object_file(library.ObjectFileRef.from_data(code))
     engine.finalize_object()
     return engine
 

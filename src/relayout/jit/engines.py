@@ -1,7 +1,8 @@
 """Compiled code in memory, for as long as anybody uses it.
 
-An LLVM execution engine takes 64 KiB and two maps of the process, and a system grants a process some 65,000
-maps (Linux: ``vm.max_map_count``). So the code of shapes that nobody uses any more has to go::
+Loaded code takes two maps of the process and 8 KiB (:mod:`relayout.jit.loader`), or 64 KiB where LLVM has
+loaded it. A system grants a process some 65,000 maps (Linux: ``vm.max_map_count``). So the code of shapes
+that nobody uses any more has to go::
 
     plan, program, function --> kernel --> Engine        in use: stays, however many there are
     Engines: the last KEPT that were asked for ---^      stay, so that asking again costs nothing
@@ -29,9 +30,9 @@ from weakref import WeakValueDictionary
 
 __all__ = ["KEPT", "Engine", "Engines", "unmap"]
 
-KEPT = 256  # engines that nobody need use: 16 MiB
+KEPT = 256  # engines that nobody need use: 512 maps, 2 MiB, or 16 MiB of LLVM's
 
-_aside: deque[Any] = deque()  # LLVM's engines that nobody uses; a deque, since it needs no lock
+_aside: deque[Any] = deque()  # loaded code that nobody uses; a deque, since it needs no lock
 
 
 class Engine:
@@ -39,7 +40,7 @@ class Engine:
 
     Parameters
     ----------
-    code : llvmlite.binding.ExecutionEngine
+    code : relayout.jit.loader.Code or llvmlite.binding.ExecutionEngine
         What owns the code; it belongs to this object from now on.
     names : sequence of str
         The kernels of the module.

@@ -32,6 +32,7 @@ Tests join the last two. What all kinds share:
 ``meaning``      what the axes of arguments must mean
 ``sizes``        numbers for each spatial axis, as callers give them
 ``post_ops``     the post-ops of :mod:`relayout.ops.post_ops`, where callers look for them
+``custom``       Python functions as primitives
 ``pieces``       what concatenation and split share: tensors that are parts of another one
 ``products``     what convolution, inner product and matrix product share; their program
 ``folding``      sums of products in the shape that suits kernels best

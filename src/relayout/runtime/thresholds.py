@@ -32,7 +32,7 @@ from relayout.environment import named_number
 from relayout.forking import lock, locked
 from relayout.jit import cache
 from relayout.runtime import threads
-from relayout.targets.machine import Machine, derived
+from relayout.targets.machine import Machine, answers, derived
 
 if TYPE_CHECKING:
     from relayout.runtime.calibration import Measured
@@ -129,12 +129,9 @@ def _measured(what: str, machine: Machine, measure: bool) -> int:
         return found
 
 
-@locked
 def _identity(machine: Machine) -> str:
     """Everything that a threshold depends on."""
-    import llvmlite
-
-    parts = (VERSION, llvmlite.__version__, machine.triple, machine.cpu, machine.features)
+    parts = (VERSION, answers()[-1], machine.triple, machine.cpu, machine.features)
     return " ".join(map(str, (*parts, machine.l1, machine.l2, machine.l3, threads.count())))
 
 

@@ -342,7 +342,7 @@ def forget() -> int:
     for name in os.listdir(folder) if folder is not None else ():
         if folder is not None and name.startswith(_PREFIX):
             with contextlib.suppress(OSError):
-                (folder / name).unlink(missing_ok=True)
+                os.unlink(f"{folder}/{name}")
                 count += 1
     return count
 

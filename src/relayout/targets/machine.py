@@ -5,13 +5,8 @@ operating system's. ``RELAYOUT_CPU`` names another processor, as LLVM spells it 
 so that tests generate the code of other machines. What no data sheet tells, from how many bytes on it pays to
 write around the caches or to wake threads, is measured (:mod:`relayout.runtime.thresholds`).
 
-Trap:
-
-* What a processor can do is asked anew by each process, although it takes a fifth of a millisecond on virtual
-  machines (they answer ``cpuid`` themselves, 10 microseconds each time). To keep the answer one would have to
-  know the processor again, and whoever is wrong there runs illegal instructions: home directories are shared
-  by machines, a machine's boot id survives its being moved to another processor, and ``/proc/cpuinfo`` leaves
-  out some of what LLVM asks, and takes 10 milliseconds to open on some kernels.
+LLVM takes longer to import than a kernel to load, and says of this host what it has said in each process
+before: :func:`answers` finds that on disk, where kernels are (:mod:`relayout.jit.remembered`).
 """
 
 from __future__ import annotations
@@ -23,7 +18,10 @@ from typing import Any, NamedTuple
 from relayout.errors import LayoutError, Unsupported
 from relayout.forking import locked
 
-__all__ = ["LINE", "Machine", "Thresholds", "caches", "derived", "host", "llvm", "machine"]
+__all__ = [
+    *("LINE", "Machine", "Thresholds"),
+    *("answers", "asked", "caches", "derived", "host", "llvm", "machine"),
+]
 
 LINE = 64  # bytes of a cache line on every processor that we generate code for
 LARGEST = 32 << 20  # bytes that are copied to find out about streaming
@@ -131,6 +129,40 @@ def llvm() -> Any:
     return llvmlite.binding
 
 
+@locked
+def asked() -> tuple[str, ...]:
+    """What LLVM says of this host and of itself.
+
+    Returns
+    -------
+    tuple of str
+        The triple; the processor; its features, such as ``+avx2,-avx512f``; versions of llvmlite and LLVM.
+
+    Raises
+    ------
+    Unsupported
+        llvmlite can't be loaded.
+    """
+    library = llvm()
+    import llvmlite
+
+    return (
+        library.get_process_triple(),
+        library.get_host_cpu_name(),
+        library.get_host_cpu_features().flatten(),
+        f"{llvmlite.__version__} {library.llvm_version_info}",
+    )
+
+
+@lru_cache(maxsize=1)
+@locked
+def answers() -> tuple[str, ...]:
+    """The same, from an earlier process where there was one."""
+    from relayout.jit.remembered import recalled
+
+    return recalled() or asked()
+
+
 @lru_cache(maxsize=1)
 def host() -> Machine:
     """The processor this runs on (or that ``RELAYOUT_CPU`` names).
@@ -142,14 +174,11 @@ def host() -> Machine:
     LayoutError
         ``RELAYOUT_CPU`` names no processor.
     """
-    library = llvm()
     named = os.environ.get("RELAYOUT_CPU")
     if named:
         return machine(named)
-    features = library.get_host_cpu_features()
-    return _machine(
-        library.get_process_triple(), library.get_host_cpu_name(), features.flatten(), dict(features)
-    )
+    triple, cpu, features, _ = answers()
+    return _machine(triple, cpu, features, {name[1:]: name[0] == "+" for name in features.split(",") if name})
 
 
 LEVELS = {

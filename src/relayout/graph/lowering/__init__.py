@@ -6,6 +6,7 @@
 
 ``case``      a node as rules see it: dims, constants, the formats in which values arrive
 ``ways``      one way to do a node; the table of rules
+``costs``     what takes long to find out, kept for later processes
 ``pointwise``  functions, binary operations, and the post-ops that a chain of them becomes
 ``products``  convolutions and matrix products
 ``windows``   pooling, reductions, softmax, normalisations

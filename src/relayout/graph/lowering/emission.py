@@ -77,10 +77,10 @@ class _Emission:
         self._plan_places(chosen)
         for value in graph.inputs:
             desc = row_major(value.dims, _dtype(value.dtype))  # type: ignore[arg-type]
-            self.values[value.name] = {desc: self.sequence.input(value.name, desc)}
+            self._note(value.name, desc, self.sequence.input(value.name, desc))
         for k, one in enumerate(chosen):
             self._node(k, one)
-        for name in graph.outputs:
+        for name in graph.results:
             self._output(name)
 
     def _node(self, k: int, one: Chosen) -> None:
@@ -90,15 +90,20 @@ class _Emission:
         for operand, desc, value in zip(case.outputs, way.outputs, several, strict=True):
             if not operand.name:
                 continue
-            piece = self.piece(operand.name)
-            if piece is not None and not self.lies_in(value, piece):
-                self.sequence.add(
-                    Reorder(value.desc, piece.desc), value, into={"dst": piece}, name=f"{case.name}.place"
-                )
-                value = piece
-            self.values[operand.name] = {desc: value}
-            if not way.view and piece is None:
+            self._note(operand.name, desc, value)
+            if not way.view and operand.name not in self.placed:
                 self.fresh.add(operand.name)
+
+    def _note(self, name: str, desc: MemoryDesc, value: Value) -> None:
+        """Remember a value in its format; what belongs into a concatenation is copied there now."""
+        piece = self.piece(name)
+        self.values[name] = {desc: value}
+        if piece is not None:
+            if not self.lies_in(value, piece):
+                copy = Reorder(value.desc, piece.desc)
+                self.sequence.add(copy, value, into={"dst": piece}, name=f"{name}.place")
+            known = {label(piece.desc): piece}
+            self.values[name] = known if desc in known else {desc: value, **known}
 
     def _output(self, name: str) -> None:
         if name in self.graph.constants:
@@ -123,7 +128,6 @@ class _Emission:
 
     def _plan_places(self, chosen: Sequence[Chosen]) -> None:
         """Decide which values are written into which concatenation: the last ones first, they are largest."""
-        makers = {one.name: made for made in chosen for one in made.case.outputs}
         for k in reversed(range(len(chosen))):
             case, way = chosen[k].case, chosen[k].way
             if way.name != "concat":
@@ -139,12 +143,8 @@ class _Emission:
             join.part_of = self._around(join)
             for one in case.inputs if join.part_of is None or case.out.name in self.placed else ():
                 assert one is not None
-                maker = makers.get(one.name)
-                if one.data is None and one.name not in self.placed and maker is not None:
-                    place = [x.name for x in maker.case.outputs].index(one.name)
-                    same = maker.way.outputs[place] == way.inputs.get(one.name)
-                    if same and not maker.way.view:
-                        self.placed[one.name] = join
+                if one.data is None and one.name not in self.placed:
+                    self.placed[one.name] = join
 
     def _around(self, join: _Join) -> tuple[_Join, int] | None:
         """The concatenation in whose memory all parts lie side by side, or where the result has its place."""

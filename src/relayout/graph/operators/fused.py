@@ -24,7 +24,7 @@ def _infer(*inputs: Fact | None, graph: Any) -> tuple[Fact, ...]:
         given = (known[name] for name in node.inputs)
         facts = OPERATORS[node.operator].inferred(*given, outputs=len(node.outputs), **node.attributes)
         known.update(zip(node.outputs, facts, strict=True))
-    return tuple(known[name] or Fact() for name in graph.outputs)
+    return tuple(known[name] or Fact() for name in graph.results)
 
 
 @operator("relayout.Fused", infer=_infer)

@@ -63,6 +63,7 @@ def _same_rank(data: Array, indices: Array) -> None:
 def _pointed(data: Fact, indices: Fact, *, batch_dims: int = 0) -> Fact:
     if data.dims is None or not indices.dims or not isinstance(indices.dims[-1], int):
         return Fact(None, data.dtype)
+    _check_points(len(data.dims), len(indices.dims), indices.dims[-1], batch_dims)
     return Fact((*indices.dims[:-1], *data.dims[batch_dims + indices.dims[-1] :]), data.dtype)
 
 
@@ -82,9 +83,16 @@ def _coordinates(data: Array, indices: Array, batch_dims: int = 0) -> int:
     if batch_dims < 0:
         raise LayoutError(f"batch_dims {batch_dims} must be 0 or more")
     count = indices.shape[-1] if indices.ndim else 0
-    if not 0 < count <= data.ndim - batch_dims:
-        raise LayoutError(f"points of {count} coordinates in {data.ndim - batch_dims} axes")
+    _check_points(data.ndim, indices.ndim, count, batch_dims)
     return count
+
+
+def _check_points(data: int, indices: int, count: int, batch_dims: int) -> None:
+    """Refuse points that are not in so many axes."""
+    if not 0 <= batch_dims < max(indices, 1):
+        raise LayoutError(f"{batch_dims} of {indices} axes can't be those of batches")
+    if not 0 < count <= data - batch_dims:
+        raise LayoutError(f"points of {count} coordinates in {data - batch_dims} axes")
 
 
 def _written(data: Array, at: tuple[Array, ...], updates: Array, reduction: str) -> Array:

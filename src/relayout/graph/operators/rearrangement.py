@@ -118,7 +118,7 @@ def center_crop_pad(x: Array, shape: Array, /, *, axes: tuple[int, ...] | None =
 def trilu(x: Array, k: Array | None = None, /, *, upper: int = 1) -> Array:
     """The triangle on and above the k-th diagonal, or on and below it; zero elsewhere."""
     if x.ndim < 2:
-        raise LayoutError(f"{x.ndim} axes are too few for a triangle")
+        raise LayoutError("matrices are needed")
     diagonal = 0 if k is None else int(only(k, "k"))
     return np.triu(x, diagonal) if upper else np.tril(x, diagonal)
 

@@ -81,7 +81,7 @@ class Operator:
     wanted : bool
         Whether the definition asks how many outputs are wanted, as a keyword ``wanted``.
     needed : frozenset of str
-        The inputs that are never None: those whose annotation has no ``| None``.
+        The inputs that are never None: those whose annotation doesn't admit it.
     """
 
     name: str
@@ -198,7 +198,7 @@ def operator(name: str, infer: Infer | None = None) -> Callable[[Callable[..., A
             define,
             infer,
             any(one.name == "wanted" for one in keywords),
-            frozenset(one.name for one in places if "None" not in str(one.annotation)),
+            frozenset(one.name for one in places if not {"None", "Any"} & set(str(one.annotation).split())),
         )
         return define
 

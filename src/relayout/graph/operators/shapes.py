@@ -12,7 +12,7 @@ import numpy as np
 
 from relayout.errors import LayoutError
 from relayout.graph.operators.axes import Dim, Dims, axes_in, known_product, numbers, unknown
-from relayout.graph.operators.registry import Array, Fact, broadcast, operator, same
+from relayout.graph.operators.registry import Array, Fact, broadcast, operator
 
 __all__ = ["reshaped_dims"]
 
@@ -169,9 +169,13 @@ def expand(x: Array, shape: Array, /) -> Any:
     return np.broadcast_to(x, np.broadcast_shapes(x.shape, tuple(shape.tolist()))).copy()
 
 
-@operator("Identity", infer=same)
+def _itself(x: Fact | None) -> Fact:
+    return Fact() if x is None else Fact(x.dims, x.dtype)
+
+
+@operator("Identity", infer=_itself)
 def identity(x: Any | None, /) -> Any:
-    """What it is given, sequences and empty optional values too."""
+    """What it is given, sequences too."""
     return x
 
 

@@ -64,7 +64,7 @@ def _with_shared_constants(graph: Graph) -> Graph:
             node = Node(node.operator, inputs, node.outputs, node.attributes, node.name)
         nodes.append(node)
     kept = {
-        name: data for name, data in graph.constants.items() if name not in names or name in graph.outputs
+        name: data for name, data in graph.constants.items() if name not in names or name in graph.results
     }
     return graph.replaced(nodes=tuple(nodes), constants=kept)
 

@@ -17,7 +17,7 @@ def without_dead(graph: Graph) -> Graph:
     y = Relu(x)
     -> y
     """
-    needed = set(graph.outputs)
+    needed = set(graph.results)
     nodes = []
     for node in reversed(graph.nodes):
         if not needed.isdisjoint(filter(None, node.outputs)):

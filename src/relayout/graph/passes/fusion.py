@@ -43,7 +43,7 @@ PRODUCTS: Final = frozenset(("Conv", "ConvTranspose", "Gemm", "MatMul"))
 POOLS: Final = frozenset(
     ("AveragePool", "MaxPool", "GlobalAveragePool", "GlobalMaxPool", "BatchNormalization", "Softmax")
 )
-"""Further heads, whose kernels apply post-ops or a guard."""
+"""Further heads, whose kernels apply post-ops; a Softmax has its guard alone."""
 
 FUNCTIONS: Final = frozenset(
     (
@@ -111,7 +111,7 @@ def fused(graph: Graph) -> Graph:
             nodes.append(_gathered(graph, last[node]))
         elif node not in inside:
             nodes.append(node)
-    read = {name for node in nodes for name in (*node.inputs, *node.outputs)} | set(graph.outputs)
+    read = {name for node in nodes for name in (*node.inputs, *node.outputs)} | set(graph.results)
     return graph.replaced(
         nodes=tuple(nodes),
         constants={name: data for name, data in graph.constants.items() if name in read},
@@ -125,7 +125,7 @@ def unfused(graph: Graph) -> Graph:
     Names are what they were before :func:`fused`, unless another value has taken one since.
     """
     taken = {name for node in graph.nodes for name in (*node.inputs, *node.outputs)}
-    taken |= {*graph.constants, *graph.outputs, *(value.name for value in graph.inputs)}
+    taken |= {*graph.constants, *graph.results, *(value.name for value in graph.inputs)}
     nodes: list[Node] = []
     constants, values = dict(graph.constants), dict(graph.values)
     for node in graph.nodes:
@@ -134,7 +134,7 @@ def unfused(graph: Graph) -> Graph:
             continue
         inner = node.attributes["graph"]
         names = {value.name: name for value, name in zip(inner.inputs, node.inputs, strict=True)}
-        names |= dict(zip(inner.outputs, node.outputs, strict=True)) | {"": ""}
+        names |= dict(zip(inner.results, node.outputs, strict=True)) | {"": ""}
         for name in (*inner.constants, *(name for one in inner.nodes for name in one.outputs)):
             if name not in names:
                 count, made = 0, name
@@ -156,7 +156,7 @@ def unfused(graph: Graph) -> Graph:
 def _chains(graph: Graph) -> list[tuple[Node, ...]]:
     """Nodes that go together: heads from the last one on, then what is left, in its order."""
     reads = Counter(name for node in graph.nodes for name in node.inputs if name)
-    reads.update(graph.outputs)
+    reads.update(graph.results)
     readers: dict[str, list[Node]] = {}
     for node in graph.nodes:
         for name in dict.fromkeys(filter(None, node.inputs)):
@@ -188,7 +188,7 @@ def _chain(
         if guard and taken.isdisjoint(guard):
             chain.extend(guard)
             continue
-        if reads[value] != 1 or value in graph.outputs:
+        if reads[value] != 1 or value in graph.results or head.operator == "Softmax":
             break
         reader = readers[value][0]
         if reader in taken or not _follows(reader, value, graph):
@@ -249,7 +249,7 @@ def _single(graph: Graph) -> Callable[[str], bool]:
 def _guard(node: Node, graph: Graph, reads: Counter[str], readers: dict[str, list[Node]]) -> tuple[Node, ...]:
     """The two nodes that make 0 of what is no number behind a Softmax; none if there are others."""
     value = node.outputs[0]
-    if node.operator != "Softmax" or reads[value] != 2 or value in graph.outputs:
+    if node.operator != "Softmax" or reads[value] != 2 or value in graph.results:
         return ()
     by = {one.operator: one for one in readers.get(value, ())}
     test, choice = by.get("IsNaN"), by.get("Where")

@@ -51,7 +51,7 @@ def _with_outputs_computed(graph: Graph) -> Graph:
         if (
             node.operator == "Identity"
             and source[0] in made
-            and source[0] not in graph.outputs
+            and source[0] not in graph.results
             and source[0] not in names
             and source[0] not in names.values()
             and target[0] not in names.values()

@@ -73,8 +73,8 @@ class Around:
         self._names: dict[str, str] = {}
         self.reads = Counter(name for node in graph.nodes for name in node.inputs if name)
         """How often each value is read: by nodes, and as an output of the graph."""
-        self.reads.update(graph.outputs)
-        self.outputs = frozenset(graph.outputs)
+        self.reads.update(graph.results)
+        self.outputs = frozenset(graph.results)
         self._taken = {*self._constants, *self._values, *self.outputs}
         self._taken.update(name for node in graph.nodes for name in node.outputs)
 

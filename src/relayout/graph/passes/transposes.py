@@ -10,7 +10,8 @@ each such node takes::
     cost                     one Transpose for each value and order that a reader wants and it doesn't have
 
 Nodes that are connected without a Transpose between them change their order together; then each node alone.
-A change is made when the number of Transposes falls, or stays and fewer elements are moved. So it ends, the
+A change is made when the number of Transposes falls, or stays and fewer elements are moved; a Transpose
+beside a convolution or the like moves none, since that reads and writes in any format. So it ends, the
 number never grows, and with residual connections no Transpose has to pass an Add from one side only. A
 Transpose that moves only axes of one element is free: it is a Reshape. Inputs and outputs of the graph keep
 their order.
@@ -21,7 +22,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from relayout.graph.graph import Array, Dims, Graph, Node
 from relayout.graph.passes.composition import composed
@@ -31,6 +32,11 @@ from relayout.graph.passes.orders import Kind, Order, kind_of, places
 from relayout.graph.passes.rewriting import Around
 
 __all__ = ["transposes_moved"]
+
+VIEWS: Final = frozenset(
+    ("Conv", "ConvTranspose", "MaxPool", "AveragePool", "GlobalAveragePool", "GlobalMaxPool")
+)
+"""Operators for which a Transpose beside them is another format of what they read or write, not work."""
 
 
 def transposes_moved(graph: Graph) -> Graph:
@@ -58,8 +64,10 @@ class _Reader(NamedTuple):
     """Who reads a value in some order: a node, or an output of the graph."""
 
     node: int | None
+    """None if it takes no other order than that."""
     order: Order
     """What the Transposes between amount to."""
+    operator: str
 
 
 class _Search:
@@ -87,9 +95,10 @@ class _Search:
                 self.maker[name] = at
             for place, name in enumerate(node.inputs):
                 if name and name not in graph.constants:
-                    self._read(name, at if kind is not None and place in kind.operands else None)
-        for name in graph.outputs:
-            self._read(name, None)
+                    turns = kind is not None and place in kind.operands
+                    self._read(name, at if turns else None, node.operator)
+        for name in graph.results:
+            self._read(name, None, "")
 
     def _perm(self, node: Node) -> Order | None:
         """The order of a Transpose; None for other nodes, and where it isn't known."""
@@ -103,10 +112,10 @@ class _Search:
     def _source(self, name: str, rank: int) -> tuple[str, Order]:
         return self.source.get(name, (name, tuple(range(rank))))
 
-    def _read(self, name: str, at: int | None) -> None:
+    def _read(self, name: str, at: int | None, operator: str) -> None:
         dims = self.graph.value(name).dims
         value, order = self._source(name, 0 if dims is None else len(dims))
-        self.readers[value].append(_Reader(at, order))
+        self.readers[value].append(_Reader(at, order, operator))
 
     # ---- what orders cost
 
@@ -121,19 +130,26 @@ class _Search:
         order = None if reader.node is None else self.orders[reader.node]
         return reader.order if order is None else tuple(reader.order[axis] for axis in order)
 
-    def cost(self, values: Iterable[str]) -> tuple[int, int]:
-        """Transposes of some values, and how many elements they move."""
-        count = elements = 0
+    def cost(self, values: Iterable[str]) -> tuple[int, int, int]:
+        """Transposes of some values; how many elements they move that are no views; how many in all."""
+        count = work = elements = 0
         for value in values:
             dims = self.graph.value(value).dims
             if dims is None:
                 continue
-            has = self.order(value) or tuple(range(len(dims)))
-            wanted = {_visible(self.wanted(reader), dims) for reader in self.readers[value]}
-            more = len(wanted - {_visible(has, dims)})
-            count += more
-            elements += more * math.prod(n for n in dims if isinstance(n, int))
-        return count, elements
+            has = _visible(self.order(value) or tuple(range(len(dims))), dims)
+            size = math.prod(n for n in dims if isinstance(n, int))
+            readers: defaultdict[Order, list[str]] = defaultdict(list)
+            for reader in self.readers[value]:
+                readers[_visible(self.wanted(reader), dims)].append(reader.operator)
+            readers.pop(has, None)
+            maker = self.maker.get(value)
+            written = maker is not None and self.graph.nodes[maker].operator in VIEWS
+            moved = 0 if written else sum(not VIEWS.issuperset(names) for names in readers.values())
+            count += len(readers)
+            work += moved * size
+            elements += len(readers) * size
+        return count, work, elements
 
     # ---- the search
 
@@ -253,7 +269,7 @@ class _Search:
                             names[name, result] = outputs[place]
             nodes.append(Node(node.operator, tuple(inputs), tuple(outputs), attributes, node.name))
         done = {name for node in nodes for name in node.outputs} | {value.name for value in graph.inputs}
-        for name in dict.fromkeys(graph.outputs):
+        for name in dict.fromkeys(graph.results):
             if name not in done and name not in constants:
                 dims = graph.value(name).dims
                 value, by = self._source(name, 0 if dims is None else len(dims))

@@ -532,7 +532,7 @@ def _one_of_batch(body: Graph, inner: dict[str, Any], states: int, own: int, cut
     captured = [Value(f"captured.{i}", one.dims, one.dtype) for i, one in enumerate(body.inputs[own:])]
     nodes, constants = [], {"zero": np.zeros(1, np.int64), "one": np.ones(1, np.int64)}
     read = [value.name for value in values]
-    results = [f"result.{i}" for i in range(len(body.outputs))]
+    results = [f"result.{i}" for i in range(len(body.results))]
     made = list(results)
     if cut:
         nodes.append(Node("Reshape", ("length", "one"), ("end",)))

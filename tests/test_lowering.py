@@ -1,0 +1,274 @@
+"""Graphs compiled against their definitions: what is lowered, where it lies, what is converted."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import relayout as rl
+from relayout.graph.evaluate import evaluate
+from relayout.graph.graph import Graph, Node, Value
+from relayout.graph.run import compiled, planned
+from strategies import examples
+
+pytest.importorskip("llvmlite")
+
+F4 = np.dtype("f4")
+
+
+def noise(*dims, seed=0):
+    return np.random.default_rng(seed).standard_normal(dims).astype("f4")
+
+
+def graph_of(nodes, inputs, outputs=None, **constants):
+    """A graph of nodes: ``"y = Conv(x, w)"`` and attributes."""
+    made = []
+    for text, attributes in nodes:
+        results, _, call = text.partition(" = ")
+        operator, _, names = call.rstrip(")").partition("(")
+        made.append(
+            Node(operator, tuple(names.replace("-", "").split(", ")), tuple(results.split(", ")), attributes)
+        )
+    values = tuple(Value(name, dims, F4) for name, dims in inputs.items())
+    return Graph(values, tuple(outputs or [made[-1].outputs[0]]), tuple(made), constants)
+
+
+def check(graph, tolerance=1e-5, **options):
+    """Compile it, and compare with its definition."""
+    run = compiled(graph, **options)
+    arrays = [noise(*value.dims, seed=k) for k, value in enumerate(graph.inputs)]
+    expected = evaluate(graph, *arrays)
+    for found, wanted in zip(run(*arrays), expected, strict=True):
+        assert found.shape == wanted.shape
+        assert found.dtype == wanted.dtype
+        np.testing.assert_allclose(found, wanted, atol=tolerance * max(1, np.abs(wanted).max(initial=0)))
+    assert run.steps is not None
+    return run
+
+
+def kinds(run):
+    return [layer.kind for layer in run.steps.layers()]
+
+
+FORMATS = [None, "nchw", "nhwc", "nChw16c"]
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_a_residual_block_is_three_convolutions(format):
+    graph = graph_of(
+        [
+            ("a = Conv(x, w)", {"kernel_shape": (3, 3), "pads": (1, 1, 1, 1)}),
+            ("b = Relu(a)", {}),
+            ("c = Conv(b, v, bias)", {}),
+            ("d = Conv(x, v)", {}),
+            ("e = Add(c, d)", {}),
+            ("y = Relu(e)", {}),
+        ],
+        {"x": (2, 32, 9, 11)},
+        w=noise(32, 32, 3, 3) / 10,
+        v=noise(32, 32, 1, 1),
+        bias=noise(32),
+    )
+    run = check(graph, format=format)
+    assert [kind for kind in kinds(run) if kind != "reorder"] == ["convolution"] * 3
+    assert all("add" in str(layer) or True for layer in run.steps.layers())
+
+
+def test_networks_that_were_converted_from_nhwc_have_no_transpose_left():
+    """A Transpose before and after each operator, and an Add in between."""
+    there, back = {"perm": (0, 3, 1, 2)}, {"perm": (0, 2, 3, 1)}
+    graph = graph_of(
+        [
+            ("a = Transpose(x)", there),
+            ("b = Conv(a, w)", {"pads": (1, 1, 1, 1)}),
+            ("c = Transpose(b)", back),
+            ("d = Relu(c)", {}),
+            ("e = Transpose(d)", there),
+            ("f = Conv(e, w)", {"pads": (1, 1, 1, 1)}),
+            ("g = Transpose(f)", back),
+            ("y = Add(g, d)", {}),
+        ],
+        {"x": (1, 12, 14, 32)},
+        w=noise(32, 32, 3, 3) / 10,
+    )
+    run = check(graph)
+    assert kinds(run) == ["convolution", "convolution"]
+    assert run.plan.conversions == ()
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_dense_blocks_write_into_one_memory(format):
+    """Each concatenation is the beginning of the next one: nothing is copied but the input."""
+    nodes, read = [], "x"
+    for k in range(4):
+        nodes += [
+            (f"r{k} = Relu({read})", {}),
+            (f"c{k} = Conv(r{k}, w{k})", {"pads": (1, 1, 1, 1)}),
+            (f"j{k} = Concat(x, {', '.join(f'c{i}' for i in range(k + 1))})", {"axis": 1}),
+        ]
+        read = f"j{k}"
+    weights = {f"w{k}": noise(16, 32 + 16 * k, 3, 3, seed=k) / 10 for k in range(4)}
+    graph = graph_of(nodes, {"x": (1, 32, 7, 9)}, **weights)
+    run = check(graph, format=format)
+    copied = [layer for layer in run.steps.layers() if layer.kind == "reorder"]
+    assert len(copied) <= 3
+
+
+def test_a_branch_that_is_an_output_and_a_part_of_a_concatenation():
+    graph = graph_of(
+        [
+            ("a = Conv(x, w)", {}),
+            ("b = Relu(a)", {}),
+            ("c = Concat(a, b, x)", {"axis": 1}),
+            ("d = Concat(c, a)", {"axis": 1}),
+            ("y = Relu(d)", {}),
+        ],
+        {"x": (2, 16, 5, 5)},
+        outputs=("y", "a", "c"),
+        w=noise(16, 16, 1, 1),
+    )
+    check(graph)
+
+
+@pytest.mark.parametrize("axis", [0, 1, 2, 3, -1])
+def test_concatenation_along_any_axis(axis):
+    graph = graph_of(
+        [("a = Relu(x)", {}), ("b = Tanh(x)", {}), ("y = Concat(a, b, x)", {"axis": axis})],
+        {"x": (2, 6, 5, 4)},
+    )
+    check(graph)
+
+
+def test_views_are_no_layers():
+    """Heads of attention: reshapes, transposes and parts of one product; two copies at most."""
+    graph = graph_of(
+        [
+            ("p = MatMul(x, w)", {}),
+            ("r = Reshape(p, shape)", {}),
+            ("t = Transpose(r)", {"perm": (2, 0, 3, 1, 4)}),
+            ("q = Gather(t, zero)", {"axis": 0}),
+            ("k = Gather(t, one)", {"axis": 0}),
+            ("v = Gather(t, two)", {"axis": 0}),
+            ("u = Transpose(k)", {"perm": (0, 1, 3, 2)}),
+            ("s = MatMul(q, u)", {}),
+            ("m = Mul(s, scale)", {}),
+            ("n = Softmax(m)", {"axis": -1}),
+            ("o = MatMul(n, v)", {}),
+            ("z = Transpose(o)", {"perm": (0, 2, 1, 3)}),
+            ("y = Reshape(z, back)", {}),
+        ],
+        {"x": (1, 17, 24)},
+        w=noise(24, 72) / 5,
+        shape=np.array([1, 17, 3, 4, 6]),
+        back=np.array([1, 17, 24]),
+        zero=np.array(0),
+        one=np.array(1),
+        two=np.array(2),
+        scale=np.float32(0.4),
+    )
+    run = check(graph)
+    assert set(kinds(run)) <= {"matrix product", "softmax", "reorder"}
+    assert kinds(run).count("reorder") <= 2
+
+
+@given(data=st.data())
+@examples(40)
+def test_deconvolutions_of_any_sizes(data):
+    number = st.integers
+    strides = tuple(data.draw(number(1, 3)) for _ in range(2))
+    kernel = tuple(data.draw(number(s, 4)) for s in strides)
+    pads = tuple(data.draw(number(0, k - 1)) for k in kernel) + tuple(
+        data.draw(number(0, k - 1)) for k in kernel
+    )
+    extra = tuple(data.draw(number(0, s - 1)) for s in strides)
+    sizes = tuple(data.draw(number(2, 5)) for _ in range(2))
+    groups = data.draw(number(1, 2))
+    outs = [
+        (n - 1) * s + e + k - pads[i] - pads[2 + i]
+        for i, (n, s, k, e) in enumerate(zip(sizes, strides, kernel, extra, strict=True))
+    ]
+    if min(outs) < 1:
+        return
+    attributes = {"strides": strides, "pads": pads, "output_padding": extra, "group": groups}
+    graph = graph_of(
+        [("a = ConvTranspose(x, w, b)", attributes), ("y = Relu(a)", {})],
+        {"x": (1, 4 * groups, *sizes)},
+        w=noise(4 * groups, 3, *kernel),
+        b=noise(3 * groups),
+    )
+    check(graph, 1e-4)
+
+
+@given(data=st.data())
+@examples(40)
+def test_pooling_of_any_sizes(data):
+    number = st.integers
+    kernel = tuple(data.draw(number(1, 4)) for _ in range(2))
+    attributes = {
+        "kernel_shape": kernel,
+        "strides": tuple(data.draw(number(1, 3)) for _ in range(2)),
+        "pads": tuple(data.draw(number(0, (k - 1) // 2)) for k in (*kernel, *kernel)),
+        "ceil_mode": data.draw(number(0, 1)),
+    }
+    operator = data.draw(st.sampled_from(["MaxPool", "AveragePool"]))
+    if operator == "AveragePool":
+        attributes["count_include_pad"] = data.draw(number(0, 1))
+    sizes = tuple(data.draw(number(4, 9)) for _ in range(2))
+    graph = graph_of([(f"y = {operator}(x)", attributes)], {"x": (2, 3, *sizes)})
+    check(graph)
+
+
+def test_what_no_kernel_does_is_done_by_definition_in_between():
+    graph = graph_of(
+        [
+            ("a = Relu(x)", {}),
+            ("b = CumSum(a, axis)", {}),
+            ("c = Greater(b, a)", {}),
+            ("d = Where(c, a, b)", {}),
+            ("y = Sigmoid(d)", {}),
+        ],
+        {"x": (3, 8)},
+        axis=np.array(1),
+    )
+    run = check(graph)
+    assert [kind for kind in kinds(run) if kind in ("CumSum", "Greater", "Where")] == [
+        "CumSum",
+        "Greater",
+        "Where",
+    ]
+
+
+def test_dims_that_only_a_run_knows_go_by_definitions():
+    graph = graph_of([("a = NonZero(x)", {}), ("y = Cast(a)", {"to": 1})], {"x": (3, 4)})
+    run = compiled(graph)
+    assert run.steps is None
+    assert "NonZero" in run.why or "known" in run.why
+    found = run(np.float32([[0, 1, 0, 0], [0] * 4, [2, 0, 0, 0]]))
+    np.testing.assert_array_equal(found[0], [[0, 2], [1, 0]])
+
+
+def test_a_forced_format_is_everywhere():
+    graph = graph_of(
+        [("a = Conv(x, w)", {}), ("b = Relu(a)", {}), ("y = Conv(b, w)", {})],
+        {"x": (1, 32, 8, 8)},
+        w=noise(32, 32, 1, 1),
+    )
+    found = planned(graph, "nhwc")
+    assert {rl.MemoryDesc((1, 32, 8, 8), "f32", "nhwc")} == {found.formats[name] for name in found.formats}
+    assert found.solution.exact
+
+
+def test_inputs_say_what_is_wanted():
+    run = compiled(graph_of([("y = Relu(x)", {})], {"x": (2, 3)}))
+    with pytest.raises(rl.LayoutError, match="x f32 2x3.*3x2"):
+        run(np.zeros((3, 2), "f4"))
+    with pytest.raises(rl.LayoutError, match="float64"):
+        run(np.zeros((2, 3)))
+    with pytest.raises(rl.LayoutError, match="needs x"):
+        run()
+    out = np.zeros((2, 3), "f4")
+    (found,) = run(x=np.ones((2, 3), "f4"), out=[out])
+    assert found is out
+    assert out.all()
