@@ -115,6 +115,7 @@ WITHIN_FUNCTIONS: dict[str, set[str]] = {
     "targets": {"jit"},  # where the answers of earlier processes are
     "tensor": {"loops", "reorder"},
     "networks": {"files"},
+    "graph": {"draw"},
 }
 """What it may import besides, once somebody calls it."""
 

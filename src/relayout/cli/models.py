@@ -65,23 +65,29 @@ def _dims(ctx: click.Context, option: click.Parameter, pairs: Sequence[str]) -> 
     return found
 
 
-def model_options(command: _Command) -> _Command:
+def model_options(threads: bool = True) -> Callable[[_Command], _Command]:
     """Give a command ``--batch``, ``--dim`` and ``--threads``, its arguments ``batch``, ``dims``, ``threads``."""
-    options: tuple[Callable[[_Command], _Command], ...] = (
-        click.option("--batch", type=click.IntRange(min=1), help="The first size of every input."),
-        click.option(
-            "--dim",
-            "dims",
-            multiple=True,
-            metavar="NAME=N",
-            callback=_dims,
-            help="A size that the model leaves open; or all dims of an input: x=1x3x224x224.",
-        ),
-        click.option("--threads", type=click.IntRange(min=1), help="How many threads may work on a node."),
-    )
-    for option in reversed(options):
-        command = option(command)
-    return command
+
+    def decorate(command: _Command) -> _Command:
+        options: list[Callable[[_Command], _Command]] = [
+            click.option("--batch", type=click.IntRange(min=1), help="The first size of every input."),
+            click.option(
+                "--dim",
+                "dims",
+                multiple=True,
+                metavar="NAME=N",
+                callback=_dims,
+                help="A size that a model leaves open; or all dims of an input: x=1x3x224x224.",
+            ),
+        ]
+        if threads:
+            told = "How many threads may work on a layer."
+            options.append(click.option("--threads", type=click.IntRange(min=1), help=told))
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return decorate
 
 
 def load(file: str) -> Graph:

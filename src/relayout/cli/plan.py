@@ -39,7 +39,7 @@ SINGLE = ("nchw", "nhwc", "nChw16c")
 )
 @click.argument("model", type=click.Path(readable=False))
 @click.option("--format", type=FORMAT, help="The one format that images shall have. [default: any]")
-@model_options
+@model_options()
 @click.option(
     "--pin",
     "pins",
@@ -167,7 +167,7 @@ def _as_json(
     return {
         "model": model,
         "inputs": [models.described(value) for value in found.graph.inputs],
-        "outputs": [models.described(value) for value in found.graph.results],
+        "outputs": [models.described(value) for value in found.graph.outputs],
         "cost": found.cost,
         "exact": solution.exact,
         "bound": solution.bound,

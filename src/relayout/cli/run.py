@@ -74,7 +74,7 @@ def _networks(_: click.Context, __: click.Parameter, incomplete: str) -> list[Co
     metavar="[NAME=]FILE",
     help="Of a model: an array for an input, by its place or its name. [default: random]",
 )
-@model_options
+@model_options()
 @click.option(
     "--size", type=click.IntRange(min=1), help="Of a network: height and width of a picture. [default: 224]"
 )

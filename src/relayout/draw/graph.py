@@ -146,7 +146,7 @@ def _collected(plan: Any) -> tuple[list[_Box], list[_Edge]]:
                 operators,
             )
         )
-    for name in plan.graph.outputs:
+    for name in plan.graph.results:
         if name in origin:
             wanted = solution.problem.pins.get(name, written[name])
             joined(name, wanted)

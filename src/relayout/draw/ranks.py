@@ -22,6 +22,8 @@ __all__ = ["Places", "apart", "places"]
 SWEEPS = 12
 BEND = 6.0
 """The width of a bend."""
+PULL = 0.25
+"""How much a line wants to stay near the box that it comes from."""
 
 
 class Places(NamedTuple):
@@ -52,11 +54,13 @@ def places(widths: Sequence[float], edges: Sequence[tuple[int, int]], gap: float
     links: dict[tuple[int, int], None] = {}
     paths: list[list[int]] = []
     chains: dict[int, list[int]] = {}
+    origins = list(range(len(widths)))
     for src, dst in edges:
         chain = chains.setdefault(src, [src])  # edges of one box go down together
         for rank in range(ranks[src] + len(chain), ranks[dst]):
             links[chain[-1], len(sizes)] = None
             chain.append(len(sizes))
+            origins.append(src)
             sizes.append(BEND)
             ranked.append(rank)
         path = chain[: ranks[dst] - ranks[src]]
@@ -71,7 +75,7 @@ def places(widths: Sequence[float], edges: Sequence[tuple[int, int]], gap: float
     for one, rank in enumerate(ranked):
         rows[rank].append(one)
     rows = _ordered(rows, above, below)
-    x = _moved(rows, sizes, above, below, len(widths), gap)
+    x = _moved(rows, sizes, above, below, origins, gap)
     bends = [[(ranked[one], x[one]) for one in path] for path in paths]
     return Places(ranks, x[: len(widths)], bends)
 
@@ -118,7 +122,7 @@ def _moved(
     sizes: list[float],
     above: list[list[int]],
     below: list[list[int]],
-    boxes: int,
+    origins: list[int],
     gap: float,
 ) -> list[float]:
     """The middles: each at the mean of its neighbours, as far as the order allows."""
@@ -138,10 +142,11 @@ def _moved(
             row, wanted, weights = rows[k], [], []
             for one in row:
                 near = above[one] + below[one]
-                straight = [n for n in near if (n >= boxes) == (one >= boxes)]  # lines, and rows of boxes
-                near = straight or near
-                wanted.append(sum(x[n] for n in near) / len(near) if near else x[one])
-                weights.append(4.0 if one >= boxes else 8.0)
+                bend = origins[one] != one
+                near = [n for n in near if (origins[n] != n) == bend] or near  # straight lines, rows of boxes
+                place = sum(x[n] for n in near) / len(near) if near else x[one]
+                wanted.append(place + PULL * (x[origins[one]] - place))
+                weights.append(1.0 if bend else 8.0)
             for one, place in zip(row, apart(wanted, weights, offsets[k]), strict=True):
                 x[one] = place
     return x

@@ -22,9 +22,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from relayout.errors import LayoutError
+from relayout.forking import locked
 from relayout.graph.graph import Graph, Node
 from relayout.graph.lowering import movement, normalizations, pointwise, products, windows  # their rules
-from relayout.graph.lowering.case import FUSED, Case, case_of, row_major
+from relayout.graph.lowering.case import FUSED, Case, case_of, label, row_major
 from relayout.graph.lowering.definition import defined
 from relayout.graph.lowering.emission import Chosen
 from relayout.graph.lowering.ways import RULES, Way
@@ -113,6 +114,20 @@ class Plan:
             for operand, desc in zip(one.case.outputs, one.way.outputs, strict=True)
             if operand.name
         }
+
+    @locked
+    def svg(self) -> str:
+        """The network drawn, as an SVG document: formats as colours, conversions as marks on lines.
+
+        >>> import numpy as np
+        >>> from relayout.graph.graph import Value
+        >>> x = Value("x", (1, 3), np.dtype("f4"))
+        >>> plan(Graph((x,), ("y",), (Node("Relu", ("x",), ("y",)),))).svg().startswith("<svg ")
+        True
+        """
+        from relayout.draw.graph import graph
+
+        return graph(self)
 
 
 def plan(graph: Graph, format: str | None = None, pins: Mapping[str, str] | None = None) -> Plan:

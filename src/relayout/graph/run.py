@@ -99,7 +99,7 @@ class Run:
         How long it took to plan and to compile.
     """
 
-    seconds: Mapping[str, float] = {"plan": 0.0, "compile": 0.0}  # noqa: RUF012 - replaced, never changed
+    seconds: Mapping[str, float] = {"plan": 0.0, "compile": 0.0}
 
     def __init__(self, graph: Graph, plan: Plan | None, steps: Steps | None, why: str = "") -> None:
         self._graph, self.plan, self.steps, self.why = graph, plan, steps, why
