@@ -18,6 +18,7 @@ from relayout.cli.diff import diff
 from relayout.cli.info import info
 from relayout.cli.names import formats, translate
 from relayout.cli.offset import offset
+from relayout.cli.optimize import optimize
 from relayout.cli.options import (
     Exit,
     Terminated,
@@ -190,6 +191,7 @@ COMMANDS = (
     strides,
     run,
     plan,
+    optimize,
     bench,
     tune,
     completion,

@@ -52,7 +52,7 @@ def named(_: click.Context, option: click.Parameter, pairs: Sequence[str]) -> di
     return found
 
 
-def _dims(ctx: click.Context, option: click.Parameter, pairs: Sequence[str]) -> dict[str, Any]:
+def read_dims(ctx: click.Context, option: click.Parameter, pairs: Sequence[str]) -> dict[str, Any]:
     """A size by its name, or all dims of an input: ``seq=128``, ``x=1x3x224x224``."""
     found: dict[str, Any] = {}
     for name, text in named(ctx, option, pairs).items():
@@ -66,7 +66,7 @@ def _dims(ctx: click.Context, option: click.Parameter, pairs: Sequence[str]) -> 
 
 
 def model_options(threads: bool = True) -> Callable[[_Command], _Command]:
-    """Give a command ``--batch``, ``--dim`` and ``--threads``, its arguments ``batch``, ``dims``, ``threads``."""
+    """Give a command ``--batch``, ``--dim`` and ``--threads``; its arguments ``batch``, ``dims``, ``threads``."""
 
     def decorate(command: _Command) -> _Command:
         options: list[Callable[[_Command], _Command]] = [
@@ -76,7 +76,7 @@ def model_options(threads: bool = True) -> Callable[[_Command], _Command]:
                 "dims",
                 multiple=True,
                 metavar="NAME=N",
-                callback=_dims,
+                callback=read_dims,
                 help="A size that a model leaves open; or all dims of an input: x=1x3x224x224.",
             ),
         ]
@@ -153,7 +153,7 @@ def known(graph: Graph) -> None:
 
 
 def spelled(desc: MemoryDesc) -> str:
-    """The format of a value of a network, as drawings have it: see :func:`relayout.draw.graph.format_name`."""
+    """The format of a value of a network, as drawings have it (:func:`relayout.draw.graph.format_name`)."""
     from relayout.draw.graph import format_name
 
     return format_name(desc)

@@ -127,9 +127,10 @@ def run(
     outputs are described. The planner chooses formats so that a run costs least, or (--format nhwc) images
     have one.
 
-    NETWORK is resnet50, resnet101, resnet152 or resnext101_32x4d. All activations are in one format, or (any) each convolution has its fastest one and reorders are inserted
-    between where two differ: what they cost is a line of its own. Weights are packed before, and batch
-    normalisations folded into convolutions. The pictures are random. Times are medians.
+    NETWORK is resnet50, resnet101, resnet152 or resnext101_32x4d. All activations are in one format, or (any)
+    each convolution has its fastest one and reorders are inserted between where two differ: what they cost is
+    a line of its own. Weights are packed before, and batch normalisations folded into convolutions. The
+    pictures are random. Times are medians.
     """
     from relayout.runtime.threads import count
 
@@ -195,7 +196,7 @@ def _context() -> click.Context:
 def _check_network(name: str) -> None:
     if name not in _names():
         raise click.UsageError(
-            f"there is no network {name!r}; there are {', '.join(_names())}, and files: model.onnx, model.pt2",
+            f"there is no network {name!r}; there are {', '.join(_names())}, and files (.onnx, .pt2)",
             _context(),
         )
 

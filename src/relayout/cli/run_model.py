@@ -101,12 +101,9 @@ def arrays(graph: Graph, inputs: Sequence[str], seed: int) -> list[NDArray[Any]]
             )
         found[name] = files.read(path).numpy()
     generator = np.random.default_rng(seed)
-    made = []
     if len(found) < len(names):
         models.known(graph.replaced(inputs=tuple(v for v in graph.inputs if v.name not in found)))
-    for value in graph.inputs:
-        made.append(found[value.name] if value.name in found else _random(value, generator))
-    return made
+    return [found[value.name] if value.name in found else _random(value, generator) for value in graph.inputs]
 
 
 def _random(value: Value, generator: Any) -> NDArray[Any]:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from relayout.draw.canvas import FILLS, INK, MUTED, PAPER, RULE, STROKES, Canvas, text_width
@@ -156,7 +157,7 @@ def _collected(plan: Any) -> tuple[list[_Box], list[_Edge]]:
 
 
 def _folded(boxes: list[_Box], edges: list[_Edge]) -> tuple[list[_Box], list[_Edge]]:
-    """Chains as one box: each node the only reader of the one before, in its format; views go with anybody."""
+    """Chains as one box: each node the only reader of the one before, in its format; views go with any."""
     out: dict[int, list[_Edge]] = {}
     into: dict[int, list[_Edge]] = {}
     for edge in edges:
@@ -223,7 +224,7 @@ def _drawn(plan: Any, boxes: list[_Box], edges: list[_Edge]) -> str:
     for name in [*(box.format for box in boxes), *(edge.format for edge in edges)]:
         counts.setdefault(name, 0)
     ordered = sorted(counts, key=lambda name: (name == "strided", -counts[name]))
-    colours = {name: pair for name, pair in zip(ordered, zip(FILLS, STROKES, strict=True), strict=False)}
+    colours = dict(zip(ordered, zip(FILLS, STROKES, strict=True), strict=False))
     colours.pop("strided", None)
 
     titles = [_cut(box.title) for box in boxes]
@@ -279,7 +280,7 @@ def _beside(marks: list[tuple[_Edge, float, float]]) -> list[tuple[_Edge, float,
         row = sorted((one for one in marks if one[2] == height), key=lambda one: one[1])
         sizes = [text_width(_text(edge), 9) + 14 if edge.first else 12 for edge, _, _ in row]
         offsets = [0.0]
-        for a, b in zip(sizes, sizes[1:], strict=False):
+        for a, b in pairwise(sizes):
             offsets.append(offsets[-1] + (a + b) / 2)
         moved = apart([x for _, x, _ in row], [1.0] * len(row), offsets)
         found += [(edge, x, y) for (edge, _, y), x in zip(row, moved, strict=True)]

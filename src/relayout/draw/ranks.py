@@ -1,9 +1,10 @@
-"""Where the boxes of a graph stand: ranks from top to bottom, an order in each, and places from left to right.
+"""Where the boxes of a graph stand: ranks from top to bottom, an order in each, places from left to right.
 
 The usual three steps. A box stands below everything that leads to it (longest path). An edge that passes
-ranks has a bend in each of them, which edges from the same box share, so that all edges join neighbours; the order of a rank is that of the means
-of its neighbours, swept down and up, as long as fewer edges cross. Then each box moves to the mean of its
-neighbours as far as those beside it allow, which is a regression that keeps the order.
+ranks has a bend in each of them, which edges from the same box share, so that all edges join neighbours; the
+order of a rank is that of the means of its neighbours, swept down and up, as long as fewer edges cross. Then
+each box moves to the mean of its neighbours as far as those beside it allow, which is a regression that keeps
+the order.
 
 >>> placed = places([10, 10, 10, 10], [(0, 1), (0, 2), (1, 3), (2, 3)], gap=4)
 >>> placed.ranks
@@ -15,6 +16,7 @@ neighbours as far as those beside it allow, which is a regression that keeps the
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 __all__ = ["Places", "apart", "places"]
@@ -101,7 +103,7 @@ def _ordered(rows: list[list[int]], above: list[list[int]], below: list[list[int
         near = above if down else below
         for row in rows if down else reversed(rows):
             means = {one: sum(at[n] for n in near[one]) / len(near[one]) for one in row if near[one]}
-            row.sort(key=lambda one: means.get(one, at[one]))  # noqa: B023 - sorted at once
+            row.sort(key=lambda one: means.get(one, at[one]))
             at |= {one: float(k) for k, one in enumerate(row)}
         if (count := _crossings(rows, below)) < least:
             best, least = [list(row) for row in rows], count
@@ -110,7 +112,7 @@ def _ordered(rows: list[list[int]], above: list[list[int]], below: list[list[int
 
 def _crossings(rows: list[list[int]], below: list[list[int]]) -> int:
     found = 0
-    for upper, lower in zip(rows, rows[1:], strict=False):
+    for upper, lower in pairwise(rows):
         at = {one: k for k, one in enumerate(lower)}
         ends = [end for one in upper for end in sorted(at[n] for n in below[one])]
         found += sum(a > b for k, b in enumerate(ends) for a in ends[:k])
@@ -153,7 +155,7 @@ def _moved(
 
 
 def apart(wanted: Sequence[float], weights: Sequence[float], offsets: Sequence[float]) -> list[float]:
-    """The places next to those wanted, in the mean of squares, that are as far apart as the offsets are at least.
+    """The places next to those wanted, in the mean of squares, at least as far apart as the offsets.
 
     >>> apart([0, 0, 50], [1, 1, 1], [0, 10, 20])
     [-5.0, 5.0, 50]
