@@ -153,7 +153,7 @@ def softmax(made: Softmax) -> tuple[str, Program] | None:
     from relayout.layout.dense import dense_like
 
     def plan(src: MemoryDesc, dst: MemoryDesc) -> SoftmaxPlan | None:
-        return planned(src, dst, made.axis, made.log)
+        return planned(src, dst, made.axis, made.log, made.guarded)
 
     src, dst = made.src, made.dst
     near = MemoryDesc(dst.dims, dst.dtype, dense_like(src.layout))

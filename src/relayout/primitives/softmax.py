@@ -54,6 +54,8 @@ class Softmax(Primitive):
         integers. Where both are the same ``out`` may be the source.
     log : bool
         The logarithm of it, which is more than the logarithm of the result: nothing underflows.
+    guarded : bool
+        0 where the result would be NaN, as for rows in which attention masks all, that is -inf alone.
 
     Raises
     ------
@@ -76,7 +78,12 @@ class Softmax(Primitive):
     _workings = Primitive._workings | {"_note"}
 
     def __init__(
-        self, src: MemoryDesc, axis: int = 1, dst: MemoryDesc | None = None, log: bool = False
+        self,
+        src: MemoryDesc,
+        axis: int = 1,
+        dst: MemoryDesc | None = None,
+        log: bool = False,
+        guarded: bool = False,
     ) -> None:
         check_source("softmax", "src", src)
         rank = len(src.dims)
@@ -86,7 +93,7 @@ class Softmax(Primitive):
         if dst is None:
             dst = MemoryDesc(src.dims, src.dtype if src.dtype.is_float else "f32", any_format)
         check_target("softmax", dst, src.dims)
-        self.axis, self.log = number % rank, bool(log)
+        self.axis, self.log, self.guarded = number % rank, bool(log), bool(guarded)
         self.descs = {"src": src, "dst": following(src, dst)}
         check_alike(self.kind, self.descs)
         same = src.dtype is self.dst.dtype and src.layout.same_bytes(self.dst.layout)
@@ -101,7 +108,8 @@ class Softmax(Primitive):
         return f"machine code: {self._note}"
 
     def _definition(self, arrays: Mapping[str, NDArray[np.float64]]) -> NDArray[np.float64]:
-        return definition(arrays["src"], self.axis, self.log)
+        found = definition(arrays["src"], self.axis, self.log)
+        return np.where(np.isnan(found), 0.0, found) if self.guarded else found
 
     @locked
     def _lower(self) -> Program | None:

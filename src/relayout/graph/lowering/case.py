@@ -99,6 +99,8 @@ class Case:
         How many nodes read each value.
     only : str or None
         The one format that images shall have.
+    guard : float or None
+        What stands in the place of results that are no numbers, behind a softmax; None: they stay.
     """
 
     operator: str
@@ -110,6 +112,7 @@ class Case:
     arrives: Mapping[str, list[MemoryDesc]]
     uses: Mapping[str, int]
     only: str | None = None
+    guard: float | None = None
 
     def input(self, place: int) -> Operand | None:
         """An input; None: it is left out."""
@@ -167,13 +170,18 @@ def case_of(
             return _constant(name, inner.constants[name])
         return _operand(graph, known.get(name, name))
 
-    chain, before = [], head.outputs[0]
+    chain, before, guard = [], head.outputs[0], None
+    if len(rest) > 1 and rest[0].operator == "IsNaN":  # and what chooses between a number and the result
+        guard = float(inner.constants[rest[1].inputs[1]].reshape(-1)[0])
+        before, rest = rest[1].outputs[0], rest[2:]
     for one in rest:
         chain.append((one, tuple(None if name == before else operand(name) for name in one.inputs)))
         before = one.outputs[0]
     attributes = {**OPERATORS[head.operator].attributes, **head.attributes}
     inputs = tuple(operand(name) for name in head.inputs)
-    return Case(head.operator, _name(node), inputs, outputs, attributes, tuple(chain), arrives, uses, only)
+    return Case(
+        head.operator, _name(node), inputs, outputs, attributes, tuple(chain), arrives, uses, only, guard
+    )
 
 
 def _name(node: Node) -> str:

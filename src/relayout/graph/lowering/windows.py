@@ -138,12 +138,14 @@ def softmax(case: Case) -> Iterator[Way] | None:
     src = case.inputs[0]
     if src is None or not case.floats or case.chain or 0 in src.dims or not src.dims:
         return None
-    axis, log = int(case.attributes["axis"]), case.operator == "LogSoftmax"
+    if case.guard not in (None, 0.0):
+        return None
+    axis, log, guarded = int(case.attributes["axis"]), case.operator == "LogSoftmax", case.guard is not None
 
     def make(site: Site) -> Value:
         value = site.value(src)
         dst, into = site.target(0, site.way.outputs[0])
-        return site.add(primitives.Softmax(value.desc, axis, dst, log=log), value, into=into)
+        return site.add(primitives.Softmax(value.desc, axis, dst, log, guarded), value, into=into)
 
     def ways() -> Iterator[Way]:
         for desc in case.formats(src):

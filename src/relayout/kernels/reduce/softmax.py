@@ -16,7 +16,7 @@ terms are compensated, and the logarithm gets what the sum was rounded by: in a 
 sum rounds to 1, log(s) is still 2e-9.
 
 Special values need no code: an infinite maximum makes NaN of ``x - m``, and a NaN anywhere makes the sum NaN.
-So a row of -inf alone is NaN, as in PyTorch; -inf among numbers is 0.
+So a row of -inf alone is NaN, as in PyTorch; -inf among numbers is 0. Guarded, what is NaN is stored as 0.
 """
 
 from __future__ import annotations
@@ -49,6 +49,7 @@ class SoftmaxPlan:
     """What is computed: a softmax without formats."""
 
     log: bool
+    guarded: bool
     src: DType
     dst: DType
     rows: Rows
@@ -58,7 +59,9 @@ class SoftmaxPlan:
         return self.rows.lanes(lanes_of(machine, self.src))
 
 
-def planned(src: MemoryDesc, dst: MemoryDesc, axis: int, log: bool) -> SoftmaxPlan | None:
+def planned(
+    src: MemoryDesc, dst: MemoryDesc, axis: int, log: bool, guarded: bool = False
+) -> SoftmaxPlan | None:
     """The softmax along an axis; None where that is fused with others, or there are no nests.
 
     >>> made = planned(MemoryDesc((2, 20), "f32", "ab"), MemoryDesc((2, 20), "f32", "ab"), 1, False)
@@ -67,7 +70,7 @@ def planned(src: MemoryDesc, dst: MemoryDesc, axis: int, log: bool) -> SoftmaxPl
     """
     sizes = src.dtype.bits // 8, dst.dtype.bits // 8
     found = rows([src.layout, dst.layout], sizes, {axis})
-    return None if found is None else SoftmaxPlan(log, src.dtype, dst.dtype, found)
+    return None if found is None else SoftmaxPlan(log, guarded, src.dtype, dst.dtype, found)
 
 
 def module(made: SoftmaxPlan, machine: Machine) -> str:
@@ -117,6 +120,8 @@ class _Passes:
                 y = b.fsub(b.fsub(self._loaded(at), most[at.row][0]), factor)
             else:
                 y = b.fmul(self._exponential(self._loaded(at), most[at.row][0]), factor)
+            if self.made.guarded:
+                y = b.select(b.fcmp("ord", y, y), y, 0.0)
             v.store(at.at[-1], y, at.valid)
             return given
 

@@ -1,0 +1,52 @@
+"""Small graphs that a network needed and the lowering got wrong, or left to definitions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+from relayout.graph.evaluate import evaluate
+from relayout.graph.graph import Graph, Node, Value
+from relayout.graph.inference import inferred
+from relayout.graph.run import Run, compiled
+
+
+def graph(nodes: Sequence[Node], constants: dict[str, Any], **dims: tuple[int, ...]) -> Graph:
+    inputs = tuple(Value(name, size, np.dtype("f4")) for name, size in dims.items())
+    return inferred(Graph(inputs, nodes[-1].outputs, tuple(nodes), constants))
+
+
+def ran(made: Graph, *given: Any, atol: float = 1e-5) -> Run:
+    """The compiled graph, which agrees with definitions."""
+    if not given:
+        rng = np.random.default_rng(0)
+        given = tuple(rng.standard_normal(value.dims).astype(value.dtype) for value in made.inputs)
+    run = compiled(made, threads=2)
+    assert run.steps is not None, run.why
+    for found, expected in zip(run(*given), evaluate(made, *given), strict=True):
+        assert found.dtype == expected.dtype
+        np.testing.assert_allclose(found, expected, atol=atol, rtol=1e-5)
+    return run
+
+
+def defined(run: Run) -> list[str]:
+    """The kinds of steps that definitions do."""
+    assert run.steps is not None
+    return [layer.kind for layer in run.steps.layers() if "definition" in layer.implementation]
+
+
+@pytest.mark.parametrize("columns", [1, 7, 64, 301])
+def test_attention_that_masks_all_is_guarded(columns: int) -> None:
+    nodes = [
+        Node("Softmax", ("x",), ("s",), {"axis": -1}),
+        Node("IsNaN", ("s",), ("n",)),
+        Node("Where", ("n", "zero", "s"), ("y",)),
+    ]
+    x = np.random.default_rng(0).standard_normal((2, 5, columns)).astype("f4")
+    x[0, 3] = -np.inf
+    run = ran(graph(nodes, {"zero": np.float32(0)}, x=x.shape), x)
+    assert defined(run) == []
+    assert np.isfinite(run(x)[0]).all()
