@@ -107,6 +107,7 @@ ALLOWED: dict[str, set[str]] = {
     "networks": {"errors", "forking", "layout", "ops", "primitives", "networks"},
     "graph": {*TENSORS, "environment", "layout", "ops", "jit", "runtime", "reorder", "primitives", "graph"},
     "importers": {"errors", "forking", "dtypes", "exchange", "graph", "importers"},
+    "exporters": {"errors", "forking", "graph", "exporters"},
     "onnx": {"errors", "graph", "importers", "onnx"},
 }
 """For each part of the ground floor the parts that it may import when it is imported itself."""

@@ -60,7 +60,7 @@ def facts(graph: Graph) -> dict[str, Any]:
         ],
         "parameters": sum(data.size for data in floats if data.dtype.kind not in "iub"),
         "constant_bytes": sum(data.nbytes for data in floats),
-        "multiply_adds": None if None in sums else sum(sums),  # type: ignore[arg-type]
+        "multiply_adds": None if None in sums else sum(sums),
         "layers": layers,
     }
 

@@ -66,7 +66,7 @@ def read_dims(ctx: click.Context, option: click.Parameter, pairs: Sequence[str])
 
 
 def model_options(threads: bool = True) -> Callable[[_Command], _Command]:
-    """Give a command ``--batch``, ``--dim`` and ``--threads``; its arguments ``batch``, ``dims``, ``threads``."""
+    """Give a command ``--batch``, ``--dim`` and ``--threads``, as ``batch``, ``dims`` and ``threads``."""
 
     def decorate(command: _Command) -> _Command:
         options: list[Callable[[_Command], _Command]] = [
@@ -138,12 +138,12 @@ def known(graph: Graph) -> None:
     wanted: dict[str, None] = {}
     for value in graph.inputs:
         if value.dims is None:
-            wanted[f"--dim {value.name}=..."] = None
+            wanted[f"--dim {value.name}=DIMS"] = None
         elif any(n is None for n in value.dims):
             sizes = "x".join(str(n) if isinstance(n, int) else "?" for n in value.dims)
             wanted[f"--dim {value.name}={sizes}"] = None
         else:
-            wanted |= {f"--dim {n}=...": None for n in value.dims if isinstance(n, str)}
+            wanted |= {f"--dim {n}=N": None for n in value.dims if isinstance(n, str)}
     if wanted:
         inputs = ", ".join(str(value) for value in graph.inputs if not value.known)
         raise click.UsageError(

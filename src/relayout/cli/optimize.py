@@ -74,29 +74,30 @@ def optimize(
     graph = models.load(source)
     check_writable(Path(target))
     made = optimized(graph)
-    save(made, target, opset)
-    found = _found(source, target, graph, made)
+    written = save(made, target, opset)
+    found = _found(source, target, graph, made, [node.op_type for node in written.graph.node])
     worst = None
     if check:
         worst = found["difference"] = _difference(source, target, graph, dims, seed)
     output.json(found)
     if output.quiet:
-        output.answer(str(len(made.nodes)))
+        output.answer(str(found["nodes"][1]))
     elif output.talks:
         _print(found, output)
     if worst is not None and not worst <= CLOSE:
         click.get_current_context().exit(Exit.NO)
 
 
-def _found(source: str, target: str, before: Graph, after: Graph) -> dict[str, Any]:
-    counts = [_counts(graph) for graph in (before, after)]
+def _found(source: str, target: str, before: Graph, after: Graph, written: list[str]) -> dict[str, Any]:
+    """What is reported; ``written`` are the operators of the file."""
+    counts = [_counted([node.operator for node in before.nodes]), _counted(written)]
     names = sorted(
         {*counts[0], *counts[1]}, key=lambda name: (counts[1].get(name, 0) - counts[0].get(name, 0), name)
     )
     return {
         "source": source,
         "target": target,
-        "nodes": [len(before.nodes), len(after.nodes)],
+        "nodes": [len(before.nodes), len(written)],
         "constant_bytes": [
             sum(data.nbytes for data in graph.constants.values()) for graph in (before, after)
         ],
@@ -112,11 +113,8 @@ def _found(source: str, target: str, before: Graph, after: Graph) -> dict[str, A
     }
 
 
-def _counts(graph: Graph) -> dict[str, int]:
-    found: dict[str, int] = {}
-    for node in graph.nodes:
-        found[node.operator] = found.get(node.operator, 0) + 1
-    return found
+def _counted(operators: list[str]) -> dict[str, int]:
+    return {name: operators.count(name) for name in dict.fromkeys(operators)}
 
 
 def _print(found: dict[str, Any], output: Output) -> None:
@@ -163,13 +161,15 @@ def _difference(source: str, target: str, graph: Graph, dims: dict[str, Any], se
         raise LayoutError("--check compares ONNX models; run relayout run with the other one")
     given = arrays(models.sized(graph, None, dims), (), seed)
     named = {value.name: data for value, data in zip(graph.inputs, given, strict=True)}
-    results = []
-    for path in (source, target):
-        try:
-            session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
-            results.append(session.run(list(graph.results), named))
-        except Exception as error:
-            raise LayoutError(f"onnxruntime can't run {path}: {error}") from error
+    try:
+        results = [
+            onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"]).run(
+                list(graph.results), named
+            )
+            for path in (source, target)
+        ]
+    except Exception as error:
+        raise LayoutError(f"onnxruntime can't run {source} and {target}: {error}") from error
     worst = 0.0
     for a, b in zip(*results, strict=True):
         if np.shape(a) != np.shape(b):

@@ -127,13 +127,13 @@ def _others(found: Plan) -> dict[str, Solution | None]:
 
         return of
 
-    made: dict[str, Solution | None] = {}
-    for name in ("greedy", *SINGLE):
+    def made(name: str) -> Solution | None:
         try:
-            made[name] = greedy(problem) if name == "greedy" else uniform(problem, everywhere(name))
+            return greedy(problem) if name == "greedy" else uniform(problem, everywhere(name))
         except Infeasible:
-            made[name] = None
-    return made
+            return None
+
+    return {name: made(name) for name in ("greedy", *SINGLE)}
 
 
 def _first(formats: Sequence[Any]) -> MemoryDesc:

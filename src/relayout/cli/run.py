@@ -137,11 +137,11 @@ def run(
     if is_model(network) or (Path(network).is_file() and network not in _names()):
         from relayout.cli.run_model import run_model
 
-        for option, given in (("--size", size), ("--dtype", dtype), ("--weights", weights)):
-            if given is not None:
+        for option, value in (("--size", size), ("--dtype", dtype), ("--weights", weights)):
+            if value is not None:
                 raise click.UsageError(f"{option} is for the networks {', '.join(_names())}", _context())
-        settings = {"batch": batch, "dims": dims, "threads": threads, "seed": seed, "repeat": repeat}
-        run_model(network, tuple(dict.fromkeys(formats)), inputs, settings, listed, output)
+        given = {"batch": batch, "dims": dims, "threads": threads, "seed": seed, "repeat": repeat}
+        run_model(network, tuple(dict.fromkeys(formats)), inputs, given, listed, output)
         return
     for option, several in (("--input", inputs), ("--dim", dims)):
         if several:

@@ -121,18 +121,24 @@ def _parted(node: Node) -> tuple[str, str]:
 def save(graph: Graph, path: str | os.PathLike[str], opset: int | None = None) -> Any:
     """Write the model of a graph into a file, and return it; constants of 1 GiB and more lie beside it.
 
-    The model is checked before (``onnx.checker``).
+    Raises
+    ------
+    LayoutError
+        As :func:`export`; or the onnx package's checker refuses the model.
     """
     import onnx
 
     model, path = export(graph, opset), os.fspath(path)
-    if sum(data.nbytes for data in graph.constants.values()) < APART:
-        onnx.checker.check_model(model, full_check=True)
-        onnx.save(model, path)
-    else:
-        location = f"{os.path.basename(path)}.data"
-        onnx.save(model, path, save_as_external_data=True, location=location)
-        onnx.checker.check_model(path)
+    try:
+        if sum(data.nbytes for data in graph.constants.values()) < APART:
+            onnx.checker.check_model(model, full_check=True)
+            onnx.save(model, path)
+        else:
+            location = f"{os.path.basename(path)}.data"
+            onnx.save(model, path, save_as_external_data=True, location=location)
+            onnx.checker.check_model(path)
+    except (onnx.checker.ValidationError, onnx.shape_inference.InferenceError) as error:
+        raise LayoutError(f"{path}: the onnx package refuses the model: {error}") from error
     return model
 
 
@@ -221,7 +227,7 @@ class _Writer:
             operator,
             inputs,
             [renamed.get(name, name) for name in node.outputs],
-            node.name or None,
+            self.named(node.name),
             domain=domain,
         )
         for name, value in node.attributes.items():

@@ -50,37 +50,39 @@ def multiply_adds(node: Node, graph: Graph) -> int | None:
     return count(node, inputs, dims[len(inputs)])
 
 
+def _prod(sizes: Any) -> int:
+    return int(math.prod(sizes))
+
+
 def _conv(node: Node, inputs: list[Any], out: Any) -> int:
-    return math.prod(out) * math.prod(inputs[1][1:])
+    return _prod(out) * _prod(inputs[1][1:])
 
 
 def _transposed(node: Node, inputs: list[Any], out: Any) -> int:
-    return math.prod(inputs[0]) * math.prod(inputs[1][1:])
+    return _prod(inputs[0]) * _prod(inputs[1][1:])
 
 
 def _matmul(node: Node, inputs: list[Any], out: Any) -> int:
-    return math.prod(out) * int(inputs[0][-1])
+    return _prod(out) * int(inputs[0][-1])
 
 
 def _gemm(node: Node, inputs: list[Any], out: Any) -> int:
-    return math.prod(out) * int(inputs[0][0 if node.attributes.get("transA") else 1])
+    return _prod(out) * int(inputs[0][0 if node.attributes.get("transA") else 1])
 
 
 def _attention(node: Node, inputs: list[Any], out: Any) -> int:
     q, k, v = inputs[:3]
-    keys = k[-2]
+    keys = int(k[-2])
     if len(q) == 4:
-        return math.prod(q) * keys + math.prod(q[:-1]) * keys * v[-1]
-    heads = int(node.attributes.get("q_num_heads", 1))
-    return (
-        math.prod(q) * keys
-        + q[0] * q[1] * keys * v[-1] // int(node.attributes.get("kv_num_heads", heads)) * heads
-    )
+        return _prod(q) * keys + _prod(q[:-1]) * keys * int(v[-1])
+    query_heads = int(node.attributes["q_num_heads"])
+    width = int(v[-1]) // int(node.attributes["kv_num_heads"]) * query_heads
+    return _prod(q) * keys + int(q[0] * q[1]) * keys * width
 
 
 def _recurrent(node: Node, inputs: list[Any], out: Any) -> int:
-    length, batch = inputs[0][:2]
-    return length * batch * (math.prod(inputs[1]) + math.prod(inputs[2]))
+    length, batch = map(int, inputs[0][:2])
+    return length * batch * (_prod(inputs[1]) + _prod(inputs[2]))
 
 
 def _einsum(node: Node, inputs: list[Any], out: Any) -> int | None:
@@ -92,13 +94,13 @@ def _einsum(node: Node, inputs: list[Any], out: Any) -> int | None:
         for term, dims in zip(terms, inputs, strict=True)
         for letter, n in zip(term, dims, strict=True)
     }
-    return math.prod(sizes.values())
+    return _prod(sizes.values())
 
 
 COUNTS: Final[dict[str, Callable[[Node, list[Any], Any], int | None]]] = {
     "Conv": _conv,
     "ConvInteger": _conv,
-    "QLinearConv": lambda node, inputs, out: math.prod(out) * math.prod(inputs[3][1:]),
+    "QLinearConv": lambda node, inputs, out: _prod(out) * _prod(inputs[3][1:]),
     "ConvTranspose": _transposed,
     "MatMul": _matmul,
     "MatMulInteger": _matmul,

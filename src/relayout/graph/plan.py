@@ -37,7 +37,7 @@ from relayout.reorder.predict import seconds_to_move
 if TYPE_CHECKING:
     from relayout.graph.planning.solution import Solution
 
-__all__ = ["Conversion", "Plan", "plan"]
+__all__ = ["RULES", "Conversion", "Plan", "plan"]
 
 _ = movement, normalizations, pointwise, products, windows
 
