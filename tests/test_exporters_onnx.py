@@ -98,8 +98,8 @@ def test_loops():
         ("on", "sum"),
         (Node("Identity", ("go",), ("on",)), Node("Add", ("s", "x"), ("sum",))),
     )
-    loop = Node("Loop", ("n", "", "x", "x"), ("y",), {"body": body, "captured": 1})
-    both(graph(loop, constants={"n": np.array(3)}), X)
+    loop = Node("Loop", ("n", "true", "x", "x"), ("y",), {"body": body, "captured": 1})
+    both(graph(loop, constants={"n": np.array(3), "true": np.array(True)}), X)
 
 
 def test_names_of_nodes_are_unique():

@@ -149,8 +149,19 @@ class _Writer:
         self.onnx, self.versions = onnx, {"": opset}
         self.names: set[str] = set()
 
-    def graph(self, graph: Graph, name: str, renamed: Mapping[str, str], taken: frozenset[str]) -> Any:
-        """A graph; ``renamed``: values that have other names; ``taken``: names of the graphs around it."""
+    def graph(
+        self,
+        graph: Graph,
+        name: str,
+        renamed: Mapping[str, str],
+        taken: frozenset[str],
+        own: int | None = None,
+    ) -> Any:
+        """A graph.
+
+        ``renamed``: values that have other names; ``taken``: names of the graphs around it; ``own``: so many
+        of its inputs are its own, and are not read from around.
+        """
         helper = self.onnx.helper
         nodes = [made for node in graph.nodes for made in self.nodes(node, renamed, taken)]
         made = {out for node in graph.nodes for out in node.outputs}
@@ -165,7 +176,10 @@ class _Writer:
         return helper.make_graph(
             nodes,
             name,
-            [self.value(value, renamed.get(value.name, value.name), bool(renamed)) for value in graph.inputs],
+            [
+                self.value(value, renamed.get(value.name, value.name), bool(renamed))
+                for value in graph.inputs[:own]
+            ],
             outputs,
             [
                 self.onnx.numpy_helper.from_array(_plain(data), renamed.get(name, name))
@@ -268,7 +282,7 @@ class _Writer:
         inputs = graph.inputs[len(own) :]
         for value, outer in zip(inputs, around, strict=True):
             renamed[value.name] = outer
-        return self.graph(graph.replaced(inputs=own), name, {"": "", **renamed}, frozenset(used))
+        return self.graph(graph, name, {"": "", **renamed}, frozenset(used), len(own))
 
 
 def _fresh(name: str, taken: Iterable[str]) -> str:
