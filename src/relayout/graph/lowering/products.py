@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from relayout import primitives
 from relayout.errors import LayoutError
 from relayout.graph.lowering.case import Case, Operand, label, row_major
+from relayout.graph.lowering.chains import Step, chain_of, finished, wanted
 from relayout.graph.lowering.costs import kept
-from relayout.graph.lowering.pointwise import Step, chain_of, finished, wanted
 from relayout.graph.lowering.ways import Way, moving, numbers, rule
 from relayout.layout import views
 from relayout.layout.descriptor import MemoryDesc, any_format
