@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 
-def write(path: Path) -> None:
+def write(path: Path, batch: int | str = "batch") -> None:
     """Write it: a normalisation, a ReLU between two transposes, a residual, a mean."""
     import onnx
     from onnx import TensorProto, helper, numpy_helper
@@ -17,7 +17,10 @@ def write(path: Path) -> None:
     constants = {
         "w1": rng.standard_normal((16, 3, 3, 3)).astype(np.float32) / 8,
         "w2": rng.standard_normal((16, 16, 3, 3)).astype(np.float32) / 8,
-        **{"scale": 2 * ones, "bias": ones, "mean": ones, "var": 3 * ones},
+        "scale": 2 * ones,
+        "bias": ones,
+        "mean": ones,
+        "var": 3 * ones,
     }
     nodes = [
         helper.make_node("Conv", ["image", "w1"], ["a"], "conv1", pads=[1, 1, 1, 1]),
@@ -32,8 +35,8 @@ def write(path: Path) -> None:
     graph = helper.make_graph(
         nodes,
         "small",
-        [helper.make_tensor_value_info("image", TensorProto.FLOAT, ["batch", 3, 32, 32])],
-        [helper.make_tensor_value_info("scores", TensorProto.FLOAT, ["batch", 16, 1, 1])],
+        [helper.make_tensor_value_info("image", TensorProto.FLOAT, [batch, 3, 32, 32])],
+        [helper.make_tensor_value_info("scores", TensorProto.FLOAT, [batch, 16, 1, 1])],
         [numpy_helper.from_array(data, name) for name, data in constants.items()],
     )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)

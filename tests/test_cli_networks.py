@@ -278,6 +278,22 @@ class TestOptimize:
         assert not (tmp_path / "y.onnx").exists()
 
 
+@pytest.mark.parametrize("command", ["info", "run", "plan", "optimize"])
+def test_examples_of_the_help_pages_work(command, tmp_path, monkeypatch):
+    """Those about model.onnx, with nothing but that file there."""
+    import small_model
+
+    monkeypatch.chdir(tmp_path)
+    small_model.write(tmp_path / "model.onnx", batch=1)
+    seen = 0
+    for line in call(command, "--help").partition("Examples:")[2].splitlines():
+        words = line.split()
+        if words[:3] == ["relayout", command, "model.onnx"] and "photo.npy" not in words:
+            call(*words[1:])
+            seen += 1
+    assert seen
+
+
 def test_commands_of_networks_load_nothing_early():
     """Help is there at once: nothing of NumPy, onnx or the graphs is imported for it."""
     code = (

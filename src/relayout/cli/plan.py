@@ -33,7 +33,7 @@ SINGLE = ("nchw", "nhwc", "nChw16c")
     epilog=examples(
         "relayout plan model.onnx",
         "relayout plan model.onnx --batch 8 --threads 2 --why",
-        "relayout plan model.onnx --pin conv1=nhwc",
+        "relayout plan model.onnx --pin s=nhwc",
         "relayout plan model.onnx --html plan.html --json plan.json",
     ),
 )

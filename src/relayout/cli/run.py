@@ -48,7 +48,7 @@ def _networks(_: click.Context, __: click.Parameter, incomplete: str) -> list[Co
     epilog=examples(
         "relayout run model.onnx",
         "relayout run model.onnx --input photo.npy --profile",
-        "relayout run bert.onnx --batch 1 --dim sequence=128 --input input_ids=ids.npy",
+        "relayout run bert.onnx --batch 1 --dim length=128 --input ids=ids.npy",
         "relayout run resnet50",
         "relayout run resnet50 --format nchw --batch 8 --threads 2 --layers",
         "relayout run resnet50 --format any --format nhwc --format nchw",

@@ -9,7 +9,7 @@
 
 Behind ``svg`` stand ``canvas`` (a small SVG writer that knows no layouts), ``cells`` (what lies at a place,
 and which colour it gets) and one module for each picture. Drawing stands on top of everything else: nothing
-in Relayout imports it but the command line.
+in Relayout imports it but the command line and, when it is called, ``Plan.svg``.
 """
 
 from __future__ import annotations

@@ -6,9 +6,12 @@ on that has what its nodes use. Since then operators have got data types and att
 And graphs within nodes are closed here, while ONNX's see the values around them: what a node hands in behind
 its own inputs is read by its outer name again.
 
->>> import numpy as np
+>>> import numpy as np, pytest
+>>> onnx = pytest.importorskip("onnx")
 >>> from relayout.graph.graph import Graph, Node, Value
->>> graph = Graph((Value("x", ("n", 3), np.dtype("f4")),), ("y",), (Node("Relu", ("x",), ("y",)),))
+>>> from relayout.graph.inference import inferred
+>>> x = Value("x", ("n", 3), np.dtype("f4"))
+>>> graph = inferred(Graph((x,), ("y",), (Node("Relu", ("x",), ("y",)),)))
 >>> model = export(graph)
 >>> [node.op_type for node in model.graph.node], model.graph.input[0].type.tensor_type.shape.dim[0].dim_param
 (['Relu'], 'n')

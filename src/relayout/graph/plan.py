@@ -122,7 +122,8 @@ class Plan:
         >>> import numpy as np
         >>> from relayout.graph.graph import Value
         >>> x = Value("x", (1, 3), np.dtype("f4"))
-        >>> plan(Graph((x,), ("y",), (Node("Relu", ("x",), ("y",)),))).svg().startswith("<svg ")
+        >>> relu = Node("Relu", ("x",), ("y",))
+        >>> Graph((x,), ("y",), (relu,)).plan().svg().startswith("<svg ")
         True
         """
         from relayout.draw.graph import graph
