@@ -216,6 +216,7 @@ class TestInfo:
         assert made["nodes"] == 7
         assert made["parameters"] == 16 * 27 + 16 * 144 + 4 * 16
         assert made["constant_bytes"] == 4 * made["parameters"]
+        assert made["value_bytes"] == 2 * 4 * (16 + 16 + 16) * 144  # the sum, and what it adds
         assert made["multiply_adds"] == 2 * 144 * 16 * (27 + 144)
         assert {"operator": "Conv", "count": 2, "kernel": True} in made["operators"]
         assert made["outputs"][0]["dims"] == [2, 16, 12, 12]
