@@ -50,3 +50,30 @@ def test_attention_that_masks_all_is_guarded(columns: int) -> None:
     run = ran(graph(nodes, {"zero": np.float32(0)}, x=x.shape), x)
     assert defined(run) == []
     assert np.isfinite(run(x)[0]).all()
+
+
+@pytest.mark.parametrize(
+    "equation, one, two",
+    [
+        ("bhqd,bhkd->bhqk", (2, 3, 5, 4), (2, 3, 6, 4)),
+        ("bhqk,bkhd->bqhd", (2, 3, 5, 6), (2, 6, 3, 4)),
+        ("hwij,bcw->bchij", (3, 4, 2, 5), (2, 6, 4)),
+        ("ij,jk->ki", (3, 4), (4, 5)),
+        ("bci,i->bc", (2, 3, 4), (4,)),
+        ("i,j->ij", (3,), (4,)),
+        ("ijk,jil->kl", (2, 3, 4), (3, 2, 5)),
+        ("bij,bjk->ik", (2, 3, 4), (2, 4, 5)),
+        ("ijb,bk->bi", (2, 3, 4), (4, 5)),
+    ],
+)
+def test_einsum(equation: str, one: tuple[int, ...], two: tuple[int, ...]) -> None:
+    node = Node("Einsum", ("x", "y"), ("z",), {"equation": equation})
+    ran(graph([node], {}, x=one, y=two))
+
+
+@pytest.mark.parametrize("operator", ["ReduceL2", "ReduceL1", "ReduceSumSquare"])
+@pytest.mark.parametrize("keepdims", [0, 1])
+def test_norms_are_sums(operator: str, keepdims: int) -> None:
+    node = Node(operator, ("x", "axes"), ("y",), {"keepdims": keepdims})
+    run = ran(graph([node], {"axes": np.array([-1])}, x=(2, 3, 40)), atol=1e-4)
+    assert defined(run) == []

@@ -15,7 +15,7 @@ import numpy as np
 
 from relayout import primitives
 from relayout.errors import LayoutError
-from relayout.graph.lowering.case import FLOATS, Case, Operand, label, row_major
+from relayout.graph.lowering.case import FLOATS, Case, Operand, label, row_major, unfused
 from relayout.graph.lowering.ways import Way, moving, numbers, rule
 from relayout.layout import views
 from relayout.layout.descriptor import MemoryDesc
@@ -39,7 +39,7 @@ def viewed(case: Case, src: Operand, see: See) -> Iterator[Way]:
     known = set()
     for desc in (*case.formats(src), row_major(src.dims, src.dtype)):
         try:
-            target = label(MemoryDesc(case.out.dims, src.dtype, see(desc.layout)))
+            target = label(MemoryDesc(case.out.dims, src.dtype, unfused(see(desc.layout))))
         except LayoutError:
             continue
         if desc not in known:
