@@ -77,3 +77,33 @@ def test_norms_are_sums(operator: str, keepdims: int) -> None:
     node = Node(operator, ("x", "axes"), ("y",), {"keepdims": keepdims})
     run = ran(graph([node], {"axes": np.array([-1])}, x=(2, 3, 40)), atol=1e-4)
     assert defined(run) == []
+
+
+@pytest.mark.parametrize(
+    "one, two",
+    [
+        ((1, 4, 6, 3), (1, 1, 3, 5)),
+        ((4, 6, 3), (3, 5)),
+        ((6, 3), (4, 3, 5)),
+        ((1, 4, 6, 1, 3), (1, 1, 6, 3, 5)),
+        ((2, 1, 6, 3), (4, 3, 5)),
+    ],
+)
+@pytest.mark.parametrize("added", [None, (5,), (6, 1)])
+def test_products_of_matrices_that_serve_several(
+    one: tuple[int, ...], two: tuple[int, ...], added: tuple[int, ...] | None
+) -> None:
+    nodes = [Node("MatMul", ("x", "y"), ("p",))]
+    if added is not None and len(one) != 5:
+        nodes.append(Node("Add", ("p", "a"), ("z",)))
+    made = graph(nodes, {"a": np.ones(added or (1,), "f4")}, x=one, y=two)
+    assert "MatMul" not in defined(ran(made))
+
+
+@pytest.mark.parametrize(
+    "one, two", [((1, 6, 1, 1), (1, 1, 5, 4)), ((6, 1), (4,)), ((2, 1, 3), (4, 1)), ((3, 1, 4), (3, 5, 1))]
+)
+@pytest.mark.parametrize("operator", ["Mul", "Sub"])
+def test_operands_that_are_both_repeated(operator: str, one: tuple[int, ...], two: tuple[int, ...]) -> None:
+    nodes = [Node(operator, ("x", "y"), ("a",)), Node("Relu", ("a",), ("z",))]
+    assert defined(ran(graph(nodes, {}, x=one, y=two))) == []
