@@ -107,3 +107,42 @@ def test_products_of_matrices_that_serve_several(
 def test_operands_that_are_both_repeated(operator: str, one: tuple[int, ...], two: tuple[int, ...]) -> None:
     nodes = [Node(operator, ("x", "y"), ("a",)), Node("Relu", ("a",), ("z",))]
     assert defined(ran(graph(nodes, {}, x=one, y=two))) == []
+
+
+@pytest.mark.parametrize("mode", ["linear", "cubic", "nearest"])
+@pytest.mark.parametrize("where", ["half_pixel", "align_corners", "asymmetric", "pytorch_half_pixel"])
+@pytest.mark.parametrize("sizes", [(2, 3, 14, 15), (2, 3, 3, 20), (2, 3, 7, 1)])
+def test_interpolation_is_products(mode: str, where: str, sizes: tuple[int, ...]) -> None:
+    attributes = {"mode": mode, "coordinate_transformation_mode": where, "antialias": int(mode == "cubic")}
+    node = Node("Resize", ("x", "", "", "sizes"), ("y",), attributes)
+    assert defined(ran(graph([node], {"sizes": np.array(sizes)}, x=(2, 3, 7, 5)))) == []
+
+
+def test_interpolation_behind_a_convolution() -> None:
+    nodes = [
+        Node("Conv", ("x", "w"), ("a",), {"pads": (1, 1, 1, 1)}),
+        Node("Resize", ("a", "", "scales"), ("b",), {"mode": "linear"}),
+        Node("Conv", ("b", "v"), ("y",)),
+    ]
+    rng = np.random.default_rng(0)
+    constants = {
+        "w": rng.standard_normal((32, 16, 3, 3)).astype("f4") / 12,
+        "v": rng.standard_normal((8, 32, 1, 1)).astype("f4") / 6,
+        "scales": np.array([1, 1, 2, 1.5], "f4"),
+    }
+    assert defined(ran(graph(nodes, constants, x=(2, 16, 10, 12)))) == []
+
+
+@pytest.mark.parametrize("mode", ["constant", "edge", "reflect"])
+@pytest.mark.parametrize("pads", [(0, 0, 1, 2, 0, 0, 3, 0), (0, 2, 0, 1, 1, 3, 0, 1), (0,) * 8])
+def test_padding(mode: str, pads: tuple[int, ...]) -> None:
+    nodes = [
+        Node("Conv", ("x", "w"), ("a",)),
+        Node("Pad", ("a", "pads", "number"), ("b",), {"mode": mode}),
+        Node("Relu", ("b",), ("y",)),
+    ]
+    if mode == "reflect":
+        pads = tuple(n * (k % 4 > 1) for k, n in enumerate(pads))
+    w = np.random.default_rng(0).standard_normal((32, 16, 1, 1)).astype("f4")
+    constants = {"w": w, "pads": np.array(pads), "number": np.float32(1.5)}
+    assert defined(ran(graph(nodes, constants, x=(2, 16, 5, 7)))) == []

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 
 from relayout.errors import LayoutError
 from relayout.graph.graph import Graph, Node
-from relayout.graph.lowering import movement, normalizations, pointwise, products, windows  # their rules
+from relayout.graph.lowering import movement, normalizations, pointwise, products, resizing, windows
 from relayout.graph.lowering.case import FUSED, Case, case_of, row_major
 from relayout.graph.lowering.definition import defined
 from relayout.graph.lowering.emission import Chosen
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Conversion", "Plan", "plan"]
 
-_ = movement, normalizations, pointwise, products, windows
+_ = movement, normalizations, pointwise, products, resizing, windows  # their rules
 
 MOST = 8  # formats of a value that its readers are asked about
 REORDERED = 1.2  # times a copy of as many bytes: what a conversion takes

@@ -10,6 +10,7 @@
 ``products``  convolutions and matrix products
 ``windows``   pooling, reductions, softmax, normalisations
 ``movement``  what is a layout and no work: transpose, reshape, slice, split, concat; what is a copy
+``resizing``  interpolation, as products with matrices
 ``emission``  the sequence: conversions where formats differ, parts of a concat written in place
 
 A node without a rule, or whose rule declines, is done by its definition, in NumPy.
