@@ -6,9 +6,12 @@
 
 ``case``      a node as rules see it: dims, constants, the formats in which values arrive
 ``ways``      one way to do a node; the table of rules
-``pointwise``  functions, binary operations, and the post-ops that a chain of them becomes
+``costs``     what takes long to find out, kept for later processes
+``chains``    functions and binary operations as post-ops; what takes formats as they come
+``pointwise``  functions and binary operations by themselves
 ``products``  convolutions and matrix products
-``windows``   pooling, reductions, softmax, normalisations
+``windows``   pooling, reductions, softmax
+``normalizations``  over rows, and over groups of channels
 ``movement``  what is a layout and no work: transpose, reshape, slice, split, concat; what is a copy
 ``resizing``  interpolation, as products with matrices
 ``emission``  the sequence: conversions where formats differ, parts of a concat written in place

@@ -95,7 +95,7 @@ class _Emission:
                 self.fresh.add(operand.name)
 
     def _note(self, name: str, desc: MemoryDesc, value: Value) -> None:
-        """Remember a value in the format that it has; what belongs into a concatenation is copied there now."""
+        """Remember a value in its format; what belongs into a concatenation is copied there now."""
         piece = self.piece(name)
         self.values[name] = {desc: value}
         if piece is not None:

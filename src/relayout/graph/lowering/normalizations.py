@@ -10,14 +10,13 @@ from numpy.typing import NDArray
 
 from relayout import primitives
 from relayout.graph.lowering.case import Case, Operand, row_major
-from relayout.graph.lowering.pointwise import chain_of, finished, wanted
-from relayout.graph.lowering.ways import Way, moving, rule
+from relayout.graph.lowering.chains import chain_of, following
+from relayout.graph.lowering.ways import Way, rule
 from relayout.layout.descriptor import MemoryDesc
 
 if TYPE_CHECKING:
-    from relayout.graph.lowering.emission import Site
+    from relayout.ops.post_ops import PostOp
     from relayout.primitives.primitive import Primitive
-    from relayout.primitives.values import Value
 
 __all__: list[str] = []
 
@@ -72,19 +71,13 @@ def _normalized(
         None if data is None else np.broadcast_to(data, dims).astype(np.float32) for data in tables
     ]
 
-    def make(site: Site) -> Value:
-        value = site.value(src)
-        dst, into = site.target(0, site.way.outputs[0])
-        ops, operands, _ = finished(site, steps, dst)
+    def build(desc: MemoryDesc, dst: MemoryDesc, ops: list[PostOp]) -> tuple[Primitive, list[Any]]:
         descs = [None if data is None else row_major(data.shape, "f32") for data in arrays]
-        primitive = made(value.desc, descs, dst, ops)
-        constants = [data for data in arrays if data is not None]
-        return site.add(primitive, value, *constants, *operands, into=into)
+        return made(desc, descs, dst, ops), [data for data in arrays if data is not None]
 
-    def ways() -> Iterator[Way]:
-        for desc in case.formats(src):
-            read: dict[str, MemoryDesc] = {**wanted(case, steps, desc), src.name: desc}
-            apart = rows and desc.strides[-1] != 1
-            yield Way(read, (desc,), moving(desc, desc) * (2 if apart else 1), make)
+    return following(
+        case, src, steps, build, times=lambda desc: APART if rows and desc.strides[-1] != 1 else 1.0
+    )
 
-    return ways()
+
+APART = 2.0  # times a copy: rows whose elements are apart

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import lru_cache
 from itertools import product
 from math import prod
 from typing import TYPE_CHECKING, Any
@@ -14,7 +13,8 @@ from numpy.typing import NDArray
 from relayout import primitives
 from relayout.errors import LayoutError
 from relayout.graph.lowering.case import Case, Operand, label, row_major
-from relayout.graph.lowering.pointwise import Step, chain_of, finished, wanted
+from relayout.graph.lowering.chains import Step, chain_of, finished, wanted
+from relayout.graph.lowering.costs import kept
 from relayout.graph.lowering.ways import Way, moving, numbers, rule
 from relayout.layout import views
 from relayout.layout.descriptor import MemoryDesc, any_format
@@ -54,11 +54,11 @@ def _each(case: Case, name: str, count: int) -> tuple[int, ...]:
 # -- convolution --------------------------------------------------------------------------------------------
 
 
-@lru_cache(maxsize=1024)
-def _costs(
+@kept("convolution")
+def _answers(
     src: tuple[int, ...], weights: tuple[int, ...], dtype: str, how: tuple[Any, ...], only: str | None
-) -> tuple[tuple[MemoryDesc, MemoryDesc, float, str], ...]:
-    """The formats of source and destination that a convolution offers, and what it costs in them."""
+) -> list[tuple[str, str, float, str]]:
+    """The formats of source and destination that a convolution offers, as tags, and what it costs in them."""
     strides, dilation, padding = how
     source, filters = (MemoryDesc(dims, dtype, any_format) for dims in (src, weights))
     made = primitives.Convolution(source, filters, strides=strides, dilation=dilation, padding=padding)
@@ -68,10 +68,22 @@ def _costs(
         made = primitives.Convolution(
             source, filters, None, target, strides=strides, dilation=dilation, padding=padding
         )
-    return tuple(
-        (label(one.formats["src"]), label(one.formats["dst"]), one.cost, one.schedule)
-        for one in made.candidates()
-    )
+    found = []
+    for one in made.candidates():
+        tags = one.formats["src"].tag, one.formats["dst"].tag
+        if None not in tags:
+            found.append((str(tags[0]), str(tags[1]), one.cost, one.schedule))
+    return found
+
+
+def _costs(
+    src: Operand, out: Operand, weights: tuple[int, ...], how: tuple[Any, ...], only: str | None
+) -> list[tuple[MemoryDesc, MemoryDesc, float, str]]:
+    """The same as descriptors."""
+    return [
+        (MemoryDesc(src.dims, src.dtype, one), MemoryDesc(out.dims, out.dtype, two), cost, name)
+        for one, two, cost, name in _answers(src.dims, weights, src.dtype, how, only)
+    ]
 
 
 RANK = 4  # axes of images; formats that a caller names are theirs
@@ -125,7 +137,7 @@ def _convolved(
         given = [filters] if bias is None or bias.data is None else [filters, bias.data.astype(np.float32)]
         return site.add(made, value, *given, *operands, into=into, **added)
 
-    costs = _costs(src.dims, filters.shape, src.dtype, how, case.only)
+    costs = _costs(src, case.out, filters.shape, how, case.only)
     ways = []
     for source, target, cost, name in costs:
         read = wanted(case, steps, target)
@@ -453,7 +465,7 @@ def _many(case: Case, one: Operand, two: Operand, steps: list[Step]) -> list[Way
     return ways
 
 
-@lru_cache(maxsize=1024)
+@kept("matrix product")
 def _product_cost(many: int, m: int, k: int, n: int, dtype: str) -> float:
     """Seconds of a matrix product with packed weights."""
     lead = (many,) if many > 1 else ()

@@ -24,7 +24,6 @@ from relayout.graph.lowering.movement import enlarged
 from relayout.graph.lowering.ways import Way, moving, numbers, rule
 from relayout.graph.operators import OPERATORS
 from relayout.layout.descriptor import MemoryDesc, any_format
-from relayout.layout.layout import Layout
 
 if TYPE_CHECKING:
     from relayout.graph.lowering.emission import Site

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from relayout import primitives
-from relayout.graph.lowering.case import Case, Operand, label
-from relayout.graph.lowering.pointwise import Step, chain_of, finished, wanted
+from relayout.graph.lowering.case import Case, label
+from relayout.graph.lowering.chains import chain_of, following
 from relayout.graph.lowering.products import padding_of
 from relayout.graph.lowering.ways import Way, moving, numbers, rule
 from relayout.layout.descriptor import MemoryDesc
 from relayout.layout.layout import Layout, plain
-from relayout.ops.formats import following
+from relayout.ops.formats import following as like
 
 if TYPE_CHECKING:
     from relayout.graph.lowering.emission import Site
+    from relayout.ops.post_ops import PostOp
+    from relayout.primitives.primitive import Primitive
     from relayout.primitives.values import Value
 
 __all__: list[str] = []
@@ -59,14 +61,10 @@ def pooling(case: Case) -> Iterator[Way] | None:
         algorithm = "average_include_padding"
     pads = list(zip(fronts, ends, strict=True))
 
-    def make(site: Site) -> Value:
-        value = site.value(src)
-        dst, into = site.target(0, site.way.outputs[0])
-        ops, operands, _ = finished(site, steps, dst)
-        made = primitives.Pooling(value.desc, algorithm, kernel, strides, pads, dilation, dst, post_ops=ops)
-        return site.add(made, value, *operands, into=into)
+    def build(desc: MemoryDesc, dst: MemoryDesc, ops: list[PostOp]) -> tuple[Primitive, list[Any]]:
+        return primitives.Pooling(desc, algorithm, kernel, strides, pads, dilation, dst, post_ops=ops), []
 
-    return _following(case, src, case.out.dims, steps, make)
+    return following(case, src, steps, build, dims=case.out.dims)
 
 
 @rule("GlobalAveragePool", "GlobalMaxPool")
@@ -77,21 +75,10 @@ def global_pooling(case: Case) -> Iterator[Way] | None:
         return None
     algorithm = "max" if case.operator == "GlobalMaxPool" else "average_include_padding"
 
-    def make(site: Site) -> Value:
-        value = site.value(src)
-        dst, into = site.target(0, site.way.outputs[0])
-        ops, operands, _ = finished(site, steps, dst)
-        made = primitives.Pooling(value.desc, algorithm, src.dims[2:], dst=dst, post_ops=ops)
-        return site.add(made, value, *operands, into=into)
+    def build(desc: MemoryDesc, dst: MemoryDesc, ops: list[PostOp]) -> tuple[Primitive, list[Any]]:
+        return primitives.Pooling(desc, algorithm, src.dims[2:], dst=dst, post_ops=ops), []
 
-    return _following(case, src, case.out.dims, steps, make)
-
-
-def _following(case: Case, src: Operand, dims: tuple[int, ...], steps: list[Step], make) -> Iterator[Way]:  # type: ignore[no-untyped-def]
-    """A way for each format that comes: the result has the same order."""
-    for desc in case.formats(src):
-        target = label(following(desc, MemoryDesc(dims, case.out.dtype, "any")))
-        yield Way({**wanted(case, steps, target), src.name: desc}, (target,), moving(desc, target), make)
+    return following(case, src, steps, build, dims=case.out.dims)
 
 
 @rule(*REDUCTIONS)
@@ -120,7 +107,7 @@ def reduction(case: Case) -> Iterator[Way] | None:
 
     def ways() -> Iterator[Way]:
         for desc in case.formats(src):
-            target = label(following(desc, MemoryDesc(kept, case.out.dtype, "any")))
+            target = label(like(desc, MemoryDesc(kept, case.out.dtype, "any")))
             if drops:
                 strides = [target.layout.strides[k] for k in left] if target.layout.is_plain else None
                 if strides is None:
@@ -142,14 +129,10 @@ def softmax(case: Case) -> Iterator[Way] | None:
         return None
     axis, log, guarded = int(case.attributes["axis"]), case.operator == "LogSoftmax", case.guard is not None
 
-    def make(site: Site) -> Value:
-        value = site.value(src)
-        dst, into = site.target(0, site.way.outputs[0])
-        return site.add(primitives.Softmax(value.desc, axis, dst, log, guarded), value, into=into)
+    def build(desc: MemoryDesc, dst: MemoryDesc, _: list[PostOp]) -> tuple[Primitive, list[Any]]:
+        return primitives.Softmax(desc, axis, dst, log, guarded), []
 
-    def ways() -> Iterator[Way]:
-        for desc in case.formats(src):
-            apart = abs(desc.strides[axis]) != 1
-            yield Way({src.name: desc}, (desc,), moving(desc, desc) * (2 if apart else 1), make)
+    return following(case, src, (), build, times=lambda desc: 1.0 if abs(desc.strides[axis]) == 1 else APART)
 
-    return ways()
+
+APART = 2.0  # times a copy: what goes along an axis whose elements are apart

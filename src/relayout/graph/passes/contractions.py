@@ -19,6 +19,8 @@ from relayout.graph.passes.rewriting import Around, attribute, rewritten, sizes
 
 __all__ = ["with_plain_contractions"]
 
+NORMS = ("ReduceL2", "ReduceSumSquare", "ReduceL1")
+
 
 def with_plain_contractions(graph: Graph) -> Graph:
     """The graph with MatMul for each Einsum of two operands, and sums for norms.
@@ -92,7 +94,7 @@ def _einsum(node: Node, around: Around) -> tuple[Node, ...] | None:
 
 def _norm(node: Node, around: Around) -> tuple[Node, ...] | None:
     """ReduceL2, ReduceSumSquare, ReduceL1 as sums of squares or magnitudes."""
-    if node.operator not in ("ReduceL2", "ReduceSumSquare", "ReduceL1") or not around.floating(node.inputs[0]):
+    if node.operator not in NORMS or not around.floating(node.inputs[0]):
         return None
     if len(node.inputs) > 1 and node.inputs[1] and around.data(node.inputs[1]) is None:
         return None
@@ -100,8 +102,8 @@ def _norm(node: Node, around: Around) -> tuple[Node, ...] | None:
         return None
     source, name = node.inputs[0], node.outputs[0]
     terms = around.fresh(f"{name}/terms")
-    single = node.operator == "ReduceL1"
-    nodes = [Node("Abs" if single else "Mul", (source,) if single else (source, source), (terms,), {}, node.name)]
+    operator, operands = ("Abs", (source,)) if node.operator == "ReduceL1" else ("Mul", (source, source))
+    nodes = [Node(operator, operands, (terms,), {}, node.name)]
     rooted = node.operator == "ReduceL2"
     total = around.fresh(f"{name}/sum") if rooted else name
     nodes.append(Node("ReduceSum", (terms, *node.inputs[1:]), (total,), dict(node.attributes), node.name))

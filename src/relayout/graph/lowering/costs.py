@@ -1,0 +1,67 @@
+"""Costs that take long to find out, kept for later processes.
+
+To ask a convolution what it costs in nine pairs of formats takes tens of milliseconds, and a network has
+dozens of them. The answers depend on the problem, the machine and the source code alone, so they lie beside
+the compiled kernels on disk, under the same rules (:mod:`relayout.jit.cache`).
+
+>>> @kept("doctest")
+... def answer(number):
+...     return [number, {"twice": 2 * number}]
+>>> answer(3), answer(3)
+([3, {'twice': 6}], [3, {'twice': 6}])
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from functools import lru_cache, wraps
+from typing import Any, TypeVar
+
+from relayout.environment import LOADED
+from relayout.jit import cache
+from relayout.runtime import threads
+from relayout.runtime.tuning import here
+
+__all__ = ["kept"]
+
+VERSION = 1  # of what is kept; counted up when it changes its meaning
+KEPT = 4096  # answers in memory
+
+Ask = TypeVar("Ask", bound=Callable[..., Any])
+
+
+def kept(name: str) -> Callable[[Ask], Ask]:
+    """Remember what a function of plain values returns, which must be what JSON can say.
+
+    Parameters
+    ----------
+    name : str
+        Of the question, different from all others.
+    """
+
+    def remember(ask: Ask) -> Ask:
+        @lru_cache(maxsize=KEPT)
+        def known(many: int, given: tuple[Any, ...]) -> Any:
+            code = cache.sources(LOADED)
+            if code is None:
+                return ask(*given)
+            words = repr((name, VERSION, given, here(many), code))
+            key = f"cost-{cache.digest(words.encode()).hex()}"
+            data = cache.load(key)
+            if data is not None:
+                try:
+                    return json.loads(data)
+                except ValueError:  # what another program has left there
+                    pass
+            found = ask(*given)
+            cache.save(key, json.dumps(found).encode())
+            return found
+
+        @wraps(ask)
+        def asked(*given: Any) -> Any:
+            return known(threads.count(), given)
+
+        return asked  # type: ignore[return-value]
+
+    return remember
