@@ -53,7 +53,7 @@ def test_attention_that_masks_all_is_guarded(columns: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "equation, one, two",
+    ("equation", "one", "two"),
     [
         ("bhqd,bhkd->bhqk", (2, 3, 5, 4), (2, 3, 6, 4)),
         ("bhqk,bkhd->bqhd", (2, 3, 5, 6), (2, 6, 3, 4)),
@@ -80,7 +80,7 @@ def test_norms_are_sums(operator: str, keepdims: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "one, two",
+    ("one", "two"),
     [
         ((1, 4, 6, 3), (1, 1, 3, 5)),
         ((4, 6, 3), (3, 5)),
@@ -101,7 +101,8 @@ def test_products_of_matrices_that_serve_several(
 
 
 @pytest.mark.parametrize(
-    "one, two", [((1, 6, 1, 1), (1, 1, 5, 4)), ((6, 1), (4,)), ((2, 1, 3), (4, 1)), ((3, 1, 4), (3, 5, 1))]
+    ("one", "two"),
+    [((1, 6, 1, 1), (1, 1, 5, 4)), ((6, 1), (4,)), ((2, 1, 3), (4, 1)), ((3, 1, 4), (3, 5, 1))],
 )
 @pytest.mark.parametrize("operator", ["Mul", "Sub"])
 def test_operands_that_are_both_repeated(operator: str, one: tuple[int, ...], two: tuple[int, ...]) -> None:
