@@ -73,7 +73,7 @@ def test_einsum(equation: str, one: tuple[int, ...], two: tuple[int, ...]) -> No
 
 @pytest.mark.parametrize("operator", ["ReduceL2", "ReduceL1", "ReduceSumSquare"])
 @pytest.mark.parametrize("keepdims", [0, 1])
-def test_norms_are_sums(operator: str, keepdims: int) -> None:
+def test_norms_are_by_kernels(operator: str, keepdims: int) -> None:
     node = Node(operator, ("x", "axes"), ("y",), {"keepdims": keepdims})
     run = ran(graph([node], {"axes": np.array([-1])}, x=(2, 3, 40)), atol=1e-4)
     assert defined(run) == []

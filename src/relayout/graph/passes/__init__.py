@@ -13,7 +13,7 @@ nodes, and asks what stands before them (:mod:`.rewriting`).
 ``normalizations``   Layer-, RMS-, Instance-, GroupNormalization and Softmax that are written out
 ``arithmetic``       factors and terms in one form
 ``averages``         means over all pixels as GlobalAveragePool
-``contractions``     Einsum as MatMul, norms as sums
+``contractions``     Einsum as MatMul
 ``affine``           BatchNormalization, factors and terms in weights and biases
 ``transposes``       Transposes that meet and vanish (``orders``: nodes for axes in another order)
 ``fusion``           heads with their post-ops as one node, afterwards

@@ -1,4 +1,4 @@
-"""Contractions and norms in the form of what kernels do: Einsum as MatMul, ReduceL2 as a sum of squares.
+"""Contractions in the form of what kernels do: Einsum as MatMul.
 
 An Einsum of two operands has four kinds of labels. Those of all three stand in front and count matrices,
 those of the operands alone are summed over, and the others are rows and columns::
@@ -15,15 +15,13 @@ from math import prod
 import numpy as np
 
 from relayout.graph.graph import Graph, Node
-from relayout.graph.passes.rewriting import Around, attribute, rewritten, sizes
+from relayout.graph.passes.rewriting import Around, rewritten, sizes
 
 __all__ = ["with_plain_contractions"]
 
-NORMS = ("ReduceL2", "ReduceSumSquare", "ReduceL1")
-
 
 def with_plain_contractions(graph: Graph) -> Graph:
-    """The graph with MatMul for each Einsum of two operands, and sums for norms.
+    """The graph with MatMul for each Einsum of two operands.
 
     >>> import numpy as np
     >>> from relayout.graph.graph import Value
@@ -36,7 +34,7 @@ def with_plain_contractions(graph: Graph) -> Graph:
     y = MatMul(q, y/right)
     -> y
     """
-    return rewritten(graph, _einsum, _norm)
+    return rewritten(graph, _einsum)
 
 
 def _einsum(node: Node, around: Around) -> tuple[Node, ...] | None:
@@ -91,22 +89,3 @@ def _einsum(node: Node, around: Around) -> tuple[Node, ...] | None:
     last = nodes[-1]
     return (*nodes[:-1], Node(last.operator, last.inputs, node.outputs, last.attributes, last.name))
 
-
-def _norm(node: Node, around: Around) -> tuple[Node, ...] | None:
-    """ReduceL2, ReduceSumSquare, ReduceL1 as sums of squares or magnitudes."""
-    if node.operator not in NORMS or not around.floating(node.inputs[0]):
-        return None
-    if len(node.inputs) > 1 and node.inputs[1] and around.data(node.inputs[1]) is None:
-        return None
-    if attribute(node, "noop_with_empty_axes"):
-        return None
-    source, name = node.inputs[0], node.outputs[0]
-    terms = around.fresh(f"{name}/terms")
-    operator, operands = ("Abs", (source,)) if node.operator == "ReduceL1" else ("Mul", (source, source))
-    nodes = [Node(operator, operands, (terms,), {}, node.name)]
-    rooted = node.operator == "ReduceL2"
-    total = around.fresh(f"{name}/sum") if rooted else name
-    nodes.append(Node("ReduceSum", (terms, *node.inputs[1:]), (total,), dict(node.attributes), node.name))
-    if rooted:
-        nodes.append(Node("Sqrt", (total,), (name,), {}, node.name))
-    return tuple(nodes)
