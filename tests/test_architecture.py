@@ -105,7 +105,7 @@ ALLOWED: dict[str, set[str]] = {
     "pytorch": {"errors", "pytorch"},
     "primitives": {*TENSORS, "environment", "loops", "ops", "kernels", *MACHINERY, "reorder", "primitives"},
     "networks": {"errors", "forking", "layout", "ops", "primitives", "networks"},
-    "graph": {*TENSORS, "environment", "layout", "ops", "jit", "runtime", "reorder", "primitives", "graph"},
+    "graph": {*TENSORS, "environment", "layout", "ops", *MACHINERY, "reorder", "primitives", "graph"},
     "importers": {"errors", "forking", "dtypes", "exchange", "graph", "importers"},
     "onnx": {"errors", "graph", "importers", "onnx"},
 }

@@ -249,6 +249,22 @@ def test_dims_that_only_a_run_knows_go_by_definitions():
     np.testing.assert_array_equal(found[0], [[0, 2], [1, 0]])
 
 
+def test_plans_and_runs_for_a_number_of_threads(monkeypatch):
+    graph = graph_of(
+        [("a = Conv(x, w)", {"pads": (1, 1, 1, 1)}), ("y = Relu(a)", {})],
+        {"x": (1, 64, 28, 28)},
+        w=noise(64, 64, 3, 3) / 20,
+    )
+    monkeypatch.setenv("RELAYOUT_THREADS", "2")
+    one, two = graph.plan(threads=1), graph.plan(threads=2)
+    assert graph.plan().cost == two.cost < one.cost
+    check(graph, threads=1)
+    run = check(graph, threads=2)
+    run.tune()
+    (layer,) = run.profile(noise(1, 64, 28, 28))[-1:]
+    assert layer.seconds > 0
+
+
 def test_a_forced_format_is_everywhere():
     graph = graph_of(
         [("a = Conv(x, w)", {}), ("b = Relu(a)", {}), ("y = Conv(b, w)", {})],
@@ -262,7 +278,7 @@ def test_a_forced_format_is_everywhere():
 
 def test_inputs_say_what_is_wanted():
     run = compiled(graph_of([("y = Relu(x)", {})], {"x": (2, 3)}))
-    with pytest.raises(rl.LayoutError, match="x f32 2x3.*3x2"):
+    with pytest.raises(rl.LayoutError, match=r"x f32 2x3.*3x2"):
         run(np.zeros((3, 2), "f4"))
     with pytest.raises(rl.LayoutError, match="float64"):
         run(np.zeros((2, 3)))

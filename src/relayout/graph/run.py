@@ -12,10 +12,11 @@ from relayout.errors import LayoutError
 from relayout.graph.evaluate import checked_inputs, evaluate
 from relayout.graph.graph import Graph
 from relayout.graph.inference import inferred
-from relayout.graph.lowering.case import FUSED, elements_of
+from relayout.graph.lowering.case import elements_of
 from relayout.graph.lowering.emission import emitted
 from relayout.graph.passes import fused, optimized, unfused
 from relayout.graph.plan import Plan, lowerable, plan
+from relayout.targets.processors import limited
 from relayout.tensor import Tensor, tensor
 
 if TYPE_CHECKING:
@@ -27,26 +28,9 @@ __all__ = ["Run", "compiled", "planned"]
 
 def planned(graph: Graph, format: str | None = None, threads: int | None = None, batch: Any = None) -> Plan:
     """The plan of a graph, for a batch size or other dims; see :meth:`.Graph.plan`."""
-    return plan(chained(inferred(optimized(inferred(graph, batch)))), format)
-
-
-def chained(graph: Graph) -> Graph:
-    """The graph with chains of nodes as one, where kernels do them as one."""
-    made = fused(graph)
-    kept = tuple(node for node in made.nodes if node.operator != FUSED or lowerable(node, made))
-    if len(kept) < len(made.nodes):
-        left = {node.outputs for node in kept}
-        apart = [unfused(made.replaced(nodes=(node,))) for node in made.nodes if node.outputs not in left]
-        by_name = {one.nodes[-1].outputs: one for one in apart}
-        nodes = [
-            one
-            for node in made.nodes
-            for one in (by_name[node.outputs].nodes if node.outputs in by_name else (node,))
-        ]
-        constants = {**made.constants, **{k: v for one in apart for k, v in one.constants.items()}}
-        values = {**made.values, **{k: v for one in apart for k, v in one.values.items()}}
-        made = made.replaced(nodes=tuple(nodes), constants=constants, values=values)
-    return made
+    made = fused(inferred(optimized(inferred(graph, batch))))
+    with limited(threads):
+        return plan(unfused(made, keep=lambda node: lowerable(node, made)), format)
 
 
 def compiled(graph: Graph, format: str | None = None, threads: int | None = None, batch: Any = None) -> Run:
@@ -58,7 +42,8 @@ def compiled(graph: Graph, format: str | None = None, threads: int | None = None
     known = inferred(graph, batch)
     try:
         found = planned(graph, format, threads, batch)
-        steps = emitted(found.graph, found.chosen).compile(threads)
+        with limited(threads):
+            steps = emitted(found.graph, found.chosen).compile(threads)
     except LayoutError as error:
         if all(value.known for value in known.inputs) and not _undecided(known):
             raise
@@ -127,6 +112,11 @@ class Run:
             raise LayoutError(f"definitions are what runs, and are not timed one by one: {self.why}")
         given = checked_inputs(self.inputs, self._bound(arrays, named))
         return self.steps.profile(*map(_laid, given), repeat=repeat)
+
+    def tune(self) -> None:
+        """Find the fastest schedule of each layer by measuring it alone; later processes know it, too."""
+        if self.steps is not None:
+            self.steps.tune()
 
     def _bound(self, arrays: tuple[Any, ...], named: Mapping[str, Any]) -> list[Any]:
         names = [value.name for value in self.inputs]

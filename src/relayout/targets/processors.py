@@ -6,12 +6,14 @@ import contextlib
 import math
 import os
 import sys
+from collections.abc import Iterator
+from contextvars import ContextVar
 from functools import lru_cache
 from typing import Final
 
 from relayout.environment import named_number
 
-__all__ = ["MOST", "count", "processors"]
+__all__ = ["MOST", "count", "limited", "processors"]
 
 MOST: Final = 256
 """Threads of a region, the calling one among them."""
@@ -28,8 +30,28 @@ def count(threads: int | None = None) -> int:
     """
     if threads is not None:
         return min(int(threads), MOST)
+    if (least := _LIMIT.get()) is not None:
+        return least
     named = named_number("RELAYOUT_THREADS", "number of threads; write 1 or more, in digits", 1, MOST)
     return processors() if named is None else named
+
+
+@contextlib.contextmanager
+def limited(threads: int | None) -> Iterator[None]:
+    """Within this, threads that nobody names are so many, for what is planned and compiled; None: as ever.
+
+    >>> with limited(3):
+    ...     count()
+    3
+    """
+    mark = _LIMIT.set(None if threads is None else count(threads))
+    try:
+        yield
+    finally:
+        _LIMIT.reset(mark)
+
+
+_LIMIT: ContextVar[int | None] = ContextVar("relayout_threads", default=None)
 
 
 def processors() -> int:

@@ -119,8 +119,8 @@ def fused(graph: Graph) -> Graph:
     )
 
 
-def unfused(graph: Graph) -> Graph:
-    """The graph with the nodes of chains in the place of ``relayout.Fused``.
+def unfused(graph: Graph, keep: Callable[[Node], bool] = lambda _: False) -> Graph:
+    """The graph with the nodes of chains in the place of ``relayout.Fused``, but for those to ``keep``.
 
     Names are what they were before :func:`fused`, unless another value has taken one since.
     """
@@ -129,7 +129,7 @@ def unfused(graph: Graph) -> Graph:
     nodes: list[Node] = []
     constants, values = dict(graph.constants), dict(graph.values)
     for node in graph.nodes:
-        if node.operator != FUSED:
+        if node.operator != FUSED or keep(node):
             nodes.append(node)
             continue
         inner = node.attributes["graph"]
