@@ -50,3 +50,100 @@ def test_attention_that_masks_all_is_guarded(columns: int) -> None:
     run = ran(graph(nodes, {"zero": np.float32(0)}, x=x.shape), x)
     assert defined(run) == []
     assert np.isfinite(run(x)[0]).all()
+
+
+@pytest.mark.parametrize(
+    ("equation", "one", "two"),
+    [
+        ("bhqd,bhkd->bhqk", (2, 3, 5, 4), (2, 3, 6, 4)),
+        ("bhqk,bkhd->bqhd", (2, 3, 5, 6), (2, 6, 3, 4)),
+        ("hwij,bcw->bchij", (3, 4, 2, 5), (2, 6, 4)),
+        ("ij,jk->ki", (3, 4), (4, 5)),
+        ("bci,i->bc", (2, 3, 4), (4,)),
+        ("i,j->ij", (3,), (4,)),
+        ("ijk,jil->kl", (2, 3, 4), (3, 2, 5)),
+        ("bij,bjk->ik", (2, 3, 4), (2, 4, 5)),
+        ("ijb,bk->bi", (2, 3, 4), (4, 5)),
+    ],
+)
+def test_einsum(equation: str, one: tuple[int, ...], two: tuple[int, ...]) -> None:
+    node = Node("Einsum", ("x", "y"), ("z",), {"equation": equation})
+    ran(graph([node], {}, x=one, y=two))
+
+
+@pytest.mark.parametrize("operator", ["ReduceL2", "ReduceL1", "ReduceSumSquare"])
+@pytest.mark.parametrize("keepdims", [0, 1])
+def test_norms_are_by_kernels(operator: str, keepdims: int) -> None:
+    node = Node(operator, ("x", "axes"), ("y",), {"keepdims": keepdims})
+    run = ran(graph([node], {"axes": np.array([-1])}, x=(2, 3, 40)), atol=1e-4)
+    assert defined(run) == []
+
+
+@pytest.mark.parametrize(
+    ("one", "two"),
+    [
+        ((1, 4, 6, 3), (1, 1, 3, 5)),
+        ((4, 6, 3), (3, 5)),
+        ((6, 3), (4, 3, 5)),
+        ((1, 4, 6, 1, 3), (1, 1, 6, 3, 5)),
+        ((2, 1, 6, 3), (4, 3, 5)),
+    ],
+)
+@pytest.mark.parametrize("added", [None, (5,), (6, 1)])
+def test_products_of_matrices_that_serve_several(
+    one: tuple[int, ...], two: tuple[int, ...], added: tuple[int, ...] | None
+) -> None:
+    nodes = [Node("MatMul", ("x", "y"), ("p",))]
+    if added is not None and len(one) != 5:
+        nodes.append(Node("Add", ("p", "a"), ("z",)))
+    made = graph(nodes, {"a": np.ones(added or (1,), "f4")}, x=one, y=two)
+    assert "MatMul" not in defined(ran(made))
+
+
+@pytest.mark.parametrize(
+    ("one", "two"),
+    [((1, 6, 1, 1), (1, 1, 5, 4)), ((6, 1), (4,)), ((2, 1, 3), (4, 1)), ((3, 1, 4), (3, 5, 1))],
+)
+@pytest.mark.parametrize("operator", ["Mul", "Sub"])
+def test_operands_that_are_both_repeated(operator: str, one: tuple[int, ...], two: tuple[int, ...]) -> None:
+    nodes = [Node(operator, ("x", "y"), ("a",)), Node("Relu", ("a",), ("z",))]
+    assert defined(ran(graph(nodes, {}, x=one, y=two))) == []
+
+
+@pytest.mark.parametrize("mode", ["linear", "cubic", "nearest"])
+@pytest.mark.parametrize("where", ["half_pixel", "align_corners", "asymmetric", "pytorch_half_pixel"])
+@pytest.mark.parametrize("sizes", [(2, 3, 14, 15), (2, 3, 3, 20), (2, 3, 7, 1)])
+def test_interpolation_is_products(mode: str, where: str, sizes: tuple[int, ...]) -> None:
+    attributes = {"mode": mode, "coordinate_transformation_mode": where, "antialias": int(mode == "cubic")}
+    node = Node("Resize", ("x", "", "", "sizes"), ("y",), attributes)
+    assert defined(ran(graph([node], {"sizes": np.array(sizes)}, x=(2, 3, 7, 5)))) == []
+
+
+def test_interpolation_behind_a_convolution() -> None:
+    nodes = [
+        Node("Conv", ("x", "w"), ("a",), {"pads": (1, 1, 1, 1)}),
+        Node("Resize", ("a", "", "scales"), ("b",), {"mode": "linear"}),
+        Node("Conv", ("b", "v"), ("y",)),
+    ]
+    rng = np.random.default_rng(0)
+    constants = {
+        "w": rng.standard_normal((32, 16, 3, 3)).astype("f4") / 12,
+        "v": rng.standard_normal((8, 32, 1, 1)).astype("f4") / 6,
+        "scales": np.array([1, 1, 2, 1.5], "f4"),
+    }
+    assert defined(ran(graph(nodes, constants, x=(2, 16, 10, 12)))) == []
+
+
+@pytest.mark.parametrize("mode", ["constant", "edge", "reflect"])
+@pytest.mark.parametrize("pads", [(0, 0, 1, 2, 0, 0, 3, 0), (0, 2, 0, 1, 1, 3, 0, 1), (0,) * 8])
+def test_padding(mode: str, pads: tuple[int, ...]) -> None:
+    nodes = [
+        Node("Conv", ("x", "w"), ("a",)),
+        Node("Pad", ("a", "pads", "number"), ("b",), {"mode": mode}),
+        Node("Relu", ("b",), ("y",)),
+    ]
+    if mode == "reflect":
+        pads = tuple(n * (k % 4 > 1) for k, n in enumerate(pads))
+    w = np.random.default_rng(0).standard_normal((32, 16, 1, 1)).astype("f4")
+    constants = {"w": w, "pads": np.array(pads), "number": np.float32(1.5)}
+    assert defined(ran(graph(nodes, constants, x=(2, 16, 5, 7)))) == []

@@ -26,6 +26,8 @@ from relayout.forking import locked
 from relayout.graph.graph import Graph, Node
 from relayout.graph.lowering import movement, normalizations, pointwise, products, windows  # their rules
 from relayout.graph.lowering.case import FUSED, Case, case_of, label, row_major
+from relayout.graph.lowering import movement, normalizations, pointwise, products, resizing, windows
+from relayout.graph.lowering.case import FUSED, Case, case_of, row_major
 from relayout.graph.lowering.definition import defined
 from relayout.graph.lowering.emission import Chosen
 from relayout.graph.lowering.ways import RULES, Way
@@ -39,7 +41,7 @@ if TYPE_CHECKING:
 
 __all__ = ["RULES", "Conversion", "Plan", "plan"]
 
-_ = movement, normalizations, pointwise, products, windows
+_ = movement, normalizations, pointwise, products, resizing, windows  # their rules
 
 MOST = 8  # formats of a value that its readers are asked about
 REORDERED = 1.2  # times a copy of as many bytes: what a conversion takes

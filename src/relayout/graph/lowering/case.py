@@ -26,7 +26,7 @@ from relayout.layout.dense import dense_like
 from relayout.layout.descriptor import MemoryDesc
 from relayout.layout.layout import Layout, plain
 
-__all__ = ["Case", "Operand", "case_of", "elements_of", "label", "row_major"]
+__all__ = ["Case", "Operand", "case_of", "elements_of", "label", "row_major", "unfused"]
 
 FUSED = "relayout.Fused"
 FLOATS = ("f32", "f16", "bf16")
@@ -55,6 +55,19 @@ def label(desc: MemoryDesc) -> MemoryDesc:
     if 0 in desc.dims or desc.layout.offset0 or desc.tag is None:
         return MemoryDesc(desc.dims, desc.dtype, dense_like(desc.layout))
     return MemoryDesc(desc.dims, desc.dtype, desc.tag)
+
+
+def unfused(layout: Layout) -> Layout:
+    """The layout; what fuses axes is none for networks, since it is copied by definition and not by a kernel.
+
+    Raises
+    ------
+    LayoutError
+        A digit is one of several axes together, as after 56 rows in windows of 7 are seen as windows of 8.
+    """
+    if any(len(term) > 1 for term in layout.terms):
+        raise LayoutError(f"{layout} fuses axes")
+    return layout
 
 
 @dataclass(frozen=True)

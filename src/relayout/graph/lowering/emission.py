@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from relayout.errors import LayoutError
 from relayout.graph.graph import Graph
-from relayout.graph.lowering.case import Case, Operand, elements_of, label, row_major
+from relayout.graph.lowering.case import Case, Operand, elements_of, label, row_major, unfused
 from relayout.graph.lowering.ways import Way
 from relayout.layout import views
 from relayout.layout.descriptor import MemoryDesc
@@ -268,7 +268,7 @@ class Site:
         copies = value.desc, label(value.desc), row_major(value.desc.dims, value.desc.dtype.name)
         for desc in copies:
             try:
-                layout = see(desc.layout)
+                layout = unfused(see(desc.layout))
             except LayoutError:
                 continue
             return self.sequence.view(

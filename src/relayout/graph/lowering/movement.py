@@ -15,7 +15,7 @@ import numpy as np
 
 from relayout import primitives
 from relayout.errors import LayoutError
-from relayout.graph.lowering.case import FLOATS, Case, Operand, label, row_major
+from relayout.graph.lowering.case import FLOATS, Case, Operand, label, row_major, unfused
 from relayout.graph.lowering.ways import Way, moving, numbers, rule
 from relayout.layout import views
 from relayout.layout.descriptor import MemoryDesc
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from relayout.layout.layout import Layout
     from relayout.primitives.values import Value
 
-__all__ = ["sliced"]
+__all__ = ["enlarged", "sliced"]
 
 See = Callable[["Layout"], "Layout"]
 
@@ -39,7 +39,7 @@ def viewed(case: Case, src: Operand, see: See) -> Iterator[Way]:
     known = set()
     for desc in (*case.formats(src), row_major(src.dims, src.dtype)):
         try:
-            target = label(MemoryDesc(case.out.dims, src.dtype, see(desc.layout)))
+            target = label(MemoryDesc(case.out.dims, src.dtype, unfused(see(desc.layout))))
         except LayoutError:
             continue
         if desc not in known:
@@ -241,7 +241,6 @@ def depth_to_space(case: Case) -> list[Way] | None:
     return [_copied(case, src, see, tuple(apart[k] for k in order))]
 
 
-@rule("Resize")
 def enlarged(case: Case) -> list[Way] | None:
     """Each element several times over, as nearest neighbours are for whole factors."""
     src, a = _moves(case), case.attributes
@@ -286,6 +285,79 @@ def _enlarged_as_it_comes(case: Case, src: Operand, factors: Sequence[int]) -> I
             target = label(MemoryDesc(case.out.dims, src.dtype, desc.tag)) if desc.tag else None
             if target is not None:
                 yield Way({src.name: desc}, (target,), moving(desc, target), make, "copy")
+
+
+MIRRORED = 8  # elements on a side that are copied one by one
+
+
+@rule("Pad")
+def padded(case: Case) -> Iterator[Way] | None:
+    """A place of the result's size: the source in the middle, and bands around it, axis by axis."""
+    src, pads, number = _moves(case), case.constant(1), case.constant(2)
+    mode, axes = case.attributes["mode"], case.constant(3)
+    if src is None or pads is None or any(one is not None and one.data is None for one in case.inputs[1:]):
+        return None
+    rank = len(src.dims)
+    around = [(0, 0)] * rank
+    where = range(rank) if axes is None else [int(axis) % rank for axis in axes]
+    for k, axis in enumerate(where):
+        around[axis] = (int(pads[k]), int(pads[k + len(pads) // 2]))
+    most = max(map(max, around), default=0)
+    if min(map(min, around), default=0) < 0 or 0 in src.dims or mode not in ("constant", "edge", "reflect"):
+        return None
+    if mode == "reflect" and (
+        most > MIRRORED or any(max(pad) >= n for pad, n in zip(around, src.dims, strict=True))
+    ):
+        return None
+    filled = np.zeros(1, src.kind) if number is None else np.asarray(number, src.kind).reshape(1)
+    filled = filled.view(np.uint8) if filled.dtype == bool else filled
+
+    def make(site: Site) -> Value:
+        value = site.value(src)
+        dst, into = site.target(0, site.way.outputs[0])
+        whole = into["dst"] if into else site.place(dst)
+        begin, size = [front for front, _ in around], list(src.dims)
+
+        def piece(axis: int, start: int, count: int) -> Value:
+            """A band along an axis, as wide along the others as is done already."""
+            dims = (*size[:axis], count, *size[axis + 1 :])
+            return site.sequence.view(
+                whole, whole.desc.submemory(dims, (*begin[:axis], start, *begin[axis + 1 :]))
+            )
+
+        def copied(what: Value, to: Value) -> None:
+            if what.desc.dims != to.desc.dims:
+                what = site.viewed(what, lambda layout: views.broadcast_to(layout, to.desc.dims))
+            site.add(primitives.Reorder(what.desc, to.desc), what, into={"dst": to})
+
+        copied(value, piece(0, begin[0], size[0]))
+        one = None if mode != "constant" else site.sequence.constant(filled.reshape((1,) * rank), "padding")
+        for axis, (front, back) in enumerate(around):
+            end = front + src.dims[axis]
+            for start, count, border in ((0, front, front), (end, back, end - 1)):
+                if not count:
+                    continue
+                if mode == "reflect":
+                    for k in range(start, start + count):
+                        copied(piece(axis, 2 * border - k, 1), piece(axis, k, 1))
+                else:
+                    copied(one or piece(axis, border, 1), piece(axis, start, count))
+            begin[axis], size[axis] = 0, case.out.dims[axis]
+        return whole
+
+    def ways() -> Iterator[Way]:
+        for desc in dict.fromkeys((*case.formats(src), row_major(src.dims, src.dtype))):
+            try:
+                target = label(MemoryDesc(case.out.dims, src.dtype, desc.tag)) if desc.tag else None
+                if target is not None:
+                    for axis, (front, _) in enumerate(around):
+                        sliced(axis, front, front + src.dims[axis])(target.layout)
+            except LayoutError:
+                continue
+            if target is not None:
+                yield Way({src.name: desc}, (target,), moving(desc, target), make, "padded")
+
+    return ways()
 
 
 @rule("Cast")

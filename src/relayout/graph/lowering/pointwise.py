@@ -11,6 +11,7 @@ from relayout import primitives
 from relayout.graph.lowering.case import Case, Operand, row_major
 from relayout.graph.lowering.chains import BINARY, Step, chain_of, finished, following, functions_of, wanted
 from relayout.graph.lowering.ways import Way, moving, rule
+from relayout.layout import views
 from relayout.layout.descriptor import MemoryDesc, any_format
 from relayout.ops.functions import Function
 from relayout.ops.post_ops import BinaryOp, PostOp
@@ -58,6 +59,8 @@ def _functions(case: Case, src: Operand, steps: Sequence[Step]) -> Iterator[Way]
 def _binary(case: Case, name: str, one: Operand, two: Operand, steps: Sequence[Step]) -> Iterator[Way] | None:
     out = case.out
     large = next((x for x in (one, two) if x.dims == out.dims and x.data is None), None)
+    if large is None and 0 not in out.dims:
+        return _outer(case, name, one, two, steps)
     if large is None or max(len(one.dims), len(two.dims)) != len(out.dims):
         return None
 
@@ -80,6 +83,24 @@ def _binary(case: Case, name: str, one: Operand, two: Operand, steps: Sequence[S
             yield Way({**wanted(case, steps, desc), **read}, (desc,), moving(*both), make)
 
     return ways()
+
+
+def _outer(case: Case, name: str, one: Operand, two: Operand, steps: Sequence[Step]) -> Iterator[Way]:
+    """Neither operand has the dims of the result: one of them is written out first."""
+    out = case.out
+    target = row_major(out.dims, out.dtype)
+
+    def make(site: Site) -> Value:
+        src = [site.ranked(x, len(out.dims)) for x in (one, two)]
+        view = site.viewed(src[0], lambda layout: views.broadcast_to(layout, out.dims))
+        wide = site.add(primitives.Reorder(view.desc, target), view)
+        dst, into = site.target(0, target)
+        ops, operands, _ = finished(site, steps, dst)
+        made = primitives.Binary(name, wide.desc, src[1].desc, dst, post_ops=ops)
+        return site.add(made, wide, src[1], *operands, into=into)
+
+    read = {x.name: case.formats(x)[0] for x in (one, two) if x.data is None}
+    yield Way({**wanted(case, steps, target), **read}, (target,), 2 * moving(target, target), make)
 
 
 @rule("BatchNormalization")

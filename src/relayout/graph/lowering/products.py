@@ -314,9 +314,7 @@ def matmul(case: Case) -> list[Way] | None:
             if len(one.dims) > 1
             else None
         )
-    if len(one.dims) == len(two.dims) >= 2 and one.dims[:-2] == two.dims[:-2]:
-        return _many(case, one, two, steps)
-    return None
+    return _many(case, one, two, steps) if min(len(one.dims), len(two.dims)) >= 2 else None
 
 
 def _by_matrix(
@@ -334,6 +332,8 @@ def _by_matrix(
     def make(site: Site) -> Value:
         value = site.value(src)
         value = site.transposed(value, (1, 0)) if turned else site.reshaped(value, (rows, k))
+        if not _in_rows(value.desc):
+            value = site.sequence.reorder(value, row_major((rows, k), src.dtype))
         dst = row_major((rows, n), out.dtype)
         place, into = site.target(0, site.way.outputs[0])
         if into:
@@ -362,8 +362,19 @@ def _by_matrix(
     read = wanted(case, steps, target)
     found = [Way({**read, src.name: source}, (target,), cost, make)]
     others = [desc for desc in case.formats(src) if desc != source]
-    fitting = (desc for desc in others if turned or _reshapes(desc, (rows, k)))
-    return [*found, *(Way({**read, src.name: desc}, (target,), cost, make) for desc in fitting)]
+    for desc in others:
+        if turned or (_reshapes(desc, (rows, k)) and _in_rows(_seen_as(desc, (rows, k)))):
+            found.append(Way({**read, src.name: desc}, (target,), cost, make))
+    return found
+
+
+def _seen_as(desc: MemoryDesc, dims: tuple[int, ...]) -> MemoryDesc:
+    return MemoryDesc(dims, desc.dtype, views.reshape(desc.layout, dims))
+
+
+def _in_rows(desc: MemoryDesc) -> bool:
+    """Whether a matrix lies in rows: kernels read others element by element, so that a copy pays."""
+    return desc.layout.is_plain and (desc.layout.strides[1] == 1 or desc.dims[1] == 1)
 
 
 def _reshapes(desc: MemoryDesc, dims: tuple[int, ...]) -> bool:
@@ -407,13 +418,18 @@ def _flattened(steps: list[Step], dims: tuple[int, ...], rows: tuple[int, int]) 
 
 
 def _many(case: Case, one: Operand, two: Operand, steps: list[Step]) -> list[Way] | None:
-    """As many products as there are matrices on both sides."""
-    *lead, m, k = one.dims
-    n, out = two.dims[-1], case.out
+    """As many products as there are matrices on both sides; those that serve several are written out.
+
+    One matrix on the right is one product with all the rows on the left.
+    """
+    (m, k), n, out = one.dims[-2:], two.dims[-1], case.out
+    lead = out.dims[:-2]
     many = prod(lead)
+    if many > 1 and prod(two.dims[:-2]) == 1 and one.dims[:-2] == lead:
+        many, m = 1, many * m
     if any(step.operand is not None and step.operand.dims != out.dims for step in steps):
         small = [s.operand for s in steps if s.operand is not None and s.operand.dims != out.dims]
-        if any(prod(other.dims[:-2]) != 1 for other in small):
+        if any(prod(other.dims[: -1 if many < prod(lead) else -2]) != 1 for other in small):
             return None
 
     def flat(step: Step) -> Step:
@@ -421,12 +437,23 @@ def _many(case: Case, one: Operand, two: Operand, steps: list[Step]) -> list[Way
         if other is None:
             return step
         dims = (*([1] * max(0, 2 - len(other.dims))), *other.dims)
-        dims = (prod(dims[:-2]), *dims[-2:])
+        whole = other.dims == out.dims
+        dims = (many, m, n) if whole else (prod(dims[:-2]), *dims[-2:])
         data = None if other.data is None else other.data.reshape(dims)
         return Step(step.op, Operand(other.name, dims, other.dtype, other.kind, data))
 
+    def seen(site: Site, x: Operand, dims: tuple[int, ...]) -> Value:
+        if prod(x.dims) == prod(dims):
+            return site.reshaped(site.value(x), dims)
+        wide = (*lead, *x.dims[-2:])
+        view = site.viewed(site.ranked(x, len(wide)), lambda layout: views.broadcast_to(layout, wide))
+        copy = site.add(primitives.Reorder(view.desc, row_major(wide, x.dtype)), view)
+        return site.reshaped(copy, dims)
+
+    matrices = ((many, m, k), (many, k, n))
+
     def make(site: Site) -> Value:
-        values = [site.reshaped(site.value(x), (many, *x.dims[-2:])) for x in (one, two)]
+        values = [seen(site, x, dims) for x, dims in zip((one, two), matrices, strict=True)]
         dst = row_major((many, m, n), out.dtype)
         ops, operands, added = finished(site, [flat(step) for step in steps], dst, sums=True)
         made = primitives.Matmul(values[0].desc, values[1].desc, None, dst, post_ops=ops)
@@ -443,7 +470,8 @@ def _many(case: Case, one: Operand, two: Operand, steps: list[Step]) -> list[Way
     ]
     for first, second in product(*(dict.fromkeys(side) for side in sides)):
         pairs = ((one, first), (two, second))
-        if all(_reshapes(desc, (many, *x.dims[-2:])) for x, desc in pairs):
+        fits = zip(pairs, matrices, strict=True)
+        if all(prod(x.dims) < prod(dims) or _reshapes(desc, dims) for (x, desc), dims in fits):
             formats = {x.name: desc for x, desc in pairs if x.data is None}
             if len(formats) == len({id(x) for x, _ in pairs if x.data is None}) or one.name == two.name:
                 ways.append(Way({**read, **formats}, (target,), cost, make))

@@ -28,7 +28,12 @@ REDUCTIONS = {
     "ReduceMax": "max",
     "ReduceMin": "min",
     "ReduceProd": "mul",
+    "ReduceL1": "sum",
+    "ReduceL2": "sum",
+    "ReduceSumSquare": "sum",
 }
+BEFORE = {"ReduceL1": "abs", "ReduceL2": "square", "ReduceSumSquare": "square"}
+"""What becomes of each element first."""
 
 
 @rule("MaxPool", "AveragePool")
@@ -101,8 +106,13 @@ def reduction(case: Case) -> Iterator[Way] | None:
 
     def make(site: Site) -> Value:
         value = site.value(src)
+        before = BEFORE.get(case.operator)
+        if before is not None:
+            value = site.add(primitives.Eltwise(value.desc, before), value)
         made = primitives.Reduction(value.desc, REDUCTIONS[case.operator], along)
         found = site.add(made, value)
+        if case.operator == "ReduceL2":
+            found = site.add(primitives.Eltwise(found.desc, "sqrt"), found)
         return site.reshaped(found, case.out.dims) if drops else found
 
     def ways() -> Iterator[Way]:

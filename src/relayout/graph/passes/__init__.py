@@ -13,6 +13,7 @@ nodes, and asks what stands before them (:mod:`.rewriting`).
 ``normalizations``   Layer-, RMS-, Instance-, GroupNormalization and Softmax that are written out
 ``arithmetic``       factors and terms in one form
 ``averages``         means over all pixels as GlobalAveragePool
+``contractions``     Einsum as MatMul
 ``affine``           BatchNormalization, factors and terms in weights and biases
 ``transposes``       Transposes that meet and vanish (``orders``: nodes for axes in another order)
 ``fusion``           heads with their post-ops as one node, afterwards
@@ -55,6 +56,7 @@ from relayout.graph.passes.arithmetic import with_plain_arithmetic
 from relayout.graph.passes.averages import with_global_pools
 from relayout.graph.passes.common import shared
 from relayout.graph.passes.composition import composed
+from relayout.graph.passes.contractions import with_plain_contractions
 from relayout.graph.passes.dead import without_dead
 from relayout.graph.passes.fusion import fused, unfused
 from relayout.graph.passes.identities import without_identities
@@ -88,6 +90,7 @@ PASSES: Final[tuple[Callable[[Graph], Graph], ...]] = (
     with_normalizations,
     with_plain_arithmetic,
     with_global_pools,
+    with_plain_contractions,
     with_affine_absorbed,
     transposes_moved,
 )
