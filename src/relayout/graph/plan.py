@@ -24,10 +24,15 @@ from typing import TYPE_CHECKING
 from relayout.errors import LayoutError
 from relayout.forking import locked
 from relayout.graph.graph import Graph, Node
-from relayout.graph.lowering import movement, normalizations, pointwise, products, windows  # their rules
+from relayout.graph.lowering import (  # their rules
+    movement,
+    normalizations,
+    pointwise,
+    products,
+    resizing,
+    windows,
+)
 from relayout.graph.lowering.case import FUSED, Case, case_of, label, row_major
-from relayout.graph.lowering import movement, normalizations, pointwise, products, resizing, windows
-from relayout.graph.lowering.case import FUSED, Case, case_of, row_major
 from relayout.graph.lowering.definition import defined
 from relayout.graph.lowering.emission import Chosen
 from relayout.graph.lowering.ways import RULES, Way
