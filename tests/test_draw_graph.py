@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import xml.etree.ElementTree as ET
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -61,7 +62,7 @@ def test_every_node_and_conversion_is_drawn():
     assert list(drawn(text, "node")) == ["x0", *names, *plan.graph.results]
     assert sorted(drawn(text, "conversion")) == sorted({one.value for one in plan.solution.conversions})
     boxes = sorted(drawn(text, "node").values(), key=lambda box: box[1])
-    assert all(a[1] + a[3] <= b[1] or a[1] == b[1] for a, b in zip(boxes, boxes[1:], strict=False))
+    assert all(a[1] + a[3] <= b[1] or a[1] == b[1] for a, b in pairwise(boxes))
     assert graph(plan) == text
 
 
