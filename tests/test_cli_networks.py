@@ -262,6 +262,13 @@ class TestOptimize:
         for one, other in zip(reference(images, x=x), reference(target, x=x), strict=True):
             np.testing.assert_allclose(other, one, atol=1e-4)
 
+    def test_names_of_sizes_that_only_a_run_knows_are_kept(self, tmp_path):
+        nodes = [helper.make_node("NonZero", ["x"], ["y"])]
+        path = write(tmp_path / "a.onnx", nodes, [("x", FLOAT, [2, 3])], [("y", INT64, [2, "found"])])
+        call("optimize", path, tmp_path / "b.onnx")
+        assert onnx.load(tmp_path / "b.onnx").graph.output[0] == onnx.load(path).graph.output[0]
+        assert "definitions run, no kernels" in call("run", path)
+
     def test_what_went_is_told(self, images, tmp_path):
         text = call("optimize", images, tmp_path / "less.onnx")
         assert "Transpose: 2 of 2 are gone, 0 stay" in text

@@ -14,7 +14,7 @@ from relayout.cli.options import Exit, Output, check_writable, output_options
 from relayout.cli.tables import Column, print_table
 
 if TYPE_CHECKING:
-    from relayout.graph.graph import Graph
+    from relayout.graph.graph import Graph, Value
 
 __all__ = ["optimize"]
 
@@ -74,6 +74,7 @@ def optimize(
     graph = models.load(source)
     check_writable(Path(target))
     made = optimized(graph)
+    made = made.replaced(values={**made.values, **_said(graph, made)})
     written = save(made, target, opset)
     found = _found(source, target, graph, made, [node.op_type for node in written.graph.node])
     worst = None
@@ -86,6 +87,17 @@ def optimize(
         _print(found, output)
     if worst is not None and not worst <= CLOSE:
         click.get_current_context().exit(Exit.NO)
+
+
+def _said(before: Graph, after: Graph) -> dict[str, Value]:
+    """The outputs as the model describes them: sizes that are not known keep their names."""
+    from relayout.graph.graph import Value
+
+    found = {}
+    for old, new in zip(before.outputs, after.outputs, strict=True):
+        dims = old.dims if old.dims is not None else new.dims
+        found[new.name] = Value(new.name, dims, new.dtype if new.dtype is not None else old.dtype)
+    return found
 
 
 def _found(source: str, target: str, before: Graph, after: Graph, written: list[str]) -> dict[str, Any]:
