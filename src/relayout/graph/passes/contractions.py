@@ -88,4 +88,3 @@ def _einsum(node: Node, around: Around) -> tuple[Node, ...] | None:
     step("Transpose", found, "product", natural != list(out), perm=order)
     last = nodes[-1]
     return (*nodes[:-1], Node(last.operator, last.inputs, node.outputs, last.attributes, last.name))
-
