@@ -209,7 +209,7 @@ def show(results: Sequence[Result], console: Console) -> None:
     names = [name for name in PEERS if any(name in one.behind for one in results)]
     title = "time of others / time of Relayout: medians with quartiles"
     table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
-    table.add_column("network", overflow="ellipsis", no_wrap=True, max_width=20)
+    table.add_column("network", overflow="ellipsis", no_wrap=True, max_width=17)
     for heading in ("thr", "ms", *names, "diff", "cv", "np"):
         table.add_column(heading, justify="right", no_wrap=True)
     for one in results:
@@ -227,14 +227,11 @@ def show(results: Sequence[Result], console: Console) -> None:
     console.print("diff: of outputs, relative; cv: conversions left; np: steps in NumPy; *: disturbed")
     for many in dict.fromkeys(one.threads for one in results):
         for name in names:
-            ratios = [
-                one.behind[name].median for one in results if one.threads == many and name in one.behind
-            ]
-            if medians:
-                mean = float(np.exp(np.mean(np.log(medians))))
-                console.print(
-                    f"{many} threads, {name} / Relayout: {mean:.2f} (geometric mean of {len(medians)})"
-                )
+            own = [one for one in results if one.threads == many and name in one.behind]
+            if own:
+                mean = float(np.exp(np.mean([np.log(one.behind[name].median) for one in own])))
+                count = f"geometric mean of {len(own)}"
+                console.print(f"{many} threads, {name} / Relayout: {mean:.2f} ({count})")
     for one in results:
         for name, why in one.refused.items():
             console.print(f"{one.model}, {one.threads} threads: {name} can't: {why}", markup=False)
