@@ -107,6 +107,7 @@ ALLOWED: dict[str, set[str]] = {
     "networks": {"errors", "forking", "layout", "ops", "primitives", "networks"},
     "graph": {*TENSORS, "environment", "layout", "ops", *MACHINERY, "reorder", "primitives", "graph"},
     "importers": {"errors", "forking", "dtypes", "exchange", "graph", "importers"},
+    "exporters": {"errors", "forking", "graph", "exporters"},
     "onnx": {"errors", "graph", "importers", "onnx"},
 }
 """For each part of the ground floor the parts that it may import when it is imported itself."""
@@ -115,6 +116,7 @@ WITHIN_FUNCTIONS: dict[str, set[str]] = {
     "targets": {"jit"},  # where the answers of earlier processes are
     "tensor": {"loops", "reorder"},
     "networks": {"files"},
+    "graph": {"draw"},
 }
 """What it may import besides, once somebody calls it."""
 

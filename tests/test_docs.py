@@ -14,6 +14,8 @@ from types import ModuleType
 
 import pytest
 
+import small_model
+
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
 PAGES = [ROOT / "README.md", *sorted(DOCS.glob("*.md"))]
@@ -39,6 +41,13 @@ def blocks(page: Path, kind: str) -> list[tuple[int, str]]:
     return found
 
 
+def _write_model(page: Path, folder: Path) -> None:
+    """The model that a page is about."""
+    if "model.onnx" in "".join(body for kind in ("pycon", "console") for _, body in blocks(page, kind)):
+        pytest.importorskip("onnx")
+        small_model.write(folder / "model.onnx")
+
+
 def name(page: Path) -> str:
     """How a page is called in the list of tests."""
     return page.name
@@ -48,6 +57,7 @@ def name(page: Path) -> str:
 def test_python_blocks(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """All blocks of a page are one session, as a reader would type it."""
     monkeypatch.chdir(tmp_path)
+    _write_model(page, tmp_path)
     examples: list[doctest.Example] = []
     for line, body in blocks(page, "pycon"):
         if "import torch" in body and importlib.util.find_spec("torch") is None:
@@ -70,6 +80,7 @@ def test_console_blocks(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPa
     from relayout.cli import application
 
     monkeypatch.chdir(tmp_path)
+    _write_model(page, tmp_path)
     shutil.copy(ROOT / "examples" / "data" / "chelsea.png", tmp_path / "photo.png")
     checker = doctest.OutputChecker()
     for line, body in blocks(page, "console"):

@@ -18,6 +18,7 @@ from relayout.cli.diff import diff
 from relayout.cli.info import info
 from relayout.cli.names import formats, translate
 from relayout.cli.offset import offset
+from relayout.cli.optimize import optimize
 from relayout.cli.options import (
     Exit,
     Terminated,
@@ -27,6 +28,7 @@ from relayout.cli.options import (
     open_standard_streams,
     with_json_files,
 )
+from relayout.cli.plan import plan
 from relayout.cli.run import run
 from relayout.cli.show import show
 from relayout.cli.strides import strides
@@ -178,5 +180,21 @@ def application(ctx: click.Context) -> None:
         click.echo(ctx.get_help())
 
 
-for command in (show, offset, diff, translate, formats, convert, info, strides, run, bench, tune, completion):
+COMMANDS = (
+    show,
+    offset,
+    diff,
+    translate,
+    formats,
+    convert,
+    info,
+    strides,
+    run,
+    plan,
+    optimize,
+    bench,
+    tune,
+    completion,
+)
+for command in COMMANDS:
     application.add_command(command)

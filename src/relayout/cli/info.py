@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from relayout.cli.arguments import examples
+from relayout.cli.models import is_model, model_options
 from relayout.cli.options import STANDARD, Output, misuse, output_options
 from relayout.cli.streams import readable
 
@@ -31,21 +32,37 @@ IN_KIND = click.option(
         "relayout info model.safetensors",
         "relayout info checkpoint.pt --json | jq '.arrays[].name'",
         "relayout info x.bin.layout.json",
+        "relayout info model.onnx --layers",
         "curl -s https://example.org/x.npz | relayout info -",
     ),
 )
 @click.argument("file", metavar="FILE", type=click.Path(allow_dash=True, readable=False))
 @IN_KIND
+@model_options(threads=False)
+@click.option("--layers", is_flag=True, help="Of a model: a line for each node.")
 @output_options
-def info(file: str, in_kind: str | None, output: Output) -> None:
+def info(
+    file: str, in_kind: str | None, batch: int | None, dims: dict[str, Any], layers: bool, output: Output
+) -> None:
     """List what is in a file, without reading the elements.
 
     Kinds: .npy .npz .safetensors .bin .raw .png .jpg, checkpoints of PyTorch (.pt .pth, of which only
     tensors are read, by PyTorch itself), and descriptors (.layout.json). Sizes are logical where a descriptor
     has them, otherwise they are the shape of the array. With --quiet: the names, one on each line.
+
+    Of a model (.onnx .pt2): inputs, outputs, operators, parameters, multiply-adds.
     """
     from relayout import files
 
+    if is_model(file):
+        from relayout.cli.info_model import info_model
+
+        info_model(file, batch, dims, layers, output)
+        return
+    if batch or dims or layers:
+        raise click.UsageError(
+            "--batch, --dim and --layers are for models: .onnx, .pt2", click.get_current_context()
+        )
     if file != STANDARD:
         with misuse():
             files.check_kind(file, descriptors=True)

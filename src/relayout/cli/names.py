@@ -140,16 +140,27 @@ def _table_of_names(format: Format, names: dict[str, str], output: Output) -> No
         "relayout formats openvino --search fsv16",
         "relayout formats --search channels_last",
         "relayout formats onednn --grammar",
+        "relayout formats --operators --search Conv",
     ),
 )
 @click.argument("name", required=False, type=DIALECT, metavar="[DIALECT]")
 @click.option("--search", metavar="TEXT", help="Only what has this text in its name or its digits.")
 @click.option("--grammar", is_flag=True, help="How names are built in the dialect.")
+@click.option(
+    "--operators", is_flag=True, help="The operators of networks that are known, and their kernels."
+)
 @output_options
-def formats(name: str | None, search: str | None, grammar: bool, output: Output) -> None:
+def formats(name: str | None, search: str | None, grammar: bool, operators: bool, output: Output) -> None:
     """List the notations that can be read and written, or the formats of one of them."""
     from relayout.notation import dialect, dialects
 
+    if operators:
+        from relayout.cli.operators import list_operators
+
+        if name is not None or grammar:
+            raise click.UsageError("--operators lists no formats", click.get_current_context())
+        list_operators(search, output)
+        return
     if grammar:
         if name is None:
             raise click.UsageError("--grammar needs a DIALECT", click.get_current_context())

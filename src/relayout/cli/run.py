@@ -1,4 +1,8 @@
-"""``relayout run``: a whole network, in a format that one option chooses."""
+"""``relayout run``: a whole network, in a format that one option chooses.
+
+The networks here are those that Relayout builds itself; models in files are run by
+:mod:`relayout.cli.run_model`.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +17,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from relayout.cli.arguments import DTYPE, FORMAT, examples
+from relayout.cli.models import is_model, model_options
 from relayout.cli.options import Output, output_options
 from relayout.cli.tables import Column, print_table
 
@@ -41,6 +46,9 @@ def _networks(_: click.Context, __: click.Parameter, incomplete: str) -> list[Co
 @click.command(
     short_help="Run a network in a format, and time its layers.",
     epilog=examples(
+        "relayout run model.onnx",
+        "relayout run model.onnx --input photo.npy --profile",
+        "relayout run bert.onnx --batch 1 --dim length=128 --input ids=ids.npy",
         "relayout run resnet50",
         "relayout run resnet50 --format nchw --batch 8 --threads 2 --layers",
         "relayout run resnet50 --format any --format nhwc --format nchw",
@@ -48,7 +56,7 @@ def _networks(_: click.Context, __: click.Parameter, incomplete: str) -> list[Co
         "relayout run resnext101_32x4d --size 64 --repeat 50",
     ),
 )
-@click.argument("network", shell_complete=_networks)
+@click.argument("network", metavar="MODEL|NETWORK", shell_complete=_networks)
 @click.option(
     "--format",
     "formats",
@@ -59,43 +67,53 @@ def _networks(_: click.Context, __: click.Parameter, incomplete: str) -> list[Co
     help="The format of all activations (nchw, nhwc, nChw16c, ...); any: convolutions choose. Several are "
     "run in turn.",
 )
-@click.option("--batch", type=click.IntRange(min=1), default=1, show_default=True, help="Pictures at a time.")
 @click.option(
-    "--size",
-    type=click.IntRange(min=1),
-    default=224,
-    show_default=True,
-    help="Height and width of a picture.",
+    "--input",
+    "inputs",
+    multiple=True,
+    metavar="[NAME=]FILE",
+    help="Of a model: an array for an input, by its place or its name. [default: random]",
+)
+@model_options()
+@click.option(
+    "--size", type=click.IntRange(min=1), help="Of a network: height and width of a picture. [default: 224]"
 )
 @click.option(
-    "--dtype", type=DTYPE, default="f32", show_default=True, help="Data type of activations and weights."
+    "--dtype", type=DTYPE, help="Of a network: data type of activations and weights. [default: f32]"
 )
-@click.option("--threads", type=click.IntRange(min=1), help="How many threads may work on a layer.")
 @click.option(
     "--weights",
     type=click.Path(readable=False),
-    help="A safetensors or npz file with PyTorch's names: conv1.weight, ... [default: random]",
+    help="Of a network: a safetensors or npz file with PyTorch's names: conv1.weight, ... [default: random]",
 )
 @click.option(
     "--seed",
     type=click.IntRange(min=0),
     default=0,
     show_default=True,
-    help="Of the pictures and of random weights.",
+    help="Of random inputs and weights.",
 )
 @click.option(
     "--repeat", type=click.IntRange(min=1), default=10, show_default=True, help="How many runs are timed."
 )
-@click.option("--layers", "listed", is_flag=True, help="A table of all layers: formats, kernels, times.")
+@click.option(
+    "--layers",
+    "--profile",
+    "listed",
+    is_flag=True,
+    help="A table of all layers: formats, kernels, times; of a model the slowest first.",
+)
 @click.option("--no-progress", is_flag=True, help="No progress bar.")
 @output_options
 def run(
     network: str,
     formats: tuple[str, ...],
-    batch: int,
-    size: int,
-    dtype: str,
+    inputs: tuple[str, ...],
+    batch: int | None,
+    dims: dict[str, Any],
     threads: int | None,
+    size: int | None,
+    dtype: str | None,
     weights: str | None,
     seed: int,
     repeat: int,
@@ -103,14 +121,32 @@ def run(
     no_progress: bool,
     output: Output,
 ) -> None:
-    """Run the forward pass of NETWORK: resnet50, resnet101, resnet152 or resnext101_32x4d.
+    """Run a MODEL, or the forward pass of a NETWORK that Relayout builds.
 
-    All activations are in one format, or (any) each convolution has its fastest one and reorders are inserted
-    between where two differ: what they cost is a line of its own. Weights are packed before, and batch
-    normalisations folded into convolutions. The pictures are random. Times are medians.
+    MODEL is an ONNX file or a program of torch.export (.pt2). Inputs are read from files, or random, and
+    outputs are described. The planner chooses formats so that a run costs least, or (--format nhwc) images
+    have one.
+
+    NETWORK is resnet50, resnet101, resnet152 or resnext101_32x4d. All activations are in one format, or (any)
+    each convolution has its fastest one and reorders are inserted between where two differ: what they cost is
+    a line of its own. Weights are packed before, and batch normalisations folded into convolutions. The
+    pictures are random. Times are medians.
     """
     from relayout.runtime.threads import count
 
+    if is_model(network) or (Path(network).is_file() and network not in _names()):
+        from relayout.cli.run_model import run_model
+
+        for option, value in (("--size", size), ("--dtype", dtype), ("--weights", weights)):
+            if value is not None:
+                raise click.UsageError(f"{option} is for the networks {', '.join(_names())}", _context())
+        given = {"batch": batch, "dims": dims, "threads": threads, "seed": seed, "repeat": repeat}
+        run_model(network, tuple(dict.fromkeys(formats)), inputs, given, listed, output)
+        return
+    for option, several in (("--input", inputs), ("--dim", dims)):
+        if several:
+            raise click.UsageError(f"{option} is for models in files; {network!r} is none", _context())
+    batch, size, dtype = batch or 1, size or 224, dtype or "f32"
     if weights is not None:
         Path(weights).open("rb").close()  # what can't be read is refused now
     _check_network(network)
@@ -147,12 +183,21 @@ def run(
         console.print(f"written to {output.json_file}")
 
 
-def _check_network(name: str) -> None:
+def _names() -> list[str]:
     from relayout.networks import NETWORKS
 
-    if name not in NETWORKS:
+    return list(NETWORKS)
+
+
+def _context() -> click.Context:
+    return click.get_current_context()
+
+
+def _check_network(name: str) -> None:
+    if name not in _names():
         raise click.UsageError(
-            f"there is no network {name!r}; there are {', '.join(NETWORKS)}", click.get_current_context()
+            f"there is no network {name!r}; there are {', '.join(_names())}, and files (.onnx, .pt2)",
+            _context(),
         )
 
 

@@ -4,11 +4,12 @@
 ``svg``      pictures for pages, notebooks and slides: :func:`~relayout.draw.svg.logical`,
              :func:`~relayout.draw.svg.memory`, :func:`~relayout.draw.svg.digits`
 ``text``     drawings for the terminal; ``relayout show`` prints them
+``graph``    a planned network: nodes, formats as colours, conversions (``ranks``: what stands where)
 ===========  =========================================================================================
 
 Behind ``svg`` stand ``canvas`` (a small SVG writer that knows no layouts), ``cells`` (what lies at a place,
 and which colour it gets) and one module for each picture. Drawing stands on top of everything else: nothing
-in Relayout imports it but the command line.
+in Relayout imports it but the command line and, when it is called, ``Plan.svg``.
 """
 
 from __future__ import annotations

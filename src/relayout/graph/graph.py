@@ -173,7 +173,13 @@ class Graph:
         return tuple(self.value(name) for name in self.results)
 
     @locked
-    def plan(self, format: str | None = None, threads: int | None = None, batch: Any = None) -> Plan:
+    def plan(
+        self,
+        format: str | None = None,
+        threads: int | None = None,
+        batch: Any = None,
+        pins: Mapping[str, str] | None = None,
+    ) -> Plan:
         """Choose the formats of all values.
 
         Parameters
@@ -184,6 +190,8 @@ class Graph:
             For how many threads costs are estimated.
         batch : int or mapping, optional
             The batch size, where that is open; or dims by the names of inputs.
+        pins : mapping of str to str, optional
+            Formats in which values inside the network have to be read, by their names.
 
         Raises
         ------
@@ -192,7 +200,7 @@ class Graph:
         """
         from relayout.graph.run import planned
 
-        return planned(self, format, threads, batch)
+        return planned(self, format, threads, batch, pins)
 
     @locked
     def compile(self, format: str | None = None, threads: int | None = None, batch: Any = None) -> Run:

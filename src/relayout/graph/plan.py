@@ -16,14 +16,23 @@ conversions in between cost least.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import difflib
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from relayout.errors import LayoutError
+from relayout.forking import locked
 from relayout.graph.graph import Graph, Node
-from relayout.graph.lowering import movement, normalizations, pointwise, products, resizing, windows
-from relayout.graph.lowering.case import FUSED, Case, case_of, row_major
+from relayout.graph.lowering import (  # their rules
+    movement,
+    normalizations,
+    pointwise,
+    products,
+    resizing,
+    windows,
+)
+from relayout.graph.lowering.case import FUSED, Case, case_of, label, row_major
 from relayout.graph.lowering.definition import defined
 from relayout.graph.lowering.emission import Chosen
 from relayout.graph.lowering.ways import RULES, Way
@@ -35,7 +44,7 @@ from relayout.reorder.predict import seconds_to_move
 if TYPE_CHECKING:
     from relayout.graph.planning.solution import Solution
 
-__all__ = ["Conversion", "Plan", "plan"]
+__all__ = ["RULES", "Conversion", "Plan", "plan"]
 
 _ = movement, normalizations, pointwise, products, resizing, windows  # their rules
 
@@ -113,8 +122,23 @@ class Plan:
             if operand.name
         }
 
+    @locked
+    def svg(self) -> str:
+        """The network drawn, as an SVG document: formats as colours, conversions as marks on lines.
 
-def plan(graph: Graph, format: str | None = None) -> Plan:
+        >>> import numpy as np
+        >>> from relayout.graph.graph import Value
+        >>> x = Value("x", (1, 3), np.dtype("f4"))
+        >>> relu = Node("Relu", ("x",), ("y",))
+        >>> Graph((x,), ("y",), (relu,)).plan().svg().startswith("<svg ")
+        True
+        """
+        from relayout.draw.graph import graph
+
+        return graph(self)
+
+
+def plan(graph: Graph, format: str | None = None, pins: Mapping[str, str] | None = None) -> Plan:
     """Choose the formats of a graph all of whose dims are known.
 
     Parameters
@@ -123,11 +147,14 @@ def plan(graph: Graph, format: str | None = None) -> Plan:
         After passes and inference.
     format : str, optional
         The one format that images shall have; None: whatever is best.
+    pins : mapping of str to str, optional
+        Formats in which values inside the graph have to be read, by their names: ``{"y": "nhwc"}``.
 
     Raises
     ------
     LayoutError
-        A value has no memory format: dims or data type are not known.
+        A value has no memory format: dims or data type are not known. Or a pin names a value that there is
+        not, or a format in which its readers can't read it; the message has those that there are.
     """
     arrives: dict[str, list[MemoryDesc]] = {}
     for value in graph.inputs:
@@ -145,11 +172,41 @@ def plan(graph: Graph, format: str | None = None) -> Plan:
                 arrives[operand.name] = list(dict.fromkeys(way.outputs[k] for way in ways))[:MOST]
         cases.append(case)
         offers.append(ways)
-    solution = solve(_problem(graph, cases, offers))
+    problem = _problem(graph, cases, offers)
+    if pins:
+        problem = problem.replaced(forced=_forced(problem, pins))
+    solution = solve(problem)
     chosen = tuple(
         Chosen(case, ways[k]) for case, ways, k in zip(cases, offers, solution.choices, strict=True)
     )
     return Plan(graph, chosen, solution)
+
+
+def _forced(problem: Problem, pins: Mapping[str, str]) -> dict[str, MemoryDesc]:
+    """The descriptors that pins mean."""
+    found = {}
+    for name, format in pins.items():
+        use = problem.uses.get(name)
+        if use is None:
+            near = difflib.get_close_matches(name, problem.uses, 8) or list(problem.uses)[:8]
+            raise LayoutError(
+                f"the plan has no value {name!r} to be pinned; there are {', '.join(near)}, ..."
+            )
+        known = [desc for desc in use.formats if isinstance(desc, MemoryDesc)]
+        wanted = label(MemoryDesc(known[0].dims, known[0].dtype, format))
+        read = {
+            option.inputs[place]: None
+            for k in use.readers
+            for option in problem.operations[k].options
+            for place, one in enumerate(problem.operations[k].inputs)
+            if one == name
+        }
+        if wanted not in read:
+            several = ", ".join(dict.fromkeys(str(desc.tag or desc.layout) for desc in known if desc in read))
+            what = f"it is read as {several}" if several else "no node reads it"
+            raise LayoutError(f"value {name!r} can't be pinned to {format}: {what}")
+        found[name] = wanted
+    return found
 
 
 def _ways(case: Case, node: Node, graph: Graph) -> list[Way]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -26,11 +27,17 @@ if TYPE_CHECKING:
 __all__ = ["Run", "compiled", "planned"]
 
 
-def planned(graph: Graph, format: str | None = None, threads: int | None = None, batch: Any = None) -> Plan:
+def planned(
+    graph: Graph,
+    format: str | None = None,
+    threads: int | None = None,
+    batch: Any = None,
+    pins: Mapping[str, str] | None = None,
+) -> Plan:
     """The plan of a graph, for a batch size or other dims; see :meth:`.Graph.plan`."""
     made = fused(inferred(optimized(inferred(graph, batch))))
     with limited(threads):
-        return plan(unfused(made, keep=lambda node: lowerable(node, made)), format)
+        return plan(unfused(made, keep=lambda node: lowerable(node, made)), format, pins)
 
 
 def compiled(graph: Graph, format: str | None = None, threads: int | None = None, batch: Any = None) -> Run:
@@ -41,14 +48,18 @@ def compiled(graph: Graph, format: str | None = None, threads: int | None = None
     """
     known = inferred(graph, batch)
     try:
+        start = perf_counter()
         found = planned(graph, format, threads, batch)
+        middle = perf_counter()
         with limited(threads):
             steps = emitted(found.graph, found.chosen).compile(threads)
     except LayoutError as error:
         if all(value.known for value in known.inputs) and not _undecided(known):
             raise
         return Run(known, None, None, str(error))
-    return Run(known, found, steps)
+    made = Run(known, found, steps)
+    made.seconds = {"plan": middle - start, "compile": perf_counter() - middle}
+    return made
 
 
 def _undecided(graph: Graph) -> bool:
@@ -69,7 +80,11 @@ class Run:
         The formats of all values; None: definitions are what runs.
     why : str
         Why there is no plan.
+    seconds : mapping of str to float
+        How long it took to plan and to compile.
     """
+
+    seconds: Mapping[str, float] = {"plan": 0.0, "compile": 0.0}
 
     def __init__(self, graph: Graph, plan: Plan | None, steps: Steps | None, why: str = "") -> None:
         self._graph, self.plan, self.steps, self.why = graph, plan, steps, why

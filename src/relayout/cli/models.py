@@ -1,0 +1,182 @@
+"""What commands about networks share: models in files, their dims, inputs, and how formats are spelled."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from relayout.cli.arguments import whole_number
+
+if TYPE_CHECKING:
+    from relayout.graph.graph import Graph, Value
+    from relayout.layout.descriptor import MemoryDesc
+
+__all__ = [
+    "described",
+    "is_model",
+    "known",
+    "load",
+    "model_options",
+    "named",
+    "sized",
+    "spelled",
+    "spelled_bytes",
+]
+
+ENDINGS = (".onnx", ".pt2")
+_Command = TypeVar("_Command", bound=Callable[..., Any])
+
+
+def is_model(text: str) -> bool:
+    """Whether an argument is the file of a model, by its ending.
+
+    >>> is_model("net.onnx"), is_model("resnet50"), is_model("weights.safetensors")
+    (True, False, False)
+    """
+    return text.lower().endswith(ENDINGS)
+
+
+def named(_: click.Context, option: click.Parameter, pairs: Sequence[str]) -> dict[str, str]:
+    """``NAME=SOMETHING``, several times."""
+    found: dict[str, str] = {}
+    for pair in pairs:
+        name, equals, value = pair.rpartition("=")
+        if not (equals and name and value):
+            raise click.BadParameter(f"{pair!r} has to be written as {option.metavar}")
+        if name in found:
+            raise click.BadParameter(f"{name!r} is given twice")
+        found[name] = value
+    return found
+
+
+def read_dims(ctx: click.Context, option: click.Parameter, pairs: Sequence[str]) -> dict[str, Any]:
+    """A size by its name, or all dims of an input: ``seq=128``, ``x=1x3x224x224``."""
+    found: dict[str, Any] = {}
+    for name, text in named(ctx, option, pairs).items():
+        sizes = [whole_number(part) for part in text.replace(",", "x").split("x")]
+        if any(size is None or size < 0 for size in sizes):
+            raise click.BadParameter(
+                f"{name}={text}: write {name}=128, or all dims of an input, x=1x3x224x224"
+            )
+        found[name] = sizes[0] if len(sizes) == 1 else tuple(sizes)
+    return found
+
+
+def model_options(threads: bool = True) -> Callable[[_Command], _Command]:
+    """Give a command ``--batch``, ``--dim`` and ``--threads``, as ``batch``, ``dims`` and ``threads``."""
+
+    def decorate(command: _Command) -> _Command:
+        options: list[Callable[[_Command], _Command]] = [
+            click.option("--batch", type=click.IntRange(min=1), help="The first size of every input."),
+            click.option(
+                "--dim",
+                "dims",
+                multiple=True,
+                metavar="NAME=N",
+                callback=read_dims,
+                help="A size that a model leaves open; or all dims of an input: x=1x3x224x224.",
+            ),
+        ]
+        if threads:
+            told = "How many threads may work on a layer."
+            options.append(click.option("--threads", type=click.IntRange(min=1), help=told))
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return decorate
+
+
+def load(file: str) -> Graph:
+    """Load a model.
+
+    Raises
+    ------
+    OSError
+        There is no such file.
+    """
+    from relayout.importers.loading import load as loaded
+
+    Path(file).open("rb").close()  # who forgot an ending reads that there is no such file
+    return loaded(file)
+
+
+def sized(graph: Graph, batch: int | None, dims: Mapping[str, Any]) -> Graph:
+    """The graph with the sizes that options give.
+
+    Raises
+    ------
+    LayoutError
+        A name is none of the model's.
+    """
+    from relayout.errors import LayoutError
+    from relayout.graph.inference import with_dims
+
+    names = {value.name for value in graph.inputs}
+    axes = {n for value in graph.inputs for n in value.dims or () if isinstance(n, str)}
+    for name in dims:
+        if name not in names | axes:
+            there = ", ".join(sorted(axes | names))
+            raise LayoutError(f"the model has no dim and no input {name!r}; there are {there}")
+    given: dict[str, Any] = {}
+    for name, one in dims.items():  # a size alone is all dims of an input that has one axis
+        given[name] = (one,) if name in names - axes and isinstance(one, int) else one
+    return with_dims(with_dims(graph, batch), given or None)
+
+
+def known(graph: Graph) -> None:
+    """Refuse a graph with inputs of open dims.
+
+    Raises
+    ------
+    click.UsageError
+        The message says which options are needed.
+    """
+    wanted: dict[str, None] = {}
+    for value in graph.inputs:
+        if value.dims is None:
+            wanted[f"--dim {value.name}=DIMS"] = None
+        elif any(n is None for n in value.dims):
+            sizes = "x".join(str(n) if isinstance(n, int) else "?" for n in value.dims)
+            wanted[f"--dim {value.name}={sizes}"] = None
+        else:
+            wanted |= {f"--dim {n}=N": None for n in value.dims if isinstance(n, str)}
+    if wanted:
+        inputs = ", ".join(str(value) for value in graph.inputs if not value.known)
+        raise click.UsageError(
+            f"sizes of the input {inputs} are open: {' '.join(wanted)}",
+            click.get_current_context(silent=True),
+        )
+
+
+def spelled(desc: MemoryDesc) -> str:
+    """The format of a value of a network, as drawings have it (:func:`relayout.draw.graph.format_name`)."""
+    from relayout.draw.graph import format_name
+
+    return format_name(desc)
+
+
+def spelled_bytes(count: float) -> str:
+    """A number of bytes in the unit that suits it.
+
+    >>> [spelled_bytes(n) for n in (12, 4096, 3 << 20, 5 << 30)]
+    ['12 B', '4.0 KiB', '3.0 MiB', '5.0 GiB']
+    """
+    for unit, size in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
+        if count >= size:
+            return f"{count / size:.1f} {unit}"
+    return f"{count:.0f} B"
+
+
+def described(value: Value) -> dict[str, Any]:
+    """A value for JSON."""
+    from relayout.graph.graph import spelled as kind
+
+    return {
+        "name": value.name,
+        "dims": None if value.dims is None else list(value.dims),
+        "dtype": kind(value.dtype),
+    }

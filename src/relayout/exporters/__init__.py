@@ -1,0 +1,1 @@
+"""Graphs as networks of other systems: ``onnx``."""
