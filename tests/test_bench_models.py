@@ -34,7 +34,7 @@ def test_all_contestants_are_timed_and_compared(model: Path, tmp_path: Path) -> 
         application, [*command, "--threads", "1,2", "--json", str(told)], prog_name="relayout"
     )
     assert found.exit_code == 0, found.output
-    assert max(map(len, found.stdout.splitlines())) <= 80
+    assert max(len(line) for line in found.stdout.splitlines()) <= 80, found.stdout
     results = json.loads(told.read_text())["results"]
     assert [(one["threads"], one["batch"]) for one in results] == [(1, 2), (2, 2)]
     for one in results:

@@ -209,7 +209,7 @@ def show(results: Sequence[Result], console: Console) -> None:
     names = [name for name in PEERS if any(name in one.behind for one in results)]
     title = "time of others / time of Relayout: medians with quartiles"
     table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
-    table.add_column("network", overflow="ellipsis", no_wrap=True, max_width=17)
+    table.add_column("network", overflow="ellipsis", no_wrap=True, max_width=16)
     for heading in ("thr", "ms", *names, "diff", "cv", "np"):
         table.add_column(heading, justify="right", no_wrap=True)
     for one in results:
@@ -224,7 +224,7 @@ def show(results: Sequence[Result], console: Console) -> None:
             str(one.defined),
         )
     console.print(table)
-    console.print("diff: of outputs, relative; cv: conversions left; np: steps in NumPy; *: disturbed")
+    console.print("diff: of outputs; cv: conversions left; np: steps in NumPy; *: disturbed")
     for many in dict.fromkeys(one.threads for one in results):
         for name in names:
             own = [one for one in results if one.threads == many and name in one.behind]
