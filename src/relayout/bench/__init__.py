@@ -24,6 +24,7 @@ module                 what it has
 ``overhead``           what a call costs besides moving bytes, and the first call
 ``report``, ``plot``   tables, JSON, a picture
 ``networks``           the layers of networks, as data
+``models``             whole networks from files, beside other runtimes
 ``operands``           what primitives are fed with, and how results are compared
 ``peak``               the processor's peak: multiplications and additions in registers
 ``primitives``         which layers are measured, and how
@@ -31,7 +32,7 @@ module                 what it has
 ``primitives_report``  tables and JSON for primitives
 =====================  ==================================================================================
 
-From a shell it is ``relayout bench reorder`` and ``relayout bench primitives``. From Python:
+From a shell it is ``relayout bench reorder``, ``primitives`` and ``networks``. From Python:
 
 >>> from relayout.bench.measure import measured
 >>> from relayout.bench.suite import Case

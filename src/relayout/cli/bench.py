@@ -355,6 +355,61 @@ def threads(threads: int | None, rounds: int, output: Output) -> None:
     )
 
 
+@bench.command(
+    "networks",
+    short_help="Run networks of one's own beside other runtimes.",
+    epilog=examples(
+        "relayout bench networks model.onnx other.onnx", "relayout bench networks m.onnx --batch 8"
+    ),
+)
+@click.argument(
+    "models",
+    nargs=-1,
+    required=True,
+    metavar="MODEL.onnx...",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+)
+@click.option("--threads", type=DIMS, default="1,2", show_default=True, help="Numbers of threads.")
+@click.option(
+    "--batch", type=click.IntRange(min=1), default=1, show_default=True, help="Where a model leaves it open."
+)
+@click.option("--rounds", type=click.IntRange(min=1), default=7, show_default=True, help="At most, of each.")
+@click.option(
+    "--seconds",
+    type=click.FloatRange(min=0, min_open=True),
+    callback=_finite,
+    default=3.0,
+    show_default=True,
+    help="Time for the rounds of a network with one number of threads.",
+)
+@output_options
+def networks(
+    models: tuple[Path, ...],
+    threads: tuple[int, ...],
+    batch: int,
+    rounds: int,
+    seconds: float,
+    output: Output,
+) -> None:
+    """Measure whole networks: Relayout, ONNX Runtime and OpenVINO in turn, and compare what they return.
+
+    Others that are not installed are left out. A model that Relayout refuses ends the run.
+    """
+    from relayout.bench.models import as_json, measured, show
+    from relayout.bench.particulars import particulars
+
+    chosen = _settings(False, threads, rounds, seconds, WHOLE)["threads"]
+    console, found = output.console(), []
+    machine = particulars("numpy", "relayout")
+    for path in models:
+        for result in measured(path, chosen, batch, rounds, seconds):
+            found.append(result)
+            if output.shows_progress:
+                click.echo(f"{path.name}, threads: {result.threads}", err=True)
+    show(found, console)
+    output.json(as_json(found, machine))
+
+
 def _shared(found: Sequence[Figure], many: int, others: float | None, console: Console) -> None:
     """A row for each state, a column for each contestant."""
     from rich.table import Table

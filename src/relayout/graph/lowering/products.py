@@ -332,7 +332,7 @@ def _by_matrix(
     def make(site: Site) -> Value:
         value = site.value(src)
         value = site.transposed(value, (1, 0)) if turned else site.reshaped(value, (rows, k))
-        if not _in_rows(value.desc):
+        if not _in_rows(value.desc, (rows, k)):
             value = site.sequence.reorder(value, row_major((rows, k), src.dtype))
         dst = row_major((rows, n), out.dtype)
         place, into = site.target(0, site.way.outputs[0])
@@ -367,16 +367,16 @@ def _by_matrix(
         for desc in others
         if turned or (_reshapes(desc, (rows, k)) and _in_rows(_seen_as(desc, (rows, k))))
     )
+    fitting = (desc for desc in others if turned or _in_rows(desc, (rows, k)))
     return [*found, *(Way({**read, src.name: desc}, (target,), cost, make) for desc in fitting)]
 
 
-def _seen_as(desc: MemoryDesc, dims: tuple[int, ...]) -> MemoryDesc:
-    return MemoryDesc(dims, desc.dtype, views.reshape(desc.layout, dims))
-
-
-def _in_rows(desc: MemoryDesc) -> bool:
-    """Whether a matrix lies in rows: kernels read others element by element, so that a copy pays."""
-    return desc.layout.is_plain and (desc.layout.strides[1] == 1 or desc.dims[1] == 1)
+def _in_rows(desc: MemoryDesc, dims: tuple[int, int]) -> bool:
+    """Whether it is a matrix in rows: kernels read others element by element, so that a copy pays."""
+    if not _reshapes(desc, dims):
+        return False
+    layout = views.reshape(desc.layout, dims)
+    return layout.is_plain and (layout.strides[1] == 1 or dims[1] == 1)
 
 
 def _reshapes(desc: MemoryDesc, dims: tuple[int, ...]) -> bool:
