@@ -207,31 +207,35 @@ PARTS = {
     "cli": (0, 0, 4, "cli", "the command relayout"),
     "files": (0, 1, 1, "files", "npy, safetensors, png"),
     "bench": (1, 1, 1, "bench", "cases, peers, ratios"),
-    "networks": (2, 1, 1, "networks", "ResNets"),
+    "importers": (2, 1, 1, "importers", "ONNX, torch.export"),
     "draw": (3, 1, 1, "draw", "svg, text"),
-    "primitives": (0, 2, 3, "primitives", "operation, candidates, executable; sequences"),
-    "reorder": (0, 3, 3, "reorder", "rl.reorder, plans, NumPy engine"),
-    "runtime": (0, 4, 1, "runtime", "threads, calls, tuning"),
-    "kernels": (1, 4, 1, "kernels", "copy, reduce, conv, ..."),
-    "tensor": (2, 4, 1, "tensor.py", "descriptor and buffer"),
-    "notation": (3, 4, 1, "notation", "one module a dialect"),
-    "jit": (0, 5, 1, "jit", "compile, cache"),
-    "ops": (1, 5, 1, "ops", "what operations mean"),
-    "loops": (2, 5, 1, "loops", "nests, passes"),
-    "targets": (0, 6, 1, "targets", "processors"),
-    "ir": (1, 6, 1, "ir", "typed builder"),
-    "layout": (2, 6, 2, "layout", "what a layout is, views, the normal form"),
-    "pytorch": (3, 7, 1, "pytorch", "stride rules"),
-    "base": (0, 8, 4, "dtypes.py, convert.py, errors.py", "data types, values, messages"),
+    "networks": (1, 2, 1, "networks", "ResNets"),
+    "graph": (2, 2, 1, "graph", "operators, planner, run"),
+    "primitives": (0, 3, 3, "primitives", "operation, candidates, executable; sequences"),
+    "reorder": (0, 4, 3, "reorder", "rl.reorder, plans, NumPy engine"),
+    "runtime": (0, 5, 1, "runtime", "threads, calls, tuning"),
+    "kernels": (1, 5, 1, "kernels", "copy, reduce, conv, ..."),
+    "tensor": (2, 5, 1, "tensor.py", "descriptor and buffer"),
+    "notation": (3, 5, 1, "notation", "one module a dialect"),
+    "jit": (0, 6, 1, "jit", "compile, cache"),
+    "ops": (1, 6, 1, "ops", "what operations mean"),
+    "loops": (2, 6, 1, "loops", "nests, passes"),
+    "targets": (0, 7, 1, "targets", "processors"),
+    "ir": (1, 7, 1, "ir", "typed builder"),
+    "layout": (2, 7, 2, "layout", "what a layout is, views, the normal form"),
+    "pytorch": (3, 8, 1, "pytorch", "stride rules"),
+    "base": (0, 9, 4, "dtypes.py, convert.py, errors.py", "data types, values, messages"),
 }
 ARROWS = [
     ("cli", "files", 0),
     ("cli", "bench", 1),
-    ("cli", "networks", 2),
+    ("cli", "importers", 2),
     ("cli", "draw", 3),
     ("files", "primitives", 0),
-    ("bench", "primitives", 1),
-    ("networks", "primitives", 2),
+    ("bench", "networks", 1),
+    ("networks", "primitives", 1),
+    ("importers", "graph", 2),
+    ("graph", "primitives", 2),
     ("primitives", "reorder", 1),
     ("reorder", "runtime", 0),
     ("reorder", "kernels", 1),
@@ -252,7 +256,7 @@ ARROWS = [
 """Who imports whom, and in which column the arrow is drawn; what is below may be imported, too."""
 ASIDE = [
     *(("kernels", "loops"), ("kernels", "targets"), ("runtime", "ir"), ("ir", "targets")),
-    *(("ops", "layout"), ("reorder", "ops"), ("bench", "networks"), ("draw", "loops")),
+    *(("ops", "layout"), ("reorder", "ops"), ("draw", "loops"), ("bench", "importers")),
 ]
 """Imports whose arrows would cross others, and are not drawn."""
 
@@ -272,7 +276,7 @@ def architecture() -> str:
         )
     for column, row, span, name, text in PARTS.values():
         x, y, wide = column * (width + gap), 30 + row * step, span * width + (span - 1) * gap
-        canvas.box(x, y, wide, height, fill=fill_of(8 - row), round=4)
+        canvas.box(x, y, wide, height, fill=fill_of(9 - row), round=4)
         canvas.words(x + wide / 2, y + 19, name, bold=True, size=13)
         canvas.words(x + wide / 2, y + 35, text, size=11, mono=False)
     return canvas.document(

@@ -6,6 +6,7 @@ import copy
 import pickle
 import subprocess
 import sys
+from functools import partial
 
 import numpy as np
 import pytest
@@ -20,6 +21,7 @@ from relayout.primitives import (
     Binary,
     Concat,
     Convolution,
+    Custom,
     Eltwise,
     GroupNormalization,
     InnerProduct,
@@ -59,6 +61,7 @@ MAKERS = {
     "softmax": lambda: Softmax(SRC, axis=2, log=True),
     "layer normalisation": lambda: LayerNormalization(SRC, True, axes=2, rms=True, post_ops="relu"),
     "group normalisation": lambda: GroupNormalization(SRC, True, True, groups=2, statistics=True),
+    "custom": lambda: Custom(partial(np.cumsum, axis=1), {"src": SRC}, {"dst": SRC}),
     "elementwise": lambda: Eltwise(SRC, "gelu_erf"),
     "sum": lambda: Sum([SRC, SRC], [1, -2]),
     "batch normalisation": lambda: BatchNormalization(SRC),

@@ -29,6 +29,9 @@ def afresh(tmp_path, monkeypatch):
         remembered.recalled.cache_clear()
 
     forget()
+    if not remembered._name():
+        pytest.skip("llvmlite has been installed a moment ago, so nothing is remembered")
+    forget()
     yield forget
     forget()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import threading
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -328,6 +329,6 @@ def test_what_cannot_be_deleted_is_left_and_the_rest_forgotten(measuring):
     tuning.keep(Choice("one", 1, (("estimate", 1.0),)))
     tuning.keep(Choice("two", 1, (("estimate", 1.0),)))
     folder = importlib.import_module("relayout.jit.cache").folder()
-    (folder / f"{tuning._PREFIX}000").mkdir()
+    Path(folder, f"{tuning._PREFIX}000").mkdir()
     assert tuning.forget() == 2
     assert not list(tuning.choices())

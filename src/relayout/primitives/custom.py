@@ -4,6 +4,7 @@ The function is given arrays in the data types of the descriptors, and may retur
 array of. So index and truth values are computed with as they are, which definitions in double precision can't
 be (:meth:`.Primitive._definition` is given those). A sequence calls it from Python, between its kernels.
 
+>>> from functools import partial
 >>> import numpy as np
 >>> import relayout as rl
 >>> x = rl.MemoryDesc((2, 3), "f32", "ba")

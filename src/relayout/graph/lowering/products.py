@@ -362,11 +362,6 @@ def _by_matrix(
     read = wanted(case, steps, target)
     found = [Way({**read, src.name: source}, (target,), cost, make)]
     others = [desc for desc in case.formats(src) if desc != source]
-    fitting = (
-        desc
-        for desc in others
-        if turned or (_reshapes(desc, (rows, k)) and _in_rows(_seen_as(desc, (rows, k))))
-    )
     fitting = (desc for desc in others if turned or _in_rows(desc, (rows, k)))
     return [*found, *(Way({**read, src.name: desc}, (target,), cost, make) for desc in fitting)]
 
