@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from relayout.graph.plan import Plan
     from relayout.graph.run import Run
 
-__all__ = ["Array", "Dims", "Graph", "Node", "Value"]
+__all__ = ["Array", "Dims", "Graph", "Node", "Value", "fresh"]
 
 Array: TypeAlias = NDArray[Any]
 Dims: TypeAlias = tuple["int | str | None", ...]
@@ -221,6 +221,21 @@ class Graph:
     def __str__(self) -> str:
         lines = [*map(str, self.inputs), *map(str, self.nodes), f"-> {', '.join(self.results)}"]
         return "\n".join(lines)
+
+
+def fresh(name: str, taken: set[str]) -> str:
+    """A name that nothing has yet, this one if possible; it is taken from now on.
+
+    >>> taken = {"x", "x.1"}
+    >>> fresh("x", taken), fresh("y", taken), sorted(taken)
+    ('x.2', 'y', ['x', 'x.1', 'x.2', 'y'])
+    """
+    made, count = name, 0
+    while made in taken:
+        count += 1
+        made = f"{name}.{count}"
+    taken.add(made)
+    return made
 
 
 def spelled(dtype: np.dtype[Any] | None) -> str:

@@ -7,7 +7,7 @@ inputs known, all of these become constants. An ``If`` whose condition is one be
 ``Loop`` its iterations.
 
 >>> import numpy as np
->>> from relayout.graph.graph import Graph, Node, Value
+>>> from relayout.graph.graph import fresh, Graph, Node, Value
 >>> x = Value("x", ("batch", 3), np.dtype("float32"))
 >>> shape, zero = Node("Shape", ("x",), ("s",)), Node("ConstantOfShape", ("s",), ("zero",))
 >>> add = Node("Add", ("x", "zero"), ("y",))
@@ -323,12 +323,7 @@ class _Sweep:
                 names[source] = result
 
     def _fresh(self, name: str) -> str:
-        made, count = name, 0
-        while made in self.taken:
-            count += 1
-            made = f"{name}.{count}"
-        self.taken.add(made)
-        return made
+        return fresh(name, self.taken)
 
     def _unrolled(
         self, node: Node, given: list[Fact | None], names: dict[str, str], sources: tuple[str, ...]

@@ -17,6 +17,7 @@ from relayout.graph.lowering.case import elements_of
 from relayout.graph.lowering.emission import emitted
 from relayout.graph.passes import fused, optimized, unfused
 from relayout.graph.plan import Plan, lowerable, plan
+from relayout.primitives.values import bound
 from relayout.targets.processors import limited
 from relayout.tensor import Tensor, tensor
 
@@ -108,7 +109,7 @@ class Run:
         tuple of ndarray
             The outputs.
         """
-        given = checked_inputs(self.inputs, self._bound(arrays, named))
+        given = self._bound(arrays, named)
         if self.steps is None:
             made = evaluate(self._graph, *given)
         else:
@@ -125,7 +126,7 @@ class Run:
         """The steps with their times."""
         if self.steps is None:
             raise LayoutError(f"definitions are what runs, and are not timed one by one: {self.why}")
-        given = checked_inputs(self.inputs, self._bound(arrays, named))
+        given = self._bound(arrays, named)
         return self.steps.profile(*map(_laid, given), repeat=repeat)
 
     def tune(self) -> None:
@@ -134,19 +135,8 @@ class Run:
             self.steps.tune()
 
     def _bound(self, arrays: tuple[Any, ...], named: Mapping[str, Any]) -> list[Any]:
-        names = [value.name for value in self.inputs]
-        known = dict(zip(names, arrays, strict=False)) if len(arrays) <= len(names) else {}
-        if len(arrays) > len(names):
-            raise LayoutError(f"the network takes {', '.join(names)}; {len(arrays)} arrays were given")
-        for name, one in named.items():
-            if name not in names or name in known:
-                what = "was given twice" if name in known else f"is none of {', '.join(names)}"
-                raise LayoutError(f"the input {name!r} {what}")
-            known[name] = one
-        missing = [name for name in names if name not in known]
-        if missing:
-            raise LayoutError(f"the network needs {', '.join(missing)}")
-        return [known[name] for name in names]
+        given = bound([value.name for value in self.inputs], arrays, named, "the network")
+        return checked_inputs(self.inputs, given)
 
     def __repr__(self) -> str:
         return f"Run({', '.join(map(str, self.inputs))} -> {', '.join(map(str, self.outputs))})"

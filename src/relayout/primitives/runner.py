@@ -218,7 +218,7 @@ class Run:
         self, given: Several[Any], wanted: Mapping[str, Any], named: Mapping[str, Any]
     ) -> tuple[list[Tensor], list[Tensor]]:
         """The tensors of all inputs and outputs, checked."""
-        tensors = bound(self._schedule.inputs, given, named)
+        tensors = bound([value.name for value in self._schedule.inputs], given, named)
         inputs = [one.read(data) for one, data in zip(self._inputs.values(), tensors, strict=True)]
         outputs = [
             one.written(wanted[name]) if name in wanted else Tensor(one.desc, allocate(one.desc))

@@ -262,7 +262,8 @@ class Sequence(Nodes):
             The logical output, or a tuple of several.
         """
         known = Memories(self.bases)
-        for value, data in zip(self.inputs, bound(self.inputs, given, named), strict=True):
+        names = [value.name for value in self.inputs]
+        for value, data in zip(self.inputs, bound(names, given, named), strict=True):
             known.write(value, logical(data))
         for value in self._values:
             if value.number in self.constants:

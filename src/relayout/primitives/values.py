@@ -134,18 +134,23 @@ def signature(inputs: Sequence[Value], outputs: Sequence[Value], steps: int) -> 
     return f"{side(inputs)} -> {side(outputs)}, steps: {steps}"
 
 
-def bound(inputs: Sequence[Value], given: Sequence[Any], named: Mapping[str, Any]) -> list[Any]:
-    """What was given for each input, by place or by name."""
-    names = [value.name for value in inputs]
+def bound(
+    names: Sequence[str], given: Sequence[Any], named: Mapping[str, Any], what: str = "the sequence"
+) -> list[Any]:
+    """What was given for each input, by place or by name; ``what`` takes them, for errors.
+
+    >>> bound(("x", "y"), (1,), {"y": 2})
+    [1, 2]
+    """
     if len(given) > len(names):
-        raise LayoutError(f"the sequence takes {', '.join(names)}; {len(given)} tensors were given")
+        raise LayoutError(f"{what} takes {', '.join(names)}; {len(given)} tensors were given")
     found = dict(zip(names, given, strict=False))
     for name, data in named.items():
         if name not in names or name in found:
-            what = "was given twice" if name in found else f"is none of {', '.join(names)}"
-            raise LayoutError(f"the input {name!r} {what}")
+            why = "was given twice" if name in found else f"is none of {', '.join(names)}"
+            raise LayoutError(f"the input {name!r} {why}")
         found[name] = data
     missing = [name for name in names if name not in found]
     if missing:
-        raise LayoutError(f"the sequence needs {', '.join(missing)}")
+        raise LayoutError(f"{what} needs {', '.join(missing)}")
     return [found[name] for name in names]

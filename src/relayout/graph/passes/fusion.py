@@ -30,7 +30,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Final
 
-from relayout.graph.graph import Graph, Node, Value
+from relayout.graph.graph import Graph, Node, Value, fresh
 from relayout.graph.operators.registry import Fact, broadcast
 from relayout.graph.passes.rewriting import equal_dims
 
@@ -137,12 +137,7 @@ def unfused(graph: Graph, keep: Callable[[Node], bool] = lambda _: False) -> Gra
         names |= dict(zip(inner.results, node.outputs, strict=True)) | {"": ""}
         for name in (*inner.constants, *(name for one in inner.nodes for name in one.outputs)):
             if name not in names:
-                count, made = 0, name
-                while made in taken:
-                    count += 1
-                    made = f"{name}.{count}"
-                taken.add(made)
-                names[name] = made
+                names[name] = fresh(name, taken)
         constants |= {names[name]: data for name, data in inner.constants.items()}
         known = (value for value in inner.values.values() if value.name in names)
         values |= {names[value.name]: Value(names[value.name], value.dims, value.dtype) for value in known}

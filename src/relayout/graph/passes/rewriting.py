@@ -23,7 +23,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from relayout.graph.graph import Array, Dims, Graph, Node, Value
+from relayout.graph.graph import Array, Dims, Graph, Node, Value, fresh
 from relayout.graph.inference import facts_of
 from relayout.graph.operators import OPERATORS, Fact
 
@@ -140,12 +140,7 @@ class Around:
 
     def fresh(self, near: str) -> str:
         """A name that no value has."""
-        made, count = near, 0
-        while made in self._taken:
-            count += 1
-            made = f"{near}.{count}"
-        self._taken.add(made)
-        return made
+        return fresh(near, self._taken)
 
     def constant(self, data: Array, near: Node | str) -> str:
         """The name of a new constant, one like that of a value or of a node's result."""

@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relayout.errors import LayoutError
-from relayout.graph.graph import Dims, Graph, Node, Value
+from relayout.graph.graph import Dims, Graph, Node, Value, fresh
 from relayout.graph.inference import facts_of
 from relayout.graph.operators import Fact
 
@@ -95,12 +95,7 @@ class Body:
 
     def fresh(self, name: str) -> str:
         """A name that nothing has yet, this one if possible."""
-        made, count = name, 0
-        while made in self._taken:
-            count += 1
-            made = f"{name}.{count}"
-        self._taken.add(made)
-        return made
+        return fresh(name, self._taken)
 
     def constant(self, data: Array, name: str) -> str:
         """Add a constant."""

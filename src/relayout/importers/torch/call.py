@@ -8,7 +8,7 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 
 from relayout.errors import Unsupported
-from relayout.graph.graph import Array, Dims, Node, Value
+from relayout.graph.graph import Array, Dims, Node, Value, fresh
 from relayout.graph.operators.types import NUMBERS
 
 __all__ = [
@@ -41,12 +41,7 @@ class Writer:
 
     def fresh(self, name: str) -> str:
         """A name that nobody has yet: this one, or with a number behind it."""
-        free, count = name, 0
-        while free in self.taken:
-            count += 1
-            free = f"{name}.{count}"
-        self.taken.add(free)
-        return free
+        return fresh(name, self.taken)
 
     def constant(self, name: str, data: Array) -> Value:
         """Enter a constant; small ones that are the same are entered once."""
