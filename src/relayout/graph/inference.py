@@ -7,7 +7,7 @@ inputs known, all of these become constants. An ``If`` whose condition is one be
 ``Loop`` its iterations.
 
 >>> import numpy as np
->>> from relayout.graph.graph import fresh, Graph, Node, Value
+>>> from relayout.graph.graph import Graph, Node, Value
 >>> x = Value("x", ("batch", 3), np.dtype("float32"))
 >>> shape, zero = Node("Shape", ("x",), ("s",)), Node("ConstantOfShape", ("s",), ("zero",))
 >>> add = Node("Add", ("x", "zero"), ("y",))
@@ -30,7 +30,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relayout.errors import LayoutError
-from relayout.graph.graph import Dims, Graph, Node, Value
+from relayout.graph.graph import Dims, Graph, Node, Value, fresh
 from relayout.graph.operators import OPERATORS, Fact
 
 __all__ = ["facts_of", "inferred", "labelled", "with_dims"]
