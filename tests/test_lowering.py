@@ -201,6 +201,14 @@ def test_deconvolutions_of_any_sizes(data):
     check(graph, 1e-4)
 
 
+@pytest.mark.parametrize("auto_pad", ["NOTSET", "SAME_UPPER", "SAME_LOWER"])
+def test_a_deconvolution_to_a_given_size_cuts_as_its_definition_does(auto_pad):
+    """An odd number of elements is to go: which side loses one more is the operator's to say."""
+    attributes = {"strides": (2, 2), "output_shape": (8, 8), "auto_pad": auto_pad}
+    graph = graph_of([("y = ConvTranspose(x, w)", attributes)], {"x": (1, 4, 4, 4)}, w=noise(4, 3, 3, 3))
+    check(graph)
+
+
 @given(data=st.data())
 @examples(40)
 def test_pooling_of_any_sizes(data):

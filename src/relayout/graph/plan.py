@@ -32,10 +32,11 @@ from relayout.graph.lowering import (  # their rules
     resizing,
     windows,
 )
-from relayout.graph.lowering.case import FUSED, Case, case_of, label, row_major
+from relayout.graph.lowering.case import Case, case_of, label, operand_of, row_major
 from relayout.graph.lowering.definition import defined
 from relayout.graph.lowering.emission import Chosen
 from relayout.graph.lowering.ways import RULES, Way
+from relayout.graph.operators.fused import FUSED
 from relayout.graph.planning.problem import Operation, Option, Problem
 from relayout.graph.planning.solving import solve
 from relayout.layout.descriptor import MemoryDesc
@@ -158,8 +159,7 @@ def plan(graph: Graph, format: str | None = None, pins: Mapping[str, str] | None
     """
     arrives: dict[str, list[MemoryDesc]] = {}
     for value in graph.inputs:
-        case_of_input = case_of(Node("Identity", (value.name,), (value.name,)), graph, {}, {})
-        arrives[value.name] = [row_major(case_of_input.out.dims, case_of_input.out.dtype)]
+        arrives[value.name] = [_outside(graph, value.name)]
     uses: dict[str, int] = {}
     for name in (*graph.results, *(name for node in graph.nodes for name in dict.fromkeys(node.inputs))):
         uses[name] = uses.get(name, 0) + 1
@@ -216,8 +216,7 @@ def _ways(case: Case, node: Node, graph: Graph) -> list[Way]:
         return found
     read = case.inputs
     if node.operator == FUSED:
-        whole = case_of(Node("Identity", node.inputs, node.outputs), graph, case.arrives, case.uses)
-        read = whole.inputs
+        read = tuple(operand_of(graph, name) for name in node.inputs)
     return [defined(case, node, read)]
 
 
@@ -248,16 +247,16 @@ def _problem(graph: Graph, cases: Sequence[Case], offers: Sequence[Sequence[Way]
         )
         heavy = case.operator in ("Conv", "ConvTranspose", "MatMul", "Gemm")
         operations.append(Operation(f"{k} {case.name}", names, outputs, options, intensive=heavy))
-    sources = {}
-    for value in graph.inputs:
-        case = case_of(Node("Identity", (value.name,), (value.name,)), graph, {}, {})
-        sources[value.name] = {row_major(case.out.dims, case.out.dtype)}
-    pins = {}
-    for name in graph.results:
-        if name not in graph.constants:
-            out = case_of(Node("Identity", (name,), (name,)), graph, {}, {}).out
-            pins[name] = row_major(out.dims, out.dtype)
+    sources = {value.name: {_outside(graph, value.name)} for value in graph.inputs}
+    pins = {name: _outside(graph, name) for name in graph.results if name not in graph.constants}
     return Problem(tuple(operations), _seconds, pins=pins, sources=sources)
+
+
+def _outside(graph: Graph, name: str) -> MemoryDesc:
+    """The format of an input or an output: that of an array of NumPy."""
+    operand = operand_of(graph, name)
+    assert operand is not None
+    return row_major(operand.dims, operand.dtype)
 
 
 def _seconds(value: str, src: object, dst: object) -> float | None:

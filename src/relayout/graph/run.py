@@ -14,12 +14,12 @@ from relayout.graph.evaluate import checked_inputs, evaluate
 from relayout.graph.graph import Graph
 from relayout.graph.inference import inferred
 from relayout.graph.lowering.case import elements_of
-from relayout.graph.lowering.emission import emitted
+from relayout.graph.lowering.emission import emitted, stored
 from relayout.graph.passes import fused, optimized, unfused
 from relayout.graph.plan import Plan, lowerable, plan
 from relayout.primitives.values import bound
 from relayout.targets.processors import limited
-from relayout.tensor import Tensor, tensor
+from relayout.tensor import Tensor
 
 if TYPE_CHECKING:
     from relayout.primitives.runner import Layer
@@ -113,7 +113,7 @@ class Run:
         if self.steps is None:
             made = evaluate(self._graph, *given)
         else:
-            found = self.steps(*map(_laid, given))
+            found = self.steps(*map(stored, given))
             several = found if isinstance(found, tuple) else (found,)
             made = tuple(_array(one, value.dtype) for one, value in zip(several, self.outputs, strict=True))
         if out is None:
@@ -127,7 +127,7 @@ class Run:
         if self.steps is None:
             raise LayoutError(f"definitions are what runs, and are not timed one by one: {self.why}")
         given = self._bound(arrays, named)
-        return self.steps.profile(*map(_laid, given), repeat=repeat)
+        return self.steps.profile(*map(stored, given), repeat=repeat)
 
     def tune(self) -> None:
         """Find the fastest schedule of each layer by measuring it alone; later processes know it, too."""
@@ -140,12 +140,6 @@ class Run:
 
     def __repr__(self) -> str:
         return f"Run({', '.join(map(str, self.inputs))} -> {', '.join(map(str, self.outputs))})"
-
-
-def _laid(array: NDArray[Any]) -> Tensor:
-    """An array of NumPy as a row-major tensor."""
-    data = np.ascontiguousarray(array) if array.ndim else array
-    return tensor(data.view(np.uint8) if data.dtype == bool else data)
 
 
 def _array(found: Tensor, dtype: np.dtype[Any] | None) -> NDArray[Any]:

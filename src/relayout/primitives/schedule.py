@@ -41,7 +41,7 @@ from relayout.ops.checks import alike
 from relayout.primitives.memory import Memory, Span, arranged
 from relayout.primitives.primitive import Primitive
 from relayout.primitives.reorder import Reorder
-from relayout.primitives.values import Node, Nodes, Value
+from relayout.primitives.values import Node, Nodes, Value, origin
 from relayout.reorder import reorder
 from relayout.runtime import threads as sharing
 from relayout.runtime.driver import ROW
@@ -201,7 +201,7 @@ class _Storages:
         for k, value in enumerate(sequence.outputs):
             root = self._root(value)
             self._count(root)
-            part = _bytes(value.desc) != _bytes(self._origin(value).desc)
+            part = _bytes(value.desc) != _bytes(origin(value, self.bases).desc)
             if part or root in self.storages or root in self.claims:
                 copied.append((k, value))
             else:
@@ -214,14 +214,8 @@ class _Storages:
         for k, value in copied:
             self._copy(f"{value.name}.copy", value, Storage("output", k))
 
-    def _origin(self, value: Value) -> Value:
-        """The value that another one is a view of, or has its place in; itself, if it is none."""
-        while value.number in self.bases:
-            value = self.bases[value.number]
-        return value
-
     def _root(self, value: Value) -> int:
-        return self._origin(value).number
+        return origin(value, self.bases).number
 
     def _count(self, root: int) -> None:
         self.left[root] = self.left.get(root, 0) + 1

@@ -18,7 +18,7 @@ from relayout.layout.descriptor import MemoryDesc
 from relayout.primitives.primitive import Primitive
 from relayout.tensor import Tensor
 
-__all__ = ["Memories", "Node", "Nodes", "Value", "bound", "signature"]
+__all__ = ["Memories", "Node", "Nodes", "Value", "bound", "origin", "signature"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,26 +93,28 @@ class Memories:
         self._arrays: dict[int, NDArray[np.float64]] = {}
         self._flat = {}
         for value in bases.values():
-            origin = self._origin(value)
-            self._flat[origin.number] = np.zeros(_elements(origin.desc))
+            whole = origin(value, bases)
+            self._flat[whole.number] = np.zeros(_elements(whole.desc))
 
     def read(self, value: Value) -> NDArray[np.float64]:
         """The logical array of a value."""
-        flat = self._flat.get(self._origin(value).number)
+        flat = self._flat.get(origin(value, self._bases).number)
         return self._arrays[value.number] if flat is None else flat[_places(value.desc)]
 
     def write(self, value: Value, made: NDArray[np.float64]) -> None:
         """Note the logical array of a value."""
-        flat = self._flat.get(self._origin(value).number)
+        flat = self._flat.get(origin(value, self._bases).number)
         if flat is None:
             self._arrays[value.number] = made
         else:
             flat[_places(value.desc)] = made
 
-    def _origin(self, value: Value) -> Value:
-        while value.number in self._bases:
-            value = self._bases[value.number]
-        return value
+
+def origin(value: Value, bases: Mapping[int, Value]) -> Value:
+    """The value that another one is a view of, or has its place in; itself, if it is none."""
+    while value.number in bases:
+        value = bases[value.number]
+    return value
 
 
 def _elements(desc: MemoryDesc) -> int:

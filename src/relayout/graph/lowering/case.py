@@ -22,13 +22,13 @@ from relayout.dtypes import dtype as as_dtype
 from relayout.errors import LayoutError
 from relayout.graph.graph import Graph, Node, Value
 from relayout.graph.operators import OPERATORS
+from relayout.graph.operators.fused import FUSED
 from relayout.layout.dense import dense_like
 from relayout.layout.descriptor import MemoryDesc
 from relayout.layout.layout import Layout, plain
 
-__all__ = ["Case", "Operand", "case_of", "elements_of", "label", "row_major", "unfused"]
+__all__ = ["Case", "Operand", "case_of", "elements_of", "label", "operand_of", "row_major", "unfused"]
 
-FUSED = "relayout.Fused"
 FLOATS = ("f32", "f16", "bf16")
 """Data types that kernels compute with as networks do; integers wrap around, which kernels don't."""
 
@@ -169,9 +169,9 @@ def case_of(
     only: str | None = None,
 ) -> Case:
     """The case of a node, all of whose values are known."""
-    outputs = tuple(_operand(graph, name) or _nothing() for name in node.outputs)
+    outputs = tuple(operand_of(graph, name) or _nothing() for name in node.outputs)
     if node.operator != FUSED:
-        inputs = tuple(_operand(graph, name) for name in node.inputs)
+        inputs = tuple(operand_of(graph, name) for name in node.inputs)
         attributes = {**OPERATORS[node.operator].attributes, **node.attributes}
         return Case(node.operator, _name(node), inputs, outputs, attributes, (), arrives, uses, only)
     inner: Graph = node.attributes["graph"]
@@ -181,7 +181,7 @@ def case_of(
     def operand(name: str) -> Operand | None:
         if name in inner.constants:
             return _constant(name, inner.constants[name])
-        return _operand(graph, known.get(name, name))
+        return operand_of(graph, known.get(name, name))
 
     chain, before, guard = [], head.outputs[0], None
     if len(rest) > 1 and rest[0].operator == "IsNaN":  # and what chooses between a number and the result
@@ -201,7 +201,14 @@ def _name(node: Node) -> str:
     return node.name or next(filter(None, node.outputs), node.operator)
 
 
-def _operand(graph: Graph, name: str) -> Operand | None:
+def operand_of(graph: Graph, name: str) -> Operand | None:
+    """What is known of a value as an operand; None where the name is empty.
+
+    Raises
+    ------
+    LayoutError
+        Its dims are not known, or its data type has no memory format.
+    """
     if not name:
         return None
     if name in graph.constants:

@@ -33,10 +33,10 @@ from relayout.layout.layout import Layout
 from relayout.primitives.primitive import Primitive
 from relayout.primitives.reorder import Reorder
 from relayout.primitives.sequence import Sequence as Steps
-from relayout.primitives.values import Value
-from relayout.tensor import tensor
+from relayout.primitives.values import Value, origin
+from relayout.tensor import Tensor, tensor
 
-__all__ = ["Chosen", "Site", "emitted"]
+__all__ = ["Chosen", "Site", "emitted", "stored"]
 
 
 @dataclass(frozen=True)
@@ -109,7 +109,7 @@ class _Emission:
         if name in self.graph.constants:
             data = self.graph.constants[name]
             desc = row_major(data.shape, _dtype(data.dtype))
-            self.sequence.output(self.sequence.constant(_stored(data), name), desc)
+            self.sequence.output(self.sequence.constant(stored(data), name), desc)
             return
         known = self.values[name]
         first = next(iter(known.values()))
@@ -187,12 +187,8 @@ class _Emission:
 
     def lies_in(self, value: Value, piece: Value) -> bool:
         """Whether a value is this piece of memory."""
-        return self._origin(value) is self._origin(piece) and value.desc == piece.desc
-
-    def _origin(self, value: Value) -> Value:
-        while value.number in self.sequence.bases:
-            value = self.sequence.bases[value.number]
-        return value
+        bases = self.sequence.bases
+        return origin(value, bases) is origin(piece, bases) and value.desc == piece.desc
 
 
 class Site:
@@ -205,14 +201,14 @@ class Site:
     def value(self, operand: Operand) -> Value:
         """What is read, in the format of the way, or as it comes where that has holes."""
         if operand.data is not None:
-            return self.sequence.constant(_stored(operand.data), f"{self.case.name}.constant")
+            return self.sequence.constant(stored(operand.data), f"{self.case.name}.constant")
         return self._emission.got(operand.name, self.way.inputs[operand.name])
 
     def ranked(self, operand: Operand, rank: int) -> Value:
         """The same with so many axes: those in front have size 1."""
         dims = (*([1] * (rank - len(operand.dims))), *operand.dims)
         if operand.data is not None:
-            return self.sequence.constant(_stored(operand.data.reshape(dims)), f"{self.case.name}.constant")
+            return self.sequence.constant(stored(operand.data.reshape(dims)), f"{self.case.name}.constant")
         return self.reshaped(self.value(operand), dims)
 
     def target(self, k: int, like: MemoryDesc) -> tuple[MemoryDesc, dict[str, Value] | None]:
@@ -288,13 +284,9 @@ class Site:
         """What a value is under other dims."""
         return MemoryDesc(dims, value.desc.dtype, views.reshape(value.desc.layout, dims))
 
-    def plain(self, data: NDArray[Any]) -> MemoryDesc:
-        """What an array is."""
-        return row_major(data.shape, _dtype(data.dtype))
 
-
-def _stored(data: NDArray[Any]) -> Any:
-    """An array as a tensor; truth values are bytes."""
+def stored(data: NDArray[Any]) -> Tensor:
+    """An array as a row-major tensor; truth values are bytes."""
     data = np.ascontiguousarray(data) if data.ndim else data
     return tensor(data.view(np.uint8) if data.dtype == bool else data)
 

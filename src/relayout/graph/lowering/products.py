@@ -16,6 +16,8 @@ from relayout.graph.lowering.case import Case, Operand, label, row_major
 from relayout.graph.lowering.chains import Step, chain_of, finished, wanted
 from relayout.graph.lowering.costs import kept
 from relayout.graph.lowering.ways import Way, moving, numbers, rule
+from relayout.graph.operators.convolution import transposed_windows
+from relayout.graph.operators.windows import slide
 from relayout.layout import views
 from relayout.layout.descriptor import MemoryDesc, any_format
 
@@ -30,21 +32,10 @@ Pads = tuple[tuple[int, int], ...]
 
 def padding_of(case: Case, kernel: Sequence[int], strides: Sequence[int], dilations: Sequence[int]) -> Pads:
     """The padding in front of and behind each spatial axis, automatic padding resolved."""
-    src = case.inputs[0]
+    src, a = case.inputs[0], case.attributes
     assert src is not None
-    spatial = len(kernel)
-    auto = case.attributes.get("auto_pad") or "NOTSET"
-    if auto == "VALID":
-        return ((0, 0),) * spatial
-    if auto == "NOTSET":
-        pads = numbers(case.attributes.get("pads") or (0,) * (2 * spatial))
-        return tuple(zip(pads[:spatial], pads[spatial:], strict=True))
-    found = []
-    for size, k, s, d in zip(src.dims[2:], kernel, strides, dilations, strict=True):
-        total = max(0, (-(-size // s) - 1) * s + (k - 1) * d + 1 - size)
-        few, many = total // 2, total - total // 2
-        found.append((few, many) if auto == "SAME_UPPER" else (many, few))
-    return tuple(found)
+    found = slide(src.dims[2:], kernel, strides, dilations, a.get("pads"), a.get("auto_pad") or "NOTSET")
+    return tuple(zip(found.begin, found.end, strict=True))
 
 
 def _each(case: Case, name: str, count: int) -> tuple[int, ...]:
@@ -177,7 +168,17 @@ def deconvolution(case: Case) -> list[Way] | None:
         return None
     groups, strides = int(case.attributes["group"]), _each(case, "strides", spatial)
     kernel = weights.dims[2:]
-    fronts = _fronts(case, kernel, strides)
+    a = case.attributes
+    fronts = transposed_windows(
+        src.dims[2:],
+        kernel,
+        strides,
+        None,
+        a.get("pads"),
+        a.get("auto_pad") or "NOTSET",
+        a.get("output_padding"),
+        a.get("output_shape"),
+    ).begin
     filters = weights.data.reshape(groups, weights.dims[0] // groups, *weights.dims[1:]).swapaxes(1, 2)
     filters = np.flip(filters, tuple(range(3, 3 + spatial)))
     phases = []
@@ -222,9 +223,9 @@ def deconvolution(case: Case) -> list[Way] | None:
             site.add(made, read, *given, into={"dst": piece})
         return whole
 
-    formats = [case.only] if case.only and len(src.dims) == RANK else [None]
+    only = case.only if len(src.dims) == RANK else None
     made = primitives.Convolution(
-        MemoryDesc(src.dims, src.dtype, formats[0] or any_format),
+        MemoryDesc(src.dims, src.dtype, only or any_format),
         MemoryDesc((case.out.dims[1], src.dims[1], *([1] * spatial)), src.dtype, any_format),
     )
     cost = 2e-11 * prod(case.out.dims) * src.dims[1] / groups * prod(kernel) / prod(strides)
@@ -262,21 +263,6 @@ def _phase(p: int, stride: int, kernel: int, front: int, size: int, out: int) ->
         size - max(0, -behind),
         (max(0, before), max(0, behind)),
     )
-
-
-def _fronts(case: Case, kernel: Sequence[int], strides: Sequence[int]) -> tuple[int, ...]:
-    """How many elements of the result are cut off in front of each axis: what the pads of a transpose are."""
-    src = case.inputs[0]
-    assert src is not None
-    spatial, auto = len(kernel), case.attributes.get("auto_pad") or "NOTSET"
-    if auto == "NOTSET" and not case.attributes.get("output_shape"):
-        return numbers(case.attributes.get("pads") or (0,) * (2 * spatial))[:spatial]
-    extra = numbers(case.attributes.get("output_padding") or (0,) * spatial)
-    found = []
-    for size, k, s, more, out in zip(src.dims[2:], kernel, strides, extra, case.out.dims[2:], strict=True):
-        total = max(0, (size - 1) * s + more + k - out)
-        found.append(total - total // 2 if auto == "SAME_LOWER" else total // 2)
-    return tuple(found)
 
 
 # -- matrix products ----------------------------------------------------------------------------------------

@@ -33,7 +33,7 @@ from relayout.graph.operators.windows import (
     spatial,
 )
 
-__all__ = ["biased", "channelwise", "convolve", "infer_conv", "integer_convolution"]
+__all__ = ["biased", "channelwise", "convolve", "infer_conv", "integer_convolution", "transposed_windows"]
 
 COLUMN_BYTES = 4 << 20
 """Columns are made for so many bytes at a time: about what a core's own caches hold."""
@@ -248,7 +248,7 @@ def _infer_transposed(
         for axis, size in enumerate(x.dims[2:]):
             if not isinstance(size, int):
                 continue
-            windows = _transposed(
+            windows = transposed_windows(
                 [n if isinstance(n, int) else 1 for n in x.dims[2:]],
                 [n for n in kernel if isinstance(n, int)],
                 *(strides, dilations, pads, auto_pad, output_padding, output_shape),
@@ -259,7 +259,7 @@ def _infer_transposed(
     return Fact((x.dims[0], channels, *found), x.dtype)
 
 
-def _transposed(
+def transposed_windows(
     counts: Sequence[int],
     kernel: Sequence[int],
     strides: Sequence[int] | None,
@@ -320,7 +320,7 @@ def conv_transpose(
     _checked(x, w, group, kernel_shape)
     if w.shape[0] != x.shape[1]:
         raise LayoutError(f"{x.shape[1]} channels, but the weights take {w.shape[0]}")
-    windows = _transposed(
+    windows = transposed_windows(
         spatial(x), w.shape[2:], strides, dilations, pads, auto_pad, output_padding, output_shape
     )
     batch, channels, count = x.shape[0], x.shape[1], prod(x.shape[2:])

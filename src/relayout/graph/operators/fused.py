@@ -11,7 +11,10 @@ from typing import Any
 
 from relayout.graph.operators.registry import OPERATORS, Fact, operator
 
-__all__: list[str] = []
+__all__ = ["FUSED"]
+
+FUSED = "relayout.Fused"
+"""A chain of nodes as one."""
 
 
 def _infer(*inputs: Fact | None, graph: Any) -> tuple[Fact, ...]:
@@ -27,7 +30,7 @@ def _infer(*inputs: Fact | None, graph: Any) -> tuple[Fact, ...]:
     return tuple(known[name] or Fact() for name in graph.results)
 
 
-@operator("relayout.Fused", infer=_infer)
+@operator(FUSED, infer=_infer)
 def fused(*inputs: Any, graph: Any) -> tuple[Any, ...]:
     """The outputs of a graph."""
     return tuple(graph.evaluate(*inputs))

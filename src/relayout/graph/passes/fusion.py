@@ -31,12 +31,12 @@ from collections.abc import Callable
 from typing import Final
 
 from relayout.graph.graph import Graph, Node, Value, fresh
+from relayout.graph.operators.fused import FUSED
 from relayout.graph.operators.registry import Fact, broadcast
 from relayout.graph.passes.rewriting import equal_dims
 
 __all__ = ["FUSED", "fused", "unfused"]
 
-FUSED: Final = "relayout.Fused"
 
 PRODUCTS: Final = frozenset(("Conv", "ConvTranspose", "Gemm", "MatMul"))
 
