@@ -91,11 +91,15 @@ class Plan:
         For each node how it is done.
     solution : Solution
         What the planner says, with its proof.
+    tail : Graph or None
+        What comes behind and can't be planned, since only data decide its sizes; see
+        :mod:`relayout.graph.dynamic`.
     """
 
     graph: Graph
     chosen: tuple[Chosen, ...] = field(repr=False)
     solution: Solution = field(repr=False)
+    tail: Graph | None = field(default=None, repr=False)
 
     @property
     def cost(self) -> float:
