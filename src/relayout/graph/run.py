@@ -194,7 +194,8 @@ class OpenRun(Run):
         times = self._seen.pop(sizes, 0)
         self._seen[sizes] = times + 1
         if len(self._seen) > REMEMBERED:
-            self._seen.pop(list(self._seen)[0], None)  # noqa: RUF015: other threads may change it meanwhile
+            first, *_ = list(self._seen)  # at once: other threads may change it
+            self._seen.pop(first, None)
         if times or len(self._seen) <= KEPT:
             return self._made(sizes)._run(given)
         return evaluate(self._graph, *given)
