@@ -100,9 +100,11 @@ def test_nothing_is_subnormal(format):
     below = np.linspace(-110, -80, 601, dtype=np.float32)
     array = np.zeros((3, 700), np.float32)
     array[0, :601], array[1, 5:606], array[2, -601:] = below, below + 3, below
-    got = Softmax(MemoryDesc(array.shape, "f32", format))(laid_out(MemoryDesc(array.shape, "f32", format), array))
+    got = Softmax(MemoryDesc(array.shape, "f32", format))(
+        laid_out(MemoryDesc(array.shape, "f32", format), array)
+    )
     found = got.numpy()
-    assert ((found == 0) | (found >= 2**-126)).all() and (found > 0).any(1).all()
+    assert ((found == 0) | (found >= 2**-126)).all()
     np.testing.assert_allclose(found.sum(1), 1, 1e-6)
 
 

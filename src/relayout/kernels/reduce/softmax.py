@@ -15,9 +15,8 @@ elements are: what ``x - m`` is rounded by is computed, too, and multiplied into
 terms are compensated, and the logarithm gets what the sum was rounded by: in a row of 0 and -20, where the
 sum rounds to 1, log(s) is still 2e-9.
 
-Results that would be subnormal numbers are zero. They are less than 1e-38 of a row whose sum is 1, and whoever
-multiplies them takes a hundred times as long: a masked score of -100 becomes 4e-44, and the products behind
-such a softmax have taken most of the time of a network.
+Results that would be subnormal numbers are zero: a masked score of -100 would become 4e-44, and whoever
+multiplies that takes a hundred times as long. It is nothing beside the sum of the row, which is 1.
 
 Special values need no code: an infinite maximum makes NaN of ``x - m``, and a NaN anywhere makes the sum NaN.
 So a row of -inf alone is NaN, as in PyTorch; -inf among numbers is 0. Guarded, what is NaN is stored as 0.
