@@ -157,14 +157,18 @@ def rows_apart(made: Products) -> Products:
     """
     g = made.geometry
     sides = made.src, made.dst
-    if len(made.src.dims) > 2 or g.batch == 1 or any(len(term) > 1 for desc in sides for term in desc.layout.terms):
+    if (
+        len(made.src.dims) > 2
+        or g.batch == 1
+        or any(len(term) > 1 for desc in sides for term in desc.layout.terms)
+    ):
         return made
     ladders = [desc.layout.ladders[_term(desc, 0)] for desc in sides]
     found = pieces(ladders, 0, g.batch) if max(map(len, ladders)) > 1 else None
     if found is None or len(found) != 1:
         return made
     sizes = [loop.extent for loop in combined(found, (0, 0)).loops]
-    images, spatial = prod(sizes[:-3]), ([1, 1, 1] + sizes)[-3:]
+    images, spatial = prod(sizes[:-3]), [1, 1, 1, *sizes][-3:]
     if prod(spatial) == 1 or images * prod(spatial) != g.batch:
         return made
 

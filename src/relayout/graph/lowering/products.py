@@ -345,7 +345,7 @@ def _by_matrix(
     least = _product_cost(plain[0], (k, n), plain[1])
     for desc in dict.fromkeys((row_major(src.dims, src.dtype), *case.formats(src))):
         source = plain[0] if turned else _as_rows(desc, (rows, k))
-        for target, dst in _targets(case, (rows, n)) if source is not None else ():
+        for target, dst in _targets(case, steps, (rows, n)) if source is not None else ():
             read = wanted(case, steps, target)
             cost = _product_cost(source, (k, n), dst)
             cost = added + (least if cost < ALIKE * least else cost)
@@ -356,15 +356,22 @@ def _by_matrix(
 ALIKE = 1.05  # times the cost of a product with plain rows: estimates of others differ less by measuring
 
 
-def _targets(case: Case, dims: tuple[int, ...]) -> list[tuple[MemoryDesc, MemoryDesc]]:
+def _targets(case: Case, steps: Sequence[Step], dims: tuple[int, ...]) -> list[tuple[MemoryDesc, MemoryDesc]]:
     """The formats in which matrices can be written, each with what it is under other dims.
 
-    Row-major, and as those who read the result behind views want it, where columns are still neighbours.
+    Row-major, as what is added to them comes, and as those who read the result behind views want it; where
+    columns are still neighbours.
     """
     out = case.out
-    several = row_major(out.dims, out.dtype), *case.wishes.get(out.name, ())
-    found = ((target, _under(target, dims)) for target in several if target.dtype.name == out.dtype)
-    return [(target, dst) for target, dst in found if dst is not None and _in_vectors(dst, least=VECTOR)]
+    whole = [step.operand for step in steps if step.operand is not None and step.operand.dims == out.dims]
+    several = [row_major(out.dims, out.dtype), *case.wishes.get(out.name, ())]
+    several += [desc for one in whole if one.data is None for desc in case.formats(one)]
+    found = ((target, _under(target, dims)) for target in dict.fromkeys(several))
+    return [
+        (target, dst)
+        for target, dst in found
+        if dst is not None and target.dtype.name == out.dtype and _in_vectors(dst, VECTOR)
+    ]
 
 
 VECTOR = 16  # columns that lie together, at least, where results are stored in another order
@@ -372,13 +379,12 @@ VECTOR = 16  # columns that lie together, at least, where results are stored in 
 
 def _in_vectors(desc: MemoryDesc, least: int) -> bool:
     """Whether so many columns of a matrix lie together, or all of them."""
-    last = desc.layout.ladders[-1][-1]
-    return desc.dims[-1] == 1 or (last.stride == 1 and last.extent >= min(least, desc.dims[-1]))
+    columns, last = desc.dims[-1], desc.layout.ladders[-1][-1]
+    return columns == 1 or (last.stride == 1 and last.extent >= min(least, columns))
 
 
 def _as_rows(desc: MemoryDesc, dims: tuple[int, int]) -> MemoryDesc | None:
-    """A matrix whose rows are dense, wherever they begin: what kernels read as it is, while a copy of others
-    pays."""
+    """A matrix whose rows are dense, wherever they begin; others are read by element, and a copy pays."""
     found = _under(desc, dims)
     return found if found is not None and _in_vectors(found, dims[1]) else None
 
@@ -481,7 +487,7 @@ def _many(case: Case, one: Operand, two: Operand, steps: list[Step]) -> list[Way
             row_major(dims, x.dtype) if prod(x.dims) < prod(dims) else _under(desc, dims)
             for (x, desc), dims in zip(pairs, matrices, strict=True)
         ]
-        for target, dst in _targets(case, (many, m, n)) if None not in seen_as else ():
+        for target, dst in _targets(case, steps, (many, m, n)) if None not in seen_as else ():
             cost = _products_cost(seen_as[0], seen_as[1], dst)
             ways.append(Way({**wanted(case, steps, target), **formats}, (target,), cost, make))
     return ways
