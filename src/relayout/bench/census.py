@@ -17,6 +17,7 @@ import signal
 import subprocess
 import sys
 import time
+import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -232,7 +233,8 @@ def _program(name: str) -> Outcome:
     outcome = Outcome(name, PROGRAM, "fails")
     made = zoo.build(name)
     start = time.perf_counter()
-    with torch.no_grad():
+    with torch.no_grad(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
         found = made.module(*made.inputs)
         expected = [one.numpy() for one in zoo.tensors(found)]
         try:

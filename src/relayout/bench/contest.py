@@ -172,13 +172,15 @@ def contest(entry: Entry, peers: list[str], rounds: int, seconds: float) -> Resu
                 result.refused[name] = one.refused
             else:
                 taking[name] = one
+        if not taking:
+            return result
         if OURS in taking:
             taking[OURS].tune()
         result.difference = _difference(Path(folder), list(taking))
         load = Load()
         samples = in_rounds(taking, rounds, seconds, 1, [OURS] if OURS in taking else [])
         result.disturbed = disturbed(entry.threads, _others(load, entry.threads))
-        told = figures(samples, OURS if OURS in taking else next(iter(taking), OURS))
+        told = figures(samples, OURS if OURS in taking else next(iter(taking)))
         result.seconds, result.behind = told["seconds"], told["ratios"] if OURS in taking else {}
     for name, one in taking.items():
         if name in (OURS, COMPILED):  # what they have on disk was not there before

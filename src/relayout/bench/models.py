@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import math
+import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -234,7 +235,8 @@ def show(results: Sequence[Result], console: Console) -> None:
         own = [one for one in results if (one.batch, one.threads) == (batch, many)]
         console.print(_table(own, f"batch {batch}, {many} thread{'s' * (many > 1)}"))
         for name, (mean, least, where, count) in means(own).items():
-            console.print(f"{name}: geometric mean {mean:.2f} of {count}, least {least:.2f} ({where})")
+            told = f"{name:<16}  geometric mean {mean:.2f} of {count}, least {least:.2f}"
+            console.print(f"{told} {where[: 79 - len(told)]}", markup=False)
         console.print()
     console.print(
         "ort, ov, tc: time of ONNX Runtime, OpenVINO, torch.compile / time of Relayout", markup=False
@@ -244,9 +246,8 @@ def show(results: Sequence[Result], console: Console) -> None:
     console.print("MB: peak memory of a fresh process, and of ONNX Runtime's; s: its first result")
     for one in results:
         for name, why in one.refused.items():
-            console.print(
-                f"{one.network}, {one.threads} threads, batch {one.batch}: {name} can't: {why}", markup=False
-            )
+            text = f"{one.network}, batch {one.batch}, threads: {one.threads}: {name} can't: {why}"
+            console.print(*textwrap.wrap(text, 80), sep="\n", markup=False)
 
 
 def _table(results: Sequence[Result], title: str) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import textwrap
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -620,7 +621,8 @@ def _contestants(
 
 
 def _heading(machine: dict[str, Any], peers: dict[str, str | None], console: Console) -> None:
-    console.print(", ".join(f"{key} {value}" for key, value in machine.items()))
+    facts = ", ".join(f"{key} {value}" for key, value in machine.items())
+    console.print(*textwrap.wrap(facts, 80), sep="\n", markup=False)
     for name, version in peers.items():
         console.print(f"{name}: {version or 'not installed'}")
 
