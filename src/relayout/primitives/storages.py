@@ -7,11 +7,14 @@ that may be written over an argument, which nobody reads afterwards, shares its 
       `----------------------------------^
     storage 1    2           3          1 (x dies here)      1
 
-Where an argument that is written over is still needed, or belongs to the caller, it is copied first.
+Where an argument that is written over is still needed, or belongs to the caller, it is copied first. A result
+that the caller gets is not written over a part of something larger, all of which would have to lie in the
+caller's memory.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -114,10 +117,15 @@ def note_uses(items: list[Item]) -> None:
     for storage in dict.fromkeys(one for item in items for one in item.storages.values()):
         storage.size, storage.first = 0, -1
     for now, item in enumerate(items):
-        for key, storage in item.storages.items():
-            storage.first = now if storage.first < 0 else storage.first
-            storage.last = now
-            storage.size = max(storage.size, room_of(item.primitive.descs[key]))
+        _note(item, now)
+
+
+def _note(item: Item, now: int) -> None:
+    """Note what an item uses."""
+    for key, storage in item.storages.items():
+        storage.first = now if storage.first < 0 else storage.first
+        storage.last = now
+        storage.size = max(storage.size, room_of(item.primitive.descs[key]))
 
 
 class _Storages:
@@ -173,9 +181,10 @@ class _Storages:
                     self._copy(f"{node.name}.copy", node.arguments[output], made, result.desc)
                 self.storages[result.number] = written[output] = made
                 continue
+            room = room_of(result.desc) if result.number in self.claims else math.inf
             if output in roots:  # what the result is added to
                 made, over[output] = self.storages[roots[output]], output
-                if not self._dead(roots[output]) or any(one is made for one in taken):
+                if not self._dead(roots[output]) or made.size > room or any(one is made for one in taken):
                     made = self._copy(f"{node.name}.copy", node.arguments[output], Storage("arena"))
             else:
                 found = (
@@ -183,13 +192,14 @@ class _Storages:
                     for key in primitive.in_place.get(output, ())
                     if self._may_overwrite(node, key, output)
                 )
-                over[output] = next((key for key in found if used[key] not in written.values()), "")
+                fits = (key for key in found if used[key] not in written.values() and used[key].size <= room)
+                over[output] = next(fits, "")
                 made = used[over[output]] if over[output] else Storage("arena")
             if result.number in self.claims:
                 made.where, made.number = "output", self.claims[result.number]
             self.storages[result.number] = written[output] = made
         over = {output: key for output, key in over.items() if key}
-        self.items.append(Item(node.name, primitive, {**used, **written}, over))
+        self._append(Item(node.name, primitive, {**used, **written}, over))
 
     def _dead(self, root: int) -> bool:
         """Whether a value's storage may be written over."""
@@ -211,7 +221,7 @@ class _Storages:
 
     def _copy(self, name: str, value: Value, into: Storage, desc: MemoryDesc | None = None) -> Storage:
         """A copy of a value, in its descriptor or another one."""
-        self.items.append(
+        self._append(
             Item(
                 name,
                 Reorder(value.desc, desc or value.desc),
@@ -219,6 +229,10 @@ class _Storages:
             )
         )
         return into
+
+    def _append(self, item: Item) -> None:
+        _note(item, len(self.items))
+        self.items.append(item)
 
 
 def room_of(desc: MemoryDesc) -> int:
