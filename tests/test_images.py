@@ -52,7 +52,7 @@ def lowered(monkeypatch):
 
 
 def entries(folder, kind="image-"):
-    return [path for path in folder.iterdir() if path.name.startswith(kind)]
+    return list(folder.glob(f"{kind}*"))
 
 
 def test_what_is_linked_again_is_not_lowered(lowered, folder):

@@ -30,6 +30,8 @@ import numpy as np
 from relayout.errors import LayoutError
 from relayout.forking import lock
 from relayout.layout.descriptor import MemoryDesc
+from relayout.ops.functions import Function
+from relayout.ops.post_ops import BinaryOp, Sum
 from relayout.primitives.primitive import Primitive
 from relayout.primitives.storages import Item, Storage, room_of
 from relayout.primitives.values import Value
@@ -67,9 +69,6 @@ def plain(made: Primitive) -> list[Any]:
 
 
 def _plain(value: Any, where: str) -> Any:
-    from relayout.ops.functions import Function
-    from relayout.ops.post_ops import BinaryOp, Sum
-
     if isinstance(value, PLAIN):
         return value
     if isinstance(value, (np.integer, np.floating, np.bool_)):
@@ -123,9 +122,6 @@ def remade(data: Any, function: Callable[..., Any] | None = None) -> Primitive:
 
 
 def _made(value: Any) -> Any:
-    from relayout.ops.functions import Function
-    from relayout.ops.post_ops import BinaryOp, Sum
-
     if isinstance(value, list):
         return [_made(one) for one in value]
     if not isinstance(value, dict):
