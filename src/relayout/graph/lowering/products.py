@@ -345,7 +345,9 @@ def _by_matrix(
     least = _product_cost(plain[0], (k, n), plain[1])
     for desc in dict.fromkeys((row_major(src.dims, src.dtype), *case.formats(src))):
         source = plain[0] if turned else _as_rows(desc, (rows, k))
-        for target, dst in _targets(case, steps, (rows, n)) if source is not None else ():
+        if source is None:
+            continue
+        for target, dst in _targets(case, steps, (rows, n)):
             read = wanted(case, steps, target)
             cost = _product_cost(source, (k, n), dst)
             cost = added + (least if cost < ALIKE * least else cost)
@@ -483,12 +485,14 @@ def _many(case: Case, one: Operand, two: Operand, steps: list[Step]) -> list[Way
         formats = {x.name: desc for x, desc in pairs if x.data is None}
         if len({id(x) for x, _ in pairs if x.data is None}) > len(formats) and one.name != two.name:
             continue
-        seen_as = [
+        left, right = (
             row_major(dims, x.dtype) if prod(x.dims) < prod(dims) else _under(desc, dims)
             for (x, desc), dims in zip(pairs, matrices, strict=True)
-        ]
-        for target, dst in _targets(case, steps, (many, m, n)) if None not in seen_as else ():
-            cost = _products_cost(seen_as[0], seen_as[1], dst)
+        )
+        if left is None or right is None:
+            continue
+        for target, dst in _targets(case, steps, (many, m, n)):
+            cost = _products_cost(left, right, dst)
             ways.append(Way({**wanted(case, steps, target), **formats}, (target,), cost, make))
     return ways
 

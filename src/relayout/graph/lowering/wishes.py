@@ -45,11 +45,10 @@ def wishes(graph: Graph) -> Mapping[str, list[MemoryDesc]]:
             continue
         name, source = node.outputs[0], node.inputs[0]
         wanted = list(found.get(name, ()))
-        if name in read:
-            wanted.append(_row_major(graph, name))
-        if source in graph.constants:
-            continue
-        for desc in filter(None, wanted):  # its dims and its data type may be unknown
+        plain = _row_major(graph, name)
+        if name in read and plain is not None:
+            wanted.append(plain)
+        for desc in wanted if source not in graph.constants else ():
             before = _before(node, desc, graph)
             known = found.setdefault(source, [])
             if before is not None and before not in known:
