@@ -21,7 +21,7 @@ from strategies import examples
 
 driver = importlib.import_module("relayout.runtime.driver")
 sharing = importlib.import_module("relayout.runtime.threads")
-schedule = importlib.import_module("relayout.primitives.schedule")
+storages = importlib.import_module("relayout.primitives.storages")
 compile_ = pytest.importorskip("relayout.jit.compile")
 
 DIMS = (2, 20, 3, 2)
@@ -395,7 +395,7 @@ def test_any_constant_that_repeats_in_any_data_type(data):
     kind = rl.dtype(data.draw(st.sampled_from(["f32", "bf16", "s8", "s4"])))
     array = np.broadcast_to(values(1, small), dims).astype(kind.numpy)
     wanted = rl.tensor(values(1, small).astype(kind.numpy)).broadcast_to(dims).desc
-    laid = schedule._laid(rl.tensor(array), wanted, "here")
+    laid = storages._laid(rl.tensor(array), wanted, "here")
     np.testing.assert_array_equal(rl.from_buffer(laid, wanted).numpy(), array)
 
 
