@@ -25,6 +25,7 @@ from relayout.errors import LayoutError
 from relayout.forking import locked
 from relayout.graph.graph import Graph, Node
 from relayout.graph.lowering import (  # their rules
+    expressions,
     movement,
     normalizations,
     pointwise,
@@ -47,7 +48,7 @@ if TYPE_CHECKING:
 
 __all__ = ["RULES", "Conversion", "Plan", "plan"]
 
-_ = movement, normalizations, pointwise, products, resizing, windows  # their rules
+_ = expressions, movement, normalizations, pointwise, products, resizing, windows  # their rules
 
 MOST = 8  # formats of a value that its readers are asked about
 REORDERED = 1.2  # times a copy of as many bytes: what a conversion takes

@@ -24,15 +24,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from relayout.errors import LayoutError
-from relayout.jit.floating import Usual
 from relayout.layout.descriptor import MemoryDesc
-from relayout.layout.layout import spell_dims
 from relayout.ops.checks import check_descs
 from relayout.primitives.candidates import DEFINED
-from relayout.primitives.primitive import Primitive
-from relayout.reorder import reorder
-from relayout.tensor import Tensor, tensor
+from relayout.primitives.native import Native
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -40,7 +35,7 @@ if TYPE_CHECKING:
 __all__ = ["Custom"]
 
 
-class Custom(Primitive):
+class Custom(Native):
     """A Python function as a primitive.
 
     Parameters
@@ -77,34 +72,8 @@ class Custom(Primitive):
         self.descs = {**inputs, **outputs}
         self.kind = kind  # type: ignore[misc]
 
-    def _definition(self, arrays: Mapping[str, NDArray[np.float64]]) -> Mapping[str, NDArray[np.float64]]:
-        given = [self._native(name, arrays[name]) for name in self.inputs]
-        return {name: np.asarray(made, np.float64) for name, made in self._called(given).items()}
-
-    def _define(self, tensors: Mapping[str, Tensor], targets: Mapping[str, Tensor]) -> None:
-        with Usual():
-            made = self._called([self._native(name, tensors[name].numpy()) for name in self.inputs])
-            for name, target in targets.items():
-                data = made[name].view(np.uint8) if made[name].dtype == bool else made[name]
-                reorder(tensor(data, dtype=target.dtype), target.desc, axes="position", out=target)
-
-    def _native(self, name: str, array: NDArray[Any]) -> NDArray[Any]:
-        """An array in the data type that the function is given."""
-        return array.astype(bool if name in self.booleans else self.descs[name].dtype.numpy, copy=False)
-
-    def _called(self, given: list[NDArray[Any]]) -> dict[str, NDArray[Any]]:
-        """What the function returns, by name."""
-        made = self.function(*given)
-        several = made if isinstance(made, tuple) else (made,)
-        if len(several) < len(self.outputs):
-            raise LayoutError(f"{self.kind} returned {len(several)} arrays, not {len(self.outputs)}")
-        found = {}
-        for name, one in zip(self.outputs, several, strict=False):
-            found[name] = np.ascontiguousarray(one) if np.ndim(one) else np.asarray(one)
-            if found[name].shape != self.descs[name].dims:
-                dims = spell_dims(self.descs[name].dims)
-                raise LayoutError(f"{self.kind}: {name} is {spell_dims(found[name].shape)}, not {dims}")
-        return found
+    def _natively(self, *arrays: NDArray[Any]) -> Any:
+        return self.function(*arrays)
 
     def _cost(self) -> tuple[float, str]:
         elements = sum(np.prod(desc.dims, dtype=float) for desc in self.descs.values())

@@ -16,6 +16,7 @@ import numpy as np
 from relayout import primitives
 from relayout.errors import LayoutError
 from relayout.graph.lowering.case import FLOATS, Case, Operand, label, row_major, unfused
+from relayout.graph.lowering.expressions import expressed
 from relayout.graph.lowering.ways import Way, moving, numbers, rule
 from relayout.layout import views
 from relayout.layout.descriptor import MemoryDesc
@@ -370,7 +371,7 @@ def cast(case: Case) -> Iterator[Way] | None:
         or case.out.dtype not in FLOATS
         or case.out.kind == np.dtype(bool)
     ):
-        return None
+        return expressed(case)
 
     def make(site: Site) -> Value:
         value = site.value(src)
