@@ -26,6 +26,7 @@ from relayout.forking import locked
 from relayout.graph.graph import Graph, Node
 from relayout.graph.lowering import (  # their rules
     expressions,
+    gathering,
     movement,
     normalizations,
     pointwise,
@@ -48,7 +49,7 @@ if TYPE_CHECKING:
 
 __all__ = ["RULES", "Conversion", "Plan", "plan"]
 
-_ = expressions, movement, normalizations, pointwise, products, resizing, windows  # their rules
+_ = expressions, gathering, movement, normalizations, pointwise, products, resizing, windows  # their rules
 
 MOST = 8  # formats of a value that its readers are asked about
 REORDERED = 1.2  # times a copy of as many bytes: what a conversion takes

@@ -16,13 +16,14 @@ depends on addresses, so that many threads may run one at a time, each with a sc
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
 from types import ModuleType
 from typing import TYPE_CHECKING, NamedTuple
 
+from relayout.errors import LayoutError
 from relayout.forking import lock
 from relayout.tensor import address, aligned
 
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 
     from relayout.jit.abi import Kernel
 
-__all__ = ["KEPT", "Program", "Step"]
+__all__ = ["KEPT", "Fault", "Program", "Step"]
 
 KEPT = 8  # pieces of scratch that are kept for the next calls
 
@@ -53,6 +54,28 @@ class Step(NamedTuple):
     """Whether several threads are worth waking."""
 
 
+class Fault(NamedTuple):
+    """What kernels can't do, such as to read at an index that there is not, and say afterwards."""
+
+    buffer: str
+    """Scratch of two words. The first one is 0 before the steps, and not 0 where something was wrong."""
+    name: str
+    """Of who says so."""
+    says: Callable[[int, int], str]
+    """What was wrong, of the two words."""
+
+    def check(self, first: int, second: int, name: str = "") -> None:
+        """Look at the two words.
+
+        Raises
+        ------
+        LayoutError
+            Something was wrong; the message begins with the name.
+        """
+        if first:
+            raise LayoutError(f"{name or self.name}: {self.says(first, second)}")
+
+
 @dataclass
 class Program:
     """Steps in order, and the buffers that are theirs.
@@ -64,14 +87,22 @@ class Program:
         Bytes of each piece of scratch.
     constants : dict of str to ndarray
         Buffers that are filled when the program is made.
+    faults : tuple of Fault
+        What steps may find wrong. The scratch is looked at when all have run.
     """
 
     steps: tuple[Step, ...]
     scratch: Mapping[str, int] = field(default_factory=dict)
     constants: Mapping[str, NDArray[np.uint8]] = field(default_factory=dict)
+    faults: tuple[Fault, ...] = ()
 
     def __post_init__(self) -> None:
         self._free: list[dict[str, NDArray[np.uint8]]] = []  # no lock: a fork could leave it taken
+
+    @property
+    def lasting(self) -> set[str]:
+        """Scratch that is looked at in the end: nobody else may use it before."""
+        return {fault.buffer for fault in self.faults}
 
     def __call__(self, addresses: Mapping[str, int], threads: int | None = None) -> None:
         """Run all steps; ``addresses`` are those of the arguments, by name."""
@@ -84,8 +115,13 @@ class Program:
             known = dict(addresses)
             for buffers in (self.constants, scratch):
                 known.update((name, address(data)) for name, data in buffers.items())
+            words = [(ctypes.c_int64 * 2).from_address(known[fault.buffer]) for fault in self.faults]
+            for each in words:
+                each[0] = 0
             for step in self.steps:
                 _run(step, known, threads)
+            for fault, each in zip(self.faults, words, strict=True):
+                fault.check(*each)
         finally:
             self._give_back(scratch)
 

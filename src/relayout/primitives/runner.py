@@ -77,6 +77,16 @@ class _Workplace:
         self.own = [0] * OTHERS
         self.own[IMAGE], self.own[ARENA] = self.image, address(self.arena)
         self.others: list[int] | None = None
+        self.faults = [
+            (self.arena[at : at + 2 * WORD].view(np.int64), name, fault)
+            for name, at, fault in schedule.faults
+        ]
+
+    def check(self) -> None:
+        """Look whether a layer has found something wrong."""
+        for words, name, fault in self.faults:
+            if words[0]:
+                fault.check(*words.tolist(), name=name)
 
     def locate(self, schedule: Schedule, others: list[int]) -> None:
         """Finish the image for inputs and outputs at these addresses, unless it is."""
@@ -240,6 +250,8 @@ class Run:
         try:
             place.locate(schedule, [located(one)[1] for one in (*inputs, *outputs)])
             seconds: list[float] = []
+            for words, _, _ in place.faults:
+                words[0] = 0
             for segment in schedule.segments:
                 stamps = np.zeros((len(segment.rows) + 1, 2), np.int64) if timed else None
                 begin = time.perf_counter()
@@ -251,7 +263,11 @@ class Run:
                 walk(first, len(segment.rows), schedule.threads, stamps)
                 if stamps is not None:
                     seconds += _times(segment, stamps)
+            place.check()
             return seconds
+        except LayoutError:  # perhaps of a definition that was given what something wrong has left
+            place.check()
+            raise
         finally:
             if len(self._free) < KEPT:
                 self._free.append(place)

@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from relayout.layout.descriptor import MemoryDesc
-    from relayout.primitives.program import Program, Step
+    from relayout.primitives.program import Fault, Program, Step
 
 __all__ = ["ARENA", "IMAGE", "OTHERS", "Item", "Schedule", "Segment", "Storage", "linked", "scheduled"]
 
@@ -123,6 +123,8 @@ class Schedule:
         The most threads that a row asks for.
     programs : list of Program or None
         Those of the items; the image has the addresses of their kernels and constants, so they are kept.
+    faults : list of (str, int, Fault)
+        What layers may find wrong: their names, and where in the arena they say so.
     """
 
     inputs: list[Value]
@@ -136,6 +138,7 @@ class Schedule:
     asked: int | None
     threads: int
     programs: list[Program | None]
+    faults: list[tuple[str, int, Fault]]
 
 
 def scheduled(
@@ -178,6 +181,11 @@ def linked(
         threads,
         many,
         programs,
+        [
+            (item.name, item.scratch[fault.buffer], fault)
+            for item, program in zip(items, programs, strict=True)
+            for fault in (program.faults if program is not None else ())
+        ],
     )
 
 
@@ -347,8 +355,9 @@ def _places(items: list[Item], programs: list[Program | None]) -> Memory:
     storages = list(
         dict.fromkeys(one for item in items for one in item.storages.values() if one.where == "arena")
     )
+    end = len(items) - 1
     scratch = [
-        (item, name, Span(size, k, k))
+        (item, name, Span(size, *((0, end) if name in program.lasting else (k, k))))
         for k, (item, program) in enumerate(zip(items, programs, strict=True))
         if program is not None
         for name, size in program.scratch.items()

@@ -113,6 +113,8 @@ Write = Callable[[_Writing, str, Mapping[str, Any], list[int], str, Operand], "i
 
 
 def _same(w: _Writing, operator: str, a: Any, x: list[int], target: str, out: Operand) -> int | None:
+    if operator not in SAME:
+        return None
     name = SAME[operator]
     takes = OPERATIONS[name].takes
     if takes == 1:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from relayout.layout.layout import Layout
     from relayout.primitives.values import Value
 
-__all__ = ["enlarged", "sliced"]
+__all__ = ["enlarged", "picked", "sliced"]
 
 See = Callable[["Layout"], "Layout"]
 
@@ -105,8 +105,7 @@ def slice_(case: Case) -> Iterator[Way] | None:
     return viewed(case, src, see)
 
 
-@rule("Gather")
-def gather(case: Case) -> Iterator[Way] | None:
+def picked(case: Case) -> Iterator[Way] | None:
     """One element along an axis, or some with the same step: what picks them is a slice."""
     src, places = _moves(case), case.constant(1)
     if src is None or places is None or places.size == 0:
