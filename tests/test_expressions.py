@@ -1,4 +1,4 @@
-"""Expressions on truth values, integers and real numbers: what the definition says, to the bit, in any layout."""
+"""Expressions on truth values, integers and real numbers: what the definition says, in any layout."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ from relayout.ir.builder import Builder
 from relayout.ir.conversions import convert, from_f32, to_f32
 from relayout.ir.types import DOUBLE, FLOAT, I1, I8, I16, I32, I64, Type, Value
 
-__all__ = ["KINDS", "cast", "kind_of", "loaded", "stored"]
+__all__ = ["KINDS", "cast", "loaded", "stored"]
 
 KINDS: Final[dict[str, Type]] = {
     "bool": I1,
@@ -47,19 +47,6 @@ KINDS: Final[dict[str, Type]] = {
     "f64": DOUBLE,
 }
 """The types of lanes."""
-
-
-def kind_of(kind: DType, boolean: bool = False) -> str | None:
-    """What registers hold of elements of a data type; None: nothing that is computed with.
-
-    >>> kind_of(dtype("f16")), kind_of(dtype("s64")), kind_of(dtype("u8"), boolean=True), kind_of(dtype("s4"))
-    ('f32', 's64', 'bool', None)
-    """
-    if boolean:
-        return "bool"
-    if kind.is_float and kind.bits < 32:
-        return "f32"
-    return kind.name if kind.name in KINDS else None
 
 
 def loaded(b: Builder, x: Value, source: DType, kind: str) -> Value:

@@ -2,7 +2,7 @@
 
 Functions and binary operations (:mod:`.functions`, :mod:`.binary`) compute in f32. Masks, positions and
 indices are truth values and integers, and what is made of them needs several operands of several kinds. An
-:class:`Expression` says it as a list of terms, each of which is an operation on operands or on terms before it:
+:class:`Expression` says it as a list of terms, each an operation on operands or on terms before it:
 
 >>> masked = Expression.of(("bool", "f32"), [("constant", "f32", (), -1e9), ("select", "f32", (0, 1, 2))])
 >>> print(masked)
@@ -45,10 +45,11 @@ from relayout.ops import binary
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from relayout.dtypes import DType
     from relayout.ir.builder import Builder
     from relayout.ir.types import Value
 
-__all__ = ["NUMPY", "OPERATIONS", "Expression", "Term", "narrowed"]
+__all__ = ["NUMPY", "OPERATIONS", "Expression", "Term", "kind_of", "narrowed"]
 
 NUMPY: Final = {
     "bool": np.dtype(bool),
@@ -298,7 +299,7 @@ class Expression:
             elif name == "cast":
                 made = cast(b, given[0], kinds[arguments[0]], kind)
             elif name == "select":
-                made = b.select(*given)
+                made = b.select(given[0], given[1], given[2])
             else:
                 made = OPERATIONS[name].emit(b, kinds[arguments[0]], *given)
             known.append(made)
@@ -329,7 +330,9 @@ def _check(term: Term, given: Sequence[str]) -> None:
         return
     made = OPERATIONS.get(name)
     if made is None:
-        raise LayoutError(f"{name!r} is no operation; there are {', '.join(OPERATIONS)}, select, cast, constant")
+        raise LayoutError(
+            f"{name!r} is no operation; there are {', '.join(OPERATIONS)}, select, cast, constant"
+        )
     if len(given) != made.takes or len(set(given)) != 1 or given[0] not in made.kinds:
         kinds = ", ".join(made.kinds)
         raise LayoutError(
@@ -337,6 +340,20 @@ def _check(term: Term, given: Sequence[str]) -> None:
         )
     if kind != (made.gives or given[0]):
         raise LayoutError(f"{name} of {given[0]} gives {made.gives or given[0]}, not {kind}")
+
+
+def kind_of(kind: DType, boolean: bool = False) -> str | None:
+    """What registers hold of elements of a data type; None: nothing that is computed with.
+
+    >>> from relayout.dtypes import dtype
+    >>> kind_of(dtype("f16")), kind_of(dtype("s64")), kind_of(dtype("u8"), boolean=True), kind_of(dtype("s4"))
+    ('f32', 's64', 'bool', None)
+    """
+    if boolean:
+        return "bool"
+    if kind.is_float and kind.bits < 32:
+        return "f32"
+    return kind.name if kind.name in KINDS else None
 
 
 def narrowed(x: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:

@@ -96,7 +96,8 @@ class Indexing:
             if i >= 0:
                 along[i] = grid[k]
         for k, axis in enumerate(self.coordinates):
-            each = indices[(*along, k)] if self.listed else indices[tuple(along)]
+            at = (*along, k) if self.listed else tuple(along)
+            each = indices[at]
             wrong = (each < -dims[axis]) | (each >= dims[axis])
             if wrong.any():
                 raise LayoutError(outside(int(each[wrong][0]), axis, dims[axis]))

@@ -77,7 +77,7 @@ class Gather(Native):
 
     def _natively(self, *arrays: NDArray[Any]) -> Any:
         try:
-            return self.how.gathered(*arrays)
+            return self.how.gathered(arrays[0], arrays[1])
         except LayoutError as error:
             raise LayoutError(f"{self.kind}: {error}") from None
 
@@ -138,7 +138,7 @@ class Scatter(Native):
 
     def _natively(self, *arrays: NDArray[Any]) -> Any:
         try:
-            return self.how.scattered(*arrays, adds=self.adds)
+            return self.how.scattered(arrays[0], arrays[1], arrays[2], self.adds)
         except LayoutError as error:
             raise LayoutError(f"{self.kind}: {error}") from None
 
@@ -185,10 +185,10 @@ def _program(made: Gather | Scatter, other: MemoryDesc, scatter: bool) -> Progra
     if kind.bits < 8:
         return None
     layouts = data.layout, made.indices.layout, other.layout
-    problem = indexed(made.how, *layouts, kind.bits // 8, made.indices.dtype.bits // 8)
+    problem = indexed(made.how, *layouts, kind.bits // 8, made.indices.dtype.bits // 8, ordered=scatter)
     if problem is None:
         return None
-    adds = kind.name if scatter and made.adds else ""  # type: ignore[union-attr]
+    adds = kind.name if scatter and made.adds else ""
     machine = host()
     key = repr(("indexed", problem, scatter, adds))
     kernels, _ = recalled(key, LOADED, lambda: Module(*module(problem, scatter, adds, machine)), machine)

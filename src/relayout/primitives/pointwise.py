@@ -25,11 +25,10 @@ import numpy as np
 
 from relayout.errors import LayoutError
 from relayout.forking import locked
-from relayout.ir.registers import kind_of
 from relayout.layout.descriptor import MemoryDesc
 from relayout.layout.layout import spell_dims
 from relayout.ops.checks import check_descs, check_written
-from relayout.ops.expressions import Expression
+from relayout.ops.expressions import Expression, kind_of
 from relayout.ops.formats import following, overwritable
 from relayout.primitives.meaning import check_alike
 from relayout.primitives.native import Native

@@ -106,7 +106,7 @@ class Program:
 
     def __call__(self, addresses: Mapping[str, int], threads: int | None = None) -> None:
         """Run all steps; ``addresses`` are those of the arguments, by name."""
-        if not (self.scratch or self.constants):
+        if not (self.scratch or self.constants or self.faults):
             for step in self.steps:
                 _run(step, addresses, threads)
             return

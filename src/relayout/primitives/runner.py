@@ -86,7 +86,7 @@ class _Workplace:
         """Look whether a layer has found something wrong."""
         for words, name, fault in self.faults:
             if words[0]:
-                fault.check(*words.tolist(), name=name)
+                fault.check(int(words[0]), int(words[1]), name)
 
     def locate(self, schedule: Schedule, others: list[int]) -> None:
         """Finish the image for inputs and outputs at these addresses, unless it is."""

@@ -1,4 +1,4 @@
-"""Operations on truth values, integers and f64, and those that mix types: masks, positions, comparisons, casts.
+"""Operations on truth values, integers and f64, and those that mix types: masks, positions, casts.
 
 A node becomes an :class:`~relayout.ops.expressions.Expression`; constants of one element become numbers in
 it. What is done in f32 alone is left to :mod:`.pointwise`, whose functions know post-ops.
@@ -15,9 +15,8 @@ import numpy as np
 from relayout.dtypes import dtype as as_dtype
 from relayout.graph.lowering.case import Case, Operand, label, row_major
 from relayout.graph.lowering.ways import Way, moving, rule
-from relayout.ir.registers import kind_of
 from relayout.layout.descriptor import MemoryDesc
-from relayout.ops.expressions import OPERATIONS, Expression, Term
+from relayout.ops.expressions import OPERATIONS, Expression, Term, kind_of
 from relayout.primitives.pointwise import Pointwise
 
 if TYPE_CHECKING:
@@ -27,11 +26,29 @@ if TYPE_CHECKING:
 __all__ = ["expressed", "expression_of"]
 
 SAME: Final = {
-    **{"Add": "add", "Sum": "add", "Sub": "sub", "Mul": "mul", "Div": "div", "Max": "max", "Min": "min"},
-    **{"And": "and", "Or": "or", "Xor": "xor", "Not": "not"},
+    "Add": "add",
+    "Sum": "add",
+    "Sub": "sub",
+    "Mul": "mul",
+    "Div": "div",
+    "Max": "max",
+    "Min": "min",
+    "And": "and",
+    "Or": "or",
+    "Xor": "xor",
+    "Not": "not",
     **{f"Bitwise{name}": name.lower() for name in ("And", "Or", "Xor", "Not")},
-    **{"Equal": "eq", "Greater": "gt", "GreaterOrEqual": "ge", "Less": "lt", "LessOrEqual": "le"},
-    **{"Neg": "neg", "Abs": "abs", "Sign": "sign", "Floor": "floor", "Ceil": "ceil", "IsNaN": "isnan"},
+    "Equal": "eq",
+    "Greater": "gt",
+    "GreaterOrEqual": "ge",
+    "Less": "lt",
+    "LessOrEqual": "le",
+    "Neg": "neg",
+    "Abs": "abs",
+    "Sign": "sign",
+    "Floor": "floor",
+    "Ceil": "ceil",
+    "IsNaN": "isnan",
 }
 """Operators that are one operation, of as many inputs as there are."""
 OTHERS: Final = ("Where", "Cast", "CastLike", "Clip", "Mod", "PRelu", "IsInf", "Relu", "Trilu", "Pow", "Mean")
@@ -98,9 +115,10 @@ def expression_of(
             kind = kind_of_operand(one)
             if kind is None:
                 return None
-            places.append(w.number(kind, one.data.reshape(-1)[0].item()))
+            number: Any = one.data.reshape(-1)[0]
+            places.append(w.number(kind, bool(number) if kind == "bool" else number.item()))
     try:
-        write = WRITERS.get(operator, _same)
+        write: Write = WRITERS.get(operator, _same)
         if write(w, operator, attributes, places, target, out) is None:
             return None
         made = Expression(tuple(kinds), tuple(w.terms))
@@ -200,8 +218,17 @@ def _triangle(attributes: Mapping[str, Any], inputs: Sequence[Operand | None]) -
 
 
 WRITERS: Final[dict[str, Write]] = {
-    **{"Where": _where, "Cast": _cast, "CastLike": _cast, "Clip": _clip, "Mod": _mod, "PRelu": _prelu},
-    **{"IsInf": _infinite, "Relu": _relu, "Pow": _power, "Mean": _mean, "Trilu": _trilu},
+    "Where": _where,
+    "Cast": _cast,
+    "CastLike": _cast,
+    "Clip": _clip,
+    "Mod": _mod,
+    "PRelu": _prelu,
+    "IsInf": _infinite,
+    "Relu": _relu,
+    "Pow": _power,
+    "Mean": _mean,
+    "Trilu": _trilu,
 }
 
 

@@ -30,7 +30,12 @@ CHECKED = 2e-9  # seconds that an index takes
 def _operands(case: Case, count: int) -> list[Operand] | None:
     """The inputs; None where they are none for kernels."""
     found = [one for one in case.inputs if one is not None]
-    if case.chain or len(found) != count or not case.moving or any(0 in one.dims for one in (*found, case.out)):
+    if (
+        case.chain
+        or len(found) != count
+        or not case.moving
+        or any(0 in one.dims for one in (*found, case.out))
+    ):
         return None
     if found[1].dtype not in INDICES or as_dtype(found[0].dtype).bits < 8:
         return None
@@ -58,7 +63,7 @@ def gather_elements(case: Case) -> Iterator[Way] | None:
     if given is None:
         return None
     axis = int(case.attributes["axis"]) % len(given[0].dims)
-    return _gathers(case, *given, elements(len(given[0].dims), axis))
+    return _gathers(case, given[0], given[1], elements(len(given[0].dims), axis))
 
 
 @rule("GatherND")
@@ -92,7 +97,9 @@ def _gathers(case: Case, data: Operand, indices: Operand, how: Indexing) -> Iter
                 if not (same and desc.layout.is_plain and desc.tag is not None):
                     continue
                 target = label(MemoryDesc(out.dims, out.dtype, desc.tag))
-            read = {one.name: form for one, form in ((data, desc), (indices, _usual(indices))) if one.data is None}
+            read = {
+                one.name: form for one, form in ((data, desc), (indices, _usual(indices))) if one.data is None
+            }
             yield Way(read, (target,), moving(target, target) + CHECKED * prod(indices.dims), make, "gather")
 
     return ways()
@@ -129,10 +136,10 @@ def _scatters(case: Case, given: list[Operand], how: Indexing) -> list[Way] | No
         return None
 
     def make(site: Site) -> Value:
-        values = [site.value(one) for one in given]
+        src, places, new = (site.value(one) for one in given)
         dst, into = site.target(0, site.way.outputs[0])
-        made = Scatter(how, *(value.desc for value in values), dst, adds=adds)
-        return site.add(made, *values, into=into)
+        made = Scatter(how, src.desc, places.desc, new.desc, dst, adds=adds)
+        return site.add(made, src, places, new, into=into)
 
     target = row_major(case.out.dims, case.out.dtype)
     read = {one.name: _usual(one) for one in given if one.data is None}

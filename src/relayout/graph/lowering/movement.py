@@ -7,7 +7,7 @@ concatenation is memory that those who make its parts write into (:mod:`.emissio
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from math import prod
 from typing import TYPE_CHECKING
 
@@ -361,7 +361,7 @@ def padded(case: Case) -> Iterator[Way] | None:
 
 
 @rule("Cast")
-def cast(case: Case) -> Iterator[Way] | None:
+def cast(case: Case) -> Iterable[Way] | None:
     """From one type of elements to another, where kernels round as networks do."""
     src = _moves(case)
     if (

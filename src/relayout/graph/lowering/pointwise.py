@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -30,7 +30,7 @@ __all__: list[str] = []
 )
 @rule("Softplus", "HardSigmoid", "HardSwish", "Gelu", "Swish", "Reciprocal", "Clip", "Pow")
 @rule(*BINARY)
-def pointwise(case: Case) -> Iterator[Way] | None:
+def pointwise(case: Case) -> Iterable[Way] | None:
     """A function, or a binary operation, and the chain behind it."""
     steps = chain_of(case)
     if not case.floats or steps is None:

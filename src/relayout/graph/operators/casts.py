@@ -46,11 +46,15 @@ def cast_to(x: Array, dtype: np.dtype[Any], saturate: int = 1, round_mode: str =
     if dtype in BITS and is_integer(x.dtype) and is_integer(dtype):
         return _from_bits(x.astype(np.uint8) & (2 ** BITS[dtype] - 1), dtype)
     if dtype.kind in "iu" and x.dtype.kind == "f":
-        info = np.iinfo(dtype)
-        over, under = x >= 2.0 ** (info.bits - (info.min < 0)), x <= float(info.min)
-        inside = np.where(over | under | np.isnan(x), 0, x).astype(dtype)
-        return np.where(over, dtype.type(info.max), np.where(under, dtype.type(info.min), inside))
+        return _whole_part(x, dtype)
     return x.astype(dtype)
+
+
+def _whole_part(x: Array, dtype: np.dtype[Any]) -> Array:
+    info = np.iinfo(dtype)
+    over, under = x >= 2.0 ** (info.bits - (info.min < 0)), x <= float(info.min)
+    inside = np.where(over | under | np.isnan(x), 0, x).astype(dtype)
+    return np.where(over, dtype.type(info.max), np.where(under, dtype.type(info.min), inside))
 
 
 def _as_to_says(x: Fact, *, to: int, **_: Any) -> Fact:

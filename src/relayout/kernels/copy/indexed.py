@@ -80,9 +80,12 @@ class Indexed:
 
 
 def indexed(
-    how: Indexing, data: Layout, indices: Layout, other: Layout, element: int, index: int
+    how: Indexing, data: Layout, indices: Layout, other: Layout, element: int, index: int, ordered: bool
 ) -> Indexed | None:
-    """The loops for layouts without blocks; None where one has any. Elements and indices of so many bytes."""
+    """The loops for layouts without blocks; None where one has any. Elements and indices of so many bytes.
+
+    They go through the other tensor as it lies in memory; ``ordered``: row by row, as updates are counted.
+    """
     if not all(layout.is_plain for layout in (data, indices, other)):
         return None
     sizes = element, index, element
@@ -91,7 +94,7 @@ def indexed(
         steps = data.strides[d] if d >= 0 else 0, indices.strides[i] if i >= 0 else 0, other.strides[k]
         scaled = tuple(step * size for step, size in zip(steps, sizes, strict=True))
         loops.append(Loop(other.dims[k], scaled))
-    made = sorted(joined(loops), key=lambda loop: -abs(loop.steps[2]))
+    made = _in_turn(loops) if ordered else sorted(joined(loops), key=lambda loop: -abs(loop.steps[2]))
     inner: list[Loop] = []
     while made and not made[-1].steps[1]:
         inner.insert(0, made.pop())
@@ -103,10 +106,21 @@ def indexed(
         Coordinate(k * step, data.dims[axis], data.strides[axis] * element)
         for k, axis in enumerate(how.coordinates)
     )
-    starts = tuple(
-        layout.offset0 * size for layout, size in zip((data, indices, other), sizes, strict=True)
-    )
+    starts = tuple(layout.offset0 * size for layout, size in zip((data, indices, other), sizes, strict=True))
     return Indexed(starts, tuple(made), tuple(inner), row, coordinates, index)
+
+
+def _in_turn(loops: list[Loop]) -> list[Loop]:
+    """Loops joined with their neighbours only, so that they visit everything in the same order."""
+    made: list[Loop] = []
+    for loop in loops:
+        if loop.extent == 1:
+            continue
+        if made and made[-1].continues(loop):
+            made[-1] = loop.taking(made[-1].extent * loop.extent)
+        else:
+            made.append(loop)
+    return made
 
 
 def module(problem: Indexed, scatter: bool, adds: str, machine: Machine) -> tuple[str, list[str]]:
@@ -129,9 +143,11 @@ class _Writing:
         src, dst, ops, *_ = b.arguments
         indices, self.fault = (b.load(PTR, b.gep(ops, 8 * k), 8) for k in range(2))
         data, other = (dst, src) if self.scatter else (src, dst)
-        begins = [b.gep(at, start) for at, start in zip((data, indices, other), self.problem.starts, strict=True)]
+        begins = [
+            b.gep(at, start) for at, start in zip((data, indices, other), self.problem.starts, strict=True)
+        ]
         shared, count = 0, 1
-        while shared < len(loops) and count < ENOUGH_SHARES:
+        while shared < len(loops) and count < ENOUGH_SHARES and not self.scatter:
             count *= loops[shared].extent
             shared += 1
         extents = [loop.extent for loop in loops[:shared]]
