@@ -60,6 +60,17 @@ def test_only_some_sets_of_sizes_are_kept():
     assert run._made.cache_info().currsize == KEPT
 
 
+def test_sizes_that_never_come_again_are_not_compiled():
+    graph = small(("batch", 16, 4, 4))
+    run = graph.compile()
+    for batch in range(1, KEPT + 3):
+        x = noise(batch, 16, 4, 4)
+        np.testing.assert_allclose(run(x)[0], graph.evaluate(x)[0], rtol=1e-4, atol=1e-5)
+    assert run._made.cache_info().misses == KEPT
+    run(x)
+    assert run._made.cache_info().misses == KEPT + 1
+
+
 def test_sizes_that_do_not_fit_name_the_node():
     b = Building(("n", 3), ("m", 4))
     run = b.graph(b("MatMul", "x0", "x1")).compile()

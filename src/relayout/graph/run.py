@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from functools import lru_cache
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,6 +33,12 @@ __all__ = ["OpenRun", "Run", "compiled", "planned"]
 KEPT: Final = 8
 """For how many sets of sizes a network with open ones is kept compiled: each has packed weights and scratch
 of its own."""
+
+REMEMBERED: Final = 1000
+"""Sets of sizes of which is known that they have been given before."""
+
+_Sizes: TypeAlias = "tuple[tuple[tuple[int, ...], np.dtype[Any]] | None, ...]"
+"""Dims and data type of each array that is given; None for what is none."""
 
 
 def planned(
@@ -164,32 +170,38 @@ class Run:
 class OpenRun(Run):
     """A network whose inputs have open sizes: planned and compiled for those that a call brings.
 
-    What was made is kept for :data:`KEPT` sets of sizes.
+    What was made is kept for :data:`KEPT` sets of sizes. Behind these, compiling waits until sizes come for
+    the second time, and definitions run before: a text that grows by a word in each call never has the same
+    sizes again.
     """
 
     def __init__(self, graph: Graph, format: str | None, threads: int | None) -> None:
         super().__init__(graph, None, None, undecided(graph))
         self._format, self._threads = format, threads
         self._made = lru_cache(maxsize=KEPT)(self._specialized)
+        self._seen: dict[Any, int] = {}
 
     def at(self, *arrays: Any, **named: Any) -> Run:
         """The run for the sizes of these arrays."""
-        return self._of(self._bound(arrays, named))
+        return self._made(_sizes(self._bound(arrays, named)))
 
     def profile(self, *arrays: Any, repeat: int = 3, **named: Any) -> tuple[Layer, ...]:
         """The steps for the sizes of these arrays, with their times."""
         return self.at(*arrays, **named).profile(*arrays, repeat=repeat, **named)
 
     def _run(self, given: list[Any]) -> tuple[Any, ...]:
-        return self._of(given)._run(given)
-
-    def _of(self, given: list[Any]) -> Run:
-        return self._made(
-            tuple((one.shape, one.dtype) if isinstance(one, np.ndarray) else None for one in given)
-        )
+        sizes = _sizes(given)
+        times = self._seen.pop(sizes, 0)
+        self._seen[sizes] = times + 1
+        if len(self._seen) > REMEMBERED:
+            first, *_ = list(self._seen)  # at once: other threads may change it
+            self._seen.pop(first, None)
+        if times or len(self._seen) <= KEPT:
+            return self._made(sizes)._run(given)
+        return evaluate(self._graph, *given)
 
     @locked
-    def _specialized(self, sizes: tuple[tuple[tuple[int, ...], np.dtype[Any]] | None, ...]) -> Run:
+    def _specialized(self, sizes: _Sizes) -> Run:
         inputs = tuple(
             value if one is None else Value(value.name, *one)
             for value, one in zip(self.inputs, sizes, strict=True)
@@ -198,6 +210,10 @@ class OpenRun(Run):
         return _compiled(
             inferred(self._graph.replaced(inputs=inputs, values=forgotten)), self._format, self._threads
         )
+
+
+def _sizes(given: list[Any]) -> _Sizes:
+    return tuple((one.shape, one.dtype) if isinstance(one, np.ndarray) else None for one in given)
 
 
 def _array(found: Tensor, dtype: np.dtype[Any] | None) -> NDArray[Any]:

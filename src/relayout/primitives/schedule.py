@@ -10,6 +10,8 @@ Three steps, each of which only adds to what the one before it found:
        storage 1    2           3          1 (x dies here)      1
 
    Where an argument that is written over is still needed, or belongs to the caller, it is copied first.
+   A result that the caller gets is not written over a part of something larger, all of which would have to
+   lie in the caller's memory.
 2. *Places.* All primitives are lowered to programs. The storages of the arena and the scratch of the programs
    get offsets (:mod:`relayout.primitives.memory`); scratch lives for one layer only.
 3. *Image.* The calls of all programs are written down as rows for :mod:`relayout.runtime.driver`, as a linker
@@ -27,6 +29,7 @@ behind it are a *segment* each.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from dataclasses import field as field_of
@@ -245,9 +248,10 @@ class _Storages:
                     self._copy(f"{node.name}.copy", node.arguments[output], made, result.desc)
                 self.storages[result.number] = written[output] = made
                 continue
+            room = _bytes(result.desc) if result.number in self.claims else math.inf
             if output in roots:  # what the result is added to
                 made, over[output] = self.storages[roots[output]], output
-                if not self._dead(roots[output]) or any(one is made for one in taken):
+                if not self._dead(roots[output]) or made.size > room or any(one is made for one in taken):
                     made = self._copy(f"{node.name}.copy", node.arguments[output], Storage("arena"))
             else:
                 found = (
@@ -255,7 +259,8 @@ class _Storages:
                     for key in primitive.in_place.get(output, ())
                     if self._may_overwrite(node, key, output)
                 )
-                over[output] = next((key for key in found if used[key] not in written.values()), "")
+                fits = (key for key in found if used[key] not in written.values() and used[key].size <= room)
+                over[output] = next(fits, "")
                 made = used[over[output]] if over[output] else Storage("arena")
             if result.number in self.claims:
                 made.where, made.number = "output", self.claims[result.number]
