@@ -169,6 +169,7 @@ def _check(kind: str, how: Indexing, data: MemoryDesc, indices: MemoryDesc) -> N
         raise LayoutError(f"{kind}: indices {indices} don't go with data {data} as {how}")
 
 
+@locked
 def _program(made: Gather | Scatter, other: MemoryDesc, scatter: bool) -> Program | None:
     """The kernel, and what it says of indices that are wrong."""
     from relayout.environment import LOADED
