@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
 from hypothesis import assume, given
@@ -12,6 +14,7 @@ from elementwise import check, machine_code, sides
 from relayout import LayoutError
 from relayout.ir.registers import KINDS
 from relayout.ops.expressions import NUMPY, OPERATIONS, Expression, narrowed
+from relayout.primitives.plain import plain, remade
 from relayout.primitives.pointwise import Pointwise
 from strategies import examples, has_clean_padding, layouts
 from test_reorder import in_front
@@ -70,7 +73,7 @@ def calls(draw):
         given.append(rl.MemoryDesc(dims, memory, layout))
     assume(all(has_clean_padding(desc.layout) for desc in given))
     memory = draw(st.sampled_from(REALS.get(expression.kind, (MEMORY[expression.kind],))))
-    return Pointwise(expression, *given, dst=rl.MemoryDesc(dst.dims, memory, dst.layout))
+    return Pointwise(expression, given, dst=rl.MemoryDesc(dst.dims, memory, dst.layout))
 
 
 def exact(made, arrays):
@@ -85,6 +88,13 @@ def exact(made, arrays):
 @examples(150)
 def test_any_layouts(made, seed):
     check(made, seed)
+
+
+@given(calls())
+@examples(30)
+def test_as_text(made):
+    again = remade(json.loads(json.dumps(plain(made))))
+    assert again.expression == made.expression
 
 
 def ends(kind):
@@ -108,7 +118,7 @@ def test_ends_of_the_range_and_divisions_by_nothing(expression):
     grid = [np.ascontiguousarray(x).reshape(-1) for x in np.meshgrid(*values)]
     descs = [rl.MemoryDesc(x.shape, MEMORY[k], "a") for x, k in zip(grid, expression.operands, strict=True)]
     dst = rl.MemoryDesc(grid[0].shape, MEMORY[expression.kind], "a")
-    exact(Pointwise(expression, *descs, dst=dst), grid)
+    exact(Pointwise(expression, descs, dst=dst), grid)
 
 
 @pytest.mark.parametrize("number", [2, 3, -1, -7, 0])
@@ -117,14 +127,16 @@ def test_divisions_by_constants(name, number):
     expression = Expression.of(("s64",), [("constant", "s64", (), number), (name, "s64", (0, 1))])
     x = np.array([-(2**63), 2**63 - 1, -8, -7, -1, 0, 1, 7, 8] * 5, np.int64)
     desc = rl.MemoryDesc(x.shape, "s64", "a")
-    exact(Pointwise(expression, desc, dst=desc), [x])
+    exact(Pointwise(expression, [desc], dst=desc), [x])
 
 
 def test_one_rounding_from_double():
     expression = Expression.of(("f64",))
     x = np.float64([1 + 2.0**-11 + 2.0**-40, 1 + 2.0**-11 - 2.0**-40, 65520 - 2.0**-20, 1e-8])
     desc, dst = rl.MemoryDesc(x.shape, "f64", "a"), rl.MemoryDesc(x.shape, "f16", "a")
-    np.testing.assert_array_equal(Pointwise(expression, desc, dst=dst)(rl.tensor(x)).numpy(), x.astype("f2"))
+    np.testing.assert_array_equal(
+        Pointwise(expression, [desc], dst=dst)(rl.tensor(x)).numpy(), x.astype("f2")
+    )
 
 
 def test_a_scalar_and_nothing():
@@ -132,7 +144,7 @@ def test_a_scalar_and_nothing():
     for dims, layout in (((), ""), ((0, 3), "ab")):
         desc = rl.MemoryDesc(dims, "s64", layout) if layout else rl.tensor(np.int64(3)).desc
         x = rl.tensor(np.full(dims, 3, np.int64))
-        assert Pointwise(add, desc, desc, dst=desc)(x, x).numpy().tolist() == np.full(dims, 6).tolist()
+        assert Pointwise(add, [desc, desc], dst=desc)(x, x).numpy().tolist() == np.full(dims, 6).tolist()
 
 
 def test_casts_to_integers_are_saturated():
@@ -149,6 +161,7 @@ def test_casts_to_integers_are_saturated():
         (("f32",), [("and", "f32", (0, 0))], "given are f32, f32"),
         (("s64",), [("lt", "s64", (0, 0))], "gives bool, not s64"),
         (("s64",), [("not", "s64", (1,))], "reads what is not there"),
+        (("s64",), [("constant", "s64", (), "1")], "can't be '1'"),
         (("s64", "f32"), [("select", "f32", (0, 1, 1))], "select to f32 takes bool"),
         (("u64",), [], "nothing to compute with"),
         ((), [], "an operand or a term"),
@@ -173,4 +186,4 @@ def test_descriptors_that_do_not_fit(descs, dst, message):
     less = single("lt", "s64")
     given = [rl.MemoryDesc(dims, kind, "ab"[: len(dims)]) for kind, dims in descs]
     with pytest.raises(LayoutError, match=message):
-        Pointwise(less, *given, dst=rl.MemoryDesc(dst[1], dst[0].replace("bool", "u8"), "ab"))
+        Pointwise(less, given, dst=rl.MemoryDesc(dst[1], dst[0].replace("bool", "u8"), "ab"))

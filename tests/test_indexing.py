@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -14,6 +16,7 @@ from relayout import LayoutError
 from relayout.ops.indexing import elements, points, taken
 from relayout.primitives import Sequence
 from relayout.primitives.indexing import Gather, Scatter
+from relayout.primitives.plain import plain, remade
 from strategies import examples, has_clean_padding, layouts
 from test_reorder import in_front, writable
 
@@ -59,7 +62,7 @@ def calls(draw, scatter=False):
         usual = rl.Layout(dims, "abcdefgh"[: len(dims)]) if dims else None
         return rl.MemoryDesc(dims, dtype, usual if plain and usual is not None else made)
 
-    given = described(data, kind), described(shape, wide)
+    given = described(data, kind), described(shape, wide, True)
     if scatter:
         adds = draw(st.booleans()) and kind != "f16"
         made = Scatter(how, *given, described(other, kind), described(data, kind, True), adds=adds)
@@ -129,14 +132,36 @@ def test_a_sequence_names_the_layer_and_runs_again():
     x, k = seq.input("x", data), seq.input("k", indices)
     words = seq.add(Gather(taken(2, 1, 0), data, indices), x, k, name="words")
     seq.output(seq.add(Gather(taken(2, 1, 1), words.desc, indices), words, k, name="letters"))
-    run = seq.compile()
     numbers = np.arange(12, dtype="f4").reshape(4, 3)
-    for _ in range(2):
+    for run in (seq.compile(), seq.compile()):  # the second one finds what the first has kept on disk
         assert run(numbers, np.array([1, -2])).numpy().tolist() == [[4, 4], [7, 7]]
         with pytest.raises(LayoutError, match=r"^words: index 4 of axis 0, which has 4 elements"):
             run(numbers, np.array([1, 4]))
         with pytest.raises(LayoutError, match=r"^letters: index 3 of axis 1, which has 3 elements"):
             run(numbers, np.array([1, 3]))
+
+
+@given(st.one_of(calls(), calls(scatter=True)))
+@examples(20)
+def test_as_text(call):
+    made, _ = call
+    again = remade(json.loads(json.dumps(plain(made))))
+    assert again.how == made.how
+
+
+@pytest.mark.parametrize(
+    ("axes", "coordinates", "listed"),
+    [
+        *((((0, -1), (-1, 0)), (0,), False), (((-1, 0), (1, -1)), (0, 1), True)),  # an axis twice
+        *((((-1, 0), (-1, -1)), (0,), False), (((-1, 0), (1, -1)), (), False)),
+        *((((-1, 0), (1, -1)), ("0",), False), (((-1, 0),), (0, 1), False)),
+    ],
+)
+def test_what_a_text_must_not_say(axes, coordinates, listed):
+    text = plain(Gather(taken(2, 1, 0), rl.MemoryDesc((4, 3), "f32", "ab"), rl.MemoryDesc((2,), "s64", "a")))
+    text[1]["how"] = {"indexing": [axes, coordinates, listed]}
+    with pytest.raises(LayoutError):
+        remade(text)
 
 
 def test_no_byte_outside_is_read_or_written():

@@ -77,7 +77,7 @@ MAKERS = {
     "concat": lambda: Concat([SRC, SRC], axis=1),
     "concat of uneven blocks": lambda: Concat([f32(1, 5, 2, 2, format="nChw8c")] * 2, axis=1),
     "split": lambda: Split(SRC, axis=1, sizes=(3, 5)),
-    "pointwise": lambda: Pointwise(LESS, SRC, SRC, dst=MemoryDesc(SRC.dims, "u8", "nhwc")),
+    "pointwise": lambda: Pointwise(LESS, [SRC, SRC], dst=MemoryDesc(SRC.dims, "u8", "nhwc")),
     "gather": lambda: Gather(taken(2, 1, 0), f32(3, 20, format="ab"), PLACES),
     "scatter": lambda: Scatter(points(2, 2, 1), *LISTED, f32(4, 20, format="ab"), adds=True),
     "reorder": lambda: Move(SRC, MemoryDesc(SRC.dims, "s8", "nChw16c")),

@@ -248,7 +248,7 @@ class Expression:
             if kind not in KINDS:
                 raise LayoutError(f"{kind!r} is nothing to compute with; there are {', '.join(KINDS)}")
         for term in self.terms:
-            if any(not 0 <= k < len(known) for k in term.arguments):
+            if any(type(k) is not int or not 0 <= k < len(known) for k in term.arguments):
                 raise LayoutError(f"{term.operation} reads what is not there before it")
             _check(term, [known[k] for k in term.arguments])
             known.append(term.kind)
@@ -323,6 +323,9 @@ def _check(term: Term, given: Sequence[str]) -> None:
     if name in ("constant", "cast"):
         if len(given) != (name == "cast"):
             raise LayoutError(f"{name} takes {'one operand' if name == 'cast' else 'no operands'}")
+        whole = kind not in _REALS and name == "constant"
+        if not isinstance(term.number, (bool, int) if whole else (bool, int, float)):
+            raise LayoutError(f"a constant of {kind} can't be {term.number!r:.40}")
         return
     if name == "select":
         if tuple(given) != ("bool", kind, kind):

@@ -53,16 +53,26 @@ class Indexing:
     coordinates: tuple[int, ...]
     listed: bool = False
 
+    def __post_init__(self) -> None:
+        numbers = [*self.coordinates, *(n for pair in self.axes for n in pair)]
+        if any(type(n) is not int or n < -1 for n in numbers) or type(self.listed) is not bool:
+            raise LayoutError(f"axes are numbers, and {numbers} are not")
+        if any(pair == (-1, -1) for pair in self.axes) or not self.coordinates or -1 in self.coordinates:
+            raise LayoutError(
+                "each axis is one of the data or of the indices, and some of the data are named"
+            )
+        if not self.listed and len(self.coordinates) > 1:
+            raise LayoutError("several coordinates must be listed")
+
     def dims(self, data: Sequence[int], indices: Sequence[int]) -> tuple[int, ...]:
         """Those of the other tensor."""
         return tuple(indices[i] if i >= 0 else data[d] for d, i in self.axes)
 
     def fits(self, data: Sequence[int], indices: Sequence[int]) -> bool:
         """Whether data and indices of these dims go together."""
-        ranks = {d for d, _ in self.axes} | {*self.coordinates}, {i for _, i in self.axes}
-        if ranks[0] - {-1} != {*range(len(data))}:
-            return False
-        if ranks[1] - {-1} != {*range(len(indices) - self.listed)}:
+        named = sorted([d for d, _ in self.axes if d >= 0] + list(self.coordinates))
+        several = sorted(i for _, i in self.axes if i >= 0)
+        if named != [*range(len(data))] or several != [*range(len(indices) - self.listed)]:
             return False
         if self.listed and indices[-1] != len(self.coordinates):
             return False

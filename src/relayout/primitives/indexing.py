@@ -26,7 +26,7 @@ from relayout.forking import locked
 from relayout.layout.descriptor import MemoryDesc
 from relayout.layout.layout import Layout, plain, spell_dims
 from relayout.ops.checks import check_descs, check_written
-from relayout.ops.indexing import Indexing, outside
+from relayout.ops.indexing import Indexing
 from relayout.primitives.native import Native
 
 if TYPE_CHECKING:
@@ -196,11 +196,7 @@ def _program(made: Gather | Scatter, other: MemoryDesc, scatter: bool) -> Progra
     size = other.nbytes * 2
     parts = 1 if scatter else parts_of(size, threads.count())
     named = ("updates", "dst") if scatter else ("data", "dst")
-    axes, dims = made.how.coordinates, data.dims
-
-    def says(k: int, index: int) -> str:
-        return outside(index, axes[k - 1], dims[axes[k - 1]])
-
+    axes = tuple((axis, data.dims[axis]) for axis in made.how.coordinates)
     several = parts > 1 and shares(machine, size)
     step = Step(kernels[0], *named, ("indices", "fault"), parts, several)
-    return Program((step,), {"fault": FAULT}, faults=(Fault("fault", made.kind, says),))
+    return Program((step,), {"fault": FAULT}, faults=(Fault("fault", made.kind, axes),))

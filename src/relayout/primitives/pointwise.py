@@ -10,7 +10,7 @@ in 64-bit integers becomes what is added to scores in one pass:
 >>> terms = ("constant", "s64", (), 0), ("ne", "bool", (0, 1)), ("constant", "f32", (), 0.0)
 >>> masked = Expression.of(("s64",), [*terms, ("constant", "f32", (), -1e4), ("select", "f32", (2, 3, 4))])
 >>> mask = rl.tensor(np.array([[1, 1, 0]]), "ab")
->>> Pointwise(masked, mask.desc, dst=rl.MemoryDesc((2, 3), "f32", "ab"))(mask).numpy()
+>>> Pointwise(masked, [mask.desc], rl.MemoryDesc((2, 3), "f32", "ab"))(mask).numpy()
 array([[     0.,      0., -10000.],
        [     0.,      0., -10000.]], dtype=float32)
 
@@ -19,6 +19,7 @@ Truth values are bytes in memory, not 0 where they are true.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -50,7 +51,7 @@ class Pointwise(Native):
     ----------
     expression : Expression
         What is computed.
-    *operands : MemoryDesc
+    operands : sequence of MemoryDesc
         Of the kinds of the expression's operands, and of the rank of the destination; on each axis of its
         size, or of 1.
     dst : MemoryDesc
@@ -64,7 +65,9 @@ class Pointwise(Native):
 
     kind = "pointwise"
 
-    def __init__(self, expression: Expression, *operands: MemoryDesc, dst: MemoryDesc) -> None:
+    def __init__(self, expression: Expression, operands: Sequence[MemoryDesc], dst: MemoryDesc) -> None:
+        if not isinstance(expression, Expression) or not isinstance(operands, (list, tuple)):
+            raise LayoutError("pointwise: an Expression and a list of descriptors are wanted")
         self.expression = expression
         if len(operands) != len(expression.operands) or not operands:
             many = len(expression.operands)

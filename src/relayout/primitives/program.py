@@ -16,7 +16,7 @@ depends on addresses, so that many threads may run one at a time, each with a sc
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from relayout.errors import LayoutError
 from relayout.forking import lock
+from relayout.ops.indexing import outside
 from relayout.tensor import address, aligned
 
 if TYPE_CHECKING:
@@ -55,25 +56,25 @@ class Step(NamedTuple):
 
 
 class Fault(NamedTuple):
-    """What kernels can't do, such as to read at an index that there is not, and say afterwards."""
+    """An index that names nothing: kernels pass it over, and say so afterwards."""
 
     buffer: str
-    """Scratch of two words. The first one is 0 before the steps, and not 0 where something was wrong."""
-    name: str
-    """Of who says so."""
-    says: Callable[[int, int], str]
-    """What was wrong, of the two words."""
+    """Scratch of two words: which of the axes, from 1 on, 0 where nothing was wrong; and the index."""
+    kind: str
+    """Of the primitive."""
+    axes: tuple[tuple[int, int], ...]
+    """Numbers and sizes of the axes that indices name."""
 
-    def check(self, first: int, second: int, name: str = "") -> None:
+    def check(self, which: int, index: int, name: str = "") -> None:
         """Look at the two words.
 
         Raises
         ------
         LayoutError
-            Something was wrong; the message begins with the name.
+            Something was wrong; the message begins with the name, or else the kind.
         """
-        if first:
-            raise LayoutError(f"{name or self.name}: {self.says(first, second)}")
+        if which:
+            raise LayoutError(f"{name or self.kind}: {outside(index, *self.axes[which - 1])}")
 
 
 @dataclass

@@ -258,7 +258,7 @@ def ways_of(case: Case, expression: Expression, operands: Sequence[Operand]) -> 
         src = [site.ranked(one, rank) for one in operands]
         like = site.way.outputs[0]
         dst, into = site.target(0, like)
-        made = Pointwise(expression, *(value.desc for value in src), dst=dst)
+        made = Pointwise(expression, [value.desc for value in src], dst)
         return site.add(made, *src, into=into)
 
     def ways() -> Iterator[Way]:
