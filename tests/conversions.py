@@ -9,8 +9,8 @@ The file has the runtimes' numbers; MODELS is a folder with the networks as ONNX
 ``tv_resnet18.onnx``, or where they are written: torchvision and timm make them, if they are installed.
 
 What is counted is what a run executes, not what the planner says: every reorder, with the bytes that it reads
-and writes, as the runtimes' are. Those that bring parts to their places in a concatenation, which runtimes do as
-well and count as no conversion, are apart, and so are operands of matrix products that are packed in a call.
+and writes, as the runtimes' are. Apart are those that bring parts to their places in a concatenation, which
+runtimes do as well and count as no conversion, and operands of matrix products that are packed in a call.
 """
 
 from __future__ import annotations
