@@ -9,8 +9,9 @@ The file has the runtimes' numbers; MODELS is a folder with the networks as ONNX
 ``tv_resnet18.onnx``, or where they are written: torchvision and timm make them, if they are installed.
 
 What is counted is what a run executes, not what the planner says: every reorder, with the bytes that it reads
-and writes, as the runtimes' are. Apart are those that bring parts to their places in a concatenation, which
-runtimes do as well and count as no conversion, and operands of matrix products that are packed in a call.
+and writes, as the runtimes' are. Apart are copies, which the runtimes' numbers do not have either: parts that
+are brought to their places in a concatenation, padding, repeated elements; and operands of matrix products
+that are packed in a call.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ def counted(descs: list[tuple[Any, ...]]) -> Count:
 
 
 def ours(path: Path) -> tuple[Count, Count, Count]:
-    """Conversions, parts brought to their places, and packed operands of a network's run."""
+    """Conversions, copies, and packed operands of a network's run."""
     import relayout as rl
 
     run = rl.load(str(path)).compile(threads=1)
@@ -97,7 +98,7 @@ def main() -> None:
     parser.add_argument("words", nargs="*")
     given = parser.parse_args()
     known = json.loads(given.facts.read_text())["models"]
-    print(f"{'':32s} {'ONNX Runtime':>12s} {'OpenVINO':>12s} {'ours':>12s} {'parts':>12s} {'packed':>12s}")
+    print(f"{'':32s} {'ONNX Runtime':>12s} {'OpenVINO':>12s} {'ours':>12s} {'copies':>12s} {'packed':>12s}")
     totals: dict[bool, list[list[Count]]] = {True: [], False: []}
     for facts in known:
         name, path = facts["model"], given.models / (facts["model"].replace("/", "_") + ".onnx")
