@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +24,7 @@ from relayout.tensor import Tensor
 if TYPE_CHECKING:
     from relayout.primitives.runner import Layer
     from relayout.primitives.runner import Run as Steps
+    from relayout.runtime.tuning import Choice
 
 __all__ = ["Run", "compiled", "planned"]
 
@@ -129,10 +130,16 @@ class Run:
         given = self._bound(arrays, named)
         return self.steps.profile(*map(stored, given), repeat=repeat)
 
-    def tune(self) -> None:
-        """Find the fastest schedule of each layer by measuring it alone; later processes know it, too."""
+    def tune(self, progress: Callable[[str, Choice | None], object] | None = None) -> None:
+        """Find the fastest schedule of each layer by measuring it alone; later processes know it, too.
+
+        Parameters
+        ----------
+        progress : callable, optional
+            Called after each layer with its name, and what is known of its problem.
+        """
         if self.steps is not None:
-            self.steps.tune()
+            self.steps.tune(progress)
 
     def _bound(self, arrays: tuple[Any, ...], named: Mapping[str, Any]) -> list[Any]:
         given = bound([value.name for value in self.inputs], arrays, named, "the network")

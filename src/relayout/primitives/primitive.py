@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from relayout.primitives.calling import Calling
     from relayout.primitives.candidates import Candidate
     from relayout.primitives.program import Program
-    from relayout.runtime.tuning import Trial
+    from relayout.runtime.tuning import Choice, Trial
 
 __all__ = ["Primitive"]
 
@@ -255,12 +255,17 @@ class Primitive:
         returned = targets | {name: one for name, one in wanted.items() if isinstance(one, Tensor)}
         return results(self.outputs, (returned[name] for name in self.outputs))
 
-    def tune(self) -> None:
+    def tune(self) -> Choice | None:
         """Find the fastest schedule now, by measuring, instead of in the first calls.
 
         Arguments are buffers of its own. What is found is kept on disk for later processes
         (:mod:`relayout.runtime.tuning`); nothing is measured where it is known, where there is one schedule,
         or where ``RELAYOUT_EFFORT`` is ``estimate``.
+
+        Returns
+        -------
+        Choice or None
+            What is known of the problem now; None where there is nothing to choose.
 
         Examples
         --------
@@ -268,14 +273,18 @@ class Primitive:
         >>> src = rl.MemoryDesc((1, 8, 9, 9), "f32", "nhwc")
         >>> rl.primitives.Convolution(src, rl.MemoryDesc((8, 8, 3, 3), "f32", rl.any)).tune()
         """
-        if self._compiled() is None or (trial := self._trial) is None:
-            return
-        given, wanted = (
-            {name: Tensor(self.descs[name], allocate(self.descs[name])) for name in names}
-            for names in (self.inputs, self.outputs)
-        )
-        known = {name: located(one)[1] for name, one in (given | wanted).items()}
-        trial.hold(lambda: self._tried(trial, known, None))
+        if self._compiled() is not None and (trial := self._trial) is not None:
+            given, wanted = (
+                {name: Tensor(self.descs[name], allocate(self.descs[name])) for name in names}
+                for names in (self.inputs, self.outputs)
+            )
+            known = {name: located(one)[1] for name, one in (given | wanted).items()}
+            trial.hold(lambda: self._tried(trial, known, None))
+        return self._choice()
+
+    def _choice(self) -> Choice | None:
+        """What contests have found so far."""
+        return None
 
     def candidates(self) -> list[Candidate]:
         """The ways to do this operation with the formats that were left open, cheapest first.

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from relayout.kernels.conv.direct import Direct
     from relayout.kernels.conv.epilogue import Epilogue, Operand
     from relayout.kernels.conv.geometry import Geometry
-    from relayout.runtime.tuning import Trial
+    from relayout.runtime.tuning import Choice, Trial
     from relayout.targets.machine import Machine
 
 __all__ = [
@@ -318,7 +318,9 @@ class ProductPrimitive(Primitive):
     _made: Lowered | None = None
     _given: dict[str, MemoryDesc]
     """The descriptors as they were given, before every ``any`` was decided."""
-    _workings = Primitive._workings | {"_made"}
+    _problem = ""
+    """What its contest is about; empty: there is none."""
+    _workings = Primitive._workings | {"_made", "_problem"}
 
     def _as_products(self, descs: Mapping[str, MemoryDesc]) -> Products | None:
         """What is computed, on these descriptors; None where it can't be said."""
@@ -417,6 +419,7 @@ class ProductPrimitive(Primitive):
         if self._made is None:
             return None
         self._trial = None if trial is None or trial.done else trial
+        self._problem = "" if trial is None else trial.problem
         program = self._made.own()
         if not after:
             return program
@@ -424,6 +427,12 @@ class ProductPrimitive(Primitive):
         if made is not None:
             made.note += f", then in a pass of their own: {', '.join(map(str, after))}"
         return made
+
+    @locked
+    def _choice(self) -> Choice | None:
+        from relayout.runtime.tuning import kept
+
+        return kept(self._problem) if self._problem else None
 
     def _take(self, made: Lowered) -> None:
         self._made = made._replace(program=made.own())

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from relayout.primitives.program import Program
     from relayout.reorder.attributes import Attributes
     from relayout.reorder.predict import Prediction
+    from relayout.runtime.tuning import Choice
 
 __all__ = ["Reorder"]
 
@@ -163,12 +164,17 @@ class Reorder(Primitive):
             raise LayoutError("reorder adds to what dst held, but no out was given")
         return Tensor(self.dst, self.plan.made(self.plan.checked(src), threads))
 
-    def tune(self) -> None:
+    def tune(self) -> Choice | None:
         """Find the fastest schedule now, by measuring, instead of in the first calls.
 
         Source and destination are buffers of its own. What is found is kept on disk for later processes
         (:mod:`relayout.runtime.tuning`); nothing is measured where it is known, where NumPy does the work, or
         for problems of less than 128 KiB.
+
+        Returns
+        -------
+        Choice or None
+            What is known of the problem now; None where nothing is.
 
         Examples
         --------
@@ -176,7 +182,11 @@ class Reorder(Primitive):
         >>> plan = rl.Reorder(*(rl.MemoryDesc((8, 8), "f32", format) for format in ("ab", "ba")))
         >>> plan.tune()
         """
+        with lock():
+            from relayout.reorder.tuning import known
         self._plan.tune()
+        self._lowered = False  # a program for sequences has the new kernels from here on
+        return known(self._plan)
 
     def explain(self) -> str:
         """Say what the reorder does: both sides, their common refinement, and every pass after it.
