@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relayout.errors import LayoutError
+from relayout.exchange.mapped import release
 from relayout.forking import locked
 from relayout.graph.dynamic import decided, divided, undecided
 from relayout.graph.evaluate import checked_inputs, evaluate
@@ -79,6 +80,8 @@ def _compiled(known: Graph, format: str | None, threads: int | None) -> Run:
         steps = emitted(found.graph, found.chosen).compile(threads)
     made = Run(known, found, steps, undecided(known))
     made.seconds = {"plan": middle - start, "compile": perf_counter() - middle}
+    for data in known.constants.values():  # what is packed is not read again
+        release(data)
     return made
 
 
