@@ -41,7 +41,10 @@ Tests join the last two. What all kinds share:
 ``normalizing``  what layer and group normalisation share; their program
 ``sequence``     many primitives, compiled together and run without Python in between
 ``values``       the values between them, as plain data
-``schedule``     who writes where, and the calls as rows of machine words
+``storages``     who writes where
+``schedule``     the calls as rows of machine words
+``images``       these rows on disk, for later processes
+``plain``        primitives and sequences as text, and made of it again
 ``memory``       values that are never alive together share memory
 ``runner``       calls of a compiled sequence, and times layer by layer
 ===============  ============================================================================================

@@ -100,6 +100,8 @@ class Primitive:
     _trial: Trial[Any, Any] | None = None
     """The contest among its schedules, as long as there is something to measure."""
     _lowered = False
+    _made_of: tuple[tuple[Any, ...], dict[str, Any]] = ((), {})
+    """What the constructor was given."""
     _workings: ClassVar[frozenset[str]] = frozenset(
         ("_program", "_arguments", "_calling", "_trial", "_lowered")
     )
@@ -121,7 +123,9 @@ class Primitive:
                 near = get_close_matches(name, known, n=1)
                 hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(known)}"
                 raise TypeError(f"{cls.__name__} has no argument {name!r}; {hint}")
-        return super().__new__(cls)
+        self = super().__new__(cls)
+        self._made_of = given, named
+        return self
 
     def __getattr__(self, name: str) -> MemoryDesc:
         descs = self.__dict__.get("descs", {})

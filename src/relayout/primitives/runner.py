@@ -25,7 +25,8 @@ from relayout.layout.descriptor import MemoryDesc
 from relayout.layout.layout import whole_number
 from relayout.primitives.memory import Memory
 from relayout.primitives.results import by_name
-from relayout.primitives.schedule import ARENA, IMAGE, OTHERS, Item, Schedule, Segment, Storage, linked
+from relayout.primitives.schedule import ARENA, IMAGE, OTHERS, Schedule, Segment, linked
+from relayout.primitives.storages import Item, Storage
 from relayout.primitives.values import Value, bound, signature
 from relayout.reorder.arguments import Argument, check_apart
 from relayout.runtime.driver import ROW, walk
@@ -74,15 +75,16 @@ class _Workplace:
         self.arena = aligned(schedule.memory.peak, zeroed=False)
         self.words = aligned(WORD * len(schedule.bases)).view(np.int64)
         self.image = address(self.words)
-        self.own = [0] * OTHERS
-        self.own[IMAGE], self.own[ARENA] = self.image, address(self.arena)
+        others = len(schedule.inputs) + len(schedule.outputs)
+        self.known = np.array([0] * (OTHERS + others) + schedule.addresses(), np.int64)
+        self.known[IMAGE], self.known[ARENA] = self.image, address(self.arena)
         self.others: list[int] | None = None
 
     def locate(self, schedule: Schedule, others: list[int]) -> None:
         """Finish the image for inputs and outputs at these addresses, unless it is."""
         if others != self.others:
-            bases = np.array(self.own + others, np.int64)
-            np.take(bases, schedule.bases, out=self.words, mode="clip")
+            self.known[OTHERS : OTHERS + len(others)] = others
+            np.take(self.known, schedule.bases, out=self.words, mode="clip")
             self.words += schedule.numbers
             self.others = others
 
@@ -171,7 +173,7 @@ class Run:
                 item.name,
                 item.primitive.kind,
                 item.primitive.descs,
-                item.primitive.implementation,
+                item.implementation,
                 item.primitive.flops,
                 item.primitive.bytes,
                 item.in_place,
@@ -187,7 +189,7 @@ class Run:
         made = self._schedule
         for item in made.items:
             item.primitive.tune()
-        self._schedule = linked(made.inputs, made.outputs, made.items, made.constants, made.asked)
+        self._schedule = linked(made.inputs, made.outputs, made.items, made.constants, made.asked, anew=True)
         self._free = []
 
     def profile(self, *given: Any, repeat: int = 3, **named: Any) -> tuple[Layer, ...]:

@@ -34,7 +34,7 @@ from relayout.jit import cache
 
 __all__ = [
     *("BEGIN", "EFFORTS", "Choice", "Contest", "Trial"),
-    *("choices", "effort", "forget", "here", "keep", "kept"),
+    *("choices", "effort", "forget", "here", "keep", "kept", "state"),
 ]
 
 EFFORTS = ("estimate", "measure")
@@ -53,6 +53,7 @@ STALE = 30 * 86400  # seconds after which it no longer is
 KEPT = 4  # candidates of a choice that are remembered
 VERSION = 2  # of entries on disk; counted up when candidates change their meaning
 _PREFIX = "choice-"
+_STATE = f"chosen-{cache.digest(b'state').hex()}"
 
 
 def effort() -> str:
@@ -324,6 +325,12 @@ def keep(choice: Choice) -> None:
     lines = [choice.problem, str(choice.contests), str(int(time.time()))]
     lines += [f"{ratio:.4f} {name}" for name, ratio in choice.ranking]
     cache.save(_name(choice.problem), "\n".join(lines).encode())
+    cache.save(_STATE, f"{time.time_ns()} {os.getpid()}".encode())
+
+
+def state() -> str:
+    """What changes whenever a choice is kept or forgotten: for those who keep what follows from choices."""
+    return (cache.load(_STATE) or b"").decode(errors="replace")
 
 
 def choices() -> Iterator[Choice]:
@@ -344,6 +351,8 @@ def forget() -> int:
             with contextlib.suppress(OSError):
                 os.unlink(f"{folder}/{name}")
                 count += 1
+    if folder is not None:
+        cache.save(_STATE, f"{time.time_ns()} {os.getpid()}".encode())
     return count
 
 
