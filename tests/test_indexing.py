@@ -122,7 +122,7 @@ def test_an_index_outside_is_an_error_that_names_it(index):
     with pytest.raises(LayoutError, match=f"scatter: {message}"):
         scatter(data, indices, rl.tensor(np.ones((2, 3), "f4")))
     with pytest.raises(LayoutError, match=message):
-        gather._natively(data.numpy(), indices.numpy())
+        gather.operation.natively(data.numpy(), indices.numpy())
     assert updates.numpy().all()
 
 

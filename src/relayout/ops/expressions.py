@@ -41,6 +41,7 @@ from relayout.errors import LayoutError
 from relayout.ir.registers import KINDS, cast
 from relayout.ir.types import constant
 from relayout.ops import binary
+from relayout.ops.native import Native
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -49,7 +50,7 @@ if TYPE_CHECKING:
     from relayout.ir.builder import Builder
     from relayout.ir.types import Value
 
-__all__ = ["NUMPY", "OPERATIONS", "Expression", "Term", "kind_of", "narrowed"]
+__all__ = ["NUMPY", "OPERATIONS", "Expression", "Pointwise", "Term", "kind_of", "narrowed"]
 
 NUMPY: Final = {
     "bool": np.dtype(bool),
@@ -315,6 +316,25 @@ class Expression:
             what = f"{number}" if name == "constant" else " ".join([name, *map(named, arguments)])
             said.append(f"{named(k)} = {what}{f' to {kind}' if name == 'cast' else ''}")
         return "; ".join(said)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pointwise(Native):
+    """``dst[i]`` is the expression of the inputs at i, with broadcasting."""
+
+    kind = "pointwise"
+    expression: Expression
+
+    def natively(self, *arrays: NDArray[Any]) -> NDArray[Any]:
+        """The expression on arrays, in the data type of the output."""
+        (out,) = self.outputs
+        made = np.broadcast_to(self.expression.definition(*arrays), out.dims)
+        return made if made.dtype == bool else made.astype(out.dtype.numpy)
+
+    @property
+    def overwritable(self) -> tuple[str, ...]:
+        """All inputs."""
+        return tuple(one.name for one in self.inputs)
 
 
 def _check(term: Term, given: Sequence[str]) -> None:

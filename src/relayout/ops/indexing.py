@@ -21,18 +21,19 @@ Indices below 0 count from the end.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from relayout.errors import LayoutError
+from relayout.ops.native import Native
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["Indexing", "elements", "outside", "points", "taken"]
+__all__ = ["Gather", "Indexing", "Scatter", "elements", "outside", "points", "taken"]
 
 
 @dataclass(frozen=True)
@@ -113,6 +114,49 @@ class Indexing:
                 raise LayoutError(outside(int(each[wrong][0]), axis, dims[axis]))
             found[axis] = each
         return tuple(np.broadcast_arrays(*found)) if found else ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Indexed(Native):
+    how: Indexing
+
+    @property
+    def flops(self) -> int:
+        """None: elements are moved."""
+        return 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gather(_Indexed):
+    """``dst`` is what indices name of the data."""
+
+    kind = "gather"
+
+    def natively(self, *arrays: NDArray[Any]) -> NDArray[Any]:
+        """The elements."""
+        data, indices = arrays
+        return _named(self.kind, lambda: self.how.gathered(data, indices))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scatter(_Indexed):
+    """``dst`` is the data, with elements replaced by updates, or with updates added."""
+
+    kind = "scatter"
+    adds: bool = False
+
+    def natively(self, *arrays: NDArray[Any]) -> NDArray[Any]:
+        """The data, with what is new."""
+        data, indices, updates = arrays
+        return _named(self.kind, lambda: self.how.scattered(data, indices, updates, self.adds))
+
+
+def _named(kind: str, made: Callable[[], NDArray[Any]]) -> NDArray[Any]:
+    """The result; errors begin with the kind."""
+    try:
+        return made()
+    except LayoutError as error:
+        raise LayoutError(f"{kind}: {error}") from None
 
 
 def outside(index: int, axis: int, size: int) -> str:

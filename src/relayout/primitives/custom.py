@@ -2,7 +2,7 @@
 
 The function is given arrays in the data types of the descriptors, and may return anything that NumPy makes an
 array of. So index and truth values are computed with as they are, which definitions in double precision can't
-be (:meth:`.Primitive._definition` is given those). A sequence calls it from Python, between its kernels.
+be (:meth:`.Operation.compute` is given those). A sequence calls it from Python, between its kernels.
 
 >>> from functools import partial
 >>> import numpy as np
@@ -20,17 +20,15 @@ its descriptor is of ``u8``.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from relayout.layout.descriptor import MemoryDesc
+from relayout.ops import custom as ops
 from relayout.ops.checks import check_descs
 from relayout.primitives.candidates import DEFINED
 from relayout.primitives.native import Native
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 __all__ = ["Custom"]
 
@@ -56,6 +54,7 @@ class Custom(Native):
     """
 
     kind = "custom"
+    operation: ops.Custom
 
     def __init__(
         self,
@@ -67,13 +66,9 @@ class Custom(Native):
         kind: str = "custom",
     ) -> None:
         check_descs(kind, {**inputs, **outputs}, {})
-        self.function, self.booleans = function, booleans
-        self.inputs, self.outputs = tuple(inputs), tuple(outputs)
-        self.descs = {**inputs, **outputs}
+        truth = tuple(booleans)
+        self._settle(ops.Custom, inputs, outputs, name=kind, function=function, booleans=truth)
         self.kind = kind  # type: ignore[misc]
-
-    def _natively(self, *arrays: NDArray[Any]) -> Any:
-        return self.function(*arrays)
 
     def _cost(self) -> tuple[float, str]:
         elements = sum(np.prod(desc.dims, dtype=float) for desc in self.descs.values())

@@ -18,20 +18,19 @@ relayout.errors.LayoutError: gather: index 4 of axis 0, which has 4 elements
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from relayout.dtypes import DType
 from relayout.errors import LayoutError
 from relayout.forking import locked
 from relayout.layout.descriptor import MemoryDesc
 from relayout.layout.layout import Layout, plain, spell_dims
+from relayout.ops import indexing as ops
 from relayout.ops.checks import check_descs, check_written
 from relayout.ops.indexing import Indexing
 from relayout.primitives.native import Native
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from relayout.primitives.program import Program
 
 __all__ = ["ADDED", "Gather", "Scatter"]
@@ -61,30 +60,18 @@ class Gather(Native):
     """
 
     kind = "gather"
-    inputs = ("data", "indices")
+    operation: ops.Gather
 
     def __init__(
         self, how: Indexing, data: MemoryDesc, indices: MemoryDesc, dst: MemoryDesc | None = None
     ) -> None:
         _check(self.kind, how, data, indices)
-        self.how = how
         dims = how.dims(data.dims, indices.dims)
         dst = dst or MemoryDesc(dims, data.dtype, Layout(dims, plain(len(dims))))
         if dst.layout is None or dst.dims != dims or dst.dtype != data.dtype:
             raise LayoutError(f"gather: dst {dst} must be {data.dtype} {spell_dims(dims)}, in a format")
         check_written(self.kind, dst)
-        self.descs = {"data": data, "indices": indices, "dst": dst}
-
-    def _natively(self, *arrays: NDArray[Any]) -> Any:
-        try:
-            return self.how.gathered(arrays[0], arrays[1])
-        except LayoutError as error:
-            raise LayoutError(f"{self.kind}: {error}") from None
-
-    @property
-    def flops(self) -> int:
-        """None."""
-        return 0
+        self._settle(ops.Gather, {"data": data, "indices": indices}, {"dst": dst}, how=how)
 
     @locked
     def _lower(self) -> Program | None:
@@ -112,7 +99,7 @@ class Scatter(Native):
     """
 
     kind = "scatter"
-    inputs = ("data", "indices", "updates")
+    operation: ops.Scatter
 
     def __init__(
         self,
@@ -125,7 +112,6 @@ class Scatter(Native):
         adds: bool = False,
     ) -> None:
         _check(self.kind, how, data, indices)
-        self.how, self.adds = how, adds
         dst = dst or data
         dims = how.dims(data.dims, indices.dims)
         check_descs(self.kind, {"updates": updates, "dst": dst}, {})
@@ -134,18 +120,8 @@ class Scatter(Native):
                 what = f"{data.dtype} {spell_dims(wanted)}, in a format"
                 raise LayoutError(f"scatter: {name} {desc} must be {what}")
         check_written(self.kind, dst)
-        self.descs = {"data": data, "indices": indices, "updates": updates, "dst": dst}
-
-    def _natively(self, *arrays: NDArray[Any]) -> Any:
-        try:
-            return self.how.scattered(arrays[0], arrays[1], arrays[2], self.adds)
-        except LayoutError as error:
-            raise LayoutError(f"{self.kind}: {error}") from None
-
-    @property
-    def flops(self) -> int:
-        """None."""
-        return 0
+        given = {"data": data, "indices": indices, "updates": updates}
+        self._settle(ops.Scatter, given, {"dst": dst}, how=how, adds=adds)
 
     @locked
     def _lower(self) -> Program | None:
@@ -155,7 +131,11 @@ class Scatter(Native):
         if self.adds and self.dst.dtype.name not in ADDED:
             return None
         first = reorder_step(self.data, self.dst, "data", "dst")
-        return joined(None if first is None else Program((first,)), _program(self, self.updates, True))
+        return joined(
+            None if first is None else Program((first,)),
+            _program(self, self.updates, True),
+            note="rows by index",
+        )
 
 
 def _check(kind: str, how: Indexing, data: MemoryDesc, indices: MemoryDesc) -> None:
@@ -199,4 +179,4 @@ def _program(made: Gather | Scatter, other: MemoryDesc, scatter: bool) -> Progra
     axes = tuple((axis, data.dims[axis]) for axis in made.how.coordinates)
     several = parts > 1 and shares(machine, size)
     step = Step(kernels[0], *named, ("indices", "fault"), parts, several)
-    return Program((step,), {"fault": FAULT}, faults=(Fault("fault", made.kind, axes),))
+    return Program((step,), {"fault": FAULT}, faults=(Fault("fault", made.kind, axes),), note="rows by index")

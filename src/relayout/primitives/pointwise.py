@@ -20,23 +20,20 @@ Truth values are bytes in memory, not 0 where they are true.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
-
-import numpy as np
+from typing import TYPE_CHECKING
 
 from relayout.errors import LayoutError
 from relayout.forking import locked
 from relayout.layout.descriptor import MemoryDesc
 from relayout.layout.layout import spell_dims
+from relayout.ops import expressions as ops
 from relayout.ops.checks import check_descs, check_written
 from relayout.ops.expressions import Expression, kind_of
-from relayout.ops.formats import following, overwritable
+from relayout.ops.formats import following
 from relayout.primitives.meaning import check_alike
 from relayout.primitives.native import Native
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from relayout.primitives.program import Program
 
 __all__ = ["Pointwise"]
@@ -64,11 +61,11 @@ class Pointwise(Native):
     """
 
     kind = "pointwise"
+    operation: ops.Pointwise
 
     def __init__(self, expression: Expression, operands: Sequence[MemoryDesc], dst: MemoryDesc) -> None:
         if not isinstance(expression, Expression) or not isinstance(operands, (list, tuple)):
             raise LayoutError("pointwise: an Expression and a list of descriptors are wanted")
-        self.expression = expression
         if len(operands) != len(expression.operands) or not operands:
             many = len(expression.operands)
             raise LayoutError(f"pointwise: {many} operands are wanted, got {len(operands)}")
@@ -76,32 +73,23 @@ class Pointwise(Native):
         check_descs(self.kind, {**named, "dst": dst}, {})
         like = next((desc for desc in operands if desc.dims == dst.dims), operands[0])
         dst = following(like, dst)
-        self.inputs = tuple(named)
-        self.descs = {**named, "dst": dst}
         kinds = (*expression.operands, expression.kind)
-        self.booleans = tuple(name for name, kind in zip(self.descs, kinds, strict=True) if kind == "bool")
-        for (name, desc), kind in zip(self.descs.items(), kinds, strict=True):
+        descs = {**named, "dst": dst}
+        for (name, desc), kind in zip(descs.items(), kinds, strict=True):
             _check(name, desc, kind, dst)
         check_written(self.kind, dst)
+        truth = tuple(name for name, kind in zip(descs, kinds, strict=True) if kind == "bool")
+        self._settle(ops.Pointwise, named, {"dst": dst}, booleans=truth, expression=expression)
         check_alike(self.kind, self.descs)
-        same = (name for name in overwritable(self.descs)["dst"])
-        self.in_place = {"dst": tuple(same)}
-
-    def _implementation(self) -> str:
-        names = (term.operation for term in self.expression.terms if term.operation != "constant")
-        return f"machine code: {', '.join(names) or 'cast'}"
-
-    def _natively(self, *arrays: NDArray[Any]) -> Any:
-        made = np.broadcast_to(self.expression.definition(*arrays), self.dst.dims)
-        return made if made.dtype == bool else made.astype(self.dst.dtype.numpy)
 
     @locked
     def _lower(self) -> Program | None:
         from relayout.kernels.elementwise.bodies import expression
         from relayout.primitives.lowering import elementwise
 
-        operands = {name: self.descs[name] for name in self.inputs}
-        return elementwise(self.dst, operands, expression(self.expression))
+        made, operands = self.operation.expression, {name: self.descs[name] for name in self.inputs}
+        names = [term.operation for term in made.terms if term.operation != "constant"]
+        return elementwise(self.dst, operands, expression(made), note=", ".join(names) or "cast")
 
     def __repr__(self) -> str:
         sides = ", ".join(f"{name} {desc}" for name, desc in self.descs.items())

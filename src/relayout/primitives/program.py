@@ -90,12 +90,15 @@ class Program:
         Buffers that are filled when the program is made.
     faults : tuple of Fault
         What steps may find wrong. The scratch is looked at when all have run.
+    note : str
+        How it is done.
     """
 
     steps: tuple[Step, ...]
     scratch: Mapping[str, int] = field(default_factory=dict)
     constants: Mapping[str, NDArray[np.uint8]] = field(default_factory=dict)
     faults: tuple[Fault, ...] = ()
+    note: str = field(default="", kw_only=True)
 
     def __post_init__(self) -> None:
         self._free: list[dict[str, NDArray[np.uint8]]] = []  # no lock: a fork could leave it taken
