@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 import relayout as rl
 from relayout import LayoutError, MemoryDesc, Unsupported
+from relayout.ops.softmax import definition
 from relayout.primitives import Softmax
-from relayout.primitives.softmax import definition
 from strategies import examples
 from test_pooling import EPSILON, FORMATS, TARGETS, called, laid_out, sources
 from test_values import NEEDS, can_run, undefined

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from time import perf_counter
@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relayout.errors import LayoutError, type_name
+from relayout.exchange.mapped import release
 from relayout.forking import locked
 from relayout.graph.dynamic import decided, divided, undecided
 from relayout.graph.evaluate import checked_inputs, evaluate
@@ -19,6 +20,7 @@ from relayout.graph.graph import Graph, Value
 from relayout.graph.inference import inferred
 from relayout.graph.lowering.emission import emitted, stored
 from relayout.graph.passes import fused, optimized, unfused
+from relayout.graph.passes.parts import in_parts
 from relayout.graph.plan import Plan, lowerable, plan
 from relayout.primitives.values import bound
 from relayout.reorder.conversion import check_threads
@@ -28,6 +30,7 @@ from relayout.tensor import Tensor
 if TYPE_CHECKING:
     from relayout.primitives.runner import Layer
     from relayout.primitives.runner import Run as Steps
+    from relayout.runtime.tuning import Choice
 
 __all__ = ["OpenRun", "Run", "compiled", "planned"]
 
@@ -52,7 +55,7 @@ def planned(
     """The plan of a graph, for a batch size or other dims; see :meth:`.Graph.plan`."""
     check_threads(threads)
     head, tail = divided(inferred(graph, batch))
-    made = fused(inferred(optimized(head)))
+    made = fused(inferred(in_parts(inferred(optimized(head)))))
     with limited(threads):
         found = plan(unfused(made, keep=lambda node: lowerable(node, made)), format, pins)
     return found if tail is None else replace(found, tail=tail)
@@ -82,6 +85,8 @@ def _compiled(known: Graph, format: str | None, threads: int | None) -> Run:
         steps = emitted(found.graph, found.chosen).compile(threads)
     made = Run(known, found, steps, undecided(known))
     made.seconds = {"plan": middle - start, "compile": perf_counter() - middle}
+    for data in known.constants.values():  # what is packed is not read again
+        release(data)
     return made
 
 
@@ -140,10 +145,16 @@ class Run:
             raise LayoutError(f"definitions are what runs, and are not timed one by one: {self.why}")
         return self.steps.profile(*map(stored, self._read(self._bound(arrays, named))), repeat=repeat)
 
-    def tune(self) -> None:
-        """Find the fastest schedule of each layer by measuring it alone; later processes know it, too."""
+    def tune(self, progress: Callable[[str, Choice | None], object] | None = None) -> None:
+        """Find the fastest schedule of each layer by measuring it alone; later processes know it, too.
+
+        Parameters
+        ----------
+        progress : callable, optional
+            Called after each layer with its name, and what is known of its problem.
+        """
         if self.steps is not None:
-            self.steps.tune()
+            self.steps.tune(progress)
 
     def _run(self, given: list[Any]) -> tuple[Any, ...]:
         if self.steps is None or self.plan is None:
