@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from relayout.errors import LayoutError, type_name
 from relayout.exchange.mapped import release
 from relayout.forking import locked
+from relayout.graph.defaults import checked, overridden
 from relayout.graph.dynamic import decided, divided, undecided
 from relayout.graph.evaluate import checked_inputs, evaluate
 from relayout.graph.graph import Graph, Value
@@ -69,9 +70,12 @@ def compiled(graph: Graph, format: str | None = None, threads: int | None = None
     """
     check_threads(threads)
     known = inferred(graph, batch)
-    if all(map(decided, known.inputs)) or not undecided(known):
-        return _compiled(known, format, threads)
-    return OpenRun(known, format, threads)
+    whole = all(map(decided, known.inputs)) or not undecided(known)
+    made = _compiled(known, format, threads) if whole else OpenRun(known, format, threads)
+    if graph.defaults:
+        made.defaults = graph.defaults
+        made._other = _Others(graph, lambda other: compiled(other, format, threads, batch))
+    return made
 
 
 def _compiled(known: Graph, format: str | None, threads: int | None) -> Run:
@@ -103,9 +107,14 @@ class Run:
         Why not all of the network is planned.
     seconds : mapping of str to float
         How long it took to plan and to compile.
+    defaults : mapping of str to Value or None
+        Inputs that have a value in the model, and may be given another by name: the network is compiled anew
+        for it (:mod:`relayout.graph.defaults`).
     """
 
     seconds: Mapping[str, float] = {"plan": 0.0, "compile": 0.0}
+    defaults: Mapping[str, Value | None] = {}
+    _other: _Others | None = None
 
     def __init__(self, graph: Graph, plan: Plan | None, steps: Steps | None, why: str = "") -> None:
         self._graph, self.plan, self.steps, self.why = graph, plan, steps, why
@@ -135,6 +144,9 @@ class Run:
         LayoutError
             An array does not fit an input or an output; the message says what is wanted.
         """
+        others = {name: named.pop(name) for name in self.defaults if name in named}
+        if others and self._other is not None:
+            return self._other(others)(*arrays, out=out, **named)
         given = self._bound(arrays, named)
         made = self._run(given)
         return made if out is None else _written(self.outputs, made, out)
@@ -182,6 +194,25 @@ class Run:
 
     def __repr__(self) -> str:
         return f"Run({', '.join(map(str, self.inputs))} -> {', '.join(map(str, self.outputs))})"
+
+
+class _Others:
+    """Runs with other values in the place of defaults; the last :data:`KEPT` are kept."""
+
+    def __init__(self, graph: Graph, made: Callable[[Graph], Run]) -> None:
+        self._graph, self._made = graph, made
+        self._known: dict[Any, Run] = {}
+
+    @locked
+    def __call__(self, given: Mapping[str, Any]) -> Run:
+        """The run for these."""
+        arrays = checked(self._graph, given)
+        key = tuple((name, one.shape, one.tobytes()) for name, one in sorted(arrays.items()))
+        found = self._known.pop(key, None) or self._made(overridden(self._graph, arrays))
+        self._known[key] = found
+        while len(self._known) > KEPT:
+            self._known.pop(next(iter(self._known)))
+        return found
 
 
 class OpenRun(Run):
