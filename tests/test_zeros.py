@@ -25,7 +25,7 @@ from strategies import (
 from test_kernels import PAIRS, RUNS, Run, attributes_of, compare, compile_, lowered, processors
 from test_reorder import writable
 
-choice = importlib.import_module("relayout.kernels.copy.choice")
+candidates = importlib.import_module("relayout.kernels.copy.candidates")
 
 
 @st.composite

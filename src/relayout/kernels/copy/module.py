@@ -16,47 +16,28 @@ from functools import partial
 
 from relayout.ir.kernel import kernel as kernel_function
 from relayout.ir.types import I64, constant
-from relayout.kernels.copy.base import Kernel
-from relayout.kernels.copy.packing import Converted, Maker
-from relayout.kernels.copy.pixels import Deinterleave, Interleave
+from relayout.kernels.copy import elements, packing, pixels, rows, tiles, zeros
+from relayout.kernels.copy.base import writer
 from relayout.kernels.copy.plan import Plan
-from relayout.kernels.copy.rows import Elements, Lines, Rows
-from relayout.kernels.copy.tiles import Staged, Transpose
-from relayout.kernels.copy.zeros import Hollow
 from relayout.targets.machine import LINE, Machine
 
-__all__ = ["CACHED", "ENTRY", "KINDS", "embedded", "kernel_of", "module"]
+__all__ = ["CACHED", "ENTRY", "KERNELS", "embedded", "module"]
 
 ENTRY = "reorder"
 CACHED = "cached"
-KINDS: dict[str, type[Kernel]] = {
-    "rows": Rows,
-    "lines": Lines,
-    "transpose": Transpose,
-    "staged": Staged,
-    "interleave": Interleave,
-    "deinterleave": Deinterleave,
-    "elements": Elements,
-}
+KERNELS = elements, packing, pixels, rows, tiles, zeros
+"""The modules whose kernels enter themselves as what writes plans (:data:`~.base.WRITERS`)."""
 
 
-def kernel_of(plan: Plan) -> Maker:
-    """What writes the kernel of a plan."""
-    if plan.steps:
-        return partial(Converted, kernel_of)
-    return Hollow if plan.group else KINDS[plan.kind]
-
-
-def module(plans: Sequence[Plan], machine: Machine, streaming: bool) -> tuple[str, list[str]]:
+def module(plans: Sequence[Plan], machine: Machine) -> tuple[str, list[str]]:
     """The IR of a reorder, and the functions in it: :data:`ENTRY`, and :data:`CACHED` where that differs."""
     texts = []
     streamed = []
     for k, plan in enumerate(plans):
-        kernel = kernel_of(plan)
-        texts.append(kernel(plan, machine, False, f"move{k}").function())
-        if streaming and plan.streams(machine):
+        texts.append(writer(plan, machine, False, f"move{k}").function())
+        if plan.stream:
             streamed.append(k)
-            texts.append(kernel(plan, machine, True, f"stream{k}").function())
+            texts.append(writer(plan, machine, True, f"stream{k}").function())
     texts.append(_entry(ENTRY, plans, machine, streamed))
     if streamed:
         texts.append(_entry(CACHED, plans, machine, []))
@@ -71,8 +52,7 @@ def embedded(name: str, plans: Sequence[Plan], machine: Machine) -> str:
     """
     texts, f = [], kernel_function(name, machine, "internal")
     for k, plan in enumerate(plans):
-        made = kernel_of(plan)(plan, machine, False, f"{name}{k}")
-        texts.append(made.function())
+        texts.append(writer(plan, machine, False, f"{name}{k}").function())
         f.call(f"{name}{k}", *f.arguments[:3], constant(I64, 0), constant(I64, plan.extent))
     return "\n".join([*texts, f.text()])
 
