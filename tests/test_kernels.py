@@ -63,7 +63,7 @@ def lowered(src, dst, shape=(), streaming=False):
 @cache
 def compiled(src, dst, shape=(), cpu=None, streaming=True, wish="estimate"):
     """The kernels of a problem, made once for all tests."""
-    return native.Native(src, dst, all_moves(src, dst, shape), cpu, streaming, wish)
+    return native.Native(src, dst, all_moves(src, dst, shape), cpu, streaming, wish=wish)
 
 
 def x86(cpu):

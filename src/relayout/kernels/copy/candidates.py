@@ -64,15 +64,19 @@ def wishes(
     offered = _offered(found, machine, streaming)
     if offered is None:
         return {}
-    known: dict[tuple[Plan, ...], str] = {_chosen(offered, ESTIMATE): ESTIMATE}
-    near = [[plan for plan in some if plan.cost <= WORTH * max(some[0].cost, 1)] for some in offered]
-    words = dict.fromkeys(word for some in near for plan in some for word in plan.words)
-    for wish in (
-        *words,
-        *(f"{word}, {way}" for way in ("cached", "streamed") for word in words if word != way),
-    ):
-        known.setdefault(_chosen(near, wish), wish)
+    first = _chosen(offered, ESTIMATE)
+    known, most = {first: ESTIMATE}, WORTH * _cost(first)
+    words = dict.fromkeys(word for some in offered for plan in some for word in plan.words)
+    for wish in (*words, *(f"{word}, {way}" for way in ("cached", "streamed") for word in words if word != way)):
+        made = _chosen(offered, wish)
+        if _cost(made) <= most:
+            known.setdefault(made, wish)
     return known
+
+
+def _cost(plans: Sequence[Plan]) -> float:
+    """The cost of all nests, each by its size."""
+    return sum(plan.cost * plan.nest.bytes for plan in plans)
 
 
 def _chosen(offered: Sequence[Sequence[Plan]], wish: str) -> tuple[Plan, ...]:

@@ -87,7 +87,8 @@ def transposing(nest: Move, columns: Run, rows: Run, block: int, stage: bool) ->
         cost += visits * TLB_MISS_CYCLES * min(1.0, pitch / PAGE_BYTES)
     cost += visits * (STRIP_CYCLES if rows.extent > SINGLE_TILE_ROWS else RUN_CYCLES) / block
     lines = max(1.0, block * nest.write / LINE_BITS)  # of a piece
-    if stage and block * LINE > caches()[0] // 2:
+    kept = block * (LINE if stage else min(pitch, LINE) + LINE // strips)  # with a strip of the destination
+    if kept > caches()[0] * (1 if stage else 3) // 4:
         cost += L2_LINE_CYCLES
     if back > LINE:
         cost += SPLIT_LINE_CYCLES / lines * bool(back % LINE)

@@ -70,6 +70,10 @@ class InterleavePlan(Plan):
         """How many of what."""
         yield f"{self.columns.extent} pixels of {self.rows.extent} channels"
 
+    def choices(self) -> Iterator[str]:
+        """A buffer for pixels that are no lines."""
+        yield "buffered" if self.inside >= 0 else "unbuffered"
+
     @property
     def widens(self) -> bool:
         """Vectors are cheaper to convert before they are interleaved, if they get no wider so."""

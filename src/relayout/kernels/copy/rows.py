@@ -56,8 +56,7 @@ class RowsPlan(Plan):
 
     def choices(self) -> Iterator[str]:
         """Blocks of short rows; a buffer for rows that are no lines."""
-        if self.blocked is not None:
-            yield f"{self.block} rows"
+        yield "row by row" if self.blocked is None else f"{self.block} rows"
         yield "buffered" if self.inside >= 0 else "unbuffered"
 
     @property

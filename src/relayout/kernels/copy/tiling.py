@@ -146,11 +146,10 @@ def _ways(made: TransposePlan, facts: Facts) -> Iterator[Plan]:
     nest, columns, rows = made.nest, made.columns, made.rows
     line = LINE_BITS // max(8, nest.write)
     can = not nest.fill and not nest.pair and rows.is_straight
-    useful = columns.extent >= LINE_BITS // nest.read and rows.extent >= 16
     hollow = isinstance(made, HollowPlan)
     far = not hollow and abs(rows.loops[0].src) >= 8 * STREAM_PITCH_BYTES and nest.bytes > facts.machine.l2
     inside = any(abs(loop.src) < abs(rows.loops[0].src) for loop in made.around)
-    stages, blocks = (False, True)[: 1 + (can and useful)], [line << k for k in range(BLOCKS)]
+    stages, blocks = (False, True)[: 1 + can], [line << k for k in range(BLOCKS)]
     for stage, block in product(stages, blocks[:1] + [block for block in blocks[1:] if block <= rows.extent]):
         kind = StagedPlan if stage else TransposePlan
         parts = nest, columns, rows, made.around, made.shared
