@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from itertools import chain, product
 
 import numpy as np
@@ -25,7 +24,6 @@ from strategies import (
 )
 from test_kernels import PAIRS, RUNS, Run, attributes_of, compare, compile_, lowered, processors
 from test_reorder import writable
-
 
 
 @st.composite

@@ -48,7 +48,7 @@ def candidates(nest: Move, machine: Machine | None = None, streaming: bool = Fal
 def lowered(
     found: Sequence[Move], wish: str = ESTIMATE, machine: Machine | None = None, streaming: bool = False
 ) -> tuple[Plan, ...] | None:
-    """The plans of nests, zeros and leftovers as nests of their own where need be; None: NumPy has to do it."""
+    """The plans of nests, zeros and leftovers as nests of their own where need be; None: NumPy does it."""
     offered = _offered(found, machine, streaming)
     return None if offered is None else _chosen(offered, wish)
 
@@ -67,7 +67,10 @@ def wishes(
     first = _chosen(offered, ESTIMATE)
     known, most = {first: ESTIMATE}, WORTH * _cost(first)
     words = dict.fromkeys(word for some in offered for plan in some for word in plan.words)
-    for wish in (*words, *(f"{word}, {way}" for way in ("cached", "streamed") for word in words if word != way)):
+    for wish in (
+        *words,
+        *(f"{word}, {way}" for way in ("cached", "streamed") for word in words if word != way),
+    ):
         made = _chosen(offered, wish)
         if _cost(made) <= most:
             known.setdefault(made, wish)

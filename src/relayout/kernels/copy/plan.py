@@ -1,6 +1,6 @@
 """How a nest is moved: a kernel with all that is decided for it, as plain data that prints itself.
 
-Every kind of kernel has a plan of its own, derived from :class:`Plan`, in its own file. A plan is complete:
+Every kind of kernel has a plan of its own, derived from :class:`Plan`, in its file. A plan is complete:
 its kernel reads nothing else, and two plans that are equal are the same code. It also knows what it costs
 (:attr:`Plan.cost`), so that several of them can be held against each other (:mod:`.candidates`).
 
