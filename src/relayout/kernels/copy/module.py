@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from relayout.ir.kernel import kernel as kernel_function
-from relayout.ir.types import I64, constant
+from relayout.ir.types import I64, Value, constant
 from relayout.kernels.copy import elements, packing, pixels, rows, tiles, zeros
 from relayout.kernels.copy.base import writer
 from relayout.kernels.copy.plan import Plan
@@ -25,6 +25,7 @@ __all__ = ["CACHED", "ENTRY", "KERNELS", "embedded", "module"]
 
 ENTRY = "reorder"
 CACHED = "cached"
+TURN_BYTES = 2048  # bytes that a kernel writes in a turn, at least, to be called for each
 KERNELS = elements, packing, pixels, rows, tiles, zeros
 """The modules whose kernels enter themselves as what writes plans (:data:`~.base.WRITERS`)."""
 
@@ -62,16 +63,44 @@ def _entry(name: str, plans: Sequence[Plan], machine: Machine, streamed: list[in
     src, dst, ops, part, parts = f.arguments
     on_line = f.icmp("eq", f.and_(f.ptrtoint(dst), LINE - 1), 0)
     off_line, following = f.not_(on_line), f.add(part, 1)
-    for k, plan in enumerate(plans):
+
+    def whole(k: int, first: Value, end: Value) -> None:
+        ways = [(f"stream{k}", on_line), (f"move{k}", off_line)] if k in streamed else [(f"move{k}", None)]
+        for kernel, when in ways:
+            call = partial(f.call, kernel, src, dst, ops, first, end)
+            call() if when is None else f.when(when, call)
+
+    for numbers in _together(plans):
+        plan = plans[numbers[0]]
         units = -(-plan.extent // plan.unit)
         first, end = (
             f.smin(f.mul(f.udiv(f.mul(number, units), parts), plan.unit), plan.extent)
             for number in (part, following)
         )
-        some = f.icmp("slt", first, end)
-        ways = [(f"move{k}", some)]
-        if k in streamed:
-            ways = [(f"stream{k}", f.and_(some, on_line)), (f"move{k}", f.and_(some, off_line))]
-        for kernel, when in ways:
-            f.when(when, partial(f.call, kernel, src, dst, ops, first, end))
+
+        def turn(i: Value, numbers: Sequence[int] = numbers) -> None:
+            for k in numbers:
+                whole(k, i, f.add(i, 1))
+
+        if len(numbers) > 1:
+            f.loop(first, end, 1, turn)
+        else:
+            f.when(f.icmp("slt", first, end), partial(whole, numbers[0], first, end))
     return f.text()
+
+
+def _together(plans: Sequence[Plan]) -> list[list[int]]:
+    """Plans by number, those together of which one turn of the shared loop is done after the other.
+
+    They move parts of the same images, of blocks with data and of blocks with less of it, say. So their lines
+    are still in a cache when the next plan wants the rest of them.
+    """
+    found: list[list[int]] = []
+    for k, plan in enumerate(plans):
+        last = plans[found[-1][0]] if found else None
+        same = last is not None and last.unit == plan.unit == 1 and last.extent == plan.extent > 1
+        if same and min(last.nest.bytes, plan.nest.bytes) >= TURN_BYTES * plan.extent:
+            found[-1].append(k)
+        else:
+            found.append([k])
+    return found
