@@ -163,6 +163,7 @@ SHAPES = [
     ("abc", "acb", (5, 9, 9)),
     ("nhwc", "nchw", (2, 64, 14, 14)),
     ("abc", "acb", (5, 13, 11)),
+    ("nChw8c", "nhwc", (2, 17, 10, 9)),
 ]
 EACH_SHAPE = pytest.mark.parametrize(
     "number", range(len(SHAPES)), ids=[f"{one}-{two}-{'x'.join(map(str, d))}" for one, two, d in SHAPES]

@@ -82,10 +82,12 @@ def _entry(name: str, plans: Sequence[Plan], machine: Machine, streamed: list[in
             for k in numbers:
                 whole(k, i, f.add(i, 1))
 
-        if len(numbers) > 1:
-            f.loop(first, end, 1, turn)
-        else:
-            f.when(f.icmp("slt", first, end), partial(whole, numbers[0], first, end))
+        work = (
+            partial(f.loop, first, end, 1, turn)
+            if len(numbers) > 1
+            else partial(whole, numbers[0], first, end)
+        )
+        f.when(f.icmp("slt", first, end), work)
     return f.text()
 
 
