@@ -141,6 +141,8 @@ class TestRun:
         )
         assert "NAME=N" in refused("run", words, "--dim", "length")
         assert "length=128" in refused("run", words, "--dim", "length=x")
+        said = refused("run", images, "--batch", 2, "--dim", "batch=3", code=4)
+        assert "--batch 2 and --dim give two first sizes of the input x f32 batchx3x12x12" in said
         assert "--size is for the networks" in refused("run", images, "--batch", 1, "--size", 3)
         assert "--input is for models" in refused("run", "resnet50", "--input", "x.npy")
         np.save(tmp_path / "x.npy", np.zeros((1, 3, 12, 13), np.float32))
@@ -267,7 +269,7 @@ class TestOptimize:
         path = write(tmp_path / "a.onnx", nodes, [("x", FLOAT, [2, 3])], [("y", INT64, [2, "found"])])
         call("optimize", path, tmp_path / "b.onnx")
         assert onnx.load(tmp_path / "b.onnx").graph.output[0] == onnx.load(path).graph.output[0]
-        assert "definitions run, no kernels" in call("run", path)
+        assert "1 node runs by its definition" in call("run", path)
 
     def test_what_went_is_told(self, images, tmp_path):
         text = call("optimize", images, tmp_path / "less.onnx")

@@ -65,16 +65,27 @@ def test_nothing_disappears_before() -> None:
 def test_ways_to_say_sizes(dims: Any) -> None:
     other = Value("m", (2, "batch"), F32)
     changed = with_dims(graph([X, other], ["x"], []), dims)
+    named = dims == 7 or "batch" in dims
+    assert changed.inputs[1].dims == (2, 7 if named else "batch")  # what is fixed stays as it is
     assert changed.inputs[0].dims == (7, 3, 4)
-    assert changed.inputs[1].dims == {int: (7, 7)}.get(
-        type(dims), (2, 7 if "batch" in str(dims) else "batch")
-    )
+
+
+def test_a_batch_of_inputs_that_have_another_one() -> None:
+    x, y, table = (Value(name, dims, F32) for name, dims in {"x": (1, 3), "y": (1,), "t": (100, 3)}.items())
+    changed = with_dims(graph([x, y, table], ["x"], []), np.int64(4))
+    assert [value.dims for value in changed.inputs] == [(4, 3), (4,), (100, 3)]
+    assert all(type(n) is int for value in changed.inputs for n in value.dims or ())
 
 
 @pytest.mark.parametrize(
     ("dims", "why"),
     [
-        ({"z": (1,)}, "no input 'z'; there are: x"),
+        ({"z": (1,)}, "no dim and no input 'z'; there are batch, x"),
+        ({"bacth": 2}, "no dim and no input 'bacth'; there are batch, x"),
+        ({"batch": "2"}, "size 'batch' must be a whole number, got '2'"),
+        ({"x": (1.5, 3, 4)}, "size of the input 'x' must be a whole number, got 1.5"),
+        (2.0, "batch size must be a whole number, got 2.0"),
+        ([2], r"batch size must be a whole number, got \[2\]"),
         ({"x": (1, 2)}, "x f32 batchx3x4 has 3 axes; 2 sizes"),
         ({"x": (-1, 3, 4)}, "negative"),
     ],
@@ -276,3 +287,37 @@ def test_results_are_the_same_and_dims_are_true(both: tuple[Graph, np.ndarray[An
 
 def test_operators_of_the_tests_exist() -> None:
     assert set(UNARY) <= set(OPERATORS)
+
+
+VECTOR = np.ones(3, np.float32)
+REFUSED: dict[str, tuple[str, list[Any], dict[str, Any], int, str]] = {
+    "channels": (
+        "Conv",
+        ["x", np.ones((4, 5, 3, 3), np.float32)],
+        {},
+        1,
+        "3 channels, but the weights take 5",
+    ),
+    "group": ("Conv", ["x", np.ones((4, 3, 3, 3), np.float32)], {"group": 0}, 1, "parted into 0 groups"),
+    "kernel": ("Conv", ["x", np.ones((4, 3, 3, 3), np.float32)], {"kernel_shape": (5, 5)}, 1, "kernel_shape"),
+    "bias": ("Conv", ["x", np.ones((4, 3, 1, 1), np.float32), VECTOR], {}, 1, r"bias of \(3,\) for 4"),
+    "transposed": ("ConvTranspose", ["x", np.ones((4, 3, 1, 1), np.float32)], {}, 1, "weights take 4"),
+    "batch": ("BatchNormalization", ["x", VECTOR, VECTOR, VECTOR[:2], VECTOR], {}, 1, r"mean of \(2,\)"),
+    "training": ("BatchNormalization", ["x", VECTOR, VECTOR, VECTOR, VECTOR], {}, 2, "1 outputs .* not 2"),
+    "layer": ("LayerNormalization", ["x", VECTOR], {}, 1, r"scale of \(3,\) can't be broadcast"),
+    "groups": ("GroupNormalization", ["x", VECTOR, VECTOR], {"num_groups": 2}, 1, "parted into 2 groups"),
+    "outputs": ("Reshape", ["x", np.array([-1])], {}, 2, "1 outputs .* not 2"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+@pytest.mark.parametrize("batch", [2, "batch"])
+def test_nodes_that_can_not_run_are_refused_before_they_do(case: str, batch: Any) -> None:
+    """By the checks of their definitions, whose error names the node; an open batch changes nothing."""
+    operator, inputs, attributes, outputs, said = REFUSED[case]
+    constants = {f"c{k}": one for k, one in enumerate(inputs) if not isinstance(one, str)}
+    names = tuple(one if isinstance(one, str) else f"c{k}" for k, one in enumerate(inputs))
+    node = Node(operator, names, tuple(f"y{k}" for k in range(outputs)), attributes, "bad")
+    made = Graph((Value("x", (batch, 3, 8, 8), F32),), ("y0",), (node,), constants)
+    with pytest.raises(LayoutError, match=f"node 'bad' .*{said}"):
+        inferred(made)

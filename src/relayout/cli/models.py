@@ -11,11 +11,14 @@ import click
 from relayout.cli.arguments import whole_number
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from relayout.graph.graph import Graph, Value
     from relayout.layout.descriptor import MemoryDesc
 
 __all__ = [
     "described",
+    "filled",
     "is_model",
     "known",
     "load",
@@ -70,7 +73,11 @@ def model_options(threads: bool = True) -> Callable[[_Command], _Command]:
 
     def decorate(command: _Command) -> _Command:
         options: list[Callable[[_Command], _Command]] = [
-            click.option("--batch", type=click.IntRange(min=1), help="The first size of every input."),
+            click.option(
+                "--batch",
+                type=click.IntRange(min=1),
+                help="The first size of every input that leaves it open.",
+            ),
             click.option(
                 "--dim",
                 "dims",
@@ -110,21 +117,32 @@ def sized(graph: Graph, batch: int | None, dims: Mapping[str, Any]) -> Graph:
     Raises
     ------
     LayoutError
-        A name is none of the model's.
+        A name is none of the model's, or a size is given twice.
     """
     from relayout.errors import LayoutError
     from relayout.graph.inference import with_dims
 
-    names = {value.name for value in graph.inputs}
-    axes = {n for value in graph.inputs for n in value.dims or () if isinstance(n, str)}
-    for name in dims:
-        if name not in names | axes:
-            there = ", ".join(sorted(axes | names))
-            raise LayoutError(f"the model has no dim and no input {name!r}; there are {there}")
-    given: dict[str, Any] = {}
-    for name, one in dims.items():  # a size alone is all dims of an input that has one axis
-        given[name] = (one,) if name in names - axes and isinstance(one, int) else one
-    return with_dims(with_dims(graph, batch), given or None)
+    for value in graph.inputs if batch is not None else ():
+        first = dims.get(str(value.dims[0])) if value.dims else None
+        first = dims.get(value.name, first)
+        first = first[0] if isinstance(first, tuple) else first
+        if first not in (None, batch):
+            raise LayoutError(f"--batch {batch} and --dim give two first sizes of the input {value}")
+    return with_dims(with_dims(graph, dims or None), batch)
+
+
+def filled(graph: Graph, arrays: Sequence[NDArray[Any]]) -> Graph:
+    """The graph with the sizes that arrays for its inputs have, where they are open."""
+    from relayout.graph.inference import with_dims
+
+    given = {}
+    for value, array in zip(graph.inputs, arrays, strict=True):
+        if value.dims is None or (not value.known and len(value.dims) == array.ndim):
+            sizes = value.dims or array.shape
+            given[value.name] = tuple(
+                n if isinstance(n, int) else m for n, m in zip(sizes, array.shape, strict=True)
+            )
+    return with_dims(graph, given or None)
 
 
 def known(graph: Graph) -> None:

@@ -18,13 +18,15 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from relayout.errors import LayoutError
 from relayout.forking import locked
 from relayout.graph.graph import Graph, Node
 from relayout.graph.lowering import (  # their rules
+    expressions,
+    gathering,
     movement,
     normalizations,
     pointwise,
@@ -36,6 +38,7 @@ from relayout.graph.lowering.case import Case, case_of, label, operand_of, row_m
 from relayout.graph.lowering.definition import defined
 from relayout.graph.lowering.emission import Chosen
 from relayout.graph.lowering.ways import RULES, Way
+from relayout.graph.lowering.wishes import wishes
 from relayout.graph.operators.fused import FUSED
 from relayout.graph.planning.problem import Operation, Option, Problem
 from relayout.graph.planning.solving import solve
@@ -45,12 +48,14 @@ from relayout.reorder.predict import seconds_to_move
 if TYPE_CHECKING:
     from relayout.graph.planning.solution import Solution
 
-__all__ = ["RULES", "Conversion", "Plan", "plan"]
+__all__ = ["RULES", "Conversion", "Plan", "plan", "told_apart"]
 
-_ = movement, normalizations, pointwise, products, resizing, windows  # their rules
+_ = expressions, gathering, movement, normalizations, pointwise, products, resizing, windows  # their rules
 
+NOISE = 0.05  # of the cost of the cheapest way: by less than half of it no estimate tells two ways apart
 MOST = 8  # formats of a value that its readers are asked about
 REORDERED = 1.2  # times a copy of as many bytes: what a conversion takes
+STEP = 2e-7  # seconds that each takes besides, however few elements there are
 
 
 @dataclass(frozen=True)
@@ -91,11 +96,15 @@ class Plan:
         For each node how it is done.
     solution : Solution
         What the planner says, with its proof.
+    tail : Graph or None
+        What comes behind and can't be planned, since only data decide its sizes; see
+        :mod:`relayout.graph.dynamic`.
     """
 
     graph: Graph
     chosen: tuple[Chosen, ...] = field(repr=False)
     solution: Solution = field(repr=False)
+    tail: Graph | None = field(default=None, repr=False)
 
     @property
     def cost(self) -> float:
@@ -164,8 +173,9 @@ def plan(graph: Graph, format: str | None = None, pins: Mapping[str, str] | None
     for name in (*graph.results, *(name for node in graph.nodes for name in dict.fromkeys(node.inputs))):
         uses[name] = uses.get(name, 0) + 1
     cases, offers = [], []
+    wished = wishes(graph)
     for node in graph.nodes:
-        case = case_of(node, graph, arrives, uses, format)
+        case = case_of(node, graph, arrives, uses, format, wished)
         ways = _ways(case, node, graph)
         for k, operand in enumerate(case.outputs):
             if operand.name:
@@ -213,7 +223,8 @@ def _ways(case: Case, node: Node, graph: Graph) -> list[Way]:
     rule = RULES.get(case.operator)
     found = list(rule(case) or ()) if rule is not None else []
     if found:
-        return found
+        costs = told_apart([way.cost for way in found])
+        return [replace(way, cost=cost) for way, cost in zip(found, costs, strict=True)]
     read = case.inputs
     if node.operator == FUSED:
         read = tuple(operand_of(graph, name) for name in node.inputs)
@@ -252,6 +263,23 @@ def _problem(graph: Graph, cases: Sequence[Case], offers: Sequence[Sequence[Way]
     return Problem(tuple(operations), _seconds, pins=pins, sources=sources)
 
 
+def told_apart(costs: Sequence[float]) -> list[float]:
+    """Costs of ways to do one thing, rounded to what estimates can tell apart.
+
+    Estimates of the same work differ by some percent from machine to machine and from measurement to
+    measurement. A conversion has to save more than that: so each cost becomes the lowest one and a whole
+    number of steps of :data:`NOISE` above it, and among ways that cost the same then, the planner takes those
+    with fewer conversions.
+
+    >>> told_apart([100.0, 102.0, 104.0, 120.0])
+    [100.0, 100.0, 105.0, 120.0]
+    """
+    least = min(costs)
+    if least <= 0:
+        return list(costs)
+    return [least + NOISE * least * round((cost - least) / (NOISE * least)) for cost in costs]
+
+
 def _outside(graph: Graph, name: str) -> MemoryDesc:
     """The format of an input or an output: that of an array of NumPy."""
     operand = operand_of(graph, name)
@@ -265,4 +293,4 @@ def _seconds(value: str, src: object, dst: object) -> float | None:
     assert isinstance(dst, MemoryDesc)
     if src.dims != dst.dims or src.dtype != dst.dtype:
         return None
-    return REORDERED * seconds_to_move(src.nbytes + dst.nbytes)
+    return STEP + REORDERED * seconds_to_move(src.nbytes + dst.nbytes)

@@ -10,7 +10,7 @@ from relayout.forking import locked
 from relayout.layout import views
 from relayout.layout.descriptor import MemoryDesc
 from relayout.ops.post_ops import BinaryOp, Sum, adds, operands_of
-from relayout.primitives.program import Program, Step
+from relayout.primitives.program import Fault, Program, Step
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -82,6 +82,7 @@ def elementwise(
     post_ops: Sequence[PostOp] = (),
     target: str = "dst",
     first: int = 0,
+    note: str = "",
 ) -> Program | None:
     """The program of an operation that works element by element; None where there are no kernels for it.
 
@@ -101,6 +102,8 @@ def elementwise(
         What follows.
     first : int
         The number of the first operand of these post-ops; see :func:`~.post_ops.operands_of`.
+    note : str
+        What the program is called.
     """
     from relayout.environment import LOADED
     from relayout.jit.compile import Module, recalled
@@ -148,7 +151,7 @@ def elementwise(
     parts = parts_of(size, threads.count())
     shared = parts > 1 and shares(machine, size)
     steps.append(Step(kernels[0], target, target, tuple(names) or target, parts, shared))
-    return Program(tuple(steps), scratch, constants)
+    return Program(tuple(steps), scratch, constants, note=note)
 
 
 def _read_by(
@@ -202,7 +205,7 @@ def followed(
     first_part = renamed(program, {"dst": where})
     if between is not dst:
         first_part.scratch = {**first_part.scratch, where: max(between.required_bytes, between.nbytes)}
-    return joined(first_part, rest)
+    return joined(first_part, rest, note=program.note)
 
 
 def renamed(program: Program, names: Mapping[str, str]) -> Program:
@@ -220,21 +223,25 @@ def renamed(program: Program, names: Mapping[str, str]) -> Program:
         for step in program.steps
     )
     scratch = {of(name): size for name, size in program.scratch.items()}
-    return Program(steps, scratch, {of(name): data for name, data in program.constants.items()})
+    constants = {of(name): data for name, data in program.constants.items()}
+    faults = tuple(fault._replace(buffer=of(fault.buffer)) for fault in program.faults)
+    return Program(steps, scratch, constants, faults, note=program.note)
 
 
-def joined(*programs: Program | None) -> Program | None:
+def joined(*programs: Program | None, note: str = "") -> Program | None:
     """One program after the other; None if one of them is."""
     steps: list[Step] = []
     scratch: dict[str, int] = {}
     constants: dict[str, NDArray[np.uint8]] = {}
+    faults: list[Fault] = []
     for program in programs:
         if program is None:
             return None
         steps += program.steps
+        faults += program.faults
         scratch |= program.scratch
         constants |= program.constants
-    return Program(tuple(steps), scratch, constants)
+    return Program(tuple(steps), scratch, constants, tuple(faults), note=note)
 
 
 def _repeated(desc: MemoryDesc, dst: MemoryDesc) -> MemoryDesc:
