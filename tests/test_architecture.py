@@ -149,7 +149,7 @@ METHODS: set[tuple[str, str]] = {
     ("relayout.layout.descriptor", "relayout.layout.views"),
     ("relayout.tensor", "relayout.reorder"),
     ("relayout.graph.graph", "relayout.graph.evaluate"),
-    ("relayout.graph.graph", "relayout.graph.run"),
+    ("relayout.graph.graph", "relayout.graph.compiling"),
     ("relayout.graph.graph", "relayout.graph.verification"),
 }
 """Methods that are there for convenience, such as ``Tensor.reorder``: what they do is another module's, which

@@ -57,7 +57,8 @@ class Custom(Primitive):
     Raises
     ------
     LayoutError
-        At a call: the function returns another number of arrays, or arrays of other dims.
+        ``booleans`` names what is no argument. At a call: the function returns another number of arrays, or
+        arrays of other dims.
     """
 
     kind = "custom"
@@ -72,6 +73,8 @@ class Custom(Primitive):
         kind: str = "custom",
     ) -> None:
         check_descs(kind, {**inputs, **outputs}, {})
+        if not {*booleans} <= {*inputs, *outputs}:
+            raise LayoutError(f"{kind}: {', '.join(map(str, booleans))} are not all arguments")
         self.function, self.booleans = function, booleans
         self.inputs, self.outputs = tuple(inputs), tuple(outputs)
         self.descs = {**inputs, **outputs}
