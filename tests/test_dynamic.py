@@ -7,6 +7,7 @@ import pytest
 
 from graphs import Building
 from relayout.errors import LayoutError
+from relayout.graph import Value
 from relayout.graph.compiling import KEPT, OpenRun
 from relayout.graph.dynamic import divided
 from relayout.graph.inference import inferred
@@ -135,3 +136,16 @@ def test_where_nothing_is_decided_definitions_run():
     assert "NonZero" in run.why
     with pytest.raises(LayoutError, match="NonZero"):
         run.profile(noise(3, 4))
+
+
+def test_inputs_that_nobody_reads_do_not_matter():
+    """Text has no memory format, and none is needed where it is not read."""
+    b = Building((2, 3))
+    graph = b.graph(b("Relu", "x0"))
+    text = Value("text", ("n",), np.dtype(object))
+    run = graph.replaced(inputs=(*graph.inputs, text)).compile()
+    assert run.steps is not None
+    assert not run.why
+    x = noise(2, 3)
+    (found,) = run(x, np.array(["a", "b"], object))
+    np.testing.assert_array_equal(found, np.maximum(x, 0))

@@ -11,15 +11,17 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 import numpy as np
 
 from relayout.errors import LayoutError
+from relayout.exchange.mapped import release
 from relayout.forking import locked
 from relayout.graph.dynamic import decided, divided, undecided
-from relayout.graph.evaluate import evaluate
 from relayout.graph.graph import Graph, Value
 from relayout.graph.inference import inferred
 from relayout.graph.lowering.emission import emitted
 from relayout.graph.passes import fused, optimized, unfused
+from relayout.graph.passes.parts import in_parts
 from relayout.graph.plan import Plan, lowerable, plan
 from relayout.graph.run import Compiled, Run
+from relayout.reorder.conversion import check_threads
 from relayout.targets.processors import limited
 
 if TYPE_CHECKING:
@@ -48,8 +50,9 @@ def planned(
     pins: Mapping[str, str] | None = None,
 ) -> Plan:
     """The plan of a graph, for a batch size or other dims; see :meth:`.Graph.plan`."""
+    check_threads(threads)
     head, tail = divided(inferred(graph, batch))
-    made = fused(inferred(optimized(head)))
+    made = fused(inferred(in_parts(inferred(optimized(head)))))
     with limited(threads):
         found = plan(unfused(made, keep=lambda node: lowerable(node, made)), format, pins)
     return found if tail is None else replace(found, tail=tail)
@@ -61,8 +64,9 @@ def compiled(graph: Graph, format: str | None = None, threads: int | None = None
     Where inputs have open sizes, this is done when a run is given arrays. What has no memory format (text,
     lists, sizes that only data decide) is left to the definitions of operators.
     """
+    check_threads(threads)
     known = inferred(graph, batch)
-    if all(map(decided, known.inputs)):
+    if all(map(decided, known.inputs)) or not undecided(known):
         return _compiled(known, format, threads)
     return OpenRun(known, format, threads)
 
@@ -80,6 +84,8 @@ def _compiled(known: Graph, format: str | None, threads: int | None) -> Run:
     part = Compiled(steps, tuple(value.name for value in head.inputs), head.outputs)
     made = Run(known.inputs, known.outputs, part, found.tail, found, undecided(known))
     made.seconds = {"plan": middle - start, "compile": perf_counter() - middle}
+    for data in known.constants.values():  # what is packed is not read again
+        release(data)
     return made
 
 
@@ -121,7 +127,7 @@ class OpenRun(Run):
             self._seen.pop(first, None)
         if times or len(self._seen) <= KEPT:
             return self._made(sizes)._run(given)
-        return evaluate(self._graph, *given)
+        return self._by_definition(given)
 
     @locked
     def _specialized(self, sizes: _Sizes) -> Run:

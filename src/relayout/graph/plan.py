@@ -36,6 +36,7 @@ from relayout.graph.lowering.case import Case, case_of, label, operand_of, row_m
 from relayout.graph.lowering.definition import defined
 from relayout.graph.lowering.emission import Chosen
 from relayout.graph.lowering.ways import RULES, Way
+from relayout.graph.lowering.wishes import wishes
 from relayout.graph.operators.fused import FUSED
 from relayout.graph.planning.problem import Operation, Option, Problem
 from relayout.graph.planning.solving import solve
@@ -52,6 +53,7 @@ _ = movement, normalizations, pointwise, products, resizing, windows  # their ru
 NOISE = 0.05  # of the cost of the cheapest way: by less than half of it no estimate tells two ways apart
 MOST = 8  # formats of a value that its readers are asked about
 REORDERED = 1.2  # times a copy of as many bytes: what a conversion takes
+STEP = 2e-7  # seconds that each takes besides, however few elements there are
 
 
 @dataclass(frozen=True)
@@ -169,8 +171,9 @@ def plan(graph: Graph, format: str | None = None, pins: Mapping[str, str] | None
     for name in (*graph.results, *(name for node in graph.nodes for name in dict.fromkeys(node.inputs))):
         uses[name] = uses.get(name, 0) + 1
     cases, offers = [], []
+    wished = wishes(graph)
     for node in graph.nodes:
-        case = case_of(node, graph, arrives, uses, format)
+        case = case_of(node, graph, arrives, uses, format, wished)
         ways = _ways(case, node, graph)
         for k, operand in enumerate(case.outputs):
             if operand.name:
@@ -288,4 +291,4 @@ def _seconds(value: str, src: object, dst: object) -> float | None:
     assert isinstance(dst, MemoryDesc)
     if src.dims != dst.dims or src.dtype != dst.dtype:
         return None
-    return REORDERED * seconds_to_move(src.nbytes + dst.nbytes)
+    return STEP + REORDERED * seconds_to_move(src.nbytes + dst.nbytes)

@@ -5,14 +5,12 @@ What makes one is :mod:`relayout.graph.compiling`, or a file (:mod:`relayout.gra
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
-
-import numpy as np
 
 from relayout.errors import LayoutError
 from relayout.forking import lock
-from relayout.graph.arrays import checked_inputs, from_tensor, stored
+from relayout.graph.arrays import checked_inputs, from_tensor, owned, stored, written
 from relayout.primitives.values import bound
 
 if TYPE_CHECKING:
@@ -22,6 +20,7 @@ if TYPE_CHECKING:
     from relayout.graph.plan import Plan
     from relayout.primitives.runner import Layer
     from relayout.primitives.runner import Run as Steps
+    from relayout.runtime.tuning import Choice
 
 __all__ = ["Compiled", "MemoryUse", "Run"]
 
@@ -111,7 +110,7 @@ class Run:
         memory = self.steps.memory
         return MemoryUse(self.steps.constant_bytes, memory.peak, memory.total)
 
-    def __call__(self, *arrays: Any, out: Any = None, **named: Any) -> tuple[Any, ...]:
+    def __call__(self, /, *arrays: Any, out: Any = None, **named: Any) -> tuple[Any, ...]:
         """Run.
 
         Parameters
@@ -119,21 +118,24 @@ class Run:
         *arrays : array_like
             The inputs in their order.
         out : sequence of ndarray, optional
-            Where to write the outputs.
+            Where to write the outputs, one array for each, of its dims and data type; one output may be given
+            its array alone. If one does not fit, none is written.
         **named : array_like
             Inputs by name.
 
         Returns
         -------
         tuple of ndarray
-            The outputs.
+            The outputs, in memory of their own or in ``out``.
+
+        Raises
+        ------
+        LayoutError
+            An array does not fit an input or an output; the message says what is wanted.
         """
-        made = self._run(self._bound(arrays, named))
-        if out is None:
-            return made
-        for target, one in zip(out, made, strict=True):
-            np.copyto(target, one, casting="no")
-        return tuple(out)
+        given = self._bound(arrays, named)
+        made = self._run(given)
+        return made if out is None else written(self.outputs, made, out)
 
     def profile(self, *arrays: Any, repeat: int = 3, **named: Any) -> tuple[Layer, ...]:
         """The steps with their times."""
@@ -156,10 +158,16 @@ class Run:
             from relayout.graph.saving import save
         save(self, path)
 
-    def tune(self) -> None:
-        """Find the fastest schedule of each layer by measuring it alone; later processes know it, too."""
+    def tune(self, progress: Callable[[str, Choice | None], object] | None = None) -> None:
+        """Find the fastest schedule of each layer by measuring it alone; later processes know it, too.
+
+        Parameters
+        ----------
+        progress : callable, optional
+            Called after each layer with its name, and what is known of its problem.
+        """
         if self.steps is not None:
-            self.steps.tune()
+            self.steps.tune(progress)
 
     def _run(self, given: list[Any]) -> tuple[Any, ...]:
         if self.compiled is None:
@@ -178,7 +186,7 @@ class Run:
         with lock():
             from relayout.graph.evaluate import evaluate
         assert self.tail is not None
-        return evaluate(self.tail, *given)
+        return owned(evaluate(self.tail, *given), given)
 
     def _read(self, given: list[Any]) -> list[Any]:
         """Those of the inputs that the planned part takes."""

@@ -127,7 +127,7 @@ def _written(item: Item, writing: Writing) -> Any:
     from relayout.graph.lowering.definition import Picked
 
     assert isinstance(item.primitive, Custom)
-    function = item.primitive.function
+    function = item.primitive.operation.function
     if not isinstance(function, Picked):
         raise LayoutError(f"step {item.name!r}: a {type(function).__name__} can't be written to a file")
     own = function.function

@@ -10,11 +10,11 @@ much of their work alone.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from collections.abc import Sequence as Several
 from dataclasses import dataclass, field, replace
 from statistics import median
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,7 +30,11 @@ from relayout.primitives.storages import Item, Storage
 from relayout.primitives.values import Value, bound, signature
 from relayout.reorder.arguments import Argument, check_apart
 from relayout.runtime.driver import ROW, walk
+from relayout.targets.processors import limited
 from relayout.tensor import Tensor, address, aligned, allocate, located
+
+if TYPE_CHECKING:
+    from relayout.runtime.tuning import Choice
 
 __all__ = ["KEPT", "Layer", "Run"]
 
@@ -181,15 +185,24 @@ class Run:
             for item in self._schedule.items
         )
 
-    def tune(self) -> None:
+    def tune(self, progress: Callable[[str, Choice | None], object] | None = None) -> None:
         """Find the fastest schedule of each layer by measuring it alone; see :meth:`.Primitive.tune`.
 
         The run takes what was found, and so do later runs and processes.
+
+        Parameters
+        ----------
+        progress : callable, optional
+            Called after each layer with its name, and what is known of its problem.
         """
         made = self._schedule
-        for item in made.items:
-            item.primitive.tune()
-        self._schedule = linked(made.inputs, made.outputs, made.items, made.constants, made.asked, anew=True)
+        with limited(made.asked):
+            for item in made.items:
+                found = item.primitive.tune()
+                if progress is not None:
+                    progress(item.name, found)
+            made = linked(made.inputs, made.outputs, made.items, made.constants, made.asked, anew=True)
+        self._schedule = made
         self._free = []
 
     def profile(self, *given: Any, repeat: int = 3, **named: Any) -> tuple[Layer, ...]:

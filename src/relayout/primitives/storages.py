@@ -23,6 +23,7 @@ import numpy as np
 
 from relayout.dtypes import pack
 from relayout.errors import LayoutError
+from relayout.exchange.mapped import release
 from relayout.layout.layout import Layout, plain
 from relayout.ops.checks import alike
 from relayout.primitives.primitive import Primitive
@@ -247,7 +248,9 @@ def laid_out(sequence: Nodes, items: list[Item]) -> dict[int, NDArray[np.uint8]]
         for key, storage in item.storages.items():
             if storage.where == "constant" and storage.number not in found:
                 desc = item.primitive.descs[key]
-                found[storage.number] = _laid(sequence.constants[storage.number], desc, f"{item.name}: {key}")
+                given = sequence.constants[storage.number]
+                found[storage.number] = _laid(given, desc, f"{item.name}: {key}")
+                release(given.buffer)
     return found
 
 
