@@ -78,13 +78,11 @@ Bytes = NDArray[np.uint8]
 @locked
 def save(run: Run, path: str | os.PathLike[str]) -> None:
     """Write a run to a file; see :meth:`.Run.save`."""
-    from relayout import __version__
     from relayout.files.atomic import replacing
     from relayout.targets.machine import host
 
     writing = Writing()
     document: dict[str, Any] = {
-        "by": __version__,
         "processor": str(host()),
         "inputs": writing.values(run.inputs),
         "outputs": writing.values(run.outputs),
