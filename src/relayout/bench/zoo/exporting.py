@@ -6,6 +6,7 @@ sizes known or with the batch open, or without its optimiser, and the older one 
 
 from __future__ import annotations
 
+import inspect
 import io
 import logging
 import os
@@ -104,8 +105,10 @@ def exported(name: str, batch: int = 1, writer: str = "static", where: Path | No
     if settings["dynamo"]:
         settings["external_data"] = weights > LARGEST
         if writer == "batch":
-            settings["dynamic_shapes"] = ({0: torch.export.Dim.DYNAMIC},) * len(made.inputs)
-            settings = _for_varargs(settings)
+            shapes = ({0: torch.export.Dim.DYNAMIC},) * len(made.inputs)
+            kinds = {one.kind for one in inspect.signature(made.module.forward).parameters.values()}
+            several = inspect.Parameter.VAR_POSITIONAL in kinds  # *inputs: the shapes of that one parameter
+            settings["dynamic_shapes"] = (shapes,) if several else shapes
     elif writer == "script":
         settings["input_names"] = [f"x{k}" for k in range(len(made.inputs))]
     with tempfile.TemporaryDirectory(dir=place) as scratch, warnings.catch_warnings():
@@ -124,8 +127,3 @@ def exported(name: str, batch: int = 1, writer: str = "static", where: Path | No
         for one in sorted(Path(scratch).iterdir(), key=lambda file: file == path):  # the model last
             one.replace(place / one.name)
     return found
-
-
-def _for_varargs(settings: dict[str, Any]) -> dict[str, Any]:
-    """Modules that take ``*inputs`` want the shapes of that one parameter."""
-    return {**settings, "dynamic_shapes": (settings["dynamic_shapes"],)}
