@@ -116,6 +116,7 @@ def exported(name: str, batch: int = 1, writer: str = "static", where: Path | No
         path = Path(scratch, found.model.name)
         quiet = io.StringIO()
         try:
+            torch.backends.mha.set_fastpath_enabled(False)  # of which ONNX has no operator
             with torch.no_grad(), redirect_stdout(quiet), redirect_stderr(quiet):
                 torch.onnx.export(made.module, made.inputs, str(path), verbose=False, **settings)
         except Exception as error:  # of any kind: it is another's program
