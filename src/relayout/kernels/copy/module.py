@@ -99,8 +99,8 @@ def _together(plans: Sequence[Plan]) -> list[list[int]]:
     """
     found: list[list[int]] = []
     for k, plan in enumerate(plans):
-        last = plans[found[-1][0]] if found else None
-        same = last is not None and last.unit == plan.unit == 1 and last.extent == plan.extent > 1
+        last = plans[found[-1][0]] if found else plan
+        same = found and last.unit == plan.unit == 1 and last.extent == plan.extent > 1
         if same and min(last.nest.bytes, plan.nest.bytes) >= TURN_BYTES * plan.extent:
             found[-1].append(k)
         else:
