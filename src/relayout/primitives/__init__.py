@@ -39,6 +39,7 @@ Tests join the last two. What all kinds share:
 ``lowering``     programs of everything computed element by element: kernels compiled, buffers named
 ``combining``    programs of pooling, reductions and softmax
 ``normalizing``  what layer and group normalisation share; their program
+``recurrent``    RNN, LSTM and GRU; ``recurrent_definition`` and ``recurrent_program`` are theirs
 ``sequence``     many primitives, compiled together and run without Python in between
 ``values``       the values between them, as plain data
 ``schedule``     who writes where, and the calls as rows of machine words
@@ -68,6 +69,10 @@ if TYPE_CHECKING:
     from relayout.primitives.layer_normalization import LayerNormalization as LayerNormalization
     from relayout.primitives.matmul import Matmul as Matmul
     from relayout.primitives.pooling import Pooling as Pooling
+    from relayout.primitives.recurrent import GRU as GRU
+    from relayout.primitives.recurrent import LBRGRU as LBRGRU
+    from relayout.primitives.recurrent import LSTM as LSTM
+    from relayout.primitives.recurrent import VanillaRNN as VanillaRNN
     from relayout.primitives.reduction import Reduction as Reduction
     from relayout.primitives.reorder import Reorder as Reorder
     from relayout.primitives.sequence import Sequence as Sequence
@@ -82,8 +87,11 @@ _WHERE = {
     "Convolution": "convolution",
     "Custom": "custom",
     "Eltwise": "eltwise",
+    "GRU": "recurrent",
     "GroupNormalization": "group_normalization",
     "InnerProduct": "inner_product",
+    "LBRGRU": "recurrent",
+    "LSTM": "recurrent",
     "LayerNormalization": "layer_normalization",
     "Matmul": "matmul",
     "Pooling": "pooling",
@@ -93,6 +101,7 @@ _WHERE = {
     "Softmax": "softmax",
     "Split": "split",
     "Sum": "sum",
+    "VanillaRNN": "recurrent",
 }
 
 __all__ = [*_WHERE]
