@@ -31,6 +31,7 @@ OPERANDS = ("weights", "projection", "bias", "peephole", "hidden", "memory", "be
 POINTERS = ("src", "weights", "given", "bias", "peephole", "old", "new", "memory", "between", "results")
 """What a tile gets: addresses of its first row and its first unit."""
 UNROLL = 4  # elements of the state for a turn of the loop
+AHEAD = 2048  # bytes by which weights are prefetched that don't stay in the L2 cache
 
 
 def module(plan: Recurrence) -> str:
@@ -129,6 +130,7 @@ class _Writer:
         s = f["s"]
         t = self.time(f, direction)
         odd = f.and_(s, 1)
+        turned = f.icmp("ne", odd, 0)
         state = plan.rows * plan.pitch
         hidden = f.gep(f["hidden"], direction, 2 * state)
         at = {
@@ -191,7 +193,8 @@ class _Writer:
             """From block to block, so many at a time."""
 
             def one(u: Value, given: list[Value]) -> list[Value]:
-                over_rows(u, count, lanes)
+                back = f.sub(f.sub(f.add(start, end), count), u)
+                over_rows(f.select(turned, back, u), count, lanes)
                 return given
 
             f.repeat(start, end, count, [], one)
@@ -248,13 +251,18 @@ class _Tile:
         self.rows, self.count, self.valid = rows, count, valid
         self.type = vector(plan.lanes, FLOAT)
         self.width = self.type.bytes
+        self.ahead = AHEAD if rows > 1 and not plan.stays else 0
 
     def write(self, depth: int, block: int) -> None:
         plan, f, phase = self.plan, self.f, self.phase
         gates = 1 if phase.projects else plan.cell.gates
         pitch = plan.between if phase.source == "between" else plan.pitch
         places = [(u, g) for u in range(self.count) for g in phase.gates]
-        starts = [self.start(r, u, g) for r in range(self.rows) for u, g in places]
+        if not phase.projects:
+            for r in range(self.rows):
+                for u, g in places:
+                    f.prefetch(self.given_at(r, u, g))
+        starts = [self.start(u, g) for _ in range(self.rows) for u, g in places]
         sets = max(1, min(UNROLL, ACCUMULATORS // len(starts)))
         zero = constant(self.type, 0)
         sums = starts + [zero] * (len(starts) * (sets - 1))
@@ -265,6 +273,8 @@ class _Tile:
                     f.load(self.type, f.gep(w, u * block + (k * gates + g) * self.width))
                     for u, g in places
                 ]
+                for u, g in places if self.ahead else ():
+                    f.prefetch(f.gep(w, u * block + (k * gates + g) * self.width + self.ahead))
                 first = k % sets * len(starts)
                 for r in range(self.rows):
                     one = f.splat(f.load(FLOAT, f.gep(x, r * pitch + k * WORD)), plan.lanes)
@@ -288,28 +298,35 @@ class _Tile:
         for r in range(self.rows):
             for u in range(self.count):
                 at = r * len(places) + u * len(phase.gates)
-                self.finish(r, u, sums[at : at + len(phase.gates)])
+                own = sums[at : at + len(phase.gates)]
+                self.finish(r, u, [self.whole(r, u, g, x) for g, x in zip(phase.gates, own, strict=True)])
 
     # -- the cell -------------------------------------------------------------------------------------------
 
-    def start(self, r: int, u: int, g: int) -> Value:
-        """What a sum begins with."""
+    def start(self, u: int, g: int) -> Value:
+        """What a sum begins with: the state's own bias, which a reset gate multiplies, too."""
         cell = self.plan.cell
-        if self.phase.projects:
-            return constant(self.type, 0)
         if cell.kind == "lbr_gru" and g == 2:
             return self.f.load(self.type, self.f.gep(self.f["bias"], cell.gates * self.bias + u * self.width))
-        return self.given(r, u, g)
+        return constant(self.type, 0)
+
+    def whole(self, r: int, u: int, g: int, x: Value) -> Value:
+        """A sum together with what the data gives."""
+        if self.phase.projects or (self.plan.cell.kind == "lbr_gru" and g == 2):
+            return x
+        return self.f.fadd(x, self.given(r, u, g))
 
     @property
     def bias(self) -> int:
         """Bytes from the biases, or the peepholes, of one gate to those of the next."""
         return ceil(self.plan.units / self.plan.lanes) * self.width
 
+    def given_at(self, r: int, u: int, g: int) -> Value:
+        return self.f.gep(self.f["given"], r * self.plan.given.row + g * self.plan.gate + u * self.width)
+
     def given(self, r: int, u: int, g: int) -> Value:
         """What the data gives to a gate."""
-        at = r * self.plan.given.row + g * self.plan.gate + u * self.width
-        return self.f.load(self.type, self.f.gep(self.f["given"], at))
+        return self.f.load(self.type, self.given_at(r, u, g))
 
     def at(self, name: str, r: int, u: int) -> Value:
         """The address of a row's units."""
@@ -332,7 +349,7 @@ class _Tile:
             self.lstm(r, u, sums)
         elif cell.kind == "gru" and self.phase.source == "hidden":
             update, reset = (apply(0, x) for x in sums)
-            f.store(update, f.gep(f["given"], r * self.plan.given.row + u * self.width))
+            f.store(update, self.given_at(r, u, 0))
             old = f.load(self.type, self.at("old", r, u))
             f.store(f.fmul(reset, old), self.at("between", r, u))
         elif cell.kind == "gru":

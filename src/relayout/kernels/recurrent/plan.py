@@ -125,6 +125,21 @@ class Recurrence:
         """Whether threads wait for each other."""
         return self.schedule.shares > 1
 
+    @property
+    def weights_bytes(self) -> int:
+        """Bytes of weights that a thread reads in a step."""
+        shares = self.schedule.shares
+        blocks, outputs = (ceil(ceil(n / self.lanes) / shares) for n in (self.units, self.outputs))
+        each = blocks * self.cell.gates * self.outputs
+        if self.cell.projection:
+            each += outputs * self.units
+        return each * self.lanes * WORD
+
+    @property
+    def stays(self) -> bool:
+        """Whether they stay in the L2 cache."""
+        return self.weights_bytes <= FACTS.kept * self.machine.l2
+
     def __str__(self) -> str:
         return str(self.schedule)
 
@@ -188,19 +203,15 @@ def cycles(one: Recurrence, threads: int, facts: Facts = FACTS) -> float:
     schedule, lanes = one.schedule, one.lanes
     blocks = ceil(ceil(one.units / lanes) / schedule.shares)
     tiles = ceil(one.tiles / schedule.parts)
-    each = one.outputs * lanes * WORD  # bytes of the weights of a gate of a block
-    weights = blocks * one.cell.gates * each
     rows = tiles * schedule.rows
     sums = rows * blocks * one.cell.gates * one.outputs / facts.products
     if one.cell.projection:
         outputs = ceil(ceil(one.outputs / lanes) / schedule.shares)
-        weights += outputs * one.units * lanes * WORD
         sums += rows * outputs * one.units / facts.products
-    alone = ceil(len(one.backward) / threads) if not one.turns else 1  # directions of a thread
-    rate = facts.near if weights * alone <= facts.kept * one.machine.l2 else facts.far
+    rate = facts.near if one.stays else facts.far
     calls = tiles * ceil(blocks / schedule.blocks) * facts.call
     functions = rows * blocks * (one.cell.gates + one.cell.has_memory) * facts.activation
-    step = max(sums, weights / rate) + functions + calls
+    step = max(sums, one.weights_bytes / rate) + functions + calls
     if one.turns:
         step += facts.turn * len(one.cell.phases)
     rounds = ceil(one.tasks / threads)
