@@ -150,6 +150,7 @@ METHODS: set[tuple[str, str]] = {
     ("relayout.tensor", "relayout.reorder"),
     ("relayout.graph.graph", "relayout.graph.evaluate"),
     ("relayout.graph.graph", "relayout.graph.run"),
+    ("relayout.graph.graph", "relayout.graph.verification"),
 }
 """Methods that are there for convenience, such as ``Tensor.reorder``: what they do is another module's, which
 knows the class. It is imported when they are called."""

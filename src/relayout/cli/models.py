@@ -11,11 +11,14 @@ import click
 from relayout.cli.arguments import whole_number
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from relayout.graph.graph import Graph, Value
     from relayout.layout.descriptor import MemoryDesc
 
 __all__ = [
     "described",
+    "filled",
     "is_model",
     "known",
     "load",
@@ -125,6 +128,20 @@ def sized(graph: Graph, batch: int | None, dims: Mapping[str, Any]) -> Graph:
     for name, one in dims.items():  # a size alone is all dims of an input that has one axis
         given[name] = (one,) if name in names - axes and isinstance(one, int) else one
     return with_dims(with_dims(graph, batch), given or None)
+
+
+def filled(graph: Graph, arrays: Sequence[NDArray[Any]]) -> Graph:
+    """The graph with the sizes that arrays for its inputs have, where they are open."""
+    from relayout.graph.inference import with_dims
+
+    given = {}
+    for value, array in zip(graph.inputs, arrays, strict=True):
+        if value.dims is None or (not value.known and len(value.dims) == array.ndim):
+            sizes = value.dims or array.shape
+            given[value.name] = tuple(
+                n if isinstance(n, int) else m for n, m in zip(sizes, array.shape, strict=True)
+            )
+    return with_dims(graph, given or None)
 
 
 def known(graph: Graph) -> None:

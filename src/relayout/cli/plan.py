@@ -215,8 +215,13 @@ def _us(seconds: float) -> str:
 
 
 def _summary(model: str, found: Plan, others: dict[str, Solution | None], console: Console) -> None:
+    from relayout.graph.dynamic import undecided
+
     solution = found.solution
     console.print(f"{model}: {len(found.chosen)} operations; {solution.proof}")
+    if found.tail is not None:
+        left = f"{len(found.tail.nodes)} nodes behind them are not planned, and run by their definitions"
+        console.print(f"{left}: {undecided(found.tail)}", style="yellow")
     columns = (
         Column("plan"),
         Column("us", 0, True),

@@ -77,7 +77,7 @@ def run_model(
     graph = models.sized(models.load(file), settings["batch"], settings["dims"])
     loaded = time.perf_counter() - start
     given = arrays(graph, inputs, settings["seed"])
-    models.known(graph)
+    graph = models.filled(graph, given)
     reports = [_measured(graph, format, given, settings, listed) for format in formats]
     output.json(_as_json(file, graph, reports, loaded, settings))
     if output.talks:
@@ -216,8 +216,14 @@ def _print(
     print_table(console, columns, rows)
     for one in reports:
         if one.run.why:
-            console.print(f"{one.format}: definitions run, no kernels: {one.run.why}", style="yellow")
-        elif listed:
+            nodes = ((one.run.plan and one.run.plan.tail) or graph).nodes
+            left = (
+                "1 node runs by its definition"
+                if len(nodes) == 1
+                else f"{len(nodes)} nodes run by definition"
+            )
+            console.print(f"{one.format}: {left}, without kernels: {one.run.why}", style="yellow")
+        if listed and one.layers:
             console.print(f"\n{one.format}", style="bold")
             _table(one, console)
 

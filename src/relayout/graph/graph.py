@@ -162,6 +162,13 @@ class Graph:
             from relayout.graph.evaluate import evaluate
         return evaluate(self, *arrays)
 
+    def verify(self) -> Self:
+        """The graph itself, if names, order and operators are right; a LayoutError lists what is not."""
+        with lock():
+            from relayout.graph.verification import verified
+        verified(self)
+        return self
+
     def replaced(self, **changes: Any) -> Self:
         """The same graph with some attributes replaced."""
         names = ("inputs", "results", "nodes", "constants", "values", "name")
@@ -217,6 +224,23 @@ class Graph:
         from relayout.graph.run import compiled
 
         return compiled(self, format, threads, batch)
+
+    def svg(
+        self,
+        format: str | None = None,
+        threads: int | None = None,
+        batch: Any = None,
+        pins: Mapping[str, str] | None = None,
+    ) -> str:
+        """The network drawn as its plan, an SVG document; see :meth:`plan` for the parameters.
+
+        Formats are colours, conversions are marks on lines.
+
+        >>> graph = Graph((Value("x", (2, 3), np.dtype("f4")),), ("y",), (Node("Relu", ("x",), ("y",)),))
+        >>> graph.svg().startswith("<svg ")
+        True
+        """
+        return self.plan(format, threads, batch, pins).svg()
 
     def __str__(self) -> str:
         lines = [*map(str, self.inputs), *map(str, self.nodes), f"-> {', '.join(self.results)}"]

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from relayout.errors import LayoutError
@@ -45,10 +45,11 @@ from relayout.reorder.predict import seconds_to_move
 if TYPE_CHECKING:
     from relayout.graph.planning.solution import Solution
 
-__all__ = ["RULES", "Conversion", "Plan", "plan"]
+__all__ = ["RULES", "Conversion", "Plan", "plan", "told_apart"]
 
 _ = movement, normalizations, pointwise, products, resizing, windows  # their rules
 
+NOISE = 0.05  # of the cost of the cheapest way: by less than half of it no estimate tells two ways apart
 MOST = 8  # formats of a value that its readers are asked about
 REORDERED = 1.2  # times a copy of as many bytes: what a conversion takes
 
@@ -91,11 +92,15 @@ class Plan:
         For each node how it is done.
     solution : Solution
         What the planner says, with its proof.
+    tail : Graph or None
+        What comes behind and can't be planned, since only data decide its sizes; see
+        :mod:`relayout.graph.dynamic`.
     """
 
     graph: Graph
     chosen: tuple[Chosen, ...] = field(repr=False)
     solution: Solution = field(repr=False)
+    tail: Graph | None = field(default=None, repr=False)
 
     @property
     def cost(self) -> float:
@@ -213,7 +218,8 @@ def _ways(case: Case, node: Node, graph: Graph) -> list[Way]:
     rule = RULES.get(case.operator)
     found = list(rule(case) or ()) if rule is not None else []
     if found:
-        return found
+        costs = told_apart([way.cost for way in found])
+        return [replace(way, cost=cost) for way, cost in zip(found, costs, strict=True)]
     read = case.inputs
     if node.operator == FUSED:
         read = tuple(operand_of(graph, name) for name in node.inputs)
@@ -250,6 +256,23 @@ def _problem(graph: Graph, cases: Sequence[Case], offers: Sequence[Sequence[Way]
     sources = {value.name: {_outside(graph, value.name)} for value in graph.inputs}
     pins = {name: _outside(graph, name) for name in graph.results if name not in graph.constants}
     return Problem(tuple(operations), _seconds, pins=pins, sources=sources)
+
+
+def told_apart(costs: Sequence[float]) -> list[float]:
+    """Costs of ways to do one thing, rounded to what estimates can tell apart.
+
+    Estimates of the same work differ by some percent from machine to machine and from measurement to
+    measurement. A conversion has to save more than that: so each cost becomes the lowest one and a whole
+    number of steps of :data:`NOISE` above it, and among ways that cost the same then, the planner takes those
+    with fewer conversions.
+
+    >>> told_apart([100.0, 102.0, 104.0, 120.0])
+    [100.0, 100.0, 105.0, 120.0]
+    """
+    least = min(costs)
+    if least <= 0:
+        return list(costs)
+    return [least + NOISE * least * round((cost - least) / (NOISE * least)) for cost in costs]
 
 
 def _outside(graph: Graph, name: str) -> MemoryDesc:

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
+from functools import lru_cache
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from relayout.errors import LayoutError
+from relayout.forking import locked
+from relayout.graph.dynamic import decided, divided, undecided
 from relayout.graph.evaluate import checked_inputs, evaluate
-from relayout.graph.graph import Graph
+from relayout.graph.graph import Graph, Value
 from relayout.graph.inference import inferred
-from relayout.graph.lowering.case import elements_of
 from relayout.graph.lowering.emission import emitted, stored
 from relayout.graph.passes import fused, optimized, unfused
 from relayout.graph.plan import Plan, lowerable, plan
@@ -25,7 +28,11 @@ if TYPE_CHECKING:
     from relayout.primitives.runner import Layer
     from relayout.primitives.runner import Run as Steps
 
-__all__ = ["Run", "compiled", "planned"]
+__all__ = ["OpenRun", "Run", "compiled", "planned"]
+
+KEPT: Final = 8
+"""For how many sets of sizes a network with open ones is kept compiled: each has packed weights and scratch
+of its own."""
 
 
 def planned(
@@ -36,38 +43,37 @@ def planned(
     pins: Mapping[str, str] | None = None,
 ) -> Plan:
     """The plan of a graph, for a batch size or other dims; see :meth:`.Graph.plan`."""
-    made = fused(inferred(optimized(inferred(graph, batch))))
+    head, tail = divided(inferred(graph, batch))
+    made = fused(inferred(optimized(head)))
     with limited(threads):
-        return plan(unfused(made, keep=lambda node: lowerable(node, made)), format, pins)
+        found = plan(unfused(made, keep=lambda node: lowerable(node, made)), format, pins)
+    return found if tail is None else replace(found, tail=tail)
 
 
 def compiled(graph: Graph, format: str | None = None, threads: int | None = None, batch: Any = None) -> Run:
     """Plan a graph and compile it.
 
-    Where a value has no memory format (text, lists, dims that only a run knows), the definitions of all
-    operators are what runs.
+    Where inputs have open sizes, this is done when a run is given arrays. What has no memory format (text,
+    lists, sizes that only data decide) is left to the definitions of operators.
     """
     known = inferred(graph, batch)
-    try:
-        start = perf_counter()
-        found = planned(graph, format, threads, batch)
-        middle = perf_counter()
-        with limited(threads):
-            steps = emitted(found.graph, found.chosen).compile(threads)
-    except LayoutError as error:
-        if all(value.known for value in known.inputs) and not _undecided(known):
-            raise
-        return Run(known, None, None, str(error))
-    made = Run(known, found, steps)
+    if all(map(decided, known.inputs)):
+        return _compiled(known, format, threads)
+    return OpenRun(known, format, threads)
+
+
+def _compiled(known: Graph, format: str | None, threads: int | None) -> Run:
+    """A run for the sizes that a graph has, whatever they are."""
+    if not divided(known)[0].nodes and undecided(known):
+        return Run(known, None, None, undecided(known))
+    start = perf_counter()
+    found = planned(known, format, threads)
+    middle = perf_counter()
+    with limited(threads):
+        steps = emitted(found.graph, found.chosen).compile(threads)
+    made = Run(known, found, steps, undecided(known))
     made.seconds = {"plan": middle - start, "compile": perf_counter() - middle}
     return made
-
-
-def _undecided(graph: Graph) -> bool:
-    """Whether there is a value of which too little is known."""
-    names = (name for node in graph.nodes for name in node.outputs if name)
-    values = [graph.value(name) for name in names]
-    return any(not value.known or elements_of(value.dtype) is None for value in (*values, *graph.inputs))
 
 
 class Run:
@@ -78,9 +84,9 @@ class Run:
     inputs, outputs
         What it takes and returns, each with name, dims and data type.
     plan : Plan or None
-        The formats of all values; None: definitions are what runs.
+        The formats of all values that are decided before the network runs; None: there are none.
     why : str
-        Why there is no plan.
+        Why not all of the network is planned.
     seconds : mapping of str to float
         How long it took to plan and to compile.
     """
@@ -109,13 +115,7 @@ class Run:
         tuple of ndarray
             The outputs.
         """
-        given = self._bound(arrays, named)
-        if self.steps is None:
-            made = evaluate(self._graph, *given)
-        else:
-            found = self.steps(*map(stored, given))
-            several = found if isinstance(found, tuple) else (found,)
-            made = tuple(_array(one, value.dtype) for one, value in zip(several, self.outputs, strict=True))
+        made = self._run(self._bound(arrays, named))
         if out is None:
             return made
         for target, one in zip(out, made, strict=True):
@@ -126,13 +126,32 @@ class Run:
         """The steps with their times."""
         if self.steps is None:
             raise LayoutError(f"definitions are what runs, and are not timed one by one: {self.why}")
-        given = self._bound(arrays, named)
-        return self.steps.profile(*map(stored, given), repeat=repeat)
+        return self.steps.profile(*map(stored, self._read(self._bound(arrays, named))), repeat=repeat)
 
     def tune(self) -> None:
         """Find the fastest schedule of each layer by measuring it alone; later processes know it, too."""
         if self.steps is not None:
             self.steps.tune()
+
+    def _run(self, given: list[Any]) -> tuple[Any, ...]:
+        if self.steps is None or self.plan is None:
+            return evaluate(self._graph, *given)
+        found = self.steps(*map(stored, self._read(given)))
+        several = found if isinstance(found, tuple) else (found,)
+        head = self.plan.graph.outputs
+        made = tuple(_array(one, value.dtype) for one, value in zip(several, head, strict=True))
+        if self.plan.tail is None:
+            return made
+        known = dict(zip((value.name for value in self.inputs), given, strict=True))
+        known |= zip((value.name for value in head), made, strict=True)
+        return evaluate(self.plan.tail, *(known[value.name] for value in self.plan.tail.inputs))
+
+    def _read(self, given: list[Any]) -> list[Any]:
+        """Those of the inputs that the planned part takes."""
+        if self.plan is None or self.plan.tail is None:
+            return given
+        read = {value.name for value in self.plan.graph.inputs}
+        return [array for value, array in zip(self.inputs, given, strict=True) if value.name in read]
 
     def _bound(self, arrays: tuple[Any, ...], named: Mapping[str, Any]) -> list[Any]:
         given = bound([value.name for value in self.inputs], arrays, named, "the network")
@@ -140,6 +159,45 @@ class Run:
 
     def __repr__(self) -> str:
         return f"Run({', '.join(map(str, self.inputs))} -> {', '.join(map(str, self.outputs))})"
+
+
+class OpenRun(Run):
+    """A network whose inputs have open sizes: planned and compiled for those that a call brings.
+
+    What was made is kept for :data:`KEPT` sets of sizes.
+    """
+
+    def __init__(self, graph: Graph, format: str | None, threads: int | None) -> None:
+        super().__init__(graph, None, None, undecided(graph))
+        self._format, self._threads = format, threads
+        self._made = lru_cache(maxsize=KEPT)(self._specialized)
+
+    def at(self, *arrays: Any, **named: Any) -> Run:
+        """The run for the sizes of these arrays."""
+        return self._of(self._bound(arrays, named))
+
+    def profile(self, *arrays: Any, repeat: int = 3, **named: Any) -> tuple[Layer, ...]:
+        """The steps for the sizes of these arrays, with their times."""
+        return self.at(*arrays, **named).profile(*arrays, repeat=repeat, **named)
+
+    def _run(self, given: list[Any]) -> tuple[Any, ...]:
+        return self._of(given)._run(given)
+
+    def _of(self, given: list[Any]) -> Run:
+        return self._made(
+            tuple((one.shape, one.dtype) if isinstance(one, np.ndarray) else None for one in given)
+        )
+
+    @locked
+    def _specialized(self, sizes: tuple[tuple[tuple[int, ...], np.dtype[Any]] | None, ...]) -> Run:
+        inputs = tuple(
+            value if one is None else Value(value.name, *one)
+            for value, one in zip(self.inputs, sizes, strict=True)
+        )
+        forgotten = {name: Value(name, None, one.dtype) for name, one in self._graph.values.items()}
+        return _compiled(
+            inferred(self._graph.replaced(inputs=inputs, values=forgotten)), self._format, self._threads
+        )
 
 
 def _array(found: Tensor, dtype: np.dtype[Any] | None) -> NDArray[Any]:

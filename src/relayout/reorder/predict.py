@@ -8,13 +8,14 @@ shape; the copy is the yardstick, and it is measured when somebody asks, since m
 from __future__ import annotations
 
 import time
-from functools import lru_cache
+from math import log2
 from typing import NamedTuple
 
 import numpy as np
 
 from relayout.jit.support import missing
 from relayout.runtime import threads
+from relayout.runtime.kept import kept
 from relayout.runtime.memcpy import memcpy_kernel
 from relayout.runtime.sharing import SHARED
 
@@ -23,6 +24,7 @@ __all__ = ["Prediction", "copy_seconds", "seconds_to_move"]
 LARGEST = 1 << 25  # bytes that are copied; larger ones take proportionally longer
 ROUNDS = 5
 LEAST = 1 << 14  # bytes: below that, calling takes longer than copying
+STEPS = 4  # of a speed from one power of two to the next: measured twice, it differs by a tenth
 
 
 class Prediction(NamedTuple):
@@ -65,7 +67,10 @@ def copy_seconds(read: int, written: int, count: int | None = None) -> float:
 
 
 def seconds_to_move(size: int, count: int | None = None) -> float:
-    """About how many seconds it takes to read and write so many bytes in all; measured once for such sizes.
+    """About how many seconds it takes to read and write so many bytes in all.
+
+    Speeds are measured once for such sizes, rounded to what measuring can tell apart, and kept on disk, so
+    that all processes plan by the same ones.
 
     >>> 0 < seconds_to_move(1 << 16) < seconds_to_move(1 << 24)
     True
@@ -74,11 +79,12 @@ def seconds_to_move(size: int, count: int | None = None) -> float:
     return size / _speed(order, count)
 
 
-@lru_cache(maxsize=256)
+@kept("speed of copies")
 def _speed(order: int, count: int | None) -> float:
     """Bytes in a second, of copies that read and write about ``2 ** order`` in all."""
     half = max(LEAST, 1 << order) // 2
-    return 2 * half / copy_seconds(half, half, count)
+    speed = 2 * half / copy_seconds(half, half, count)
+    return float(2 ** (round(STEPS * log2(speed)) / STEPS))
 
 
 def _kernel() -> int | None:

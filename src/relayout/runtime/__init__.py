@@ -12,6 +12,7 @@
 ``thresholds``   from how many bytes on it pays to write around the caches, and to wake threads
 ``calibration``  measures them
 ``clock``        cycles in a second, measured: what turns a model's cycles into time
+``kept``         answers that take long to find out, and what was measured, kept on disk
 ``tuning``       choosing by measuring: contests among candidates, and what is kept of them
 ``memcpy``       the C library's copy as a kernel, for comparison
 ===============  ==========================================================================================

@@ -1,27 +1,29 @@
 """How many cycles this processor runs in a second: what turns a model's cycles into time.
 
-Measured once in a process, by a chain of additions and exclusive ors: each waits for the one before, and
-takes one cycle on all processors that matter. Clocks vary with load and with the width of vectors, by a tenth
-or two; that is as precise as models of time are.
+Measured by a chain of additions and exclusive ors: each waits for the one before, and takes one cycle on all
+processors that matter. Clocks vary with load and with the width of vectors, by a tenth or two; that is as
+precise as models of time are. What was measured first is kept on disk, so that models say the same in all
+processes.
 """
 
 from __future__ import annotations
 
 import ctypes
 import time
-from functools import lru_cache
 
 from relayout.forking import locked
+from relayout.runtime.kept import kept
 
 __all__ = ["cycles_per_second"]
 
 TURNS = 20_000  # of the loop: about a tenth of a millisecond
 LINKS = 16  # of the chain in one turn, a cycle each
 ROUNDS = 5
+STEP = 1e8  # cycles in a second; finer ones are noise
 USUAL = 3e9  # cycles in a second where nothing can be measured, since there is no machine code
 
 
-@lru_cache(maxsize=1)
+@kept("clock")
 @locked
 def cycles_per_second() -> float:
     """The clock, as fast as it was seen to run."""
@@ -37,7 +39,7 @@ def cycles_per_second() -> float:
         start = time.perf_counter()
         kernel(0, 0, ctypes.addressof(operand), 0, 1)
         taken.append(time.perf_counter() - start)
-    return TURNS * LINKS / min(taken)
+    return STEP * max(1, round(TURNS * LINKS / min(taken) / STEP))
 
 
 def _ir() -> str:

@@ -6,7 +6,6 @@
 
 ``case``      a node as rules see it: dims, constants, the formats in which values arrive
 ``ways``      one way to do a node; the table of rules
-``costs``     what takes long to find out, kept for later processes
 ``chains``    functions and binary operations as post-ops; what takes formats as they come
 ``pointwise``  functions and binary operations by themselves
 ``products``  convolutions and matrix products

@@ -14,12 +14,12 @@ from relayout import primitives
 from relayout.errors import LayoutError
 from relayout.graph.lowering.case import Case, Operand, label, row_major
 from relayout.graph.lowering.chains import Step, chain_of, finished, wanted
-from relayout.graph.lowering.costs import kept
 from relayout.graph.lowering.ways import Way, moving, numbers, rule
 from relayout.graph.operators.convolution import transposed_windows
 from relayout.graph.operators.windows import slide
 from relayout.layout import views
 from relayout.layout.descriptor import MemoryDesc, any_format
+from relayout.runtime.kept import kept
 
 if TYPE_CHECKING:
     from relayout.graph.lowering.emission import Site

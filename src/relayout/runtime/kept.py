@@ -1,8 +1,11 @@
-"""Costs that take long to find out, kept for later processes.
+"""Answers that take long to find out, kept for later processes.
 
 To ask a convolution what it costs in nine pairs of formats takes tens of milliseconds, and a network has
 dozens of them. The answers depend on the problem, the machine and the source code alone, so they lie beside
 the compiled kernels on disk, under the same rules (:mod:`relayout.jit.cache`).
+
+What is measured is kept here for another reason, too: no two measurements agree, and what is planned by them
+should not differ from process to process.
 
 >>> @kept("doctest")
 ... def answer(number):
