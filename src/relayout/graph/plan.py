@@ -29,6 +29,7 @@ from relayout.graph.lowering import (  # their rules
     normalizations,
     pointwise,
     products,
+    recurrent,
     resizing,
     windows,
 )
@@ -47,7 +48,7 @@ if TYPE_CHECKING:
 
 __all__ = ["RULES", "Conversion", "Plan", "plan", "told_apart"]
 
-_ = movement, normalizations, pointwise, products, resizing, windows  # their rules
+_ = movement, normalizations, pointwise, products, recurrent, resizing, windows  # their rules
 
 NOISE = 0.05  # of the cost of the cheapest way: by less than half of it no estimate tells two ways apart
 MOST = 8  # formats of a value that its readers are asked about

@@ -157,7 +157,9 @@ class Recurrent(Primitive):
             if desc.dims != sizes[name]:
                 raise LayoutError(f"{self.kind}: {name} {desc} must be {spell_dims(sizes[name])}")
             if desc.dtype.name not in FLOATS:
-                raise Unsupported(f"{self.kind}: {name} {desc} is {desc.dtype}; there are {', '.join(FLOATS)}")
+                raise Unsupported(
+                    f"{self.kind}: {name} {desc} is {desc.dtype}; there are {', '.join(FLOATS)}"
+                )
             if name in found:
                 check_written(self.kind, desc, name)
         self.inputs = tuple(name for name in given if name not in found)
@@ -235,7 +237,7 @@ class Recurrent(Primitive):
         }
 
     def _alternatives(self) -> list[Self]:
-        made = []
+        made: list[Self] = []
         for source in ("tnc", "ntc"):
             given = dict(self._given)
             for name in ("src_layer", "dst_layer"):

@@ -1,4 +1,7 @@
-"""Recurrent layers by definition: NumPy in double precision, step by step, as :mod:`.cell` has the formulas."""
+"""Recurrent layers by definition: NumPy in double precision, step by step.
+
+:mod:`relayout.kernels.recurrent.cell` has the formulas.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +45,9 @@ def definition(
         given = x[::-1] if turned else x
         for layer in range(layers):
             own = {
-                name: array[layer, d] for name, array in arrays.items() if name.startswith(("weights", "bias"))
+                name: array[layer, d]
+                for name, array in arrays.items()
+                if name.startswith(("weights", "bias"))
             }
             h = arrays["src_iter"][layer, d] if "src_iter" in arrays else states[layer, d]
             c = arrays["src_iter_c"][layer, d] if "src_iter_c" in arrays else memories[layer, d]
@@ -52,9 +57,7 @@ def definition(
     return {"dst_layer": result, "dst_iter": states, "dst_iter_c": memories}
 
 
-def _layer(
-    cell: Cell, x: Reals, h: Reals, c: Reals, own: Mapping[str, Reals]
-) -> tuple[Reals, Reals, Reals]:
+def _layer(cell: Cell, x: Reals, h: Reals, c: Reals, own: Mapping[str, Reals]) -> tuple[Reals, Reals, Reals]:
     """The states of all steps, and both at the end."""
     weights = own["weights_iter"]
     bias = own.get("bias", np.zeros((cell.biases, weights.shape[-1])))

@@ -61,9 +61,7 @@ def packed(lanes: int) -> Packed:
     >>> packed(16).weights_iter
     'ldOig16o'
     """
-    return Packed(
-        f"ldgOi{lanes}o", f"ldOig{lanes}o", f"ldOi{lanes}o", f"ldgO{lanes}o", f"ldgO{lanes}o"
-    )
+    return Packed(f"ldgOi{lanes}o", f"ldOig{lanes}o", f"ldOi{lanes}o", f"ldgO{lanes}o", f"ldgO{lanes}o")
 
 
 class _Impossible(Exception):
@@ -174,19 +172,29 @@ class _Lowering:
     @property
     def direct(self) -> bool:
         """Whether the last layer writes to the destination itself."""
-        desc = self.descs["dst_layer"]
-        plain = all(len(term) == 1 and len(ladder) <= 1 for term, ladder in self._digits(desc))
-        side = desc.strides[2] == 1 or desc.dims[2] == 1
-        return plain and side and desc.dtype.name == "f32" and not self.made.sums
+        return self.places() is not None
 
-    @staticmethod
-    def _digits(desc: MemoryDesc) -> list[tuple[tuple[int, ...], tuple[object, ...]]]:
-        return list(zip(desc.layout.terms, desc.layout.ladders, strict=True))
+    def places(self) -> tuple[int, int, int, int] | None:
+        """Strides of steps, rows and directions in the destination, and where it begins; None: not direct.
+
+        Units of a direction must lie side by side.
+        """
+        desc = self.descs["dst_layer"]
+        layout = desc.layout
+        if desc.dtype.name != "f32" or self.made.sums or any(len(term) != 1 for term in layout.terms):
+            return None
+        ladders = {term[0]: ladder for term, ladder in zip(layout.terms, layout.ladders, strict=True)}
+        if any(len(ladders[axis]) > 1 for axis in (0, 1)):
+            return None
+        step, row = (ladders[axis][0].stride if ladders[axis] else 0 for axis in (0, 1))
+        offsets = layout.offsets([[0, 0, k] for k in range(desc.dims[2])]) - layout.offset0
+        apart = int(offsets[self.outputs]) if self.directions > 1 else 0
+        wanted = [d * apart + k for d in range(self.directions) for k in range(self.outputs)]
+        return (step, row, apart, layout.offset0) if offsets.tolist() == wanted else None
 
     def kept(self) -> MemoryDesc:
-        """The results of all directions, where they are not written to the destination: one behind another."""
-        dims = (self.directions, self.time, self.batch, self.outputs)
-        return MemoryDesc(dims, "f32", "abcd")
+        """The results of a layer in scratch, those of its directions side by side."""
+        return MemoryDesc((self.time, self.batch, self.directions * self.outputs), "f32", "tnc")
 
     def result(self, layer: int) -> str:
         """The buffer with the results of a layer."""
@@ -195,9 +203,8 @@ class _Lowering:
         return f"results{layer % 2}"
 
     def of_direction(self, d: int) -> MemoryDesc:
-        """The results of one direction, steps by rows by units."""
-        layout = views.select(self.kept().layout, 0, d)
-        return MemoryDesc(layout.dims, "f32", layout)
+        """Those of one direction."""
+        return self._part(self.kept(), (self.time, self.batch, self.outputs), (0, 0, d * self.outputs))
 
     # -- products -------------------------------------------------------------------------------------------
 
@@ -248,19 +255,14 @@ class _Lowering:
         made, gates = self.made, self.made.cell.gates * self.room
         outer, inner = (self.time * gates, gates) if self.turned else (gates, self.batch * gates)
         given = Places(inner * WORD, outer * WORD, self.time * self.batch * gates * WORD)
-        if self.result(layer) == "dst_layer":
-            desc = self.descs["dst_layer"]
-            step, row, _ = desc.strides
-            places = (step, row, self.outputs, desc.layout.offset0)
-        else:
-            plane = self.batch * self.outputs
-            places = (plane, self.outputs, self.time * plane, 0)
-        each = {
-            "weights": self.outputs * gates,
-            "projection": self.units * ceil(self.outputs / self.lanes) * self.lanes,
-            "bias": made.cell.biases * self.room,
-            "peephole": 3 * self.room,
-        }
+        places = self.places() if layer == made.layers - 1 else None
+        if places is None:
+            row = self.directions * self.outputs
+            places = (self.batch * row, row, self.outputs, 0)
+
+        def span(size: int) -> tuple[int, int]:
+            return layer * self.directions * size * WORD, size * WORD
+
         plan = Recurrence(
             made.cell,
             self.machine,
@@ -274,9 +276,10 @@ class _Lowering:
             Places(*(n * WORD for n in places)),
             self.pitch * WORD,
             self.between * WORD,
-            **{
-                name: (layer * self.directions * size * WORD, size * WORD) for name, size in each.items()
-            },
+            weights=span(self.outputs * gates),
+            projection=span(self.units * ceil(self.outputs / self.lanes) * self.lanes),
+            bias=span(made.cell.biases * self.room),
+            peephole=span(3 * self.room),
         )
         return planned(plan, threads.count())
 
@@ -298,7 +301,12 @@ class _Lowering:
     # -- all together ---------------------------------------------------------------------------------------
 
     def program(self) -> tuple[Program, Recurrence]:
+        from relayout.primitives.lowering import zeros_step
+
         made, out = self.made, self.out
+        for name in made.outputs:
+            if self.descs[name].layout.has_padding:
+                out.add(zeros_step(self.descs[name], name))
         for name in self.repacked:
             desc = self.formats.of(name, self.descs[name])
             target = out.room(f"{name} packed", desc.nbytes)
@@ -401,7 +409,4 @@ class _Lowering:
                 raise _Impossible
             out.append(added, dict.fromkeys(parts, "results"))
             return
-        for d in range(self.directions):
-            dims = (self.time, self.batch, self.outputs)
-            part = self._part(dst, dims, (0, 0, d * self.outputs))
-            out.reorder(self.of_direction(d), part, "results", "dst_layer")
+        out.reorder(self.kept(), dst, "results", "dst_layer")

@@ -1,6 +1,6 @@
-"""A recurrence as text: ``void recurrent(ptr given, ptr results, ptr operands, i64 part, i64 parts)``.
+"""A recurrence as text: ``void recurrent(ptr given, ptr results, ptr ops, i64 part, i64 parts)``.
 
-The operands are the addresses of :data:`OPERANDS`. States are kept in two places in turn: a step reads the one
+The operands are the addresses of :data:`OPERANDS`. States are kept in two places in turn: a step reads one
 and writes the other, from where the next step reads it; so rows lie equally far apart in all steps, wherever
 results and initial states lie. The memory of an LSTM is read and written in one place.
 
@@ -87,7 +87,7 @@ class _Writer:
     def in_turns(self) -> None:
         """All tasks go through the steps together."""
         b, plan = self.b, self.plan
-        part, phases = b["part"], len(plan.cell.phases)
+        part, phases = b.urem(b["part"], plan.tasks), len(plan.cell.phases)
         b.call("begin", self.turns, part)
 
         def step(s: Value) -> None:
@@ -124,9 +124,7 @@ class _Writer:
         plan, schedule, lanes = self.plan, self.plan.schedule, self.lanes
         arguments = dict.fromkeys(("given", "results", *OPERANDS[:-1]), PTR) | {"task": I64, "s": I64}
         f = Function(name, arguments, plan.machine, "internal", "noinline")
-        direction, part, each = digits(
-            f, f["task"], (len(plan.backward), schedule.parts, schedule.shares)
-        )
+        direction, part, each = digits(f, f["task"], (len(plan.backward), schedule.parts, schedule.shares))
         s = f["s"]
         t = self.time(f, direction)
         odd = f.and_(s, 1)
@@ -270,8 +268,7 @@ class _Tile:
         def turn(unroll: int, x: Value, w: Value, sums: list[Value]) -> list[Value]:
             for k in range(unroll):
                 vectors = [
-                    f.load(self.type, f.gep(w, u * block + (k * gates + g) * self.width))
-                    for u, g in places
+                    f.load(self.type, f.gep(w, u * block + (k * gates + g) * self.width)) for u, g in places
                 ]
                 for u, g in places if self.ahead else ():
                     f.prefetch(f.gep(w, u * block + (k * gates + g) * self.width + self.ahead))

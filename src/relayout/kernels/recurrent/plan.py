@@ -173,7 +173,7 @@ def _tile(registers: int, gates: int, rows: int, blocks: int) -> tuple[int, int]
     """Rows and blocks of a tile: as many sums as registers hold beside weights and what is multiplied.
 
     >>> _tile(32, 4, 64, 8), _tile(32, 4, 1, 8), _tile(16, 3, 64, 8), _tile(32, 1, 50, 32)
-    ((6, 1), (1, 2), (3, 1), (6, 4))
+    ((6, 1), (1, 2), (4, 1), (6, 4))
     """
     most = 1 if gates * rows >= ACCUMULATORS and gates > 1 else max(1, ACCUMULATORS // gates)
     if gates == 1 and rows > 1:
