@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import json
+import textwrap
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from click.testing import CliRunner
 
+from relayout.bench.contest import contest
+from relayout.bench.measure import Spread
+from relayout.bench.models import Entry, Result, difference, means
 from relayout.cli import application
 
 onnx = pytest.importorskip("onnx")
@@ -27,37 +32,69 @@ def model(tmp_path: Path) -> Path:
     return path
 
 
-def test_all_contestants_are_timed_and_compared(model: Path, tmp_path: Path) -> None:
-    told = tmp_path / "told.json"
-    command = ["bench", "networks", str(model), "--batch", "2", "--rounds", "2", "--seconds", "0.2"]
-    found = CliRunner().invoke(
-        application, [*command, "--threads", "1,2", "--json", str(told)], prog_name="relayout"
-    )
+def measured(*arguments: str) -> tuple[str, list[dict[str, Any]]]:
+    """What the command prints, and its results."""
+    told = Path(arguments[0]).with_suffix(".told.json")
+    command = ["bench", "networks", *arguments, "--rounds", "2", "--seconds", "0.2"]
+    command += ["--without", "torch.compile", f"--json={told}"]
+    found = CliRunner().invoke(application, command, prog_name="relayout")
     assert found.exit_code == 0, found.output
     assert max(len(line) for line in found.stdout.splitlines()) <= 80, found.stdout
-    results = json.loads(told.read_text())["results"]
+    return found.stdout, json.loads(told.read_text())["results"]
+
+
+def test_all_contestants_are_timed_and_compared(model: Path) -> None:
+    text, results = measured(str(model), "--batch", "2", "--threads", "1,2")
     assert [(one["threads"], one["batch"]) for one in results] == [(1, 2), (2, 2)]
     for one in results:
         assert 0 <= one["difference"] < 1e-5
         assert one["behind"]["ONNX Runtime"]["median"] > 0
         assert one["defined"] == 0
+        assert set(one["start"]) == set(one["peak"]) >= {"Relayout", "ONNX Runtime"}
+        assert all(seconds > 0 for seconds in one["start"].values())
+    for part in textwrap.wrap(model.stem, 18):  # the whole name is there, on several lines
+        assert part in text
 
 
-def test_what_others_refuse_is_said(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from relayout.bench import models
+def test_a_run_is_continued(model: Path, tmp_path: Path) -> None:
+    kept = tmp_path / "kept.jsonl"
+    _, first = measured(str(model), "--threads", "1", "--results", str(kept))
+    with kept.open("a") as file:
+        file.write('{"network": "cut o')
+    _, again = measured(str(model), "--threads", "1", "--results", str(kept))
+    assert again == first
 
-    def refusing(*_: object) -> models.Call:
-        raise RuntimeError("no such operator")
 
-    monkeypatch.setattr(models, "PEERS", {"Other": ("numpy", refusing)})
-    [result] = models.measured(model, [1], rounds=1, seconds=0.1)
-    assert result.refused == {"Other": "no such operator"}
-    assert result.difference is None
+def test_no_network_is_begun_after_its_time(model: Path, tmp_path: Path) -> None:
+    kept = tmp_path / "kept.jsonl"
+    command = ["bench", "networks", str(model), "--threads", "1", "--minutes", "0", "--results", str(kept)]
+    assert CliRunner().invoke(application, command, prog_name="relayout").exit_code == 0
+    assert not kept.exists()
+
+
+def test_what_a_contestant_refuses_is_said(model: Path, tmp_path: Path) -> None:
+    broken = tmp_path / "broken.npz"
+    np.savez(broken, np.zeros((1, 4, 9, 9), np.float32))  # a channel too many
+    result = contest(Entry("broken", model, broken, 1, 1, True), ["ONNX Runtime"], 1, 0.1)
+    assert set(result.refused) == {"Relayout", "ONNX Runtime"}
+    assert "4 channels" in result.refused["Relayout"]
     assert result.behind == {}
+    assert result.best is None
+
+
+def test_means_are_geometric_and_name_the_worst() -> None:
+    results = [
+        Result("a", 1, 1, behind={"ONNX Runtime": Spread(4, 4, 4), "OpenVINO": Spread(2, 2, 2)}),
+        Result("b", 1, 1, behind={"ONNX Runtime": Spread(0.25, 0.2, 0.3)}),
+    ]
+    found = means(results)
+    assert found["ONNX Runtime"] == (pytest.approx(1.0), 0.25, "b", 2)
+    assert found["OpenVINO"] == (pytest.approx(2.0), 2, "a", 1)
+    assert found["the best of them"] == (pytest.approx(0.5**0.5), 0.25, "b", 2)
 
 
 def test_a_difference_is_seen() -> None:
-    from relayout.bench.models import difference
-
     assert difference([np.zeros((2, 3))], [np.zeros((3, 2))]) == np.inf
     assert difference([np.array([1.0, -3.0])], [np.array([1.0, -4.0])]) == 0.25
+    assert difference([np.array([np.inf, 1.0])], [np.array([np.inf, 1.0])]) == 0
+    assert difference([np.array([0.0, 1.0])], [np.array([np.nan, 1.0])]) == np.inf

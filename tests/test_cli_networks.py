@@ -141,6 +141,8 @@ class TestRun:
         )
         assert "NAME=N" in refused("run", words, "--dim", "length")
         assert "length=128" in refused("run", words, "--dim", "length=x")
+        said = refused("run", images, "--batch", 2, "--dim", "batch=3", code=4)
+        assert "--batch 2 and --dim give two first sizes of the input x f32 batchx3x12x12" in said
         assert "--size is for the networks" in refused("run", images, "--batch", 1, "--size", 3)
         assert "--input is for models" in refused("run", "resnet50", "--input", "x.npy")
         np.save(tmp_path / "x.npy", np.zeros((1, 3, 12, 13), np.float32))

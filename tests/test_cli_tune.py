@@ -34,3 +34,30 @@ def test_tuned_shown_and_forgotten():
 @pytest.mark.parametrize("words", [(), (PROBLEM[0],), ("-",)])
 def test_problems_are_pairs(words):
     assert "give a SOURCE and a DESTINATION" in refused("tune", *words)
+
+
+@pytest.mark.skipif(not supported(), reason="this host forbids making machine code")
+def test_the_layers_of_a_model(tmp_path):
+    """Problems that occur twice are listed once; a run finds what was measured."""
+    pytest.importorskip("onnx")
+    import relayout as rl
+    import small_model
+
+    file = tmp_path / "small.onnx"
+    small_model.write(file)
+    assert "are open: --dim batch=N" in refused("tune", str(file))
+    (made,) = json.loads(call("tune", str(file), "--batch", "2", "--threads", "1", "--json"))["models"]
+    known = json.loads(call("tune", "--show", "--json"))
+    assert {one["problem"] for one in made["problems"]} == {one["problem"] for one in known}
+    assert len(known) == len(made["problems"]) >= 1
+    assert all("1 threads]" in one["problem"] and one["layers"] for one in made["problems"])
+    text = call("tune", str(file), "--batch", "2", "--threads", "1")
+    assert f"{file}: {len(known)} problems" in text
+    assert all(2 >= one["contests"] >= 1 for one in json.loads(call("tune", "--show", "--json")))
+    notes = [layer.implementation for layer in rl.load(file).compile(batch=2, threads=1).steps.layers()]
+    assert all(any(one["schedule"] in note for note in notes) for one in made["problems"])
+
+
+def test_with_estimates_nothing_is_measured(monkeypatch):
+    monkeypatch.setenv("RELAYOUT_EFFORT", "estimate")
+    assert "measures nothing" in refused("tune", *PROBLEM)

@@ -7,6 +7,7 @@ import pytest
 
 from graphs import Building
 from relayout.errors import LayoutError
+from relayout.graph import Value
 from relayout.graph.dynamic import divided
 from relayout.graph.inference import inferred
 from relayout.graph.run import KEPT, OpenRun
@@ -58,6 +59,17 @@ def test_only_some_sets_of_sizes_are_kept():
     run.at(noise(KEPT + 2, 16, 4, 4))
     assert run.at(noise(1, 16, 4, 4)) is first
     assert run._made.cache_info().currsize == KEPT
+
+
+def test_sizes_that_never_come_again_are_not_compiled():
+    graph = small(("batch", 16, 4, 4))
+    run = graph.compile()
+    for batch in range(1, KEPT + 3):
+        x = noise(batch, 16, 4, 4)
+        np.testing.assert_allclose(run(x)[0], graph.evaluate(x)[0], rtol=1e-4, atol=1e-5)
+    assert run._made.cache_info().misses == KEPT
+    run(x)
+    assert run._made.cache_info().misses == KEPT + 1
 
 
 def test_sizes_that_do_not_fit_name_the_node():
@@ -124,3 +136,16 @@ def test_where_nothing_is_decided_definitions_run():
     assert "NonZero" in run.why
     with pytest.raises(LayoutError, match="NonZero"):
         run.profile(noise(3, 4))
+
+
+def test_inputs_that_nobody_reads_do_not_matter():
+    """Text has no memory format, and none is needed where it is not read."""
+    b = Building((2, 3))
+    graph = b.graph(b("Relu", "x0"))
+    text = Value("text", ("n",), np.dtype(object))
+    run = graph.replaced(inputs=(*graph.inputs, text)).compile()
+    assert run.steps is not None
+    assert not run.why
+    x = noise(2, 3)
+    (found,) = run(x, np.array(["a", "b"], object))
+    np.testing.assert_array_equal(found, np.maximum(x, 0))

@@ -22,7 +22,8 @@ from hypothesis import strategies as st
 
 import relayout as rl
 from relayout import files
-from relayout.files import atomic, conversion, mapped, npz
+from relayout.exchange import mapped
+from relayout.files import atomic, conversion, npz
 from relayout.files.arrays import physical_shape, stored_form
 from relayout.files.descriptor import descriptor_from_text
 from strategies import examples, layouts

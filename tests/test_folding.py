@@ -8,8 +8,10 @@ from hypothesis import strategies as st
 
 import relayout as rl
 from relayout import MemoryDesc
-from relayout.primitives import Convolution
-from relayout.primitives.folding import folded, images_inside
+from relayout.layout import views
+from relayout.ops.post_ops import Sum
+from relayout.primitives import Convolution, Matmul
+from relayout.primitives.folding import folded, images_inside, rows_apart
 from strategies import examples
 from test_products import check
 
@@ -83,3 +85,32 @@ def test_pixels_without_neighbours_lie_in_long_rows():
     assert made.geometry.target == (1, 1, 30)
     assert made.src.dims == (4, 8, 1, 30)
     assert folded(made_of("nhwc", taps=3)).geometry.target == (1, 6, 5)
+
+
+@given(st.data(), st.sampled_from((1, 5, 16, 40)), st.sampled_from((1, 16, 24, 33)), st.integers(0, 99))
+@examples(60)
+def test_rows_of_matrices_lie_in_windows(data, inner, columns, seed):
+    counts = [data.draw(st.sampled_from((1, 2, 3, 7))) for _ in range(4)]
+    sides = []
+    for size in (inner, columns):
+        order = data.draw(st.permutations(range(4)))
+        layout = MemoryDesc((*(counts[axis] for axis in order), size), "f32", "abcde").layout
+        layout = views.permute(layout, (*(order.index(axis) for axis in range(4)), 4))
+        rows = views.reshape(layout, (-1, size))
+        sides.append(MemoryDesc(rows.dims, "f32", rows))
+    src, dst = sides
+    weights = MemoryDesc((inner, columns), "f32", rl.any)
+    ops = data.draw(st.sampled_from(((), ("relu",), (Sum(), "relu"))))
+    made = Matmul(src, weights, MemoryDesc((columns,), "f32", "a"), dst, post_ops=ops)
+    check(made, seed, threads=data.draw(st.sampled_from((None, 1, 3))))
+
+
+def test_windows_are_read_and_written_where_they_are():
+    layout = MemoryDesc((2, 4, 7, 4, 7, 32), "f32", "abcdef").layout
+    layout = views.reshape(views.permute(layout, (0, 1, 3, 2, 4, 5)), (-1, 32))
+    windows, rows = MemoryDesc(layout.dims, "f32", layout), MemoryDesc(layout.dims, "f32", "ab")
+    for src, dst in ((windows, rows), (rows, windows), (windows, windows)):
+        made = Matmul(src, MemoryDesc((32, 32), "f32", rl.any), None, dst)
+        assert rows_apart(made._as_products(made.descs)).geometry.source == (4, 7, 7)
+        assert "packed" not in made.implementation
+        check(made)

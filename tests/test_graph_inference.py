@@ -65,16 +65,27 @@ def test_nothing_disappears_before() -> None:
 def test_ways_to_say_sizes(dims: Any) -> None:
     other = Value("m", (2, "batch"), F32)
     changed = with_dims(graph([X, other], ["x"], []), dims)
+    named = dims == 7 or "batch" in dims
+    assert changed.inputs[1].dims == (2, 7 if named else "batch")  # what is fixed stays as it is
     assert changed.inputs[0].dims == (7, 3, 4)
-    assert changed.inputs[1].dims == {int: (7, 7)}.get(
-        type(dims), (2, 7 if "batch" in str(dims) else "batch")
-    )
+
+
+def test_a_batch_of_inputs_that_have_another_one() -> None:
+    x, y, table = (Value(name, dims, F32) for name, dims in {"x": (1, 3), "y": (1,), "t": (100, 3)}.items())
+    changed = with_dims(graph([x, y, table], ["x"], []), np.int64(4))
+    assert [value.dims for value in changed.inputs] == [(4, 3), (4,), (100, 3)]
+    assert all(type(n) is int for value in changed.inputs for n in value.dims or ())
 
 
 @pytest.mark.parametrize(
     ("dims", "why"),
     [
-        ({"z": (1,)}, "no input 'z'; there are: x"),
+        ({"z": (1,)}, "no dim and no input 'z'; there are batch, x"),
+        ({"bacth": 2}, "no dim and no input 'bacth'; there are batch, x"),
+        ({"batch": "2"}, "size 'batch' must be a whole number, got '2'"),
+        ({"x": (1.5, 3, 4)}, "size of the input 'x' must be a whole number, got 1.5"),
+        (2.0, "batch size must be a whole number, got 2.0"),
+        ([2], r"batch size must be a whole number, got \[2\]"),
         ({"x": (1, 2)}, "x f32 batchx3x4 has 3 axes; 2 sizes"),
         ({"x": (-1, 3, 4)}, "negative"),
     ],

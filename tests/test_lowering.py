@@ -98,6 +98,59 @@ def test_networks_that_were_converted_from_nhwc_have_no_transpose_left():
     assert run.plan.conversions == ()
 
 
+def windows(grid):
+    """From an image of tokens to windows of 7 x 7 of them, or to grids, as views."""
+    if grid:
+        return (1, 7, 2, 7, 2, 32), (0, 2, 4, 1, 3, 5)
+    return (1, 2, 7, 2, 7, 32), (0, 1, 3, 2, 4, 5)
+
+
+@pytest.mark.parametrize("grid", [False, True])
+def test_attention_in_windows_is_read_and_written_where_it_lies(grid):
+    apart, order = windows(grid)
+    back = tuple(order.index(axis) for axis in range(6))
+    graph = graph_of(
+        [
+            ("n = LayerNormalization(x, one, none)", {}),
+            ("a = Reshape(n, apart)", {}),
+            ("b = Transpose(a)", {"perm": order}),
+            ("w = Reshape(b, rows)", {}),
+            ("qkv = MatMul(w, into)", {}),
+            ("heads = Reshape(qkv, split)", {}),
+            ("t = Transpose(heads)", {"perm": (2, 0, 3, 1, 4)}),
+            ("q = Gather(t, first)", {"axis": 0}),
+            ("k = Gather(t, second)", {"axis": 0}),
+            ("v = Gather(t, third)", {"axis": 0}),
+            ("kt = Transpose(k)", {"perm": (0, 1, 3, 2)}),
+            ("scores = MatMul(q, kt)", {}),
+            ("p = Softmax(scores)", {}),
+            ("o = MatMul(p, v)", {}),
+            ("ot = Transpose(o)", {"perm": (0, 2, 1, 3)}),
+            ("together = Reshape(ot, rows)", {}),
+            ("out = MatMul(together, from)", {}),
+            ("c = Reshape(out, unapart)", {}),
+            ("d = Transpose(c)", {"perm": back}),
+            ("e = Reshape(d, image)", {}),
+            ("y = Add(x, e)", {}),
+        ],
+        {"x": (1, 14, 14, 32)},
+        one=np.ones(32, "f4"),
+        none=np.zeros(32, "f4"),
+        apart=np.array(apart),
+        rows=np.array((4, 49, 32)),
+        split=np.array((4, 49, 3, 2, 16)),
+        first=np.array(0),
+        second=np.array(1),
+        third=np.array(2),
+        unapart=np.array([apart[axis] for axis in order]),
+        image=np.array((1, 14, 14, 32)),
+        **{"into": noise(32, 96, seed=7) / 6, "from": noise(32, 32, seed=8) / 6},
+    )
+    run = check(graph)
+    assert not run.plan.conversions
+    assert "reorder" not in kinds(run)
+
+
 @pytest.mark.parametrize("format", FORMATS)
 def test_dense_blocks_write_into_one_memory(format):
     """Each concatenation is the beginning of the next one: nothing is copied but the input."""

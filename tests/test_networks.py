@@ -14,7 +14,7 @@ import relayout as rl
 from relayout import LayoutError, Unsupported
 from relayout.networks import NETWORKS, Architecture, build, from_file, random
 from relayout.networks.parameters import EPSILON, folded
-from relayout.primitives.convolution import definition
+from relayout.ops.products import definition
 from strategies import examples
 
 SMALL = Architecture((2, 1), groups=2, width=12, channels=10)

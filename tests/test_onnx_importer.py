@@ -218,6 +218,14 @@ def test_functions_that_call_each_other_in_a_circle() -> None:
         read(model)
 
 
+def test_functions_with_outputs_that_nothing_computes() -> None:
+    model = parser.parse_model(FUNCTIONS)
+    both = next(one for one in model.functions if one.name == "both")
+    both.output[0] = ""
+    with pytest.raises(LayoutError, match="nothing computes the output '' of the function 'both'"):
+        read(model)
+
+
 def test_functions_that_would_never_end() -> None:
     """Nine functions, each of which calls the one before it ten times."""
     model = text("net (float[2] x) => (float[2] y) { y = Relu(x) }", 17, ', "own" : 1')

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 import relayout as rl
 from relayout import LayoutError, MemoryDesc, Unsupported
+from relayout.ops.pooling import definition
 from relayout.primitives import Pooling
-from relayout.primitives.pooling import ALGORITHMS, definition
+from relayout.primitives.pooling import ALGORITHMS
 from relayout.primitives.post_ops import Function, Sum
 from strategies import examples, padding_places, room_places
 from test_values import LINUX, NEEDS, can_run, undefined
@@ -216,7 +217,7 @@ def test_code_for_all_processors_calls_no_library(cpu, triple):
         for dtype in ("bf16", "u8"):
             for algorithm in ("max", "average_exclude_padding"):
                 made = Pooling(MemoryDesc((1, 20, 9, 9), dtype, format), algorithm, 3, 2, 1)
-                plan = window.planned(*made.reduction, made.src, made.dst, made.axes)
+                plan = window.planned(*made.operation.reduction, made.src, made.dst, made.axes)
                 assert undefined(compile_.assemble(window.module(plan, machine), machine)) == set()
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import os
 import threading
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 
 import relayout as rl
 from relayout import LayoutError
+from relayout.ops.operation import Operation
 from relayout.primitives import Binary, Reorder, Sequence
 from relayout.primitives.memory import ALIGNED, Span, arranged
 from relayout.primitives.primitive import Primitive
@@ -21,7 +23,7 @@ from strategies import examples
 
 driver = importlib.import_module("relayout.runtime.driver")
 sharing = importlib.import_module("relayout.runtime.threads")
-schedule = importlib.import_module("relayout.primitives.schedule")
+storages = importlib.import_module("relayout.primitives.storages")
 compile_ = pytest.importorskip("relayout.jit.compile")
 
 DIMS = (2, 20, 3, 2)
@@ -39,20 +41,29 @@ def values(seed=0, dims=DIMS):
     return np.random.default_rng(seed).integers(-4, 5, dims).astype(np.float32)
 
 
+@dataclass(frozen=True, kw_only=True)
+class Sum(Operation):
+    """a + 2 b; on request with what dst held."""
+
+    adds: bool
+
+    @property
+    def accumulates(self):
+        return ("dst",) * self.adds
+
+    def compute(self, a, b, dst=0):
+        return a + 2 * b + dst
+
+
 class Toy(Primitive):
     """a + 2 b, all of one descriptor; on request with scratch, with what dst held, or without a program."""
 
     kind = "toy"
-    inputs = ("a", "b")
 
     def __init__(self, which, in_place=(), adds=False, parts=1, scratch=False, native=True):
-        self.descs = dict.fromkeys(("a", "b", "dst"), which)
-        self.in_place, self.accumulates = {"dst": in_place}, ("dst",) * adds
-        self.adds, self.parts = adds, parts
+        self._settle(Sum, {"a": which, "b": which}, {"dst": which}, adds=adds)
+        self.in_place, self.adds, self.parts = {"dst": in_place}, adds, parts
         self.scratch, self.native = scratch, native
-
-    def _definition(self, arrays):
-        return arrays["a"] + 2 * arrays["b"] + (arrays["dst"] if self.adds else 0)
 
     def _lower(self):
         if not self.native:
@@ -252,6 +263,29 @@ def test_what_is_still_needed_is_copied():
     same(run(values()), seq.reference(values()))
 
 
+@pytest.mark.parametrize("adds", [False, True])
+def test_an_output_is_not_written_over_a_part_of_something_larger(adds):
+    """All of the larger one would have to lie in the caller's memory, and would go beyond its end."""
+    seq, whole = Sequence(), desc(dims=(2, 20, 3, 2))
+    x = seq.input("x", whole)
+    large = seq.add(Toy(whole), x, x, name="large")
+    part = seq.view(large, whole.submemory((1, 20, 3, 2), (0, 0, 0, 0)))
+    size = part.desc
+    toy = Toy(size, in_place=("a", "b"), adds=adds)
+    if adds:
+        first = seq.view(x, whole.submemory((1, 20, 3, 2), (0, 0, 0, 0)))
+        seq.output(seq.add(toy, first, first, dst=part, name="last"))
+    else:
+        seq.output(seq.add(toy, part, part, name="last"))
+    run = seq.compile()
+    for item in run._schedule.items:
+        for key, storage in item.storages.items():
+            if storage.where == "output":
+                assert item.primitive.descs[key].nbytes <= size.nbytes, (item.name, key)
+    a = values(1)
+    np.testing.assert_array_equal(run(a).numpy(), (6 if adds else 9) * a[:1])
+
+
 def test_reorders_are_shared_and_those_of_constants_are_done_before():
     seq = Sequence()
     x = seq.input("x", desc())
@@ -372,7 +406,7 @@ def test_any_constant_that_repeats_in_any_data_type(data):
     kind = rl.dtype(data.draw(st.sampled_from(["f32", "bf16", "s8", "s4"])))
     array = np.broadcast_to(values(1, small), dims).astype(kind.numpy)
     wanted = rl.tensor(values(1, small).astype(kind.numpy)).broadcast_to(dims).desc
-    laid = schedule._laid(rl.tensor(array), wanted, "here")
+    laid = storages._laid(rl.tensor(array), wanted, "here")
     np.testing.assert_array_equal(rl.from_buffer(laid, wanted).numpy(), array)
 
 

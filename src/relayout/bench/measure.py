@@ -21,7 +21,7 @@ import ctypes
 import math
 import statistics
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import repeat
@@ -244,7 +244,7 @@ def _seconds(action: Callable[[], object], turns: int) -> float:
 
 
 def in_rounds(
-    contestants: dict[str, Stopwatch],
+    contestants: Mapping[str, Callable[[], float]],
     rounds: int,
     seconds: float,
     threads: int,

@@ -1,47 +1,55 @@
-"""Whole networks: Relayout beside ONNX Runtime and OpenVINO, on ONNX files.
+"""Whole networks beside other runtimes: what is measured, and how it is told.
 
-Everybody reads the same file, is given the same arrays and as many threads, and is timed in turn within each
-round (:func:`relayout.bench.measure.in_rounds`); a figure is the median of the rounds' ratios. Outputs are
-compared: a contestant that is fast because it computes something else would be seen in the column of
-differences. They are relative to the largest value of each output of the first other contestant.
-
-Inputs are random: numbers of a normal distribution, 0 and 1 for whole numbers, so that they are indices of
-any table, and truth values that are all true, as masks are that mask nothing.
+All contestants run the same ONNX file, on the same arrays and with as many threads; only ``torch.compile``
+has the module that the file was written from. A figure is the median of the ratios of rounds, in which
+everybody is timed in turn (:mod:`relayout.bench.contest`). Outputs are compared: a contestant that is fast
+because it computes something else would be seen in the column of differences.
 """
 
 from __future__ import annotations
 
-import importlib
+import json
+import math
+import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from relayout.bench.load import Load, disturbed
-from relayout.bench.measure import OURS, Spread, Stopwatch, figures, in_rounds
-from relayout.forking import locked
+from relayout.bench.measure import OURS, Spread
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
     from rich.console import Console
 
-__all__ = ["PEERS", "Result", "as_json", "difference", "inputs_of", "measured", "show"]
+__all__ = ["Entry", "Result", "as_json", "difference", "inputs_of", "means", "read", "show", "write"]
 
-Outputs: TypeAlias = "tuple[NDArray[Any], ...]"
-Call: TypeAlias = "Callable[[], Outputs]"
+
+@dataclass(frozen=True)
+class Entry:
+    """A network to be measured: a model in a file, its inputs, how many threads there are.
+
+    ``file`` tells that it is a file of the user's own, of which there is no module.
+    """
+
+    network: str
+    model: Path
+    inputs: Path
+    batch: int
+    threads: int
+    file: bool = False
 
 
 @dataclass
 class Result:
-    """One network with one number of threads.
+    """One network with one number of threads and one batch.
 
     Attributes
     ----------
-    model : str
-        The name of its file.
+    network : str
+        Its name, or that of its file.
     threads, batch : int
         How many; the batch is the first size of the first input.
     seconds : dict of str to Spread
@@ -50,17 +58,20 @@ class Result:
         The time of each other contestant / Relayout's: above 1, Relayout is faster.
     difference : float or None
         The largest difference of outputs, relative to the largest value; None: nobody to compare with.
-    conversions : int
-        Conversions between formats that the plan has left.
-    defined : int
-        Steps that are done in NumPy.
+    conversions, defined : int
+        Conversions between formats that the plan has left, and steps that are done in NumPy.
+    start : dict of str to float
+        Seconds from the start of a process to its first result, with warm caches.
+    peak, resident : dict of str to int
+        Bytes beyond those of Python with NumPy and the inputs: the most that was resident until the second
+        result, and what was then.
     disturbed : bool
         Whether other processes took the cores.
     refused : dict of str to str
         Why a contestant could not do it.
     """
 
-    model: str
+    network: str
     threads: int
     batch: int
     seconds: dict[str, Spread] = field(default_factory=dict)
@@ -68,59 +79,28 @@ class Result:
     difference: float | None = None
     conversions: int = 0
     defined: int = 0
+    start: dict[str, float] = field(default_factory=dict)
+    peak: dict[str, int] = field(default_factory=dict)
+    resident: dict[str, int] = field(default_factory=dict)
     disturbed: bool = False
     refused: dict[str, str] = field(default_factory=dict)
 
+    @property
+    def key(self) -> tuple[str, int, int]:
+        """What was measured."""
+        return self.network, self.threads, self.batch
 
-@locked
-def _onnxruntime(path: Path, arrays: Sequence[NDArray[Any]], threads: int) -> Call:
-    runtime = importlib.import_module("onnxruntime")
-    options = runtime.SessionOptions()
-    options.intra_op_num_threads, options.log_severity_level = threads, 3
-    session = runtime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
-    given = {one.name: array for one, array in zip(session.get_inputs(), arrays, strict=False)}
-    return lambda: tuple(session.run(None, given))
-
-
-@locked
-def _openvino(path: Path, arrays: Sequence[NDArray[Any]], threads: int) -> Call:
-    openvino = importlib.import_module("openvino")
-    settings = {
-        "INFERENCE_NUM_THREADS": threads,
-        "PERFORMANCE_HINT": "LATENCY",
-        "INFERENCE_PRECISION_HINT": "f32",
-    }
-    compiled = openvino.Core().compile_model(str(path), "CPU", settings)
-    request, given = compiled.create_infer_request(), list(arrays)
-
-    def call() -> Outputs:
-        found = request.infer(given, share_inputs=True, share_outputs=True)
-        return tuple(found[one] for one in compiled.outputs)
-
-    return call
-
-
-PEERS: Final[dict[str, tuple[str, Callable[[Path, Sequence[Any], int], Call]]]] = {
-    "ONNX Runtime": ("onnxruntime", _onnxruntime),
-    "OpenVINO": ("openvino", _openvino),
-}
-"""The others: their packages, and what makes a call of a network."""
-
-
-def installed() -> dict[str, str | None]:
-    """The version of each other contestant; None where it is not installed."""
-    return {name: _version(package) for name, (package, _) in PEERS.items()}
-
-
-def _version(package: str) -> str | None:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return None
+    @property
+    def best(self) -> float | None:
+        """The time of the fastest other / Relayout's."""
+        return min((one.median for one in self.behind.values()), default=None)
 
 
 def inputs_of(values: Sequence[Any], batch: int = 1) -> list[NDArray[Any]]:
     """Random arrays for the inputs of a graph; what is not known of their dims is the batch, or else 1.
+
+    Numbers of a normal distribution; 0 and 1 for whole numbers, so that they are indices of any table; truth
+    values that are all true, as masks are that mask nothing.
 
     >>> from relayout.graph.graph import Value
     >>> x, mask = Value("x", (None, 3), np.dtype("f4")), Value("mask", (1, 4), np.dtype("i8"))
@@ -145,8 +125,14 @@ def inputs_of(values: Sequence[Any], batch: int = 1) -> list[NDArray[Any]]:
 def difference(found: Sequence[Any], expected: Sequence[Any]) -> float:
     """The largest difference of outputs, relative to the largest value of each.
 
+    Infinities and what is no number have to be at the same places.
+
     >>> difference([np.array([1.0, 4.5])], [np.array([1.0, 4.0])])
     0.125
+    >>> difference([np.array([np.nan, 4.5])], [np.array([np.nan, 4.0])])
+    0.125
+    >>> difference([np.array([np.nan])], [np.array([4.0])])
+    inf
     """
     largest = 0.0
     for one, other in zip(found, expected, strict=True):
@@ -154,97 +140,164 @@ def difference(found: Sequence[Any], expected: Sequence[Any]) -> float:
         if one.shape != other.shape:
             return float("inf")
         if other.size:
-            scale = max(float(np.abs(other).max()), np.finfo(np.float32).tiny)
-            largest = max(largest, float(np.abs(one - other).max()) / scale)
+            same = (one == other) | (np.isnan(one) & np.isnan(other))
+            scale = max(float(np.abs(other[np.isfinite(other)]).max(initial=0)), np.finfo(np.float32).tiny)
+            gap = np.abs(np.subtract(one, other, where=~same, out=np.zeros_like(one))).max()
+            largest = max(largest, float("inf") if np.isnan(gap) else float(gap) / scale)
     return largest
 
 
-def measured(
-    path: Path, threads: Sequence[int], batch: int = 1, rounds: int = 7, seconds: float = 3.0
-) -> Iterator[Result]:
-    """A result for each number of threads.
+# -- results in a file -----------------------------------------------------------------------------------
+
+
+def _plain(one: Result) -> dict[str, Any]:
+    spreads = {
+        key: {name: spread._asdict() for name, spread in getattr(one, key).items()}
+        for key in ("seconds", "behind")
+    }
+    return {**asdict(one), **spreads}
+
+
+def _result(plain: dict[str, Any]) -> Result:
+    spreads = {
+        key: {name: Spread(**one) for name, one in plain[key].items()} for key in ("seconds", "behind")
+    }
+    return Result(**{**plain, **spreads})
+
+
+def write(one: Result, path: Path) -> None:
+    """Add a result to a file, a line of JSON each: a run that is interrupted keeps what it has."""
+    with path.open("a", encoding="utf-8") as file:
+        file.write(json.dumps(_plain(one)) + "\n")
+
+
+def read(path: Path) -> list[Result]:
+    """The results of a file: the last one of each network, threads and batch. A line cut off is none."""
+    found: dict[tuple[str, int, int], Result] = {}
+    for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else ():
+        try:
+            one = _result(json.loads(line))
+        except (ValueError, TypeError, KeyError):
+            continue
+        found[one.key] = one
+    return list(found.values())
+
+
+def as_json(
+    results: Sequence[Result], machine: dict[str, Any], peers: dict[str, str | None]
+) -> dict[str, Any]:
+    """Everything as plain data."""
+    return {"machine": machine, "peers": peers, "results": [_plain(one) for one in results]}
+
+
+# -- tables ----------------------------------------------------------------------------------------------
+
+
+def _mean(values: Sequence[float]) -> float:
+    return math.exp(sum(map(math.log, values)) / len(values))
+
+
+def means(results: Sequence[Result]) -> dict[str, tuple[float, float, str, int]]:
+    """For each other contestant, and for the best of them: the geometric mean of its time / Relayout's.
+
+    Returns
+    -------
+    dict of str to (float, float, str, int)
+        The mean, the smallest ratio and its network, and over how many.
+    """
+    found = {}
+    names = dict.fromkeys(name for one in results for name in one.behind)
+    for name in (*names, "the best of them"):
+        ratios = [
+            (ratio, one.network)
+            for one in results
+            if (
+                ratio := one.behind[name].median
+                if name in one.behind
+                else one.best
+                if name not in names
+                else None
+            )
+            is not None
+        ]
+        if ratios:
+            least = min(ratios)
+            found[name] = _mean([ratio for ratio, _ in ratios]), least[0], least[1], len(ratios)
+    return found
+
+
+COLUMNS = {"ONNX Runtime": "ort", "OpenVINO": "ov", "torch.compile": "tc"}
+
+
+def show(results: Sequence[Result], console: Console) -> None:
+    """A table for each batch and number of threads, and the geometric means of the ratios."""
+    for batch, many in dict.fromkeys((one.batch, one.threads) for one in results):
+        own = [one for one in results if (one.batch, one.threads) == (batch, many)]
+        console.print(_table(own, f"batch {batch}, {many} thread{'s' * (many > 1)}"))
+        for name, (mean, least, where, count) in means(own).items():
+            told = f"{name:<16}  geometric mean {mean:.2f} of {count}, least {least:.2f}"
+            console.print(f"{told} {where[: 79 - len(told)]}", markup=False)
+        console.print()
+    console.print(
+        "ort, ov, tc: time of ONNX Runtime, OpenVINO, torch.compile / time of Relayout", markup=False
+    )
+    console.print("+-: half of the quartiles' distance from the median, of the widest ratio, in %")
+    console.print("diff: of outputs; cv: conversions left; np: steps in NumPy; *: disturbed")
+    console.print("MB: peak memory of a fresh process, and of ONNX Runtime's; s: its first result")
+    for one in results:
+        for name, why in one.refused.items():
+            text = f"{one.network}, batch {one.batch}, threads: {one.threads}: {name} can't: {why}"
+            console.print(*textwrap.wrap(text, 80), sep="\n", markup=False)
+
+
+def _table(results: Sequence[Result], title: str) -> Any:
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+
+    names = [name for name in COLUMNS if any(name in one.behind for one in results)]
+    yardstick = "ONNX Runtime"
+    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
+    table.add_column("network", overflow="fold", max_width=18)
+    for heading in ("ms", *(COLUMNS[name] for name in names), "+-", "diff", "cv", "np", "MB", "s"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for one in results:
+        spreads = list(one.behind.values())
+        table.add_row(
+            one.network.partition("/")[2] or one.network.removesuffix(".onnx") + " *" * one.disturbed,
+            f"{1e3 * one.seconds[OURS].median:.3g}" if OURS in one.seconds else "-",
+            *(f"{one.behind[name].median:.2f}" if name in one.behind else "-" for name in names),
+            f"{max(50 * (s.high - s.low) / s.median for s in spreads):.0f}" if spreads else "-",
+            "-" if one.difference is None else f"{one.difference:.0e}",
+            str(one.conversions),
+            str(one.defined),
+            _pair(one.peak, yardstick, lambda size: f"{size / 1e6:.0f}"),
+            _pair(one.start, yardstick, lambda time: f"{time:.2g}"),
+        )
+    return table
+
+
+def _pair(figures: dict[str, Any], other: str, text: Callable[[Any], str]) -> str:
+    return "/".join(text(figures[name]) if name in figures else "-" for name in (OURS, other))
+
+
+def entries_of(
+    files: Sequence[Path], batches: Sequence[int], threads: Sequence[int], folder: Path
+) -> Iterator[Entry]:
+    """Files of the user's own as entries, with random inputs that are written to a folder.
 
     Raises
     ------
     LayoutError
-        Relayout can't read or run it. That another one can't is said in the result.
+        A file is no model.
     """
     from relayout.importers.loading import load
 
-    graph = load(path)
-    arrays = inputs_of(graph.inputs, batch)
-    dims = tuple(array.shape for array in arrays)
-    free = any(not value.known for value in graph.inputs)
-    for many in threads:
-        run = graph.compile(threads=many, batch=batch if free else None)
-        result = Result(path.name, many, dims[0][0] if dims and dims[0] else 1)
-        result.conversions = len(run.plan.conversions) if run.plan is not None else 0
-        layers = run.steps.layers() if run.steps is not None else ()
-        result.defined = sum("definition" in layer.implementation for layer in layers)
-        calls: dict[str, Call] = {OURS: lambda run=run: run(*arrays)}  # type: ignore[misc]
-        for name, (_, make) in PEERS.items():
-            if installed()[name] is not None:
-                try:
-                    call = make(path, arrays, many)
-                    call()
-                    calls[name] = call
-                except Exception as error:  # of any kind: they are others' packages
-                    result.refused[name] = " ".join(str(error).split())[:200]
-        found, others = calls[OURS](), list(calls)[1:]
-        if others:
-            result.difference = difference(found, calls[others[0]]())
-        load_ = Load()
-        watches = {name: Stopwatch(call) for name, call in calls.items()}
-        told = figures(in_rounds(watches, rounds, seconds, many, (OURS,)), OURS)
-        result.seconds, result.behind = told["seconds"], told["ratios"]
-        result.disturbed = disturbed(many, load_.others())
-        yield result
-
-
-def show(results: Sequence[Result], console: Console) -> None:
-    """A table of all results, and the geometric means of the ratios."""
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
-
-    names = [name for name in PEERS if any(name in one.behind for one in results)]
-    title = "time of others / time of Relayout: medians with quartiles"
-    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
-    table.add_column("network", overflow="ellipsis", no_wrap=True, max_width=16)
-    for heading in ("thr", "ms", *names, "diff", "cv", "np"):
-        table.add_column(heading, justify="right", no_wrap=True)
-    for one in results:
-        ratios = [one.behind.get(name) for name in names]
-        table.add_row(
-            one.model.removesuffix(".onnx") + (" *" if one.disturbed else ""),
-            str(one.threads),
-            f"{1e3 * one.seconds[OURS].median:.3g}",
-            *(f"{r.median:.2f} {r.low:.2f}..{r.high:.2f}" if r else "-" for r in ratios),
-            "-" if one.difference is None else f"{one.difference:.0e}",
-            str(one.conversions),
-            str(one.defined),
-        )
-    console.print(table)
-    console.print("diff: of outputs; cv: conversions left; np: steps in NumPy; *: disturbed")
-    for many in dict.fromkeys(one.threads for one in results):
-        for name in names:
-            own = [one for one in results if one.threads == many and name in one.behind]
-            if own:
-                mean = float(np.exp(np.mean([np.log(one.behind[name].median) for one in own])))
-                count = f"geometric mean of {len(own)}"
-                console.print(f"{many} threads, {name} / Relayout: {mean:.2f} ({count})")
-    for one in results:
-        for name, why in one.refused.items():
-            console.print(f"{one.model}, {one.threads} threads: {name} can't: {why}", markup=False)
-
-
-def as_json(results: Sequence[Result], machine: dict[str, Any]) -> dict[str, Any]:
-    """Everything as plain data."""
-    found = [
-        {
-            **asdict(one),
-            "seconds": {name: spread._asdict() for name, spread in one.seconds.items()},
-            "behind": {name: spread._asdict() for name, spread in one.behind.items()},
-        }
-        for one in results
-    ]
-    return {"machine": machine, "peers": installed(), "results": found}
+    for k, path in enumerate(files):
+        values = load(path).inputs
+        free = any(not value.known for value in values)
+        for batch in batches if free else batches[:1]:
+            arrays, place = inputs_of(values, batch), folder / f"{k}-{batch}.npz"
+            np.savez(place, *arrays)
+            first = arrays[0].shape[0] if arrays and arrays[0].ndim else 1
+            for many in threads:
+                yield Entry(path.name, path, place, first, many, True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import textwrap
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
+    from relayout.bench.census import Outcome
     from relayout.bench.peers import Peer
     from relayout.bench.peers.primitives.contestant import Contestant
     from relayout.bench.primitives import Task
@@ -357,57 +359,201 @@ def threads(threads: int | None, rounds: int, output: Output) -> None:
 
 @bench.command(
     "networks",
-    short_help="Run networks of one's own beside other runtimes.",
+    short_help="Whole networks beside ONNX Runtime, OpenVINO and torch.compile.",
     epilog=examples(
-        "relayout bench networks model.onnx other.onnx", "relayout bench networks m.onnx --batch 8"
+        "relayout bench networks --quick",
+        "relayout bench networks --only resnet --batch 1 --results nets.jsonl",
+        "relayout bench networks model.onnx other.onnx --threads 4",
     ),
 )
 @click.argument(
     "models",
     nargs=-1,
-    required=True,
-    metavar="MODEL.onnx...",
+    metavar="[MODEL.onnx...]",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
 )
+@click.option("--quick", is_flag=True, help="Six networks with batch 1.")
+@click.option("--only", "texts", multiple=True, metavar="TEXT", help="Only networks with TEXT in their name.")
+@click.option("--without", multiple=True, metavar="NAME", help="Leave this other contestant out.")
 @click.option("--threads", type=DIMS, default="1,2", show_default=True, help="Numbers of threads.")
-@click.option(
-    "--batch", type=click.IntRange(min=1), default=1, show_default=True, help="Where a model leaves it open."
-)
+@click.option("--batch", "batches", type=DIMS, help="Batches. [default: 1,8; of files that leave it open: 1]")
 @click.option("--rounds", type=click.IntRange(min=1), default=7, show_default=True, help="At most, of each.")
 @click.option(
     "--seconds",
     type=click.FloatRange(min=0, min_open=True),
     callback=_finite,
-    default=3.0,
+    default=6.0,
     show_default=True,
-    help="Time for the rounds of a network with one number of threads.",
+    help="Time for the rounds of a network, with one number of threads and one batch.",
 )
+@click.option(
+    "--minutes", type=click.FloatRange(min=0), callback=_finite, help="Begin no network after so long."
+)
+@click.option(
+    "--results",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="A file of results, a line each: what it has is not measured again.",
+)
+@click.option("--list", "listed", is_flag=True, help="Print what would be measured.")
+@click.option("--export", "exports", is_flag=True, help="Write the networks as files, and measure nothing.")
+@click.option("--no-progress", is_flag=True, help="No progress bar.")
 @output_options
 def networks(
     models: tuple[Path, ...],
+    quick: bool,
+    texts: tuple[str, ...],
+    without: tuple[str, ...],
     threads: tuple[int, ...],
-    batch: int,
+    batches: tuple[int, ...] | None,
     rounds: int,
     seconds: float,
+    minutes: float | None,
+    results: Path | None,
+    listed: bool,
+    exports: bool,
+    no_progress: bool,
     output: Output,
 ) -> None:
-    """Measure whole networks: Relayout, ONNX Runtime and OpenVINO in turn, and compare what they return.
+    """Measure whole networks: Relayout, ONNX Runtime, OpenVINO and torch.compile in turn.
 
-    Others that are not installed are left out. A model that Relayout refuses ends the run.
+    Without files: 30 well-known networks of torchvision, timm and transformers, with random weights; of what
+    is not installed it is said. They are exported once and kept (RELAYOUT_NETWORKS names the folder). Each
+    contestant has a process of its own, and its threads sleep before another one's turn. Memory and the time
+    to the first result are those of fresh processes.
     """
-    from relayout.bench.models import as_json, measured, show
+    from relayout.bench import contest, running
+    from relayout.bench.models import as_json, read, show
     from relayout.bench.particulars import particulars
 
-    chosen = _settings(False, threads, rounds, seconds, WHOLE)["threads"]
-    console, found = output.console(), []
-    machine = particulars("numpy", "relayout")
-    for path in models:
-        for result in measured(path, chosen, batch, rounds, seconds):
-            found.append(result)
-            if output.shows_progress:
-                click.echo(f"{path.name}, threads: {result.threads}", err=True)
-    show(found, console)
-    output.json(as_json(found, machine))
+    many = _settings(quick, threads, rounds, seconds, WHOLE)["threads"]
+    unknown = sorted(set(without) - set(contest.PEERS))
+    if unknown or (batches is not None and (not batches or min(batches) < 1)):
+        what = f"--without takes {', '.join(contest.PEERS)}" if unknown else "--batch takes numbers from 1 on"
+        raise click.UsageError(what, click.get_current_context())
+    console = output.console()
+    peers = {name: None if name in without else found for name, found in contest.installed().items()}
+    with running.entries(models, quick, texts, batches, many) as (entries, lacking):
+        known = {one.key: one for one in read(results)} if results else {}
+        left = [one for one in entries if (one.network, one.threads, one.batch) not in known]
+        if listed:
+            for one in left:
+                output.answer(f"{one.network}, batch {one.batch}, threads: {one.threads}")
+            return
+        if not exports:
+            _heading(particulars("numpy", "relayout"), peers, console)
+        for name, why in lacking.items():
+            console.print(f"{name}: left out, {why}", markup=False)
+        try:
+            with _progress(len(left), output, no_progress) as progress:
+                settings = running.Settings([name for name in peers if peers[name]], rounds, seconds, minutes)
+                for found in running.run(left, settings, results, progress, exports):
+                    known[found.key] = found
+        finally:
+            wanted = {(one.network, one.threads, one.batch) for one in entries}
+            told = [one for key, one in known.items() if key in wanted]
+            if told:
+                show(told, console)
+                output.json(as_json(told, particulars("numpy", "relayout"), peers))
+
+
+@bench.command(
+    "census",
+    short_help="Which networks of public packages come in, and come out right.",
+    epilog=examples(
+        "relayout bench census --only extra/",
+        "relayout bench census --results census.jsonl --way batch",
+        "relayout bench census --results census.jsonl --list",
+    ),
+)
+@click.option("--only", "texts", multiple=True, metavar="TEXT", help="Only networks with TEXT in their name.")
+@click.option(
+    "--way",
+    "ways",
+    multiple=True,
+    default=("static",),
+    show_default=True,
+    help="static, batch (its size open), plain (unoptimised), script (TorchScript), program (torch.export).",
+)
+@click.option("--results", type=click.Path(dir_okay=False, path_type=Path), help="A file that is continued.")
+@click.option("--again", is_flag=True, help="Try once more what did not agree.")
+@click.option("--keep", is_flag=True, help="Keep the exported files.")
+@click.option(
+    "--seconds",
+    type=click.FloatRange(min=0, min_open=True),
+    callback=_finite,
+    default=900.0,
+    show_default=True,
+    help="For a network.",
+)
+@click.option(
+    "--memory", type=click.FloatRange(min=0.1), default=14.0, show_default=True, help="For a network, in GB."
+)
+@click.option("--list", "listed", is_flag=True, help="Print the networks and what is known of them.")
+@click.option("--no-progress", is_flag=True, help="No progress bar.")
+@output_options
+def census(
+    texts: tuple[str, ...],
+    ways: tuple[str, ...],
+    results: Path | None,
+    again: bool,
+    keep: bool,
+    seconds: float,
+    memory: float,
+    listed: bool,
+    no_progress: bool,
+    output: Output,
+) -> None:
+    """Import, run and compare 277 networks of torchvision, timm and transformers, and some more.
+
+    ONNX files are compared with ONNX Runtime, programs of torch.export with PyTorch: no output may differ by
+    more than 1e-4 of its largest value. Each network has a process of its own; one that takes too long or too
+    much memory is a line in the results.
+    """
+    import tempfile
+    from dataclasses import asdict
+
+    from relayout.bench import census as looking
+    from relayout.bench.zoo import CENSUS, MORE
+
+    wrong = [way for way in ways if way not in looking.WAYS]
+    if wrong:
+        raise click.UsageError(f"--way takes {', '.join(looking.WAYS)}", click.get_current_context())
+    names = [name for name in (*CENSUS, *MORE) if not texts or any(text in name for text in texts)]
+    if listed:
+        known = {(one.name, one.way): one.status for one in looking.read(results)} if results else {}
+        for name in names:
+            told = ", ".join(f"{way} {known[name, way]}" for way in ways if (name, way) in known)
+            output.answer(f"{name:<48} {told}".rstrip())
+        return
+    limits = looking.Limits(seconds, memory * 1e9)
+    with tempfile.TemporaryDirectory() as scratch:
+        path = results or Path(scratch, "census.jsonl")
+        with _progress(len(names) * len(ways), output, no_progress) as progress:
+            for way in ways:
+                for name in names:
+                    progress(f"{name}, {way}")
+                    list(looking.looked_at([name], way, path, limits, keep, again))
+        found = [one for one in looking.read(path) if one.way in ways and one.name in set(names)]
+    _counted(found, output.console())
+    output.json({"agrees": looking.AGREES, "outcomes": [asdict(one) for one in found]})
+
+
+def _counted(found: Sequence[Outcome], console: Console) -> None:
+    """How many networks agree, and every one that does not."""
+    from relayout.bench.census import OUTSIDE, RIGHT, summary
+
+    for way in dict.fromkeys(one.way for one in found):
+        own = [one for one in found if one.way == way]
+        valid = [one for one in own if one.status not in OUTSIDE]
+        right = sum(one.status == RIGHT for one in valid)
+        share = f", {100 * right / len(valid):.1f} %" if valid else ""
+        console.print(f"{way}: {right} of {len(valid)} agree{share}; {len(own) - len(valid)} say nothing")
+        told = ", ".join(f"{status}: {count}" for status, count in summary(own).items())
+        console.print(told, markup=False)
+        for one in own:
+            if one.status != RIGHT:
+                gap = "" if one.difference is None else f" by {one.difference:.1e}"
+                console.print(f"{one.name}: {one.status}{gap} {one.why[:300]}".rstrip(), markup=False)
 
 
 def _shared(found: Sequence[Figure], many: int, others: float | None, console: Console) -> None:
@@ -475,7 +621,8 @@ def _contestants(
 
 
 def _heading(machine: dict[str, Any], peers: dict[str, str | None], console: Console) -> None:
-    console.print(", ".join(f"{key} {value}" for key, value in machine.items()))
+    facts = ", ".join(f"{key} {value}" for key, value in machine.items())
+    console.print(*textwrap.wrap(facts, 80), sep="\n", markup=False)
     for name, version in peers.items():
         console.print(f"{name}: {version or 'not installed'}")
 

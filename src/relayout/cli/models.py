@@ -73,7 +73,11 @@ def model_options(threads: bool = True) -> Callable[[_Command], _Command]:
 
     def decorate(command: _Command) -> _Command:
         options: list[Callable[[_Command], _Command]] = [
-            click.option("--batch", type=click.IntRange(min=1), help="The first size of every input."),
+            click.option(
+                "--batch",
+                type=click.IntRange(min=1),
+                help="The first size of every input that leaves it open.",
+            ),
             click.option(
                 "--dim",
                 "dims",
@@ -113,21 +117,18 @@ def sized(graph: Graph, batch: int | None, dims: Mapping[str, Any]) -> Graph:
     Raises
     ------
     LayoutError
-        A name is none of the model's.
+        A name is none of the model's, or a size is given twice.
     """
     from relayout.errors import LayoutError
     from relayout.graph.inference import with_dims
 
-    names = {value.name for value in graph.inputs}
-    axes = {n for value in graph.inputs for n in value.dims or () if isinstance(n, str)}
-    for name in dims:
-        if name not in names | axes:
-            there = ", ".join(sorted(axes | names))
-            raise LayoutError(f"the model has no dim and no input {name!r}; there are {there}")
-    given: dict[str, Any] = {}
-    for name, one in dims.items():  # a size alone is all dims of an input that has one axis
-        given[name] = (one,) if name in names - axes and isinstance(one, int) else one
-    return with_dims(with_dims(graph, batch), given or None)
+    for value in graph.inputs if batch is not None else ():
+        first = dims.get(str(value.dims[0])) if value.dims else None
+        first = dims.get(value.name, first)
+        first = first[0] if isinstance(first, tuple) else first
+        if first not in (None, batch):
+            raise LayoutError(f"--batch {batch} and --dim give two first sizes of the input {value}")
+    return with_dims(with_dims(graph, dims or None), batch)
 
 
 def filled(graph: Graph, arrays: Sequence[NDArray[Any]]) -> Graph:

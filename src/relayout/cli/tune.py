@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from relayout.cli import models
 from relayout.cli.arguments import examples
 from relayout.cli.options import STANDARD, Output, output_options
 
@@ -18,24 +20,30 @@ __all__ = ["tune"]
 
 
 @click.command(
-    short_help="Measure schedules of reorders ahead of time.",
+    short_help="Measure schedules of reorders and models ahead of time.",
     epilog=examples(
         "relayout tune f32:nchw:8x64x56x56 f32:nhwc:8x64x56x56   measure one reorder",
         "cat problems.txt | relayout tune -                      a list of them",
+        "relayout tune resnet50.onnx --batch 1 --threads 2       the layers of a model",
         "relayout tune --show                                    what is known",
         "relayout tune --forget",
     ),
 )
-@click.argument("descriptors", nargs=-1, metavar="[SOURCE DESTINATION]...")
-@click.option("--show", is_flag=True, help="List what is known on this machine, of primitives too.")
+@click.argument("problems", nargs=-1, metavar="[SOURCE DESTINATION | MODEL]...")
+@click.option("--show", is_flag=True, help="List what is known on this machine.")
 @click.option("--forget", is_flag=True, help="Delete all of it.")
+@models.model_options()
 @output_options
-def tune(descriptors: tuple[str, ...], show: bool, forget: bool, output: Output) -> None:
-    """Find the fastest schedule of reorders by measuring, and keep it for all later processes.
+def tune(problems: tuple[str, ...], show: bool, forget: bool, output: Output, **settings: Any) -> None:
+    """Find the fastest schedules by measuring, and keep them for all later processes.
 
     SOURCE and DESTINATION are memory descriptors, as Relayout prints them: data type, format, sizes; with -
-    they are read from standard input, a pair on each line. Plans that are called often do the same in their
-    first calls, those of primitives too; RELAYOUT_EFFORT=estimate switches that off.
+    they are read from standard input, a pair on each line. MODEL is an ONNX file or a program of
+    torch.export: it is planned and compiled, and each of its layers and reorders is measured alone, for the
+    batch and the threads that it will run with.
+
+    Plans that are called often do the same in their first calls. RELAYOUT_EFFORT=estimate switches all of it
+    off: nothing is measured, and nothing that was found is used.
     """
     from relayout.runtime import tuning
 
@@ -47,19 +55,28 @@ def tune(descriptors: tuple[str, ...], show: bool, forget: bool, output: Output)
     if show:
         _show(sorted(tuning.choices()), output)
         return
-    problems = _problems(descriptors)
+    files = [one for one in problems if models.is_model(one)]
+    words = tuple(one for one in problems if not models.is_model(one))
+    pairs = [] if files and not words else _pairs(words)
+    if tuning.effort() != "measure":
+        raise click.UsageError(
+            "RELAYOUT_EFFORT=estimate measures nothing", click.get_current_context(silent=True)
+        )
     found = []
     with click.progressbar(
-        problems, label="measuring", hidden=not output.shows_progress or len(problems) < 2
+        pairs, label="measuring", hidden=not output.shows_progress or len(pairs) < 2
     ) as bar:
         for src, dst in bar:
             found.append(_tuned(src, dst))
-    output.json({"tuned": found})
+    networks = [_tuned_model(file, settings, output) for file in files]
+    output.json({"tuned": found} | ({"models": networks} if networks else {}))
     for one in found:
         output.answer(f"{one['source']} -> {one['destination']}: {one['schedule']}{_gain(one['ratio'])}")
+    for network in networks:
+        _print(network, output)
 
 
-def _problems(words: tuple[str, ...]) -> list[tuple[MemoryDesc, MemoryDesc]]:
+def _pairs(words: tuple[str, ...]) -> list[tuple[MemoryDesc, MemoryDesc]]:
     from relayout.layout.descriptor import MemoryDesc
 
     given = list(words)
@@ -67,7 +84,8 @@ def _problems(words: tuple[str, ...]) -> list[tuple[MemoryDesc, MemoryDesc]]:
         given = [word for line in sys.stdin for word in line.replace("->", " ").split()]
     if not given or len(given) % 2:
         raise click.UsageError(
-            "give a SOURCE and a DESTINATION, such as f32:nchw:8x64x56x56 f32:nhwc:8x64x56x56",
+            "give a SOURCE and a DESTINATION, such as f32:nchw:8x64x56x56 f32:nhwc:8x64x56x56, or a model "
+            f"({', '.join(models.ENDINGS)})",
             click.get_current_context(),
         )
     descs = [MemoryDesc(word) for word in given]
@@ -83,6 +101,41 @@ def _tuned(src: MemoryDesc, dst: MemoryDesc) -> dict[str, Any]:
     choice = known(plan)
     schedule, ratio = choice.ranking[0] if choice is not None else ("estimate", 1.0)
     return {"source": str(src), "destination": str(dst), "schedule": schedule, "ratio": ratio}
+
+
+def _tuned_model(file: str, settings: Mapping[str, Any], output: Output) -> dict[str, Any]:
+    """Measure the layers of a model; those that have something to choose, each problem once."""
+    graph = models.sized(models.load(file), settings["batch"], settings["dims"])
+    models.known(graph)
+    run = graph.compile(threads=settings["threads"])
+    layers: dict[str, dict[str, Any]] = {}
+    if run.steps is None:
+        return {"model": file, "problems": [], "by_definition": run.why}
+    with click.progressbar(
+        length=len(run.steps.layers()), label=f"measuring {file}", hidden=not output.shows_progress
+    ) as bar:
+
+        def measured(name: str, choice: Choice | None) -> None:
+            bar.update(1)
+            if choice is not None:
+                schedule, ratio = choice.ranking[0]
+                entry = {"problem": choice.problem, "schedule": schedule, "ratio": ratio, "layers": []}
+                layers.setdefault(choice.problem, entry)["layers"].append(name)
+
+        run.tune(measured)
+    return {"model": file, "problems": list(layers.values())}
+
+
+def _print(network: Mapping[str, Any], output: Output) -> None:
+    problems = network["problems"]
+    for one in problems:
+        first, *others = one["layers"]
+        also = f" and {len(others)} more" if others else ""
+        output.answer(f"{first}{also}: {one['schedule']}{_gain(one['ratio'])}")
+    if "by_definition" in network:
+        output.echo(f"{network['model']}: definitions are what runs: {network['by_definition']}")
+    faster = sum(one["ratio"] < 1 for one in problems)
+    output.echo(f"{network['model']}: {len(problems)} problems, {faster} faster than by estimate")
 
 
 def _gain(ratio: float) -> str:

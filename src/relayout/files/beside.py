@@ -37,6 +37,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, Final, NamedTuple
 
 from relayout.errors import LayoutError
+from relayout.exchange.mapped import Bytes, Identity, map_and_identify, open_regular
 from relayout.files.atomic import move, replacing, sync_folder, temporary
 from relayout.files.descriptor import (
     LONGEST_TEXT,
@@ -45,7 +46,6 @@ from relayout.files.descriptor import (
     descriptor_to_text,
     json_from_text,
 )
-from relayout.files.mapped import Bytes, Identity, map_and_identify, open_regular
 from relayout.files.spelling import spelled
 from relayout.layout.descriptor import MemoryDesc
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from relayout.exchange.mapped import open_regular
 from relayout.files.arrays import Given
 from relayout.files.beside import SUFFIX
 from relayout.files.descriptor import LONGEST_TEXT, descriptor_from_text, descriptor_to_json
-from relayout.files.mapped import open_regular
 from relayout.files.members import Member, Opened
 from relayout.layout.descriptor import MemoryDesc
 

@@ -23,7 +23,7 @@ from numpy.typing import ArrayLike, NDArray
 from relayout.dtypes import DTypeLike
 from relayout.dtypes import dtype as as_dtype
 from relayout.errors import LayoutError, whole
-from relayout.files.mapped import release
+from relayout.exchange.mapped import release
 from relayout.layout import views
 from relayout.layout.descriptor import MemoryDesc
 from relayout.layout.format import Format

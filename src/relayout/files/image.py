@@ -25,9 +25,9 @@ from numpy.typing import NDArray
 
 from relayout.dtypes import dtype as as_dtype
 from relayout.errors import LayoutError, Unsupported
+from relayout.exchange.mapped import open_regular
 from relayout.files.arrays import Given, StoredArray, physical_shape, to_tensor
 from relayout.files.atomic import replacing
-from relayout.files.mapped import open_regular
 from relayout.files.members import Member, Opened
 from relayout.files.spelling import spelled
 from relayout.forking import lock

@@ -27,10 +27,10 @@ from numpy.typing import NDArray
 
 from relayout.dtypes import dtype as as_dtype
 from relayout.errors import LayoutError
+from relayout.exchange.mapped import flush, map_for_writing
 from relayout.files.arrays import Given, StoredArray, stored_form
 from relayout.files.atomic import reserve
 from relayout.files.beside import description, map_described, replacing_described
-from relayout.files.mapped import flush, map_for_writing
 from relayout.files.members import Member, Opened
 from relayout.files.outputs import converted
 from relayout.files.spelling import spelled

@@ -26,11 +26,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relayout.errors import LayoutError
+from relayout.exchange.mapped import map_for_reading, map_for_writing, open_regular, release
 from relayout.files import npy
 from relayout.files.arrays import Given
 from relayout.files.atomic import naming, replacing, reserve, scratch
 from relayout.files.descriptor import LONGEST_TEXT, descriptor_from_text
-from relayout.files.mapped import map_for_reading, map_for_writing, open_regular, release
 from relayout.files.members import Member, Opened
 from relayout.files.outputs import Output
 from relayout.files.spelling import spelled

@@ -12,10 +12,10 @@ from numpy.lib.stride_tricks import as_strided
 from numpy.typing import NDArray
 
 from relayout.errors import LayoutError, Unsupported
+from relayout.exchange.mapped import release
 from relayout.files.arrays import StoredArray, stored_form
 from relayout.files.descriptor import descriptor_to_text
 from relayout.files.elements import OPAQUE, by_code, by_descr, by_dtype
-from relayout.files.mapped import release
 from relayout.files.members import Member
 from relayout.files.spelling import spelled
 from relayout.layout.descriptor import MemoryDesc

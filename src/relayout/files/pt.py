@@ -23,9 +23,9 @@ from numpy.typing import NDArray
 
 from relayout.dtypes import dtype as as_dtype
 from relayout.errors import LayoutError, Unsupported
+from relayout.exchange.mapped import open_regular
 from relayout.files.arrays import Given, StoredArray
 from relayout.files.elements import by_code, by_dtype
-from relayout.files.mapped import open_regular
 from relayout.files.members import Member, Opened
 from relayout.files.spelling import spelled
 from relayout.forking import lock

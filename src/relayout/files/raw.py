@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Final
 
 from relayout.errors import LayoutError
+from relayout.exchange.mapped import flush, map_for_writing
 from relayout.files.arrays import Given, StoredArray, check_agreement, described_tensor, stored_form
 from relayout.files.atomic import reserve
 from relayout.files.beside import description, map_described, replacing_described
-from relayout.files.mapped import flush, map_for_writing
 from relayout.files.members import Member, Opened
 from relayout.files.spelling import spelled
 from relayout.layout.descriptor import MemoryDesc

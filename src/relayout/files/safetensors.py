@@ -32,11 +32,11 @@ from numpy.typing import NDArray
 
 from relayout.dtypes import dtype as as_dtype
 from relayout.errors import LayoutError, Unsupported
+from relayout.exchange.mapped import flush, map_for_reading, map_for_writing, release
 from relayout.files.arrays import Given, StoredArray
 from relayout.files.atomic import naming, replacing, reserve
 from relayout.files.descriptor import descriptor_from_text
 from relayout.files.elements import by_code
-from relayout.files.mapped import flush, map_for_reading, map_for_writing, release
 from relayout.files.members import Member, Opened
 from relayout.files.outputs import Output
 from relayout.files.spelling import spelled

@@ -42,7 +42,8 @@ def divided(graph: Graph) -> tuple[Graph, Graph | None]:
     -------
     head : Graph
         The nodes that read and write nothing but decided values, and stand behind none that does. It returns
-        what the tail reads and, where there is no tail, what the graph returns.
+        what the tail reads and, where there is no tail, what the graph returns. Inputs that nobody reads are
+        none of it where they have no memory format.
     tail : Graph or None
         All other nodes. It reads results of the head and inputs of the graph, by their names, and returns
         what the graph returns. None: everything is decided.
@@ -73,7 +74,7 @@ def divided(graph: Graph) -> tuple[Graph, Graph | None]:
         if ahead:
             ready.update(node.outputs)
     if not second and ready.issuperset(graph.results):
-        return graph, None
+        return graph.replaced(inputs=tuple(filter(decided, graph.inputs))), None
     made = {name for node in first for name in node.outputs if name}
     wanted = dict.fromkeys((*(name for node in second for name in node.inputs), *graph.results))
     given = {name for node in first for name in node.inputs}
@@ -94,8 +95,9 @@ def divided(graph: Graph) -> tuple[Graph, Graph | None]:
 
 def undecided(graph: Graph) -> str:
     """The first value that has no memory format, and which node makes it; '' where there is none."""
+    read = {name for node in graph.nodes for name in node.inputs} | set(graph.results)
     for value in graph.inputs:
-        if not decided(value):
+        if value.name in read and not decided(value):
             return f"the input {value} has no memory format"
     for node in graph.nodes:
         for name in filter(None, node.outputs):

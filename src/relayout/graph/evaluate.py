@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from relayout.errors import LayoutError, type_name
+from relayout.exchange import pytorch
 from relayout.graph.operators import OPERATORS
+from relayout.tensor import tensor
 
 if TYPE_CHECKING:
     from relayout.graph.graph import Graph, Node, Value
@@ -79,7 +81,7 @@ def _checked(value: Value, given: Any) -> Any:
         if value.dtype is not None and value.dims is not None:
             raise LayoutError(f"input {value} takes an array, got {type_name(given)}")
         return given
-    array = np.asarray(given)
+    array = _array(value, given)
     fits = value.dims is None or (
         len(value.dims) == array.ndim
         and all(n == m for n, m in zip(value.dims, array.shape, strict=True) if isinstance(n, int))
@@ -88,6 +90,16 @@ def _checked(value: Value, given: Any) -> Any:
         dims = "x".join(map(str, array.shape)) or "no dims"
         raise LayoutError(f"the network's input is {value}; an array of {array.dtype} {dims} was given")
     return array
+
+
+def _array(value: Value, given: Any) -> Any:
+    """What was given for an input, as an array that shares its memory where it can be."""
+    if pytorch.is_tensor(given) and given.dtype.is_floating_point:
+        return tensor(given).numpy()  # bf16 too, which NumPy can't ask for, and what autograd looks at
+    try:
+        return np.asarray(given)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise LayoutError(f"input {value} takes an array, not {type_name(given)}: {error}") from None
 
 
 def _run(node: Node, known: dict[str, Any]) -> tuple[Any, ...]:

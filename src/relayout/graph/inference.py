@@ -23,13 +23,13 @@ constants, which stay quantised; a loop that might run for ever.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from relayout.errors import LayoutError
+from relayout.errors import LayoutError, whole
 from relayout.graph.graph import Dims, Graph, Node, Value, fresh
 from relayout.graph.operators import OPERATORS, Fact
 
@@ -70,7 +70,8 @@ def inferred(
     graph : Graph
         Any.
     dims : int or mapping of str, optional
-        A number: the first size of every input, the batch. A mapping: the dims of inputs by their names, and
+        A number: the batch, which is the first size of every input that leaves it open; where none does, of
+        those that have the same one as the first input. A mapping: the dims of inputs by their names, and
         sizes by the names that they have as dims, such as ``{"batch": 8}``.
     unroll : int, optional
         A loop whose trip count is known becomes its iterations if they have so many nodes at most.
@@ -106,27 +107,45 @@ def inferred(
 
 
 def with_dims(graph: Graph, dims: Mapping[str, Dims | int] | int | None) -> Graph:
-    """The graph with other dims of its inputs, its values' forgotten; see :func:`inferred`."""
+    """The graph with other dims of its inputs, its values' forgotten; see :func:`inferred`.
+
+    Raises
+    ------
+    LayoutError
+        A name is none of the graph's inputs or open sizes, or a size is no whole number from 0 on.
+
+    Examples
+    --------
+    >>> x = Value("x", ("batch", "length", 3), np.dtype("f4"))
+    >>> table = Value("table", (100, 3), np.dtype("f4"))
+    >>> [str(value) for value in with_dims(Graph((x, table), (), ()), 2).inputs]
+    ['x f32 2xlengthx3', 'table f32 100x3']
+    >>> [str(value) for value in with_dims(Graph((x, table), (), ()), {"length": 8}).inputs]
+    ['x f32 batchx8x3', 'table f32 100x3']
+    """
     if dims is None:
         return graph
     sizes: dict[str, int] = {}
     given: dict[str, Dims] = {}
     if isinstance(dims, Mapping):
-        names = {value.name for value in graph.inputs}
+        inputs = {value.name: value for value in graph.inputs}
+        names = {n for value in graph.inputs for n in value.dims or () if isinstance(n, str)}
         for name, one in dims.items():
-            if isinstance(one, int):
-                sizes[name] = one
+            if name not in inputs and name not in names:
+                there = ", ".join(sorted({*names, *inputs}))
+                raise LayoutError(f"the model has no dim and no input {name!r}; there are {there}")
+            if isinstance(one, Sequence) and not isinstance(one, str):
+                given[name] = tuple(
+                    n if n is None or isinstance(n, str) else whole(n, f"a size of the input {name!r}")
+                    for n in one
+                )
             elif name in names:
-                given[name] = tuple(one)
+                sizes[name] = whole(one, f"the size {name!r}")
             else:
-                raise LayoutError(f"the graph has no input {name!r}; there are: {', '.join(sorted(names))}")
+                given[name] = (whole(one, f"the size of the input {name!r}"),)
     else:
-        for value in graph.inputs:
-            if value.dims:
-                if isinstance(value.dims[0], str):
-                    sizes[value.dims[0]] = dims
-                given[value.name] = (dims, *value.dims[1:])
-    inputs = []
+        sizes, given = _batched(graph.inputs, whole(dims, "the batch size"))
+    made = []
     for value in graph.inputs:
         wanted = given.get(value.name, value.dims)
         if value.dims is not None and wanted is not None and len(wanted) != len(value.dims):
@@ -135,9 +154,24 @@ def with_dims(graph: Graph, dims: Mapping[str, Dims | int] | int | None) -> Grap
             wanted = tuple(sizes.get(n, n) if isinstance(n, str) else n for n in wanted)
         if any(isinstance(n, int) and n < 0 for n in wanted or ()):
             raise LayoutError(f"input {value.name!r} can't have negative sizes: {wanted}")
-        inputs.append(Value(value.name, wanted, value.dtype))
+        made.append(Value(value.name, wanted, value.dtype))
     values = {name: Value(name, None, value.dtype) for name, value in graph.values.items()}
-    return graph.replaced(inputs=tuple(inputs), values=values)
+    return graph.replaced(inputs=tuple(made), values=values)
+
+
+def _batched(inputs: Sequence[Value], batch: int) -> tuple[dict[str, int], dict[str, Dims]]:
+    """The sizes by name, and the dims of inputs, that a batch means: the first size of each is the batch.
+
+    Of inputs with a fixed one only those count that have it from the first input: a model made for another
+    batch. The rows of a table stay as they are, and so does everything fixed beside an open size.
+    """
+    first = {value.name: value.dims[0] for value in inputs if value.dims}
+    fixed = None if any(not isinstance(n, int) for n in first.values()) else next(iter(first.values()), None)
+    changed = [name for name, n in first.items() if n == fixed or not isinstance(n, int)]
+    sizes = {n: batch for name in changed if isinstance(n := first[name], str)}
+    return sizes, {
+        value.name: (batch, *value.dims[1:]) for value in inputs if value.dims and value.name in changed
+    }
 
 
 def facts_of(node: Node, known: Callable[[str], Fact]) -> dict[str, Fact]:

@@ -28,10 +28,13 @@ class Kernel(Protocol):
         Where the code is; what :func:`relayout.runtime.threads.run` takes.
     engine : Engine
         What owns the code.
+    name : str
+        Of the function in it.
     """
 
     address: int
     engine: Engine
+    name: str
 
     def __call__(self, source: int, target: int, operands: int, part: int, parts: int, /) -> None:
         """Do one share; the first three are addresses."""

@@ -50,6 +50,7 @@ __all__ = [
     "available",
     "compiled",
     "loaded",
+    "named",
     "recalled",
 ]
 
@@ -176,6 +177,13 @@ def recalled(
         return _kernels(found, found.names), found.note
 
 
+def named(key: str, name: str, machine: Machine) -> Kernel | None:
+    """A kernel by the name of its entry on disk (``kernel.engine.key``) and its own; None: it has gone."""
+    with lock():
+        found = _kept(key, machine)
+        return _kernel(found, name) if found is not None and name in found.names else None
+
+
 def _kernels(engine: Engine, names: Sequence[str]) -> list[Kernel]:
     return [_kernel(engine, name) for name in names]
 
@@ -200,7 +208,7 @@ def _kept(key: str, machine: Machine) -> Engine | None:
     found = _engines.get(key)
     if found is None and (data := cache.load(key)) is not None:
         names, note, code = data.split(b"\n", 2)
-        found = Engine(_engine(code, machine), names.decode().split(), note.decode())
+        found = Engine(_engine(code, machine), names.decode().split(), note.decode(), key)
         _engines.add(key, found)
     return found
 
@@ -211,7 +219,7 @@ def _made(key: str, module: Module, machine: Machine, level: int = LEVEL) -> Eng
     if found is None:
         code = assemble(module.ir, machine, level)
         cache.save(key, f"{' '.join(module.names)}\n{module.note}\n".encode() + code)
-        found = Engine(_engine(code, machine), module.names, module.note)
+        found = Engine(_engine(code, machine), module.names, module.note, key)
         _engines.add(key, found)
     return found
 
@@ -256,4 +264,5 @@ def _kernel(engine: Engine, name: str) -> Kernel:
     kernel: Any = KERNEL(address)
     kernel.address = address
     kernel.engine = engine
+    kernel.name = name
     return kernel  # type: ignore[no-any-return]

@@ -46,12 +46,14 @@ class Engine:
         The kernels of the module.
     note : str
         A line about them.
+    key : str
+        The name of its entry on disk.
     """
 
-    __slots__ = ("__weakref__", "_code", "names", "note")
+    __slots__ = ("__weakref__", "_code", "key", "names", "note")
 
-    def __init__(self, code: Any, names: Sequence[str] = (), note: str = "") -> None:
-        self._code, self.names, self.note = code, names, note
+    def __init__(self, code: Any, names: Sequence[str] = (), note: str = "", key: str = "") -> None:
+        self._code, self.names, self.note, self.key = code, names, note, key
 
     def address(self, name: str) -> int:
         """Where a function is; to be asked under the lock."""

@@ -19,7 +19,7 @@ import numpy as np
 
 from relayout.errors import LayoutError, Unsupported, type_name
 from relayout.layout.dense import dense_like
-from relayout.layout.descriptor import MemoryDesc
+from relayout.layout.descriptor import MemoryDesc, any_format
 from relayout.layout.layout import Layout, plain, spell_dims
 from relayout.ops.checks import alike, check_descs, check_written
 
@@ -29,7 +29,9 @@ __all__ = [
     "check_target",
     "finite",
     "following",
+    "not_negative",
     "overwritable",
+    "target_of",
 ]
 
 TYPES = ("f32", "bf16", "f16", "f8_e4m3", "f8_e5m2", "s32", "s8", "u8")
@@ -78,6 +80,37 @@ def following(src: MemoryDesc, dst: MemoryDesc) -> MemoryDesc:
     return MemoryDesc(dst.dims, dst.dtype, layout)
 
 
+def target_of(
+    kind: str, src: MemoryDesc, dst: MemoryDesc | None, dims: Sequence[int], real: bool = False
+) -> MemoryDesc:
+    """The destination, checked, in the format of the source where it has none.
+
+    Parameters
+    ----------
+    kind : str
+        The primitive, for errors.
+    src, dst : MemoryDesc
+        Without a destination the data type is that of the source.
+    dims : sequence of int
+        What the destination's dims must be.
+    real : bool
+        Whether results of integers are f32, if there is no destination.
+
+    Examples
+    --------
+    >>> import relayout as rl
+    >>> target_of("softmax", rl.MemoryDesc((2, 3), "s8", "ba"), None, (2, 3), real=True)
+    MemoryDesc('f32:ba:2x3')
+    """
+    if dst is None:
+        dst = MemoryDesc(tuple(dims), "f32" if real and not src.dtype.is_float else src.dtype, any_format)
+    check_descs(kind, {"dst": dst}, {})
+    if dst.layout is None and dst.dims == tuple(dims):
+        dst = following(src, dst)
+    check_target(kind, dst, dims)
+    return dst
+
+
 def finite(what: str, given: Any) -> float:
     """A number as f32; ``what`` it is begins the message if it is none, or f32 makes infinity or 0 of it.
 
@@ -91,6 +124,14 @@ def finite(what: str, given: Any) -> float:
         number = math.nan
     if not math.isfinite(number) or (number == 0 and given != 0):
         raise LayoutError(f"{what} must be a finite number within the range of f32, not {given!r}")
+    return number
+
+
+def not_negative(what: str, given: Any) -> float:
+    """A finite number of which there is a root, as f32."""
+    number = finite(what, given)
+    if number < 0:
+        raise LayoutError(f"{what} must not be negative; it is {given}")
     return number
 
 

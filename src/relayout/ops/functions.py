@@ -60,7 +60,7 @@ import math
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -73,9 +73,10 @@ if TYPE_CHECKING:
     from relayout.ir.builder import Builder
     from relayout.ir.types import Value
 
-__all__ = ["ALGORITHMS", "Function"]
+__all__ = ["ALGORITHMS", "Function", "Reals"]
 
-Reals = NDArray[np.float64]
+Reals: TypeAlias = NDArray[np.float64]
+"""Arrays of definitions, which are evaluated in double precision."""
 OVERFLOWS: Final = (1 - 2.0**-25) * 2.0**128
 """From here on f32 rounds to infinity."""
 

@@ -42,7 +42,10 @@ Tests join the last two. What all kinds share:
 ``recurrent``    RNN, LSTM and GRU; ``recurrent_definition`` and ``recurrent_program`` are theirs
 ``sequence``     many primitives, compiled together and run without Python in between
 ``values``       the values between them, as plain data
-``schedule``     who writes where, and the calls as rows of machine words
+``storages``     who writes where
+``schedule``     the calls as rows of machine words
+``images``       these rows on disk, for later processes
+``plain``        primitives and sequences as text, and made of it again
 ``memory``       values that are never alive together share memory
 ``runner``       calls of a compiled sequence, and times layer by layer
 ===============  ============================================================================================

@@ -25,27 +25,22 @@ channel is multiplied by, and change the bias (:mod:`relayout.networks` does tha
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Mapping, Sequence
 from math import prod
 from typing import TYPE_CHECKING, Any
-
-import numpy as np
 
 from relayout.errors import LayoutError
 from relayout.forking import locked
 from relayout.layout import views
 from relayout.layout.dense import dense_like
-from relayout.layout.descriptor import MemoryDesc, any_format
-from relayout.ops.formats import check_source, check_target, finite, following, overwritable
+from relayout.layout.descriptor import MemoryDesc
+from relayout.ops import normalization as ops
+from relayout.ops.formats import check_source, not_negative, target_of
 from relayout.ops.functions import Function
-from relayout.ops.post_ops import adds, applied, operands_of, post_ops_for
+from relayout.ops.post_ops import post_ops_for
 from relayout.primitives.meaning import check_alike, check_data
 from relayout.primitives.primitive import Primitive
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from relayout.primitives.program import Program
 
 __all__ = ["BatchNormalization"]
@@ -92,6 +87,7 @@ class BatchNormalization(Primitive):
     """
 
     kind = "batch_normalization"
+    operation: ops.BatchNormalization
 
     def __init__(
         self,
@@ -110,58 +106,24 @@ class BatchNormalization(Primitive):
             raise LayoutError(
                 f"batch_normalization: src {src} needs at least 2 axes, batch and channels first"
             )
-        if dst is None:
-            dst = MemoryDesc(src.dims, src.dtype, any_format)
-        dst = following(src, dst)
-        check_target(self.kind, dst, src.dims)
+        dst = target_of(self.kind, src, dst, src.dims)
         check_data(self.kind, "src", src)
-        self.epsilon = _epsilon(epsilon)
         relu = (Function("relu"),) if fuse_relu else ()
-        self.post_ops = (*relu, *post_ops_for(self.kind, post_ops, dst))
-        self.training = not use_global_stats
+        post_ops = (*relu, *post_ops_for(self.kind, post_ops, dst))
         found = ("mean", "variance")
         vectors = [*found * use_global_stats, *["scale"] * use_scale, *["shift"] * use_shift]
-        operands = operands_of(self.post_ops)
-        self.inputs = ("src", *vectors, *operands)
-        self.outputs = ("dst", *found) if self.training else ("dst",)
         channels = MemoryDesc(src.dims[1:2], "f32", "a")
-        self.descs = {"src": src, **dict.fromkeys((*vectors, *found), channels), **operands, "dst": dst}
+        inputs = {"src": src, **dict.fromkeys(vectors, channels)}
+        outputs = {"dst": dst, **dict.fromkeys(found * (not use_global_stats), channels)}
+        epsilon = not_negative("batch_normalization: epsilon", epsilon)
+        self._settle(ops.BatchNormalization, inputs, outputs, post_ops, epsilon=epsilon)
         check_alike(self.kind, self.descs)
-        near = {"src": src, **operands, "dst": dst}
-        self.accumulates = ("dst",) * adds(self.post_ops)
-        self.in_place = {} if self.accumulates else overwritable(near)
-
-    @property
-    def flops(self) -> int:
-        """Three operations for each element; two without a shift. Statistics take four more."""
-        return (2 + ("shift" in self.inputs) + 4 * self.training) * super().flops
-
-    def _implementation(self) -> str:
-        found = "mean, then variance, " if self.training else ""
-        return f"machine code: {found}factors of the channels, then one pass"
 
     def _moved_besides(self) -> int:
         """The source is read for either statistic, and squared differences are written and read."""
-        between = 4 * prod(self.src.dims)
-        return super()._moved_besides() + (2 * self.src.nbytes + 2 * between) * self.training
-
-    def _definition(self, arrays: Mapping[str, NDArray[np.float64]]) -> Mapping[str, NDArray[np.float64]]:
-        if self.training:
-            with np.errstate(all="ignore"), warnings.catch_warnings():
-                warnings.simplefilter("ignore", RuntimeWarning)  # the mean of nothing is NaN
-                over = tuple(axis for axis in range(len(self.src.dims)) if axis != 1)
-                found = {"mean": arrays["src"].mean(over), "variance": arrays["src"].var(over)}
-            return found | {"dst": self._normalised({**arrays, **found})}
-        return {"dst": self._normalised(arrays)}
-
-    def _normalised(self, arrays: Mapping[str, NDArray[np.float64]]) -> NDArray[np.float64]:
-        shape = (-1, *(1 for _ in self.src.dims[2:]))
-        vectors = ("mean", "variance", "scale", "shift")
-        of = {name: arrays[name].reshape(shape) for name in vectors if name in arrays}
-        with np.errstate(all="ignore"):
-            x = (arrays["src"] - of["mean"]) / np.sqrt(of["variance"] + self.epsilon)
-        x = x * of.get("scale", 1.0) + of.get("shift", 0.0)
-        return applied(self.post_ops, x, arrays)
+        src = self.descs["src"]
+        statistics = 2 * src.nbytes + 2 * 4 * prod(src.dims)
+        return super()._moved_besides() + statistics * self.operation.training
 
     @locked
     def _lower(self) -> Program | None:
@@ -171,19 +133,24 @@ class BatchNormalization(Primitive):
         vectors: dict[str, MemoryDesc]
         vectors = {name: self.descs[name] for name in ("variance", "scale") if name in self.descs}
         factors = MemoryDesc(self.src.dims[1:2], "f32", "a")
-        first = elementwise(factors, vectors, factor("scale" in vectors), (self.epsilon,), target="factor")
+        numbers = (self.operation.epsilon,)
+        first = elementwise(factors, vectors, factor("scale" in vectors), numbers, target="factor")
         each = _over_channels(factors, len(self.src.dims))
         operands = {"src": self.src, "mean": each, "factor": each}
         if "shift" in self.inputs:
             operands["shift"] = each
         second = elementwise(self.dst, operands, normalised("shift" in operands), post_ops=self.post_ops)
-        made = joined(*self._statistics(each) if self.training else (), first, second)
+        found: tuple[Program | None, ...] = ()
+        note = "factors of the channels, then one pass"
+        if self.operation.training:
+            found, note = self._statistics(each), f"mean, then variance, {note}"
+        made = joined(*found, first, second, note=note)
         if made is not None:
             made.scratch = {**made.scratch, "factor": factors.nbytes}
         return made
 
     @locked
-    def _statistics(self, each: MemoryDesc) -> Sequence[Program | None]:
+    def _statistics(self, each: MemoryDesc) -> tuple[Program | None, ...]:
         """The programs that write mean and variance: averages, by the kernel of pooling."""
         from relayout.kernels.elementwise.bodies import binary
         from relayout.primitives.lowering import elementwise
@@ -216,7 +183,7 @@ def _average(src: MemoryDesc, source: str, vector: str) -> Program | None:
     whole = MemoryDesc(layout.dims, src.dtype, layout)
     found = pooling(Pooling(whole, "average_include_padding", layout.dims[2:], dst=dst))
     names = {"src": source, "dst": vector, "source": f"source of {vector}", "target": f"target of {vector}"}
-    return None if found is None else renamed(found[1], names)
+    return None if found is None else renamed(found, names)
 
 
 def _over_channels(vector: MemoryDesc, rank: int) -> MemoryDesc:
@@ -225,11 +192,3 @@ def _over_channels(vector: MemoryDesc, rank: int) -> MemoryDesc:
     while layout.rank < rank:
         layout = views.unsqueeze(layout, layout.rank)
     return MemoryDesc(layout.dims, vector.dtype, layout)
-
-
-def _epsilon(given: float) -> float:
-    """A number as f32 that a root can be taken of."""
-    epsilon = finite("batch_normalization: epsilon", given)
-    if epsilon < 0:
-        raise LayoutError(f"batch_normalization: epsilon must not be negative; it is {given}")
-    return epsilon

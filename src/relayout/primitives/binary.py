@@ -15,23 +15,20 @@ array([[11., 22.],
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from relayout.errors import LayoutError
 from relayout.forking import locked
 from relayout.layout.descriptor import MemoryDesc, any_format
 from relayout.layout.layout import spell_dims
-from relayout.ops.binary import ALGORITHMS, check_algorithm, defined
-from relayout.ops.formats import check_source, check_target, finite, following, overwritable
-from relayout.ops.post_ops import adds, applied, operands_of, post_ops_for
+from relayout.ops import elementwise as ops
+from relayout.ops.binary import ALGORITHMS, check_algorithm
+from relayout.ops.formats import check_source, finite, target_of
+from relayout.ops.post_ops import post_ops_for
 from relayout.primitives.meaning import check_alike
 from relayout.primitives.primitive import Primitive
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
     from relayout.primitives.program import Program
 
 __all__ = ["ALGORITHMS", "Binary"]
@@ -78,6 +75,7 @@ class Binary(Primitive):
     """
 
     kind = "binary"
+    operation: ops.Binary
 
     def __init__(
         self,
@@ -90,37 +88,25 @@ class Binary(Primitive):
         post_ops: Any = (),
     ) -> None:
         check_algorithm(algorithm)
-        self.algorithm = algorithm
         check_source(self.kind, "src0", src0)
         check_source(self.kind, "src1", src1)
         dims = _broadcast(src0, src1)
         if dst is None:
             dst = MemoryDesc(dims, src0.dtype, any_format)
-        dst = following(src1 if src0.dims != dims and src1.dims == dims else src0, dst)
-        check_target(self.kind, dst, dims)
-        self.scales = _pair(scales)
-        self.post_ops = post_ops_for(self.kind, post_ops, dst)
-        operands = operands_of(self.post_ops)
-        self.inputs = ("src0", "src1", *operands)
-        self.descs = {"src0": src0, "src1": src1, **operands, "dst": dst}
+        dst = target_of(self.kind, src1 if src0.dims != dims and src1.dims == dims else src0, dst, dims)
+        attributes = {"algorithm": algorithm, "scales": _pair(scales)}
+        post_ops = post_ops_for(self.kind, post_ops, dst)
+        self._settle(ops.Binary, {"src0": src0, "src1": src1}, {"dst": dst}, post_ops, **attributes)
         check_alike(self.kind, self.descs)
-        self.accumulates = ("dst",) * adds(self.post_ops)
-        self.in_place = {} if self.accumulates else overwritable(self.descs)
-
-    def _implementation(self) -> str:
-        return f"machine code: {self.algorithm}"
-
-    def _definition(self, arrays: Mapping[str, NDArray[np.float64]]) -> NDArray[np.float64]:
-        one, two = (arrays[name] * scale for name, scale in zip(("src0", "src1"), self.scales, strict=True))
-        return applied(self.post_ops, defined(self.algorithm, one, two), arrays)
 
     @locked
     def _lower(self) -> Program | None:
         from relayout.kernels.elementwise.bodies import binary
         from relayout.primitives.lowering import elementwise
 
-        operands = {"src0": self.src0, "src1": self.src1}
-        return elementwise(self.dst, operands, binary(self.algorithm, self.scales), post_ops=self.post_ops)
+        made, operands = self.operation, {"src0": self.src0, "src1": self.src1}
+        body = binary(made.algorithm, made.scales)
+        return elementwise(self.dst, operands, body, post_ops=self.post_ops, note=made.algorithm)
 
     def __repr__(self) -> str:
         return f"Binary({self.algorithm}: src0 {self.src0}, src1 {self.src1}, dst {self.dst})"

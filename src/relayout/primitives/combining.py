@@ -43,8 +43,8 @@ Functions: TypeAlias = "tuple[Function, ...]"
 Followed = TypeVar("Followed", "Pooling", "Reduction", "Normalization")
 
 
-def pooling(made: Pooling) -> tuple[str, Program] | None:
-    """What the kernel of a pooling is called, and its program; None where there is no kernel.
+def pooling(made: Pooling) -> Program | None:
+    """The program of a pooling; None where there is no kernel.
 
     A destination that has other neighbours than the source is written in the order of the source first, and
     reordered. Where spatial axes are cut into digits or fused, so is the source, to channels-last. Functions
@@ -54,13 +54,13 @@ def pooling(made: Pooling) -> tuple[str, Program] | None:
 
 
 @locked
-def _pooled(made: Pooling, dst: MemoryDesc, functions: Functions) -> tuple[str, Program] | None:
+def _pooled(made: Pooling, dst: MemoryDesc, functions: Functions) -> Program | None:
     """A pooling to a destination, with functions behind it."""
     from relayout.kernels.reduce.window import planned
     from relayout.layout.dense import resized_like
 
     def plan(src: MemoryDesc, dst: MemoryDesc) -> Window | None:
-        return planned(*made.reduction, src, dst, made.axes, functions)
+        return planned(*made.operation.reduction, src, dst, made.axes, functions)
 
     src = made.src
     near = MemoryDesc(dst.dims, dst.dtype, resized_like(src.layout, dst.dims))
@@ -70,8 +70,8 @@ def _pooled(made: Pooling, dst: MemoryDesc, functions: Functions) -> tuple[str, 
     return by_way_of(ways, plan, _window_step)
 
 
-def reduction(made: Reduction) -> tuple[str, Program] | None:
-    """What the kernel of a reduction is called, and its program; None where there is no kernel.
+def reduction(made: Reduction) -> Program | None:
+    """The program of a reduction; None where there is no kernel.
 
     The axes that are reduced come last, and are one window. Where they are cut into digits the source is
     reordered first, so that they are contiguous.
@@ -80,16 +80,16 @@ def reduction(made: Reduction) -> tuple[str, Program] | None:
 
 
 @locked
-def _reduced(made: Reduction, dst: MemoryDesc, functions: Functions) -> tuple[str, Program] | None:
+def _reduced(made: Reduction, dst: MemoryDesc, functions: Functions) -> Program | None:
     """A reduction to a destination, with functions behind it."""
     from relayout.kernels.reduce.window import Axis, planned
 
-    src, rank = made.src, len(made.src.dims)
-    order = (*(axis for axis in range(rank) if axis not in made.axes), *made.axes)
+    src, rank, axes = made.src, len(made.src.dims), made.operation.axes
+    order = (*(axis for axis in range(rank) if axis not in axes), *axes)
 
     def last(desc: MemoryDesc) -> MemoryDesc:
         layout = views.permute(desc.layout.with_roles(None), order)
-        while layout.rank - (rank - len(made.axes)) > MOST_AXES:
+        while layout.rank - (rank - len(axes)) > MOST_AXES:
             layout = views.merge_axes(layout, layout.rank - 2, layout.rank - 1)
         return MemoryDesc(layout.dims, desc.dtype, layout)
 
@@ -98,9 +98,8 @@ def _reduced(made: Reduction, dst: MemoryDesc, functions: Functions) -> tuple[st
             source, target = last(src), last(dst)
         except LayoutError:  # axes that don't lie as one
             return None
-        sizes = source.dims[rank - len(made.axes) :]
-        axes = [Axis(size, 1, size, size) for size in sizes]
-        return planned(*made.reduction, source, target, axes, functions)
+        windows = [Axis(size, 1, size, size) for size in source.dims[rank - len(axes) :]]
+        return planned(*made.operation.reduction, source, target, windows, functions)
 
     contiguous = views.permute(
         Layout(tuple(src.dims[axis] for axis in order), plain(rank)), [order.index(k) for k in range(rank)]
@@ -110,20 +109,18 @@ def _reduced(made: Reduction, dst: MemoryDesc, functions: Functions) -> tuple[st
 
 
 def with_post_ops(
-    made: Followed, lowered: Callable[[Followed, MemoryDesc, Functions], tuple[str, Program] | None]
-) -> tuple[str, Program] | None:
+    made: Followed, lowered: Callable[[Followed, MemoryDesc, Functions], Program | None]
+) -> Program | None:
     """An operation with its post-ops: functions in the kernel, others in a pass of their own."""
     functions = _functions_of(made.post_ops)
     rest = made.post_ops[len(functions) :]
     if not rest:
         return lowered(made, made.dst, functions)
     between = before(made.dst, rest)
-    found = lowered(made, between, functions)
-    if found is None:
-        return None
-    note, first = found
-    program = followed(first, between, made.dst, rest)
-    return None if program is None else (f"{note}, then {', '.join(map(str, rest))}", program)
+    program = followed(lowered(made, between, functions), between, made.dst, rest)
+    if program is not None:
+        program.note += f", then {', '.join(map(str, rest))}"
+    return program
 
 
 def _functions_of(post_ops: Sequence[PostOp]) -> tuple[Function, ...]:
@@ -144,16 +141,18 @@ def _window_step(window: Window, source: str, target: str, size: int) -> Step:
 
 
 @locked
-def softmax(made: Softmax) -> tuple[str, Program] | None:
-    """What the kernel of a softmax is called, and its program; None where there is no kernel.
+def softmax(made: Softmax) -> Program | None:
+    """The program of a softmax; None where there is no kernel.
 
     As for :func:`pooling`; what is fused with the axis makes the detour over row-major tensors.
     """
     from relayout.kernels.reduce.softmax import planned
     from relayout.layout.dense import dense_like
 
+    what = made.operation
+
     def plan(src: MemoryDesc, dst: MemoryDesc) -> SoftmaxPlan | None:
-        return planned(src, dst, made.axis, made.log, made.guarded)
+        return planned(src, dst, what.axis, what.log, what.guarded)
 
     src, dst = made.src, made.dst
     near = MemoryDesc(dst.dims, dst.dtype, dense_like(src.layout))
@@ -174,7 +173,7 @@ def by_way_of(
     ways: Sequence[tuple[MemoryDesc, MemoryDesc]],
     plan: Callable[[MemoryDesc, MemoryDesc], Any],
     step_of: Callable[[Any, str, str, int], Step],
-) -> tuple[str, Program] | None:
+) -> Program | None:
     """The program of the first way, from a source to a destination, that uses lanes well.
 
     The first of all is that without reorders. A later one must use twice as many as an earlier one, since it
@@ -210,7 +209,7 @@ def by_way_of(
     if len(whole) < len(steps):
         return None
     note = f"{lanes} lanes" + "".join(f", {name} reordered" for name in scratch)
-    return note, Program(tuple(whole), scratch)
+    return Program(tuple(whole), scratch, note=note)
 
 
 @locked

@@ -27,21 +27,16 @@ reordered as a whole, which takes twice as long. There are no parts to write int
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
-
-import numpy as np
+from collections.abc import Sequence
 
 from relayout.errors import LayoutError
 from relayout.layout.descriptor import MemoryDesc, any_format
 from relayout.layout.layout import spell_dims
+from relayout.ops import pieces as ops
 from relayout.ops.checks import check_descs, check_written
 from relayout.ops.formats import following
 from relayout.primitives.meaning import check_alike
 from relayout.primitives.pieces import Pieces, axis_of
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 __all__ = ["Concat"]
 
@@ -78,25 +73,22 @@ class Concat(Pieces):
     def __init__(self, srcs: Sequence[MemoryDesc], axis: int, dst: MemoryDesc | None = None) -> None:
         if not isinstance(srcs, (list, tuple)) or not srcs:
             raise LayoutError(f"concat: srcs is a list of descriptors, not {srcs!r}")
-        self.inputs = tuple(f"src{k}" for k in range(len(srcs)))
-        check_descs(self.kind, dict(zip(self.inputs, srcs, strict=True)), {"dst": dst})
-        self.axis = axis_of(self.kind, axis, "src0", srcs[0])
-        for name, src in zip(self.inputs, srcs, strict=True):
-            _check_source(name, src, srcs[0], self.axis)
-        sizes = [src.dims[self.axis] for src in srcs]
-        dims = (*srcs[0].dims[: self.axis], sum(sizes), *srcs[0].dims[self.axis + 1 :])
+        inputs = {f"src{k}": src for k, src in enumerate(srcs)}
+        check_descs(self.kind, inputs, {"dst": dst})
+        along = axis_of(self.kind, axis, "src0", srcs[0])
+        for name, src in inputs.items():
+            _check_source(name, src, srcs[0], along)
+        sizes = [src.dims[along] for src in srcs]
+        dims = (*srcs[0].dims[:along], sum(sizes), *srcs[0].dims[along + 1 :])
         if dst is None:
             dst = MemoryDesc(dims, srcs[0].dtype, any_format)
         dst = following(srcs[0], dst)
         if dst.dims != dims:
             raise LayoutError(f"concat: dst {dst} must be {spell_dims(dims)}")
         check_written(self.kind, dst)
-        self.descs = {**dict(zip(self.inputs, srcs, strict=True)), "dst": dst}
+        self._settle(ops.Concat, inputs, {"dst": dst}, axis=along)
         check_alike(self.kind, self.descs)
         self._cut()
-
-    def _definition(self, arrays: Mapping[str, NDArray[np.float64]]) -> NDArray[np.float64]:
-        return np.concatenate([arrays[name] for name in self.inputs], self.axis)
 
 
 def _check_source(name: str, src: MemoryDesc, first: MemoryDesc, axis: int) -> None:

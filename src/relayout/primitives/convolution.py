@@ -11,25 +11,18 @@ with one, two or three spatial axes. What falls outside the source counts as zer
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from itertools import product
-from typing import TYPE_CHECKING, Any
-
-import numpy as np
+from typing import Any
 
 from relayout.errors import LayoutError
 from relayout.forking import locked
 from relayout.jit.support import supported
 from relayout.kernels.conv.geometry import Geometry, Sizes
 from relayout.layout.descriptor import MemoryDesc
+from relayout.ops import products as ops
 from relayout.ops.checks import check_descs
-from relayout.ops.post_ops import applied
 from relayout.primitives.meaning import check_data, check_weights
 from relayout.primitives.products import ProductPrimitive, Products, weights_format
 from relayout.primitives.sizes import for_each_axis, in_front_and_behind
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
 
 __all__ = ["Convolution"]
 
@@ -76,6 +69,7 @@ class Convolution(ProductPrimitive):
     """
 
     kind = "convolution"
+    operation: ops.Convolution
 
     def __init__(
         self,
@@ -100,14 +94,14 @@ class Convolution(ProductPrimitive):
                 f"convolution: weights {weights} must have {spatial + 2} axes, or {spatial + 3} with groups "
                 "first"
             )
-        self.grouped = len(weights.dims) == spatial + 3
-        groups = weights.dims[0] if self.grouped else 1
-        outputs, inputs, *kernel = weights.dims[1:] if self.grouped else weights.dims
+        grouped = len(weights.dims) == spatial + 3
+        groups = weights.dims[0] if grouped else 1
+        outputs, inputs, *kernel = weights.dims[1:] if grouped else weights.dims
         if src.dims[1] != groups * inputs:
-            each = f"{groups} groups of {inputs}" if self.grouped else f"{inputs}"
+            each = f"{groups} groups of {inputs}" if grouped else f"{inputs}"
             raise LayoutError(
                 f"convolution: src {src} has {src.dims[1]} channels, weights {weights} take {each}"
-                + _as_groups(src.dims[1], weights.dims, self.grouped)
+                + _as_groups(src.dims[1], weights.dims, grouped)
             )
         check_data(self.kind, "src", src)
         check_data(self.kind, "dst", dst)
@@ -124,7 +118,6 @@ class Convolution(ProductPrimitive):
                     f"{sum(pads[axis])} of padding; the filter spans {(kernel[axis] - 1) * gaps[axis] + 1}"
                 )
             sizes.append(max(0, room // steps[axis] + 1))
-        self.strides, self.dilation, self.padding = steps, gaps, pads
         self.geometry = Geometry(
             src.dims[0],
             groups,
@@ -138,38 +131,15 @@ class Convolution(ProductPrimitive):
             _three([front for front, _ in pads], 0),
         )
         dims = (src.dims[0], groups * outputs, *sizes)
-        self._settle(needed | optional, dst, dims, groups * outputs, post_ops)
-
-    @property
-    def flops(self) -> int:
-        """Operations; what falls into the padding counts."""
-        return self.geometry.flops
-
-    def _definition(self, arrays: Mapping[str, NDArray[np.float64]]) -> NDArray[np.float64]:
-        out = definition(
-            arrays["src"],
-            arrays["weights"],
-            arrays.get("bias"),
-            self.strides,
-            self.dilation,
-            self.padding,
-            self.grouped,
-            arrays.get("scale"),
-        )
-        return applied(self.post_ops, out, arrays)
+        windows = {"strides": steps, "dilation": gaps, "padding": pads, "grouped": grouped}
+        self._complete(ops.Convolution, needed | optional, dst, dims, groups * outputs, post_ops, **windows)
 
     def _as_products(self, descs: Mapping[str, MemoryDesc]) -> Products:
         """What is computed, on these descriptors."""
-        return Products(
-            self.geometry,
-            descs["src"],
-            descs["weights"],
-            descs["dst"],
-            descs.get("bias"),
-            descs.get("scale"),
-            self.grouped,
-            self.post_ops,
-        )
+        src, weights, dst = (descs[name] for name in ("src", "weights", "dst"))
+        grouped = len(weights.dims) > len(src.dims)
+        bias, scale = descs.get("bias"), descs.get("scale")
+        return Products(self.geometry, src, weights, dst, bias, scale, grouped, self.post_ops)
 
     def _formats(self, name: str) -> tuple[str, ...]:
         return formats_of_images(self.descs[name])
@@ -190,7 +160,7 @@ class Convolution(ProductPrimitive):
         wanted = {
             "src": dst.format or _favourite(src, free),
             "dst": src.format or _favourite(dst, free),
-            "weights": weights or f"{'g' if self.grouped else ''}{plain}",
+            "weights": weights or f"{'g' * (len(given['weights'].dims) > len(src.dims))}{plain}",
             "bias": "a",
             "scale": "a",
         }
@@ -232,45 +202,6 @@ def _as_groups(channels: int, weights: Sequence[int], grouped: bool) -> str:
     letters = {1: "goiw", 2: "goihw", 3: "goidhw"}[len(kernel)]
     sizes = ", ".join(map(str, (groups, outputs // groups, inputs, *kernel)))
     return f"; those of {groups} groups are {letters}: weights.view({sizes})"
-
-
-def definition(
-    src: NDArray[np.float64],
-    weights: NDArray[np.float64],
-    bias: NDArray[np.float64] | None,
-    strides: Sequence[int],
-    dilation: Sequence[int],
-    padding: Sequence[tuple[int, int]],
-    grouped: bool = False,
-    scale: NDArray[np.float64] | None = None,
-) -> NDArray[np.float64]:
-    """The convolution of logical arrays, tap by tap."""
-    if not grouped:
-        weights = weights[None]
-    groups, outputs, inputs, *kernel = weights.shape
-    padded = np.pad(src, [(0, 0), (0, 0), *padding])
-    sizes = [
-        (n - (k - 1) * d - 1) // s + 1
-        for n, k, d, s in zip(padded.shape[2:], kernel, dilation, strides, strict=True)
-    ]
-    sizes = [max(0, size) for size in sizes]
-    padded = padded.reshape(src.shape[0], groups, inputs, *padded.shape[2:])
-    out = np.zeros((src.shape[0], groups, outputs, *sizes))
-    for taps in product(*map(range, kernel)) if out.size else ():
-        window = tuple(
-            slice(t * d, t * d + (n - 1) * s + 1, s)
-            for t, d, n, s in zip(taps, dilation, sizes, strides, strict=True)
-        )
-        inside: Any = (..., *window)
-        tap: Any = (..., *taps)
-        out += np.einsum("ngi...,goi->ngo...", padded[inside], weights[tap])
-    out = out.reshape(src.shape[0], groups * outputs, *sizes)
-    over = (-1, *(1 for _ in sizes))
-    if scale is not None:
-        out *= scale.reshape(over)
-    if bias is not None:
-        out += bias.reshape(over)
-    return out
 
 
 def _three(given: Sequence[int], missing: int = 1) -> Sizes:

@@ -14,22 +14,19 @@ np.float32(0.0)
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from relayout.errors import LayoutError
 from relayout.forking import locked
-from relayout.layout.descriptor import MemoryDesc, any_format
-from relayout.ops.formats import check_source, check_target, following, overwritable
+from relayout.layout.descriptor import MemoryDesc
+from relayout.ops import elementwise as ops
+from relayout.ops.formats import check_source, target_of
 from relayout.ops.functions import Function
-from relayout.ops.post_ops import adds, applied, operands_of, post_ops_for
+from relayout.ops.post_ops import post_ops_for
 from relayout.primitives.meaning import check_alike
 from relayout.primitives.primitive import Primitive
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
     from relayout.primitives.program import Program
 
 __all__ = ["Eltwise"]
@@ -67,6 +64,7 @@ class Eltwise(Primitive):
     """
 
     kind = "eltwise"
+    operation: ops.Eltwise
 
     def __init__(
         self,
@@ -78,37 +76,24 @@ class Eltwise(Primitive):
         *,
         post_ops: Any = (),
     ) -> None:
-        if isinstance(algorithm, Function):
-            if alpha or beta:
-                raise LayoutError(f"eltwise: {algorithm!r} has its numbers; alpha and beta go with a name")
-            self.function = algorithm
-        else:
-            self.function = Function(algorithm, alpha, beta)
+        if not isinstance(algorithm, Function):
+            algorithm = Function(algorithm, alpha, beta)
+        elif alpha or beta:
+            raise LayoutError(f"eltwise: {algorithm!r} has its numbers; alpha and beta go with a name")
         check_source(self.kind, "src", src)
-        if dst is None:
-            dst = MemoryDesc(src.dims, src.dtype, any_format)
-        dst = following(src, dst)
-        check_target(self.kind, dst, src.dims)
-        self.post_ops = post_ops_for(self.kind, post_ops, dst)
-        operands = operands_of(self.post_ops)
-        self.inputs = ("src", *operands)
-        self.descs = {"src": src, **operands, "dst": dst}
+        dst = target_of(self.kind, src, dst, src.dims)
+        post_ops = post_ops_for(self.kind, post_ops, dst)
+        self._settle(ops.Eltwise, {"src": src}, {"dst": dst}, post_ops, function=algorithm)
         check_alike(self.kind, self.descs)
-        self.accumulates = ("dst",) * adds(self.post_ops)
-        self.in_place = {} if self.accumulates else overwritable(self.descs)
-
-    def _implementation(self) -> str:
-        return f"machine code: {self.function}"
-
-    def _definition(self, arrays: Mapping[str, NDArray[np.float64]]) -> NDArray[np.float64]:
-        return applied(self.post_ops, self.function.definition(arrays["src"]), arrays)
 
     @locked
     def _lower(self) -> Program | None:
         from relayout.kernels.elementwise.bodies import function
         from relayout.primitives.lowering import elementwise
 
-        return elementwise(self.dst, {"src": self.src}, function(self.function), post_ops=self.post_ops)
+        made = self.operation.function
+        operands = {"src": self.src}
+        return elementwise(self.dst, operands, function(made), post_ops=self.post_ops, note=str(made))
 
     def __repr__(self) -> str:
         return f"Eltwise({self.function}: src {self.src}, dst {self.dst})"

@@ -6,6 +6,7 @@ in other rows; and an axis that no filter goes over is as good a spatial axis as
     filter of one tap, 56 x 56 pixels     one row of 196 pixels after the other           in_long_rows
     the same with strides of 2            28 x 28 pixels, twice as far from each other    without_strides
     CHWN4, 2 rows of 3 pixels, 8 images   1 image of 2 planes of 3 rows of 8 pixels       images_inside
+    64 windows of 7 x 7 rows of a matrix  8 images of 8 planes of 7 rows of 7 pixels      rows_apart
 
 Kernels work row by row: they pack and unpack rows, and their tiles go along them. So the best shape is one
 whose rows are long, and whose pixels lie as near to each other as they can. In CHWN4 the nearest neighbour of
@@ -16,11 +17,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from math import prod
 from typing import TYPE_CHECKING
 
 from relayout.errors import LayoutError
 from relayout.layout import views
 from relayout.layout.descriptor import MemoryDesc
+from relayout.loops.refine import combined, pieces
 
 if TYPE_CHECKING:
     from relayout.kernels.conv.geometry import Geometry
@@ -36,7 +39,7 @@ LANES = 16  # pixels: f32 of the widest vector
 
 def folded(made: Products) -> Products:
     """The same in the shape that suits kernels best."""
-    return in_long_rows(without_strides(images_inside(made)))
+    return rows_apart(in_long_rows(without_strides(images_inside(made))))
 
 
 def without_strides(made: Products) -> Products:
@@ -145,3 +148,48 @@ def _turned(g: Geometry) -> Geometry:
         dilation=turned(g.dilation, 1),
         padding=turned(g.padding, 0),
     )
+
+
+def rows_apart(made: Products) -> Products:
+    """The rows of a matrix, where several steps lead from one to the next, as pixels with a stride each.
+
+    So lie the tokens of an attention in windows, and kernels read them, or write them, where they are.
+    """
+    g = made.geometry
+    sides = made.src, made.dst
+    if (
+        len(made.src.dims) > 2
+        or g.batch == 1
+        or any(len(term) > 1 for desc in sides for term in desc.layout.terms)
+    ):
+        return made
+    ladders = [desc.layout.ladders[_term(desc, 0)] for desc in sides]
+    found = pieces(ladders, 0, g.batch) if max(map(len, ladders)) > 1 else None
+    if found is None or len(found) != 1:
+        return made
+    sizes = [loop.extent for loop in combined(found, (0, 0)).loops]
+    images, spatial = prod(sizes[:-3]), [1, 1, 1, *sizes][-3:]
+    if prod(spatial) == 1 or images * prod(spatial) != g.batch:
+        return made
+
+    def apart(desc: MemoryDesc) -> MemoryDesc:
+        layout = views.split_axis(desc.layout, 0, (images, *spatial))
+        layout = views.permute(layout, (0, 4, 1, 2, 3))
+        return MemoryDesc(layout.dims, desc.dtype, layout)
+
+    weights = made.weights.layout
+    for _ in spatial:
+        weights = views.unsqueeze(weights, len(weights.dims))
+    size = spatial[0], spatial[1], spatial[2]
+    return replace(
+        made,
+        geometry=g._replace(batch=images, source=size, target=size),
+        src=apart(made.src),
+        weights=MemoryDesc(weights.dims, made.weights.dtype, weights),
+        dst=apart(made.dst),
+    )
+
+
+def _term(desc: MemoryDesc, axis: int) -> int:
+    """The place of an axis among the terms of a layout."""
+    return next(k for k, term in enumerate(desc.layout.terms) if axis in term)

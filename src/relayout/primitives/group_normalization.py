@@ -24,6 +24,7 @@ from relayout.errors import LayoutError
 from relayout.layout import views
 from relayout.layout.descriptor import MemoryDesc
 from relayout.layout.layout import Layout, whole_number
+from relayout.ops import normalization as ops
 from relayout.ops.formats import check_source
 from relayout.primitives.meaning import check_data
 from relayout.primitives.normalizing import Normalization
@@ -71,6 +72,7 @@ class GroupNormalization(Normalization):
     """
 
     kind = "group_normalization"
+    operation: ops.GroupNormalization
 
     def __init__(
         self,
@@ -89,14 +91,22 @@ class GroupNormalization(Normalization):
             raise LayoutError(f"{self.kind}: src {src} needs at least 2 axes, batch and channels first")
         check_data(self.kind, "src", src)
         images, channels = src.dims[:2]
-        self.groups = whole_number(groups, f"{self.kind}: groups")
-        if self.groups < 1 or channels % self.groups:
+        count = whole_number(groups, f"{self.kind}: groups")
+        if count < 1 or channels % count:
             raise LayoutError(
                 f"{self.kind}: {groups} groups do not divide the {channels} channels of src {src}"
             )
-        self.axes = tuple(range(2, 1 + len(src.dims)))
-        left = (images, self.groups) if statistics else None
-        self._decide(src, {"scale": scale, "shift": shift}, (channels,), dst, left, epsilon, post_ops)
+        self._decide(
+            ops.GroupNormalization,
+            src,
+            {"scale": scale, "shift": shift},
+            (channels,),
+            dst,
+            (images, count) if statistics else None,
+            epsilon,
+            post_ops,
+            groups=count,
+        )
 
     def _seen(self, layout: Layout) -> Layout:
         """Images, groups, channels of a group, pixels."""
@@ -110,4 +120,5 @@ class GroupNormalization(Normalization):
 
     @property
     def _sizes(self) -> tuple[int, int]:
-        return self.groups, self.src.dims[1] // self.groups
+        groups = self.operation.groups
+        return groups, self.src.dims[1] // groups

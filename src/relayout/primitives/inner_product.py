@@ -12,22 +12,16 @@ image.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from relayout.errors import LayoutError
 from relayout.kernels.conv.geometry import Geometry
 from relayout.layout.descriptor import MemoryDesc
+from relayout.ops import products as ops
 from relayout.ops.checks import check_descs
-from relayout.ops.post_ops import applied
 from relayout.primitives.convolution import formats_of_images
 from relayout.primitives.meaning import check_data, check_weights
 from relayout.primitives.products import ProductPrimitive, Products, weights_format
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
 
 __all__ = ["InnerProduct"]
 
@@ -90,22 +84,8 @@ class InnerProduct(ProductPrimitive):
         size = (kernel[0], kernel[1], kernel[2])
         one = (1, 1, 1)
         self.geometry = Geometry(src.dims[0], 1, src.dims[1], outputs, size, one, size, one, one, (0, 0, 0))
-        self._settle(needed | optional, dst, (src.dims[0], outputs), outputs, post_ops)
-
-    @property
-    def flops(self) -> int:
-        """Two for each product."""
-        return self.geometry.flops
-
-    def _definition(self, arrays: Mapping[str, NDArray[np.float64]]) -> NDArray[np.float64]:
-        src, weights = arrays["src"], arrays["weights"]
-        inputs = prod(src.shape[1:])
-        out = src.reshape(len(src), inputs) @ weights.reshape(len(weights), inputs).T
-        if "scale" in arrays:
-            out = out * arrays["scale"]
-        if "bias" in arrays:
-            out = out + arrays["bias"]
-        return applied(self.post_ops, out, arrays)
+        dims = src.dims[0], outputs
+        self._complete(ops.InnerProduct, needed | optional, dst, dims, outputs, post_ops)
 
     def _as_products(self, descs: Mapping[str, MemoryDesc]) -> Products:
         bias, scale = descs.get("bias"), descs.get("scale")

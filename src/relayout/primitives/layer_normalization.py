@@ -30,6 +30,7 @@ from relayout.errors import LayoutError
 from relayout.layout import views
 from relayout.layout.descriptor import MemoryDesc
 from relayout.layout.layout import Layout, whole_number
+from relayout.ops import normalization as ops
 from relayout.ops.formats import check_source
 from relayout.primitives.normalizing import Normalization
 
@@ -103,10 +104,20 @@ class LayerNormalization(Normalization):
         check_source(self.kind, "src", src)
         rank = len(src.dims)
         count = _count(axes, src)
-        self.rms, self.axes = bool(rms), tuple(range(rank - count, rank))
+        over = tuple(range(rank - count, rank))
         left = (src.dims[: rank - count] or (1,)) if statistics else None
-        tables = {"scale": scale, "shift": shift}
-        self._decide(src, tables, src.dims[rank - count :], dst, left, epsilon, post_ops)
+        self._decide(
+            ops.LayerNormalization,
+            src,
+            {"scale": scale, "shift": shift},
+            src.dims[rank - count :],
+            dst,
+            left,
+            epsilon,
+            post_ops,
+            axes=over,
+            rms=bool(rms),
+        )
 
     def _seen(self, layout: Layout) -> Layout:
         return layout

@@ -84,6 +84,7 @@ def elementwise(
     post_ops: Sequence[PostOp] = (),
     target: str = "dst",
     first: int = 0,
+    note: str = "",
 ) -> Program | None:
     """The program of an operation that works element by element; None where there are no kernels for it.
 
@@ -103,6 +104,8 @@ def elementwise(
         What follows.
     first : int
         The number of the first operand of these post-ops; see :func:`~.post_ops.operands_of`.
+    note : str
+        What the program is called.
     """
     from relayout.environment import LOADED
     from relayout.jit.compile import Module, recalled
@@ -150,7 +153,7 @@ def elementwise(
     parts = parts_of(size, threads.count())
     shared = parts > 1 and shares(machine, size)
     steps.append(Step(kernels[0], target, target, tuple(names) or target, parts, shared))
-    return Program(tuple(steps), scratch, constants)
+    return Program(tuple(steps), scratch, constants, note=note)
 
 
 def _read_by(
@@ -204,7 +207,7 @@ def followed(
     first_part = renamed(program, {"dst": where})
     if between is not dst:
         first_part.scratch = {**first_part.scratch, where: max(between.required_bytes, between.nbytes)}
-    return joined(first_part, rest)
+    return joined(first_part, rest, note=program.note)
 
 
 def renamed(program: Program, names: Mapping[str, str]) -> Program:
@@ -222,10 +225,11 @@ def renamed(program: Program, names: Mapping[str, str]) -> Program:
         for step in program.steps
     )
     scratch = {of(name): size for name, size in program.scratch.items()}
-    return Program(steps, scratch, {of(name): data for name, data in program.constants.items()})
+    constants = {of(name): data for name, data in program.constants.items()}
+    return Program(steps, scratch, constants, note=program.note)
 
 
-def joined(*programs: Program | None) -> Program | None:
+def joined(*programs: Program | None, note: str = "") -> Program | None:
     """One program after the other; None if one of them is."""
     steps: list[Step] = []
     scratch: dict[str, int] = {}
@@ -236,7 +240,7 @@ def joined(*programs: Program | None) -> Program | None:
         steps += program.steps
         scratch |= program.scratch
         constants |= program.constants
-    return Program(tuple(steps), scratch, constants)
+    return Program(tuple(steps), scratch, constants, note=note)
 
 
 def _repeated(desc: MemoryDesc, dst: MemoryDesc) -> MemoryDesc:

@@ -12,20 +12,15 @@ used often ``any`` asks for the order that is read fastest.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from relayout.errors import LayoutError
 from relayout.kernels.conv.geometry import Geometry
 from relayout.layout import views
 from relayout.layout.descriptor import MemoryDesc, any_format
+from relayout.ops import products as ops
 from relayout.ops.checks import check_descs
-from relayout.ops.post_ops import applied
 from relayout.primitives.products import ProductPrimitive, Products, weights_format
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
 
 __all__ = ["Matmul"]
 
@@ -93,21 +88,8 @@ class Matmul(ProductPrimitive):
                 "there must be as many, or one"
             )
         self.sizes = many, m, k, n
-        self._settle(needed | optional, dst, (*src.dims[:-1], n), n, post_ops)
-
-    @property
-    def flops(self) -> int:
-        """Two for each product."""
-        many, m, k, n = self.sizes
-        return 2 * many * m * k * n
-
-    def _definition(self, arrays: Mapping[str, NDArray[np.float64]]) -> NDArray[np.float64]:
-        out = arrays["src"] @ arrays["weights"]
-        if "scale" in arrays:
-            out = out * arrays["scale"]
-        if "bias" in arrays:
-            out = out + arrays["bias"]
-        return applied(self.post_ops, out, arrays)
+        self.sizes = many, m, k, n
+        self._complete(ops.Matmul, needed | optional, dst, (*src.dims[:-1], n), n, post_ops)
 
     def _as_products(self, descs: Mapping[str, MemoryDesc]) -> Products | None:
         """The same as a convolution of one tap: rows are images, columns channels, and matrices groups.

@@ -8,10 +8,7 @@ differ in the axes, and in what scale and shift are indexed by. A subclass says 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from math import prod
 from typing import TYPE_CHECKING, Any
-
-import numpy as np
 
 from relayout.errors import LayoutError, Unsupported
 from relayout.forking import locked
@@ -19,35 +16,35 @@ from relayout.layout import views
 from relayout.layout.dense import dense_like
 from relayout.layout.descriptor import MemoryDesc, any_format
 from relayout.layout.layout import Layout, plain, spell_dims
-from relayout.ops.formats import check_source, check_target, finite, following, overwritable
-from relayout.ops.post_ops import adds, applied, operands_of, post_ops_for
+from relayout.ops import normalization as ops
+from relayout.ops.formats import check_source, not_negative, target_of
+from relayout.ops.post_ops import operands_of, post_ops_for
 from relayout.primitives.meaning import check_alike
 from relayout.primitives.primitive import Primitive
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from relayout.kernels.reduce.normalization import NormalizationPlan
     from relayout.ops.functions import Function
     from relayout.primitives.program import Program, Step
 
-__all__ = ["Normalization", "definition"]
+__all__ = ["Normalization"]
 
-FLOPS = 8  # of an element: two differences, a square, two sums, three for the result
 TABLES = ("scale", "shift")
 
 
 class Normalization(Primitive):
     """A normalisation of rows; see the subclasses."""
 
-    rms = False
-    axes: tuple[int, ...]
-    """The axes of a row, of what :meth:`_seen` makes of the source."""
-    _note = ""
-    _workings = Primitive._workings | {"_note"}
+    operation: ops.Normalization
+
+    @property
+    def axes(self) -> tuple[int, ...]:
+        """The axes of a row, of what :meth:`_seen` makes of the source."""
+        return self.operation.rows[-1]
 
     def _decide(
         self,
+        kind: type[ops.Normalization],
         src: MemoryDesc,
         tables: Mapping[str, Any],
         table_dims: Sequence[int],
@@ -55,33 +52,25 @@ class Normalization(Primitive):
         statistics: Sequence[int] | None,
         epsilon: float,
         post_ops: Any,
+        **attributes: Any,
     ) -> None:
         """Check and decide all descriptors; ``statistics`` are the dims of mean and variance, if wanted."""
-        self.epsilon = finite(f"{self.kind}: epsilon", epsilon)
-        if self.epsilon < 0:
-            raise LayoutError(f"{self.kind}: epsilon must not be negative; it is {epsilon}")
-        if dst is None:
-            dst = MemoryDesc(src.dims, src.dtype if src.dtype.is_float else "f32", any_format)
-        check_target(self.kind, dst, src.dims)
-        dst = following(src, dst)
+        attributes["epsilon"] = not_negative(f"{self.kind}: epsilon", epsilon)
+        dst = target_of(self.kind, src, dst, src.dims, real=True)
         given = {
             name: self._table(name, desc, tuple(table_dims))
             for name, desc in tables.items()
             if desc is not None and desc is not False
         }
-        self.post_ops = post_ops_for(self.kind, post_ops, dst)
-        operands = operands_of(self.post_ops)
         found: dict[str, MemoryDesc] = {}
         if statistics is not None:
             dims = tuple(statistics)
-            names = ("variance",) if self.rms else ("mean", "variance")
+            names = ("variance",) if attributes.get("rms") else ("mean", "variance")
             found = dict.fromkeys(names, MemoryDesc(dims, "f32", _row_major(dims)))
-        self.inputs = ("src", *given, *operands)
-        self.outputs = ("dst", *found)
-        self.descs = {"src": src, **given, **operands, "dst": dst, **found}
-        check_alike(self.kind, {name: self.descs[name] for name in ("src", *operands, "dst")})
-        self.accumulates = ("dst",) * adds(self.post_ops)
-        self.in_place = {} if self.accumulates else overwritable({"src": src, "dst": dst})
+        post_ops = post_ops_for(self.kind, post_ops, dst)
+        self._settle(kind, {"src": src, **given}, {"dst": dst, **found}, post_ops, **attributes)
+        alike = ("src", *operands_of(post_ops), "dst")
+        check_alike(self.kind, {name: self.descs[name] for name in alike})
 
     def _table(self, name: str, desc: Any, dims: tuple[int, ...]) -> MemoryDesc:
         """The descriptor of a scale or a shift; True stands for f32 of the right dims."""
@@ -98,17 +87,9 @@ class Normalization(Primitive):
         check_source(self.kind, name, desc)
         return desc
 
-    @property
-    def flops(self) -> int:
-        """Differences, products and sums."""
-        return FLOPS * prod(self.src.dims)
-
-    def _implementation(self) -> str:
-        return f"machine code: {self._note}"
-
     def _moved_besides(self) -> int:
         """Where rows end within blocks, both sides are reordered on the way."""
-        sides = [self.src, self.descs["dst"]]
+        sides = [self.descs["src"], self.descs["dst"]]
         if all(self._has_rows(desc) for desc in sides):
             return super()._moved_besides()
         return 2 * sum(desc.nbytes for desc in sides)
@@ -138,32 +119,16 @@ class Normalization(Primitive):
         """Scale and shift, as far as there are any."""
         return tuple(name for name in TABLES if name in self.inputs)
 
-    def _definition(self, arrays: Mapping[str, NDArray[np.float64]]) -> Mapping[str, NDArray[np.float64]]:
-        dims = self._seen(_row_major(self.src.dims)).dims
-        y, mean, variance = definition(arrays["src"].reshape(dims), self.axes, self.epsilon, self.rms)
-        for name in self.tables:
-            table = arrays[name].reshape(self._seen_table(_row_major(arrays[name].shape)).dims)
-            y = y * table if name == "scale" else y + table
-        y = applied(self.post_ops, y.reshape(self.src.dims), arrays)
-        found = {"dst": y, "mean": mean, "variance": variance}
-        return {name: found[name].reshape(self.descs[name].dims) for name in self.outputs}
-
     @locked
     def _lower(self) -> Program | None:
         from relayout.primitives.combining import with_post_ops
 
-        found = with_post_ops(self, _lowered)
-        if found is None:
-            return None
-        self._note, program = found
-        return program
+        return with_post_ops(self, _lowered)
 
 
 @locked
-def _lowered(
-    made: Normalization, dst: MemoryDesc, functions: tuple[Function, ...]
-) -> tuple[str, Program] | None:
-    """A normalisation to a destination, with functions behind it: its kernel's name, and its program.
+def _lowered(made: Normalization, dst: MemoryDesc, functions: tuple[Function, ...]) -> Program | None:
+    """A normalisation to a destination, with functions behind it.
 
     Scale and shift are read as they are given, if that is f32 in the order of the source; others are
     reordered first.
@@ -176,7 +141,8 @@ def _lowered(
     results = made.outputs[1:]
     named = (*made.tables, *results)
     scale, shift, mean, variance = (name in named for name in (*TABLES, "mean", "variance"))
-    what = Normalized(made.rms, made.epsilon, scale, shift, mean, variance, functions)
+    operation = made.operation
+    what = Normalized(operation.rms, operation.epsilon, scale, shift, mean, variance, functions)
     given = {name: _over(made._seen_table(made.descs[name].layout), made.descs[name]) for name in made.tables}
     tables: dict[NormalizationPlan, dict[str, MemoryDesc]] = {}
 
@@ -212,12 +178,8 @@ def _lowered(
     src, row_major = made.src, _row_major(dst.dims)
     near = MemoryDesc(dst.dims, dst.dtype, dense_like(src.layout))
     far = MemoryDesc(src.dims, src.dtype, row_major), MemoryDesc(dst.dims, dst.dtype, row_major)
-    found = by_way_of([(src, dst), (src, near), far], plan, step)
-    if found is None:
-        return None
-    note, last = found
-    program = joined(*moved, last)
-    return None if program is None else (note, program)
+    last = by_way_of([(src, dst), (src, near), far], plan, step)
+    return joined(*moved, last, note="" if last is None else last.note)
 
 
 def _over(layout: Layout, desc: MemoryDesc) -> MemoryDesc:
@@ -241,23 +203,3 @@ def _of_rows(made: Normalization, source: MemoryDesc) -> Layout:
 
 def _row_major(dims: Sequence[int]) -> Layout:
     return Layout(tuple(dims), plain(len(dims)))
-
-
-def definition(
-    x: NDArray[np.float64], axes: Sequence[int], epsilon: float, rms: bool = False
-) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
-    """An array whose rows are normalised, and the mean and the variance of each row, which keep the axes.
-
-    The variance is that of all elements, divided by their number. Of ``rms`` it is the mean square, and
-    nothing is subtracted.
-
-    >>> y, mean, variance = definition(np.array([[1.0, 3.0]]), (1,), 0.0)
-    >>> y, mean, variance
-    (array([[-1.,  1.]]), array([[2.]]), array([[1.]]))
-    """
-    count = prod(x.shape[axis] for axis in axes)
-    with np.errstate(all="ignore"):
-        mean = x.sum(tuple(axes), keepdims=True) / np.float64(count)
-        d = x if rms else x - mean
-        variance = (d * d).sum(tuple(axes), keepdims=True) / np.float64(count)
-        return d / np.sqrt(variance + epsilon), mean, variance

@@ -8,6 +8,7 @@ A part that already is in its place in the whole's memory is left alone.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import accumulate
 from typing import ClassVar
 
@@ -16,6 +17,7 @@ from relayout.forking import locked
 from relayout.layout import views
 from relayout.layout.descriptor import MemoryDesc
 from relayout.layout.layout import Layout, plain, whole_number
+from relayout.ops import pieces as ops
 from relayout.primitives.primitive import Primitive
 from relayout.primitives.program import Program, Step
 from relayout.reorder import reorder
@@ -30,7 +32,7 @@ class Pieces(Primitive):
 
     whole: ClassVar[str] = "dst"
     """The name of the argument that the others are parts of."""
-    axis: int
+    operation: ops.Concat | ops.Split
     _without: dict[frozenset[str], Program] | None = None
     """Programs without the steps of some parts."""
     _workings = Primitive._workings | {"_without"}
@@ -41,7 +43,7 @@ class Pieces(Primitive):
         self._parts = self._parts_of(whole)
         self._between: MemoryDesc | None = None  # the whole without blocks, if it has no parts
         if self._parts is None:
-            self._between = MemoryDesc(whole.dims, whole.dtype, _unblocked(whole.layout, self.axis))
+            self._between = MemoryDesc(whole.dims, whole.dtype, _unblocked(whole.layout, self.operation.axis))
         self._shifts = _shifts(self._pieces, self._parts or ())
 
     @property
@@ -49,8 +51,8 @@ class Pieces(Primitive):
         return {name: desc for name, desc in self.descs.items() if name != self.whole}
 
     def _parts_of(self, whole: MemoryDesc) -> tuple[MemoryDesc, ...] | None:
-        sizes = [desc.dims[self.axis] for desc in self._pieces.values()]
-        return _parts(whole, self.axis, sizes, self.whole in self.outputs)
+        sizes = [desc.dims[self.operation.axis] for desc in self._pieces.values()]
+        return _parts(whole, self.operation.axis, sizes, self.whole in self.outputs)
 
     @property
     def parts(self) -> tuple[MemoryDesc, ...]:
@@ -62,20 +64,12 @@ class Pieces(Primitive):
             Blocks don't come out even, so that a part is no tensor.
         """
         if self._parts is None:
-            sizes = " + ".join(str(desc.dims[self.axis]) for desc in self._pieces.values())
+            sizes = " + ".join(str(desc.dims[self.operation.axis]) for desc in self._pieces.values())
             raise LayoutError(
-                f"{self.kind}: {sizes} elements cut blocks of axis {self.axis} of "
+                f"{self.kind}: {sizes} elements cut blocks of axis {self.operation.axis} of "
                 f"{self.descs[self.whole]} at uneven places, so not every part is a tensor of its own"
             )
         return self._parts
-
-    @property
-    def flops(self) -> int:
-        """None."""
-        return 0
-
-    def _implementation(self) -> str:
-        return "machine code: reorders of parts" if self._between is None else "machine code: reorders, twice"
 
     def _moved_besides(self) -> int:
         return 0 if self._between is None else 2 * self._between.nbytes
@@ -103,7 +97,7 @@ class Pieces(Primitive):
             self._without = {}
         if there not in self._without:
             steps = tuple(step for step in program.steps if not there & {step.source, step.target})
-            self._without[there] = Program(steps, program.scratch, program.constants)
+            self._without[there] = replace(program, steps=steps)
         return self._without[there]
 
     def _define(self, tensors: Mapping[str, Tensor], targets: Mapping[str, Tensor]) -> None:
@@ -144,7 +138,9 @@ class Pieces(Primitive):
         found: list[Step] = [step for step in steps if step is not None]
         if len(found) < len(steps):
             return None
-        return Program(tuple(found), {} if self._between is None else {name: whole.required_bytes})
+        if self._between is None:
+            return Program(tuple(found), note="reorders of parts")
+        return Program(tuple(found), {name: whole.required_bytes}, note="reorders, twice")
 
 
 def axis_of(kind: str, given: int, name: str, desc: MemoryDesc) -> int:

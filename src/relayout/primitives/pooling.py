@@ -35,42 +35,30 @@ array([[[2, 1]]], dtype=uint8)
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from itertools import chain, product
+from collections.abc import Sequence
+from itertools import chain
 from math import prod
 from typing import TYPE_CHECKING, Any
-
-import numpy as np
 
 from relayout.errors import LayoutError, Unsupported
 from relayout.forking import locked
 from relayout.kernels.reduce.window import Axis
 from relayout.layout.dense import resized_like
 from relayout.layout.descriptor import MemoryDesc, any_format
+from relayout.ops import pooling as ops
 from relayout.ops.formats import check_source, check_target, following
-from relayout.ops.post_ops import PostOp, Sum, applied, operands_of, post_ops_for
-from relayout.ops.reductions import REDUCTIONS
+from relayout.ops.post_ops import PostOp, Sum, post_ops_for
 from relayout.primitives.meaning import check_data
 from relayout.primitives.primitive import Primitive
 from relayout.primitives.sizes import for_each_axis, in_front_and_behind
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from relayout.primitives.program import Program
 
 __all__ = ["ALGORITHMS", "Pooling"]
 
 MOST_OF_U8 = 255  # taps whose numbers a workspace of u8 holds, as oneDNN has it
-REDUCED_BY = {
-    "max": ("max", ""),
-    "average_include_padding": ("sum", "window"),
-    "average_exclude_padding": ("sum", "elements"),
-}
-"""The reduction of each algorithm, and what results are divided by, in the terms of
-:class:`relayout.kernels.reduce.window.Window`."""
-
-ALGORITHMS = tuple(REDUCED_BY)
+ALGORITHMS = tuple(ops.REDUCED_BY)
 
 
 class Pooling(Primitive):
@@ -117,8 +105,7 @@ class Pooling(Primitive):
     """
 
     kind = "pooling"
-    _note = ""
-    _workings = Primitive._workings | {"_note"}
+    operation: ops.Pooling
 
     def __init__(
         self,
@@ -139,82 +126,30 @@ class Pooling(Primitive):
             raise LayoutError(f"pooling: src {src} must have 3 to 5 axes, batch and channels first")
         if not isinstance(algorithm, str) or algorithm not in ALGORITHMS:
             raise LayoutError(f"pooling: {algorithm!r} is no algorithm; there are {', '.join(ALGORITHMS)}")
-        self.algorithm = algorithm
-        self.kernel = for_each_axis(self.kind, kernel, spatial, "kernel", 1)
-        self.strides = self.kernel
-        if strides is not None:
-            self.strides = for_each_axis(self.kind, strides, spatial, "strides", 1)
-        self.dilation = for_each_axis(self.kind, dilation, spatial, "dilation", 1)
-        self.padding = in_front_and_behind(self.kind, padding, spatial)
-        self.axes = tuple(self._axis(src, k) for k in range(spatial))
+        taps = for_each_axis(self.kind, kernel, spatial, "kernel", 1)
+        steps = taps if strides is None else for_each_axis(self.kind, strides, spatial, "strides", 1)
+        gaps = for_each_axis(self.kind, dilation, spatial, "dilation", 1)
+        pads = in_front_and_behind(self.kind, padding, spatial)
+        windows = {"kernel": taps, "strides": steps, "padding": pads, "dilation": gaps}
+        each = zip(taps, steps, gaps, pads, strict=True)
+        self.axes = tuple(_axis(src, k, algorithm, *numbers) for k, numbers in enumerate(each))
         dims = (*src.dims[:2], *(axis.out for axis in self.axes))
+        check_data("pooling", "src", src)
         if dst is None:
             dst = MemoryDesc(dims, src.dtype, any_format)
-        check_target("pooling", dst, dims)
-        check_data("pooling", "src", src)
-        check_data("pooling", "dst", dst)
+        check_target(self.kind, dst, dims)
         if dst.layout is None and src.format is None:
             dst = MemoryDesc(dims, dst.dtype, resized_like(src.layout, dims))
         dst = following(src, dst)
-        self.post_ops = _without_sum(post_ops_for(self.kind, post_ops, dst))
-        operands = operands_of(self.post_ops)
-        self.inputs = ("src", *operands)
-        self.descs = {"src": src, **operands, "dst": dst}
+        check_data("pooling", "dst", dst)
+        outputs = {"dst": dst}
         if workspace:
             if algorithm != "max":
                 raise LayoutError(f"pooling: {algorithm} has no workspace; only max needs one")
-            kind = "u8" if prod(self.kernel) <= MOST_OF_U8 else "s32"
-            self.outputs = ("dst", "workspace")
-            self.descs["workspace"] = following(dst, MemoryDesc(dims, kind, any_format))
-
-    def _axis(self, src: MemoryDesc, k: int) -> Axis:
-        """One spatial axis, checked."""
-        size, kernel, step, gap = src.dims[2 + k], self.kernel[k], self.strides[k], self.dilation[k]
-        front, behind = self.padding[k]
-        reach = (kernel - 1) * gap + 1
-        room = size + front + behind - reach
-        if room < 0 and 0 not in src.dims:
-            raise LayoutError(
-                f"pooling: spatial axis {k} of src {src} has {size} elements and {front + behind} of "
-                f"padding, the window reaches over {reach}"
-            )
-        if max(front, behind) >= reach:
-            raise LayoutError(
-                f"pooling: spatial axis {k} of src {src} has padding ({front}, {behind}), but must have "
-                f"less than the window reaches over, {reach}: a window further out holds padding only"
-            )
-        axis = Axis(size, max(0, room // step + 1), kernel, step, gap, front)
-        if self.algorithm != "average_include_padding" and gap > size:  # windows may lie astride the axis
-            first, last = axis.inside
-            for output in chain(range(first), range(last, axis.out)):
-                if not axis.taps(output):
-                    start = output * step - front
-                    raise LayoutError(
-                        f"pooling: window {output} along spatial axis {k} of src {src} holds padding only, "
-                        f"positions {start}..{start + reach - 1}; {self.algorithm} is not defined there"
-                    )
-        return axis
-
-    @property
-    def reduction(self) -> tuple[str, str]:
-        """How elements are combined, and what results are divided by; see :data:`REDUCED_BY`."""
-        return REDUCED_BY[self.algorithm]
-
-    @property
-    def flops(self) -> int:
-        """Comparisons or additions; what falls into the padding counts."""
-        return prod(self.descs["dst"].dims) * prod(self.kernel)
-
-    def _implementation(self) -> str:
-        return f"machine code: {self._note}"
-
-    def _definition(self, arrays: Mapping[str, NDArray[np.float64]]) -> Mapping[str, NDArray[np.float64]]:
-        windows = self.kernel, self.strides, self.padding, self.dilation
-        out = definition(arrays["src"], self.algorithm, *windows)
-        found = {"dst": applied(self.post_ops, out, arrays)}
-        if "workspace" in self.outputs:
-            found["workspace"] = places(arrays["src"], *windows)
-        return found
+            numbers = "u8" if prod(taps) <= MOST_OF_U8 else "s32"
+            outputs["workspace"] = following(dst, MemoryDesc(dims, numbers, any_format))
+        post_ops = _without_sum(post_ops_for(self.kind, post_ops, dst))
+        self._settle(ops.Pooling, {"src": src}, outputs, post_ops, algorithm=algorithm, **windows)
 
     @locked
     def _lower(self) -> Program | None:
@@ -222,85 +157,37 @@ class Pooling(Primitive):
             return None
         from relayout.primitives.combining import pooling
 
-        found = pooling(self)
-        if found is None:
-            return None
-        self._note, program = found
-        return program
+        return pooling(self)
 
 
-def definition(
-    src: NDArray[np.float64],
-    algorithm: str,
-    kernel: Sequence[int],
-    strides: Sequence[int],
-    padding: Sequence[tuple[int, int]],
-    dilation: Sequence[int],
-) -> NDArray[np.float64]:
-    """The pooling of a logical array, tap by tap.
-
-    >>> definition(np.array([[[1.0, 3.0, 2.0]]]), "average_exclude_padding", [2], [1], [(1, 0)], [1])
-    array([[[1. , 2. , 2.5]]])
-    """
-    name, divisor = REDUCED_BY[algorithm]
-    reduction = REDUCTIONS[name]
-    taps = _taps(src, kernel, strides, padding, dilation, reduction.identity)
-    value, inside = next(taps)
-    out, count = value.copy(), inside.astype(np.float64)
-    with np.errstate(invalid="ignore"):
-        for value, inside in taps:
-            out = reduction.define(out, value)
-            count += inside
-    if not divisor or 0 in out.shape:
-        return np.asarray(out)
-    return np.asarray(out / (count if divisor == "elements" else prod(kernel)))
-
-
-def places(
-    src: NDArray[np.float64],
-    kernel: Sequence[int],
-    strides: Sequence[int],
-    padding: Sequence[tuple[int, int]],
-    dilation: Sequence[int],
-) -> NDArray[np.float64]:
-    """Which tap of each window is its maximum, tap by tap.
-
-    >>> places(np.array([[[1.0, 3.0, 3.0]]]), [2], [1], [(1, 0)], [1])
-    array([[[1., 1., 0.]]])
-    """
-    taps = _taps(src, kernel, strides, padding, dilation, -np.inf)
-    value, inside = next(taps)
-    best, found = value.copy(), np.where(inside & np.ones(value.shape, bool), 0.0, -1.0)
-    for number, (value, inside) in enumerate(taps, 1):
-        larger = (value > best) | (np.isnan(value) & ~np.isnan(best))
-        better = inside & (larger | (found < 0))
-        found[better], best = number, np.where(better, value, best)
-    return found
-
-
-def _taps(
-    src: NDArray[np.float64],
-    kernel: Sequence[int],
-    strides: Sequence[int],
-    padding: Sequence[tuple[int, int]],
-    dilation: Sequence[int],
-    outside: float,
-) -> Iterator[tuple[NDArray[np.float64], NDArray[np.bool_]]]:
-    """For each tap of all windows, the elements there, and whether they are no padding."""
-    pads = [(0, 0), (0, 0), *padding]
-    padded = np.pad(src, pads, constant_values=outside)
-    within = np.pad(np.ones((1, 1, *src.shape[2:]), bool), pads)
-    sizes = [
-        max(0, (n - (k - 1) * d - 1) // s + 1)
-        for n, k, d, s in zip(padded.shape[2:], kernel, dilation, strides, strict=True)
-    ]
-    for taps in product(*map(range, kernel)):
-        window = tuple(
-            slice(t * d, t * d + (n - 1) * s + 1 if n else t * d, s)
-            for t, d, n, s in zip(taps, dilation, sizes, strides, strict=True)
+def _axis(
+    src: MemoryDesc, k: int, algorithm: str, kernel: int, step: int, gap: int, padding: tuple[int, int]
+) -> Axis:
+    """One spatial axis, checked."""
+    size, (front, behind) = src.dims[2 + k], padding
+    reach = (kernel - 1) * gap + 1
+    room = size + front + behind - reach
+    if room < 0 and 0 not in src.dims:
+        raise LayoutError(
+            f"pooling: spatial axis {k} of src {src} has {size} elements and {front + behind} of "
+            f"padding, the window reaches over {reach}"
         )
-        at = (slice(None), slice(None), *window)
-        yield padded[at], within[at]
+    if max(front, behind) >= reach:
+        raise LayoutError(
+            f"pooling: spatial axis {k} of src {src} has padding ({front}, {behind}), but must have "
+            f"less than the window reaches over, {reach}: a window further out holds padding only"
+        )
+    axis = Axis(size, max(0, room // step + 1), kernel, step, gap, front)
+    if algorithm != "average_include_padding" and gap > size:  # windows may lie astride the axis
+        first, last = axis.inside
+        for output in chain(range(first), range(last, axis.out)):
+            if not axis.taps(output):
+                start = output * step - front
+                raise LayoutError(
+                    f"pooling: window {output} along spatial axis {k} of src {src} holds padding only, "
+                    f"positions {start}..{start + reach - 1}; {algorithm} is not defined there"
+                )
+    return axis
 
 
 def _without_sum(post_ops: tuple[PostOp, ...]) -> tuple[PostOp, ...]:

@@ -2,24 +2,15 @@
 
 ::
 
-    operation     kind, attributes, named inputs and outputs, definition     :class:`Primitive` and subclasses
-    candidate     a format for each input and output, with its cost          :meth:`Primitive.candidates`
+    operation     attributes, named inputs and outputs, definition           relayout.ops.operation
+    candidate     a format for each input and output, with its cost          relayout.primitives.candidates
     executable    kernels, scratch and constants                             relayout.primitives.program
 
-A subclass checks its arguments, decides every ``any``, and says
+The constructor of a kind checks its arguments, decides every ``any``, and ends with
+:meth:`Primitive._settle`, which makes the operation: what is read and written, by name, and what that means.
+Optional results, such as the workspace of a pooling in training, are outputs only of those primitives that
+were made with them. The rest of a kind is
 
-* what is read: :attr:`Primitive.inputs`, names in the order of a call;
-* what is written: :attr:`Primitive.outputs`, ``("dst",)`` for most. Optional results, such as the workspace
-  of a pooling in training, are outputs only of those primitives that were made with them;
-* for each output the inputs that may be the same memory (:attr:`Primitive.in_place`), and the outputs to
-  which results are added (:attr:`Primitive.accumulates`);
-* the descriptors of all of them: :attr:`Primitive.descs`.
-
-And it offers two ways to the results:
-
-``_definition(arrays)``
-    Logical arrays in double precision, by name, to the logical result, or to results by name where there are
-    several: NumPy, slow, short. It is what the primitive *means*.
 ``_lower()``
     The :class:`~relayout.primitives.program.Program` that computes the same. None: there is no kernel for
     this, or the host forbids machine code; then the definition itself is run.
@@ -38,7 +29,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from inspect import Signature, signature
-from math import prod
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from relayout.errors import LayoutError
@@ -53,15 +43,15 @@ from relayout.reorder.arguments import Argument, check_apart
 from relayout.tensor import Tensor, allocate, located, tensor
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
     from typing_extensions import Self
 
     from relayout.layout.descriptor import MemoryDesc
+    from relayout.ops.operation import Operation
+    from relayout.ops.post_ops import PostOp
     from relayout.primitives.calling import Calling
     from relayout.primitives.candidates import Candidate
     from relayout.primitives.program import Program
-    from relayout.runtime.tuning import Trial
+    from relayout.runtime.tuning import Choice, Trial
 
 __all__ = ["Primitive"]
 
@@ -84,7 +74,12 @@ class Primitive:
     in_place : mapping of str to tuple of str
         For an output the inputs that it may be: same descriptor, same memory.
     descs : dict of str to MemoryDesc
-        The descriptors of inputs and outputs, with every ``any`` decided. Each is an attribute, too.
+        The descriptors of inputs and outputs, with every ``any`` decided. Each is an attribute, too, and so
+        are the attributes of the operation.
+    operation : Operation
+        What is computed, apart from formats.
+    post_ops : tuple
+        What follows, with the formats of operands decided.
     """
 
     __signature__: ClassVar[Signature] = Signature()
@@ -94,12 +89,16 @@ class Primitive:
     accumulates: tuple[str, ...] = ()
     in_place: Mapping[str, tuple[str, ...]] = {}
     descs: dict[str, MemoryDesc]
+    operation: Operation
+    post_ops: tuple[PostOp, ...] = ()
     _program: Program | None = None
     _arguments: dict[str, Argument] | None = None
     _calling: Calling | None = None
     _trial: Trial[Any, Any] | None = None
     """The contest among its schedules, as long as there is something to measure."""
     _lowered = False
+    _made_of: tuple[tuple[Any, ...], dict[str, Any]] = ((), {})
+    """What the constructor was given."""
     _workings: ClassVar[frozenset[str]] = frozenset(
         ("_program", "_arguments", "_calling", "_trial", "_lowered")
     )
@@ -121,13 +120,16 @@ class Primitive:
                 near = get_close_matches(name, known, n=1)
                 hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(known)}"
                 raise TypeError(f"{cls.__name__} has no argument {name!r}; {hint}")
-        return super().__new__(cls)
+        self = super().__new__(cls)
+        self._made_of = given, named
+        return self
 
-    def __getattr__(self, name: str) -> MemoryDesc:
-        descs = self.__dict__.get("descs", {})
-        if name in descs:
-            found: MemoryDesc = descs[name]
-            return found
+    def __getattr__(self, name: str) -> Any:
+        descs, operation = (self.__dict__.get(one) for one in ("descs", "operation"))
+        if descs is not None and name in descs:
+            return descs[name]
+        if operation is not None and name in operation.attributes:
+            return getattr(operation, name)
         raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
 
     def __getstate__(self) -> dict[str, Any]:
@@ -136,20 +138,35 @@ class Primitive:
 
     # -- what a subclass gives ------------------------------------------------------------------------------
 
-    def _definition(self, arrays: Mapping[str, NDArray[np.float64]]) -> Any:
-        """The logical result, or a mapping of several by name.
+    @locked
+    def _settle(
+        self,
+        kind: type[Operation],
+        inputs: Mapping[str, MemoryDesc],
+        outputs: Mapping[str, MemoryDesc],
+        post_ops: tuple[PostOp, ...] = (),
+        **attributes: Any,
+    ) -> None:
+        """What constructors end with: all descriptors, and the operation on them.
 
-        Arguments that were left out are missing; an output that is added to holds what ``out`` held.
+        The operands of post-ops are inputs behind the others.
         """
-        raise NotImplementedError
+        from relayout.ops.formats import overwritable
+        from relayout.ops.operation import formatless, specs
+        from relayout.ops.post_ops import operands_of
+
+        inputs = {**inputs, **operands_of(post_ops)}
+        self.inputs, self.outputs, self.post_ops = tuple(inputs), tuple(outputs), post_ops
+        self.descs = {**inputs, **outputs}
+        self.operation = kind(specs(inputs), specs(outputs), post_ops=formatless(post_ops), **attributes)
+        self.accumulates = self.operation.accumulates
+        names = self.operation.overwritable
+        if names and not self.accumulates:
+            self.in_place = overwritable({name: self.descs[name] for name in (*names, "dst")})
 
     def _lower(self) -> Program | None:
         """The kernels, or None where there are none."""
         return None
-
-    def _implementation(self) -> str:
-        """What the kernels are called."""
-        return "machine code"
 
     def _needed(self, program: Program, addresses: Mapping[str, int]) -> Program:
         """What is left to do of the program for arguments at these addresses."""
@@ -175,14 +192,15 @@ class Primitive:
     @property
     def flops(self) -> int:
         """Floating-point (or integer) operations; a multiplication and an addition are two."""
-        return prod(self.descs[self.outputs[0]].dims)
+        return self.operation.flops
 
     # -- what callers see -----------------------------------------------------------------------------------
 
     @property
     def implementation(self) -> str:
         """How it is done."""
-        return DEFINITION if self._compiled() is None else self._implementation()
+        program = self._compiled()
+        return DEFINITION if program is None else f"machine code: {program.note}"
 
     @property
     def bytes(self) -> int:
@@ -241,12 +259,17 @@ class Primitive:
         returned = targets | {name: one for name, one in wanted.items() if isinstance(one, Tensor)}
         return results(self.outputs, (returned[name] for name in self.outputs))
 
-    def tune(self) -> None:
+    def tune(self) -> Choice | None:
         """Find the fastest schedule now, by measuring, instead of in the first calls.
 
         Arguments are buffers of its own. What is found is kept on disk for later processes
         (:mod:`relayout.runtime.tuning`); nothing is measured where it is known, where there is one schedule,
         or where ``RELAYOUT_EFFORT`` is ``estimate``.
+
+        Returns
+        -------
+        Choice or None
+            What is known of the problem now; None where there is nothing to choose.
 
         Examples
         --------
@@ -254,14 +277,18 @@ class Primitive:
         >>> src = rl.MemoryDesc((1, 8, 9, 9), "f32", "nhwc")
         >>> rl.primitives.Convolution(src, rl.MemoryDesc((8, 8, 3, 3), "f32", rl.any)).tune()
         """
-        if self._compiled() is None or (trial := self._trial) is None:
-            return
-        given, wanted = (
-            {name: Tensor(self.descs[name], allocate(self.descs[name])) for name in names}
-            for names in (self.inputs, self.outputs)
-        )
-        known = {name: located(one)[1] for name, one in (given | wanted).items()}
-        trial.hold(lambda: self._tried(trial, known, None))
+        if self._compiled() is not None and (trial := self._trial) is not None:
+            given, wanted = (
+                {name: Tensor(self.descs[name], allocate(self.descs[name])) for name in names}
+                for names in (self.inputs, self.outputs)
+            )
+            known = {name: located(one)[1] for name, one in (given | wanted).items()}
+            trial.hold(lambda: self._tried(trial, known, None))
+        return self._choice()
+
+    def _choice(self) -> Choice | None:
+        """What contests have found so far."""
+        return None
 
     def candidates(self) -> list[Candidate]:
         """The ways to do this operation with the formats that were left open, cheapest first.
@@ -290,15 +317,10 @@ class Primitive:
         if len(given) > len(self.inputs):
             raise LayoutError(f"{self.kind} takes {', '.join(self.inputs)}; {len(given)} tensors were given")
         arrays = dict(zip(self.inputs, given, strict=False)) | named | by_name(self.kind, self.outputs, out)
-        made = self._defined({name: logical(data) for name, data in arrays.items()})
+        made = self.operation.definition({name: logical(data) for name, data in arrays.items()})
         return results(self.outputs, (made[name] for name in self.outputs))
 
     # -- workings -------------------------------------------------------------------------------------------
-
-    def _defined(self, arrays: Mapping[str, NDArray[np.float64]]) -> Mapping[str, NDArray[np.float64]]:
-        """What the definition makes of logical arrays, by name."""
-        made = self._definition(arrays)
-        return made if isinstance(made, Mapping) else {self.outputs[0]: made}
 
     def _compiled(self) -> Program | None:
         if not self._lowered:
@@ -379,7 +401,8 @@ class Primitive:
         """Run the definition, and lay its results out."""
         with Usual():
             old = {name: targets[name] for name in self.accumulates}
-            made = self._defined({name: logical(one) for name, one in (*tensors.items(), *old.items())})
+            arrays = {name: logical(one) for name, one in (*tensors.items(), *old.items())}
+            made = self.operation.definition(arrays)
             for name, target in targets.items():
                 reorder(tensor(made[name]), target.desc, out=target)
 

@@ -21,7 +21,8 @@ from relayout.jit.support import supported
 from relayout.layout.descriptor import MemoryDesc, any_format
 from relayout.layout.layout import spell_dims
 from relayout.ops.checks import check_written
-from relayout.ops.post_ops import BinaryOp, PostOp, Sum, adds, operands_of, post_ops_for
+from relayout.ops.operation import Operation
+from relayout.ops.post_ops import BinaryOp, PostOp, Sum, operands_of, post_ops_for
 from relayout.primitives.folding import folded
 from relayout.primitives.lowering import before, followed, reorder_step, zeros_step
 from relayout.primitives.primitive import DEFINITION, Primitive
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     from relayout.kernels.conv.direct import Direct
     from relayout.kernels.conv.epilogue import Epilogue, Operand
     from relayout.kernels.conv.geometry import Geometry
-    from relayout.runtime.tuning import Trial
+    from relayout.runtime.tuning import Choice, Trial
     from relayout.targets.machine import Machine
 
 __all__ = [
@@ -111,7 +112,11 @@ class Lowered(NamedTuple):
 
     def __str__(self) -> str:
         first = f"weights reordered to {self.packed} in each call, " if self.packed else ""
-        return f"machine code: {first}{self.plan}"
+        return f"{first}{self.plan}"
+
+    def own(self) -> Program:
+        """The program for one primitive, with scratch of its own, which goes when the primitive goes."""
+        return replace(self.program, note=str(self))
 
 
 class Ways(NamedTuple):
@@ -310,13 +315,12 @@ def _text_of(
 class ProductPrimitive(Primitive):
     """What the classes of such primitives share; each says in :meth:`_as_products` what it is."""
 
-    post_ops: tuple[PostOp, ...] = ()
     _made: Lowered | None = None
     _given: dict[str, MemoryDesc]
     """The descriptors as they were given, before every ``any`` was decided."""
-    _after: tuple[PostOp, ...] = ()
-    """The post-ops that the kernel does not do: those from the first one on whose operand it can't read."""
-    _workings = Primitive._workings | {"_made", "_after"}
+    _problem = ""
+    """What its contest is about; empty: there is none."""
+    _workings = Primitive._workings | {"_made", "_problem"}
 
     def _as_products(self, descs: Mapping[str, MemoryDesc]) -> Products | None:
         """What is computed, on these descriptors; None where it can't be said."""
@@ -362,15 +366,17 @@ class ProductPrimitive(Primitive):
             moved += 3 * self.descs["dst"].nbytes
         seconds = max(best.cost * FACTS.clock / cycles_per_second(), seconds_to_move(self.bytes))
         seconds += seconds_to_move(moved) if moved else 0.0
-        return seconds, str(Lowered(best.plan, Program(()), found.packed))
+        return seconds, f"machine code: {Lowered(best.plan, Program(()), found.packed)}"
 
-    def _settle(
+    def _complete(
         self,
+        kind: type[Operation],
         inputs: Mapping[str, MemoryDesc | None],
         dst: MemoryDesc | None,
         dims: tuple[int, ...],
         outputs: int,
         post_ops: Any,
+        **attributes: Any,
     ) -> None:
         """What all constructors end with: the destination, bias and scales, post-ops, and every ``any``."""
         given = {name: desc for name, desc in inputs.items() if desc is not None}
@@ -387,19 +393,13 @@ class ProductPrimitive(Primitive):
         check_vector(self.kind, "scale", inputs["scale"], (1, outputs), ("f32",))
         self._given = {**given, "dst": dst}
         decided = self._decided(dict(self._given))
-        self.post_ops = post_ops_for(self.kind, post_ops, decided["dst"])
-        self.accumulates = ("dst",) * adds(self.post_ops)
-        operands = operands_of(self.post_ops)
-        self.inputs = (*given, *operands)
-        self.descs = {**{name: decided[name] for name in given}, **operands, "dst": decided["dst"]}
-
-    def _implementation(self) -> str:
-        if not self._after:
-            return str(self._made)
-        return f"{self._made}, then in a pass of their own: {', '.join(map(str, self._after))}"
+        post_ops = post_ops_for(self.kind, post_ops, decided["dst"])
+        dst = decided.pop("dst")
+        self._settle(kind, decided, {"dst": dst}, post_ops, **attributes)
 
     def _lower(self) -> Program | None:
         dst, first = self.descs["dst"], self.post_ops
+        after: tuple[PostOp, ...] = ()  # from the first post-op on that the kernel can't do
         between = dst
         while True:
             given = self._as_products({**self.descs, "dst": between})
@@ -409,9 +409,9 @@ class ProductPrimitive(Primitive):
             count = fusable(given)
             if count == len(first):
                 break
-            first, self._after = self.post_ops[:count], self.post_ops[count:]
-            between = before(dst, self._after)
-        trial = None if self._after else trial_of(given)
+            first, after = self.post_ops[:count], self.post_ops[count:]
+            between = before(dst, after)
+        trial = None if after else trial_of(given)
         if trial is not None and trial.winner is not None:
             self._made = trial.winner
         else:
@@ -419,13 +419,23 @@ class ProductPrimitive(Primitive):
         if self._made is None:
             return None
         self._trial = None if trial is None or trial.done else trial
-        program = replace(self._made.program)  # with scratch of its own, which goes when the primitive goes
-        if not self._after:
+        self._problem = "" if trial is None else trial.problem
+        program = self._made.own()
+        if not after:
             return program
-        return followed(program, between, dst, self._after, len(operands_of(first)))
+        made = followed(program, between, dst, after, len(operands_of(first)))
+        if made is not None:
+            made.note += f", then in a pass of their own: {', '.join(map(str, after))}"
+        return made
+
+    @locked
+    def _choice(self) -> Choice | None:
+        from relayout.runtime.tuning import kept
+
+        return kept(self._problem) if self._problem else None
 
     def _take(self, made: Lowered) -> None:
-        self._made = made._replace(program=replace(made.program))
+        self._made = made._replace(program=made.own())
         super()._take(self._made)
 
 

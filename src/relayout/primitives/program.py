@@ -64,11 +64,14 @@ class Program:
         Bytes of each piece of scratch.
     constants : dict of str to ndarray
         Buffers that are filled when the program is made.
+    note : str
+        How it is done.
     """
 
     steps: tuple[Step, ...]
     scratch: Mapping[str, int] = field(default_factory=dict)
     constants: Mapping[str, NDArray[np.uint8]] = field(default_factory=dict)
+    note: str = field(default="", kw_only=True)
 
     def __post_init__(self) -> None:
         self._free: list[dict[str, NDArray[np.uint8]]] = []  # no lock: a fork could leave it taken

@@ -15,26 +15,21 @@ the source is reordered first.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from functools import reduce
-from math import prod
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
-
-import numpy as np
 
 from relayout.errors import LayoutError, Unsupported
 from relayout.forking import locked
-from relayout.layout.descriptor import MemoryDesc, any_format
+from relayout.layout.descriptor import MemoryDesc
 from relayout.layout.layout import spell_dims, whole_number
-from relayout.ops.formats import check_source, check_target, following
-from relayout.ops.post_ops import Sum, applied, operands_of, post_ops_for
+from relayout.ops import pooling as ops
+from relayout.ops.formats import check_source, target_of
+from relayout.ops.post_ops import Sum, post_ops_for
 from relayout.ops.reductions import REDUCTIONS
 from relayout.primitives.meaning import check_alike
 from relayout.primitives.primitive import Primitive
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from relayout.primitives.program import Program
 
 __all__ = ["ALGORITHMS", "Reduction"]
@@ -75,8 +70,7 @@ class Reduction(Primitive):
     """
 
     kind = "reduction"
-    _note = ""
-    _workings = Primitive._workings | {"_note"}
+    operation: ops.Reduction
 
     def __init__(
         self,
@@ -90,56 +84,24 @@ class Reduction(Primitive):
         check_source(self.kind, "src", src)
         if not isinstance(algorithm, str) or algorithm not in ALGORITHMS:
             raise LayoutError(f"reduction: {algorithm!r} is no algorithm; there are {', '.join(ALGORITHMS)}")
-        self.algorithm = algorithm
-        self.axes = _axes(src, axes, dst)
-        if algorithm not in ("sum", "mul") and any(src.dims[axis] == 0 for axis in self.axes):
+        over = _axes(src, axes, dst)
+        if algorithm not in ("sum", "mul") and any(src.dims[axis] == 0 for axis in over):
             raise LayoutError(
-                f"reduction: axes {self.axes} of src {src} have no elements, of which there is no {algorithm}"
+                f"reduction: axes {over} of src {src} have no elements, of which there is no {algorithm}"
             )
-        dims = tuple(1 if axis in self.axes else size for axis, size in enumerate(src.dims))
-        if dst is None:
-            dst = MemoryDesc(dims, src.dtype, any_format)
-        check_target(self.kind, dst, dims)
-        dst = following(src, dst)
-        self.post_ops = post_ops_for(self.kind, post_ops, dst)
-        if any(isinstance(op, Sum) for op in self.post_ops):
+        dims = tuple(1 if axis in over else size for axis, size in enumerate(src.dims))
+        dst = target_of(self.kind, src, dst, dims)
+        post_ops = post_ops_for(self.kind, post_ops, dst)
+        if any(isinstance(op, Sum) for op in post_ops):
             raise Unsupported("reduction takes functions and binary operations as post-ops, not a sum")
-        operands = operands_of(self.post_ops)
-        self.inputs = ("src", *operands)
-        self.descs = {"src": src, **operands, "dst": dst}
+        self._settle(ops.Reduction, {"src": src}, {"dst": dst}, post_ops, algorithm=algorithm, axes=over)
         check_alike(self.kind, self.descs)
-
-    @property
-    def flops(self) -> int:
-        """Comparisons, additions or multiplications."""
-        return prod(self.src.dims)
-
-    @property
-    def reduction(self) -> tuple[str, str]:
-        """How elements are combined, and what results are divided by; see :mod:`.pooling`."""
-        return ("sum", "window") if self.algorithm == "mean" else (self.algorithm, "")
-
-    def _implementation(self) -> str:
-        return f"machine code: {self._note}"
-
-    def _definition(self, arrays: Mapping[str, NDArray[np.float64]]) -> Mapping[str, NDArray[np.float64]]:
-        src, (name, divisor) = arrays["src"], self.reduction
-        with np.errstate(all="ignore"):
-            found = reduce(
-                lambda x, axis: REDUCTIONS[name].define.reduce(x, axis, keepdims=True), self.axes, src
-            )
-        count = prod(src.shape[axis] for axis in self.axes) if divisor else 1
-        return {"dst": applied(self.post_ops, np.asarray(found / count), arrays)}
 
     @locked
     def _lower(self) -> Program | None:
         from relayout.primitives.combining import reduction
 
-        found = reduction(self)
-        if found is None:
-            return None
-        self._note, program = found
-        return program
+        return reduction(self)
 
 
 def _axes(src: MemoryDesc, given: Any, dst: MemoryDesc | None) -> tuple[int, ...]:

@@ -15,8 +15,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from relayout.errors import LayoutError
 from relayout.forking import lock, locked
 from relayout.layout.roles import correspondence
@@ -26,12 +24,12 @@ from relayout.reorder.conversion import Conversion, check_threads
 from relayout.tensor import Tensor
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from relayout.layout.descriptor import MemoryDesc
+    from relayout.ops import reorder as ops
     from relayout.primitives.program import Program
     from relayout.reorder.attributes import Attributes
     from relayout.reorder.predict import Prediction
+    from relayout.runtime.tuning import Choice
 
 __all__ = ["Reorder"]
 
@@ -132,11 +130,6 @@ class Reorder(Primitive):
         """How many threads may work; None: as many as a process is told to use."""
         return self._plan.threads
 
-    @property
-    def flops(self) -> int:
-        """None."""
-        return 0
-
     def __call__(  # type: ignore[override]
         self, src: Any, out: Any = None, threads: int | None = None
     ) -> Any:
@@ -171,12 +164,17 @@ class Reorder(Primitive):
             raise LayoutError("reorder adds to what dst held, but no out was given")
         return Tensor(self.dst, self.plan.made(self.plan.checked(src), threads))
 
-    def tune(self) -> None:
+    def tune(self) -> Choice | None:
         """Find the fastest schedule now, by measuring, instead of in the first calls.
 
         Source and destination are buffers of its own. What is found is kept on disk for later processes
         (:mod:`relayout.runtime.tuning`); nothing is measured where it is known, where NumPy does the work, or
         for problems of less than 128 KiB.
+
+        Returns
+        -------
+        Choice or None
+            What is known of the problem now; None where nothing is.
 
         Examples
         --------
@@ -184,7 +182,11 @@ class Reorder(Primitive):
         >>> plan = rl.Reorder(*(rl.MemoryDesc((8, 8), "f32", format) for format in ("ab", "ba")))
         >>> plan.tune()
         """
+        with lock():
+            from relayout.reorder.tuning import known
         self._plan.tune()
+        self._lowered = False  # a program for sequences has the new kernels from here on
+        return known(self._plan)
 
     def explain(self) -> str:
         """Say what the reorder does: both sides, their common refinement, and every pass after it.
@@ -247,26 +249,22 @@ class Reorder(Primitive):
 
     # -- as a primitive -------------------------------------------------------------------------------------
 
-    def _definition(self, arrays: Mapping[str, NDArray[np.float64]]) -> NDArray[np.float64]:
-        """Before it is rounded to the data type, and saturated."""
-        made, rank, x = self.attributes, len(self.src.dims), arrays["src"]
+    @property
+    @locked
+    def operation(self) -> ops.Reorder:  # type: ignore[override]
+        """What is computed, apart from formats; most reorders are never asked."""
+        from relayout.ops import reorder as ops
+        from relayout.ops.operation import specs
+
         places = None
         if self._plan.axes == "meaning":
             places = correspondence(self.src.layout.roles, self.dst.layout.roles)
-        turned = tuple(range(rank)) if places is None else tuple(places)
-        parts = {name: getattr(made, name).along(rank) for name, _ in made.shape if name != "beta"}
-        x = (x - parts.get("src_zero_point", 0)) * parts.get("src_scale", 1) - parts.get("src_shift", 0)
-        if "dst" in arrays:
-            x = x + made.beta * arrays["dst"].transpose(turned)
-        x = x / parts.get("dst_scale", 1) + parts.get("dst_zero_point", 0)
-        return np.asarray(x.transpose(np.argsort(turned)))
+        turned = tuple(range(self.src.rank)) if places is None else places
+        src, dst = specs(self.descs)
+        return ops.Reorder((src,), (dst,), values=self.attributes, axes=turned)
 
     def _moved_besides(self) -> int:
         return 0
-
-    def _implementation(self) -> str:
-        kernels = self.plan.kernels
-        return f"machine code: {', '.join(kernels.kinds)}" if kernels is not None else "NumPy"
 
     @locked
     def _lower(self) -> Program | None:
@@ -277,7 +275,8 @@ class Reorder(Primitive):
         if kernels is None:
             return None
         constants = {} if values is None else {"values": values}
-        return Program((conversion_step(kernels, "src", "dst", *constants),), constants=constants)
+        step, note = conversion_step(kernels, "src", "dst", *constants), ", ".join(kernels.kinds)
+        return Program((step,), constants=constants, note=note)
 
     def _often(self, program: Program) -> None:
         """Nothing: the conversion has its own."""

@@ -10,11 +10,11 @@ much of their work alone.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from collections.abc import Sequence as Several
 from dataclasses import dataclass, field, replace
 from statistics import median
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,11 +25,16 @@ from relayout.layout.descriptor import MemoryDesc
 from relayout.layout.layout import whole_number
 from relayout.primitives.memory import Memory
 from relayout.primitives.results import by_name
-from relayout.primitives.schedule import ARENA, IMAGE, OTHERS, Item, Schedule, Segment, Storage, linked
+from relayout.primitives.schedule import ARENA, IMAGE, OTHERS, Schedule, Segment, linked
+from relayout.primitives.storages import Item, Storage
 from relayout.primitives.values import Value, bound, signature
 from relayout.reorder.arguments import Argument, check_apart
 from relayout.runtime.driver import ROW, walk
+from relayout.targets.processors import limited
 from relayout.tensor import Tensor, address, aligned, allocate, located
+
+if TYPE_CHECKING:
+    from relayout.runtime.tuning import Choice
 
 __all__ = ["KEPT", "Layer", "Run"]
 
@@ -74,15 +79,16 @@ class _Workplace:
         self.arena = aligned(schedule.memory.peak, zeroed=False)
         self.words = aligned(WORD * len(schedule.bases)).view(np.int64)
         self.image = address(self.words)
-        self.own = [0] * OTHERS
-        self.own[IMAGE], self.own[ARENA] = self.image, address(self.arena)
+        others = len(schedule.inputs) + len(schedule.outputs)
+        self.known = np.array([0] * (OTHERS + others) + schedule.addresses(), np.int64)
+        self.known[IMAGE], self.known[ARENA] = self.image, address(self.arena)
         self.others: list[int] | None = None
 
     def locate(self, schedule: Schedule, others: list[int]) -> None:
         """Finish the image for inputs and outputs at these addresses, unless it is."""
         if others != self.others:
-            bases = np.array(self.own + others, np.int64)
-            np.take(bases, schedule.bases, out=self.words, mode="clip")
+            self.known[OTHERS : OTHERS + len(others)] = others
+            np.take(self.known, schedule.bases, out=self.words, mode="clip")
             self.words += schedule.numbers
             self.others = others
 
@@ -171,7 +177,7 @@ class Run:
                 item.name,
                 item.primitive.kind,
                 item.primitive.descs,
-                item.primitive.implementation,
+                item.implementation,
                 item.primitive.flops,
                 item.primitive.bytes,
                 item.in_place,
@@ -179,15 +185,24 @@ class Run:
             for item in self._schedule.items
         )
 
-    def tune(self) -> None:
+    def tune(self, progress: Callable[[str, Choice | None], object] | None = None) -> None:
         """Find the fastest schedule of each layer by measuring it alone; see :meth:`.Primitive.tune`.
 
         The run takes what was found, and so do later runs and processes.
+
+        Parameters
+        ----------
+        progress : callable, optional
+            Called after each layer with its name, and what is known of its problem.
         """
         made = self._schedule
-        for item in made.items:
-            item.primitive.tune()
-        self._schedule = linked(made.inputs, made.outputs, made.items, made.constants, made.asked)
+        with limited(made.asked):
+            for item in made.items:
+                found = item.primitive.tune()
+                if progress is not None:
+                    progress(item.name, found)
+            made = linked(made.inputs, made.outputs, made.items, made.constants, made.asked, anew=True)
+        self._schedule = made
         self._free = []
 
     def profile(self, *given: Any, repeat: int = 3, **named: Any) -> tuple[Layer, ...]:

@@ -270,7 +270,7 @@ class Sequence(Nodes):
                 known.write(value, logical(self.constants[value.number]))
         for node in self.nodes:
             arrays = {key: known.read(value) for key, value in node.arguments.items()}
-            made = node.primitive._defined(arrays)
+            made = node.primitive.operation.definition(arrays)
             for key, value in node.results.items():
                 known.write(value, made[key])
         found = tuple(known.read(value) for value in self.outputs)

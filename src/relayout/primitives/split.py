@@ -14,22 +14,16 @@ costs nothing. An output that is given and already is its part of the source is 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from itertools import accumulate
-from typing import TYPE_CHECKING
-
-import numpy as np
+from collections.abc import Sequence
 
 from relayout.errors import LayoutError
 from relayout.layout.descriptor import MemoryDesc, any_format
 from relayout.layout.layout import spell_dims, whole_number
+from relayout.ops import pieces as ops
 from relayout.ops.checks import check_descs, check_written
 from relayout.ops.formats import following
 from relayout.primitives.meaning import check_alike
 from relayout.primitives.pieces import Pieces, axis_of
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 __all__ = ["Split"]
 
@@ -63,7 +57,6 @@ class Split(Pieces):
 
     kind = "split"
     whole = "src"
-    inputs = ("src",)
 
     def __init__(
         self,
@@ -75,27 +68,24 @@ class Split(Pieces):
         check_descs(self.kind, {"src": src}, {})
         if src.layout is None:
             raise LayoutError(f"split: src {src} needs a format: it is taken as it was written")
-        self.axis = axis_of(self.kind, axis, "src", src)
-        self.sizes = _sizes(sizes, src, self.axis)
-        self.outputs = tuple(f"dst{k}" for k in range(len(self.sizes)))
-        dims = [(*src.dims[: self.axis], size, *src.dims[self.axis + 1 :]) for size in self.sizes]
+        along = axis_of(self.kind, axis, "src", src)
+        self.sizes = _sizes(sizes, src, along)
+        names = [f"dst{k}" for k in range(len(self.sizes))]
+        dims = [(*src.dims[:along], size, *src.dims[along + 1 :]) for size in self.sizes]
         if dsts is None:
             dsts = [MemoryDesc(each, src.dtype, any_format) for each in dims]
         if not isinstance(dsts, (list, tuple)) or len(dsts) != len(dims):
             raise LayoutError(f"split: dsts must be {len(dims)} descriptors, one for each size, not {dsts!r}")
-        check_descs(self.kind, dict(zip(self.outputs, dsts, strict=True)), {})
-        self.descs = {"src": src}
-        for name, each, dst in zip(self.outputs, dims, dsts, strict=True):
+        outputs = dict(zip(names, dsts, strict=True))
+        check_descs(self.kind, outputs, {})
+        for each, (name, dst) in zip(dims, list(outputs.items()), strict=True):
             if dst.dims != each:
                 raise LayoutError(f"split: {name} {dst} must be {spell_dims(each)}")
-            self.descs[name] = following(src, dst)
-            check_written(self.kind, self.descs[name], name)
+            outputs[name] = following(src, dst)
+            check_written(self.kind, outputs[name], name)
+        self._settle(ops.Split, {"src": src}, outputs, axis=along)
         check_alike(self.kind, self.descs)
         self._cut()
-
-    def _definition(self, arrays: Mapping[str, NDArray[np.float64]]) -> Mapping[str, NDArray[np.float64]]:
-        ends = list(accumulate(self.sizes))[:-1]
-        return dict(zip(self.outputs, np.split(arrays["src"], ends, self.axis), strict=True))
 
 
 def _sizes(given: Sequence[int], src: MemoryDesc, axis: int) -> tuple[int, ...]:

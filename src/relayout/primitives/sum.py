@@ -13,22 +13,19 @@ that follows a convolution costs nothing as a post-op, and a pass over memory as
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
-
-import numpy as np
 
 from relayout.errors import LayoutError
 from relayout.forking import locked
-from relayout.layout.descriptor import MemoryDesc, any_format
+from relayout.layout.descriptor import MemoryDesc
 from relayout.layout.layout import spell_dims
-from relayout.ops.formats import check_source, check_target, finite, following, overwritable
+from relayout.ops import elementwise as ops
+from relayout.ops.formats import check_source, finite, target_of
 from relayout.primitives.meaning import check_alike
 from relayout.primitives.primitive import Primitive
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from relayout.primitives.program import Program
 
 __all__ = ["Sum"]
@@ -63,6 +60,7 @@ class Sum(Primitive):
     """
 
     kind = "sum"
+    operation: ops.Sum
 
     def __init__(
         self,
@@ -75,35 +73,17 @@ class Sum(Primitive):
                 f"sum: srcs is a list of descriptors, not {srcs!r}; the post-op that adds is "
                 "relayout.ops.post_ops.Sum"
             )
-        self.inputs = tuple(f"src{k}" for k in range(len(srcs)))
-        for name, src in zip(self.inputs, srcs, strict=True):
+        inputs = {f"src{k}": src for k, src in enumerate(srcs)}
+        for name, src in inputs.items():
             check_source(self.kind, name, src)
             if src.dims != srcs[0].dims:
                 raise LayoutError(
                     f"sum: {name} has the dims {spell_dims(src.dims)}, src0 {spell_dims(srcs[0].dims)}; "
                     "they must be the same"
                 )
-        if dst is None:
-            dst = MemoryDesc(srcs[0].dims, srcs[0].dtype, any_format)
-        dst = following(srcs[0], dst)
-        check_target(self.kind, dst, srcs[0].dims)
-        self.scales = _scales(scales, len(srcs))
-        self.descs = {**dict(zip(self.inputs, srcs, strict=True)), "dst": dst}
+        dst = target_of(self.kind, srcs[0], dst, srcs[0].dims)
+        self._settle(ops.Sum, inputs, {"dst": dst}, scales=_scales(scales, len(srcs)))
         check_alike(self.kind, self.descs)
-        self.in_place = overwritable(self.descs)
-
-    @property
-    def flops(self) -> int:
-        """An addition for each source but the first, and multiplications where there are scales."""
-        each = len(self.inputs) - 1 + len(self.scales)
-        return each * super().flops
-
-    def _implementation(self) -> str:
-        return f"machine code: sum of {len(self.inputs)}"
-
-    def _definition(self, arrays: Mapping[str, NDArray[np.float64]]) -> NDArray[np.float64]:
-        scales = self.scales or (1.0,) * len(self.inputs)
-        return np.asarray(sum(scale * arrays[name] for name, scale in zip(self.inputs, scales, strict=True)))
 
     @locked
     def _lower(self) -> Program | None:
@@ -111,7 +91,8 @@ class Sum(Primitive):
         from relayout.primitives.lowering import elementwise
 
         operands = {name: self.descs[name] for name in self.inputs}
-        return elementwise(self.dst, operands, weighted_sum(len(operands), self.scales != ()), self.scales)
+        scales, note = self.operation.scales, f"sum of {len(operands)}"
+        return elementwise(self.dst, operands, weighted_sum(len(operands), scales != ()), scales, note=note)
 
 
 def _scales(given: Sequence[float] | None, count: int) -> tuple[float, ...]:

@@ -6,10 +6,11 @@ drops those that fall behind::
 
     round 0    all, not timed: code is loaded, pages are touched
     round 1    all that are left, one call each; afterwards whoever is far behind the best is out
-    round 2..  the same, with less patience
-    the end    the best by median, if it beats the estimate by more than noise does
+    round 2..  the same with less patience; every other round in the other direction
+    the end    the best by the lower quartile of its times, if it beats the estimate by more than noise does
 
-Every call does real work and gives the same bytes, whatever candidate it gets.
+Other programs make calls slower, never faster, so of a candidate's times the short ones tell what it can do;
+the very shortest may be luck. Every call does real work and gives the same bytes, whatever candidate it gets.
 
 What was found is kept beside the kernels on disk (:class:`Choice`), one entry for each problem and machine:
 the candidates that came out in front, and how many contests agree. Noise must not fix a bad choice for ever:
@@ -34,7 +35,7 @@ from relayout.jit import cache
 
 __all__ = [
     *("BEGIN", "EFFORTS", "Choice", "Contest", "Trial"),
-    *("choices", "effort", "forget", "here", "keep", "kept"),
+    *("choices", "effort", "forget", "here", "keep", "kept", "state"),
 ]
 
 EFFORTS = ("estimate", "measure")
@@ -53,6 +54,7 @@ STALE = 30 * 86400  # seconds after which it no longer is
 KEPT = 4  # candidates of a choice that are remembered
 VERSION = 2  # of entries on disk; counted up when candidates change their meaning
 _PREFIX = "choice-"
+_STATE = f"chosen-{cache.digest(b'state').hex()}"
 
 
 def effort() -> str:
@@ -98,7 +100,7 @@ class Contest:
                 if self.winner is not None:
                     return None
             self._next += 1
-            return self._alive[self._next - 1]
+            return self._alive[self._next - 1 if self._round % 2 else -self._next]
 
     def record(self, candidate: int, taken: float) -> None:
         """Note how long a call with a candidate took; its first one does not count."""
@@ -115,11 +117,8 @@ class Contest:
 
     def ranking(self) -> list[tuple[int, float]]:
         """Those that stayed to the end, fastest first, each with its time as a multiple of the estimate's."""
-        with lock():
-            from statistics import median  # takes longer to import than a kernel to load
-
-        found = {k: median(self._times[k]) for k in self._alive if self._times[k]}
-        estimate = median(self._times[0]) if self._times[0] else 0.0
+        found = {k: _short(self._times[k]) for k in self._alive if self._times[k]}
+        estimate = _short(self._times[0]) if self._times[0] else 0.0
         if not estimate:
             return [(0, 1.0)]
         return [(k, found[k] / estimate) for k in sorted(found, key=found.__getitem__)]
@@ -139,6 +138,15 @@ class Contest:
             return
         ahead = self.ranking()[0]
         self.winner = ahead[0] if ahead[1] < NOISE else 0
+
+
+def _short(times: Sequence[float]) -> float:
+    """The lower quartile.
+
+    >>> _short([3, 90, 4, 5, 80, 70])
+    4
+    """
+    return sorted(times)[len(times) // 4]
 
 
 Schedule = TypeVar("Schedule")
@@ -324,6 +332,12 @@ def keep(choice: Choice) -> None:
     lines = [choice.problem, str(choice.contests), str(int(time.time()))]
     lines += [f"{ratio:.4f} {name}" for name, ratio in choice.ranking]
     cache.save(_name(choice.problem), "\n".join(lines).encode())
+    cache.save(_STATE, f"{time.time_ns()} {os.getpid()}".encode())
+
+
+def state() -> str:
+    """What changes whenever a choice is kept or forgotten: for those who keep what follows from choices."""
+    return (cache.load(_STATE) or b"").decode(errors="replace")
 
 
 def choices() -> Iterator[Choice]:
@@ -344,6 +358,8 @@ def forget() -> int:
             with contextlib.suppress(OSError):
                 os.unlink(f"{folder}/{name}")
                 count += 1
+    if folder is not None:
+        cache.save(_STATE, f"{time.time_ns()} {os.getpid()}".encode())
     return count
 
 

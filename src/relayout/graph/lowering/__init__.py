@@ -6,6 +6,7 @@
 
 ``case``      a node as rules see it: dims, constants, the formats in which values arrive
 ``ways``      one way to do a node; the table of rules
+``wishes``    in which formats values are wanted behind views
 ``chains``    functions and binary operations as post-ops; what takes formats as they come
 ``pointwise``  functions and binary operations by themselves
 ``products``  convolutions and matrix products

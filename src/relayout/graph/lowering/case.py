@@ -114,6 +114,8 @@ class Case:
         The one format that images shall have.
     guard : float or None
         What stands in the place of results that are no numbers, behind a softmax; None: they stay.
+    wishes : mapping of str to list of MemoryDesc
+        The formats in which values are wanted behind views, besides row-major.
     """
 
     operator: str
@@ -126,6 +128,7 @@ class Case:
     uses: Mapping[str, int]
     only: str | None = None
     guard: float | None = None
+    wishes: Mapping[str, list[MemoryDesc]] = field(default_factory=dict)
 
     def input(self, place: int) -> Operand | None:
         """An input; None: it is left out."""
@@ -167,13 +170,15 @@ def case_of(
     arrives: Mapping[str, list[MemoryDesc]],
     uses: Mapping[str, int],
     only: str | None = None,
+    wishes: Mapping[str, list[MemoryDesc]] | None = None,
 ) -> Case:
     """The case of a node, all of whose values are known."""
     outputs = tuple(operand_of(graph, name) or _nothing() for name in node.outputs)
     if node.operator != FUSED:
         inputs = tuple(operand_of(graph, name) for name in node.inputs)
         attributes = {**OPERATORS[node.operator].attributes, **node.attributes}
-        return Case(node.operator, _name(node), inputs, outputs, attributes, (), arrives, uses, only)
+        given = node.operator, _name(node), inputs, outputs, attributes, ()
+        return Case(*given, arrives, uses, only, wishes=wishes or {})
     inner: Graph = node.attributes["graph"]
     known = dict(zip((value.name for value in inner.inputs), node.inputs, strict=True))
     head, *rest = inner.nodes
@@ -193,7 +198,17 @@ def case_of(
     attributes = {**OPERATORS[head.operator].attributes, **head.attributes}
     inputs = tuple(operand(name) for name in head.inputs)
     return Case(
-        head.operator, _name(node), inputs, outputs, attributes, tuple(chain), arrives, uses, only, guard
+        head.operator,
+        _name(node),
+        inputs,
+        outputs,
+        attributes,
+        tuple(chain),
+        arrives,
+        uses,
+        only,
+        guard,
+        wishes or {},
     )
 
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from relayout import primitives
 from relayout.errors import LayoutError
-from relayout.graph.lowering.case import Case, Operand, label, row_major
+from relayout.graph.lowering.case import Case, Operand, label, row_major, unfused
 from relayout.graph.lowering.chains import Step, chain_of, finished, wanted
 from relayout.graph.lowering.ways import Way, moving, numbers, rule
 from relayout.graph.operators.convolution import transposed_windows
@@ -318,17 +318,15 @@ def _by_matrix(
     def make(site: Site) -> Value:
         value = site.value(src)
         value = site.transposed(value, (1, 0)) if turned else site.reshaped(value, (rows, k))
-        if not _in_rows(value.desc, (rows, k)):
+        if _as_rows(value.desc, (rows, k)) is None:
             value = site.sequence.reorder(value, row_major((rows, k), src.dtype))
-        dst = row_major((rows, n), out.dtype)
         place, into = site.target(0, site.way.outputs[0])
+        dst = _under(place, (rows, n))
+        if dst is None:  # a part of something, of which no layout says rows
+            into, dst = None, _under(site.way.outputs[0], (rows, n))
+        assert dst is not None
         if into:
-            try:
-                layout = views.reshape(place.layout, (rows, n))
-                dst = MemoryDesc((rows, n), out.dtype, layout)
-                into = {"dst": site.sequence.view(into["dst"], dst)}
-            except LayoutError:
-                into = None
+            into = {"dst": site.sequence.view(into["dst"], dst)}
         ops, operands, added = finished(site, flat, dst, sums=not into)
         made = primitives.Matmul(
             value.desc,
@@ -341,31 +339,64 @@ def _by_matrix(
         found = site.add(made, value, *given, *operands, into=into, **added)
         return site.sequence.view(found, site.dense(found, out.dims))
 
-    source, target = row_major(src.dims, src.dtype), row_major(out.dims, out.dtype)
-    cost = _product_cost(1, rows, k, n, src.dtype) + sum(
-        moving(row_major(s.operand.dims, s.operand.dtype)) for s in steps if s.operand is not None
-    )
-    read = wanted(case, steps, target)
-    found = [Way({**read, src.name: source}, (target,), cost, make)]
-    others = [desc for desc in case.formats(src) if desc != source]
-    fitting = (desc for desc in others if turned or _in_rows(desc, (rows, k)))
-    return [*found, *(Way({**read, src.name: desc}, (target,), cost, make) for desc in fitting)]
+    added = sum(moving(row_major(s.operand.dims, s.operand.dtype)) for s in steps if s.operand is not None)
+    ways = []
+    plain = row_major((rows, k), src.dtype), row_major((rows, n), out.dtype)
+    least = _product_cost(plain[0], (k, n), plain[1])
+    for desc in dict.fromkeys((row_major(src.dims, src.dtype), *case.formats(src))):
+        source = plain[0] if turned else _as_rows(desc, (rows, k))
+        if source is None:
+            continue
+        for target, dst in _targets(case, steps, (rows, n)):
+            read = wanted(case, steps, target)
+            cost = _product_cost(source, (k, n), dst)
+            cost = added + (least if cost < ALIKE * least else cost)
+            ways.append(Way({**read, src.name: desc}, (target,), cost, make))
+    return ways
 
 
-def _in_rows(desc: MemoryDesc, dims: tuple[int, int]) -> bool:
-    """Whether it is a matrix in rows: kernels read others element by element, so that a copy pays."""
-    if not _reshapes(desc, dims):
-        return False
-    layout = views.reshape(desc.layout, dims)
-    return layout.is_plain and (layout.strides[1] == 1 or dims[1] == 1)
+ALIKE = 1.05  # times the cost of a product with plain rows: estimates of others differ less by measuring
 
 
-def _reshapes(desc: MemoryDesc, dims: tuple[int, ...]) -> bool:
+def _targets(case: Case, steps: Sequence[Step], dims: tuple[int, ...]) -> list[tuple[MemoryDesc, MemoryDesc]]:
+    """The formats in which matrices can be written, each with what it is under other dims.
+
+    Row-major, as what is added to them comes, and as those who read the result behind views want it; where
+    columns are still neighbours.
+    """
+    out = case.out
+    whole = [step.operand for step in steps if step.operand is not None and step.operand.dims == out.dims]
+    several = [row_major(out.dims, out.dtype), *case.wishes.get(out.name, ())]
+    several += [desc for one in whole if one.data is None for desc in case.formats(one)]
+    found = ((target, _under(target, dims)) for target in dict.fromkeys(several))
+    return [
+        (target, dst)
+        for target, dst in found
+        if dst is not None and target.dtype.name == out.dtype and _in_vectors(dst, VECTOR)
+    ]
+
+
+VECTOR = 16  # columns that lie together, at least, where results are stored in another order
+
+
+def _in_vectors(desc: MemoryDesc, least: int) -> bool:
+    """Whether so many columns of a matrix lie together, or all of them."""
+    columns, last = desc.dims[-1], desc.layout.ladders[-1][-1]
+    return columns == 1 or (last.stride == 1 and last.extent >= min(least, columns))
+
+
+def _as_rows(desc: MemoryDesc, dims: tuple[int, int]) -> MemoryDesc | None:
+    """A matrix whose rows are dense, wherever they begin; others are read by element, and a copy pays."""
+    found = _under(desc, dims)
+    return found if found is not None and _in_vectors(found, dims[1]) else None
+
+
+def _under(desc: MemoryDesc, dims: tuple[int, ...]) -> MemoryDesc | None:
+    """The same elements under other dims; None where no layout says it."""
     try:
-        views.reshape(desc.layout, dims)
+        return MemoryDesc(dims, desc.dtype, unfused(views.reshape(desc.layout, dims)))
     except LayoutError:
-        return False
-    return True
+        return None
 
 
 def _bias(steps: list[Step], n: int) -> tuple[list[Step], NDArray[np.float32] | None]:
@@ -437,15 +468,13 @@ def _many(case: Case, one: Operand, two: Operand, steps: list[Step]) -> list[Way
 
     def make(site: Site) -> Value:
         values = [seen(site, x, dims) for x, dims in zip((one, two), matrices, strict=True)]
-        dst = row_major((many, m, n), out.dtype)
+        dst = _under(site.way.outputs[0], (many, m, n))
+        assert dst is not None
         ops, operands, added = finished(site, [flat(step) for step in steps], dst, sums=True)
         made = primitives.Matmul(values[0].desc, values[1].desc, None, dst, post_ops=ops)
         found = site.add(made, *values, *operands, **added)
         return site.sequence.view(found, site.dense(found, out.dims))
 
-    target = row_major(out.dims, out.dtype)
-    cost = _product_cost(many, m, k, n, one.dtype)
-    read = wanted(case, steps, target)
     ways = []
     sides = [
         [row_major(x.dims, x.dtype), *case.formats(x)] if x.data is None else [row_major(x.dims, x.dtype)]
@@ -453,17 +482,28 @@ def _many(case: Case, one: Operand, two: Operand, steps: list[Step]) -> list[Way
     ]
     for first, second in product(*(dict.fromkeys(side) for side in sides)):
         pairs = ((one, first), (two, second))
-        fits = zip(pairs, matrices, strict=True)
-        if all(prod(x.dims) < prod(dims) or _reshapes(desc, dims) for (x, desc), dims in fits):
-            formats = {x.name: desc for x, desc in pairs if x.data is None}
-            if len(formats) == len({id(x) for x, _ in pairs if x.data is None}) or one.name == two.name:
-                ways.append(Way({**read, **formats}, (target,), cost, make))
+        formats = {x.name: desc for x, desc in pairs if x.data is None}
+        if len({id(x) for x, _ in pairs if x.data is None}) > len(formats) and one.name != two.name:
+            continue
+        left, right = (
+            row_major(dims, x.dtype) if prod(x.dims) < prod(dims) else _under(desc, dims)
+            for (x, desc), dims in zip(pairs, matrices, strict=True)
+        )
+        if left is None or right is None:
+            continue
+        for target, dst in _targets(case, steps, (many, m, n)):
+            cost = _products_cost(left, right, dst)
+            ways.append(Way({**wanted(case, steps, target), **formats}, (target,), cost, make))
     return ways
 
 
 @kept("matrix product")
-def _product_cost(many: int, m: int, k: int, n: int, dtype: str) -> float:
+def _product_cost(src: MemoryDesc, weights: tuple[int, ...], dst: MemoryDesc) -> float:
     """Seconds of a matrix product with packed weights."""
-    lead = (many,) if many > 1 else ()
-    src, weights = (MemoryDesc((*lead, *dims), dtype, any_format) for dims in ((m, k), (k, n)))
-    return primitives.Matmul(src, weights)._cost()[0]
+    return primitives.Matmul(src, MemoryDesc(weights, src.dtype, any_format), None, dst)._cost()[0]
+
+
+@kept("matrix products")
+def _products_cost(src: MemoryDesc, weights: MemoryDesc, dst: MemoryDesc) -> float:
+    """Seconds of products of matrices both of which move."""
+    return primitives.Matmul(src, weights, None, dst)._cost()[0]

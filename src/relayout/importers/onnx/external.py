@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relayout.errors import LayoutError
+from relayout.exchange.mapped import SharedMap
 
 __all__ = ["Folder"]
 
@@ -105,6 +106,6 @@ def _mapped(path: Path, location: str, what: str) -> NDArray[np.uint8]:
             raise LayoutError(f"{what} has its data in {location!r}, which is no regular file")
         if status.st_size == 0:  # an empty map is an error
             return np.empty(0, np.uint8)
-        return np.frombuffer(mmap.mmap(file, status.st_size, access=mmap.ACCESS_READ), np.uint8)
+        return np.frombuffer(SharedMap(file, status.st_size, access=mmap.ACCESS_READ), np.uint8)
     finally:
         os.close(file)

@@ -16,13 +16,14 @@ from __future__ import annotations
 import heapq
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
 from relayout.errors import LayoutError, Unsupported
 from relayout.forking import locked
-from relayout.graph.graph import Dims, Graph, Node, Value
+from relayout.graph.graph import Array, Dims, Graph, Node, Value
 from relayout.graph.operators import OPERATORS
 from relayout.graph.operators.types import NUMBERS
 from relayout.importers.onnx.attributes import attributes_of, check_kinds
@@ -51,12 +52,15 @@ MOST = 1_000_000
 would make more than any memory holds."""
 
 
-def graph_of(model: Any, folder: Folder) -> Graph:
-    """The graph of a ``ModelProto``; see :func:`relayout.importers.onnx.read`."""
+def graph_of(model: Any, folder: Folder, held: Mapping[int, Array] = MappingProxyType({})) -> Graph:
+    """The graph of a ``ModelProto``; see :func:`relayout.importers.onnx.read`.
+
+    The bytes of some initializers may be held apart, by their places.
+    """
     if not model.HasField("graph"):
         raise LayoutError("the model has no graph")
     reader = _Model(model, folder)
-    graph = reader.top(model.graph)
+    graph = reader.top(model.graph, held)
     if reader.unknown:
         raise Unsupported(reader.refusal())
     return graph
@@ -75,12 +79,12 @@ class _Model:
         self.unknown: list[tuple[str, int, str, str]] = []
         """Domain, version, operator and node of what there is no definition of."""
 
-    def top(self, graph: Any) -> Graph:
+    def top(self, graph: Any, held: Mapping[int, Array]) -> Graph:
         """The model's own graph."""
         scope = Scope(Body(_names(graph)), self.opsets)
-        return self.graph(graph, scope)
+        return self.graph(graph, scope, held)
 
-    def graph(self, graph: Any, scope: Scope) -> Graph:
+    def graph(self, graph: Any, scope: Scope, held: Mapping[int, Array] = MappingProxyType({})) -> Graph:
         """A graph, in a scope of its own."""
         body = scope.body
         constants = {one.name for one in graph.initializer}
@@ -91,10 +95,10 @@ class _Model:
             if info.name not in constants:
                 dims, dtype = _type(info)
                 body.inputs.append(Value(scope.define(info.name), dims, dtype))
-        for tensor in graph.initializer:
+        for k, tensor in enumerate(graph.initializer):
             if not tensor.name:
                 raise LayoutError("a tensor of the graph has no name")
-            body.constants[scope.define(tensor.name)] = array_of(tensor, self.folder)
+            body.constants[scope.define(tensor.name)] = array_of(tensor, self.folder, held.get(k))
         for sparse in graph.sparse_initializer:
             body.constants[scope.define(sparse.values.name)] = dense(sparse, self.folder)
         for info in (*graph.value_info, *graph.output):
@@ -228,6 +232,8 @@ class _Model:
         writer = Writer(scope.body, call)
         for name, value in zip(function.output, call.outputs, strict=False):
             found = inner.find(name)
+            if value and not found:
+                raise LayoutError(f"nothing computes the output {name!r} of the function {function.name!r}")
             if value and found != value:  # an output that is an input, or one that comes twice
                 writer.add("Identity", found, into=value)
 

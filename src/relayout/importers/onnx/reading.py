@@ -4,19 +4,29 @@ from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
+import numpy as np
+from numpy.typing import NDArray
+
 from relayout.errors import LayoutError, type_name
+from relayout.exchange.mapped import map_for_reading
 from relayout.forking import lock
 from relayout.graph.graph import Graph
 from relayout.importers.onnx.external import Folder
+from relayout.importers.onnx.lean import lean
 from relayout.importers.onnx.model import graph_of
 
 __all__ = ["read"]
 
 LARGEST: Final = 2**31 - 1
 """Bytes of a protobuf message, at most."""
+
+MAPPED: Final = 16 * 2**20
+"""Bytes of a file from which on weights stay there until they are packed. A smaller one is read as a whole,
+and may be overwritten while its network is in use."""
 
 
 def read(source: Any, folder: str | os.PathLike[str] | None = None) -> Graph:
@@ -60,16 +70,16 @@ def read(source: Any, folder: str | os.PathLike[str] | None = None) -> Graph:
     y = Unsqueeze(x, y:constant)
     -> y
     """
-    model, beside = _message(source)
+    model, beside, held = _message(source)
     place = Path(folder) if folder is not None else beside
     try:
-        return graph_of(model, Folder(None if place is None else Path(os.path.realpath(place))))
+        return graph_of(model, Folder(None if place is None else Path(os.path.realpath(place))), held)
     except UnicodeDecodeError:
         raise LayoutError("the model is damaged: a name in it is not UTF-8") from None
 
 
-def _message(source: Any) -> tuple[Any, Path | None]:
-    """A ``ModelProto``, and the folder of the file that it comes from."""
+def _message(source: Any) -> tuple[Any, Path | None, Mapping[int, NDArray[np.uint8]]]:
+    """A ``ModelProto``, the folder of the file that it comes from, and tensors that are mapped there."""
     with lock():
         try:
             import onnx
@@ -78,9 +88,9 @@ def _message(source: Any) -> tuple[Any, Path | None]:
                 "reading ONNX models needs the onnx package: pip install 'relayout[onnx]'"
             ) from None
     if isinstance(source, onnx.ModelProto):
-        return source, None
+        return source, None, {}
     if isinstance(source, (bytes, bytearray, memoryview)):
-        return _parsed(bytes(source), "the model"), None
+        return _parsed(bytes(source), "the model"), None, {}
     if not isinstance(source, (str, os.PathLike)):
         raise LayoutError(f"a model is a path, bytes or an onnx.ModelProto, got {type_name(source)}")
     path = Path(os.fsdecode(source))
@@ -93,14 +103,15 @@ def _message(source: Any) -> tuple[Any, Path | None]:
                 f"{str(path)!r} has {status.st_size} bytes; a model has at most {LARGEST}, with larger"
                 " weights in files of their own (external data)"
             )
-        data = path.read_bytes()
+        found = lean(map_for_reading(path)) if status.st_size >= MAPPED else None
+        data = path.read_bytes() if found is None else found.message
     except (OSError, ValueError) as error:
         if isinstance(error, LayoutError):
             raise
         raise LayoutError(
             f"{str(path)!r} can't be read: {getattr(error, 'strerror', None) or error}"
         ) from None
-    return _parsed(data, repr(str(path))), path.parent
+    return _parsed(data, repr(str(path))), path.parent, {} if found is None else found.held
 
 
 def _parsed(data: bytes, what: str) -> Any:

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from relayout.errors import LayoutError
 from relayout.graph.operators.types import BITS, NUMBERS
 from relayout.importers.onnx.external import Folder
+from relayout.importers.onnx.lean import LEAST
 
 __all__ = ["array_of", "dense", "dims_of"]
 
@@ -43,7 +44,7 @@ LARGEST_DENSE: Final = 2**31
 """Elements of a sparse tensor written out: a few bytes of a file could ask for all memory otherwise."""
 
 
-def array_of(tensor: Any, folder: Folder) -> Array:
+def array_of(tensor: Any, folder: Folder, held: NDArray[np.uint8] | None = None) -> Array:
     """The elements of a ``TensorProto``, read-only where they share its memory or are mapped.
 
     Parameters
@@ -52,6 +53,8 @@ def array_of(tensor: Any, folder: Folder) -> Array:
         What a file has.
     folder : Folder
         Where files with external data are.
+    held : ndarray of uint8, optional
+        Its ``raw_data``, where the message came without.
 
     Raises
     ------
@@ -73,6 +76,8 @@ def array_of(tensor: Any, folder: Folder) -> Array:
     bits = BITS.get(dtype, dtype.itemsize * 8)
     if tensor.data_location == 1:
         data = folder.bytes(tensor, what, -(-count * bits // 8))
+    elif held is not None:
+        data = held
     elif tensor.HasField("raw_data"):
         data = np.frombuffer(tensor.raw_data, np.uint8)
     else:
@@ -138,8 +143,8 @@ def _elements(data: NDArray[np.uint8], dtype: np.dtype[Any], count: int) -> Arra
         return codes.astype(dtype) if dtype.name.startswith("uint") else codes.view(dtype)
     if dtype.kind == "b":
         return data.astype(dtype)
-    if data.ctypes.data % dtype.itemsize:  # a file may have tensors at any offset
-        data = data.copy()
+    if data.ctypes.data % dtype.itemsize and data.size < LEAST:
+        data = data.copy()  # a file may have tensors at any offset; large ones stay there as they are
     return data.view(dtype)
 
 

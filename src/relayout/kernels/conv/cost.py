@@ -94,6 +94,7 @@ class Model:
         g = nest.geometry
         self.nest, self.facts = nest, facts
         self.cache = nest.machine.l2
+        self.room_for_weights = self.cache * 3 // 4  # bytes of L2, pixels included
         self.height, self.width = nest.dims[2].extent, nest.dims[3].extent
         self.groups = Counter(nest.kinds[place.kind].vectors for place in nest.places)
         self.turns = g.taps if nest.spread else g.taps * ceil(g.inputs / nest.arithmetic.depth)
@@ -191,7 +192,7 @@ class Model:
         chunks = {1}
         if not nest.unpacks:
             chunks |= set(range(1, 2 * threads + 1)) if threads > 1 else set()
-            chunks |= {4, 8, 16} if nest.weights_bytes > self.cache else set()
+            chunks |= {4, 8, 16} if nest.weights_bytes > self.room_for_weights else set()
         for block in self.blocks():
             wide, tall = block.columns, block.rows
             across = {width}
@@ -234,7 +235,7 @@ class Model:
         n, d, h, w = (dim.extent for dim in nest.dims)
         each = ceil(n * d * ceil(h / rows) * ceil(w / columns) * chunks / threads)
         late = facts.uneven if threads > 1 else 0
-        stays = nest.weights_bytes // chunks + touched <= self.cache * 3 // 4
+        stays = nest.weights_bytes // chunks + touched <= self.room_for_weights
         often = max(1, chunks // threads) if stays else each  # times that a thread brings a chunk's weights
         return (each + late) * task + waited / chunks * often
 

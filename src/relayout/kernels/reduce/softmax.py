@@ -15,12 +15,16 @@ elements are: what ``x - m`` is rounded by is computed, too, and multiplied into
 terms are compensated, and the logarithm gets what the sum was rounded by: in a row of 0 and -20, where the
 sum rounds to 1, log(s) is still 2e-9.
 
+Results that would be subnormal numbers are zero: a masked score of -100 would become 4e-44, and whoever
+multiplies that takes a hundred times as long. It is nothing beside the sum of the row, which is 1.
+
 Special values need no code: an infinite maximum makes NaN of ``x - m``, and a NaN anywhere makes the sum NaN.
 So a row of -inf alone is NaN, as in PyTorch; -inf among numbers is 0. Guarded, what is NaN is stored as 0.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -41,7 +45,7 @@ UNROLL = 4  # vectors of one turn
 ROWS = 4  # short rows that are interleaved: a single one would wait for its own sums
 SHORT_ROW = 32  # elements of the longest row that is called short
 UNCOMPENSATED_TERMS = 16  # terms of the longest sum that needs no compensation for rounding
-NOTHING_BELOW = -104.0  # the exponential rounds to zero
+SMALLEST = 2.0**-126  # of the normal numbers of f32
 
 
 @dataclass(frozen=True)
@@ -91,6 +95,7 @@ class _Passes:
         self.v = Lanes(f, made.src, made.dst)
         self.stores = made.dst is dtype("f32") and not made.log
         self.careful = made.log or found.terms > UNCOMPENSATED_TERMS
+        self.nothing_below = math.log(SMALLEST * max(1, made.rows.size))  # so that no result is subnormal
 
     def write(self, at: Values) -> None:
         """A task."""
@@ -134,11 +139,11 @@ class _Passes:
         """exp(x - most), in which what the difference was rounded by is put right.
 
         Where nothing is left, of -inf for instance, exp(0) is computed and dropped: on its way to zero it
-        would become subnormal, which takes processors a hundred times as long.
+        would become subnormal.
         """
         b = self.b
         d, error = self._exact(b.fsub, x, most)
-        gone = b.fcmp("ole", d, NOTHING_BELOW)
+        gone = b.fcmp("ole", d, self.nothing_below)
         d, error = b.select(gone, 0.0, d), b.select(gone, 0.0, error)
         e = functions.exp(b, d)
         return b.select(gone, 0.0, b.fadd(e, b.fmul(e, error)))

@@ -17,13 +17,14 @@ import mmap
 import os
 import stat
 from pathlib import Path
-from typing import BinaryIO, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 __all__ = [
     "Identity",
+    "SharedMap",
     "flush",
     "map_and_identify",
     "map_for_reading",
@@ -101,7 +102,7 @@ def flush(data: Bytes) -> None:
         source.flush()
 
 
-def release(data: Bytes) -> None:
+def release(data: NDArray[Any]) -> None:
     """Hand the pages of an array that this module mapped back to the system; any other is left alone."""
     source = _map_of(data)
     if source is not None and hasattr(source, "madvise") and hasattr(mmap, "MADV_DONTNEED"):
@@ -114,7 +115,7 @@ def _mapped(file: BinaryIO, size: int, access: int) -> Bytes:
     return np.frombuffer(SharedMap(file.fileno(), size, access=access), np.uint8)
 
 
-def _map_of(data: Bytes) -> SharedMap | None:
+def _map_of(data: NDArray[Any]) -> SharedMap | None:
     base: object = data
     while isinstance(base, np.ndarray):
         base = base.base

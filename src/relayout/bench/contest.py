@@ -1,0 +1,211 @@
+"""Whole networks in turns: each contestant in a process of its own.
+
+A thread pool that spins, an allocator that keeps memory, a library that binds threads to processors: in
+one process they disturb each other. Here everybody has a process, is asked for one timing in each round, and
+its threads sleep before the next is asked. A process that has come to its first result in fresh memory, with
+caches on disk warm, also says how long that took since it was started, and how much memory.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from dataclasses import asdict
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from shutil import which
+from typing import Any, Final
+
+import numpy as np
+
+from relayout.bench.load import Load, disturbed
+from relayout.bench.measure import OURS, figures, in_rounds
+from relayout.bench.models import Entry, Result, difference
+
+__all__ = ["COMPILED", "PEERS", "contest", "installed"]
+
+COMPILED: Final = "torch.compile"
+PEERS: Final[dict[str, str]] = {"ONNX Runtime": "onnxruntime", "OpenVINO": "openvino", COMPILED: "torch"}
+"""The others, and their packages."""
+
+PATIENCE: Final = 600.0
+"""Seconds until a first result: a compiler may take minutes for a network."""
+
+SCRIPT: Final = Path(__file__).with_name("contestant.py")
+
+
+def installed() -> dict[str, str | None]:
+    """The version of each other contestant; None where it is not installed, or lacks a compiler."""
+    found = {name: _version(package) for name, package in PEERS.items()}
+    if not (which(os.environ.get("CXX", "c++")) or which("g++") or which("clang++")):
+        found[COMPILED] = None
+    return found
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+class Contestant:
+    """A contestant's process; a call asks for a timing.
+
+    Parameters
+    ----------
+    name : str
+        Who.
+    entry : Entry
+        The network.
+    outputs : Path, optional
+        Where it writes its results.
+
+    Attributes
+    ----------
+    start : float
+        Seconds from the start of the process to the first result.
+    told : mapping
+        What it said then.
+    refused : str
+        Why it can't do this network; empty where it can.
+    """
+
+    def __init__(self, name: str, entry: Entry, outputs: Path | None = None) -> None:
+        self.name = name
+        task = {**asdict(entry), "contestant": name, "outputs": outputs and str(outputs)}
+        task = {key: str(one) if isinstance(one, Path) else one for key, one in task.items()}
+        environment = {**os.environ, "OMP_NUM_THREADS": str(entry.threads), "HF_HUB_OFFLINE": "1"}
+        command = (
+            [sys.executable, "-P", str(SCRIPT)]
+            if sys.version_info >= (3, 11)
+            else [sys.executable, str(SCRIPT)]
+        )
+        begun = time.perf_counter()
+        self._process = subprocess.Popen(
+            [*command, json.dumps(task)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env=environment,
+            start_new_session=True,
+        )
+        self.told = self._answer()
+        self.refused = self.told.get("refused", "")
+        self.start = self.told.get("ready", begun) - begun
+
+    def __call__(self) -> float:
+        """Seconds of a call."""
+        return float(self._asked("time")["seconds"])
+
+    def tune(self) -> None:
+        """Let it choose among its candidates, if it does so by measuring."""
+        self._asked("tune")
+
+    def close(self) -> None:
+        """End the process."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.communicate()
+
+    def __enter__(self) -> Contestant:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _asked(self, what: str) -> Mapping[str, Any]:
+        assert self._process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):
+            self._process.stdin.write(what.encode() + b"\n")
+            self._process.stdin.flush()
+        return self._answer()
+
+    def _answer(self) -> Mapping[str, Any]:
+        assert self._process.stdout is not None
+        line = b""
+        if select.select([self._process.stdout], [], [], PATIENCE)[0]:
+            line = self._process.stdout.readline()
+        if line:
+            found: Mapping[str, Any] = json.loads(line)
+            return found
+        self.close()
+        if self._process.returncode == -signal.SIGKILL:
+            return {"refused": f"no answer within {PATIENCE:g} s, or ended by the system"}
+        return {"refused": f"its process ended with status {self._process.returncode}"}
+
+
+def contest(entry: Entry, peers: list[str], rounds: int, seconds: float) -> Result:
+    """Let all contestants run a network.
+
+    Parameters
+    ----------
+    entry : Entry
+        The network, its batch and how many threads everybody has.
+    peers : list of str
+        The others: names of :data:`PEERS`.
+    rounds, seconds : int, float
+        Rounds at most, and the time for them.
+
+    Returns
+    -------
+    Result
+        Whoever could not do it is in ``refused``.
+    """
+    result = Result(entry.network, entry.threads, entry.batch)
+    with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
+        taking: dict[str, Contestant] = {}
+        for name in (OURS, *peers):
+            if name == COMPILED and entry.file:
+                continue  # it takes modules of PyTorch
+            one = Contestant(name, entry, Path(folder, f"{name}.npz"))
+            stack.enter_context(one)
+            if one.refused:
+                result.refused[name] = one.refused
+            else:
+                taking[name] = one
+        if not taking:
+            return result
+        if OURS in taking:
+            taking[OURS].tune()
+        result.difference = _difference(Path(folder), list(taking))
+        load = Load()
+        samples = in_rounds(taking, rounds, seconds, 1, [OURS] if OURS in taking else [])
+        result.disturbed = disturbed(entry.threads, _others(load, entry.threads))
+        told = figures(samples, OURS if OURS in taking else next(iter(taking)))
+        result.seconds, result.behind = told["seconds"], told["ratios"] if OURS in taking else {}
+    for name, one in taking.items():
+        if name in (OURS, COMPILED):  # what they have on disk was not there before
+            with Contestant(name, entry) as again:
+                one = one if again.refused else again
+        result.start[name] = one.start
+        result.peak[name], result.resident[name] = (one.told["memory"][key] for key in ("peak", "resident"))
+        if name == OURS:
+            result.conversions, result.defined = one.told["conversions"], int(one.told["defined"])
+    return result
+
+
+def _others(load: Load, threads: int) -> float | None:
+    """Cores that others used: the contestants are processes, too, and use as many as they have threads."""
+    found = load.others()
+    return None if found is None else max(0.0, found - threads)
+
+
+def _difference(folder: Path, names: list[str]) -> float | None:
+    """Of our outputs from those of the first other contestant that reads the same file."""
+    others = [name for name in names if name not in (OURS, COMPILED)]
+    if OURS not in names or not others:
+        return None
+    several = []
+    for name in (OURS, others[0]):
+        with np.load(folder / f"{name}.npz") as file:
+            several.append([file[key] for key in file.files])
+    return difference(*several) if len(several[0]) == len(several[1]) else float("inf")

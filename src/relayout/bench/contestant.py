@@ -1,0 +1,182 @@
+"""One contestant with one network, in a process of its own: what :mod:`relayout.bench.contest` starts.
+
+This file is run as a script, and imports at first what any program with arrays imports. So the time from the
+start of the process to the first result is that of a program which uses this one library, and the memory
+beyond the baseline is what the library takes. It then answers, line by line, on its standard output:
+
+* ``{"ready": ..., "memory": ..., ...}`` when it has its first result;
+* seconds of a call, for each line that it is sent; its threads have come to rest before it answers.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+
+WARM = 2e-3  # seconds of calls that are not counted
+LEAST = 10e-3  # seconds that one timing takes at least
+TUNED = 24  # calls after which all candidates of all layers have been tried
+
+Made = tuple[Callable[[], Any], Callable[[], Mapping[str, Any]], "Callable[[], None] | None"]
+"""A call; what else there is to tell; what chooses among candidates by measuring."""
+
+
+def status(key: str) -> int:
+    """Bytes from a line of the system's report on this process; 0 where it has none."""
+    try:
+        with open("/proc/self/status", encoding="ascii") as file:
+            found = [line.split()[1] for line in file if line.startswith(key + ":")]
+    except OSError:
+        return 0
+    return 1024 * int(found[0]) if found else 0
+
+
+def ours(task: Mapping[str, Any], arrays: Sequence[Any]) -> Made:
+    """Relayout; figures of the plan come with it."""
+    import relayout
+
+    graph = relayout.load(task["model"])
+    free = any(not value.known for value in graph.inputs)
+    dims = {value.name: array.shape for value, array in zip(graph.inputs, arrays, strict=False)}
+    run = graph.compile(threads=task["threads"], batch=dims if free else None)
+    given = arrays[: len(graph.inputs)]
+
+    def told() -> dict[str, Any]:
+        layers = run.steps.layers() if run.steps is not None else ()
+        return {
+            "conversions": len(run.plan.conversions) if run.plan is not None else 0,
+            "defined": sum("definition" in one.implementation for one in layers) or (run.steps is None),
+        }
+
+    return lambda: run(*given), told, run.tune
+
+
+def onnxruntime(task: Mapping[str, Any], arrays: Sequence[Any]) -> Made:
+    """ONNX Runtime's CPU provider; its threads stop spinning when a run ends."""
+    onnxruntime = import_module("onnxruntime")
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads, options.inter_op_num_threads = task["threads"], 1
+    options.log_severity_level = 3
+    options.add_session_config_entry("session.force_spinning_stop", "1")
+    session = onnxruntime.InferenceSession(task["model"], options, providers=["CPUExecutionProvider"])
+    given = {one.name: array for one, array in zip(session.get_inputs(), arrays, strict=False)}
+    return lambda: session.run(None, given), dict, None
+
+
+def openvino(task: Mapping[str, Any], arrays: Sequence[Any]) -> Made:
+    """OpenVINO's CPU plugin, in f32: it would compute in bf16 where the processor can."""
+    openvino = import_module("openvino")
+
+    settings = {
+        "INFERENCE_NUM_THREADS": task["threads"],
+        "INFERENCE_PRECISION_HINT": "f32",
+        "PERFORMANCE_HINT": "LATENCY",
+        "NUM_STREAMS": 1,
+        "ENABLE_CPU_PINNING": False,
+    }
+    compiled = openvino.Core().compile_model(task["model"], "CPU", settings)
+    request, given = compiled.create_infer_request(), arrays[: len(compiled.inputs)]
+
+    def call() -> Any:
+        found = request.infer(given, share_inputs=True, share_outputs=True)
+        return [found[one] for one in compiled.outputs]
+
+    return call, dict, None
+
+
+def inductor(task: Mapping[str, Any], _: Sequence[Any]) -> Made:
+    """``torch.compile`` with frozen weights, on the network as PyTorch has it."""
+    torch = import_module("torch")
+    config: Any = import_module("torch._inductor.config")
+
+    from relayout.bench.zoo import build, tensors
+
+    torch.set_num_threads(task["threads"])
+    config.freezing = True
+    made = build(task["network"], task["batch"])
+    module = torch.compile(made.module)
+
+    def call() -> Any:
+        with torch.no_grad():
+            return [one.numpy() for one in tensors(module(*made.inputs))]
+
+    return call, dict, None
+
+
+MAKERS: Mapping[str, Callable[[Mapping[str, Any], Sequence[Any]], Made]] = {
+    "Relayout": ours,
+    "ONNX Runtime": onnxruntime,
+    "OpenVINO": openvino,
+    "torch.compile": inductor,
+}
+
+
+def timed(call: Callable[[], Any], fastest: float) -> float:
+    """Seconds of a call, after some that find caches and processors warm."""
+    end, turns = time.perf_counter() + WARM, max(1, math.ceil(LEAST / fastest))
+    call()
+    while time.perf_counter() < end:
+        call()
+    start = time.perf_counter()
+    for _ in range(turns):
+        call()
+    return (time.perf_counter() - start) / turns
+
+
+def main() -> None:
+    """Make the first result, tell of it, and be timed."""
+    task = json.loads(sys.argv[1])
+    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)  # whatever a library prints
+
+    def answer(what: Mapping[str, Any]) -> None:
+        print(json.dumps(what), file=answers, flush=True)
+
+    with np.load(task["inputs"]) as file:
+        arrays = [file[key] for key in file.files]
+    baseline = status("VmRSS")
+    try:
+        call, told, tune = MAKERS[task["contestant"]](task, arrays)
+        found = call()
+    except Exception as error:
+        answer({"refused": f"{type(error).__name__}: {' '.join(str(error).split())}"[:300]})
+        return
+    ready = time.perf_counter()
+    call()
+    memory = {"peak": status("VmHWM") - baseline, "resident": status("VmRSS") - baseline}
+    if task["outputs"]:
+        np.savez(task["outputs"], *[np.asarray(one) for one in found])
+    answer({"ready": ready, "memory": memory, **told()})
+    from relayout.bench.load import settle
+
+    fastest = math.inf
+    for line in sys.stdin:
+        if line.strip() == "tune":
+            if tune is not None:
+                tune()
+                for _ in range(TUNED):
+                    call()
+            answer({"tuned": True})
+            continue
+        if fastest == math.inf:
+            for _ in range(3):
+                start = time.perf_counter()
+                call()
+                fastest = min(fastest, time.perf_counter() - start)
+        seconds = timed(call, fastest)
+        fastest = min(fastest, seconds)
+        settle()
+        answer({"seconds": seconds})
+
+
+if __name__ == "__main__":
+    main()

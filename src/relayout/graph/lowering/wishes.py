@@ -1,0 +1,85 @@
+"""In which formats values are wanted by what reads them behind views.
+
+A transpose or a reshape moves nothing, so whoever reads its result row-major wants what stands in front of it
+in some other order. Here these orders are found, from the end of a graph to its beginning::
+
+    heads 64x3x49x32 -> Transpose -> 64x49x3x32 -> Reshape -> 64x49x96 -> MatMul
+          acbd       <-              abcd       <-            row-major
+
+A node that can write its result in several orders offers these, too, and nothing is left to convert.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from relayout.errors import LayoutError
+from relayout.graph.graph import Graph, Node
+from relayout.graph.lowering.case import elements_of, label, row_major, unfused
+from relayout.layout import views
+from relayout.layout.descriptor import MemoryDesc
+from relayout.layout.layout import Layout
+
+__all__ = ["wishes"]
+
+MOST = 3  # wishes for a value that are listened to
+RESHAPES = ("Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity")
+
+
+def wishes(graph: Graph) -> Mapping[str, list[MemoryDesc]]:
+    """For each value that is read through views, the formats in which their results are row-major.
+
+    >>> import numpy as np
+    >>> from relayout.graph import Value
+    >>> x = Value("x", (2, 3, 4), np.dtype("f4"))
+    >>> nodes = Node("Relu", ("x",), ("y",)), Node("Transpose", ("y",), ("z",), {"perm": (1, 0, 2)})
+    >>> values = {"y": Value("y", x.dims, x.dtype), "z": Value("z", (3, 2, 4), x.dtype)}
+    >>> wishes(Graph((x,), ("z",), nodes, values=values))
+    {'y': [MemoryDesc('f32:bac:2x3x4')]}
+    """
+    found: dict[str, list[MemoryDesc]] = {}
+    read = set(graph.results)  # by what is no view
+    for node in reversed(graph.nodes):
+        if not _is_view(node):
+            read.update(node.inputs)
+            continue
+        name, source = node.outputs[0], node.inputs[0]
+        wanted = list(found.get(name, ()))
+        plain = _row_major(graph, name)
+        if name in read and plain is not None:
+            wanted.append(plain)
+        for desc in wanted if source not in graph.constants else ():
+            before = _before(node, desc, graph)
+            known = found.setdefault(source, [])
+            if before is not None and before not in known:
+                known.append(before)
+    others = {name: [one for one in known if one != _row_major(graph, name)] for name, known in found.items()}
+    return {name: several[:MOST] for name, several in others.items() if several}
+
+
+def _is_view(node: Node) -> bool:
+    return node.operator == "Transpose" or node.operator in RESHAPES
+
+
+def _row_major(graph: Graph, name: str) -> MemoryDesc | None:
+    value = graph.value(name)
+    dtype = elements_of(value.dtype)
+    return row_major(value.dims, dtype) if value.known and dtype is not None else None  # type: ignore[arg-type]
+
+
+def _before(node: Node, desc: MemoryDesc, graph: Graph) -> MemoryDesc | None:
+    """The format of what a view sees, from that of its result; None where no layout says it."""
+    source = _row_major(graph, node.inputs[0])
+    if source is None or 0 in source.dims:
+        return None
+    layout: Layout = desc.layout
+    try:
+        if node.operator == "Transpose":
+            rank = len(source.dims)
+            order = tuple(node.attributes.get("perm") or range(rank)[::-1])
+            layout = views.permute(layout, sorted(range(rank), key=lambda axis: order[axis]))
+        else:
+            layout = views.reshape(layout, source.dims)
+        return label(MemoryDesc(source.dims, desc.dtype, unfused(layout)))
+    except LayoutError:
+        return None

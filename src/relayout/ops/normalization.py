@@ -1,0 +1,145 @@
+"""Normalisations: batch, layer and group; RMS and instance normalisation among them."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+
+from relayout.ops.functions import Reals
+from relayout.ops.operation import Operation
+
+__all__ = ["BatchNormalization", "GroupNormalization", "LayerNormalization", "Normalization", "definition"]
+
+FLOPS = 8  # of an element of a row: two differences, a square, two sums, three for the result
+
+
+@dataclass(frozen=True, kw_only=True)
+class BatchNormalization(Operation):
+    """Each channel has its mean and variance taken out: given ones, or in training its own.
+
+    ::
+
+        dst[n, c, ...] = scale[c] (src[n, c, ...] - mean[c]) / sqrt(variance[c] + epsilon) + shift[c]
+    """
+
+    kind = "batch_normalization"
+    epsilon: float
+
+    @property
+    def training(self) -> bool:
+        """Whether mean and variance are those of the source, and results."""
+        return len(self.outputs) > 1
+
+    @property
+    def overwritable(self) -> tuple[str, ...]:
+        """The source, and what post-ops read."""
+        vectors = ("mean", "variance", "scale", "shift")
+        return tuple(one.name for one in self.inputs if one.name not in vectors)
+
+    @property
+    def flops(self) -> int:
+        """Three operations for each element; two without a shift. Statistics take four more."""
+        shifts = any(one.name == "shift" for one in self.inputs)
+        return (2 + shifts + 4 * self.training) * super().flops
+
+    def compute(self, *, src: Reals, **vectors: Reals) -> dict[str, Reals]:
+        """Channel by channel."""
+        if self.training:
+            over = tuple(axis for axis in range(src.ndim) if axis != 1)
+            with np.errstate(all="ignore"), warnings.catch_warnings():
+                warnings.simplefilter("ignore", RuntimeWarning)  # the mean of nothing is NaN
+                vectors |= {"mean": src.mean(over), "variance": src.var(over)}
+        of = {name: vector.reshape(-1, *(1 for _ in src.shape[2:])) for name, vector in vectors.items()}
+        with np.errstate(all="ignore"):
+            x = (src - of["mean"]) / np.sqrt(of["variance"] + self.epsilon)
+        return {**vectors, "dst": x * of.get("scale", 1.0) + of.get("shift", 0.0)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Normalization(Operation):
+    """A normalisation of rows, whatever these are."""
+
+    epsilon: float
+    rms: bool = False
+    """Whether rows are divided by the root of their mean square, and nothing is subtracted."""
+
+    @property
+    def rows(self) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
+        """Dims that the source is seen with, those of scale and shift, and the axes of a row among them."""
+        raise NotImplementedError
+
+    @property
+    def overwritable(self) -> tuple[str, ...]:
+        """The source; post-ops may read what they need when a first pass has written results."""
+        return ("src",)
+
+    @property
+    def flops(self) -> int:
+        """Differences, products and sums."""
+        return FLOPS * prod(self.inputs[0].dims)
+
+    def compute(
+        self, *, src: Reals, scale: Reals | None = None, shift: Reals | None = None
+    ) -> dict[str, Reals]:
+        """Row by row."""
+        dims, table, axes = self.rows
+        y, mean, variance = definition(src.reshape(dims), axes, self.epsilon, self.rms)
+        if scale is not None:
+            y = y * scale.reshape(table)
+        if shift is not None:
+            y = y + shift.reshape(table)
+        found = {"dst": y, "mean": mean, "variance": variance}
+        return {one.name: found[one.name].reshape(one.dims) for one in self.outputs}
+
+
+@dataclass(frozen=True, kw_only=True)
+class LayerNormalization(Normalization):
+    """Rows are the elements along the last axes; scale and shift have a value for each element of a row."""
+
+    kind = "layer_normalization"
+    axes: tuple[int, ...]
+
+    @property
+    def rows(self) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
+        """The source as it is."""
+        dims = self.inputs[0].dims
+        return dims, dims[self.axes[0] :], self.axes
+
+
+@dataclass(frozen=True, kw_only=True)
+class GroupNormalization(Normalization):
+    """Rows are the channels of a group with their pixels; scale and shift have a value for each channel."""
+
+    kind = "group_normalization"
+    groups: int
+
+    @property
+    def rows(self) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
+        """Images, groups, channels of a group, pixels."""
+        images, channels, *pixels = self.inputs[0].dims
+        each = self.groups, channels // self.groups
+        return (images, *each, *pixels), (*each, *(1 for _ in pixels)), tuple(range(2, 3 + len(pixels)))
+
+
+def definition(
+    x: Reals, axes: Sequence[int], epsilon: float, rms: bool = False
+) -> tuple[Reals, Reals, Reals]:
+    """An array whose rows are normalised, and the mean and the variance of each row, which keep the axes.
+
+    The variance is that of all elements, divided by their number. Of ``rms`` it is the mean square, and
+    nothing is subtracted.
+
+    >>> y, mean, variance = definition(np.array([[1.0, 3.0]]), (1,), 0.0)
+    >>> y, mean, variance
+    (array([[-1.,  1.]]), array([[2.]]), array([[1.]]))
+    """
+    count = prod(x.shape[axis] for axis in axes)
+    with np.errstate(all="ignore"):
+        mean = x.sum(tuple(axes), keepdims=True) / np.float64(count)
+        d = x if rms else x - mean
+        variance = (d * d).sum(tuple(axes), keepdims=True) / np.float64(count)
+        return d / np.sqrt(variance + epsilon), mean, variance

@@ -1,0 +1,157 @@
+"""Pooling and reduction: how elements of windows, or along whole axes, become one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from itertools import product
+from math import prod
+
+import numpy as np
+from numpy.typing import NDArray
+
+from relayout.ops.functions import Reals
+from relayout.ops.operation import Operation
+from relayout.ops.reductions import REDUCTIONS
+
+__all__ = ["REDUCED_BY", "Pooling", "Reduction", "definition", "places"]
+
+REDUCED_BY = {
+    "max": ("max", ""),
+    "average_include_padding": ("sum", "window"),
+    "average_exclude_padding": ("sum", "elements"),
+}
+"""The reduction of each algorithm of pooling, and what results are divided by: nothing, the elements of a
+window, or those that are no padding."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pooling(Operation):
+    """The largest or the average element of every window; with an output ``workspace`` also its place."""
+
+    kind = "pooling"
+    algorithm: str
+    kernel: tuple[int, ...]
+    strides: tuple[int, ...]
+    padding: tuple[tuple[int, int], ...]
+    dilation: tuple[int, ...]
+
+    @property
+    def reduction(self) -> tuple[str, str]:
+        """How elements are combined, and what results are divided by; see :data:`REDUCED_BY`."""
+        return REDUCED_BY[self.algorithm]
+
+    @property
+    def flops(self) -> int:
+        """Comparisons or additions; what falls into the padding counts."""
+        return prod(self.outputs[0].dims) * prod(self.kernel)
+
+    def compute(self, *, src: Reals) -> dict[str, Reals]:
+        """Tap by tap."""
+        windows = self.kernel, self.strides, self.padding, self.dilation
+        found = {"dst": definition(src, self.algorithm, *windows)}
+        if len(self.outputs) > 1:
+            found["workspace"] = places(src, *windows)
+        return found
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reduction(Operation):
+    """All elements along some axes become one; the axes stay, with one element."""
+
+    kind = "reduction"
+    algorithm: str
+    axes: tuple[int, ...]
+
+    @property
+    def reduction(self) -> tuple[str, str]:
+        """How elements are combined, and what results are divided by: nothing, or their number."""
+        return ("sum", "window") if self.algorithm == "mean" else (self.algorithm, "")
+
+    @property
+    def flops(self) -> int:
+        """Comparisons, additions or multiplications."""
+        return prod(self.inputs[0].dims)
+
+    def compute(self, *, src: Reals) -> Reals:
+        """Axis by axis."""
+        name, divisor = self.reduction
+        define = REDUCTIONS[name].define
+        with np.errstate(all="ignore"):
+            found = reduce(lambda x, axis: define.reduce(x, axis, keepdims=True), self.axes, src)
+        return np.asarray(found / (prod(src.shape[axis] for axis in self.axes) if divisor else 1))
+
+
+def definition(
+    src: Reals,
+    algorithm: str,
+    kernel: Sequence[int],
+    strides: Sequence[int],
+    padding: Sequence[tuple[int, int]],
+    dilation: Sequence[int],
+) -> Reals:
+    """The pooling of a logical array, tap by tap.
+
+    >>> definition(np.array([[[1.0, 3.0, 2.0]]]), "average_exclude_padding", [2], [1], [(1, 0)], [1])
+    array([[[1. , 2. , 2.5]]])
+    """
+    name, divisor = REDUCED_BY[algorithm]
+    reduction = REDUCTIONS[name]
+    taps = _taps(src, kernel, strides, padding, dilation, reduction.identity)
+    value, inside = next(taps)
+    out, count = value.copy(), inside.astype(np.float64)
+    with np.errstate(invalid="ignore"):
+        for value, inside in taps:
+            out = reduction.define(out, value)
+            count += inside
+    if not divisor or 0 in out.shape:
+        return np.asarray(out)
+    return np.asarray(out / (count if divisor == "elements" else prod(kernel)))
+
+
+def places(
+    src: Reals,
+    kernel: Sequence[int],
+    strides: Sequence[int],
+    padding: Sequence[tuple[int, int]],
+    dilation: Sequence[int],
+) -> Reals:
+    """Which tap of each window is its maximum, tap by tap.
+
+    >>> places(np.array([[[1.0, 3.0, 3.0]]]), [2], [1], [(1, 0)], [1])
+    array([[[1., 1., 0.]]])
+    """
+    taps = _taps(src, kernel, strides, padding, dilation, -np.inf)
+    value, inside = next(taps)
+    best, found = value.copy(), np.where(inside & np.ones(value.shape, bool), 0.0, -1.0)
+    for number, (value, inside) in enumerate(taps, 1):
+        larger = (value > best) | (np.isnan(value) & ~np.isnan(best))
+        better = inside & (larger | (found < 0))
+        found[better], best = number, np.where(better, value, best)
+    return found
+
+
+def _taps(
+    src: Reals,
+    kernel: Sequence[int],
+    strides: Sequence[int],
+    padding: Sequence[tuple[int, int]],
+    dilation: Sequence[int],
+    outside: float,
+) -> Iterator[tuple[Reals, NDArray[np.bool_]]]:
+    """For each tap of all windows, the elements there, and whether they are no padding."""
+    pads = [(0, 0), (0, 0), *padding]
+    padded = np.pad(src, pads, constant_values=outside)
+    within = np.pad(np.ones((1, 1, *src.shape[2:]), bool), pads)
+    sizes = [
+        max(0, (n - (k - 1) * d - 1) // s + 1)
+        for n, k, d, s in zip(padded.shape[2:], kernel, dilation, strides, strict=True)
+    ]
+    for taps in product(*map(range, kernel)):
+        window = tuple(
+            slice(t * d, t * d + (n - 1) * s + 1 if n else t * d, s)
+            for t, d, n, s in zip(taps, dilation, sizes, strides, strict=True)
+        )
+        at = (slice(None), slice(None), *window)
+        yield padded[at], within[at]

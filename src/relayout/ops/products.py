@@ -1,0 +1,131 @@
+"""Sums of products: convolution, inner product and matrix product."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import product
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from relayout.ops.functions import Reals
+from relayout.ops.operation import Operation
+
+__all__ = ["Convolution", "InnerProduct", "Matmul", "definition"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Convolution(Operation):
+    """A convolution over one to three spatial axes, which what lies outside the source adds nothing to.
+
+    ::
+
+        dst[n, g o, y, x] = bias[g o] + scale[g o] * sum over i, r, s of weights[g, o, i, r, s] *
+                                src[n, g i, y * stride + r * dilation - padding, x ...]
+    """
+
+    kind = "convolution"
+    strides: tuple[int, ...]
+    dilation: tuple[int, ...]
+    padding: tuple[tuple[int, int], ...]
+    """Zeros in front of and behind each spatial axis."""
+    grouped: bool = False
+    """Whether the first axis of the weights counts groups."""
+
+    def compute(
+        self, *, src: Reals, weights: Reals, bias: Reals | None = None, scale: Reals | None = None
+    ) -> Reals:
+        """Tap by tap."""
+        windows = self.strides, self.dilation, self.padding
+        return definition(src, weights, bias, *windows, self.grouped, scale)
+
+    @property
+    def flops(self) -> int:
+        """Two for each product; what falls into the padding counts."""
+        weights = self.inputs[1].dims[1:] if self.grouped else self.inputs[1].dims
+        return 2 * prod(self.outputs[0].dims) * prod(weights[1:])
+
+
+@dataclass(frozen=True, kw_only=True)
+class InnerProduct(Operation):
+    """``dst[n, o] = bias[o] + scale[o] * sum over c, y, x of src[n, c, y, x] * weights[o, c, y, x]``."""
+
+    kind = "inner product"
+
+    def compute(
+        self, *, src: Reals, weights: Reals, bias: Reals | None = None, scale: Reals | None = None
+    ) -> Reals:
+        """The product of two matrices."""
+        inputs = prod(src.shape[1:])
+        return _sums(src.reshape(len(src), inputs) @ weights.reshape(len(weights), inputs).T, bias, scale)
+
+    @property
+    def flops(self) -> int:
+        """Two for each product."""
+        return 2 * self.inputs[0].dims[0] * prod(self.inputs[1].dims)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Matmul(Operation):
+    """``dst[b, m, n] = bias[n] + scale[n] * sum over k of src[b, m, k] * weights[b, k, n]``."""
+
+    kind = "matrix product"
+
+    def compute(
+        self, *, src: Reals, weights: Reals, bias: Reals | None = None, scale: Reals | None = None
+    ) -> Reals:
+        """NumPy's product."""
+        return _sums(src @ weights, bias, scale)
+
+    @property
+    def flops(self) -> int:
+        """Two for each product."""
+        return 2 * prod(self.inputs[0].dims) * self.inputs[1].dims[-1]
+
+
+def _sums(out: Reals, bias: Reals | None, scale: Reals | None) -> Reals:
+    """What becomes of sums, whose last axis is that of the output channels."""
+    if scale is not None:
+        out = out * scale
+    return out if bias is None else out + bias
+
+
+def definition(
+    src: Reals,
+    weights: Reals,
+    bias: Reals | None,
+    strides: Sequence[int],
+    dilation: Sequence[int],
+    padding: Sequence[tuple[int, int]],
+    grouped: bool = False,
+    scale: Reals | None = None,
+) -> Reals:
+    """The convolution of logical arrays, tap by tap."""
+    if not grouped:
+        weights = weights[None]
+    groups, outputs, inputs, *kernel = weights.shape
+    padded = np.pad(src, [(0, 0), (0, 0), *padding])
+    sizes = [
+        (n - (k - 1) * d - 1) // s + 1
+        for n, k, d, s in zip(padded.shape[2:], kernel, dilation, strides, strict=True)
+    ]
+    sizes = [max(0, size) for size in sizes]
+    padded = padded.reshape(src.shape[0], groups, inputs, *padded.shape[2:])
+    out = np.zeros((src.shape[0], groups, outputs, *sizes))
+    for taps in product(*map(range, kernel)) if out.size else ():
+        window = tuple(
+            slice(t * d, t * d + (n - 1) * s + 1, s)
+            for t, d, n, s in zip(taps, dilation, sizes, strides, strict=True)
+        )
+        inside: Any = (..., *window)
+        tap: Any = (..., *taps)
+        out += np.einsum("ngi...,goi->ngo...", padded[inside], weights[tap])
+    out = out.reshape(src.shape[0], groups * outputs, *sizes)
+    over = (-1, *(1 for _ in sizes))
+    if scale is not None:
+        out *= scale.reshape(over)
+    if bias is not None:
+        out += bias.reshape(over)
+    return out
