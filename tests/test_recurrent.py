@@ -15,16 +15,15 @@ from hypothesis import strategies as st
 import relayout as rl
 from elementwise import check, machine_code
 from relayout import LayoutError, MemoryDesc, Unsupported
+from relayout.ops.recurrent import DIRECTIONS, GATES
 from relayout.primitives import GRU, LBRGRU, LSTM, Sequence, VanillaRNN
 from relayout.primitives.post_ops import Function
-from relayout.primitives.recurrent import DIRECTIONS
 from strategies import examples
 
 plan_ = importlib.import_module("relayout.kernels.recurrent.plan")
 turns_ = importlib.import_module("relayout.kernels.recurrent.turns")
 
 KINDS = {"rnn": VanillaRNN, "lstm": LSTM, "gru": GRU, "lbr_gru": LBRGRU}
-GATES = {"rnn": 1, "lstm": 4, "gru": 3, "lbr_gru": 3}
 runs_code = pytest.mark.skipif(not machine_code(), reason="this host forbids making machine code")
 
 
@@ -230,7 +229,7 @@ def test_pickled() -> None:
     made(*(rl.tensor(data, made.descs[name]) for name, data in arrays(made).items()))
     again = pickle.loads(pickle.dumps(made))
     assert again.descs == made.descs
-    assert again.cell == made.cell
+    assert again.operation == made.operation
 
 
 @pytest.mark.parametrize("dims", [(0, 2, 3), (3, 0, 3)])

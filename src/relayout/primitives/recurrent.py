@@ -15,8 +15,7 @@ Sizes are called as oneDNN calls them: ``t`` time steps, ``n`` rows of the batch
     dst_iter            l, d, n, c      the states behind the last step
     dst_iter_c          l, d, n, c      the memory behind the last step
 
-Gates have the order i, f, c, o (LSTM) and u, r, o (GRU). :mod:`relayout.kernels.recurrent.cell` has the
-formulas.
+Gates have the order i, f, c, o (LSTM) and u, r, o (GRU). :mod:`relayout.ops.recurrent` has the formulas.
 
 A direction is a stack of layers of its own: each layer is given what the layer below has made of the same
 direction, so more than one layer needs as many channels of data as of the state. In ``dst_layer`` the last
@@ -42,39 +41,26 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from copy import copy
-from math import prod
 from typing import TYPE_CHECKING, Any, ClassVar
-
-import numpy as np
 
 from relayout.errors import LayoutError, Unsupported
 from relayout.forking import locked
 from relayout.jit.support import supported
-from relayout.kernels.recurrent.cell import ACTIVATIONS, Cell
 from relayout.layout.descriptor import MemoryDesc, any_format
 from relayout.layout.layout import spell_dims
+from relayout.ops import recurrent as ops
 from relayout.ops.checks import check_descs, check_written
 from relayout.ops.formats import finite
 from relayout.ops.functions import Function
+from relayout.ops.recurrent import ACTIVATIONS, DIRECTIONS, GATES
 from relayout.primitives.primitive import DEFINITION, Primitive
-from relayout.primitives.recurrent_definition import definition
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
     from typing_extensions import Self
 
-    from relayout.kernels.recurrent.plan import Recurrence
     from relayout.primitives.program import Program
 
-__all__ = ["DIRECTIONS", "GRU", "LBRGRU", "LSTM", "Recurrent", "VanillaRNN"]
-
-DIRECTIONS = {
-    "left2right": (False,),
-    "right2left": (True,),
-    "bidirectional_concat": (False, True),
-    "bidirectional_sum": (False, True),
-}
-"""For each direction of a layer whether it begins at the last step."""
+__all__ = ["GRU", "LBRGRU", "LSTM", "Recurrent", "VanillaRNN"]
 
 FLOATS = ("f32", "bf16", "f16")
 AXES = {"src_layer": 3, "weights_layer": 5, "weights_iter": 5, "weights_projection": 4}
@@ -99,21 +85,15 @@ class Recurrent(Primitive):
 
     Attributes
     ----------
-    cell : Cell
-        Its formulas, as data.
-    direction : str
     backward : tuple of bool
         For each direction whether it begins at the last step.
     layers, units, outputs_of_state : int
         Layers, units of a gate, and channels of a state: fewer than units where it is projected.
     """
 
-    cell: Cell
-    direction: str
+    operation: ops.Recurrent
     cell_kind: ClassVar[str] = ""
-    _plan: Recurrence | None = None
     _given: dict[str, MemoryDesc]
-    _workings = Primitive._workings | {"_plan"}
 
     def _decide(
         self,
@@ -128,14 +108,7 @@ class Recurrent(Primitive):
         check_descs(self.kind, needed, optional)
         if direction not in DIRECTIONS:
             raise LayoutError(f"{self.kind}: direction {direction!r} is none of {', '.join(DIRECTIONS)}")
-        self.direction, self.backward = direction, DIRECTIONS[direction]
-        self.cell = Cell(
-            self.cell_kind,
-            self._functions(activations),
-            self._clip(clip),
-            optional.get("weights_peephole") is not None,
-            optional.get("weights_projection") is not None,
-        )
+        self.backward = DIRECTIONS[direction]
         given = {**needed, **{name: desc for name, desc in optional.items() if desc is not None}}
         for name, rank in AXES.items():
             if name in given and len(given[name].dims) != rank:
@@ -143,7 +116,7 @@ class Recurrent(Primitive):
         self.layers, directions, _, _, self.units = given["weights_iter"].dims
         projection = given.get("weights_projection")
         self.outputs_of_state = self.units if projection is None else projection.dims[3]
-        sizes = self._sizes(given, directions)
+        sizes = self._sizes(given, direction, directions)
         wanted = {name: desc for name, desc in results.items() if desc is not None and desc is not False}
         found = {"dst_layer": needed["src_layer"].dtype, **dict.fromkeys(wanted, needed["src_layer"].dtype)}
         for name, dtype in found.items():
@@ -162,26 +135,36 @@ class Recurrent(Primitive):
                 )
             if name in found:
                 check_written(self.kind, desc, name)
-        self.inputs = tuple(name for name in given if name not in found)
-        self.outputs = tuple(found)
         self._given = given
-        self.descs = self._decided(given)
+        decided = self._decided(given)
+        self._settle(
+            ops.Recurrent,
+            {name: desc for name, desc in decided.items() if name not in found},
+            {name: decided[name] for name in found},
+            cell=self.cell_kind,
+            direction=direction,
+            activations=self._functions(activations),
+            clip=self._clip(clip),
+        )
 
-    def _sizes(self, given: Mapping[str, MemoryDesc], directions: int) -> dict[str, tuple[int, ...]]:
+    def _sizes(
+        self, given: Mapping[str, MemoryDesc], direction: str, directions: int
+    ) -> dict[str, tuple[int, ...]]:
         """The dims that all arguments must have."""
         time, batch, channels = given["src_layer"].dims
-        layers, units, state, gates = self.layers, self.units, self.outputs_of_state, self.cell.gates
+        layers, units, state = self.layers, self.units, self.outputs_of_state
+        gates = GATES[self.cell_kind]
         if directions != len(self.backward):
             raise LayoutError(
                 f"{self.kind}: weights_iter {given['weights_iter']} has {directions} directions; "
-                f"{self.direction} has {len(self.backward)}"
+                f"{direction} has {len(self.backward)}"
             )
         if layers > 1 and channels != state:
             raise LayoutError(
                 f"{self.kind}: {layers} layers, each of which is given the state of the layer below, so "
                 f"src_layer {given['src_layer']} must have {state} channels"
             )
-        side = 2 if self.direction == "bidirectional_concat" else 1
+        side = 2 if direction == "bidirectional_concat" else 1
         both = (layers, directions)
         return {
             "src_layer": (time, batch, channels),
@@ -191,7 +174,7 @@ class Recurrent(Primitive):
             "weights_iter": (*both, state, gates, units),
             "weights_peephole": (*both, 3, units),
             "weights_projection": (*both, units, state),
-            "bias": (*both, self.cell.biases, units),
+            "bias": (*both, gates + (self.cell_kind == "lbr_gru"), units),
             "dst_layer": (time, batch, side * state),
             "dst_iter": (*both, batch, state),
             "dst_iter_c": (*both, batch, units),
@@ -252,22 +235,6 @@ class Recurrent(Primitive):
 
     # -- what primitives give -------------------------------------------------------------------------------
 
-    @property
-    def sums(self) -> bool:
-        """Whether the results of both directions are added up."""
-        return self.direction == "bidirectional_sum"
-
-    @property
-    def flops(self) -> int:
-        """Those of the products: two for a multiplication and an addition."""
-        time, batch, _ = self.descs["src_layer"].dims
-        weights = (name for name in self.inputs if name.startswith("weights"))
-        return 2 * time * batch * sum(prod(self.descs[name].dims) for name in weights)
-
-    def _definition(self, arrays: Mapping[str, NDArray[np.float64]]) -> Mapping[str, NDArray[np.float64]]:
-        made = definition(self.cell, self.backward, self.sums, arrays)
-        return {name: made[name] for name in self.outputs}
-
     def _cost(self) -> tuple[float, str]:
         from relayout.primitives.candidates import DEFINED
         from relayout.primitives.recurrent_program import costs
@@ -280,14 +247,7 @@ class Recurrent(Primitive):
     def _lower(self) -> Program | None:
         from relayout.primitives.recurrent_program import program
 
-        found = program(self)
-        if found is None:
-            return None
-        made, self._plan = found
-        return made
-
-    def _implementation(self) -> str:
-        return f"machine code: {self._plan}"
+        return program(self)
 
 
 class VanillaRNN(Recurrent):
@@ -301,7 +261,7 @@ class VanillaRNN(Recurrent):
     dst_layer, dst_iter : MemoryDesc or bool, optional
         ``dst_iter`` is a result if it is given; True stands for the usual format.
     direction : str
-        One of :data:`DIRECTIONS`.
+        One of :data:`relayout.ops.recurrent.DIRECTIONS`.
     activation : str or Function
         ``relu``, ``tanh``, ``logistic`` as in oneDNN, or any other elementwise function.
     clip : float, optional
@@ -361,7 +321,7 @@ class LSTM(Recurrent):
     dst_layer, dst_iter, dst_iter_c : MemoryDesc or bool, optional
         ``dst_iter`` and ``dst_iter_c`` are results if they are given; True stands for the usual format.
     direction : str
-        One of :data:`DIRECTIONS`.
+        One of :data:`relayout.ops.recurrent.DIRECTIONS`.
     activations : sequence of str or Function, optional
         Of the gates i, f and o; of the gate c; of the memory. Usually logistic, tanh and tanh.
     clip : float, optional
@@ -432,7 +392,7 @@ class GRU(Recurrent):
     dst_layer, dst_iter : MemoryDesc or bool, optional
         ``dst_iter`` is a result if it is given; True stands for the usual format.
     direction : str
-        One of :data:`DIRECTIONS`.
+        One of :data:`relayout.ops.recurrent.DIRECTIONS`.
     activations : sequence of str or Function, optional
         Of the gates u and r, and of o. Usually logistic and tanh.
     clip : float, optional
@@ -488,8 +448,8 @@ class LBRGRU(GRU):
     >>> import relayout as rl
     >>> x = rl.MemoryDesc((3, 2, 4), "f32", "tnc")
     >>> weights = rl.MemoryDesc((1, 1, 4, 3, 4), "f32", rl.any)
-    >>> LBRGRU(x, weights, weights, rl.MemoryDesc((1, 1, 4, 4), "f32", rl.any)).cell.biases
-    4
+    >>> LBRGRU(x, weights, weights, rl.MemoryDesc((1, 1, 4, 4), "f32", rl.any)).bias.dims
+    (1, 1, 4, 4)
     """
 
     kind = "lbr_gru"

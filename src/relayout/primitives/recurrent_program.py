@@ -103,8 +103,8 @@ class _Steps:
 
 
 @locked
-def program(made: Recurrent) -> tuple[Program, Recurrence] | None:
-    """The program and its recurrence (that of the last layer); None where there is no kernel for it."""
+def program(made: Recurrent) -> Program | None:
+    """The program; None where there is no kernel for it."""
     try:
         return _Lowering(made).program()
     except _Impossible:
@@ -140,9 +140,13 @@ def costs(made: Recurrent) -> tuple[float, str] | None:
 class _Lowering:
     def __init__(self, made: Recurrent) -> None:
         from relayout.kernels.conv.tile import lanes_of
+        from relayout.kernels.recurrent.cell import Cell
         from relayout.targets.machine import host
 
-        self.made, self.machine = made, host()
+        what = made.operation
+        self.made, self.machine, self.sums = made, host(), what.sums
+        optional = (f"weights_{name}" in made.inputs for name in ("peephole", "projection"))
+        self.cell = Cell(what.cell, what.activations, what.clip, *optional)
         self.lanes = lanes_of(self.machine)
         self.out = _Steps()
         self.time, self.batch, self.channels = made.descs["src_layer"].dims
@@ -181,7 +185,11 @@ class _Lowering:
         """
         desc = self.descs["dst_layer"]
         layout = desc.layout
-        if desc.dtype.name != "f32" or self.made.sums or any(len(term) != 1 for term in layout.terms):
+        if (
+            desc.dtype.name != "f32"
+            or self.made.operation.sums
+            or any(len(term) != 1 for term in layout.terms)
+        ):
             return None
         ladders = {term[0]: ladder for term, ladder in zip(layout.terms, layout.ladders, strict=True)}
         if any(len(ladders[axis]) > 1 for axis in (0, 1)):
@@ -213,9 +221,9 @@ class _Lowering:
         from relayout.kernels.conv.geometry import Geometry
         from relayout.primitives.products import Products
 
-        made, one = self.made, (1, 1, 1)
+        one = (1, 1, 1)
         data = self.descs["src_layer"] if layer == 0 else self.of_direction(d)
-        inputs, gates = data.dims[2], made.cell.gates * self.room
+        inputs, gates = data.dims[2], self.cell.gates * self.room
         order = (1, 2, 0) if self.turned else (0, 2, 1)
         layout = views.permute(data.layout.with_roles(None), order)
         src = MemoryDesc(layout.dims, data.dtype, layout)
@@ -228,7 +236,7 @@ class _Lowering:
         weights = self._moved(weights, number * gates * inputs)
         bias = None
         if "bias" in self.descs:
-            bias = self._moved(MemoryDesc((gates,), "f32", "a"), number * made.cell.biases * self.room)
+            bias = self._moved(MemoryDesc((gates,), "f32", "a"), number * self.cell.biases * self.room)
         size = (1, 1, inner)
         geometry = Geometry(outer, 1, inputs, gates, size, size, one, one, one, (0, 0, 0))
         return Products(geometry, src, weights, given, bias)
@@ -252,7 +260,7 @@ class _Lowering:
         from relayout.kernels.recurrent.plan import Places, Recurrence, planned
         from relayout.runtime import threads
 
-        made, gates = self.made, self.made.cell.gates * self.room
+        made, gates = self.made, self.cell.gates * self.room
         outer, inner = (self.time * gates, gates) if self.turned else (gates, self.batch * gates)
         given = Places(inner * WORD, outer * WORD, self.time * self.batch * gates * WORD)
         places = self.places() if layer == made.layers - 1 else None
@@ -264,7 +272,7 @@ class _Lowering:
             return layer * self.directions * size * WORD, size * WORD
 
         plan = Recurrence(
-            made.cell,
+            self.cell,
             self.machine,
             self.time,
             self.batch,
@@ -278,7 +286,7 @@ class _Lowering:
             self.between * WORD,
             weights=span(self.outputs * gates),
             projection=span(self.units * ceil(self.outputs / self.lanes) * self.lanes),
-            bias=span(made.cell.biases * self.room),
+            bias=span(self.cell.biases * self.room),
             peephole=span(3 * self.room),
         )
         return planned(plan, threads.count())
@@ -300,7 +308,7 @@ class _Lowering:
 
     # -- all together ---------------------------------------------------------------------------------------
 
-    def program(self) -> tuple[Program, Recurrence]:
+    def program(self) -> Program:
         from relayout.primitives.lowering import zeros_step
 
         made, out = self.made, self.out
@@ -320,14 +328,14 @@ class _Lowering:
             plan = self.layer(layer)
         if not self.direct:
             self.assemble()
-        return Program(tuple(out.steps), out.scratch, out.constants), plan
+        return Program(tuple(out.steps), out.scratch, out.constants, note=str(plan))
 
     def layer(self, layer: int) -> Recurrence:
         from relayout.primitives.products import products
 
         made, out = self.made, self.out
         rows = self.directions * self.batch
-        gates = self.time * rows * made.cell.gates * self.room
+        gates = self.time * rows * self.cell.gates * self.room
         given = out.room("given", gates * WORD)
         source = self.names["src_layer"] if layer == 0 else self.result(layer - 1)
         names = {"src": source, "dst": given, "weights": self.names["weights_layer"]}
@@ -340,10 +348,10 @@ class _Lowering:
             out.append(lowered.program, names)
         states = {"src_iter": "hidden", "src_iter_c": "memory"}
         out.room("hidden", 2 * rows * self.pitch * WORD)
-        out.room("memory", rows * self.between * WORD if made.cell.has_memory else WORD)
+        out.room("memory", rows * self.between * WORD if self.cell.has_memory else WORD)
         out.room("between", rows * self.between * WORD)
         for name, where in states.items():
-            if where == "memory" and not made.cell.has_memory:
+            if where == "memory" and not self.cell.has_memory:
                 continue
             if name in made.inputs:
                 out.reorder(*self.state(layer, name), self.names[name], where)
@@ -380,8 +388,8 @@ class _Lowering:
             "peephole": self.names.get("weights_peephole", "hidden"),
             "turns": "hidden",
         }
-        if made.cell.biases > made.cell.gates and "bias" not in self.descs:
-            size = made.layers * self.directions * made.cell.biases * self.room * WORD
+        if self.cell.biases > self.cell.gates and "bias" not in self.descs:
+            size = made.layers * self.directions * self.cell.biases * self.room * WORD
             out.constants["no bias"] = np.zeros(size, np.uint8)
             buffers["bias"] = "no bias"
         if plan.turns:
@@ -391,7 +399,7 @@ class _Lowering:
             buffers["turns"] = out.room("turns", size)
             out.reorder(words, words, "nobody", "turns")
         parts = min(plan.tasks, threads.count())
-        work = 2 * prod((self.time, self.batch, self.outputs, made.cell.gates, self.units, self.directions))
+        work = 2 * prod((self.time, self.batch, self.outputs, self.cell.gates, self.units, self.directions))
         shared = parts > 1 and computes_enough(work, 0)
         operands = tuple(buffers.get(name, name) for name in OPERANDS)
         out.add(Step(kernels[0], "given", target, operands, parts, shared))
@@ -402,7 +410,7 @@ class _Lowering:
         from relayout.primitives.lowering import elementwise
 
         dst, out = self.descs["dst_layer"], self.out
-        if self.made.sums:
+        if self.sums:
             parts = {f"results of {d}": self.of_direction(d) for d in range(self.directions)}
             added = elementwise(dst, parts, weighted_sum(self.directions, False), target="dst_layer")
             if added is None:

@@ -1,47 +1,20 @@
-"""Cells: what one time step makes of its data and the state before.
+"""Cells as kernels see them: phases of a step, and functions behind sums.
 
-All are sums of products with elementwise functions behind. ``x`` stands for the part of each gate that comes
-from the data, ``W x + b``, which is there for all steps before the first one begins; ``*`` is by element::
-
-    rnn       h' = f(x0 + U0 h)
-
-    lstm      i, f = g(x0 + U0 h), g(x1 + U1 h)        c' = f * c + i * a(x2 + U2 h)
-              o    = g(x3 + U3 h)                      h' = o * e(c')
-              with a peephole i, f see P0 * c, P1 * c in their sums, and o sees P2 * c'
-              with a projection the state is V h' instead
-
-    gru       u, r = g(x0 + U0 h), g(x1 + U1 h)        h' = u * h + (1 - u) * a(x2 + U2 (r * h))
-
-    lbr_gru   u, r = g(x0 + U0 h), g(x1 + U1 h)        h' = u * h + (1 - u) * a(x2 + r * (U2 h + b3))
-
-Gates have the order of oneDNN. ``g``, ``a``, ``e`` are the cell's activations, in this order; a clip bounds
-what they are applied to.
-
-A step has one *phase* or two. What the second one reads must be complete: ``r * h`` of a GRU, and the result
-of an LSTM that is projected.
+:mod:`relayout.ops.recurrent` has the formulas. A step has one *phase* or two. What the second one reads must
+be complete: ``r * h`` of a GRU, and the result of an LSTM that is projected.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from relayout.ir.builder import Builder
 from relayout.ir.types import Value
 from relayout.ops.functions import Function
+from relayout.ops.recurrent import GATES
 
-__all__ = ["ACTIVATIONS", "GATES", "Cell", "Phase"]
-
-GATES: Final = {"rnn": 1, "lstm": 4, "gru": 3, "lbr_gru": 3}
-"""How many gates there are."""
-
-ACTIVATIONS: Final = {
-    "rnn": ("tanh",),
-    "lstm": ("logistic", "tanh", "tanh"),
-    "gru": ("logistic", "tanh"),
-    "lbr_gru": ("logistic", "tanh"),
-}
-"""The usual functions."""
+__all__ = ["Cell", "Phase"]
 
 
 class Phase(NamedTuple):
@@ -61,7 +34,7 @@ class Cell:
     Parameters
     ----------
     kind : str
-        One of :data:`GATES`.
+        One of :data:`relayout.ops.recurrent.GATES`.
     activations : tuple of Function
     clip : float
         What bounds the sums that activations are applied to, on both sides; 0: nothing does.
