@@ -151,6 +151,82 @@ def test_attention_in_windows_is_read_and_written_where_it_lies(grid):
     assert "reorder" not in kinds(run)
 
 
+def rolled(name, source, along, shift, size, to):
+    """Nodes that roll a value along an axis, as exporters write them."""
+    cut = shift % size
+    return [
+        (f"{name}.a = Slice({source}, at{cut}, end, axis{along})", {}),
+        (f"{name}.b = Slice({source}, begin, at{cut}, axis{along})", {}),
+        (f"{to} = Concat({name}.a, {name}.b)", {"axis": along}),
+    ]
+
+
+@given(st.data())
+@examples(12)
+def test_rolls_are_slices_of_what_comes_before(data):
+    h, w, c = data.draw(st.sampled_from([(5, 7, 16), (4, 4, 3), (14, 9, 32)]))
+    down, right = data.draw(st.integers(1, h - 1)), data.draw(st.integers(1, w - 1))
+    nodes = [
+        ("n = LayerNormalization(x, one, none)", {}),
+        *rolled("r", "n", 1, down, h, "s"),
+        *rolled("t", "s", 2, right, w, "u"),
+        ("m = MatMul(u, matrix)", {}),
+        *rolled("v", "m", 1, -down, h, "p"),
+        *rolled("q", "p", 2, -right, w, "o"),
+        ("y = Add(x, o)", {}),
+    ]
+    cuts = {f"at{k}": np.array([k]) for k in range(max(h, w))}
+    graph = graph_of(
+        nodes,
+        {"x": (2, h, w, c)},
+        one=noise(c, seed=5),
+        none=noise(c, seed=6),
+        matrix=noise(c, c, seed=7) / 4,
+        begin=np.array([0]),
+        end=np.array([99]),
+        axis1=np.array([1]),
+        axis2=np.array([2]),
+        **cuts,
+    )
+    run = check(graph)
+    assert "reorder" not in kinds(run)
+
+
+def test_halves_that_pass_by_are_computed_where_they_belong():
+    graph = graph_of(
+        [
+            ("h = MatMul(x, into)", {}),
+            ("g, i, c = Split(h, sizes)", {"axis": -1}),
+            ("t = Transpose(c)", {"perm": (0, 3, 1, 2)}),
+            ("d = Conv(t, w)", {"group": 16, "pads": (1, 1, 1, 1)}),
+            ("e = Transpose(d)", {"perm": (0, 2, 3, 1)}),
+            ("j = Concat(i, e)", {"axis": -1}),
+            ("y = Mul(g, j)", {}),
+        ],
+        {"x": (1, 8, 8, 24)},
+        into=noise(24, 96, seed=1),
+        sizes=np.array([48, 32, 16]),
+        w=noise(16, 1, 3, 3, seed=2),
+    )
+    assert "reorder" not in kinds(check(graph))
+
+
+def test_the_maker_of_a_view_writes_into_the_concatenation():
+    graph = graph_of(
+        [
+            ("c = Conv(x, w)", {"strides": (2, 2)}),
+            ("r = Reshape(c, shape)", {}),
+            ("t = Transpose(r)", {"perm": (0, 2, 1)}),
+            ("y = Concat(z, t)", {"axis": 1}),
+        ],
+        {"x": (1, 3, 8, 8), "z": (1, 1, 16)},
+        w=noise(16, 3, 2, 2),
+        shape=np.array([1, 16, 16]),
+    )
+    run = check(graph)
+    assert [layer.name for layer in run.steps.layers() if "place" in layer.name] == ["z.place"]
+
+
 @pytest.mark.parametrize("format", FORMATS)
 def test_dense_blocks_write_into_one_memory(format):
     """Each concatenation is the beginning of the next one: nothing is copied but the input."""

@@ -54,6 +54,7 @@ _ = movement, normalizations, pointwise, products, recurrent, resizing, windows 
 NOISE = 0.05  # of the cost of the cheapest way: by less than half of it no estimate tells two ways apart
 MOST = 8  # formats of a value that its readers are asked about
 REORDERED = 1.2  # times a copy of as many bytes: what a conversion takes
+STEP = 2e-7  # seconds that each takes besides, however few elements there are
 
 
 @dataclass(frozen=True)
@@ -291,4 +292,4 @@ def _seconds(value: str, src: object, dst: object) -> float | None:
     assert isinstance(dst, MemoryDesc)
     if src.dims != dst.dims or src.dtype != dst.dtype:
         return None
-    return REORDERED * seconds_to_move(src.nbytes + dst.nbytes)
+    return STEP + REORDERED * seconds_to_move(src.nbytes + dst.nbytes)

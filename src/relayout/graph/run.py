@@ -20,6 +20,7 @@ from relayout.graph.graph import Graph, Value
 from relayout.graph.inference import inferred
 from relayout.graph.lowering.emission import emitted, stored
 from relayout.graph.passes import fused, optimized, unfused
+from relayout.graph.passes.parts import in_parts
 from relayout.graph.plan import Plan, lowerable, plan
 from relayout.primitives.values import bound
 from relayout.reorder.conversion import check_threads
@@ -54,7 +55,7 @@ def planned(
     """The plan of a graph, for a batch size or other dims; see :meth:`.Graph.plan`."""
     check_threads(threads)
     head, tail = divided(inferred(graph, batch))
-    made = fused(inferred(optimized(head)))
+    made = fused(inferred(in_parts(inferred(optimized(head)))))
     with limited(threads):
         found = plan(unfused(made, keep=lambda node: lowerable(node, made)), format, pins)
     return found if tail is None else replace(found, tail=tail)

@@ -10,8 +10,8 @@ A concatenation owns a place, and whoever makes a part of it writes there at onc
     conv2 ----> [        | part 1 |        ]      Concat: nothing is left to do
     conv3 ----> [        |        | part 2 ]
 
-That may be nested. And where one concatenation has just the first parts of another one, as in a DenseNet, it
-is the beginning of the other's memory.
+The part may be a view of what they make, such as a transpose. That may be nested. And where one concatenation
+has just the first parts of another one, as in a DenseNet, it is the beginning of the other's memory.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from relayout.errors import LayoutError
 from relayout.graph.graph import Graph
 from relayout.graph.lowering.case import Case, Operand, elements_of, label, row_major, unfused
 from relayout.graph.lowering.ways import Way
+from relayout.graph.lowering.wishes import VIEWS, seen_back
 from relayout.layout import views
 from relayout.layout.descriptor import MemoryDesc
 from relayout.layout.layout import Layout
@@ -73,6 +74,7 @@ class _Emission:
         self.values: dict[str, dict[MemoryDesc, Value]] = {}
         self.fresh: set[str] = set()  # values with memory of their own, which a sum may be written over
         self.placed: dict[str, _Join] = {}
+        self.behind: dict[str, Case] = {}  # the views of values that lie where the views have their places
         self.joins: dict[int, _Join] = {}
         self._plan_places(chosen)
         for value in graph.inputs:
@@ -91,14 +93,14 @@ class _Emission:
             if not operand.name:
                 continue
             self._note(operand.name, desc, value)
-            if not way.view and operand.name not in self.placed:
+            if not way.view and operand.name not in self.placed and operand.name not in self.behind:
                 self.fresh.add(operand.name)
 
     def _note(self, name: str, desc: MemoryDesc, value: Value) -> None:
         """Remember a value in its format; what belongs into a concatenation is copied there now."""
         piece = self.piece(name)
         self.values[name] = {desc: value}
-        if piece is not None:
+        if piece is not None and name in self.placed:
             if not self.lies_in(value, piece):
                 copy = Reorder(value.desc, piece.desc)
                 self.sequence.add(copy, value, into={"dst": piece}, name=f"{name}.place")
@@ -130,6 +132,14 @@ class _Emission:
         """Decide which values are written into which concatenation: the last ones first, they are largest."""
         for k in reversed(range(len(chosen))):
             case, way = chosen[k].case, chosen[k].way
+            if (
+                way.view
+                and case.operator in VIEWS
+                and (case.out.name in self.placed.keys() | self.behind.keys())
+            ):
+                source = case.inputs[0]
+                if source is not None and source.name not in self.placed:
+                    self.behind.setdefault(source.name, case)
             if way.name != "concat":
                 continue
             axis = int(case.attributes["axis"]) % len(case.out.dims)
@@ -181,9 +191,22 @@ class _Emission:
         """The place of a value in a concatenation."""
         join = self.placed.get(name)
         if join is None:
-            return None
+            return self._piece_behind(name)
         dims = next(one.dims for one in join.case.inputs if one is not None and one.name == name)
         return self._part(join, dims, join.starts[name], join.axis)
+
+    def _piece_behind(self, name: str) -> Value | None:
+        """The place of a value of which a view has one."""
+        case = self.behind.get(name)
+        piece = None if case is None else self.piece(case.out.name)
+        if case is None or piece is None or case.inputs[0] is None:
+            return None
+        dims, desc = case.inputs[0].dims, piece.desc
+        try:
+            layout = unfused(seen_back(case.operator, case.attributes, desc.layout, dims))
+        except LayoutError:
+            return None
+        return self.sequence.view(piece, MemoryDesc(dims, desc.dtype, layout))
 
     def lies_in(self, value: Value, piece: Value) -> bool:
         """Whether a value is this piece of memory."""

@@ -12,6 +12,7 @@ A node that can write its result in several orders offers these, too, and nothin
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from relayout.errors import LayoutError
 from relayout.graph.graph import Graph, Node
@@ -20,10 +21,11 @@ from relayout.layout import views
 from relayout.layout.descriptor import MemoryDesc
 from relayout.layout.layout import Layout
 
-__all__ = ["wishes"]
+__all__ = ["VIEWS", "seen_back", "wishes"]
 
 MOST = 3  # wishes for a value that are listened to
-RESHAPES = ("Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity")
+VIEWS = ("Transpose", "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity")
+"""Operators whose results have all elements of what they see."""
 
 
 def wishes(graph: Graph) -> Mapping[str, list[MemoryDesc]]:
@@ -58,7 +60,7 @@ def wishes(graph: Graph) -> Mapping[str, list[MemoryDesc]]:
 
 
 def _is_view(node: Node) -> bool:
-    return node.operator == "Transpose" or node.operator in RESHAPES
+    return node.operator in VIEWS
 
 
 def _row_major(graph: Graph, name: str) -> MemoryDesc | None:
@@ -72,14 +74,22 @@ def _before(node: Node, desc: MemoryDesc, graph: Graph) -> MemoryDesc | None:
     source = _row_major(graph, node.inputs[0])
     if source is None or 0 in source.dims:
         return None
-    layout: Layout = desc.layout
     try:
-        if node.operator == "Transpose":
-            rank = len(source.dims)
-            order = tuple(node.attributes.get("perm") or range(rank)[::-1])
-            layout = views.permute(layout, sorted(range(rank), key=lambda axis: order[axis]))
-        else:
-            layout = views.reshape(layout, source.dims)
+        layout = seen_back(node.operator, node.attributes, desc.layout, source.dims)
         return label(MemoryDesc(source.dims, desc.dtype, unfused(layout)))
     except LayoutError:
         return None
+
+
+def seen_back(operator: str, attributes: Mapping[str, Any], layout: Layout, dims: tuple[int, ...]) -> Layout:
+    """The layout of what a view sees, which has these dims, from that of its result.
+
+    Raises
+    ------
+    LayoutError
+        No layout says it.
+    """
+    if operator != "Transpose":
+        return views.reshape(layout, dims)
+    order = tuple(attributes.get("perm") or range(len(dims))[::-1])
+    return views.permute(layout, sorted(range(len(dims)), key=lambda axis: order[axis]))

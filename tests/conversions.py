@@ -1,0 +1,124 @@
+"""Conversions that plans leave, beside those that ONNX Runtime and OpenVINO leave in the same networks.
+
+::
+
+    python tests/conversions.py runtime_conversions.json MODELS           all that can be made
+    python tests/conversions.py runtime_conversions.json MODELS swin vit  those whose names have a word
+
+The file has the runtimes' numbers; MODELS is a folder with the networks as ONNX files, such as
+``tv_resnet18.onnx``, or where they are written: torchvision and timm make them, if they are installed.
+
+What is counted is what a run executes, not what the planner says: every reorder, with the bytes that it reads
+and writes, as the runtimes' are. Apart are copies, which the runtimes' numbers do not have either: parts that
+are brought to their places in a concatenation, padding, repeated elements; and operands of matrix products
+that are packed in a call.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+from pathlib import Path
+from typing import Any, NamedTuple
+
+
+class Count(NamedTuple):
+    """How many, and megabytes read and written."""
+
+    number: int
+    megabytes: float
+
+    def __str__(self) -> str:
+        return f"{self.number:4d} {self.megabytes:7.2f}"
+
+
+def counted(descs: list[tuple[Any, ...]]) -> Count:
+    """What becomes of tensors that are converted."""
+    return Count(len(descs), sum(desc.nbytes for several in descs for desc in several) / 1e6)
+
+
+def ours(path: Path) -> tuple[Count, Count, Count]:
+    """Conversions, copies, and packed operands of a network's run."""
+    import relayout as rl
+
+    run = rl.load(str(path)).compile(threads=1)
+    if run.steps is None:
+        raise ValueError(run.why)
+    layers = run.steps.layers()
+    moved = [layer for layer in layers if layer.kind == "reorder"]
+    parts = [layer for layer in moved if layer.name.endswith(".place")]
+    packed = [layer for layer in layers if "weights reordered" in layer.implementation]
+    rest = [layer for layer in moved if layer not in parts]
+    conversions, places = (
+        counted([tuple(one.descs.values()) for one in several]) for several in (rest, parts)
+    )
+    return conversions, places, counted([2 * (one.descs["weights"],) for one in packed])
+
+
+def theirs(facts: dict[str, Any]) -> Count:
+    """Reorders and transposes that a runtime executes."""
+    number = sum(facts.get(key, 0) for key in ("reorder", "reorder_input", "reorder_output", "transpose"))
+    return Count(number, facts["reorder_MB"] + facts["transpose_MB"])
+
+
+def made(name: str, path: Path) -> None:
+    """Export a network of torchvision or timm with random weights."""
+    import torch
+
+    package, model = name.split("/")
+    size: tuple[int, ...] = (3, 224, 224)
+    torch.manual_seed(0)
+    if package == "timm":
+        network = importlib.import_module("timm").create_model(model, pretrained=False)
+        size = network.default_cfg.get("input_size", size)
+    elif package == "tv":
+        options: dict[str, Any] = {"weights": None}
+        if model == "inception_v3":
+            options, size = {**options, "init_weights": False, "aux_logits": True}, (3, 299, 299)
+        if model == "efficientnet_v2_s":
+            size = (3, 384, 384)
+        network = getattr(importlib.import_module("torchvision.models"), model)(**options)
+    elif package == "tv-seg":
+        models = importlib.import_module("torchvision.models.segmentation")
+        network, size = getattr(models, model)(weights=None, weights_backbone=None), (3, 520, 520)
+    else:
+        raise ValueError(f"{name} is no network of torchvision or timm")
+    network.eval()
+    with torch.no_grad():
+        image = torch.randn((1, *size))
+        torch.onnx.export(network, (image,), str(path), dynamo=True, external_data=False, opset_version=20)
+
+
+def main() -> None:
+    """Compare, and print a line for each network."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("facts", type=Path)
+    parser.add_argument("models", type=Path)
+    parser.add_argument("words", nargs="*")
+    given = parser.parse_args()
+    known = json.loads(given.facts.read_text())["models"]
+    print(f"{'':32s} {'ONNX Runtime':>12s} {'OpenVINO':>12s} {'ours':>12s} {'copies':>12s} {'packed':>12s}")
+    totals: dict[bool, list[list[Count]]] = {True: [], False: []}
+    for facts in known:
+        name, path = facts["model"], given.models / (facts["model"].replace("/", "_") + ".onnx")
+        if given.words and not any(word in name for word in given.words):
+            continue
+        try:
+            if not path.exists():
+                made(name, path)
+            counts = [theirs(facts["onnxruntime"]), theirs(facts["openvino"]), *ours(path)]
+        except Exception as error:
+            print(f"{name:32s} {type(error).__name__}: {error}"[:110], flush=True)
+            continue
+        print(f"{name:32s}", *counts, flush=True)
+        totals[bool(facts["source_transposes"])].append(counts)
+    for transposes, rows in totals.items():
+        if rows:
+            columns = zip(*rows, strict=True)
+            sums = [Count(sum(n for n, _ in column), sum(m for _, m in column)) for column in columns]
+            print(f"{len(rows)} with{'' if transposes else 'out'} transposes".ljust(32), *sums)
+
+
+if __name__ == "__main__":
+    main()
