@@ -235,6 +235,7 @@ class Recurrent(Primitive):
 
     # -- what primitives give -------------------------------------------------------------------------------
 
+    @locked
     def _cost(self) -> tuple[float, str]:
         from relayout.primitives.candidates import DEFINED
         from relayout.primitives.recurrent_program import costs

@@ -86,11 +86,13 @@ class _Steps:
         self.scratch[name] = max(size, self.scratch.get(name, 0))
         return name
 
+    @locked
     def reorder(self, src: MemoryDesc, dst: MemoryDesc, source: str, target: str) -> None:
         from relayout.primitives.lowering import reorder_step
 
         self.add(reorder_step(src, dst, source, target))
 
+    @locked
     def append(self, program: Program, names: dict[str, str]) -> None:
         """All of another program, whose scratch dies before the next one begins."""
         from relayout.primitives.lowering import renamed
@@ -138,6 +140,7 @@ def costs(made: Recurrent) -> tuple[float, str] | None:
 
 
 class _Lowering:
+    @locked
     def __init__(self, made: Recurrent) -> None:
         from relayout.kernels.conv.tile import lanes_of
         from relayout.kernels.recurrent.cell import Cell
@@ -216,6 +219,7 @@ class _Lowering:
 
     # -- products -------------------------------------------------------------------------------------------
 
+    @locked
     def product(self, layer: int, d: int) -> Products:
         """What the data of a layer gives to the gates of a direction, for all steps."""
         from relayout.kernels.conv.geometry import Geometry
@@ -255,6 +259,7 @@ class _Lowering:
 
     # -- the recurrence -------------------------------------------------------------------------------------
 
+    @locked
     def recurrence(self, layer: int) -> Recurrence:
         """The kernel of a layer."""
         from relayout.kernels.recurrent.plan import Places, Recurrence, planned
@@ -308,6 +313,7 @@ class _Lowering:
 
     # -- all together ---------------------------------------------------------------------------------------
 
+    @locked
     def program(self) -> Program:
         from relayout.primitives.lowering import zeros_step
 
@@ -330,6 +336,7 @@ class _Lowering:
             self.assemble()
         return Program(tuple(out.steps), out.scratch, out.constants, note=str(plan))
 
+    @locked
     def layer(self, layer: int) -> Recurrence:
         from relayout.primitives.products import products
 
@@ -366,6 +373,7 @@ class _Lowering:
                 out.reorder(here, there, where, name)
         return plan
 
+    @locked
     def recur(self, plan: Recurrence, target: str) -> None:
         """The kernel of all steps."""
         from relayout.environment import LOADED
@@ -404,6 +412,7 @@ class _Lowering:
         operands = tuple(buffers.get(name, name) for name in OPERANDS)
         out.add(Step(kernels[0], "given", target, operands, parts, shared))
 
+    @locked
     def assemble(self) -> None:
         """The destination from the results of the directions."""
         from relayout.kernels.elementwise.bodies import weighted_sum
