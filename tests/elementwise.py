@@ -24,7 +24,7 @@ from test_reorder import in_front, writable
 
 FORMATS = ("nchw", "nhwc", "nChw8c", "nChw16c", "NCHW4", "CHWN4", "b_fs_yx_fsv32")
 TYPES = ("f32", "bf16", "f16", "s8", "u8", "s32")
-EPSILON = {"f32": 2e-6, "bf16": 2.0**-7, "f16": 2.0**-10}
+EPSILON = {"f64": 1e-12, "f32": 2e-6, "bf16": 2.0**-7, "f16": 2.0**-10}
 FRAME = 64  # bytes in front of and behind each buffer
 
 

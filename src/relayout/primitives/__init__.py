@@ -32,6 +32,7 @@ Tests join the last two. What all kinds share:
 ``meaning``      what the axes of arguments must mean
 ``sizes``        numbers for each spatial axis, as callers give them
 ``post_ops``     the post-ops of :mod:`relayout.ops.post_ops`, where callers look for them
+``native``       definitions in the data types of the arguments, not in double precision
 ``custom``       Python functions as primitives
 ``pieces``       what concatenation and split share: tensors that are parts of another one
 ``products``     what convolution, inner product and matrix product share; their program
@@ -68,9 +69,12 @@ if TYPE_CHECKING:
     from relayout.primitives.custom import Custom as Custom
     from relayout.primitives.eltwise import Eltwise as Eltwise
     from relayout.primitives.group_normalization import GroupNormalization as GroupNormalization
+    from relayout.primitives.indexing import Gather as Gather
+    from relayout.primitives.indexing import Scatter as Scatter
     from relayout.primitives.inner_product import InnerProduct as InnerProduct
     from relayout.primitives.layer_normalization import LayerNormalization as LayerNormalization
     from relayout.primitives.matmul import Matmul as Matmul
+    from relayout.primitives.pointwise import Pointwise as Pointwise
     from relayout.primitives.pooling import Pooling as Pooling
     from relayout.primitives.recurrent import GRU as GRU
     from relayout.primitives.recurrent import LBRGRU as LBRGRU
@@ -91,15 +95,18 @@ _WHERE = {
     "Custom": "custom",
     "Eltwise": "eltwise",
     "GRU": "recurrent",
+    "Gather": "indexing",
     "GroupNormalization": "group_normalization",
     "InnerProduct": "inner_product",
     "LBRGRU": "recurrent",
     "LSTM": "recurrent",
     "LayerNormalization": "layer_normalization",
     "Matmul": "matmul",
+    "Pointwise": "pointwise",
     "Pooling": "pooling",
     "Reduction": "reduction",
     "Reorder": "reorder",
+    "Scatter": "indexing",
     "Sequence": "sequence",
     "Softmax": "softmax",
     "Split": "split",

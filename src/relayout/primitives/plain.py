@@ -30,7 +30,9 @@ import numpy as np
 from relayout.errors import LayoutError
 from relayout.forking import lock
 from relayout.layout.descriptor import MemoryDesc
+from relayout.ops.expressions import Expression
 from relayout.ops.functions import Function
+from relayout.ops.indexing import Indexing
 from relayout.ops.post_ops import BinaryOp, Sum
 from relayout.primitives.primitive import Primitive
 from relayout.primitives.storages import Item, Storage, room_of
@@ -81,6 +83,10 @@ def _plain(value: Any, where: str) -> Any:
         return {"sum": value.scale}
     if isinstance(value, BinaryOp):
         return {"binary": [value.algorithm, _text(value.desc)]}
+    if isinstance(value, Expression):
+        return {"expression": [list(value.operands), [list(term) for term in value.terms]]}
+    if isinstance(value, Indexing):
+        return {"indexing": [list(value.axes), list(value.coordinates), value.listed]}
     if isinstance(value, (list, tuple)):
         return [_plain(one, where) for one in value]
     if isinstance(value, Mapping):
@@ -136,6 +142,12 @@ def _made(value: Any) -> Any:
             return Sum(what)
         if tag == "binary" and isinstance(what, list) and len(what) == 2 and isinstance(what[1], str):
             return BinaryOp(what[0], _desc(what[1]))
+        if tag == "expression":
+            operands, terms = what
+            return Expression.of(operands, [(a, kind, tuple(given), n) for a, kind, given, n in terms])
+        if tag == "indexing":
+            axes, coordinates, listed = what
+            return Indexing(tuple((d, i) for d, i in axes), tuple(coordinates), listed)
         if tag == "named" and isinstance(what, dict):
             return {name: _made(one) for name, one in what.items()}
     raise LayoutError(f"an argument of a primitive is damaged: {value!r:.80}")
