@@ -338,7 +338,9 @@ class Primitive:
 
     @locked
     def _often(self, program: Program) -> Calling | None:
-        """What calls the program once it has been called often."""
+        """What calls the program once it has been called often; nothing looks at faults there."""
+        if program.faults:
+            return None
         from relayout.primitives.calling import Calling
 
         return Calling(self._reach(), self.outputs, self.in_place, self.accumulates, program)
