@@ -9,16 +9,23 @@ one that was used up when the model was read.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from relayout.errors import LayoutError
-from relayout.graph.evaluate import checked_inputs
+from relayout.forking import locked
+from relayout.graph.arrays import checked_inputs
 from relayout.graph.graph import Array, Graph, Value
 
-__all__ = ["checked", "overridden"]
+if TYPE_CHECKING:
+    from relayout.graph.run import Run
+
+__all__ = ["Others", "checked", "overridden"]
+
+KEPT: Final = 4
+"""For how many other values a network is kept compiled, besides that of the file."""
 
 
 def checked(graph: Graph, given: Mapping[str, Any]) -> dict[str, Array]:
@@ -61,3 +68,22 @@ def overridden(graph: Graph, given: Mapping[str, Any]) -> Graph:
     forgotten = {name: Value(name, None, one.dtype) for name, one in graph.values.items()}
     constants = {**graph.constants, **checked(graph, given)}
     return graph.replaced(constants=constants, values=forgotten)
+
+
+class Others:
+    """Runs with other values in the place of defaults; the last :data:`KEPT` are kept."""
+
+    def __init__(self, graph: Graph, made: Callable[[Graph], Run]) -> None:
+        self._graph, self._made = graph, made
+        self._known: dict[Any, Run] = {}
+
+    @locked
+    def __call__(self, given: Mapping[str, Any]) -> Run:
+        """The run for these."""
+        arrays = checked(self._graph, given)
+        key = tuple((name, one.shape, one.tobytes()) for name, one in sorted(arrays.items()))
+        found = self._known.pop(key, None) or self._made(overridden(self._graph, arrays))
+        self._known[key] = found
+        while len(self._known) > KEPT:
+            self._known.pop(next(iter(self._known)))
+        return found
