@@ -118,6 +118,7 @@ class Contestant:
         if self._process.poll() is None:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)
+        if self._process.stdout is not None and not self._process.stdout.closed:
             self._process.communicate()
 
     def __enter__(self) -> Contestant:

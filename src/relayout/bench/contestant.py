@@ -60,7 +60,7 @@ def ours(task: Mapping[str, Any], arrays: Sequence[Any]) -> Made:
 
     def tune(_: str) -> None:
         run.tune()
-        for _ in range(TUNED):
+        for _turn in range(TUNED):
             run(*given)
 
     return lambda: run(*given), told, {"tune": tune, "save": run.save}
