@@ -7,6 +7,9 @@ import re
 import types
 from collections.abc import Callable, Sequence
 
+import measures
+from measures import table
+
 import relayout as rl
 from relayout import files
 from relayout.draw import svg
@@ -51,12 +54,6 @@ def cell(text: str | None, dialect: str | None = None) -> str:
 def spelled(format: rl.Format, dialect: str) -> str:
     """What a dialect calls a format, as a cell."""
     return cell(format.name(dialect), dialect)
-
-
-def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A Markdown table."""
-    lines = [" | ".join(head), " | ".join("---" for _ in head), *(" | ".join(row) for row in rows)]
-    return "\n".join(f"| {line} |" for line in lines)
 
 
 def title(dialect: str) -> str:
@@ -217,6 +214,11 @@ TABLES: dict[str, Callable[[], str]] = {
     "matrices": matrices,
     "dialects": dialects,
     "short": short_dialects,
+    "networks-machine": measures.machine,
+    "networks-means": measures.means,
+    "networks-speeds": measures.speeds,
+    "networks-costs": measures.costs,
+    "census": measures.census,
     "api-format": lambda: api("rl.", rl, ["Format"]) + rest(rl.Format, "rl.Format."),
     "api-layout": lambda: api("rl.", rl, ["Layout"]) + rest(rl.Layout, "rl.Layout."),
     "api-desc": lambda: api("rl.", rl, ["MemoryDesc"]) + rest(rl.MemoryDesc, "rl.MemoryDesc."),

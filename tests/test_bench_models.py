@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import textwrap
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from click.testing import CliRunner
 from relayout.bench.contest import contest
 from relayout.bench.measure import Spread
 from relayout.bench.models import Entry, Result, difference, means
+from relayout.bench.running import done
 from relayout.cli import application
 
 onnx = pytest.importorskip("onnx")
@@ -63,6 +65,17 @@ def test_a_run_is_continued(model: Path, tmp_path: Path) -> None:
         file.write('{"network": "cut o')
     _, again = measured(str(model), "--threads", "1", "--results", str(kept))
     assert again == first
+
+
+def test_a_contestant_that_joins_later_is_measured() -> None:
+    entry = Entry("net", Path("net.onnx"), Path("net.npz"), 1, 2)
+    known = {
+        ("net", 2, 1): Result("net", 2, 1, {"ONNX Runtime": Spread(1, 1, 1)}, refused={"OpenVINO": "no"})
+    }
+    assert done(entry, ["ONNX Runtime", "OpenVINO"], known)
+    assert not done(entry, ["ONNX Runtime", "torch.compile"], known)
+    assert done(replace(entry, file=True), ["ONNX Runtime", "torch.compile"], known)
+    assert not done(replace(entry, threads=1), ["ONNX Runtime"], known)
 
 
 def test_no_network_is_begun_after_its_time(model: Path, tmp_path: Path) -> None:

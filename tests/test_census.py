@@ -42,7 +42,7 @@ def test_programs_of_small_networks_agree(name: str) -> None:
 @pytest.mark.parametrize("name", ["extra/lenet5", "extra/espcn", "extra/unet_convt"])
 def test_files_of_small_networks_agree(name: str, way: str) -> None:
     pytest.importorskip("onnxruntime")
-    files = zoo.exported(name, 1, way)
+    files = zoo.exported(name, census.batch_of(way), way)
     found = census._compared(name, way)
     assert (found.status, found.why) == ("agrees", "")
     files.remove()

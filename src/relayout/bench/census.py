@@ -83,6 +83,11 @@ class Outcome:
     seconds: dict[str, float] = field(default_factory=dict)
 
 
+def batch_of(way: str) -> int:
+    """The batch that a network is exported with: PyTorch takes an open size whose example is 1 for a 1."""
+    return 2 if way == "batch" else 1
+
+
 def read(path: Path) -> list[Outcome]:
     """The outcomes that a file has; a line that was cut off is none."""
     found = {}
@@ -143,7 +148,7 @@ def _outcome(name: str, way: str, limits: Limits, keep: bool) -> Outcome:
         return Outcome(name, way, "not installed", " ".join(lacking))
     if way == PROGRAM:
         return _child("program", name, way, limits)
-    files = [zoo.folder() / f"{zoo.stem(name, 1, way)}{ending}" for ending in (".onnx", ".npz")]
+    files = [zoo.folder() / f"{zoo.stem(name, batch_of(way), way)}{ending}" for ending in (".onnx", ".npz")]
     present = all(file.exists() for file in files)
     start = time.perf_counter()
     if not present:
@@ -154,7 +159,7 @@ def _outcome(name: str, way: str, limits: Limits, keep: bool) -> Outcome:
     made = _child("compare", name, way, limits)
     made.seconds["export"] = took
     if not present and not keep:
-        zoo.exported(name, 1, way).remove()
+        zoo.exported(name, batch_of(way), way).remove()
     return made
 
 
@@ -195,7 +200,7 @@ def _child(what: str, name: str, way: str, limits: Limits) -> Outcome:
 def _main(what: str, name: str, way: str) -> Outcome:
     if what == "export":
         try:
-            zoo.exported(name, 1, way)
+            zoo.exported(name, batch_of(way), way)
         except LayoutError as error:
             return Outcome(name, way, "not exported", str(error)[:500])
         return Outcome(name, way, RIGHT)
@@ -206,7 +211,7 @@ def _compared(name: str, way: str) -> Outcome:
     """An ONNX file, beside ONNX Runtime."""
     import onnxruntime
 
-    files = zoo.exported(name, 1, way)
+    files = zoo.exported(name, batch_of(way), way)
     arrays, outcome = files.arrays(), Outcome(name, way, "fails")
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4

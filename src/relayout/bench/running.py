@@ -6,16 +6,16 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from relayout.bench import zoo
-from relayout.bench.contest import contest
+from relayout.bench.contest import COMPILED, contest
 from relayout.bench.models import Entry, Result, entries_of, write
 
-__all__ = ["BATCHES", "QUICK", "Settings", "entries", "run"]
+__all__ = ["BATCHES", "QUICK", "Settings", "done", "entries", "run"]
 
 QUICK = 6
 BATCHES = 1, 8
@@ -64,6 +64,16 @@ def entries(
             if name not in lacking and (own := zoo.stem(name, batch, "static"))
         ]
         yield found, lacking
+
+
+def done(entry: Entry, peers: Sequence[str], known: Mapping[tuple[str, int, int], Result]) -> bool:
+    """Whether there is a result of an entry, with all these contestants.
+
+    So contestants that take long can be left to a later run.
+    """
+    found = known.get((entry.network, entry.threads, entry.batch))
+    wanted = {name for name in peers if not (entry.file and name == COMPILED)}
+    return found is not None and wanted <= {*found.seconds, *found.refused}
 
 
 def _written(name: str) -> bool:

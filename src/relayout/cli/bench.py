@@ -392,7 +392,7 @@ def threads(threads: int | None, rounds: int, output: Output) -> None:
 @click.option(
     "--results",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="A file of results, a line each: what it has is not measured again.",
+    help="A file of results, a line each: what it has of all contestants is not measured again.",
 )
 @click.option("--list", "listed", is_flag=True, help="Print what would be measured.")
 @click.option("--export", "exports", is_flag=True, help="Write the networks as files, and measure nothing.")
@@ -434,7 +434,8 @@ def networks(
     peers = {name: None if name in without else found for name, found in contest.installed().items()}
     with running.entries(models, quick, texts, batches, many) as (entries, lacking):
         known = {one.key: one for one in read(results)} if results else {}
-        left = [one for one in entries if (one.network, one.threads, one.batch) not in known]
+        taking = [name for name in peers if peers[name]]
+        left = [one for one in entries if not running.done(one, taking, known)]
         if listed:
             for one in left:
                 output.answer(f"{one.network}, batch {one.batch}, threads: {one.threads}")

@@ -1,0 +1,130 @@
+"""The tables of what was measured on whole networks: from the files that ``relayout bench`` has written."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+MEASURED = Path(__file__).parent / "measured"
+OURS, YARDSTICK = "Relayout", "ONNX Runtime"
+OUTSIDE = ("not exported", "no reference", "not installed")
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A Markdown table; where there are no rows, that nothing was measured."""
+    if not rows:
+        return "Not measured yet."
+    lines = [" | ".join(head), " | ".join("---" for _ in head), *(" | ".join(row) for row in rows)]
+    return "\n".join(f"| {line} |" for line in lines)
+
+
+def _read(name: str) -> dict[str, Any]:
+    path = MEASURED / name
+    return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+
+
+def _settings(results: Sequence[dict[str, Any]]) -> list[tuple[int, int]]:
+    return list(dict.fromkeys((one["batch"], one["threads"]) for one in results))
+
+
+def _spelled(setting: tuple[int, int]) -> str:
+    batch, threads = setting
+    return f"batch {batch}, {threads} thread{'s' * (threads > 1)}"
+
+
+def speeds() -> str:
+    """For each network and setting the time of each other contestant / Relayout's."""
+    found = _read("networks.json")
+    results = found.get("results", [])
+    by = {(one["network"], one["batch"], one["threads"]): one for one in results}
+    settings = _settings(results)
+    rows = []
+    for name in dict.fromkeys(one["network"] for one in results):
+        row = [f"`{name}`"]
+        for setting in settings:
+            one = by.get((name, *setting))
+            row.append(_ratios(one, found["peers"]) if one else "")
+        some = next(one for one in results if one["network"] == name)
+        rows.append([*row, str(some["conversions"]), str(some["defined"])])
+    return table(["network", *map(_spelled, settings), "conversions", "steps in NumPy"], rows)
+
+
+def _ratios(one: dict[str, Any], peers: dict[str, Any]) -> str:
+    texts = []
+    for name in peers:
+        spread = one["behind"].get(name)
+        if spread is None:
+            texts.append("-")
+        else:
+            wavers = spread["high"] > 1.25 * spread["low"]
+            texts.append(f"{spread['median']:.2f}" + ("~" if wavers else ""))
+    return " / ".join(texts) + (" \\*" if one["disturbed"] else "")
+
+
+def means() -> str:
+    """Geometric means over all networks, and the least."""
+    from relayout.bench.measure import Spread
+    from relayout.bench.models import Result
+    from relayout.bench.models import means as of
+
+    results = _read("networks.json").get("results", [])
+    rows = []
+    for setting in _settings(results):
+        own = [
+            Result(
+                one["network"],
+                one["threads"],
+                one["batch"],
+                behind={name: Spread(**spread) for name, spread in one["behind"].items()},
+            )
+            for one in results
+            if (one["batch"], one["threads"]) == setting
+        ]
+        rows += [
+            [_spelled(setting), name, f"{mean:.2f}", f"{least:.2f}", f"`{where}`", str(count)]
+            for name, (mean, least, where, count) in of(own).items()
+        ]
+    return table(["", "other", "geometric mean", "least", "where", "networks"], rows)
+
+
+def costs() -> str:
+    """Memory, and the time to the first result, of fresh processes."""
+    found = _read("networks.json")
+    results = found.get("results", [])
+    settings = _settings(results)
+    setting = settings[0] if settings else None
+    names = [OURS, *(name for name in found.get("peers", ()) if any(name in one["peak"] for one in results))]
+    rows = []
+    for one in results:
+        if (one["batch"], one["threads"]) == setting:
+            memory = [f"{one['peak'][name] / 1e6:.0f}" if name in one["peak"] else "-" for name in names]
+            start = [f"{one['start'][name]:.2f}" if name in one["start"] else "-" for name in names]
+            rows.append([f"`{one['network']}`", *memory, *start])
+    head = ["network", *(f"{name}, MB" for name in names), *(f"{name}, s" for name in names)]
+    return table(head, rows)
+
+
+def machine() -> str:
+    """What the figures were measured on."""
+    found = _read("networks.json")
+    if not found:
+        return "Not measured yet."
+    facts = ", ".join(f"{key} {value}" for key, value in found["machine"].items())
+    peers = ", ".join(f"{name} {version or '(not installed)'}" for name, version in found["peers"].items())
+    return f"{facts}; {peers}."
+
+
+def census() -> str:
+    """For each family and way in: how many networks agree, and which do not."""
+    outcomes = _read("census.json").get("outcomes", [])
+    ways = list(dict.fromkeys(one["way"] for one in outcomes))
+    rows = []
+    for way in ways:
+        own = [one for one in outcomes if one["way"] == way]
+        valid = [one for one in own if one["status"] not in OUTSIDE]
+        right = [one for one in valid if one["status"] == "agrees"]
+        others = [f"`{one['name']}` ({one['status']})" for one in valid if one["status"] != "agrees"]
+        rows.append([way, f"{len(right)} of {len(valid)}", str(len(own) - len(valid)), ", ".join(others)])
+    return table(["way in", "agree", "others could not", "do not agree"], rows)
