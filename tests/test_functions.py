@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from relayout import LayoutError
-from relayout.ops.functions import ALGORITHMS, Function
+from relayout.ops.functions import ALGORITHMS, FUNCTIONS, Function
 from strategies import examples
 from test_math import CPUS, Expected, Kernels, doubles, kernel, runs_code, sweep, two_registers
 from test_values import NEEDS, undefined
@@ -38,33 +38,7 @@ def terms(function, x):
 
 
 BOUNDS = {
-    **dict.fromkeys([Function("relu"), Function("relu", 0.1), Function("relu", -2)], 0.5),
-    **dict.fromkeys([Function("square"), Function("abs"), Function("sqrt"), Function("round")], 0.5),
-    **dict.fromkeys([Function("clip", -1, 6), Function("clip_v2", 0, math.inf)], 0),
-    Function("tanh"): 2.5,
-    Function("elu", 1): 2,
-    Function("elu", -0.3): 2.5,
-    Function("linear", -3, 0.7): 1,
-    Function("linear", 0.1): 0.5,
-    Function("soft_relu", 1): 2,
-    Function("soft_relu", -1): 2,
-    Function("soft_relu", 0.7): 2.5,
-    Function("hardsigmoid", SIXTH, 0.5): 1,
-    Function("hardswish", SIXTH, 0.5): 2,
-    Function("hardswish", -SIXTH, 0.5): 2,
-    Function("logistic"): 2.5,
-    Function("exp"): 1.5,
-    Function("gelu_tanh"): 3,
-    Function("gelu_erf"): 4,
-    Function("swish", 1): 3,
-    Function("swish", -1.702): 3.5,
-    Function("swish", 0): 0.5,
-    Function("log"): 1,
-    Function("pow", 1, -0.75): 3.5,
-    Function("pow", -2, 1.7): 2,
-    Function("pow", 3, 2): 1.5,
-    Function("pow", 7, 0): 0,
-    Function("mish"): 4,
+    Function(name, *numbers): ulp for name, one in FUNCTIONS.items() for numbers, ulp in one.error.items()
 }
 """How many ulp the code of a function may be off."""
 

@@ -287,3 +287,37 @@ def test_results_are_the_same_and_dims_are_true(both: tuple[Graph, np.ndarray[An
 
 def test_operators_of_the_tests_exist() -> None:
     assert set(UNARY) <= set(OPERATORS)
+
+
+VECTOR = np.ones(3, np.float32)
+REFUSED: dict[str, tuple[str, list[Any], dict[str, Any], int, str]] = {
+    "channels": (
+        "Conv",
+        ["x", np.ones((4, 5, 3, 3), np.float32)],
+        {},
+        1,
+        "3 channels, but the weights take 5",
+    ),
+    "group": ("Conv", ["x", np.ones((4, 3, 3, 3), np.float32)], {"group": 0}, 1, "parted into 0 groups"),
+    "kernel": ("Conv", ["x", np.ones((4, 3, 3, 3), np.float32)], {"kernel_shape": (5, 5)}, 1, "kernel_shape"),
+    "bias": ("Conv", ["x", np.ones((4, 3, 1, 1), np.float32), VECTOR], {}, 1, r"bias of \(3,\) for 4"),
+    "transposed": ("ConvTranspose", ["x", np.ones((4, 3, 1, 1), np.float32)], {}, 1, "weights take 4"),
+    "batch": ("BatchNormalization", ["x", VECTOR, VECTOR, VECTOR[:2], VECTOR], {}, 1, r"mean of \(2,\)"),
+    "training": ("BatchNormalization", ["x", VECTOR, VECTOR, VECTOR, VECTOR], {}, 2, "1 outputs .* not 2"),
+    "layer": ("LayerNormalization", ["x", VECTOR], {}, 1, r"scale of \(3,\) can't be broadcast"),
+    "groups": ("GroupNormalization", ["x", VECTOR, VECTOR], {"num_groups": 2}, 1, "parted into 2 groups"),
+    "outputs": ("Reshape", ["x", np.array([-1])], {}, 2, "1 outputs .* not 2"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+@pytest.mark.parametrize("batch", [2, "batch"])
+def test_nodes_that_can_not_run_are_refused_before_they_do(case: str, batch: Any) -> None:
+    """By the checks of their definitions, whose error names the node; an open batch changes nothing."""
+    operator, inputs, attributes, outputs, said = REFUSED[case]
+    constants = {f"c{k}": one for k, one in enumerate(inputs) if not isinstance(one, str)}
+    names = tuple(one if isinstance(one, str) else f"c{k}" for k, one in enumerate(inputs))
+    node = Node(operator, names, tuple(f"y{k}" for k in range(outputs)), attributes, "bad")
+    made = Graph((Value("x", (batch, 3, 8, 8), F32),), ("y0",), (node,), constants)
+    with pytest.raises(LayoutError, match=f"node 'bad' .*{said}"):
+        inferred(made)

@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from relayout.graph.compiling import compiled
 from relayout.graph.evaluate import evaluate
 from relayout.graph.graph import Graph, Node, Value
 from relayout.graph.inference import inferred
-from relayout.graph.run import Run, compiled
+from relayout.graph.run import Run
 
 
 def graph(nodes: Sequence[Node], constants: dict[str, Any], **dims: tuple[int, ...]) -> Graph:

@@ -508,6 +508,34 @@ def test_channels_last_outputs_and_inner_readers() -> None:
     assert operators(made).count("Transpose") == 2  # the output y, and what is flattened
 
 
+def test_outputs_that_become_transposes_are_known() -> None:
+    """Their data types and the names of their open sizes go into the file that is written."""
+    b = Building(("N", 5, 14, 14))
+    turned = b("Transpose", "x0", perm=(2, 1, 0, 3))
+    graph = b.graph(b("MatMul", turned, b.random(14, 4)), b("Add", "x0", 1.0))
+    made = optimized(graph)
+    assert operators(made).count("Transpose") == 1
+    assert [str(value).partition(" ")[2] for value in made.outputs] == ["f32 14x5xNx4", "f32 Nx5x14x14"]
+
+
+@pytest.mark.parametrize(
+    ("mode", "order", "moves"),
+    [
+        ("linear", NHWC, True),
+        ("cubic", NHWC, False),
+        ("linear", (2, 0, 3, 1), False),
+        ("nearest", (2, 0, 3, 1), True),
+    ],
+)
+def test_images_are_resized_where_runtimes_can(mode: str, order: tuple[int, ...], moves: bool) -> None:
+    """Channels lie before the sizes or behind them; nothing but nearest neighbours goes in other orders."""
+    b = Building((2, 3, 5, 7))
+    resized = b("Resize", "x0", "", "", [2, 3, 10, 14], mode=mode)
+    graph = b.graph(b("Relu", b("Transpose", resized, perm=order)))
+    made = operators(optimized(graph))
+    assert made.index("Transpose") < made.index("Resize") if moves else made.index("Resize") == 0
+
+
 def test_residuals_take_the_order_of_what_is_no_view() -> None:
     """All Transposes but those beside convolutions go, where that makes no more of them."""
     b = Building((1, 4, 8, 8))

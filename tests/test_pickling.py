@@ -14,6 +14,8 @@ import pytest
 import relayout as rl
 from processes import is_done
 from relayout import MemoryDesc
+from relayout.ops.expressions import Expression
+from relayout.ops.indexing import points, taken
 from relayout.ops.post_ops import BinaryOp
 from relayout.ops.post_ops import Sum as Added
 from relayout.primitives import (
@@ -23,12 +25,15 @@ from relayout.primitives import (
     Convolution,
     Custom,
     Eltwise,
+    Gather,
     GroupNormalization,
     InnerProduct,
     LayerNormalization,
     Matmul,
+    Pointwise,
     Pooling,
     Reduction,
+    Scatter,
     Sequence,
     Softmax,
     Split,
@@ -46,6 +51,9 @@ def f32(*dims, format="nhwc"):
 
 SRC, WEIGHTS, SCALES = f32(2, 8, 6, 5), f32(8, 8, 3, 3, format="oihw"), f32(8, format="a")
 ONE = BinaryOp("mul", f32(1, 8, 1, 1, format="nchw"))
+LESS = Expression.of(("f32", "f32"), [("lt", "bool", (0, 1))])
+PLACES = MemoryDesc((4,), "s64", "a")
+LISTED = f32(3, 20, format="ab"), MemoryDesc((4, 1), "s32", "ab")
 MAKERS = {
     "convolution": lambda: Convolution(
         SRC, WEIGHTS, SCALES, scale=SCALES, strides=2, padding=1, post_ops=("relu", ONE)
@@ -69,6 +77,9 @@ MAKERS = {
     "concat": lambda: Concat([SRC, SRC], axis=1),
     "concat of uneven blocks": lambda: Concat([f32(1, 5, 2, 2, format="nChw8c")] * 2, axis=1),
     "split": lambda: Split(SRC, axis=1, sizes=(3, 5)),
+    "pointwise": lambda: Pointwise(LESS, [SRC, SRC], dst=MemoryDesc(SRC.dims, "u8", "nhwc")),
+    "gather": lambda: Gather(taken(2, 1, 0), f32(3, 20, format="ab"), PLACES),
+    "scatter": lambda: Scatter(points(2, 2, 1), *LISTED, f32(4, 20, format="ab"), adds=True),
     "reorder": lambda: Move(SRC, MemoryDesc(SRC.dims, "s8", "nChw16c")),
 }
 

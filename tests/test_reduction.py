@@ -38,7 +38,7 @@ def test_code_agrees_with_the_definition_and_writes_nothing_else(made, seed):
 
 
 @pytest.mark.parametrize("format", FORMATS)
-@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@pytest.mark.parametrize("algorithm", NUMPY)
 @pytest.mark.parametrize("axes", [(1,), (2, 3), (0, 2, 3), (0, 1, 2, 3), ()], ids=str)
 def test_the_result_is_numpys(format, algorithm, axes):
     x = np.random.default_rng(1).integers(1, 3, (4, 20, 5, 3)).astype(np.float32)

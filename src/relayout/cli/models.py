@@ -104,11 +104,18 @@ def load(file: str) -> Graph:
     ------
     OSError
         There is no such file.
+    LayoutError
+        It is a saved run, which has no graph any more.
     """
+    from relayout.errors import LayoutError
+    from relayout.graph.graph import Graph
     from relayout.importers.loading import load as loaded
 
     Path(file).open("rb").close()  # who forgot an ending reads that there is no such file
-    return loaded(file)
+    found = loaded(file)
+    if not isinstance(found, Graph):
+        raise LayoutError(f"{file} is a saved run; its plan is made, and relayout run runs it")
+    return found
 
 
 def sized(graph: Graph, batch: int | None, dims: Mapping[str, Any]) -> Graph:

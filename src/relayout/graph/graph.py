@@ -205,7 +205,7 @@ class Graph:
         LayoutError
             Dims are not known, or a node fails; the message names it.
         """
-        from relayout.graph.run import planned
+        from relayout.graph.compiling import planned
 
         return planned(self, format, threads, batch, pins)
 
@@ -221,7 +221,7 @@ class Graph:
         (array([[0., 2., 0.],
                [4., 0., 6.]], dtype=float32),)
         """
-        from relayout.graph.run import compiled
+        from relayout.graph.compiling import compiled
 
         return compiled(self, format, threads, batch)
 

@@ -25,10 +25,13 @@ from relayout.errors import LayoutError
 from relayout.forking import locked
 from relayout.graph.graph import Graph, Node
 from relayout.graph.lowering import (  # their rules
+    expressions,
+    gathering,
     movement,
     normalizations,
     pointwise,
     products,
+    recurrent,
     resizing,
     windows,
 )
@@ -48,7 +51,7 @@ if TYPE_CHECKING:
 
 __all__ = ["RULES", "Conversion", "Plan", "plan", "told_apart"]
 
-_ = movement, normalizations, pointwise, products, resizing, windows  # their rules
+_ = expressions, gathering, movement, normalizations, pointwise, products, recurrent, resizing, windows
 
 NOISE = 0.05  # of the cost of the cheapest way: by less than half of it no estimate tells two ways apart
 MOST = 8  # formats of a value that its readers are asked about

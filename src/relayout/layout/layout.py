@@ -532,11 +532,30 @@ class Layout:
         (False, True)
         """
         if self._injective is None:
-            with lock():
-                from relayout.layout.canonical import is_injective
+            nested = self._nested()
+            if not nested:
+                with lock():
+                    from relayout.layout.canonical import is_injective
 
-            object.__setattr__(self, "_injective", is_injective(self))
+                nested = is_injective(self)
+            object.__setattr__(self, "_injective", nested)
         return cast(bool, self._injective)
+
+    def _nested(self) -> bool:
+        """Whether each digit steps further than all with shorter strides reach; so no two places are one.
+
+        Nearly all layouts are so, and need no normal form; of others this says nothing.
+        """
+        for term, ladder in enumerate(self.ladders):
+            if prod(extent for _, extent, _ in ladder) < self.term_size(term):
+                return False  # elements that differ in no digit
+        reach = 0
+        for stride, extent in sorted((abs(d.stride), d.extent) for ladder in self.ladders for d in ladder):
+            if extent > 1:
+                if stride <= reach:
+                    return False
+                reach += stride * (extent - 1)
+        return True
 
     def same_bytes(self, other: Layout | HasLayout) -> bool:
         """Whether both layouts put every logical element, and the padding, at the same offset.

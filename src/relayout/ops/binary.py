@@ -20,7 +20,7 @@ The definition is evaluated in double; the code computes in f32.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
@@ -33,16 +33,22 @@ if TYPE_CHECKING:
     from relayout.ir.builder import Builder
     from relayout.ir.types import Value
 
-__all__ = ["ALGORITHMS", "check_algorithm", "defined", "emit", "keeps_zero"]
+__all__ = ["ALGORITHMS", "OPERATIONS", "Algorithm", "check_algorithm", "defined", "emit", "keeps_zero"]
 
 
-class _Operation(NamedTuple):
+class Algorithm(NamedTuple):
+    """All there is to know of a binary operation: an entry of :data:`OPERATIONS`."""
+
     define: Any
     """The function of NumPy."""
     emit: Callable[[Builder, Value, Value], Value]
     """The code for two vectors of f32, or of doubles."""
     keeps_zero: bool
     """Whether two zeros, both +0.0, give +0.0."""
+    onnx: str
+    """The operator of ONNX that is the same; empty: there is none. Tests compare the definition with it."""
+    error: float = 0.5
+    """By how many ulp of f32 the code may differ from the definition."""
 
 
 def _picked(which: str) -> Callable[[Builder, Value, Value], Value]:
@@ -60,22 +66,24 @@ def _compared(which: str) -> Callable[[Builder, Value, Value], Value]:
     return lambda b, x, y: b.uitofp(b.fcmp(which, x, y), x.type.element)
 
 
-_OPERATIONS: Final[Mapping[str, _Operation]] = {
-    "add": _Operation(np.add, lambda b, x, y: b.fadd(x, y), True),
-    "sub": _Operation(np.subtract, lambda b, x, y: b.fsub(x, y), True),
-    "mul": _Operation(np.multiply, lambda b, x, y: b.fmul(x, y), True),
-    "div": _Operation(np.divide, lambda b, x, y: b.fdiv(x, y), False),
-    "max": _Operation(np.maximum, _picked("ogt"), True),
-    "min": _Operation(np.minimum, _picked("olt"), True),
-    "ge": _Operation(np.greater_equal, _compared("oge"), False),
-    "gt": _Operation(np.greater, _compared("ogt"), True),
-    "le": _Operation(np.less_equal, _compared("ole"), False),
-    "lt": _Operation(np.less, _compared("olt"), True),
-    "eq": _Operation(np.equal, _compared("oeq"), False),
-    "ne": _Operation(np.not_equal, _compared("une"), True),
+OPERATIONS: Final[dict[str, Algorithm]] = {
+    "add": Algorithm(np.add, lambda b, x, y: b.fadd(x, y), True, "Add"),
+    "sub": Algorithm(np.subtract, lambda b, x, y: b.fsub(x, y), True, "Sub"),
+    "mul": Algorithm(np.multiply, lambda b, x, y: b.fmul(x, y), True, "Mul"),
+    "div": Algorithm(np.divide, lambda b, x, y: b.fdiv(x, y), False, "Div"),
+    "max": Algorithm(np.maximum, _picked("ogt"), True, "Max"),
+    "min": Algorithm(np.minimum, _picked("olt"), True, "Min"),
+    "ge": Algorithm(np.greater_equal, _compared("oge"), False, "GreaterOrEqual"),
+    "gt": Algorithm(np.greater, _compared("ogt"), True, "Greater"),
+    "le": Algorithm(np.less_equal, _compared("ole"), False, "LessOrEqual"),
+    "lt": Algorithm(np.less, _compared("olt"), True, "Less"),
+    "eq": Algorithm(np.equal, _compared("oeq"), False, "Equal"),
+    "ne": Algorithm(np.not_equal, _compared("une"), True, ""),
 }
-ALGORITHMS: Final = tuple(_OPERATIONS)
-"""The names of all binary operations."""
+"""All binary operations. An entry is all that one takes: primitives, post-ops and tests find it here."""
+
+ALGORITHMS: Final = tuple(OPERATIONS)
+"""The names of those that are part of Relayout."""
 
 
 def check_algorithm(algorithm: object) -> None:
@@ -84,21 +92,21 @@ def check_algorithm(algorithm: object) -> None:
     Raises
     ------
     LayoutError
-        It is none of :data:`ALGORITHMS`.
+        It is none of :data:`OPERATIONS`.
     """
-    if not isinstance(algorithm, str) or algorithm not in _OPERATIONS:
-        raise LayoutError(f"{algorithm!r} is no binary operation; there are {', '.join(ALGORITHMS)}")
+    if not isinstance(algorithm, str) or algorithm not in OPERATIONS:
+        raise LayoutError(f"{algorithm!r} is no binary operation; there are {', '.join(OPERATIONS)}")
 
 
 def defined(algorithm: str, x: NDArray[np.float64], y: NDArray[np.float64]) -> NDArray[np.float64]:
     """The definition, on arrays that broadcast as NumPy's do."""
     with np.errstate(all="ignore"):
-        return np.asarray(_OPERATIONS[algorithm].define(x, y), np.float64)
+        return np.asarray(OPERATIONS[algorithm].define(x, y), np.float64)
 
 
 def emit(b: Builder, algorithm: str, x: Value, y: Value) -> Value:
     """The code for two vectors of f32, or of doubles."""
-    return _OPERATIONS[algorithm].emit(b, x, y)
+    return OPERATIONS[algorithm].emit(b, x, y)
 
 
 def keeps_zero(algorithm: str) -> bool:
@@ -107,4 +115,4 @@ def keeps_zero(algorithm: str) -> bool:
     >>> keeps_zero("mul"), keeps_zero("eq")
     (True, False)
     """
-    return _OPERATIONS[algorithm].keeps_zero
+    return OPERATIONS[algorithm].keeps_zero

@@ -58,7 +58,7 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
@@ -73,7 +73,7 @@ if TYPE_CHECKING:
     from relayout.ir.builder import Builder
     from relayout.ir.types import Value
 
-__all__ = ["ALGORITHMS", "Function", "Reals"]
+__all__ = ["ALGORITHMS", "FUNCTIONS", "Algorithm", "Function", "Reals"]
 
 Reals: TypeAlias = NDArray[np.float64]
 """Arrays of definitions, which are evaluated in double precision."""
@@ -81,13 +81,21 @@ OVERFLOWS: Final = (1 - 2.0**-25) * 2.0**128
 """From here on f32 rounds to infinity."""
 
 
-class _Algorithm(NamedTuple):
+class Algorithm(NamedTuple):
+    """All there is to know of a function: an entry of :data:`FUNCTIONS`."""
+
     takes: int
     """How many of alpha and beta."""
     define: Callable[[Reals, float, float], Any]
     """In NumPy, for double precision; alpha and beta."""
     emit: Callable[[Builder, Value, float, float], Value]
     """The code for a vector of f32; alpha and beta."""
+    error: Mapping[tuple[float, ...], float]
+    """By how many ulp of f32 the code may differ from the definition, for some alpha and beta; tests sweep
+    all f32 with each of these. Where terms cancel, ulp are those of the terms."""
+    onnx: tuple[str, ...] = ()
+    """The operator of ONNX that is the same, for the first of these numbers, and the names that alpha and
+    beta have there as attributes; empty: there is none. Tests compare the definition with it."""
     cheap: bool = False
     """Whether the code is a few instructions, no polynomial: then memory sets the pace, not arithmetic."""
 
@@ -139,35 +147,92 @@ def _pow(x: Reals, alpha: float, beta: float) -> Any:
     return alpha * (power if beta.is_integer() else np.where(x < 0, np.nan, power)) + 0.0
 
 
-_KINDS: Final = {
-    "relu": _Algorithm(1, lambda x, a, b: _relu(x, a), lambda b, x, a, _: code.relu(b, x, a), cheap=True),
-    "tanh": _Algorithm(0, lambda x, a, b: np.tanh(x), lambda b, x, *_: code.tanh(b, x)),
-    "elu": _Algorithm(1, lambda x, a, b: _elu(x, a), lambda b, x, a, _: code.elu(b, x, a)),
-    "square": _Algorithm(0, lambda x, a, b: x * x, lambda b, x, *_: code.square(b, x), cheap=True),
-    "abs": _Algorithm(0, lambda x, a, b: np.abs(x), lambda b, x, *_: code.absolute(b, x), cheap=True),
-    "sqrt": _Algorithm(0, lambda x, a, b: np.sqrt(x), lambda b, x, *_: code.sqrt(b, x), cheap=True),
-    "linear": _Algorithm(2, _linear, code.linear, cheap=True),
-    "soft_relu": _Algorithm(
-        1, lambda x, a, b: _softplus(a * x) / a, lambda b, x, a, _: code.softplus(b, x, a)
+FUNCTIONS: Final[dict[str, Algorithm]] = {
+    "relu": Algorithm(
+        1,
+        lambda x, a, b: _relu(x, a),
+        lambda b, x, a, _: code.relu(b, x, a),
+        {(): 0.5, (0.1,): 0.5, (-2,): 0.5},
+        ("Relu",),
+        cheap=True,
     ),
-    "hardsigmoid": _Algorithm(2, _hardsigmoid, code.hardsigmoid, cheap=True),
-    "hardswish": _Algorithm(2, lambda x, a, b: _gated(x, _hardsigmoid(x, a, b)), code.hardswish, cheap=True),
-    "logistic": _Algorithm(0, lambda x, a, b: _logistic(x), lambda b, x, *_: code.sigmoid(b, x)),
-    "exp": _Algorithm(0, lambda x, a, b: np.exp(x), lambda b, x, *_: code.exp(b, x)),
-    "gelu_tanh": _Algorithm(0, lambda x, a, b: _gelu_tanh(x), lambda b, x, *_: code.gelu_tanh(b, x)),
-    "gelu_erf": _Algorithm(0, lambda x, a, b: _gelu_erf(x), lambda b, x, *_: code.gelu_erf(b, x)),
-    "swish": _Algorithm(
-        1, lambda x, a, b: _gated(x, _logistic(a * x if a else 0.0)), lambda b, x, a, _: code.swish(b, x, a)
+    "tanh": Algorithm(0, lambda x, a, b: np.tanh(x), lambda b, x, *_: code.tanh(b, x), {(): 2.5}, ("Tanh",)),
+    "elu": Algorithm(
+        1,
+        lambda x, a, b: _elu(x, a),
+        lambda b, x, a, _: code.elu(b, x, a),
+        {(1,): 2, (-0.3,): 2.5},
+        ("Elu", "alpha"),
     ),
-    "log": _Algorithm(0, lambda x, a, b: np.log(x), lambda b, x, *_: code.log(b, x)),
-    "clip": _Algorithm(2, np.clip, code.clip, cheap=True),
-    "clip_v2": _Algorithm(2, np.clip, code.clip, cheap=True),
-    "pow": _Algorithm(2, _pow, lambda b, x, alpha, beta: code.pow_(b, x, beta, alpha)),
-    "round": _Algorithm(0, lambda x, a, b: np.rint(x), lambda b, x, *_: code.nearest(b, x), cheap=True),
-    "mish": _Algorithm(0, lambda x, a, b: _gated(x, np.tanh(_softplus(x))), lambda b, x, *_: code.mish(b, x)),
+    "square": Algorithm(0, lambda x, a, b: x * x, lambda b, x, *_: code.square(b, x), {(): 0.5}, cheap=True),
+    "abs": Algorithm(
+        0, lambda x, a, b: np.abs(x), lambda b, x, *_: code.absolute(b, x), {(): 0.5}, ("Abs",), cheap=True
+    ),
+    "sqrt": Algorithm(
+        0, lambda x, a, b: np.sqrt(x), lambda b, x, *_: code.sqrt(b, x), {(): 0.5}, ("Sqrt",), cheap=True
+    ),
+    "linear": Algorithm(2, _linear, code.linear, {(-3, 0.7): 1, (0.1,): 0.5}, cheap=True),
+    "soft_relu": Algorithm(
+        1,
+        lambda x, a, b: _softplus(a * x) / a,
+        lambda b, x, a, _: code.softplus(b, x, a),
+        {(1,): 2, (-1,): 2, (0.7,): 2.5},
+        ("Softplus",),
+    ),
+    "hardsigmoid": Algorithm(
+        2,
+        _hardsigmoid,
+        code.hardsigmoid,
+        {(1 / 6, 0.5): 1},
+        ("HardSigmoid", "alpha", "beta"),
+        cheap=True,
+    ),
+    "hardswish": Algorithm(
+        2,
+        lambda x, a, b: _gated(x, _hardsigmoid(x, a, b)),
+        code.hardswish,
+        {(1 / 6, 0.5): 2, (-1 / 6, 0.5): 2},
+        ("HardSwish",),
+        cheap=True,
+    ),
+    "logistic": Algorithm(
+        0, lambda x, a, b: _logistic(x), lambda b, x, *_: code.sigmoid(b, x), {(): 2.5}, ("Sigmoid",)
+    ),
+    "exp": Algorithm(0, lambda x, a, b: np.exp(x), lambda b, x, *_: code.exp(b, x), {(): 1.5}, ("Exp",)),
+    "gelu_tanh": Algorithm(0, lambda x, a, b: _gelu_tanh(x), lambda b, x, *_: code.gelu_tanh(b, x), {(): 3}),
+    "gelu_erf": Algorithm(
+        0, lambda x, a, b: _gelu_erf(x), lambda b, x, *_: code.gelu_erf(b, x), {(): 4}, ("Gelu",)
+    ),
+    "swish": Algorithm(
+        1,
+        lambda x, a, b: _gated(x, _logistic(a * x if a else 0.0)),
+        lambda b, x, a, _: code.swish(b, x, a),
+        {(1,): 3, (-1.702,): 3.5, (0,): 0.5},
+    ),
+    "log": Algorithm(0, lambda x, a, b: np.log(x), lambda b, x, *_: code.log(b, x), {(): 1}, ("Log",)),
+    "clip": Algorithm(2, np.clip, code.clip, {(-1, 6): 0}, cheap=True),
+    "clip_v2": Algorithm(2, np.clip, code.clip, {(0, math.inf): 0}, cheap=True),
+    "pow": Algorithm(
+        2,
+        _pow,
+        lambda b, x, alpha, beta: code.pow_(b, x, beta, alpha),
+        {(1, -0.75): 3.5, (-2, 1.7): 2, (3, 2): 1.5, (7, 0): 0},
+    ),
+    "round": Algorithm(
+        0, lambda x, a, b: np.rint(x), lambda b, x, *_: code.nearest(b, x), {(): 0.5}, ("Round",), cheap=True
+    ),
+    "mish": Algorithm(
+        0,
+        lambda x, a, b: _gated(x, np.tanh(_softplus(x))),
+        lambda b, x, *_: code.mish(b, x),
+        {(): 4},
+        ("Mish",),
+    ),
 }
-ALGORITHMS: Final = tuple(_KINDS)
-"""The names of all algorithms."""
+"""All functions. An entry is all that one takes: primitives, post-ops and tests find it here."""
+
+ALGORITHMS: Final = tuple(FUNCTIONS)
+"""The names of those that are part of Relayout."""
 
 
 @dataclass(frozen=True)
@@ -203,13 +268,13 @@ class Function:
     beta: float = 0.0
 
     def __post_init__(self) -> None:
-        if not isinstance(self.algorithm, str) or self.algorithm not in _KINDS:
+        if not isinstance(self.algorithm, str) or self.algorithm not in FUNCTIONS:
             raise LayoutError(
-                f"{self.algorithm!r} is no elementwise function; there are {', '.join(ALGORITHMS)}"
+                f"{self.algorithm!r} is no elementwise function; there are {', '.join(FUNCTIONS)}"
             )
         for name in ("alpha", "beta"):
             object.__setattr__(self, name, _number(self.algorithm, name, getattr(self, name)))
-        takes = _KINDS[self.algorithm].takes
+        takes = FUNCTIONS[self.algorithm].takes
         if (takes < 1 and self.alpha) or (takes < 2 and self.beta):
             name, value = ("alpha", self.alpha) if takes < 1 and self.alpha else ("beta", self.beta)
             what = ("neither alpha nor beta", "alpha, but no beta")[takes]
@@ -225,7 +290,7 @@ class Function:
     @property
     def _numbers(self) -> list[str]:
         """Those that the function takes; none where they are all 0, beta only with alpha."""
-        takes = _KINDS[self.algorithm].takes
+        takes = FUNCTIONS[self.algorithm].takes
         return [_short(n) for n in (self.alpha, self.beta)[:takes]] if self.alpha or self.beta else []
 
     def __str__(self) -> str:
@@ -249,7 +314,7 @@ class Function:
             float64, of the same shape. Nothing is rounded to f32, and what f32 cannot hold is not infinite.
         """
         with np.errstate(all="ignore"):
-            y = _KINDS[self.algorithm].define(np.asarray(x, np.float64), self.alpha, self.beta)
+            y = FUNCTIONS[self.algorithm].define(np.asarray(x, np.float64), self.alpha, self.beta)
         return np.asarray(y, np.float64)
 
     def emit(self, b: Builder, x: Value) -> Value:
@@ -262,7 +327,7 @@ class Function:
         >>> print(b.body())
           %v1 = fmul <8 x float> %x, splat (float 0x4000000000000000)
         """
-        return _KINDS[self.algorithm].emit(b, x, self.alpha, self.beta)
+        return FUNCTIONS[self.algorithm].emit(b, x, self.alpha, self.beta)
 
     @property
     def cheap(self) -> bool:
@@ -271,7 +336,7 @@ class Function:
         >>> Function("relu").cheap, Function("exp").cheap
         (True, False)
         """
-        return _KINDS[self.algorithm].cheap
+        return FUNCTIONS[self.algorithm].cheap
 
     @property
     def at_zero(self) -> float:

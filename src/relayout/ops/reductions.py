@@ -24,7 +24,7 @@ np.float64(5.0)
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from math import inf
 from typing import TYPE_CHECKING, Final
@@ -55,6 +55,8 @@ class Reduction:
     repeats : bool
         Whether it makes no difference if an element is combined twice; such a reduction only picks, so that
         integers stay integers.
+    onnx : str
+        The operator of ONNX that is the same; empty: there is none. Tests compare the definition with it.
     """
 
     name: str
@@ -62,6 +64,7 @@ class Reduction:
     define: np.ufunc = field(repr=False)
     emit: Callable[[Lanes, Value, Sequence[Value]], Value] = field(repr=False, compare=False)
     repeats: bool = False
+    onnx: str = ""
 
 
 def _largest(v: Lanes, first: Value, others: Sequence[Value]) -> Value:
@@ -87,13 +90,13 @@ def _product(v: Lanes, first: Value, others: Sequence[Value]) -> Value:
     return v.b.fmul(first, total)
 
 
-REDUCTIONS: Final[Mapping[str, Reduction]] = {
+REDUCTIONS: Final[dict[str, Reduction]] = {
     one.name: one
     for one in (
-        Reduction("max", -inf, np.maximum, _largest, repeats=True),
-        Reduction("min", inf, np.minimum, _smallest, repeats=True),
-        Reduction("sum", 0.0, np.add, _sum),
-        Reduction("mul", 1.0, np.multiply, _product),
+        Reduction("max", -inf, np.maximum, _largest, True, "ReduceMax"),
+        Reduction("min", inf, np.minimum, _smallest, True, "ReduceMin"),
+        Reduction("sum", 0.0, np.add, _sum, onnx="ReduceSum"),
+        Reduction("mul", 1.0, np.multiply, _product, onnx="ReduceProd"),
     )
 }
-"""All reductions, by name."""
+"""All reductions, by name. An entry is all that one takes."""

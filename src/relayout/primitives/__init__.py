@@ -32,6 +32,7 @@ Tests join the last two. What all kinds share:
 ``meaning``      what the axes of arguments must mean
 ``sizes``        numbers for each spatial axis, as callers give them
 ``post_ops``     the post-ops of :mod:`relayout.ops.post_ops`, where callers look for them
+``native``       definitions in the data types of the arguments, not in double precision
 ``custom``       Python functions as primitives
 ``pieces``       what concatenation and split share: tensors that are parts of another one
 ``products``     what convolution, inner product and matrix product share; their program
@@ -39,6 +40,7 @@ Tests join the last two. What all kinds share:
 ``lowering``     programs of everything computed element by element: kernels compiled, buffers named
 ``combining``    programs of pooling, reductions and softmax
 ``normalizing``  what layer and group normalisation share; their program
+``recurrent``    RNN, LSTM and GRU; ``recurrent_program`` is theirs
 ``sequence``     many primitives, compiled together and run without Python in between
 ``values``       the values between them, as plain data
 ``storages``     who writes where
@@ -67,10 +69,17 @@ if TYPE_CHECKING:
     from relayout.primitives.custom import Custom as Custom
     from relayout.primitives.eltwise import Eltwise as Eltwise
     from relayout.primitives.group_normalization import GroupNormalization as GroupNormalization
+    from relayout.primitives.indexing import Gather as Gather
+    from relayout.primitives.indexing import Scatter as Scatter
     from relayout.primitives.inner_product import InnerProduct as InnerProduct
     from relayout.primitives.layer_normalization import LayerNormalization as LayerNormalization
     from relayout.primitives.matmul import Matmul as Matmul
+    from relayout.primitives.pointwise import Pointwise as Pointwise
     from relayout.primitives.pooling import Pooling as Pooling
+    from relayout.primitives.recurrent import GRU as GRU
+    from relayout.primitives.recurrent import LBRGRU as LBRGRU
+    from relayout.primitives.recurrent import LSTM as LSTM
+    from relayout.primitives.recurrent import VanillaRNN as VanillaRNN
     from relayout.primitives.reduction import Reduction as Reduction
     from relayout.primitives.reorder import Reorder as Reorder
     from relayout.primitives.sequence import Sequence as Sequence
@@ -85,17 +94,24 @@ _WHERE = {
     "Convolution": "convolution",
     "Custom": "custom",
     "Eltwise": "eltwise",
+    "GRU": "recurrent",
+    "Gather": "indexing",
     "GroupNormalization": "group_normalization",
     "InnerProduct": "inner_product",
+    "LBRGRU": "recurrent",
+    "LSTM": "recurrent",
     "LayerNormalization": "layer_normalization",
     "Matmul": "matmul",
+    "Pointwise": "pointwise",
     "Pooling": "pooling",
     "Reduction": "reduction",
     "Reorder": "reorder",
+    "Scatter": "indexing",
     "Sequence": "sequence",
     "Softmax": "softmax",
     "Split": "split",
     "Sum": "sum",
+    "VanillaRNN": "recurrent",
 }
 
 __all__ = [*_WHERE]

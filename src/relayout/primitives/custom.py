@@ -24,19 +24,17 @@ from typing import Any
 
 import numpy as np
 
-from relayout.jit.floating import Usual
+from relayout.errors import LayoutError
 from relayout.layout.descriptor import MemoryDesc
 from relayout.ops import custom as ops
 from relayout.ops.checks import check_descs
 from relayout.primitives.candidates import DEFINED
-from relayout.primitives.primitive import Primitive
-from relayout.reorder import reorder
-from relayout.tensor import Tensor, tensor
+from relayout.primitives.native import Native
 
 __all__ = ["Custom"]
 
 
-class Custom(Primitive):
+class Custom(Native):
     """A Python function as a primitive.
 
     Parameters
@@ -53,7 +51,8 @@ class Custom(Primitive):
     Raises
     ------
     LayoutError
-        At a call: the function returns another number of arrays, or arrays of other dims.
+        ``booleans`` names what is no argument. At a call: the function returns another number of arrays, or
+        arrays of other dims.
     """
 
     kind = "custom"
@@ -69,17 +68,11 @@ class Custom(Primitive):
         kind: str = "custom",
     ) -> None:
         check_descs(kind, {**inputs, **outputs}, {})
+        if not {*booleans} <= {*inputs, *outputs}:
+            raise LayoutError(f"{kind}: {', '.join(map(str, booleans))} are not all arguments")
         truth = tuple(booleans)
         self._settle(ops.Custom, inputs, outputs, name=kind, function=function, booleans=truth)
         self.kind = kind  # type: ignore[misc]
-
-    def _define(self, tensors: Mapping[str, Tensor], targets: Mapping[str, Tensor]) -> None:
-        what = self.operation
-        with Usual():
-            made = what.called([what.native(one, tensors[one.name].numpy()) for one in what.inputs])
-            for name, target in targets.items():
-                data = made[name].view(np.uint8) if made[name].dtype == bool else made[name]
-                reorder(tensor(data, dtype=target.dtype), target.desc, axes="position", out=target)
 
     def _cost(self) -> tuple[float, str]:
         elements = sum(np.prod(desc.dims, dtype=float) for desc in self.descs.values())

@@ -23,6 +23,7 @@ from relayout.environment import LOADED
 from relayout.forking import locked
 from relayout.jit import cache
 from relayout.primitives.memory import Memory
+from relayout.primitives.program import Fault
 from relayout.runtime.tuning import effort, here, state
 from relayout.tensor import aligned
 
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Image", "keep", "recalled"]
 
-VERSION = 1  # of entries; counted up when they change their meaning
+VERSION = 2  # of entries; counted up when they change their meaning
 
 
 class Image(NamedTuple):
@@ -49,6 +50,8 @@ class Image(NamedTuple):
     bases: NDArray[np.int64]
     words: NDArray[np.int64]
     fixed: list[Kernel | NDArray[np.uint8]]
+    faults: list[tuple[int, int, Fault]]
+    """What items may find wrong: their numbers, and where in the arena they say so."""
 
 
 @locked
@@ -100,7 +103,11 @@ def recalled(text: str, threads: int, constants: Sequence[NDArray[np.uint8]]) ->
             fixed.append(constants[what[0]] if kind == "constant" else _aligned(tail[slice(*what)]))
     offsets, *rest_of = head["memory"]
     items = [tuple(item) for item in head["items"]]
-    return Image(Memory(tuple(offsets), *rest_of), head["sizes"], items, words[0], words[1], fixed)
+    faults = [
+        (k, at, Fault(buffer, kind, tuple(map(tuple, axes))))
+        for k, at, (buffer, kind, axes) in head["faults"]
+    ]
+    return Image(Memory(tuple(offsets), *rest_of), head["sizes"], items, words[0], words[1], fixed, faults)
 
 
 def keep(text: str, threads: int, image: Image, constants: Sequence[NDArray[np.uint8]]) -> None:
@@ -126,6 +133,7 @@ def keep(text: str, threads: int, image: Image, constants: Sequence[NDArray[np.u
         "items": image.items,
         "words": len(image.words),
         "fixed": fixed,
+        "faults": image.faults,
     }
     words = image.bases.tobytes() + image.words.tobytes()
     cache.save(name, json.dumps(head, separators=(",", ":")).encode() + b"\n" + words + bytes(tail))

@@ -10,7 +10,7 @@ from relayout.forking import locked
 from relayout.layout import views
 from relayout.layout.descriptor import MemoryDesc
 from relayout.ops.post_ops import BinaryOp, Sum, adds, operands_of
-from relayout.primitives.program import Program, Step
+from relayout.primitives.program import Fault, Program, Step
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -226,7 +226,8 @@ def renamed(program: Program, names: Mapping[str, str]) -> Program:
     )
     scratch = {of(name): size for name, size in program.scratch.items()}
     constants = {of(name): data for name, data in program.constants.items()}
-    return Program(steps, scratch, constants, note=program.note)
+    faults = tuple(fault._replace(buffer=of(fault.buffer)) for fault in program.faults)
+    return Program(steps, scratch, constants, faults, note=program.note)
 
 
 def joined(*programs: Program | None, note: str = "") -> Program | None:
@@ -234,13 +235,15 @@ def joined(*programs: Program | None, note: str = "") -> Program | None:
     steps: list[Step] = []
     scratch: dict[str, int] = {}
     constants: dict[str, NDArray[np.uint8]] = {}
+    faults: list[Fault] = []
     for program in programs:
         if program is None:
             return None
         steps += program.steps
+        faults += program.faults
         scratch |= program.scratch
         constants |= program.constants
-    return Program(tuple(steps), scratch, constants, note=note)
+    return Program(tuple(steps), scratch, constants, tuple(faults), note=note)
 
 
 def _repeated(desc: MemoryDesc, dst: MemoryDesc) -> MemoryDesc:

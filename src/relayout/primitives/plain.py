@@ -30,7 +30,9 @@ import numpy as np
 from relayout.errors import LayoutError
 from relayout.forking import lock
 from relayout.layout.descriptor import MemoryDesc
+from relayout.ops.expressions import Expression
 from relayout.ops.functions import Function
+from relayout.ops.indexing import Indexing
 from relayout.ops.post_ops import BinaryOp, Sum
 from relayout.primitives.primitive import Primitive
 from relayout.primitives.storages import Item, Storage, room_of
@@ -39,7 +41,7 @@ from relayout.primitives.values import Value
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["Steps", "check", "plain", "read", "remade", "written", "written_if_plain"]
+__all__ = ["Functions", "Steps", "check", "plain", "read", "remade", "written", "written_if_plain"]
 
 PLAIN = (bool, int, float, str, type(None))
 CUSTOM = "Custom"
@@ -81,6 +83,10 @@ def _plain(value: Any, where: str) -> Any:
         return {"sum": value.scale}
     if isinstance(value, BinaryOp):
         return {"binary": [value.algorithm, _text(value.desc)]}
+    if isinstance(value, Expression):
+        return {"expression": [list(value.operands), [list(term) for term in value.terms]]}
+    if isinstance(value, Indexing):
+        return {"indexing": [list(value.axes), list(value.coordinates), value.listed]}
     if isinstance(value, (list, tuple)):
         return [_plain(one, where) for one in value]
     if isinstance(value, Mapping):
@@ -136,6 +142,12 @@ def _made(value: Any) -> Any:
             return Sum(what)
         if tag == "binary" and isinstance(what, list) and len(what) == 2 and isinstance(what[1], str):
             return BinaryOp(what[0], _desc(what[1]))
+        if tag == "expression":
+            operands, terms = what
+            return Expression.of(operands, [(a, kind, tuple(given), n) for a, kind, given, n in terms])
+        if tag == "indexing":
+            axes, coordinates, listed = what
+            return Indexing(tuple((d, i) for d, i in axes), tuple(coordinates), listed)
         if tag == "named" and isinstance(what, dict):
             return {name: _made(one) for name, one in what.items()}
     raise LayoutError(f"an argument of a primitive is damaged: {value!r:.80}")
@@ -236,7 +248,8 @@ def read(text: str, functions: Functions) -> Steps:
         for k, (name, made, used, in_place) in enumerate(_of(list, document["steps"])):
             own = {key: storages[_of(int, place)] for key, place in _of(dict, used).items()}
             over = {key: _of(str, other) for key, other in _of(dict, in_place).items()}
-            items.append(Item(_of(str, name), partial(_step, made, functions, k), own, over))
+            function = functions(k) if made[0] == CUSTOM else None
+            items.append(Item(_of(str, name), partial(remade, made, function), own, over))
     except (ValueError, TypeError, LookupError, RecursionError) as error:
         raise LayoutError(f"the steps are damaged: {error!s:.200}") from None
     return Steps(inputs, outputs, items, sizes)
@@ -246,10 +259,6 @@ def _of(kind: type, value: Any) -> Any:
     if type(value) is not kind:
         raise LayoutError(f"expected {kind.__name__}, got {value!r:.60}")
     return value
-
-
-def _step(data: Any, functions: Functions, k: int) -> Primitive:
-    return remade(data, functions(k) if isinstance(data, list) and data[:1] == [CUSTOM] else None)
 
 
 def check(steps: Steps) -> None:

@@ -29,6 +29,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from inspect import Signature, signature
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from relayout.errors import LayoutError
@@ -37,7 +38,6 @@ from relayout.forking import lock, locked
 from relayout.jit.floating import Usual
 from relayout.jit.support import supported
 from relayout.layout.layout import whole_number
-from relayout.primitives.results import by_name, logical, results
 from relayout.reorder import reorder
 from relayout.reorder.arguments import Argument, check_apart
 from relayout.tensor import Tensor, allocate, located, tensor
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from relayout.primitives.program import Program
     from relayout.runtime.tuning import Choice, Trial
 
-__all__ = ["Primitive"]
+__all__ = ["Primitive", "results_by_name"]
 
 DEFINITION = "definition (NumPy)"
 
@@ -242,7 +242,7 @@ class Primitive:
         if threads is not None and whole_number(threads, f"{self.kind}: threads") < 1:
             raise LayoutError(f"{self.kind}: threads must be 1 or more, got {threads}")
         tensors = self._bound(given, named)
-        wanted = by_name(self.kind, self.outputs, out)
+        wanted = {} if out is None else results_by_name().by_name(self.kind, self.outputs, out)
         targets = self._targets(wanted)
         known = {name: located(one)[1] for name, one in (*tensors.items(), *targets.items())}
         self._check_apart(known)
@@ -257,7 +257,8 @@ class Primitive:
         if calling is not None and self._trial is None:  # what is called from machine code stays as it is
             calling.count(given, wanted, threads)
         returned = targets | {name: one for name, one in wanted.items() if isinstance(one, Tensor)}
-        return results(self.outputs, (returned[name] for name in self.outputs))
+        several = (returned[name] for name in self.outputs)
+        return next(several) if len(self.outputs) == 1 else results_by_name().results(self.outputs, several)
 
     def tune(self) -> Choice | None:
         """Find the fastest schedule now, by measuring, instead of in the first calls.
@@ -316,9 +317,11 @@ class Primitive:
         """The definition, for tensors or logical arrays of any format: logical results in float64."""
         if len(given) > len(self.inputs):
             raise LayoutError(f"{self.kind} takes {', '.join(self.inputs)}; {len(given)} tensors were given")
-        arrays = dict(zip(self.inputs, given, strict=False)) | named | by_name(self.kind, self.outputs, out)
-        made = self.operation.definition({name: logical(data) for name, data in arrays.items()})
-        return results(self.outputs, (made[name] for name in self.outputs))
+        ways = results_by_name()
+        arrays = dict(zip(self.inputs, given, strict=False)) | named
+        arrays |= ways.by_name(self.kind, self.outputs, out)
+        made = self.operation.definition({name: ways.logical(data) for name, data in arrays.items()})
+        return ways.results(self.outputs, (made[name] for name in self.outputs))
 
     # -- workings -------------------------------------------------------------------------------------------
 
@@ -335,7 +338,9 @@ class Primitive:
 
     @locked
     def _often(self, program: Program) -> Calling | None:
-        """What calls the program once it has been called often."""
+        """What calls the program once it has been called often; nothing looks at faults there."""
+        if program.faults:
+            return None
         from relayout.primitives.calling import Calling
 
         return Calling(self._reach(), self.outputs, self.in_place, self.accumulates, program)
@@ -401,6 +406,7 @@ class Primitive:
         """Run the definition, and lay its results out."""
         with Usual():
             old = {name: targets[name] for name in self.accumulates}
+            logical = results_by_name().logical
             arrays = {name: logical(one) for name, one in (*tensors.items(), *old.items())}
             made = self.operation.definition(arrays)
             for name, target in targets.items():
@@ -409,3 +415,11 @@ class Primitive:
     def __repr__(self) -> str:
         sides = ", ".join(f"{name} {desc}" for name, desc in self.descs.items())
         return f"{type(self).__name__}({sides})"
+
+
+@locked
+def results_by_name() -> ModuleType:
+    """Results by name; most calls of most processes have one, and need nothing of it."""
+    from relayout.primitives import results
+
+    return results

@@ -23,7 +23,9 @@ from functools import lru_cache
 from types import ModuleType
 from typing import TYPE_CHECKING, NamedTuple
 
+from relayout.errors import LayoutError
 from relayout.forking import lock
+from relayout.ops.indexing import outside
 from relayout.tensor import address, aligned
 
 if TYPE_CHECKING:
@@ -32,7 +34,7 @@ if TYPE_CHECKING:
 
     from relayout.jit.abi import Kernel
 
-__all__ = ["KEPT", "Program", "Step"]
+__all__ = ["KEPT", "Fault", "Program", "Step"]
 
 KEPT = 8  # pieces of scratch that are kept for the next calls
 
@@ -53,6 +55,28 @@ class Step(NamedTuple):
     """Whether several threads are worth waking."""
 
 
+class Fault(NamedTuple):
+    """An index that names nothing: kernels pass it over, and say so afterwards."""
+
+    buffer: str
+    """Scratch of two words: which of the axes, from 1 on, 0 where nothing was wrong; and the index."""
+    kind: str
+    """Of the primitive."""
+    axes: tuple[tuple[int, int], ...]
+    """Numbers and sizes of the axes that indices name."""
+
+    def check(self, which: int, index: int, name: str = "") -> None:
+        """Look at the two words.
+
+        Raises
+        ------
+        LayoutError
+            Something was wrong; the message begins with the name, or else the kind.
+        """
+        if which:
+            raise LayoutError(f"{name or self.kind}: {outside(index, *self.axes[which - 1])}")
+
+
 @dataclass
 class Program:
     """Steps in order, and the buffers that are theirs.
@@ -64,6 +88,8 @@ class Program:
         Bytes of each piece of scratch.
     constants : dict of str to ndarray
         Buffers that are filled when the program is made.
+    faults : tuple of Fault
+        What steps may find wrong. The scratch is looked at when all have run.
     note : str
         How it is done.
     """
@@ -71,14 +97,20 @@ class Program:
     steps: tuple[Step, ...]
     scratch: Mapping[str, int] = field(default_factory=dict)
     constants: Mapping[str, NDArray[np.uint8]] = field(default_factory=dict)
+    faults: tuple[Fault, ...] = ()
     note: str = field(default="", kw_only=True)
 
     def __post_init__(self) -> None:
         self._free: list[dict[str, NDArray[np.uint8]]] = []  # no lock: a fork could leave it taken
 
+    @property
+    def lasting(self) -> set[str]:
+        """Scratch that is looked at in the end: nobody else may use it before."""
+        return {fault.buffer for fault in self.faults}
+
     def __call__(self, addresses: Mapping[str, int], threads: int | None = None) -> None:
         """Run all steps; ``addresses`` are those of the arguments, by name."""
-        if not (self.scratch or self.constants):
+        if not (self.scratch or self.constants or self.faults):
             for step in self.steps:
                 _run(step, addresses, threads)
             return
@@ -87,8 +119,13 @@ class Program:
             known = dict(addresses)
             for buffers in (self.constants, scratch):
                 known.update((name, address(data)) for name, data in buffers.items())
+            words = [(ctypes.c_int64 * 2).from_address(known[fault.buffer]) for fault in self.faults]
+            for each in words:
+                each[0] = 0
             for step in self.steps:
                 _run(step, known, threads)
+            for fault, each in zip(self.faults, words, strict=True):
+                fault.check(*each)
         finally:
             self._give_back(scratch)
 

@@ -82,8 +82,9 @@ class Reduction(Primitive):
         post_ops: Any = (),
     ) -> None:
         check_source(self.kind, "src", src)
-        if not isinstance(algorithm, str) or algorithm not in ALGORITHMS:
-            raise LayoutError(f"reduction: {algorithm!r} is no algorithm; there are {', '.join(ALGORITHMS)}")
+        known = (*REDUCTIONS, "mean")
+        if not isinstance(algorithm, str) or algorithm not in known:
+            raise LayoutError(f"reduction: {algorithm!r} is no algorithm; there are {', '.join(known)}")
         over = _axes(src, axes, dst)
         if algorithm not in ("sum", "mul") and any(src.dims[axis] == 0 for axis in over):
             raise LayoutError(

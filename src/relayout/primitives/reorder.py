@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING, Any
 from relayout.errors import LayoutError
 from relayout.forking import lock, locked
 from relayout.layout.roles import correspondence
-from relayout.primitives.primitive import Primitive
-from relayout.primitives.results import by_name
+from relayout.primitives.primitive import Primitive, results_by_name
 from relayout.reorder.conversion import Conversion, check_threads
 from relayout.tensor import Tensor
 
@@ -156,7 +155,9 @@ class Reorder(Primitive):
             return out if type(out) is Tensor else None
         if threads is not None:
             check_threads(threads)
-        target = by_name(self.kind, self.outputs, out).get("dst") if isinstance(out, Mapping) else out
+        target = out
+        if isinstance(out, Mapping):
+            target = results_by_name().by_name(self.kind, self.outputs, out).get("dst")
         if target is not None:
             self.plan(src, target, threads)
             return target if isinstance(target, Tensor) else None

@@ -83,6 +83,16 @@ class _Workplace:
         self.known = np.array([0] * (OTHERS + others) + schedule.addresses(), np.int64)
         self.known[IMAGE], self.known[ARENA] = self.image, address(self.arena)
         self.others: list[int] | None = None
+        self.faults = [
+            (self.arena[at : at + 2 * WORD].view(np.int64), schedule.items[k].name, fault)
+            for k, at, fault in schedule.faults
+        ]
+
+    def check(self) -> None:
+        """Look whether a layer has found something wrong."""
+        for words, name, fault in self.faults:
+            if words[0]:
+                fault.check(int(words[0]), int(words[1]), name)
 
     def locate(self, schedule: Schedule, others: list[int]) -> None:
         """Finish the image for inputs and outputs at these addresses, unless it is."""
@@ -255,6 +265,8 @@ class Run:
         try:
             place.locate(schedule, [located(one)[1] for one in (*inputs, *outputs)])
             seconds: list[float] = []
+            for words, _, _ in place.faults:
+                words[0] = 0
             for segment in schedule.segments:
                 stamps = np.zeros((len(segment.rows) + 1, 2), np.int64) if timed else None
                 begin = time.perf_counter()
@@ -266,7 +278,11 @@ class Run:
                 walk(first, len(segment.rows), schedule.threads, stamps)
                 if stamps is not None:
                     seconds += _times(segment, stamps)
+            place.check()
             return seconds
+        except LayoutError:  # perhaps of a definition that was given what something wrong has left
+            place.check()
+            raise
         finally:
             if len(self._free) < KEPT:
                 self._free.append(place)

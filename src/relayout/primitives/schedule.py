@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from relayout.jit.abi import Kernel
-    from relayout.primitives.program import Program, Step
+    from relayout.primitives.program import Fault, Program, Step
     from relayout.primitives.values import Nodes, Value
 
 __all__ = ["ARENA", "IMAGE", "OTHERS", "Schedule", "Segment", "linked", "scheduled"]
@@ -82,6 +82,8 @@ class Schedule:
         The most threads that a row asks for.
     fixed : list of Kernel or ndarray
         Kernels and constants, whose addresses are the last bases.
+    faults : list of (int, int, Fault)
+        What items may find wrong: their numbers, and where in the arena they say so.
     """
 
     inputs: list[Value]
@@ -95,6 +97,7 @@ class Schedule:
     asked: int | None
     threads: int
     fixed: list[Kernel | NDArray[np.uint8]]
+    faults: list[tuple[int, int, Fault]]
 
     def addresses(self) -> list[int]:
         """Those of all that is fixed."""
@@ -155,21 +158,28 @@ def linked(
         image = _Image(items, programs, scratch, constants, len(inputs) + len(outputs), len(inputs), many)
         bases, words = image.made()
         fixed = image.fixed
+        faults = [
+            (k, scratch[k][fault.buffer], fault)
+            for k, program in enumerate(programs)
+            for fault in (program.faults if program is not None else ())
+        ]
         if text is not None:
             kept = [(one.rows.start, one.rows.stop, one.in_python, one.implementation) for one in items]
             sizes = [one.size for one in arena_of(items)]
-            found = images.Image(memory, sizes, kept, bases, words, fixed)
+            found = images.Image(memory, sizes, kept, bases, words, fixed, faults)
             images.keep(text, many, found, list(constants.values()))
     else:
-        memory, bases, words, fixed = found.memory, found.bases, found.words, found.fixed
+        memory, bases, words = found.memory, found.bases, found.words
+        fixed, faults = found.fixed, found.faults
         for one, offset, size in zip(arena_of(items), memory.offsets, found.sizes, strict=False):
             one.number, one.size = offset, size
         for item, (start, stop, item.in_python, item.implementation) in zip(items, found.items, strict=True):
             item.rows = range(start, stop)
     if progress is not None:
         progress(len(items), len(items), "")
+    segments = _segments(items)
     return Schedule(
-        inputs, outputs, items, constants, memory, bases, words, _segments(items), threads, many, fixed
+        inputs, outputs, items, constants, memory, bases, words, segments, threads, many, fixed, faults
     )
 
 
@@ -193,8 +203,9 @@ def _segments(items: list[Item]) -> list[Segment]:
 def _places(items: list[Item], programs: list[Program | None]) -> tuple[Memory, list[dict[str, int]]]:
     """Give the storages of the arena and all scratch their offsets; those of scratch by name."""
     storages = arena_of(items)
+    end = len(items) - 1
     pieces = [
-        (k, name, Span(size, k, k))
+        (k, name, Span(size, *((0, end) if name in program.lasting else (k, k))))
         for k, program in enumerate(programs)
         if program is not None
         for name, size in program.scratch.items()

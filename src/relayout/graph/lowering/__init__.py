@@ -9,10 +9,13 @@
 ``wishes``    in which formats values are wanted behind views
 ``chains``    functions and binary operations as post-ops; what takes formats as they come
 ``pointwise``  functions and binary operations by themselves
+``expressions``  masks, positions, casts: on truth values, integers and what mixes types
 ``products``  convolutions and matrix products
 ``windows``   pooling, reductions, softmax
 ``normalizations``  over rows, and over groups of channels
 ``movement``  what is a layout and no work: transpose, reshape, slice, split, concat; what is a copy
+``gathering``  elements by index
+``recurrent``  LSTM, GRU and RNN
 ``resizing``  interpolation, as products with matrices
 ``emission``  the sequence: conversions where formats differ, parts of a concat written in place
 

@@ -7,7 +7,7 @@ concatenation is memory that those who make its parts write into (:mod:`.emissio
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from math import prod
 from typing import TYPE_CHECKING
 
@@ -16,6 +16,7 @@ import numpy as np
 from relayout import primitives
 from relayout.errors import LayoutError
 from relayout.graph.lowering.case import FLOATS, Case, Operand, label, reshaped, row_major, unfused
+from relayout.graph.lowering.expressions import expressed
 from relayout.graph.lowering.ways import Way, moving, numbers, rule
 from relayout.layout import views
 from relayout.layout.descriptor import MemoryDesc
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from relayout.layout.layout import Layout
     from relayout.primitives.values import Value
 
-__all__ = ["enlarged", "sliced"]
+__all__ = ["enlarged", "picked", "sliced"]
 
 See = Callable[["Layout"], "Layout"]
 
@@ -104,8 +105,7 @@ def slice_(case: Case) -> Iterator[Way] | None:
     return viewed(case, src, see)
 
 
-@rule("Gather")
-def gather(case: Case) -> Iterator[Way] | None:
+def picked(case: Case) -> Iterator[Way] | None:
     """One element along an axis, or some with the same step: what picks them is a slice."""
     src, places = _moves(case), case.constant(1)
     if src is None or places is None or places.size == 0:
@@ -361,7 +361,7 @@ def padded(case: Case) -> Iterator[Way] | None:
 
 
 @rule("Cast")
-def cast(case: Case) -> Iterator[Way] | None:
+def cast(case: Case) -> Iterable[Way] | None:
     """From one type of elements to another, where kernels round as networks do."""
     src = _moves(case)
     if (
@@ -370,7 +370,7 @@ def cast(case: Case) -> Iterator[Way] | None:
         or case.out.dtype not in FLOATS
         or case.out.kind == np.dtype(bool)
     ):
-        return None
+        return expressed(case)
 
     def make(site: Site) -> Value:
         value = site.value(src)

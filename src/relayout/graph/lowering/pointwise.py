@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,6 +10,7 @@ import numpy as np
 from relayout import primitives
 from relayout.graph.lowering.case import Case, Operand, row_major
 from relayout.graph.lowering.chains import BINARY, Step, chain_of, finished, following, functions_of, wanted
+from relayout.graph.lowering.expressions import expressed
 from relayout.graph.lowering.ways import Way, moving, rule
 from relayout.layout import views
 from relayout.layout.descriptor import MemoryDesc, any_format
@@ -29,11 +30,11 @@ __all__: list[str] = []
 )
 @rule("Softplus", "HardSigmoid", "HardSwish", "Gelu", "Swish", "Reciprocal", "Clip", "Pow")
 @rule(*BINARY)
-def pointwise(case: Case) -> Iterator[Way] | None:
+def pointwise(case: Case) -> Iterable[Way] | None:
     """A function, or a binary operation, and the chain behind it."""
     steps = chain_of(case)
     if not case.floats or steps is None:
-        return None
+        return expressed(case)
     operands = [one for one in case.inputs if one is not None]
     moving_ones = [one for one in operands if one.data is None]
     numbers = [None if one is None or one.data is None else one.scalar for one in case.inputs]
@@ -44,7 +45,7 @@ def pointwise(case: Case) -> Iterator[Way] | None:
             return _functions(case, moving_ones[0], [*(Step(one) for one in head), *steps])
     name = BINARY.get(case.operator)
     if name is None or len(operands) != 2 or not moving_ones:
-        return None
+        return expressed(case)
     return _binary(case, name, operands[0], operands[1], steps)
 
 

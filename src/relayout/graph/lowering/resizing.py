@@ -22,8 +22,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relayout import primitives
+from relayout.graph.arrays import stored
 from relayout.graph.lowering.case import Case, Operand, label, row_major
-from relayout.graph.lowering.emission import stored
 from relayout.graph.lowering.movement import enlarged, sliced
 from relayout.graph.lowering.ways import Way, moving, numbers, rule
 from relayout.graph.operators import OPERATORS

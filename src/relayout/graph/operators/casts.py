@@ -1,8 +1,8 @@
 """Casts: values in another data type, or the same bits under another.
 
 From integer to integer the high bits are dropped. What is out of range becomes infinite in floating point,
-but for f8, which saturates where that is asked for. Out of range of an integer, floating point gives what
-NumPy gives: ONNX leaves it open.
+but for f8, which saturates where that is asked for. Floating point that is out of range of an integer gives
+the nearest that there is, and NaN gives 0: ONNX leaves it open, and processors differ.
 """
 
 from __future__ import annotations
@@ -27,6 +27,8 @@ def cast_to(x: Array, dtype: np.dtype[Any], saturate: int = 1, round_mode: str =
 
     >>> cast_to(np.float32([-1.5, 1e6]), np.dtype(ml_dtypes.float8_e4m3fn)).tolist()
     [-1.5, 448.0]
+    >>> cast_to(np.float32([-1.5, 1e6, np.nan]), np.dtype("int8")).tolist()
+    [-1, 127, 0]
     """
     if x.dtype == dtype:
         return x
@@ -43,7 +45,16 @@ def cast_to(x: Array, dtype: np.dtype[Any], saturate: int = 1, round_mode: str =
         return np.clip(x, float(info.min), float(info.max)).astype(dtype)
     if dtype in BITS and is_integer(x.dtype) and is_integer(dtype):
         return _from_bits(x.astype(np.uint8) & (2 ** BITS[dtype] - 1), dtype)
+    if dtype.kind in "iu" and x.dtype.kind == "f":
+        return _whole_part(x, dtype)
     return x.astype(dtype)
+
+
+def _whole_part(x: Array, dtype: np.dtype[Any]) -> Array:
+    info = np.iinfo(dtype)
+    over, under = x >= 2.0 ** (info.bits - (info.min < 0)), x <= float(info.min)
+    inside = np.where(over | under | np.isnan(x), 0, x).astype(dtype)
+    return np.where(over, dtype.type(info.max), np.where(under, dtype.type(info.min), inside))
 
 
 def _as_to_says(x: Fact, *, to: int, **_: Any) -> Fact:

@@ -59,9 +59,9 @@ def _stacked(body: Body, place: int, results: list[Array], axis: int = 0) -> Arr
         return np.stack(results, axis)
     dims: tuple[int, ...] = ()
     dtype = np.dtype(np.float32)
-    outputs, value = getattr(body, "outputs", ()), getattr(body, "value", None)
-    if value is not None and place < len(outputs):
-        known = value(outputs[place])
+    outputs = getattr(body, "outputs", ())
+    if place < len(outputs):
+        known = outputs[place]
         dims = tuple(n if isinstance(n, int) else 0 for n in known.dims or ())
         dtype = known.dtype or dtype
     axis = axis_in(axis, len(dims) + 1)

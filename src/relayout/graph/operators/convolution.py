@@ -84,7 +84,17 @@ def _checked(x: Array, w: Array, group: int, kernel_shape: Sequence[int] | None)
         raise LayoutError(f"{x.shape[1]} channels can't be parted into {group} groups")
 
 
-def _forward(x: Array, w: Array, group: int, kernel_shape: Sequence[int] | None) -> None:
+def _forward(
+    x: Array,
+    w: Array,
+    b: Array | None = None,
+    /,
+    *,
+    group: int = 1,
+    kernel_shape: Sequence[int] | None = None,
+    **_: object,
+) -> None:
+    """Refuse weights and a bias of a convolution that don't fit the data."""
     _checked(x, w, group, kernel_shape)
     if w.shape[1] * group != x.shape[1]:
         raise LayoutError(
@@ -92,6 +102,29 @@ def _forward(x: Array, w: Array, group: int, kernel_shape: Sequence[int] | None)
         )
     if w.shape[0] % group:
         raise LayoutError(f"{w.shape[0]} output channels can't be parted into {group} groups")
+    _fitting(b, w.shape[0])
+
+
+def _backward(
+    x: Array,
+    w: Array,
+    b: Array | None = None,
+    /,
+    *,
+    group: int = 1,
+    kernel_shape: Sequence[int] | None = None,
+    **_: object,
+) -> None:
+    """Refuse weights and a bias of a transposed convolution that don't fit the data."""
+    _checked(x, w, group, kernel_shape)
+    if w.shape[0] != x.shape[1]:
+        raise LayoutError(f"{x.shape[1]} channels, but the weights take {w.shape[0]}")
+    _fitting(b, w.shape[1] * group)
+
+
+def _fitting(bias: Array | None, channels: int) -> None:
+    if bias is not None and bias.shape != (channels,):
+        raise LayoutError(f"a bias of {bias.shape} for {channels} channels")
 
 
 def channelwise(bias: Array, axes: int) -> Array:
@@ -103,8 +136,7 @@ def biased(y: Array, bias: Array | None) -> Array:
     """A result with the bias of each channel added."""
     if bias is None:
         return y
-    if bias.shape != y.shape[1:2]:
-        raise LayoutError(f"a bias of {bias.shape} for {y.shape[1]} channels")
+    _fitting(bias, y.shape[1])
     y += channelwise(bias.astype(y.dtype, copy=False), y.ndim)
     return y
 
@@ -144,7 +176,7 @@ def _dims(
     return (x.dims[0], channels, *found)
 
 
-@operator("Conv", infer=infer_conv)
+@operator("Conv", infer=infer_conv, fits=_forward)
 def conv(
     x: Array,
     w: Array,
@@ -159,7 +191,6 @@ def conv(
     strides: Sequence[int] | None = None,
 ) -> Array:
     """Convolution; f16 and bf16 are accumulated in f32."""
-    _forward(x, w, group, kernel_shape)
     windows = slide(spatial(x), w.shape[2:], strides, dilations, pads, auto_pad)
     return narrow(biased(convolve(wide(x), wide(w), windows, group), b), x.dtype)
 
@@ -192,7 +223,7 @@ def integer_convolution(
     strides: Sequence[int] | None,
 ) -> Array:
     """The sums of products of integers less their zero points, exact, as doubles."""
-    _forward(x, w, group, kernel_shape)
+    _forward(x, w, group=group, kernel_shape=kernel_shape)
     windows = slide(spatial(x), w.shape[2:], strides, dilations, pads, auto_pad)
     return convolve(_shifted(x, x_zero), _shifted(w, w_zero, 0), windows, group)
 
@@ -300,7 +331,7 @@ def transposed_windows(
     return Windows(*parts)
 
 
-@operator("ConvTranspose", infer=_infer_transposed)
+@operator("ConvTranspose", infer=_infer_transposed, fits=_backward)
 def conv_transpose(
     x: Array,
     w: Array,
@@ -317,9 +348,6 @@ def conv_transpose(
     strides: Sequence[int] | None = None,
 ) -> Array:
     """Transposed convolution: each element of the data adds the weights, times itself, to the result."""
-    _checked(x, w, group, kernel_shape)
-    if w.shape[0] != x.shape[1]:
-        raise LayoutError(f"{x.shape[1]} channels, but the weights take {w.shape[0]}")
     windows = transposed_windows(
         spatial(x), w.shape[2:], strides, dilations, pads, auto_pad, output_padding, output_shape
     )

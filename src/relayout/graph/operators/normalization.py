@@ -20,12 +20,22 @@ __all__ = ["average", "broadcasts"]
 
 
 def _infer_batch(
-    x: Fact, scale: Fact, b: Fact, mean: Fact, variance: Fact, /, **_: object
-) -> tuple[Fact, Fact, Fact]:
-    return Fact(x.dims, x.dtype), Fact(mean.dims, mean.dtype), Fact(variance.dims, variance.dtype)
+    x: Fact, scale: Fact, b: Fact, mean: Fact, variance: Fact, /, *, training_mode: int = 0, **_: object
+) -> Fact | tuple[Fact, Fact, Fact]:
+    y = Fact(x.dims, x.dtype)
+    return (y, Fact(mean.dims, mean.dtype), Fact(variance.dims, variance.dtype)) if training_mode else y
 
 
-@operator("BatchNormalization", infer=_infer_batch)
+def _fits_batch(x: Array, *vectors: Array, **_: object) -> None:
+    if x.ndim < 1:
+        raise LayoutError("a scalar has no channels")
+    channels = x.shape[1] if x.ndim > 1 else 1
+    for what, vector in zip(("scale", "B", "mean", "variance"), vectors, strict=True):
+        if vector.shape != (channels,):
+            raise LayoutError(f"{what} of {vector.shape} for {channels} channels")
+
+
+@operator("BatchNormalization", infer=_infer_batch, fits=_fits_batch)
 def batch_normalization(
     x: Array,
     scale: Array,
@@ -39,13 +49,7 @@ def batch_normalization(
     training_mode: int = 0,
 ) -> Array | tuple[Array, Array, Array]:
     """Each channel normalised by given statistics, or in training by its own."""
-    if x.ndim < 1:
-        raise LayoutError("a scalar has no channels")
-    data = wide(x)
-    channels = x.shape[1] if x.ndim > 1 else 1
-    for what, vector in (("scale", scale), ("B", b), ("mean", input_mean), ("variance", input_var)):
-        if vector.shape != (channels,):
-            raise LayoutError(f"{what} of {vector.shape} for {channels} channels")
+    data, channels = wide(x), len(scale)
     mean, variance = wide(input_mean), wide(input_var)
     if training_mode:
         axes = (0, *range(2, x.ndim))
@@ -67,11 +71,14 @@ def batch_normalization(
     return y, kept[0], kept[1]
 
 
-@operator("InstanceNormalization", infer=same)
-def instance_normalization(x: Array, scale: Array, b: Array, /, *, epsilon: float = 1e-5) -> Array:
-    """Each channel of each image normalised by its own mean and variance."""
+def _fits_instance(x: Array, scale: Array, b: Array, /, **_: object) -> None:
     if x.ndim < 3 or scale.shape != x.shape[1:2] or b.shape != x.shape[1:2]:
         raise LayoutError("data must be batch x channels x spatial axes, scale and B one number a channel")
+
+
+@operator("InstanceNormalization", infer=same, fits=_fits_instance)
+def instance_normalization(x: Array, scale: Array, b: Array, /, *, epsilon: float = 1e-5) -> Array:
+    """Each channel of each image normalised by its own mean and variance."""
     made = _standard(wide(x), tuple(range(2, x.ndim)), epsilon)[0]
     made = made * channelwise(wide(scale), x.ndim) + channelwise(wide(b), x.ndim)
     return narrow(made, x.dtype)
@@ -117,7 +124,13 @@ def _infer_layer(
     return Fact(x.dims, x.dtype), statistic, statistic
 
 
-@operator("LayerNormalization", infer=_infer_layer)
+def _fits_scaled(x: Array, scale: Array, b: Array | None = None, /, **_: object) -> None:
+    for what, one in (("scale", scale), ("bias", b)):
+        if one is not None and not broadcasts(one.shape, x.shape):
+            raise LayoutError(f"{what} of {one.shape} can't be broadcast to {x.shape}")
+
+
+@operator("LayerNormalization", infer=_infer_layer, fits=_fits_scaled)
 def layer_normalization(
     x: Array,
     scale: Array,
@@ -144,9 +157,6 @@ def broadcasts(shape: tuple[int, ...], to: tuple[int, ...]) -> bool:
 
 def _scaled(x: Array, scale: Array, b: Array | None = None) -> Array:
     """Scale and bias, which are broadcast to the data and never the other way."""
-    for what, one in (("scale", scale), ("bias", b)):
-        if one is not None and not broadcasts(one.shape, x.shape):
-            raise LayoutError(f"{what} of {one.shape} can't be broadcast to {x.shape}")
     made = wide(x) * wide(scale)
     return narrow(made if b is None else made + wide(b), x.dtype)
 
@@ -155,7 +165,7 @@ def _infer_rms(x: Fact, scale: Fact, /, **_: object) -> Fact:
     return Fact(x.dims, scale.dtype)
 
 
-@operator("RMSNormalization", infer=_infer_rms)
+@operator("RMSNormalization", infer=_infer_rms, fits=_fits_scaled)
 def rms_normalization(
     x: Array, scale: Array, /, *, axis: int = -1, epsilon: float = 1e-5, stash_type: int = 1
 ) -> Array:
@@ -167,7 +177,14 @@ def rms_normalization(
     return _scaled(narrow(made, x.dtype).astype(scale.dtype, copy=False), scale)
 
 
-@operator("GroupNormalization", infer=same)
+def _fits_groups(x: Array, scale: Array, bias: Array, /, *, num_groups: int, **_: object) -> None:
+    if x.ndim < 2 or num_groups < 1 or x.shape[1] % num_groups:
+        raise LayoutError(f"channels of {x.shape} can't be parted into {num_groups} groups")
+    if scale.shape != x.shape[1:2] or bias.shape != x.shape[1:2]:
+        raise LayoutError(f"scale of {scale.shape} and bias of {bias.shape} for {x.shape[1]} channels")
+
+
+@operator("GroupNormalization", infer=same, fits=_fits_groups)
 def group_normalization(
     x: Array,
     scale: Array,
@@ -179,10 +196,6 @@ def group_normalization(
     stash_type: int = 1,
 ) -> Array:
     """Groups of channels of each image normalised; scale and bias are of each channel."""
-    if x.ndim < 2 or num_groups < 1 or x.shape[1] % num_groups:
-        raise LayoutError(f"channels of {x.shape} can't be parted into {num_groups} groups")
-    if scale.shape != x.shape[1:2] or bias.shape != x.shape[1:2]:
-        raise LayoutError(f"scale of {scale.shape} and bias of {bias.shape} for {x.shape[1]} channels")
     grouped = x.astype(_stash(stash_type), copy=False)
     grouped = grouped.reshape(x.shape[0], num_groups, x.shape[1] // num_groups, *x.shape[2:])
     made = _standard(wide(grouped), tuple(range(2, grouped.ndim)), epsilon)[0]

@@ -16,6 +16,9 @@ None where something is not known::
         return Fact(x.dims, x.dtype)
 
 Where an operator has none, nothing is known of its results until it has run.
+
+What must be true of the inputs' dims is asked by a function of its own, which the definition calls first, so
+that a network that can't run is refused before it is planned (:attr:`Operator.fits`).
 """
 
 from __future__ import annotations
@@ -54,6 +57,17 @@ class Fact:
     dtype: np.dtype[Any] | None = None
     data: Array | None = None
 
+    def shaped(self, batch: bool = False) -> Array | None:
+        """An array of these dims without memory; None where they are not known. An open batch may be 1."""
+        dims = self.dims
+        if batch and dims and not isinstance(dims[0], int):
+            dims = (1, *dims[1:])
+        if dims is None or not all(isinstance(n, int) for n in dims):
+            return None
+        return np.broadcast_to(
+            np.zeros((), self.dtype or np.float32), [n for n in dims if isinstance(n, int)]
+        )
+
 
 Infer: TypeAlias = Callable[..., "Fact | tuple[Fact, ...]"]
 
@@ -82,6 +96,9 @@ class Operator:
         Whether the definition asks how many outputs are wanted, as a keyword ``wanted``.
     needed : frozenset of str
         The inputs that are never None: those whose annotation doesn't admit it.
+    fits : callable or None
+        Called as the definition is; raises a LayoutError where dims and attributes don't fit each other. It
+        looks at no elements.
     """
 
     name: str
@@ -93,6 +110,7 @@ class Operator:
     infer: Infer | None = None
     wanted: bool = False
     needed: frozenset[str] = frozenset()
+    fits: Callable[..., None] | None = None
 
     def __call__(self, *inputs: Any, outputs: int = 1, **attributes: Any) -> tuple[Any, ...]:
         """The results of the definition; ``outputs``: how many are wanted.
@@ -110,8 +128,11 @@ class Operator:
         if self.wanted:
             attributes["wanted"] = outputs
         with np.errstate(all="ignore"), self._named(inputs):
+            if self.fits is not None:
+                self.fits(*inputs, **{key: one for key, one in attributes.items() if key != "wanted"})
             made = self.define(*inputs, **attributes)
         several = made if isinstance(made, tuple) else (made,)
+        self._enough(len(several), outputs)
         return tuple(np.asarray(one) if isinstance(one, np.generic) else one for one in several)
 
     def inferred(self, *inputs: Fact | None, outputs: int = 1, **attributes: Any) -> tuple[Fact, ...]:
@@ -121,9 +142,16 @@ class Operator:
         if self.infer is None:
             return (Fact(),) * outputs
         with self._named(inputs):
+            if self.fits is not None:
+                shaped = [one and one.shaped(place == 0) for place, one in enumerate(inputs)]
+                if all((one is None) == (given is None) for one, given in zip(shaped, inputs, strict=True)):
+                    self.fits(*shaped, **attributes)
             made = self.infer(*inputs, **attributes)
         made = made if isinstance(made, tuple) else (made,)
-        return (*made, *(Fact() for _ in range(outputs - len(made))))[:outputs]
+        if not made:
+            return (Fact(),) * outputs
+        self._enough(len(made), outputs)
+        return made[:outputs]
 
     def check(self, inputs: int, attributes: Mapping[str, Any]) -> None:
         """Refuse what no call of the operator looks like.
@@ -142,6 +170,11 @@ class Operator:
         for name, value in self.attributes.items():
             if value is ... and name not in attributes:
                 raise LayoutError(f"{self.name} needs the attribute {name!r}")
+
+    def _enough(self, made: int, outputs: int) -> None:
+        """Refuse to have more outputs than there are."""
+        if outputs > made:
+            raise LayoutError(f"{self.name} has {made} outputs with these attributes, not {outputs}")
 
     def _present(self, inputs: tuple[Any, ...]) -> None:
         """Refuse None for an input that is needed."""
@@ -174,7 +207,9 @@ def _spelled(given: Any) -> str:
 OPERATORS: Final[dict[str, Operator]] = {}
 
 
-def operator(name: str, infer: Infer | None = None) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def operator(
+    name: str, infer: Infer | None = None, fits: Callable[..., None] | None = None
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Enter a definition into the table; its signature says what the operator takes."""
 
     def enter(define: Callable[..., Any]) -> Callable[..., Any]:
@@ -199,6 +234,7 @@ def operator(name: str, infer: Infer | None = None) -> Callable[[Callable[..., A
             infer,
             any(one.name == "wanted" for one in keywords),
             frozenset(one.name for one in places if not {"None", "Any"} & set(str(one.annotation).split())),
+            fits,
         )
         return define
 

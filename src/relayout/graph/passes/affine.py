@@ -79,6 +79,8 @@ def _affine(node: Node, around: Around) -> tuple[str, Array | None, Array | None
     if dims is None or len(dims) < 2 or any(one is None for one in given):
         return None
     scale, bias, mean, variance = (np.asarray(one, np.float64) for one in given)
+    if {scale.shape, bias.shape, mean.shape, variance.shape} != {(scale.size,)}:
+        return None  # what runs says what is wrong
     factor = scale / np.sqrt(variance + attribute(node, "epsilon"))
     shape = (-1, *(1,) * (len(dims) - 2))
     return node.inputs[0], factor.reshape(shape), (bias - mean * factor).reshape(shape)

@@ -71,6 +71,8 @@ class Kind:
         Whether the last axis must stay the last one.
     make : callable
         Attributes and constants for an order.
+    may : callable
+        What else an order must be: runtimes don't do everything that ONNX can say.
     """
 
     rank: int
@@ -78,10 +80,12 @@ class Kind:
     make: Callable[[Order], Made]
     dropped: tuple[int, ...] = ()
     last: bool = False
+    may: Callable[[Order], bool] = lambda order: True
 
     def allows(self, order: Order) -> bool:
         """Whether the node can be computed in an order."""
-        return len(order) == self.rank and (not self.last or order[-1] == self.rank - 1)
+        fits = len(order) == self.rank and (not self.last or order[-1] == self.rank - 1)
+        return fits and self.may(order)
 
     def result(self, order: Order) -> Order:
         """The order of the axes of its results."""
@@ -112,7 +116,26 @@ def kind_of(node: Node, graph: Graph) -> Kind | None:
         return _last(node, graph, len(dims))
     make = MOVING.get(node.operator)
     made = None if make is None else make(node, graph, len(dims))
-    return None if made is None else Kind(len(dims), (0,), made)
+    may = _images(node, graph, len(dims)) if node.operator == "Resize" else Kind.may
+    return None if made is None else Kind(len(dims), (0,), made, may=may)
+
+
+def _images(node: Node, graph: Graph, rank: int) -> Callable[[Order], bool]:
+    """The orders in which runtimes interpolate: images and channels, channels before or behind the sizes.
+
+    Cubic interpolation wants channels before the sizes.
+    """
+    mode = attribute(node, "mode")
+    src, dst = (graph.value(name).dims or (None,) * rank for name in (node.inputs[0], node.outputs[0]))
+    kept = {axis for axis, (n, m) in enumerate(zip(src, dst, strict=True)) if n == m}
+
+    def may(order: Order) -> bool:
+        if mode == "nearest" or rank < 4 or order == tuple(range(rank)):
+            return True
+        behind = mode == "linear" and order[-1] in kept
+        return order[0] in kept and (order[1] in kept or behind)
+
+    return may
 
 
 def places(order: Order) -> Order:

@@ -275,7 +275,8 @@ class _Search:
                 value, by = self._source(name, 0 if dims is None else len(dims))
                 nodes.append(Node("Identity", (read(value, by),), (name,)))
         moved = {node.outputs[0] for node in graph.nodes if self._perm(node) is not None}
-        values = {name: value for name, value in graph.values.items() if name in done - moved}
+        same = (done - moved) | set(graph.results)
+        values = {name: value for name, value in graph.values.items() if name in same}
         return without_dead(
             without_identities(graph.replaced(nodes=tuple(nodes), constants=constants, values=values))
         )

@@ -58,6 +58,8 @@ elements of the source I (columns), and that of the destination O (rows).
 ``elements``
     All else, an element at a time.
 
+Apart from these stands ``indexed``: rows by index, what gathers read and scatters write.
+
 Values are converted where they are fewest bits wide to be moved about: a kernel that narrows (f32 to s8)
 converts behind its loads and shuffles bytes; one that widens (u8 to f32) shuffles bytes and converts before
 its stores. 4-bit elements are unpacked to bytes by loads and packed by stores.

@@ -9,6 +9,7 @@ Each function here makes a :class:`~relayout.kernels.elementwise.map.Body` for a
     factor(True)               variance, scale; epsilon      scale / sqrt(variance + epsilon)
     normalised(True)           x, mean, factor, shift        (x - mean) factor + shift
     same()                     x                             x
+    expression(e)              what e reads                  the last term of e, in its types
 
 Numbers that often change (the scales of a sum) are read when the kernel runs. Those that belong to the
 operation, like a slope, are written into its code, where 1 and 0 cost nothing.
@@ -25,10 +26,11 @@ from relayout.ir.types import DOUBLE, FLOAT, Value, constant
 from relayout.kernels.elementwise.map import Body
 from relayout.ops.binary import emit as operation
 from relayout.ops.binary import keeps_zero
+from relayout.ops.expressions import Expression
 from relayout.ops.functions import Function
 from relayout.ops.post_ops import BinaryOp, PostOp
 
-__all__ = ["binary", "factor", "followed_by", "function", "normalised", "same", "weighted_sum"]
+__all__ = ["binary", "expression", "factor", "followed_by", "function", "normalised", "same", "weighted_sum"]
 
 
 def function(f: Function) -> Body:
@@ -60,6 +62,11 @@ def binary(algorithm: str, scales: tuple[float, float] = (1.0, 1.0)) -> Body:
 def same() -> Body:
     """The operand itself: for post-ops of what has been computed already."""
     return Body("same", lambda b, values: values[0], True, True)
+
+
+def expression(e: Expression) -> Body:
+    """An expression on elements of any types."""
+    return Body(f"expression {e}", e.emit, e.keeps_zero, e.cheap, e.operands, e.kind)
 
 
 def weighted_sum(count: int, weighted: bool = True) -> Body:

@@ -5,7 +5,8 @@ computed from the elements of the operands at the same index. What differs is th
 :class:`Body`; the loops (:mod:`relayout.kernels.elementwise.runs`), data types, broadcasting, what is left
 over at the end of rows, zeros in the padding and threads are the same for all, and are written here.
 
-A body gets vectors of f32 and returns one. Adding two operands of any formats and types is
+A body gets vectors of f32 and returns one, unless it asks for other kinds of them
+(:mod:`relayout.ir.registers`). Adding two operands of any formats and types is
 
 >>> def add(b, values):
 ...     return b.fadd(*values)
@@ -31,9 +32,9 @@ from typing import NamedTuple
 
 from relayout.dtypes import DType
 from relayout.ir.builder import Builder, Function
-from relayout.ir.conversions import from_f32, to_f32
 from relayout.ir.kernel import digits, kernel, share
-from relayout.ir.types import FLOAT, I64, PTR, Value, constant, integer, vector
+from relayout.ir.registers import KINDS, loaded, stored
+from relayout.ir.types import FLOAT, I64, PTR, Type, Value, constant, integer, vector
 from relayout.ir.vectors import load_pieces, pieces_of, store_pieces
 from relayout.kernels.elementwise.runs import Run, Vectors
 from relayout.targets.machine import Machine
@@ -45,7 +46,7 @@ CHEAP = 4, 8  # vectors of one turn, and of the longest pattern, where the body 
 COSTLY = 2, 4  # the same for all other bodies
 
 Emit = Callable[[Builder, Sequence[Value]], Value]
-"""From the function that is being written and vectors of f32 to the vector of results."""
+"""From the function that is being written and vectors of the operands to the vector of results."""
 
 
 @dataclass(frozen=True)
@@ -62,12 +63,18 @@ class Body:
         Whether zeros of all operands give +0.0, whatever the numbers are.
     cheap : bool
         Whether it is a few instructions, so that several vectors at a time are worth their code.
+    kinds : tuple of str
+        What registers hold of each operand; empty: f32 of all.
+    result : str
+        The same for the result.
     """
 
     name: str
     emit: Emit
     keeps_zero: bool
     cheap: bool
+    kinds: tuple[str, ...] = ()
+    result: str = "f32"
 
 
 def vectors_of(machine: Machine, dst: DType, operands: Sequence[DType], cheap: bool) -> Vectors:
@@ -247,8 +254,8 @@ class _Function:
 
     def _turn(self, target: Value, bases: Sequence[Value], slots: Sequence[_Slot]) -> None:
         """Load all, compute all, store all."""
-        loaded = [self._operands(bases, slot) if slot.valid else [] for slot in slots]
-        results = [self._computed(given, slot) for given, slot in zip(loaded, slots, strict=True)]
+        read = [self._operands(bases, slot) if slot.valid else [] for slot in slots]
+        results = [self._computed(given, slot) for given, slot in zip(read, slots, strict=True)]
         size = self.dst.bits // 8
         for slot, result in zip(slots, results, strict=True):
             store_pieces(self.b, result, target, pieces_of(0, slot.size, slot.first * size, size))
@@ -267,7 +274,7 @@ class _Function:
             else:
                 count = slot.size if run.whole[k] else slot.valid
                 at = self.b.gep(bases[k], slot.first * kind.bits // 8)
-                out.append(self._loaded(at, kind, count, width))
+                out.append(self._loaded(at, k, count, width))
         return out
 
     def _computed(self, given: list[Value], slot: _Slot) -> Value:
@@ -279,8 +286,8 @@ class _Function:
         value = self.body.emit(b, [*given, *numbers])
         if slot.valid < slot.size:
             valid = self._valid_lanes(slot)
-            value = b.shuffle(value, [lane if lane in valid else width for lane in range(width)], 0.0)
-        return from_f32(b, value, self.dst)
+            value = b.shuffle(value, [lane if lane in valid else width for lane in range(width)], 0)
+        return stored(b, value, self.dst, self.body.result)
 
     def _valid_lanes(self, slot: _Slot) -> set[int]:
         if self.run.turns == 1:
@@ -301,35 +308,41 @@ class _Function:
                 self._splats[k, width] = b.splat(number, width)
         if run.total == 1:
             return
-        for k, kind in enumerate(self.operands):
+        for k in range(len(self.operands)):
             if not run.steps[k]:
-                one = self._loaded(bases[k], kind, 1, 1)
+                one = self._loaded(bases[k], k, 1, 1)
                 for width in widths:
                     self._spread[k, width] = b.splat(one, width)
             elif run.again[k]:
                 for place in sorted({slot.number for slot in slots}):
-                    self._pattern[k, place] = self._row(bases[k], kind, place)
+                    self._pattern[k, place] = self._row(bases[k], k, place)
 
-    def _row(self, base: Value, kind: DType, number: int) -> Value:
+    def _row(self, base: Value, k: int, number: int) -> Value:
         """A vector of a pattern: elements of a row that is repeated, zeros in its padding."""
         run, lanes = self.run, self.lanes
         first = number * lanes % run.total
         if run.total % lanes == 0:
             count = max(0, min(lanes, run.valid - first))
-            at = self.b.gep(base, first * kind.bits // 8)
-            return self._loaded(at, kind, count, lanes) if count else constant(vector(lanes, FLOAT), 0.0)
+            at = self.b.gep(base, first * self.operands[k].bits // 8)
+            return self._loaded(at, k, count, lanes) if count else constant(vector(lanes, self._lane(k)), 0)
         room = 1 << (run.valid - 1).bit_length()
-        row = self._loaded(base, kind, run.valid, room)
+        row = self._loaded(base, k, run.valid, room)
         places = [(first + lane) % run.total for lane in range(lanes)]
-        return self.b.shuffle(row, [place if place < run.valid else room for place in places], 0.0)
+        return self.b.shuffle(row, [place if place < run.valid else room for place in places], 0)
 
     def _narrowed(self, value: Value, width: int) -> Value:
         """The first lanes of a vector."""
         return value if width == self.lanes else self.b.shuffle(value, range(width))
 
-    def _loaded(self, pointer: Value, kind: DType, count: int, width: int) -> Value:
-        """Neighbouring elements as f32; lanes behind them are zero."""
+    def _loaded(self, pointer: Value, k: int, count: int, width: int) -> Value:
+        """Neighbouring elements of an operand in registers; lanes behind them are zero."""
+        kind = self.operands[k]
         whole = vector(width, integer(kind.bits))
-        return to_f32(
-            self.b, load_pieces(self.b, whole, pointer, pieces_of(0, count, 0, kind.bits // 8)), kind
-        )
+        found = load_pieces(self.b, whole, pointer, pieces_of(0, count, 0, kind.bits // 8))
+        return loaded(self.b, found, kind, self._kind(k))
+
+    def _kind(self, k: int) -> str:
+        return self.body.kinds[k] if self.body.kinds else "f32"
+
+    def _lane(self, k: int) -> Type:
+        return KINDS[self._kind(k)]
