@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from relayout.primitives.runner import Layer
 
-__all__ = ["KEPT", "OpenRun", "compiled", "planned"]
+__all__ = ["KEPT", "OpenRun", "compiled", "compiled_as", "planned"]
 
 KEPT: Final = 8
 """For how many sets of sizes a network with open ones is kept compiled: each has packed weights and scratch
@@ -82,15 +82,20 @@ def _compiled(known: Graph, format: str | None, threads: int | None) -> Run:
     start = perf_counter()
     found = planned(known, format, threads)
     middle = perf_counter()
-    with limited(threads):
-        steps = emitted(found.graph, found.chosen).compile(threads)
-    head = found.graph
-    part = Compiled(steps, tuple(value.name for value in head.inputs), head.outputs)
-    made = Run(known.inputs, known.outputs, part, found.tail, found, undecided(known))
+    made = compiled_as(known, found, threads)
     made.seconds = {"plan": middle - start, "compile": perf_counter() - middle}
-    for data in known.constants.values():  # what is packed is not read again
-        release(data)
     return made
+
+
+def compiled_as(graph: Graph, plan: Plan, threads: int | None = None) -> Run:
+    """A graph compiled as it was planned (:func:`planned`), for as many threads."""
+    with limited(threads):
+        steps = emitted(plan.graph, plan.chosen).compile(threads)
+    head = plan.graph
+    part = Compiled(steps, tuple(value.name for value in head.inputs), head.outputs)
+    for data in graph.constants.values():  # what is packed is not read again
+        release(data)
+    return Run(graph.inputs, graph.outputs, part, plan.tail, plan, undecided(graph))
 
 
 class OpenRun(Run):
