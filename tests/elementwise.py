@@ -141,8 +141,9 @@ def in_parts(program: Any, addresses: Mapping[str, int], parts: int) -> None:
         names = step.operands if isinstance(step.operands, tuple) else (step.operands,)
         block = np.array([known[name] for name in names], np.uint64)
         operands = address(block) if isinstance(step.operands, tuple) else known[step.operands]
-        for part in reversed(range(parts)):
-            step.kernel(known[step.source], known[step.target], operands, part, parts)
+        count = min(parts, step.parts) if "slots" in names else parts  # as many as have a slot of scratch
+        for part in reversed(range(count)):
+            step.kernel(known[step.source], known[step.target], operands, part, count)
 
 
 @st.composite

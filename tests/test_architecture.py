@@ -116,7 +116,7 @@ WITHIN_FUNCTIONS: dict[str, set[str]] = {
     "targets": {"jit"},  # where the answers of earlier processes are
     "tensor": {"loops", "reorder"},
     "networks": {"files"},
-    "graph": {"draw"},
+    "graph": {"draw", "files"},
 }
 """What it may import besides, once somebody calls it."""
 
@@ -149,7 +149,8 @@ METHODS: set[tuple[str, str]] = {
     ("relayout.layout.descriptor", "relayout.layout.views"),
     ("relayout.tensor", "relayout.reorder"),
     ("relayout.graph.graph", "relayout.graph.evaluate"),
-    ("relayout.graph.graph", "relayout.graph.run"),
+    ("relayout.graph.graph", "relayout.graph.compiling"),
+    ("relayout.graph.run", "relayout.graph.saving"),
     ("relayout.graph.graph", "relayout.graph.verification"),
 }
 """Methods that are there for convenience, such as ``Tensor.reorder``: what they do is another module's, which

@@ -8,9 +8,9 @@ import pytest
 from graphs import Building
 from relayout.errors import LayoutError
 from relayout.graph import Value
+from relayout.graph.compiling import KEPT, OpenRun
 from relayout.graph.dynamic import divided
 from relayout.graph.inference import inferred
-from relayout.graph.run import KEPT, OpenRun
 
 RNG = np.random.default_rng(5)
 

@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import relayout as rl
+from relayout.graph.compiling import compiled, planned
 from relayout.graph.evaluate import evaluate
 from relayout.graph.graph import Graph, Node, Value
 from relayout.graph.lowering.case import unblocked
-from relayout.graph.run import compiled, planned
 from strategies import examples
 
 pytest.importorskip("llvmlite")

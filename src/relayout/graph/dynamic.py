@@ -1,9 +1,9 @@
 """Networks of which something is known only when they run.
 
 Two things can be open. *Sizes of inputs*, such as the batch: they are known as soon as arrays are there, and
-a network is compiled for them then (:class:`relayout.graph.run.OpenRun`). *Sizes that data decide*, such as
-how many boxes a detector finds: what does not depend on them is planned and compiled as any network, and the
-rest runs by the definitions of its operators, behind it (:func:`divided`).
+a network is compiled for them then (:class:`relayout.graph.compiling.OpenRun`). *Sizes that data decide*,
+such as how many boxes a detector finds: what does not depend on them is planned and compiled as any network,
+and the rest runs by the definitions of its operators, behind it (:func:`divided`).
 
 ::
 

@@ -6,20 +6,16 @@ it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from relayout.errors import LayoutError, type_name
-from relayout.exchange import pytorch
+from relayout.errors import LayoutError
+from relayout.graph.arrays import checked_inputs
 from relayout.graph.operators import OPERATORS
-from relayout.tensor import tensor
 
 if TYPE_CHECKING:
-    from relayout.graph.graph import Graph, Node, Value
+    from relayout.graph.graph import Graph, Node
 
-__all__ = ["checked_inputs", "evaluate"]
+__all__ = ["evaluate"]
 
 
 def evaluate(graph: Graph, *arrays: Any) -> tuple[Any, ...]:
@@ -45,6 +41,7 @@ def evaluate(graph: Graph, *arrays: Any) -> tuple[Any, ...]:
 
     Examples
     --------
+    >>> import numpy as np
     >>> from relayout.graph.graph import Graph, Node, Value
     >>> twice = Graph((Value("x"),), ("y",), (Node("Add", ("x", "x"), ("y",)),))
     >>> evaluate(twice, np.float32([1, 2]))
@@ -66,40 +63,6 @@ def evaluate(graph: Graph, *arrays: Any) -> tuple[Any, ...]:
     if missing:
         raise LayoutError(f"nothing computes the output {missing[0]!r} of the graph")
     return tuple(known[name] for name in graph.results)
-
-
-def checked_inputs(values: Sequence[Value], arrays: Sequence[Any]) -> list[Any]:
-    """What was given for inputs, as arrays; a LayoutError that says what is wanted where one doesn't fit."""
-    if len(values) != len(arrays):
-        wanted = ", ".join(map(str, values)) or "none"
-        raise LayoutError(f"the network has {len(values)} inputs ({wanted}); {len(arrays)} were given")
-    return [_checked(value, array) for value, array in zip(values, arrays, strict=True)]
-
-
-def _checked(value: Value, given: Any) -> Any:
-    if given is None or isinstance(given, (list, dict, str)):
-        if value.dtype is not None and value.dims is not None:
-            raise LayoutError(f"input {value} takes an array, got {type_name(given)}")
-        return given
-    array = _array(value, given)
-    fits = value.dims is None or (
-        len(value.dims) == array.ndim
-        and all(n == m for n, m in zip(value.dims, array.shape, strict=True) if isinstance(n, int))
-    )
-    if not fits or (value.dtype is not None and array.dtype != value.dtype):
-        dims = "x".join(map(str, array.shape)) or "no dims"
-        raise LayoutError(f"the network's input is {value}; an array of {array.dtype} {dims} was given")
-    return array
-
-
-def _array(value: Value, given: Any) -> Any:
-    """What was given for an input, as an array that shares its memory where it can be."""
-    if pytorch.is_tensor(given) and given.dtype.is_floating_point:
-        return tensor(given).numpy()  # bf16 too, which NumPy can't ask for, and what autograd looks at
-    try:
-        return np.asarray(given)
-    except (TypeError, ValueError, RuntimeError) as error:
-        raise LayoutError(f"input {value} takes an array, not {type_name(given)}: {error}") from None
 
 
 def _run(node: Node, known: dict[str, Any]) -> tuple[Any, ...]:

@@ -31,6 +31,7 @@ from relayout.graph.lowering import (  # their rules
     normalizations,
     pointwise,
     products,
+    recurrent,
     resizing,
     windows,
 )
@@ -50,7 +51,7 @@ if TYPE_CHECKING:
 
 __all__ = ["RULES", "Conversion", "Plan", "plan", "told_apart"]
 
-_ = expressions, gathering, movement, normalizations, pointwise, products, resizing, windows  # their rules
+_ = expressions, gathering, movement, normalizations, pointwise, products, recurrent, resizing, windows
 
 NOISE = 0.05  # of the cost of the cheapest way: by less than half of it no estimate tells two ways apart
 MOST = 8  # formats of a value that its readers are asked about

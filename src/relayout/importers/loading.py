@@ -3,31 +3,30 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from relayout.errors import LayoutError, type_name
 from relayout.forking import locked
-
-if TYPE_CHECKING:
-    from relayout.graph.graph import Graph
 
 __all__ = ["load"]
 
 
 @locked
-def load(source: Any) -> Graph:
-    """Load a network.
+def load(source: Any) -> Any:
+    """Load a network, or a run that was saved.
 
     Parameters
     ----------
     source : path, onnx.ModelProto or torch.export.ExportedProgram
         An ONNX file (``.onnx``, or any other name), a program that ``torch.export.save`` has written
-        (``.pt2``), or a model in memory. Data beside an ONNX file is read when it is used.
+        (``.pt2``), a run that :meth:`.Run.save` has written, or a model in memory. Data beside an ONNX file
+        is read when it is used.
 
     Returns
     -------
-    Graph
-        What it computes; :meth:`.Graph.plan` chooses formats for it, :meth:`.Graph.compile` makes it run.
+    Graph or Run
+        What it computes; :meth:`.Graph.plan` chooses formats for it, :meth:`.Graph.compile` makes it run. Of
+        a file of a run, the :class:`.Run`, ready.
 
     Raises
     ------
@@ -42,6 +41,10 @@ def load(source: Any) -> Graph:
     >>> scores, = graph.compile()(picture)  # doctest: +SKIP
     """
     if isinstance(source, (str, os.PathLike)):
+        if _is_run(source):
+            from relayout.graph.saving import load as of_run
+
+            return of_run(source)
         if str(source).lower().endswith(".pt2"):
             from relayout.importers.torch import load as of_torch
 
@@ -62,3 +65,20 @@ def load(source: Any) -> Graph:
     raise LayoutError(
         f"a network is a file, an onnx.ModelProto or an ExportedProgram, not {type_name(source)}"
     )
+
+
+@locked
+def _is_run(path: str | os.PathLike[str]) -> bool:
+    """Whether a file is that of a run, by what it begins with; what can't be opened is left to others."""
+    from relayout.graph.plain import MAGIC
+
+    try:
+        file = os.open(path, os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0))
+    except (OSError, ValueError):
+        return False
+    try:
+        return os.read(file, len(MAGIC)) == MAGIC
+    except OSError:  # a folder
+        return False
+    finally:
+        os.close(file)

@@ -64,7 +64,8 @@ DIGEST = 32  # bytes
 PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 PARTS = (
     *(".", "layout", "loops", "ops", "ir", "targets", "jit", "runtime", "reorder", "primitives"),
-    *("kernels", "kernels/copy", "kernels/elementwise", "kernels/reduce", "kernels/conv"),
+    *("kernels", "kernels/copy", "kernels/elementwise", "kernels/reduce"),
+    *("kernels/conv", "kernels/recurrent"),
 )
 """Folders of the package with all the code that kernels are made by; a test compares them with imports."""
 ENVIRONMENT = b"environ", b"getenv"

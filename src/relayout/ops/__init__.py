@@ -17,6 +17,7 @@
 ``pooling``        pooling and reductions
 ``softmax``        softmax and its logarithm
 ``normalization``  batch, layer and group normalisation
+``recurrent``      RNN, LSTM and GRU: cells, layers, directions
 ``pieces``         concatenation and split
 ``reorder``        reorders, with their attributes
 ``native``         what is defined in the data types of its arguments, not in double precision

@@ -40,6 +40,7 @@ Tests join the last two. What all kinds share:
 ``lowering``     programs of everything computed element by element: kernels compiled, buffers named
 ``combining``    programs of pooling, reductions and softmax
 ``normalizing``  what layer and group normalisation share; their program
+``recurrent``    RNN, LSTM and GRU; ``recurrent_program`` is theirs
 ``sequence``     many primitives, compiled together and run without Python in between
 ``values``       the values between them, as plain data
 ``storages``     who writes where
@@ -75,6 +76,10 @@ if TYPE_CHECKING:
     from relayout.primitives.matmul import Matmul as Matmul
     from relayout.primitives.pointwise import Pointwise as Pointwise
     from relayout.primitives.pooling import Pooling as Pooling
+    from relayout.primitives.recurrent import GRU as GRU
+    from relayout.primitives.recurrent import LBRGRU as LBRGRU
+    from relayout.primitives.recurrent import LSTM as LSTM
+    from relayout.primitives.recurrent import VanillaRNN as VanillaRNN
     from relayout.primitives.reduction import Reduction as Reduction
     from relayout.primitives.reorder import Reorder as Reorder
     from relayout.primitives.sequence import Sequence as Sequence
@@ -89,9 +94,12 @@ _WHERE = {
     "Convolution": "convolution",
     "Custom": "custom",
     "Eltwise": "eltwise",
+    "GRU": "recurrent",
     "Gather": "indexing",
     "GroupNormalization": "group_normalization",
     "InnerProduct": "inner_product",
+    "LBRGRU": "recurrent",
+    "LSTM": "recurrent",
     "LayerNormalization": "layer_normalization",
     "Matmul": "matmul",
     "Pointwise": "pointwise",
@@ -103,6 +111,7 @@ _WHERE = {
     "Softmax": "softmax",
     "Split": "split",
     "Sum": "sum",
+    "VanillaRNN": "recurrent",
 }
 
 __all__ = [*_WHERE]

@@ -24,6 +24,7 @@ from typing import Any
 
 import numpy as np
 
+from relayout.errors import LayoutError
 from relayout.layout.descriptor import MemoryDesc
 from relayout.ops import custom as ops
 from relayout.ops.checks import check_descs
@@ -50,7 +51,8 @@ class Custom(Native):
     Raises
     ------
     LayoutError
-        At a call: the function returns another number of arrays, or arrays of other dims.
+        ``booleans`` names what is no argument. At a call: the function returns another number of arrays, or
+        arrays of other dims.
     """
 
     kind = "custom"
@@ -66,6 +68,8 @@ class Custom(Native):
         kind: str = "custom",
     ) -> None:
         check_descs(kind, {**inputs, **outputs}, {})
+        if not {*booleans} <= {*inputs, *outputs}:
+            raise LayoutError(f"{kind}: {', '.join(map(str, booleans))} are not all arguments")
         truth = tuple(booleans)
         self._settle(ops.Custom, inputs, outputs, name=kind, function=function, booleans=truth)
         self.kind = kind  # type: ignore[misc]

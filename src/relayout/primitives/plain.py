@@ -41,7 +41,7 @@ from relayout.primitives.values import Value
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["Steps", "check", "plain", "read", "remade", "written", "written_if_plain"]
+__all__ = ["Functions", "Steps", "check", "plain", "read", "remade", "written", "written_if_plain"]
 
 PLAIN = (bool, int, float, str, type(None))
 CUSTOM = "Custom"
@@ -248,7 +248,8 @@ def read(text: str, functions: Functions) -> Steps:
         for k, (name, made, used, in_place) in enumerate(_of(list, document["steps"])):
             own = {key: storages[_of(int, place)] for key, place in _of(dict, used).items()}
             over = {key: _of(str, other) for key, other in _of(dict, in_place).items()}
-            items.append(Item(_of(str, name), partial(_step, made, functions, k), own, over))
+            function = functions(k) if made[0] == CUSTOM else None
+            items.append(Item(_of(str, name), partial(remade, made, function), own, over))
     except (ValueError, TypeError, LookupError, RecursionError) as error:
         raise LayoutError(f"the steps are damaged: {error!s:.200}") from None
     return Steps(inputs, outputs, items, sizes)
@@ -258,10 +259,6 @@ def _of(kind: type, value: Any) -> Any:
     if type(value) is not kind:
         raise LayoutError(f"expected {kind.__name__}, got {value!r:.60}")
     return value
-
-
-def _step(data: Any, functions: Functions, k: int) -> Primitive:
-    return remade(data, functions(k) if isinstance(data, list) and data[:1] == [CUSTOM] else None)
 
 
 def check(steps: Steps) -> None:

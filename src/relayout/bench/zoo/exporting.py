@@ -6,6 +6,7 @@ sizes known or with the batch open, or without its optimiser, and the older one 
 
 from __future__ import annotations
 
+import inspect
 import io
 import logging
 import os
@@ -104,8 +105,10 @@ def exported(name: str, batch: int = 1, writer: str = "static", where: Path | No
     if settings["dynamo"]:
         settings["external_data"] = weights > LARGEST
         if writer == "batch":
-            settings["dynamic_shapes"] = ({0: torch.export.Dim.DYNAMIC},) * len(made.inputs)
-            settings = _for_varargs(settings)
+            shapes = ({0: torch.export.Dim.DYNAMIC},) * len(made.inputs)
+            kinds = {one.kind for one in inspect.signature(made.module.forward).parameters.values()}
+            several = inspect.Parameter.VAR_POSITIONAL in kinds  # *inputs: the shapes of that one parameter
+            settings["dynamic_shapes"] = (shapes,) if several else shapes
     elif writer == "script":
         settings["input_names"] = [f"x{k}" for k in range(len(made.inputs))]
     with tempfile.TemporaryDirectory(dir=place) as scratch, warnings.catch_warnings():
@@ -113,6 +116,7 @@ def exported(name: str, batch: int = 1, writer: str = "static", where: Path | No
         path = Path(scratch, found.model.name)
         quiet = io.StringIO()
         try:
+            torch.backends.mha.set_fastpath_enabled(False)  # of which ONNX has no operator
             with torch.no_grad(), redirect_stdout(quiet), redirect_stderr(quiet):
                 torch.onnx.export(made.module, made.inputs, str(path), verbose=False, **settings)
         except Exception as error:  # of any kind: it is another's program
@@ -124,8 +128,3 @@ def exported(name: str, batch: int = 1, writer: str = "static", where: Path | No
         for one in sorted(Path(scratch).iterdir(), key=lambda file: file == path):  # the model last
             one.replace(place / one.name)
     return found
-
-
-def _for_varargs(settings: dict[str, Any]) -> dict[str, Any]:
-    """Modules that take ``*inputs`` want the shapes of that one parameter."""
-    return {**settings, "dynamic_shapes": (settings["dynamic_shapes"],)}

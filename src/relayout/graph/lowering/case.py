@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
@@ -23,6 +23,7 @@ from relayout.errors import LayoutError
 from relayout.graph.graph import Graph, Node, Value
 from relayout.graph.operators import OPERATORS
 from relayout.graph.operators.fused import FUSED
+from relayout.layout import views
 from relayout.layout.dense import dense_like
 from relayout.layout.descriptor import MemoryDesc
 from relayout.layout.layout import Layout, plain
@@ -34,11 +35,13 @@ __all__ = [
     "elements_of",
     "label",
     "operand_of",
+    "reshaped",
     "row_major",
     "unblocked",
     "unfused",
 ]
 
+KEPT = 4096  # formats that are remembered: the blocks of a network are alike
 FLOATS = ("f32", "f16", "bf16")
 """Data types that kernels compute with as networks do; integers wrap around, which kernels don't."""
 
@@ -60,6 +63,7 @@ def row_major(dims: Sequence[int], dtype: str) -> MemoryDesc:
     return MemoryDesc(tuple(dims), dtype, Layout(tuple(dims), plain(len(dims))))
 
 
+@lru_cache(maxsize=KEPT)
 def label(desc: MemoryDesc) -> MemoryDesc:
     """The format that a descriptor stands for: the same order, no holes, no names."""
     if 0 in desc.dims or desc.layout.offset0 or desc.tag is None:
@@ -79,6 +83,12 @@ def unblocked(desc: MemoryDesc) -> MemoryDesc:
     if desc.tag is None or not desc.inner_blocks or desc.padded_dims != desc.dims:
         return desc
     return row_major(desc.dims, desc.dtype.name) if sum(n > 1 for n in desc.dims) == 1 else desc
+
+
+@lru_cache(maxsize=KEPT)
+def reshaped(layout: Layout, dims: tuple[int, ...]) -> Layout:
+    """The same elements under other dims, as :func:`relayout.layout.views.reshape` has it, and remembered."""
+    return views.reshape(layout, dims)
 
 
 def unfused(layout: Layout) -> Layout:

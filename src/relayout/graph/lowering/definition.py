@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from relayout.errors import LayoutError
 from relayout.graph.lowering.case import Case, Operand, row_major
 from relayout.graph.lowering.ways import Way
 from relayout.graph.operators import OPERATORS
@@ -32,6 +33,8 @@ class Defined:
 
     def __call__(self, *arrays: Any) -> tuple[Any, ...]:
         """The results for arrays; a number among what is given says which of them stands there."""
+        if not all(0 <= one < len(arrays) for one in self.given if isinstance(one, int)):
+            raise LayoutError(f"{self.operator} is given {len(arrays)} arrays, and reads others")
         inputs = (arrays[one] if isinstance(one, int) else one for one in self.given)
         return OPERATORS[self.operator](*inputs, outputs=self.outputs, **self.attributes)
 

@@ -21,9 +21,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from relayout.errors import LayoutError
+from relayout.graph.arrays import stored
 from relayout.graph.graph import Graph
 from relayout.graph.lowering.case import Case, Operand, elements_of, label, row_major, unfused
 from relayout.graph.lowering.ways import Way
@@ -35,9 +35,8 @@ from relayout.primitives.primitive import Primitive
 from relayout.primitives.reorder import Reorder
 from relayout.primitives.sequence import Sequence as Steps
 from relayout.primitives.values import Value, origin
-from relayout.tensor import Tensor, tensor
 
-__all__ = ["Chosen", "Site", "emitted", "stored"]
+__all__ = ["Chosen", "Site", "emitted"]
 
 
 @dataclass(frozen=True)
@@ -306,12 +305,6 @@ class Site:
     def dense(self, value: Value, dims: tuple[int, ...]) -> MemoryDesc:
         """What a value is under other dims."""
         return MemoryDesc(dims, value.desc.dtype, views.reshape(value.desc.layout, dims))
-
-
-def stored(data: NDArray[Any]) -> Tensor:
-    """An array as a row-major tensor; truth values are bytes."""
-    data = np.ascontiguousarray(data) if data.ndim else data
-    return tensor(data.view(np.uint8) if data.dtype == bool else data)
 
 
 def _dtype(dtype: np.dtype[Any] | None) -> str:

@@ -18,7 +18,7 @@ from relayout.graph.operators.registry import Array, Fact, operator
 from relayout.graph.operators.types import narrow, wide
 from relayout.graph.operators.windows import Size
 
-__all__: list[str] = []
+__all__ = ["activations_of"]
 
 Function = Callable[[Array], Array]
 
@@ -43,6 +43,35 @@ FUNCTIONS: Final[dict[str, tuple[Callable[..., Array], dict[str, float]]]] = {
 """Activation functions by name in lower case, and their parameters' defaults."""
 
 
+def activations_of(
+    names: Sequence[str] | None,
+    default: Sequence[str],
+    directions: int,
+    alphas: Sequence[float] | None,
+    betas: Sequence[float] | None,
+) -> list[tuple[str, dict[str, float]]]:
+    """The names of the functions of all directions, in lower case, with their parameters.
+
+    Functions that have parameters take the next of the given ones, in order, as long as there are any.
+
+    >>> activations_of(["Tanh", "Affine"], ["tanh"], 2, [2.0], None)
+    [('tanh', {}), ('affine', {'alpha': 2.0, 'beta': 0.0})]
+    """
+    wanted = [name.lower() for name in names or (*default,) * directions]
+    if len(wanted) != len(default) * directions:
+        raise LayoutError(f"{len(wanted)} activations; {len(default)} in each of {directions} directions")
+    left = {"alpha": list(alphas or ()), "beta": list(betas or ())}
+    made = []
+    for name in wanted:
+        if name not in FUNCTIONS:
+            raise LayoutError(f"there is no activation {name!r}; there are: {', '.join(FUNCTIONS)}")
+        parameters = FUNCTIONS[name][1]
+        made.append(
+            (name, {key: left[key].pop(0) if left[key] else value for key, value in parameters.items()})
+        )
+    return made
+
+
 def _functions(
     names: Sequence[str] | None,
     default: Sequence[str],
@@ -50,21 +79,9 @@ def _functions(
     alphas: Sequence[float] | None,
     betas: Sequence[float] | None,
 ) -> list[list[Function]]:
-    """The functions of each direction.
-
-    Functions that have parameters take the next of the given ones, in order, as long as there are any.
-    """
-    wanted = [name.lower() for name in names or (*default,) * directions]
-    if len(wanted) != len(default) * directions:
-        raise LayoutError(f"{len(wanted)} activations; {len(default)} in each of {directions} directions")
-    left = {"alpha": list(alphas or ()), "beta": list(betas or ())}
-    made: list[Function] = []
-    for name in wanted:
-        if name not in FUNCTIONS:
-            raise LayoutError(f"there is no activation {name!r}; there are: {', '.join(FUNCTIONS)}")
-        function, parameters = FUNCTIONS[name]
-        chosen = {key: left[key].pop(0) if left[key] else value for key, value in parameters.items()}
-        made.append(partial(function, **chosen))
+    """The functions of each direction."""
+    named = activations_of(names, default, directions, alphas, betas)
+    made: list[Function] = [partial(FUNCTIONS[name][0], **chosen) for name, chosen in named]
     return [made[i * len(default) : (i + 1) * len(default)] for i in range(directions)]
 
 

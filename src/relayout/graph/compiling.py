@@ -1,0 +1,154 @@
+"""From a graph to a run: planned, compiled, and again for each set of sizes that is open before."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import lru_cache, partial
+from time import perf_counter
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+import numpy as np
+
+from relayout.errors import LayoutError
+from relayout.exchange.mapped import release
+from relayout.forking import locked
+from relayout.graph.defaults import Others
+from relayout.graph.dynamic import decided, divided, undecided
+from relayout.graph.graph import Graph, Value
+from relayout.graph.inference import inferred
+from relayout.graph.lowering.emission import emitted
+from relayout.graph.passes import fused, optimized, unfused
+from relayout.graph.passes.parts import in_parts
+from relayout.graph.plan import Plan, lowerable, plan
+from relayout.graph.run import Compiled, Run
+from relayout.reorder.conversion import check_threads
+from relayout.targets.processors import limited
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from relayout.primitives.runner import Layer
+
+__all__ = ["KEPT", "OpenRun", "compiled", "compiled_as", "planned"]
+
+KEPT: Final = 8
+"""For how many sets of sizes a network with open ones is kept compiled: each has packed weights and scratch
+of its own."""
+
+REMEMBERED: Final = 1000
+"""Sets of sizes of which is known that they have been given before."""
+
+_Sizes: TypeAlias = "tuple[tuple[tuple[int, ...], np.dtype[Any]] | None, ...]"
+"""Dims and data type of each array that is given; None for what is none."""
+
+
+def planned(
+    graph: Graph,
+    format: str | None = None,
+    threads: int | None = None,
+    batch: Any = None,
+    pins: Mapping[str, str] | None = None,
+) -> Plan:
+    """The plan of a graph, for a batch size or other dims; see :meth:`.Graph.plan`."""
+    check_threads(threads)
+    head, tail = divided(inferred(graph, batch))
+    made = fused(inferred(in_parts(inferred(optimized(head)))))
+    with limited(threads):
+        found = plan(unfused(made, keep=lambda node: lowerable(node, made)), format, pins)
+    return found if tail is None else replace(found, tail=tail)
+
+
+def compiled(graph: Graph, format: str | None = None, threads: int | None = None, batch: Any = None) -> Run:
+    """Plan a graph and compile it.
+
+    Where inputs have open sizes, this is done when a run is given arrays. What has no memory format (text,
+    lists, sizes that only data decide) is left to the definitions of operators.
+    """
+    check_threads(threads)
+    known = inferred(graph, batch)
+    whole = all(map(decided, known.inputs)) or not undecided(known)
+    made = _compiled(known, format, threads) if whole else OpenRun(known, format, threads)
+    if graph.defaults:
+        made.defaults = graph.defaults
+        made.with_others = Others(graph, partial(compiled, format=format, threads=threads, batch=batch))
+    return made
+
+
+def _compiled(known: Graph, format: str | None, threads: int | None) -> Run:
+    """A run for the sizes that a graph has, whatever they are."""
+    if not divided(known)[0].nodes and undecided(known):
+        return Run(known.inputs, known.outputs, tail=known, why=undecided(known))
+    start = perf_counter()
+    found = planned(known, format, threads)
+    middle = perf_counter()
+    made = compiled_as(known, found, threads)
+    made.seconds = {"plan": middle - start, "compile": perf_counter() - middle}
+    return made
+
+
+def compiled_as(graph: Graph, plan: Plan, threads: int | None = None) -> Run:
+    """A graph compiled as it was planned (:func:`planned`), for as many threads."""
+    with limited(threads):
+        steps = emitted(plan.graph, plan.chosen).compile(threads)
+    head = plan.graph
+    part = Compiled(steps, tuple(value.name for value in head.inputs), head.outputs)
+    for data in graph.constants.values():  # what is packed is not read again
+        release(data)
+    return Run(graph.inputs, graph.outputs, part, plan.tail, plan, undecided(graph))
+
+
+class OpenRun(Run):
+    """A network whose inputs have open sizes: planned and compiled for those that a call brings.
+
+    What was made is kept for :data:`KEPT` sets of sizes. Behind these, compiling waits until sizes come for
+    the second time, and definitions run before: a text that grows by a word in each call never has the same
+    sizes again.
+    """
+
+    def __init__(self, graph: Graph, format: str | None, threads: int | None) -> None:
+        super().__init__(graph.inputs, graph.outputs, tail=graph, why=undecided(graph))
+        self._graph, self._format, self._threads = graph, format, threads
+        self._made = lru_cache(maxsize=KEPT)(self._specialized)
+        self._seen: dict[Any, int] = {}
+
+    def at(self, *arrays: Any, **named: Any) -> Run:
+        """The run for the sizes of these arrays."""
+        return self._made(_sizes(self._bound(arrays, named)))
+
+    def save(self, path: str | Path) -> None:
+        """Nothing can be saved before sizes are known; what can is the run for some, ``run.at(*arrays)``."""
+        raise LayoutError(
+            f"a run is saved for sizes that are known, but {self.why}; give them to compile (batch=...), or "
+            "save run.at(*arrays)"
+        )
+
+    def profile(self, *arrays: Any, repeat: int = 3, **named: Any) -> tuple[Layer, ...]:
+        """The steps for the sizes of these arrays, with their times."""
+        return self.at(*arrays, **named).profile(*arrays, repeat=repeat, **named)
+
+    def _run(self, given: list[Any]) -> tuple[Any, ...]:
+        sizes = _sizes(given)
+        times = self._seen.pop(sizes, 0)
+        self._seen[sizes] = times + 1
+        if len(self._seen) > REMEMBERED:
+            first, *_ = list(self._seen)  # at once: other threads may change it
+            self._seen.pop(first, None)
+        if times or len(self._seen) <= KEPT:
+            return self._made(sizes)._run(given)
+        return self._by_definition(given)
+
+    @locked
+    def _specialized(self, sizes: _Sizes) -> Run:
+        inputs = tuple(
+            value if one is None else Value(value.name, *one)
+            for value, one in zip(self.inputs, sizes, strict=True)
+        )
+        forgotten = {name: Value(name, None, one.dtype) for name, one in self._graph.values.items()}
+        return _compiled(
+            inferred(self._graph.replaced(inputs=inputs, values=forgotten)), self._format, self._threads
+        )
+
+
+def _sizes(given: list[Any]) -> _Sizes:
+    return tuple((one.shape, one.dtype) if isinstance(one, np.ndarray) else None for one in given)

@@ -1,0 +1,224 @@
+"""The recurrence of a layer as plain data, and the ways to cut it among threads, with what each costs.
+
+What there is to compute in a step is a matrix, rows of the batch by units of the state::
+
+            units 0..15   16..31   32..47   48..63
+    row 0   [ tile of                ]                a tile: some rows, some blocks of units,
+    row 1   [ all gates' sums        ]                all gates of a phase
+    row 2   [                        ]
+    ...
+
+Rows do not know of each other: threads that take rows each go through all steps alone. But each of them reads
+all weights in each step. Units need the whole state of the step before: threads that take units (*shares* of
+a step) wait for each other after each phase, a microsecond; for that each one reads a part of the weights
+only, which may stay in its cache. Which is better depends on the sizes, so there are schedules with a cost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from math import ceil
+from typing import NamedTuple
+
+from relayout.kernels.conv.tile import WORD, lanes_of, registers_of
+from relayout.kernels.recurrent.cell import Cell
+from relayout.targets.machine import Machine
+
+__all__ = ["FACTS", "Facts", "Places", "Recurrence", "Schedule", "planned"]
+
+
+class Places(NamedTuple):
+    """Where a tensor with steps, rows and directions lies, in bytes."""
+
+    step: int
+    row: int
+    direction: int
+    start: int = 0
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """How a recurrence is done: no choice changes a result.
+
+    >>> print(Schedule(5, 1, 2, 1))
+    tiles of 5 rows by 1 block, rows in 2 parts
+    """
+
+    rows: int
+    """Rows of a tile; the last one may have fewer."""
+    blocks: int
+    """Blocks of units of a tile."""
+    parts: int
+    """Into how many parts the rows are cut."""
+    shares: int
+    """Into how many shares the units are cut; more than one must wait for each other."""
+
+    def __str__(self) -> str:
+        blocks = f"{self.blocks} block{'s' * (self.blocks > 1)}"
+        words = [f"tiles of {self.rows} row{'s' * (self.rows > 1)} by {blocks}"]
+        words += [f"rows in {self.parts} parts"] * (self.parts > 1)
+        words += [f"units in {self.shares} shares"] * (self.shares > 1)
+        return ", ".join(words)
+
+
+@dataclass(frozen=True)
+class Recurrence:
+    """What a kernel does for one layer, in all directions.
+
+    Attributes
+    ----------
+    cell : Cell
+    machine : Machine
+    steps, rows, units, outputs : int
+        Time steps, the batch, units of a gate, and of the state: fewer where it is projected.
+    backward : tuple of bool
+        For each direction whether it begins at the last step.
+    given : Places
+        The gates' parts that come from the data, f32; units of a gate lie side by side.
+    gate : int
+        Bytes from one gate to the next, there.
+    results : Places
+        Where the state of each step is written, f32.
+    pitch, between : int
+        Bytes from row to row of a state, and of what one phase leaves for the next.
+    weights, projection, bias, peephole : tuple of (int, int)
+        Bytes in front of those of this layer, and from one direction to the next.
+    schedule : Schedule
+    """
+
+    cell: Cell
+    machine: Machine
+    steps: int
+    rows: int
+    units: int
+    outputs: int
+    backward: tuple[bool, ...]
+    given: Places
+    gate: int
+    results: Places
+    pitch: int
+    between: int
+    weights: tuple[int, int]
+    projection: tuple[int, int]
+    bias: tuple[int, int]
+    peephole: tuple[int, int]
+    schedule: Schedule = Schedule(1, 1, 1, 1)
+
+    @property
+    def lanes(self) -> int:
+        """Units of a block."""
+        return lanes_of(self.machine)
+
+    @property
+    def tiles(self) -> int:
+        """Tiles of rows."""
+        return ceil(self.rows / self.schedule.rows)
+
+    @property
+    def tasks(self) -> int:
+        """What threads take: directions, parts of the rows, shares of the units."""
+        return len(self.backward) * self.schedule.parts * self.schedule.shares
+
+    @property
+    def turns(self) -> bool:
+        """Whether threads wait for each other."""
+        return self.schedule.shares > 1
+
+    @property
+    def weights_bytes(self) -> int:
+        """Bytes of weights that a thread reads in a step."""
+        shares = self.schedule.shares
+        blocks, outputs = (ceil(ceil(n / self.lanes) / shares) for n in (self.units, self.outputs))
+        each = blocks * self.cell.gates * self.outputs
+        if self.cell.projection:
+            each += outputs * self.units
+        return each * self.lanes * WORD
+
+    @property
+    def stays(self) -> bool:
+        """Whether they stay in the L2 cache."""
+        return self.weights_bytes <= FACTS.kept * self.machine.l2
+
+    def __str__(self) -> str:
+        return str(self.schedule)
+
+
+class Facts(NamedTuple):
+    """What a core does in a cycle, and what takes how many."""
+
+    products: float = 1.8
+    """Vectors in a cycle that are multiplied and added, as tiles reach it."""
+    near: float = 40.0
+    """Bytes of weights a cycle from the L2 cache."""
+    far: float = 8.0
+    """The same from the L3 cache."""
+    kept: float = 0.8
+    """The share of the L2 cache that weights may fill and stay there."""
+    activation: float = 14.0
+    """Cycles of an activation of a vector."""
+    call: float = 20.0
+    """Cycles of a call of a tile."""
+    turn: float = 600.0
+    """Cycles until threads that waited for each other go on."""
+
+
+FACTS = Facts()
+"""Of one processor with AVX-512; what they decide is coarse."""
+
+ACCUMULATORS = 8  # sums that are added to in turn, so that none waits for itself
+
+
+def _tile(registers: int, gates: int, rows: int, blocks: int) -> tuple[int, int]:
+    """Rows and blocks of a tile: as many sums as registers hold beside weights and what is multiplied.
+
+    >>> _tile(32, 4, 64, 8), _tile(32, 4, 1, 8), _tile(16, 3, 64, 8), _tile(32, 1, 50, 32)
+    ((6, 1), (1, 2), (4, 1), (6, 4))
+    """
+    most = 1 if gates * rows >= ACCUMULATORS and gates > 1 else max(1, ACCUMULATORS // gates)
+    if gates == 1 and rows > 1:
+        most = 4 if registers > 16 else 2
+    count = max(1, min(most, blocks))
+    room = max(1, (registers - 1 - count * gates) // (count * gates))
+    tiles = ceil(rows / room)
+    return ceil(rows / tiles), count
+
+
+def _schedules(one: Recurrence, threads: int) -> Iterator[Schedule]:
+    """Those that may be worth while."""
+    directions, blocks = len(one.backward), ceil(one.units / one.lanes)
+    gates = max(len(phase.gates) for phase in one.cell.phases)
+    least = min(blocks, ceil(one.outputs / one.lanes))
+    for parts in range(1, min(threads, one.rows) + 1):
+        rows, count = _tile(registers_of(one.machine), gates, ceil(one.rows / parts), blocks)
+        for shares in range(1, threads // (directions * parts) + 1):
+            if shares == 1 or shares <= least:
+                yield Schedule(rows, min(count, ceil(blocks / shares)), parts, shares)
+        if directions * parts >= threads:
+            break
+
+
+def cycles(one: Recurrence, threads: int, facts: Facts = FACTS) -> float:
+    """About how many cycles it takes."""
+    schedule, lanes = one.schedule, one.lanes
+    blocks = ceil(ceil(one.units / lanes) / schedule.shares)
+    tiles = ceil(one.tiles / schedule.parts)
+    rows = tiles * schedule.rows
+    sums = rows * blocks * one.cell.gates * one.outputs / facts.products
+    if one.cell.projection:
+        outputs = ceil(ceil(one.outputs / lanes) / schedule.shares)
+        sums += rows * outputs * one.units / facts.products
+    rate = facts.near if one.stays else facts.far
+    calls = tiles * ceil(blocks / schedule.blocks) * facts.call
+    functions = rows * blocks * (one.cell.gates + one.cell.has_memory) * facts.activation
+    step = max(sums, one.weights_bytes / rate) + functions + calls
+    if one.turns:
+        step += facts.turn * len(one.cell.phases)
+    rounds = ceil(one.tasks / threads)
+    return float(one.steps * step * rounds)
+
+
+def planned(one: Recurrence, threads: int) -> Recurrence:
+    """With the schedule that costs least."""
+    made = [replace(one, schedule=schedule) for schedule in _schedules(one, threads)]
+    return min(made, key=lambda each: cycles(each, threads))

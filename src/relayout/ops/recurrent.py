@@ -1,0 +1,142 @@
+"""Recurrent layers: what one time step makes of its data and the state before, and all steps of all layers.
+
+Cells are sums of products with elementwise functions behind. ``W`` are weights of the data ``x``, ``U`` those
+of the state ``h``, numbers count gates in the order of oneDNN; ``*`` is by element::
+
+    rnn       h' = f(W0 x + U0 h + b0)
+
+    lstm      i, f = g(W0 x + U0 h + b0), g(W1 x + U1 h + b1)      c' = f * c + i * a(W2 x + U2 h + b2)
+              o    = g(W3 x + U3 h + b3)                           h' = o * e(c')
+              with peepholes i, f see P0 * c, P1 * c in their sums, and o sees P2 * c'
+              with a projection the state is V h' instead
+
+    gru       u, r = g(W0 x + U0 h + b0), g(W1 x + U1 h + b1)
+              h'   = u * h + (1 - u) * a(W2 x + U2 (r * h) + b2)
+
+    lbr_gru   u, r as in gru
+              h'   = u * h + (1 - u) * a(W2 x + r * (U2 h + b3) + b2)
+
+``g``, ``a``, ``e`` are the activations, in this order; a clip bounds what they are applied to, but for
+``e``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import prod
+from typing import Any, Final
+
+import numpy as np
+
+from relayout.ops.functions import Function, Reals
+from relayout.ops.operation import Operation
+
+__all__ = ["ACTIVATIONS", "DIRECTIONS", "GATES", "Recurrent"]
+
+GATES: Final = {"rnn": 1, "lstm": 4, "gru": 3, "lbr_gru": 3}
+"""How many gates each cell has."""
+
+ACTIVATIONS: Final = {
+    "rnn": ("tanh",),
+    "lstm": ("logistic", "tanh", "tanh"),
+    "gru": ("logistic", "tanh"),
+    "lbr_gru": ("logistic", "tanh"),
+}
+"""The usual functions."""
+
+DIRECTIONS: Final = {
+    "left2right": (False,),
+    "right2left": (True,),
+    "bidirectional_concat": (False, True),
+    "bidirectional_sum": (False, True),
+}
+"""For each direction of a layer whether it begins at the last step."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recurrent(Operation):
+    """Layers of a cell in one direction or both; :mod:`relayout.primitives.recurrent` has the arguments."""
+
+    kind = "recurrent"
+    cell: str
+    direction: str
+    activations: tuple[Function, ...]
+    clip: float = 0.0
+    """What bounds sums on both sides; 0: nothing does."""
+
+    @property
+    def gates(self) -> int:
+        """How many there are."""
+        return GATES[self.cell]
+
+    @property
+    def biases(self) -> int:
+        """How many there are for each unit: with linear before reset the state has one of its own."""
+        return self.gates + (self.cell == "lbr_gru")
+
+    @property
+    def backward(self) -> tuple[bool, ...]:
+        """For each direction whether it begins at the last step."""
+        return DIRECTIONS[self.direction]
+
+    @property
+    def sums(self) -> bool:
+        """Whether the results of both directions are added up; else they lie side by side."""
+        return self.direction == "bidirectional_sum"
+
+    @property
+    def flops(self) -> int:
+        """Those of the products: two for a multiplication and an addition."""
+        dims = {one.name: one.dims for one in self.inputs}
+        weights = sum(prod(dims[name]) for name in dims if name.startswith("weights"))
+        return 2 * prod(dims["src_layer"][:2]) * weights
+
+    def compute(self, **arrays: Any) -> dict[str, Reals]:
+        """Step by step."""
+        x = arrays["src_layer"]
+        layers, directions, _, _, units = arrays["weights_iter"].shape
+        outputs = arrays["weights_iter"].shape[2]
+        states = np.zeros((layers, directions, x.shape[1], outputs))
+        memories = np.zeros((layers, directions, x.shape[1], units))
+        made = []
+        for d, turned in enumerate(self.backward):
+            given = x[::-1] if turned else x
+            for layer in range(layers):
+                own = {name: array[layer, d] for name, array in arrays.items() if name != "src_layer"}
+                h = own.get("src_iter", states[layer, d])
+                c = own.get("src_iter_c", memories[layer, d])
+                given, states[layer, d], memories[layer, d] = self._layer(given, h, c, own)
+            made.append(given[::-1] if turned else given)
+        result = np.asarray(sum(made)) if self.sums else np.concatenate(made, axis=-1)
+        return {"dst_layer": result, "dst_iter": states, "dst_iter_c": memories}
+
+    def _layer(self, x: Reals, h: Reals, c: Reals, own: Mapping[str, Reals]) -> tuple[Reals, Reals, Reals]:
+        """The states of all steps, and both at the end."""
+        weights = own["weights_iter"]
+        bias = own.get("bias", np.zeros((self.biases, weights.shape[-1])))
+        parts = np.einsum("tni,igo->tngo", x, own["weights_layer"]) + bias[: self.gates]
+        states = np.zeros((*x.shape[:2], h.shape[1]))
+        for t, part in enumerate(parts):
+            if self.cell == "rnn":
+                h = self._act(0, part[:, 0] + h @ weights[:, 0])
+            elif self.cell == "lstm":
+                i, f, a, o = np.moveaxis(part + np.einsum("ni,igo->ngo", h, weights), 1, 0)
+                p = own.get("weights_peephole", np.zeros((3, c.shape[1])))
+                i, f = self._act(0, i + p[0] * c), self._act(0, f + p[1] * c)
+                c = f * c + i * self._act(1, a)
+                h = self._act(0, o + p[2] * c) * self.activations[2].definition(c)
+                h = h @ own["weights_projection"] if "weights_projection" in own else h
+            else:
+                u, r = (self._act(0, part[:, k] + h @ weights[:, k]) for k in (0, 1))
+                if self.cell == "gru":
+                    new = self._act(1, part[:, 2] + (r * h) @ weights[:, 2])
+                else:
+                    new = self._act(1, part[:, 2] + r * (h @ weights[:, 2] + bias[3]))
+                h = u * h + (1 - u) * new
+            states[t] = h
+        return states, h, c
+
+    def _act(self, which: int, x: Reals) -> Reals:
+        bounded = np.clip(x, -self.clip, self.clip) if self.clip else x
+        return self.activations[which].definition(bounded)
