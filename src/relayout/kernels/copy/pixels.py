@@ -34,7 +34,7 @@ from relayout.targets.machine import LINE, Machine
 __all__ = ["Deinterleave", "DeinterleavePlan", "Interleave", "InterleavePlan", "plans"]
 
 MOST_CHANNELS = 8  # turns of the longest loop that is interleaved or deinterleaved
-CLAIMED_BYTES = 4 * LINE  # how far ahead planes that begin anywhere ask for the lines that they write
+CLAIMED_BYTES = 2 * LINE  # how far ahead planes that begin anywhere ask for the lines that they write
 STRIP_PIXELS = 1 << 10  # threads share pixels in multiples of so many
 
 
