@@ -1,114 +1,118 @@
-"""What a planner is told: formats with their costs, the cheapest first."""
+"""Candidates for a nest: whatever costs what, all of them write the bytes of the definition."""
 
 from __future__ import annotations
 
-import math
+import importlib
+from collections.abc import Iterator
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import relayout as rl
-from relayout import MemoryDesc
-from relayout.primitives import (
-    Concat,
-    Convolution,
-    Eltwise,
-    InnerProduct,
-    Matmul,
-    Pooling,
-    Reorder,
-    Softmax,
-    Split,
-)
-from relayout.primitives.candidates import TIE
+from relayout.kernels.copy import ESTIMATE, base, candidates
+from relayout.kernels.copy.plan import Facts, Plan, costing, one_of, runs, shared_of
+from relayout.kernels.copy.problem import Move, moves, simplified
+from strategies import examples
+from test_kernels import MOVED, SHAPES, attributes_of, compare, compile_, problem
+
+native = importlib.import_module("relayout.reorder.native")
+pytestmark = pytest.mark.skipif(not compile_.available(), reason="this host forbids making machine code")
+
+PAIRS = [*((dtype, dtype) for dtype in MOVED), ("f32", "s8"), ("u8", "f32"), ("f32", "bf16"), ("s4", "s8")]
+ATTRIBUTES: tuple[dict[str, float], ...] = ({}, {"src_scale": 0.5}, {"beta": 1.0})
 
 
-def f32(*dims, format=rl.any):
-    return MemoryDesc(dims, "f32", format)
+def offered(src: rl.MemoryDesc, dst: rl.MemoryDesc, shape=()) -> list[Plan]:
+    """All candidates of all nests, and of the parts that they are cut into."""
+    found = moves(src, dst, shape)
+    parts = candidates._offered(found, None, True) if found is not None else None
+    return [plan for plans in parts or () for plan in plans]
 
 
-NHWC = f32(2, 32, 12, 12, format="nhwc")
-
-OPEN = {
-    "convolution": lambda: Convolution(f32(2, 32, 12, 12), f32(48, 32, 3, 3), f32(48), padding=1),
-    "odd channels": lambda: Convolution(f32(2, 3, 12, 12), f32(7, 3, 3, 3), post_ops="relu"),
-    "depthwise": lambda: Convolution(f32(1, 32, 14, 14), f32(32, 1, 1, 3, 3), padding=1),
-    "one side": lambda: Convolution(NHWC, f32(48, 32, 1, 1)),
-    "inner product": lambda: InnerProduct(f32(4, 32, 5, 5), f32(16, 32, 5, 5)),
-    "matmul": lambda: Matmul(f32(24, 40), f32(40, 32)),
-    "matmuls": lambda: Matmul(f32(3, 24, 40), f32(3, 40, 32)),
-}
-FIXED = {
-    "convolution": lambda: Convolution(NHWC, f32(48, 32, 1, 1), dst=f32(2, 48, 12, 12, format="nchw")),
-    "weights packed in each call": lambda: Convolution(
-        NHWC, f32(8, 32, 1, 1, format="oihw"), dst=f32(2, 8, 12, 12, format="nhwc")
-    ),
-    "no kernel": lambda: Convolution(
-        MemoryDesc((1, 4, 4, 4), "s32", "nchw"),
-        MemoryDesc((4, 4, 1, 1), "s32", "oihw"),
-        dst=f32(1, 4, 4, 4, format="nchw"),
-    ),
-    "relu": lambda: Eltwise(NHWC, "relu"),
-    "softmax": lambda: Softmax(NHWC),
-    "pooling": lambda: Pooling(NHWC, "max", 2),
-    "concat": lambda: Concat([NHWC, NHWC], 1),
-    "split": lambda: Split(NHWC, 1, (8, 24)),
-    "reorder": lambda: Reorder(NHWC, f32(*NHWC.dims, format="nchw")),
-}
+@examples(150)
+@given(st.integers(0, len(SHAPES) - 1), st.sampled_from(PAIRS), st.sampled_from(ATTRIBUTES), st.data())
+def test_every_candidate_writes_what_the_definition_says(number, types, given, data):
+    """Also off a line, in parts, and where old values are added."""
+    src, dst = problem(number, types)
+    plans = offered(src, dst, attributes_of(src, dst, given).shape)
+    if plans:
+        plan = data.draw(st.sampled_from(plans))
+        made = compare(src, dst, given=given, wish=", ".join(plan.words))
+        assert plan in made._plans or len(made._plans) > 1
 
 
-@pytest.mark.parametrize("name", [*OPEN, *FIXED])
-def test_every_candidate_is_a_primitive_in_its_formats(name):
-    made = (OPEN | FIXED)[name]()
-    found = made.candidates()
-    assert [dict(one.formats) for one in found].count(made.descs) == 1
-    assert len(found) == 1 if name in FIXED else len(found) > 1
-    for one in found:
-        assert one.formats.keys() == {*made.inputs, *made.outputs}
-        assert all(desc.layout is not None for desc in one.formats.values())
-        assert 0 < one.cost < math.inf
-        assert type(one.primitive) is type(made)
-        assert one.primitive.descs == one.formats
-        assert "cost=" in repr(one)
-    costs = [one.cost for one in found]
-    rest = [cost for cost in costs if cost > TIE * min(costs)]
-    assert costs[0] <= TIE * min(costs)
-    assert rest == costs[len(costs) - len(rest) :] == sorted(rest)
+@examples(100)
+@given(st.integers(0, len(SHAPES) - 1), st.sampled_from(PAIRS))
+def test_candidates_are_sorted_and_told_apart_by_their_words(number, types):
+    for nest in moves(*problem(number, types)) or ():
+        plans = candidates.candidates(simplified(nest), streaming=True)
+        costs = [plan.cost for plan in plans]
+        assert costs == sorted(costs)
+        assert all(cost > 0 for cost in costs)
+        assert len(set(plans)) == len(plans)
+        assert len({plan.words for plan in plans}) == len(plans)
+        assert all(word != ESTIMATE and ", " not in word for plan in plans for word in plan.words)
 
 
-@pytest.mark.parametrize("name", ["convolution", "odd channels", "inner product", "matmul"])
-def test_candidates_do_the_same(name):
-    made = OPEN[name]()
-    arrays = [
-        np.random.default_rng(k).integers(-4, 5, made.descs[name].dims).astype(np.float32)
-        for k, name in enumerate(made.inputs)
-    ]
-    expected = made.reference(*arrays)
-    for one in made.candidates():
-        given = [
-            rl.tensor(array).reorder(one.formats[name])
-            for name, array in zip(made.inputs, arrays, strict=True)
-        ]
-        found = one.primitive(*given)
-        assert found.desc == one.formats["dst"]
-        np.testing.assert_allclose(found.numpy(), expected, rtol=1e-4, atol=1e-3)
+@examples(50)
+@given(st.integers(0, len(SHAPES) - 1), st.sampled_from(PAIRS), st.booleans())
+def test_wishes_are_granted(number, types, streaming):
+    """The estimate comes first; what is worth measuring differs, and is found again by its words."""
+    found = moves(*problem(number, types))
+    known = candidates.wishes(found, streaming=streaming) if found is not None else {}
+    for k, (plans, wish) in enumerate(known.items()):
+        assert (wish == ESTIMATE) == (k == 0)
+        words = {word for plan in plans for word in plan.words}
+        assert k == 0 or set(wish.split(", ")) & words
+        assert candidates.lowered(found, wish, streaming=streaming) == plans
 
 
-@pytest.mark.parametrize("size", [7, 14, 56])
-@pytest.mark.parametrize(("inputs", "outputs", "kernel"), [(64, 64, 3), (64, 256, 1), (256, 64, 1)])
-def test_any_takes_the_cheapest(size, inputs, outputs, kernel):
-    made = Convolution(f32(1, inputs, size, size), f32(outputs, inputs, kernel, kernel), padding=kernel // 2)
-    costs = {str(one.formats["src"]) + str(one.formats["dst"]): one.cost for one in made.candidates()}
-    assert costs[str(made.src) + str(made.dst)] <= 1.1 * min(costs.values())
+def test_a_wish_that_nobody_grants_is_the_estimate():
+    found = moves(rl.MemoryDesc((40, 50), "f32", "ab"), rl.MemoryDesc((40, 50), "f32", "ba"))
+    assert candidates.lowered(found, "sideways, 7 rows") == candidates.lowered(found)
 
 
-def test_more_costs_more():
-    costs = [
-        Eltwise(f32(1, 64, size, size, format="nhwc"), "relu").candidates()[0].cost for size in (16, 64, 256)
-    ]
-    assert costs == sorted(costs)
-    costs = [
-        Convolution(f32(1, 64, size, size, format="nhwc"), f32(64, 64, 3, 3)).candidates()[0].cost
-        for size in (8, 32, 128)
-    ]
-    assert costs == sorted(costs)
+class BackwardsPlan(Plan):
+    """A kind of kernel in one file: all elements, the last one of a row first."""
+
+    kind = "backwards"
+
+
+def backwards(nest: Move, facts: Facts) -> Iterator[Plan]:
+    """Nests with a row."""
+    _, outer = runs(nest)
+    if outer is not None and not nest.fill and not nest.zero:
+        made = BackwardsPlan(nest, one_of(nest), one_of(nest), nest.loops, shared_of(nest.loops))
+        yield from costing(made, facts, 0.1)
+
+
+class Backwards(base.Kernel):
+    """Loops as always, but turned round."""
+
+    def moved(self, place, index, loop):
+        turned = self.b.sub(loop.extent - 1, index)
+        return super().moved(place, turned, loop)
+
+    def body(self, place):
+        self.store(self.load(place, 1, [[0]] * len(self.nest.tables)), place, [[0]] * len(self.nest.tables))
+
+
+@pytest.mark.parametrize("types", [("f32", "f32"), ("u8", "f32")])
+def test_a_kind_is_added_by_entering_its_plans_and_its_kernel(types, monkeypatch):
+    monkeypatch.setitem(base.WRITERS, BackwardsPlan, Backwards)
+    monkeypatch.setattr(candidates, "KINDS", [*candidates.KINDS, backwards])
+    dims = (3, 5, 7)
+    src, dst = (rl.MemoryDesc(dims, dtype, tag) for dtype, tag in zip(types, ("abc", "acb"), strict=True))
+    found = moves(src, dst, ())
+    assert "backwards" in candidates.wishes(found, streaming=True).values() or (
+        candidates.lowered(found)[0].kind == "backwards"
+    )
+    made = native.Native(src, dst, found)
+    assert made.kinds == ("backwards",)
+    source = np.arange(105).astype(src.dtype.numpy)
+    target = np.zeros(105, dst.dtype.numpy)
+    made(source.ctypes.data, target.ctypes.data)
+    expected = source.reshape(dims).transpose(0, 2, 1).astype(target.dtype)
+    np.testing.assert_array_equal(target.reshape(3, 7, 5), expected)

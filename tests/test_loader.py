@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 import relayout as rl
 from processes import is_done
 from relayout.jit import loader, pages
-from relayout.kernels.copy.choice import lowered
+from relayout.kernels.copy.candidates import lowered
 from relayout.kernels.copy.module import module
 from relayout.runtime import checks, driver, pool
 from strategies import examples
@@ -65,7 +65,7 @@ FORMATS = ("nchw", "nhwc", "nChw16c", "nChw8c", "chwn")
 def test_kernels_compute_the_same_bytes(source, target, kind, other, dims):
     src, dst = rl.MemoryDesc(dims, kind, source), rl.MemoryDesc(dims, other, target)
     made = native.Native(src, dst)
-    ir, names = module(lowered(made.refined(), made.how), machine.host(), False)
+    ir, names = module(lowered(made.refined(), made.wish), machine.host())
     codes = both(assembled(ir))
     given_ = np.random.default_rng(0).integers(0, 60, src.required_bytes, np.uint8)
     found = []

@@ -10,11 +10,11 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 import relayout as rl
+from relayout.kernels.copy import packing
 from strategies import examples
 from test_kernels import (
     RUNS,
     attributes_of,
-    choice,
     compare,
     compile_,
     kernels,
@@ -64,13 +64,13 @@ def test_other_processors(cpu, dtype, one, two, dims):
     if runs:
         compare(src, dst, cpu=other, runs=RUNS[::3])
     else:
-        assert compile_.assemble(kernels.module(lowered(src, dst), other, True)[0], other)
+        assert compile_.assemble(kernels.module(lowered(src, dst, streaming=True), other)[0], other)
 
 
 @EACH
 def test_arm_is_assembled(dtype, one, two, dims):
     other = machine.machine("neoverse-n1", "aarch64-unknown-linux-gnu")
-    text, _ = kernels.module(lowered(*sides(dims, (dtype, dtype), (one, two))), other, True)
+    text, _ = kernels.module(lowered(*sides(dims, (dtype, dtype), (one, two)), streaming=True), other)
     assert compile_.assemble(text, other)[:4] == b"\x7fELF"
 
 
@@ -148,7 +148,7 @@ def test_plans_visit_every_element_once(packing):
     plans = lowered(src, dst, attributes_of(src, dst, given).shape)
     assume(plans is not None)
     for plan in plans:
-        if plan.steps:
+        if plan.kind == "converted":
             continue
         run = plan.columns.extent * (1 if plan.kind in ("rows", "lines") else plan.rows.extent)
         visited = run * prod(loop.extent for loop in plan.around)
@@ -183,5 +183,5 @@ def test_weights_are_converted_in_whole_runs():
     (made,) = lowered(src, dst, attributes_of(src, dst, given).shape)
     assert [step.kind for step in made.steps] == ["rows", "transpose"]
     assert made.steps[0].rows.extent >= 144
-    assert made.between <= choice.STEP_BUFFER_BITS
+    assert made.between <= packing.STEP_BUFFER_BITS
     assert "at a time" in str(made)

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import relayout as rl
 from relayout import LayoutError, MemoryDesc
 from relayout.jit.support import supported
-from relayout.kernels.copy.schedule import ESTIMATE, Schedule, candidates, read
+from relayout.kernels.copy import ESTIMATE
 from relayout.reorder import native
 from relayout.reorder import tuning as reorders
 from relayout.runtime import tuning
@@ -184,17 +184,6 @@ def test_ahead_by_noise_is_not_ahead():
     assert Choice("p", 0, ()).joined([("direct", 0.99), ("estimate", 1.0)]).ranking[0][0] == "estimate"
 
 
-@pytest.mark.parametrize("stream", [False, True])
-def test_schedules_print_what_they_are(stream):
-    ways = list(candidates(stream))
-    assert ways[0] == ESTIMATE
-    assert len(set(ways)) == len(ways)
-    for way in ways:
-        assert read(str(way)) == way
-    assert read("direct, direct") is None
-    assert read("0 rows") is None
-
-
 def test_an_effort_that_there_is_not(monkeypatch):
     monkeypatch.setenv("RELAYOUT_EFFORT", "patient")
     with pytest.raises(LayoutError, match="'patient' is no effort; there are estimate, measure"):
@@ -214,16 +203,16 @@ def test_a_plan_measures_in_its_first_calls(measuring):
     (known,) = tuning.choices()
     assert known.problem.startswith("f32:nchw:1x64x40x40 -> f32:nhwc:1x64x40x40 [")
     assert known.contests == 1
-    assert plan.plan.kernels.how == (read(known.ranking[0][0]))
+    assert plan.plan.kernels.wish == known.ranking[0][0]
 
 
 @runs_code
 def test_a_later_process_begins_with_what_was_found(measuring):
-    way = Schedule(stage=True, rows=32)
+    way = "staged, 32 rows"
     problem = reorders.problem_of(SRC, DST, ())
-    tuning.keep(Choice(problem, tuning.AGREE, ((str(way), 0.5), ("estimate", 1.0))))
+    tuning.keep(Choice(problem, tuning.AGREE, ((way, 0.5), ("estimate", 1.0))))
     plan = rl.Reorder(SRC, DST)
-    assert plan.plan.kernels.how == way
+    assert plan.plan.kernels.wish == way
     assert plan.plan._trial is None
     assert "schedule     staged, 32 rows, which was measured to be fastest" in plan.explain()
     x = np.random.default_rng(0).random(SRC.dims).astype(np.float32)
@@ -234,10 +223,10 @@ def test_a_later_process_begins_with_what_was_found(measuring):
 def test_a_later_plan_takes_the_winner_without_the_disk(measuring, monkeypatch):
     monkeypatch.setenv("RELAYOUT_CACHE", "off")
     held = reorders._trial(SRC, DST, (), None)
-    way = Schedule(stage=True, rows=32)
+    way = "staged, 32 rows"
     held.winner, held.done = native.native(SRC, DST, (), way), True
     plan = rl.Reorder(SRC, DST)
-    assert plan.plan.kernels.how == way
+    assert plan.plan.kernels.wish == way
     assert plan.plan._trial is None
 
 
@@ -246,7 +235,7 @@ def test_estimates_read_no_choices(measuring, monkeypatch):
     tuning.keep(Choice(reorders.problem_of(SRC, DST, ()), 9, (("32 rows", 0.5),)))
     monkeypatch.setenv("RELAYOUT_EFFORT", "estimate")
     plan = rl.Reorder(SRC, DST)
-    assert plan.plan.kernels.how == ESTIMATE
+    assert plan.plan.kernels.wish == ESTIMATE
     assert plan.plan._trial is None
 
 

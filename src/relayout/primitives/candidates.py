@@ -47,6 +47,18 @@ class Candidate:
     schedule: str = ""
     primitive: Primitive = field(kw_only=True, repr=False, compare=False)
 
+    @property
+    def scratch(self) -> int:
+        """Bytes that a call needs besides its arguments; kernels are compiled to know it.
+
+        >>> import relayout as rl
+        >>> src, weights = (rl.MemoryDesc((64, 64), "f32", name) for name in ("ab", "ba"))
+        >>> rl.primitives.Matmul(src, weights).candidates()[0].scratch >= 0
+        True
+        """
+        program = self.primitive._compiled()
+        return 0 if program is None else sum(program.scratch.values())
+
 
 def ranked(given: Sequence[Candidate]) -> list[Candidate]:
     """The cheapest first; those that cost as little, to within the models' precision, as they were given."""

@@ -57,18 +57,16 @@ def zeros_step(desc: MemoryDesc, target: str) -> Step | None:
     """A step that zeroes the padding of a tensor; None where there is no kernel for it."""
     from relayout.environment import LOADED
     from relayout.jit.compile import Module, recalled
-    from relayout.kernels.copy.choice import feasible, lowered
+    from relayout.kernels.copy.candidates import lowered
     from relayout.kernels.copy.module import module
-    from relayout.kernels.copy.problem import simplified, zeros
+    from relayout.kernels.copy.problem import zeros
     from relayout.targets.machine import host
 
-    found = zeros(desc.layout, desc.dtype.bits)
-    if not all(feasible(simplified(nest)) for nest in found):
+    plans = lowered(zeros(desc.layout, desc.dtype.bits))
+    if plans is None:
         return None
     side = desc.dtype.bits, desc.layout._key()
-    [kernel], _ = recalled(
-        repr(("zeros", side)), LOADED, lambda: Module(*module(lowered(found), host(), False)), host()
-    )
+    [kernel], _ = recalled(repr(("zeros", side)), LOADED, lambda: Module(*module(plans, host())), host())
     return Step(kernel, target, target)
 
 

@@ -31,7 +31,6 @@ from relayout.reorder.axes import check_axes, indexed_alike
 from relayout.tensor import Tensor, address, aligned, as_bytes
 
 if TYPE_CHECKING:
-    from relayout.kernels.copy.schedule import Schedule
     from relayout.reorder.native import Native
     from relayout.runtime.tuning import Trial
 
@@ -75,7 +74,7 @@ class Conversion:
     _engine: tuple[Native, int, NDArray[np.uint8] | None] | None
 
     # The contest among schedules that this plan's calls take part in; None: it is over, or there is none.
-    _trial: Trial[Schedule, Native] | None
+    _trial: Trial[str, Native] | None
 
     # Checks source and destination and converts, or says False; it keeps what it needs.
     fast: Callable[[Any, Any], int] | None

@@ -46,7 +46,7 @@ def explained(made: Conversion) -> str:
     ]
     lines = [*sides, f"attributes   {made.attributes}", f"engine       {how}"]
     if kernels is not None and kernels.departs:
-        lines.append(f"schedule     {kernels.how}, which was measured to be fastest")
+        lines.append(f"schedule     {kernels.wish}, which was measured to be fastest")
     lines += [_prediction(made), ""]
     table = [("axis", "numbers", "loops (extent x step: source stride, destination stride)"), *rows]
     widths = [max(len(row[k]) for row in table) for k in range(2)]

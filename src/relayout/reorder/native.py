@@ -20,7 +20,7 @@ import numpy as np
 
 from relayout.forking import lock, locked
 from relayout.jit.support import supported
-from relayout.kernels.copy.schedule import ESTIMATE, Schedule
+from relayout.kernels.copy import ESTIMATE
 from relayout.layout.descriptor import MemoryDesc
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ Shape = tuple[tuple[str, int | None], ...]
 """Which attributes take part, in the order of the formula, and along which logical axis each has values."""
 
 WORTH = 3  # calls of one small problem before it is compiled
-MEASURED = 1 << 17  # bytes of source and destination from which on schedules are measured
+MEASURED = 1 << 17  # bytes of source and destination from which on plans are measured
 LARGE = 1 << 18  # bytes of a destination that is worth compiling for at once
 
 LARGEST_DIVISOR = {"f32": 2.0**100, "f64": 2.0**1000}
@@ -74,8 +74,9 @@ class Native:
         Whether to write around the caches; without it where that pays.
     shape : Shape
         Attributes that take part.
-    how : Schedule, optional
-        Where to depart from what is estimated to be fastest.
+    wish : str
+        Words that the plans shall have (:mod:`relayout.kernels.copy.candidates`), instead of being those that
+        are estimated to be fastest.
 
     Raises
     ------
@@ -95,7 +96,7 @@ class Native:
         machine: Machine | None = None,
         streaming: bool | None = None,
         shape: Shape = (),
-        how: Schedule | None = None,
+        wish: str = ESTIMATE,
     ) -> None:
         from relayout.environment import LOADED
         from relayout.jit.compile import compiled, recalled
@@ -107,19 +108,16 @@ class Native:
         machine = machine or host()
         self.src, self.dst, self._shape = src, dst, shape
         self.bytes = prod(dst.layout.padded) * dst.dtype.bits // 8 + src.required_bytes
-        self.how = how or ESTIMATE
-        if streaming is None:
-            streaming = self.how.stream
-        if streaming is None:
-            streaming = streams(machine, self.bytes)
+        self.wish, self._machine = wish, machine
+        self._streaming = streams(machine, self.bytes) if streaming is None else streaming
         self._found, self._decided = found, None
         if found is not None:
-            ir, names, note = self._module(machine, streaming)
+            ir, names, note = self._module()
             kernels = list(compiled(ir, names, machine).values())
         else:
             sides = [(desc.dtype.name, desc.layout._key()) for desc in (src, dst)]
-            problem = repr((sides, shape, streaming, threads.count(), str(self.how)))
-            kernels, note = recalled(problem, LOADED, lambda: self._module(machine, streaming), machine)
+            problem = repr((sides, shape, self._streaming, threads.count(), wish))
+            kernels, note = recalled(problem, LOADED, self._module, machine)
         self._kernel, self._cached = kernels[0], kernels[-1]
         self._divides = self.bytes >= SHARED and note == DIVIDES
         self._shares = self._divides and shares(machine, self.bytes, measure=False)
@@ -135,15 +133,12 @@ class Native:
         self._shares = self._divides and shares(host(), self.bytes)
 
     @locked
-    def _module(self, machine: Machine, streaming: bool) -> Module:
-        """All kernels, for a machine."""
+    def _module(self) -> Module:
+        """All kernels."""
         from relayout.jit.compile import Module
-        from relayout.kernels.copy.choice import feasible
         from relayout.kernels.copy.module import module
 
-        if not all(feasible(nest) for nest in self.nests):
-            raise Infeasible
-        ir, names = module(self._plans, machine, streaming)
+        ir, names = module(self._plans, self._machine)
         return Module(ir, names, DIVIDES if any(made.extent > 1 for made in self._plans) else "")
 
     @locked
@@ -162,10 +157,19 @@ class Native:
     def _plans(self) -> tuple[Plan, ...]:
         """What is decided about each nest."""
         if self._decided is None:
-            from relayout.kernels.copy.choice import lowered
+            from relayout.kernels.copy.candidates import lowered
 
-            self._decided = lowered(self.refined(), self.how)
+            self._decided = lowered(self.refined(), self.wish, self._machine, self._streaming)
+        if self._decided is None:
+            raise Infeasible
         return self._decided
+
+    @locked
+    def wishes(self) -> list[str]:
+        """What is worth measuring for this problem, the estimate first."""
+        from relayout.kernels.copy.candidates import wishes
+
+        return list(wishes(self.refined(), self._machine, self._streaming).values())
 
     @property
     def nests(self) -> tuple[Move, ...]:
@@ -174,8 +178,8 @@ class Native:
 
     @property
     def departs(self) -> bool:
-        """Whether the schedule is another than the estimated one."""
-        return self.how != ESTIMATE
+        """Whether other plans are asked for than those that are estimated to be fastest."""
+        return self.wish != ESTIMATE
 
     @property
     def kinds(self) -> tuple[str, ...]:
@@ -192,7 +196,7 @@ class Native:
     @locked
     def explain(self) -> list[str]:
         """What every nest looks like after each pass, and the kernels that come of it."""
-        from relayout.kernels.copy.choice import lowered
+        from relayout.kernels.copy.candidates import lowered
         from relayout.kernels.copy.problem import PASSES
 
         lines = []
@@ -204,7 +208,8 @@ class Native:
                 if after != nest:
                     lines.append(f"  {step.__name__:<8}  {after}")
                 nest = after
-            for made in lowered((self.refined()[k],), self.how):
+            found = self.refined()[k : k + 1]
+            for made in lowered(found, self.wish, self._machine, self._streaming) or ():
                 if made.nest != nest:
                     lines.append(f"  cut       {made.nest}")
                 lines.append(f"  kernel    {made}")
@@ -322,13 +327,13 @@ def _reciprocals(scales: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
     return np.where(one > 1, nearer, nearest), np.where(one < 1, farther, nearest)
 
 
-def native(src: MemoryDesc, dst: MemoryDesc, shape: Shape = (), how: Schedule = ESTIMATE) -> Native | None:
+def native(src: MemoryDesc, dst: MemoryDesc, shape: Shape = (), wish: str = ESTIMATE) -> Native | None:
     """The kernels of a reorder, or None where the NumPy engine has to do it."""
-    return None if 0 in src.dims or not supported() else _compiled(src, dst, shape, how)
+    return None if 0 in src.dims or not supported() else _compiled(src, dst, shape, wish)
 
 
 def measurable(src: MemoryDesc, dst: MemoryDesc) -> bool:
-    """Whether a call takes long enough for schedules to be told apart by a clock."""
+    """Whether a call takes long enough for plans to be told apart by a clock."""
     return src.required_bytes + dst.required_bytes >= MEASURED
 
 
@@ -343,8 +348,8 @@ def worth_compiling(src: MemoryDesc, dst: MemoryDesc) -> bool:
 
 
 @lru_cache(maxsize=512)
-def _compiled(src: MemoryDesc, dst: MemoryDesc, shape: Shape, how: Schedule) -> Native | None:
+def _compiled(src: MemoryDesc, dst: MemoryDesc, shape: Shape, wish: str) -> Native | None:
     try:
-        return Native(src, dst, shape=shape, how=how)
+        return Native(src, dst, shape=shape, wish=wish)
     except Infeasible:
         return None

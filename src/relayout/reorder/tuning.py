@@ -1,8 +1,8 @@
-"""Measured choice for reorders: which schedule is fastest for a problem, found out in its first calls.
+"""Measured choice for reorders: which plans are fastest for a problem, found out in its first calls.
 
 A problem is two descriptors, the attributes that take part, and a number of threads. All plans of a problem
 share its :class:`~relayout.runtime.tuning.Trial`, a contest among the
-:func:`~relayout.kernels.copy.schedule.candidates`.
+:func:`~relayout.kernels.copy.candidates.wishes`.
 """
 
 from __future__ import annotations
@@ -10,8 +10,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from relayout.forking import lock
-from relayout.kernels.copy.schedule import ESTIMATE, Schedule, candidates, read
+from relayout.kernels.copy import ESTIMATE
 from relayout.reorder.native import native
 from relayout.runtime import threads
 from relayout.runtime.tuning import Choice, Trial, effort, here, kept
@@ -33,7 +32,7 @@ def problem_of(src: MemoryDesc, dst: MemoryDesc, shape: Shape, many: int | None 
 
 def best(
     src: MemoryDesc, dst: MemoryDesc, shape: Shape, many: int | None = None
-) -> tuple[Native | None, Trial[Schedule, Native] | None]:
+) -> tuple[Native | None, Trial[str, Native] | None]:
     """The kernels by the schedule that is known to be best, and the contest that is still to be held.
 
     Without kernels the NumPy engine does it; without a contest nothing is to be measured, or it is known.
@@ -41,8 +40,7 @@ def best(
     if effort() != "measure":
         return native(src, dst, shape), None
     held = _trial(src, dst, shape, many)
-    how = read(held.first) if held.first else None
-    return held.winner or native(src, dst, shape, how or ESTIMATE), None if held.done else held
+    return held.winner or native(src, dst, shape, held.first or ESTIMATE), None if held.done else held
 
 
 def known(plan: Conversion) -> Choice | None:
@@ -52,24 +50,15 @@ def known(plan: Conversion) -> Choice | None:
 
 
 @lru_cache(maxsize=512)
-def _trial(src: MemoryDesc, dst: MemoryDesc, shape: Shape, many: int | None) -> Trial[Schedule, Native]:
+def _trial(src: MemoryDesc, dst: MemoryDesc, shape: Shape, many: int | None) -> Trial[str, Native]:
     problem = problem_of(src, dst, shape, many)
-    return Trial(problem, lambda: _listed(src, dst, shape), lambda how: native(src, dst, shape, how))
+    return Trial(problem, lambda: _listed(src, dst, shape), lambda wish: native(src, dst, shape, wish))
 
 
-def _listed(src: MemoryDesc, dst: MemoryDesc, shape: Shape) -> list[Schedule]:
-    """The schedules that give different plans; none where the NumPy engine does the work."""
-    with lock():
-        from relayout.kernels.copy.choice import lowered
-        from relayout.runtime.thresholds import streams
-        from relayout.targets.machine import host
-    first = native(src, dst, shape, ESTIMATE)
+def _listed(src: MemoryDesc, dst: MemoryDesc, shape: Shape) -> list[str]:
+    """What gives different plans; nothing where the NumPy engine does the work."""
+    first = native(src, dst, shape)
     if first is None:
         return []
     first.calibrate()  # kernels that are made from here on find the answer
-    streaming = streams(host(), first.bytes)
-    found: dict[object, Schedule] = {}
-    for how in candidates(streaming):
-        plans = lowered(first.refined(), how)
-        found.setdefault((plans, streaming if how.stream is None else how.stream), how)
-    return list(found.values())
+    return first.wishes()

@@ -17,7 +17,7 @@ from relayout.kernels.conv.geometry import Span
 from relayout.kernels.conv.module import Module, Vectors
 from relayout.kernels.conv.sides import offset_code
 from relayout.kernels.conv.tile import WORD, Tile, lanes_of, tile_function
-from relayout.kernels.copy.choice import feasible, lowered
+from relayout.kernels.copy.candidates import lowered
 from relayout.kernels.copy.module import embedded
 from relayout.kernels.copy.problem import moves
 from relayout.layout import views
@@ -39,9 +39,8 @@ class Rows(NamedTuple):
 def _row_reorder(name: str, src: MemoryDesc, dst: MemoryDesc, nest: Direct) -> str | None:
     """The text of a function that reorders one row; None where there is no kernel for it."""
     found = moves(src, dst)
-    if found is None or not all(map(feasible, found)):
-        return None
-    return embedded(name, lowered(found), nest.machine)
+    plans = None if found is None else lowered(found, machine=nest.machine)
+    return None if plans is None else embedded(name, plans, nest.machine)
 
 
 def _row_of(desc: MemoryDesc) -> MemoryDesc:

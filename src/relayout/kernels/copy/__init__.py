@@ -1,22 +1,23 @@
 """Kernels of reorders: nests of loops as LLVM IR.
 
-============  ===============================================================================================
-``problem``   what is moved: nests in bits, with what becomes of a value
-``choice``    which kernel a nest gets, and how it is shared: nest -> plan
-``schedule``  how a kernel is run, as far as the machine decides it: the candidates
-``cost``      what the schedule of a transpose costs, from facts of the processor
-``plan``      what was chosen, as plain data: :class:`~.plan.Plan`
-``base``      what all kernels have in common: loops, addresses, loads and stores with conversion
-``rows``      runs that are contiguous on both sides
-``tiles``     transposition in registers
-``zeros``     transposition of short rows that end with padding
-``network``   the shuffles of a transposition, and of interleaving
-``pixels``    interleaving and its reverse: a few channels, or a few rows of a matrix
-``packing``   conversion, then transposition, with a buffer between them
-``module``    all kernels of a reorder as one function: plans -> text
-============  ===============================================================================================
+==============  =============================================================================================
+``problem``     what is moved: nests in bits, with what becomes of a value
+``candidates``  all plans for a nest, the cheapest first: nest -> plans
+``plan``        what all plans have in common: :class:`~.plan.Plan`
+``cost``        what a plan costs, from facts of the processor
+``base``        what all kernels have in common: loops, addresses, loads and stores with conversion
+``rows``        runs that are contiguous on both sides
+``tiling``      the ways to transpose
+``tiles``       transposition in registers
+``zeros``       transposition of short rows that end with padding
+``network``     the shuffles of a transposition, and of interleaving
+``pixels``      interleaving and its reverse: a few channels, or a few rows of a matrix
+``packing``     conversion, then transposition, with a buffer between them
+``elements``    all else, an element at a time
+``module``      all kernels of a reorder as one function: plans -> text
+==============  =============================================================================================
 
-Which kernel a nest gets depends on where it is contiguous. Call the loop that walks through neighbouring
+Which kernels can take a nest depends on where it is contiguous. Call the loop that walks through neighbouring
 elements of the source I (columns), and that of the destination O (rows).
 
 ``rows``
@@ -74,3 +75,6 @@ Tails are done in one tile that steps back, or in smaller ones: it overlaps the 
 the same values again. Only a kernel that adds to the destination can't do that; its nests are cut so that
 nothing is left over. Nothing outside of the two tensors is read or written, ever.
 """
+
+ESTIMATE = "estimate"
+"""The wish for the plans that cost least by estimate: a word that no plan has."""

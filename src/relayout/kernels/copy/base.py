@@ -11,7 +11,7 @@ in each table of operands. A turn of a loop moves all of them.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from relayout.dtypes import DType
 from relayout.ir.builder import Builder, Function, Operand
@@ -22,7 +22,7 @@ from relayout.kernels.copy.problem import Table
 from relayout.loops.nest import Loop
 from relayout.targets.machine import LINE, Machine
 
-__all__ = ["NOWHERE", "PREFETCH_BYTES", "Kernel", "Lanes", "Place"]
+__all__ = ["NOWHERE", "PREFETCH_BYTES", "WRITERS", "Kernel", "Lanes", "Place", "writer", "writes"]
 
 PREFETCH_BYTES = 128  # bytes ahead of the source that are prefetched, into the L2 cache
 STREAMED = 16  # bytes of the shortest vector that is stored past the caches
@@ -34,6 +34,9 @@ Lanes = Sequence[Sequence[int]]
 """For each table with several entries, which entry each lane takes, counted from the place."""
 
 
+_Kernel = TypeVar("_Kernel", bound="Kernel")
+
+
 class Place(NamedTuple):
     """Addresses of an element on both sides, and of its entry in each table with several."""
 
@@ -42,8 +45,29 @@ class Place(NamedTuple):
     tables: tuple[Value, ...] = ()
 
 
+WRITERS: dict[type[Plan], type[Kernel]] = {}
+"""What writes the kernel of each kind of plan."""
+
+
+def writes(plan: type[Plan]) -> Callable[[type[_Kernel]], type[_Kernel]]:
+    """Decorate a kernel with the kind of plan that it is written from."""
+
+    def entered(kernel: type[_Kernel]) -> type[_Kernel]:
+        WRITERS[plan] = kernel
+        return kernel
+
+    return entered
+
+
+def writer(plan: Plan, machine: Machine, streaming: bool, name: str) -> Kernel:
+    """What writes the kernel of a plan, under a name."""
+    return WRITERS[type(plan)](plan, machine, streaming, name)
+
+
 class Kernel:
     """Writes one kernel; subclasses write its innermost part."""
+
+    plan: Plan
 
     def __init__(self, plan: Plan, machine: Machine, streaming: bool, name: str) -> None:
         self.plan, self.machine, self.name = plan, machine, name

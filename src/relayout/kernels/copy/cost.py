@@ -1,7 +1,7 @@
-"""What a schedule of a transpose costs, from facts of the processor: an estimate, in cycles for a line.
+"""What a plan costs, from facts of the processor: an estimate, in cycles for a line of the destination.
 
-The shuffles are the same whatever the schedule, so they are left out. What differs is how often a line of the
-source is fetched, how many pages are in use at a time, and where pieces of the destination end::
+Instructions are counted, two to a cycle. What else there is are stores that straddle lines, lines of the
+source that are fetched more than once, and pages that the TLB has forgotten. For a transpose::
 
     rows of the source        a block of them, a strip of 16 bytes at a time
     r0  |16|16|16|16| ...     direct: a line of each row has to stay in the L1 cache for four strips, and
@@ -10,27 +10,48 @@ source is fetched, how many pages are in use at a time, and where pieces of the 
     r63 |16|16|16|16| ...
 
 The numbers are a core's own. They were measured on one processor (Xeon with AVX-512) and are much the same on
-others; where they matter for a problem, its schedule is measured (:mod:`relayout.reorder.tuning`).
+others; where they matter for a problem, the best few plans are measured (:mod:`relayout.reorder.tuning`).
 """
 
 from __future__ import annotations
 
-from math import gcd, inf
+from math import gcd
 
 from relayout.kernels.copy.plan import LANE_BITS, LINE_BITS, Run
 from relayout.kernels.copy.problem import Move
 from relayout.targets.machine import LINE, caches
 
-__all__ = ["fitting", "transposing"]
+__all__ = [
+    *("ELEMENT_CYCLES", "INSTRUCTION_CYCLES", "L2_LINE_CYCLES", "PASS_CYCLES"),
+    *(
+        "RUN_CYCLES",
+        "SPILLED",
+        "SPLIT_LINE_CYCLES",
+        "TLB_MISS_CYCLES",
+        "converting",
+        "fitting",
+        "instructions",
+        "transposing",
+    ),
+]
 
 L1_SETS = 64  # sets of the L1 cache: each way is one page, so that sets are indexed by untranslated bits
 PAGE_BYTES = 4096  # bytes
 TLB_ENTRIES = 64  # pages that the first-level TLB holds translations for
 TLB_MISS_CYCLES = 2.0  # cycles lost to a miss of the first-level TLB, most of it being hidden
+STORE_MISS_CYCLES = 4.0  # cycles lost to one when storing, where less is hidden
+PIECE_CYCLES = 3.0  # cycles lost where a piece of the destination ends and the next is elsewhere in its page
 L2_LINE_CYCLES = 2.2  # cycles to fetch a line from L2 that L1 has dropped
 STAGED_LINE_CYCLES = 5.0  # cycles to copy a line into the stage, which is a loop of its own
 STRIP_CYCLES = 10  # cycles of overhead each time a strip's loop over rows begins
+SINGLE_TILE_ROWS = 16  # rows of a strip that is one tile, without a loop or a call
 SPLIT_LINE_CYCLES = 6  # cycles to fetch a line of the destination again that two pieces share
+INSTRUCTION_CYCLES = 0.5  # cycles for a load, a shuffle or a store of a vector
+CONVERT_CYCLES = 2.5  # cycles to convert a vector, clamp it and make it narrower
+SPILLED = 2.0  # times as long takes a conversion amid the loads of a tile, which needs all registers
+RUN_CYCLES = 2.0  # cycles for the addresses and the branch of a loop's turn
+ELEMENT_CYCLES = 2.5  # cycles to move one element by itself
+PASS_CYCLES = 2.0  # cycles for a line to go through a buffer in the L1 cache, there and back
 
 
 def fitting(rows: Run) -> int:
@@ -40,22 +61,36 @@ def fitting(rows: Run) -> int:
     return max(1, sets * (caches()[0] // PAGE_BYTES) * 3 // 4)
 
 
-def transposing(nest: Move, columns: Run, rows: Run, block: int, stage: bool) -> float:
-    """Cycles for a line of the source besides shuffles; endless where a block is longer than all rows.
+def instructions(loads: float, shuffles: float, stores: float = 1) -> float:
+    """Cycles for a line that is loaded in pieces and shuffled: a piece is merged with those before it."""
+    return INSTRUCTION_CYCLES * (2 * loads - 1 + shuffles + stores)
 
-    ``block`` rows are worked on together, by way of a stage or not.
-    """
+
+def converting(nest: Move, size: int) -> float:
+    """Cycles for the values of a line, converted in vectors of so many bytes of the wider side."""
+    if nest.conversion is None:
+        return 0.0
+    return (
+        CONVERT_CYCLES * LINE_BITS / nest.write * max(nest.read, nest.write) / (8 * max(1, min(size, LINE)))
+    )
+
+
+def transposing(nest: Move, columns: Run, rows: Run, block: int, stage: bool) -> float:
+    """Cycles for a line of the source besides shuffles: ``block`` rows together, by way of a stage or not."""
     strips = LINE_BITS // LANE_BITS  # of a line
+    block = min(block, rows.extent)
     pitch, back = (abs(run.loops[0].src if run is rows else run.loops[0].dst) // 8 for run in (rows, columns))
     pages = block if pitch >= PAGE_BYTES else -(-block * pitch // PAGE_BYTES)
     visits = 1 if stage else strips
     cost = STAGED_LINE_CYCLES if stage else (strips - 1) * L2_LINE_CYCLES * (block > fitting(rows))
     if pages > TLB_ENTRIES:
         cost += visits * TLB_MISS_CYCLES * min(1.0, pitch / PAGE_BYTES)
-    cost += visits * STRIP_CYCLES / block
-    lines = block * nest.write / LINE_BITS  # of a piece
-    if back % LINE:
-        cost += SPLIT_LINE_CYCLES / lines
-    if back >= PAGE_BYTES:
-        cost += TLB_MISS_CYCLES / lines
-    return cost if block <= rows.extent else inf
+    cost += visits * (STRIP_CYCLES if rows.extent > SINGLE_TILE_ROWS else RUN_CYCLES) / block
+    lines = max(1.0, block * nest.write / LINE_BITS)  # of a piece
+    kept = block * (LINE if stage else min(pitch, LINE) + LINE // strips)  # with a strip of the destination
+    if kept > caches()[0] * (1 if stage else 3) // 4:
+        cost += L2_LINE_CYCLES
+    if back > LINE:
+        cost += SPLIT_LINE_CYCLES / lines * bool(back % LINE)
+        cost += (STORE_MISS_CYCLES if back >= PAGE_BYTES else PIECE_CYCLES) / lines
+    return cost

@@ -15,48 +15,30 @@ from collections.abc import Sequence
 from functools import partial
 
 from relayout.ir.kernel import kernel as kernel_function
-from relayout.ir.types import I64, constant
-from relayout.kernels.copy.base import Kernel
-from relayout.kernels.copy.packing import Converted, Maker
-from relayout.kernels.copy.pixels import Deinterleave, Interleave
+from relayout.ir.types import I64, Value, constant
+from relayout.kernels.copy import elements, packing, pixels, rows, tiles, zeros
+from relayout.kernels.copy.base import writer
 from relayout.kernels.copy.plan import Plan
-from relayout.kernels.copy.rows import Elements, Lines, Rows
-from relayout.kernels.copy.tiles import Staged, Transpose
-from relayout.kernels.copy.zeros import Hollow
 from relayout.targets.machine import LINE, Machine
 
-__all__ = ["CACHED", "ENTRY", "KINDS", "embedded", "kernel_of", "module"]
+__all__ = ["CACHED", "ENTRY", "KERNELS", "embedded", "module"]
 
 ENTRY = "reorder"
 CACHED = "cached"
-KINDS: dict[str, type[Kernel]] = {
-    "rows": Rows,
-    "lines": Lines,
-    "transpose": Transpose,
-    "staged": Staged,
-    "interleave": Interleave,
-    "deinterleave": Deinterleave,
-    "elements": Elements,
-}
+TURN_BYTES = 2048  # bytes that a kernel writes in a turn, at least, to be called for each
+KERNELS = elements, packing, pixels, rows, tiles, zeros
+"""The modules whose kernels enter themselves as what writes plans (:data:`~.base.WRITERS`)."""
 
 
-def kernel_of(plan: Plan) -> Maker:
-    """What writes the kernel of a plan."""
-    if plan.steps:
-        return partial(Converted, kernel_of)
-    return Hollow if plan.group else KINDS[plan.kind]
-
-
-def module(plans: Sequence[Plan], machine: Machine, streaming: bool) -> tuple[str, list[str]]:
+def module(plans: Sequence[Plan], machine: Machine) -> tuple[str, list[str]]:
     """The IR of a reorder, and the functions in it: :data:`ENTRY`, and :data:`CACHED` where that differs."""
     texts = []
     streamed = []
     for k, plan in enumerate(plans):
-        kernel = kernel_of(plan)
-        texts.append(kernel(plan, machine, False, f"move{k}").function())
-        if streaming and plan.streams(machine):
+        texts.append(writer(plan, machine, False, f"move{k}").function())
+        if plan.stream:
             streamed.append(k)
-            texts.append(kernel(plan, machine, True, f"stream{k}").function())
+            texts.append(writer(plan, machine, True, f"stream{k}").function())
     texts.append(_entry(ENTRY, plans, machine, streamed))
     if streamed:
         texts.append(_entry(CACHED, plans, machine, []))
@@ -71,8 +53,7 @@ def embedded(name: str, plans: Sequence[Plan], machine: Machine) -> str:
     """
     texts, f = [], kernel_function(name, machine, "internal")
     for k, plan in enumerate(plans):
-        made = kernel_of(plan)(plan, machine, False, f"{name}{k}")
-        texts.append(made.function())
+        texts.append(writer(plan, machine, False, f"{name}{k}").function())
         f.call(f"{name}{k}", *f.arguments[:3], constant(I64, 0), constant(I64, plan.extent))
     return "\n".join([*texts, f.text()])
 
@@ -82,16 +63,46 @@ def _entry(name: str, plans: Sequence[Plan], machine: Machine, streamed: list[in
     src, dst, ops, part, parts = f.arguments
     on_line = f.icmp("eq", f.and_(f.ptrtoint(dst), LINE - 1), 0)
     off_line, following = f.not_(on_line), f.add(part, 1)
-    for k, plan in enumerate(plans):
+
+    def whole(k: int, first: Value, end: Value) -> None:
+        ways = [(f"stream{k}", on_line), (f"move{k}", off_line)] if k in streamed else [(f"move{k}", None)]
+        for kernel, when in ways:
+            call = partial(f.call, kernel, src, dst, ops, first, end)
+            call() if when is None else f.when(when, call)
+
+    for numbers in _together(plans):
+        plan = plans[numbers[0]]
         units = -(-plan.extent // plan.unit)
         first, end = (
             f.smin(f.mul(f.udiv(f.mul(number, units), parts), plan.unit), plan.extent)
             for number in (part, following)
         )
-        some = f.icmp("slt", first, end)
-        ways = [(f"move{k}", some)]
-        if k in streamed:
-            ways = [(f"stream{k}", f.and_(some, on_line)), (f"move{k}", f.and_(some, off_line))]
-        for kernel, when in ways:
-            f.when(when, partial(f.call, kernel, src, dst, ops, first, end))
+
+        def turn(i: Value, numbers: Sequence[int] = numbers) -> None:
+            for k in numbers:
+                whole(k, i, f.add(i, 1))
+
+        work = (
+            partial(f.loop, first, end, 1, turn)
+            if len(numbers) > 1
+            else partial(whole, numbers[0], first, end)
+        )
+        f.when(f.icmp("slt", first, end), work)
     return f.text()
+
+
+def _together(plans: Sequence[Plan]) -> list[list[int]]:
+    """Plans by number, those together of which one turn of the shared loop is done after the other.
+
+    They move parts of the same images, of blocks with data and of blocks with less of it, say. So their lines
+    are still in a cache when the next plan wants the rest of them.
+    """
+    found: list[list[int]] = []
+    for k, plan in enumerate(plans):
+        last = plans[found[-1][0]] if found else plan
+        same = found and last.unit == plan.unit == 1 and last.extent == plan.extent > 1
+        if same and min(last.nest.bytes, plan.nest.bytes) >= TURN_BYTES * plan.extent:
+            found[-1].append(k)
+        else:
+            found.append([k])
+    return found

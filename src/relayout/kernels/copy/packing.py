@@ -11,33 +11,122 @@ of the narrower type::
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 
-from relayout.kernels.copy.base import Kernel, Place
-from relayout.kernels.copy.plan import Plan
+from relayout.kernels.copy.base import Kernel, Place, writer, writes
+from relayout.kernels.copy.cost import PASS_CYCLES, converting
+from relayout.kernels.copy.plan import (
+    LANE_BITS,
+    LINE_BITS,
+    Facts,
+    Plan,
+    Run,
+    costing,
+    part_of,
+    rest_of,
+    runs,
+    shared_of,
+)
+from relayout.kernels.copy.problem import Move, simplified
+from relayout.loops.nest import Loop
 from relayout.targets.machine import LINE, Machine
 
-__all__ = ["Converted", "Maker"]
+__all__ = ["Converted", "ConvertedPlan", "plans"]
 
-Maker = Callable[[Plan, Machine, bool, str], Kernel]
-"""Makes what writes the kernel of a plan: for a machine, streaming or not, under a name."""
+STEP_BUFFER_BITS = 8 * (8 << 10)  # of the buffer between the two steps
 
 
+@dataclass(frozen=True)
+class ConvertedPlan(Plan):
+    """Two kernels with a buffer between them."""
+
+    kind = "converted"
+    steps: tuple[Plan, ...] = ()
+    """What is done one after the other; both are whole, nobody shares them."""
+
+    def described(self) -> Iterator[str]:
+        """Both steps."""
+        yield f"{self.between // self.mid} elements at a time: {'; '.join(map(str, self.steps))}"
+
+    def conversion(self) -> Iterator[str]:
+        """That is said of the steps."""
+        return iter(())
+
+    @property
+    def between(self) -> int:
+        """Bits of the buffer between the steps."""
+        return 8 * self.steps[0].nest.bytes
+
+    def completes(self, machine: Machine) -> bool:
+        """Whether the second step does."""
+        return self.steps[-1].streams(machine)
+
+
+def plans(nest: Move, facts: Facts) -> Iterator[Plan]:
+    """Short runs that become narrower by so much that it pays to convert long ones (not f32 to bf16)."""
+    inner, outer = runs(nest)
+    bits = nest.write
+    wide = nest.conversion is not None and nest.read >= 4 * bits >= 32
+    if not wide or inner is None or outer is None or inner is outer or nest.fill or nest.adds:
+        return
+    if inner.extent >= LANE_BITS // 8:
+        return
+    line = _in_turn(nest, "dst", bits, LINE_BITS // bits)
+    run = _in_turn(nest, "src", nest.read, STEP_BUFFER_BITS // bits, line)
+    others = [loop for loop in line if all(loop.steps != part.steps for part in run)]
+    into, out, size = [], [], bits
+    for loop in (*run, *sorted(others, key=lambda loop: abs(loop.src))):
+        into.append(loop.stepping(dst=size))
+        out.append(Loop(loop.extent, (size, loop.dst)))
+        size *= loop.extent
+    first = replace(nest, starts=(0,) * len(nest.starts), loops=tuple(into))
+    last = Move((0, 0), tuple(out), (bits, bits))
+    steps = tuple(
+        replace(facts.cheapest(simplified(step)), shared=None, stream=False) for step in (first, last)
+    )
+    if not run or steps[0].rows.extent < LANE_BITS // 8:
+        return
+    around = nest.loops
+    for part in (*run, *others):
+        around = tuple(rest_of(loop, part) for loop in around)
+    around = tuple(loop for loop in around if loop.extent > 1)
+    made = ConvertedPlan(nest, Run((inner,)), Run((outer,)), around, shared_of(around), steps=steps)
+    yield from costing(made, facts, steps[1].cost + PASS_CYCLES + converting(nest, LINE))
+
+
+def _in_turn(nest: Move, side: str, bits: int, most: int, box: Sequence[Loop] = ()) -> list[Loop]:
+    """Loops that follow each other on a side, or parts of them, of so many elements at most with a box.
+
+    Those that are in the box already count once; there may be more of one here.
+    """
+    found: list[Loop] = []
+    while True:
+        step = bits * math.prod(loop.extent for loop in found)
+        loop = next((loop for loop in nest.loops if getattr(loop, side) == step), None)
+        if loop is None or any(x.steps == loop.steps for x in found):
+            return found
+        others = {x.steps: x.extent for x in (*box, *found) if x.steps != loop.steps}
+        part = part_of(loop, most // math.prod(others.values()))
+        if part.extent > 1:
+            found.append(part)
+        if part.extent < loop.extent:
+            return found
+
+
+@writes(ConvertedPlan)
 class Converted(Kernel):
     """Two kernels, one after the other, with a buffer between them, a few KiB at a time."""
 
-    def __init__(
-        self, kernel_of: Callable[[Plan], Maker], plan: Plan, machine: Machine, streaming: bool, name: str
-    ) -> None:
-        super().__init__(plan, machine, streaming, name)
-        self.kernel_of = kernel_of
+    plan: ConvertedPlan
 
     def prepare(self) -> None:
         """Make the buffer, and both kernels: parts of this one, they write where it writes."""
         convert, move = self.plan.steps
         self.between = self.b.alloca(self.plan.between // 8, LINE)
-        self.convert = self.kernel_of(convert)(convert, self.machine, False, f"{self.name}_convert")
-        self.move = self.kernel_of(move)(move, self.machine, self.stream, f"{self.name}_move")
+        self.convert = writer(convert, self.machine, False, f"{self.name}_convert")
+        self.move = writer(move, self.machine, self.stream, f"{self.name}_move")
         self.convert._numbers = self._numbers
         for part in (self.convert, self.move):
             part.b, part.shared, part.routines = self.b, self.shared, self.routines

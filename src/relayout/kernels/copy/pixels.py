@@ -2,17 +2,154 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from math import log2
 
 from relayout.ir.builder import Operand
 from relayout.ir.types import Value, integer, vector
-from relayout.kernels.copy.base import Kernel, Lanes, Place
+from relayout.kernels.copy.base import Kernel, Lanes, Place, writes
+from relayout.kernels.copy.cost import PASS_CYCLES, converting, fitting, instructions
 from relayout.kernels.copy.network import interleaved, interleaved_at_once
-from relayout.kernels.copy.problem import WIDEST
+from relayout.kernels.copy.plan import (
+    LANE_BITS,
+    LINE_BITS,
+    LONG_ROW_BITS,
+    AnyPlan,
+    Facts,
+    Plan,
+    Run,
+    along,
+    costing,
+    in_lines,
+    left_of,
+    read_on,
+    runs,
+    shared_of,
+)
+from relayout.kernels.copy.problem import WIDEST, Move
 from relayout.loops.nest import Loop
-from relayout.targets.machine import LINE
+from relayout.targets.machine import LINE, Machine
 
-__all__ = ["Deinterleave", "Interleave"]
+__all__ = ["Deinterleave", "DeinterleavePlan", "Interleave", "InterleavePlan", "plans"]
+
+MOST_CHANNELS = 8  # turns of the longest loop that is interleaved or deinterleaved
+STRIP_PIXELS = 1 << 10  # threads share pixels in multiples of so many
+
+
+class DeinterleavePlan(Plan):
+    """Pixels to planes."""
+
+    kind = "deinterleave"
+
+    def described(self) -> Iterator[str]:
+        """How many of what."""
+        yield f"{self.rows.extent} pixels of {self.columns.extent} channels"
+
+    @property
+    def widens(self) -> bool:
+        """Channels with operands of their own are converted when they are apart."""
+        return self.nest.read <= self.nest.write or any(along(self.nest, self.columns))
+
+    @property
+    def even(self) -> tuple[Loop, ...]:
+        """The pixels."""
+        return self.rows.loops
+
+    def completes(self, machine: Machine) -> bool:
+        """Vectors of a plane, where a vector is a line."""
+        return machine.vector == LINE and self.columns.loop.dst % LINE_BITS == 0
+
+
+class InterleavePlan(Plan):
+    """Planes to pixels."""
+
+    kind = "interleave"
+
+    def described(self) -> Iterator[str]:
+        """How many of what."""
+        yield f"{self.columns.extent} pixels of {self.rows.extent} channels"
+
+    def choices(self) -> Iterator[str]:
+        """A buffer for pixels that are no lines."""
+        yield "buffered" if self.inside >= 0 else "unbuffered"
+
+    @property
+    def widens(self) -> bool:
+        """Vectors are cheaper to convert before they are interleaved, if they get no wider so."""
+        return self.nest.read < self.nest.write and not any(along(self.nest, self.rows))
+
+    @property
+    def even(self) -> tuple[Loop, ...]:
+        """The pixels."""
+        return self.columns.loops
+
+    @property
+    def piece(self) -> int:
+        """All pixels."""
+        return super().piece * self.columns.extent
+
+    @property
+    def packs(self) -> bool:
+        """Whether it interleaves whole lines of the destination at a time, for any vectors."""
+        few = self.rows.extent
+        return not few & (few - 1) and self.footprint % LINE_BITS == 0
+
+    def completes(self, machine: Machine) -> bool:
+        """Vectors of pixels, where a vector is a line, or whole lines of them."""
+        return machine.vector == LINE or self.packs
+
+
+def plans(nest: Move, facts: Facts) -> Iterator[Plan]:
+    """Few channels that follow each other on one side, and many pixels that do on the other."""
+    inner, outer = runs(nest)
+    if inner is None or outer is None or inner is outer or nest.fill:
+        return
+    columns, rows = Run((inner,)), Run((outer,))
+    around = left_of(nest, columns, rows)
+    line = LINE_BITS // min(nest.read, nest.write)
+    parts = nest, columns, rows, around, shared_of(around)
+    if inner.extent <= MOST_CHANNELS and outer.src == inner.extent * nest.read and outer.extent >= line:
+        yield from costing(_strips(DeinterleavePlan(*parts), outer), facts, _cost(nest, inner.extent))
+    few = outer.extent <= MOST_CHANNELS or (outer.extent == LANE_BITS // 8 and _of_bytes(nest, outer))
+    if inner.dst != outer.extent * nest.write or not few:
+        return
+    if inner.extent >= line or _packs(nest, inner, outer):
+        made = read_on(InterleavePlan(*parts))
+        cost = _cost(nest, outer.extent)
+        yield from costing(_strips(made, inner), facts, cost)
+        if not made.packs and (lines := in_lines(made)) is not made:
+            yield from (
+                one for one in costing(_strips(lines, inner), facts, cost + PASS_CYCLES) if one.stream
+            )
+
+
+def _cost(nest: Move, channels: int) -> float:
+    """A load and a store; halves of halves, or an element of one vector after the other."""
+    shuffles = log2(channels) if not channels & (channels - 1) else channels - 1
+    return instructions(1, shuffles) + converting(nest, LINE)
+
+
+def _strips(made: AnyPlan, pixels: Loop) -> AnyPlan:
+    """Pixels of a few pictures: threads share the pixels, in whole lines."""
+    many = made.shared is not None and made.shared.extent >= 8
+    if many or made.inside >= 0 or pixels.extent * min(made.nest.read, made.nest.write) < LONG_ROW_BITS:
+        return made
+    return replace(made, shared=pixels, unit=STRIP_PIXELS)
+
+
+def _of_bytes(nest: Move, outer: Loop) -> bool:
+    """Whether bytes are moved, from rows that do not collide in the L1 cache."""
+    early = nest.read < nest.write and any(outer.tables)  # converted behind loads, to something wider
+    stay = 3 * outer.extent <= 2 * fitting(Run((outer,)))  # the destination has a share, too
+    return min(nest.read, nest.write) == 8 and not early and not nest.adds and stay
+
+
+def _packs(nest: Move, inner: Loop, outer: Loop) -> bool:
+    """Whether short rows, two, four or eight of them, can be interleaved: they fill a lane."""
+    narrow, few = min(nest.read, nest.write), outer.extent
+    even = inner.extent & -inner.extent
+    return narrow >= 8 and not few & (few - 1) and even * few * narrow >= LANE_BITS
 
 
 class _Pixels(Kernel):
@@ -91,6 +228,7 @@ class _Pixels(Kernel):
         return made
 
 
+@writes(DeinterleavePlan)
 class Deinterleave(_Pixels):
     """Pixels to planes."""
 
@@ -142,6 +280,7 @@ class Deinterleave(_Pixels):
         return [stream[0] for stream in streams]
 
 
+@writes(InterleavePlan)
 class Interleave(_Pixels):
     """Planes to pixels.
 

@@ -1,21 +1,49 @@
-"""How a nest is moved: what has been chosen for it, as plain data that prints itself.
+"""How a nest is moved: a kernel with all that is decided for it, as plain data that prints itself.
 
-Sizes and strides are bits, as in :mod:`.problem`. :mod:`.choice` makes plans; kernels read them.
+Every kind of kernel has a plan of its own, derived from :class:`Plan`, in its file. A plan is complete:
+its kernel reads nothing else, and two plans that are equal are the same code. It also knows what it costs
+(:attr:`Plan.cost`), so that several of them can be held against each other (:mod:`.candidates`).
+
+Sizes and strides are bits, as in :mod:`.problem`.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import ClassVar, NamedTuple, TypeVar
 
-from relayout.kernels.copy.problem import LANES, Move, in_bytes
+from relayout.kernels.copy.problem import Move
 from relayout.loops.nest import Loop
 from relayout.targets.machine import LINE, Machine
+from relayout.targets.processors import count
 
-__all__ = ["LANE_BITS", "LINE_BITS", "ROWS", "Plan", "Run", "along"]
+__all__ = [
+    *("BUFFER_BITS", "JOINED_BITS", "LANE_BITS", "LINE_BITS", "LONG_ROW_BITS", "Facts", "Plan", "Run"),
+    *(
+        "along",
+        "costing",
+        "in_lines",
+        "left_of",
+        "one_of",
+        "outside",
+        "part_of",
+        "read_on",
+        "rest_of",
+        "runs",
+        "shared_of",
+        "waiting",
+    ),
+]
 
 LANE_BITS = 128  # of a lane: shuffles that stay within one are cheap on every processor
 LINE_BITS = 8 * LINE
-ROWS = 32  # short rows in a block: lines that they share are then still in the L1 cache
+OWNERSHIP_CYCLES = (
+    8  # cycles to read a line from memory only to write it; or to write to memory what is read next
+)
+LONG_ROW_BITS = 1 << 18  # a row as long as that is shared by threads
+JOINED_BITS = 4 * LINE_BITS  # of the destination that short rows complete before their source is read on
+BUFFER_BITS = 8 * (16 << 10)  # of a buffer from which whole lines leave: half of the smallest L1 cache
 
 
 @dataclass(frozen=True)
@@ -59,12 +87,22 @@ class Run:
         return [getattr(loop, side) for loop in self.loops]
 
 
+class Facts(NamedTuple):
+    """What a plan and its cost depend on besides the nest."""
+
+    machine: Machine
+    """What code is made for."""
+    streaming: bool
+    """Whether the tensors are so large that it pays to write around the caches."""
+    cheapest: Callable[[Move], Plan]
+    """The best plan of another nest: for kernels that are made of several."""
+
+
 @dataclass(frozen=True)
 class Plan:
     """How a nest is moved: the kernel, its loops, and the loop that threads share."""
 
     nest: Move
-    kind: str
     columns: Run
     """I: contiguous in the source."""
     rows: Run
@@ -81,41 +119,42 @@ class Plan:
     """So many of the loops around stay outside of the blocks: they step over all that these touch."""
     inside: int = -1
     """When streaming: what so many of the innermost loops write passes through a buffer; -1: nothing."""
-    bounced: int = 0
-    """A transpose: so many columns pass through a buffer at a time, to be stored in whole lines; 0: none."""
-    steps: tuple[Plan, ...] = ()
-    """What is done one after the other, with a buffer in between; both are whole, nobody shares them."""
     block: int = 64
     """Rows that are worked on together, of a transpose or of short ones in blocks."""
-    prefetch: bool | None = None
-    """A transpose: whether its source rows are prefetched; None: where they are far apart."""
-    group: int = 0
-    """A transpose of joined rows in groups of so many, each of which ends with zeros; 0: there are none."""
+    stream: bool = False
+    """Whether whole lines are written by streaming (non-temporal) stores, around the caches."""
+    cost: float = field(default=0.0, compare=False)
+    """What is estimated, in cycles for a line of the destination: to be compared with other plans' only."""
+
+    kind: ClassVar[str]
+    """The word for its kernel."""
 
     def __str__(self) -> str:
-        words = [self.kind]
-        if self.kind in ("transpose", "staged"):
-            joined = " joined" if len(self.columns.loops) + len(self.rows.loops) > 2 else ""
-            words.append(f"{self.total} rows by {self.columns.extent} columns{joined}")
-            if self.group:
-                words.append(f"zeros {self.nest.fill} rows of {self.group}")
-        elif self.kind in ("interleave", "deinterleave"):
-            planes = self.kind == "interleave"
-            pixels, channels = (self.columns, self.rows) if planes else (self.rows, self.columns)
-            words.append(f"{pixels.extent} pixels of {channels.extent} channels")
-        elif self.kind == "converted":
-            words.append(f"{self.between // self.mid} elements at a time: {'; '.join(map(str, self.steps))}")
-        elif self.kind in ("rows", "lines"):
-            words.append(f"{in_bytes(self.total * self.nest.write)} bytes each")
-        if self.nest.conversion is not None and not self.steps:
-            words.append(
-                f"moved as u{self.mid}, converted {'before stores' if self.late else 'behind loads'}"
-            )
+        words = [self.kind, *self.described()]
+        if self.nest.conversion is not None:
+            words += self.conversion()
         if self.around:
             words.append("within " + " ".join(f"{loop.extent}x" for loop in self.around))
         if self.shared is not None:
             words.append(f"threads share {self.shared.extent}x")
         return ", ".join(words)
+
+    def described(self) -> Iterator[str]:
+        """What the innermost part does, in words."""
+        return iter(())
+
+    def conversion(self) -> Iterator[str]:
+        """Where values are converted, in words."""
+        yield f"moved as u{self.mid}, converted {'before stores' if self.late else 'behind loads'}"
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """What there was to choose, a word for each: other candidates for the nest differ in one at least."""
+        return self.kind, *self.choices(), "streamed" if self.stream else "cached"
+
+    def choices(self) -> Iterator[str]:
+        """The words that only this kind of kernel has."""
+        return iter(())
 
     @property
     def extent(self) -> int:
@@ -123,28 +162,20 @@ class Plan:
         return self.shared.extent if self.shared is not None else 1
 
     @property
-    def between(self) -> int:
-        """Bits of the buffer between two steps."""
-        return 8 * self.steps[0].nest.bytes
-
-    @property
     def total(self) -> int:
         """Elements of a row of the destination, zeros included."""
-        return self.rows.extent + (0 if self.group else self.nest.fill)
+        return self.rows.extent + self.nest.fill
 
     @property
     def late(self) -> bool:
         """Whether values are converted before stores rather than behind loads."""
-        nest, what = self.nest, self.nest.conversion
-        if what is None:
-            return False
-        if what.accumulates:
-            return True
-        if self.kind == "interleave":
-            return nest.read < nest.write and not any(along(nest, self.rows))
-        if self.kind == "deinterleave" and any(along(nest, self.columns)):
-            return True
-        return nest.read <= nest.write
+        what = self.nest.conversion
+        return what is not None and (what.accumulates or self.widens)
+
+    @property
+    def widens(self) -> bool:
+        """Whether values are moved about as they are in the source, because that takes fewer bits."""
+        return self.nest.read <= self.nest.write
 
     @property
     def mid(self) -> int:
@@ -152,62 +183,184 @@ class Plan:
         return max(8, self.nest.read if self.late else self.nest.write)
 
     @property
-    def is_padded(self) -> bool:
-        """Whether a row and the zeros behind it are one vector: a power of two, at least half of it zeros."""
-        total = self.total
-        even = 4 not in (self.nest.read, self.nest.write) or self.rows.extent % 2 == 0
-        fits = total & (total - 1) == 0 and total <= LANES and self.nest.fill >= self.rows.extent
-        return (
-            self.kind == "rows"
-            and self.rows.is_straight
-            and bool(self.nest.fill)
-            and fits
-            and even
-            and not self.nest.adds
-        )
-
-    @property
-    def packs(self) -> bool:
-        """Whether it interleaves whole lines of the destination at a time, for any vectors."""
-        few = self.rows.extent
-        return self.kind == "interleave" and not few & (few - 1) and self.footprint % LINE_BITS == 0
-
-    @property
     def footprint(self) -> int:
         """Bits of the destination that the loops :attr:`inside` (or the body alone) write side by side."""
-        inner = self.around[len(self.around) - max(self.inside, 0) :]
-        total = self.total * self.nest.write
-        if self.kind == "interleave":
-            total *= self.columns.extent
-        for loop in inner:
+        total = self.piece
+        for loop in self.around[len(self.around) - max(self.inside, 0) :]:
             total *= loop.extent
         return total
+
+    @property
+    def piece(self) -> int:
+        """Bits of the destination that the body writes side by side."""
+        return self.total * self.nest.write
 
     def streams(self, machine: Machine) -> bool:
         """Whether the kernel completes whole lines of the destination, if that begins on a line."""
         nest = self.nest
-        if nest.adds:
-            return False
         outside = self.around[: len(self.around) - max(self.inside, 0)]
-        if nest.dst % LINE_BITS or any(loop.dst % LINE_BITS for loop in outside):
+        if nest.adds or nest.dst % LINE_BITS or any(loop.dst % LINE_BITS for loop in outside):
             return False
-        if self.steps:
-            return self.steps[-1].streams(machine)
-        if self.kind == "lines" or self.inside >= 0 or self.bounced:
-            return True
-        if self.kind == "rows":
-            if self.blocked is not None:
-                return self.block * self.blocked.dst % LINE_BITS == 0  # whole blocks leave, in whole lines
-            row = self.total if self.is_padded else self.rows.extent
-            return row * nest.write >= LINE_BITS
-        whole = all(stride % LINE_BITS == 0 for stride in self.columns.strides("dst"))
-        if self.kind in ("transpose", "staged"):
-            return whole and self.total * nest.write >= LINE_BITS
-        if self.kind == "deinterleave":
-            return whole and machine.vector == LINE
-        return self.kind == "interleave" and (machine.vector == LINE or self.packs)
+        return self.inside >= 0 or self.completes(machine)
+
+    def completes(self, machine: Machine) -> bool:
+        """Whether the body completes whole lines, wherever the loops around step by whole ones."""
+        return False
+
+    @property
+    def even(self) -> tuple[Loop, ...]:
+        """The loops whose tails are done by stepping back: they must divide evenly where values are added."""
+        return ()
+
+    @property
+    def halves(self) -> tuple[tuple[int, Run, str, int], ...]:
+        """The runs that 4-bit elements are taken from in pairs: bits, run, side, zeros; none: one by one."""
+        return ()
+
+    @property
+    def is_feasible(self) -> bool:
+        """Whether all addresses are whole bytes: 4-bit elements are taken in pairs."""
+        nest = self.nest
+        if nest.pair and any(bits % 8 for bits in (nest.src, nest.pair, *(loop.src for loop in nest.loops))):
+            return False
+        if min(nest.read, nest.write) >= 8 or not self.halves:
+            return min(nest.read, nest.write) >= 8
+        for bits, run, side, more in self.halves:
+            if bits >= 8 or (side == "src" and nest.zero):
+                continue
+            strides = [getattr(loop, side) for loop in nest.loops if loop not in run.loops]
+            contiguous = run.is_straight and getattr(run.loop, side) == bits
+            odd = (run.extent + more) % 2 or (self.columns is self.rows and run.extent % 2)
+            if not contiguous or odd or getattr(nest, side) % 8 or any(stride % 8 for stride in strides):
+                return False
+        return True
+
+
+AnyPlan = TypeVar("AnyPlan", bound=Plan)
+
+
+def costing(made: AnyPlan, facts: Facts, cost: float) -> Iterator[AnyPlan]:
+    """A plan with its cost: through the caches and, where it completes whole lines, around them."""
+    for stream in (False, True)[: 1 + made.streams(facts.machine)]:
+        yield replace(made, stream=stream, cost=cost + OWNERSHIP_CYCLES * (stream != facts.streaming))
 
 
 def along(nest: Move, run: Run) -> list[int]:
     """The strides of a run in the tables of operands."""
     return [stride for loop in run.loops for stride in loop.tables]
+
+
+def runs(nest: Move) -> tuple[Loop | None, Loop | None]:
+    """The loops that walk through neighbouring elements of the source (I), and of the destination (O)."""
+    inner = next((loop for loop in nest.loops if loop.src == nest.read and not nest.zero), None)
+    return inner, next((loop for loop in nest.loops if loop.dst == nest.write), None)
+
+
+def one_of(nest: Move) -> Run:
+    """A run of a single element."""
+    return Run((Loop(1, (0,) * len(nest.widths)).stepping(nest.read, nest.write),))
+
+
+# -- which loop threads share, and what is left around ------------------------------------------------------
+
+
+def shared_of(around: Sequence[Loop]) -> Loop | None:
+    """The loop that threads share: the outermost with turns enough for all, else that of most equal shares.
+
+    All nests of a reorder are then cut alike, and no two threads write to one line.
+    """
+    enough = 4 * count()
+    outer = next((loop for loop in around if loop.extent >= enough), None)
+    return outer or min(around, key=lambda loop: waiting(loop, 1), default=None)
+
+
+def waiting(loop: Loop | None, unit: int) -> float:
+    """How much longer than with equal shares it takes to share a loop, cut at multiples of a unit."""
+    threads = count()
+    units = -(-loop.extent // unit) if loop is not None else 1
+    return -(-units // threads) * threads / units
+
+
+def rest_of(loop: Loop, part: Loop) -> Loop:
+    """What is left around of a loop whose inner ``part`` a run has taken."""
+    if loop.steps != part.steps or loop.extent % part.extent:
+        return loop
+    return loop.outside(part.extent)
+
+
+def left_of(nest: Move, *taken: Run) -> tuple[Loop, ...]:
+    """The loops around runs: those that they have not taken, or what is left of them."""
+    left = list(nest.loops)
+    for part in dict.fromkeys(loop for run in taken for loop in run.loops):
+        if part in left:
+            left.remove(part)
+        else:
+            left = [rest_of(loop, part) for loop in left]
+    return tuple(left)
+
+
+def part_of(loop: Loop, most: int) -> Loop:
+    """The innermost turns of a loop, as many of them as divide it."""
+    return loop.taking(next(n for n in range(max(1, min(most, loop.extent)), 0, -1) if not loop.extent % n))
+
+
+def outside(around: Sequence[Loop], inside: Sequence[Loop]) -> int:
+    """How many loops around step over all that the ones behind and those ``inside`` touch, on both sides."""
+    for k in range(len(around), 0, -1):
+        loop = around[k - 1]
+        rest = (*around[k:], *inside)
+        spans = [sum(abs(getattr(x, side)) * (x.extent - 1) for x in rest) for side in ("src", "dst")]
+        if abs(loop.src) > spans[0] and abs(loop.dst) > spans[1]:
+            return k
+    return 0
+
+
+def in_lines(made: AnyPlan) -> AnyPlan:
+    """A plan whose innermost loops write a dense piece of the destination, which leaves in whole lines."""
+    around = list(made.around)
+    size, inside = made.footprint, 0
+    while around[: len(around) - inside]:
+        at = len(around) - inside - 1
+        loop = around[at]
+        if loop.dst != size:
+            break
+        enough = next(
+            (n for n in range(min(BUFFER_BITS // size, loop.extent), 1, -1) if not loop.extent % n), 0
+        )
+        if not enough:
+            break
+        inside, size = inside + 1, size * enough
+        if enough != loop.extent:
+            around[at : at + 1] = [loop.outside(enough), loop.taking(enough)]
+            break
+    outer = around[: len(around) - inside]
+    whole = not any(bits % LINE_BITS for bits in (size, made.nest.dst, *(loop.dst for loop in outer)))
+    if not whole or size > BUFFER_BITS:
+        return made
+    shared = shared_of(outer)
+    if made.shared is not None and (shared is None or shared.extent < min(made.shared.extent, 8)):
+        return made
+    return replace(made, around=tuple(around), shared=shared, inside=inside)
+
+
+def read_on(made: AnyPlan) -> AnyPlan:
+    """A plan for short rows with the loop that reads on in the source nearly innermost.
+
+    A line of each row is used up at once, then those of the rows that follow in the destination, until that
+    has some lines in one place. Only then the same rows are read on. Where a turn does not even complete a
+    line, the turns that do come first.
+    """
+    nest, around, size = made.nest, list(made.around), made.footprint
+    on = next((loop for loop in around if loop.src == made.columns.extent * nest.read), None)
+    meets = next((loop for loop in around if loop.dst == size), None)
+    if on is None or on is meets:
+        return made
+    whole = size % LINE_BITS == 0
+    line = part_of(on, LINE_BITS // on.src) if whole else None
+    lines = part_of(meets, (JOINED_BITS if whole else LINE_BITS) // size) if meets is not None else None
+    if not whole and (lines is None or lines.extent * size % LINE_BITS):
+        return made
+    around = [rest_of(loop, lines) if loop is meets and lines else loop for loop in around if loop is not on]
+    rest = on if line is None else rest_of(on, line)
+    around = [loop for loop in (*around, rest, lines, line) if loop is not None and loop.extent > 1]
+    return replace(made, around=tuple(around), shared=shared_of(around))

@@ -1,26 +1,173 @@
-"""Runs that are contiguous on both sides: ``rows``, ``lines`` and ``elements``."""
+"""Runs that are contiguous on both sides: ``rows`` and ``lines``."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
+from dataclasses import replace
+from math import log2
 
 from relayout.ir.builder import Operand
 from relayout.ir.types import I8, Value, constant, poison, vector
 from relayout.ir.vectors import join_lanes
-from relayout.kernels.copy.base import Kernel, Place
+from relayout.kernels.copy.base import Kernel, Place, writes
+from relayout.kernels.copy.cost import INSTRUCTION_CYCLES, PASS_CYCLES, RUN_CYCLES, SPLIT_LINE_CYCLES
+from relayout.kernels.copy.plan import (
+    JOINED_BITS,
+    LINE_BITS,
+    LONG_ROW_BITS,
+    Facts,
+    Plan,
+    Run,
+    along,
+    costing,
+    in_lines,
+    left_of,
+    outside,
+    read_on,
+    runs,
+    shared_of,
+)
+from relayout.kernels.copy.problem import LANES, Move, in_bytes
 from relayout.loops.nest import Loop
-from relayout.targets.machine import LINE
+from relayout.targets.machine import LINE, Machine
 
-__all__ = ["Elements", "Lines", "Rows"]
+__all__ = ["Lines", "LinesPlan", "Rows", "RowsPlan", "plans"]
 
+SHORT_ROW_BYTES = 256  # rows up to that length go in blocks
+BLOCK_ROWS = 32  # short rows in a block: lines that they share are then still in the L1 cache
+BLOCKS = (8, 16, 32, 64, 128, 256)  # rows of a block that are worth trying
+BLOCK_CYCLES = 0.1  # cycles for a line, each time that a block is twice or half as long as usual
+PARTIAL_LINE_CYCLES = 60  # cycles to write a part of a line around the caches
+MOST_ODD = 8  # vectors after which a row of few elements begins with a vector again
 LONG_ROW_BYTES = 4096  # longer rows are prefetched
 PREFETCH_BYTES = 8 * LINE  # how far ahead of the loads
 UNROLL = 4  # vectors copied in one turn of the loop
 
 
+class RowsPlan(Plan):
+    """Whole runs."""
+
+    kind = "rows"
+
+    def described(self) -> Iterator[str]:
+        """How long a row is."""
+        yield f"{in_bytes(self.piece)} bytes each"
+
+    def choices(self) -> Iterator[str]:
+        """Blocks of short rows; a buffer for rows that are no lines."""
+        yield "row by row" if self.blocked is None else f"{self.block} rows"
+        yield "buffered" if self.inside >= 0 else "unbuffered"
+
+    @property
+    def is_padded(self) -> bool:
+        """Whether a row and the zeros behind it are one vector: a power of two, at least half of it zeros."""
+        nest, total = self.nest, self.total
+        even = 4 not in (nest.read, nest.write) or self.rows.extent % 2 == 0
+        fits = total & (total - 1) == 0 and total <= LANES and nest.fill >= self.rows.extent
+        return self.rows.is_straight and bool(nest.fill) and fits and even and not nest.adds
+
+    @property
+    def halves(self) -> tuple[tuple[int, Run, str, int], ...]:
+        """Rows may be of 4-bit elements on either side."""
+        nest = self.nest
+        return (nest.read, self.columns, "src", 0), (nest.write, self.rows, "dst", nest.fill)
+
+    def completes(self, machine: Machine) -> bool:
+        """Rows of a line or more; short ones in blocks that are whole lines."""
+        if self.blocked is not None:
+            return self.block * self.blocked.dst % LINE_BITS == 0
+        row = self.total if self.is_padded else self.rows.extent
+        return row * self.nest.write >= LINE_BITS
+
+
+class LinesPlan(RowsPlan):
+    """Short rows that are put together to lines."""
+
+    kind = "lines"
+
+    def completes(self, machine: Machine) -> bool:
+        """That is what they are put together for."""
+        return True
+
+
+def plans(nest: Move, facts: Facts) -> Iterator[Plan]:
+    """Rows as they come, and short ones in blocks; those that are no lines also by way of a buffer."""
+    inner, outer = runs(nest)
+    if outer is None or (inner is not outer and not nest.zero):
+        return
+    rows = _repeated(nest, Run((outer,)))
+    around = left_of(nest, rows)
+    made = RowsPlan(nest, rows, rows, around, shared_of(around))
+    row, bits = made.piece // 8, rows.extent * nest.read
+    each = LINE_BITS / made.piece  # rows in a line
+    cost = each * (RUN_CYCLES + 2 * INSTRUCTION_CYCLES * -(-row // LINE))
+    apart = None
+    if not nest.zero and not nest.fill and row <= SHORT_ROW_BYTES:
+        apart = next((x for x in around if x.dst == 8 * row and x.src > bits and x.extent > BLOCK_ROWS), None)
+    if apart is not None and any(loop.src < apart.src for loop in around):
+        if row % LINE == 0 and apart.extent % max(1, JOINED_BITS // (8 * row)) == 0:
+            made = read_on(made)
+        else:
+            yield from _blocks(made, apart, row, facts, cost)
+            cost += SPLIT_LINE_CYCLES
+    whole = made.piece % LINE_BITS == 0
+    few = made.shared is None or made.shared.extent < 8
+    if few and rows.extent * nest.write >= LONG_ROW_BITS and not nest.fill:
+        yield from costing(replace(made, shared=rows.loops[-1]), facts, cost)
+        return
+    for one in costing(made, facts, cost):
+        yield replace(one, cost=one.cost + PARTIAL_LINE_CYCLES * each) if one.stream and not whole else one
+    lines = made if whole or nest.zero else in_lines(made)
+    if lines is not made:
+        yield from (one for one in costing(lines, facts, cost + PASS_CYCLES) if one.stream)
+
+
+def _blocks(made: RowsPlan, apart: Loop, row: int, facts: Facts, cost: float) -> Iterator[Plan]:
+    """Short rows that neighbour each other in the destination only, in blocks.
+
+    Lines are then still in the cache when their other parts are wanted. Rows of whole lines need
+    no blocks: a line of the source is read on at once.
+    """
+    around = tuple(loop for loop in made.around if loop is not apart)
+    usual = BLOCK_ROWS if apart.extent > 2 * BLOCK_ROWS else apart.extent
+    together = LinesPlan if row in (8, 16, 32) and made.nest.conversion is None else RowsPlan
+    outer = outside(around, (*made.rows.loops, apart))
+    for block in dict.fromkeys((usual, *(min(block, apart.extent) for block in BLOCKS))):
+        shared, unit = shared_of(around), 1
+        if shared is None or shared.extent < max(8, apart.extent // 64):
+            shared, unit = apart, block
+        one = together(
+            made.nest, made.columns, made.rows, around, shared, unit, blocked=apart, outer=outer, block=block
+        )
+        yield from costing(one, facts, cost + BLOCK_CYCLES * abs(log2(block / usual)))
+
+
+def _repeated(nest: Move, rows: Run) -> Run:
+    """A row of few elements, each with operands of its own, goes on into the rows that follow it.
+
+    Pixels of three channels with a scale for each channel are such rows.
+    """
+    if not any(along(nest, rows)) or any(nest.tables) or nest.fill:
+        return rows
+    inner = rows.loop
+    whole = all(
+        stride in (0, 1) and (not stride or table.entries == inner.extent)
+        for table in (nest.conversion.tables if nest.conversion else ())
+        if table.number is not None
+        for stride in (inner.tables[table.number],)
+    )
+    on = inner.extent * nest.read, inner.extent * nest.write
+    after = next((loop for loop in nest.loops if (loop.src, loop.dst) == on and not any(loop.tables)), None)
+    odd = inner.extent // math.gcd(inner.extent, LINE)
+    return Run((inner, after)) if whole and after is not None and odd <= MOST_ODD else rows
+
+
+@writes(RowsPlan)
 class Rows(Kernel):
     """Whole runs in the widest vectors; zeros likewise."""
+
+    plan: RowsPlan
 
     def body(self, place: Place) -> None:
         """One row: whole vectors, then what is left, then the zeros that follow."""
@@ -129,6 +276,7 @@ def _halves(start: int, end: int, most: int) -> Iterator[tuple[int, int]]:
         start += count
 
 
+@writes(LinesPlan)
 class Lines(Kernel):
     """Short rows that neighbour each other in the destination, put together to whole vectors."""
 
@@ -167,15 +315,3 @@ class Lines(Kernel):
     def one_block(self, loop: Loop, place: Place) -> None:
         """The loops inside; the rows of the block are the body's."""
         self.loops(self.plan.around[self.plan.outer :], place)
-
-
-class Elements(Kernel):
-    """An element at a time."""
-
-    def body(self, place: Place) -> None:
-        """One element."""
-        lanes = [[0]] * len(self.nest.tables)
-        if self.nest.zero:
-            self.store_raw(constant(self.vector(1, self.nest.write), 0), place.dst)
-        else:
-            self.store(self.load(place, 1, lanes), place, lanes)

@@ -20,14 +20,14 @@ from typing import NamedTuple
 from relayout.ir.builder import Function, Operand, table
 from relayout.ir.types import I8, I64, PTR, Value, constant, poison, vector
 from relayout.ir.vectors import join_lanes
-from relayout.kernels.copy.base import NOWHERE, PREFETCH_BYTES, Kernel, Place
+from relayout.kernels.copy.base import NOWHERE, PREFETCH_BYTES, Kernel, Place, writes
 from relayout.kernels.copy.network import Network
 from relayout.kernels.copy.plan import LANE_BITS, LINE_BITS, Run
+from relayout.kernels.copy.tiling import StagedPlan, TransposePlan
 from relayout.targets.machine import LINE
 
 __all__ = ["Staged", "Transpose"]
 
-STREAM_PITCH_BYTES = 512  # rows further apart are no stream to the hardware prefetcher
 PREFETCHED_ROWS = 8  # rows that are prefetched in one turn
 PRUNED = 4  # strips; with no more of them the overlapping last one gets code for its new columns only
 INLINE = 16  # rows of the largest tile that is inlined; larger ones are called
@@ -45,9 +45,14 @@ class Tile(NamedTuple):
     """Columns that another tile has stored already."""
 
 
+@writes(TransposePlan)
 class Transpose(Kernel):
     """Strips of one lane of columns, a tile after the other down the rows."""
 
+    plan: TransposePlan
+
+    has_zeros = False
+    """Whether rows are zeros, in groups."""
     short = False
     """Whether all rows are fewer than a lane has places: one tile has them all, and rows that are none."""
 
@@ -58,15 +63,14 @@ class Transpose(Kernel):
         while rows > plan.total:
             rows //= 2
         plain = plan.kind == "transpose" and self.what is None and not (plan.nest.fill or plan.nest.pair)
-        self.short = plain and not plan.group and rows < plan.total < LANE_BITS // plan.mid
+        self.short = plain and not self.has_zeros and rows < plan.total < LANE_BITS // plan.mid
         if self.short:
             rows = 1 << plan.total.bit_length()
         self.main = self._tile_of(rows)
         self.sources = self._table("rows", plan.rows, "src")
         self.targets = self._table("columns", plan.columns, "dst")
-        far = abs(plan.rows.loops[0].src) >= 8 * STREAM_PITCH_BYTES
-        self.claims = not (plan.bounced or plan.nest.fill or plan.group) and plan.total >= 2 * rows
-        self.ahead = far and self.nest.bytes > self.machine.l2 if plan.prefetch is None else plan.prefetch
+        self.claims = not (plan.bounced or plan.nest.fill or self.has_zeros) and plan.total >= 2 * rows
+        self.ahead = plan.prefetch
 
     @property
     def widest(self) -> int:
@@ -96,7 +100,9 @@ class Transpose(Kernel):
         run, bits = plan.columns, nest.read
         short = columns // 2 < run.extent < columns <= min(LANE_BITS // plan.mid, rows)
         plain = bits == plan.mid and plan.kind == "transpose" and (self.what is None or plan.late)
-        plain = plain and not (nest.pair or nest.fill or plan.group or nest.adds)  # pairs store all columns
+        plain = plain and not (
+            nest.pair or nest.fill or self.has_zeros or nest.adds
+        )  # pairs store all columns
         if not (short and plain and run.is_straight):
             return False
         places = self._places(min(rows, plan.total))
@@ -468,6 +474,7 @@ class Transpose(Kernel):
         self.put(part, place.dst)
 
 
+@writes(StagedPlan)
 class Staged(Transpose):
     """The same, with the source copied to a small buffer first, some lines of each of some rows at a time.
 

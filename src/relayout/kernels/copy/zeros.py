@@ -16,9 +16,9 @@ from dataclasses import replace
 
 from relayout.ir.builder import Operand
 from relayout.ir.types import Value, constant
-from relayout.kernels.copy.base import NOWHERE, Place
-from relayout.kernels.copy.plan import Plan
+from relayout.kernels.copy.base import NOWHERE, Place, writes
 from relayout.kernels.copy.tiles import Transpose
+from relayout.kernels.copy.tiling import HollowPlan
 from relayout.targets.machine import Machine
 
 __all__ = ["Hollow"]
@@ -26,13 +26,17 @@ __all__ = ["Hollow"]
 MOST = 32  # rows of a tile, unless it has to be a whole line; no group is longer
 
 
+@writes(HollowPlan)
 class Hollow(Transpose):
     """A transpose with zeros among its rows: the last ones of every group.
 
     Groups are powers of two and shorter than a tile, so that all tiles begin with a group.
     """
 
-    def __init__(self, plan: Plan, machine: Machine, streaming: bool, name: str) -> None:
+    plan: HollowPlan
+    has_zeros = True
+
+    def __init__(self, plan: HollowPlan, machine: Machine, streaming: bool, name: str) -> None:
         self.valid = plan.group - plan.nest.fill  # rows of a group that are data
         super().__init__(replace(plan, nest=replace(plan.nest, fill=0)), machine, streaming, name)
 

@@ -1,0 +1,133 @@
+"""All plans for a nest, the cheapest first, and those of them that are worth measuring.
+
+Each kind of kernel is a file with a function ``plans``. For a nest it yields every plan that it has to offer,
+complete and with a cost, or none; :data:`KINDS` lists these functions. So adding a kind is writing a file.
+
+A plan is told from the others for its nest by *words* (:attr:`~.plan.Plan.words`): the kernel, and what else
+there was to choose. A few of them are a *wish*, the way in which a reorder is asked for another plan than the
+cheapest by estimate: each of its nests gets the cheapest one that has all these words, if there is any.
+
+>>> from relayout.layout.descriptor import MemoryDesc
+>>> from relayout.kernels.copy.problem import moves
+>>> found = moves(*(MemoryDesc((2, 64, 56, 56), "f32", format) for format in ("nchw", "nhwc")))
+>>> for wish in ("estimate", "staged, 32 rows"):
+...     print([plan.words[:3] for plan in lowered(found, wish)])
+[('transpose', 'direct', '64 rows')]
+[('staged', 'staged', '32 rows')]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from itertools import chain
+
+from relayout.kernels.copy import ESTIMATE, elements, packing, pixels, rows, tiling
+from relayout.kernels.copy.plan import LINE_BITS, Facts, Plan
+from relayout.kernels.copy.problem import Move, order, simplified
+from relayout.loops.nest import Loop, split
+from relayout.targets.machine import Machine, host
+
+__all__ = ["KINDS", "candidates", "lowered", "wishes"]
+
+KINDS: list[Callable[[Move, Facts], Iterator[Plan]]] = [
+    *(rows.plans, pixels.plans, packing.plans, tiling.plans, elements.plans),
+]
+"""What offers plans for a nest; where costs are equal, the first."""
+
+WORTH = 4.0  # times the least cost: plans that cost more are not measured
+LONGEST_FILL_BYTES = 1024  # of a row and the zeros behind it that are written together
+
+
+def candidates(nest: Move, machine: Machine | None = None, streaming: bool = False) -> list[Plan]:
+    """All plans for a nest, the cheapest first; none where kernels can't take its 4-bit elements."""
+    facts = Facts(machine or host(), streaming, lambda nest: candidates(nest, machine)[0])
+    offered = chain.from_iterable(plans(nest, facts) for plans in KINDS)
+    return sorted((plan for plan in offered if plan.is_feasible), key=lambda plan: plan.cost)
+
+
+def lowered(
+    found: Sequence[Move], wish: str = ESTIMATE, machine: Machine | None = None, streaming: bool = False
+) -> tuple[Plan, ...] | None:
+    """The plans of nests, zeros and leftovers as nests of their own where need be; None: NumPy does it."""
+    offered = _offered(found, machine, streaming)
+    return None if offered is None else _chosen(offered, wish)
+
+
+def wishes(
+    found: Sequence[Move], machine: Machine | None = None, streaming: bool = False
+) -> dict[tuple[Plan, ...], str]:
+    """What is worth measuring, the estimate first: plans, and the wish that they are.
+
+    For every word, the cheapest plans that have it, through the caches and around them: so each way to do
+    something takes part in the contest, together with what suits it best.
+    """
+    offered = _offered(found, machine, streaming)
+    if offered is None:
+        return {}
+    first = _chosen(offered, ESTIMATE)
+    known, most = {first: ESTIMATE}, WORTH * _cost(first)
+    words = dict.fromkeys(word for some in offered for plan in some for word in plan.words)
+    for wish in (
+        *words,
+        *(f"{word}, {way}" for way in ("cached", "streamed") for word in words if word != way),
+    ):
+        made = _chosen(offered, wish)
+        if _cost(made) <= most:
+            known.setdefault(made, wish)
+    return known
+
+
+def _cost(plans: Sequence[Plan]) -> float:
+    """The cost of all nests, each by its size."""
+    return sum(plan.cost * plan.nest.bytes for plan in plans)
+
+
+def _chosen(offered: Sequence[Sequence[Plan]], wish: str) -> tuple[Plan, ...]:
+    wanted = {*wish.split(", ")}
+    return tuple(next((plan for plan in some if wanted <= {*plan.words}), some[0]) for some in offered)
+
+
+def _offered(found: Sequence[Move], machine: Machine | None, streaming: bool) -> list[list[Plan]] | None:
+    """The candidates of each nest that is left after cutting; None where one has none."""
+    offered: list[list[Plan]] = []
+    for nest in found:
+        for part in _separable(nest, machine):
+            offered += _even(simplified(part), machine, streaming)
+    return offered if all(offered) else None
+
+
+def _separable(nest: Move, machine: Machine | None) -> tuple[Move, ...]:
+    """A nest whose zeros can't be written together with its data as two: the data, and the zeros."""
+    if not nest.fill:
+        return (nest,)
+    made = next(iter(candidates(simplified(nest), machine)), None)
+    # Tiles with zeros in them are written out one by one.
+    short = made is not None and made.total * nest.write <= 8 * LONGEST_FILL_BYTES
+    return (nest,) if short and not nest.adds else nest.apart()
+
+
+def _even(nest: Move, machine: Machine | None, streaming: bool) -> Iterator[list[Plan]]:
+    """The candidates of a nest, of all of its parts where it has to be cut.
+
+    Tails are done by stepping back, and what is written twice must not be added twice. So a nest that adds
+    to the destination is cut until the cheapest plans have no tails, and those that have some are left out.
+    """
+    offered = candidates(nest, machine, streaming)
+    if not nest.adds:
+        yield offered
+        return
+    for loop in offered[0].even if offered else ():
+        whole = _whole(nest, loop)
+        if loop in nest.loops and whole != loop.extent:
+            for half in split(nest, loop, whole):
+                yield from _even(order(half), machine, streaming)
+            return
+    yield [plan for plan in offered if all(_whole(nest, loop) == loop.extent for loop in plan.even)]
+
+
+def _whole(nest: Move, loop: Loop) -> int:
+    """The turns of a loop that fill tiles or vectors of any kernel."""
+    even = LINE_BITS // max(8, min(nest.read, nest.write))
+    while even > loop.extent:
+        even //= 2
+    return loop.extent // even * even
