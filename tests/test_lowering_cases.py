@@ -20,12 +20,12 @@ def graph(nodes: Sequence[Node], constants: dict[str, Any], **dims: tuple[int, .
     return inferred(Graph(inputs, nodes[-1].outputs, tuple(nodes), constants))
 
 
-def ran(made: Graph, *given: Any, atol: float = 1e-5) -> Run:
+def ran(made: Graph, *given: Any, atol: float = 1e-5, format: str | None = None) -> Run:
     """The compiled graph, which agrees with definitions."""
     if not given:
         rng = np.random.default_rng(0)
         given = tuple(rng.standard_normal(value.dims).astype(value.dtype) for value in made.inputs)
-    run = compiled(made, threads=2)
+    run = compiled(made, format, threads=2)
     assert run.steps is not None, run.why
     for found, expected in zip(run(*given), evaluate(made, *given), strict=True):
         assert found.dtype == expected.dtype
@@ -120,10 +120,13 @@ def test_interpolation_is_products(mode: str, where: str, sizes: tuple[int, ...]
     assert defined(ran(graph([node], {"sizes": np.array(sizes)}, x=(2, 3, 7, 5)))) == []
 
 
-def test_interpolation_behind_a_convolution() -> None:
+@pytest.mark.parametrize("size", [(10, 12), (50, 41)])
+@pytest.mark.parametrize("mode", ["linear", "cubic"])
+@pytest.mark.parametrize("format", ["nchw", "nhwc"])
+def test_interpolation_behind_a_convolution(format: str, mode: str, size: tuple[int, int]) -> None:
     nodes = [
         Node("Conv", ("x", "w"), ("a",), {"pads": (1, 1, 1, 1)}),
-        Node("Resize", ("a", "", "scales"), ("b",), {"mode": "linear"}),
+        Node("Resize", ("a", "", "scales"), ("b",), {"mode": mode}),
         Node("Conv", ("b", "v"), ("y",)),
     ]
     rng = np.random.default_rng(0)
@@ -132,7 +135,7 @@ def test_interpolation_behind_a_convolution() -> None:
         "v": rng.standard_normal((8, 32, 1, 1)).astype("f4") / 6,
         "scales": np.array([1, 1, 2, 1.5], "f4"),
     }
-    assert defined(ran(graph(nodes, constants, x=(2, 16, 10, 12)))) == []
+    assert defined(ran(graph(nodes, constants, x=(2, 16, *size)), format=format)) == []
 
 
 @pytest.mark.parametrize("mode", ["constant", "edge", "reflect"])

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
@@ -23,12 +23,24 @@ from relayout.errors import LayoutError
 from relayout.graph.graph import Graph, Node, Value
 from relayout.graph.operators import OPERATORS
 from relayout.graph.operators.fused import FUSED
+from relayout.layout import views
 from relayout.layout.dense import dense_like
 from relayout.layout.descriptor import MemoryDesc
 from relayout.layout.layout import Layout, plain
 
-__all__ = ["Case", "Operand", "case_of", "elements_of", "label", "operand_of", "row_major", "unfused"]
+__all__ = [
+    "Case",
+    "Operand",
+    "case_of",
+    "elements_of",
+    "label",
+    "operand_of",
+    "reshaped",
+    "row_major",
+    "unfused",
+]
 
+KEPT = 4096  # formats that are remembered: the blocks of a network are alike
 FLOATS = ("f32", "f16", "bf16")
 """Data types that kernels compute with as networks do; integers wrap around, which kernels don't."""
 
@@ -50,11 +62,18 @@ def row_major(dims: Sequence[int], dtype: str) -> MemoryDesc:
     return MemoryDesc(tuple(dims), dtype, Layout(tuple(dims), plain(len(dims))))
 
 
+@lru_cache(maxsize=KEPT)
 def label(desc: MemoryDesc) -> MemoryDesc:
     """The format that a descriptor stands for: the same order, no holes, no names."""
     if 0 in desc.dims or desc.layout.offset0 or desc.tag is None:
         return MemoryDesc(desc.dims, desc.dtype, dense_like(desc.layout))
     return MemoryDesc(desc.dims, desc.dtype, desc.tag)
+
+
+@lru_cache(maxsize=KEPT)
+def reshaped(layout: Layout, dims: tuple[int, ...]) -> Layout:
+    """The same elements under other dims, as :func:`relayout.layout.views.reshape` has it, and remembered."""
+    return views.reshape(layout, dims)
 
 
 def unfused(layout: Layout) -> Layout:

@@ -15,7 +15,7 @@ import numpy as np
 
 from relayout import primitives
 from relayout.errors import LayoutError
-from relayout.graph.lowering.case import FLOATS, Case, Operand, label, row_major, unfused
+from relayout.graph.lowering.case import FLOATS, Case, Operand, label, reshaped, row_major, unfused
 from relayout.graph.lowering.expressions import expressed
 from relayout.graph.lowering.ways import Way, moving, numbers, rule
 from relayout.layout import views
@@ -79,7 +79,7 @@ def transpose(case: Case) -> Iterator[Way] | None:
 def reshape(case: Case) -> Iterator[Way] | None:
     """Other dims for the same elements in row-major order."""
     src = _moves(case)
-    return None if src is None else viewed(case, src, lambda layout: views.reshape(layout, case.out.dims))
+    return None if src is None else viewed(case, src, lambda layout: reshaped(layout, case.out.dims))
 
 
 @rule("Slice")

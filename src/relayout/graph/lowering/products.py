@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from relayout import primitives
 from relayout.errors import LayoutError
-from relayout.graph.lowering.case import Case, Operand, label, row_major, unfused
+from relayout.graph.lowering.case import Case, Operand, label, reshaped, row_major, unfused
 from relayout.graph.lowering.chains import Step, chain_of, finished, wanted
 from relayout.graph.lowering.ways import Way, moving, numbers, rule
 from relayout.graph.operators.convolution import transposed_windows
@@ -394,7 +394,7 @@ def _as_rows(desc: MemoryDesc, dims: tuple[int, int]) -> MemoryDesc | None:
 def _under(desc: MemoryDesc, dims: tuple[int, ...]) -> MemoryDesc | None:
     """The same elements under other dims; None where no layout says it."""
     try:
-        return MemoryDesc(dims, desc.dtype, unfused(views.reshape(desc.layout, dims)))
+        return MemoryDesc(dims, desc.dtype, unfused(reshaped(desc.layout, dims)))
     except LayoutError:
         return None
 

@@ -6,23 +6,28 @@ In memory the axis lies between those outside and those inside of it, and its pr
 convolution of width 1 whose channels are the elements along the axis::
 
     dst[outside, o, inside] = sum over i of matrix[o, i] * src[outside, i, inside]
+
+Few elements of the matrix are not zero, all near its diagonal, so it is cut into bands of rows, each of which
+meets a few elements of the source.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from functools import lru_cache
+from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache, partial
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from relayout import primitives
+from relayout.graph.arrays import stored
 from relayout.graph.lowering.case import Case, Operand, label, row_major
-from relayout.graph.lowering.movement import enlarged
+from relayout.graph.lowering.movement import enlarged, sliced
 from relayout.graph.lowering.ways import Way, moving, numbers, rule
 from relayout.graph.operators import OPERATORS
+from relayout.layout import views
 from relayout.layout.descriptor import MemoryDesc, any_format
 
 if TYPE_CHECKING:
@@ -32,6 +37,9 @@ if TYPE_CHECKING:
 __all__: list[str] = []
 
 MULTIPLIED = 1e-11  # seconds of a product and a sum
+BAND = 28  # rows of a band: two tiles of matrix products
+DENSE = 1.5  # times as many columns as a band has, from which on bands pay
+VECTOR = 16  # elements that lie together, in whole vectors
 
 
 @rule("Resize")
@@ -73,8 +81,10 @@ def _interpolated(case: Case) -> Iterator[Way] | None:
     def ways() -> Iterator[Way]:
         cost, done = 0.0, list(src.dims)
         for axis, matrix in matrices.items():
-            cost += MULTIPLIED * prod(done) * matrix.shape[0]
+            bands = _bands(matrix)
+            terms = bands[0].end - bands[0].begin if bands else matrix.shape[1]
             done[axis] = matrix.shape[0]
+            cost += MULTIPLIED * prod(done) * terms
         known = dict.fromkeys(desc for desc in case.formats(src) if desc.layout.is_plain and desc.tag)
         for desc in known or [row_major(src.dims, src.dtype)]:
             target = label(MemoryDesc(out.dims, src.dtype, desc.tag or row_major(out.dims, src.dtype).layout))
@@ -92,15 +102,68 @@ def _order(desc: MemoryDesc) -> tuple[int, ...]:
 def _multiplied(site: Site, value: Value, matrix: NDArray[np.float32], outside: int, inside: int) -> Value:
     """A product along the axis between those outside and those inside."""
     out, size = matrix.shape
+    value = site.reshaped(value, (outside, size, inside))
+    bands = _bands(matrix) if inside == 1 or inside % VECTOR == 0 else ()
+    if bands:
+        return _in_bands(site, value, matrix, bands)
     if inside == 1:
         value = site.reshaped(value, (outside, size))
         weights, given = MemoryDesc((size, out), "f32", any_format), matrix.T
         made: Any = primitives.Matmul(value.desc, weights, None, row_major((outside, out), "f32"))
     else:
-        value = site.reshaped(value, (outside, size, inside))
         weights, given = MemoryDesc((out, size, 1), "f32", any_format), matrix[:, :, None]
         made = primitives.Convolution(value.desc, weights, None, row_major((outside, out, inside), "f32"))
     return site.add(made, value, np.ascontiguousarray(given))
+
+
+def _in_bands(site: Site, value: Value, matrix: NDArray[np.float32], bands: Sequence[Band]) -> Value:
+    """The same with a product for each band: of rows by its matrix, or of its matrix by many others."""
+    outside, _, inside = value.desc.dims
+    whole = site.place(row_major((outside, len(matrix), inside), "f32"))
+    for first, last, begin, end in bands:
+        part = np.ascontiguousarray(matrix[first:last, begin:end])
+        source, target = site.viewed(value, sliced(1, begin, end)), site.viewed(whole, sliced(1, first, last))
+        if inside == 1:
+            source, target = (site.reshaped(one, one.desc.dims[:2]) for one in (source, target))
+            weights = MemoryDesc(part.T.shape, "f32", any_format)
+            made = primitives.Matmul(source.desc, weights, None, target.desc)
+            site.add(made, source, np.ascontiguousarray(part.T), into={"dst": target})
+            continue
+        given = site.sequence.constant(stored(part), f"{site.case.name}.constant")
+        many = outside, *part.shape
+        given = site.viewed(given, partial(views.broadcast_to, dims=many))
+        made = primitives.Matmul(given.desc, source.desc, None, target.desc)
+        site.add(made, given, source, into={"dst": target})
+    return whole
+
+
+class Band(NamedTuple):
+    """Rows of a matrix, and the columns that have all of their elements that are not zero."""
+
+    first: int
+    last: int
+    begin: int
+    end: int
+
+
+def _bands(matrix: NDArray[np.float32]) -> tuple[Band, ...]:
+    """A matrix in bands of as many columns each; none where these are hardly fewer than all.
+
+    >>> _bands(np.eye(64, dtype=np.float32))[1:]
+    (Band(first=28, last=56, begin=28, end=56), Band(first=56, last=64, begin=36, end=64))
+    >>> _bands(np.ones((64, 64), np.float32))
+    ()
+    """
+    rows, columns = matrix.shape
+    found = []
+    for first in range(0, rows, BAND):
+        filled = np.flatnonzero(matrix[first : first + BAND].any(0))
+        found.append((first, int(filled.min(initial=columns)), int(filled.max(initial=0)) + 1))
+    width = max((end - begin for _, begin, end in found), default=columns)
+    if len(found) < 2 or width * DENSE > columns:
+        return ()
+    starts = ((first, max(0, min(begin, columns - width))) for first, begin, _ in found)
+    return tuple(Band(first, min(first + BAND, rows), at, at + width) for first, at in starts)
 
 
 def _matrices(case: Case, src: Operand) -> Iterator[tuple[int, NDArray[np.float32]]]:

@@ -16,7 +16,7 @@ from typing import Any
 
 from relayout.errors import LayoutError
 from relayout.graph.graph import Graph, Node
-from relayout.graph.lowering.case import elements_of, label, row_major, unfused
+from relayout.graph.lowering.case import elements_of, label, reshaped, row_major, unfused
 from relayout.layout import views
 from relayout.layout.descriptor import MemoryDesc
 from relayout.layout.layout import Layout
@@ -90,6 +90,6 @@ def seen_back(operator: str, attributes: Mapping[str, Any], layout: Layout, dims
         No layout says it.
     """
     if operator != "Transpose":
-        return views.reshape(layout, dims)
+        return reshaped(layout, dims)
     order = tuple(attributes.get("perm") or range(len(dims))[::-1])
     return views.permute(layout, sorted(range(len(dims)), key=lambda axis: order[axis]))
