@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from relayout import LayoutError
+from relayout.graph.compiling import compiled
 from relayout.graph.evaluate import evaluate
 from relayout.graph.graph import Graph, Node, Value
-from relayout.graph.compiling import compiled
 from strategies import examples
 
 pytest.importorskip("llvmlite")
