@@ -95,7 +95,11 @@ def costs() -> str:
     results = found.get("results", [])
     settings = _settings(results)
     setting = settings[0] if settings else None
-    names = [OURS, *(name for name in found.get("peers", ()) if any(name in one["peak"] for one in results))]
+    names = [
+        OURS,
+        "Relayout, saved",
+        *(name for name in found.get("peers", ()) if any(name in one["peak"] for one in results)),
+    ]
     rows = []
     for one in results:
         if (one["batch"], one["threads"]) == setting:

@@ -312,3 +312,24 @@ def test_commands_of_networks_load_nothing_early():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"
+
+
+class TestSave:
+    def test_a_plan_is_saved_and_run(self, images, tmp_path):
+        file = tmp_path / "images.relayout"
+        assert f"written to {file}" in call("plan", images, "--batch", 1, "--save", file)
+        text = call("run", file, "--repeat", 2, "--layers")
+        assert "a saved run of" in text
+        assert "saved" in text
+        made = json.loads(call("run", file, "--repeat", 2, "--json"))
+        assert [one["format"] for one in made["formats"]] == ["saved"]
+        assert made["inputs"] == json.loads(call("run", images, "--batch", 1, "--json"))["inputs"]
+
+    def test_what_is_decided_cant_be_changed(self, images, tmp_path):
+        file = tmp_path / "images.relayout"
+        call("plan", images, "--batch", 1, "--save", file)
+        for option in (("--batch", 2), ("--format", "nhwc"), ("--threads", 1), ("--dim", "n=2")):
+            assert f"{option[0]} can't change them" in " ".join(refused("run", file, *option).split())
+        for command in ("plan", "optimize", "info"):
+            others = (tmp_path / "out.onnx",) if command == "optimize" else ()
+            assert "is a saved run" in refused(command, file, *others, code=4)

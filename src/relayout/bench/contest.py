@@ -18,7 +18,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from shutil import which
@@ -30,11 +30,14 @@ from relayout.bench.load import Load, disturbed
 from relayout.bench.measure import OURS, figures, in_rounds
 from relayout.bench.models import Entry, Result, difference
 
-__all__ = ["COMPILED", "PEERS", "contest", "installed"]
+__all__ = ["COMPILED", "PEERS", "SAVED", "contest", "installed"]
 
 COMPILED: Final = "torch.compile"
 PEERS: Final[dict[str, str]] = {"ONNX Runtime": "onnxruntime", "OpenVINO": "openvino", COMPILED: "torch"}
 """The others, and their packages."""
+
+SAVED: Final = "Relayout, saved"
+"""A run that was saved, loaded by another process: its start and memory."""
 
 PATIENCE: Final = 600.0
 """Seconds until a first result: a compiler may take minutes for a network."""
@@ -106,15 +109,17 @@ class Contestant:
         """Seconds of a call."""
         return float(self._asked("time")["seconds"])
 
-    def tune(self) -> None:
-        """Let it choose among its candidates, if it does so by measuring."""
-        self._asked("tune")
+    def does(self, what: str) -> bool:
+        """Ask it for something besides; whether it could."""
+        return "refused" not in self._asked(what)
 
     def close(self) -> None:
         """End the process."""
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self._process.pid, signal.SIGKILL)
-        self._process.communicate()
+        if self._process.poll() is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+        if self._process.stdout is not None and not self._process.stdout.closed:
+            self._process.communicate()
 
     def __enter__(self) -> Contestant:
         return self
@@ -174,23 +179,34 @@ def contest(entry: Entry, peers: list[str], rounds: int, seconds: float) -> Resu
                 taking[name] = one
         if not taking:
             return result
+        saved = Path(folder, "saved.relayout")
         if OURS in taking:
-            taking[OURS].tune()
+            taking[OURS].does("tune")
         result.difference = _difference(Path(folder), list(taking))
         load = Load()
         samples = in_rounds(taking, rounds, seconds, 1, [OURS] if OURS in taking else [])
         result.disturbed = disturbed(entry.threads, _others(load, entry.threads))
         told = figures(samples, OURS if OURS in taking else next(iter(taking)))
         result.seconds, result.behind = told["seconds"], told["ratios"] if OURS in taking else {}
-    for name, one in taking.items():
-        if name in (OURS, COMPILED):  # what they have on disk was not there before
-            with Contestant(name, entry) as again:
-                one = one if again.refused else again
-        result.start[name] = one.start
-        result.peak[name], result.resident[name] = (one.told["memory"][key] for key in ("peak", "resident"))
-        if name == OURS:
-            result.conversions, result.defined = one.told["conversions"], int(one.told["defined"])
+        if OURS in taking and taking[OURS].does(f"save {saved}"):
+            with Contestant(OURS, replace(entry, model=saved)) as one:
+                if not one.refused:
+                    _fresh(result, SAVED, one)
+        for name, one in taking.items():
+            one.close()
+            if name in (OURS, COMPILED):  # what they have on disk was not there before
+                with Contestant(name, entry) as again:
+                    one = one if again.refused else again
+            _fresh(result, name, one)
+            if name == OURS:
+                result.conversions, result.defined = one.told["conversions"], int(one.told["defined"])
     return result
+
+
+def _fresh(result: Result, name: str, one: Contestant) -> None:
+    """What a fresh process says of its start and memory."""
+    result.start[name] = one.start
+    result.peak[name], result.resident[name] = (one.told["memory"][key] for key in ("peak", "resident"))
 
 
 def _others(load: Load, threads: int) -> float | None:

@@ -5,7 +5,8 @@ start of the process to the first result is that of a program which uses this on
 beyond the baseline is what the library takes. It then answers, line by line, on its standard output:
 
 * ``{"ready": ..., "memory": ..., ...}`` when it has its first result;
-* seconds of a call, for each line that it is sent; its threads have come to rest before it answers.
+* seconds of a call, when it is sent ``time``; its threads have come to rest before it answers;
+* nothing, or why not, when it is asked for what only some can do: ``tune``, ``save PATH``.
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ WARM = 2e-3  # seconds of calls that are not counted
 LEAST = 10e-3  # seconds that one timing takes at least
 TUNED = 24  # calls after which all candidates of all layers have been tried
 
-Made = tuple[Callable[[], Any], Callable[[], Mapping[str, Any]], "Callable[[], None] | None"]
-"""A call; what else there is to tell; what chooses among candidates by measuring."""
+Made = tuple[Callable[[], Any], Callable[[], Mapping[str, Any]], Mapping[str, Callable[[str], None]]]
+"""A call; what else there is to tell; what it may be asked to do besides, each with a word."""
 
 
 def status(key: str) -> int:
@@ -40,14 +41,15 @@ def status(key: str) -> int:
 
 
 def ours(task: Mapping[str, Any], arrays: Sequence[Any]) -> Made:
-    """Relayout; figures of the plan come with it."""
+    """Relayout, with a model or a run that was saved; figures of the plan come with it."""
     import relayout
 
-    graph = relayout.load(task["model"])
-    free = any(not value.known for value in graph.inputs)
-    dims = {value.name: array.shape for value, array in zip(graph.inputs, arrays, strict=False)}
-    run = graph.compile(threads=task["threads"], batch=dims if free else None)
-    given = arrays[: len(graph.inputs)]
+    found = relayout.load(task["model"])
+    given, run = arrays[: len(found.inputs)], found
+    if hasattr(found, "compile"):
+        free = any(not value.known for value in found.inputs)
+        dims = {value.name: array.shape for value, array in zip(found.inputs, given, strict=True)}
+        run = found.compile(threads=task["threads"], batch=dims if free else None)
 
     def told() -> dict[str, Any]:
         layers = run.steps.layers() if run.steps is not None else ()
@@ -56,7 +58,12 @@ def ours(task: Mapping[str, Any], arrays: Sequence[Any]) -> Made:
             "defined": sum("definition" in one.implementation for one in layers) or (run.steps is None),
         }
 
-    return lambda: run(*given), told, run.tune
+    def tune(_: str) -> None:
+        run.tune()
+        for _turn in range(TUNED):
+            run(*given)
+
+    return lambda: run(*given), told, {"tune": tune, "save": run.save}
 
 
 def onnxruntime(task: Mapping[str, Any], arrays: Sequence[Any]) -> Made:
@@ -69,7 +76,7 @@ def onnxruntime(task: Mapping[str, Any], arrays: Sequence[Any]) -> Made:
     options.add_session_config_entry("session.force_spinning_stop", "1")
     session = onnxruntime.InferenceSession(task["model"], options, providers=["CPUExecutionProvider"])
     given = {one.name: array for one, array in zip(session.get_inputs(), arrays, strict=False)}
-    return lambda: session.run(None, given), dict, None
+    return lambda: session.run(None, given), dict, {}
 
 
 def openvino(task: Mapping[str, Any], arrays: Sequence[Any]) -> Made:
@@ -90,7 +97,7 @@ def openvino(task: Mapping[str, Any], arrays: Sequence[Any]) -> Made:
         found = request.infer(given, share_inputs=True, share_outputs=True)
         return [found[one] for one in compiled.outputs]
 
-    return call, dict, None
+    return call, dict, {}
 
 
 def inductor(task: Mapping[str, Any], _: Sequence[Any]) -> Made:
@@ -109,7 +116,7 @@ def inductor(task: Mapping[str, Any], _: Sequence[Any]) -> Made:
         with torch.no_grad():
             return [one.numpy() for one in tensors(module(*made.inputs))]
 
-    return call, dict, None
+    return call, dict, {}
 
 
 MAKERS: Mapping[str, Callable[[Mapping[str, Any], Sequence[Any]], Made]] = {
@@ -145,7 +152,7 @@ def main() -> None:
         arrays = [file[key] for key in file.files]
     baseline = status("VmRSS")
     try:
-        call, told, tune = MAKERS[task["contestant"]](task, arrays)
+        call, told, actions = MAKERS[task["contestant"]](task, arrays)
         found = call()
     except Exception as error:
         answer({"refused": f"{type(error).__name__}: {' '.join(str(error).split())}"[:300]})
@@ -160,12 +167,13 @@ def main() -> None:
 
     fastest = math.inf
     for line in sys.stdin:
-        if line.strip() == "tune":
-            if tune is not None:
-                tune()
-                for _ in range(TUNED):
-                    call()
-            answer({"tuned": True})
+        action, _, word = line.strip().partition(" ")
+        if action != "time":
+            try:
+                actions[action](word)
+                answer({})
+            except Exception as error:
+                answer({"refused": f"{type(error).__name__}: {error}"[:300]})
             continue
         if fastest == math.inf:
             for _ in range(3):

@@ -61,7 +61,8 @@ class Result:
     conversions, defined : int
         Conversions between formats that the plan has left, and steps that are done in NumPy.
     start : dict of str to float
-        Seconds from the start of a process to its first result, with warm caches.
+        Seconds from the start of a process to its first result, with warm caches. ``Relayout, saved`` is
+        a run that another process has saved.
     peak, resident : dict of str to int
         Bytes beyond those of Python with NumPy and the inputs: the most that was resident until the second
         result, and what was then.
@@ -271,7 +272,7 @@ def _table(results: Sequence[Result], title: str) -> Any:
             str(one.conversions),
             str(one.defined),
             _pair(one.peak, yardstick, lambda size: f"{size / 1e6:.0f}"),
-            _pair(one.start, yardstick, lambda time: f"{time:.2g}"),
+            _pair(one.start, yardstick, lambda time: f"{time:.2f}"),
         )
     return table
 

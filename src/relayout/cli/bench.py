@@ -441,7 +441,8 @@ def networks(
                 output.answer(f"{one.network}, batch {one.batch}, threads: {one.threads}")
             return
         if not exports:
-            _heading(particulars("numpy", "relayout"), peers, console)
+            versions = {name: "left out" if name in without else one for name, one in peers.items()}
+            _heading(particulars("numpy", "relayout"), versions, console)
         for name, why in lacking.items():
             console.print(f"{name}: left out, {why}", markup=False)
         try:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from relayout.graph.graph import Graph, Value
+    from relayout.graph.run import Run
     from relayout.layout.descriptor import MemoryDesc
 
 __all__ = [
@@ -24,12 +25,13 @@ __all__ = [
     "load",
     "model_options",
     "named",
+    "opened",
     "sized",
     "spelled",
     "spelled_bytes",
 ]
 
-ENDINGS = (".onnx", ".pt2")
+ENDINGS = (".onnx", ".pt2", ".relayout")
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 
@@ -97,6 +99,21 @@ def model_options(threads: bool = True) -> Callable[[_Command], _Command]:
     return decorate
 
 
+def opened(file: str) -> Graph | Run:
+    """Load a model, or a run that was saved.
+
+    Raises
+    ------
+    OSError
+        There is no such file.
+    """
+    from relayout.importers.loading import load as loaded
+
+    Path(file).open("rb").close()  # who forgot an ending reads that there is no such file
+    found: Graph | Run = loaded(file)
+    return found
+
+
 def load(file: str) -> Graph:
     """Load a model.
 
@@ -109,12 +126,10 @@ def load(file: str) -> Graph:
     """
     from relayout.errors import LayoutError
     from relayout.graph.graph import Graph
-    from relayout.importers.loading import load as loaded
 
-    Path(file).open("rb").close()  # who forgot an ending reads that there is no such file
-    found = loaded(file)
+    found = opened(file)
     if not isinstance(found, Graph):
-        raise LayoutError(f"{file} is a saved run; its plan is made, and relayout run runs it")
+        raise LayoutError(f"{file} is a saved run: its plan is made, and relayout run runs it")
     return found
 
 

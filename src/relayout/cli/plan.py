@@ -35,6 +35,7 @@ SINGLE = ("nchw", "nhwc", "nChw16c")
         "relayout plan model.onnx --batch 8 --threads 2 --why",
         "relayout plan model.onnx --pin s=nhwc",
         "relayout plan model.onnx --html plan.html --json plan.json",
+        "relayout plan model.onnx --batch 1 --save model.relayout",
     ),
 )
 @click.argument("model", type=click.Path(readable=False))
@@ -54,6 +55,12 @@ SINGLE = ("nchw", "nhwc", "nChw16c")
 @click.option(
     "--html", metavar="FILE", type=click.Path(), help="Write a page with the drawing and the tables."
 )
+@click.option(
+    "--save",
+    metavar="FILE",
+    type=click.Path(),
+    help="Compile the model, and write the run to a file: relayout run FILE and relayout.load start at once.",
+)
 @output_options
 def plan(
     model: str,
@@ -66,6 +73,7 @@ def plan(
     why: bool,
     svg: str | None,
     html: str | None,
+    save: str | None,
     output: Output,
 ) -> None:
     """Choose the formats of all values of MODEL, an ONNX file or a program of torch.export (.pt2).
@@ -76,7 +84,7 @@ def plan(
     """
     from relayout.graph.planner import explain
 
-    for path in (svg, html):
+    for path in (svg, html, save):
         if path is not None:
             check_writable(Path(path))
     graph = models.sized(models.load(model), batch, dims)
@@ -86,6 +94,11 @@ def plan(
     others = _others(found)
     document = _as_json(model, found, others, proofs)
     output.json(document)
+    if save is not None:
+        from relayout.graph.compiling import compiled_as
+        from relayout.graph.inference import inferred
+
+        compiled_as(inferred(graph), found, threads).save(save)
     if svg is not None:
         Path(svg).write_text(found.svg(), encoding="utf-8")
     if html is not None:
@@ -100,7 +113,7 @@ def plan(
         _summary(model, found, others, console)
         _formats(found, everything, console)
         _conversions(found, proofs, console)
-        for path in (svg, html):
+        for path in (svg, html, save):
             if path is not None:
                 console.print(f"written to {path}")
 

@@ -48,6 +48,7 @@ def _networks(_: click.Context, __: click.Parameter, incomplete: str) -> list[Co
     epilog=examples(
         "relayout run model.onnx",
         "relayout run model.onnx --input photo.npy --profile",
+        "relayout run model.relayout",
         "relayout run bert.onnx --batch 1 --dim length=128 --input ids=ids.npy",
         "relayout run resnet50",
         "relayout run resnet50 --format nchw --batch 8 --threads 2 --layers",
@@ -123,7 +124,8 @@ def run(
 ) -> None:
     """Run a MODEL, or the forward pass of a NETWORK that Relayout builds.
 
-    MODEL is an ONNX file or a program of torch.export (.pt2). Inputs are read from files, or random, and
+    MODEL is an ONNX file, a program of torch.export (.pt2), or a run that relayout plan --save has written
+    (.relayout), whose formats and sizes are decided. Inputs are read from files, or random, and
     outputs are described. The planner chooses formats so that a run costs least, or (--format nhwc) images
     have one.
 

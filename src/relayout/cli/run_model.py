@@ -73,15 +73,40 @@ def run_model(
     LayoutError
         The model is damaged or has unknown operators; or an array doesn't fit its input.
     """
+    from relayout.graph.graph import Graph
+
     start = time.perf_counter()
-    graph = models.sized(models.load(file), settings["batch"], settings["dims"])
-    loaded = time.perf_counter() - start
-    given = arrays(graph, inputs, settings["seed"])
-    graph = models.filled(graph, given)
-    reports = [_measured(graph, format, given, settings, listed) for format in formats]
+    found = models.opened(file)
+    if isinstance(found, Graph):
+        graph = models.sized(found, settings["batch"], settings["dims"])
+        loaded = time.perf_counter() - start
+        given = arrays(graph, inputs, settings["seed"])
+        graph = models.filled(graph, given)
+        runs = {one: graph.compile(None if one == "any" else one, settings["threads"]) for one in formats}
+    else:
+        loaded = time.perf_counter() - start
+        _check_decided(file, formats, settings)
+        graph = found.tail or Graph(found.inputs, (), ())
+        graph = graph.replaced(inputs=found.inputs)
+        given = arrays(graph, inputs, settings["seed"])
+        runs = {"saved": found}
+    reports = [_measured(run, format, given, settings, listed) for format, run in runs.items()]
     output.json(_as_json(file, graph, reports, loaded, settings))
     if output.talks:
         _print(file, graph, reports, loaded, listed, output.console())
+
+
+def _check_decided(file: str, formats: Sequence[str], settings: Mapping[str, Any]) -> None:
+    """Options that a saved run has no use for."""
+    given = {"--format": tuple(formats) != ("any",), "--dim": bool(settings["dims"])}
+    given |= {f"--{name}": settings[name] is not None for name in ("batch", "threads")}
+    useless = [name for name, there in given.items() if there]
+    if useless:
+        raise click.UsageError(
+            f"{file} is a saved run, whose sizes, formats and threads are decided; "
+            f"{', '.join(useless)} can't change them",
+            click.get_current_context(silent=True),
+        )
 
 
 def arrays(graph: Graph, inputs: Sequence[str], seed: int) -> list[NDArray[Any]]:
@@ -123,10 +148,7 @@ def _random(value: Value, generator: Any) -> NDArray[Any]:
     return np.asarray(data).astype(value.dtype)
 
 
-def _measured(
-    graph: Graph, format: str, given: list[Any], settings: Mapping[str, Any], listed: bool
-) -> _Report:
-    run = graph.compile(None if format == "any" else format, settings["threads"])
+def _measured(run: Run, format: str, given: list[Any], settings: Mapping[str, Any], listed: bool) -> _Report:
     start = time.perf_counter()
     for _ in range(TRIED):
         results = run(*given)
@@ -182,7 +204,12 @@ def _as_json(
 def _print(
     file: str, graph: Graph, reports: Sequence[_Report], loaded: float, listed: bool, console: Console
 ) -> None:
-    console.print(f"{file}: {len(graph.nodes)} nodes, loaded in {loaded:.2f} s")
+    first = reports[0].run
+    saved = first.plan is None and first.steps is not None
+    size = f"a saved run of {len(first.steps.layers())} steps" if saved and first.steps else ""
+    console.print(f"{file}: {size or f'{len(graph.nodes)} nodes'}, loaded in {loaded:.2f} s")
+    if first.note:
+        console.print(first.note, style="yellow")
     for value in graph.inputs:
         console.print(f"  input   {value}")
     for value, result in zip(reports[0].run.outputs, reports[0].results, strict=True):
@@ -216,7 +243,7 @@ def _print(
     print_table(console, columns, rows)
     for one in reports:
         if one.run.why:
-            nodes = ((one.run.plan and one.run.plan.tail) or graph).nodes
+            nodes = (one.run.tail or graph).nodes
             left = (
                 "1 node runs by its definition"
                 if len(nodes) == 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
@@ -13,6 +13,7 @@ import numpy as np
 from relayout.errors import LayoutError
 from relayout.exchange.mapped import release
 from relayout.forking import locked
+from relayout.graph.defaults import Others
 from relayout.graph.dynamic import decided, divided, undecided
 from relayout.graph.graph import Graph, Value
 from relayout.graph.inference import inferred
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
     from relayout.primitives.runner import Layer
 
-__all__ = ["KEPT", "OpenRun", "compiled", "planned"]
+__all__ = ["KEPT", "OpenRun", "compiled", "compiled_as", "planned"]
 
 KEPT: Final = 8
 """For how many sets of sizes a network with open ones is kept compiled: each has packed weights and scratch
@@ -66,9 +67,12 @@ def compiled(graph: Graph, format: str | None = None, threads: int | None = None
     """
     check_threads(threads)
     known = inferred(graph, batch)
-    if all(map(decided, known.inputs)) or not undecided(known):
-        return _compiled(known, format, threads)
-    return OpenRun(known, format, threads)
+    whole = all(map(decided, known.inputs)) or not undecided(known)
+    made = _compiled(known, format, threads) if whole else OpenRun(known, format, threads)
+    if graph.defaults:
+        made.defaults = graph.defaults
+        made.with_others = Others(graph, partial(compiled, format=format, threads=threads, batch=batch))
+    return made
 
 
 def _compiled(known: Graph, format: str | None, threads: int | None) -> Run:
@@ -78,15 +82,20 @@ def _compiled(known: Graph, format: str | None, threads: int | None) -> Run:
     start = perf_counter()
     found = planned(known, format, threads)
     middle = perf_counter()
-    with limited(threads):
-        steps = emitted(found.graph, found.chosen).compile(threads)
-    head = found.graph
-    part = Compiled(steps, tuple(value.name for value in head.inputs), head.outputs)
-    made = Run(known.inputs, known.outputs, part, found.tail, found, undecided(known))
+    made = compiled_as(known, found, threads)
     made.seconds = {"plan": middle - start, "compile": perf_counter() - middle}
-    for data in known.constants.values():  # what is packed is not read again
-        release(data)
     return made
+
+
+def compiled_as(graph: Graph, plan: Plan, threads: int | None = None) -> Run:
+    """A graph compiled as it was planned (:func:`planned`), for as many threads."""
+    with limited(threads):
+        steps = emitted(plan.graph, plan.chosen).compile(threads)
+    head = plan.graph
+    part = Compiled(steps, tuple(value.name for value in head.inputs), head.outputs)
+    for data in graph.constants.values():  # what is packed is not read again
+        release(data)
+    return Run(graph.inputs, graph.outputs, part, plan.tail, plan, undecided(graph))
 
 
 class OpenRun(Run):
