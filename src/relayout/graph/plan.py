@@ -25,6 +25,7 @@ from relayout.errors import LayoutError
 from relayout.forking import lock, locked
 from relayout.graph.graph import Graph, Node
 from relayout.graph.lowering import (  # their rules
+    cumulative,
     expressions,
     gathering,
     movement,
@@ -51,7 +52,18 @@ if TYPE_CHECKING:
 
 __all__ = ["RULES", "Conversion", "Plan", "plan", "told_apart"]
 
-_ = expressions, gathering, movement, normalizations, pointwise, products, recurrent, resizing, windows
+_ = (
+    cumulative,
+    expressions,
+    gathering,
+    movement,
+    normalizations,
+    pointwise,
+    products,
+    recurrent,
+    resizing,
+    windows,
+)
 
 NOISE = 0.05  # of the cost of the cheapest way: by less than half of it no estimate tells two ways apart
 MOST = 8  # formats of a value that its readers are asked about
