@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+import relayout as rl
 from graphs import Building
 from relayout.errors import LayoutError
 from relayout.graph import Graph, Node, Value
@@ -109,3 +110,11 @@ def test_threads_are_one_or_more(threads):
     for ask in (small().compile, small().plan):
         with pytest.raises(LayoutError, match="threads must be 1 or more"):
             ask(threads=threads)
+
+
+def test_optional_outputs_that_are_left_out_by_an_empty_name():
+    helper = pytest.importorskip("onnx").helper
+    node = helper.make_node("MaxPool", ["x"], ["y", ""], kernel_shape=[2, 2])
+    ends = [helper.make_tensor_value_info(name, 1, dims) for name, dims in {"x": DIMS, "y": None}.items()]
+    run = rl.load(helper.make_model(helper.make_graph([node], "g", ends[:1], ends[1:]))).compile()
+    assert run(image())[0].shape == (2, 16, 3, 3)

@@ -161,7 +161,12 @@ class _Model:
                 raise LayoutError("a Constant has one output")
             scope.body.constants[scope.define(node.output[0])] = _constant(attributes)
             return
-        outputs = tuple(scope.define(one) if one else "" for one in node.output)
+        made = list(node.output)
+        while (
+            made and not made[-1] and node.op_type != "Split"
+        ):  # how many parts a Split has may be their number
+            made.pop()
+        outputs = tuple(scope.define(one) if one else "" for one in made)
         operator = f"{domain}.{node.op_type}" if domain else node.op_type
         call = Call(operator, version, tuple(inputs), outputs, attributes, name)
         if function is not None:
