@@ -47,13 +47,11 @@ def ours(path: Path) -> tuple[Count, Count, Count]:
         raise ValueError(run.why)
     layers = run.steps.layers()
     moved = [layer for layer in layers if layer.kind == "reorder"]
-    parts = [layer for layer in moved if layer.name.endswith(".place")]
+    converted = [layer for layer in moved if layer.name.endswith(".reorder")]
+    copied = [layer for layer in moved if not layer.name.endswith(".reorder")]
     packed = [layer for layer in layers if "weights reordered" in layer.implementation]
-    rest = [layer for layer in moved if layer not in parts]
-    conversions, places = (
-        counted([tuple(one.descs.values()) for one in several]) for several in (rest, parts)
-    )
-    return conversions, places, counted([2 * (one.descs["weights"],) for one in packed])
+    moves = [counted([tuple(one.descs.values()) for one in several]) for several in (converted, copied)]
+    return moves[0], moves[1], counted([2 * (one.descs["weights"],) for one in packed])
 
 
 def theirs(facts: dict[str, Any]) -> Count:

@@ -185,6 +185,7 @@ def test_imports_point_downwards_as_the_diagram_says() -> None:
     below["cli"] |= set(below)  # the command line may use everything
     below["draw"].add("notation")
     below["graph"].add("draw")  # Plan.svg, a method for convenience
+    below["graph"].add("files")  # a run that is saved is written by what keeps files whole
     below["networks"].add("files")  # weights, read from a file when one is given
     below["targets"].add("jit")  # what LLVM said of the host is asked of the cache before LLVM
     below["tensor"].add("reorder")  # Tensor.reorder, a method for convenience, imports it when called

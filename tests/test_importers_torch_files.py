@@ -184,7 +184,7 @@ def test_damaged_files_are_told_from_others(saved: Path, tmp_path: Path):
         with pytest.raises(LayoutError, match=r"model\.pt2 is no \.pt2 file"):
             load(path)
     for missing in (tmp_path / "none.pt2", tmp_path):
-        with pytest.raises(LayoutError, match=r"is no \.pt2 file"):
+        with pytest.raises(LayoutError, match=r"can't be read: (No such file|Is a directory)"):
             load(missing)
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("model/data/weights/x", b"")

@@ -11,6 +11,7 @@ import relayout as rl
 from relayout.graph.compiling import compiled, planned
 from relayout.graph.evaluate import evaluate
 from relayout.graph.graph import Graph, Node, Value
+from relayout.graph.lowering.case import unblocked
 from strategies import examples
 
 pytest.importorskip("llvmlite")
@@ -417,3 +418,29 @@ def test_inputs_say_what_is_wanted():
     (found,) = run(x=np.ones((2, 3), "f4"), out=[out])
     assert found is out
     assert out.all()
+
+
+@given(st.data())
+def test_blocks_of_vectors_change_nothing(data):
+    """So there is nothing to convert, and the planner knows it."""
+    tag = data.draw(st.sampled_from(["aBcd16b", "aBcd8b", "ABcd4a8b", "aBcd8b2b", "ABcd16b4a"]))
+    dims = tuple(data.draw(st.lists(st.sampled_from([1, 1, 2, 8, 16, 20]), min_size=4, max_size=4)))
+    desc = rl.MemoryDesc(dims, "f32", tag)
+    made = unblocked(desc)
+    assert made.layout.same_bytes(desc.layout)
+    vector = sum(n > 1 for n in dims) == 1 and desc.padded_dims == dims
+    assert made is desc if not vector else not made.inner_blocks
+
+
+def test_a_pooled_vector_needs_no_conversion():
+    x = Value("x", (1, 64, 7, 7), np.dtype(np.float32))
+    nodes = (
+        Node("Conv", ("x", "w"), ("c",)),
+        Node("GlobalAveragePool", ("c",), ("p",)),
+        Node("Flatten", ("p",), ("f",)),
+        Node("Gemm", ("f", "v"), ("y",)),
+    )
+    graph = Graph((x,), ("y",), nodes, {"w": noise(64, 64, 1, 1), "v": noise(64, 10)})
+    for format in ("nChw16c", "nhwc"):
+        values = {one.value for one in graph.plan(format).conversions}
+        assert values <= {"x"}, format

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from relayout import LayoutError
+from relayout.graph.compiling import compiled
 from relayout.graph.evaluate import evaluate
 from relayout.graph.graph import Graph, Node, Value
-from relayout.graph.run import compiled
 from strategies import examples
 
 pytest.importorskip("llvmlite")
@@ -162,6 +162,14 @@ def test_elements_by_index(kind):
             {"x": table, "k": points, "u": array((3, 4), kind)},
             ("y = ScatterND(x, k, u)", {"reduction": "add"}),
         )
+
+
+@pytest.mark.parametrize("kind", ["i8", "i4", "u1", "f", "d"])
+@pytest.mark.parametrize(("reverse", "exclusive"), [(0, 0), (1, 0), (0, 1), (1, 1)])
+def test_running_sums(kind, reverse, exclusive):
+    attributes = {"reverse": reverse, "exclusive": exclusive}
+    for dims, axis in (((2, 17), 1), ((33, 3), 0), ((2, 2, 5), -2), ((8,), 0)):
+        check({"x": array(dims, kind)}, ("y = CumSum(x, axis)", attributes), axis=np.int64(axis))
 
 
 def test_an_index_that_names_nothing_names_the_node():

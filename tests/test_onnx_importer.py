@@ -55,6 +55,45 @@ def test_a_model_keeps_its_names_and_open_sizes() -> None:
     assert graph.value("y").dims == ("batch", 2)
 
 
+@pytest.mark.parametrize("version", [3, 8])
+def test_an_input_with_a_value_in_the_file_may_be_given_another(version: int) -> None:
+    """In all versions of the format; up to 3 they had to be among the inputs."""
+    model = text("net (float[2] x, float[2] w, float[] f) => (float[2] y) { h = Mul(x, w)  y = Add(h, f) }")
+    model.graph.initializer.append(numpy_helper.from_array(F32([1, 2]), "w"))
+    model.graph.initializer.append(numpy_helper.from_array(np.asarray(F32(1)), "f"))
+    model.ir_version = version
+    graph = read(model)
+    assert list(graph.defaults) == ["w", "f"]
+    run = graph.compile()
+    x = F32([3, 5])
+    for _ in range(2):
+        for others in ({}, {"w": F32([2, 0])}, {"w": F32([1, 1]), "f": np.asarray(F32(-1))}):
+            (expected,) = ReferenceEvaluator(model).run(None, {"x": x, **others})
+            np.testing.assert_array_equal(run(x, **others)[0], expected)
+            np.testing.assert_array_equal(run(x=x, **others)[0], expected)
+    with pytest.raises(LayoutError, match="input is w f32 2; an array of float32 3 was given"):
+        run(x, w=F32([1, 2, 3]))
+    with pytest.raises(LayoutError, match="is none of"):
+        run(x, v=x)
+
+
+def test_other_dims_by_a_default() -> None:
+    model = text("net (float[4] x, int64[2] s) => (float[a, b] y) { y = Reshape(x, s) }", opset=13)
+    model.graph.initializer.append(numpy_helper.from_array(np.array([2, 2]), "s"))
+    run, x = read(model).compile(), F32([1, 2, 3, 4])
+    assert run(x)[0].shape == (2, 2)
+    assert run(x, s=np.array([4, 1]))[0].shape == (4, 1)
+
+
+def test_a_value_that_a_rule_has_looked_at_stays() -> None:
+    model = text("net (float[4] x, int64[1] axes) => (float[b] y) { y = ReduceMax(x, axes) }", opset=18)
+    model.graph.initializer.append(numpy_helper.from_array(np.array([0]), "axes"))
+    graph = read(model)
+    graph = graph.replaced(defaults=dict.fromkeys(graph.defaults))
+    with pytest.raises(LayoutError, match="the input 'axes' has its value from the file"):
+        graph.compile()(F32([1, 2, 3, 4]), axes=np.array([0]))
+
+
 def test_sources(tmp_path: Path) -> None:
     model = text("net (float[2] x) => (float[2] y) { y = Relu(x) }")
     path = tmp_path / "net.onnx"

@@ -20,6 +20,7 @@ onnx = pytest.importorskip("onnx")
 
 from onnx import TensorProto, helper, numpy_helper  # noqa: E402
 
+from relayout.importers.onnx.reading import read  # noqa: E402
 from relayout.importers.onnx.tensors import array_of, dense  # noqa: E402
 
 NOWHERE = Folder(None)
@@ -200,6 +201,33 @@ def test_links(place: str, tmp_path: Path) -> None:
     os.symlink(tmp_path, model / "folder")
     with pytest.raises(LayoutError, match="symbolic link"):
         array_of(external(place), Folder(model))
+
+
+def test_links_within_the_folder(tmp_path: Path) -> None:
+    (tmp_path / "weights").write_bytes(bytes(8))
+    os.symlink("weights", tmp_path / "link")
+    assert array_of(external("link"), Folder(tmp_path)).nbytes == 8
+
+
+def test_a_cache_of_links(tmp_path: Path) -> None:
+    """As the hub of Hugging Face keeps downloads: a model and its data are links to files named by hashes."""
+    blobs, snapshot = tmp_path / "blobs", tmp_path / "snapshots" / "main" / "onnx"
+    snapshot.mkdir(parents=True)
+    blobs.mkdir()
+    tensor = external("model.onnx_data")
+    out = helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims)
+    model = helper.make_model(helper.make_graph([], "g", [], [out], [tensor]))
+    (blobs / "1f").write_bytes(model.SerializeToString())
+    (blobs / "2e").write_bytes(bytes(8))
+    for name, blob in {"model.onnx": "1f", "model.onnx_data": "2e"}.items():
+        os.symlink(os.path.join("..", "..", "..", "blobs", blob), snapshot / name)
+    (made,) = read(snapshot / "model.onnx").constants.values()
+    assert made.nbytes == 8
+    (snapshot / "model.onnx_data").unlink()
+    (tmp_path / "secret").write_bytes(bytes(8))
+    os.symlink(tmp_path / "secret", snapshot / "model.onnx_data")
+    with pytest.raises(LayoutError, match="link leads outside of the model's folder"):
+        read(snapshot / "model.onnx")
 
 
 def test_files_that_are_missing_short_or_none(tmp_path: Path) -> None:

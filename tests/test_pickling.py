@@ -19,6 +19,9 @@ from relayout.ops.indexing import points, taken
 from relayout.ops.post_ops import BinaryOp
 from relayout.ops.post_ops import Sum as Added
 from relayout.primitives import (
+    GRU,
+    LBRGRU,
+    LSTM,
     BatchNormalization,
     Binary,
     Concat,
@@ -38,6 +41,7 @@ from relayout.primitives import (
     Softmax,
     Split,
     Sum,
+    VanillaRNN,
 )
 from relayout.primitives import Reorder as Move
 
@@ -54,7 +58,19 @@ ONE = BinaryOp("mul", f32(1, 8, 1, 1, format="nchw"))
 LESS = Expression.of(("f32", "f32"), [("lt", "bool", (0, 1))])
 PLACES = MemoryDesc((4,), "s64", "a")
 LISTED = f32(3, 20, format="ab"), MemoryDesc((4, 1), "s32", "ab")
+DATA = f32(3, 2, 4, format="tnc")
+
+
+def gates(count, directions=1):
+    """Weights of a recurrent layer of four units, of the data and of the state."""
+    return [MemoryDesc((1, directions, 4, count, 4), "f32", rl.any)] * 2
+
+
 MAKERS = {
+    "recurrent layer": lambda: VanillaRNN(DATA, *gates(1), activation="relu"),
+    "LSTM": lambda: LSTM(DATA, *gates(4), dst_iter=True, dst_iter_c=True),
+    "GRU": lambda: GRU(DATA, *gates(3, 2), direction="bidirectional_sum"),
+    "LBR GRU": lambda: LBRGRU(DATA, *gates(3)),
     "convolution": lambda: Convolution(
         SRC, WEIGHTS, SCALES, scale=SCALES, strides=2, padding=1, post_ops=("relu", ONE)
     ),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import json
 import pickle
 from dataclasses import replace
 from typing import Any
@@ -17,6 +18,7 @@ from elementwise import check, machine_code
 from relayout import LayoutError, MemoryDesc, Unsupported
 from relayout.ops.recurrent import DIRECTIONS, GATES
 from relayout.primitives import GRU, LBRGRU, LSTM, Sequence, VanillaRNN
+from relayout.primitives.plain import plain, remade
 from relayout.primitives.post_ops import Function
 from strategies import examples
 
@@ -267,3 +269,11 @@ def test_refusals_say_why(error: type[Exception], words: str, more: dict[str, An
     }
     with pytest.raises(error, match=words):
         LSTM(**{**given, **more})
+
+
+@pytest.mark.parametrize("kind", sorted(KINDS))
+def test_as_text(kind: str) -> None:
+    made = layer(kind, 3, 2, 4, 5, clip=0.5, direction="bidirectional_sum")
+    again = remade(json.loads(json.dumps(plain(made))))
+    assert again.descs == made.descs
+    assert again.operation == made.operation

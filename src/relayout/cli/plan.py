@@ -121,7 +121,7 @@ def plan(
 def _others(found: Plan) -> dict[str, Solution | None]:
     """What others would choose; None: they can't go on somewhere."""
     from relayout.errors import LayoutError
-    from relayout.graph.lowering.case import label, row_major
+    from relayout.graph.lowering.case import label, row_major, unblocked
     from relayout.graph.planner import Infeasible, greedy, uniform
     from relayout.layout.descriptor import MemoryDesc
 
@@ -133,7 +133,7 @@ def _others(found: Plan) -> dict[str, Solution | None]:
             desc = plain[value]
             if len(desc.dims) == len(SINGLE[0]):
                 try:
-                    return label(MemoryDesc(desc.dims, desc.dtype, format))
+                    return unblocked(label(MemoryDesc(desc.dims, desc.dtype, format)))
                 except LayoutError:
                     pass
             return row_major(desc.dims, desc.dtype.name)

@@ -126,12 +126,11 @@ def _collected(plan: Any) -> tuple[list[_Box], list[_Edge]]:
         origin[value.name] = len(boxes)
         name = format_name(given[0]) if given else "?"
         boxes.append(_Box(value.name, _sizes(value.dims or ()), name, [value.name], round=True))
-    for one in plan.chosen:
-        for name, desc in one.way.inputs.items():
+    for one, operation, k in zip(plan.chosen, solution.problem.operations, solution.choices, strict=True):
+        for name, desc in zip(operation.inputs, operation.options[k].inputs, strict=True):
             joined(name, desc)
-        for operand, desc in zip(one.case.outputs, one.way.outputs, strict=True):
-            if operand.name:
-                origin[operand.name], written[operand.name] = len(boxes), desc
+        for name, desc in zip(operation.outputs, operation.options[k].outputs, strict=True):
+            origin[name], written[name] = len(boxes), desc
         operators = [one.case.operator, *(node.operator for node, _ in one.case.chain)]
         format = format_name(one.way.outputs[0])
         below = _sizes(one.case.out.dims)

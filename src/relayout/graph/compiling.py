@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
@@ -13,6 +13,7 @@ import numpy as np
 from relayout.errors import LayoutError
 from relayout.exchange.mapped import release
 from relayout.forking import locked
+from relayout.graph.defaults import Others
 from relayout.graph.dynamic import decided, divided, undecided
 from relayout.graph.graph import Graph, Value
 from relayout.graph.inference import inferred
@@ -66,9 +67,12 @@ def compiled(graph: Graph, format: str | None = None, threads: int | None = None
     """
     check_threads(threads)
     known = inferred(graph, batch)
-    if all(map(decided, known.inputs)) or not undecided(known):
-        return _compiled(known, format, threads)
-    return OpenRun(known, format, threads)
+    whole = all(map(decided, known.inputs)) or not undecided(known)
+    made = _compiled(known, format, threads) if whole else OpenRun(known, format, threads)
+    if graph.defaults:
+        made.defaults = graph.defaults
+        made.with_others = Others(graph, partial(compiled, format=format, threads=threads, batch=batch))
+    return made
 
 
 def _compiled(known: Graph, format: str | None, threads: int | None) -> Run:

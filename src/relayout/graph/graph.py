@@ -128,6 +128,9 @@ class Graph:
         What is known of others: those that nodes compute.
     name : str
         What its source calls it.
+    defaults : mapping of str to Value or None
+        Constants in whose place a run may be given others, by name, and what fits; None: the graph depends on
+        the value, so that it stays.
     """
 
     inputs: tuple[Value, ...]
@@ -136,6 +139,7 @@ class Graph:
     constants: Mapping[str, Array] = field(default_factory=dict)
     values: Mapping[str, Value] = field(default_factory=dict)
     name: str = ""
+    defaults: Mapping[str, Value | None] = field(default_factory=dict)
 
     def value(self, name: str) -> Value:
         """What is known of a value; a LayoutError where there is none of that name."""
@@ -171,7 +175,7 @@ class Graph:
 
     def replaced(self, **changes: Any) -> Self:
         """The same graph with some attributes replaced."""
-        names = ("inputs", "results", "nodes", "constants", "values", "name")
+        names = ("inputs", "results", "nodes", "constants", "values", "name", "defaults")
         return type(self)(**{name: changes.get(name, getattr(self, name)) for name in names})
 
     @property

@@ -22,9 +22,10 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from relayout.errors import LayoutError
-from relayout.forking import locked
+from relayout.forking import lock, locked
 from relayout.graph.graph import Graph, Node
 from relayout.graph.lowering import (  # their rules
+    cumulative,
     expressions,
     gathering,
     movement,
@@ -35,7 +36,7 @@ from relayout.graph.lowering import (  # their rules
     resizing,
     windows,
 )
-from relayout.graph.lowering.case import Case, case_of, label, operand_of, row_major
+from relayout.graph.lowering.case import Case, case_of, label, operand_of, row_major, unblocked
 from relayout.graph.lowering.definition import defined
 from relayout.graph.lowering.emission import Chosen
 from relayout.graph.lowering.ways import RULES, Way
@@ -51,7 +52,18 @@ if TYPE_CHECKING:
 
 __all__ = ["RULES", "Conversion", "Plan", "plan", "told_apart"]
 
-_ = expressions, gathering, movement, normalizations, pointwise, products, recurrent, resizing, windows
+_ = (
+    cumulative,
+    expressions,
+    gathering,
+    movement,
+    normalizations,
+    pointwise,
+    products,
+    recurrent,
+    resizing,
+    windows,
+)
 
 NOISE = 0.05  # of the cost of the cheapest way: by less than half of it no estimate tells two ways apart
 MOST = 8  # formats of a value that its readers are asked about
@@ -204,7 +216,7 @@ def _forced(problem: Problem, pins: Mapping[str, str]) -> dict[str, MemoryDesc]:
                 f"the plan has no value {name!r} to be pinned; there are {', '.join(near)}, ..."
             )
         known = [desc for desc in use.formats if isinstance(desc, MemoryDesc)]
-        wanted = label(MemoryDesc(known[0].dims, known[0].dtype, format))
+        wanted = unblocked(label(MemoryDesc(known[0].dims, known[0].dtype, format)))
         read = {
             option.inputs[place]: None
             for k in use.readers
@@ -213,7 +225,9 @@ def _forced(problem: Problem, pins: Mapping[str, str]) -> dict[str, MemoryDesc]:
             if one == name
         }
         if wanted not in read:
-            several = ", ".join(dict.fromkeys(str(desc.tag or desc.layout) for desc in known if desc in read))
+            with lock():
+                from relayout.draw.graph import format_name
+            several = ", ".join(dict.fromkeys(format_name(desc) for desc in known if desc in read))
             what = f"it is read as {several}" if several else "no node reads it"
             raise LayoutError(f"value {name!r} can't be pinned to {format}: {what}")
         found[name] = wanted
@@ -243,7 +257,7 @@ def lowerable(node: Node, graph: Graph) -> bool:
 
 
 def _problem(graph: Graph, cases: Sequence[Case], offers: Sequence[Sequence[Way]]) -> Problem:
-    """What the planner is asked."""
+    """What the planner is asked. Formats with the same bytes are one for it."""
     operations = []
     for k, (case, ways) in enumerate(zip(cases, offers, strict=True)):
         names = tuple(ways[0].inputs)  # not what is left unread, such as the ratio of a dropout
@@ -251,8 +265,10 @@ def _problem(graph: Graph, cases: Sequence[Case], offers: Sequence[Sequence[Way]
         options = tuple(
             Option(
                 way.name,
-                tuple(way.inputs[name] for name in names),
-                tuple(desc for one, desc in zip(case.outputs, way.outputs, strict=True) if one.name),
+                tuple(unblocked(way.inputs[name]) for name in names),
+                tuple(
+                    unblocked(desc) for one, desc in zip(case.outputs, way.outputs, strict=True) if one.name
+                ),
                 way.cost,
             )
             for way in ways

@@ -80,10 +80,16 @@ class Run:
         What a user should know of how it was loaded; empty: nothing.
     seconds : mapping of str to float
         How long it took to plan and to compile.
+    defaults : mapping of str to Value or None
+        Inputs that have a value in the model, and may be given another by name: the network is compiled anew
+        for it (:mod:`relayout.graph.defaults`).
     """
 
     seconds: Mapping[str, float] = {"plan": 0.0, "compile": 0.0}
     note = ""
+    defaults: Mapping[str, Value | None] = {}
+    with_others: Callable[[Mapping[str, Any]], Run] | None = None
+    """What makes the run with other values in the place of defaults."""
 
     def __init__(
         self,
@@ -133,6 +139,9 @@ class Run:
         LayoutError
             An array does not fit an input or an output; the message says what is wanted.
         """
+        others = {name: named.pop(name) for name in self.defaults if name in named}
+        if others and self.with_others is not None:
+            return self.with_others(others)(*arrays, out=out, **named)
         given = self._bound(arrays, named)
         made = self._run(given)
         return made if out is None else written(self.outputs, made, out)

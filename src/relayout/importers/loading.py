@@ -31,9 +31,8 @@ def load(source: Any) -> Any:
     Raises
     ------
     LayoutError
-        The file is damaged, or there are operators that Relayout does not know: all of them are named.
-    OSError
-        There is no such file.
+        There is no such file, it is damaged, or there are operators that Relayout does not know: all of them
+        are named.
 
     Examples
     --------
@@ -59,7 +58,7 @@ def load(source: Any) -> Any:
         from relayout.importers.torch import load as of_torch
 
         return of_torch(source)
-    if modules & {"onnx", "onnx_ml_pb2"} or isinstance(source, bytes):
+    if modules & {"onnx", "onnx_ml_pb2"} or isinstance(source, (bytes, bytearray, memoryview)):
         from relayout.importers.onnx import read
 
         return read(source)

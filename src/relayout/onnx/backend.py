@@ -11,7 +11,11 @@ The ONNX project's own tests run against it (``onnx.backend.test.BackendTest(bac
 that is refused, because operators or types are unknown here, raises ``unittest.SkipTest``, which is what the
 suite counts as *not run*. Everything else that goes wrong is an error, and counts as one.
 
-Results are by definition (:func:`relayout.graph.evaluate.evaluate`).
+A model is planned and compiled, as by :meth:`relayout.graph.graph.Graph.compile`, once for the sizes of its
+inputs, or of the arrays that come. Models that compute in f16 or bf16 are run by the definitions of their
+operators, which round after each of them, as ONNX says it: kernels round less often, which is closer to the
+true result and not to the bit the same (``prepare(model, definitions=False)`` compiles those, too). So is
+what :func:`run_node` runs, once.
 """
 
 from __future__ import annotations
@@ -25,7 +29,10 @@ from onnx import ModelProto, NodeProto, helper
 from onnx.backend.base import Backend, BackendRep
 
 from relayout.errors import LayoutError, Unsupported
+from relayout.graph.defaults import overridden
 from relayout.graph.graph import Graph
+from relayout.graph.inference import inferred
+from relayout.graph.run import Run
 from relayout.importers.onnx import read
 from relayout.importers.onnx.versions import NEWEST
 
@@ -39,10 +46,12 @@ class RelayoutModel(BackendRep):  # type: ignore[misc]
     ----------
     graph : Graph
         The network.
+    compiled : Run or None
+        What runs it; None: the definitions of its operators.
     """
 
-    def __init__(self, graph: Graph) -> None:
-        self.graph = graph
+    def __init__(self, graph: Graph, compiled: Run | None = None) -> None:
+        self.graph, self.compiled = graph, compiled
 
     def run(self, inputs: Any, **_: Any) -> tuple[Any, ...]:
         """The outputs for given inputs.
@@ -51,6 +60,7 @@ class RelayoutModel(BackendRep):  # type: ignore[misc]
         ----------
         inputs : sequence or mapping or ndarray
             Arrays in the order of the model's inputs, or by name; a single array where there is one input.
+            Inputs that have a value in the model need none; one that is given by name takes its place.
 
         Raises
         ------
@@ -63,16 +73,33 @@ class RelayoutModel(BackendRep):  # type: ignore[misc]
             missing = [value.name for value in self.graph.inputs if value.name not in inputs]
             if missing:
                 raise LayoutError(f"no array was given for the input {missing[0]!r}")
+            others = {name: data for name, data in inputs.items() if name in self.graph.defaults}
             inputs = [inputs[value.name] for value in self.graph.inputs]
-        return self.graph.evaluate(*inputs)
+            if self.compiled is not None:
+                return self.compiled(*inputs, **others)
+            graph = overridden(self.graph, others) if others else self.graph
+            return graph.evaluate(*inputs)
+        return self.graph.evaluate(*inputs) if self.compiled is None else self.compiled(*inputs)
 
 
 class RelayoutBackend(Backend):  # type: ignore[misc]
     """The backend as a class; the module has its methods as functions."""
 
     @classmethod
-    def prepare(cls, model: ModelProto, device: str = "CPU", **_: Any) -> RelayoutModel:
-        """Read a model; see :func:`relayout.importers.onnx.read`.
+    def prepare(
+        cls, model: ModelProto, device: str = "CPU", definitions: bool | None = None, **_: Any
+    ) -> RelayoutModel:
+        """Read a model (:func:`relayout.importers.onnx.read`) and compile it.
+
+        Parameters
+        ----------
+        model : onnx.ModelProto
+            The model.
+        device : str, optional
+            Only the processor.
+        definitions : bool, optional
+            Whether operators are run by their definitions in NumPy, one after the other. Unless something
+            else is said, models that compute in f16 or bf16 are.
 
         Raises
         ------
@@ -84,9 +111,12 @@ class RelayoutBackend(Backend):  # type: ignore[misc]
         if not cls.supports_device(device):
             raise unittest.SkipTest(f"there is no device {device!r} here, only CPU")
         try:
-            return RelayoutModel(read(model))
+            graph = read(model)
         except Unsupported as error:
             raise unittest.SkipTest(str(error)) from error
+        if definitions is None:
+            definitions = _in_halves(graph)
+        return RelayoutModel(graph, None if definitions else graph.compile())
 
     @classmethod
     def run_model(
@@ -130,12 +160,20 @@ class RelayoutBackend(Backend):  # type: ignore[misc]
             [helper.make_empty_tensor_value_info(name) for name in outputs],
         )
         model = helper.make_model(graph, opset_imports=[helper.make_opsetid(domain, version)])
-        return cls.prepare(model, device, **options).run(inputs)
+        return cls.prepare(model, device, definitions=True, **options).run(inputs)
 
     @classmethod
     def supports_device(cls, device: str) -> bool:
         """Whether a device can be used: ``"CPU"`` can."""
         return device.partition(":")[0] == "CPU"
+
+
+def _in_halves(graph: Graph) -> bool:
+    """Whether a value has less than 32 bits and is a real number."""
+    known = inferred(graph)
+    names = (name for node in known.nodes for name in node.outputs if name)
+    kinds = {value.dtype for value in (*known.inputs, *map(known.value, names))}
+    return any(kind is not None and kind.name in ("float16", "bfloat16") for kind in kinds)
 
 
 prepare = RelayoutBackend.prepare

@@ -33,25 +33,25 @@ array([[0.5, 0. , 1.5]])
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from math import prod
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from relayout.dtypes import DType
 from relayout.layout.descriptor import MemoryDesc, any_format
 from relayout.layout.layout import spell_dims
+from relayout.ops.formats import overwritable
 from relayout.ops.post_ops import BinaryOp, PostOp, adds, applied, operands_of
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-__all__ = ["Operation", "Spec", "formatless", "specs"]
+__all__ = ["Operation", "Spec", "formatless", "settled", "specs"]
 
 
-@dataclass(frozen=True)
-class Spec:
+class Spec(NamedTuple):
     """An input or output: its name, dims and data type.
 
     >>> from relayout.dtypes import dtype
@@ -65,7 +65,7 @@ class Spec:
 
     def named(self, name: str) -> Spec:
         """The same by another name."""
-        return replace(self, name=name)
+        return self._replace(name=name)
 
     def __str__(self) -> str:
         return f"{self.name} {self.dtype}:{spell_dims(self.dims)}"
@@ -144,6 +144,25 @@ class Operation:
         return ", ".join([made, *map(str, self.post_ops)])
 
 
+def settled(
+    kind: type[Operation],
+    inputs: Mapping[str, MemoryDesc],
+    outputs: Mapping[str, MemoryDesc],
+    post_ops: tuple[PostOp, ...],
+    attributes: Mapping[str, Any],
+) -> tuple[Operation, dict[str, MemoryDesc], dict[str, tuple[str, ...]]]:
+    """The operation on descriptors; all of them by name; and what an output may be written over.
+
+    The operands of post-ops are inputs behind the others.
+    """
+    inputs = {**inputs, **operands_of(post_ops)}
+    made = kind(specs(inputs), specs(outputs), post_ops=formatless(post_ops), **attributes)
+    descs, names = {**inputs, **outputs}, made.overwritable
+    if not names or made.accumulates:
+        return made, descs, {}
+    return made, descs, overwritable({name: descs[name] for name in (*names, "dst")})
+
+
 def specs(descs: Mapping[str, MemoryDesc]) -> tuple[Spec, ...]:
     """What descriptors say apart from formats."""
     return tuple(Spec(name, desc.dims, desc.dtype) for name, desc in descs.items())
@@ -155,6 +174,8 @@ def formatless(post_ops: Sequence[PostOp]) -> tuple[PostOp, ...]:
     >>> print(*formatless([BinaryOp("add", MemoryDesc((1, 3), "s8", "ba"))]))
     add(s8:any:1x3)
     """
+    if not post_ops:
+        return ()
     return tuple(
         BinaryOp(one.algorithm, MemoryDesc(one.desc.dims, one.desc.dtype, any_format))
         if isinstance(one, BinaryOp)

@@ -28,6 +28,7 @@ under :func:`relayout.forking.lock`, once: at the first call, or when the implem
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from inspect import Signature, signature
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -138,7 +139,6 @@ class Primitive:
 
     # -- what a subclass gives ------------------------------------------------------------------------------
 
-    @locked
     def _settle(
         self,
         kind: type[Operation],
@@ -151,18 +151,9 @@ class Primitive:
 
         The operands of post-ops are inputs behind the others.
         """
-        from relayout.ops.formats import overwritable
-        from relayout.ops.operation import formatless, specs
-        from relayout.ops.post_ops import operands_of
-
-        inputs = {**inputs, **operands_of(post_ops)}
-        self.inputs, self.outputs, self.post_ops = tuple(inputs), tuple(outputs), post_ops
-        self.descs = {**inputs, **outputs}
-        self.operation = kind(specs(inputs), specs(outputs), post_ops=formatless(post_ops), **attributes)
-        self.accumulates = self.operation.accumulates
-        names = self.operation.overwritable
-        if names and not self.accumulates:
-            self.in_place = overwritable({name: self.descs[name] for name in (*names, "dst")})
+        made, self.descs, self.in_place = operations().settled(kind, inputs, outputs, post_ops, attributes)
+        self.inputs, self.outputs = (tuple(one.name for one in side) for side in (made.inputs, made.outputs))
+        self.operation, self.post_ops, self.accumulates = made, post_ops, made.accumulates
 
     def _lower(self) -> Program | None:
         """The kernels, or None where there are none."""
@@ -417,6 +408,16 @@ class Primitive:
         return f"{type(self).__name__}({sides})"
 
 
+@lru_cache(maxsize=1)
+@locked
+def operations() -> ModuleType:
+    """What operations are; reorders, which most processes begin with, don't ask."""
+    from relayout.ops import operation
+
+    return operation
+
+
+@lru_cache(maxsize=1)
 @locked
 def results_by_name() -> ModuleType:
     """Results by name; most calls of most processes have one, and need nothing of it."""

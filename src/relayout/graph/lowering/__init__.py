@@ -15,6 +15,7 @@
 ``normalizations``  over rows, and over groups of channels
 ``movement``  what is a layout and no work: transpose, reshape, slice, split, concat; what is a copy
 ``gathering``  elements by index
+``cumulative``  running sums
 ``recurrent``  LSTM, GRU and RNN
 ``resizing``  interpolation, as products with matrices
 ``emission``  the sequence: conversions where formats differ, parts of a concat written in place

@@ -37,6 +37,7 @@ __all__ = [
     "operand_of",
     "reshaped",
     "row_major",
+    "unblocked",
     "unfused",
 ]
 
@@ -68,6 +69,20 @@ def label(desc: MemoryDesc) -> MemoryDesc:
     if 0 in desc.dims or desc.layout.offset0 or desc.tag is None:
         return MemoryDesc(desc.dims, desc.dtype, dense_like(desc.layout))
     return MemoryDesc(desc.dims, desc.dtype, desc.tag)
+
+
+def unblocked(desc: MemoryDesc) -> MemoryDesc:
+    """The row-major format instead of blocks that change nothing: those of a vector, such as pooled channels.
+
+    Other formats may have the same bytes, too, as nChw16c and nhwc of 16 channels have. But a format stands
+    here for an order, also of what lies within something larger, where these differ.
+
+    >>> unblocked(MemoryDesc((1, 2048), "f32", "aB16b")), unblocked(MemoryDesc((1, 2044), "f32", "aB16b"))
+    (MemoryDesc('f32:ab:1x2048'), MemoryDesc('f32:aB16b:1x2044'))
+    """
+    if desc.tag is None or not desc.inner_blocks or desc.padded_dims != desc.dims:
+        return desc
+    return row_major(desc.dims, desc.dtype.name) if sum(n > 1 for n in desc.dims) == 1 else desc
 
 
 @lru_cache(maxsize=KEPT)

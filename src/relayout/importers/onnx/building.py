@@ -89,6 +89,10 @@ class Body:
         self.values: dict[str, Value] = {}
         self.captured: dict[str, str] = {}
         """The own names of values of the graph around this one, by their names there."""
+        self.defaults: dict[str, Value] = {}
+        """Inputs that have a value in the file, by name: those whose value no rule has looked at may have
+        another one in a run."""
+        self._looked: set[str] = set()
         self._taken = set(taken)
         self._facts: dict[str, Fact] = {}
         self._inferred = 0
@@ -106,6 +110,7 @@ class Body:
     def fact(self, name: str) -> Fact:
         """What is known of a value; nodes that came since the last question are looked at now."""
         if name in self.constants:
+            self.looked_at(name)
             data = self.constants[name]
             return Fact(data.shape, data.dtype, data)
         if not self._inferred:
@@ -116,9 +121,15 @@ class Body:
             self._facts |= facts_of(node, self._known)
         return self._known(name)
 
+    def looked_at(self, name: str) -> None:
+        """Note that the graph depends on the value of a constant."""
+        self._looked.add(name)
+
     def _known(self, name: str) -> Fact:
         if name in self.constants:
             data = self.constants[name]
+            if data.dtype.kind in "iu":  # perhaps dims, which decide those of other values
+                self.looked_at(name)
             return Fact(data.shape, data.dtype, data)
         found, said = self._facts.get(name, Fact()), self.values.get(name)
         if said is not None and (found.dims is None or found.dtype is None):
@@ -133,7 +144,13 @@ class Body:
         """The graph as it stands."""
         made = {one for node in self.nodes for one in node.outputs}
         known = {key: value for key, value in self.values.items() if key in made}
-        return Graph(tuple(self.inputs), outputs, tuple(self.nodes), self.constants, known, name)
+        read = {one for node in self.nodes for one in node.inputs} | set(outputs)
+        defaults = {
+            name: value if name in read and name not in self._looked else None
+            for name, value in self.defaults.items()
+        }
+        inputs, nodes = tuple(self.inputs), tuple(self.nodes)
+        return Graph(inputs, outputs, nodes, self.constants, known, name, defaults)
 
 
 class Scope:
@@ -210,6 +227,7 @@ class Scope:
         if outer in around.constants:
             made = own
             body.constants[made] = around.constants[outer]
+            around.looked_at(outer)
         elif outer in body.captured:
             made = body.captured[outer]
         else:

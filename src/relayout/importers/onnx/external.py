@@ -1,8 +1,9 @@
 """Tensor data in files beside a model: found within its folder only, and mapped into memory.
 
 A model names such a file by a path. Models come from strangers, so the path must be relative and stay within
-the model's folder, and no part of it may be a symbolic link, which could lead anywhere. A map takes no memory
-until its pages are read, so that weights of any size can be looked at.
+the model's folder. A symbolic link on the way could lead anywhere: what it leads to must lie in that folder,
+or in the one that the model's own file is a link into. A map takes no memory until its pages are read, so
+that weights of any size can be looked at.
 """
 
 from __future__ import annotations
@@ -29,10 +30,13 @@ class Folder:
     ----------
     path : path or None
         None: the model came without one, and external data is an error.
+    *others : path
+        Folders into which links may lead.
     """
 
-    def __init__(self, path: Path | None) -> None:
+    def __init__(self, path: Path | None, *others: Path) -> None:
         self.path = path
+        self._allowed = [Path(os.path.realpath(one)) for one in (path, *others) if one is not None]
         self._maps: dict[str, NDArray[np.uint8]] = {}
 
     def bytes(self, tensor: Any, what: str, needed: int) -> NDArray[np.uint8]:
@@ -73,15 +77,12 @@ class Folder:
             raise LayoutError(
                 f"{what} has its data in {location!r}, which leads outside of the model's folder"
             )
-        path = self.path
-        for part in parts:
-            path = path / part
-            if path.is_symlink():
-                raise LayoutError(
-                    f"{what} has its data in {location!r}, where {part!r} is a symbolic link: it may lead"
-                    " outside of the model's folder"
-                )
-        return path
+        real = Path(os.path.realpath(self.path / location))
+        if not any(real.is_relative_to(folder) for folder in self._allowed):
+            raise LayoutError(
+                f"{what} has its data in {location!r}: a symbolic link leads outside of the model's folder"
+            )
+        return real
 
 
 def _number(entries: dict[str, str], key: str, what: str) -> int | None:

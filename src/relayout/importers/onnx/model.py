@@ -92,9 +92,11 @@ class _Model:
         for info in graph.input:
             if not info.name:
                 raise LayoutError("the graph has an input without a name")
+            dims, dtype = _type(info)
             if info.name not in constants:
-                dims, dtype = _type(info)
                 body.inputs.append(Value(scope.define(info.name), dims, dtype))
+            elif scope.outer is None:
+                body.defaults[info.name] = Value(info.name, dims, dtype)
         for k, tensor in enumerate(graph.initializer):
             if not tensor.name:
                 raise LayoutError("a tensor of the graph has no name")

@@ -70,16 +70,25 @@ def read(source: Any, folder: str | os.PathLike[str] | None = None) -> Graph:
     y = Unsqueeze(x, y:constant)
     -> y
     """
-    model, beside, held = _message(source)
-    place = Path(folder) if folder is not None else beside
+    model, file, held = _message(source)
     try:
-        return graph_of(model, Folder(None if place is None else Path(os.path.realpath(place))), held)
+        return graph_of(model, _folder(file, folder), held)
     except UnicodeDecodeError:
         raise LayoutError("the model is damaged: a name in it is not UTF-8") from None
 
 
+def _folder(file: Path | None, folder: str | os.PathLike[str] | None) -> Folder:
+    """Where external data may be.
+
+    Caches of downloads have links as files: the model's leads where its data lies, too.
+    """
+    if folder is not None:
+        return Folder(Path(folder))
+    return Folder(None) if file is None else Folder(file.parent, Path(os.path.realpath(file)).parent)
+
+
 def _message(source: Any) -> tuple[Any, Path | None, Mapping[int, NDArray[np.uint8]]]:
-    """A ``ModelProto``, the folder of the file that it comes from, and tensors that are mapped there."""
+    """A ``ModelProto``, the file that it comes from, and tensors that are mapped there."""
     with lock():
         try:
             import onnx
@@ -111,7 +120,7 @@ def _message(source: Any) -> tuple[Any, Path | None, Mapping[int, NDArray[np.uin
         raise LayoutError(
             f"{str(path)!r} can't be read: {getattr(error, 'strerror', None) or error}"
         ) from None
-    return _parsed(data, repr(str(path))), path.parent, {} if found is None else found.held
+    return _parsed(data, repr(str(path))), path, {} if found is None else found.held
 
 
 def _parsed(data: bytes, what: str) -> Any:

@@ -64,7 +64,9 @@ def check(path: Path, torch: Any) -> None:
     try:
         with zipfile.ZipFile(path) as archive:
             _members(path, archive, torch)
-    except (OSError, zipfile.BadZipFile, zipfile.LargeZipFile, RuntimeError, NotImplementedError) as error:
+    except OSError as error:
+        raise LayoutError(f"{str(path)!r} can't be read: {error.strerror or error}") from None
+    except (zipfile.BadZipFile, zipfile.LargeZipFile, RuntimeError, NotImplementedError) as error:
         raise LayoutError(
             f"{path} is no .pt2 file, a zip archive written by torch.export.save: {error}"
         ) from error

@@ -34,6 +34,7 @@ from relayout.targets.machine import LINE, Machine
 __all__ = ["Deinterleave", "DeinterleavePlan", "Interleave", "InterleavePlan", "plans"]
 
 MOST_CHANNELS = 8  # turns of the longest loop that is interleaved or deinterleaved
+CLAIMED_BYTES = 2 * LINE  # how far ahead planes that begin anywhere ask for the lines that they write
 STRIP_PIXELS = 1 << 10  # threads share pixels in multiples of so many
 
 
@@ -253,7 +254,10 @@ class Deinterleave(_Pixels):
             ]
             self.prefetch(at.src, 8 * LINE)
             for c, value in enumerate(self._planes(vectors)):
-                self.store(value, self.moved(at, c, channel), self.lanes(pixel, per))
+                plane = self.moved(at, c, channel)
+                self.store(value, plane, self.lanes(pixel, per))
+                if channel.dst % LINE_BITS and not self.stream:
+                    self.claim(self.b.gep(plane.dst, CLAIMED_BYTES))
 
         self.along(pixel, place, some)
 

@@ -23,7 +23,7 @@ from relayout.targets.machine import Machine
 __all__ = ["LINE", "functions", "room"]
 
 LINE = 64  # bytes of a cache line: words that different threads write lie so far apart
-PATIENCE = 512  # looks at a share that another part is expected to take, some 10 nanoseconds each
+PATIENCE = 512  # looks at a share that another part is expected to take, each a pause of 10 to 50 ns
 
 _PAUSE = {
     "x86_64": ("declare void @llvm.x86.sse2.pause()", "call void @llvm.x86.sse2.pause()"),
