@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from relayout.bench.zoo.names import CENSUS, MORE
+
 MEASURED = Path(__file__).parent / "measured"
 OURS, YARDSTICK = "Relayout", "ONNX Runtime"
 OUTSIDE = ("not exported", "no reference", "not installed")
@@ -130,5 +132,7 @@ def census() -> str:
         valid = [one for one in own if one["status"] not in OUTSIDE]
         right = [one for one in valid if one["status"] == "agrees"]
         others = [f"`{one['name']}` ({one['status']})" for one in valid if one["status"] != "agrees"]
-        rows.append([way, f"{len(right)} of {len(valid)}", str(len(own) - len(valid)), ", ".join(others)])
-    return table(["way in", "agree", "others could not", "do not agree"], rows)
+        untried = len(CENSUS) + len(MORE) - len(own)
+        counts = f"{len(right)} of {len(valid)}", str(len(own) - len(valid)), str(untried)
+        rows.append([way, *counts, ", ".join(others)])
+    return table(["way in", "agree", "others could not", "not tried", "do not agree"], rows)
