@@ -103,6 +103,9 @@ class TestRun:
         assert shares == sorted(shares, reverse=True)
         assert sum(shares) == pytest.approx(100, abs=1)
 
+    def test_inputs_that_there_are_not_are_named(self, images, tmp_path):
+        assert "the model's inputs are x f32" in refused("run", images, "--batch", 2, "--input", "z=z.npy")
+
     def test_json(self, words, tmp_path):
         path = tmp_path / "run.json"
         call("run", words, "--batch", 3, "--dim", "length=4", "--repeat", 2, "--profile", "--json", path)

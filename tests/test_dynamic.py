@@ -149,3 +149,16 @@ def test_inputs_that_nobody_reads_do_not_matter():
     x = noise(2, 3)
     (found,) = run(x, np.array(["a", "b"], object))
     np.testing.assert_array_equal(found, np.maximum(x, 0))
+
+
+@pytest.mark.parametrize(
+    ("operator", "inputs", "attributes", "said"),
+    [
+        ("LogSoftmax", ((1, 3),), {"axis": 100}, "axis 100 is outside of -2 to 1"),
+        ("MatMul", ((1, 2), (2, 1 << 36)), {}, "can't be planned"),
+    ],
+)
+def test_what_can_not_be_planned_names_the_node(operator, inputs, attributes, said):
+    b = Building(*inputs)
+    with pytest.raises(LayoutError, match=rf"'n0' \({operator}\).*{said}"):
+        b.graph(b(operator, *(f"x{i}" for i in range(len(inputs))), **attributes)).compile()

@@ -333,7 +333,7 @@ def test_unknown_operators_within_branches_and_functions() -> None:
     [
         ("(float[2] x) => (float[2] y) { y = Relu(z) }", "node 'y' .Relu.: nothing computes 'z'"),
         ("(float[2] x) => (float[2] y) { z = Relu(x) }", "output 'y'"),
-        ("(float[2] x) => (float[2] y) { y = Relu(x)  y = Neg(x) }", "'y'.*defines 'y', which 'y' defines"),
+        ("(float[2] x) => (float[2] y) { y = Relu(x)  y = Neg(x) }", "node 1 .Neg.*'y', which node 0 .Relu"),
         ("(float[2] x) => (float[2] x) { x = Relu(x) }", "'x', which an input or a constant defines"),
         ("(float[2] x, float[2] x) => (float[2] y) { y = Relu(x) }", "'x' is defined twice"),
         (

@@ -111,7 +111,8 @@ def plan(
     elif output.talks:
         console = output.console()
         _summary(model, found, others, console)
-        _formats(found, everything, console)
+        if found.chosen:
+            _formats(found, everything, console)
         _conversions(found, proofs, console)
         for path in (svg, html, save):
             if path is not None:
@@ -233,8 +234,11 @@ def _summary(model: str, found: Plan, others: dict[str, Solution | None], consol
     solution = found.solution
     console.print(f"{model}: {len(found.chosen)} operations; {solution.proof}")
     if found.tail is not None:
-        left = f"{len(found.tail.nodes)} nodes behind them are not planned, and run by their definitions"
-        console.print(f"{left}: {undecided(found.tail)}", style="yellow")
+        count = len(found.tail.nodes)
+        left = "1 more node is" if count == 1 else f"{count} more nodes are"
+        console.print(f"{left} not planned: {undecided(found.tail)}", style="yellow")
+    if not found.chosen:
+        return
     columns = (
         Column("plan"),
         Column("us", 0, True),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -121,7 +122,8 @@ def arrays(graph: Graph, inputs: Sequence[str], seed: int) -> list[NDArray[Any]]
     for one in inputs:
         name, equals, path = one.partition("=")
         if not (equals and name in names):
-            name, path = next((n for n in places if n not in found), ""), one
+            unknown = bool(equals) and not Path(one).exists()
+            name, path = "" if unknown else next((n for n in places if n not in found), ""), one
         if not name or name in found:
             there = ", ".join(map(str, graph.inputs))
             raise click.UsageError(

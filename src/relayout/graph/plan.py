@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING
 from relayout.errors import LayoutError
 from relayout.forking import lock, locked
 from relayout.graph.graph import Graph, Node
+from relayout.graph.inference import labelled
 from relayout.graph.lowering import (  # their rules
     cumulative,
     expressions,
@@ -189,7 +190,11 @@ def plan(graph: Graph, format: str | None = None, pins: Mapping[str, str] | None
     wished = wishes(graph)
     for node in graph.nodes:
         case = case_of(node, graph, arrives, uses, format, wished)
-        ways = _ways(case, node, graph)
+        try:
+            ways = _ways(case, node, graph)
+        except (ArithmeticError, MemoryError, ValueError) as error:  # sizes that no memory holds
+            kind = type(error) if isinstance(error, LayoutError) else LayoutError
+            raise kind(f"{labelled(node)} can't be planned: {error}") from error
         for k, operand in enumerate(case.outputs):
             if operand.name:
                 arrives[operand.name] = list(dict.fromkeys(way.outputs[k] for way in ways))[:MOST]
@@ -252,7 +257,7 @@ def lowerable(node: Node, graph: Graph) -> bool:
     rule = RULES.get(case.operator)
     try:
         return rule is not None and bool(list(rule(case) or ()))
-    except LayoutError:
+    except (ArithmeticError, MemoryError, ValueError):
         return False
 
 

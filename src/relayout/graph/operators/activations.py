@@ -20,7 +20,9 @@ from relayout.graph.operators.unary import erfc
 __all__ = ["activation"]
 
 
-def activation(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def activation(
+    name: str, fits: Callable[..., None] | None = None
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Enter a function that is given the input in the type of the arithmetic."""
 
     def enter(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -28,10 +30,14 @@ def activation(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
         def define(x: Array, /, **attributes: Any) -> Array:
             return narrow(function(wide(x), **attributes), x.dtype)
 
-        operator(name, infer=same)(define)
+        operator(name, infer=same, fits=fits)(define)
         return function
 
     return enter
+
+
+def _along(x: Array, /, *, axis: int = -1) -> None:
+    axis_in(axis, x.ndim)
 
 
 @activation("Celu")
@@ -134,21 +140,21 @@ def thresholded_relu(x: Array, /, *, alpha: float = 1.0) -> Any:
     return np.where(x > alpha, x, 0)
 
 
-@activation("Softmax")
+@activation("Softmax", fits=_along)
 def softmax(x: Array, /, *, axis: int = -1) -> Any:
     """``exp(x)`` by its sum along an axis."""
     e = np.exp(_below_largest(x, axis))
     return e / e.sum(axis, keepdims=True)
 
 
-@activation("LogSoftmax")
+@activation("LogSoftmax", fits=_along)
 def log_softmax(x: Array, /, *, axis: int = -1) -> Any:
     """The logarithm of Softmax, without taking one of 0."""
     x = _below_largest(x, axis)
     return x - np.log(np.exp(x).sum(axis, keepdims=True))
 
 
-@activation("Hardmax")
+@activation("Hardmax", fits=_along)
 def hardmax(x: Array, /, *, axis: int = -1) -> Any:
     """1 at the first largest element along an axis, 0 elsewhere."""
     made = np.zeros_like(x)

@@ -389,8 +389,10 @@ def _ordered(nodes: Iterable[Any], known: set[str]) -> list[Any]:
     for i, node in enumerate(nodes):
         for name in filter(None, node.output):
             if name in makers or name in known:
-                other = repr(_label(nodes[makers[name]])) if name in makers else "an input or a constant"
-                raise LayoutError(f"node {_label(node)!r} defines {name!r}, which {other} defines, too")
+                other = "an input or a constant"
+                if name in makers:
+                    other = f"node {makers[name]} ({nodes[makers[name]].op_type})"
+                raise LayoutError(f"node {i} ({node.op_type}) defines {name!r}, which {other} defines, too")
             makers[name] = i
     needs = [{makers[name] for name in _reads(node) if name in makers} for node in nodes]
     readers: dict[int, list[int]] = {}
