@@ -41,7 +41,7 @@ def images():
         Node("Conv", ("b", "w1"), ("c",), {"group": 8, "pads": (1, 1, 1, 1)}),
         Node("Concat", ("b", "c"), ("d",), {"axis": 1}),
         Node("MaxPool", ("d",), ("e",), {"kernel_shape": (2, 2), "strides": (2, 2)}),
-        Node("CumSum", ("e", "axis"), ("f",)),
+        Node("Hardmax", ("e",), ("f",), {"axis": 1}),
         Node("GlobalAveragePool", ("f",), ("g",)),
         Node("Flatten", ("g",), ("h",), {"axis": 1}),
         Node("Gemm", ("h", "w2"), ("i",)),
@@ -52,7 +52,6 @@ def images():
         "b0": weights(8),
         "w1": weights(8, 1, 3, 3),
         "w2": weights(16, 5),
-        "axis": np.array(2),
     }
     return Graph((Value("x", (2, 3, 12, 10), F32),), ("y", "b"), nodes, constants)
 

@@ -23,9 +23,9 @@ __all__ = ["tune"]
     short_help="Measure schedules of reorders and models ahead of time.",
     epilog=examples(
         "relayout tune f32:nchw:8x64x56x56 f32:nhwc:8x64x56x56   measure one reorder",
-        "cat problems.txt | relayout tune -                      a list of them",
-        "relayout tune resnet50.onnx --batch 1 --threads 2       the layers of a model",
-        "relayout tune --show                                    what is known",
+        "cat problems.txt | relayout tune -                       a list of them",
+        "relayout tune resnet50.onnx --batch 1                    a model's layers",
+        "relayout tune --show                                     what is known",
         "relayout tune --forget",
     ),
 )

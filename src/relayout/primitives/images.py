@@ -56,11 +56,12 @@ class Image(NamedTuple):
 
 @locked
 def _name(text: str, threads: int) -> str | None:
-    """The name of an entry; None: the source code does not tell what is made."""
+    """The name of an entry; None: nothing is compiled here, or the source code does not tell what is made."""
+    from relayout.jit.compile import available
     from relayout.runtime.thresholds import threshold
     from relayout.targets.machine import host
 
-    code = cache.sources(LOADED)
+    code = cache.sources(LOADED) if available() else None
     if code is None:
         return None
     limits = [threshold(what, host(), measure=False) for what in ("streaming", "sharing")]
@@ -81,12 +82,12 @@ def recalled(text: str, threads: int, constants: Sequence[NDArray[np.uint8]]) ->
     constants : sequence of ndarray
         Its constants.
     """
-    from relayout.jit.compile import available, named
+    from relayout.jit.compile import named
     from relayout.targets.machine import host
 
     name = _name(text, threads)
     data = cache.load(name) if name is not None else None
-    if data is None or not available():
+    if data is None:
         return None
     line, _, rest = data.partition(b"\n")
     head: dict[str, Any] = json.loads(line)

@@ -33,6 +33,7 @@ from relayout.primitives.memory import Memory, Span, arranged
 from relayout.primitives.storages import Item, Storage, arena_of, laid_out, note_uses, stored
 from relayout.runtime import threads as sharing
 from relayout.runtime.driver import ROW
+from relayout.targets.processors import limited
 from relayout.tensor import address
 
 if TYPE_CHECKING:
@@ -149,11 +150,12 @@ def linked(
             check()
         note_uses(items)
         programs = []
-        for k, item in enumerate(items):
-            if progress is not None:
-                progress(k, len(items), item.name)
-            programs.append(item.primitive._compiled())
-            item.implementation = item.primitive.implementation
+        with limited(threads):  # what is recalled must not depend on who made it
+            for k, item in enumerate(items):
+                if progress is not None:
+                    progress(k, len(items), item.name)
+                programs.append(item.primitive._compiled())
+                item.implementation = item.primitive.implementation
         memory, scratch = _places(items, programs)
         image = _Image(items, programs, scratch, constants, len(inputs) + len(outputs), len(inputs), many)
         bases, words = image.made()
