@@ -199,6 +199,15 @@ def test_layers_are_torchs(kind: str, bidirectional: bool) -> None:
 
 
 @runs_code
+@pytest.mark.parametrize("threads", [1, 2, 3])
+@pytest.mark.parametrize("direction", DIRECTIONS)
+def test_any_number_of_threads(direction: str, threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two directions on one thread are done one after the other."""
+    monkeypatch.setenv("RELAYOUT_THREADS", str(threads))
+    check(layer("lstm", 3, 2, 5, 17, direction=direction))
+
+
+@runs_code
 def test_long_sequences_and_large_states() -> None:
     long = layer("lstm", 300, 1, 5, 16)
     check(long, arrays=arrays(long))

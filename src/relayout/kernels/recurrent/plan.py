@@ -191,7 +191,7 @@ def _schedules(one: Recurrence, threads: int) -> Iterator[Schedule]:
     least = min(blocks, ceil(one.outputs / one.lanes))
     for parts in range(1, min(threads, one.rows) + 1):
         rows, count = _tile(registers_of(one.machine), gates, ceil(one.rows / parts), blocks)
-        for shares in range(1, threads // (directions * parts) + 1):
+        for shares in range(1, max(1, threads // (directions * parts)) + 1):
             if shares == 1 or shares <= least:
                 yield Schedule(rows, min(count, ceil(blocks / shares)), parts, shares)
         if directions * parts >= threads:
