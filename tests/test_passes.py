@@ -19,6 +19,7 @@ from relayout.graph.passes import fused, log, optimized, unfused
 from relayout.graph.passes.affine import with_affine_absorbed
 from relayout.graph.passes.common import shared
 from relayout.graph.passes.identities import without_identities
+from relayout.graph.passes.transposes import transposes_moved
 
 NHWC, NCHW = (0, 2, 3, 1), (0, 3, 1, 2)
 
@@ -624,6 +625,18 @@ def test_chains_end_where_the_other_operand_is_larger(shape: tuple[int, ...]) ->
     made = fused(graph)
     assert_same(graph, made)
     assert [operators(n.attributes["graph"]) for n in made.nodes] == [["MatMul", "Relu"], ["Add", "Tanh"]]
+
+
+def test_values_in_another_order_keep_their_dims() -> None:
+    """The next pass asks for them before anybody infers again."""
+    b = Building((2, 3, 4))
+    turned = b("Transpose", "x0", perm=(0, 2, 1))
+    made = b("Relu", b("Softmax", turned, axis=1))
+    graph = b.graph(b("Transpose", made, perm=(0, 2, 1)))
+    after = transposes_moved(graph)
+    assert operators(after) == ["Softmax", "Relu"]
+    assert [after.value(node.outputs[0]).dims for node in after.nodes] == [(2, 3, 4)] * 2
+    assert_same(graph, after)
 
 
 def test_nodes_that_make_no_chain() -> None:

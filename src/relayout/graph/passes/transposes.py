@@ -24,7 +24,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
-from relayout.graph.graph import Array, Dims, Graph, Node
+from relayout.graph.graph import Array, Dims, Graph, Node, Value
 from relayout.graph.passes.composition import composed
 from relayout.graph.passes.dead import without_dead
 from relayout.graph.passes.identities import without_identities
@@ -88,7 +88,8 @@ class _Search:
                 self.kinds.append(None)
                 self.orders.append(None)
                 continue
-            kind = kind_of(node, graph)
+            known = all(graph.value(name).dims is not None for name in node.outputs if name)
+            kind = kind_of(node, graph) if known else None  # readers could not be told of another order
             self.kinds.append(kind)
             self.orders.append(None if kind is None else tuple(range(kind.rank)))
             for name in filter(None, node.outputs):
@@ -229,6 +230,7 @@ class _Search:
         names: dict[tuple[str, Order], str] = {}
         nodes: list[Node] = []
         constants: dict[str, Array] = dict(graph.constants)
+        ordered: dict[str, Value] = {}
 
         def read(value: str, order: Order) -> str:
             """A value in an order."""
@@ -265,8 +267,11 @@ class _Search:
                 if result != tuple(range(len(result))):
                     for place, name in enumerate(node.outputs):
                         if name:
-                            outputs[place] = around.fresh(f"{name}/ordered")
-                            names[name, result] = outputs[place]
+                            outputs[place] = new = around.fresh(f"{name}/ordered")
+                            names[name, result] = new
+                            old = graph.value(name)
+                            turned = old.dims and tuple(old.dims[axis] for axis in result)
+                            ordered[new] = Value(new, turned, old.dtype)
             nodes.append(Node(node.operator, tuple(inputs), tuple(outputs), attributes, node.name))
         done = {name for node in nodes for name in node.outputs} | {value.name for value in graph.inputs}
         for name in dict.fromkeys(graph.results):
@@ -276,7 +281,7 @@ class _Search:
                 nodes.append(Node("Identity", (read(value, by),), (name,)))
         moved = {node.outputs[0] for node in graph.nodes if self._perm(node) is not None}
         same = (done - moved) | set(graph.results)
-        values = {name: value for name, value in graph.values.items() if name in same}
+        values = ordered | {name: value for name, value in graph.values.items() if name in same}
         return without_dead(
             without_identities(graph.replaced(nodes=tuple(nodes), constants=constants, values=values))
         )
