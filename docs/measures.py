@@ -118,7 +118,7 @@ def machine() -> str:
     if not found:
         return "Not measured yet."
     facts = ", ".join(f"{key} {value}" for key, value in found["machine"].items())
-    peers = ", ".join(f"{name} {version or '(not installed)'}" for name, version in found["peers"].items())
+    peers = ", ".join(f"{name} {version or '(not measured)'}" for name, version in found["peers"].items())
     return f"{facts}; {peers}."
 
 
