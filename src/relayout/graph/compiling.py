@@ -52,7 +52,17 @@ def planned(
 ) -> Plan:
     """The plan of a graph, for a batch size or other dims; see :meth:`.Graph.plan`."""
     check_threads(threads)
-    head, tail = divided(inferred(graph, batch))
+    return _planned(*divided(inferred(graph, batch)), format, threads, pins)
+
+
+def _planned(
+    head: Graph,
+    tail: Graph | None,
+    format: str | None,
+    threads: int | None,
+    pins: Mapping[str, str] | None = None,
+) -> Plan:
+    """The plan of the part of a graph that can be planned, with the rest behind it."""
     made = fused(inferred(in_parts(inferred(optimized(head)))))
     with limited(threads):
         found = plan(unfused(made, keep=lambda node: lowerable(node, made)), format, pins)
@@ -77,10 +87,11 @@ def compiled(graph: Graph, format: str | None = None, threads: int | None = None
 
 def _compiled(known: Graph, format: str | None, threads: int | None) -> Run:
     """A run for the sizes that a graph has, whatever they are."""
-    if not divided(known)[0].nodes and undecided(known):
-        return Run(known.inputs, known.outputs, tail=known, why=undecided(known))
     start = perf_counter()
-    found = planned(known, format, threads)
+    head, tail = divided(known)
+    if not head.nodes and (why := undecided(known)):
+        return Run(known.inputs, known.outputs, tail=known, why=why)
+    found = _planned(head, tail, format, threads)
     middle = perf_counter()
     made = compiled_as(known, found, threads)
     made.seconds = {"plan": middle - start, "compile": perf_counter() - middle}
@@ -140,14 +151,10 @@ class OpenRun(Run):
 
     @locked
     def _specialized(self, sizes: _Sizes) -> Run:
-        inputs = tuple(
-            value if one is None else Value(value.name, *one)
-            for value, one in zip(self.inputs, sizes, strict=True)
-        )
-        forgotten = {name: Value(name, None, one.dtype) for name, one in self._graph.values.items()}
-        return _compiled(
-            inferred(self._graph.replaced(inputs=inputs, values=forgotten)), self._format, self._threads
-        )
+        given = list(zip(self.inputs, sizes, strict=True))
+        typed = tuple(one if size is None else Value(one.name, one.dims, size[1]) for one, size in given)
+        dims = {one.name: size[0] for one, size in given if size is not None}
+        return _compiled(inferred(self._graph.replaced(inputs=typed), dims), self._format, self._threads)
 
 
 def _sizes(given: list[Any]) -> _Sizes:
