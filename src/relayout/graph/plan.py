@@ -25,7 +25,7 @@ from relayout.errors import LayoutError
 from relayout.forking import lock, locked
 from relayout.graph.graph import Graph, Node
 from relayout.graph.inference import labelled
-from relayout.graph.lowering import (  # their rules
+from relayout.graph.lowering import (  # noqa: F401 (they fill the table of rules)
     cumulative,
     expressions,
     gathering,
@@ -52,19 +52,6 @@ if TYPE_CHECKING:
     from relayout.graph.planning.solution import Solution
 
 __all__ = ["RULES", "Conversion", "Plan", "plan", "told_apart"]
-
-_ = (
-    cumulative,
-    expressions,
-    gathering,
-    movement,
-    normalizations,
-    pointwise,
-    products,
-    recurrent,
-    resizing,
-    windows,
-)
 
 NOISE = 0.05  # of the cost of the cheapest way: by less than half of it no estimate tells two ways apart
 MOST = 8  # formats of a value that its readers are asked about
