@@ -366,14 +366,19 @@ def test_tables_list_what_there_is(name: str) -> None:
     assert [module for module in listed if f"{name}.{module}" not in MODULES] == []
 
 
+def reached(left: list[str]) -> set[str]:
+    """The folders of all modules that some modules import, those of their imports among them."""
+    found = set[str]()
+    while left:
+        if (one := left.pop()) not in found:
+            found.add(one)
+            left += [i.module for i in imports(MODULES[one]) if i.module in MODULES]
+    return {MODULES[n].parent.relative_to(SOURCE).as_posix() for n in found}
+
+
 def test_the_key_of_kernels_knows_all_code_that_writes_them() -> None:
     """A kernel on disk is found by the source code that it would be made by: none may be missing."""
-    from relayout.jit.cache import PARTS
+    from relayout.jit.cache import PARTS, REORDERS
 
-    left, reached = [n for n in MODULES if part_of(n) == "kernels"], set[str]()
-    while left:
-        if (one := left.pop()) not in reached:
-            reached.add(one)
-            left += [i.module for i in imports(MODULES[one]) if i.module in MODULES]
-    folders = {MODULES[n].parent.relative_to(SOURCE).as_posix() for n in reached}
-    assert folders <= set(PARTS)
+    assert reached([n for n in MODULES if part_of(n) == "kernels"]) <= set(PARTS)
+    assert reached(["relayout.reorder.choice"]) <= set(REORDERS) < set(PARTS)

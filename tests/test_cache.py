@@ -27,6 +27,8 @@ from strategies import examples
 cache = importlib.import_module("relayout.jit.cache")
 compile_ = importlib.import_module("relayout.jit.compile")
 machine = importlib.import_module("relayout.targets.machine")
+engines = importlib.import_module("relayout.jit.engines")
+kept = importlib.import_module("relayout.reorder.kept")
 native = importlib.import_module("relayout.reorder.native")
 environment = importlib.import_module("relayout.environment")
 
@@ -46,27 +48,33 @@ def package(tmp_path, monkeypatch):
     shutil.copytree(cache.PACKAGE, copy, ignore=shutil.ignore_patterns("__pycache__"))
     monkeypatch.setattr(cache, "PACKAGE", str(copy))
     monkeypatch.setattr(environment, "LOADED", environment.LOADED + HOUR)
-    monkeypatch.setattr(compile_, "_engines", compile_.Engines())
+    monkeypatch.setattr(engines, "KNOWN", engines.Engines())
     monkeypatch.setenv("RELAYOUT_CACHE", str(tmp_path / "kernels"))
     yield copy
-    cache._first.cache_clear()
+    afresh()
+
+
+def afresh():
+    """Forget what a new process does not know."""
+    engines.KNOWN.clear()
+    for remembers in (cache._first, cache.stamp, cache._asks, kept._here, native._native):
+        remembers.cache_clear()
 
 
 def is_made(monkeypatch, meanwhile=lambda: None):
     """Reorder as a new process does: whether it had to make the kernels, which something happened during."""
-    compile_._engines.clear()
-    cache._first.cache_clear()
+    afresh()
     made = []
 
-    def module(self, *args):
-        made.append(original(self, *args))
+    def prepared(self, *args, **given):
+        made.append(self)
+        original(self, *args, **given)
         meanwhile()
-        return made[0]
 
     with monkeypatch.context() as patch:
-        original = native.Native._module
-        patch.setattr(native.Native, "_module", module)
-        kernels = native.Native(SRC, DST)
+        original = native.Native.__init__
+        patch.setattr(native.Native, "__init__", prepared)
+        kernels = native.native(SRC, DST)
     target = np.ones_like(RESULT)
     kernels(SOURCE.ctypes.data, target.ctypes.data)
     assert np.array_equal(target, RESULT)
@@ -109,15 +117,16 @@ def test_another_source_code_is_another_entry(package, monkeypatch):
     for path in files:
         text = path.read_bytes()
         edit(path, text + b"#")
-        cache._first.cache_clear()
+        afresh()
         seen.add(cache.sources(environment.LOADED))
         edit(path, text)
     assert len(seen) == 1 + len(files)
-    kernel = package / "kernels" / "copy" / "tiles.py"
-    edit(kernel, kernel.read_bytes().replace(b"0", b"1", 1))
-    assert is_made(monkeypatch)
-    assert len(entries(package)) == 2
-    assert not is_made(monkeypatch)
+    assert is_made(monkeypatch)  # planned anew, since files were written, but not compiled
+    for path in (package / name for name in cache._files(cache.REORDERS)[::10]):
+        edit(path, path.read_bytes() + b"#")
+        assert is_made(monkeypatch)
+        assert not is_made(monkeypatch)
+    assert len(entries(package)) == 1  # the same text
 
 
 @pytest.mark.skipif(os.name != "posix", reason="times of change are not kept here")
@@ -133,7 +142,7 @@ class TestStamp:
 
         def reads():
             count.clear()
-            cache._first.cache_clear()
+            afresh()
             assert cache.sources(environment.LOADED) == original(environment.LOADED) is not None
             return bool(count)
 
@@ -184,7 +193,7 @@ class TestStamp:
 
     def test_who_imported_something_older_does_not_go_by_the_record_of_others(self, reads, monkeypatch):
         monkeypatch.setattr(environment, "LOADED", environment.LOADED - 2 * HOUR)
-        cache._first.cache_clear()
+        afresh()
         assert cache.sources(environment.LOADED) is None
 
     @pytest.mark.parametrize("damage", [b"", b"?" * 32, b"?" * 200])
@@ -218,7 +227,7 @@ def test_source_code_that_says_too_little_is_not_gone_by(package, monkeypatch, c
         assert is_made(monkeypatch)
         assert cache.sources(environment.LOADED) is None
         (entry,) = entries(package)
-    assert entry in compile_._engines
+    assert entry in engines.KNOWN
 
 
 def test_source_code_that_is_edited_while_kernels_are_made(package, monkeypatch):
@@ -232,32 +241,32 @@ def test_source_code_that_is_edited_while_kernels_are_made(package, monkeypatch)
     assert not is_made(monkeypatch)
 
 
-def test_a_name_stands_for_one_ir(monkeypatch):
-    """Whatever layouts, types, attributes, processors, threads and ways of storing there are."""
+def test_a_name_stands_for_one_ir(package, monkeypatch):
+    """Whatever layouts, types, attributes, wishes, threads and ways of storing there are."""
     found = {}
 
-    def recorded(problem, imported, make, target):
-        found.setdefault(compile_._key(target, problem), set()).add(make().ir)
-        raise native.Infeasible
+    def recorded(name, made, said):
+        plans = made._plans
+        found.setdefault(name, set()).add((plans, made.rows, made._shares))
 
-    monkeypatch.setattr(compile_, "recalled", recorded)
-    family = machine.host().triple.split("-")[0]
-    cpus = ["x86-64-v2", "x86-64-v3"] if family == "x86_64" else ["generic"]
+    monkeypatch.setattr(kept, "keep", recorded)
+    monkeypatch.setattr(compile_, "compiled", lambda ir, names, machine: dict.fromkeys(names))
     dims = (4, 32, 8, 8)
     strided = rl.Layout(dims, strides=(4096, 128, 8, 1))
-    for one, two, types, shape, cpu, threads, streaming in itertools.product(
+    for one, two, types, shape, wish, threads, streaming in itertools.product(
         ["nchw", "nhwc", strided],
         ["nchw", "nChw16c", strided],
         [("f32", "f32"), ("u8", "f32")],
         [(), (("src_scale", None),), (("src_scale", 1),)],
-        cpus,
+        ["", "staged, 32 rows"],
         ["1", "16"],
-        [False, True],
+        ["0", "1000000"],
     ):
         monkeypatch.setenv("RELAYOUT_THREADS", threads)
+        monkeypatch.setenv("RELAYOUT_STREAMING", streaming)
         sides = [rl.MemoryDesc(dims, *side) for side in zip(types, (one, two), strict=True)]
-        with pytest.raises(native.Infeasible):
-            native.Native(*sides, machine=machine.machine(cpu), streaming=streaming, shape=shape)
+        native.native(*sides, shape, wish)
+    assert "" not in found
     assert all(len(texts) == 1 for texts in found.values())
     assert len(set().union(*found.values())) > 50
 

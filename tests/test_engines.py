@@ -38,8 +38,8 @@ def few(monkeypatch):
     """A process that keeps four engines, and has none yet; nothing comes from disk."""
     monkeypatch.setenv("RELAYOUT_CACHE", "off")
     monkeypatch.setattr(engines, "KEPT", 4)
-    monkeypatch.setattr(compile_, "_engines", compile_.Engines())
-    for cached in (native._compiled, products._products):
+    monkeypatch.setattr(engines, "KNOWN", engines.Engines())
+    for cached in (native._native, products._products):
         cached.cache_clear()
 
 
@@ -73,7 +73,7 @@ def test_thousands_of_kernels_take_no_more_maps_than_a_few(distinct):
         assert works(made(k), k)
     after = len(MAPS.read_text().splitlines())
     assert after < before + 50
-    assert len(compile_._engines._recent) == 4
+    assert len(engines.KNOWN._recent) == 4
 
 
 def test_what_is_used_is_found_and_stays_where_it_is(distinct):
@@ -145,7 +145,7 @@ def test_a_plan_a_primitive_and_a_run_work_after_others_have_gone(few):
     for k in range(1, 30):
         side = MemoryDesc((1, 3, k, 5), "f32", "nchw")
         rl.Reorder(side, MemoryDesc(side.dims, "f32", "nhwc"))
-        native._compiled.cache_clear()
+        native._native.cache_clear()
         products._products.cache_clear()
     gc.collect()
     np.full(1 << 20, 7, np.uint8)
@@ -222,7 +222,7 @@ def test_children_go_on_with_what_is_used_and_unmap_what_is_not(tmp_path):
         def churn(first):
             for width in range(first, first + 6):
                 assert works(plan(width))
-                native._compiled.cache_clear()
+                native._native.cache_clear()
 
         held, stop = plan(1), threading.Event()
         def busy():

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import relayout as rl
+from relayout import environment
 from relayout.jit import cache
 from relayout.jit.support import supported
 from relayout.primitives import Convolution, Eltwise, Sequence, Softmax
@@ -136,7 +137,7 @@ def test_damaged_images_are_made_again(lowered, folder):
 def test_settings_of_the_environment_are_part_of_the_name(lowered, monkeypatch):
     network().compile()
     for name, value in (
-        ("RELAYOUT_EFFORT", "measure" if tuning.effort() == "estimate" else "estimate"),
+        ("RELAYOUT_EFFORT", "measure" if environment.effort() == "estimate" else "estimate"),
         ("RELAYOUT_SHARING", "1"),
         ("RELAYOUT_STREAMING", "1"),
     ):

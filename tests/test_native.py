@@ -19,6 +19,7 @@ import relayout as rl
 native = importlib.import_module("relayout.reorder.native")
 compile_ = pytest.importorskip("relayout.jit.compile")
 cache = importlib.import_module("relayout.jit.cache")
+engines = importlib.import_module("relayout.jit.engines")
 
 pytestmark = pytest.mark.skipif(not compile_.available(), reason="this host forbids making machine code")
 
@@ -284,7 +285,7 @@ class TestCache:
 
     def run(self, ir):
         out = np.zeros(1, np.int64)
-        compile_._engines.clear()
+        engines.KNOWN.clear()
         compile_.compiled(ir, ["k"])["k"](0, out.ctypes.data, 0, 0, 7)
         return out[0]
 

@@ -26,6 +26,7 @@ def afresh(tmp_path, monkeypatch):
 
     def forget():
         remembered._name.cache_clear()
+        remembered.identity.cache_clear()
         remembered.recalled.cache_clear()
 
     forget()

@@ -13,10 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import relayout as rl
-from relayout import LayoutError, MemoryDesc
+from relayout import LayoutError, MemoryDesc, environment
 from relayout.jit.support import supported
 from relayout.kernels.copy import ESTIMATE
-from relayout.reorder import native
+from relayout.reorder import choice, native
 from relayout.reorder import tuning as reorders
 from relayout.runtime import tuning
 from relayout.runtime.tuning import Choice, Contest
@@ -39,8 +39,9 @@ def measuring(monkeypatch, tmp_path):
 
 def forgotten():
     """What a new process does not know."""
-    reorders._trial.cache_clear()
-    native._compiled.cache_clear()
+    reorders.trial.cache_clear()
+    native._native.cache_clear()
+    choice._chosen.cache_clear()
     products._trial.cache_clear()
 
 
@@ -124,7 +125,7 @@ def test_choices_are_kept(measuring):
 @examples(100)
 @given(st.binary(max_size=60))
 def test_damaged_entries_are_no_choices(data):
-    name = tuning._name("p")
+    name = tuning.entry("p")
     tuning.cache.save(name, data)
     tuning.kept("p")  # may be None, must not raise
     tuning.cache.save(name, b"p\n1\n0\n0.5 direct\n" + data)
@@ -132,7 +133,7 @@ def test_damaged_entries_are_no_choices(data):
 
 
 def test_a_time_that_is_no_time_is_no_choice():
-    tuning.cache.save(tuning._name("p"), b"p\n1\n" + 400 * b"9" + b"\n0.5 direct")
+    tuning.cache.save(tuning.entry("p"), b"p\n1\n" + 400 * b"9" + b"\n0.5 direct")
     assert tuning.kept("p") is None
     tuning.forget()
 
@@ -187,7 +188,7 @@ def test_ahead_by_noise_is_not_ahead():
 def test_an_effort_that_there_is_not(monkeypatch):
     monkeypatch.setenv("RELAYOUT_EFFORT", "patient")
     with pytest.raises(LayoutError, match="'patient' is no effort; there are estimate, measure"):
-        tuning.effort()
+        environment.effort()
 
 
 @runs_code
@@ -222,7 +223,7 @@ def test_a_later_process_begins_with_what_was_found(measuring):
 @runs_code
 def test_a_later_plan_takes_the_winner_without_the_disk(measuring, monkeypatch):
     monkeypatch.setenv("RELAYOUT_CACHE", "off")
-    held = reorders._trial(SRC, DST, (), None)
+    held = reorders.trial(SRC, DST, (), None)
     way = "staged, 32 rows"
     held.winner, held.done = native.native(SRC, DST, (), way), True
     plan = rl.Reorder(SRC, DST)

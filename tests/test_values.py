@@ -30,7 +30,7 @@ llvm = pytest.importorskip("llvmlite.binding")
 compile_ = importlib.import_module("relayout.jit.compile")
 machine_ = importlib.import_module("relayout.targets.machine")
 values = importlib.import_module("relayout.ir.conversions")
-native = importlib.import_module("relayout.reorder.native")
+operands = importlib.import_module("relayout.reorder.operands")
 builder = importlib.import_module("relayout.ir.builder")
 Steps = values.Steps
 STEPS = [field.name for field in fields(Steps)]
@@ -344,7 +344,7 @@ def quantising(cpu, count):
 @given(scale=divisors)
 def test_reciprocals_enclose_the_exact_one(scale):
     """One is not above it, one not below, and no float lies between them."""
-    below, above = (r.item() for r in native._reciprocals(np.array(scale, np.float32)))
+    below, above = (r.item() for r in operands._reciprocals(np.array(scale, np.float32)))
     assert Fraction(below) * Fraction(scale) <= 1 <= Fraction(above) * Fraction(scale)
     assert above in (below, np.nextafter(np.float32(below), np.float32(np.copysign(np.inf, scale))))
     assert (below == above) == (abs(np.frexp(scale)[0]) == 0.5)
@@ -365,7 +365,7 @@ def test_quantising_by_reciprocals_gives_the_bits_of_a_division(cpu, count, scal
     source = np.resize(np.concatenate([*near, others]), 6912)
     for case in cases:
         given = {"dst_scale": scale, **({"dst_zero_point": zero_point} if case.steps.dst_zero_point else {})}
-        reciprocals = np.array(native._reciprocals(np.array(scale, np.float32)))[:, None]
+        reciprocals = np.array(operands._reciprocals(np.array(scale, np.float32)))[:, None]
         table = operand_table(given, f32, case.dst)
         table = np.concatenate([table, np.repeat(reciprocals, 128, axis=1).view(np.uint8)])
         wanted = stored(rescale(source.view(np.float32), f32, case.dst, **given, keep_neutral=True), case.dst)
@@ -374,7 +374,7 @@ def test_quantising_by_reciprocals_gives_the_bits_of_a_division(cpu, count, scal
 
 @given(scale=st.one_of(divisors, st.floats(2.0**-999, 2.0**999)))
 def test_reciprocals_in_f64_enclose_the_exact_one(scale):
-    below, above = (r.item() for r in native._reciprocals(np.array(scale, np.float64)))
+    below, above = (r.item() for r in operands._reciprocals(np.array(scale, np.float64)))
     assert Fraction(below) * Fraction(scale) <= 1 <= Fraction(above) * Fraction(scale)
     assert above <= np.nextafter(np.nextafter(below, np.inf), np.inf) or scale < 0
     assert (below == above) == (abs(np.frexp(scale)[0]) == 0.5)
@@ -413,7 +413,7 @@ def test_normalising_by_reciprocals_gives_the_bits_of_a_division(cpu, count, sca
             source = np.concatenate([near, rng.choice(interesting(case.src), 1024)])
         given = {"src_scale": 1.0 if case.src.is_float else 1 / 255, "src_shift": shift}
         given |= {"dst_scale": scale, "dst_zero_point": 3}
-        reciprocals = np.array(native._reciprocals(np.array(scale, np.float64)))[:, None]
+        reciprocals = np.array(operands._reciprocals(np.array(scale, np.float64)))[:, None]
         table = operand_table(given, case.src, case.dst)
         table = np.concatenate([table, np.repeat(reciprocals, 64, axis=1).view(np.uint8)])
         wanted = stored(rescale(unstored(source, case.src), case.src, case.dst, **given), case.dst)

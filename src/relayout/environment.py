@@ -8,10 +8,38 @@ import time
 
 from relayout.errors import LayoutError
 
-__all__ = ["LOADED", "named_number"]
+__all__ = ["EFFORTS", "LOADED", "effort", "named_number", "processor", "settings"]
 
 LOADED = time.time_ns()
 """About when this process imported the package, in nanoseconds since the epoch."""
+
+_SETTINGS = "RELAYOUT_STREAMING", "RELAYOUT_SHARING", "RELAYOUT_EFFORT", "RELAYOUT_CPU", "RELAYOUT_CACHE"
+
+EFFORTS = ("estimate", "measure")
+
+
+def settings() -> tuple[str | None, ...]:
+    """What decides which kernels are made and where they are found, besides the number of threads."""
+    return tuple(map(os.environ.get, _SETTINGS))
+
+
+def processor() -> str:
+    """The processor to make code for, ``RELAYOUT_CPU``; empty: this one."""
+    return os.environ.get("RELAYOUT_CPU", "")
+
+
+def effort() -> str:
+    """How a schedule is chosen: ``RELAYOUT_EFFORT``, or "measure".
+
+    Raises
+    ------
+    LayoutError
+        The variable has another value.
+    """
+    named = os.environ.get("RELAYOUT_EFFORT") or EFFORTS[-1]
+    if named not in EFFORTS:
+        raise LayoutError(f"RELAYOUT_EFFORT={named[:40]!r} is no effort; there are {', '.join(EFFORTS)}")
+    return named
 
 
 def named_number(name: str, what: str, least: int = 0, most: int = sys.maxsize) -> int | None:

@@ -45,6 +45,7 @@ def tune(problems: tuple[str, ...], show: bool, forget: bool, output: Output, **
     Plans that are called often do the same in their first calls. RELAYOUT_EFFORT=estimate switches all of it
     off: nothing is measured, and nothing that was found is used.
     """
+    from relayout.environment import effort
     from relayout.runtime import tuning
 
     if forget:
@@ -58,7 +59,7 @@ def tune(problems: tuple[str, ...], show: bool, forget: bool, output: Output, **
     files = [one for one in problems if models.is_model(one)]
     words = tuple(one for one in problems if not models.is_model(one))
     pairs = [] if files and not words else _pairs(words)
-    if tuning.effort() != "measure":
+    if effort() != "measure":
         raise click.UsageError(
             "RELAYOUT_EFFORT=estimate measures nothing", click.get_current_context(silent=True)
         )

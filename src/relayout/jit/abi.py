@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import ctypes
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from typing import Protocol
+
     from relayout.jit.engines import Engine
+else:
+    Protocol = object  # for type checkers alone; to make one takes as long as to load a kernel
 
 __all__ = ["KERNEL", "Kernel"]
 

@@ -47,7 +47,7 @@ import os
 import re
 import stat
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 
 try:
@@ -58,7 +58,9 @@ except ImportError:
 from relayout.environment import named_number
 from relayout.forking import lock
 
-__all__ = ["digest", "folder", "load", "save", "sources", "unchanged", "young"]
+__all__ = [
+    *("REORDERS", "digest", "folder", "load", "save", "settled", "sources", "stamp", "unchanged", "young"),
+]
 
 DIGEST = 32  # bytes
 PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
@@ -68,8 +70,15 @@ PARTS = (
     *("kernels/conv", "kernels/recurrent"),
 )
 """Folders of the package with all the code that kernels are made by; a test compares them with imports."""
+REORDERS = (
+    *(".", "layout", "loops", "ir", "targets", "jit", "runtime", "reorder"),
+    *("kernels", "kernels/copy"),
+)
+"""Those among them that reorders are made by."""
 ENVIRONMENT = b"environ", b"getenv"
 """Words of code that asks the environment; ``environment`` does, and hands its answers over."""
+WRITERS = "reorder/", "kernels/"
+"""Where code is looked for that asks the environment."""
 SETTLED = 2_000_000_000  # nanoseconds; file systems round times, and importing takes a while
 
 LIMIT = 512 << 20  # bytes of all entries
@@ -109,39 +118,73 @@ def sources(imported: int) -> str | None:
 @lru_cache(maxsize=1)
 def _first(imported: int) -> tuple[bytes | None, str | None]:
     """The stamp and the digest of the source code when this process first asked."""
-    stamp = _stamp(imported)
-    if stamp is None:
+    found: str | None
+    stamped = stamp(imported)
+    if stamped is None:
         return None, _sources(imported)
     name = f"sources-{digest(os.fsencode(PACKAGE)).hex()}"  # one for each place, so that they don't pile up
     kept = load(name)
-    if kept is not None and kept[:DIGEST] == stamp:
-        return stamp, kept[DIGEST:].decode()
+    if kept is not None and kept[:DIGEST] == stamped:
+        return stamped, kept[DIGEST:].decode()
     found = _sources(imported)
     if found is not None:  # of files as they were at the stamp, or it is None
-        save(name, stamp + found.encode())
-    return stamp, found
+        save(name, stamped + found.encode())
+    return stamped, found
+
+
+@lru_cache(maxsize=2)
+def stamp(imported: int, parts: Sequence[str] = PARTS) -> bytes | None:
+    """What tells the source code of some folders from any other, without reading it, when first asked.
+
+    None where only reading tells: see :func:`sources`.
+    """
+    return _stamp(imported, parts)
+
+
+def settled(imported: int, parts: Sequence[str]) -> bool:
+    """Whether these folders still have the stamp of before, and what they hold does not ask the environment.
+
+    For those who keep what was made by them under the stamp: modules are imported in between.
+    """
+    first = stamp(imported, parts)
+    return first is not None and _stamp(imported, parts) == first and not _asks(imported, tuple(parts))
+
+
+@lru_cache(maxsize=2)
+def _asks(imported: int, parts: tuple[str, ...]) -> bool:
+    """Whether code that makes kernels asks the environment."""
+    try:
+        return any(_asks_environment(_text(name)) for name in _files(parts) if name.startswith(WRITERS))
+    except OSError:
+        return True
+
+
+def _text(name: str) -> bytes:
+    with open(f"{PACKAGE}/{name}", "rb", buffering=0) as file:
+        return file.read()
 
 
 def unchanged(imported: int) -> bool:
     """Whether the source code still is what :func:`sources` has found: modules are imported in between."""
-    stamp, found = _first(imported)
+    stamped, found = _first(imported)
     return found is not None and (
-        _stamp(imported) == stamp if stamp is not None else _sources(imported) == found
+        _stamp(imported) == stamped if stamped is not None else _sources(imported) == found
     )
 
 
-def _stamp(imported: int) -> bytes | None:
+def _stamp(imported: int, parts: Sequence[str] = PARTS) -> bytes | None:
     """What changes when any source file does; None where only reading them tells."""
     if os.name != "posix":  # elsewhere ctime is when a file was made
         return None
     try:
-        names = _files()
+        names = _files(parts)
         found = [os.stat(f"{PACKAGE}/{name}") for name in names]
     except OSError:
         return None
-    if any(young(file, imported) for file in found):
-        return None
     facts = [(file.st_dev, file.st_ino, file.st_size, file.st_mtime_ns, file.st_ctime_ns) for file in found]
+    latest = imported - SETTLED
+    if any(written > latest or changed > latest for *_, written, changed in facts):  # one is young
+        return None
     return digest(repr((names, facts)).encode())
 
 
@@ -159,7 +202,7 @@ def _sources(imported: int) -> str | None:
                 if young(os.fstat(file.fileno()), imported):
                     return None
                 text = file.read()
-            if name.startswith(("reorder/", "kernels/")) and _asks_environment(text):
+            if name.startswith(WRITERS) and _asks_environment(text):
                 return None
             whole.update(b"%s %d\n%s" % (name.encode(), len(text), text))
     except OSError:
@@ -172,10 +215,10 @@ def _asks_environment(text: bytes) -> bool:
     return any(word in text and re.search(rb"\b%s\b" % word, text) for word in ENVIRONMENT)
 
 
-def _files() -> list[str]:
-    """The source files of all parts, in an order that is always the same."""
+def _files(parts: Sequence[str] = PARTS) -> list[str]:
+    """The source files of some folders, in an order that is always the same."""
     found = []
-    for part in PARTS:
+    for part in parts:
         names = [name for name in os.listdir(f"{PACKAGE}/{part}") if name.endswith(".py")]
         if not names:
             raise FileNotFoundError(f"no source code in {PACKAGE}/{part}")

@@ -33,15 +33,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from relayout.errors import LayoutError, Unsupported
 from relayout.forking import lock
-from relayout.jit import cache, loader, remembered
-from relayout.jit.abi import KERNEL, Kernel
-from relayout.jit.engines import Engine, Engines
+from relayout.jit import cache, engines, loader, remembered
+from relayout.jit.engines import Engine, kernel
 from relayout.jit.floating import Usual, guarded
 from relayout.targets.machine import Machine, answers, asked, host, llvm
+
+if TYPE_CHECKING:
+    from relayout.jit.abi import Kernel
 
 __all__ = [
     "Module",
@@ -68,7 +70,6 @@ class Module(NamedTuple):
     """A line about them that is kept with the code, for those who find it and don't make the module."""
 
 
-_engines = Engines()
 _lasting: list[Engine] = []  # threads of the pool sleep in such code
 
 
@@ -181,11 +182,11 @@ def named(key: str, name: str, machine: Machine) -> Kernel | None:
     """A kernel by the name of its entry on disk (``kernel.engine.key``) and its own; None: it has gone."""
     with lock():
         found = _kept(key, machine)
-        return _kernel(found, name) if found is not None and name in found.names else None
+        return kernel(found, name) if found is not None and name in found.names else None
 
 
 def _kernels(engine: Engine, names: Sequence[str]) -> list[Kernel]:
-    return [_kernel(engine, name) for name in names]
+    return [kernel(engine, name) for name in names]
 
 
 def _guarded(module: Module, machine: Machine) -> Module:
@@ -205,12 +206,7 @@ def _of_text(ir: str, machine: Machine, level: int = LEVEL) -> Engine:
 
 def _kept(key: str, machine: Machine) -> Engine | None:
     """A module that this process or an earlier one has compiled."""
-    found = _engines.get(key)
-    if found is None and (data := cache.load(key)) is not None:
-        names, note, code = data.split(b"\n", 2)
-        found = Engine(_engine(code, machine), names.decode().split(), note.decode(), key)
-        _engines.add(key, found)
-    return found
+    return engines.at_hand(key, lambda code: _by_llvm(code, machine))
 
 
 def _made(key: str, module: Module, machine: Machine, level: int = LEVEL) -> Engine:
@@ -220,7 +216,7 @@ def _made(key: str, module: Module, machine: Machine, level: int = LEVEL) -> Eng
         code = assemble(module.ir, machine, level)
         cache.save(key, f"{' '.join(module.names)}\n{module.note}\n".encode() + code)
         found = Engine(_engine(code, machine), module.names, module.note, key)
-        _engines.add(key, found)
+        engines.KNOWN.add(key, found)
     return found
 
 
@@ -256,13 +252,4 @@ def compiled(ir: str, names: Sequence[str], machine: Machine | None = None) -> d
     machine = machine or host()
     with lock():
         engine = _of_text(_guarded(Module(ir, names), machine).ir, machine)
-        return {name: _kernel(engine, name) for name in names}
-
-
-def _kernel(engine: Engine, name: str) -> Kernel:
-    address = address_of(engine, name)
-    kernel: Any = KERNEL(address)
-    kernel.address = address
-    kernel.engine = engine
-    kernel.name = name
-    return kernel  # type: ignore[no-any-return]
+        return {name: kernel(engine, name) for name in names}

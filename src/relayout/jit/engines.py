@@ -24,11 +24,15 @@ Traps:
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 from weakref import WeakValueDictionary
 
-__all__ = ["KEPT", "Engine", "Engines", "unmap"]
+from relayout.forking import lock
+from relayout.jit import cache, loader
+from relayout.jit.abi import KERNEL, Kernel
+
+__all__ = ["KEPT", "KNOWN", "Engine", "Engines", "at_hand", "kernel", "unmap"]
 
 KEPT = 256  # engines that nobody need use: 512 maps, 2 MiB, or 16 MiB of LLVM's
 
@@ -96,6 +100,44 @@ class Engines:
         self._recent.move_to_end(key)
         while len(self._recent) > KEPT:
             self._recent.popitem(last=False)
+
+
+KNOWN = Engines()
+"""Those of this process."""
+
+
+def at_hand(key: str, otherwise: Callable[[bytes], Any] | None = None) -> Engine | None:
+    """What this process or an earlier one has compiled; None where it has gone.
+
+    Parameters
+    ----------
+    key : str
+        The name of its entry on disk.
+    otherwise : callable, optional
+        Loads code that :mod:`relayout.jit.loader` does not know; without it that is not found.
+    """
+    with lock():
+        found = KNOWN.get(key)
+        if found is not None or (data := cache.load(key)) is None:
+            return found
+        names, note, object_code = data.split(b"\n", 2)
+        code = loader.load(object_code) or (otherwise(object_code) if otherwise is not None else None)
+        if code is None:
+            return None
+        found = Engine(code, names.decode().split(), note.decode(), key)
+        KNOWN.add(key, found)
+        return found
+
+
+def kernel(engine: Engine, name: str) -> Kernel:
+    """A function of an engine, ready to be called; KeyError where there is none."""
+    with lock():
+        address = engine.address(name)
+    made: Any = KERNEL(address)
+    made.address = address
+    made.engine = engine
+    made.name = name
+    return made  # type: ignore[no-any-return]
 
 
 def unmap() -> None:

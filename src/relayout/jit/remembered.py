@@ -33,7 +33,7 @@ from relayout.forking import locked
 from relayout.jit import cache
 from relayout.jit.cpuid import facts
 
-__all__ = ["Answers", "keep", "recalled"]
+__all__ = ["Answers", "identity", "keep", "recalled"]
 
 VERSION = 1  # of entries on disk
 LIBRARY = "llvmlite/binding/libllvmlite.so"
@@ -64,9 +64,16 @@ def _name() -> str:
     """The name of the entry on disk; empty where nothing may be remembered."""
     if os.environ.get("RELAYOUT_CPU") or cache.folder() is None:
         return ""
+    here = identity()
+    return f"host-{cache.digest(here.encode()).hex()}" if here else ""
+
+
+@lru_cache(maxsize=1)
+def identity() -> str:
+    """Which processor and which library of LLVM's these are; empty where that can't be told."""
     library = _library()
     processor = facts() if library else None
-    return f"host-{cache.digest(repr((VERSION, library, processor)).encode()).hex()}" if processor else ""
+    return repr((VERSION, library, processor)) if processor else ""
 
 
 def _library() -> str:

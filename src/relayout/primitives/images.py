@@ -19,12 +19,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from relayout.environment import LOADED
+from relayout.environment import LOADED, effort
 from relayout.forking import locked
 from relayout.jit import cache
 from relayout.primitives.memory import Memory
 from relayout.primitives.program import Fault
-from relayout.runtime.tuning import effort, here, state
+from relayout.runtime.tuning import here, state
 from relayout.tensor import aligned
 
 if TYPE_CHECKING:

@@ -251,8 +251,8 @@ def _products(made: Products, schedule: str, machine: Machine, many: int) -> Low
 @locked
 def trial_of(made: Products) -> Trial[Candidate, Lowered] | None:
     """The contest among the candidates for a problem; None where there is one, or too little to do."""
+    from relayout.environment import effort
     from relayout.runtime import threads
-    from relayout.runtime.tuning import effort
 
     found = ways(made) if effort() == "measure" else None
     if found is None or len(found.candidates) == 1 or found.candidates[0].cost < MEASURABLE:

@@ -9,6 +9,9 @@
 ``overlap``      whether a source and a destination share memory
 ``explanation``  what a conversion does, as text
 ``native``       the kernels of one problem, compiled; nearly every pair of layouts has them
+``operands``     the values of attributes as kernels read them
+``kept``         on disk what calling the kernels of a problem takes, so that nothing is planned again
+``choice``       which kernels are taken: those that were measured to be fastest, or the estimate
 ``tuning``       the contest among schedules that a problem's first calls hold
 ``predict``      the bytes that are moved, and how long a copy of as many takes
 ``engine``       strided NumPy copies over the common refinement; takes every pair of layouts

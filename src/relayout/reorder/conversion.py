@@ -31,6 +31,7 @@ from relayout.reorder.axes import check_axes, indexed_alike
 from relayout.tensor import Tensor, address, aligned, as_bytes
 
 if TYPE_CHECKING:
+    from relayout.reorder.choice import Awaited
     from relayout.reorder.native import Native
     from relayout.runtime.tuning import Trial
 
@@ -74,7 +75,7 @@ class Conversion:
     _engine: tuple[Native, int, NDArray[np.uint8] | None] | None
 
     # The contest among schedules that this plan's calls take part in; None: it is over, or there is none.
-    _trial: Trial[str, Native] | None
+    _trial: Trial[str, Native] | Awaited | None
 
     # Checks source and destination and converts, or says False; it keeps what it needs.
     fast: Callable[[Any, Any], int] | None
@@ -163,18 +164,13 @@ class Conversion:
     @locked
     def compile(self) -> None:
         """Take the native engine if it takes the problem; other threads may be calling the plan already."""
-        from relayout.reorder.native import measurable, native
+        from relayout.reorder.choice import chosen
 
         with Usual():
             part = self.attributes
             if not part.is_plain:
                 part = part.taking_part(self.src.dtype, self.dst.dtype)
-            problem = self.src, self.alike, part.shape
-            measured = measurable(self.src, self.alike)
-            if measured:
-                from relayout.reorder.tuning import best
-
-            kernels, trial = best(*problem, self.threads) if measured else (native(*problem), None)
+            kernels, trial = chosen(self.src, self.alike, part.shape, self.threads)
             if kernels is not None and kernels.fits(part):
                 operands = kernels.operands(part)
                 self._engine = kernels, 0 if operands is None else address(operands), operands

@@ -6,31 +6,38 @@ many, 4-bit elements that are not in pairs, and hosts that forbid machine code.
 
 A kernel is compiled for one problem, because knowing extents and strides is what makes it fast. What
 attributes are there shapes it, too, but not their values: those are packed into a block of *operands* that it
-reads. Compiling takes milliseconds, so a one-off reorder of a small tensor is not worth it: it runs in NumPy
-until the same problem has come :data:`WORTH` times.
+reads (:mod:`relayout.reorder.operands`). Compiling takes milliseconds, so a one-off reorder of a small tensor
+is not worth it: it runs in NumPy until the same problem has come :data:`WORTH` times.
+
+Kernels are looked for in three places, each a hundred times as slow as the one before::
+
+    this process (a microsecond)  ->  disk (relayout.reorder.kept)  ->  plans, text, LLVM
+
+What only the last of them needs is imported there.
 """
 
 from __future__ import annotations
 
+import sys
 from functools import lru_cache
 from math import prod
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from relayout.forking import lock, locked
-from relayout.jit.support import supported
-from relayout.kernels.copy import ESTIMATE
+from relayout.environment import settings
+from relayout.forking import locked
 from relayout.layout.descriptor import MemoryDesc
+from relayout.reorder import kept
+from relayout.targets.processors import count
 
 if TYPE_CHECKING:
+    import numpy as np
     from numpy.typing import NDArray
 
-    from relayout.dtypes import DType
-    from relayout.jit.compile import Module
+    from relayout.jit.abi import Kernel
     from relayout.kernels.copy.plan import Plan
-    from relayout.kernels.copy.problem import Move, Table
+    from relayout.kernels.copy.problem import Move
     from relayout.reorder.attributes import Attributes
+    from relayout.reorder.kept import Record, Row
     from relayout.runtime.prepared import Prepared
     from relayout.targets.machine import Machine
 
@@ -40,14 +47,9 @@ Shape = tuple[tuple[str, int | None], ...]
 """Which attributes take part, in the order of the formula, and along which logical axis each has values."""
 
 WORTH = 3  # calls of one small problem before it is compiled
-MEASURED = 1 << 17  # bytes of source and destination from which on plans are measured
 LARGE = 1 << 18  # bytes of a destination that is worth compiling for at once
-
-LARGEST_DIVISOR = {"f32": 2.0**100, "f64": 2.0**1000}
-"""By the type of the arithmetic: whose reciprocals are neither lost nor subnormal."""
-
+POOL = "relayout.runtime.threads"
 AT_A_TIME = 8  # calls of a plan by several callers that machine code makes; further ones go another way
-DIVIDES = "divides"  # what is noted of kernels that have a loop to share
 
 _seen: dict[tuple[MemoryDesc, MemoryDesc], int] = {}
 
@@ -58,9 +60,6 @@ class Infeasible(Exception):
 
 class Native:
     """The kernels of one problem: called with addresses and a number of threads.
-
-    Where an earlier process has left its kernels on disk, nests are not even worked out until somebody asks
-    for them; and all that this takes is imported no sooner.
 
     Parameters
     ----------
@@ -76,7 +75,16 @@ class Native:
         Attributes that take part.
     wish : str
         Words that the plans shall have (:mod:`relayout.kernels.copy.candidates`), instead of being those that
-        are estimated to be fastest.
+        are estimated to be fastest, which an empty wish is for.
+
+    Attributes
+    ----------
+    wish : str
+        The wish.
+    bytes : int
+        Of source and destination together.
+    rows : tuple of Row
+        Where the kernels look for the values of attributes.
 
     Raises
     ------
@@ -84,6 +92,11 @@ class Native:
         The NumPy engine has to do it.
     """
 
+    wish: str
+    bytes: int
+    rows: tuple[Row, ...]
+    _threads: Any
+    _given: tuple[Machine | None, bool | None]
     _found: tuple[Move, ...] | None
     _decided: tuple[Plan, ...] | None
 
@@ -96,33 +109,56 @@ class Native:
         machine: Machine | None = None,
         streaming: bool | None = None,
         shape: Shape = (),
-        wish: str = ESTIMATE,
+        wish: str = "",
     ) -> None:
-        from relayout.environment import LOADED
-        from relayout.jit.compile import compiled, recalled
-        from relayout.runtime import threads
-        from relayout.runtime.sharing import SHARED, parts_of
-        from relayout.runtime.thresholds import shares, streams
+        from relayout.jit.compile import compiled
+        from relayout.jit.floating import Usual
+        from relayout.kernels.copy import ESTIMATE
+        from relayout.kernels.copy.module import module
+        from relayout.reorder.operands import rows_of
+        from relayout.runtime.sharing import SHARED
+        from relayout.runtime.thresholds import shares
         from relayout.targets.machine import host
 
+        self._prepare(src, dst, shape, wish or ESTIMATE)
+        self._found, self._given = found, (machine, streaming)
         machine = machine or host()
-        self.src, self.dst, self._shape = src, dst, shape
-        self.bytes = prod(dst.layout.padded) * dst.dtype.bits // 8 + src.required_bytes
-        self.wish, self._machine = wish, machine
-        self._streaming = streams(machine, self.bytes) if streaming is None else streaming
-        self._found, self._decided = found, None
-        if found is not None:
-            ir, names, note = self._module()
-            kernels = list(compiled(ir, names, machine).values())
-        else:
-            sides = [(desc.dtype.name, desc.layout._key()) for desc in (src, dst)]
-            problem = repr((sides, shape, self._streaming, threads.count(), wish))
-            kernels, note = recalled(problem, LOADED, self._module, machine)
+        with Usual():  # constants are computed where a module is made
+            kernels = compiled(*module(self._plans, machine), machine)
+        divides = self.bytes >= SHARED and any(made.extent > 1 for made in self._plans)
+        nests = self.nests if shape or found is not None else ()
+        tables = next((nest.conversion.tables for nest in nests if nest.conversion), ())
+        self._hold(list(kernels.values()), divides, divides and shares(machine, self.bytes, measure=False))
+        self.rows = rows_of(tables)
+
+    @classmethod
+    def recalled(cls, src: MemoryDesc, dst: MemoryDesc, shape: Shape, record: Record) -> Native:
+        """What another process has made; nests are only worked out for those who ask for them."""
+        self = object.__new__(cls)
+        self._prepare(src, dst, shape, record.wish)
+        self._hold(record.kernels, record.divides, record.shares)
+        self.rows = record.rows
+        return self
+
+    def _prepare(self, src: MemoryDesc, dst: MemoryDesc, shape: Shape, wish: str) -> None:
+        self.src, self.dst, self._shape, self.wish = src, dst, shape, wish
+        self.bytes = _bytes(src, dst)
+        self._given, self._found, self._decided = (None, None), None, None
+
+    def _hold(self, kernels: list[Kernel], divides: bool, shares: bool) -> None:
+        self.kernels = kernels
         self._kernel, self._cached = kernels[0], kernels[-1]
-        self._divides = self.bytes >= SHARED and note == DIVIDES
-        self._shares = self._divides and shares(machine, self.bytes, measure=False)
-        self._parts = parts_of(self.bytes, 1)
-        self._threads = threads
+        self._divides, self._shares = divides, shares
+        self._threads, self._called = None, False
+
+    @locked
+    def _pool(self) -> Any:
+        """Who shares calls among threads, and the parts that each thread has."""
+        from relayout.runtime import threads
+        from relayout.runtime.sharing import parts_of
+
+        self._parts, self._threads = parts_of(self.bytes, 1), threads
+        return threads
 
     @locked
     def calibrate(self) -> None:
@@ -132,14 +168,16 @@ class Native:
 
         self._shares = self._divides and shares(host(), self.bytes)
 
+    @property
     @locked
-    def _module(self) -> Module:
-        """All kernels."""
-        from relayout.jit.compile import Module
-        from relayout.kernels.copy.module import module
+    def _target(self) -> tuple[Machine, bool]:
+        """The processor, and whether to write around its caches."""
+        from relayout.runtime.thresholds import streams
+        from relayout.targets.machine import host
 
-        ir, names = module(self._plans, self._machine)
-        return Module(ir, names, DIVIDES if any(made.extent > 1 for made in self._plans) else "")
+        machine, streaming = self._given
+        machine = machine or host()
+        return machine, streams(machine, self.bytes) if streaming is None else streaming
 
     @locked
     def refined(self) -> tuple[Move, ...]:
@@ -159,7 +197,7 @@ class Native:
         if self._decided is None:
             from relayout.kernels.copy.candidates import lowered
 
-            self._decided = lowered(self.refined(), self.wish, self._machine, self._streaming)
+            self._decided = lowered(self.refined(), self.wish, *self._target)
         if self._decided is None:
             raise Infeasible
         return self._decided
@@ -169,7 +207,7 @@ class Native:
         """What is worth measuring for this problem, the estimate first."""
         from relayout.kernels.copy.candidates import wishes
 
-        return list(wishes(self.refined(), self._machine, self._streaming).values())
+        return list(wishes(self.refined(), *self._target).values())
 
     @property
     def nests(self) -> tuple[Move, ...]:
@@ -177,21 +215,17 @@ class Native:
         return tuple(made.nest for made in self._plans)
 
     @property
+    @locked
     def departs(self) -> bool:
         """Whether other plans are asked for than those that are estimated to be fastest."""
+        from relayout.kernels.copy import ESTIMATE
+
         return self.wish != ESTIMATE
 
     @property
     def kinds(self) -> tuple[str, ...]:
         """The kernel of each nest."""
         return tuple(made.kind for made in self._plans)
-
-    @property
-    def tables(self) -> tuple[Table, ...]:
-        """Where the kernels look for the values of attributes."""
-        if not self._shape and self._found is None:
-            return ()
-        return next((nest.conversion.tables for nest in self.nests if nest.conversion), ())
 
     @locked
     def explain(self) -> list[str]:
@@ -209,7 +243,7 @@ class Native:
                     lines.append(f"  {step.__name__:<8}  {after}")
                 nest = after
             found = self.refined()[k : k + 1]
-            for made in lowered(found, self.wish, self._machine, self._streaming) or ():
+            for made in lowered(found, self.wish, *self._target) or ():
                 if made.nest != nest:
                     lines.append(f"  cut       {made.nest}")
                 lines.append(f"  kernel    {made}")
@@ -217,53 +251,21 @@ class Native:
 
     @locked
     def fits(self, attributes: Attributes) -> bool:
-        """Whether the kernels can take these values: destination scales must have reciprocals."""
-        divisor = attributes.dst_scale
-        if divisor is None:
+        """Whether the kernels can take these values."""
+        if not self.rows:
             return True
-        from relayout.ir.conversions import RECIPROCALS
+        from relayout.reorder.operands import fit
 
-        if all(table.name not in RECIPROCALS for table in self.tables):
-            return True
-        size, most = (
-            np.abs(divisor.values.astype(np.float64)),
-            LARGEST_DIVISOR[self._types(attributes)[0].name],
-        )
-        return bool((size > 1 / most).all() and (size < most).all())
-
-    def _types(self, attributes: Attributes) -> tuple[DType, DType]:
-        """The type of the arithmetic, and that of scales."""
-        with lock():
-            from relayout.convert import arithmetic_types
-
-        return arithmetic_types(
-            self.src.dtype,
-            self.dst.dtype,
-            accumulate=attributes.reads_destination,
-            shifted=attributes.is_shifted,
-        )
+        return fit(self.rows, attributes, self.src.dtype, self.dst.dtype)
 
     @locked
     def operands(self, attributes: Attributes) -> NDArray[np.uint8] | None:
         """The values of attributes as the kernels read them; None: there are none."""
-        if not self.tables:
+        if not self.rows:
             return None
-        from relayout.convert import convert
-        from relayout.ir.conversions import RECIPROCALS
-        from relayout.kernels.copy.problem import LANES
+        from relayout.reorder.operands import packed
 
-        arithmetic, scales = self._types(attributes)
-        block = np.zeros(self.tables[-1].end, np.uint8)
-        for table in self.tables:
-            entries = block[table.offset : table.end].view(arithmetic.numpy)[: table.entries + LANES]
-            name = "dst_scale" if table.name in RECIPROCALS else table.name
-            values = np.float64(attributes.beta) if name == "beta" else getattr(attributes, name).values
-            if table.name in ("beta", "src_scale", "dst_scale", *RECIPROCALS):
-                values = convert(values, scales)
-            if table.name in RECIPROCALS:
-                values = _reciprocals(convert(values, arithmetic))[RECIPROCALS.index(table.name)]
-            entries[:] = np.resize(convert(values, arithmetic), entries.shape)
-        return block
+        return packed(self.rows, attributes, self.src.dtype, self.dst.dtype)
 
     def alone(self, threads: int | None) -> int | None:
         """The address of the kernel, if one of so many threads does every call with all of it; else None."""
@@ -273,19 +275,19 @@ class Native:
     def region(self, operands: int, threads: int | None) -> tuple[Prepared, int] | None:
         """The call on several threads, written down but for its two addresses, and how many they are."""
         from relayout.runtime.prepared import Call, prepared
-        from relayout.runtime.threads import count
 
         many = count(threads)
         if many < 2:
             return None
+        self._pool()
         call = Call(self._kernel.address, "src", "dst", "operands", many * self._parts, many)
         made = prepared([call], ("src", "dst"), [{"operands": operands}] * AT_A_TIME)
         return made and (made, many)
 
     def wakes(self, many: int, threads: int | None) -> bool:
         """Whether a call is shared by so many threads, where a caller asks for ``threads``."""
-        pool = self._threads
-        return pool.count(threads) == many and (self._shares or pool.busy())
+        pool = self._threads or self._pool()
+        return count(threads) == many and (self._shares or pool.busy())
 
     def __call__(
         self, source: int, target: int, operands: int = 0, threads: int | None = None, fresh: bool = False
@@ -300,41 +302,28 @@ class Native:
         if not self._divides:
             kernel(source, target, operands, 0, 1)
             return
-        pool = self._threads
-        many = pool.count(threads)
-        if many > 1 and (self._shares or pool.busy()):
+        many = count(threads)
+        if many < 2:
+            kernel(source, target, operands, 0, 1)
+            return
+        if not (self._called or self._shares) and POOL not in sys.modules:
+            self._called = True  # threads that nobody has asked for are not awake
+            kernel(source, target, operands, 0, 1)
+            return
+        pool = self._threads or self._pool()
+        if self._shares or pool.busy():
             pool.run(kernel.address, source, target, operands, many * self._parts, many)
         else:
             kernel(source, target, operands, 0, 1)
             pool.ended()
 
 
-def _reciprocals(scales: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Numbers of the scales' type that enclose 1 / scale, the one nearer to zero first; where it is exact,
-    twice the same. Those of f32 are neighbours; for f64 nothing wider tells on which side the nearest lies,
-    and so it is enclosed by its own two.
+def native(src: MemoryDesc, dst: MemoryDesc, shape: Shape = (), wish: str = "") -> Native | None:
+    """The kernels of a reorder, or None where the NumPy engine has to do it.
+
+    With a wish those that have all of its words; without one those that are estimated to be fastest.
     """
-    if scales.dtype == np.float64:
-        nearest = 1 / scales
-        exact = np.abs(np.frexp(scales)[0]) == 0.5
-        both = (np.nextafter(nearest, end) for end in (0.0, np.copysign(np.inf, nearest)))
-        below, above = (np.where(exact, nearest, end) for end in both)
-        return below, above
-    nearest = np.float32(1) / scales
-    one = nearest.astype(np.float64) * scales  # exact, and more than 1 where the reciprocal is too large
-    nearer = np.nextafter(nearest, np.float32(0))
-    farther = np.nextafter(nearest, np.copysign(np.float32(np.inf), nearest))
-    return np.where(one > 1, nearer, nearest), np.where(one < 1, farther, nearest)
-
-
-def native(src: MemoryDesc, dst: MemoryDesc, shape: Shape = (), wish: str = ESTIMATE) -> Native | None:
-    """The kernels of a reorder, or None where the NumPy engine has to do it."""
-    return None if 0 in src.dims or not supported() else _compiled(src, dst, shape, wish)
-
-
-def measurable(src: MemoryDesc, dst: MemoryDesc) -> bool:
-    """Whether a call takes long enough for plans to be told apart by a clock."""
-    return src.required_bytes + dst.required_bytes >= MEASURED
+    return None if 0 in src.dims else _native(src, dst, shape, wish, (count(), *settings()))
 
 
 def worth_compiling(src: MemoryDesc, dst: MemoryDesc) -> bool:
@@ -348,8 +337,30 @@ def worth_compiling(src: MemoryDesc, dst: MemoryDesc) -> bool:
 
 
 @lru_cache(maxsize=512)
-def _compiled(src: MemoryDesc, dst: MemoryDesc, shape: Shape, wish: str) -> Native | None:
+@locked
+def _native(
+    src: MemoryDesc, dst: MemoryDesc, shape: Shape, wish: str, settings: tuple[Any, ...]
+) -> Native | None:
+    name = kept.name(src, dst, shape, wish, settings)
+    record = kept.recalled(name)
+    if record is not None:
+        return Native.recalled(src, dst, shape, record)
+    from relayout.jit.support import supported
+
+    if not supported():
+        return None
+    from relayout.runtime.thresholds import consulted
+
+    said = kept.consulted(consulted(_bytes(src, dst)) if name else ())
     try:
-        return Native(src, dst, shape=shape, wish=wish)
+        made = Native(src, dst, shape=shape, wish=wish)
     except Infeasible:
         return None
+    if name:
+        kept.keep(name, made, said)
+    return made
+
+
+def _bytes(src: MemoryDesc, dst: MemoryDesc) -> int:
+    """Bytes of both."""
+    return prod(dst.layout.padded) * dst.dtype.bits // 8 + src.required_bytes

@@ -10,17 +10,16 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from relayout.kernels.copy import ESTIMATE
 from relayout.reorder.native import native
 from relayout.runtime import threads
-from relayout.runtime.tuning import Choice, Trial, effort, here, kept
+from relayout.runtime.tuning import Choice, Trial, here, kept
 
 if TYPE_CHECKING:
     from relayout.layout.descriptor import MemoryDesc
     from relayout.reorder.conversion import Conversion
     from relayout.reorder.native import Native, Shape
 
-__all__ = ["best", "known"]
+__all__ = ["known", "problem_of", "trial"]
 
 
 def problem_of(src: MemoryDesc, dst: MemoryDesc, shape: Shape, many: int | None = None) -> str:
@@ -30,19 +29,6 @@ def problem_of(src: MemoryDesc, dst: MemoryDesc, shape: Shape, many: int | None 
     return " ".join(" ".join(filter(None, words)).split())
 
 
-def best(
-    src: MemoryDesc, dst: MemoryDesc, shape: Shape, many: int | None = None
-) -> tuple[Native | None, Trial[str, Native] | None]:
-    """The kernels by the schedule that is known to be best, and the contest that is still to be held.
-
-    Without kernels the NumPy engine does it; without a contest nothing is to be measured, or it is known.
-    """
-    if effort() != "measure":
-        return native(src, dst, shape), None
-    held = _trial(src, dst, shape, many)
-    return held.winner or native(src, dst, shape, held.first or ESTIMATE), None if held.done else held
-
-
 def known(plan: Conversion) -> Choice | None:
     """What contests have found about the problem of a plan."""
     part = plan.attributes.taking_part(plan.src.dtype, plan.dst.dtype)
@@ -50,7 +36,8 @@ def known(plan: Conversion) -> Choice | None:
 
 
 @lru_cache(maxsize=512)
-def _trial(src: MemoryDesc, dst: MemoryDesc, shape: Shape, many: int | None) -> Trial[str, Native]:
+def trial(src: MemoryDesc, dst: MemoryDesc, shape: Shape, many: int | None) -> Trial[str, Native]:
+    """The contest about a problem."""
     problem = problem_of(src, dst, shape, many)
     return Trial(problem, lambda: _listed(src, dst, shape), lambda wish: native(src, dst, shape, wish))
 

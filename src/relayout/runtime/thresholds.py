@@ -37,7 +37,7 @@ from relayout.targets.machine import Machine, answers, derived
 if TYPE_CHECKING:
     from relayout.runtime.calibration import Measured
 
-__all__ = ["calibrated", "shares", "streams", "threshold"]
+__all__ = ["calibrated", "consulted", "shares", "streams", "threshold"]
 
 VERSION = 2  # of how thresholds are measured and kept
 DIGITS = 20  # of a threshold: int() refuses thousands
@@ -53,6 +53,19 @@ def streams(machine: Machine, size: int) -> bool:
 def shares(machine: Machine, size: int, measure: bool = True) -> bool:
     """Whether waking other threads pays for so many bytes of source and destination together."""
     return _reaches("sharing", machine, size, measure)
+
+
+@locked
+def consulted(size: int) -> list[str]:
+    """The entries on disk that these answers depend on, for so many bytes on this host."""
+    from relayout.targets.machine import host
+
+    found, machine = [], host()
+    for what in ("streaming", "sharing"):
+        least, most = machine.bounds(what)
+        if _override(what) is None and machine.thresholds is None and least <= size < most:
+            found.append(_entry(what, machine)[0])
+    return found
 
 
 def threshold(what: str, machine: Machine, measure: bool = True) -> int:

@@ -29,16 +29,14 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Generic, NamedTuple, TypeVar
 
-from relayout.errors import LayoutError
 from relayout.forking import lock, locked
 from relayout.jit import cache
 
 __all__ = [
-    *("BEGIN", "EFFORTS", "Choice", "Contest", "Trial"),
-    *("choices", "effort", "forget", "here", "keep", "kept", "state"),
+    *("BEGIN", "Choice", "Contest", "Trial"),
+    *("choices", "entry", "forget", "here", "keep", "kept", "state"),
 ]
 
-EFFORTS = ("estimate", "measure")
 BEGIN = 8  # calls of a problem before its contest begins: what is called less often is not worth it
 TRIALS = 1000  # calls that are more than any contest takes
 ROUNDS = 6  # timed rounds of a contest
@@ -55,20 +53,6 @@ KEPT = 4  # candidates of a choice that are remembered
 VERSION = 3  # of entries on disk; counted up when candidates change their meaning
 _PREFIX = "choice-"
 _STATE = f"chosen-{cache.digest(b'state').hex()}"
-
-
-def effort() -> str:
-    """How a schedule is chosen: ``RELAYOUT_EFFORT``, or "measure".
-
-    Raises
-    ------
-    LayoutError
-        The variable has another value.
-    """
-    named = os.environ.get("RELAYOUT_EFFORT") or EFFORTS[-1]
-    if named not in EFFORTS:
-        raise LayoutError(f"RELAYOUT_EFFORT={named[:40]!r} is no effort; there are {', '.join(EFFORTS)}")
-    return named
 
 
 class Contest:
@@ -177,6 +161,8 @@ class Trial(Generic[Schedule, Executable]):
         What won; None before the contest is over.
     done : bool
         Whether there is nothing left to measure.
+    lasts : tuple of int
+        From when to when what is known is taken as it is, in seconds since the epoch; zeros: for ever.
 
     Examples
     --------
@@ -201,6 +187,11 @@ class Trial(Generic[Schedule, Executable]):
         self.winner: Executable | None = None
         self.first = known.ranking[0][0] if known is not None else ""
         self.done = known is not None and known.settled
+        self.lasts = known.lasts if known is not None and self._known is not None else (0, 0)
+
+    def due(self) -> None:
+        """Begin with the next call: there have been enough of them."""
+        self._calls = max(self._calls, BEGIN)
 
     def call(self, run: Callable[[Executable], object]) -> bool:
         """Do one call by the schedule whose turn it is; False: it is left to the caller."""
@@ -287,11 +278,18 @@ class Choice(NamedTuple):
     """Candidates, best first, by what they print, each with its time as a multiple of the estimate's."""
     age: float = 0.0
     """Seconds since the last contest."""
+    when: int = 0
+    """When that was, in seconds since the epoch."""
 
     @property
     def settled(self) -> bool:
         """Whether it is taken as it is, without another contest."""
         return self.contests >= AGREE and self.age < STALE
+
+    @property
+    def lasts(self) -> tuple[int, int]:
+        """From when to when it does not belong to another age."""
+        return self.when - STALE, self.when + STALE
 
     def joined(self, found: Sequence[tuple[str, float]]) -> Choice:
         """Join this choice and another contest: ratios are averaged, and agreement is counted.
@@ -318,20 +316,21 @@ def _rank(entry: tuple[str, float]) -> tuple[float, bool]:
     return (ratio if ratio < NOISE else max(ratio, 1.0)), ratio != 1.0
 
 
-def _name(problem: str) -> str:
+def entry(problem: str) -> str:
+    """The name of the entry on disk with the choice about a problem."""
     return f"{_PREFIX}{cache.digest(f'{VERSION} {problem}'.encode()).hex()}"
 
 
 def kept(problem: str) -> Choice | None:
     """What is known of a problem; None where nothing is, or nothing that can be read."""
-    return _read(_name(problem), problem)
+    return _read(entry(problem), problem)
 
 
 def keep(choice: Choice) -> None:
     """Remember a choice for later processes."""
     lines = [choice.problem, str(choice.contests), str(int(time.time()))]
     lines += [f"{ratio:.4f} {name}" for name, ratio in choice.ranking]
-    cache.save(_name(choice.problem), "\n".join(lines).encode())
+    cache.save(entry(choice.problem), "\n".join(lines).encode())
     cache.save(_STATE, f"{time.time_ns()} {os.getpid()}".encode())
 
 
@@ -370,7 +369,7 @@ def _read(name: str, problem: str | None) -> Choice | None:
         head, contests, when, *rest = lines
         ranking = tuple((text, float(ratio)) for ratio, _, text in (line.partition(" ") for line in rest))
         age = abs(time.time() - int(when))  # a clock that was ahead must not keep a choice for good
-        found = Choice(head, int(contests), ranking, age)
+        found = Choice(head, int(contests), ranking, age, int(when))
     except (ValueError, OverflowError):
         return None
     return found if ranking and (problem is None or head == problem) else None

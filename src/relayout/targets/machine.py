@@ -17,10 +17,11 @@ from typing import Any, NamedTuple
 
 from relayout.errors import LayoutError, Unsupported
 from relayout.forking import locked
+from relayout.targets.processors import caches
 
 __all__ = [
     *("LINE", "Machine", "Thresholds"),
-    *("answers", "asked", "caches", "derived", "host", "llvm", "machine"),
+    *("answers", "asked", "derived", "host", "llvm", "machine"),
 ]
 
 LINE = 64  # bytes of a cache line on every processor that we generate code for
@@ -218,26 +219,3 @@ def _machine(triple: str, cpu: str, features: str, has: dict[str, bool]) -> Mach
     else:
         vector = 32 if has.get("avx2") else 16
     return Machine(triple, cpu, features, vector, *caches())
-
-
-@lru_cache(maxsize=1)
-def caches() -> tuple[int, int, int]:
-    """First, second and last level data cache of the first processor.
-
-    Plain guesses where the system does not tell.
-    """
-    sizes = {1: 32 << 10, 2: 1 << 20, 3: 8 << 20}
-    for index in range(8):
-        folder = f"/sys/devices/system/cpu/cpu0/cache/index{index}"
-        try:
-            level, kind, text = (_line(f"{folder}/{name}") for name in ("level", "type", "size"))
-        except OSError:
-            break
-        if kind != "Instruction" and level in "123" and text[-1:] in "KM" and text[:-1].isdigit():
-            sizes[int(level)] = int(text[:-1]) << (10 if text[-1] == "K" else 20)
-    return sizes[1], sizes[2], sizes[3]
-
-
-def _line(path: str) -> str:
-    with open(path, "rb", buffering=0) as file:  # a third of the time of text
-        return file.read().decode().strip()

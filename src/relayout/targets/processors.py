@@ -1,4 +1,7 @@
-"""How many processors a process may use: what it is told, what it is bound to, what its container has."""
+"""What the system says of processors: how many a process may use, and how large their caches are.
+
+How many is what a process is told, what it is bound to, what its container has.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ from typing import Final
 
 from relayout.environment import named_number
 
-__all__ = ["MOST", "count", "limited", "processors"]
+__all__ = ["MOST", "caches", "count", "limited", "processors"]
 
 MOST: Final = 256
 """Threads of a region, the calling one among them."""
@@ -90,6 +93,24 @@ def _limit(folder: str, names: list[str]) -> float:
         return int(quota) / int(period) if int(quota) > 0 else math.inf
     except (OSError, ValueError):
         return math.inf  # no such group, no such files, or "max"
+
+
+@lru_cache(maxsize=1)
+def caches() -> tuple[int, int, int]:
+    """First, second and last level data cache of the first processor.
+
+    Plain guesses where the system does not tell.
+    """
+    sizes = {1: 32 << 10, 2: 1 << 20, 3: 8 << 20}
+    for index in range(8):
+        folder = f"/sys/devices/system/cpu/cpu0/cache/index{index}"
+        try:
+            level, kind, text = (_text(f"{folder}/{name}").strip() for name in ("level", "type", "size"))
+        except OSError:
+            break
+        if kind != "Instruction" and level in "123" and text[-1:] in "KM" and text[:-1].isdigit():
+            sizes[int(level)] = int(text[:-1]) << (10 if text[-1] == "K" else 20)
+    return sizes[1], sizes[2], sizes[3]
 
 
 def _text(path: str) -> str:

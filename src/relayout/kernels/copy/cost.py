@@ -19,7 +19,8 @@ from math import gcd
 
 from relayout.kernels.copy.plan import LANE_BITS, LINE_BITS, Run
 from relayout.kernels.copy.problem import Move
-from relayout.targets.machine import LINE, caches
+from relayout.targets.machine import LINE
+from relayout.targets.processors import caches
 
 __all__ = [
     *("ELEMENT_CYCLES", "INSTRUCTION_CYCLES", "L2_LINE_CYCLES", "PASS_CYCLES"),
