@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import json
 import pickle
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -20,6 +19,7 @@ from relayout.ops.recurrent import DIRECTIONS, GATES
 from relayout.primitives import GRU, LBRGRU, LSTM, Sequence, VanillaRNN
 from relayout.primitives.plain import plain, remade
 from relayout.primitives.post_ops import Function
+from relayout.records import replace
 from strategies import examples
 
 plan_ = importlib.import_module("relayout.kernels.recurrent.plan")

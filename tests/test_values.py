@@ -10,7 +10,7 @@ import ctypes
 import importlib
 import struct
 from contextlib import contextmanager
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache
 from itertools import product
@@ -33,7 +33,7 @@ values = importlib.import_module("relayout.ir.conversions")
 operands = importlib.import_module("relayout.reorder.operands")
 builder = importlib.import_module("relayout.ir.builder")
 Steps = values.Steps
-STEPS = [field.name for field in fields(Steps)]
+STEPS = [*Steps.__match_args__]
 
 runs_code = pytest.mark.skipif(not compile_.available(), reason="this host forbids making machine code")
 

@@ -91,7 +91,6 @@ Traps
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import reduce
 from typing import Final
 
@@ -116,6 +115,7 @@ from relayout.ir.types import (
     vector,
 )
 from relayout.ir.vectors import cut, join
+from relayout.records import dataclass
 from relayout.targets.machine import Machine
 
 __all__ = [

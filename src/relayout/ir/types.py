@@ -20,10 +20,10 @@ Numbers are rounded to their type: integers wrap around, reals go to the nearest
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
 from functools import cache, cached_property
 
 from relayout.dtypes import single
+from relayout.records import dataclass
 
 __all__ = [
     "BFLOAT",

@@ -14,13 +14,13 @@ is the sum zero?
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import islice
 from math import prod
 from typing import TYPE_CHECKING, NamedTuple
 
 from relayout.layout.layout import HasLayout, Layout, every_index, layout_of
 from relayout.loops.refine import Group, offsets_along, refine
+from relayout.records import dataclass
 
 if TYPE_CHECKING:
     import numpy as np

@@ -55,10 +55,11 @@ with the output first.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
 from itertools import product
 from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+from relayout.records import dataclass, replace
 
 if TYPE_CHECKING:
     import numpy as np

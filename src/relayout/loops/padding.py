@@ -24,7 +24,6 @@ This is the only enumeration of padding: kernels and NumPy zero these nests, ten
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from itertools import chain, product
 from typing import NamedTuple
 
@@ -32,6 +31,7 @@ from relayout.layout.canonical import merge, trim
 from relayout.layout.layout import Layout
 from relayout.loops.nest import Loop, Nest, places
 from relayout.loops.refine import Group, choices, combined, pieces, refine
+from relayout.records import replace
 
 __all__ = ["Padded", "Tail", "padded", "padding"]
 

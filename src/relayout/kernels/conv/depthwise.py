@@ -50,7 +50,6 @@ Sizes and strides are bytes unless they count something.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
 from itertools import pairwise, product
 from math import ceil, gcd
 from typing import NamedTuple
@@ -67,6 +66,7 @@ from relayout.kernels.conv.tile import lanes_of, registers_of
 from relayout.kernels.conv.weights import Weights, is_spread, weights_of
 from relayout.layout.descriptor import MemoryDesc
 from relayout.layout.layout import Digit
+from relayout.records import dataclass, replace
 from relayout.targets.machine import LINE, Machine
 
 __all__ = ["Depthwise", "Kind", "cycles", "depthwise"]

@@ -27,7 +27,6 @@ Sizes and strides are bytes unless they count something.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import ceil, prod
 from typing import NamedTuple
 
@@ -40,6 +39,7 @@ from relayout.kernels.conv.tile import BLOCK, WORD, in_blocks, lanes_of
 from relayout.kernels.conv.weights import Weights
 from relayout.layout.descriptor import MemoryDesc
 from relayout.loops.nest import Loop
+from relayout.records import dataclass
 from relayout.targets.machine import LINE, Machine
 
 __all__ = ["Block", "Cut", "Direct", "Group", "Place"]

@@ -8,7 +8,6 @@ side is packed or unpacked, or the weights are reordered before.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from itertools import product
 from math import ceil
 from typing import NamedTuple
@@ -25,6 +24,7 @@ from relayout.layout.descriptor import MemoryDesc
 from relayout.layout.layout import Digit
 from relayout.loops.nest import Loop, joined
 from relayout.loops.refine import combined, pieces
+from relayout.records import replace
 from relayout.targets.machine import LINE, Machine
 
 __all__ = ["Problem", "nests", "with_loops"]

@@ -36,7 +36,6 @@ and so is each lane of the weights.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from itertools import chain, product
 from math import prod
 
@@ -47,6 +46,7 @@ from relayout.ir.types import FLOAT, I1, I16, I32, I64, PTR, Value, constant, in
 from relayout.ir.vectors import Piece, load_pieces, pieces_of, store_pieces
 from relayout.kernels.conv.arithmetic import Arithmetic
 from relayout.loops.nest import Loop
+from relayout.records import dataclass
 from relayout.targets.machine import Machine
 
 __all__ = [

@@ -16,7 +16,6 @@ element the last one stays.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import prod
 from typing import NamedTuple
 
@@ -27,6 +26,7 @@ from relayout.ir.vectors import runs
 from relayout.layout.layout import Layout
 from relayout.loops.nest import Loop, joined
 from relayout.ops.indexing import Indexing
+from relayout.records import dataclass
 from relayout.targets.machine import Machine
 
 __all__ = ["ENTRY", "FAULT", "Coordinate", "Indexed", "indexed", "module"]

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
 
 from relayout.kernels.copy.base import Kernel, Place, writer, writes
 from relayout.kernels.copy.cost import PASS_CYCLES, converting
@@ -31,6 +30,7 @@ from relayout.kernels.copy.plan import (
 )
 from relayout.kernels.copy.problem import Move, simplified
 from relayout.loops.nest import Loop
+from relayout.records import dataclass, replace
 from relayout.targets.machine import LINE, Machine
 
 __all__ = ["Converted", "ConvertedPlan", "plans"]

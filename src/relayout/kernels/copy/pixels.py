@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from math import log2
 
 from relayout.ir.builder import Operand
@@ -29,6 +28,7 @@ from relayout.kernels.copy.plan import (
 )
 from relayout.kernels.copy.problem import WIDEST, Move
 from relayout.loops.nest import Loop
+from relayout.records import replace
 from relayout.targets.machine import LINE, Machine
 
 __all__ = ["Deinterleave", "DeinterleavePlan", "Interleave", "InterleavePlan", "plans"]

@@ -10,11 +10,11 @@ Sizes and strides are bits, as in :mod:`.problem`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
 from typing import ClassVar, NamedTuple, TypeVar
 
 from relayout.kernels.copy.problem import Move
 from relayout.loops.nest import Loop
+from relayout.records import dataclass, field, replace
 from relayout.targets.machine import LINE, Machine
 from relayout.targets.processors import count
 

@@ -26,7 +26,6 @@ A nest prints itself, and ``Reorder.explain`` shows it after every pass.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from relayout.dtypes import DType
@@ -37,6 +36,7 @@ from relayout.loops import nest as loops
 from relayout.loops.nest import Loop, Nest, coalesce
 from relayout.loops.padding import padded, padding
 from relayout.loops.refine import table_along
+from relayout.records import dataclass, replace
 
 __all__ = [
     "LANES",

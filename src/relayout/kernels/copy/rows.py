@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from math import log2
 
 from relayout.ir.builder import Operand
@@ -30,6 +29,7 @@ from relayout.kernels.copy.plan import (
 )
 from relayout.kernels.copy.problem import LANES, Move, in_bytes
 from relayout.loops.nest import Loop
+from relayout.records import replace
 from relayout.targets.machine import LINE, Machine
 
 __all__ = ["Lines", "LinesPlan", "Rows", "RowsPlan", "plans"]

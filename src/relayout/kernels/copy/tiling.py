@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
 from itertools import product
 
 from relayout.kernels.copy.cost import (
@@ -37,6 +36,7 @@ from relayout.kernels.copy.plan import (
 )
 from relayout.kernels.copy.problem import Move, moves_bits
 from relayout.loops.nest import Loop
+from relayout.records import dataclass, replace
 from relayout.targets.machine import LINE, Machine
 
 __all__ = ["HollowPlan", "StagedPlan", "TransposePlan", "plans"]

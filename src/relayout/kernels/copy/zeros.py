@@ -12,13 +12,13 @@ of all outputs are joined to a tile as long as the line, in which every fourth r
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 from relayout.ir.builder import Operand
 from relayout.ir.types import Value, constant
 from relayout.kernels.copy.base import NOWHERE, Place, writes
 from relayout.kernels.copy.tiles import Transpose
 from relayout.kernels.copy.tiling import HollowPlan
+from relayout.records import replace
 from relayout.targets.machine import Machine
 
 __all__ = ["Hollow"]

@@ -25,7 +25,6 @@ stored in pieces of powers of two. No byte outside of the operands is read.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from math import lcm, prod
 from typing import NamedTuple
@@ -37,6 +36,7 @@ from relayout.ir.registers import KINDS, loaded, stored
 from relayout.ir.types import FLOAT, I64, PTR, Type, Value, constant, integer, vector
 from relayout.ir.vectors import load_pieces, pieces_of, store_pieces
 from relayout.kernels.elementwise.runs import Run, Vectors
+from relayout.records import dataclass
 from relayout.targets.machine import Machine
 
 __all__ = ["ENTRY", "Body", "module", "vectors_of"]

@@ -35,7 +35,6 @@ All steps and starts are bytes; what a run counts are elements.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from math import lcm
 from typing import NamedTuple
 
@@ -44,6 +43,7 @@ from relayout.layout.layout import Layout
 from relayout.loops.nest import Loop, Nest, coalesce, order
 from relayout.loops.padding import Padded, Tail, padded
 from relayout.loops.refine import pieces
+from relayout.records import dataclass, replace
 
 __all__ = ["Run", "Vectors", "runs", "unsuited"]
 

@@ -6,13 +6,13 @@ be complete: ``r * h`` of a GRU, and the result of an LSTM that is projected.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from relayout.ir.builder import Builder
 from relayout.ir.types import Value
 from relayout.ops.functions import Function
 from relayout.ops.recurrent import GATES
+from relayout.records import dataclass
 
 __all__ = ["Cell", "Phase"]
 

@@ -17,12 +17,12 @@ only, which may stay in its cache. Which is better depends on the sizes, so ther
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
 from math import ceil
 from typing import NamedTuple
 
 from relayout.kernels.conv.tile import WORD, lanes_of, registers_of
 from relayout.kernels.recurrent.cell import Cell
+from relayout.records import dataclass, replace
 from relayout.targets.machine import Machine
 
 __all__ = ["FACTS", "Facts", "Places", "Recurrence", "Schedule", "planned"]

@@ -25,7 +25,6 @@ from is said in :mod:`relayout.kernels.reduce.rows`.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from relayout.dtypes import DType, dtype
 from relayout.ir import builder
@@ -38,6 +37,7 @@ from relayout.kernels.reduce.space import contiguous
 from relayout.layout.descriptor import MemoryDesc
 from relayout.layout.layout import Layout
 from relayout.ops.functions import Function
+from relayout.records import dataclass
 from relayout.targets.machine import Machine
 
 __all__ = ["ENTRY", "NormalizationPlan", "Normalized", "module", "planned"]

@@ -31,7 +31,6 @@ of neighbours.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass, replace
 from math import lcm, prod
 from typing import NamedTuple
 
@@ -43,6 +42,7 @@ from relayout.kernels.reduce.space import contiguous, spaces
 from relayout.layout.layout import Layout
 from relayout.loops.nest import Loop, Nest, split
 from relayout.loops.refine import refine
+from relayout.records import dataclass, replace
 from relayout.targets.machine import LINE, Machine
 
 __all__ = ["Body", "Lines", "Rows", "Values", "Visit", "lines", "rows"]

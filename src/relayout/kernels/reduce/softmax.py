@@ -26,7 +26,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from relayout.dtypes import DType, dtype
 from relayout.ir import math as functions
@@ -36,6 +35,7 @@ from relayout.ir.lanes import Lanes, lanes_of
 from relayout.ir.types import Value
 from relayout.kernels.reduce.rows import Lines, Rows, Values, Visit, lines, rows
 from relayout.layout.descriptor import MemoryDesc
+from relayout.records import dataclass
 from relayout.targets.machine import Machine
 
 __all__ = ["ENTRY", "SoftmaxPlan", "module", "planned"]

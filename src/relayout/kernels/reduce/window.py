@@ -33,7 +33,6 @@ one further, not the even ones from a load that would end behind the row.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from math import prod
 from typing import NamedTuple
 
@@ -53,6 +52,7 @@ from relayout.loops.nest import Loop, Nest
 from relayout.loops.refine import refine
 from relayout.ops.functions import Function
 from relayout.ops.reductions import REDUCTIONS, Reduction
+from relayout.records import dataclass
 from relayout.targets.machine import Machine
 
 __all__ = ["ENTRY", "Axis", "Window", "module", "planned"]
