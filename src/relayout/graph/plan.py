@@ -22,7 +22,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from relayout.errors import LayoutError
-from relayout.forking import lock, locked
+from relayout.forking import locked
 from relayout.graph.graph import Graph, Node
 from relayout.graph.inference import labelled
 from relayout.graph.lowering import (  # noqa: F401 (they fill the table of rules)
@@ -45,16 +45,19 @@ from relayout.graph.lowering.wishes import wishes
 from relayout.graph.operators.fused import FUSED
 from relayout.graph.planning.problem import Operation, Option, Problem
 from relayout.graph.planning.solving import solve
-from relayout.layout.descriptor import MemoryDesc
+from relayout.layout.descriptor import MemoryDesc, any_format
+from relayout.layout.images import format_name
+from relayout.layout.roles import data_roles
 from relayout.reorder.predict import seconds_to_move
 
 if TYPE_CHECKING:
     from relayout.graph.planning.solution import Solution
 
-__all__ = ["RULES", "Conversion", "Plan", "plan", "told_apart"]
+__all__ = ["RULES", "Conversion", "Plan", "image_format", "plan", "told_apart"]
 
 NOISE = 0.05  # of the cost of the cheapest way: by less than half of it no estimate tells two ways apart
 MOST = 8  # formats of a value that its readers are asked about
+IMAGE = (1, 32, 4, 4)  # dims of an image, for formats to be tried on
 REORDERED = 1.2  # times a copy of as many bytes: what a conversion takes
 STEP = 2e-7  # seconds that each takes besides, however few elements there are
 
@@ -149,6 +152,33 @@ class Plan:
         return graph(self)
 
 
+def image_format(format: str | None) -> str | None:
+    """The format that images shall have, if one can; None, also for ``"any"``: whatever costs least.
+
+    Raises
+    ------
+    LayoutError
+        It is none of four axes, or one of something else: of weights, of states of recurrent layers.
+
+    Examples
+    --------
+    >>> image_format("nhwc"), image_format("any")
+    ('nhwc', None)
+    >>> image_format("oihw")
+    Traceback (most recent call last):
+    relayout.errors.LayoutError: format oihw has axes o, i, h, w; images have n, c, h, w (nchw, nhwc, nChw16c)
+    """
+    if format is None or format == "any" or format is any_format:
+        return None
+    known = MemoryDesc(IMAGE, "f32", format)  # refuses other numbers of axes, and what is no format
+    roles = known.layout.format.roles
+    if roles is not None and roles != data_roles(2):
+        raise LayoutError(
+            f"format {format} has axes {', '.join(roles)}; images have n, c, h, w (nchw, nhwc, nChw16c)"
+        )
+    return format
+
+
 def plan(graph: Graph, format: str | None = None, pins: Mapping[str, str] | None = None) -> Plan:
     """Choose the formats of a graph all of whose dims are known.
 
@@ -217,8 +247,6 @@ def _forced(problem: Problem, pins: Mapping[str, str]) -> dict[str, MemoryDesc]:
             if one == name
         }
         if wanted not in read:
-            with lock():
-                from relayout.draw.graph import format_name
             several = ", ".join(dict.fromkeys(format_name(desc) for desc in known if desc in read))
             what = f"it is read as {several}" if several else "no node reads it"
             raise LayoutError(f"value {name!r} can't be pinned to {format}: {what}")
