@@ -1,4 +1,4 @@
-"""The format that a caller wants images to have: what is none of images is refused before anything is done."""
+"""The format that a caller wants images to have: what is none of images is refused at once."""
 
 from __future__ import annotations
 

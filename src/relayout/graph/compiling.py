@@ -20,7 +20,7 @@ from relayout.graph.inference import inferred
 from relayout.graph.lowering.emission import emitted
 from relayout.graph.passes import fused, optimized, unfused
 from relayout.graph.passes.parts import in_parts
-from relayout.graph.plan import Plan, image_format, lowerable, plan
+from relayout.graph.plan import Plan, check_sizes, image_format, lowerable, plan
 from relayout.graph.run import Compiled, Run
 from relayout.reorder.conversion import check_threads
 from relayout.targets.processors import limited
@@ -64,7 +64,9 @@ def _planned(
     pins: Mapping[str, str] | None = None,
 ) -> Plan:
     """The plan of the part of a graph that can be planned, with the rest behind it."""
-    made = fused(inferred(in_parts(inferred(optimized(head)))))
+    simple = inferred(optimized(head))
+    check_sizes(simple)
+    made = fused(inferred(in_parts(simple)))
     with limited(threads):
         found = plan(unfused(made, keep=lambda node: lowerable(node, made)), format, pins)
     return found if tail is None else replace(found, tail=tail)

@@ -19,9 +19,10 @@ from __future__ import annotations
 import difflib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from math import prod
 from typing import TYPE_CHECKING
 
-from relayout.errors import LayoutError
+from relayout.errors import LayoutError, TooLarge
 from relayout.forking import locked
 from relayout.graph.graph import Graph, Node
 from relayout.graph.inference import labelled
@@ -49,11 +50,12 @@ from relayout.layout.descriptor import MemoryDesc, any_format
 from relayout.layout.images import format_name
 from relayout.layout.roles import data_roles
 from relayout.reorder.predict import seconds_to_move
+from relayout.targets.memory import installed
 
 if TYPE_CHECKING:
     from relayout.graph.planning.solution import Solution
 
-__all__ = ["RULES", "Conversion", "Plan", "image_format", "plan", "told_apart"]
+__all__ = ["RULES", "Conversion", "Plan", "check_sizes", "image_format", "plan", "told_apart"]
 
 NOISE = 0.05  # of the cost of the cheapest way: by less than half of it no estimate tells two ways apart
 MOST = 8  # formats of a value that its readers are asked about
@@ -177,6 +179,25 @@ def image_format(format: str | None) -> str | None:
             f"format {format} has axes {', '.join(roles)}; images have n, c, h, w (nchw, nhwc, nChw16c)"
         )
     return format
+
+
+def check_sizes(graph: Graph) -> None:
+    """Refuse values that the machine's memory does not hold, before anybody looks for ways to compute them.
+
+    Raises
+    ------
+    TooLarge
+        The message names the first of them, with its dims, and the node that computes it.
+    """
+    named = [(f"input {value.name!r}", value) for value in graph.inputs]
+    named += [(labelled(node), graph.value(name)) for node in graph.nodes for name in node.outputs if name]
+    for what, value in named:
+        if value.known and value.dims is not None and value.dtype is not None:
+            size = prod(value.dims) * value.dtype.itemsize  # type: ignore[arg-type]
+            if size > installed():
+                raise TooLarge(
+                    f"{what}: {value} takes {size} bytes, and this machine has {installed()} of memory"
+                )
 
 
 def plan(graph: Graph, format: str | None = None, pins: Mapping[str, str] | None = None) -> Plan:
