@@ -361,5 +361,5 @@ def _conversions(found: Plan, proofs: Explanation | None, console: Console) -> N
     if proofs is not None:
         console.print("\nwithout each of them", style="bold")
         for proof in proofs.proofs:
-            target = format_name(proof.conversion.dst)  # type: ignore[arg-type]
+            target = format_name(proof.conversion.dst)
             console.print(f"{_cut(proof.conversion.value, 30)} to {target}: {proof.text}")

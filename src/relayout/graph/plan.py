@@ -20,7 +20,7 @@ import difflib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from relayout.errors import LayoutError, TooLarge
 from relayout.forking import locked
@@ -154,7 +154,7 @@ class Plan:
         return graph(self)
 
 
-def image_format(format: str | None) -> str | None:
+def image_format(format: Any) -> str | None:
     """The format that images shall have, if one can; None, also for ``"any"``: whatever costs least.
 
     Raises
@@ -170,15 +170,16 @@ def image_format(format: str | None) -> str | None:
     Traceback (most recent call last):
     relayout.errors.LayoutError: format oihw has axes o, i, h, w; images have n, c, h, w (nchw, nhwc, nChw16c)
     """
-    if format is None or format == "any" or format is any_format:
+    if format is None or format is any_format or format == "any":
         return None
     known = MemoryDesc(IMAGE, "f32", format)  # refuses other numbers of axes, and what is no format
-    roles = known.layout.format.roles
+    own = known.layout.format
+    roles = None if own is None else own.roles
     if roles is not None and roles != data_roles(2):
         raise LayoutError(
             f"format {format} has axes {', '.join(roles)}; images have n, c, h, w (nchw, nhwc, nChw16c)"
         )
-    return format
+    return str(format)
 
 
 def check_sizes(graph: Graph) -> None:
