@@ -27,7 +27,7 @@ ENTRY = "reorder"
 CACHED = "cached"
 TURN_BYTES = 2048  # bytes that a kernel writes in a turn, at least, to be called for each
 KERNELS = tiles, zeros
-"""The modules whose kernels write plans of other modules (:data:`~.base.WRITERS`): nobody else imports them."""
+"""The modules whose kernels write plans of others (:data:`~.base.WRITERS`): nobody else imports them."""
 
 
 def module(plans: Sequence[Plan], machine: Machine) -> tuple[str, list[str]]:
