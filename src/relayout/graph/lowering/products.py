@@ -14,6 +14,7 @@ from relayout import primitives
 from relayout.errors import LayoutError
 from relayout.graph.lowering.case import Case, Operand, label, reshaped, row_major, unfused
 from relayout.graph.lowering.chains import Step, chain_of, finished, wanted
+from relayout.graph.lowering.digits import Renumbered, permuted, renumbering
 from relayout.graph.lowering.ways import Way, moving, numbers, rule
 from relayout.graph.operators.convolution import transposed_windows
 from relayout.graph.operators.windows import slide
@@ -110,9 +111,14 @@ def _convolved(
     steps: list[Step],
 ) -> list[Way]:
     strides, dilation, padding = how
+    grouped = filters.ndim > len(src.dims)
 
     def make(site: Site) -> Value:
-        value = site.value(src)
+        value, weights = site.value(src), filters
+        renumbered = None if grouped else renumbering(value.desc.layout, 1)
+        if renumbered is not None:
+            desc = MemoryDesc(src.dims, src.dtype, renumbered(value.desc.layout, 1))
+            value, weights = site.sequence.view(value, desc), permuted(filters, renumbered, 1)
         dst, into = site.target(0, site.way.outputs[0])
         ops, operands, added = finished(site, steps, dst, sums=not into)
         made = primitives.Convolution(
@@ -125,7 +131,7 @@ def _convolved(
             padding=padding,
             post_ops=ops,
         )
-        given = [filters] if bias is None or bias.data is None else [filters, bias.data.astype(np.float32)]
+        given = [weights] if bias is None or bias.data is None else [weights, bias.data.astype(np.float32)]
         return site.add(made, value, *given, *operands, into=into, **added)
 
     costs = _costs(src, case.out, filters.shape, how, case.only)
@@ -137,11 +143,20 @@ def _convolved(
     known = {one[0] for one in costs}
     cheapest = min(one[2] for one in costs)
     for desc in case.formats(src):
-        if desc not in known:  # kernels read it as it comes; about what that costs they say the same
-            for source, target, cost, name in costs:
-                if source == costs[0][0]:
-                    read = {**wanted(case, steps, target), src.name: desc}
-                    ways.append(Way(read, (target,), max(cost, cheapest) * STRANGE, make, name))
+        if desc in known:
+            continue
+        renumbered = None if grouped else renumbering(desc.layout, 1)
+        alike = (
+            desc if renumbered is None else label(MemoryDesc(src.dims, src.dtype, renumbered(desc.layout, 1)))
+        )
+        for source, target, cost, name in costs:
+            read = {**wanted(case, steps, target), src.name: desc}
+            if source == alike:
+                more = sum(moving(desc) for desc in read.values())
+                ways.append(Way(read, (target,), cost + more, make, name))
+            elif alike not in known and source == costs[0][0]:
+                # kernels read it as it comes; about what that costs they say the same
+                ways.append(Way(read, (target,), max(cost, cheapest) * STRANGE, make, name))
     return ways
 
 
@@ -318,8 +333,13 @@ def _by_matrix(
     def make(site: Site) -> Value:
         value = site.value(src)
         value = site.transposed(value, (1, 0)) if turned else site.reshaped(value, (rows, k))
+        weights: Any = matrix
         if _as_rows(value.desc, (rows, k)) is None:
-            value = site.sequence.reorder(value, row_major((rows, k), src.dtype))
+            found = _renumbered(value.desc)
+            if found is None:
+                value = site.sequence.reorder(value, row_major((rows, k), src.dtype))
+            else:
+                value, weights = site.sequence.view(value, found[0]), permuted(matrix, found[1], 0)
         place, into = site.target(0, site.way.outputs[0])
         dst = _under(place, (rows, n))
         if dst is None:  # a part of something, of which no layout says rows
@@ -335,9 +355,9 @@ def _by_matrix(
             dst,
             post_ops=ops,
         )
-        given = [matrix] if bias is None else [matrix, bias]
-        found = site.add(made, value, *given, *operands, into=into, **added)
-        return site.sequence.view(found, site.dense(found, out.dims))
+        given = [weights] if bias is None else [weights, bias]
+        result = site.add(made, value, *given, *operands, into=into, **added)
+        return site.sequence.view(result, site.dense(result, out.dims))
 
     added = sum(moving(row_major(s.operand.dims, s.operand.dtype)) for s in steps if s.operand is not None)
     ways = []
@@ -346,7 +366,11 @@ def _by_matrix(
     for desc in dict.fromkeys((row_major(src.dims, src.dtype), *case.formats(src))):
         source = plain[0] if turned else _as_rows(desc, (rows, k))
         if source is None:
-            continue
+            seen = _under(desc, (rows, k))
+            found = None if seen is None else _renumbered(seen)
+            if found is None:
+                continue
+            source = found[0]
         for target, dst in _targets(case, steps, (rows, n)):
             read = wanted(case, steps, target)
             cost = _product_cost(source, (k, n), dst)
@@ -389,6 +413,15 @@ def _as_rows(desc: MemoryDesc, dims: tuple[int, int]) -> MemoryDesc | None:
     """A matrix whose rows are dense, wherever they begin; others are read by element, and a copy pays."""
     found = _under(desc, dims)
     return found if found is not None and _in_vectors(found, dims[1]) else None
+
+
+def _renumbered(desc: MemoryDesc) -> tuple[MemoryDesc, Renumbered] | None:
+    """A matrix with its columns as they lie, in vectors, and what numbers them so."""
+    renumbered = renumbering(desc.layout, 1)
+    if renumbered is None:
+        return None
+    found = MemoryDesc(desc.dims, desc.dtype, renumbered(desc.layout, 1))
+    return (found, renumbered) if _in_vectors(found, VECTOR) else None
 
 
 def _under(desc: MemoryDesc, dims: tuple[int, ...]) -> MemoryDesc | None:
