@@ -168,7 +168,8 @@ def concat(case: Case) -> list[Way] | None:
         return None
     axis, out = int(case.attributes["axis"]) % len(case.out.dims), case.out
     formats = [desc for one in case.moving for desc in case.formats(one)]
-    ways, known = [], set()
+    ways: list[Way] = []
+    known = set()
     for format in (*(desc.tag for desc in formats), row_major(out.dims, out.dtype).tag):
         if format is None or format in known:
             continue

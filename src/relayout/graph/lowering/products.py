@@ -114,7 +114,8 @@ def _convolved(
     grouped = filters.ndim > len(src.dims)
 
     def make(site: Site) -> Value:
-        value, weights = site.value(src), filters
+        value = site.value(src)
+        weights: Any = filters
         renumbered = None if grouped else renumbering(value.desc.layout, 1)
         if renumbered is not None:
             desc = MemoryDesc(src.dims, src.dtype, renumbered(value.desc.layout, 1))
