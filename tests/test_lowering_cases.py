@@ -151,3 +151,19 @@ def test_padding(mode: str, pads: tuple[int, ...]) -> None:
     w = np.random.default_rng(0).standard_normal((32, 16, 1, 1)).astype("f4")
     constants = {"w": w, "pads": np.array(pads), "number": np.float32(1.5)}
     assert defined(ran(graph(nodes, constants, x=(2, 16, 5, 7)))) == []
+
+
+@pytest.mark.parametrize("dims", [(), (1,), (1, 1), (4,), (3, 1), (3, 4)], ids=str)
+@pytest.mark.parametrize("numbers", [{}, {"alpha": 0.5, "beta": 0.0, "transB": 1}], ids=str)
+def test_what_a_gemm_adds_may_have_any_dims(dims: tuple[int, ...], numbers: dict[str, Any]) -> None:
+    rng = np.random.default_rng(1)
+    weights = rng.standard_normal((4, 7) if numbers else (7, 4)).astype("f4")
+    constants = {"w": weights, "c": rng.standard_normal(dims).astype("f4")}
+    run = ran(graph([Node("Gemm", ("x", "w", "c"), ("y",), numbers)], constants, x=(3, 7)))
+    assert defined(run) == []
+
+
+@pytest.mark.parametrize("dims", [(), (1,), (5, 1)], ids=str)
+def test_numbers_that_a_call_brings_follow_a_product(dims: tuple[int, ...]) -> None:
+    nodes = [Node("MatMul", ("x", "w"), ("a",)), Node("Mul", ("a", "factor"), ("y",))]
+    ran(graph(nodes, {"w": np.ones((7, 4), "f4")}, x=(2, 5, 7), factor=dims))

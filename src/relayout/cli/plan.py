@@ -199,6 +199,7 @@ def _as_json(
                     for operand, desc in zip(one.case.outputs, one.way.outputs, strict=True)
                     if operand.name
                 },
+                "format": _format(one),
             }
             for one in found.chosen
         ],

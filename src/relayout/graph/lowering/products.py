@@ -455,7 +455,7 @@ def _flattened(steps: list[Step], dims: tuple[int, ...], rows: tuple[int, int]) 
         if other.dims == dims:
             flat = rows
         elif prod(other.dims[:-1]) == 1:
-            flat = (1, other.dims[-1])
+            flat = (1, prod(other.dims))
         elif other.dims[-1] == 1 and prod(other.dims[:-1]) == rows[0]:
             flat = (rows[0], 1)
         else:

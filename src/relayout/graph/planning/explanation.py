@@ -34,11 +34,14 @@ class Proof:
     loss : float
         By how many seconds every plan without it is slower, at least; infinite where there is none. Less
         than 0 where a plan without it is faster.
+    instead : tuple of Conversion
+        What that plan converts and this one does not.
     """
 
     conversion: Conversion
     without: Solution | None
     loss: float
+    instead: tuple[Conversion, ...] = ()
 
     @property
     def text(self) -> str:
@@ -46,7 +49,9 @@ class Proof:
         if self.without is None:
             return "nothing else is possible"
         if self.loss == 0:
-            return "as cheap without it"
+            others = dict.fromkeys(one.value for one in self.instead if one.value != self.conversion.value)
+            what = shortened(", ".join(others), 30) if others else "the same value to another format"
+            return "as cheap without it" + (f", converting {what}" if self.instead else "")
         more = "more" if self.loss > 0 else "less"
         return f"without it {spelled(self.without.cost)} ({spelled(abs(self.loss))} {more})"
 
@@ -96,4 +101,6 @@ def _proof(solution: Solution, conversion: Conversion) -> Proof:
         loss = 0.0  # sums of doubles in another order
     elif loss < 0 and without.cost >= solution.cost:
         loss = 0.0  # the bound is not good enough to tell
-    return Proof(conversion, without, loss)
+    known = {(one.value, one.dst) for one in solution.conversions}
+    instead = tuple(one for one in without.conversions if (one.value, one.dst) not in known)
+    return Proof(conversion, without, loss, instead)
