@@ -313,6 +313,33 @@ def test_images_are_read_as_rows_in_the_order_in_which_they_lie():
         assert kinds(run).count("reorder") == len(run.plan.conversions)
 
 
+@pytest.mark.parametrize("images", [1, 3])
+def test_tokens_are_mixed_without_transposes(images):
+    """A block of an MLP-Mixer: the products of columns are transposed ones, with a term for each row."""
+    graph = graph_of(
+        [
+            ("n = LayerNormalization(x, gamma)", {"axis": 2}),
+            ("t = Transpose(n)", {"perm": (0, 2, 1)}),
+            ("m = MatMul(t, w)", {}),
+            ("a = Add(m, b)", {}),
+            ("g = Gelu(a)", {}),
+            ("p = MatMul(g, v)", {}),
+            ("c = Add(p, d)", {}),
+            ("u = Transpose(c)", {"perm": (0, 2, 1)}),
+            ("y = Add(x, u)", {}),
+        ],
+        {"x": (images, 49, 64)},
+        gamma=noise(64),
+        w=noise(49, 80, seed=1) / 7,
+        b=noise(80, seed=2),
+        v=noise(80, 49, seed=3) / 9,
+        d=noise(49, seed=4),
+    )
+    run = check(graph)
+    assert run.plan.conversions == ()
+    assert "reorder" not in kinds(run)
+
+
 def test_a_branch_that_is_an_output_and_a_part_of_a_concatenation():
     graph = graph_of(
         [

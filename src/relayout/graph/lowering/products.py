@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from functools import partial
 from itertools import product
 from math import prod
 from typing import TYPE_CHECKING, Any
@@ -326,6 +327,7 @@ def _by_matrix(
     k, n = matrix.shape
     out = case.out
     rows = prod(out.dims[:-1])
+    summand = steps
     steps, bias = _bias(steps, n)
     flat = _flattened(steps, out.dims, (rows, n))
     if flat is None:
@@ -377,7 +379,82 @@ def _by_matrix(
             cost = _product_cost(source, (k, n), dst)
             cost = added + (least if cost < ALIKE * least else cost)
             ways.append(Way({**read, src.name: desc}, (target,), cost, make))
+    if not turned and len(src.dims) > 1:
+        ways += _columns(case, src, matrix, summand)
     return ways
+
+
+def _columns(case: Case, src: Operand, matrix: NDArray[Any], steps: list[Step]) -> Iterator[Way]:
+    """The same where columns of the source and of the result lie together: the transposed product.
+
+    As many as there are matrices in the source, each from the left with the transposed constant. So tokens
+    are mixed: channels, which lie side by side, are the columns.
+    """
+    (k, n), (*lead, m, _), out = matrix.shape, src.dims, case.out
+    many = prod(lead)
+    flat = _matrices(steps, out.dims, many)
+    if flat is None:
+        return
+    left = np.broadcast_to(np.ascontiguousarray(matrix.T), (many, n, k))
+    one = row_major((n, k), src.dtype)
+    left_desc = MemoryDesc((many, n, k), src.dtype, views.broadcast_to(one.layout, (many, n, k)))
+
+    def turned(desc: MemoryDesc, dims: tuple[int, ...]) -> MemoryDesc | None:
+        found = _under(desc, dims)
+        return None if found is None else found.permute_axes((0, 2, 1))
+
+    def make(site: Site) -> Value:
+        value = site.transposed(site.reshaped(site.value(src), (many, m, k)), (0, 2, 1))
+        dst = turned(site.way.outputs[0], (many, m, n))
+        assert dst is not None
+        see = partial(site.transposed, order=(0, 2, 1))
+        ops, operands, added = finished(site, flat, dst, sums=True, see=see)
+        made = primitives.Matmul(left_desc, value.desc, None, dst, post_ops=ops)
+        found = site.transposed(site.add(made, left, value, *operands, **added), (0, 2, 1))
+        return site.sequence.view(found, site.dense(found, out.dims))
+
+    several = [*case.wishes.get(out.name, ()), *(d for s in _whole(steps, out) for d in case.formats(s))]
+    several.append(_columns_first(out))
+    for desc in case.formats(src):
+        right = turned(desc, (many, m, k))
+        if right is None or not _in_vectors(right, VECTOR):
+            continue
+        for target in dict.fromkeys(several):
+            dst = turned(target, (many, m, n))
+            if dst is not None and target.dtype.name == out.dtype and _in_vectors(dst, VECTOR):
+                read = wanted(case, steps, target)
+                cost = _products_cost(left_desc, right, dst) + sum(moving(one) for one in read.values())
+                yield Way({**read, src.name: desc}, (target,), cost, make, "columns")
+
+
+def _columns_first(out: Operand) -> MemoryDesc:
+    """The format in which the columns of matrices are dense."""
+    dims = (*out.dims[:-2], out.dims[-1], out.dims[-2])
+    order = (*range(len(dims) - 2), len(dims) - 1, len(dims) - 2)
+    return label(row_major(dims, out.dtype).permute_axes(order))
+
+
+def _matrices(steps: list[Step], dims: tuple[int, ...], many: int) -> list[Step] | None:
+    """Post-ops with operands of three axes; None where one of them repeats along axes in between."""
+    found = []
+    for step in steps:
+        other = step.operand
+        if other is None:
+            found.append(step)
+            continue
+        flat = (*([1] * (2 - len(other.dims))), *other.dims)[-2:]
+        if other.dims != dims and prod(other.dims[:-2]) != 1:
+            return None
+        shape = (many if other.dims == dims else 1, *flat)
+        data = None if other.data is None else other.data.reshape(shape)
+        found.append(Step(step.op, Operand(other.name, shape, other.dtype, other.kind, data)))
+    return found
+
+
+def _whole(steps: Sequence[Step], out: Operand) -> list[Operand]:
+    """The operands with the dims of the result that move."""
+    operands = (step.operand for step in steps)
+    return [one for one in operands if one is not None and one.dims == out.dims and one.data is None]
 
 
 ALIKE = 1.05  # times the cost of a product with plain rows: estimates of others differ less by measuring
@@ -390,9 +467,8 @@ def _targets(case: Case, steps: Sequence[Step], dims: tuple[int, ...]) -> list[t
     columns are still neighbours.
     """
     out = case.out
-    whole = [step.operand for step in steps if step.operand is not None and step.operand.dims == out.dims]
     several = [row_major(out.dims, out.dtype), *case.wishes.get(out.name, ())]
-    several += [desc for one in whole if one.data is None for desc in case.formats(one)]
+    several += [desc for one in _whole(steps, out) for desc in case.formats(one)]
     found = ((target, _under(target, dims)) for target in dict.fromkeys(several))
     return [
         (target, dst)
