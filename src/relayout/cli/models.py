@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 
     from relayout.graph.graph import Graph, Value
     from relayout.graph.run import Run
-    from relayout.layout.descriptor import MemoryDesc
 
 __all__ = [
     "described",
@@ -27,7 +26,6 @@ __all__ = [
     "named",
     "opened",
     "sized",
-    "spelled",
     "spelled_bytes",
 ]
 
@@ -201,13 +199,6 @@ def known(graph: Graph) -> None:
             f"sizes of the input {inputs} are open: {' '.join(wanted)}",
             click.get_current_context(silent=True),
         )
-
-
-def spelled(desc: MemoryDesc) -> str:
-    """The format of a value of a network, as drawings have it (:func:`relayout.draw.graph.format_name`)."""
-    from relayout.draw.graph import format_name
-
-    return format_name(desc)
 
 
 def spelled_bytes(count: float) -> str:

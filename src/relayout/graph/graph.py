@@ -202,7 +202,7 @@ class Graph:
         Parameters
         ----------
         format : str, optional
-            The one format that images shall have (``"nhwc"``); None: whatever costs least.
+            The one format that images shall have (``"nhwc"``); None or ``"any"``: whatever costs least.
         threads : int, optional
             For how many threads costs are estimated.
         batch : int or mapping, optional
@@ -214,7 +214,7 @@ class Graph:
         Raises
         ------
         LayoutError
-            Dims are not known, or a node fails; the message names it.
+            Dims are not known, or a node fails; the message names it. The format is none of images.
         """
         from relayout.graph.compiling import planned
 

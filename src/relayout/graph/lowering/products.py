@@ -165,6 +165,10 @@ def _convolved(
 STRANGE = 1.1  # times the cost: a source in a format that no candidate has
 
 
+MOST_PHASES = 1024
+"""Convolutions that a transposed one is taken apart into; that of more is left to its definition."""
+
+
 @rule("ConvTranspose")
 def deconvolution(case: Case) -> list[Way] | None:
     """As many convolutions as there are phases of the strides, each of which writes its part of the result.
@@ -184,6 +188,8 @@ def deconvolution(case: Case) -> list[Way] | None:
     if bias is not None and bias.data is None:
         return None
     groups, strides = int(case.attributes["group"]), _each(case, "strides", spatial)
+    if prod(strides) > MOST_PHASES:
+        return None
     kernel = weights.dims[2:]
     a = case.attributes
     fronts = transposed_windows(

@@ -15,6 +15,7 @@ from relayout.graph.planning.problem import Infeasible
 from relayout.graph.planning.search import SAME
 from relayout.graph.planning.solution import shortened, spelled
 from relayout.graph.planning.solving import solve
+from relayout.layout.images import format_name
 
 if TYPE_CHECKING:
     from relayout.graph.planning.solution import Conversion, Solution
@@ -67,7 +68,7 @@ class Explanation:
         lines = [str(self.solution).partition("\n")[0]]
         for proof in self.proofs:
             one = proof.conversion
-            src, dst = shortened(str(one.src), 14), shortened(str(one.dst), 14)
+            src, dst = shortened(format_name(one.src), 14), shortened(format_name(one.dst), 14)
             head = f"{shortened(one.value, 20)}: {src} to {dst}, {spelled(one.cost)}"
             lines.append(f"{head}; {proof.text}")
             lines.append("    " + shortened(one.reason, 76))
