@@ -135,11 +135,16 @@ def _steps(node: Node, operands: Sequence[Operand | None], out: Operand) -> list
 
 
 def finished(
-    site: Site, steps: Sequence[Step], dst: MemoryDesc, sums: bool = False
+    site: Site,
+    steps: Sequence[Step],
+    dst: MemoryDesc,
+    sums: bool = False,
+    see: Callable[[Value], Value] = lambda value: value,
 ) -> tuple[list[PostOp], list[Any], dict[str, Any]]:
     """Post-ops for a destination, their operands in order, and what the result is added to, by name.
 
-    ``sums``: whether a value that nobody else reads may be added to in its place.
+    ``sums``: whether a value that nobody else reads may be added to in its place; ``see``: as what operands
+    are read, if the destination is a view of the result.
     """
     ops: list[PostOp] = []
     operands: list[Any] = []
@@ -150,16 +155,21 @@ def finished(
             continue
         other = step.operand
         assert other is not None
-        if sums and step.op == "add" and not added and site.ends_here(other) and other.dims == dst.dims:
-            value = site.value(other)
+        if sums and step.op == "add" and not added and site.ends_here(other) and _fills(other, dst):
+            value = see(site.value(other))
             if value.desc == dst:
                 ops.append(Sum())
                 added["dst"] = value
                 continue
-        value = site.ranked(other, len(dst.dims))
+        value = see(site.ranked(other, len(dst.dims)))
         ops.append(BinaryOp(step.op, value.desc))
         operands.append(value)
     return ops, operands, added
+
+
+def _fills(operand: Operand, dst: MemoryDesc) -> bool:
+    """Whether an operand has as many elements as a destination, along as many axes."""
+    return len(operand.dims) == len(dst.dims) and math.prod(operand.dims) == math.prod(dst.dims)
 
 
 def wanted(case: Case, steps: Sequence[Step], dst: MemoryDesc) -> dict[str, MemoryDesc]:
