@@ -53,7 +53,7 @@ def chains(draw):
         else:
             made = OPERATIONS[name]
             other = draw(st.sampled_from([j for j, kind in enumerate(known) if kind == known[k]]))
-            term = (name, made.gives or known[k], (k, other)[: made.takes])
+            term = (name, made.gives or known[k], (k, other, other)[: made.takes])
         terms.append(term)
         known.append(term[1])
     return Expression.of(kinds, terms)
