@@ -2,6 +2,7 @@
 
 Each kind of kernel is a file with a function ``plans``. For a nest it yields every plan that it has to offer,
 complete and with a cost, or none; :data:`KINDS` lists these functions. So adding a kind is writing a file.
+Where only the cheapest is asked for, it may leave out what is too dear already (:attr:`.Facts.hopeless`).
 
 A plan is told from the others for its nest by *words* (:attr:`~.plan.Plan.words`): the kernel, and what else
 there was to choose. A few of them are a *wish*, the way in which a reorder is asked for another plan than the
@@ -19,6 +20,7 @@ cheapest by estimate: each of its nests gets the cheapest one that has all these
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from itertools import chain
 
 from relayout.kernels.copy import ESTIMATE, elements, packing, pixels, rows, tiling
@@ -27,7 +29,7 @@ from relayout.kernels.copy.problem import Move, order, simplified
 from relayout.loops.nest import Loop, split
 from relayout.targets.machine import Machine, host
 
-__all__ = ["KINDS", "candidates", "lowered", "wishes"]
+__all__ = ["KINDS", "candidates", "cheapest", "lowered", "wishes"]
 
 KINDS: list[Callable[[Move, Facts], Iterator[Plan]]] = [
     *(rows.plans, pixels.plans, packing.plans, tiling.plans, elements.plans),
@@ -41,16 +43,36 @@ LONGEST_FILL_BYTES = 1024  # of a row and the zeros behind it that are written t
 
 def candidates(nest: Move, machine: Machine | None = None, streaming: bool = False) -> list[Plan]:
     """All plans for a nest, the cheapest first; none where kernels can't take its 4-bit elements."""
-    facts = Facts(machine or host(), streaming, lambda nest: candidates(nest, machine)[0])
+    facts = Facts(machine or host(), streaming, partial(_best, machine=machine))
     offered = chain.from_iterable(plans(nest, facts) for plans in KINDS)
     return sorted((plan for plan in offered if plan.is_feasible), key=lambda plan: plan.cost)
+
+
+def cheapest(nest: Move, machine: Machine | None = None, streaming: bool = False) -> list[Plan]:
+    """The first of all plans, in a third of the time: those that can't be it are not made."""
+    best: list[Plan] = []
+
+    def hopeless(cost: float) -> bool:
+        return bool(best) and cost >= best[0].cost
+
+    facts = Facts(machine or host(), streaming, partial(_best, machine=machine), hopeless)
+    for plans in KINDS:
+        for plan in plans(nest, facts):
+            if not hopeless(plan.cost) and plan.is_feasible:
+                best[:] = [plan]
+    return best
+
+
+def _best(nest: Move, machine: Machine | None) -> Plan:
+    (plan,) = cheapest(nest, machine)
+    return plan
 
 
 def lowered(
     found: Sequence[Move], wish: str = ESTIMATE, machine: Machine | None = None, streaming: bool = False
 ) -> tuple[Plan, ...] | None:
     """The plans of nests, zeros and leftovers as nests of their own where need be; None: NumPy does it."""
-    offered = _offered(found, machine, streaming)
+    offered = _offered(found, machine, streaming, cheapest if wish == ESTIMATE else candidates)
     return None if offered is None else _chosen(offered, wish)
 
 
@@ -88,12 +110,18 @@ def _chosen(offered: Sequence[Sequence[Plan]], wish: str) -> tuple[Plan, ...]:
     return tuple(next((plan for plan in some if wanted <= {*plan.words}), some[0]) for some in offered)
 
 
-def _offered(found: Sequence[Move], machine: Machine | None, streaming: bool) -> list[list[Plan]] | None:
-    """The candidates of each nest that is left after cutting; None where one has none."""
+def _offered(
+    found: Sequence[Move],
+    machine: Machine | None,
+    streaming: bool,
+    offer: Callable[[Move, Machine | None, bool], list[Plan]] = candidates,
+) -> list[list[Plan]] | None:
+    """The candidates, or the first of them, of each nest that is left after cutting; None: one has none."""
     offered: list[list[Plan]] = []
     for nest in found:
         for part in _separable(nest, machine):
-            offered += _even(simplified(part), machine, streaming)
+            small = simplified(part)
+            offered += _even(small, machine, streaming) if small.adds else [offer(small, machine, streaming)]
     return offered if all(offered) else None
 
 
@@ -101,22 +129,19 @@ def _separable(nest: Move, machine: Machine | None) -> tuple[Move, ...]:
     """A nest whose zeros can't be written together with its data as two: the data, and the zeros."""
     if not nest.fill:
         return (nest,)
-    made = next(iter(candidates(simplified(nest), machine)), None)
+    made = cheapest(simplified(nest), machine)
     # Tiles with zeros in them are written out one by one.
-    short = made is not None and made.total * nest.write <= 8 * LONGEST_FILL_BYTES
+    short = bool(made) and made[0].total * nest.write <= 8 * LONGEST_FILL_BYTES
     return (nest,) if short and not nest.adds else nest.apart()
 
 
 def _even(nest: Move, machine: Machine | None, streaming: bool) -> Iterator[list[Plan]]:
-    """The candidates of a nest, of all of its parts where it has to be cut.
+    """The candidates of a nest that adds to the destination, of all of its parts where it has to be cut.
 
-    Tails are done by stepping back, and what is written twice must not be added twice. So a nest that adds
-    to the destination is cut until the cheapest plans have no tails, and those that have some are left out.
+    Tails are done by stepping back, and what is written twice must not be added twice. So such a nest
+    is cut until the cheapest plans have no tails, and those that have some are left out.
     """
     offered = candidates(nest, machine, streaming)
-    if not nest.adds:
-        yield offered
-        return
     for loop in offered[0].even if offered else ():
         whole = _whole(nest, loop)
         if loop in nest.loops and whole != loop.extent:

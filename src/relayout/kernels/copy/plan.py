@@ -96,6 +96,8 @@ class Facts(NamedTuple):
     """Whether the tensors are so large that it pays to write around the caches."""
     cheapest: Callable[[Move], Plan]
     """The best plan of another nest: for kernels that are made of several."""
+    hopeless: Callable[[float], bool] = lambda cost: False
+    """Whether a plan that costs so much, or more, can't be the best, so that there is no need to make it."""
 
 
 @dataclass(frozen=True)
@@ -241,8 +243,12 @@ AnyPlan = TypeVar("AnyPlan", bound=Plan)
 
 def costing(made: AnyPlan, facts: Facts, cost: float) -> Iterator[AnyPlan]:
     """A plan with its cost: through the caches and, where it completes whole lines, around them."""
+    if facts.hopeless(cost):
+        return
     for stream in (False, True)[: 1 + made.streams(facts.machine)]:
-        yield replace(made, stream=stream, cost=cost + OWNERSHIP_CYCLES * (stream != facts.streaming))
+        whole = cost + OWNERSHIP_CYCLES * (stream != facts.streaming)
+        if not facts.hopeless(whole):
+            yield replace(made, stream=stream, cost=whole)
 
 
 def along(nest: Move, run: Run) -> list[int]:

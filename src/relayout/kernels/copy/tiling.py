@@ -155,6 +155,8 @@ def _ways(made: TransposePlan, facts: Facts) -> Iterator[Plan]:
         parts = nest, columns, rows, made.around, made.shared
         one = kind(*parts, block=block) if not hollow else replace(made, block=block)
         cost = _shuffling(one) + transposing(nest, columns, rows, block, stage)
+        if facts.hopeless(cost):
+            continue
         for swept in _swept(one):
             back = L2_LINE_CYCLES * (inside != (swept.blocked is not None)) * (can and not stage)
             for lined in _lined(swept):
@@ -162,6 +164,8 @@ def _ways(made: TransposePlan, facts: Facts) -> Iterator[Plan]:
                 more = PASS_CYCLES if lined.bounced else SPLIT_LINE_CYCLES * split
                 for prefetch in (far, not far)[: 1 if hollow else 2]:
                     wrong = 0.0 if prefetch == far else TLB_MISS_CYCLES if far else INSTRUCTION_CYCLES
+                    if facts.hopeless(cost + back + more + wrong):
+                        continue
                     yield from costing(replace(lined, prefetch=prefetch), facts, cost + back + more + wrong)
 
 
