@@ -48,6 +48,7 @@ def test_every_candidate_writes_what_the_definition_says(number, types, given, d
 def test_candidates_are_sorted_and_told_apart_by_their_words(number, types):
     for nest in moves(*problem(number, types)) or ():
         plans = candidates.candidates(simplified(nest), streaming=True)
+        assert candidates.cheapest(simplified(nest), streaming=True) == plans[:1]
         costs = [plan.cost for plan in plans]
         assert costs == sorted(costs)
         assert all(cost > 0 for cost in costs)
@@ -67,6 +68,18 @@ def test_wishes_are_granted(number, types, streaming):
         words = {word for plan in plans for word in plan.words}
         assert k == 0 or set(wish.split(", ")) & words
         assert candidates.lowered(found, wish, streaming=streaming) == plans
+
+
+@examples(100)
+@given(st.integers(0, len(SHAPES) - 1), st.sampled_from(PAIRS), st.booleans(), st.sampled_from(ATTRIBUTES))
+def test_the_estimate_is_the_cheapest_of_all(number, types, streaming, given):
+    """Though most of the others were not made."""
+    src, dst = problem(number, types)
+    found = moves(src, dst, attributes_of(src, dst, given).shape)
+    if found is not None:
+        all_of_them = candidates._offered(found, None, streaming)
+        expected = None if all_of_them is None else tuple(plans[0] for plans in all_of_them)
+        assert candidates.lowered(found, streaming=streaming) == expected
 
 
 def test_a_wish_that_nobody_grants_is_the_estimate():
