@@ -28,7 +28,7 @@ under :func:`relayout.forking.lock`, once: at the first call, or when the implem
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
+from functools import cache, lru_cache
 from inspect import Signature, signature
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -59,6 +59,19 @@ __all__ = ["Primitive", "results_by_name"]
 DEFINITION = "definition (NumPy)"
 
 
+class _OfConstructor:
+    """The signature of a kind, which tools would look up in ``__new__`` otherwise, once somebody asks."""
+
+    def __get__(self, made: object, kind: type) -> Signature:
+        return _signature(kind)
+
+
+@cache
+def _signature(kind: type) -> Signature:
+    own = signature(kind.__init__)  # type: ignore[misc]
+    return own.replace(parameters=list(own.parameters.values())[1:])
+
+
 class Primitive:
     """Base of all primitives; see the module's docstring for what a subclass gives.
 
@@ -83,7 +96,7 @@ class Primitive:
         What follows, with the formats of operands decided.
     """
 
-    __signature__: ClassVar[Signature] = Signature()
+    __signature__ = _OfConstructor()
     kind: ClassVar[str] = ""
     inputs: tuple[str, ...] = ()
     outputs: tuple[str, ...] = ("dst",)
@@ -105,16 +118,10 @@ class Primitive:
     )
     """Attributes that lowering sets. Their classes have what they are before."""
 
-    def __init_subclass__(cls, **options: Any) -> None:
-        """Keep the signature, which tools would look up in ``__new__`` otherwise."""
-        super().__init_subclass__(**options)
-        own = signature(cls.__init__)
-        cls.__signature__ = own.replace(parameters=list(own.parameters.values())[1:])
-
     def __new__(cls, *given: object, **named: object) -> Self:
         """Say which argument was meant by a name that there is not, such as PyTorch's ``stride``."""
-        known = cls.__signature__.parameters
         for name in named:
+            known = cls.__signature__.parameters
             if name not in known:
                 with lock():
                     from difflib import get_close_matches
