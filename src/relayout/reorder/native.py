@@ -115,7 +115,6 @@ class Native:
         from relayout.jit.floating import Usual
         from relayout.kernels.copy import ESTIMATE
         from relayout.kernels.copy.module import module
-        from relayout.reorder.operands import rows_of
         from relayout.runtime.sharing import SHARED
         from relayout.runtime.thresholds import shares
         from relayout.targets.machine import host
@@ -129,7 +128,11 @@ class Native:
         nests = self.nests if shape or found is not None else ()
         tables = next((nest.conversion.tables for nest in nests if nest.conversion), ())
         self._hold(list(kernels.values()), divides, divides and shares(machine, self.bytes, measure=False))
-        self.rows = rows_of(tables)
+        self.rows = ()
+        if tables:
+            from relayout.reorder.operands import rows_of
+
+            self.rows = rows_of(tables)
 
     @classmethod
     def recalled(cls, src: MemoryDesc, dst: MemoryDesc, shape: Shape, record: Record) -> Native:
