@@ -37,7 +37,6 @@ from relayout.errors import LayoutError
 from relayout.exchange import pytorch
 from relayout.forking import lock, locked
 from relayout.jit.floating import Usual
-from relayout.jit.support import supported
 from relayout.layout.layout import whole_number
 from relayout.reorder import reorder
 from relayout.reorder.arguments import Argument, check_apart
@@ -326,6 +325,8 @@ class Primitive:
     def _compiled(self) -> Program | None:
         if not self._lowered:
             with lock(), Usual():
+                from relayout.jit.support import supported
+
                 if not self._lowered:
                     self._reach()  # refuses what no memory holds
                     empty = any(0 in desc.dims for desc in self.descs.values())
