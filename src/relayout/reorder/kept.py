@@ -128,16 +128,13 @@ def recalled(name: str) -> Record | None:
                 rows.append((word, bound, begin, end, entries))
             elif [line] != consulted([word]):
                 return None
-    except (ValueError, TypeError):  # what another program has left there
+        if until and not since < time.time() < until:
+            return None
+        engine = engines.at_hand(key)
+        kernels = [engines.kernel(engine, function) for function in functions] if engine else []
+    except (ValueError, TypeError, KeyError):  # what another program has left there
         return None
-    if until and not since < time.time() < until:
-        return None
-    engine = engines.at_hand(key)
-    if engine is None or not functions:
-        return None
-    try:
-        kernels = [engines.kernel(engine, function) for function in functions]
-    except KeyError:  # the code has no such function
+    if not kernels:
         return None
     return Record(kernels, bool(divides), bool(shares), wish, left, tuple(rows))
 
