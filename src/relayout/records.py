@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from dataclasses import field as field
     from dataclasses import replace as replace
 else:
+    import sys
     from operator import itemgetter
 
     class field:
@@ -46,8 +47,11 @@ else:
         return _completed
 
     def replace(record, /, **changes):
-        """The same with other values of some fields."""
-        names, state = record._names, record.__dict__
+        """The same with other values of some fields; data that :mod:`dataclasses` has made goes there."""
+        names = getattr(record, "_names", None)
+        if names is None:
+            return sys.modules["dataclasses"].replace(record, **changes)
+        state = record.__dict__
         if not changes.keys() <= names.keys():
             raise TypeError(f"{type(record).__name__} has no {', '.join(changes.keys() - names.keys())}")
         made = object.__new__(type(record))

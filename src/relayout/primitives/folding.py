@@ -16,7 +16,6 @@ a pixel, four channels away, is the same pixel of the next image.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from math import prod
 from typing import TYPE_CHECKING
 
@@ -24,6 +23,7 @@ from relayout.errors import LayoutError
 from relayout.layout import views
 from relayout.layout.descriptor import MemoryDesc
 from relayout.loops.refine import combined, pieces
+from relayout.records import replace
 
 if TYPE_CHECKING:
     from relayout.kernels.conv.geometry import Geometry

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache, partial
 from itertools import product
 from math import prod
@@ -27,6 +27,7 @@ from relayout.primitives.folding import folded
 from relayout.primitives.lowering import before, followed, reorder_step, zeros_step
 from relayout.primitives.primitive import DEFINITION, Primitive
 from relayout.primitives.program import Program, Step
+from relayout.records import replace
 
 if TYPE_CHECKING:
     from typing_extensions import Self

@@ -15,7 +15,6 @@ Attributes take several operations with a buffer between them, each rounded as :
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,6 +23,7 @@ from numpy.typing import NDArray
 from relayout.bench.suite import Case
 from relayout.loops.nest import Loop, Nest, order, view
 from relayout.loops.refine import nests, refine, table_along
+from relayout.records import replace
 
 __all__ = ["STEPS", "Copy", "copies", "saturates"]
 
