@@ -23,7 +23,7 @@ from relayout.graph.lowering.ways import Way, moving
 from relayout.graph.operators import OPERATORS
 from relayout.layout.descriptor import MemoryDesc
 from relayout.ops import formats
-from relayout.ops.functions import Function
+from relayout.ops.functions import OF_ONNX, Function, of_onnx
 from relayout.ops.post_ops import BinaryOp, PostOp, Sum
 
 if TYPE_CHECKING:
@@ -49,28 +49,14 @@ def functions_of(operator: str, given: dict[str, Any], operands: Sequence[Any]) 
 
 def _function(operator: str, a: dict[str, Any], operands: Sequence[Any]) -> Function | list[Function] | None:
     match operator:
-        case "Relu":
-            return Function("relu")
         case "LeakyRelu":
             return Function("relu", a["alpha"])
-        case "Sigmoid":
-            return Function("logistic")
-        case "Tanh" | "Exp" | "Log" | "Sqrt" | "Abs" | "Round" | "Mish":
-            return Function(operator.lower())
-        case "Elu":
-            return Function("elu", a["alpha"])
         case "Selu":
             return [Function("elu", a["alpha"]), Function("linear", a["gamma"])]
         case "Neg":
             return Function("linear", -1.0)
-        case "Softplus":
-            return Function("soft_relu", 1.0)
-        case "HardSigmoid":
-            return Function("hardsigmoid", a["alpha"], a["beta"])
-        case "HardSwish":
-            return Function("hardswish", 1 / 6, 0.5)
-        case "Gelu":
-            return Function("gelu_tanh" if a["approximate"] == "tanh" else "gelu_erf")
+        case "Gelu" if a["approximate"] == "tanh":
+            return Function("gelu_tanh")
         case "Swish":
             return Function("swish", a["alpha"])
         case "Reciprocal":
@@ -79,6 +65,8 @@ def _function(operator: str, a: dict[str, Any], operands: Sequence[Any]) -> Func
             low, high = (*operands[1:], *([None] * 2))[:2]
             low, high = (-math.inf if low is None else low), (math.inf if high is None else high)
             return Function("clip", low, high) if low <= high else None
+    if operator in OF_ONNX:
+        return of_onnx(operator, a)
     return _with_number(operator, operands)
 
 
