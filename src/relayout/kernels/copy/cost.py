@@ -55,10 +55,10 @@ PASS_CYCLES = 2.0  # cycles for a line to go through a buffer in the L1 cache, t
 
 
 def fitting(rows: Run) -> int:
-    """How many rows may have a line in the L1 cache at a time, with three of four of its ways."""
+    """How many rows may have a line in the L1 cache at a time, with half of its ways."""
     apart, odd = divmod(abs(rows.loops[0].src), LINE_BITS)
     sets = L1_SETS if odd or not rows.is_straight else L1_SETS // gcd(apart, L1_SETS)
-    return max(1, sets * (caches()[0] // PAGE_BYTES) * 3 // 4)
+    return max(1, sets * (caches()[0] // PAGE_BYTES) // 2)
 
 
 def instructions(loads: float, shuffles: float, stores: float = 1) -> float:
