@@ -29,6 +29,7 @@ __all__ = [
         "SPLIT_LINE_CYCLES",
         "TLB_MISS_CYCLES",
         "converting",
+        "elsewhere",
         "fitting",
         "instructions",
         "transposing",
@@ -91,6 +92,10 @@ def transposing(nest: Move, columns: Run, rows: Run, block: int, stage: bool) ->
     if kept > caches()[0] * (1 if stage else 3) // 4:
         cost += L2_LINE_CYCLES
     if back > LINE:
-        cost += SPLIT_LINE_CYCLES / lines * bool(back % LINE)
-        cost += (STORE_MISS_CYCLES if back >= PAGE_BYTES else PIECE_CYCLES) / lines
+        cost += SPLIT_LINE_CYCLES / lines * bool(back % LINE) + elsewhere(back) / lines
     return cost
+
+
+def elsewhere(pitch: int) -> float:
+    """Cycles lost where a piece of the destination ends and the next is so many bytes further."""
+    return STORE_MISS_CYCLES if pitch >= PAGE_BYTES else PIECE_CYCLES

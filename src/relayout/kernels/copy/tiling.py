@@ -85,9 +85,9 @@ class TransposePlan(Plan):
         return (nest.read, self.columns, "src", 0), (nest.write, self.rows, "dst", nest.fill)
 
     def abreast(self, rows: int, columns: int, machine: Machine) -> int:
-        """How many lanes of columns a tile of few rows takes side by side, so that registers are full.
+        """How many lanes of columns a tile takes side by side whose rows fill only one.
 
-        A register then holds a longer piece of one row, and its lanes are transposed all alike::
+        A register has a longer piece of one row then, whose lanes are transposed all alike::
 
             r0: a0 a1 a2 a3 | a4 a5 a6 a7         a0 b0 c0 d0 | a4 b4 c4 d4
             r1: b0 b1 b2 b3 | b4 b5 b6 b7   ->    a1 b1 c1 d1 | a5 b5 c5 d5
