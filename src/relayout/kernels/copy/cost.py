@@ -88,9 +88,9 @@ def transposing(nest: Move, columns: Run, rows: Run, block: int, stage: bool) ->
         cost += visits * TLB_MISS_CYCLES * min(1.0, pitch / PAGE_BYTES)
     cost += visits * (STRIP_CYCLES if rows.extent > SINGLE_TILE_ROWS else RUN_CYCLES) / block
     lines = max(1.0, block * nest.write / LINE_BITS)  # of a piece
-    kept = block * (LINE if stage else min(pitch, LINE) + LINE // strips)  # with a strip of the destination
-    if kept > caches()[0] * (1 if stage else 3) // 4:
-        cost += L2_LINE_CYCLES
+    line = 2 * LINE if stage else min(pitch, LINE)  # of a row, and its copy
+    if block * (line + LINE // strips) >= caches()[0] * 3 // 4:  # with a strip of the destination
+        cost += (strips - 1 if stage else 1) * L2_LINE_CYCLES
     if back > LINE:
         cost += SPLIT_LINE_CYCLES / lines * bool(back % LINE) + elsewhere(back) / lines
     return cost
