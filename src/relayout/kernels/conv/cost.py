@@ -32,6 +32,7 @@ __all__ = ["FACTS", "Facts", "Model"]
 MOST_PIXELS = 28  # pixels of a tile
 LEAST_PIXELS = 4  # pixels of a tile whose turns do all taps of a row
 LANE_BYTES = 16  # a shuffle within a lane is one instruction; across lanes it needs a pattern in a register
+MOST_SHARES = 4096  # parts that rows are cut into: tasks for any number of threads
 TILES_TRIED = 2  # best shapes of tiles, each of which is combined with all cuts into tasks
 
 
@@ -188,7 +189,8 @@ class Model:
     def cuts(self, threads: int) -> Iterator[Cut]:
         """The ways to cut the work into tiles and tasks."""
         nest, height, width = self.nest, self.height, self.width
-        shares = {k for k in range(1, height + 1) if k <= 8 or height % k == 0}
+        most = min(height, MOST_SHARES)
+        shares = {k for k in range(1, most + 1) if k <= 8 or height % k == 0}
         chunks = {1}
         if not nest.unpacks:
             chunks |= set(range(1, 2 * threads + 1)) if threads > 1 else set()

@@ -13,7 +13,7 @@ from itertools import product
 from math import ceil, prod
 from typing import NamedTuple
 
-__all__ = ["Geometry", "Sizes", "Span", "rows_have_taps", "spans", "taps_inside"]
+__all__ = ["Geometry", "Sizes", "Span", "few_borders", "rows_have_taps", "spans", "taps_inside"]
 
 Sizes = tuple[int, int, int]
 
@@ -94,9 +94,45 @@ def taps_inside(geometry: Geometry, axis: int, output: int) -> list[tuple[int, i
     return [(tap, element) for tap, element in elements if 0 <= element < geometry.source[axis]]
 
 
+MOST_BORDER = 4096
+"""Outputs along an axis that have taps outside: where there are more, nothing is written for each of them."""
+
+
+def at_border(geometry: Geometry, axis: int) -> tuple[range, range]:
+    """The outputs along an axis that have taps outside: in front, and behind.
+
+    >>> g = Geometry(1, 8, 1, 1, (1, 7, 7), (1, 4, 4), (1, 3, 3), (1, 2, 2), (1, 1, 1), (0, 1, 1))
+    >>> at_border(g, 2)
+    (range(0, 1), range(3, 4))
+    """
+    outputs, stride = geometry.target[axis], geometry.strides[axis]
+    front = min(outputs, -(-geometry.padding[axis] // stride))
+    room = geometry.source[axis] + geometry.padding[axis] - geometry.reach(axis, 1)
+    behind = room // stride + 1  # the first output of which a tap lies behind the last element
+    return range(front), range(max(front, min(behind, outputs)), outputs)
+
+
+def few_borders(geometry: Geometry) -> bool:
+    """Whether so few outputs of a row have taps outside that tiles can be written for each of them."""
+    return sum(map(len, at_border(geometry, 2))) <= MOST_BORDER
+
+
 def rows_have_taps(geometry: Geometry) -> bool:
-    """Whether a tap of each output row and plane falls inside."""
-    return all(taps_inside(geometry, axis, at) for axis in (0, 1) for at in range(geometry.target[axis]))
+    """Whether a tap of each output row and plane falls inside; not where very many are at a border."""
+    for axis in (0, 1):
+        front, behind = at_border(geometry, axis)
+        if len(front) + len(behind) > MOST_BORDER:
+            return False
+        if not all(_has_tap(geometry, axis, at) for several in (front, behind) for at in several):
+            return False
+    return True
+
+
+def _has_tap(geometry: Geometry, axis: int, output: int) -> bool:
+    """Whether a tap of an output falls on an element along an axis."""
+    start = output * geometry.strides[axis] - geometry.padding[axis]
+    first = max(0, -(start // geometry.dilation[axis]))  # the first tap that lies behind the padding
+    return first < geometry.kernel[axis] and start + first * geometry.dilation[axis] < geometry.source[axis]
 
 
 def spans(geometry: Geometry, most: int) -> tuple[Span, ...]:
