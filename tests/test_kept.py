@@ -1,263 +1,326 @@
-"""What is kept of a reorder for later processes: found where it holds, and never where it does not."""
+"""Runs that are kept for the networks of files: when they are taken, and when not."""
 
 from __future__ import annotations
 
-import importlib
+import os
+import pickle
 import time
 from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 import relayout as rl
-from processes import is_done
-from relayout.jit import pages
-from relayout.runtime import tuning
-from strategies import examples
+from relayout.errors import LayoutError
+from relayout.graph import kept
+from relayout.graph.graph import Graph
+from relayout.jit import cache
 
-cache = importlib.import_module("relayout.jit.cache")
-choice = importlib.import_module("relayout.reorder.choice")
-compile_ = importlib.import_module("relayout.jit.compile")
-engines = importlib.import_module("relayout.jit.engines")
-environment = importlib.import_module("relayout.environment")
-kept = importlib.import_module("relayout.reorder.kept")
-native = importlib.import_module("relayout.reorder.native")
-reorders = importlib.import_module("relayout.reorder.tuning")
+onnx = pytest.importorskip("onnx")
 
-pytestmark = pytest.mark.skipif(
-    not compile_.available() or pages.process() is None, reason="nothing is kept of reorders here"
-)
+EARLIER = 60 * 10**9  # nanoseconds: longer than times of files are rounded to
 
-SRC, DST = (rl.MemoryDesc((1, 64, 40, 40), "f32", format) for format in ("nchw", "nhwc"))
-LATER = 3600 * 10**9  # nanoseconds: source files that were written a moment ago are old by then
+
+def model(path: Path, factor: float = 2.0, *, beside: str | None = None, default: bool = False) -> Path:
+    """A file with a product, a bias and an activation; its batch is open."""
+    rng = np.random.default_rng(5)
+    weights = (factor * rng.standard_normal((6, 5))).astype("f4")
+    real = onnx.TensorProto.FLOAT
+    inputs = [onnx.helper.make_tensor_value_info("x", real, ["n", 6])]
+    if default:
+        inputs.append(onnx.helper.make_tensor_value_info("b", real, [5]))
+    nodes = [
+        onnx.helper.make_node("MatMul", ["x", "w"], ["m"]),
+        onnx.helper.make_node("Add", ["m", "b"], ["s"]),
+        onnx.helper.make_node("Relu", ["s"], ["y"]),
+    ]
+    constants = [
+        onnx.numpy_helper.from_array(weights, "w"),
+        onnx.numpy_helper.from_array(np.ones(5, "f4"), "b"),
+    ]
+    result = onnx.helper.make_tensor_value_info("y", real, ["n", 5])
+    made = onnx.helper.make_model(
+        onnx.helper.make_graph(nodes, "little", inputs, [result], constants),
+        opset_imports=[onnx.helper.make_opsetid("", 18)],
+        ir_version=10,
+    )
+    aside = {} if beside is None else {"save_as_external_data": True, "location": beside, "size_threshold": 1}
+    onnx.save(made, path, **aside)
+    return path
 
 
 @pytest.fixture
-def folder(tmp_path, monkeypatch):
-    """An empty cache of a process that measures."""
-    monkeypatch.setenv("RELAYOUT_CACHE", str(tmp_path / "kernels"))
-    monkeypatch.setenv("RELAYOUT_EFFORT", "measure")
-    monkeypatch.setattr(environment, "LOADED", environment.LOADED + LATER)
-    afresh()
-    yield Path(cache.folder())
-    monkeypatch.undo()
-    afresh()
+def files(monkeypatch, tmp_path):
+    """A folder whose files count as settled, with a cache of its own; the count of files that were read."""
+    monkeypatch.setenv("RELAYOUT_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("RELAYOUT_RUNS_LIMIT", "1000000")
+    monkeypatch.setattr(kept.cache, "SETTLED", -EARLIER)
+    monkeypatch.setattr(kept, "_code", lambda: "code")
+    read: list[str] = []
+    from relayout.importers import loading
+
+    original = loading._read_file
+    monkeypatch.setattr(loading, "_read_file", lambda path: (read.append(path), original(path))[1])
+    (tmp_path / "models").mkdir()
+    return tmp_path / "models", read
 
 
-def afresh():
-    """Forget what a new process does not know."""
-    engines.KNOWN.clear()
-    for remembers in (cache.stamp, cache._asks, kept._here, native._native, choice._chosen, reorders.trial):
-        remembers.cache_clear()
+def runs(folder: Path) -> list[Path]:
+    return sorted((folder.parent / "cache" / "runs").glob("run-*"))
 
 
-def is_planned(monkeypatch, src=SRC, dst=DST, shape=()):
-    """Whether a new process plans this reorder."""
-    afresh()
-    planned = []
-    with monkeypatch.context() as patch:
-        original = native.Native.__init__
-        patch.setattr(native.Native, "__init__", lambda *a, **k: planned.append(1) or original(*a, **k))
-        assert choice.chosen(src, dst, shape)[0] is not None
-    return bool(planned)
+X = np.random.default_rng(0).standard_normal((3, 6)).astype("f4")
 
 
-def records(folder):
-    return sorted(path for path in folder.iterdir() if path.name.startswith("plan-"))
+def test_a_later_load_reads_nothing(files):
+    folder, read = files
+    path = model(folder / "m.onnx")
+    first = rl.load(path)
+    wanted = first.compile(batch=3)(X)
+    again = rl.load(path)
+    run = again.compile(batch=3)
+    assert len(read) == len(runs(folder)) == 1
+    np.testing.assert_array_equal(run(X)[0], wanted[0])
+    np.testing.assert_array_equal(run(x=X)[0], wanted[0])
+    assert again.inputs == first.inputs
+    assert again.outputs == first.outputs
+    assert again.results == first.results
+    assert len(read) == 1
+    assert str(again) == str(first)
+    assert len(read) == 2
+    np.testing.assert_array_equal(again.evaluate(X)[0], first.evaluate(X)[0])
+    assert again.compile(batch=3).memory == run.memory
 
 
-def test_a_later_process_plans_nothing(folder, monkeypatch):
-    assert is_planned(monkeypatch)
-    assert not is_planned(monkeypatch)
-    assert len(records(folder)) == 2  # of the estimate, and of what was chosen
+def test_what_was_planned_is_told_when_asked(files):
+    folder, read = files
+    path = model(folder / "m.onnx")
+    plan = rl.load(path).compile(batch=3).plan
+    run = rl.load(path).compile(batch=3)
+    assert len(read) == 1
+    assert [str(one.case.name) for one in run.plan.chosen] == [str(one.case.name) for one in plan.chosen]
+    assert len(read) == 2
+    assert run.plan is run.plan
 
 
-def test_each_problem_and_each_setting_has_its_own(folder, monkeypatch):
-    assert is_planned(monkeypatch)
-    assert is_planned(monkeypatch, DST, SRC)
-    assert is_planned(monkeypatch, shape=(("src_scale", None),))
-    for name, value in (
-        ("RELAYOUT_THREADS", "7"),
-        ("RELAYOUT_STREAMING", "1"),
-        ("RELAYOUT_SHARING", "1"),
-        ("RELAYOUT_CACHE", "off"),
-    ):
-        with monkeypatch.context() as patch:
-            patch.setenv(name, value)
-            assert is_planned(monkeypatch)
-            assert is_planned(monkeypatch) == (value == "off")
-    assert not is_planned(monkeypatch)
+def test_other_arguments_are_other_runs(files):
+    folder, read = files
+    path = model(folder / "m.onnx")
+    for arguments in ({"batch": 3}, {"batch": {"x": (3, 6)}}, {"batch": 2}, {"batch": 3, "threads": 1}):
+        rl.load(path).compile(**arguments)
+    assert len(runs(folder)) == 3  # two of them are the same sizes
+    assert len(read) == 3
+    with pytest.raises(LayoutError, match="threads"):
+        rl.load(path).compile(batch=3, threads=-1)
+    with pytest.raises(LayoutError, match="no dim and no input"):
+        rl.load(path).compile(batch={"k": 3})
+    with pytest.raises(LayoutError, match="3x6"):
+        rl.load(path).compile(batch=3)(X[:2])
 
 
-def test_a_named_processor_keeps_nothing(folder, monkeypatch):
-    monkeypatch.setenv("RELAYOUT_CPU", "x86-64-v2")
-    assert is_planned(monkeypatch)
-    assert is_planned(monkeypatch)
-    assert not records(folder)
+def test_open_sizes_are_compiled_when_they_come(files):
+    folder, _ = files
+    path = model(folder / "m.onnx")
+    rl.load(path).compile(batch=3)
+    run = rl.load(path).compile()
+    assert run(X)[0].shape == (3, 5)
+    assert run(X[:2])[0].shape == (2, 5)
+    assert len(runs(folder)) == 1
 
 
-@pytest.mark.parametrize("what", ["processor", "library", "caches"])
-def test_another_machine_plans_for_itself(folder, monkeypatch, what):
-    assert is_planned(monkeypatch)
-    other = {"processor": "identity", "library": "identity"}.get(what)
-    with monkeypatch.context() as patch:
-        if other:
-            patch.setattr(kept.remembered, other, lambda: f"another {what}")
-        else:
-            patch.setattr(kept, "caches", lambda: (1 << 15, 1 << 20, 1 << 21))
-        assert is_planned(monkeypatch)
-    assert not is_planned(monkeypatch)
+def test_a_changed_file_is_another_network(files):
+    folder, read = files
+    path = model(folder / "m.onnx")
+    first = rl.load(path).compile(batch=3)(X)[0]
+    before = os.stat(path)
+    model(path, -2.0)
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert os.stat(path).st_size == before.st_size
+    second = rl.load(path).compile(batch=3)(X)[0]
+    assert not np.allclose(first, second)
+    np.testing.assert_array_equal(rl.load(path).compile(batch=3)(X)[0], second)
+    assert len(runs(folder)) == 1
+    assert len(read) == 2
 
 
-@examples(60)
-@given(st.data())
-def test_damaged_records_are_no_records(data):
-    """Whole entries of whatever other programs write, and entries that are not whole."""
-    name = f"plan-{'0' * 64}"
-    lines = [f"{'1' * 64} reorder", "estimate", "1 0 8 0 0", "row src_scale -1 0 576 65", "on sharing-0 -"]
-    k = data.draw(st.integers(0, len(lines) - 1))
-    lines[k] = data.draw(st.one_of(st.text(max_size=20), st.sampled_from([lines[k] + " 1", "", "\0", ".."])))
-    cache.save(name, "\n".join(lines).encode(errors="replace"))
-    assert kept.recalled(name) is None  # there is no such kernel either
-    cache.save(name, data.draw(st.binary(max_size=60)))
-    assert kept.recalled(name) is None
+def test_a_file_that_changes_while_its_graph_is_in_use(files):
+    folder, _ = files
+    path = model(folder / "m.onnx")
+    rl.load(path).compile(batch=3)
+    graph = rl.load(path)
+    model(path, -2.0)
+    with pytest.raises(LayoutError, match="another file"):
+        str(graph)
+    gone = rl.load(path).compile(batch=3) and rl.load(path)
+    path.unlink()
+    with pytest.raises(LayoutError, match="another file"):
+        gone.compile(batch=2)
+    with pytest.raises(LayoutError, match="can't be read"):
+        rl.load(path)
 
 
-def test_what_is_damaged_on_disk_is_planned_again(folder, monkeypatch):
-    assert is_planned(monkeypatch)
-    for path in records(folder):
-        path.write_bytes(path.read_bytes()[:-1])
-    assert is_planned(monkeypatch)
-    assert not is_planned(monkeypatch)
-    for path in folder.iterdir():
-        if len(path.name) == 64:
-            path.unlink()  # the code
-    assert is_planned(monkeypatch)
-    assert not is_planned(monkeypatch)
+def test_external_data_is_part_of_it(files):
+    folder, read = files
+    path = model(folder / "m.onnx", beside="w.bin")
+    first = rl.load(path).compile(batch=3)(X)[0]
+    np.testing.assert_array_equal(rl.load(path).compile(batch=3)(X)[0], first)
+    assert len(read) == 1
+    data = (folder / "w.bin").read_bytes()
+    (folder / "w.bin").write_bytes((-np.frombuffer(data[: 4 * 30], "f4")).tobytes() + data[4 * 30 :])
+    assert not np.allclose(rl.load(path).compile(batch=3)(X)[0], first)
+    (folder / "w.bin").unlink()
+    with pytest.raises(LayoutError, match=r"w\.bin"):
+        rl.load(path)
 
 
-def test_a_choice_that_was_measured_replaces_what_was_kept(folder, monkeypatch):
-    """And one that was forgotten, or is too old, brings the estimate back."""
-    assert is_planned(monkeypatch)
-    way, problem = "staged, 32 rows", reorders.problem_of(SRC, DST, ())
-    tuning.keep(tuning.Choice(problem, tuning.AGREE, ((way, 0.5), ("estimate", 1.0))))
-    assert is_planned(monkeypatch)
-    assert not is_planned(monkeypatch)
-    made, trial = choice.chosen(SRC, DST)
-    assert (made.wish, trial) == (way, None)
-    assert rl.Reorder(SRC, DST).plan.kernels.wish == way
-    with monkeypatch.context() as patch:
-        now = time.time() + tuning.STALE + 1
-        patch.setattr(kept.time, "time", lambda: now)
-        afresh()
-        assert choice.chosen(SRC, DST)[1] is not None
-    tuning.forget()
-    afresh()
-    assert choice.chosen(SRC, DST)[0].wish == "estimate"
-    assert not is_planned(monkeypatch)
+def test_defaults_can_be_given(files):
+    folder, read = files
+    path = model(folder / "m.onnx", default=True)
+    first, again = (rl.load(path).compile(batch=3) for _ in range(2))
+    assert len(read) == 1
+    other = np.arange(5, dtype="f4")
+    np.testing.assert_array_equal(first(X)[0], again(X)[0])
+    np.testing.assert_allclose(again(X, b=other)[0], first(X, b=other)[0], rtol=1e-6)
+    assert not np.allclose(again(X)[0], again(X, b=other)[0])
 
 
-def test_a_threshold_that_was_measured_since(folder, monkeypatch):
-    """Whether threads are woken is decided anew."""
-    from relayout.runtime import thresholds
-    from relayout.targets.machine import host
-
-    (entry,) = thresholds.consulted(2 * SRC.nbytes)
-    assert is_planned(monkeypatch)
-    assert not is_planned(monkeypatch)
-    name, head = thresholds._entry("sharing", host())
-    assert name == entry
-    with monkeypatch.context() as patch:
-        patch.setattr(thresholds, "_known", {})
-        patch.setattr(thresholds.threads, "count", lambda *_: 2)
-        cache.save(entry, f"{head}{1 << 18}".encode())
-        assert is_planned(monkeypatch)
-        assert not is_planned(monkeypatch)
-
-
-def test_a_contest_that_is_due_is_held_as_ever(folder, monkeypatch):
-    assert is_planned(monkeypatch)
-    assert not is_planned(monkeypatch)
-    x = np.random.default_rng(0).random(SRC.dims).astype(np.float32)
-    plan, out = rl.Reorder(SRC, DST), np.empty((1, 40, 40, 64), np.float32)
-    assert isinstance(plan.plan._trial, choice.Awaited)
-    for k in range(500):
-        if plan.plan._trial is None:
-            break
-        assert (plan.plan._trial._trial is None) == (k <= tuning.BEGIN)
-        out[:] = 0
-        plan(x, out)
-        np.testing.assert_array_equal(out, x.transpose(0, 2, 3, 1))
-    assert plan.plan._trial is None
-    (known,) = tuning.choices()
-    assert plan.plan.kernels.wish == known.ranking[0][0]
-    assert rl.Reorder(SRC, DST).plan.kernels is plan.plan.kernels
-    afresh()
-    assert rl.Reorder(SRC, DST).plan.kernels.wish == known.ranking[0][0]
+@pytest.mark.parametrize("place", [0, 20, 80, 200, -70, -1])
+def test_damaged_runs_are_made_anew(files, place):
+    folder, _ = files
+    path = model(folder / "m.onnx")
+    wanted = rl.load(path).compile(batch=3)(X)[0]
+    [run] = runs(folder)
+    data = bytearray(run.read_bytes())
+    if place != -70:  # in the weights, which have no digest
+        data[place] ^= 0xFF
+        run.write_bytes(data)
+    np.testing.assert_array_equal(rl.load(path).compile(batch=3)(X)[0], wanted)
+    run.write_bytes(data[: len(data) // 2])
+    np.testing.assert_array_equal(rl.load(path).compile(batch=3)(X)[0], wanted)
+    run.write_bytes(b"")
+    np.testing.assert_array_equal(rl.load(path).compile(batch=3)(X)[0], wanted)
+    assert rl.load(path).compile(batch=3)(X)[0].shape == (3, 5)
 
 
-def test_a_plan_that_is_tuned_holds_it_at_once(folder, monkeypatch):
-    assert is_planned(monkeypatch)
-    assert not is_planned(monkeypatch)
-    known = rl.Reorder(SRC, DST).tune()
-    assert known is not None
-    assert known.contests == 1
+@pytest.mark.parametrize("text", [b"", b"{", b"[]", b"{}", b'{"version": 1, "files": [["m", [1]]]}', b"\xff"])
+def test_damaged_entries_are_no_entries(files, text):
+    folder, read = files
+    path = model(folder / "m.onnx")
+    wanted = rl.load(path).compile(batch=3)(X)[0]
+    cache.save(kept._entry(str(path)), text)
+    np.testing.assert_array_equal(rl.load(path).compile(batch=3)(X)[0], wanted)
+    assert len(read) == 2
 
 
-@pytest.mark.parametrize(
-    "given",
-    [
-        {"src_scale": 0.5},
-        {"dst_scale": ([0.5 + k for k in range(64)], 1), "dst_zero_point": 3},
-        {"src_zero_point": (list(range(64)), 1), "beta": 2.0},
-        {"src_shift": 0.25},
-    ],
-)
-def test_attributes_are_read_where_they_were(folder, monkeypatch, given):
-    """From what is kept, the same bytes."""
-    dst = rl.MemoryDesc(SRC.dims, "s8", "nhwc")
-    source = np.random.default_rng(1).integers(-20, 20, SRC.dims).astype(np.float32)
-    outs = []
-    for planned in (True, False):
-        afresh()
-        out = np.ones(dst.nbytes, np.int8)
-        plan = rl.Reorder(SRC, dst, **given)
-        plan(source, out)
-        outs.append(out)
-        assert (plan.plan.kernels._decided is not None) == planned
-    np.testing.assert_array_equal(*outs)
+def test_runs_of_others_are_not_believed(files):
+    folder, read = files
+    path = model(folder / "m.onnx")
+    rl.load(path).compile(batch=3)
+    [run] = runs(folder)
+    run.chmod(0o666)
+    graph = rl.load(path)
+    assert graph.compile(batch=3)(X)[0].shape == (3, 5)
+    assert len(read) == 2
+    elsewhere = folder / "elsewhere"
+    run.rename(elsewhere)
+    run.symlink_to(elsewhere)
+    assert rl.load(path).compile(batch=3)(X)[0].shape == (3, 5)
+    assert len(read) == 3
 
 
-def test_source_code_that_asks_the_environment_keeps_nothing(folder, monkeypatch):
-    monkeypatch.setattr(cache, "_asks_environment", lambda text: b"class Native:" in text)
-    assert is_planned(monkeypatch)
-    assert is_planned(monkeypatch)
-    assert not records(folder)
+def test_other_code_makes_other_runs(files, monkeypatch):
+    folder, read = files
+    path = model(folder / "m.onnx")
+    rl.load(path).compile(batch=3)
+    monkeypatch.setattr(kept, "_code", lambda: "other code")
+    rl.load(path).compile(batch=3)
+    assert len(read) == 2
+    assert len(runs(folder)) == 1
+    monkeypatch.setattr(kept, "_code", lambda: None)
+    assert type(rl.load(path)) is Graph
 
 
-FIRST = """
-import subprocess, sys
-WORK = '''
-import importlib, sys
-import numpy as np
-import relayout as rl
-importlib.import_module("relayout.environment").LOADED += 3600 * 10**9
-sides = [rl.MemoryDesc((1, 64, 56, 56), "f32", format) for format in ("nchw", "nChw16c")]
-source, target = (np.ones(desc.required_bytes, np.uint8) for desc in sides)
-rl.Reorder(*sides)(source, target)
-parts = "kernels", "loops", "ir", "ops", "runtime.tuning", "runtime.pool", "targets.machine", "jit.compile"
-print([m for m in sys.modules if m.startswith(tuple(f"relayout.{part}" for part in parts))])
-'''
-import os
-os.environ["RELAYOUT_CACHE"] = sys.argv[0] + ".kernels"
-os.environ["RELAYOUT_EFFORT"] = "measure"
-said = [subprocess.run([sys.executable, "-c", WORK], stdout=subprocess.PIPE, text=True).stdout for _ in "12"]
-assert said[0] != "[]\\n" and said[1] == "[]\\n", said[1]
-print("done")
-"""
+def test_young_files_are_not_kept(files, monkeypatch):
+    folder, _ = files
+    monkeypatch.setattr(kept.cache, "SETTLED", 2 * 10**9)
+    path = model(folder / "m.onnx")
+    assert type(rl.load(path)) is Graph
+    rl.load(path).compile(batch=3)
+    assert runs(folder) == []
 
 
-def test_what_finds_its_kernels_imports_nothing_that_makes_any(tmp_path):
-    is_done(tmp_path, FIRST)
+def test_it_can_be_switched_off(files, monkeypatch):
+    folder, _ = files
+    path = model(folder / "m.onnx")
+    monkeypatch.setenv("RELAYOUT_RUNS_LIMIT", "0")
+    assert type(rl.load(path)) is Graph
+    monkeypatch.setenv("RELAYOUT_RUNS_LIMIT", "1000000")
+    monkeypatch.setenv("RELAYOUT_CACHE", "off")
+    assert type(rl.load(path)) is Graph
+    monkeypatch.setenv("RELAYOUT_RUNS_LIMIT", "many")
+    with pytest.raises(LayoutError, match="RELAYOUT_RUNS_LIMIT='many'"):
+        rl.load(path)
+
+
+def test_no_more_is_kept_than_the_limit(files, monkeypatch):
+    folder, _ = files
+    monkeypatch.setenv("RELAYOUT_RUNS_LIMIT", "30000")  # an entry takes at least a block of the disk
+    path = model(folder / "m.onnx")
+    for batch in range(1, 13):
+        rl.load(path).compile(batch=batch)
+        time.sleep(0.002)
+    assert 0 < len(runs(folder)) <= 7
+    monkeypatch.setenv("RELAYOUT_RUNS_LIMIT", "100")
+    other = model(folder / "o.onnx")
+    rl.load(other).compile(batch=3)
+    assert len(runs(folder)) <= 7
+    monkeypatch.setattr(kept, "_has_room", lambda where, size: False)
+    monkeypatch.setenv("RELAYOUT_RUNS_LIMIT", "1000000")
+    before = runs(folder)
+    assert rl.load(other).compile(batch=3)(X)[0].shape == (3, 5)
+    assert runs(folder) == before
+
+
+def test_a_full_disk_is_no_error(files, monkeypatch):
+    folder, _ = files
+    path = model(folder / "m.onnx")
+
+    def full(run, file):
+        file.write(b"some of it")
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("relayout.graph.saving.write", full)
+    assert rl.load(path).compile(batch=3)(X)[0].shape == (3, 5)
+    assert list((folder.parent / "cache" / "runs").iterdir()) == []
+
+
+def test_copies_are_graphs(files):
+    folder, _ = files
+    path = model(folder / "m.onnx")
+    rl.load(path).compile(batch=3)
+    graph = rl.load(path)
+    assert type(graph.replaced(name="other")) is Graph
+    copy = pickle.loads(pickle.dumps(graph))
+    assert type(copy) is Graph
+    assert str(copy) == str(graph)
+    with pytest.raises(AttributeError, match="no attribute 'weights'"):
+        getattr(graph, "weights")  # noqa: B009
+    assert repr(graph).startswith("FileGraph(inputs=")
+
+
+def test_the_code_of_the_package_is_told_apart(tmp_path, monkeypatch):
+    (tmp_path / "inner").mkdir()
+    for place in (tmp_path, tmp_path / "inner"):
+        (place / "__init__.py").write_text("")
+    monkeypatch.setattr(kept.cache, "PACKAGE", str(tmp_path))
+    monkeypatch.setattr(kept, "_package", kept._package.__wrapped__)
+    monkeypatch.setattr(kept, "LOADED", time.time_ns() + EARLIER)
+    first = kept._code()
+    assert first == kept._code() is not None
+    (tmp_path / "inner" / "a.py").write_text("")
+    second = kept._code()
+    assert second not in (None, first)
+    (tmp_path / "inner" / "a.py").write_text(" ")
+    assert kept._code() not in (None, first, second)
+    monkeypatch.setattr(kept, "LOADED", time.time_ns())
+    assert kept._code() is None  # another text may have been imported

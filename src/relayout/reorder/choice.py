@@ -14,7 +14,7 @@ from relayout.environment import effort, settings
 from relayout.forking import locked
 from relayout.layout.descriptor import MemoryDesc
 from relayout.reorder import kept
-from relayout.reorder.native import Native, Shape, native
+from relayout.reorder.native import Native, Shape, consulted, native
 from relayout.targets.processors import count
 
 if TYPE_CHECKING:
@@ -95,14 +95,13 @@ def _chosen(
         made = Native.recalled(src, dst, shape, record)
         return made, Awaited(record.left, lambda: _begun(src, dst, shape, many)) if record.left else None
     from relayout.reorder.tuning import problem_of, trial
-    from relayout.runtime.thresholds import consulted
     from relayout.runtime.tuning import BEGIN, entry
 
     said = kept.consulted([entry(problem_of(src, dst, shape, many))] if name else ())
     held = trial(src, dst, shape, many)
     kernels = held.winner or native(src, dst, shape, held.first)
     if kernels is not None and name and held.winner is None:
-        said += kept.consulted(consulted(kernels.bytes))
+        said += consulted(src, dst)
         kept.keep(name, kernels, said, 0 if held.done else BEGIN, held.lasts)
     return kernels, held
 

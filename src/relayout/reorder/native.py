@@ -24,7 +24,7 @@ from math import prod
 from typing import TYPE_CHECKING, Any
 
 from relayout.environment import settings
-from relayout.forking import locked
+from relayout.forking import lock, locked
 from relayout.layout.descriptor import MemoryDesc
 from relayout.reorder import kept
 from relayout.targets.processors import count
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from relayout.runtime.prepared import Prepared
     from relayout.targets.machine import Machine
 
-__all__ = ["Native", "Shape", "native", "worth_compiling"]
+__all__ = ["Native", "Shape", "consulted", "native", "worth_compiling"]
 
 Shape = tuple[tuple[str, int | None], ...]
 """Which attributes take part, in the order of the formula, and along which logical axis each has values."""
@@ -180,7 +180,9 @@ class Native:
 
         machine, streaming = self._given
         machine = machine or host()
-        return machine, streams(machine, self.bytes) if streaming is None else streaming
+        if streaming is None:
+            streaming = streams(machine, _streamed(self.src, self.dst))
+        return machine, streaming
 
     @locked
     def refined(self) -> tuple[Move, ...]:
@@ -352,9 +354,7 @@ def _native(
 
     if not supported():
         return None
-    from relayout.runtime.thresholds import consulted
-
-    said = kept.consulted(consulted(_bytes(src, dst)) if name else ())
+    said = consulted(src, dst) if name else []
     try:
         made = Native(src, dst, shape=shape, wish=wish)
     except Infeasible:
@@ -366,4 +366,20 @@ def _native(
 
 def _bytes(src: MemoryDesc, dst: MemoryDesc) -> int:
     """Bytes of both."""
-    return prod(dst.layout.padded) * dst.dtype.bits // 8 + src.required_bytes
+    return _written(dst) + src.required_bytes
+
+
+def _streamed(src: MemoryDesc, dst: MemoryDesc) -> int:
+    """What decides about writing around the caches: a small source keeps no more of the destination there."""
+    return max(_bytes(src, dst), 2 * _written(dst))
+
+
+def _written(dst: MemoryDesc) -> int:
+    return prod(dst.layout.padded) * dst.dtype.bits // 8
+
+
+def consulted(src: MemoryDesc, dst: MemoryDesc) -> list[str]:
+    """What measurements say now that decide what is made (:func:`relayout.reorder.kept.consulted`)."""
+    with lock():
+        from relayout.runtime import thresholds
+    return kept.consulted(thresholds.consulted(_streamed(src, dst), _bytes(src, dst)))

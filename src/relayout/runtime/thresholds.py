@@ -1,8 +1,9 @@
 """From how many bytes on something pays on this host: writing around the caches, and waking threads.
 
 Two questions that no data sheet answers, both about source *and* destination together. What matters is
-whether the two fit the caches side by side: that held for conversions to narrower and to wider types alike,
-where the destination alone said nothing.
+whether the two fit the caches side by side: that held for conversions to narrower and to wider types alike.
+Where more is written than read, reorders ask with twice the destination: a smaller source keeps no more of it
+in the caches.
 
 >>> from relayout.targets.machine import machine
 >>> small = machine("x86-64-v3")
@@ -56,12 +57,12 @@ def shares(machine: Machine, size: int, measure: bool = True) -> bool:
 
 
 @locked
-def consulted(size: int) -> list[str]:
-    """The entries on disk that these answers depend on, for so many bytes on this host."""
+def consulted(streamed: int, shared: int) -> list[str]:
+    """The entries on disk that both answers depend on, for so many bytes on this host."""
     from relayout.targets.machine import host
 
     found, machine = [], host()
-    for what in ("streaming", "sharing"):
+    for what, size in (("streaming", streamed), ("sharing", shared)):
         least, most = machine.bounds(what)
         if _override(what) is None and machine.thresholds is None and least <= size < most:
             found.append(_entry(what, machine)[0])
