@@ -20,11 +20,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from math import ceil
+from itertools import pairwise
+from math import ceil, prod
 from typing import NamedTuple
 
 from relayout.dtypes import dtype
 from relayout.kernels.conv.direct import Block, Cut, Direct
+from relayout.kernels.conv.geometry import taps_inside
 from relayout.kernels.conv.tile import WORD, registers_of
 
 __all__ = ["FACTS", "Facts", "Model"]
@@ -98,10 +100,18 @@ class Model:
         self.height, self.width = nest.dims[2].extent, nest.dims[3].extent
         self.groups = Counter(nest.kinds[place.kind].vectors for place in nest.places)
         self.turns = g.taps if nest.spread else g.taps * ceil(g.inputs / nest.arithmetic.depth)
+        self.rows_inside = prod(map(self._inside, (0, 1))) if nest.borders else 1.0
         self.collides = nest.dims[3].src and nest.dims[3].src % facts.apart == 0
         vector = nest.machine.vector // WORD * nest.arithmetic.depth * dtype(nest.weights_type).bits // 8
         self.vector = 0 if nest.spread else vector
         self._turn: dict[tuple[int, int], float] = {}
+        self._largest: dict[int, float] = {}
+
+    def _inside(self, axis: int) -> float:
+        """The share of the taps along an axis that fall inside, over all outputs: others are left out."""
+        g = self.nest.geometry
+        found = sum(len(taps_inside(g, axis, at)) for at in range(g.target[axis]))
+        return found / (g.target[axis] * g.kernel[axis])
 
     @property
     def fits(self) -> bool:
@@ -179,7 +189,7 @@ class Model:
             for wide, m in _split(columns, step):
                 for vectors, count in self.groups.items():
                     sums = tall * wide * vectors
-                    cycles = self.turns * self.turn(tall * wide, vectors)
+                    cycles = self.turns * self.rows_inside * self.turn(tall * wide, vectors)
                     total += n * m * count * (cycles + self.facts.call + self.facts.store * sums)
         return total
 
@@ -206,6 +216,15 @@ class Model:
                         if share <= len(nest.places):
                             yield Cut(block, rows, columns, share)
 
+    def largest(self, chunks: int) -> float:
+        """The share of the vectors that the largest of so many shares of the groups has."""
+        if chunks not in self._largest:
+            several = [self.nest.kinds[place.kind].vectors for place in self.nest.places]
+            ends = [k * len(several) // chunks for k in range(chunks + 1)]
+            most = max(sum(several[first:end]) for first, end in pairwise(ends))
+            self._largest[chunks] = most / sum(several)
+        return self._largest[chunks]
+
     def alone(self) -> float:
         """Cycles of the work as one task of one thread."""
         return min(self.cycles(Cut(block, self.height, self.width, 1), 1) for block in self.blocks())
@@ -230,13 +249,13 @@ class Model:
             sums *= 1 + facts.spilled
         copied = facts.copy / (1 + 4 * (packed + unpacked) / self.cache)
         brought = packed / copied if packed else source / facts.source / min(chunks, g.groups)
-        largest = ceil(groups / chunks) / groups if threads > 1 else 1 / chunks  # share of the groups
+        largest = self.largest(chunks) if threads > 1 else 1 / chunks
         task = (sums + unpacked / copied) * largest + brought + facts.task
         n, d, h, w = (dim.extent for dim in nest.dims)
         each = ceil(n * d * ceil(h / rows) * ceil(w / columns) * chunks / threads)
         late = facts.uneven if threads > 1 else 0
         stays = nest.weights_bytes // chunks + touched <= self.room_for_weights
-        often = max(1, chunks // threads) if stays else each  # times that a thread brings a chunk's weights
+        often = ceil(chunks / threads) if stays else each  # times that a thread brings a chunk's weights
         return (each + late) * task + waited / chunks * often
 
 
