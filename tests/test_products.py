@@ -320,6 +320,9 @@ def variety():
         ),
         Matmul(desc((7, 33), "ba"), desc((33, 21)), dst=desc((7, 21), "ba")),
         Matmul(desc((5, 7, 33), "abc"), desc((5, 33, 21)), vector(21)),
+        Matmul(desc((5, 7, 33), "abc"), desc((5, 33, 70), "acb"), vector(70)),
+        Matmul(desc((40, 33), "ab", "s8"), desc((33, 70), "ab", "s8"), dst=desc((40, 70), "ab", "s32")),
+        Matmul(desc((90, 64), "ab"), desc((64, 50), "ba"), post_ops="relu"),
         Matmul(desc((21, 3, 2), "abc"), desc((21, 2, 2)), vector(2), scale=vector(2)),
         Matmul(desc((4, 7, 33), "bac"), desc((1, 33, 21), "acb"), vector(21), post_ops="gelu_erf"),
     ]

@@ -76,6 +76,8 @@ class Facts(NamedTuple):
     """Bytes a cycle of weights from the L3 cache or from memory."""
     shown: float = 0.2
     """The share of that time that no computation hides."""
+    handed: float = 1.0
+    """Bytes a cycle that another core has written a moment ago."""
     copy: float = 12.0
     """Bytes a cycle of rows that are packed or unpacked; half as many where they fill a quarter of L2."""
     spilled: float = 0.05
@@ -252,11 +254,23 @@ class Model:
         largest = self.largest(chunks) if threads > 1 else 1 / chunks
         task = (sums + unpacked / copied) * largest + brought + facts.task
         n, d, h, w = (dim.extent for dim in nest.dims)
-        each = ceil(n * d * ceil(h / rows) * ceil(w / columns) * chunks / threads)
+        tasks = n * d * ceil(h / rows) * ceil(w / columns)  # of a chunk
+        each = ceil(tasks * chunks / threads)
         late = facts.uneven if threads > 1 else 0
         stays = nest.weights_bytes // chunks + touched <= self.room_for_weights
         often = ceil(chunks / threads) if stays else each  # times that a thread brings a chunk's weights
-        return (each + late) * task + waited / chunks * often
+        read = min(1.0, ceil(each / tasks) * largest)
+        return (each + late) * task + waited / chunks * often + self.packing(read, threads)
+
+    def packing(self, read: float, threads: int) -> float:
+        """Cycles until weights are packed, and where a thread is that reads such a share of them."""
+        packing, facts = self.nest.packing, self.facts
+        if packing is None:
+            return 0.0
+        size = packing.size * max(read, 1 / self.nest.geometry.groups)
+        if packing.by_tasks:
+            return size / facts.copy
+        return packing.size / facts.copy + size * (1 - 1 / threads) / facts.handed
 
 
 def _split(extent: int, step: int) -> list[tuple[int, int]]:
