@@ -735,6 +735,20 @@ def test_kernels_are_told_apart_by_all_that_shapes_them():
         check(made, arrays=arrays, old=rng.standard_normal(made.dst.dims) * 1e6)
 
 
+@compiles
+def test_weights_that_come_differently_are_packed_by_different_kernels():
+    """What tasks pack depends on how the weights come, which no tile sees."""
+    rng = np.random.default_rng(0)
+    arrays = {"src": rng.standard_normal((40, 24)), "weights": rng.standard_normal((24, 33))}
+    for strides in ((1, 24), (33, 1), (1, 25), (40, 1), (-33, 1), (66, 2), (-1, -24)):
+        layout = rl.Layout((24, 33), strides=strides, offset=4000)
+        for threads in (1, 2):
+            with on(None, threads):
+                made = Matmul(desc((40, 24), "ab"), MemoryDesc((24, 33), "f32", layout))
+                check(made, arrays=arrays, kernel=True)
+                assert "packed by tasks" in made.implementation
+
+
 def test_finishing_is_whole_only_if_nothing_comes_between():
     assert Epilogue("s32").stays_whole("s8")
     assert Epilogue("s32", "s32").stays_whole("s8")

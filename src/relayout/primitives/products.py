@@ -233,7 +233,8 @@ def _products(made: Products, schedule: str, machine: Machine, many: int) -> Low
         if step is None:
             return None
         steps.append(step)
-    sides = [(desc.dtype.name, desc.layout._key()) for desc in (src, dst)]
+    moved = (src, dst, made.weights) if plan.carried else (src, dst)  # by reorders within the kernel
+    sides = [(desc.dtype.name, desc.layout._key()) for desc in moved]
     key = repr(("products", sides, plan, epilogue))
     kernels, _ = recalled(key, LOADED, lambda: Module(text_of(), [ENTRY]), machine)
     size = sum(desc.nbytes for desc in (src, weights, dst))

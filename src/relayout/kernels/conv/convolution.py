@@ -332,15 +332,17 @@ class _Module(Module):
     # -- tiles ----------------------------------------------------------------------------------------------
 
     def _pitch(self) -> int:
-        """The pitch of pixels if the next tile's are worth asking for: where the source is what is large."""
+        """The pitch of pixels if what is read next is worth asking for.
+
+        That is the next block of channels, a plane away. Where pixels have all of their channels together it
+        is the next tile, if the source is larger than the weights.
+        """
         nest = self.nest
         pitch = nest.dims[3].src
         dense = bool(nest.loops) and pitch == nest.loops[-1].extent * nest.loops[-1].src
-        return (
-            pitch
-            if dense and not nest.packs and not nest.borders and nest.source_bytes > nest.weights_bytes
-            else 0
-        )
+        if not dense or nest.packs or nest.borders:
+            return 0
+        return pitch if len(nest.loops) > 1 or nest.source_bytes > nest.weights_bytes else 0
 
     def _tile(self, kind: int, rows: int, columns: int, at: tuple[int, Span] | None = None) -> str:
         """The name of a tile function, which is written when it is first asked for."""
