@@ -84,7 +84,7 @@ def mean_square(monkeypatch):
     def code(b, x, y):
         return b.fmul(b.fadd(b.fmul(x, x), b.fmul(y, y)), 0.5)
 
-    entry = binary.Algorithm(lambda x, y: (x * x + y * y) / 2, code, True, "", 1.5)
+    entry = binary.Algorithm(lambda x, y: (x * x + y * y) / 2, code, "", 1.5)
     monkeypatch.setitem(binary.OPERATIONS, "mean_square", entry)
 
 

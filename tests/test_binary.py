@@ -136,7 +136,7 @@ class TestSum:
     def test_many_sources(self):
         desc = rl.MemoryDesc((2, 17, 3, 5), "f32", "nChw16c")
         made = Sum([desc] * 9)
-        assert (made.inputs[-1], made.implementation) == ("src8", "machine code: sum of 9")
+        assert (made.inputs[-1], made.implementation) == ("src8", "machine code: add")
         check(made)
 
     def test_zeros_in_the_padding_are_not_negative(self):

@@ -213,6 +213,13 @@ class TestPlan:
         page = html.read_text()
         assert "<svg " in page
         assert "no plan costs less" in page
+        written = [
+            desc for node in planned["nodes"] for desc in (*node["reads"].values(), *node["writes"].values())
+        ]
+        assert all(node["format"] in page for node in planned["nodes"])
+        for text in (*written, *(c[side] for c in planned["conversions"] for side in ("src", "dst"))):
+            _, tag, dims = text.split(":")
+            assert len(dims.split("x")) != 4 or tag.lower()[:4] in ("nchw", "nhwc", "nchw16c"), text
 
     def test_only_conversions_when_quiet(self, images):
         made = json.loads(call("plan", images, "--batch", 1, "--json"))

@@ -149,20 +149,21 @@ class TestCode:
     )
     def test_other_processors(self, cpu, triple):
         """The code of every kind of run can be generated, and calls nobody."""
-        bodies, maps, walk, compile_, machines = (
+        expressions, maps, walk, compile_, machines = (
             importlib.import_module(f"relayout.{name}")
             for name in (
-                *("kernels.elementwise.bodies", "kernels.elementwise.map", "kernels.elementwise.runs"),
+                *("ops.expressions", "kernels.elementwise.map", "kernels.elementwise.runs"),
                 *("jit.compile", "targets.machine"),
             )
         )
         machine = machines.machine(cpu, triple)
         for k, format in enumerate(FORMATS):
             desc = rl.MemoryDesc((2, 20, 3, 5), TYPES[k % len(TYPES)], format)
-            body = bodies.function(FUNCTIONS[k % len(FUNCTIONS)])
-            vectors = maps.vectors_of(machine, desc.dtype, [desc.dtype], body.cheap)
+            terms = [(FUNCTIONS[k % len(FUNCTIONS)], "f32", (0,))]
+            made = expressions.Expression.of(("f32",), terms)
+            vectors = maps.vectors_of(machine, desc.dtype, [desc.dtype], made.cheap)
             runs = walk.runs(desc, [desc], False, vectors)
-            text = maps.module(runs, desc.dtype, [desc.dtype], 0, body, machine)
+            text = maps.module(runs, desc.dtype, [desc.dtype], made, vectors.lanes, machine)
             assert undefined(compile_.assemble(text, machine)) == set()
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import relayout as rl
 from elementwise import check, machine_code, sides
 from relayout import LayoutError
-from relayout.ir.registers import KINDS
+from relayout.ir.kinds import KINDS
 from relayout.ops.expressions import NUMPY, OPERATIONS, Expression, narrowed
 from relayout.primitives.plain import plain, remade
 from relayout.primitives.pointwise import Pointwise
@@ -53,7 +53,7 @@ def chains(draw):
         else:
             made = OPERATIONS[name]
             other = draw(st.sampled_from([j for j, kind in enumerate(known) if kind == known[k]]))
-            term = (name, made.gives or known[k], (k, other)[: made.takes])
+            term = (name, made.gives or known[k], (k, other, other)[: made.takes])
         terms.append(term)
         known.append(term[1])
     return Expression.of(kinds, terms)

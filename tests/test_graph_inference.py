@@ -321,3 +321,12 @@ def test_nodes_that_can_not_run_are_refused_before_they_do(case: str, batch: Any
     made = Graph((Value("x", (batch, 3, 8, 8), F32),), ("y0",), (node,), constants)
     with pytest.raises(LayoutError, match=f"node 'bad' .*{said}"):
         inferred(made)
+
+
+def test_a_model_that_is_made_for_one_batch_says_so() -> None:
+    x, shape = Value("x", (1, 4), F32), {"shape": np.array([2, 2])}
+    made = Graph((x,), ("y",), (Node("Reshape", ("x", "shape"), ("y",), name="view"),), shape)
+    assert inferred(made, 1).value("y").dims == (2, 2)
+    message = "made for a batch of 1, and not all of it goes with 3: node 'view'"
+    with pytest.raises(LayoutError, match=message):
+        inferred(made, 3)

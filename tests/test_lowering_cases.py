@@ -13,6 +13,8 @@ from relayout.graph.evaluate import evaluate
 from relayout.graph.graph import Graph, Node, Value
 from relayout.graph.inference import inferred
 from relayout.graph.run import Run
+from relayout.ops.functions import OF_ONNX
+from relayout.ops.reductions import REDUCTIONS
 
 
 def graph(nodes: Sequence[Node], constants: dict[str, Any], **dims: tuple[int, ...]) -> Graph:
@@ -151,3 +153,39 @@ def test_padding(mode: str, pads: tuple[int, ...]) -> None:
     w = np.random.default_rng(0).standard_normal((32, 16, 1, 1)).astype("f4")
     constants = {"w": w, "pads": np.array(pads), "number": np.float32(1.5)}
     assert defined(ran(graph(nodes, constants, x=(2, 16, 5, 7)))) == []
+
+
+@pytest.mark.parametrize("dims", [(), (1,), (1, 1), (4,), (3, 1), (3, 4)], ids=str)
+@pytest.mark.parametrize("numbers", [{}, {"alpha": 0.5, "beta": 0.0, "transB": 1}], ids=str)
+def test_what_a_gemm_adds_may_have_any_dims(dims: tuple[int, ...], numbers: dict[str, Any]) -> None:
+    rng = np.random.default_rng(1)
+    weights = rng.standard_normal((4, 7) if numbers else (7, 4)).astype("f4")
+    constants = {"w": weights, "c": rng.standard_normal(dims).astype("f4")}
+    run = ran(graph([Node("Gemm", ("x", "w", "c"), ("y",), numbers)], constants, x=(3, 7)))
+    assert defined(run) == []
+
+
+@pytest.mark.parametrize("dims", [(), (1,), (5, 1)], ids=str)
+def test_numbers_that_a_call_brings_follow_a_product(dims: tuple[int, ...]) -> None:
+    nodes = [Node("MatMul", ("x", "w"), ("a",)), Node("Mul", ("a", "factor"), ("y",))]
+    ran(graph(nodes, {"w": np.ones((7, 4), "f4")}, x=(2, 5, 7), factor=dims))
+
+
+@pytest.mark.parametrize("operator", OF_ONNX)
+def test_functions_of_the_table_are_kernels_of_networks(operator: str) -> None:
+    """Alone and behind a product, with their own attributes."""
+    number = {"Elu": {"alpha": 0.5}, "HardSigmoid": {"alpha": 0.3, "beta": 0.4}}.get(operator, {})
+    x = np.random.default_rng(0).uniform(0.1, 2, (3, 5, 7)).astype("f4")
+    alone = ran(graph([Node(operator, ("x",), ("y",), number)], {}, x=x.shape), x)
+    nodes = [Node("MatMul", ("x", "w"), ("a",)), Node(operator, ("a",), ("y",), number)]
+    behind = ran(graph(nodes, {"w": np.ones((7, 4), "f4")}, x=x.shape), x, atol=2e-4)
+    assert defined(alone) == defined(behind) == []
+    assert behind.steps is not None
+    assert len(behind.steps.layers()) == 1
+
+
+@pytest.mark.parametrize("operator", [one.onnx for one in REDUCTIONS.values() if one.onnx])
+def test_reductions_of_the_table_are_kernels_of_networks(operator: str) -> None:
+    x = np.random.default_rng(0).uniform(0.1, 2, (3, 5, 7)).astype("f4")
+    nodes = [Node(operator, ("x", "axes"), ("y",), {"keepdims": 0})]
+    assert defined(ran(graph(nodes, {"axes": np.array([0, -1])}, x=x.shape), x)) == []

@@ -706,7 +706,8 @@ def test_an_explanation_says_what_costs_nothing_to_do_without() -> None:
     moved = problem.replaced(conversions={("x", "a", "b"): 2.0, ("y", "a", "b"): 0.0})
     (proof,) = explain(evaluate(moved, choices)).proofs
     assert proof.loss == 0
-    assert proof.text == "as cheap without it"
+    assert [one.value for one in proof.instead] == ["y"]
+    assert proof.text == "as cheap without it, converting y"
 
 
 def test_baselines_do_what_they_say() -> None:

@@ -8,6 +8,7 @@ where it can, what to write instead. Nothing else is raised for bad input::
         UnknownFormat      a text that no dialect can read (the nearest names are suggested)
         AmbiguousFormat    a text that means different layouts (the readings are listed)
         Unsupported        valid where it comes from, but no layout, or not offered here
+        TooLarge           no memory holds it; a MemoryError, too
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from typing import Any, TypeVar
 __all__ = [
     "AmbiguousFormat",
     "LayoutError",
+    "TooLarge",
     "UnknownFormat",
     "Unsupported",
     "checked",
@@ -45,6 +47,10 @@ class AmbiguousFormat(LayoutError):
 
 class Unsupported(LayoutError):
     """The request is valid in the system it comes from, but is no layout or is not offered by Relayout."""
+
+
+class TooLarge(LayoutError, MemoryError):
+    """No memory holds what a descriptor or a network asks for; the message says how many bytes it is."""
 
 
 def described(value: object) -> str:

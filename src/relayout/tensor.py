@@ -39,7 +39,7 @@ from numpy.lib.stride_tricks import as_strided
 from numpy.typing import NDArray
 
 from relayout.dtypes import DType, DTypeLike, dtype, pack
-from relayout.errors import LayoutError, Unsupported, described, type_name
+from relayout.errors import LayoutError, TooLarge, Unsupported, described, type_name
 from relayout.exchange import pytorch
 from relayout.forking import lock, locked
 from relayout.layout.descriptor import MemoryDesc
@@ -52,6 +52,7 @@ if TYPE_CHECKING:
 __all__ = ["Tensor", "as_bytes", "from_buffer", "tensor"]
 
 ALIGNMENT = 64  # bytes: a cache line, and the widest vectors
+ADDRESS_BITS = 47  # of what a process can address, on all processors of today
 REMEMBERED = 4096  # pairs of descriptors whose comparison is remembered
 GATHERED = 1 << 20  # 4-bit places that are looked at by index at a time
 
@@ -732,15 +733,41 @@ def address(data: NDArray[Any]) -> int:
 
 def allocate(desc: MemoryDesc) -> NDArray[np.uint8]:
     """A zeroed buffer for a descriptor, aligned to :data:`ALIGNMENT`."""
+    check_addresses(desc)
     return aligned(max(desc.required_bytes, desc.nbytes))
+
+
+def check_addresses(desc: MemoryDesc, what: str = "a tensor") -> None:
+    """Refuse a descriptor whose bytes no process can address, before anything is made for its buffer.
+
+    Descriptors themselves are exact whatever their strides; kernels count bytes in 64 bits, and no processor
+    gives a process more than :data:`ADDRESS_BITS` of an address.
+
+    >>> import relayout as rl
+    >>> check_addresses(rl.MemoryDesc((2, 3), "f32", strides=(2**62, 1)), "src")
+    Traceback (most recent call last):
+    relayout.errors.TooLarge: src f32:2x3 strides 4611686018427387904x1 spans 18446744073709551628 bytes; ...
+    """
+    if desc.required_bytes > 1 << ADDRESS_BITS:
+        raise TooLarge(
+            f"{what} {desc} spans {desc.required_bytes} bytes; no process has more than 2**{ADDRESS_BITS}"
+        )
 
 
 def aligned(size: int, zeroed: bool = True) -> NDArray[np.uint8]:
     """A buffer of so many bytes that begins on a multiple of :data:`ALIGNMENT`.
 
     Not zeroed, it holds what lay there before: only for those who write every byte of it.
+
+    Raises
+    ------
+    TooLarge
+        The system has no such memory.
     """
-    raw = np.zeros(size + ALIGNMENT, np.uint8) if zeroed else np.empty(size + ALIGNMENT, np.uint8)
+    try:
+        raw = np.zeros(size + ALIGNMENT, np.uint8) if zeroed else np.empty(size + ALIGNMENT, np.uint8)
+    except (MemoryError, OverflowError, ValueError):  # the last two: sizes that NumPy can't say
+        raise TooLarge(f"a buffer of {size} bytes is needed, and the system has no memory for it") from None
     start = -address(raw) % ALIGNMENT
     return raw[start : start + size]
 

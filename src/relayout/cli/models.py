@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 
     from relayout.graph.graph import Graph, Value
     from relayout.graph.run import Run
-    from relayout.layout.descriptor import MemoryDesc
 
 __all__ = [
     "described",
@@ -27,7 +26,6 @@ __all__ = [
     "named",
     "opened",
     "sized",
-    "spelled",
     "spelled_bytes",
 ]
 
@@ -78,7 +76,8 @@ def model_options(threads: bool = True) -> Callable[[_Command], _Command]:
             click.option(
                 "--batch",
                 type=click.IntRange(min=1),
-                help="The first size of every input that leaves it open.",
+                help="The first size of every input that leaves it open; where none does, another batch than "
+                "the model is made for.",
             ),
             click.option(
                 "--dim",
@@ -139,10 +138,10 @@ def sized(graph: Graph, batch: int | None, dims: Mapping[str, Any]) -> Graph:
     Raises
     ------
     LayoutError
-        A name is none of the model's, or a size is given twice.
+        A name is none of the model's, a size is given twice, or the model is made for another batch.
     """
     from relayout.errors import LayoutError
-    from relayout.graph.inference import with_dims
+    from relayout.graph.inference import inferred, with_dims
 
     for value in graph.inputs if batch is not None else ():
         first = dims.get(str(value.dims[0])) if value.dims else None
@@ -150,7 +149,17 @@ def sized(graph: Graph, batch: int | None, dims: Mapping[str, Any]) -> Graph:
         first = first[0] if isinstance(first, tuple) else first
         if first not in (None, batch):
             raise LayoutError(f"--batch {batch} and --dim give two first sizes of the input {value}")
-    return with_dims(with_dims(graph, dims or None), batch)
+    graph = with_dims(graph, dims or None)
+    made = with_dims(graph, batch)
+    if (
+        batch is not None
+        and made.inputs != graph.inputs
+        and all(
+            value.dims is not None and all(isinstance(n, int) for n in value.dims) for value in graph.inputs
+        )
+    ):
+        inferred(graph, batch)  # says what does not go with another batch
+    return made
 
 
 def filled(graph: Graph, arrays: Sequence[NDArray[Any]]) -> Graph:
@@ -190,13 +199,6 @@ def known(graph: Graph) -> None:
             f"sizes of the input {inputs} are open: {' '.join(wanted)}",
             click.get_current_context(silent=True),
         )
-
-
-def spelled(desc: MemoryDesc) -> str:
-    """The format of a value of a network, as drawings have it (:func:`relayout.draw.graph.format_name`)."""
-    from relayout.draw.graph import format_name
-
-    return format_name(desc)
 
 
 def spelled_bytes(count: float) -> str:

@@ -10,9 +10,10 @@ import click
 
 from relayout.cli import models
 from relayout.cli.arguments import FORMAT, examples
-from relayout.cli.models import model_options, spelled, spelled_bytes
+from relayout.cli.models import model_options, spelled_bytes
 from relayout.cli.options import Output, check_writable, output_options
 from relayout.cli.tables import Column, print_table
+from relayout.layout.images import descriptor_name, format_name
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -193,22 +194,23 @@ def _as_json(
                 "way": one.way.name.removeprefix("machine code: "),
                 "view": one.way.view,
                 "cost": one.way.cost,
-                "reads": {name: str(desc) for name, desc in one.way.inputs.items()},
+                "reads": {name: descriptor_name(desc) for name, desc in one.way.inputs.items()},
                 "writes": {
-                    operand.name: str(desc)
+                    operand.name: descriptor_name(desc)
                     for operand, desc in zip(one.case.outputs, one.way.outputs, strict=True)
                     if operand.name
                 },
+                "format": _format(one),
             }
             for one in found.chosen
         ],
         "conversions": [
             {
                 "value": one.value,
-                "from": spelled(one.src),
-                "to": spelled(one.dst),
-                "src": str(one.src),
-                "dst": str(one.dst),
+                "from": format_name(one.src),
+                "to": format_name(one.dst),
+                "src": descriptor_name(one.src),
+                "dst": descriptor_name(one.dst),
                 "bytes": one.nbytes,
                 "cost": one.seconds,
                 "for": [str(readers.get(name, name)) for name in one.readers],
@@ -281,7 +283,9 @@ def _formats(found: Plan, everything: bool, console: Console) -> None:
 
 def _format(one: Any) -> str:
     """The format of what a node writes."""
-    made = dict.fromkeys(spelled(d) for o, d in zip(one.case.outputs, one.way.outputs, strict=True) if o.name)
+    made = dict.fromkeys(
+        format_name(d) for o, d in zip(one.case.outputs, one.way.outputs, strict=True) if o.name
+    )
     return f"{', '.join(made)}{' (view)' if one.way.view else ''}"
 
 
@@ -312,7 +316,7 @@ def _kind(one: Any) -> str:
 
     desc = one.way.outputs[0]
     plain = desc == row_major(desc.dims, desc.dtype.name)
-    return "row-major" if plain else spelled(desc)
+    return "row-major" if plain else format_name(desc)
 
 
 def _counted(names: Sequence[str]) -> str:
@@ -345,11 +349,17 @@ def _conversions(found: Plan, proofs: Explanation | None, console: Console) -> N
     rows = []
     for one in several:
         wanting = ", ".join(str(readers.get(name, name)) for name in one.readers) or "the result"
-        cells = [_cut(one.value, 20), spelled(one.src), spelled(one.dst), str(one.nbytes), _us(one.seconds)]
+        cells = [
+            _cut(one.value, 20),
+            format_name(one.src),
+            format_name(one.dst),
+            str(one.nbytes),
+            _us(one.seconds),
+        ]
         rows.append((*cells, _cut(wanting, 24)))
     print_table(console, columns, rows)
     if proofs is not None:
         console.print("\nwithout each of them", style="bold")
         for proof in proofs.proofs:
-            target = spelled(proof.conversion.dst)  # type: ignore[arg-type]
+            target = format_name(proof.conversion.dst)
             console.print(f"{_cut(proof.conversion.value, 30)} to {target}: {proof.text}")

@@ -10,12 +10,14 @@ __all__ = ["page"]
 
 STYLE = """
 body { font: 14px/1.45 system-ui, sans-serif; margin: 2em; color: #1f2430; background: #fff; }
-main { display: flex; flex-wrap: wrap; gap: 2em; align-items: flex-start; }
+main { display: flex; gap: 2em; align-items: flex-start; }
 table { border-collapse: collapse; margin: 0 0 1.6em; }
 th, td { text-align: left; padding: 2px 12px 2px 0; border-bottom: 1px solid #e6e2d8; vertical-align: top; }
-td.n, th.n { text-align: right; font-variant-numeric: tabular-nums; }
+td.n, th.n { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
 h1 { font-size: 20px; } h2 { font-size: 16px; }
-.drawing { overflow: auto; max-height: 92vh; border-radius: 8px; }
+.drawing { overflow: auto; max-height: 92vh; max-width: 60%; border-radius: 8px; }
+.tables { flex: 1; min-width: 0; overflow-x: auto; }
+@media (max-width: 1000px) { main { display: block; } .drawing { max-width: 100%; } }
 """
 
 
@@ -33,16 +35,19 @@ def page(document: Mapping[str, Any], svg: str) -> str:
     proof = "no plan costs less" if document["exact"] else f"none costs less than {_us(document['bound'])} us"
     plans = {"chosen": {"cost": cost, "conversions": len(conversions)}, **document["compared"]}
     compared = [
-        (name, *(("impossible", "", "") if one is None else _compared(one, cost)))
+        (
+            name if name in ("chosen", "greedy") else f"{name} everywhere",
+            *(("impossible", "", "") if one is None else _compared(one, cost)),
+        )
         for name, one in plans.items()
     ]
     left = [
         (c["value"], c["from"], c["to"], c["bytes"], _us(c["cost"]), ", ".join(c["for"]) or "the result")
-        + ((c["why"],) if "why" in c else ())
+        + ((c["why"].removeprefix("without it ").replace(" without it", ""),) if "why" in c else ())
         for c in conversions
     ]
     nodes = [
-        (n["name"], " ".join([n["operator"], *n["then"]]), ", ".join(n["writes"].values()), _us(n["cost"]))
+        (n["name"], " ".join([n["operator"], *n["then"]]), n["format"], _us(n["cost"]))
         for n in document["nodes"]
     ]
     heads = ("value", "from", "to", "#bytes", "#us", "for", "without it")
@@ -51,13 +56,13 @@ def page(document: Mapping[str, Any], svg: str) -> str:
         f"<p>{len(nodes)} operations, about {_us(cost)} us; {escape(proof)}.</p>",
         '<main><div class="drawing">',
         svg,
-        "</div><div>",
+        '</div><div class="tables">',
         "<h2>Beside other plans</h2>",
         _table(("plan", "#us", "#conversions", "#ratio"), compared),
         f"<h2>Conversions: {len(left)}</h2>",
         _table(heads[: len(left[0])], left) if left else "<p>None is left.</p>",
         "<h2>Nodes</h2>",
-        _table(("node", "operators", "writes", "#us"), nodes),
+        _table(("node", "operators", "format", "#us"), nodes),
         "</div></main>",
     )
     title = f"{escape(document['model'])}: formats"

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from relayout.cli import models
-from relayout.cli.models import spelled, spelled_bytes
+from relayout.cli.models import spelled_bytes
 from relayout.cli.options import Output
 from relayout.cli.tables import Column, print_table
+from relayout.layout.images import descriptor_name, format_name
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -189,7 +190,10 @@ def _as_json(
                     {
                         "name": layer.name,
                         "kind": layer.kind,
-                        "descs": {name: str(desc) for name, desc in layer.descs.items()},
+                        "descs": {
+                            name: str(desc) if name.startswith("weights") else descriptor_name(desc)
+                            for name, desc in layer.descs.items()
+                        },
                         "implementation": layer.implementation,
                         "flops": layer.flops,
                         "bytes": layer.bytes,
@@ -288,7 +292,7 @@ def _table(report: _Report, console: Console) -> None:
                 f"{1e6 * seconds:.1f}",
                 f"{100 * seconds / whole:.1f} %",
                 f"{layer.flops / seconds / 1e9:.0f}" if layer.flops and seconds else "",
-                "" if dst is None else spelled(dst),
+                "" if dst is None else format_name(dst),
                 layer.implementation.removeprefix("machine code: "),
             )
         )

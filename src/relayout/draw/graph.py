@@ -13,15 +13,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from relayout.draw.canvas import FILLS, INK, MUTED, PAPER, RULE, STROKES, Canvas, text_width
 from relayout.draw.ranks import apart, places
+from relayout.layout.images import format_name
 
-if TYPE_CHECKING:
-    from relayout.layout.descriptor import MemoryDesc
-
-__all__ = ["MOST", "format_name", "graph"]
+__all__ = ["MOST", "graph"]
 
 MOST = 150
 """Nodes that are drawn one by one."""
@@ -30,24 +28,6 @@ HEIGHT, GAP, SIDE = 36, 34, 18
 LONGEST = 30
 LEGEND = 560
 OTHER = "#d9d6ce", MUTED
-IMAGES = "abcd", "nchw"
-
-
-def format_name(desc: MemoryDesc) -> str:
-    """The format of a value of a network, called as that of an image if it has four axes.
-
-    >>> from relayout import MemoryDesc
-    >>> [format_name(MemoryDesc((1, 32, 4, 4), "f32", tag)) for tag in ("acdb", "aBcd16b", "abcd")]
-    ['nhwc', 'nChw16c', 'nchw']
-    >>> format_name(MemoryDesc((7, 5), "f32", "ba"))
-    'ba'
-    """
-    if desc.tag is None:
-        return "strided"
-    if len(desc.dims) != len(IMAGES[0]):
-        return str(desc.tag)
-    letters, names = IMAGES
-    return str(desc.tag).translate(str.maketrans(letters + letters.upper(), names + names.upper()))
 
 
 @dataclass

@@ -20,7 +20,7 @@ from relayout.graph.inference import inferred
 from relayout.graph.lowering.emission import emitted
 from relayout.graph.passes import fused, optimized, unfused
 from relayout.graph.passes.parts import in_parts
-from relayout.graph.plan import Plan, lowerable, plan
+from relayout.graph.plan import Plan, check_sizes, image_format, lowerable, plan
 from relayout.graph.run import Compiled, Run
 from relayout.reorder.conversion import check_threads
 from relayout.targets.processors import limited
@@ -52,6 +52,7 @@ def planned(
 ) -> Plan:
     """The plan of a graph, for a batch size or other dims; see :meth:`.Graph.plan`."""
     check_threads(threads)
+    format = image_format(format)
     return _planned(*divided(inferred(graph, batch)), format, threads, pins)
 
 
@@ -63,7 +64,9 @@ def _planned(
     pins: Mapping[str, str] | None = None,
 ) -> Plan:
     """The plan of the part of a graph that can be planned, with the rest behind it."""
-    made = fused(inferred(in_parts(inferred(optimized(head)))))
+    simple = inferred(optimized(head))
+    check_sizes(simple)
+    made = fused(inferred(in_parts(simple)))
     with limited(threads):
         found = plan(unfused(made, keep=lambda node: lowerable(node, made)), format, pins)
     return found if tail is None else replace(found, tail=tail)
@@ -76,6 +79,7 @@ def compiled(graph: Graph, format: str | None = None, threads: int | None = None
     lists, sizes that only data decide) is left to the definitions of operators.
     """
     check_threads(threads)
+    format = image_format(format)
     known = inferred(graph, batch)
     whole = all(map(decided, known.inputs)) or not undecided(known)
     made = _compiled(known, format, threads) if whole else OpenRun(known, format, threads)

@@ -160,10 +160,16 @@ class Graph:
             self.__dict__["_all"] = known
         return known
 
-    def evaluate(self, *arrays: Any) -> tuple[Any, ...]:
-        """What the graph computes, by definition: see :func:`relayout.graph.evaluate.evaluate`."""
+    def evaluate(self, /, *arrays: Any, **named: Any) -> tuple[Any, ...]:
+        """What the graph computes, by definition: see :func:`relayout.graph.evaluate.evaluate`.
+
+        Inputs are given in their order or by name, as to a :class:`~relayout.graph.run.Run`.
+        """
         with lock():
             from relayout.graph.evaluate import evaluate
+            from relayout.primitives.values import bound
+        if named:
+            arrays = tuple(bound([value.name for value in self.inputs], arrays, named, "the network"))
         return evaluate(self, *arrays)
 
     def verify(self) -> Self:
@@ -196,18 +202,19 @@ class Graph:
         Parameters
         ----------
         format : str, optional
-            The one format that images shall have (``"nhwc"``); None: whatever costs least.
+            The one format that images shall have (``"nhwc"``); None or ``"any"``: whatever costs least.
         threads : int, optional
             For how many threads costs are estimated.
         batch : int or mapping, optional
-            The batch size, where that is open; or dims by the names of inputs.
+            The batch size, as :func:`~relayout.graph.inference.inferred` takes it; or sizes by their names,
+            and dims by the names of inputs.
         pins : mapping of str to str, optional
             Formats in which values inside the network have to be read, by their names.
 
         Raises
         ------
         LayoutError
-            Dims are not known, or a node fails; the message names it.
+            Dims are not known, or a node fails; the message names it. The format is none of images.
         """
         from relayout.graph.compiling import planned
 

@@ -93,6 +93,12 @@ def inferred(
     --------
     relayout.graph.evaluate.evaluate : what the graph computes, before and after.
     """
+    if isinstance(dims, int) and (fixed := _fixed(graph.inputs)) not in (None, dims):
+        try:
+            return inferred(with_dims(graph, dims), unroll=unroll, keep=keep)
+        except LayoutError as error:
+            why = f"the model is made for a batch of {fixed}, and not all of it goes with {dims}"
+            raise type(error)(f"{why}: {error}") from error
     graph = with_dims(graph, dims)
     sweep = _Sweep(unroll, keep, {value.name for value in graph.inputs})
     sweep.taken |= {name for node in graph.nodes for name in node.outputs} | set(graph.constants)
@@ -159,14 +165,19 @@ def with_dims(graph: Graph, dims: Mapping[str, Dims | int] | int | None) -> Grap
     return graph.replaced(inputs=tuple(made), values=values)
 
 
+def _fixed(inputs: Sequence[Value]) -> int | None:
+    """The batch that a model is made for; None: it leaves one open."""
+    first = [value.dims[0] for value in inputs if value.dims]
+    return first[0] if first and all(isinstance(n, int) for n in first) else None  # type: ignore[return-value]
+
+
 def _batched(inputs: Sequence[Value], batch: int) -> tuple[dict[str, int], dict[str, Dims]]:
     """The sizes by name, and the dims of inputs, that a batch means: the first size of each is the batch.
 
     Of inputs with a fixed one only those count that have it from the first input: a model made for another
     batch. The rows of a table stay as they are, and so does everything fixed beside an open size.
     """
-    first = {value.name: value.dims[0] for value in inputs if value.dims}
-    fixed = None if any(not isinstance(n, int) for n in first.values()) else next(iter(first.values()), None)
+    first, fixed = {value.name: value.dims[0] for value in inputs if value.dims}, _fixed(inputs)
     changed = [name for name, n in first.items() if n == fixed or not isinstance(n, int)]
     sizes = {n: batch for name in changed if isinstance(n := first[name], str)}
     return sizes, {

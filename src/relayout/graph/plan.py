@@ -19,10 +19,11 @@ from __future__ import annotations
 import difflib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from math import prod
+from typing import TYPE_CHECKING, Any
 
-from relayout.errors import LayoutError
-from relayout.forking import lock, locked
+from relayout.errors import LayoutError, TooLarge
+from relayout.forking import locked
 from relayout.graph.graph import Graph, Node
 from relayout.graph.inference import labelled
 from relayout.graph.lowering import (  # noqa: F401 (they fill the table of rules)
@@ -41,20 +42,24 @@ from relayout.graph.lowering.case import Case, case_of, label, operand_of, row_m
 from relayout.graph.lowering.definition import defined
 from relayout.graph.lowering.emission import Chosen
 from relayout.graph.lowering.ways import RULES, Way
-from relayout.graph.lowering.wishes import wishes
+from relayout.graph.lowering.wishes import copied, wishes
 from relayout.graph.operators.fused import FUSED
 from relayout.graph.planning.problem import Operation, Option, Problem
 from relayout.graph.planning.solving import solve
-from relayout.layout.descriptor import MemoryDesc
+from relayout.layout.descriptor import MemoryDesc, any_format
+from relayout.layout.images import format_name
+from relayout.layout.roles import data_roles
 from relayout.reorder.predict import seconds_to_move
+from relayout.targets.memory import installed
 
 if TYPE_CHECKING:
     from relayout.graph.planning.solution import Solution
 
-__all__ = ["RULES", "Conversion", "Plan", "plan", "told_apart"]
+__all__ = ["RULES", "Conversion", "Plan", "check_sizes", "image_format", "plan", "told_apart"]
 
 NOISE = 0.05  # of the cost of the cheapest way: by less than half of it no estimate tells two ways apart
 MOST = 8  # formats of a value that its readers are asked about
+IMAGE = (1, 32, 4, 4)  # dims of an image, for formats to be tried on
 REORDERED = 1.2  # times a copy of as many bytes: what a conversion takes
 STEP = 2e-7  # seconds that each takes besides, however few elements there are
 
@@ -149,6 +154,53 @@ class Plan:
         return graph(self)
 
 
+def image_format(format: Any) -> str | None:
+    """The format that images shall have, if one can; None, also for ``"any"``: whatever costs least.
+
+    Raises
+    ------
+    LayoutError
+        It is none of four axes, or one of something else: of weights, of states of recurrent layers.
+
+    Examples
+    --------
+    >>> image_format("nhwc"), image_format("any")
+    ('nhwc', None)
+    >>> image_format("oihw")
+    Traceback (most recent call last):
+    relayout.errors.LayoutError: format oihw has axes o, i, h, w; images have n, c, h, w (nchw, nhwc, nChw16c)
+    """
+    if format is None or format is any_format or format == "any":
+        return None
+    known = MemoryDesc(IMAGE, "f32", format)  # refuses other numbers of axes, and what is no format
+    own = known.layout.format
+    roles = None if own is None else own.roles
+    if roles is not None and roles != data_roles(2):
+        raise LayoutError(
+            f"format {format} has axes {', '.join(roles)}; images have n, c, h, w (nchw, nhwc, nChw16c)"
+        )
+    return str(format)
+
+
+def check_sizes(graph: Graph) -> None:
+    """Refuse values that the machine's memory does not hold, before anybody looks for ways to compute them.
+
+    Raises
+    ------
+    TooLarge
+        The message names the first of them, with its dims, and the node that computes it.
+    """
+    named = [(f"input {value.name!r}", value) for value in graph.inputs]
+    named += [(labelled(node), graph.value(name)) for node in graph.nodes for name in node.outputs if name]
+    for what, value in named:
+        if value.known and value.dims is not None and value.dtype is not None:
+            size = prod(value.dims) * value.dtype.itemsize  # type: ignore[arg-type]
+            if size > installed():
+                raise TooLarge(
+                    f"{what}: {value} takes {size} bytes, and this machine has {installed()} of memory"
+                )
+
+
 def plan(graph: Graph, format: str | None = None, pins: Mapping[str, str] | None = None) -> Plan:
     """Choose the formats of a graph all of whose dims are known.
 
@@ -174,9 +226,9 @@ def plan(graph: Graph, format: str | None = None, pins: Mapping[str, str] | None
     for name in (*graph.results, *(name for node in graph.nodes for name in dict.fromkeys(node.inputs))):
         uses[name] = uses.get(name, 0) + 1
     cases, offers = [], []
-    wished = wishes(graph)
+    wished, parts = wishes(graph), copied(graph)
     for node in graph.nodes:
-        case = case_of(node, graph, arrives, uses, format, wished)
+        case = case_of(node, graph, arrives, uses, format, wished, parts)
         try:
             ways = _ways(case, node, graph)
         except (ArithmeticError, MemoryError, ValueError) as error:  # sizes that no memory holds
@@ -217,8 +269,6 @@ def _forced(problem: Problem, pins: Mapping[str, str]) -> dict[str, MemoryDesc]:
             if one == name
         }
         if wanted not in read:
-            with lock():
-                from relayout.draw.graph import format_name
             several = ", ".join(dict.fromkeys(format_name(desc) for desc in known if desc in read))
             what = f"it is read as {several}" if several else "no node reads it"
             raise LayoutError(f"value {name!r} can't be pinned to {format}: {what}")

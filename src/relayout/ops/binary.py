@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from relayout.ir.builder import Builder
     from relayout.ir.types import Value
 
-__all__ = ["ALGORITHMS", "OPERATIONS", "Algorithm", "check_algorithm", "defined", "emit", "keeps_zero"]
+__all__ = ["ALGORITHMS", "OPERATIONS", "Algorithm", "check_algorithm", "defined", "emit"]
 
 
 class Algorithm(NamedTuple):
@@ -43,8 +43,6 @@ class Algorithm(NamedTuple):
     """The function of NumPy."""
     emit: Callable[[Builder, Value, Value], Value]
     """The code for two vectors of f32, or of doubles."""
-    keeps_zero: bool
-    """Whether two zeros, both +0.0, give +0.0."""
     onnx: str
     """The operator of ONNX that is the same; empty: there is none. Tests compare the definition with it."""
     error: float = 0.5
@@ -67,18 +65,18 @@ def _compared(which: str) -> Callable[[Builder, Value, Value], Value]:
 
 
 OPERATIONS: Final[dict[str, Algorithm]] = {
-    "add": Algorithm(np.add, lambda b, x, y: b.fadd(x, y), True, "Add"),
-    "sub": Algorithm(np.subtract, lambda b, x, y: b.fsub(x, y), True, "Sub"),
-    "mul": Algorithm(np.multiply, lambda b, x, y: b.fmul(x, y), True, "Mul"),
-    "div": Algorithm(np.divide, lambda b, x, y: b.fdiv(x, y), False, "Div"),
-    "max": Algorithm(np.maximum, _picked("ogt"), True, "Max"),
-    "min": Algorithm(np.minimum, _picked("olt"), True, "Min"),
-    "ge": Algorithm(np.greater_equal, _compared("oge"), False, "GreaterOrEqual"),
-    "gt": Algorithm(np.greater, _compared("ogt"), True, "Greater"),
-    "le": Algorithm(np.less_equal, _compared("ole"), False, "LessOrEqual"),
-    "lt": Algorithm(np.less, _compared("olt"), True, "Less"),
-    "eq": Algorithm(np.equal, _compared("oeq"), False, "Equal"),
-    "ne": Algorithm(np.not_equal, _compared("une"), True, ""),
+    "add": Algorithm(np.add, lambda b, x, y: b.fadd(x, y), "Add"),
+    "sub": Algorithm(np.subtract, lambda b, x, y: b.fsub(x, y), "Sub"),
+    "mul": Algorithm(np.multiply, lambda b, x, y: b.fmul(x, y), "Mul"),
+    "div": Algorithm(np.divide, lambda b, x, y: b.fdiv(x, y), "Div"),
+    "max": Algorithm(np.maximum, _picked("ogt"), "Max"),
+    "min": Algorithm(np.minimum, _picked("olt"), "Min"),
+    "ge": Algorithm(np.greater_equal, _compared("oge"), "GreaterOrEqual"),
+    "gt": Algorithm(np.greater, _compared("ogt"), "Greater"),
+    "le": Algorithm(np.less_equal, _compared("ole"), "LessOrEqual"),
+    "lt": Algorithm(np.less, _compared("olt"), "Less"),
+    "eq": Algorithm(np.equal, _compared("oeq"), "Equal"),
+    "ne": Algorithm(np.not_equal, _compared("une"), ""),
 }
 """All binary operations. An entry is all that one takes: primitives, post-ops and tests find it here."""
 
@@ -107,12 +105,3 @@ def defined(algorithm: str, x: NDArray[np.float64], y: NDArray[np.float64]) -> N
 def emit(b: Builder, algorithm: str, x: Value, y: Value) -> Value:
     """The code for two vectors of f32, or of doubles."""
     return OPERATIONS[algorithm].emit(b, x, y)
-
-
-def keeps_zero(algorithm: str) -> bool:
-    """Whether two zeros, both +0.0, give +0.0: padding stays what it is.
-
-    >>> keeps_zero("mul"), keeps_zero("eq")
-    (True, False)
-    """
-    return OPERATIONS[algorithm].keeps_zero

@@ -1,14 +1,16 @@
-"""Expressions: what is computed from elements of any type, element by element.
+"""Expressions: what is computed element by element, from operands of any types.
 
-Functions and binary operations (:mod:`.functions`, :mod:`.binary`) compute in f32. Masks, positions and
-indices are truth values and integers, and what is made of them needs several operands of several kinds. An
-:class:`Expression` says it as a list of terms, each an operation on operands or on terms before it:
+Everything that works element by element is one of them: a function, a binary operation, a weighted sum, batch
+normalisation, masks and positions of attention, and what post-ops do behind any of these. An
+:class:`Expression` is a list of terms, each an operation on operands or on terms before it:
 
 >>> masked = Expression.of(("bool", "f32"), [("constant", "f32", (), -1e9), ("select", "f32", (0, 1, 2))])
 >>> print(masked)
 bool a, f32 b; c = -1000000000.0; d = select a b c
 >>> masked.definition(np.array([True, False]), np.float32([1, 2])).tolist()
 [1.0, -1000000000.0]
+
+:class:`Writing` appends them one by one. One kernel does all of them: :mod:`relayout.kernels.elementwise`.
 
 ======================================  =====================================================================
 ``add sub mul neg``                     integers wrap around
@@ -19,13 +21,16 @@ bool a, f32 b; c = -1000000000.0; d = select a b c
 ``floor ceil trunc isnan isinf``        of real numbers
 ``and or xor not``                      of truth values, and bit by bit of integers
 ``eq ne lt le gt ge``                   truth values; with NaN nothing is so, but for ``ne``
+``fma``                                 x y + z in f32, rounded once where the processor can do that
 ``select``                              the second operand where the first is true, else the third
-``cast``                                to another kind (:mod:`relayout.ir.registers`)
+``cast``                                to another kind (:mod:`relayout.ir.kinds`)
 ``constant``                            a number
+a :class:`~.functions.Function`         of f32
 ======================================  =====================================================================
 
-The kinds of operands are those of :mod:`relayout.ir.registers`. The definition is evaluated in NumPy in the
-same types, so both agree to the bit.
+and all other binary operations of :mod:`.binary`, of real numbers. The kinds of operands are those of
+:mod:`relayout.ir.registers`. The definition is evaluated in NumPy in the same types, so both agree to the
+bit, but for functions, which have an error of their own.
 """
 
 from __future__ import annotations
@@ -37,11 +42,13 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
+from relayout.dtypes import single
 from relayout.errors import LayoutError
-from relayout.ir.registers import KINDS, cast
+from relayout.ir.kinds import KINDS, cast
 from relayout.ir.types import constant
 from relayout.ops import binary
-from relayout.ops.native import Native
+from relayout.ops.functions import Function
+from relayout.ops.post_ops import BinaryOp, PostOp
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -50,7 +57,7 @@ if TYPE_CHECKING:
     from relayout.ir.builder import Builder
     from relayout.ir.types import Value
 
-__all__ = ["NUMPY", "OPERATIONS", "Expression", "Pointwise", "Term", "kind_of", "narrowed"]
+__all__ = ["NUMPY", "OPERATIONS", "Expression", "Term", "Writing", "followed_by", "kind_of", "narrowed"]
 
 NUMPY: Final = {
     "bool": np.dtype(bool),
@@ -61,6 +68,7 @@ NUMPY: Final = {
 }
 """The data types that the definition computes in."""
 
+FEW = 8  # terms of an expression whose code is a few instructions
 _INTEGERS = ("u8", "s8", "s16", "s32", "s64")
 _REALS = ("f32", "f64")
 _NUMBERS = (*_INTEGERS, *_REALS)
@@ -77,7 +85,8 @@ class _Operation(NamedTuple):
     """Of operands."""
     gives: str = ""
     """The kind of the result; empty: that of the operands."""
-    cheap: bool = True
+    costly: tuple[str, ...] = ()
+    """The kinds for which the code is more than a few instructions."""
 
 
 def _either(real: str, signed: str, unsigned: str = "") -> Callable[..., Value]:
@@ -166,14 +175,26 @@ def _infinite(b: Builder, kind: str, x: Value) -> Value:
     return b.fcmp("oeq", b.intrinsic("fabs", x), float("inf"))
 
 
+def _fused(x: NDArray[Any], y: NDArray[Any], z: NDArray[Any]) -> Any:
+    """X y + z, rounded once: of two steps from double the first is to odd (Boldo and Melquiond)."""
+    product, z = x.astype(np.float64) * y, z.astype(np.float64)
+    total = product + z
+    back = total - product
+    lost = (product - (total - back)) + (z - back)
+    even = np.asarray(total).view(np.int64) % 2 == 0
+    inexact = even & np.isfinite(lost) & (lost != 0)
+    return np.where(inexact, np.nextafter(total, np.copysign(np.inf, lost)), total).astype(np.float32)
+
+
 OPERATIONS: Final[dict[str, _Operation]] = {
     "add": _Operation(np.add, _either("fadd", "add"), 2, _NUMBERS),
     "sub": _Operation(np.subtract, _either("fsub", "sub"), 2, _NUMBERS),
     "mul": _Operation(np.multiply, _either("fmul", "mul"), 2, _NUMBERS),
     "neg": _Operation(np.negative, _negated, 1, _NUMBERS),
-    "div": _Operation(_quotient, _divided(False), 2, _NUMBERS, cheap=False),
-    "mod": _Operation(np.mod, _divided(True, True), 2, _INTEGERS, cheap=False),
-    "rem": _Operation(np.fmod, _divided(True), 2, _INTEGERS, cheap=False),
+    "div": _Operation(_quotient, _divided(False), 2, _NUMBERS, costly=_INTEGERS),
+    "fma": _Operation(_fused, lambda b, kind, x, y, z: b.fmuladd(x, y, z), 3, ("f32",)),
+    "mod": _Operation(np.mod, _divided(True, True), 2, _INTEGERS, costly=_INTEGERS),
+    "rem": _Operation(np.fmod, _divided(True), 2, _INTEGERS, costly=_INTEGERS),
     "max": _Operation(np.maximum, _extreme("max"), 2, _NUMBERS),
     "min": _Operation(np.minimum, _extreme("min"), 2, _NUMBERS),
     "abs": _Operation(np.abs, _absolute, 1, _NUMBERS),
@@ -197,10 +218,21 @@ OPERATIONS: Final[dict[str, _Operation]] = {
 """All operations but ``select``, ``cast`` and ``constant``, which have kinds of their own."""
 
 
+def _operation(name: str | Function) -> _Operation | None:
+    """What a term does."""
+    if isinstance(name, Function):
+        costly = () if name.cheap else ("f32",)
+        return _Operation(name.definition, lambda b, kind, x: name.emit(b, x), 1, ("f32",), costly=costly)
+    if name in OPERATIONS or name not in binary.OPERATIONS:
+        return OPERATIONS.get(name)
+    other = binary.OPERATIONS[name]
+    return _Operation(other.define, lambda b, kind, x, y: other.emit(b, x, y), 2, _REALS)
+
+
 class Term(NamedTuple):
     """One operation of an expression."""
 
-    operation: str
+    operation: str | Function
     kind: str
     """Of the result."""
     arguments: tuple[int, ...] = ()
@@ -260,10 +292,16 @@ class Expression:
         return self.terms[-1].kind if self.terms else self.operands[-1]
 
     @property
+    def steps(self) -> list[str | Function]:
+        """What is done, without constants."""
+        return [term.operation for term in self.terms if term.operation != "constant"]
+
+    @property
     def cheap(self) -> bool:
-        """Whether the code is a few instructions."""
-        costly = {name for name, one in OPERATIONS.items() if not one.cheap}
-        return len(self.terms) <= 8 and not costly & {term.operation for term in self.terms}
+        """Whether the code is a few instructions, so that several vectors at a time are worth it."""
+        made = ((_operation(term.operation), term.kind) for term in self.terms)
+        costly = any(one is not None and kind in one.costly for one, kind in made)
+        return not costly and len(self.steps) <= FEW
 
     @cached_property
     def keeps_zero(self) -> bool:
@@ -284,8 +322,10 @@ class Expression:
                     made = np.asarray(number).astype(NUMPY[kind])
                 elif name == "cast":
                     made = narrowed(given[0], NUMPY[kind])
+                elif name == "select":
+                    made = np.where(*given)
                 else:
-                    made = np.where(*given) if name == "select" else OPERATIONS[name].define(*given)
+                    made = self._known(name).define(*given)
                 known.append(np.asarray(made, NUMPY[kind]))
         return np.asarray(np.broadcast_to(known[-1], np.broadcast_shapes(*(x.shape for x in known))))
 
@@ -302,10 +342,16 @@ class Expression:
             elif name == "select":
                 made = b.select(given[0], given[1], given[2])
             else:
-                made = OPERATIONS[name].emit(b, kinds[arguments[0]], *given)
+                made = self._known(name).emit(b, kinds[arguments[0]], *given)
             known.append(made)
             kinds.append(kind)
         return known[-1]
+
+    @staticmethod
+    def _known(name: str | Function) -> _Operation:
+        found = _operation(name)
+        assert found is not None
+        return found
 
     def __str__(self) -> str:
         def named(k: int) -> str:
@@ -313,28 +359,84 @@ class Expression:
 
         said = [", ".join(f"{kind} {named(k)}" for k, kind in enumerate(self.operands))]
         for k, (name, kind, arguments, number) in enumerate(self.terms, len(self.operands)):
-            what = f"{number}" if name == "constant" else " ".join([name, *map(named, arguments)])
+            what = f"{number}" if name == "constant" else " ".join([str(name), *map(named, arguments)])
             said.append(f"{named(k)} = {what}{f' to {kind}' if name == 'cast' else ''}")
         return "; ".join(said)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Pointwise(Native):
-    """``dst[i]`` is the expression of the inputs at i, with broadcasting."""
+class Writing:
+    """An expression while it is written: operands and terms are known by their numbers.
 
-    kind = "pointwise"
-    expression: Expression
+    >>> w = Writing("f32", "s32")
+    >>> w.apply(Function("relu"), w.apply("add", 0, w.put("cast", "f32", 1)))
+    4
+    >>> print(w.written())
+    f32 a, s32 b; c = cast b to f32; d = add a c; e = relu d
+    """
 
-    def natively(self, *arrays: NDArray[Any]) -> NDArray[Any]:
-        """The expression on arrays, in the data type of the output."""
-        (out,) = self.outputs
-        made = np.broadcast_to(self.expression.definition(*arrays), out.dims)
-        return made if made.dtype == bool else made.astype(out.dtype.numpy)
+    def __init__(self, *operands: str) -> None:
+        self.operands = operands
+        self.terms: list[Term] = []
 
-    @property
-    def overwritable(self) -> tuple[str, ...]:
-        """All inputs."""
-        return tuple(one.name for one in self.inputs)
+    def put(self, operation: str | Function, kind: str, *arguments: int, number: float | bool = 0) -> int:
+        """Append a term; its number."""
+        self.terms.append(Term(operation, kind, arguments, number))
+        return len(self.operands) + len(self.terms) - 1
+
+    def kind(self, k: int) -> str:
+        """Of an operand or a term."""
+        count = len(self.operands)
+        return self.operands[k] if k < count else self.terms[k - count].kind
+
+    def apply(self, operation: str | Function, *arguments: int) -> int:
+        """Append an operation, whose result has the kind that it gives."""
+        made = _operation(operation)
+        return self.put(operation, (made and made.gives) or self.kind(arguments[0]), *arguments)
+
+    def number(self, kind: str, number: float | bool) -> int:
+        """Append a constant."""
+        whole = kind not in (*_REALS, "bool")
+        return self.put("constant", kind, number=int(number) if whole else number)
+
+    def binary(self, algorithm: str, x: int, y: int) -> int:
+        """Append one of :data:`.binary.OPERATIONS`, in which comparisons give 1 and 0."""
+        found = self.apply(algorithm, x, y)
+        return found if self.kind(found) != "bool" else self.put("cast", self.kind(x), found)
+
+    def written(self) -> Expression:
+        """The expression."""
+        return Expression(tuple(self.operands), tuple(self.terms))
+
+
+def followed_by(expression: Expression, post_ops: Sequence[PostOp]) -> Expression:
+    """An expression in f32 with post-ops behind it.
+
+    Each that reads a tensor takes one more operand, in the order of the post-ops: a sum the old destination,
+    a binary operation its own.
+
+    >>> from relayout.ops.post_ops import Sum
+    >>> print(followed_by(Expression.of(("f32",)), [Sum(0.5), Function("relu")]))
+    f32 a, f32 b; c = 0.5; d = mul b c; e = add a d; f = relu e
+    """
+    if not post_ops:
+        return expression
+    own = len(expression.operands)
+    more = sum(not isinstance(op, Function) for op in post_ops)
+    w = Writing(*expression.operands, *["f32"] * more)
+    for operation, kind, arguments, number in expression.terms:
+        w.put(operation, kind, *(k if k < own else k + more for k in arguments), number=number)
+    x, others = len(w.operands) + len(w.terms) - 1 if w.terms else own - 1, iter(range(own, own + more))
+    for op in post_ops:
+        if isinstance(op, Function):
+            x = w.apply(op, x)
+        elif isinstance(op, BinaryOp):
+            x = w.binary(op.algorithm, x, next(others))
+        else:
+            old = next(others)
+            if op.scale != 1:
+                old = w.apply("mul", old, w.number("f32", single(op.scale)))
+            x = w.apply("add", x, old)
+    return w.written()
 
 
 def _check(term: Term, given: Sequence[str]) -> None:
@@ -351,7 +453,7 @@ def _check(term: Term, given: Sequence[str]) -> None:
         if tuple(given) != ("bool", kind, kind):
             raise LayoutError(f"select to {kind} takes bool, {kind}, {kind}, not {', '.join(given)}")
         return
-    made = OPERATIONS.get(name)
+    made = _operation(name)
     if made is None:
         raise LayoutError(
             f"{name!r} is no operation; there are {', '.join(OPERATIONS)}, select, cast, constant"

@@ -9,11 +9,22 @@ from math import prod
 
 import numpy as np
 
-from relayout.ops.functions import Reals
+from relayout.ops.expressions import Expression, Writing
+from relayout.ops.functions import Function, Reals
 from relayout.ops.operation import Operation
 
-__all__ = ["BatchNormalization", "GroupNormalization", "LayerNormalization", "Normalization", "definition"]
+__all__ = [
+    "SQUARED_DIFFERENCE",
+    "BatchNormalization",
+    "GroupNormalization",
+    "LayerNormalization",
+    "Normalization",
+    "definition",
+]
 
+SQUARED_DIFFERENCE = Expression.of(
+    ("f32", "f32"), [("sub", "f32", (0, 1)), (Function("square"), "f32", (2,))]
+)
 FLOPS = 8  # of an element of a row: two differences, a square, two sums, three for the result
 
 
@@ -43,8 +54,7 @@ class BatchNormalization(Operation):
     @property
     def flops(self) -> int:
         """Three operations for each element; two without a shift. Statistics take four more."""
-        shifts = any(one.name == "shift" for one in self.inputs)
-        return (2 + shifts + 4 * self.training) * super().flops
+        return (2 + self._reads("shift") + 4 * self.training) * super().flops
 
     def compute(self, *, src: Reals, **vectors: Reals) -> dict[str, Reals]:
         """Channel by channel."""
@@ -57,6 +67,31 @@ class BatchNormalization(Operation):
         with np.errstate(all="ignore"):
             x = (src - of["mean"]) / np.sqrt(of["variance"] + self.epsilon)
         return {**vectors, "dst": x * of.get("scale", 1.0) + of.get("shift", 0.0)}
+
+    def _reads(self, name: str) -> bool:
+        return any(one.name == name for one in self.inputs)
+
+    @property
+    def factor(self) -> Expression:
+        """What a channel is multiplied by: of the variance, and the scale where there is one."""
+        scaled = self._reads("scale")
+        w = Writing("f32", *["f32"] * scaled)
+        root = w.apply(Function("sqrt"), w.apply("add", 0, w.number("f32", self.epsilon)))
+        w.apply("div", 1 if scaled else w.number("f32", 1.0), root)
+        return w.written()
+
+    @property
+    def normalised(self) -> Expression:
+        """Of the source, the mean, the factor, and the shift where there is one.
+
+        The mean is subtracted first, as the definition has it. To multiply first, and add what remains of
+        mean and shift, would save nothing here and lose digits where the mean is large.
+        """
+        shifted = self._reads("shift")
+        w = Writing(*["f32"] * (3 + shifted))
+        x = w.apply("sub", 0, 1)
+        w.apply(*("fma", x, 2, 3) if shifted else ("mul", x, 2))
+        return w.written()
 
 
 @dataclass(frozen=True, kw_only=True)

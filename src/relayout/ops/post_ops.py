@@ -55,7 +55,16 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-__all__ = ["BinaryOp", "PostOp", "Sum", "adds", "applied", "operands_of", "post_ops_for", "post_ops_of"]
+__all__ = [
+    "BinaryOp",
+    "PostOp",
+    "Sum",
+    "adds",
+    "applied",
+    "operands_of",
+    "post_ops_for",
+    "post_ops_of",
+]
 
 
 @dataclass(frozen=True)

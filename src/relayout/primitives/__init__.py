@@ -33,6 +33,7 @@ Tests join the last two. What all kinds share:
 ``sizes``        numbers for each spatial axis, as callers give them
 ``post_ops``     the post-ops of :mod:`relayout.ops.post_ops`, where callers look for them
 ``native``       definitions in the data types of the arguments, not in double precision
+``elementwise``  operations that are an expression of their inputs
 ``custom``       Python functions as primitives
 ``pieces``       what concatenation and split share: tensors that are parts of another one
 ``products``     what convolution, inner product and matrix product share; their program

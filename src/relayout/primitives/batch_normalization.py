@@ -127,39 +127,34 @@ class BatchNormalization(Primitive):
 
     @locked
     def _lower(self) -> Program | None:
-        from relayout.kernels.elementwise.bodies import factor, normalised
         from relayout.primitives.lowering import elementwise, joined
 
         vectors: dict[str, MemoryDesc]
         vectors = {name: self.descs[name] for name in ("variance", "scale") if name in self.descs}
         factors = MemoryDesc(self.src.dims[1:2], "f32", "a")
-        numbers = (self.operation.epsilon,)
-        first = elementwise(factors, vectors, factor("scale" in vectors), numbers, target="factor")
+        first = elementwise(factors, vectors, self.operation.factor, target="factor")
         each = _over_channels(factors, len(self.src.dims))
         operands = {"src": self.src, "mean": each, "factor": each}
         if "shift" in self.inputs:
             operands["shift"] = each
-        second = elementwise(self.dst, operands, normalised("shift" in operands), post_ops=self.post_ops)
+        second = elementwise(self.dst, operands, self.operation.normalised, post_ops=self.post_ops)
         found: tuple[Program | None, ...] = ()
         note = "factors of the channels, then one pass"
         if self.operation.training:
             found, note = self._statistics(each), f"mean, then variance, {note}"
-        made = joined(*found, first, second, note=note)
-        if made is not None:
-            made.scratch = {**made.scratch, "factor": factors.nbytes}
-        return made
+        program = joined(*found, first, second, note=note)
+        if program is not None:
+            program.scratch = {**program.scratch, "factor": factors.nbytes}
+        return program
 
     @locked
     def _statistics(self, each: MemoryDesc) -> tuple[Program | None, ...]:
         """The programs that write mean and variance: averages, by the kernel of pooling."""
-        from relayout.kernels.elementwise.bodies import binary
         from relayout.primitives.lowering import elementwise
 
         squares = MemoryDesc(self.src.dims, "f32", dense_like(self.src.layout))
         differences = {"src": self.src, "mean": each}
-        square = elementwise(
-            squares, differences, binary("sub"), post_ops=(Function("square"),), target="squares"
-        )
+        square = elementwise(squares, differences, ops.SQUARED_DIFFERENCE, target="squares")
         if square is not None:
             square.scratch = {**square.scratch, "squares": squares.required_bytes}
         return _average(self.src, "src", "mean"), square, _average(squares, "squares", "variance")

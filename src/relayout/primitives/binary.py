@@ -15,26 +15,22 @@ array([[11., 22.],
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from relayout.errors import LayoutError
-from relayout.forking import locked
 from relayout.layout.descriptor import MemoryDesc, any_format
 from relayout.layout.layout import spell_dims
 from relayout.ops import elementwise as ops
 from relayout.ops.binary import ALGORITHMS, check_algorithm
 from relayout.ops.formats import check_source, finite, target_of
 from relayout.ops.post_ops import post_ops_for
+from relayout.primitives.elementwise import Elementwise
 from relayout.primitives.meaning import check_alike
-from relayout.primitives.primitive import Primitive
-
-if TYPE_CHECKING:
-    from relayout.primitives.program import Program
 
 __all__ = ["ALGORITHMS", "Binary"]
 
 
-class Binary(Primitive):
+class Binary(Elementwise):
     """A binary operation, made once for its descriptors.
 
     The destination may be the same memory as a source that has its descriptor.
@@ -98,15 +94,6 @@ class Binary(Primitive):
         post_ops = post_ops_for(self.kind, post_ops, dst)
         self._settle(ops.Binary, {"src0": src0, "src1": src1}, {"dst": dst}, post_ops, **attributes)
         check_alike(self.kind, self.descs)
-
-    @locked
-    def _lower(self) -> Program | None:
-        from relayout.kernels.elementwise.bodies import binary
-        from relayout.primitives.lowering import elementwise
-
-        made, operands = self.operation, {"src0": self.src0, "src1": self.src1}
-        body = binary(made.algorithm, made.scales)
-        return elementwise(self.dst, operands, body, post_ops=self.post_ops, note=made.algorithm)
 
     def __repr__(self) -> str:
         return f"Binary({self.algorithm}: src0 {self.src0}, src1 {self.src1}, dst {self.dst})"

@@ -14,25 +14,21 @@ np.float32(0.0)
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from relayout.errors import LayoutError
-from relayout.forking import locked
 from relayout.layout.descriptor import MemoryDesc
 from relayout.ops import elementwise as ops
 from relayout.ops.formats import check_source, target_of
 from relayout.ops.functions import Function
 from relayout.ops.post_ops import post_ops_for
+from relayout.primitives.elementwise import Elementwise
 from relayout.primitives.meaning import check_alike
-from relayout.primitives.primitive import Primitive
-
-if TYPE_CHECKING:
-    from relayout.primitives.program import Program
 
 __all__ = ["Eltwise"]
 
 
-class Eltwise(Primitive):
+class Eltwise(Elementwise):
     """An elementwise function, made once for its descriptors.
 
     Source and destination may be the same memory, if their descriptors are the same.
@@ -85,15 +81,6 @@ class Eltwise(Primitive):
         post_ops = post_ops_for(self.kind, post_ops, dst)
         self._settle(ops.Eltwise, {"src": src}, {"dst": dst}, post_ops, function=algorithm)
         check_alike(self.kind, self.descs)
-
-    @locked
-    def _lower(self) -> Program | None:
-        from relayout.kernels.elementwise.bodies import function
-        from relayout.primitives.lowering import elementwise
-
-        made = self.operation.function
-        operands = {"src": self.src}
-        return elementwise(self.dst, operands, function(made), post_ops=self.post_ops, note=str(made))
 
     def __repr__(self) -> str:
         return f"Eltwise({self.function}: src {self.src}, dst {self.dst})"

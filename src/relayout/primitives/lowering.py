@@ -9,6 +9,7 @@ import numpy as np
 from relayout.forking import locked
 from relayout.layout import views
 from relayout.layout.descriptor import MemoryDesc
+from relayout.layout.layout import Layout, plain
 from relayout.ops.post_ops import BinaryOp, Sum, adds, operands_of
 from relayout.primitives.program import Fault, Program, Step
 
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from relayout.kernels.elementwise.map import Body
+    from relayout.ops.expressions import Expression
     from relayout.ops.post_ops import PostOp
     from relayout.reorder.native import Native
 
@@ -77,7 +78,7 @@ def zeros_step(desc: MemoryDesc, target: str) -> Step | None:
 def elementwise(
     dst: MemoryDesc,
     operands: Mapping[str, MemoryDesc],
-    body: Body,
+    expression: Expression,
     numbers: Sequence[float] = (),
     post_ops: Sequence[PostOp] = (),
     target: str = "dst",
@@ -91,13 +92,13 @@ def elementwise(
     dst : MemoryDesc
         What is written: the buffer ``target``.
     operands : mapping of str to MemoryDesc
-        The operands of the body in their order, by the names of their buffers. Each has the rank of the
+        The operands of the expression in their order, by the names of their buffers. Each has the rank of the
         destination, and 1 where it is repeated. What is laid out so that it would have to be gathered is
         reordered first.
-    body : Body
+    expression : Expression
         What is computed.
     numbers : sequence of float
-        What it is given besides.
+        Its last operands, the same for all elements: what changes often, so that one kernel does for all.
     post_ops : sequence
         What follows.
     first : int
@@ -107,21 +108,27 @@ def elementwise(
     """
     from relayout.environment import LOADED
     from relayout.jit.compile import Module, recalled
-    from relayout.kernels.elementwise.bodies import followed_by
     from relayout.kernels.elementwise.map import ENTRY, module, vectors_of
     from relayout.kernels.elementwise.runs import runs, unsuited
+    from relayout.ops.expressions import followed_by
     from relayout.runtime import threads
     from relayout.runtime.sharing import parts_of
     from relayout.runtime.thresholds import shares
     from relayout.targets.machine import host
 
-    body = followed_by(body, len(operands), post_ops)
-    both = [*operands.items(), *_read_by(post_ops, dst, target, first)]
+    constants = {
+        f"{target}: number {k}": np.array([x], np.float32).view(np.uint8) for k, x in enumerate(numbers)
+    }
+    expression = followed_by(expression, post_ops)
+    # What a destination held in its padding may be anything.
+    keeps_zero = expression.keeps_zero and not adds(post_ops)
+    one = MemoryDesc((1,) * len(dst.dims), "f32", Layout((1,) * len(dst.dims), plain(len(dst.dims))))
+    both = [*operands.items(), *((name, one) for name in constants), *_read_by(post_ops, dst, target, first)]
     machine = host()
     steps: list[Step] = []
     scratch: dict[str, int] = {}
     names, given = [name for name, _ in both], [desc for _, desc in both]
-    for k in unsuited(dst, [_repeated(desc, dst) for desc in given], body.keeps_zero):
+    for k in unsuited(dst, [_repeated(desc, dst) for desc in given], keeps_zero):
         source, moved = _like(given[k], dst)
         name = f"{names[k]} as {target}"
         step = reorder_step(source, moved, names[k], name)
@@ -132,21 +139,19 @@ def elementwise(
         names[k], given[k] = name, moved
     repeated = [_repeated(desc, dst) for desc in given]
     kinds = [desc.dtype for desc in given]
+    moving = [kind for kind, name in zip(kinds, names, strict=True) if name not in constants]
+    vectors = vectors_of(machine, dst.dtype, moving, expression.cheap)
     sides = [(desc.dtype.name, desc.layout._key()) for desc in (dst, *repeated)]
 
     def made() -> Module:
-        found = runs(dst, repeated, body.keeps_zero, vectors_of(machine, dst.dtype, kinds, body.cheap))
+        found = runs(dst, repeated, keeps_zero, vectors)
         if found is None:
             return Module("", [])
-        return Module(module(found, dst.dtype, kinds, len(numbers), body, machine), [ENTRY])
+        return Module(module(found, dst.dtype, kinds, expression, vectors.lanes, machine), [ENTRY])
 
-    kernels, _ = recalled(repr(("map", sides, body.name, len(numbers))), LOADED, made, machine)
+    kernels, _ = recalled(repr(("map", sides, expression)), LOADED, made, machine)
     if not kernels:
         return None
-    constants: dict[str, NDArray[np.uint8]] = {}
-    if numbers:
-        names.append(f"numbers of {target}")
-        constants[names[-1]] = np.array(numbers, np.float32).view(np.uint8)
     size = sum(desc.nbytes for desc in (dst, *given))
     parts = parts_of(size, threads.count())
     shared = parts > 1 and shares(machine, size)
@@ -196,10 +201,10 @@ def followed(
     post_ops, first
         As in :func:`elementwise`.
     """
-    from relayout.kernels.elementwise.bodies import same
+    from relayout.ops.expressions import Expression
 
     where = "dst" if between is dst else "computed"
-    rest = elementwise(dst, {where: between}, same(), post_ops=post_ops, first=first)
+    rest = elementwise(dst, {where: between}, Expression(("f32",)), post_ops=post_ops, first=first)
     if program is None or rest is None:
         return None
     first_part = renamed(program, {"dst": where})

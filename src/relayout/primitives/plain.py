@@ -84,7 +84,7 @@ def _plain(value: Any, where: str) -> Any:
     if isinstance(value, BinaryOp):
         return {"binary": [value.algorithm, _text(value.desc)]}
     if isinstance(value, Expression):
-        return {"expression": [list(value.operands), [list(term) for term in value.terms]]}
+        return {"expression": _plain([value.operands, value.terms], where)}
     if isinstance(value, Indexing):
         return {"indexing": [list(value.axes), list(value.coordinates), value.listed]}
     if isinstance(value, (list, tuple)):
@@ -143,7 +143,7 @@ def _made(value: Any) -> Any:
         if tag == "binary" and isinstance(what, list) and len(what) == 2 and isinstance(what[1], str):
             return BinaryOp(what[0], _desc(what[1]))
         if tag == "expression":
-            operands, terms = what
+            operands, terms = _made(what)
             return Expression.of(operands, [(a, kind, tuple(given), n) for a, kind, given, n in terms])
         if tag == "indexing":
             axes, coordinates, listed = what

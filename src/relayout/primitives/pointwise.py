@@ -20,26 +20,22 @@ Truth values are bytes in memory, not 0 where they are true.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from relayout.errors import LayoutError
-from relayout.forking import locked
 from relayout.layout.descriptor import MemoryDesc
 from relayout.layout.layout import spell_dims
-from relayout.ops import expressions as ops
+from relayout.ops import pointwise as ops
 from relayout.ops.checks import check_descs, check_written
 from relayout.ops.expressions import Expression, kind_of
 from relayout.ops.formats import following
+from relayout.primitives.elementwise import Elementwise
 from relayout.primitives.meaning import check_alike
 from relayout.primitives.native import Native
-
-if TYPE_CHECKING:
-    from relayout.primitives.program import Program
 
 __all__ = ["Pointwise"]
 
 
-class Pointwise(Native):
+class Pointwise(Elementwise, Native):
     """An expression of some operands, made once for their descriptors.
 
     The destination may be the same memory as an operand that has its descriptor.
@@ -81,15 +77,6 @@ class Pointwise(Native):
         truth = tuple(name for name, kind in zip(descs, kinds, strict=True) if kind == "bool")
         self._settle(ops.Pointwise, named, {"dst": dst}, booleans=truth, expression=expression)
         check_alike(self.kind, self.descs)
-
-    @locked
-    def _lower(self) -> Program | None:
-        from relayout.kernels.elementwise.bodies import expression
-        from relayout.primitives.lowering import elementwise
-
-        made, operands = self.operation.expression, {name: self.descs[name] for name in self.inputs}
-        names = [term.operation for term in made.terms if term.operation != "constant"]
-        return elementwise(self.dst, operands, expression(made), note=", ".join(names) or "cast")
 
     def __repr__(self) -> str:
         sides = ", ".join(f"{name} {desc}" for name, desc in self.descs.items())

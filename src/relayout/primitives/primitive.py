@@ -320,6 +320,7 @@ class Primitive:
         if not self._lowered:
             with lock(), Usual():
                 if not self._lowered:
+                    self._reach()  # refuses what no memory holds
                     empty = any(0 in desc.dims for desc in self.descs.values())
                     self._program = self._lower() if not empty and supported() else None
                     if self._program is not None:

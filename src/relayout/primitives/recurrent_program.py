@@ -25,6 +25,7 @@ from relayout.errors import LayoutError
 from relayout.forking import locked
 from relayout.layout import views
 from relayout.layout.descriptor import MemoryDesc
+from relayout.ops.expressions import Expression
 from relayout.primitives.program import Program, Step
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 __all__ = ["Packed", "costs", "packed", "program"]
 
 WORD = 4  # bytes of f32
+ADDED = Expression.of(("f32", "f32"), [("add", "f32", (0, 1))])  # the results of both directions
 APART = 64  # bytes by which rows of a state are longer than they must be: not all in one set of a cache
 
 
@@ -415,13 +417,12 @@ class _Lowering:
     @locked
     def assemble(self) -> None:
         """The destination from the results of the directions."""
-        from relayout.kernels.elementwise.bodies import weighted_sum
         from relayout.primitives.lowering import elementwise
 
         dst, out = self.descs["dst_layer"], self.out
         if self.sums:
             parts = {f"results of {d}": self.of_direction(d) for d in range(self.directions)}
-            added = elementwise(dst, parts, weighted_sum(self.directions, False), target="dst_layer")
+            added = elementwise(dst, parts, ADDED, target="dst_layer")
             if added is None:
                 raise _Impossible
             out.append(added, dict.fromkeys(parts, "results"))

@@ -14,24 +14,19 @@ that follows a convolution costs nothing as a post-op, and a pass over memory as
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from relayout.errors import LayoutError
-from relayout.forking import locked
 from relayout.layout.descriptor import MemoryDesc
 from relayout.layout.layout import spell_dims
 from relayout.ops import elementwise as ops
 from relayout.ops.formats import check_source, finite, target_of
+from relayout.primitives.elementwise import Elementwise
 from relayout.primitives.meaning import check_alike
-from relayout.primitives.primitive import Primitive
-
-if TYPE_CHECKING:
-    from relayout.primitives.program import Program
 
 __all__ = ["Sum"]
 
 
-class Sum(Primitive):
+class Sum(Elementwise):
     """A weighted sum, made once for its descriptors; it adds up in f32, in the order of the sources.
 
     The destination may be the same memory as a source that has its descriptor.
@@ -84,15 +79,6 @@ class Sum(Primitive):
         dst = target_of(self.kind, srcs[0], dst, srcs[0].dims)
         self._settle(ops.Sum, inputs, {"dst": dst}, scales=_scales(scales, len(srcs)))
         check_alike(self.kind, self.descs)
-
-    @locked
-    def _lower(self) -> Program | None:
-        from relayout.kernels.elementwise.bodies import weighted_sum
-        from relayout.primitives.lowering import elementwise
-
-        operands = {name: self.descs[name] for name in self.inputs}
-        scales, note = self.operation.scales, f"sum of {len(operands)}"
-        return elementwise(self.dst, operands, weighted_sum(len(operands), scales != ()), scales, note=note)
 
 
 def _scales(given: Sequence[float] | None, count: int) -> tuple[float, ...]:

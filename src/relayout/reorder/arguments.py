@@ -19,7 +19,7 @@ from relayout.exchange import pytorch
 from relayout.forking import lock
 from relayout.layout.descriptor import MemoryDesc
 from relayout.layout.layout import Layout, plain
-from relayout.tensor import Tensor, as_bytes, located, of_torch, same_bytes, tensor
+from relayout.tensor import Tensor, as_bytes, check_addresses, located, of_torch, same_bytes, tensor
 
 __all__ = ["Argument", "check_apart", "check_out", "span_of"]
 
@@ -33,11 +33,17 @@ class Argument:
         What messages call it: ``convolution: src``.
     desc : MemoryDesc
         Its descriptor.
+
+    Raises
+    ------
+    TooLarge
+        No process can address its bytes.
     """
 
     __slots__ = ("_span", "desc", "label")
 
     def __init__(self, label: str, desc: MemoryDesc) -> None:
+        check_addresses(desc, label)
         self.label, self.desc = label, desc
         self._span: tuple[int, int] | None = None
 

@@ -7,7 +7,6 @@ it. What is done in f32 alone is left to :mod:`.pointwise`, whose functions know
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -16,7 +15,7 @@ from relayout.dtypes import dtype as as_dtype
 from relayout.graph.lowering.case import Case, Operand, label, row_major
 from relayout.graph.lowering.ways import Way, moving, rule
 from relayout.layout.descriptor import MemoryDesc
-from relayout.ops.expressions import OPERATIONS, Expression, Term, kind_of
+from relayout.ops.expressions import OPERATIONS, Expression, Writing, kind_of
 from relayout.primitives.pointwise import Pointwise
 
 if TYPE_CHECKING:
@@ -56,34 +55,6 @@ ROUNDED: Final = ("f64", "f32", "f16", "bf16")
 """Real numbers that a cast may make: f8 has rules of its own."""
 
 
-@dataclass
-class _Writing:
-    """An expression while it is written."""
-
-    operands: list[Operand]
-    kinds: list[str]
-    terms: list[Term] = field(default_factory=list)
-
-    def put(self, operation: str, kind: str, *arguments: int, number: float | bool = 0) -> int:
-        """Append a term; where it stands."""
-        self.terms.append(Term(operation, kind, arguments, number))
-        return len(self.operands) + len(self.terms) - 1
-
-    def kind(self, k: int) -> str:
-        """Of an operand or a term."""
-        count = len(self.operands)
-        return self.kinds[k] if k < count else self.terms[k - count].kind
-
-    def apply(self, operation: str, *arguments: int) -> int:
-        """Append an operation, whose result has the kind that it gives."""
-        return self.put(operation, OPERATIONS[operation].gives or self.kind(arguments[0]), *arguments)
-
-    def number(self, kind: str, number: float | bool) -> int:
-        """Append a constant."""
-        whole = kind not in ("f32", "f64", "bool")
-        return self.put("constant", kind, number=int(number) if whole else number)
-
-
 def kind_of_operand(operand: Operand) -> str | None:
     """What registers hold of its elements."""
     try:
@@ -105,7 +76,7 @@ def expression_of(
     target = kind_of_operand(out)
     if target is None or len(kinds) < len(known) or not read:
         return None
-    w, places, moved = _Writing(read, kinds), [], iter(range(len(read)))
+    w, places, moved = Writing(*kinds), [], iter(range(len(read)))
     for one in inputs if operator != "Trilu" else given:
         if one is None:
             places.append(-1)
@@ -121,16 +92,16 @@ def expression_of(
         write: Write = WRITERS.get(operator, _same)
         if write(w, operator, attributes, places, target, out) is None:
             return None
-        made = Expression(tuple(kinds), tuple(w.terms))
+        made = w.written()
     except ValueError:  # an operation that these kinds have not
         return None
     return (made, read) if made.kind == target or (made.kind, target) == ("f64", "f32") else None
 
 
-Write = Callable[[_Writing, str, Mapping[str, Any], list[int], str, Operand], "int | None"]
+Write = Callable[[Writing, str, Mapping[str, Any], list[int], str, Operand], "int | None"]
 
 
-def _same(w: _Writing, operator: str, a: Any, x: list[int], target: str, out: Operand) -> int | None:
+def _same(w: Writing, operator: str, a: Any, x: list[int], target: str, out: Operand) -> int | None:
     if operator not in SAME:
         return None
     name = SAME[operator]
@@ -143,11 +114,11 @@ def _same(w: _Writing, operator: str, a: Any, x: list[int], target: str, out: Op
     return found if len(x) > 1 else None
 
 
-def _where(w: _Writing, operator: str, a: Any, x: list[int], target: str, out: Operand) -> int | None:
+def _where(w: Writing, operator: str, a: Any, x: list[int], target: str, out: Operand) -> int | None:
     return w.put("select", target, *x)
 
 
-def _cast(w: _Writing, operator: str, a: Any, x: list[int], target: str, out: Operand) -> int | None:
+def _cast(w: Writing, operator: str, a: Any, x: list[int], target: str, out: Operand) -> int | None:
     source = w.kind(x[0])
     if out.dtype not in ROUNDED and target in ("f32", "f64"):
         return None
@@ -156,22 +127,22 @@ def _cast(w: _Writing, operator: str, a: Any, x: list[int], target: str, out: Op
     return w.put("cast", target, x[0])
 
 
-def _clip(w: _Writing, operator: str, a: Any, x: list[int], target: str, out: Operand) -> int | None:
+def _clip(w: Writing, operator: str, a: Any, x: list[int], target: str, out: Operand) -> int | None:
     found, low, high = (*x, -1, -1)[:3]
     found = found if low < 0 else w.apply("max", found, low)
     return found if high < 0 else w.apply("min", found, high)
 
 
-def _mod(w: _Writing, operator: str, a: Any, x: list[int], target: str, out: Operand) -> int | None:
+def _mod(w: Writing, operator: str, a: Any, x: list[int], target: str, out: Operand) -> int | None:
     return w.apply("rem" if a.get("fmod") else "mod", *x)
 
 
-def _prelu(w: _Writing, operator: str, a: Any, x: list[int], target: str, out: Operand) -> int | None:
+def _prelu(w: Writing, operator: str, a: Any, x: list[int], target: str, out: Operand) -> int | None:
     below = w.apply("lt", x[0], w.number(target, 0))
     return w.put("select", target, below, w.apply("mul", x[0], x[1]), x[0])
 
 
-def _infinite(w: _Writing, operator: str, a: Any, x: list[int], target: str, out: Operand) -> int | None:
+def _infinite(w: Writing, operator: str, a: Any, x: list[int], target: str, out: Operand) -> int | None:
     both = a.get("detect_negative", 1), a.get("detect_positive", 1)
     if not any(both):
         return None
@@ -181,11 +152,11 @@ def _infinite(w: _Writing, operator: str, a: Any, x: list[int], target: str, out
     return w.apply("eq", x[0], w.number(w.kind(x[0]), sign))
 
 
-def _relu(w: _Writing, operator: str, a: Any, x: list[int], target: str, out: Operand) -> int | None:
+def _relu(w: Writing, operator: str, a: Any, x: list[int], target: str, out: Operand) -> int | None:
     return w.apply("max", x[0], w.number(target, 0))
 
 
-def _power(w: _Writing, operator: str, a: Any, x: list[int], target: str, out: Operand) -> int | None:
+def _power(w: Writing, operator: str, a: Any, x: list[int], target: str, out: Operand) -> int | None:
     exponent = w.terms[x[1] - len(w.operands)].number if x[1] >= len(w.operands) else None
     if exponent not in (1, 2, 3, 4):
         return None
@@ -195,14 +166,14 @@ def _power(w: _Writing, operator: str, a: Any, x: list[int], target: str, out: O
     return found
 
 
-def _mean(w: _Writing, operator: str, a: Any, x: list[int], target: str, out: Operand) -> int | None:
+def _mean(w: Writing, operator: str, a: Any, x: list[int], target: str, out: Operand) -> int | None:
     found = x[0]
     for other in x[1:]:
         found = w.apply("add", found, other)
     return w.apply("div", found, w.number(target, float(len(x)))) if target in ("f32", "f64") else None
 
 
-def _trilu(w: _Writing, operator: str, a: Any, x: list[int], target: str, out: Operand) -> int | None:
+def _trilu(w: Writing, operator: str, a: Any, x: list[int], target: str, out: Operand) -> int | None:
     return w.put("select", target, x[1], x[0], w.number(target, False if target == "bool" else 0))
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from functools import partial
 from itertools import product
 from math import prod
 from typing import TYPE_CHECKING, Any
@@ -14,6 +15,7 @@ from relayout import primitives
 from relayout.errors import LayoutError
 from relayout.graph.lowering.case import Case, Operand, label, reshaped, row_major, unfused
 from relayout.graph.lowering.chains import Step, chain_of, finished, wanted
+from relayout.graph.lowering.digits import Renumbered, permuted, renumbering
 from relayout.graph.lowering.ways import Way, moving, numbers, rule
 from relayout.graph.operators.convolution import transposed_windows
 from relayout.graph.operators.windows import slide
@@ -110,9 +112,15 @@ def _convolved(
     steps: list[Step],
 ) -> list[Way]:
     strides, dilation, padding = how
+    grouped = filters.ndim > len(src.dims)
 
     def make(site: Site) -> Value:
         value = site.value(src)
+        weights: Any = filters
+        renumbered = None if grouped else renumbering(value.desc.layout, 1)
+        if renumbered is not None:
+            desc = MemoryDesc(src.dims, src.dtype, renumbered(value.desc.layout, 1))
+            value, weights = site.sequence.view(value, desc), permuted(filters, renumbered, 1)
         dst, into = site.target(0, site.way.outputs[0])
         ops, operands, added = finished(site, steps, dst, sums=not into)
         made = primitives.Convolution(
@@ -125,7 +133,7 @@ def _convolved(
             padding=padding,
             post_ops=ops,
         )
-        given = [filters] if bias is None or bias.data is None else [filters, bias.data.astype(np.float32)]
+        given = [weights] if bias is None or bias.data is None else [weights, bias.data.astype(np.float32)]
         return site.add(made, value, *given, *operands, into=into, **added)
 
     costs = _costs(src, case.out, filters.shape, how, case.only)
@@ -135,17 +143,39 @@ def _convolved(
         more = sum(moving(desc) for desc in read.values())
         ways.append(Way({**read, src.name: source}, (target,), cost + more, make, name))
     known = {one[0] for one in costs}
-    cheapest = min(one[2] for one in costs)
     for desc in case.formats(src):
-        if desc not in known:  # kernels read it as it comes; about what that costs they say the same
-            for source, target, cost, name in costs:
-                if source == costs[0][0]:
-                    read = {**wanted(case, steps, target), src.name: desc}
-                    ways.append(Way(read, (target,), max(cost, cheapest) * STRANGE, make, name))
+        if desc in known:
+            continue
+        renumbered = None if grouped else renumbering(desc.layout, 1)
+        alike = (
+            desc if renumbered is None else label(MemoryDesc(src.dims, src.dtype, renumbered(desc.layout, 1)))
+        )
+        for source, target, cost, name in costs:
+            read = {**wanted(case, steps, target), src.name: desc}
+            if source == alike:
+                more = sum(moving(desc) for desc in read.values())
+                ways.append(Way(read, (target,), cost + more, make, name))
+            elif alike not in known and source == costs[0][0]:
+                cost = _cost_as_it_comes(desc, filters.shape, target, how) + sum(map(moving, read.values()))
+                ways.append(Way(read, (target,), cost, make, name))
     return ways
 
 
-STRANGE = 1.1  # times the cost: a source in a format that no candidate has
+@kept("convolution as it comes")
+def _cost_as_it_comes(
+    src: MemoryDesc, weights: tuple[int, ...], dst: MemoryDesc, how: tuple[Any, ...]
+) -> float:
+    """Seconds of a convolution whose source has a format that no candidate has."""
+    strides, dilation, padding = how
+    filters = MemoryDesc(weights, src.dtype, any_format)
+    made = primitives.Convolution(
+        src, filters, None, dst, strides=strides, dilation=dilation, padding=padding
+    )
+    return made._cost()[0]
+
+
+MOST_PHASES = 1024
+"""Convolutions that a transposed one is taken apart into; that of more is left to its definition."""
 
 
 @rule("ConvTranspose")
@@ -167,6 +197,8 @@ def deconvolution(case: Case) -> list[Way] | None:
     if bias is not None and bias.data is None:
         return None
     groups, strides = int(case.attributes["group"]), _each(case, "strides", spatial)
+    if prod(strides) > MOST_PHASES:
+        return None
     kernel = weights.dims[2:]
     a = case.attributes
     fronts = transposed_windows(
@@ -310,6 +342,7 @@ def _by_matrix(
     k, n = matrix.shape
     out = case.out
     rows = prod(out.dims[:-1])
+    summand = steps
     steps, bias = _bias(steps, n)
     flat = _flattened(steps, out.dims, (rows, n))
     if flat is None:
@@ -318,8 +351,13 @@ def _by_matrix(
     def make(site: Site) -> Value:
         value = site.value(src)
         value = site.transposed(value, (1, 0)) if turned else site.reshaped(value, (rows, k))
+        weights: Any = matrix
         if _as_rows(value.desc, (rows, k)) is None:
-            value = site.sequence.reorder(value, row_major((rows, k), src.dtype))
+            found = _renumbered(value.desc)
+            if found is None:
+                value = site.sequence.reorder(value, row_major((rows, k), src.dtype))
+            else:
+                value, weights = site.sequence.view(value, found[0]), permuted(matrix, found[1], 0)
         place, into = site.target(0, site.way.outputs[0])
         dst = _under(place, (rows, n))
         if dst is None:  # a part of something, of which no layout says rows
@@ -335,9 +373,9 @@ def _by_matrix(
             dst,
             post_ops=ops,
         )
-        given = [matrix] if bias is None else [matrix, bias]
-        found = site.add(made, value, *given, *operands, into=into, **added)
-        return site.sequence.view(found, site.dense(found, out.dims))
+        given = [weights] if bias is None else [weights, bias]
+        result = site.add(made, value, *given, *operands, into=into, **added)
+        return site.sequence.view(result, site.dense(result, out.dims))
 
     added = sum(moving(row_major(s.operand.dims, s.operand.dtype)) for s in steps if s.operand is not None)
     ways = []
@@ -346,13 +384,108 @@ def _by_matrix(
     for desc in dict.fromkeys((row_major(src.dims, src.dtype), *case.formats(src))):
         source = plain[0] if turned else _as_rows(desc, (rows, k))
         if source is None:
-            continue
+            seen = _under(desc, (rows, k))
+            found = None if seen is None else _renumbered(seen)
+            if found is None:
+                continue
+            source = found[0]
         for target, dst in _targets(case, steps, (rows, n)):
             read = wanted(case, steps, target)
             cost = _product_cost(source, (k, n), dst)
             cost = added + (least if cost < ALIKE * least else cost)
             ways.append(Way({**read, src.name: desc}, (target,), cost, make))
+    if not turned and len(src.dims) > 1:
+        ways += _columns(case, src, matrix, summand)
     return ways
+
+
+def _columns(case: Case, src: Operand, matrix: NDArray[Any], steps: list[Step]) -> Iterator[Way]:
+    """The same where columns of the source and of the result lie together: the transposed product.
+
+    As many as there are matrices in the source, each from the left with the transposed constant. So tokens
+    are mixed: channels, which lie side by side, are the columns.
+    """
+    (k, n), (*lead, m, _), out = matrix.shape, src.dims, case.out
+    many = prod(lead)
+    flat = _matrices(steps, out.dims, many)
+    if flat is None:
+        return
+    left = np.broadcast_to(np.ascontiguousarray(matrix.T), (many, n, k))
+    one = row_major((n, k), src.dtype)
+    left_desc = MemoryDesc((many, n, k), src.dtype, views.broadcast_to(one.layout, (many, n, k)))
+
+    def make(site: Site) -> Value:
+        value = site.transposed(site.reshaped(site.value(src), (many, m, k)), SWAPPED)
+        dst = _turned(site.way.outputs[0], (many, m, n))
+        assert dst is not None
+        see = partial(site.transposed, order=SWAPPED)
+        ops, operands, added = finished(site, flat, dst, sums=True, see=see)
+        made = primitives.Matmul(left_desc, value.desc, None, dst, post_ops=ops)
+        found = site.transposed(site.add(made, left, value, *operands, **added), SWAPPED)
+        return site.sequence.view(found, site.dense(found, out.dims))
+
+    for desc in case.formats(src):
+        right = _turned(desc, (many, m, k))
+        if right is None or not _in_vectors(right, VECTOR):
+            continue
+        for target, dst in _turned_targets(case, steps, (many, m, n)):
+            read = wanted(case, steps, target)
+            cost = _products_cost(left_desc, right, dst) + sum(moving(one) for one in read.values())
+            yield Way({**read, src.name: desc}, (target,), cost, make, "columns")
+
+
+SWAPPED = (0, 2, 1)
+"""The order of axes by which several matrices are transposed."""
+
+
+def _turned(desc: MemoryDesc, dims: tuple[int, ...]) -> MemoryDesc | None:
+    """Matrices of some dims, transposed; None where no layout says them."""
+    found = _under(desc, dims)
+    return None if found is None else found.permute_axes(SWAPPED)
+
+
+def _turned_targets(
+    case: Case, steps: Sequence[Step], dims: tuple[int, ...]
+) -> list[tuple[MemoryDesc, MemoryDesc]]:
+    """The formats in which matrices can be written by columns, each with the transposed matrices."""
+    out = case.out
+    several = [*case.wishes.get(out.name, ()), *(d for s in _whole(steps, out) for d in case.formats(s))]
+    found = ((target, _turned(target, dims)) for target in dict.fromkeys((*several, _columns_first(out))))
+    return [
+        (target, dst)
+        for target, dst in found
+        if dst is not None and target.dtype.name == out.dtype and _in_vectors(dst, VECTOR)
+    ]
+
+
+def _columns_first(out: Operand) -> MemoryDesc:
+    """The format in which the columns of matrices are dense."""
+    dims = (*out.dims[:-2], out.dims[-1], out.dims[-2])
+    order = (*range(len(dims) - 2), len(dims) - 1, len(dims) - 2)
+    return label(row_major(dims, out.dtype).permute_axes(order))
+
+
+def _matrices(steps: list[Step], dims: tuple[int, ...], many: int) -> list[Step] | None:
+    """Post-ops with operands of three axes; None where one of them repeats along axes in between."""
+    found = []
+    for step in steps:
+        other = step.operand
+        if other is None:
+            found.append(step)
+            continue
+        flat = (*([1] * (2 - len(other.dims))), *other.dims)[-2:]
+        if other.dims != dims and prod(other.dims[:-2]) != 1:
+            return None
+        shape = (many if other.dims == dims else 1, *flat)
+        data = None if other.data is None else other.data.reshape(shape)
+        found.append(Step(step.op, Operand(other.name, shape, other.dtype, other.kind, data)))
+    return found
+
+
+def _whole(steps: Sequence[Step], out: Operand) -> list[Operand]:
+    """The operands with the dims of the result that move."""
+    operands = (step.operand for step in steps)
+    return [one for one in operands if one is not None and one.dims == out.dims and one.data is None]
 
 
 ALIKE = 1.05  # times the cost of a product with plain rows: estimates of others differ less by measuring
@@ -365,9 +498,8 @@ def _targets(case: Case, steps: Sequence[Step], dims: tuple[int, ...]) -> list[t
     columns are still neighbours.
     """
     out = case.out
-    whole = [step.operand for step in steps if step.operand is not None and step.operand.dims == out.dims]
     several = [row_major(out.dims, out.dtype), *case.wishes.get(out.name, ())]
-    several += [desc for one in whole if one.data is None for desc in case.formats(one)]
+    several += [desc for one in _whole(steps, out) for desc in case.formats(one)]
     found = ((target, _under(target, dims)) for target in dict.fromkeys(several))
     return [
         (target, dst)
@@ -386,9 +518,18 @@ def _in_vectors(desc: MemoryDesc, least: int) -> bool:
 
 
 def _as_rows(desc: MemoryDesc, dims: tuple[int, int]) -> MemoryDesc | None:
-    """A matrix whose rows are dense, wherever they begin; others are read by element, and a copy pays."""
+    """A matrix whose rows are dense in pieces, wherever these begin; a copy pays where they are not."""
     found = _under(desc, dims)
-    return found if found is not None and _in_vectors(found, dims[1]) else None
+    return found if found is not None and _in_vectors(found, VECTOR) else None
+
+
+def _renumbered(desc: MemoryDesc) -> tuple[MemoryDesc, Renumbered] | None:
+    """A matrix with its columns as they lie, in vectors, and what numbers them so."""
+    renumbered = renumbering(desc.layout, 1)
+    if renumbered is None:
+        return None
+    found = MemoryDesc(desc.dims, desc.dtype, renumbered(desc.layout, 1))
+    return (found, renumbered) if _in_vectors(found, VECTOR) else None
 
 
 def _under(desc: MemoryDesc, dims: tuple[int, ...]) -> MemoryDesc | None:
@@ -421,7 +562,7 @@ def _flattened(steps: list[Step], dims: tuple[int, ...], rows: tuple[int, int]) 
         if other.dims == dims:
             flat = rows
         elif prod(other.dims[:-1]) == 1:
-            flat = (1, other.dims[-1])
+            flat = (1, prod(other.dims))
         elif other.dims[-1] == 1 and prod(other.dims[:-1]) == rows[0]:
             flat = (rows[0], 1)
         else:
@@ -465,6 +606,12 @@ def _many(case: Case, one: Operand, two: Operand, steps: list[Step]) -> list[Way
         return site.reshaped(copy, dims)
 
     matrices = ((many, m, k), (many, k, n))
+    # whoever reads it wants its columns dense
+    wished = (
+        m > 1
+        and n > 1
+        and any(desc.strides[-1] != 1 for desc in case.wishes.get(out.name, ()) if desc.layout.is_plain)
+    )
 
     def make(site: Site) -> Value:
         values = [seen(site, x, dims) for x, dims in zip((one, two), matrices, strict=True)]
@@ -475,7 +622,19 @@ def _many(case: Case, one: Operand, two: Operand, steps: list[Step]) -> list[Way
         found = site.add(made, *values, *operands, **added)
         return site.sequence.view(found, site.dense(found, out.dims))
 
+    def make_columns(site: Site) -> Value:
+        """The transposed product, of the right matrices by the left ones."""
+        see = partial(site.transposed, order=SWAPPED)
+        values = [see(seen(site, x, dims)) for x, dims in zip((two, one), reversed(matrices), strict=True)]
+        dst = _turned(site.way.outputs[0], (many, m, n))
+        assert dst is not None
+        ops, operands, added = finished(site, [flat(step) for step in steps], dst, sums=True, see=see)
+        made = primitives.Matmul(values[0].desc, values[1].desc, None, dst, post_ops=ops)
+        found = see(site.add(made, *values, *operands, **added))
+        return site.sequence.view(found, site.dense(found, out.dims))
+
     ways = []
+    by_columns = _turned_targets(case, steps, (many, m, n)) if wished else []
     sides = [
         [row_major(x.dims, x.dtype), *case.formats(x)] if x.data is None else [row_major(x.dims, x.dtype)]
         for x in (one, two)
@@ -494,6 +653,10 @@ def _many(case: Case, one: Operand, two: Operand, steps: list[Step]) -> list[Way
         for target, dst in _targets(case, steps, (many, m, n)):
             cost = _products_cost(left, right, dst)
             ways.append(Way({**wanted(case, steps, target), **formats}, (target,), cost, make))
+        for target, dst in by_columns:
+            cost = _products_cost(right.permute_axes(SWAPPED), left.permute_axes(SWAPPED), dst)
+            read = {**wanted(case, steps, target), **formats}
+            ways.append(Way(read, (target,), cost, make_columns, "columns"))
     return ways
 
 

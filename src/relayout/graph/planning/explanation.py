@@ -15,6 +15,7 @@ from relayout.graph.planning.problem import Infeasible
 from relayout.graph.planning.search import SAME
 from relayout.graph.planning.solution import shortened, spelled
 from relayout.graph.planning.solving import solve
+from relayout.layout.images import format_name
 
 if TYPE_CHECKING:
     from relayout.graph.planning.solution import Conversion, Solution
@@ -34,11 +35,14 @@ class Proof:
     loss : float
         By how many seconds every plan without it is slower, at least; infinite where there is none. Less
         than 0 where a plan without it is faster.
+    instead : tuple of Conversion
+        What that plan converts and this one does not.
     """
 
     conversion: Conversion
     without: Solution | None
     loss: float
+    instead: tuple[Conversion, ...] = ()
 
     @property
     def text(self) -> str:
@@ -46,7 +50,9 @@ class Proof:
         if self.without is None:
             return "nothing else is possible"
         if self.loss == 0:
-            return "as cheap without it"
+            others = dict.fromkeys(one.value for one in self.instead if one.value != self.conversion.value)
+            what = shortened(", ".join(others), 30) if others else "the same value to another format"
+            return "as cheap without it" + (f", converting {what}" if self.instead else "")
         more = "more" if self.loss > 0 else "less"
         return f"without it {spelled(self.without.cost)} ({spelled(abs(self.loss))} {more})"
 
@@ -62,7 +68,7 @@ class Explanation:
         lines = [str(self.solution).partition("\n")[0]]
         for proof in self.proofs:
             one = proof.conversion
-            src, dst = shortened(str(one.src), 14), shortened(str(one.dst), 14)
+            src, dst = shortened(format_name(one.src), 14), shortened(format_name(one.dst), 14)
             head = f"{shortened(one.value, 20)}: {src} to {dst}, {spelled(one.cost)}"
             lines.append(f"{head}; {proof.text}")
             lines.append("    " + shortened(one.reason, 76))
@@ -96,4 +102,6 @@ def _proof(solution: Solution, conversion: Conversion) -> Proof:
         loss = 0.0  # sums of doubles in another order
     elif loss < 0 and without.cost >= solution.cost:
         loss = 0.0  # the bound is not good enough to tell
-    return Proof(conversion, without, loss)
+    known = {(one.value, one.dst) for one in solution.conversions}
+    instead = tuple(one for one in without.conversions if (one.value, one.dst) not in known)
+    return Proof(conversion, without, loss, instead)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from relayout.errors import LayoutError
 from relayout.graph.planning.conversions import tree
 from relayout.graph.planning.problem import Infeasible
+from relayout.layout.images import format_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -108,8 +109,8 @@ class Solution:
         for one in self.conversions:
             value, src, dst = (
                 shortened(one.value, 20),
-                shortened(str(one.src), 12),
-                shortened(str(one.dst), 12),
+                shortened(format_name(one.src), 12),
+                shortened(format_name(one.dst), 12),
             )
             line = f"{value:<20} {src:<12} {dst:<12} {spelled(one.cost):>9}  "
             lines.append(line + shortened(one.reason.removeprefix("for "), 80 - len(line)))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -42,6 +43,16 @@ class Writer:
     def fresh(self, name: str) -> str:
         """A name that nobody has yet: this one, or with a number behind it."""
         return fresh(name, self.taken)
+
+    def rename(self, names: Mapping[str, str]) -> None:
+        """Call values by other names, in all nodes that are written."""
+        for place, node in enumerate(self.nodes):
+            inputs, outputs = (tuple(names.get(n, n) for n in some) for some in (node.inputs, node.outputs))
+            self.nodes[place] = replace(node, inputs=inputs, outputs=outputs)
+        self.values = {
+            names.get(name, name): replace(value, name=names.get(name, name))
+            for name, value in self.values.items()
+        }
 
     def constant(self, name: str, data: Array) -> Value:
         """Enter a constant; small ones that are the same are entered once."""

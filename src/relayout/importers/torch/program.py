@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -36,7 +37,10 @@ def load(source: Any) -> Graph:
     -------
     Graph
         Its inputs and outputs are those of the program, flattened; its constants have the names of the state
-        dict and share the program's memory, read only. Sizes that are not known are text, such as ``"s77"``.
+        dict and share the program's memory, read only. Outputs that a model returns by name, in dicts and
+        data classes, have these names, ``"aux.0.deep"`` what lies deeper. Sizes that are not known have the
+        name of their ``torch.export.Dim``; in files, which don't say it, and where there is none, that of
+        PyTorch's symbol, such as ``"s77"``.
 
     Raises
     ------
@@ -69,7 +73,8 @@ def load(source: Any) -> Graph:
             "a program must be a torch.export.ExportedProgram, from torch.export.export(model, inputs), or "
             f"the path of a .pt2 file; got {described(source)}"
         )
-    return translated(_parts(_taken_apart(source, torch)))
+    parts = _parts(_taken_apart(source, torch))
+    return translated(replace(parts, names=_output_names(source, torch), sizes=_size_names(source)))
 
 
 def _pytorch() -> Any:
@@ -167,6 +172,55 @@ def _parts(program: Any) -> Parts:
             "model.eval()"
         )
     return Parts(tuple(inputs), weights, _calls(program), tuple(outputs))
+
+
+def _output_names(program: Any, torch: Any) -> tuple[str | None, ...]:
+    """For each output that is returned the name under which the model returns it; None: it has no name.
+
+    Results of a model in a tuple or a list have numbers, no names, and are called as the nodes are.
+    """
+    kinds = [spec.kind.name for spec in program.graph_signature.output_specs]
+    returned = [kind for kind in kinds if not kind.endswith("MUTATION") and kind != "TOKEN"]
+    (output,) = [node for node in program.graph.nodes if node.op == "output"]
+    given = output.args[0][len(kinds) - len(returned) :]  # what is written comes first
+    try:
+        pytree = torch.utils._pytree
+        tree = program.call_spec.out_spec.unflatten(range(len(returned)))
+        paths = [path for path, _ in pytree.tree_flatten_with_path(tree)[0]]
+    except Exception:  # classes of the user's, which are made of numbers here
+        return ()
+    if len(paths) != len(returned):
+        return ()
+    names = [".".join(map(_key, path)) if any(map(_is_name, path)) else None for path in paths]
+    return tuple(name for name, one in zip(names, given, strict=True) if one is not None)
+
+
+def _key(step: Any) -> str:
+    """A step of the way to a result, as text."""
+    return str(next(getattr(step, name) for name in ("key", "idx", "name") if hasattr(step, name)))
+
+
+def _is_name(step: Any) -> bool:
+    return not hasattr(step, "idx")
+
+
+def _size_names(program: Any) -> dict[str, str]:
+    """For the symbols of sizes the names that ``torch.export.Dim`` has given them.
+
+    They are what PyTorch itself uses in messages about a program that it has just exported.
+    """
+    found: dict[str, str] = {}
+    for node in program.graph.nodes:
+        for size in getattr(node.meta.get("val"), "shape", ()) if node.op == "placeholder" else ():
+            known = getattr(getattr(size, "node", None), "shape_env", None)
+            symbols, names = (
+                getattr(known, name, {}) for name in ("source_to_var", "source_name_to_debug_name")
+            )
+            for source, symbol in symbols.items():
+                name = names.get(source, "")
+                if name.isidentifier() and name not in found.values():
+                    found.setdefault(str(symbol), name)
+    return found
 
 
 def _array(data: Any, name: str) -> Array:

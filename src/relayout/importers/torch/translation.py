@@ -7,8 +7,9 @@ at once.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Final
 
@@ -21,6 +22,9 @@ from relayout.importers.torch.call import Call, Writer
 from relayout.importers.torch.operators import IGNORED, TABLE
 
 __all__ = ["Parts", "operator_of", "translated", "unknown"]
+
+SYMBOL: Final = re.compile(r"\b[su]\d+\b")
+"""PyTorch's name of a size that is not known, also within an expression such as ``2*s77``."""
 
 KINDS: Final = {"int": "int64", "float": "float64", "bool": "bool"}
 """Data types of numbers and symbolic numbers, whose class is called ``SymInt`` and so on."""
@@ -40,12 +44,18 @@ class Parts:
         The program's nodes in their order, placeholders and the output left out.
     outputs : tuple
         What the program returns: nodes, and numbers.
+    names : tuple of str or None
+        How the outputs are called, as far as they have names.
+    sizes : mapping of str to str
+        The names of symbolic sizes, by PyTorch's symbol.
     """
 
     inputs: tuple[Any, ...]
     weights: Mapping[Any, tuple[str, Array]]
     nodes: tuple[Any, ...]
     outputs: tuple[Any, ...]
+    names: tuple[str | None, ...] = ()
+    sizes: Mapping[str, str] = field(default_factory=dict)
 
 
 def operator_of(node: Any) -> str:
@@ -108,6 +118,8 @@ class _Translation:
         if self.refused:
             raise Unsupported(_told(self.refused))
         outputs = self.outputs()
+        self.name_sizes()
+        inputs = tuple(self.sized(value) for value in inputs)
         nodes = _needed(self.writer.nodes, outputs)
         read = {name for node in nodes for name in node.inputs} | set(outputs)
         written = {name for node in nodes for name in node.outputs}
@@ -189,17 +201,43 @@ class _Translation:
     def outputs(self) -> tuple[str, ...]:
         """The names of what is returned: each computed by a node, and each another one."""
         names: list[str] = []
+        called: dict[str, str] = {}
         computed = {name for node in self.writer.nodes for name in node.outputs}
-        for given in self.parts.outputs:
+        wanted = self.parts.names or (None,) * len(self.parts.outputs)
+        for given, own in zip(self.parts.outputs, wanted, strict=True):
             value = self.argument(given)
             if not isinstance(value, Value):
                 value = self.writer.constant(str(value), np.array(value))
             if value.name not in computed or value.name in names:
-                name = self.writer.fresh(f"output.{len(names)}")
+                name = self.writer.fresh(own or f"output.{len(names)}")
                 self.writer.nodes.append(Node("Identity", (value.name,), (name,)))
                 value = self.writer.values[name] = replace(value, name=name)
+            elif own is not None and own != value.name:
+                called[value.name] = own
             names.append(value.name)
-        return tuple(names)
+        final: dict[str, str] = {}
+        for name, own in called.items():
+            free = own not in final.values() and (own in computed or own not in self.writer.taken)
+            final[name] = own if free else self.writer.fresh(own)
+            self.writer.taken.add(own)
+        for own in set(final.values()) & computed - set(final):  # a value inside, which has to give way
+            final[own] = self.writer.fresh(own)
+        self.writer.rename(final)
+        return tuple(final.get(name, name) for name in names)
+
+    def sized(self, value: Value) -> Value:
+        """A value whose symbolic sizes have their names."""
+        if value.dims is None or not self.parts.sizes:
+            return value
+        dims = tuple(SYMBOL.sub(self._size, n) if isinstance(n, str) else n for n in value.dims)
+        return replace(value, dims=dims)
+
+    def _size(self, found: re.Match[str]) -> str:
+        return self.parts.sizes.get(found[0], found[0])
+
+    def name_sizes(self) -> None:
+        """Give symbolic sizes of all values their names."""
+        self.writer.values.update((name, self.sized(value)) for name, value in self.writer.values.items())
 
 
 def _needed(nodes: Sequence[Node], outputs: Iterable[str]) -> tuple[Node, ...]:

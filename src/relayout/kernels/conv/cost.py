@@ -21,12 +21,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from itertools import pairwise
-from math import ceil, prod
+from math import ceil
 from typing import NamedTuple
 
 from relayout.dtypes import dtype
 from relayout.kernels.conv.direct import Block, Cut, Direct
-from relayout.kernels.conv.geometry import taps_inside
+from relayout.kernels.conv.geometry import share_inside
 from relayout.kernels.conv.tile import WORD, registers_of
 
 __all__ = ["FACTS", "Facts", "Model"]
@@ -34,6 +34,7 @@ __all__ = ["FACTS", "Facts", "Model"]
 MOST_PIXELS = 28  # pixels of a tile
 LEAST_PIXELS = 4  # pixels of a tile whose turns do all taps of a row
 LANE_BYTES = 16  # a shuffle within a lane is one instruction; across lanes it needs a pattern in a register
+MOST_SHARES = 4096  # parts that rows are cut into: tasks for any number of threads
 TILES_TRIED = 2  # best shapes of tiles, each of which is combined with all cuts into tasks
 
 
@@ -102,18 +103,12 @@ class Model:
         self.height, self.width = nest.dims[2].extent, nest.dims[3].extent
         self.groups = Counter(nest.kinds[place.kind].vectors for place in nest.places)
         self.turns = g.taps if nest.spread else g.taps * ceil(g.inputs / nest.arithmetic.depth)
-        self.rows_inside = prod(map(self._inside, (0, 1))) if nest.borders else 1.0
+        self.rows_inside = share_inside(g, 0) * share_inside(g, 1) if nest.borders else 1.0
         self.collides = nest.dims[3].src and nest.dims[3].src % facts.apart == 0
         vector = nest.machine.vector // WORD * nest.arithmetic.depth * dtype(nest.weights_type).bits // 8
         self.vector = 0 if nest.spread else vector
         self._turn: dict[tuple[int, int], float] = {}
         self._largest: dict[int, float] = {}
-
-    def _inside(self, axis: int) -> float:
-        """The share of the taps along an axis that fall inside, over all outputs: others are left out."""
-        g = self.nest.geometry
-        found = sum(len(taps_inside(g, axis, at)) for at in range(g.target[axis]))
-        return found / (g.target[axis] * g.kernel[axis])
 
     @property
     def fits(self) -> bool:
@@ -200,7 +195,8 @@ class Model:
     def cuts(self, threads: int) -> Iterator[Cut]:
         """The ways to cut the work into tiles and tasks."""
         nest, height, width = self.nest, self.height, self.width
-        shares = {k for k in range(1, height + 1) if k <= 8 or height % k == 0}
+        most = min(height, MOST_SHARES)
+        shares = {k for k in range(1, most + 1) if k <= 8 or height % k == 0}
         chunks = {1}
         if not nest.unpacks:
             chunks |= set(range(1, 2 * threads + 1)) if threads > 1 else set()

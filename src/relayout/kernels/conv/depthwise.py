@@ -60,7 +60,7 @@ from relayout.ir.vectors import Piece
 from relayout.kernels.conv.arithmetic import Arithmetic
 from relayout.kernels.conv.cost import Facts
 from relayout.kernels.conv.direct import Place
-from relayout.kernels.conv.geometry import Geometry, Span, rows_have_taps, spans
+from relayout.kernels.conv.geometry import Geometry, Span, few_borders, rows_have_taps, spans
 from relayout.kernels.conv.planning import Problem
 from relayout.kernels.conv.sides import LEAST, Side, pieces_at, places_of, side_of
 from relayout.kernels.conv.tile import lanes_of, registers_of
@@ -247,7 +247,7 @@ def depthwise(
         return
     if geometry.inputs * geometry.taps > LONG_SUM or geometry.kernel[2] > MOST_TAPS:
         return
-    if not rows_have_taps(geometry):
+    if not (few_borders(geometry) and rows_have_taps(geometry)):
         return
     best: tuple[int, _Made] | None = None
     for together in (1, 2, 4, 8, 16):

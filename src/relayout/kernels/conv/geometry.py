@@ -13,7 +13,16 @@ from itertools import product
 from math import ceil, prod
 from typing import NamedTuple
 
-__all__ = ["Geometry", "Sizes", "Span", "rows_have_taps", "spans", "taps_inside"]
+__all__ = [
+    "Geometry",
+    "Sizes",
+    "Span",
+    "few_borders",
+    "rows_have_taps",
+    "share_inside",
+    "spans",
+    "taps_inside",
+]
 
 Sizes = tuple[int, int, int]
 
@@ -94,9 +103,58 @@ def taps_inside(geometry: Geometry, axis: int, output: int) -> list[tuple[int, i
     return [(tap, element) for tap, element in elements if 0 <= element < geometry.source[axis]]
 
 
+MOST_BORDER = 4096
+"""Outputs along an axis that have taps outside: where there are more, nothing is written for each of them."""
+
+
+def at_border(geometry: Geometry, axis: int) -> tuple[range, range]:
+    """The outputs along an axis that have taps outside: in front, and behind.
+
+    >>> g = Geometry(1, 8, 1, 1, (1, 7, 7), (1, 4, 4), (1, 3, 3), (1, 2, 2), (1, 1, 1), (0, 1, 1))
+    >>> at_border(g, 2)
+    (range(0, 1), range(3, 4))
+    """
+    outputs, stride = geometry.target[axis], geometry.strides[axis]
+    front = min(outputs, -(-geometry.padding[axis] // stride))
+    room = geometry.source[axis] + geometry.padding[axis] - geometry.reach(axis, 1)
+    behind = room // stride + 1  # the first output of which a tap lies behind the last element
+    return range(front), range(max(front, min(behind, outputs)), outputs)
+
+
+def few_borders(geometry: Geometry) -> bool:
+    """Whether so few outputs of a row have taps outside that tiles can be written for each of them."""
+    return sum(map(len, at_border(geometry, 2))) <= MOST_BORDER
+
+
 def rows_have_taps(geometry: Geometry) -> bool:
-    """Whether a tap of each output row and plane falls inside."""
-    return all(taps_inside(geometry, axis, at) for axis in (0, 1) for at in range(geometry.target[axis]))
+    """Whether a tap of each output row and plane falls inside; not where very many are at a border."""
+    for axis in (0, 1):
+        front, behind = at_border(geometry, axis)
+        if len(front) + len(behind) > MOST_BORDER:
+            return False
+        if not all(_taps_of(geometry, axis, at) for several in (front, behind) for at in several):
+            return False
+    return True
+
+
+def share_inside(geometry: Geometry, axis: int) -> float:
+    """The share of the taps of all outputs that fall inside along an axis.
+
+    >>> g = Geometry(1, 8, 1, 1, (1, 7, 7), (1, 4, 4), (1, 3, 3), (1, 2, 2), (1, 1, 1), (0, 1, 1))
+    >>> share_inside(g, 1) == 10 / 12
+    True
+    """
+    taps, outputs = geometry.kernel[axis], geometry.target[axis]
+    lost = sum(taps - _taps_of(geometry, axis, at) for several in at_border(geometry, axis) for at in several)
+    return 1 - lost / (taps * outputs)
+
+
+def _taps_of(geometry: Geometry, axis: int, output: int) -> int:
+    """How many taps of an output fall on an element along an axis."""
+    start, gap = output * geometry.strides[axis] - geometry.padding[axis], geometry.dilation[axis]
+    first = max(0, -(start // gap))  # the first tap that lies behind the padding
+    last = min(geometry.kernel[axis] - 1, (geometry.source[axis] - 1 - start) // gap)
+    return max(0, last - first + 1)
 
 
 def spans(geometry: Geometry, most: int) -> tuple[Span, ...]:

@@ -17,7 +17,7 @@ from relayout.ir.vectors import Piece, pieces_of
 from relayout.kernels.conv.arithmetic import Arithmetic
 from relayout.kernels.conv.cost import FACTS
 from relayout.kernels.conv.direct import Block, Cut, Direct, Group, Packing, Place
-from relayout.kernels.conv.geometry import Geometry, rows_have_taps
+from relayout.kernels.conv.geometry import Geometry, few_borders, rows_have_taps
 from relayout.kernels.conv.sides import Side, pieces_at, places_of, side_of
 from relayout.kernels.conv.tile import WORD, lanes_of, registers_of
 from relayout.kernels.conv.weights import Weights, is_spread, weights_of
@@ -197,7 +197,8 @@ def _direct_loops(
 
 def _takes_borders(geometry: Geometry, spread: bool) -> bool:
     """Whether tiles can be written without the taps that fall outside."""
-    return not spread and geometry.kernel[2] <= MOST_COLUMNS and rows_have_taps(geometry)
+    few = geometry.kernel[2] <= MOST_COLUMNS and few_borders(geometry)
+    return not spread and few and rows_have_taps(geometry)
 
 
 def _packed_loops(

@@ -1,16 +1,11 @@
-"""A loop nest with a body: one kernel for all that is computed element by element.
+"""A loop nest around an expression: one kernel for all that is computed element by element.
 
-Elementwise functions, binary operations, sums, batch normalisation: each element of the destination is
-computed from the elements of the operands at the same index. What differs is three lines of arithmetic, the
-:class:`Body`; the loops (:mod:`relayout.kernels.elementwise.runs`), data types, broadcasting, what is left
-over at the end of rows, zeros in the padding and threads are the same for all, and are written here.
-
-A body gets vectors of f32 and returns one, unless it asks for other kinds of them
-(:mod:`relayout.ir.registers`). Adding two operands of any formats and types is
-
->>> def add(b, values):
-...     return b.fadd(*values)
->>> body = Body("add", add, keeps_zero=True, cheap=True)
+Elementwise functions, binary operations, sums, batch normalisation, masks: each element of the destination is
+computed from the elements of the operands at the same index. What differs is the
+:class:`~relayout.ops.expressions.Expression`; the loops (:mod:`relayout.kernels.elementwise.runs`), data
+types, broadcasting, what is left over at the end of rows, zeros in the padding and threads are the same for
+all, and are written here. Vectors of an operand hold what the expression says
+(:mod:`relayout.ir.registers`).
 
 What comes of it for 1000 f32 in a row, in vectors of 8 (AVX2)::
 
@@ -24,65 +19,37 @@ stored in pieces of powers of two. No byte outside of the operands is read.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from functools import partial
 from math import lcm, prod
 from typing import NamedTuple
 
 from relayout.dtypes import DType
-from relayout.ir.builder import Builder, Function
+from relayout.ir.builder import Function
 from relayout.ir.kernel import digits, kernel, share
-from relayout.ir.registers import KINDS, loaded, stored
-from relayout.ir.types import FLOAT, I64, PTR, Type, Value, constant, integer, vector
+from relayout.ir.kinds import KINDS
+from relayout.ir.registers import loaded, stored
+from relayout.ir.types import I64, PTR, Type, Value, constant, integer, vector
 from relayout.ir.vectors import load_pieces, pieces_of, store_pieces
 from relayout.kernels.elementwise.runs import Run, Vectors
+from relayout.ops.expressions import Expression
 from relayout.targets.machine import Machine
 
-__all__ = ["ENTRY", "Body", "module", "vectors_of"]
+__all__ = ["ENTRY", "module", "vectors_of"]
 
 ENTRY = "map"
-CHEAP = 4, 8  # vectors of one turn, and of the longest pattern, where the body is a few instructions
-COSTLY = 2, 4  # the same for all other bodies
-
-Emit = Callable[[Builder, Sequence[Value]], Value]
-"""From the function that is being written and vectors of the operands to the vector of results."""
-
-
-@dataclass(frozen=True)
-class Body:
-    """What is computed.
-
-    Attributes
-    ----------
-    name : str
-        All that shapes the code; bodies of one name are the same.
-    emit : callable
-        Writes it. The values are those of the operands, then the numbers, each in all lanes.
-    keeps_zero : bool
-        Whether zeros of all operands give +0.0, whatever the numbers are.
-    cheap : bool
-        Whether it is a few instructions, so that several vectors at a time are worth their code.
-    kinds : tuple of str
-        What registers hold of each operand; empty: f32 of all.
-    result : str
-        The same for the result.
-    """
-
-    name: str
-    emit: Emit
-    keeps_zero: bool
-    cheap: bool
-    kinds: tuple[str, ...] = ()
-    result: str = "f32"
+CHEAP = 4, 8  # vectors of one turn, and of the longest pattern, where the expression is a few instructions
+COSTLY = 2, 4  # the same for all others
+STREAMS = 5  # operands of which so many vectors fit into registers
 
 
 def vectors_of(machine: Machine, dst: DType, operands: Sequence[DType], cheap: bool) -> Vectors:
     """How runs are cut for a processor.
 
     A vector of the destination has as many elements as fill a register with the widest of all data types; at
-    most four registers of f32.
+    most four registers of f32. ``operands`` are those that move.
     """
+    cheap = cheap and len(operands) <= STREAMS
     widest = max(kind.bits // 8 for kind in (dst, *operands))
     together, pattern = CHEAP if cheap else COSTLY
     registers = max(1, min(together, 4 // widest))
@@ -90,19 +57,22 @@ def vectors_of(machine: Machine, dst: DType, operands: Sequence[DType], cheap: b
 
 
 def module(
-    runs: Sequence[Run], dst: DType, operands: Sequence[DType], numbers: int, body: Body, machine: Machine
+    runs: Sequence[Run],
+    dst: DType,
+    operands: Sequence[DType],
+    expression: Expression,
+    lanes: int,
+    machine: Machine,
 ) -> str:
-    """The text of a kernel: the function :data:`ENTRY` and one for each run.
+    """The text of a kernel: the function :data:`ENTRY` and one for each run, in vectors of so many lanes.
 
-    Its operands are the addresses of the operands in their order, and then, if there are ``numbers``, that of
-    so many f32.
+    Its operands are the addresses of the operands in their order.
     """
-    vectors = vectors_of(machine, dst, operands, body.cheap)
     texts = [
-        _Function(f"run{k}", run, dst, operands, numbers, body, machine, vectors.lanes).text()
+        _Function(f"run{k}", run, dst, operands, expression, machine, lanes).text()
         for k, run in enumerate(runs)
     ]
-    texts.append(_entry(runs, len(operands) + (numbers > 0), machine))
+    texts.append(_entry(runs, len(operands), machine))
     return "\n".join(texts)
 
 
@@ -137,27 +107,22 @@ class _Function:
         run: Run,
         dst: DType,
         operands: Sequence[DType],
-        numbers: int,
-        body: Body,
+        expression: Expression,
         machine: Machine,
         lanes: int,
     ) -> None:
-        self.run, self.around, self.body, self.lanes = run, run.around, body, lanes
+        self.run, self.around, self.expression, self.lanes = run, run.around, expression, lanes
         self.dst, self.operands = dst, operands
-        names = ["dst", *(f"o{k}" for k in range(len(operands))), *(["numbers"] if numbers else [])]
+        names = ["dst", *(f"o{k}" for k in range(len(operands)))]
         arguments = {**dict.fromkeys(names, PTR), "lo": I64, "hi": I64}
         self.b = Function(name, arguments, machine, "internal")
-        self.numbers = numbers
-        self._given: list[Value] = []  # the numbers, one f32 each
-        self._splats: dict[tuple[int, int], Value] = {}  # the same in all lanes of a vector, by width
         self._spread: dict[tuple[int, int], Value] = {}  # operands that are one element for the whole run
         self._pattern: dict[tuple[int, int], Value] = {}  # those that start anew with each row
 
     def text(self) -> str:
-        """The function: ``void run(ptr dst, ptr each operand, ptr numbers, i64 from, i64 to)``."""
+        """The function: ``void run(ptr dst, ptr each operand, i64 from, i64 to)``."""
         b, around = self.b, self.around
         dst, *pointers, lo, hi = b.arguments
-        self._given = [b.load(FLOAT, b.gep(pointers[-1], 4 * k)) for k in range(self.numbers)]
         # Zeros need no operands, and have no steps for them.
         bases = [b.gep(pointer, start) for pointer, start in zip(pointers, around.starts[:-1], strict=False)]
         target = b.gep(dst, around.dst)
@@ -278,16 +243,15 @@ class _Function:
         return out
 
     def _computed(self, given: list[Value], slot: _Slot) -> Value:
-        """The body's result as elements of the destination, zeros in the padding."""
+        """The result as elements of the destination, zeros in the padding."""
         b, width = self.b, self._width(slot)
         if not slot.valid:
             return constant(vector(width, integer(self.dst.bits)), 0)
-        numbers = [self._splats[k, width] for k in range(self.numbers)]
-        value = self.body.emit(b, [*given, *numbers])
+        value = self.expression.emit(b, given)
         if slot.valid < slot.size:
             valid = self._valid_lanes(slot)
             value = b.shuffle(value, [lane if lane in valid else width for lane in range(width)], 0)
-        return stored(b, value, self.dst, self.body.result)
+        return stored(b, value, self.dst, self.expression.kind)
 
     def _valid_lanes(self, slot: _Slot) -> set[int]:
         if self.run.turns == 1:
@@ -299,13 +263,10 @@ class _Function:
     def _hoist(self, bases: Sequence[Value], slots: Sequence[_Slot]) -> None:
         """Load what does not change during a run: single elements, and short rows as a pattern of vectors."""
         run, b = self.run, self.b
-        self._splats, self._spread, self._pattern = {}, {}, {}
+        self._spread, self._pattern = {}, {}
         if self.around.zero:
             return
         widths = sorted({self._width(slot) for slot in slots})
-        for width in widths:
-            for k, number in enumerate(self._given):
-                self._splats[k, width] = b.splat(number, width)
         if run.total == 1:
             return
         for k in range(len(self.operands)):
@@ -342,7 +303,7 @@ class _Function:
         return loaded(self.b, found, kind, self._kind(k))
 
     def _kind(self, k: int) -> str:
-        return self.body.kinds[k] if self.body.kinds else "f32"
+        return self.expression.operands[k]
 
     def _lane(self, k: int) -> Type:
         return KINDS[self._kind(k)]
