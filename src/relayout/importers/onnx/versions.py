@@ -485,7 +485,7 @@ def _resize_10(call: Call, writer: Writer) -> Call:
     """
     image, scales = call.input(0), call.input(1)
     known = writer.data(scales)
-    words = {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
+    words: dict[str, Any] = {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
     if call.get("mode", "nearest") == "nearest" and not (known is not None and np.all(known >= 1)):
         shrinking = {**words, "mode": "nearest", "nearest_mode": "ceil"}
         if known is not None and np.all(known <= 1):
