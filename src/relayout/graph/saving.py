@@ -42,7 +42,7 @@ import struct
 from collections.abc import Sequence
 from pathlib import Path
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -63,7 +63,7 @@ if TYPE_CHECKING:
     from relayout.graph.lowering.definition import Picked
     from relayout.primitives.storages import Item
 
-__all__ = ["load", "save"]
+__all__ = ["load", "loaded", "mapped", "save", "write"]
 
 VERSION: Final = 1  # of the format; counted up when it changes its meaning
 BEGIN: Final = struct.Struct("<12s4sQ32s8x")
@@ -79,6 +79,21 @@ Bytes = NDArray[np.uint8]
 def save(run: Run, path: str | os.PathLike[str]) -> None:
     """Write a run to a file; see :meth:`.Run.save`."""
     from relayout.files.atomic import replacing
+
+    parts = _written_run(run)
+    with replacing(Path(path), True) as file:
+        file.writelines(parts)
+
+
+@locked
+def write(run: Run, file: BinaryIO) -> None:
+    """Write a run to an open file; see :meth:`.Run.save`."""
+    file.writelines(_written_run(run))
+
+
+@locked
+def _written_run(run: Run) -> list[Any]:
+    """The bytes of the file of a run, in parts; weights are not copied."""
     from relayout.targets.machine import host
 
     writing = Writing()
@@ -108,11 +123,10 @@ def save(run: Run, path: str | os.PathLike[str]) -> None:
     document["sizes"] = [data.nbytes for data in arrays]
     header = json.dumps(document, separators=(",", ":")).encode()
     begin = BEGIN.pack(MAGIC, b" %-3d" % VERSION, len(header), digest(header))
-    with replacing(Path(path), True) as file:
-        file.write(begin + header + bytes(-len(header) % ALIGNED))
-        for data in arrays:
-            file.write(data.data)
-            file.write(bytes(-data.nbytes % ALIGNED))
+    parts: list[Any] = [begin + header + bytes(-len(header) % ALIGNED)]
+    for data in arrays:
+        parts += [data.data, bytes(-data.nbytes % ALIGNED)]
+    return parts
 
 
 def _calls(item: Item) -> bool:
@@ -148,7 +162,7 @@ def load(path: str | os.PathLike[str]) -> Run:
     start = perf_counter()
     where = os.fspath(path)
     try:
-        run = _loaded(_mapped(where))
+        run = loaded(mapped(where))
     except LayoutError as error:
         raise LayoutError(f"{where}: {error}") from None
     except (ValueError, TypeError, LookupError, ArithmeticError, AttributeError, RecursionError) as error:
@@ -157,7 +171,7 @@ def load(path: str | os.PathLike[str]) -> Run:
     return run
 
 
-def _mapped(path: str) -> Bytes:
+def mapped(path: str) -> Bytes:
     """The bytes of a file, which is mapped."""
     file = os.open(path, os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0))
     try:
@@ -171,7 +185,7 @@ def _mapped(path: str) -> Bytes:
         os.close(file)
 
 
-def _loaded(data: Bytes) -> Run:
+def loaded(data: Bytes) -> Run:
     """The run in the bytes of a file."""
     document, arrays = _parts(data)
     part, count = document["compiled"], 0
