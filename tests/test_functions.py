@@ -104,8 +104,6 @@ def test_signs_of_zeros(cpu):
     assert got == [[True, False]] * len(KEEPS_THE_SIGN_OF_ZERO) + [[False, False]]
 
 
-ALPHA = ("relu", "elu", "soft_relu", "swish")
-BOTH = ("linear", "hardsigmoid", "hardswish", "clip", "clip_v2", "pow")
 numbers = st.floats(-4, 4, width=32).filter(lambda n: n == 0 or abs(n) > 2**-10)
 
 
@@ -114,9 +112,8 @@ def functions(draw):
     """Any function, with any numbers it takes."""
     algorithm = draw(st.sampled_from(ALGORITHMS))
     alpha, beta = sorted(draw(st.tuples(numbers, numbers)))
-    if algorithm in BOTH:
-        return Function(algorithm, alpha, beta)
-    return Function(algorithm, alpha or 1) if algorithm in ALPHA else Function(algorithm)
+    takes = FUNCTIONS[algorithm].takes
+    return Function(algorithm, *((alpha or 1,) if takes == 1 else (alpha, beta)[:takes]))
 
 
 @runs_code

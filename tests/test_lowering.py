@@ -246,6 +246,100 @@ def test_dense_blocks_write_into_one_memory(format):
     assert len(copied) <= 3
 
 
+def test_halves_that_stay_beside_a_third_part_are_written_together():
+    graph = graph_of(
+        [
+            ("c = Conv(x, w)", {}),
+            ("a, b = Split(c)", {"axis": 1, "num_outputs": 2}),
+            ("d = Conv(b, v)", {}),
+            ("y = Concat(a, b, d)", {"axis": 1}),
+            ("z = Conv(y, u)", {}),
+        ],
+        {"x": (1, 16, 9, 11)},
+        w=noise(32, 16, 1, 1),
+        v=noise(16, 16, 1, 1, seed=1),
+        u=noise(16, 48, 1, 1, seed=2),
+    )
+    run = check(graph, format="nhwc")
+    assert not any("place" in layer.name for layer in run.steps.layers())
+
+
+def test_channels_that_are_shuffled_and_split_are_read_as_they_lie():
+    """A unit of ShuffleNet: of its halves one passes by, in one copy, and convolutions read the other."""
+    graph = graph_of(
+        [
+            ("a = Conv(x, w)", {}),
+            ("b = Conv(x, v)", {}),
+            ("c = Concat(a, b)", {"axis": 1}),
+            ("r = Reshape(c, apart)", {}),
+            ("t = Transpose(r)", {"perm": (0, 2, 1, 3, 4)}),
+            ("s = Reshape(t, together)", {}),
+            ("f, g = Split(s)", {"axis": 1, "num_outputs": 2}),
+            ("h = Conv(g, u)", {}),
+            ("y = Concat(f, h)", {"axis": 1}),
+            ("z = Conv(y, q)", {}),
+        ],
+        {"x": (1, 24, 7, 5)},
+        w=noise(24, 24, 1, 1),
+        v=noise(24, 24, 1, 1, seed=1),
+        u=noise(24, 24, 1, 1, seed=2),
+        q=noise(24, 48, 1, 1, seed=3),
+        apart=np.array([1, 2, 24, 7, 5]),
+        together=np.array([1, 48, 7, 5]),
+    )
+    run = check(graph, format="nhwc", threads=1)
+    names = [layer.name for layer in run.steps.layers() if layer.kind == "reorder"]
+    assert [name for name in names if not name.startswith(("x", "z"))] == ["f.place"]
+    assert {one.value for one in run.plan.conversions} <= {"x", "z"}
+
+
+def test_images_are_read_as_rows_in_the_order_in_which_they_lie():
+    graph = graph_of(
+        [
+            ("c = Conv(x, w)", {}),
+            ("p = MaxPool(c)", {"kernel_shape": (2, 2), "strides": (2, 2)}),
+            ("r = Reshape(p, rows)", {}),
+            ("y = Gemm(r, v, b)", {"transB": 1}),
+        ],
+        {"x": (2, 16, 8, 6)},
+        w=noise(32, 16, 1, 1),
+        v=noise(10, 384, seed=1),
+        b=noise(10, seed=2),
+        rows=np.array([2, 384]),
+    )
+    for format in ("nhwc", "nChw16c"):
+        run = check(graph, format=format)
+        assert {one.value for one in run.plan.conversions} <= {"x"}
+        assert kinds(run).count("reorder") == len(run.plan.conversions)
+
+
+@pytest.mark.parametrize("images", [1, 3])
+def test_tokens_are_mixed_without_transposes(images):
+    """A block of an MLP-Mixer: the products of columns are transposed ones, with a term for each row."""
+    graph = graph_of(
+        [
+            ("n = LayerNormalization(x, gamma)", {"axis": 2}),
+            ("t = Transpose(n)", {"perm": (0, 2, 1)}),
+            ("m = MatMul(t, w)", {}),
+            ("a = Add(m, b)", {}),
+            ("g = Gelu(a)", {}),
+            ("p = MatMul(g, v)", {}),
+            ("c = Add(p, d)", {}),
+            ("u = Transpose(c)", {"perm": (0, 2, 1)}),
+            ("y = Add(x, u)", {}),
+        ],
+        {"x": (images, 49, 64)},
+        gamma=noise(64),
+        w=noise(49, 80, seed=1) / 7,
+        b=noise(80, seed=2),
+        v=noise(80, 49, seed=3) / 9,
+        d=noise(49, seed=4),
+    )
+    run = check(graph)
+    assert run.plan.conversions == ()
+    assert "reorder" not in kinds(run)
+
+
 def test_a_branch_that_is_an_output_and_a_part_of_a_concatenation():
     graph = graph_of(
         [

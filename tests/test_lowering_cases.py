@@ -13,6 +13,8 @@ from relayout.graph.evaluate import evaluate
 from relayout.graph.graph import Graph, Node, Value
 from relayout.graph.inference import inferred
 from relayout.graph.run import Run
+from relayout.ops.functions import OF_ONNX
+from relayout.ops.reductions import REDUCTIONS
 
 
 def graph(nodes: Sequence[Node], constants: dict[str, Any], **dims: tuple[int, ...]) -> Graph:
@@ -167,3 +169,23 @@ def test_what_a_gemm_adds_may_have_any_dims(dims: tuple[int, ...], numbers: dict
 def test_numbers_that_a_call_brings_follow_a_product(dims: tuple[int, ...]) -> None:
     nodes = [Node("MatMul", ("x", "w"), ("a",)), Node("Mul", ("a", "factor"), ("y",))]
     ran(graph(nodes, {"w": np.ones((7, 4), "f4")}, x=(2, 5, 7), factor=dims))
+
+
+@pytest.mark.parametrize("operator", OF_ONNX)
+def test_functions_of_the_table_are_kernels_of_networks(operator: str) -> None:
+    """Alone and behind a product, with their own attributes."""
+    number = {"Elu": {"alpha": 0.5}, "HardSigmoid": {"alpha": 0.3, "beta": 0.4}}.get(operator, {})
+    x = np.random.default_rng(0).uniform(0.1, 2, (3, 5, 7)).astype("f4")
+    alone = ran(graph([Node(operator, ("x",), ("y",), number)], {}, x=x.shape), x)
+    nodes = [Node("MatMul", ("x", "w"), ("a",)), Node(operator, ("a",), ("y",), number)]
+    behind = ran(graph(nodes, {"w": np.ones((7, 4), "f4")}, x=x.shape), x, atol=2e-4)
+    assert defined(alone) == defined(behind) == []
+    assert behind.steps is not None
+    assert len(behind.steps.layers()) == 1
+
+
+@pytest.mark.parametrize("operator", [one.onnx for one in REDUCTIONS.values() if one.onnx])
+def test_reductions_of_the_table_are_kernels_of_networks(operator: str) -> None:
+    x = np.random.default_rng(0).uniform(0.1, 2, (3, 5, 7)).astype("f4")
+    nodes = [Node(operator, ("x", "axes"), ("y",), {"keepdims": 0})]
+    assert defined(ran(graph(nodes, {"axes": np.array([0, -1])}, x=x.shape), x)) == []

@@ -77,6 +77,20 @@ def check(made, seed=0, threads=None):
     close(out.array, made.reference(**arrays, **before), made.dst.dtype.name, what)
 
 
+@pytest.mark.parametrize("sizes", [(1, 3, 7, 40), (1, 200, 9, 48), (1, 37, 5, 1)])
+@pytest.mark.parametrize("kind", ["f32", "bf16"])
+def test_a_value_for_each_row_of_a_product_needs_no_pass(sizes, kind):
+    many, m, k, n = sizes
+    each, dst = (MemoryDesc(dims, kind, "abc") for dims in ((many, m, 1), (many, m, n)))
+    ops = [BinaryOp("add", MemoryDesc(each.dims, "f32", "abc")), "relu", BinaryOp("mul", each)]
+    whole = MemoryDesc((many, m + 2, n + 3), kind, "abc").submemory(dst.dims, (0, 1, 2))
+    for target in (dst, whole):
+        src, weights = (MemoryDesc(dims, kind, "abc") for dims in ((many, m, k), (many, k, n)))
+        made = Matmul(src, weights, None, target, post_ops=ops)
+        check(made)
+        assert APART not in made.implementation
+
+
 @st.composite
 def operands(draw, dst, algorithms=binary.ALGORITHMS):
     """A binary operation with an operand that broadcasts along any axes, in any format and of any type."""

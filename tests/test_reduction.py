@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 import relayout as rl
 from elementwise import FORMATS, check, machine_code, sides
 from relayout import LayoutError, MemoryDesc
+from relayout.ops.reductions import REDUCTIONS
 from relayout.primitives import Binary, Reduction, Sequence
 from relayout.primitives.post_ops import BinaryOp
 from relayout.primitives.reduction import ALGORITHMS
@@ -75,6 +76,26 @@ def test_a_nan_anywhere_is_the_result(size, algorithm):
         x[1, at] = np.nan
         got = Reduction(MemoryDesc(x.shape, "f32", "ab"), algorithm, 1)(x).numpy()
         np.testing.assert_array_equal(np.isnan(got), [[False], [True]])
+
+
+SPECIAL = np.float32([0, -0.0, 1, -2, 1e-40, 3e38, np.inf, -np.inf, np.nan])
+
+
+@pytest.mark.parametrize("name", REDUCTIONS)
+def test_every_reduction_of_two_special_numbers_is_defined_so(name):
+    """Pairs at any places of a row, among what changes nothing; also where rows are shorter than a vector."""
+    one = REDUCTIONS[name]
+    first, second = (each.reshape(-1) for each in np.meshgrid(SPECIAL, SPECIAL))
+    with np.errstate(all="ignore"):
+        expected = one.define(first, second)
+        np.testing.assert_array_equal(one.define(SPECIAL, np.float32(one.identity)), SPECIAL)
+    for size, places in ((2, (0, 1)), (17, (0, 16)), (40, (3, 20))):
+        for turned in (False, True):
+            x = np.full((len(first), size), one.identity, np.float32)
+            x[:, places[0]], x[:, places[1]] = first, second
+            src = MemoryDesc(x.shape[::-1] if turned else x.shape, "f32", "ab")
+            got = Reduction(src, name, 0 if turned else 1)(x.T.copy() if turned else x).numpy().reshape(-1)
+            np.testing.assert_allclose(got, expected, 1e-6)
 
 
 def test_nothing_adds_up_to_the_identity():

@@ -42,7 +42,7 @@ from relayout.graph.lowering.case import Case, case_of, label, operand_of, row_m
 from relayout.graph.lowering.definition import defined
 from relayout.graph.lowering.emission import Chosen
 from relayout.graph.lowering.ways import RULES, Way
-from relayout.graph.lowering.wishes import wishes
+from relayout.graph.lowering.wishes import copied, wishes
 from relayout.graph.operators.fused import FUSED
 from relayout.graph.planning.problem import Operation, Option, Problem
 from relayout.graph.planning.solving import solve
@@ -226,9 +226,9 @@ def plan(graph: Graph, format: str | None = None, pins: Mapping[str, str] | None
     for name in (*graph.results, *(name for node in graph.nodes for name in dict.fromkeys(node.inputs))):
         uses[name] = uses.get(name, 0) + 1
     cases, offers = [], []
-    wished = wishes(graph)
+    wished, parts = wishes(graph), copied(graph)
     for node in graph.nodes:
-        case = case_of(node, graph, arrives, uses, format, wished)
+        case = case_of(node, graph, arrives, uses, format, wished, parts)
         try:
             ways = _ways(case, node, graph)
         except (ArithmeticError, MemoryError, ValueError) as error:  # sizes that no memory holds

@@ -73,7 +73,7 @@ if TYPE_CHECKING:
     from relayout.ir.builder import Builder
     from relayout.ir.types import Value
 
-__all__ = ["ALGORITHMS", "FUNCTIONS", "Algorithm", "Function", "Reals"]
+__all__ = ["ALGORITHMS", "FUNCTIONS", "OF_ONNX", "Algorithm", "Function", "Reals", "of_onnx"]
 
 Reals: TypeAlias = NDArray[np.float64]
 """Arrays of definitions, which are evaluated in double precision."""
@@ -234,6 +234,9 @@ FUNCTIONS: Final[dict[str, Algorithm]] = {
 ALGORITHMS: Final = tuple(FUNCTIONS)
 """The names of those that are part of Relayout."""
 
+OF_ONNX: Final = {one.onnx[0]: name for name, one in FUNCTIONS.items() if one.onnx}
+"""The functions that are operators of ONNX, by these: what networks compute by kernels (:func:`of_onnx`)."""
+
 
 @dataclass(frozen=True)
 class Function:
@@ -363,3 +366,14 @@ def _short(number: float) -> str:
     """The shortest decimal that rounds to an f32."""
     text = str(np.float32(number))
     return text.removesuffix(".0")
+
+
+def of_onnx(operator: str, attributes: Mapping[str, float]) -> Function:
+    """The function that an operator of :data:`OF_ONNX` is, for all of its attributes.
+
+    >>> print(of_onnx("Elu", {"alpha": 0.5}), of_onnx("Softplus", {}))
+    elu(0.5) soft_relu(1)
+    """
+    entry = FUNCTIONS[OF_ONNX[operator]]
+    numbers = tuple(attributes[name] for name in entry.onnx[1:]) or next(iter(entry.error))
+    return Function(OF_ONNX[operator], *numbers)

@@ -150,6 +150,8 @@ class Case:
         What stands in the place of results that are no numbers, behind a softmax; None: they stay.
     wishes : mapping of str to list of MemoryDesc
         The formats in which values are wanted behind views, besides row-major.
+    copied : set of str
+        The values that nobody can write into a concatenation at once: parts of others, inputs.
     """
 
     operator: str
@@ -163,6 +165,7 @@ class Case:
     only: str | None = None
     guard: float | None = None
     wishes: Mapping[str, list[MemoryDesc]] = field(default_factory=dict)
+    copied: frozenset[str] = frozenset()
 
     def input(self, place: int) -> Operand | None:
         """An input; None: it is left out."""
@@ -205,6 +208,7 @@ def case_of(
     uses: Mapping[str, int],
     only: str | None = None,
     wishes: Mapping[str, list[MemoryDesc]] | None = None,
+    copied: frozenset[str] = frozenset(),
 ) -> Case:
     """The case of a node, all of whose values are known."""
     outputs = tuple(operand_of(graph, name) or _nothing() for name in node.outputs)
@@ -212,7 +216,7 @@ def case_of(
         inputs = tuple(operand_of(graph, name) for name in node.inputs)
         attributes = {**OPERATORS[node.operator].attributes, **node.attributes}
         given = node.operator, _name(node), inputs, outputs, attributes, ()
-        return Case(*given, arrives, uses, only, wishes=wishes or {})
+        return Case(*given, arrives, uses, only, wishes=wishes or {}, copied=copied)
     inner: Graph = node.attributes["graph"]
     known = dict(zip((value.name for value in inner.inputs), node.inputs, strict=True))
     head, *rest = inner.nodes
@@ -243,6 +247,7 @@ def case_of(
         only,
         guard,
         wishes or {},
+        copied,
     )
 
 

@@ -23,7 +23,7 @@ from relayout.graph.lowering.ways import Way, moving
 from relayout.graph.operators import OPERATORS
 from relayout.layout.descriptor import MemoryDesc
 from relayout.ops import formats
-from relayout.ops.functions import Function
+from relayout.ops.functions import OF_ONNX, Function, of_onnx
 from relayout.ops.post_ops import BinaryOp, PostOp, Sum
 
 if TYPE_CHECKING:
@@ -49,28 +49,14 @@ def functions_of(operator: str, given: dict[str, Any], operands: Sequence[Any]) 
 
 def _function(operator: str, a: dict[str, Any], operands: Sequence[Any]) -> Function | list[Function] | None:
     match operator:
-        case "Relu":
-            return Function("relu")
         case "LeakyRelu":
             return Function("relu", a["alpha"])
-        case "Sigmoid":
-            return Function("logistic")
-        case "Tanh" | "Exp" | "Log" | "Sqrt" | "Abs" | "Round" | "Mish":
-            return Function(operator.lower())
-        case "Elu":
-            return Function("elu", a["alpha"])
         case "Selu":
             return [Function("elu", a["alpha"]), Function("linear", a["gamma"])]
         case "Neg":
             return Function("linear", -1.0)
-        case "Softplus":
-            return Function("soft_relu", 1.0)
-        case "HardSigmoid":
-            return Function("hardsigmoid", a["alpha"], a["beta"])
-        case "HardSwish":
-            return Function("hardswish", 1 / 6, 0.5)
-        case "Gelu":
-            return Function("gelu_tanh" if a["approximate"] == "tanh" else "gelu_erf")
+        case "Gelu" if a["approximate"] == "tanh":
+            return Function("gelu_tanh")
         case "Swish":
             return Function("swish", a["alpha"])
         case "Reciprocal":
@@ -79,6 +65,8 @@ def _function(operator: str, a: dict[str, Any], operands: Sequence[Any]) -> Func
             low, high = (*operands[1:], *([None] * 2))[:2]
             low, high = (-math.inf if low is None else low), (math.inf if high is None else high)
             return Function("clip", low, high) if low <= high else None
+    if operator in OF_ONNX:
+        return of_onnx(operator, a)
     return _with_number(operator, operands)
 
 
@@ -147,11 +135,16 @@ def _steps(node: Node, operands: Sequence[Operand | None], out: Operand) -> list
 
 
 def finished(
-    site: Site, steps: Sequence[Step], dst: MemoryDesc, sums: bool = False
+    site: Site,
+    steps: Sequence[Step],
+    dst: MemoryDesc,
+    sums: bool = False,
+    see: Callable[[Value], Value] = lambda value: value,
 ) -> tuple[list[PostOp], list[Any], dict[str, Any]]:
     """Post-ops for a destination, their operands in order, and what the result is added to, by name.
 
-    ``sums``: whether a value that nobody else reads may be added to in its place.
+    ``sums``: whether a value that nobody else reads may be added to in its place; ``see``: as what operands
+    are read, if the destination is a view of the result.
     """
     ops: list[PostOp] = []
     operands: list[Any] = []
@@ -162,16 +155,21 @@ def finished(
             continue
         other = step.operand
         assert other is not None
-        if sums and step.op == "add" and not added and site.ends_here(other) and other.dims == dst.dims:
-            value = site.value(other)
+        if sums and step.op == "add" and not added and site.ends_here(other) and _fills(other, dst):
+            value = see(site.value(other))
             if value.desc == dst:
                 ops.append(Sum())
                 added["dst"] = value
                 continue
-        value = site.ranked(other, len(dst.dims))
+        value = see(site.ranked(other, len(dst.dims)))
         ops.append(BinaryOp(step.op, value.desc))
         operands.append(value)
     return ops, operands, added
+
+
+def _fills(operand: Operand, dst: MemoryDesc) -> bool:
+    """Whether an operand has as many elements as a destination, along as many axes."""
+    return len(operand.dims) == len(dst.dims) and math.prod(operand.dims) == math.prod(dst.dims)
 
 
 def wanted(case: Case, steps: Sequence[Step], dst: MemoryDesc) -> dict[str, MemoryDesc]:

@@ -269,9 +269,10 @@ class Site:
         ]
         return whole, parts
 
-    def lies_in(self, value: Value, piece: Value) -> bool:
-        """Whether a value is this piece of memory."""
-        return self._emission.lies_in(value, piece)
+    def lies_in(self, operand: Operand, piece: Value) -> bool:
+        """Whether what is read lies in this piece of memory, in whatever format it is read."""
+        known = self._emission.values.get(operand.name, {})
+        return any(self._emission.lies_in(value, piece) for value in known.values())
 
     def ends_here(self, operand: Operand) -> bool:
         """Whether nobody else reads a value, which has memory of its own."""

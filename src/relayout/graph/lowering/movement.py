@@ -7,7 +7,8 @@ concatenation is memory that those who make its parts write into (:mod:`.emissio
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import product
 from math import prod
 from typing import TYPE_CHECKING
 
@@ -167,7 +168,8 @@ def concat(case: Case) -> list[Way] | None:
         return None
     axis, out = int(case.attributes["axis"]) % len(case.out.dims), case.out
     formats = [desc for one in case.moving for desc in case.formats(one)]
-    ways, known = [], set()
+    ways: list[Way] = []
+    known = set()
     for format in (*(desc.tag for desc in formats), row_major(out.dims, out.dtype).tag):
         if format is None or format in known:
             continue
@@ -181,21 +183,37 @@ def concat(case: Case) -> list[Way] | None:
                 start += one.dims[axis]
         except LayoutError:
             continue
-        read = {one.name: parts[one.name] for one in case.moving}
-        ways.append(Way(read, (label(target),), moving(target) / 8, _joined(case, srcs), "concat"))
+        ways += _joined(case, srcs, label(target), parts)
     return ways
 
 
-def _joined(case: Case, srcs: Sequence[Operand]) -> Callable[[Site], Value]:
+SEVERAL = 32  # ways to read the parts of a concatenation, for each of its formats
+
+
+def _joined(
+    case: Case, srcs: Sequence[Operand], target: MemoryDesc, parts: Mapping[str, MemoryDesc]
+) -> Iterator[Way]:
+    """A concatenation in a format. What is copied to its place is read in any format: it is one copy."""
+    copied = [one for one in case.moving if one.name in case.copied]
+    choices = [
+        list(dict.fromkeys((parts[one.name], *case.formats(one)))) if one in copied else [parts[one.name]]
+        for one in case.moving
+    ]
+    if prod(map(len, choices)) > SEVERAL:
+        choices = [[parts[one.name]] for one in case.moving]
+
     def make(site: Site) -> Value:
         whole, pieces = site.whole()
         for one, piece in zip(srcs, pieces, strict=True):
-            value = site.value(one)
-            if not site.lies_in(value, piece):
+            if not site.lies_in(one, piece):
+                value = site.value(one)
                 site.add(primitives.Reorder(value.desc, piece.desc), value, into={"dst": piece})
         return whole
 
-    return make
+    for formats in product(*choices):
+        read = {one.name: desc for one, desc in zip(case.moving, formats, strict=True)}
+        copies = sum(moving(read[one.name], parts[one.name]) for one in copied)
+        yield Way(read, (target,), moving(target) / 8 + copies, make, "concat")
 
 
 @rule("Expand")

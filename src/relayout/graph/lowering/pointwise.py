@@ -14,7 +14,7 @@ from relayout.graph.lowering.expressions import expressed
 from relayout.graph.lowering.ways import Way, moving, rule
 from relayout.layout import views
 from relayout.layout.descriptor import MemoryDesc, any_format
-from relayout.ops.functions import Function
+from relayout.ops.functions import OF_ONNX, Function
 from relayout.ops.post_ops import BinaryOp, PostOp
 
 if TYPE_CHECKING:
@@ -25,11 +25,7 @@ if TYPE_CHECKING:
 __all__: list[str] = []
 
 
-@rule(
-    "Relu", "LeakyRelu", "Sigmoid", "Tanh", "Exp", "Log", "Sqrt", "Abs", "Round", "Mish", "Elu", "Selu", "Neg"
-)
-@rule("Softplus", "HardSigmoid", "HardSwish", "Gelu", "Swish", "Reciprocal", "Clip", "Pow")
-@rule(*BINARY)
+@rule(*OF_ONNX, "LeakyRelu", "Selu", "Neg", "Swish", "Reciprocal", "Clip", "Pow", *BINARY)
 def pointwise(case: Case) -> Iterable[Way] | None:
     """A function, or a binary operation, and the chain behind it."""
     steps = chain_of(case)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from functools import partial
 from itertools import product
 from math import prod
 from typing import TYPE_CHECKING, Any
@@ -14,6 +15,7 @@ from relayout import primitives
 from relayout.errors import LayoutError
 from relayout.graph.lowering.case import Case, Operand, label, reshaped, row_major, unfused
 from relayout.graph.lowering.chains import Step, chain_of, finished, wanted
+from relayout.graph.lowering.digits import Renumbered, permuted, renumbering
 from relayout.graph.lowering.ways import Way, moving, numbers, rule
 from relayout.graph.operators.convolution import transposed_windows
 from relayout.graph.operators.windows import slide
@@ -110,9 +112,15 @@ def _convolved(
     steps: list[Step],
 ) -> list[Way]:
     strides, dilation, padding = how
+    grouped = filters.ndim > len(src.dims)
 
     def make(site: Site) -> Value:
         value = site.value(src)
+        weights: Any = filters
+        renumbered = None if grouped else renumbering(value.desc.layout, 1)
+        if renumbered is not None:
+            desc = MemoryDesc(src.dims, src.dtype, renumbered(value.desc.layout, 1))
+            value, weights = site.sequence.view(value, desc), permuted(filters, renumbered, 1)
         dst, into = site.target(0, site.way.outputs[0])
         ops, operands, added = finished(site, steps, dst, sums=not into)
         made = primitives.Convolution(
@@ -125,7 +133,7 @@ def _convolved(
             padding=padding,
             post_ops=ops,
         )
-        given = [filters] if bias is None or bias.data is None else [filters, bias.data.astype(np.float32)]
+        given = [weights] if bias is None or bias.data is None else [weights, bias.data.astype(np.float32)]
         return site.add(made, value, *given, *operands, into=into, **added)
 
     costs = _costs(src, case.out, filters.shape, how, case.only)
@@ -137,11 +145,20 @@ def _convolved(
     known = {one[0] for one in costs}
     cheapest = min(one[2] for one in costs)
     for desc in case.formats(src):
-        if desc not in known:  # kernels read it as it comes; about what that costs they say the same
-            for source, target, cost, name in costs:
-                if source == costs[0][0]:
-                    read = {**wanted(case, steps, target), src.name: desc}
-                    ways.append(Way(read, (target,), max(cost, cheapest) * STRANGE, make, name))
+        if desc in known:
+            continue
+        renumbered = None if grouped else renumbering(desc.layout, 1)
+        alike = (
+            desc if renumbered is None else label(MemoryDesc(src.dims, src.dtype, renumbered(desc.layout, 1)))
+        )
+        for source, target, cost, name in costs:
+            read = {**wanted(case, steps, target), src.name: desc}
+            if source == alike:
+                more = sum(moving(desc) for desc in read.values())
+                ways.append(Way(read, (target,), cost + more, make, name))
+            elif alike not in known and source == costs[0][0]:
+                # kernels read it as it comes; about what that costs they say the same
+                ways.append(Way(read, (target,), max(cost, cheapest) * STRANGE, make, name))
     return ways
 
 
@@ -316,6 +333,7 @@ def _by_matrix(
     k, n = matrix.shape
     out = case.out
     rows = prod(out.dims[:-1])
+    summand = steps
     steps, bias = _bias(steps, n)
     flat = _flattened(steps, out.dims, (rows, n))
     if flat is None:
@@ -324,8 +342,13 @@ def _by_matrix(
     def make(site: Site) -> Value:
         value = site.value(src)
         value = site.transposed(value, (1, 0)) if turned else site.reshaped(value, (rows, k))
+        weights: Any = matrix
         if _as_rows(value.desc, (rows, k)) is None:
-            value = site.sequence.reorder(value, row_major((rows, k), src.dtype))
+            found = _renumbered(value.desc)
+            if found is None:
+                value = site.sequence.reorder(value, row_major((rows, k), src.dtype))
+            else:
+                value, weights = site.sequence.view(value, found[0]), permuted(matrix, found[1], 0)
         place, into = site.target(0, site.way.outputs[0])
         dst = _under(place, (rows, n))
         if dst is None:  # a part of something, of which no layout says rows
@@ -341,9 +364,9 @@ def _by_matrix(
             dst,
             post_ops=ops,
         )
-        given = [matrix] if bias is None else [matrix, bias]
-        found = site.add(made, value, *given, *operands, into=into, **added)
-        return site.sequence.view(found, site.dense(found, out.dims))
+        given = [weights] if bias is None else [weights, bias]
+        result = site.add(made, value, *given, *operands, into=into, **added)
+        return site.sequence.view(result, site.dense(result, out.dims))
 
     added = sum(moving(row_major(s.operand.dims, s.operand.dtype)) for s in steps if s.operand is not None)
     ways = []
@@ -352,13 +375,92 @@ def _by_matrix(
     for desc in dict.fromkeys((row_major(src.dims, src.dtype), *case.formats(src))):
         source = plain[0] if turned else _as_rows(desc, (rows, k))
         if source is None:
-            continue
+            seen = _under(desc, (rows, k))
+            found = None if seen is None else _renumbered(seen)
+            if found is None:
+                continue
+            source = found[0]
         for target, dst in _targets(case, steps, (rows, n)):
             read = wanted(case, steps, target)
             cost = _product_cost(source, (k, n), dst)
             cost = added + (least if cost < ALIKE * least else cost)
             ways.append(Way({**read, src.name: desc}, (target,), cost, make))
+    if not turned and len(src.dims) > 1:
+        ways += _columns(case, src, matrix, summand)
     return ways
+
+
+def _columns(case: Case, src: Operand, matrix: NDArray[Any], steps: list[Step]) -> Iterator[Way]:
+    """The same where columns of the source and of the result lie together: the transposed product.
+
+    As many as there are matrices in the source, each from the left with the transposed constant. So tokens
+    are mixed: channels, which lie side by side, are the columns.
+    """
+    (k, n), (*lead, m, _), out = matrix.shape, src.dims, case.out
+    many = prod(lead)
+    flat = _matrices(steps, out.dims, many)
+    if flat is None:
+        return
+    left = np.broadcast_to(np.ascontiguousarray(matrix.T), (many, n, k))
+    one = row_major((n, k), src.dtype)
+    left_desc = MemoryDesc((many, n, k), src.dtype, views.broadcast_to(one.layout, (many, n, k)))
+
+    def turned(desc: MemoryDesc, dims: tuple[int, ...]) -> MemoryDesc | None:
+        found = _under(desc, dims)
+        return None if found is None else found.permute_axes((0, 2, 1))
+
+    def make(site: Site) -> Value:
+        value = site.transposed(site.reshaped(site.value(src), (many, m, k)), (0, 2, 1))
+        dst = turned(site.way.outputs[0], (many, m, n))
+        assert dst is not None
+        see = partial(site.transposed, order=(0, 2, 1))
+        ops, operands, added = finished(site, flat, dst, sums=True, see=see)
+        made = primitives.Matmul(left_desc, value.desc, None, dst, post_ops=ops)
+        found = site.transposed(site.add(made, left, value, *operands, **added), (0, 2, 1))
+        return site.sequence.view(found, site.dense(found, out.dims))
+
+    several = [*case.wishes.get(out.name, ()), *(d for s in _whole(steps, out) for d in case.formats(s))]
+    several.append(_columns_first(out))
+    for desc in case.formats(src):
+        right = turned(desc, (many, m, k))
+        if right is None or not _in_vectors(right, VECTOR):
+            continue
+        for target in dict.fromkeys(several):
+            dst = turned(target, (many, m, n))
+            if dst is not None and target.dtype.name == out.dtype and _in_vectors(dst, VECTOR):
+                read = wanted(case, steps, target)
+                cost = _products_cost(left_desc, right, dst) + sum(moving(one) for one in read.values())
+                yield Way({**read, src.name: desc}, (target,), cost, make, "columns")
+
+
+def _columns_first(out: Operand) -> MemoryDesc:
+    """The format in which the columns of matrices are dense."""
+    dims = (*out.dims[:-2], out.dims[-1], out.dims[-2])
+    order = (*range(len(dims) - 2), len(dims) - 1, len(dims) - 2)
+    return label(row_major(dims, out.dtype).permute_axes(order))
+
+
+def _matrices(steps: list[Step], dims: tuple[int, ...], many: int) -> list[Step] | None:
+    """Post-ops with operands of three axes; None where one of them repeats along axes in between."""
+    found = []
+    for step in steps:
+        other = step.operand
+        if other is None:
+            found.append(step)
+            continue
+        flat = (*([1] * (2 - len(other.dims))), *other.dims)[-2:]
+        if other.dims != dims and prod(other.dims[:-2]) != 1:
+            return None
+        shape = (many if other.dims == dims else 1, *flat)
+        data = None if other.data is None else other.data.reshape(shape)
+        found.append(Step(step.op, Operand(other.name, shape, other.dtype, other.kind, data)))
+    return found
+
+
+def _whole(steps: Sequence[Step], out: Operand) -> list[Operand]:
+    """The operands with the dims of the result that move."""
+    operands = (step.operand for step in steps)
+    return [one for one in operands if one is not None and one.dims == out.dims and one.data is None]
 
 
 ALIKE = 1.05  # times the cost of a product with plain rows: estimates of others differ less by measuring
@@ -371,9 +473,8 @@ def _targets(case: Case, steps: Sequence[Step], dims: tuple[int, ...]) -> list[t
     columns are still neighbours.
     """
     out = case.out
-    whole = [step.operand for step in steps if step.operand is not None and step.operand.dims == out.dims]
     several = [row_major(out.dims, out.dtype), *case.wishes.get(out.name, ())]
-    several += [desc for one in whole if one.data is None for desc in case.formats(one)]
+    several += [desc for one in _whole(steps, out) for desc in case.formats(one)]
     found = ((target, _under(target, dims)) for target in dict.fromkeys(several))
     return [
         (target, dst)
@@ -395,6 +496,15 @@ def _as_rows(desc: MemoryDesc, dims: tuple[int, int]) -> MemoryDesc | None:
     """A matrix whose rows are dense, wherever they begin; others are read by element, and a copy pays."""
     found = _under(desc, dims)
     return found if found is not None and _in_vectors(found, dims[1]) else None
+
+
+def _renumbered(desc: MemoryDesc) -> tuple[MemoryDesc, Renumbered] | None:
+    """A matrix with its columns as they lie, in vectors, and what numbers them so."""
+    renumbered = renumbering(desc.layout, 1)
+    if renumbered is None:
+        return None
+    found = MemoryDesc(desc.dims, desc.dtype, renumbered(desc.layout, 1))
+    return (found, renumbered) if _in_vectors(found, VECTOR) else None
 
 
 def _under(desc: MemoryDesc, dims: tuple[int, ...]) -> MemoryDesc | None:

@@ -13,6 +13,7 @@ from relayout.graph.lowering.ways import Way, moving, numbers, rule
 from relayout.layout.descriptor import MemoryDesc
 from relayout.layout.layout import Layout, plain
 from relayout.ops.formats import following as like
+from relayout.ops.reductions import REDUCTIONS
 
 if TYPE_CHECKING:
     from relayout.graph.lowering.emission import Site
@@ -22,16 +23,15 @@ if TYPE_CHECKING:
 
 __all__: list[str] = []
 
-REDUCTIONS = {
+NAMES = {
+    **{one.onnx: name for name, one in REDUCTIONS.items() if one.onnx},
     "ReduceMean": "mean",
-    "ReduceSum": "sum",
-    "ReduceMax": "max",
-    "ReduceMin": "min",
-    "ReduceProd": "mul",
     "ReduceL1": "sum",
     "ReduceL2": "sum",
     "ReduceSumSquare": "sum",
 }
+"""The reduction that each operator is, for all elements as they are or as :data:`BEFORE` makes them."""
+
 BEFORE = {"ReduceL1": "abs", "ReduceL2": "square", "ReduceSumSquare": "square"}
 """What becomes of each element first."""
 
@@ -86,7 +86,7 @@ def global_pooling(case: Case) -> Iterator[Way] | None:
     return following(case, src, steps, build, dims=case.out.dims)
 
 
-@rule(*REDUCTIONS)
+@rule(*NAMES)
 def reduction(case: Case) -> Iterator[Way] | None:
     """A reduction along axes that are known."""
     src, axes = case.inputs[0], case.input(1)
@@ -109,7 +109,7 @@ def reduction(case: Case) -> Iterator[Way] | None:
         before = BEFORE.get(case.operator)
         if before is not None:
             value = site.add(primitives.Eltwise(value.desc, before), value)
-        made = primitives.Reduction(value.desc, REDUCTIONS[case.operator], along)
+        made = primitives.Reduction(value.desc, NAMES[case.operator], along)
         found = site.add(made, value)
         if case.operator == "ReduceL2":
             found = site.add(primitives.Eltwise(found.desc, "sqrt"), found)

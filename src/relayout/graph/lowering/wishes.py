@@ -21,11 +21,13 @@ from relayout.layout import views
 from relayout.layout.descriptor import MemoryDesc
 from relayout.layout.layout import Layout
 
-__all__ = ["VIEWS", "seen_back", "wishes"]
+__all__ = ["VIEWS", "copied", "seen_back", "wishes"]
 
 MOST = 3  # wishes for a value that are listened to
 VIEWS = ("Transpose", "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity")
 """Operators whose results have all elements of what they see."""
+PARTS = ("Slice", "Split", "Gather")
+"""Operators whose results are parts of what they see."""
 
 
 def wishes(graph: Graph) -> Mapping[str, list[MemoryDesc]]:
@@ -57,6 +59,23 @@ def wishes(graph: Graph) -> Mapping[str, list[MemoryDesc]]:
                 known.append(before)
     others = {name: [one for one in known if one != _row_major(graph, name)] for name, known in found.items()}
     return {name: several[:MOST] for name, several in others.items() if several}
+
+
+def copied(graph: Graph) -> frozenset[str]:
+    """The values that are no memory of their own: what needs them elsewhere has to copy them.
+
+    >>> import numpy as np
+    >>> from relayout.graph import Value
+    >>> x = Value("x", (4, 6), np.dtype("f4"))
+    >>> nodes = Node("Relu", ("x",), ("y",)), Node("Split", ("y",), ("a", "b"), {"axis": 1})
+    >>> sorted(copied(Graph((x,), ("a", "b"), nodes)))
+    ['a', 'b', 'x']
+    """
+    found = {value.name for value in graph.inputs}
+    for node in graph.nodes:
+        if node.operator in PARTS or (_is_view(node) and node.inputs[0] in found):
+            found.update(filter(None, node.outputs))
+    return frozenset(found)
 
 
 def _is_view(node: Node) -> bool:

@@ -34,6 +34,7 @@ from relayout.graph.graph import Graph, Node, Value, fresh
 from relayout.graph.operators.fused import FUSED
 from relayout.graph.operators.registry import Fact, broadcast
 from relayout.graph.passes.rewriting import equal_dims
+from relayout.ops.functions import OF_ONNX
 
 __all__ = ["FUSED", "fused", "unfused"]
 
@@ -45,12 +46,7 @@ POOLS: Final = frozenset(
 )
 """Further heads, whose kernels apply post-ops; a Softmax has its guard alone."""
 
-FUNCTIONS: Final = frozenset(
-    (
-        *("Relu", "Sigmoid", "HardSigmoid", "HardSwish", "Swish", "Gelu", "Elu", "LeakyRelu", "Tanh", "Mish"),
-        *("Softplus", "Abs", "Sqrt", "Exp", "Log", "Neg", "Round", "Reciprocal"),
-    )
-)
+FUNCTIONS: Final = frozenset((*OF_ONNX, "Swish", "LeakyRelu", "Neg", "Reciprocal"))
 
 BINARY: Final = frozenset(("Add", "Sub", "Mul", "Div", "Max", "Min"))
 

@@ -10,6 +10,12 @@ it is copied. So the node before the slices, or the one behind the concatenation
 The third, where the two go along different axes, lets the others come to it: so a roll of an image, which is
 cut and joined along both axes, is four slices of whatever came before. The same is computed, by more nodes;
 it is for kernels that read and write slices where they lie, and no part of what is written to other runtimes.
+
+And parts that lie side by side in the value that they were cut from need no copy at all: that value is
+written into the concatenation, and its parts are views of it, as in networks that go on with a half of their
+channels::
+
+    a, b = Split(x); Concat(a, b, f(b))      a, b = Split(x); Concat(x, f(b))
 """
 
 from __future__ import annotations
@@ -53,11 +59,63 @@ def in_parts(graph: Graph) -> Graph:
     -> z
     """
     for _ in range(ROUNDS):
-        made = rewritten(graph, _before, _apart, _behind)
+        made = rewritten(graph, _together, _before, _apart, _behind)
         if made is graph:
             break
         graph = made
     return graph
+
+
+def _together(node: Node, around: Around) -> tuple[Node, ...] | None:
+    """A Concat that has a value in the place of all its parts, which stand there in their order."""
+    dims = sizes(around.dims(node.outputs[0])) if node.operator == "Concat" else None
+    if dims is None:
+        return None
+    axis = int(node.attributes["axis"]) % len(dims)
+    parts: list[str] = []
+    at = 0
+    while at < len(node.inputs):
+        name, count = _whole(node.inputs[at:], axis, around)
+        parts.append(name)
+        at += count
+    if len(parts) == len(node.inputs):
+        return None
+    operator = "Concat" if len(parts) > 1 else "Identity"
+    attributes = node.attributes if len(parts) > 1 else {}
+    return (Node(operator, tuple(parts), node.outputs, attributes, node.name),)
+
+
+def _whole(names: tuple[str, ...], axis: int, around: Around) -> tuple[str, int]:
+    """The value that the first of some values make up, all its parts in order, and how many they are."""
+    end = 0
+    first = ""
+    for count, name in enumerate(names, 1):
+        found = _part(name, axis, around)
+        if found is None or found[1] != end or found[0] != (first or found[0]):
+            break
+        first, _, end = found
+        size = sizes(around.dims(first))
+        if size is not None and end == size[axis]:
+            return first, count
+    return names[0], 1
+
+
+def _part(name: str, axis: int, around: Around) -> tuple[str, int, int] | None:
+    """The value of which a value is a part along an axis, from which index to which."""
+    node = around.node(name, "Split", "Slice")
+    dims = None if node is None else sizes(around.dims(node.inputs[0]))
+    if node is None or dims is None:
+        return None
+    if node.operator == "Slice":
+        cut = _kept(node, dims, around)
+        return None if cut is None or set(cut) != {axis} else (node.inputs[0], *cut[axis])
+    pieces = [sizes(around.dims(one)) if one else None for one in node.outputs]
+    known = [piece[axis] for piece in pieces if piece is not None]
+    if attribute(node, "axis") % len(dims) != axis or len(known) < len(pieces):
+        return None
+    place = node.outputs.index(name)
+    start = sum(known[:place])
+    return node.inputs[0], start, start + known[place]
 
 
 def _before(node: Node, around: Around) -> tuple[Node, ...] | None:
@@ -183,8 +241,12 @@ def _cut(name: str, around: Around) -> tuple[str, Cut] | None:
     """What a Slice without steps, read once, keeps of which value."""
     node = around.inner(name, "Slice")
     dims = None if node is None else sizes(around.dims(node.inputs[0]))
-    if node is None or dims is None:
-        return None
+    found = None if node is None or dims is None else _kept(node, dims, around)
+    return None if node is None or found is None else (node.inputs[0], found)
+
+
+def _kept(node: Node, dims: tuple[int, ...], around: Around) -> Cut | None:
+    """What a Slice keeps of a value with these dims; None where it has steps, or is not known."""
     given = [around.data(one) if one else None for one in node.inputs[1:]]
     if any(data is None for data in given[:2]) or any(
         name and data is None for name, data in zip(node.inputs[1:], given, strict=True)
@@ -199,7 +261,7 @@ def _cut(name: str, around: Around) -> tuple[str, Cut] | None:
     for axis, start, end in zip(axes, starts, ends, strict=True):
         start, stop, _ = slice(start, end).indices(dims[axis])
         found[axis % len(dims)] = start, stop
-    return node.inputs[0], found
+    return found
 
 
 def _sliced(name: str, cut: Cut, near: str, made: list[Node], around: Around) -> str:

@@ -8,13 +8,14 @@ Sums of integers stay integers if the destination is s32 and nothing but an s32 
 scratch, from where rows are unpacked, results are f32, or those integers.
 
 A post-op that is a binary operation reads one more tensor, its operand. A tile finds the elements of it that
-belong to its sums in three cases (:func:`operand_of`); everything else needs a pass of its own::
+belong to its sums in four cases (:func:`operand_of`); everything else needs a pass of its own::
 
     one          a single element             in all lanes, loaded once
     channels     a dense value a channel      loaded as the bias is, once for all pixels
+    rows         a dense value a row          in all lanes: so many bytes behind the first, of so many a row
     same         laid out as the destination  loaded as the old destination is, so many bytes behind the first
 
-The last one is where the tile stores to the destination itself: then an element of the operand lies as many
+The last two are where the tile stores to the destination itself: then an element of the operand lies as many
 elements behind the first as that of the destination does, and bytes are in the ratio of the data types.
 
 What a tile stores behind the last channel is zero, whatever the sums there are: a NaN in the source times a
@@ -43,17 +44,21 @@ from relayout.targets.machine import Machine
 
 __all__ = ["Epilogue", "Operand", "Writer", "operand_of"]
 
-ONE, CHANNELS, SAME = "one", "channels", "same"
+ONE, CHANNELS, ROWS, SAME = "one", "channels", "rows", "same"
 
 
 class Operand(NamedTuple):
     """A tensor that a binary operation reads."""
 
     how: str
-    """Where its elements lie: one, channels or same."""
+    """Where its elements lie: one, channels, rows or same."""
     dtype: str
     at: int
     """Bytes in front of its first element; of one laid out as the destination, how many more than there."""
+    row: int = 0
+    """Elements of the destination from one row to the next, for a value a row."""
+    front: int = 0
+    """Elements in front of the destination's first one, for the same."""
 
 
 def operand_of(desc: MemoryDesc, dst: MemoryDesc, axis: int, direct: bool) -> Operand | None:
@@ -74,11 +79,13 @@ def operand_of(desc: MemoryDesc, dst: MemoryDesc, axis: int, direct: bool) -> Op
     --------
     >>> dst = MemoryDesc((2, 32, 4, 4), "s8", "nhwc")
     >>> operand_of(MemoryDesc((1, 32, 1, 1), "f32", "nchw"), dst, 1, True)
-    Operand(how='channels', dtype='f32', at=0)
+    Operand(how='channels', dtype='f32', at=0, row=0, front=0)
     >>> operand_of(MemoryDesc((2, 32, 4, 4), "f32", "nhwc"), dst, 1, True)
-    Operand(how='same', dtype='f32', at=0)
+    Operand(how='same', dtype='f32', at=0, row=0, front=0)
     >>> operand_of(MemoryDesc((2, 32, 1, 1), "f32", "nchw"), dst, 1, True) is None
     True
+    >>> operand_of(MemoryDesc((5, 1), "f32", "ab"), MemoryDesc((5, 48), "f32", "ab"), 1, True)
+    Operand(how='rows', dtype='f32', at=0, row=48, front=0)
     """
     layout, size, name = desc.layout, desc.dtype.bits // 8, desc.dtype.name
     count = desc.dims[axis]
@@ -88,9 +95,22 @@ def operand_of(desc: MemoryDesc, dst: MemoryDesc, axis: int, direct: bool) -> Op
         places = layout.offsets([[k if a == axis else 0 for a in range(layout.rank)] for k in range(count)])
         if (places == layout.offset0 + np.arange(count)).all():
             return Operand(CHANNELS, name, layout.offset0 * size)
+    if direct and (row := _row_of(desc, dst, axis)):
+        return Operand(ROWS, name, layout.offset0 * size, row, dst.layout.offset0)
     if direct and desc.dims == dst.dims and layout.moved(0).same_bytes(dst.layout.moved(0)):
         return Operand(SAME, name, (layout.offset0 - dst.layout.offset0) * size)
     return None
+
+
+def _row_of(desc: MemoryDesc, dst: MemoryDesc, axis: int) -> int:
+    """The step between the rows of a destination for each of which an operand has a value; 0: it has not."""
+    wide = [a for a, n in enumerate(dst.dims) if n > 1 and a != axis]
+    if len(wide) != 1 or desc.dims != tuple(n if a in wide else 1 for a, n in enumerate(dst.dims)):
+        return 0
+    if not (desc.layout.is_plain and dst.layout.is_plain and desc.strides[wide[0]] == 1):
+        return 0
+    row = dst.strides[wide[0]]
+    return row if dst.strides[axis] == 1 and row >= dst.dims[axis] else 0
 
 
 class Epilogue(NamedTuple):
@@ -135,6 +155,9 @@ class Epilogue(NamedTuple):
             size, each = dtype(operand.dtype).bits // 8, dtype(self.dtype).bits // 8
             if operand.how == CHANNELS:
                 base = f.gep(base, channel, size)
+            elif operand.how == ROWS:
+                gone = f.sub(f.sub(f.ptrtoint(target), f.ptrtoint(f["dst"])), operand.front * each)
+                base = f.gep(base, f.udiv(gone, operand.row * each), size)
             elif operand.how == SAME:
                 gone = f.mul(f.sub(f.ptrtoint(target), f.ptrtoint(f["dst"])), size)
                 base = f.gep(base, f.sdiv_exact(gone, each))
@@ -250,6 +273,9 @@ class Writer:
         kind = dtype(operand.dtype)
         if operand.how == SAME:
             return self._stored(b, name, kind, pixel, number)
+        if operand.how == ROWS:
+            rows = self.tile.dst[pixel] // (operand.row * (self.target.bits // 8))
+            return self._everywhere(b, name, kind, rows)
         if (name, number) not in self._vectors:
             if operand.how == ONE:
                 made = self._everywhere(b, name, kind)
@@ -258,9 +284,9 @@ class Writer:
             self._vectors[name, number] = made
         return self._vectors[name, number]
 
-    def _everywhere(self, b: Function, name: str, kind: DType) -> Value:
+    def _everywhere(self, b: Function, name: str, kind: DType, place: int = 0) -> Value:
         """One element in all lanes."""
-        one = b.load(vector(1, integer(kind.bits)), b[name])
+        one = b.load(vector(1, integer(kind.bits)), b.gep(b[name], place * (kind.bits // 8)))
         return b.splat(to_f32(b, one, kind), self.lanes)
 
     def _of_channels(self, b: Function, name: str, element: Type, number: int) -> Value:

@@ -16,7 +16,7 @@ from functools import partial
 
 from relayout.ir.kernel import kernel as kernel_function
 from relayout.ir.types import I64, Value, constant
-from relayout.kernels.copy import elements, packing, pixels, rows, tiles, zeros
+from relayout.kernels.copy import tiles, zeros
 from relayout.kernels.copy.base import writer
 from relayout.kernels.copy.plan import Plan
 from relayout.targets.machine import LINE, Machine
@@ -26,8 +26,8 @@ __all__ = ["CACHED", "ENTRY", "KERNELS", "embedded", "module"]
 ENTRY = "reorder"
 CACHED = "cached"
 TURN_BYTES = 2048  # bytes that a kernel writes in a turn, at least, to be called for each
-KERNELS = elements, packing, pixels, rows, tiles, zeros
-"""The modules whose kernels enter themselves as what writes plans (:data:`~.base.WRITERS`)."""
+KERNELS = tiles, zeros
+"""The modules whose kernels write plans of others (:data:`~.base.WRITERS`): nobody else imports them."""
 
 
 def module(plans: Sequence[Plan], machine: Machine) -> tuple[str, list[str]]:
