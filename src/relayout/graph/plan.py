@@ -22,7 +22,7 @@ from dataclasses import dataclass, field, replace
 from math import prod
 from typing import TYPE_CHECKING, Any
 
-from relayout.errors import LayoutError, TooLarge
+from relayout.errors import LayoutError, TooLarge, Unsupported
 from relayout.forking import locked
 from relayout.graph.graph import Graph, Node
 from relayout.graph.inference import labelled
@@ -137,6 +137,26 @@ class Plan:
             for operand, desc in zip(one.case.outputs, one.way.outputs, strict=True)
             if operand.name
         }
+
+    def __copy__(self) -> Plan:
+        """Itself: it is frozen."""
+        return self
+
+    def __deepcopy__(self, known: Any) -> Plan:
+        return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Refuse to be pickled.
+
+        Raises
+        ------
+        Unsupported
+            Always: the ways of its nodes are functions, made for this process.
+        """
+        raise Unsupported(
+            "a plan can't be pickled, since it has the ways of all nodes as functions; pickle the graph, "
+            "which is planned again there (graph.plan()), or the run: graph.compile()"
+        )
 
     @locked
     def svg(self) -> str:

@@ -39,7 +39,7 @@ import mmap
 import os
 import stat
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Final
@@ -63,7 +63,7 @@ if TYPE_CHECKING:
     from relayout.graph.lowering.definition import Picked
     from relayout.primitives.storages import Item
 
-__all__ = ["load", "save"]
+__all__ = ["dumped", "load", "restored", "save"]
 
 VERSION: Final = 1  # of the format; counted up when it changes its meaning
 BEGIN: Final = struct.Struct("<12s4sQ32s8x")
@@ -79,6 +79,21 @@ Bytes = NDArray[np.uint8]
 def save(run: Run, path: str | os.PathLike[str]) -> None:
     """Write a run to a file; see :meth:`.Run.save`."""
     from relayout.files.atomic import replacing
+
+    parts = _pieces(run)
+    with replacing(Path(path), True) as file:
+        for part in parts:
+            file.write(part)
+
+
+def dumped(run: Run) -> bytes:
+    """What :func:`save` writes, for other processes."""
+    return b"".join(_pieces(run))
+
+
+@locked
+def _pieces(run: Run) -> list[bytes | memoryview]:
+    """The bytes of a file, one part after the other."""
     from relayout.targets.machine import host
 
     writing = Writing()
@@ -108,11 +123,10 @@ def save(run: Run, path: str | os.PathLike[str]) -> None:
     document["sizes"] = [data.nbytes for data in arrays]
     header = json.dumps(document, separators=(",", ":")).encode()
     begin = BEGIN.pack(MAGIC, b" %-3d" % VERSION, len(header), digest(header))
-    with replacing(Path(path), True) as file:
-        file.write(begin + header + bytes(-len(header) % ALIGNED))
-        for data in arrays:
-            file.write(data.data)
-            file.write(bytes(-data.nbytes % ALIGNED))
+    parts: list[bytes | memoryview] = [begin + header + bytes(-len(header) % ALIGNED)]
+    for data in arrays:
+        parts += [data.data, bytes(-data.nbytes % ALIGNED)]
+    return parts
 
 
 def _calls(item: Item) -> bool:
@@ -147,14 +161,32 @@ def load(path: str | os.PathLike[str]) -> Run:
     """
     start = perf_counter()
     where = os.fspath(path)
+    run = _checked(lambda: _mapped(where), where)
+    run.seconds = {"plan": 0.0, "compile": perf_counter() - start}
+    return run
+
+
+def restored(data: bytes) -> Run:
+    """The run that :func:`dumped` has written: how runs are pickled.
+
+    Raises
+    ------
+    LayoutError
+        It is of another version of the format, or damaged.
+    """
+    made = aligned(len(data), zeroed=False)
+    made[:] = np.frombuffer(data, np.uint8)
+    return _checked(lambda: made, "a pickled run")
+
+
+def _checked(data: Callable[[], Bytes], where: str) -> Run:
+    """The run in some bytes; whatever goes wrong is an error about where they are from."""
     try:
-        run = _loaded(_mapped(where))
+        return _loaded(data())
     except LayoutError as error:
         raise LayoutError(f"{where}: {error}") from None
     except (ValueError, TypeError, LookupError, ArithmeticError, AttributeError, RecursionError) as error:
         raise LayoutError(f"{where} is damaged: {error!s:.200}") from None
-    run.seconds = {"plan": 0.0, "compile": perf_counter() - start}
-    return run
 
 
 def _mapped(path: str) -> Bytes:
