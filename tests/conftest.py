@@ -28,6 +28,7 @@ def load_vectors(name: str) -> Any:
 def _own_kernels(tmp_path_factory: pytest.TempPathFactory) -> None:
     """Compiled kernels of the tests stay out of the user's cache."""
     os.environ["RELAYOUT_CACHE"] = str(tmp_path_factory.mktemp("kernels"))
+    os.environ["RELAYOUT_RUNS_LIMIT"] = "0"  # nor on what another test has compiled
     os.environ["RELAYOUT_EFFORT"] = "estimate"  # what a test runs must not depend on what was measured
 
 

@@ -338,7 +338,7 @@ class TestLimit:
             assert sum(self.name(k) in left for k in used) == len(used) - max(0, gone - len(unused))
 
     def test_only_those_who_write_look_and_not_always(self, folder, monkeypatch):
-        monkeypatch.setattr(cache, "_shrink", lambda *args: looked.append(args))
+        monkeypatch.setattr(cache, "shrink", lambda *args: looked.append(args))
         looked = []
         self.fill(folder, [5])
         looked.clear()

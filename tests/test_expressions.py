@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import relayout as rl
 from elementwise import check, machine_code, sides
 from relayout import LayoutError
-from relayout.ir.registers import KINDS
+from relayout.ir.kinds import KINDS
 from relayout.ops.expressions import NUMPY, OPERATIONS, Expression, narrowed
 from relayout.primitives.plain import plain, remade
 from relayout.primitives.pointwise import Pointwise

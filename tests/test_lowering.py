@@ -313,6 +313,38 @@ def test_images_are_read_as_rows_in_the_order_in_which_they_lie():
         assert kinds(run).count("reorder") == len(run.plan.conversions)
 
 
+def test_an_outer_product_is_written_as_images_are():
+    graph = graph_of(
+        [
+            ("c = Conv(x, w)", {}),
+            ("m = Mul(g, s)", {}),
+            ("a = Add(c, m)", {}),
+            ("y = Conv(a, w)", {}),
+        ],
+        {"x": (1, 32, 9, 7), "g": (1, 1, 9, 7), "s": (1, 32, 1, 1)},
+        w=noise(32, 32, 1, 1) / 6,
+    )
+    run = check(graph, format="nhwc")
+    assert {one.value for one in run.plan.conversions} <= {"x", "y"}
+
+
+def test_columns_of_attention_are_written_where_rows_are_wanted():
+    """Attention over channels, as in DaViT: the transposed product writes tokens as rows."""
+    graph = graph_of(
+        [
+            ("s = Softmax(q)", {"axis": -1}),
+            ("v = Transpose(x)", {"perm": (0, 2, 1)}),
+            ("p = MatMul(s, v)", {}),
+            ("t = Transpose(p)", {"perm": (0, 2, 1)}),
+            ("y = MatMul(t, w)", {}),
+        ],
+        {"q": (2, 32, 32), "x": (2, 50, 32)},
+        w=noise(32, 48),
+    )
+    run = check(graph)
+    assert run.plan.conversions == ()
+
+
 @pytest.mark.parametrize("images", [1, 3])
 def test_tokens_are_mixed_without_transposes(images):
     """A block of an MLP-Mixer: the products of columns are transposed ones, with a term for each row."""

@@ -95,7 +95,7 @@ def test_what_is_damaged_is_one_error():
     data = pickle.dumps(images().compile())
     place = data.index(MAGIC)
     with pytest.raises(LayoutError, match=r"^a pickled run"):
-        pickle.loads(data[: place + 60] + b"?" + data[place + 61 :])
+        pickle.loads(data[: place + 100] + b"?" + data[place + 101 :])
 
 
 @pytest.mark.parametrize("start", ["spawn", "fork"])

@@ -71,9 +71,6 @@ class Run:
     ----------
     inputs, outputs
         What it takes and returns, each with name, dims and data type.
-    plan : Plan or None
-        The formats of all values that are decided before the network runs; None: there are none, or the run
-        was loaded from a file.
     why : str
         Why not all of the network is planned.
     note : str
@@ -100,8 +97,25 @@ class Run:
         plan: Plan | None = None,
         why: str = "",
     ) -> None:
-        self.inputs, self.outputs, self.plan, self.why = inputs, outputs, plan, why
+        self.inputs, self.outputs, self.why = inputs, outputs, why
         self.compiled, self.tail = compiled, tail
+        self._plan: Plan | Callable[[], Plan] | None = plan
+
+    @property
+    def plan(self) -> Plan | None:
+        """The formats of all values that are decided before the network runs.
+
+        None: there are none, or the run was loaded from a file. A run that was kept is planned when somebody
+        asks.
+        """
+        with lock():
+            if callable(self._plan):
+                self._plan = self._plan()
+            return self._plan
+
+    def planned_by(self, plan: Callable[[], Plan]) -> None:
+        """Let a function say how the run was planned, if somebody asks."""
+        self._plan = plan
 
     @property
     def steps(self) -> Steps | None:

@@ -42,7 +42,7 @@ import struct
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -63,7 +63,11 @@ if TYPE_CHECKING:
     from relayout.graph.lowering.definition import Picked
     from relayout.primitives.storages import Item
 
+<<<<<<< HEAD
 __all__ = ["dumped", "load", "restored", "save"]
+=======
+__all__ = ["load", "loaded", "mapped", "save", "write"]
+>>>>>>> main
 
 VERSION: Final = 1  # of the format; counted up when it changes its meaning
 BEGIN: Final = struct.Struct("<12s4sQ32s8x")
@@ -80,6 +84,7 @@ def save(run: Run, path: str | os.PathLike[str]) -> None:
     """Write a run to a file; see :meth:`.Run.save`."""
     from relayout.files.atomic import replacing
 
+<<<<<<< HEAD
     parts = _pieces(run)
     with replacing(Path(path), True) as file:
         for part in parts:
@@ -94,6 +99,22 @@ def dumped(run: Run) -> bytes:
 @locked
 def _pieces(run: Run) -> list[bytes | memoryview]:
     """The bytes of a file, one part after the other."""
+=======
+    parts = _written_run(run)
+    with replacing(Path(path), True) as file:
+        file.writelines(parts)
+
+
+@locked
+def write(run: Run, file: BinaryIO) -> None:
+    """Write a run to an open file; see :meth:`.Run.save`."""
+    file.writelines(_written_run(run))
+
+
+@locked
+def _written_run(run: Run) -> list[Any]:
+    """The bytes of the file of a run, in parts; weights are not copied."""
+>>>>>>> main
     from relayout.targets.machine import host
 
     writing = Writing()
@@ -123,7 +144,11 @@ def _pieces(run: Run) -> list[bytes | memoryview]:
     document["sizes"] = [data.nbytes for data in arrays]
     header = json.dumps(document, separators=(",", ":")).encode()
     begin = BEGIN.pack(MAGIC, b" %-3d" % VERSION, len(header), digest(header))
+<<<<<<< HEAD
     parts: list[bytes | memoryview] = [begin + header + bytes(-len(header) % ALIGNED)]
+=======
+    parts: list[Any] = [begin + header + bytes(-len(header) % ALIGNED)]
+>>>>>>> main
     for data in arrays:
         parts += [data.data, bytes(-data.nbytes % ALIGNED)]
     return parts
@@ -182,14 +207,18 @@ def restored(data: bytes) -> Run:
 def _checked(data: Callable[[], Bytes], where: str) -> Run:
     """The run in some bytes; whatever goes wrong is an error about where they are from."""
     try:
+<<<<<<< HEAD
         return _loaded(data())
+=======
+        run = loaded(mapped(where))
+>>>>>>> main
     except LayoutError as error:
         raise LayoutError(f"{where}: {error}") from None
     except (ValueError, TypeError, LookupError, ArithmeticError, AttributeError, RecursionError) as error:
         raise LayoutError(f"{where} is damaged: {error!s:.200}") from None
 
 
-def _mapped(path: str) -> Bytes:
+def mapped(path: str) -> Bytes:
     """The bytes of a file, which is mapped."""
     file = os.open(path, os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0))
     try:
@@ -203,7 +232,7 @@ def _mapped(path: str) -> Bytes:
         os.close(file)
 
 
-def _loaded(data: Bytes) -> Run:
+def loaded(data: Bytes) -> Run:
     """The run in the bytes of a file."""
     document, arrays = _parts(data)
     part, count = document["compiled"], 0

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import os
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from relayout.errors import LayoutError, type_name
 from relayout.forking import locked
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from relayout.graph.graph import Graph
 
 __all__ = ["load"]
 
@@ -20,7 +25,8 @@ def load(source: Any) -> Any:
     source : path, onnx.ModelProto or torch.export.ExportedProgram
         An ONNX file (``.onnx``, or any other name), a program that ``torch.export.save`` has written
         (``.pt2``), a run that :meth:`.Run.save` has written, or a model in memory. Data beside an ONNX file
-        is read when it is used.
+        is read when it is used; a file whose network an earlier process has compiled, when more is asked than
+        that run (:mod:`relayout.graph.kept`).
 
     Returns
     -------
@@ -45,13 +51,9 @@ def load(source: Any) -> Any:
             from relayout.graph.saving import load as of_run
 
             return of_run(source)
-        if str(source).lower().endswith(".pt2"):
-            from relayout.importers.torch import load as of_torch
+        from relayout.graph.kept import graph_of
 
-            return of_torch(source)
-        from relayout.importers.onnx import read
-
-        return read(source)
+        return graph_of(source, _read_file)
     kind = type(source)
     modules = {base.__module__.partition(".")[0] for base in kind.__mro__}
     if "torch" in modules:
@@ -65,6 +67,18 @@ def load(source: Any) -> Any:
     raise LayoutError(
         f"a network is a file, an onnx.ModelProto or an ExportedProgram, not {type_name(source)}"
     )
+
+
+@locked
+def _read_file(path: str) -> tuple[Graph, Iterable[str]]:
+    """The graph in a file, and the files with its external data."""
+    if path.lower().endswith(".pt2"):
+        from relayout.importers.torch import load
+
+        return load(path), ()
+    from relayout.importers.onnx.reading import read_file
+
+    return read_file(path)
 
 
 @locked

@@ -7,7 +7,8 @@
 ``kernel``       the function that a kernel is, and its share of tasks
 ``vectors``      vectors loaded, stored and put together in pieces
 ``conversions``  vector code for every pair of data types, with scales and zero points
-``registers``    what vectors hold of elements in memory: truth values, integers, real numbers; casts
+``registers``    what vectors hold of elements in memory: truth values, integers, real numbers
+``kinds``        the kinds of numbers that these are, and casts between them
 ``math``         vector code for functions: exp, tanh, erf, powers
 ``lanes``        vectors loaded in one data type and stored in another
 ===============  ==========================================================================================

@@ -9,9 +9,10 @@ floating-point types as f32, and truth values, which are bytes in memory, as con
     f32                   float     f32, f16, bf16, f8: rounded when they are stored
     f64                   double    f64, and all of those: rounded once
 
-:func:`loaded` and :func:`stored` go between memory and registers, :func:`cast` from one kind to another:
+:func:`loaded` and :func:`stored` go between memory and registers, :func:`.kinds.cast` from one to another:
 
 >>> from relayout.dtypes import dtype
+>>> from relayout.ir.kinds import cast
 >>> from relayout.ir.types import vector
 >>> b = Builder()
 >>> byte = Value("%x", vector(8, I8))
@@ -20,33 +21,16 @@ floating-point types as f32, and truth values, which are bytes in memory, as con
 >>> print(b.body())
   %v1 = icmp ne <8 x i8> %x, splat (i8 0)
   %v2 = zext <8 x i1> %v1 to <8 x i32>
-
-Casts are those of C, where C has an answer: integers keep their low bits, real numbers lose what is behind
-the point. What is out of range of an integer becomes the nearest that there is, and NaN becomes 0.
 """
 
 from __future__ import annotations
 
-from typing import Final
-
 from relayout.dtypes import DType, dtype
 from relayout.ir.builder import Builder
 from relayout.ir.conversions import convert, from_f32, to_f32
-from relayout.ir.types import DOUBLE, FLOAT, I1, I8, I16, I32, I64, Type, Value
+from relayout.ir.types import DOUBLE, I8, Value
 
-__all__ = ["KINDS", "cast", "loaded", "stored"]
-
-KINDS: Final[dict[str, Type]] = {
-    "bool": I1,
-    "u8": I8,
-    "s8": I8,
-    "s16": I16,
-    "s32": I32,
-    "s64": I64,
-    "f32": FLOAT,
-    "f64": DOUBLE,
-}
-"""The types of lanes."""
+__all__ = ["loaded", "stored"]
 
 
 def loaded(b: Builder, x: Value, source: DType, kind: str) -> Value:
@@ -69,19 +53,3 @@ def stored(b: Builder, x: Value, target: DType, kind: str) -> Value:
     if kind == "f64":
         return convert(b, b.bits(x), dtype("f64"), target)
     return x
-
-
-def cast(b: Builder, x: Value, source: str, target: str) -> Value:
-    """Lanes of one kind as another."""
-    if source == target:
-        return x
-    to, real, unsigned = KINDS[target], x.type.is_float, source in ("bool", "u8")
-    if target == "bool":
-        return b.fcmp("une", x, 0.0) if real else b.icmp("ne", x, 0)
-    if real and to.is_float:
-        return b.fpext(x, to) if to.bits > x.type.bits else b.fptrunc(x, to)
-    if real:
-        return b.intrinsic("fptoui.sat" if target == "u8" else "fptosi.sat", x, result=x.type.of(to))
-    if to.is_float:
-        return b.uitofp(x, to) if unsigned else b.sitofp(x, to)
-    return b.resize(x, to.bits, not unsigned)

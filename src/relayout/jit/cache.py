@@ -58,7 +58,7 @@ except ImportError:
 from relayout.environment import named_number
 from relayout.forking import lock
 
-__all__ = ["digest", "folder", "load", "save", "sources", "unchanged", "young"]
+__all__ = ["digest", "folder", "load", "ours", "save", "shrink", "sources", "unchanged", "young"]
 
 DIGEST = 32  # bytes
 PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
@@ -201,10 +201,10 @@ def folder() -> str | None:
             found = os.lstat(path)
     except (OSError, ValueError):  # the latter of names with a null character
         return None
-    return path if stat.S_ISDIR(found.st_mode) and _ours(found) else None
+    return path if stat.S_ISDIR(found.st_mode) and ours(found) else None
 
 
-def _ours(found: os.stat_result) -> bool:
+def ours(found: os.stat_result) -> bool:
     """Whether a file or folder belongs to this user, and nobody else can write to it."""
     mine = not hasattr(os, "getuid") or found.st_uid == os.getuid()
     return mine and not found.st_mode & 0o022
@@ -229,7 +229,7 @@ def load(key: str) -> bytes | None:
     try:
         with open(path, "rb", buffering=0, opener=_opener) as file:
             found = os.fstat(file.fileno())
-            if not _ours(found) or not stat.S_ISREG(found.st_mode):
+            if not ours(found) or not stat.S_ISREG(found.st_mode):
                 return None
             data, used = file.read(), found.st_mtime
     except OSError:
@@ -271,7 +271,7 @@ def save(key: str, code: bytes) -> None:
             with contextlib.suppress(OSError):
                 os.unlink(name)
     if random.random() * limit < LOOKS * _room(DIGEST + len(code)):
-        _shrink(where, limit)
+        shrink(where, limit)
 
 
 def _room(size: int) -> int:
@@ -279,7 +279,7 @@ def _room(size: int) -> int:
     return -(-size // BLOCK) * BLOCK
 
 
-def _shrink(where: str, limit: int) -> None:
+def shrink(where: str, limit: int) -> None:
     """If entries are larger than the limit, remove the ones that were not used for longest.
 
     Other processes may do so at the same time; what they have removed is gone, and counts as removed.

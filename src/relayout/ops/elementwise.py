@@ -1,7 +1,7 @@
 """Operations that work element by element: functions, binary operations, sums.
 
-The definition of each is in double precision, but for :class:`Pointwise`. Its ``expression`` is what a kernel
-computes of the inputs, before post-ops.
+The definition of each is in double precision. Its ``expression`` is what a kernel computes of the inputs,
+before post-ops.
 """
 
 from __future__ import annotations
@@ -11,15 +11,13 @@ from functools import partial, reduce
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from relayout.ops.binary import defined
 from relayout.ops.expressions import Expression, Writing
 from relayout.ops.functions import Function, Reals
-from relayout.ops.native import Native
 from relayout.ops.operation import Operation
 
-__all__ = ["Binary", "Eltwise", "Pointwise", "Sum"]
+__all__ = ["Binary", "Eltwise", "Sum"]
 
 
 class _Elementwise(Operation):
@@ -114,17 +112,3 @@ class Sum(_Elementwise):
     def flops(self) -> int:
         """An addition for each source but the first, and multiplications where there are scales."""
         return (len(self.inputs) - 1 + len(self.scales)) * super().flops
-
-
-@dataclass(frozen=True, kw_only=True)
-class Pointwise(_Elementwise, Native):
-    """``dst[i]`` is the expression of the inputs at i, with broadcasting."""
-
-    kind = "pointwise"
-    expression: Expression
-
-    def natively(self, *arrays: NDArray[Any]) -> NDArray[Any]:
-        """The expression on arrays, in the data type of the output."""
-        (out,) = self.outputs
-        made = np.broadcast_to(self.expression.definition(*arrays), out.dims)
-        return made if made.dtype == bool else made.astype(out.dtype.numpy)

@@ -23,7 +23,7 @@ bool a, f32 b; c = -1000000000.0; d = select a b c
 ``eq ne lt le gt ge``                   truth values; with NaN nothing is so, but for ``ne``
 ``fma``                                 x y + z in f32, rounded once where the processor can do that
 ``select``                              the second operand where the first is true, else the third
-``cast``                                to another kind (:mod:`relayout.ir.registers`)
+``cast``                                to another kind (:mod:`relayout.ir.kinds`)
 ``constant``                            a number
 a :class:`~.functions.Function`         of f32
 ======================================  =====================================================================
@@ -42,11 +42,13 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
+from relayout.dtypes import single
 from relayout.errors import LayoutError
-from relayout.ir.registers import KINDS, cast
+from relayout.ir.kinds import KINDS, cast
 from relayout.ir.types import constant
 from relayout.ops import binary
 from relayout.ops.functions import Function
+from relayout.ops.post_ops import BinaryOp, PostOp
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -55,7 +57,7 @@ if TYPE_CHECKING:
     from relayout.ir.builder import Builder
     from relayout.ir.types import Value
 
-__all__ = ["NUMPY", "OPERATIONS", "Expression", "Term", "Writing", "kind_of", "narrowed"]
+__all__ = ["NUMPY", "OPERATIONS", "Expression", "Term", "Writing", "followed_by", "kind_of", "narrowed"]
 
 NUMPY: Final = {
     "bool": np.dtype(bool),
@@ -404,6 +406,37 @@ class Writing:
     def written(self) -> Expression:
         """The expression."""
         return Expression(tuple(self.operands), tuple(self.terms))
+
+
+def followed_by(expression: Expression, post_ops: Sequence[PostOp]) -> Expression:
+    """An expression in f32 with post-ops behind it.
+
+    Each that reads a tensor takes one more operand, in the order of the post-ops: a sum the old destination,
+    a binary operation its own.
+
+    >>> from relayout.ops.post_ops import Sum
+    >>> print(followed_by(Expression.of(("f32",)), [Sum(0.5), Function("relu")]))
+    f32 a, f32 b; c = 0.5; d = mul b c; e = add a d; f = relu e
+    """
+    if not post_ops:
+        return expression
+    own = len(expression.operands)
+    more = sum(not isinstance(op, Function) for op in post_ops)
+    w = Writing(*expression.operands, *["f32"] * more)
+    for operation, kind, arguments, number in expression.terms:
+        w.put(operation, kind, *(k if k < own else k + more for k in arguments), number=number)
+    x, others = len(w.operands) + len(w.terms) - 1 if w.terms else own - 1, iter(range(own, own + more))
+    for op in post_ops:
+        if isinstance(op, Function):
+            x = w.apply(op, x)
+        elif isinstance(op, BinaryOp):
+            x = w.binary(op.algorithm, x, next(others))
+        else:
+            old = next(others)
+            if op.scale != 1:
+                old = w.apply("mul", old, w.number("f32", single(op.scale)))
+            x = w.apply("add", x, old)
+    return w.written()
 
 
 def _check(term: Term, given: Sequence[str]) -> None:

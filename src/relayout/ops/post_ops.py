@@ -48,7 +48,6 @@ from relayout.errors import LayoutError
 from relayout.layout.descriptor import MemoryDesc
 from relayout.layout.layout import Layout, plain, spell_dims
 from relayout.ops.binary import check_algorithm, defined
-from relayout.ops.expressions import Expression, Writing
 from relayout.ops.formats import check_source, following
 from relayout.ops.functions import Function
 
@@ -62,7 +61,6 @@ __all__ = [
     "Sum",
     "adds",
     "applied",
-    "followed_by",
     "operands_of",
     "post_ops_for",
     "post_ops_of",
@@ -244,33 +242,3 @@ def applied(
         else:
             x = x + op.scale * arrays["dst"]
     return x
-
-
-def followed_by(expression: Expression, post_ops: Sequence[PostOp]) -> Expression:
-    """The code: an expression in f32 with post-ops behind it.
-
-    Each that reads a tensor takes one more operand, in the order of the post-ops: a sum the old destination,
-    a binary operation its own.
-
-    >>> print(followed_by(Expression.of(("f32",)), [Sum(0.5), Function("relu")]))
-    f32 a, f32 b; c = 0.5; d = mul b c; e = add a d; f = relu e
-    """
-    if not post_ops:
-        return expression
-    own = len(expression.operands)
-    more = sum(not isinstance(op, Function) for op in post_ops)
-    w = Writing(*expression.operands, *["f32"] * more)
-    for operation, kind, arguments, number in expression.terms:
-        w.put(operation, kind, *(k if k < own else k + more for k in arguments), number=number)
-    x, others = len(w.operands) + len(w.terms) - 1 if w.terms else own - 1, iter(range(own, own + more))
-    for op in post_ops:
-        if isinstance(op, Function):
-            x = w.apply(op, x)
-        elif isinstance(op, BinaryOp):
-            x = w.binary(op.algorithm, x, next(others))
-        else:
-            old = next(others)
-            if op.scale != 1:
-                old = w.apply("mul", old, w.number("f32", single(op.scale)))
-            x = w.apply("add", x, old)
-    return w.written()

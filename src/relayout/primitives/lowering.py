@@ -10,8 +10,7 @@ from relayout.forking import locked
 from relayout.layout import views
 from relayout.layout.descriptor import MemoryDesc
 from relayout.layout.layout import Layout, plain
-from relayout.ops.expressions import Expression
-from relayout.ops.post_ops import BinaryOp, Sum, adds, followed_by, operands_of
+from relayout.ops.post_ops import BinaryOp, Sum, adds, operands_of
 from relayout.primitives.program import Fault, Program, Step
 
 if TYPE_CHECKING:
@@ -19,6 +18,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from relayout.ops.expressions import Expression
     from relayout.ops.post_ops import PostOp
     from relayout.reorder.native import Native
 
@@ -32,8 +32,6 @@ __all__ = [
     "reorder_step",
     "zeros_step",
 ]
-
-SAME = Expression(("f32",))
 
 
 @locked
@@ -112,6 +110,7 @@ def elementwise(
     from relayout.jit.compile import Module, recalled
     from relayout.kernels.elementwise.map import ENTRY, module, vectors_of
     from relayout.kernels.elementwise.runs import runs, unsuited
+    from relayout.ops.expressions import followed_by
     from relayout.runtime import threads
     from relayout.runtime.sharing import parts_of
     from relayout.runtime.thresholds import shares
@@ -202,8 +201,10 @@ def followed(
     post_ops, first
         As in :func:`elementwise`.
     """
+    from relayout.ops.expressions import Expression
+
     where = "dst" if between is dst else "computed"
-    rest = elementwise(dst, {where: between}, SAME, post_ops=post_ops, first=first)
+    rest = elementwise(dst, {where: between}, Expression(("f32",)), post_ops=post_ops, first=first)
     if program is None or rest is None:
         return None
     first_part = renamed(program, {"dst": where})

@@ -24,7 +24,7 @@ from collections.abc import Sequence
 from relayout.errors import LayoutError
 from relayout.layout.descriptor import MemoryDesc
 from relayout.layout.layout import spell_dims
-from relayout.ops import elementwise as ops
+from relayout.ops import pointwise as ops
 from relayout.ops.checks import check_descs, check_written
 from relayout.ops.expressions import Expression, kind_of
 from relayout.ops.formats import following

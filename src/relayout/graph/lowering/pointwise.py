@@ -83,11 +83,14 @@ def _binary(case: Case, name: str, one: Operand, two: Operand, steps: Sequence[S
 
 
 def _outer(case: Case, name: str, one: Operand, two: Operand, steps: Sequence[Step]) -> Iterator[Way]:
-    """Neither operand has the dims of the result: one of them is written out first."""
+    """Neither operand has the dims of the result: one of them is written out first.
+
+    Row-major, or with channels last, as what it meets may be.
+    """
     out = case.out
-    target = row_major(out.dims, out.dtype)
 
     def make(site: Site) -> Value:
+        target = site.way.outputs[0]
         src = [site.ranked(x, len(out.dims)) for x in (one, two)]
         view = site.viewed(src[0], lambda layout: views.broadcast_to(layout, out.dims))
         wide = site.add(primitives.Reorder(view.desc, target), view)
@@ -97,7 +100,13 @@ def _outer(case: Case, name: str, one: Operand, two: Operand, steps: Sequence[St
         return site.add(made, wide, src[1], *operands, into=into)
 
     read = {x.name: case.formats(x)[0] for x in (one, two) if x.data is None}
-    yield Way({**wanted(case, steps, target), **read}, (target,), 2 * moving(target, target), make)
+    targets = [row_major(out.dims, out.dtype)]
+    if len(out.dims) > 2:
+        tag = "a" + "".join(chr(ord("a") + k) for k in range(2, len(out.dims))) + "b"
+        targets.append(MemoryDesc(out.dims, out.dtype, tag))
+    for target in targets:
+        cost = 2 * moving(target, target)
+        yield Way({**wanted(case, steps, target), **read}, (target,), cost, make)
 
 
 @rule("BatchNormalization")

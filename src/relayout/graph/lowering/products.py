@@ -143,7 +143,6 @@ def _convolved(
         more = sum(moving(desc) for desc in read.values())
         ways.append(Way({**read, src.name: source}, (target,), cost + more, make, name))
     known = {one[0] for one in costs}
-    cheapest = min(one[2] for one in costs)
     for desc in case.formats(src):
         if desc in known:
             continue
@@ -157,12 +156,22 @@ def _convolved(
                 more = sum(moving(desc) for desc in read.values())
                 ways.append(Way(read, (target,), cost + more, make, name))
             elif alike not in known and source == costs[0][0]:
-                # kernels read it as it comes; about what that costs they say the same
-                ways.append(Way(read, (target,), max(cost, cheapest) * STRANGE, make, name))
+                cost = _cost_as_it_comes(desc, filters.shape, target, how) + sum(map(moving, read.values()))
+                ways.append(Way(read, (target,), cost, make, name))
     return ways
 
 
-STRANGE = 1.1  # times the cost: a source in a format that no candidate has
+@kept("convolution as it comes")
+def _cost_as_it_comes(
+    src: MemoryDesc, weights: tuple[int, ...], dst: MemoryDesc, how: tuple[Any, ...]
+) -> float:
+    """Seconds of a convolution whose source has a format that no candidate has."""
+    strides, dilation, padding = how
+    filters = MemoryDesc(weights, src.dtype, any_format)
+    made = primitives.Convolution(
+        src, filters, None, dst, strides=strides, dilation=dilation, padding=padding
+    )
+    return made._cost()[0]
 
 
 MOST_PHASES = 1024
@@ -405,32 +414,48 @@ def _columns(case: Case, src: Operand, matrix: NDArray[Any], steps: list[Step]) 
     one = row_major((n, k), src.dtype)
     left_desc = MemoryDesc((many, n, k), src.dtype, views.broadcast_to(one.layout, (many, n, k)))
 
-    def turned(desc: MemoryDesc, dims: tuple[int, ...]) -> MemoryDesc | None:
-        found = _under(desc, dims)
-        return None if found is None else found.permute_axes((0, 2, 1))
-
     def make(site: Site) -> Value:
-        value = site.transposed(site.reshaped(site.value(src), (many, m, k)), (0, 2, 1))
-        dst = turned(site.way.outputs[0], (many, m, n))
+        value = site.transposed(site.reshaped(site.value(src), (many, m, k)), SWAPPED)
+        dst = _turned(site.way.outputs[0], (many, m, n))
         assert dst is not None
-        see = partial(site.transposed, order=(0, 2, 1))
+        see = partial(site.transposed, order=SWAPPED)
         ops, operands, added = finished(site, flat, dst, sums=True, see=see)
         made = primitives.Matmul(left_desc, value.desc, None, dst, post_ops=ops)
-        found = site.transposed(site.add(made, left, value, *operands, **added), (0, 2, 1))
+        found = site.transposed(site.add(made, left, value, *operands, **added), SWAPPED)
         return site.sequence.view(found, site.dense(found, out.dims))
 
-    several = [*case.wishes.get(out.name, ()), *(d for s in _whole(steps, out) for d in case.formats(s))]
-    several.append(_columns_first(out))
     for desc in case.formats(src):
-        right = turned(desc, (many, m, k))
+        right = _turned(desc, (many, m, k))
         if right is None or not _in_vectors(right, VECTOR):
             continue
-        for target in dict.fromkeys(several):
-            dst = turned(target, (many, m, n))
-            if dst is not None and target.dtype.name == out.dtype and _in_vectors(dst, VECTOR):
-                read = wanted(case, steps, target)
-                cost = _products_cost(left_desc, right, dst) + sum(moving(one) for one in read.values())
-                yield Way({**read, src.name: desc}, (target,), cost, make, "columns")
+        for target, dst in _turned_targets(case, steps, (many, m, n)):
+            read = wanted(case, steps, target)
+            cost = _products_cost(left_desc, right, dst) + sum(moving(one) for one in read.values())
+            yield Way({**read, src.name: desc}, (target,), cost, make, "columns")
+
+
+SWAPPED = (0, 2, 1)
+"""The order of axes by which several matrices are transposed."""
+
+
+def _turned(desc: MemoryDesc, dims: tuple[int, ...]) -> MemoryDesc | None:
+    """Matrices of some dims, transposed; None where no layout says them."""
+    found = _under(desc, dims)
+    return None if found is None else found.permute_axes(SWAPPED)
+
+
+def _turned_targets(
+    case: Case, steps: Sequence[Step], dims: tuple[int, ...]
+) -> list[tuple[MemoryDesc, MemoryDesc]]:
+    """The formats in which matrices can be written by columns, each with the transposed matrices."""
+    out = case.out
+    several = [*case.wishes.get(out.name, ()), *(d for s in _whole(steps, out) for d in case.formats(s))]
+    found = ((target, _turned(target, dims)) for target in dict.fromkeys((*several, _columns_first(out))))
+    return [
+        (target, dst)
+        for target, dst in found
+        if dst is not None and target.dtype.name == out.dtype and _in_vectors(dst, VECTOR)
+    ]
 
 
 def _columns_first(out: Operand) -> MemoryDesc:
@@ -493,9 +518,9 @@ def _in_vectors(desc: MemoryDesc, least: int) -> bool:
 
 
 def _as_rows(desc: MemoryDesc, dims: tuple[int, int]) -> MemoryDesc | None:
-    """A matrix whose rows are dense, wherever they begin; others are read by element, and a copy pays."""
+    """A matrix whose rows are dense in pieces, wherever these begin; a copy pays where they are not."""
     found = _under(desc, dims)
-    return found if found is not None and _in_vectors(found, dims[1]) else None
+    return found if found is not None and _in_vectors(found, VECTOR) else None
 
 
 def _renumbered(desc: MemoryDesc) -> tuple[MemoryDesc, Renumbered] | None:
@@ -581,6 +606,12 @@ def _many(case: Case, one: Operand, two: Operand, steps: list[Step]) -> list[Way
         return site.reshaped(copy, dims)
 
     matrices = ((many, m, k), (many, k, n))
+    # whoever reads it wants its columns dense
+    wished = (
+        m > 1
+        and n > 1
+        and any(desc.strides[-1] != 1 for desc in case.wishes.get(out.name, ()) if desc.layout.is_plain)
+    )
 
     def make(site: Site) -> Value:
         values = [seen(site, x, dims) for x, dims in zip((one, two), matrices, strict=True)]
@@ -591,7 +622,19 @@ def _many(case: Case, one: Operand, two: Operand, steps: list[Step]) -> list[Way
         found = site.add(made, *values, *operands, **added)
         return site.sequence.view(found, site.dense(found, out.dims))
 
+    def make_columns(site: Site) -> Value:
+        """The transposed product, of the right matrices by the left ones."""
+        see = partial(site.transposed, order=SWAPPED)
+        values = [see(seen(site, x, dims)) for x, dims in zip((two, one), reversed(matrices), strict=True)]
+        dst = _turned(site.way.outputs[0], (many, m, n))
+        assert dst is not None
+        ops, operands, added = finished(site, [flat(step) for step in steps], dst, sums=True, see=see)
+        made = primitives.Matmul(values[0].desc, values[1].desc, None, dst, post_ops=ops)
+        found = see(site.add(made, *values, *operands, **added))
+        return site.sequence.view(found, site.dense(found, out.dims))
+
     ways = []
+    by_columns = _turned_targets(case, steps, (many, m, n)) if wished else []
     sides = [
         [row_major(x.dims, x.dtype), *case.formats(x)] if x.data is None else [row_major(x.dims, x.dtype)]
         for x in (one, two)
@@ -610,6 +653,10 @@ def _many(case: Case, one: Operand, two: Operand, steps: list[Step]) -> list[Way
         for target, dst in _targets(case, steps, (many, m, n)):
             cost = _products_cost(left, right, dst)
             ways.append(Way({**wanted(case, steps, target), **formats}, (target,), cost, make))
+        for target, dst in by_columns:
+            cost = _products_cost(right.permute_axes(SWAPPED), left.permute_axes(SWAPPED), dst)
+            read = {**wanted(case, steps, target), **formats}
+            ways.append(Way(read, (target,), cost, make_columns, "columns"))
     return ways
 
 

@@ -39,6 +39,11 @@ class Folder:
         self._allowed = [Path(os.path.realpath(one)) for one in (path, *others) if one is not None]
         self._maps: dict[str, NDArray[np.uint8]] = {}
 
+    @property
+    def read(self) -> tuple[str, ...]:
+        """The files that were read, links not followed."""
+        return tuple(str(self.path / one) for one in self._maps) if self.path is not None else ()
+
     def bytes(self, tensor: Any, what: str, needed: int) -> NDArray[np.uint8]:
         """The bytes of a tensor with external data, read-only.
 

@@ -19,7 +19,7 @@ from relayout.importers.onnx.external import Folder
 from relayout.importers.onnx.lean import lean
 from relayout.importers.onnx.model import graph_of
 
-__all__ = ["read"]
+__all__ = ["read", "read_file"]
 
 LARGEST: Final = 2**31 - 1
 """Bytes of a protobuf message, at most."""
@@ -70,9 +70,20 @@ def read(source: Any, folder: str | os.PathLike[str] | None = None) -> Graph:
     y = Unsqueeze(x, y:constant)
     -> y
     """
+    return _read(source, folder)[0]
+
+
+def read_file(path: str) -> tuple[Graph, tuple[str, ...]]:
+    """The graph of a model in a file, and the paths of the files with its external data."""
+    graph, folder = _read(path, None)
+    return graph, folder.read
+
+
+def _read(source: Any, where: str | os.PathLike[str] | None) -> tuple[Graph, Folder]:
     model, file, held = _message(source)
+    folder = _folder(file, where)
     try:
-        return graph_of(model, _folder(file, folder), held)
+        return graph_of(model, folder, held), folder
     except UnicodeDecodeError:
         raise LayoutError("the model is damaged: a name in it is not UTF-8") from None
 

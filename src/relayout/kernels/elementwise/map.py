@@ -27,7 +27,8 @@ from typing import NamedTuple
 from relayout.dtypes import DType
 from relayout.ir.builder import Function
 from relayout.ir.kernel import digits, kernel, share
-from relayout.ir.registers import KINDS, loaded, stored
+from relayout.ir.kinds import KINDS
+from relayout.ir.registers import loaded, stored
 from relayout.ir.types import I64, PTR, Type, Value, constant, integer, vector
 from relayout.ir.vectors import load_pieces, pieces_of, store_pieces
 from relayout.kernels.elementwise.runs import Run, Vectors
