@@ -63,11 +63,7 @@ if TYPE_CHECKING:
     from relayout.graph.lowering.definition import Picked
     from relayout.primitives.storages import Item
 
-<<<<<<< HEAD
-__all__ = ["dumped", "load", "restored", "save"]
-=======
-__all__ = ["load", "loaded", "mapped", "save", "write"]
->>>>>>> main
+__all__ = ["dumped", "load", "loaded", "mapped", "restored", "save", "write"]
 
 VERSION: Final = 1  # of the format; counted up when it changes its meaning
 BEGIN: Final = struct.Struct("<12s4sQ32s8x")
@@ -84,22 +80,6 @@ def save(run: Run, path: str | os.PathLike[str]) -> None:
     """Write a run to a file; see :meth:`.Run.save`."""
     from relayout.files.atomic import replacing
 
-<<<<<<< HEAD
-    parts = _pieces(run)
-    with replacing(Path(path), True) as file:
-        for part in parts:
-            file.write(part)
-
-
-def dumped(run: Run) -> bytes:
-    """What :func:`save` writes, for other processes."""
-    return b"".join(_pieces(run))
-
-
-@locked
-def _pieces(run: Run) -> list[bytes | memoryview]:
-    """The bytes of a file, one part after the other."""
-=======
     parts = _written_run(run)
     with replacing(Path(path), True) as file:
         file.writelines(parts)
@@ -111,10 +91,14 @@ def write(run: Run, file: BinaryIO) -> None:
     file.writelines(_written_run(run))
 
 
+def dumped(run: Run) -> bytes:
+    """What :func:`save` writes, for other processes."""
+    return b"".join(_written_run(run))
+
+
 @locked
 def _written_run(run: Run) -> list[Any]:
     """The bytes of the file of a run, in parts; weights are not copied."""
->>>>>>> main
     from relayout.targets.machine import host
 
     writing = Writing()
@@ -144,11 +128,7 @@ def _written_run(run: Run) -> list[Any]:
     document["sizes"] = [data.nbytes for data in arrays]
     header = json.dumps(document, separators=(",", ":")).encode()
     begin = BEGIN.pack(MAGIC, b" %-3d" % VERSION, len(header), digest(header))
-<<<<<<< HEAD
-    parts: list[bytes | memoryview] = [begin + header + bytes(-len(header) % ALIGNED)]
-=======
     parts: list[Any] = [begin + header + bytes(-len(header) % ALIGNED)]
->>>>>>> main
     for data in arrays:
         parts += [data.data, bytes(-data.nbytes % ALIGNED)]
     return parts
@@ -186,7 +166,7 @@ def load(path: str | os.PathLike[str]) -> Run:
     """
     start = perf_counter()
     where = os.fspath(path)
-    run = _checked(lambda: _mapped(where), where)
+    run = _checked(lambda: mapped(where), where)
     run.seconds = {"plan": 0.0, "compile": perf_counter() - start}
     return run
 
@@ -207,11 +187,7 @@ def restored(data: bytes) -> Run:
 def _checked(data: Callable[[], Bytes], where: str) -> Run:
     """The run in some bytes; whatever goes wrong is an error about where they are from."""
     try:
-<<<<<<< HEAD
-        return _loaded(data())
-=======
-        run = loaded(mapped(where))
->>>>>>> main
+        return loaded(data())
     except LayoutError as error:
         raise LayoutError(f"{where}: {error}") from None
     except (ValueError, TypeError, LookupError, ArithmeticError, AttributeError, RecursionError) as error:
