@@ -180,9 +180,10 @@ class FileGraph(Graph):
     @locked
     def _seal(self) -> bytes:
         """What a run ends with that was made from the same."""
+        from relayout.runtime.kept import generation
         from relayout.targets.machine import host
 
-        return cache.digest(repr((VERSION, self._facts, str(host()))).encode())
+        return cache.digest(repr((VERSION, self._facts, str(host()), generation())).encode())
 
     @locked
     def _keep(self, name: str, run: Run) -> None:
