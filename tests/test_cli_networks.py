@@ -340,11 +340,25 @@ class TestSave:
         assert [one["format"] for one in made["formats"]] == ["saved"]
         assert made["inputs"] == json.loads(call("run", images, "--batch", 1, "--json"))["inputs"]
 
+    def test_what_is_in_a_saved_run(self, images, tmp_path):
+        file = tmp_path / "images.relayout"
+        call("plan", images, "--batch", 2, "--save", file)
+        text = call("info", file)
+        assert "x f32 2x3x12x12" in text
+        assert "y f32 2x16x12x12" in text
+        made = json.loads(call("info", file, "--json"))
+        assert len(call("info", file, "--layers").splitlines()) == len(text.splitlines()) + 2 + len(
+            made["steps"]
+        )
+        assert call("info", file, "--quiet").split() == [step["name"] for step in made["steps"]]
+        assert (made["constant_bytes"], made["value_bytes"]) == rl.load(file).memory[:2]
+        assert "--batch can't change them" in " ".join(refused("info", file, "--batch", 2).split())
+
     def test_what_is_decided_cant_be_changed(self, images, tmp_path):
         file = tmp_path / "images.relayout"
         call("plan", images, "--batch", 1, "--save", file)
         for option in (("--batch", 2), ("--format", "nhwc"), ("--threads", 1), ("--dim", "n=2")):
             assert f"{option[0]} can't change them" in " ".join(refused("run", file, *option).split())
-        for command in ("plan", "optimize", "info"):
+        for command in ("plan", "optimize"):
             others = (tmp_path / "out.onnx",) if command == "optimize" else ()
             assert "is a saved run" in refused(command, file, *others, code=4)

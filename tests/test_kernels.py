@@ -164,6 +164,8 @@ SHAPES = [
     ("nhwc", "nchw", (2, 64, 14, 14)),
     ("abc", "acb", (5, 13, 11)),
     ("nChw8c", "nhwc", (2, 17, 10, 9)),
+    ("nhwc", "nchw", (3, 100, 3, 3)),
+    ("nchw", "nChw8c", (2, 11, 9, 30)),
 ]
 EACH_SHAPE = pytest.mark.parametrize(
     "number", range(len(SHAPES)), ids=[f"{one}-{two}-{'x'.join(map(str, d))}" for one, two, d in SHAPES]
@@ -472,6 +474,26 @@ def test_columns_that_begin_anywhere(size, rows, columns, off, buffer):
     src, dst = (rl.MemoryDesc((rows, columns), dtype, tag) for tag in ("ab", "ba"))
     runs = [Run(off), Run(off, (2, 0, 1))]
     compare(src, dst, runs=runs, wish=f"{buffer}, {(64, 128, 256)[size % 3]} rows")
+
+
+@given(
+    rows=st.integers(2, 18),
+    columns=st.integers(2, 150),
+    pieces=st.integers(1, 3),
+    off=st.integers(0, 63),
+    dtype=st.sampled_from(("s8", "s16", "f32")),
+    cpu=st.sampled_from(("x86-64-v2", "x86-64-v3", "host")),
+)
+@examples(20)
+def test_few_rows_by_several_lanes_of_columns(rows, columns, pieces, off, dtype, cpu):
+    """Columns of fewer elements than a lane has, that follow each other, in groups of a few or all."""
+    together = next(n for n in (4, 2, 1) if columns % n == 0)
+    dims = (pieces, rows, columns // together, together)
+    made, runs_here = (None, True) if cpu == "host" else x86(cpu)
+    runs = [Run(off), Run(off, (2, 0, 1))] if runs_here else []
+    for tag in ("acdb", "cadb", "adcb"):
+        src, dst = rl.MemoryDesc(dims, dtype, "abcd"), rl.MemoryDesc(dims, dtype, tag)
+        compare(src, dst, cpu=made, runs=runs)
 
 
 # -- what has gone wrong, or might --------------------------------------------------------------------------

@@ -427,6 +427,9 @@ def cases() -> Iterator[Case]:
     for mode in ("nearest", "linear"):
         for factors in ((1, 1, 2, 3), (1, 1, 0.6, 0.5), (1, 1, 1.7, 2.5)):
             yield Case("Resize", (10,), (image, np.float32(factors)), {"mode": mode}, peers=("runtime",))
+    wide = real(1, 2, 5, 7)
+    for factors in ((1, 1, 0.6, 0.6), (1, 1, 2.5, 0.7), (1, 1, 0.35, 1.3)):
+        yield Case("Resize", (10,), (wide, np.float32(factors)), peers=("runtime",))
     none = np.zeros(0, F32)
     for mode in ("nearest", "linear", "cubic"):
         for where in ("half_pixel", "asymmetric", "align_corners", "pytorch_half_pixel"):

@@ -42,7 +42,7 @@ _Command = TypeVar("_Command", bound="Callable[..., Any]")
 
 @click.group(
     invoke_without_command=True,
-    short_help="Measure the speed of reorders and primitives.",
+    short_help="Measure speed, beside other libraries and runtimes.",
     epilog=examples(
         "relayout bench reorder --quick          less than two minutes",
         "relayout bench reorder --list --quick   which reorders that measures",

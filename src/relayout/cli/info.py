@@ -39,7 +39,7 @@ IN_KIND = click.option(
 @click.argument("file", metavar="FILE", type=click.Path(allow_dash=True, readable=False))
 @IN_KIND
 @model_options(threads=False)
-@click.option("--layers", is_flag=True, help="Of a model: a line for each node.")
+@click.option("--layers", is_flag=True, help="Of a model: a line for each node, or step.")
 @output_options
 def info(
     file: str, in_kind: str | None, batch: int | None, dims: dict[str, Any], layers: bool, output: Output
@@ -50,7 +50,8 @@ def info(
     tensors are read, by PyTorch itself), and descriptors (.layout.json). Sizes are logical where a descriptor
     has them, otherwise they are the shape of the array. With --quiet: the names, one on each line.
 
-    Of a model (.onnx .pt2): inputs, outputs, operators, parameters, multiply-adds.
+    Of a model (.onnx .pt2): inputs, outputs, operators, parameters, multiply-adds. Of a saved run
+    (.relayout): inputs, outputs, memory, and with --layers its steps.
     """
     from relayout import files
 

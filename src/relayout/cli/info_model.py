@@ -1,9 +1,12 @@
-"""``relayout info`` with a model: operators, inputs and outputs, parameters, multiply-adds, memory."""
+"""``relayout info`` with a model: operators, inputs and outputs, parameters, multiply-adds, memory.
+
+A saved run has no operators any more: there it is steps, and the memory that they take.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from relayout.cli import models
@@ -12,14 +15,24 @@ from relayout.cli.options import Output
 from relayout.cli.tables import Column, print_table
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from relayout.graph.graph import Graph
+    from relayout.graph.run import Run
 
 __all__ = ["info_model"]
 
 
 def info_model(file: str, batch: int | None, dims: dict[str, Any], layers: bool, output: Output) -> None:
-    """Print what is in a model; sizes that are open stay open."""
-    found = facts(models.sized(models.load(file), batch, dims))
+    """Print what is in a model, where sizes that are open stay open; or in a saved run."""
+    from relayout.graph.run import Run
+
+    model = models.opened(file)
+    if isinstance(model, Run):
+        models.check_decided(file, {"batch": batch, "dims": dims})
+        _saved(file, model, layers, output)
+        return
+    found = facts(models.sized(model, batch, dims))
     output.json({"file": file, **found})
     if output.quiet:
         for one in found["operators"]:
@@ -71,6 +84,36 @@ def facts(graph: Graph) -> dict[str, Any]:
     }
 
 
+def _saved(file: str, run: Run, layers: bool, output: Output) -> None:
+    """Print what is known of a saved run: it has steps in the place of nodes."""
+    steps = () if run.steps is None else run.steps.layers()
+    memory = run.memory
+    inputs, outputs = ([models.described(one) for one in side] for side in (run.inputs, run.outputs))
+    output.json(
+        {
+            "file": file,
+            "inputs": inputs,
+            "outputs": outputs,
+            "constant_bytes": memory.weights,
+            "value_bytes": memory.values,
+            "steps": [{"name": o.name, "kind": o.kind, "implementation": o.implementation} for o in steps],
+        }
+    )
+    if output.quiet:
+        for one in steps:
+            output.answer(one.name)
+    elif output.talks:
+        console = output.console()
+        console.print(f"{file}: a saved run of {len(steps)} steps")
+        _print_values(inputs, outputs, console)
+        console.print(f"constants      {spelled_bytes(memory.weights)}, as they are packed")
+        console.print(f"values         {spelled_bytes(memory.values)} at once, in each call")
+        if layers:
+            console.print()
+            columns = (Column("step"), Column("kind"), Column("implementation", 1))
+            print_table(console, columns, [(one.name, one.kind, one.implementation) for one in steps])
+
+
 def _bytes(graph: Graph, names: Iterable[str]) -> int | None:
     """Bytes of values that are no constants; None: dims are open."""
     values = [graph.value(name) for name in names if name and name not in graph.constants]
@@ -95,9 +138,7 @@ def _alive(graph: Graph) -> list[int | None]:
 def _print(file: str, found: dict[str, Any], layers: bool, output: Output) -> None:
     console = output.console()
     console.print(f"{file}: {found['nodes']} nodes")
-    for kind in ("inputs", "outputs"):
-        for one in found[kind]:
-            console.print(f"  {kind[:-1]:<6}  {one['name']} {one['dtype']} {_dims(one['dims'])}")
+    _print_values(found["inputs"], found["outputs"], console)
     sums, values = found["multiply_adds"], found["value_bytes"]
     console.print(f"parameters     {found['parameters']}")
     console.print(f"constants      {spelled_bytes(found['constant_bytes'])}")
@@ -135,6 +176,14 @@ def _print(file: str, found: dict[str, Any], layers: bool, output: Output) -> No
                 for one in found["layers"]
             ],
         )
+
+
+def _print_values(
+    inputs: Iterable[Mapping[str, Any]], outputs: Iterable[Mapping[str, Any]], console: Console
+) -> None:
+    for kind, several in (("input", inputs), ("output", outputs)):
+        for one in several:
+            console.print(f"  {kind:<6}  {one['name']} {one['dtype']} {_dims(one['dims'])}")
 
 
 def _dims(dims: list[Any] | None) -> str:

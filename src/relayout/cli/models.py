@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from relayout.graph.run import Run
 
 __all__ = [
+    "check_decided",
     "described",
     "filled",
     "is_model",
@@ -130,6 +131,18 @@ def load(file: str) -> Graph:
     if not isinstance(found, Graph):
         raise LayoutError(f"{file} is a saved run: its plan is made, and relayout run runs it")
     return found
+
+
+def check_decided(file: str, settings: Mapping[str, Any]) -> None:
+    """Refuse options that a saved run has no use for: those that are given, of all that decide."""
+    options = {"format": "--format", "dims": "--dim", "batch": "--batch", "threads": "--threads"}
+    useless = [option for name, option in options.items() if settings.get(name)]
+    if useless:
+        raise click.UsageError(
+            f"{file} is a saved run, whose sizes, formats and threads are decided; "
+            f"{', '.join(useless)} can't change them",
+            click.get_current_context(silent=True),
+        )
 
 
 def sized(graph: Graph, batch: int | None, dims: Mapping[str, Any]) -> Graph:

@@ -44,7 +44,7 @@ def _networks(_: click.Context, __: click.Parameter, incomplete: str) -> list[Co
 
 
 @click.command(
-    short_help="Run a network in a format, and time its layers.",
+    short_help="Run a model, and time it and its layers.",
     epilog=examples(
         "relayout run model.onnx",
         "relayout run model.onnx --input photo.npy --profile",

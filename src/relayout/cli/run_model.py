@@ -87,7 +87,8 @@ def run_model(
         runs = {one: graph.compile(None if one == "any" else one, settings["threads"]) for one in formats}
     else:
         loaded = time.perf_counter() - start
-        _check_decided(file, formats, settings)
+        formatted = tuple(formats) != ("any",)
+        models.check_decided(file, {**settings, "format": formatted or None})
         graph = found.tail or Graph(found.inputs, (), ())
         graph = graph.replaced(inputs=found.inputs)
         given = arrays(graph, inputs, settings["seed"])
@@ -96,19 +97,6 @@ def run_model(
     output.json(_as_json(file, graph, reports, loaded, settings))
     if output.talks:
         _print(file, graph, reports, loaded, listed, output.console())
-
-
-def _check_decided(file: str, formats: Sequence[str], settings: Mapping[str, Any]) -> None:
-    """Options that a saved run has no use for."""
-    given = {"--format": tuple(formats) != ("any",), "--dim": bool(settings["dims"])}
-    given |= {f"--{name}": settings[name] is not None for name in ("batch", "threads")}
-    useless = [name for name, there in given.items() if there]
-    if useless:
-        raise click.UsageError(
-            f"{file} is a saved run, whose sizes, formats and threads are decided; "
-            f"{', '.join(useless)} can't change them",
-            click.get_current_context(silent=True),
-        )
 
 
 def arrays(graph: Graph, inputs: Sequence[str], seed: int) -> list[NDArray[Any]]:

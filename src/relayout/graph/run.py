@@ -135,12 +135,12 @@ class Run:
 
         Parameters
         ----------
-        *arrays : array_like
-            The inputs in their order.
+        *arrays : ndarray, Tensor or torch.Tensor
+            The inputs in their order, of the data types that :attr:`inputs` say; any strides and formats.
         out : sequence of ndarray, optional
             Where to write the outputs, one array for each, of its dims and data type; one output may be given
             its array alone. If one does not fit, none is written.
-        **named : array_like
+        **named : ndarray, Tensor or torch.Tensor
             Inputs by name.
 
         Returns

@@ -88,7 +88,6 @@ class Matmul(ProductPrimitive):
                 "there must be as many, or one"
             )
         self.sizes = many, m, k, n
-        self.sizes = many, m, k, n
         self._complete(ops.Matmul, needed | optional, dst, (*src.dims[:-1], n), n, post_ops)
 
     def _as_products(self, descs: Mapping[str, MemoryDesc]) -> Products | None:

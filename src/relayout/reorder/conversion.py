@@ -221,6 +221,7 @@ class Conversion:
         if self._trial is None:
             return
         src, dst = aligned(self.src.required_bytes), aligned(self._room)
+        src[:] = 0  # pages that nobody has written to are all one page, which is in the caches
         self._trial.hold(lambda: self._run(src, address(src), dst, address(dst), self.threads))
 
     def checked(self, src: Any) -> Tensor:

@@ -107,9 +107,12 @@ class Native:
 
         machine = machine or host()
         self.src, self.dst, self._shape = src, dst, shape
-        self.bytes = prod(dst.layout.padded) * dst.dtype.bits // 8 + src.required_bytes
+        written = prod(dst.layout.padded) * dst.dtype.bits // 8
+        self.bytes = written + src.required_bytes
         self.wish, self._machine = wish, machine
-        self._streaming = streams(machine, self.bytes) if streaming is None else streaming
+        if streaming is None:  # a small source keeps no more of the destination in the caches
+            streaming = streams(machine, max(self.bytes, 2 * written))
+        self._streaming = streaming
         self._found, self._decided = found, None
         if found is not None:
             ir, names, note = self._module()

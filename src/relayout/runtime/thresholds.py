@@ -1,8 +1,9 @@
 """From how many bytes on something pays on this host: writing around the caches, and waking threads.
 
 Two questions that no data sheet answers, both about source *and* destination together. What matters is
-whether the two fit the caches side by side: that held for conversions to narrower and to wider types alike,
-where the destination alone said nothing.
+whether the two fit the caches side by side: that held for conversions to narrower and to wider types alike.
+Where more is written than read, reorders ask with twice the destination: a smaller source keeps no more of it
+in the caches.
 
 >>> from relayout.targets.machine import machine
 >>> small = machine("x86-64-v3")

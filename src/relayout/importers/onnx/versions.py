@@ -478,10 +478,23 @@ def _upsample_9(call: Call, _: Writer) -> Call:
 
 
 @before(11, "Resize")
-def _resize_10(call: Call, _: Writer) -> Call:
-    """Pixels were points at whole numbers, and the nearest one that below."""
-    words = {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
-    return call.but(inputs=(call.input(0), "", call.input(1)), attributes=words)
+def _resize_10(call: Call, writer: Writer) -> Call:
+    """Pixels were points at whole numbers. The nearest is that below, and above along axes that shrink.
+
+    The cases of version 10 (``resize_downsample_nearest``) and ONNX Runtime say so.
+    """
+    image, scales = call.input(0), call.input(1)
+    known = writer.data(scales)
+    words: dict[str, Any] = {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
+    if call.get("mode", "nearest") == "nearest" and not (known is not None and np.all(known >= 1)):
+        shrinking = {**words, "mode": "nearest", "nearest_mode": "ceil"}
+        if known is not None and np.all(known <= 1):
+            words = shrinking
+        else:
+            one = writer.constant(1, np.float32)
+            image = writer.add("Resize", image, "", writer.add("Min", scales, one), **shrinking)
+            scales = writer.add("Max", scales, one)
+    return call.but(inputs=(image, "", scales), attributes=words)
 
 
 @before(ALWAYS, "Resize")

@@ -29,6 +29,7 @@ __all__ = [
         "SPLIT_LINE_CYCLES",
         "TLB_MISS_CYCLES",
         "converting",
+        "elsewhere",
         "fitting",
         "instructions",
         "transposing",
@@ -55,10 +56,10 @@ PASS_CYCLES = 2.0  # cycles for a line to go through a buffer in the L1 cache, t
 
 
 def fitting(rows: Run) -> int:
-    """How many rows may have a line in the L1 cache at a time, with three of four of its ways."""
+    """How many rows may have a line in the L1 cache at a time, with half of its ways."""
     apart, odd = divmod(abs(rows.loops[0].src), LINE_BITS)
     sets = L1_SETS if odd or not rows.is_straight else L1_SETS // gcd(apart, L1_SETS)
-    return max(1, sets * (caches()[0] // PAGE_BYTES) * 3 // 4)
+    return max(1, sets * (caches()[0] // PAGE_BYTES) // 2)
 
 
 def instructions(loads: float, shuffles: float, stores: float = 1) -> float:
@@ -87,10 +88,14 @@ def transposing(nest: Move, columns: Run, rows: Run, block: int, stage: bool) ->
         cost += visits * TLB_MISS_CYCLES * min(1.0, pitch / PAGE_BYTES)
     cost += visits * (STRIP_CYCLES if rows.extent > SINGLE_TILE_ROWS else RUN_CYCLES) / block
     lines = max(1.0, block * nest.write / LINE_BITS)  # of a piece
-    kept = block * (LINE if stage else min(pitch, LINE) + LINE // strips)  # with a strip of the destination
-    if kept > caches()[0] * (1 if stage else 3) // 4:
-        cost += L2_LINE_CYCLES
+    line = 2 * LINE if stage else min(pitch, LINE)  # of a row, and its copy
+    if block * (line + LINE // strips) >= caches()[0] * 3 // 4:  # with a strip of the destination
+        cost += (strips - 1 if stage else 1) * L2_LINE_CYCLES
     if back > LINE:
-        cost += SPLIT_LINE_CYCLES / lines * bool(back % LINE)
-        cost += (STORE_MISS_CYCLES if back >= PAGE_BYTES else PIECE_CYCLES) / lines
+        cost += SPLIT_LINE_CYCLES / lines * bool(back % LINE) + elsewhere(back) / lines
     return cost
+
+
+def elsewhere(pitch: int) -> float:
+    """Cycles lost where a piece of the destination ends and the next is so many bytes further."""
+    return STORE_MISS_CYCLES if pitch >= PAGE_BYTES else PIECE_CYCLES

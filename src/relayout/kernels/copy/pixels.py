@@ -7,9 +7,9 @@ from dataclasses import replace
 from math import log2
 
 from relayout.ir.builder import Operand
-from relayout.ir.types import Value, integer, vector
+from relayout.ir.types import Value, constant, integer, vector
 from relayout.kernels.copy.base import Kernel, Lanes, Place, writes
-from relayout.kernels.copy.cost import PASS_CYCLES, converting, fitting, instructions
+from relayout.kernels.copy.cost import PASS_CYCLES, converting, elsewhere, fitting, instructions
 from relayout.kernels.copy.network import interleaved, interleaved_at_once
 from relayout.kernels.copy.plan import (
     LANE_BITS,
@@ -94,7 +94,7 @@ class InterleavePlan(Plan):
     def packs(self) -> bool:
         """Whether it interleaves whole lines of the destination at a time, for any vectors."""
         few = self.rows.extent
-        return not few & (few - 1) and self.footprint % LINE_BITS == 0
+        return not few & (few - 1) and self.footprint % LINE_BITS == 0 and not self.nest.fill
 
     def completes(self, machine: Machine) -> bool:
         """Vectors of pixels, where a vector is a line, or whole lines of them."""
@@ -104,20 +104,27 @@ class InterleavePlan(Plan):
 def plans(nest: Move, facts: Facts) -> Iterator[Plan]:
     """Few channels that follow each other on one side, and many pixels that do on the other."""
     inner, outer = runs(nest)
-    if inner is None or outer is None or inner is outer or nest.fill:
+    if inner is None or outer is None or inner is outer:
         return
     columns, rows = Run((inner,)), Run((outer,))
     around = left_of(nest, columns, rows)
     line = LINE_BITS // min(nest.read, nest.write)
     parts = nest, columns, rows, around, shared_of(around)
-    if inner.extent <= MOST_CHANNELS and outer.src == inner.extent * nest.read and outer.extent >= line:
-        yield from costing(_strips(DeinterleavePlan(*parts), outer), facts, _cost(nest, inner.extent))
-    few = outer.extent <= MOST_CHANNELS or (outer.extent == LANE_BITS // 8 and _of_bytes(nest, outer))
-    if inner.dst != outer.extent * nest.write or not few:
+    if (
+        not nest.fill
+        and inner.extent <= MOST_CHANNELS
+        and outer.src == inner.extent * nest.read
+        and outer.extent >= line
+    ):
+        cost = _cost(nest, inner.extent) + elsewhere(abs(inner.dst) // 8)
+        yield from costing(_strips(DeinterleavePlan(*parts), outer), facts, cost)
+    made = InterleavePlan(*parts)
+    few = made.total <= MOST_CHANNELS or (made.total == LANE_BITS // 8 and _of_bytes(nest, outer))
+    if inner.dst != made.total * nest.write or not few or (nest.fill and not _ends_with_zeros(made)):
         return
-    if inner.extent >= line or _packs(nest, inner, outer):
-        made = read_on(InterleavePlan(*parts))
-        cost = _cost(nest, outer.extent)
+    if inner.extent >= line or (_packs(nest, inner, outer) and not nest.fill):
+        made = made if nest.fill else read_on(made)
+        cost = _cost(nest, made.total)
         yield from costing(_strips(made, inner), facts, cost)
         if not made.packs and (lines := in_lines(made)) is not made:
             yield from (
@@ -144,6 +151,15 @@ def _of_bytes(nest: Move, outer: Loop) -> bool:
     early = nest.read < nest.write and any(outer.tables)  # converted behind loads, to something wider
     stay = 3 * outer.extent <= 2 * fitting(Run((outer,)))  # the destination has a share, too
     return min(nest.read, nest.write) == 8 and not early and not nest.adds and stay
+
+
+def _ends_with_zeros(made: InterleavePlan) -> bool:
+    """Whether channels that are zeros can be interleaved with the others: planes that nobody loads.
+
+    They are not converted, so that must have been done behind loads.
+    """
+    nest, all_of_them = made.nest, made.total
+    return not (all_of_them & (all_of_them - 1) or made.late or min(nest.read, nest.write) < 8)
 
 
 def _packs(nest: Move, inner: Loop, outer: Loop) -> bool:
@@ -301,13 +317,14 @@ class Interleave(_Pixels):
     def _some(self, pixel: Loop, place: Place) -> None:
         """:attr:`per` pixels, a piece of them after the other."""
         bits, width, channel = self.plan.mid, self.machine.vector, self.plan.rows.loop
-        channels = channel.extent
+        channels = self.plan.total
         piece = interleaved_at_once(bits, channels, self.per, width)
         step = piece or self.per
         for first in range(0, self.per, step):
             at = self.moved(place, first, pixel)
-            planes = [self.moved(at, c, channel) for c in range(channels)]
+            planes = [self.moved(at, c, channel) for c in range(channel.extent)]
             vectors = [self.load(plane, step, self.lanes(pixel, step)) for plane in planes]
+            vectors += [constant(self.vector(step), 0)] * self.nest.fill
             if first == 0 and pixel.extent * self.nest.read >= 8 * LINE:
                 for plane in planes:
                     self.prefetch(plane.src)
@@ -317,7 +334,7 @@ class Interleave(_Pixels):
     def _put(self, made: list[Value], place: Place, per: int) -> None:
         """Store vectors of so many elements, one behind the other."""
         pixel, channel = self.plan.columns.loop, self.plan.rows.loop
-        channels = channel.extent
+        channels = self.plan.total
         for k, value in enumerate(made):
             places = [divmod(k * per + j, channels) for j in range(per)]
             lanes = [

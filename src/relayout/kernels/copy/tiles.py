@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from relayout.ir.builder import Function, Operand, table
 from relayout.ir.types import I8, I64, PTR, Value, constant, poison, vector
-from relayout.ir.vectors import join_lanes
+from relayout.ir.vectors import cut, join_lanes
 from relayout.kernels.copy.base import NOWHERE, PREFETCH_BYTES, Kernel, Place, writes
 from relayout.kernels.copy.network import Network
 from relayout.kernels.copy.plan import LANE_BITS, LINE_BITS, Run
@@ -28,6 +28,7 @@ from relayout.targets.machine import LINE
 
 __all__ = ["Staged", "Transpose"]
 
+CLAIMED_BYTES = 2 * LINE  # how far ahead short columns ask for the lines that they write
 PREFETCHED_ROWS = 8  # rows that are prefetched in one turn
 PRUNED = 4  # strips; with no more of them the overlapping last one gets code for its new columns only
 INLINE = 16  # rows of the largest tile that is inlined; larger ones are called
@@ -39,6 +40,7 @@ class Tile(NamedTuple):
     rows: int
     columns: int
     network: Network
+    """What is done with the columns of a lane; several lanes of columns may lie side by side."""
     used: int
     """Columns that are there: rows shorter than a lane are loaded with what follows them."""
     done: int = 0
@@ -86,9 +88,9 @@ class Transpose(Kernel):
         used = min(columns, plan.columns.extent)
         if self._spans(rows, 2 * columns):
             columns, used = 2 * columns, plan.columns.extent
-        return Tile(
-            rows, columns, Network(plan.mid, columns, min(8 * self.machine.vector // plan.mid, many)), used
-        )
+        net = Network(plan.mid, columns, min(8 * self.machine.vector // plan.mid, many))
+        abreast = plan.abreast(rows, columns, self.machine)
+        return Tile(rows, abreast * columns, net, abreast * columns if abreast > 1 else used)
 
     def _spans(self, rows: int, columns: int) -> bool:
         """Whether short rows can be loaded as if they had more columns than are there.
@@ -381,13 +383,15 @@ class Transpose(Kernel):
                     else:
                         parts.append(self.tile_row(at, chunk))
                 registers.append(join_lanes(self.b, parts))
-            for c, column in enumerate(net.transposed(self.b, registers)):
-                columns[c].append(column)
+            made = net.transposed(self.b, registers)
+            if self.short:
+                self._store_short(tile, made, target, valid)
+                return
+            for c, column in enumerate(made):
+                for k, part in enumerate(cut(self.b, column, per)):
+                    columns[k * net.columns + c].append(part)
         for c, column_parts in list(enumerate(columns))[tile.done : tile.used]:
             pointer, entries = target(c), self.entries(tables, c, column_loop)
-            if self.short:
-                self._store_short(column_parts[0], pointer, valid, self._runs_on(tile, c))
-                continue
             for k, part in enumerate(column_parts):
                 self._store_part(part, pointer, entries, k * per, valid)
             if self.claims and not self.stream:
@@ -430,19 +434,47 @@ class Transpose(Kernel):
             b - a == row for a, b in zip(at[column::step], at[column + 1 :: step], strict=True)
         )
 
-    def _store_short(self, part: Value, pointer: Value, valid: int, runs_on: bool) -> None:
-        """Store the first elements of a vector: nothing may be written behind them that is not hidden later.
+    def _store_short(
+        self, tile: Tile, columns: list[Value], target: Callable[[int], Value], valid: int
+    ) -> None:
+        """Store the first elements of the lanes of all columns, and behind them nothing that stays.
 
-        They are two pieces, which may overlap.
+        What is too much is hidden by the next column. Where that is elsewhere, the column begins with the end
+        of the one before it, if that is its neighbour; or else it is stored as two pieces, which may overlap.
         """
-        if runs_on:
-            self.put(part, pointer)
-            return
-        half, rest = self.main.rows // 2, valid - self.main.rows // 2
-        size = half if rest & (rest - 1) else rest
-        for at, count in ((0, half), (valid - size, size)):
-            some = self.b.shuffle(part, range(at, at + count))
-            self.put(some, self.step(pointer, at, self.nest.write))
+        b, net, size = self.b, tile.network, self.main.rows
+        half, rest = size // 2, valid - size // 2
+        last = half if rest & (rest - 1) else rest
+        ending: dict[int, Value] = {}
+        for column in range(tile.done, tile.used):
+            k, c = divmod(column, net.columns)
+            pointer = target(column)
+
+            def lane(x: Value, k: int = k) -> Value:
+                return cut(b, x, size)[k]
+
+            if self._runs_on(tile, column):
+                self.put(lane(columns[c]), pointer)
+                continue
+            self.claim(b.gep(pointer, CLAIMED_BYTES))
+            if c and self._runs_on(tile, column - 1):
+                if c not in ending:
+                    ending[c] = self._ending(columns[c - 1], columns[c], valid)
+                self.put(lane(ending[c]), self.step(pointer, valid - size, self.nest.write))
+            else:
+                for at, count in ((0, half), (valid - last, last)):
+                    some = b.shuffle(lane(columns[c]), range(at, at + count))
+                    self.put(some, self.step(pointer, at, self.nest.write))
+
+    def _ending(self, one: Value, two: Value, valid: int) -> Value:
+        """The last elements of a column, then all of the next one, in every lane."""
+        size, count = self.main.rows, one.type.count
+        picks = [
+            lane + valid + k - (size - valid) if k < size - valid else count + lane + k - (size - valid)
+            for lane in range(0, count, size)
+            for k in range(size)
+        ]
+        return self.b.shuffle(one, picks, two)
 
     def _wide_row(self, tile: Tile, pointer: Value, row: int) -> Value:
         """A short row of a tile, and what follows it, or whatever else: see :meth:`_spans`."""

@@ -84,6 +84,24 @@ class TransposePlan(Plan):
             return ()
         return (nest.read, self.columns, "src", 0), (nest.write, self.rows, "dst", nest.fill)
 
+    def abreast(self, rows: int, columns: int, machine: Machine) -> int:
+        """How many lanes of columns a tile takes side by side whose rows fill only one.
+
+        A register has a longer piece of one row then, whose lanes are transposed all alike::
+
+            r0: a0 a1 a2 a3 | a4 a5 a6 a7         a0 b0 c0 d0 | a4 b4 c4 d4
+            r1: b0 b1 b2 b3 | b4 b5 b6 b7   ->    a1 b1 c1 d1 | a5 b5 c5 d5
+            ..                                    ..
+        """
+        nest, lane = self.nest, LANE_BITS // self.mid
+        plain = not (self.bounced or nest.fill or nest.pair or nest.adds) and type(self) is TransposePlan
+        if not plain or rows != lane or columns != lane:
+            return 1
+        abreast = 8 * machine.vector // LANE_BITS
+        while abreast > 1 and abreast * lane > self.columns.extent:
+            abreast //= 2
+        return abreast
+
     def completes(self, machine: Machine) -> bool:
         """Columns of a line or more that begin on lines, or pass through a buffer."""
         whole = all(stride % LINE_BITS == 0 for stride in self.columns.strides("dst"))

@@ -256,11 +256,15 @@ def celu(call: Call, x: Value, alpha: float) -> Value:
 
 @aten("softplus.default")
 def softplus(call: Call, x: Value, beta: float, threshold: float) -> Value:
-    """Beyond the threshold PyTorch returns the input; at the usual 20 that is within float32's rounding."""
-    if beta == 1:
-        return call.emit("Softplus", x)
+    """Beyond the threshold PyTorch returns the input, which at the usual 20 differs by float32's rounding."""
     factor = call.constant(beta, x.dtype)
-    return call.emit("Div", call.emit("Softplus", call.emit("Mul", x, factor)), factor)
+    scaled = x if beta == 1 else call.emit("Mul", x, factor)
+    soft = call.emit("Softplus", scaled)
+    soft = soft if beta == 1 else call.emit("Div", soft, factor)
+    rounding = 2.0 ** (-53 if x.dtype == np.float64 else -24)
+    if threshold > 0 and math.log1p(math.exp(-threshold)) <= rounding * threshold:
+        return soft
+    return call.emit("Where", call.emit("Greater", scaled, call.constant(threshold, x.dtype)), x, soft)
 
 
 @aten("hardsigmoid.default")
