@@ -81,6 +81,7 @@ def test_a_speed_measured_on_a_busy_machine_does_not_stay(tmp_path, monkeypatch)
     predict.note(size, busy / 10)
     assert len(asked) == 4
     predict._speed.clear()
+    kept.generation.cache_clear()
 
 
 def test_costs_that_no_estimate_tells_apart_are_the_same():
