@@ -217,7 +217,7 @@ def check_sizes(graph: Graph) -> None:
             size = prod(value.dims) * value.dtype.itemsize  # type: ignore[arg-type]
             if size > installed():
                 raise TooLarge(
-                    f"{what}: {value} takes {size} bytes, and this machine has {installed()} of memory"
+                    f"{what} can't be planned: {value} takes {size} bytes, the machine has {installed()} of memory"
                 )
 
 
