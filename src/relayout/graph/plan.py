@@ -210,15 +210,15 @@ def check_sizes(graph: Graph) -> None:
     TooLarge
         The message names the first of them, with its dims, and the node that computes it.
     """
-    named = [(f"input {value.name!r}", value) for value in graph.inputs]
-    named += [(labelled(node), graph.value(name)) for node in graph.nodes for name in node.outputs if name]
+    named = [(labelled(node), graph.value(name)) for node in graph.nodes for name in node.outputs if name]
+    named += [(f"input {value.name!r}", value) for value in graph.inputs]
+    room = installed()
     for what, value in named:
         if value.known and value.dims is not None and value.dtype is not None:
             size = prod(value.dims) * value.dtype.itemsize  # type: ignore[arg-type]
-            if size > installed():
-                raise TooLarge(
-                    f"{what} can't be planned: {value} takes {size} bytes, the machine has {installed()} of memory"
-                )
+            if size > room:
+                taken = f"{value} takes {size} bytes, and this machine has {room} of memory"
+                raise TooLarge(f"{what} can't be planned: {taken}")
 
 
 def plan(graph: Graph, format: str | None = None, pins: Mapping[str, str] | None = None) -> Plan:
