@@ -7,6 +7,8 @@
 
 The file has the runtimes' numbers; MODELS is a folder with the networks as ONNX files, such as
 ``tv_resnet18.onnx``, or where they are written: torchvision and timm make them, if they are installed.
+Those whose names begin with ``nhwc_`` are made of the others, as converters from NHWC leave them: a Transpose
+before and behind every operator that ONNX defines in NCHW; all else, inputs and outputs too, is NHWC.
 
 What is counted is what a run executes, not what the planner says: every reorder, with the bytes that it reads
 and writes, as the runtimes' are. Apart are copies, which the runtimes' numbers do not have either: parts that
@@ -60,8 +62,87 @@ def theirs(facts: dict[str, Any]) -> Count:
     return Count(number, facts["reorder_MB"] + facts["transpose_MB"])
 
 
+SAME = (
+    "Relu",
+    "Sigmoid",
+    "Clip",
+    "HardSwish",
+    "HardSigmoid",
+    "Tanh",
+    "Elu",
+    "LeakyRelu",
+    "Identity",
+    "Dropout",
+)
+BOTH = ("Add", "Sub", "Mul", "Div")
+
+
+def channels_last(model: Any) -> Any:
+    """A model as a converter from NHWC leaves it: images are NHWC, but for what ONNX defines in NCHW."""
+    import onnx
+    from onnx import helper, numpy_helper
+
+    graph = onnx.shape_inference.infer_shapes(model).graph
+    constants = {one.name: one for one in graph.initializer}
+    ranks = {one.name: len(one.dims) for one in graph.initializer}
+    for one in (*graph.input, *graph.value_info, *graph.output):
+        ranks.setdefault(one.name, len(one.type.tensor_type.shape.dim))
+    there, back = (0, 3, 1, 2), (0, 2, 3, 1)
+
+    def is_image(name: str) -> bool:
+        return ranks.get(name) == 4 and name not in constants
+
+    nodes, turned = [], set()
+    for k, node in enumerate(graph.node):
+        images = [name for name in (*node.input, *node.output) if is_image(name)]
+        others = [name for name in node.input if name and not is_image(name)]
+        alike = node.op_type in (*SAME, "Concat") or (
+            node.op_type in BOTH and all(name in constants and ranks[name] in (0, 4) for name in others)
+        )
+        if images and alike and not (node.op_type == "Concat" and others):
+            if node.op_type == "Concat":
+                axis = next(one for one in node.attribute if one.name == "axis")
+                axis.i = back.index(axis.i % 4)
+            for name in others:
+                if ranks[name] == 4 and name not in turned:
+                    data = numpy_helper.to_array(constants[name]).transpose(back)
+                    constants[name].CopyFrom(numpy_helper.from_array(data.copy(), name))
+                    turned.add(name)
+            nodes.append(node)
+            continue
+        behind = []
+        for place, name in enumerate(node.input):
+            if is_image(name):
+                node.input[place] = f"{name}/nchw{k}.{place}"
+                nodes.append(helper.make_node("Transpose", [name], [node.input[place]], perm=there))
+        for place, name in enumerate(node.output):
+            if is_image(name):
+                node.output[place] = f"{name}/nchw"
+                behind.append(helper.make_node("Transpose", [node.output[place]], [name], perm=back))
+        nodes += [node, *behind]
+    for one in (*graph.input, *graph.output):
+        dims = one.type.tensor_type.shape.dim
+        if len(dims) == 4 and one.name not in constants:
+            sizes = [dims[axis].dim_value for axis in back]
+            for dim, size in zip(dims, sizes, strict=True):
+                dim.dim_value = size
+    del graph.node[:], graph.value_info[:]
+    graph.node.extend(nodes)
+    made = helper.make_model(graph, opset_imports=model.opset_import, ir_version=model.ir_version)
+    onnx.checker.check_model(made)
+    return made
+
+
 def made(name: str, path: Path) -> None:
     """Export a network of torchvision or timm with random weights."""
+    if name.startswith("nhwc_"):
+        import onnx
+
+        source = path.with_name(path.name.removeprefix("nhwc_"))
+        if not source.exists():
+            made(name.removeprefix("nhwc_"), source)
+        onnx.save(channels_last(onnx.load(source)), path)
+        return
     import torch
 
     package, model = name.split("/")

@@ -313,6 +313,35 @@ def test_images_are_read_as_rows_in_the_order_in_which_they_lie():
         assert kinds(run).count("reorder") == len(run.plan.conversions)
 
 
+@pytest.mark.parametrize("format", ["nchw", "nhwc"])
+def test_what_is_enlarged_is_written_into_the_concatenation(format):
+    graph = graph_of(
+        [
+            ("c = Conv(x, w)", {}),
+            ("d = Conv(z, w)", {}),
+            ("r = Resize(c, -, s)", {"mode": "linear"}),
+            ("j = Concat(d, r)", {"axis": 1}),
+            ("y = Conv(j, v)", {}),
+        ],
+        {"x": (1, 16, 9, 7), "z": (1, 16, 18, 14)},
+        w=noise(16, 16, 1, 1),
+        v=noise(16, 32, 1, 1),
+        s=np.array([1, 1, 2, 2], "f4"),
+    )
+    run = check(graph, format=format)
+    assert not any("place" in layer.name for layer in run.steps.layers())
+
+
+def test_what_is_repeated_is_written_into_the_concatenation():
+    graph = graph_of(
+        [("e = Expand(x, dims)", {}), ("r = Relu(z)", {}), ("y = Concat(r, e)", {"axis": 2})],
+        {"x": (1, 1, 24), "z": (1, 7, 24)},
+        dims=np.array([1, 7, 24]),
+    )
+    run = check(graph)
+    assert kinds(run).count("reorder") == 1
+
+
 def test_an_outer_product_is_written_as_images_are():
     graph = graph_of(
         [

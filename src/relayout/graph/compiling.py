@@ -104,13 +104,19 @@ def _compiled(known: Graph, format: str | None, threads: int | None) -> Run:
 
 def compiled_as(graph: Graph, plan: Plan, threads: int | None = None) -> Run:
     """A graph compiled as it was planned (:func:`planned`), for as many threads."""
+    _release(graph)  # of weights, passes have read what they compare
     with limited(threads):
         steps = emitted(plan.graph, plan.chosen).compile(threads)
     head = plan.graph
     part = Compiled(steps, tuple(value.name for value in head.inputs), head.outputs)
-    for data in graph.constants.values():  # what is packed is not read again
-        release(data)
+    _release(graph)  # what is packed is not read again
     return Run(graph.inputs, graph.outputs, part, plan.tail, plan, undecided(graph))
+
+
+def _release(graph: Graph) -> None:
+    """Hand pages of mapped constants back to the system; who reads them finds them in its cache."""
+    for data in graph.constants.values():
+        release(data)
 
 
 class OpenRun(Run):

@@ -231,6 +231,9 @@ def _copied(case: Case, src: Operand, see: See, dims: tuple[int, ...]) -> Way:
 
     def make(site: Site) -> Value:
         value = site.viewed(site.value(src), see)
+        dst, into = site.target(0, target)
+        if into and dims == dst.dims:
+            return site.add(primitives.Reorder(value.desc, dst), value, into=into)
         found = site.add(primitives.Reorder(value.desc, row_major(dims, src.dtype)), value)
         return site.reshaped(found, case.out.dims)
 

@@ -22,8 +22,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relayout import primitives
+from relayout.errors import LayoutError
 from relayout.graph.arrays import stored
-from relayout.graph.lowering.case import Case, Operand, label, row_major
+from relayout.graph.lowering.case import Case, Operand, label, reshaped, row_major, unfused
 from relayout.graph.lowering.movement import enlarged, sliced
 from relayout.graph.lowering.ways import Way, moving, numbers, rule
 from relayout.graph.operators import OPERATORS
@@ -65,16 +66,22 @@ def _interpolated(case: Case) -> Iterator[Way] | None:
 
     def make(site: Site) -> Value:
         value = site.value(src)
-        dst = site.way.outputs[0]
+        dst, into = site.target(0, site.way.outputs[0])
         # Axes in the order of memory; a view of the source, which may be a part of something larger.
-        order = _order(dst)
+        order = _order(site.way.outputs[0])
         found = site.transposed(value, order)
         dims = list(found.desc.dims)
+        last = list(matrices)[-1]
         for axis, matrix in matrices.items():
             place = order.index(axis)
             outside, inside = prod(dims[:place]), prod(dims[place + 1 :])
             dims[place] = matrix.shape[0]
-            found = _multiplied(site, found, matrix, outside, inside)
+            target = row_major((outside, len(matrix), inside), src.dtype)
+            seen = _seen(dst, order, target.dims) if into and axis == last else None
+            if into and seen is not None:  # the last one writes where the result belongs
+                _multiplied(site, found, matrix, site.sequence.view(into["dst"], seen))
+                return into["dst"]
+            found = _multiplied(site, found, matrix, site.place(target))
         found = site.reshaped(found, dims)
         return site.transposed(found, tuple(np.argsort(order).tolist()))
 
@@ -99,27 +106,41 @@ def _order(desc: MemoryDesc) -> tuple[int, ...]:
     return tuple(sorted(range(len(strides)), key=lambda axis: (-abs(strides[axis]), axis)))
 
 
-def _multiplied(site: Site, value: Value, matrix: NDArray[np.float32], outside: int, inside: int) -> Value:
-    """A product along the axis between those outside and those inside."""
-    out, size = matrix.shape
+def _seen(desc: MemoryDesc, order: tuple[int, ...], dims: tuple[int, ...]) -> MemoryDesc | None:
+    """A tensor with its axes in an order, under other dims; None where no layout says it."""
+    try:
+        layout = unfused(reshaped(views.permute(desc.layout, order), dims))
+    except LayoutError:
+        return None
+    return MemoryDesc(dims, desc.dtype, layout)
+
+
+def _multiplied(site: Site, value: Value, matrix: NDArray[np.float32], whole: Value) -> Value:
+    """A product along the second of three axes, written to some memory."""
+    outside, out, inside = whole.desc.dims
+    size = matrix.shape[1]
     value = site.reshaped(value, (outside, size, inside))
     bands = _bands(matrix) if inside == 1 or inside % VECTOR == 0 else ()
     if bands:
-        return _in_bands(site, value, matrix, bands)
+        return _in_bands(site, value, matrix, bands, whole)
     if inside == 1:
-        value = site.reshaped(value, (outside, size))
+        value, target = (site.reshaped(one, one.desc.dims[:2]) for one in (value, whole))
         weights, given = MemoryDesc((size, out), "f32", any_format), matrix.T
-        made: Any = primitives.Matmul(value.desc, weights, None, row_major((outside, out), "f32"))
+        made: Any = primitives.Matmul(value.desc, weights, None, target.desc)
     else:
+        target = whole
         weights, given = MemoryDesc((out, size, 1), "f32", any_format), matrix[:, :, None]
-        made = primitives.Convolution(value.desc, weights, None, row_major((outside, out, inside), "f32"))
-    return site.add(made, value, np.ascontiguousarray(given))
+        made = primitives.Convolution(value.desc, weights, None, target.desc)
+    site.add(made, value, np.ascontiguousarray(given), into={"dst": target})
+    return whole
 
 
-def _in_bands(site: Site, value: Value, matrix: NDArray[np.float32], bands: Sequence[Band]) -> Value:
+def _in_bands(
+    site: Site, value: Value, matrix: NDArray[np.float32], bands: Sequence[Band], whole: Value
+) -> Value:
     """The same with a product for each band: of rows by its matrix, or of its matrix by many others."""
-    outside, _, inside = value.desc.dims
-    whole = site.place(row_major((outside, len(matrix), inside), "f32"))
+    outside, _, _ = value.desc.dims
+    inside = whole.desc.dims[-1]
     for first, last, begin, end in bands:
         part = np.ascontiguousarray(matrix[first:last, begin:end])
         source, target = site.viewed(value, sliced(1, begin, end)), site.viewed(whole, sliced(1, first, last))
