@@ -320,6 +320,9 @@ def variety():
         ),
         Matmul(desc((7, 33), "ba"), desc((33, 21)), dst=desc((7, 21), "ba")),
         Matmul(desc((5, 7, 33), "abc"), desc((5, 33, 21)), vector(21)),
+        Matmul(desc((5, 7, 33), "abc"), desc((5, 33, 70), "acb"), vector(70)),
+        Matmul(desc((40, 33), "ab", "s8"), desc((33, 70), "ab", "s8"), dst=desc((40, 70), "ab", "s32")),
+        Matmul(desc((90, 64), "ab"), desc((64, 50), "ba"), post_ops="relu"),
         Matmul(desc((21, 3, 2), "abc"), desc((21, 2, 2)), vector(2), scale=vector(2)),
         Matmul(desc((4, 7, 33), "bac"), desc((1, 33, 21), "acb"), vector(21), post_ops="gelu_erf"),
     ]
@@ -730,6 +733,20 @@ def test_kernels_are_told_apart_by_all_that_shapes_them():
         made = problem(**base, ops=ops)
         arrays = {name: rng.standard_normal(made.descs[name].dims) * 1e3 for name in made.inputs}
         check(made, arrays=arrays, old=rng.standard_normal(made.dst.dims) * 1e6)
+
+
+@compiles
+def test_weights_that_come_differently_are_packed_by_different_kernels():
+    """What tasks pack depends on how the weights come, which no tile sees."""
+    rng = np.random.default_rng(0)
+    arrays = {"src": rng.standard_normal((40, 24)), "weights": rng.standard_normal((24, 33))}
+    for strides in ((1, 24), (33, 1), (1, 25), (40, 1), (-33, 1), (66, 2), (-1, -24)):
+        layout = rl.Layout((24, 33), strides=strides, offset=4000)
+        for threads in (1, 2):
+            with on(None, threads):
+                made = Matmul(desc((40, 24), "ab"), MemoryDesc((24, 33), "f32", layout))
+                check(made, arrays=arrays, kernel=True)
+                assert "packed by tasks" in made.implementation
 
 
 def test_finishing_is_whole_only_if_nothing_comes_between():

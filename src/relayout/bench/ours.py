@@ -17,6 +17,7 @@ from relayout.bench.operands import SEED, Floats, Operands, Work
 from relayout.bench.peers.primitives.contestant import Computation
 from relayout.errors import LayoutError
 from relayout.layout.descriptor import MemoryDesc
+from relayout.targets.processors import limited
 from relayout.tensor import Tensor, allocate
 
 __all__ = ["ALIASES", "FORMATS", "QUICK_FORMATS", "Ours", "all_ours"]
@@ -61,10 +62,11 @@ class Ours:
             return _network(work, operands, self.format, threads)
         if self.format is not None and not isinstance(work, Conv):
             return None
-        primitive = _convolution(work, self.format) if isinstance(work, Conv) else _product(work)
-        if primitive.implementation.startswith("definition"):
-            raise LayoutError("Relayout has a definition of it, and no kernel")
-        primitive.tune()  # as its first calls would
+        with limited(threads):  # everybody plans for the threads that will work
+            primitive = _convolution(work, self.format) if isinstance(work, Conv) else _product(work)
+            if primitive.implementation.startswith("definition"):
+                raise LayoutError("Relayout has a definition of it, and no kernel")
+            primitive.tune()  # as its first calls would
         source, weights = (
             rl.tensor(array).reorder(desc)
             for array, desc in ((operands.src, primitive.src), (operands.weights, primitive.weights))

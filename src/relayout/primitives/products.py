@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from relayout.kernels.conv.direct import Direct
     from relayout.kernels.conv.epilogue import Epilogue, Operand
     from relayout.kernels.conv.geometry import Geometry
+    from relayout.kernels.conv.planning import Problem
     from relayout.runtime.tuning import Choice, Trial
     from relayout.targets.machine import Machine
 
@@ -124,10 +125,14 @@ class Ways(NamedTuple):
 
     candidates: tuple[Candidate, ...]
     """The plans that are worth measuring, with their costs, cheapest first."""
-    weights: MemoryDesc
-    """The weights that they read."""
+    problem: Problem
+    """What they solve, with the weights that they read."""
     packed: str
-    """The format of these weights if they are reordered in each call; empty: they are read as they are."""
+    """The format of these weights if they are packed in each call; empty: they are read as they are."""
+
+    def before(self, plan: Direct | Depthwise) -> str:
+        """The format that weights are reordered to before a plan begins; empty: they are not."""
+        return "" if plan.carried else self.packed
 
 
 @locked
@@ -158,11 +163,11 @@ def _ways(made: Products, machine: Machine, many: int) -> Ways | None:
         return None
     text = weights_format(made) or ""
     packed = MemoryDesc(made.weights.dims, made.weights.dtype, text)
-    for weights, format in ((made.weights, ""), (packed, text)):
-        problem = Problem(made.src, weights, made.dst, made.geometry, how, made.grouped)
+    for weights, format, given in ((made.weights, "", None), (packed, text, made.weights)):
+        problem = Problem(made.src, weights, made.dst, made.geometry, how, made.grouped, given)
         found = candidates(problem, machine, many)
         if found:
-            return Ways(found, weights, format)
+            return Ways(found, problem, format)
     return None
 
 
@@ -194,7 +199,7 @@ def _products(made: Products, schedule: str, machine: Machine, many: int) -> Low
     if found is None:
         return None
     plan = next((one.plan for one in found.candidates if str(one) == schedule), found.candidates[0].plan)
-    weights, text = found.weights, found.packed
+    weights, text = found.problem.weights, found.before(plan)
     operands = _operands(made, target, plan)
     if None in operands:
         return None
@@ -219,7 +224,7 @@ def _products(made: Products, schedule: str, machine: Machine, many: int) -> Low
         geometry.outputs if made.repeats and geometry.groups > 1 else 0,
         tuple(operand for operand in operands if operand is not None),
     )
-    text_of = _text_of(plan, src, dst, epilogue)
+    text_of = _text_of(plan, found.problem, epilogue)
     if text_of is None:
         return None
     lost = prod(target.layout.padded) != prod(dst.layout.padded)  # views drop the padding of axes of size 1
@@ -228,7 +233,8 @@ def _products(made: Products, schedule: str, machine: Machine, many: int) -> Low
         if step is None:
             return None
         steps.append(step)
-    sides = [(desc.dtype.name, desc.layout._key()) for desc in (src, dst)]
+    moved = (src, dst, made.weights) if plan.carried else (src, dst)  # by reorders within the kernel
+    sides = [(desc.dtype.name, desc.layout._key()) for desc in moved]
     key = repr(("products", sides, plan, epilogue))
     kernels, _ = recalled(key, LOADED, lambda: Module(text_of(), [ENTRY]), machine)
     size = sum(desc.nbytes for desc in (src, weights, dst))
@@ -298,9 +304,7 @@ def fusable(made: Products) -> int:
 
 
 @locked
-def _text_of(
-    plan: Direct | Depthwise, src: MemoryDesc, dst: MemoryDesc, epilogue: Epilogue
-) -> Callable[[], str] | None:
+def _text_of(plan: Direct | Depthwise, problem: Problem, epilogue: Epilogue) -> Callable[[], str] | None:
     """What writes the text of a kernel; None where rows can't be reordered as it needs."""
     from relayout.kernels.conv.convolution import module, rows_of
     from relayout.kernels.conv.depthwise import Depthwise
@@ -308,7 +312,7 @@ def _text_of(
 
     if isinstance(plan, Depthwise):
         return partial(depthwise_module, plan, epilogue)
-    rows = rows_of(plan, src, dst, epilogue)
+    rows = rows_of(plan, problem, epilogue)
     return None if rows is None else partial(module, plan, rows, epilogue)
 
 
@@ -360,13 +364,11 @@ class ProductPrimitive(Primitive):
         if given is None or found is None:
             return self.flops / DEFINED, DEFINITION
         best, moved = found.candidates[0], 0
-        if found.packed:
-            moved += 2 * found.weights.nbytes
         if fusable(given) < len(self.post_ops):
             moved += 3 * self.descs["dst"].nbytes
         seconds = max(best.cost * FACTS.clock / cycles_per_second(), seconds_to_move(self.bytes))
         seconds += seconds_to_move(moved) if moved else 0.0
-        return seconds, f"machine code: {Lowered(best.plan, Program(()), found.packed)}"
+        return seconds, f"machine code: {Lowered(best.plan, Program(()), found.before(best.plan))}"
 
     def _complete(
         self,

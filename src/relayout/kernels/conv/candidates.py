@@ -55,12 +55,13 @@ def candidates(
     (True, True)
     """
     narrow = list(depthwise(problem, machine, threads, facts))
+    packing = 0.0 if problem.given is None else problem.weights.nbytes / facts.copy
     found: list[tuple[float, Direct | Depthwise, Cut | None]] = [
-        (cycles, plan, None) for plan, cycles in narrow
+        (cycles + packing, plan, None) for plan, cycles in narrow
     ]
     size = problem.src.nbytes + problem.dst.nbytes
-    alone = [(alone_of(plan, size, 1, facts), plan.order) for plan, _ in narrow[:1]]
-    for nest in nests(problem, machine):
+    alone = [(alone_of(plan, size, 1, facts) + packing, plan.order) for plan, _ in narrow[:1]]
+    for nest in nests(problem, machine, threads):
         model = Model(nest, facts)
         if model.fits:
             found += [(model.cycles(cut, threads), nest, cut) for cut in model.cuts(threads)]

@@ -15,6 +15,7 @@ from relayout.kernels.conv.direct import Direct
 from relayout.kernels.conv.epilogue import Epilogue, Writer
 from relayout.kernels.conv.geometry import Span
 from relayout.kernels.conv.module import Module, Vectors
+from relayout.kernels.conv.planning import Problem
 from relayout.kernels.conv.sides import offset_code
 from relayout.kernels.conv.tile import WORD, Tile, lanes_of, tile_function
 from relayout.kernels.copy.candidates import lowered
@@ -29,15 +30,16 @@ PREFETCH_BYTES = 2048  # how far ahead weights are prefetched where they don't s
 
 
 class Rows(NamedTuple):
-    """The reorders of one row: into scratch, out of it, and of the old destination into it; texts."""
+    """Reorders, as texts: rows into scratch, out of it, the old destination into it; a group's weights."""
 
     pack: str = ""
     unpack: str = ""
     fetch: str = ""
+    pack_weights: str = ""
 
 
-def _row_reorder(name: str, src: MemoryDesc, dst: MemoryDesc, nest: Direct) -> str | None:
-    """The text of a function that reorders one row; None where there is no kernel for it."""
+def _reorder(name: str, src: MemoryDesc, dst: MemoryDesc, nest: Direct) -> str | None:
+    """The text of a function that reorders one row, say; None where there is no kernel for it."""
     found = moves(src, dst)
     plans = None if found is None else lowered(found, machine=nest.machine)
     return None if plans is None else embedded(name, plans, nest.machine)
@@ -53,10 +55,16 @@ def _row_of(desc: MemoryDesc) -> MemoryDesc:
     return MemoryDesc(layout.dims, desc.dtype, layout.moved(0))
 
 
-def rows_of(nest: Direct, src: MemoryDesc, dst: MemoryDesc, epilogue: Epilogue) -> Rows | None:
+def _group_of(weights: MemoryDesc, grouped: bool) -> MemoryDesc:
+    """The weights of the first group, from its first element on."""
+    layout = views.select(weights.layout, 0, 0) if grouped else weights.layout
+    return MemoryDesc(layout.dims, weights.dtype, layout.moved(0))
+
+
+def rows_of(nest: Direct, problem: Problem, epilogue: Epilogue) -> Rows | None:
     """The reorders that a plan needs; None where one of them is not possible."""
-    found = {"pack": "", "unpack": "", "fetch": ""}
-    wanted = []
+    src, dst = problem.src, problem.dst
+    found, wanted = {}, []
     if nest.packs and nest.packed_inside:
         row = _row_of(src)
         row = row.submemory((row.dims[0], nest.packed_inside), (0, 0))
@@ -69,8 +77,11 @@ def rows_of(nest: Direct, src: MemoryDesc, dst: MemoryDesc, epilogue: Epilogue) 
         wanted.append(("unpack", out_of, row))
         if epilogue.adds:
             wanted.append(("fetch", row, out_of))
+    if nest.carried and problem.given is not None:
+        given, packed = (_group_of(desc, problem.grouped) for desc in (problem.given, problem.weights))
+        wanted.append(("pack_weights", given, packed))
     for name, source, target in wanted:
-        text = _row_reorder(name, source, target, nest)
+        text = _reorder(name, source, target, nest)
         if text is None:
             return None
         found[name] = text
@@ -105,6 +116,13 @@ class _Module(Module):
         row, last = self.block(rows, nest.rows, h)
         column, end = self.block(columns, nest.columns, x)
         self.packed, self.results = self.scratch, b.gep(self.scratch, nest.packed)
+        total, following = len(nest.places), b.add(chunk, 1)
+        begin, stop = (b.udiv(b.mul(number, total), nest.chunks) for number in (chunk, following))
+        if nest.carried:
+            given, self.weights = self.weights, b.gep(self.scratch, nest.packed + nest.unpacked)
+            fresh = b.icmp("eq", b.urem(task, nest.tasks // nest.chunks), 0)
+            fresh = b.or_(fresh, b.icmp("eq", task, first))
+            b.when(fresh, lambda: self._pack_weights(given, begin, stop))
         source = self._source(image, plane, row, last, column)
         target = self._target(image, plane, row, column)
         if self.rows.fetch:
@@ -116,11 +134,23 @@ class _Module(Module):
             tiles = self._rows if nest.borders else self._tiles
             self.by_kind(place, lambda k: tiles(k, here, plane, row, last, column, end))
 
-        total, following = len(nest.places), b.add(chunk, 1)
-        begin, stop = (b.udiv(b.mul(number, total), nest.chunks) for number in (chunk, following))
         b.loop(begin, stop, 1, group)
         if nest.unpacks:
             self._move_rows("unpack", image, plane, row, last)
+
+    def _pack_weights(self, given: Value, begin: Value, stop: Value) -> None:
+        """Bring the weights that a run of places reads to scratch: those of all of its groups."""
+        b, packing = self.b, self.nest.packing
+        assert packing is not None
+        per = len(self.nest.places) // self.nest.geometry.groups
+        first, last = b.udiv(begin, per), b.udiv(b.add(stop, per - 1), per)
+        at = b.gep(given, packing.start)
+
+        def one(number: Value) -> None:
+            to = b.gep(self.weights, number, packing.packed)
+            self._reorder("pack_weights", b.gep(at, number, packing.came), to)
+
+        b.loop(first, last, 1, one)
 
     def _tiles(
         self, kind: int, here: Vectors, plane: Value, row: Value, last: Value, column: Value, end: Value
@@ -302,15 +332,17 @@ class _Module(Module):
     # -- tiles ----------------------------------------------------------------------------------------------
 
     def _pitch(self) -> int:
-        """The pitch of pixels if the next tile's are worth asking for: where the source is what is large."""
+        """The pitch of pixels if what is read next is worth asking for.
+
+        That is the next block of channels, a plane away. Where pixels have all of their channels together it
+        is the next tile, if the source is larger than the weights.
+        """
         nest = self.nest
         pitch = nest.dims[3].src
         dense = bool(nest.loops) and pitch == nest.loops[-1].extent * nest.loops[-1].src
-        return (
-            pitch
-            if dense and not nest.packs and not nest.borders and nest.source_bytes > nest.weights_bytes
-            else 0
-        )
+        if not dense or nest.packs or nest.borders:
+            return 0
+        return pitch if len(nest.loops) > 1 or nest.source_bytes > nest.weights_bytes else 0
 
     def _tile(self, kind: int, rows: int, columns: int, at: tuple[int, Span] | None = None) -> str:
         """The name of a tile function, which is written when it is first asked for."""

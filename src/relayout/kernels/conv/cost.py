@@ -20,11 +20,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from itertools import pairwise
 from math import ceil
 from typing import NamedTuple
 
 from relayout.dtypes import dtype
 from relayout.kernels.conv.direct import Block, Cut, Direct
+from relayout.kernels.conv.geometry import share_inside
 from relayout.kernels.conv.tile import WORD, registers_of
 
 __all__ = ["FACTS", "Facts", "Model"]
@@ -75,6 +77,8 @@ class Facts(NamedTuple):
     """Bytes a cycle of weights from the L3 cache or from memory."""
     shown: float = 0.2
     """The share of that time that no computation hides."""
+    handed: float = 1.0
+    """Bytes a cycle that another core has written a moment ago."""
     copy: float = 12.0
     """Bytes a cycle of rows that are packed or unpacked; half as many where they fill a quarter of L2."""
     spilled: float = 0.05
@@ -99,10 +103,12 @@ class Model:
         self.height, self.width = nest.dims[2].extent, nest.dims[3].extent
         self.groups = Counter(nest.kinds[place.kind].vectors for place in nest.places)
         self.turns = g.taps if nest.spread else g.taps * ceil(g.inputs / nest.arithmetic.depth)
+        self.rows_inside = share_inside(g, 0) * share_inside(g, 1) if nest.borders else 1.0
         self.collides = nest.dims[3].src and nest.dims[3].src % facts.apart == 0
         vector = nest.machine.vector // WORD * nest.arithmetic.depth * dtype(nest.weights_type).bits // 8
         self.vector = 0 if nest.spread else vector
         self._turn: dict[tuple[int, int], float] = {}
+        self._largest: dict[int, float] = {}
 
     @property
     def fits(self) -> bool:
@@ -180,7 +186,7 @@ class Model:
             for wide, m in _split(columns, step):
                 for vectors, count in self.groups.items():
                     sums = tall * wide * vectors
-                    cycles = self.turns * self.turn(tall * wide, vectors)
+                    cycles = self.turns * self.rows_inside * self.turn(tall * wide, vectors)
                     total += n * m * count * (cycles + self.facts.call + self.facts.store * sums)
         return total
 
@@ -208,6 +214,15 @@ class Model:
                         if share <= len(nest.places):
                             yield Cut(block, rows, columns, share)
 
+    def largest(self, chunks: int) -> float:
+        """The share of the vectors that the largest of so many shares of the groups has."""
+        if chunks not in self._largest:
+            several = [self.nest.kinds[place.kind].vectors for place in self.nest.places]
+            ends = [k * len(several) // chunks for k in range(chunks + 1)]
+            most = max(sum(several[first:end]) for first, end in pairwise(ends))
+            self._largest[chunks] = most / sum(several)
+        return self._largest[chunks]
+
     def alone(self) -> float:
         """Cycles of the work as one task of one thread."""
         return min(self.cycles(Cut(block, self.height, self.width, 1), 1) for block in self.blocks())
@@ -232,14 +247,26 @@ class Model:
             sums *= 1 + facts.spilled
         copied = facts.copy / (1 + 4 * (packed + unpacked) / self.cache)
         brought = packed / copied if packed else source / facts.source / min(chunks, g.groups)
-        largest = ceil(groups / chunks) / groups if threads > 1 else 1 / chunks  # share of the groups
+        largest = self.largest(chunks) if threads > 1 else 1 / chunks
         task = (sums + unpacked / copied) * largest + brought + facts.task
         n, d, h, w = (dim.extent for dim in nest.dims)
-        each = ceil(n * d * ceil(h / rows) * ceil(w / columns) * chunks / threads)
+        tasks = n * d * ceil(h / rows) * ceil(w / columns)  # of a chunk
+        each = ceil(tasks * chunks / threads)
         late = facts.uneven if threads > 1 else 0
         stays = nest.weights_bytes // chunks + touched <= self.room_for_weights
-        often = max(1, chunks // threads) if stays else each  # times that a thread brings a chunk's weights
-        return (each + late) * task + waited / chunks * often
+        often = ceil(chunks / threads) if stays else each  # times that a thread brings a chunk's weights
+        read = min(1.0, ceil(each / tasks) * largest)
+        return (each + late) * task + waited / chunks * often + self.packing(read, threads)
+
+    def packing(self, read: float, threads: int) -> float:
+        """Cycles until weights are packed, and where a thread is that reads such a share of them."""
+        packing, facts = self.nest.packing, self.facts
+        if packing is None:
+            return 0.0
+        size = packing.size * max(read, 1 / self.nest.geometry.groups)
+        if packing.by_tasks:
+            return size / facts.copy
+        return packing.size / facts.copy + size * (1 - 1 / threads) / facts.handed
 
 
 def _split(extent: int, step: int) -> list[tuple[int, int]]:

@@ -140,6 +140,7 @@ class Depthwise:
     """How many rows below its first one a vector asks for pixels; 0: not at all."""
 
     unpacks = False
+    carried = 0
 
     @property
     def order(self) -> tuple[object, ...]:
@@ -236,7 +237,7 @@ def depthwise(
 
     There are none for other problems, and for those that are too odd.
     """
-    src, weights, dst, geometry, arithmetic, grouped = problem
+    src, weights, dst, geometry, arithmetic, grouped, _ = problem
     lanes = lanes_of(machine)
     if not is_spread(geometry, lanes) or arithmetic.depth > 1 or not geometry.flops:
         return

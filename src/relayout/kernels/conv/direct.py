@@ -20,6 +20,10 @@ input in the cache, a few percent of the work.
 **Unpacking.** The same at the other end: the tile stores to the destination itself where that keeps at least
 four output channels together, and else to scratch, from where each row is reordered.
 
+**Weights** that tiles can't read, another layer's result, are packed in each call: all of them before, or
+each task those that it is the first of its thread to read. That is done more than once then, but what
+another core has written a moment ago takes longer to read than to pack.
+
 So a new layout costs no new kernel: at worst its rows are reordered on the way.
 
 Sizes and strides are bytes unless they count something.
@@ -42,7 +46,7 @@ from relayout.layout.descriptor import MemoryDesc
 from relayout.loops.nest import Loop
 from relayout.targets.machine import LINE, Machine
 
-__all__ = ["Block", "Cut", "Direct", "Group", "Place"]
+__all__ = ["Block", "Cut", "Direct", "Group", "Packing", "Place"]
 
 
 class Group(NamedTuple):
@@ -76,6 +80,21 @@ class Block(NamedTuple):
 
     rows: int
     columns: int
+
+
+class Packing(NamedTuple):
+    """How weights are packed in each call, where tiles can't read them as they come."""
+
+    by_tasks: bool
+    """Whether each thread packs those that its tasks read; else all are packed before."""
+    size: int
+    """Of all packed weights."""
+    start: int
+    """Where those of the first group begin as they come."""
+    came: int
+    """From the weights of a group to those of the next, as they come,"""
+    packed: int
+    """and packed."""
 
 
 class Cut(NamedTuple):
@@ -123,6 +142,8 @@ class Direct:
     """Pixels of a row of a task."""
     chunks: int
     """Shares of the groups; each is computed for all rows before the next, so that its weights stay near."""
+    packing: Packing | None = None
+    """How weights are packed; None: they are read as they come."""
 
     @property
     def weights_type(self) -> str:
@@ -206,9 +227,14 @@ class Direct:
         return _lines(self.rows * self.dims[3].extent * self.result_pitch) if self.unpacks else 0
 
     @property
+    def carried(self) -> int:
+        """Of the weights that tasks pack."""
+        return _lines(self.packing.size) if self.packing is not None and self.packing.by_tasks else 0
+
+    @property
     def slot(self) -> int:
         """Of scratch for one part of the work."""
-        return self.packed + self.unpacked
+        return self.packed + self.unpacked + self.carried
 
     def clears(self, dst: MemoryDesc) -> bool:
         """Whether all padding of a destination is written: zeros behind the last channel.
@@ -236,6 +262,8 @@ class Direct:
             words.append("lanes of several groups")
         if self.packs:
             words.append(f"source rows packed ({_size(self.packed)})")
+        if self.carried:
+            words.append(f"weights packed by tasks ({_size(self.carried)})")
         if self.unpacks:
             words.append(f"results unpacked ({_size(self.unpacked)})")
         chunks = f" by 1/{self.chunks} of the channels" * (self.chunks > 1)

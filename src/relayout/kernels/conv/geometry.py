@@ -13,7 +13,16 @@ from itertools import product
 from math import ceil, prod
 from typing import NamedTuple
 
-__all__ = ["Geometry", "Sizes", "Span", "few_borders", "rows_have_taps", "spans", "taps_inside"]
+__all__ = [
+    "Geometry",
+    "Sizes",
+    "Span",
+    "few_borders",
+    "rows_have_taps",
+    "share_inside",
+    "spans",
+    "taps_inside",
+]
 
 Sizes = tuple[int, int, int]
 
@@ -123,16 +132,29 @@ def rows_have_taps(geometry: Geometry) -> bool:
         front, behind = at_border(geometry, axis)
         if len(front) + len(behind) > MOST_BORDER:
             return False
-        if not all(_has_tap(geometry, axis, at) for several in (front, behind) for at in several):
+        if not all(_taps_of(geometry, axis, at) for several in (front, behind) for at in several):
             return False
     return True
 
 
-def _has_tap(geometry: Geometry, axis: int, output: int) -> bool:
-    """Whether a tap of an output falls on an element along an axis."""
-    start = output * geometry.strides[axis] - geometry.padding[axis]
-    first = max(0, -(start // geometry.dilation[axis]))  # the first tap that lies behind the padding
-    return first < geometry.kernel[axis] and start + first * geometry.dilation[axis] < geometry.source[axis]
+def share_inside(geometry: Geometry, axis: int) -> float:
+    """The share of the taps of all outputs that fall inside along an axis.
+
+    >>> g = Geometry(1, 8, 1, 1, (1, 7, 7), (1, 4, 4), (1, 3, 3), (1, 2, 2), (1, 1, 1), (0, 1, 1))
+    >>> share_inside(g, 1) == 10 / 12
+    True
+    """
+    taps, outputs = geometry.kernel[axis], geometry.target[axis]
+    lost = sum(taps - _taps_of(geometry, axis, at) for several in at_border(geometry, axis) for at in several)
+    return 1 - lost / (taps * outputs)
+
+
+def _taps_of(geometry: Geometry, axis: int, output: int) -> int:
+    """How many taps of an output fall on an element along an axis."""
+    start, gap = output * geometry.strides[axis] - geometry.padding[axis], geometry.dilation[axis]
+    first = max(0, -(start // gap))  # the first tap that lies behind the padding
+    last = min(geometry.kernel[axis] - 1, (geometry.source[axis] - 1 - start) // gap)
+    return max(0, last - first + 1)
 
 
 def spans(geometry: Geometry, most: int) -> tuple[Span, ...]:

@@ -16,7 +16,7 @@ from typing import NamedTuple
 from relayout.ir.vectors import Piece, pieces_of
 from relayout.kernels.conv.arithmetic import Arithmetic
 from relayout.kernels.conv.cost import FACTS
-from relayout.kernels.conv.direct import Block, Cut, Direct, Group, Place
+from relayout.kernels.conv.direct import Block, Cut, Direct, Group, Packing, Place
 from relayout.kernels.conv.geometry import Geometry, few_borders, rows_have_taps
 from relayout.kernels.conv.sides import Side, pieces_at, places_of, side_of
 from relayout.kernels.conv.tile import WORD, lanes_of, registers_of
@@ -47,15 +47,17 @@ class Problem(NamedTuple):
     arithmetic: Arithmetic
     grouped: bool
     """Whether the first axis of the weights is that of groups."""
+    given: MemoryDesc | None = None
+    """The weights as they come, where they are packed in each call; None: as they are read."""
 
 
-def nests(problem: Problem, machine: Machine) -> Iterator[Direct]:
+def nests(problem: Problem, machine: Machine, threads: int) -> Iterator[Direct]:
     """All direct plans that solve a problem, not yet cut into tiles and tasks; none where the tile can't.
 
-    They differ in whether source rows are packed, in the vectors of a tile, and in whether a turn of the sum
-    does all taps of a row.
+    They differ in whether source rows are packed, in who packs weights, in the vectors of a tile, and in
+    whether a turn of the sum does all taps of a row.
     """
-    src, weights, dst, geometry, arithmetic, grouped = problem
+    src, weights, dst, geometry, arithmetic, grouped, _ = problem
     lanes, spread = lanes_of(machine), is_spread(geometry, lanes_of(machine))
     found = weights_of(weights, geometry, arithmetic, lanes, grouped)
     source, target = side_of(src), side_of(dst)
@@ -72,6 +74,7 @@ def nests(problem: Problem, machine: Machine) -> Iterator[Direct]:
     size = dst.dtype.bits // 8
     columns = geometry.kernel[2]
     shares = (False, True) if not spread and geometry.target[2] > 1 < columns <= MOST_TAPS else (False,)
+    packings = _packings(problem, machine, threads, spread)
     whole = False  # whether tiles can store to the destination itself
     for unpacks in (False, True):
         if whole or (not unpacks and not target.is_plain):
@@ -90,7 +93,7 @@ def nests(problem: Problem, machine: Machine) -> Iterator[Direct]:
                 continue
             whole = True
             dims = _dims(geometry, source, target, packs, unpacks, pitch)
-            for together in shares:
+            for together, packing in product(shares, packings):
                 step = pitch if packs else source.steps[2]
                 nest = Direct(
                     geometry,
@@ -112,8 +115,28 @@ def nests(problem: Problem, machine: Machine) -> Iterator[Direct]:
                     dims[2].extent,
                     dims[3].extent,
                     1,
+                    packing,
                 )
                 yield with_loops(nest)
+
+
+def _packings(problem: Problem, machine: Machine, threads: int, spread: bool) -> list[Packing | None]:
+    """The ways to pack weights that come in another format.
+
+    One thread alone gains nothing by a pass before.
+    """
+    given, weights, grouped = problem.given, problem.weights, problem.grouped
+    if given is None:
+        return [None]
+    before = Packing(False, weights.nbytes, 0, 0, 0)
+    came, packed = given.layout.ladders[0], weights.layout.ladders[0]
+    apart = grouped and not len(came) == len(packed) == 1
+    if spread or apart or weights.nbytes > machine.l2 // 2:
+        return [before]
+    size = given.dtype.bits // 8
+    steps = [ladder[0].stride * size if grouped else 0 for ladder in (came, packed)]
+    by_tasks = Packing(True, weights.nbytes, given.layout.offset0 * size, steps[0], steps[1])
+    return [by_tasks, before] if threads > 1 else [by_tasks]
 
 
 def with_loops(nest: Direct, cut: Cut | None = None) -> Direct:

@@ -322,19 +322,37 @@ class _Writer:
         block(outer, b["src"], self.first_row())
         return [b.load(self.sum, place, size) for place in places]
 
-    def nest(self, left: tuple[Loop, ...], src: Value, weights: Value, sums: list[Value]) -> list[Value]:
-        """The loops of the sum, the outermost first; the sums after them."""
+    def nest(
+        self,
+        left: tuple[Loop, ...],
+        src: Value,
+        weights: Value,
+        sums: list[Value],
+        later: Value | None = None,
+    ) -> list[Value]:
+        """The loops of the sum, the outermost first; the sums after them.
+
+        ``later`` is what is read after the pixels of the innermost loop; None: the next tile's.
+        """
         if not left:
             return (self.by_pattern if self.tile.spread else self.by_element)(src, weights, list(sums))
-        asks = self.tile.pitch and not left[1:]
+        loop, ahead = left[0], len(self.tile.src) * self.tile.pitch
+        apart = ahead and len(left) == 2 and loop.steps[0] >= ahead
 
         def body(s: Value, y: Value, inside: list[Value]) -> list[Value]:
-            after = self.nest(left[1:], s, y, inside)
-            if asks:
-                self.prefetch_next(src, s)
+            following = self.following(loop, src, s, ahead) if apart else None
+            after = self.nest(left[1:], s, y, inside, following)
+            if ahead and not left[1:]:
+                self.prefetch_part(self.b.gep(src, ahead) if later is None else later, src, s)
             return after
 
-        return self.turns(left[0], src, weights, sums, body)
+        return self.turns(loop, src, weights, sums, body)
+
+    def following(self, loop: Loop, start: Value, here: Value, ahead: int) -> Value:
+        """Which pixels are read after those here: of the next turn, or of the next tile."""
+        b, forth = self.b, loop.steps[0]
+        last = b.icmp("eq", b.ptrtoint(here), b.ptrtoint(b.gep(start, (loop.extent - 1) * forth)))
+        return b.select(last, b.gep(start, ahead), b.gep(here, forth))
 
     def by_element(self, src: Value, weights: Value, sums: list[Value]) -> list[Value]:
         """One turn: an element of each pixel goes to all lanes, for all taps that it belongs to."""
@@ -360,12 +378,11 @@ class _Writer:
         """Prefetch a line to the L1 cache; to L2 only, it costs 5 to 10 % of all time."""
         self.b.prefetch(pointer, 3)
 
-    def prefetch_next(self, start: Value, here: Value) -> None:
-        """A little of the next tile in each turn, so that the last one completes it."""
-        b, pixels = self.b, len(self.tile.src)
-        first, now = b.ptrtoint(start), b.ptrtoint(here)
-        gone = b.mul(b.sub(now, first), pixels)
-        self.prefetch(b.gep(b.gep(start, pixels * self.tile.pitch), gone))
+    def prefetch_part(self, later: Value, start: Value, here: Value) -> None:
+        """A little of what is read later in each turn, so that the last one completes it."""
+        b = self.b
+        gone = b.mul(b.sub(b.ptrtoint(here), b.ptrtoint(start)), len(self.tile.src))
+        self.prefetch(b.gep(later, gone))
 
     def by_pattern(self, src: Value, weights: Value, sums: list[Value]) -> list[Value]:
         """One turn: lanes belong to several groups, each of which has input channels of its own."""
