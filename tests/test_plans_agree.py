@@ -10,6 +10,8 @@ import sys
 import pytest
 
 from relayout.graph.plan import NOISE, told_apart
+from relayout.reorder import predict
+from relayout.reorder.predict import seconds_to_move
 from relayout.runtime import kept
 from relayout.runtime.clock import STEP, cycles_per_second
 
@@ -56,6 +58,30 @@ def test_a_second_process_plans_by_what_the_first_has_measured(tmp_path):
     first, second = answered(folder), answered(folder)
     assert first[2] > 0
     assert second == [first[0], first[1], 0]
+
+
+def test_a_speed_measured_on_a_busy_machine_does_not_stay(tmp_path, monkeypatch):
+    """A copy that is far faster proves that; one that is slower may be noise, and changes nothing."""
+    monkeypatch.setenv("RELAYOUT_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(kept.cache, "sources", lambda _: "code")
+    kept.generation.cache_clear()
+    size, asked, taken = 1 << 20, [], [1.0]
+    monkeypatch.setattr(predict, "copy_seconds", lambda *given: asked.append(given) or taken[0])
+    predict._speed.clear()
+    busy = seconds_to_move(size)
+    taken[0] = 0.1
+    for seconds in (2 * busy, busy, busy / 1.2):
+        predict.note(size, seconds)
+        assert seconds_to_move(size) == busy
+    assert len(asked) == 2  # sizes of that order, and of the one below
+    before = kept.generation()
+    predict.note(size, busy / 10)
+    assert kept.generation() != before
+    assert seconds_to_move(size) == pytest.approx(busy / 10, rel=0.2)
+    predict.note(size, busy / 10)
+    assert len(asked) == 4
+    predict._speed.clear()
+    kept.generation.cache_clear()
 
 
 def test_costs_that_no_estimate_tells_apart_are_the_same():

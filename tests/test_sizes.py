@@ -126,12 +126,14 @@ class TestNetworks:
     def test_padding_that_no_memory_holds(self, padding, side):
         pads = [0, 0, 0, 0]
         pads[side] = padding
-        with pytest.raises(TooLarge, match=r"node 'first' \(Conv\): y f32 1x4x.* takes \d+ bytes"):
+        with pytest.raises(
+            TooLarge, match=r"node 'first' \(Conv\) can't be planned: y f32 1x4x.* takes \d+ bytes"
+        ):
             convolved(pads=tuple(pads)).compile()
 
     @pytest.mark.parametrize("stride", [1 << 20, 1 << 31])
     def test_strides_that_spread_an_image(self, stride):
-        with pytest.raises(TooLarge, match=r"node 'first' \(ConvTranspose\): y f32"):
+        with pytest.raises(TooLarge, match=r"node 'first' \(ConvTranspose\) can't be planned: y f32"):
             convolved("ConvTranspose", strides=(stride, stride)).compile()
 
     def test_a_transposed_convolution_of_many_phases_is_left_to_its_definition(self):
@@ -142,8 +144,10 @@ class TestNetworks:
 
     def test_an_input_that_nobody_can_give(self):
         x = Value("x", (1 << 40, 16), F32)
-        with pytest.raises(TooLarge, match=r"input 'x': x f32 1099511627776x16 takes 70368744177664 bytes"):
-            Graph((x,), ("y",), (Node("Relu", ("x",), ("y",)),)).plan()
+        with pytest.raises(
+            TooLarge, match=r"input 'x' can't be planned: x f32 1099511627776x16 takes 70368744177664 bytes"
+        ):
+            Graph((x,), ("y",), (Node("ReduceMax", ("x",), ("y",)),)).plan()
 
     def test_large_rows_are_planned_in_no_time(self):
         """Ten million rows of which each number of parts is a way to share them."""

@@ -26,7 +26,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from relayout.bench.load import Load, disturbed
+from relayout.bench.load import Load, disturbed, spent
 from relayout.bench.measure import OURS, figures, in_rounds
 from relayout.bench.models import Entry, Result, difference
 
@@ -80,10 +80,12 @@ class Contestant:
         What it said then.
     refused : str
         Why it can't do this network; empty where it can.
+    rests : bool
+        Whether its threads came to rest after each timing; else they took cores from whoever was next.
     """
 
     def __init__(self, name: str, entry: Entry, outputs: Path | None = None) -> None:
-        self.name = name
+        self.name, self.rests = name, True
         task = {**asdict(entry), "contestant": name, "outputs": outputs and str(outputs)}
         task = {key: str(one) if isinstance(one, Path) else one for key, one in task.items()}
         environment = {**os.environ, "OMP_NUM_THREADS": str(entry.threads), "HF_HUB_OFFLINE": "1"}
@@ -107,7 +109,14 @@ class Contestant:
 
     def __call__(self) -> float:
         """Seconds of a call."""
-        return float(self._asked("time")["seconds"])
+        told = self._asked("time")
+        self.rests = self.rests and bool(told.get("rests", True))
+        return float(told["seconds"])
+
+    @property
+    def spent(self) -> float:
+        """Seconds of work on all cores, of all its threads; 0 where the system does not tell."""
+        return spent(self._process.pid)
 
     def does(self, what: str) -> bool:
         """Ask it for something besides; whether it could."""
@@ -183,9 +192,9 @@ def contest(entry: Entry, peers: list[str], rounds: int, seconds: float) -> Resu
         if OURS in taking:
             taking[OURS].does("tune")
         result.difference = _difference(Path(folder), list(taking))
-        load = Load()
+        load = Load(lambda: sum(one.spent for one in taking.values()))
         samples = in_rounds(taking, rounds, seconds, 1, [OURS] if OURS in taking else [])
-        result.disturbed = disturbed(entry.threads, _others(load, entry.threads))
+        result.disturbed = disturbed(entry.threads, load.others()) or not _rest(taking)
         told = figures(samples, OURS if OURS in taking else next(iter(taking)))
         result.seconds, result.behind = told["seconds"], told["ratios"] if OURS in taking else {}
         if OURS in taking and taking[OURS].does(f"save {saved}"):
@@ -209,10 +218,9 @@ def _fresh(result: Result, name: str, one: Contestant) -> None:
     result.peak[name], result.resident[name] = (one.told["memory"][key] for key in ("peak", "resident"))
 
 
-def _others(load: Load, threads: int) -> float | None:
-    """Cores that others used: the contestants are processes, too, and use as many as they have threads."""
-    found = load.others()
-    return None if found is None else max(0.0, found - threads)
+def _rest(taking: Mapping[str, Contestant]) -> bool:
+    """Whether nobody's threads were still spinning in the turn of another one."""
+    return len(taking) < 2 or all(one.rests for one in taking.values())
 
 
 def _difference(folder: Path, names: list[str]) -> float | None:

@@ -5,7 +5,7 @@ start of the process to the first result is that of a program which uses this on
 beyond the baseline is what the library takes. It then answers, line by line, on its standard output:
 
 * ``{"ready": ..., "memory": ..., ...}`` when it has its first result;
-* seconds of a call, when it is sent ``time``; its threads have come to rest before it answers;
+* seconds of a call, when it is sent ``time``, and whether its threads rest, for which it waits some time;
 * nothing, or why not, when it is asked for what only some can do: ``tune``, ``save PATH``.
 """
 
@@ -182,8 +182,7 @@ def main() -> None:
                 fastest = min(fastest, time.perf_counter() - start)
         seconds = timed(call, fastest)
         fastest = min(fastest, seconds)
-        settle()
-        answer({"seconds": seconds})
+        answer({"seconds": seconds, "rests": settle()})
 
 
 if __name__ == "__main__":

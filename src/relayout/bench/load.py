@@ -6,7 +6,8 @@ for it. A reorder of 0.8 ms then takes oneDNN and PyTorch 8 ms, and the median d
 wrong. A pool whose threads fetch small parts suffers less, so such a run would make Relayout look good for no
 reason.
 
-The other threads of this process may be such a burden, too: :func:`settle` waits for them.
+The other threads of this process may be such a burden, too: :func:`settle` waits for them, and says whether
+they rest. Where contestants are processes (:mod:`.contest`), a case in which one does not is disturbed.
 
 Hence others' use of the processors is measured along with every case (:class:`Load`), and a case is
 *disturbed* where what others use and its own threads don't fit the cores together.
@@ -19,10 +20,11 @@ import os
 import threading
 import time
 from collections import deque
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-__all__ = ["Load", "disturbed", "settle"]
+__all__ = ["Load", "disturbed", "settle", "spent"]
 
 WINDOW = 1.0  # seconds that are looked back at least: the system counts in hundredths
 TOLERATED = 0.25  # cores
@@ -41,14 +43,22 @@ class _Reading(NamedTuple):
 class Load:
     """Asked now and then, it answers how many cores others have used of late.
 
+    Parameters
+    ----------
+    ours : callable, optional
+        Seconds of work of other processes that are none of the others: those that are measured.
+
+    Examples
+    --------
     >>> load = Load()
     >>> others = load.others()
     >>> others is None or others >= 0
     True
     """
 
-    def __init__(self) -> None:
-        first = _reading()
+    def __init__(self, ours: Callable[[], float] = lambda: 0.0) -> None:
+        self._ours = ours
+        first = _reading(ours())
         self._seen = deque([] if first is None else [first])
 
     def others(self) -> float | None:
@@ -56,7 +66,7 @@ class Load:
 
         The longer of the two; None where the system does not tell.
         """
-        now = _reading()
+        now = _reading(self._ours())
         if now is None or not self._seen:
             return None
         then = self._seen[0]
@@ -101,11 +111,25 @@ def _running() -> bool:
     return False
 
 
-def _reading() -> _Reading | None:
+def spent(process: int) -> float:
+    """Seconds of work of a process so far, of all its threads; 0 where the system does not tell.
+
+    >>> spent(os.getpid()) >= 0.0
+    True
+    """
+    try:
+        text = Path(f"/proc/{process}/stat").read_text(encoding="utf-8", errors="replace")
+        user, system = text.rpartition(")")[2].split()[11:13]
+        return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
+    except (OSError, ValueError):
+        return 0.0
+
+
+def _reading(ours: float) -> _Reading | None:
     try:
         words = Path("/proc/stat").read_text(encoding="ascii").split(maxsplit=9)[1:9]
         user, nice, system, _idle, _waiting, irq, softirq, stolen = map(int, words)
     except (OSError, ValueError):
         return None
     busy = (user + nice + system + irq + softirq + stolen) / os.sysconf("SC_CLK_TCK")
-    return _Reading(time.perf_counter(), busy, time.process_time())
+    return _Reading(time.perf_counter(), busy, time.process_time() + ours)

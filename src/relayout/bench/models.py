@@ -264,7 +264,7 @@ def _table(results: Sequence[Result], title: str) -> Any:
     for one in results:
         spreads = list(one.behind.values())
         table.add_row(
-            one.network.partition("/")[2] or one.network.removesuffix(".onnx") + " *" * one.disturbed,
+            (one.network.partition("/")[2] or one.network.removesuffix(".onnx")) + " *" * one.disturbed,
             f"{1e3 * one.seconds[OURS].median:.3g}" if OURS in one.seconds else "-",
             *(f"{one.behind[name].median:.2f}" if name in one.behind else "-" for name in names),
             f"{max(50 * (s.high - s.low) / s.median for s in spreads):.0f}" if spreads else "-",

@@ -273,9 +273,11 @@ def calibrate(output: Output) -> None:
     Relayout does so by itself when it first needs them, and keeps them beside its compiled kernels. Measure
     again where the machine was busy then, or has changed. Each table shows times as a multiple of the plain
     way: of a copy and one reading of the result, with streaming stores; and of a copy, with all threads.
+    The clock and the speed of copies, by which networks are planned, are forgotten and measured again, too.
     RELAYOUT_STREAMING and RELAYOUT_SHARING, in bytes, override what was measured.
     """
     from relayout.jit import compile
+    from relayout.runtime.kept import forget
     from relayout.runtime.threads import count
     from relayout.runtime.thresholds import calibrated
     from relayout.targets.machine import host
@@ -285,6 +287,7 @@ def calibrate(output: Output) -> None:
         raise click.ClickException(
             "nothing to measure: RELAYOUT_CPU is set, or this host forbids machine code"
         )
+    forget()  # the clock and the speed of copies, which are measured again when a plan asks for them
     headings = {"streaming": "streamed", "sharing": f"{count()} threads"}
     told: dict[str, Any] = {"threads": count()}
     for what, heading in headings.items():

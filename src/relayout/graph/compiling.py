@@ -133,6 +133,11 @@ class OpenRun(Run):
         self._made = lru_cache(maxsize=KEPT)(self._specialized)
         self._seen: dict[Any, int] = {}
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """The graph; another process plans and compiles for the sizes that it is given."""
+        state = {"defaults": self.defaults, "with_others": self.with_others}
+        return OpenRun, (self._graph, self._format, self._threads), state
+
     def at(self, *arrays: Any, **named: Any) -> Run:
         """The run for the sizes of these arrays."""
         return self._made(_sizes(self._bound(arrays, named)))

@@ -77,6 +77,10 @@ class Others:
         self._graph, self._made = graph, made
         self._known: dict[Any, Run] = {}
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Without the runs that are kept."""
+        return Others, (self._graph, self._made)
+
     @locked
     def __call__(self, given: Mapping[str, Any]) -> Run:
         """The run for these."""

@@ -30,6 +30,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
 from importlib.util import find_spec
+from operator import methodcaller
 from typing import Any, Final, NamedTuple
 
 from relayout.environment import LOADED, named_number
@@ -148,7 +149,7 @@ class FileGraph(Graph):
                     from relayout.graph.defaults import Others
 
                     run.defaults = self.defaults
-                    run.with_others = Others(self, lambda other: other.compile(format, threads, batch))
+                    run.with_others = Others(self, methodcaller("compile", format, threads, batch))
                 return run
         run = super().compile(format, threads, batch)
         if name is not None and run.steps is not None:
@@ -179,9 +180,10 @@ class FileGraph(Graph):
     @locked
     def _seal(self) -> bytes:
         """What a run ends with that was made from the same."""
+        from relayout.runtime.kept import generation
         from relayout.targets.machine import host
 
-        return cache.digest(repr((VERSION, self._facts, str(host()))).encode())
+        return cache.digest(repr((VERSION, self._facts, str(host()), generation())).encode())
 
     @locked
     def _keep(self, name: str, run: Run) -> None:

@@ -22,7 +22,7 @@ from dataclasses import dataclass, field, replace
 from math import prod
 from typing import TYPE_CHECKING, Any
 
-from relayout.errors import LayoutError, TooLarge
+from relayout.errors import LayoutError, TooLarge, Unsupported
 from relayout.forking import locked
 from relayout.graph.graph import Graph, Node
 from relayout.graph.inference import labelled
@@ -138,6 +138,26 @@ class Plan:
             if operand.name
         }
 
+    def __copy__(self) -> Plan:
+        """Itself: it is frozen."""
+        return self
+
+    def __deepcopy__(self, known: Any) -> Plan:
+        return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Refuse to be pickled.
+
+        Raises
+        ------
+        Unsupported
+            Always: the ways of its nodes are functions, made for this process.
+        """
+        raise Unsupported(
+            "a plan can't be pickled, since it has the ways of all nodes as functions; pickle the graph, "
+            "which is planned again there (graph.plan()), or the run: graph.compile()"
+        )
+
     @locked
     def svg(self) -> str:
         """The network drawn, as an SVG document: formats as colours, conversions as marks on lines.
@@ -190,15 +210,15 @@ def check_sizes(graph: Graph) -> None:
     TooLarge
         The message names the first of them, with its dims, and the node that computes it.
     """
-    named = [(f"input {value.name!r}", value) for value in graph.inputs]
-    named += [(labelled(node), graph.value(name)) for node in graph.nodes for name in node.outputs if name]
+    named = [(labelled(node), graph.value(name)) for node in graph.nodes for name in node.outputs if name]
+    named += [(f"input {value.name!r}", value) for value in graph.inputs]
+    room = installed()
     for what, value in named:
         if value.known and value.dims is not None and value.dtype is not None:
             size = prod(value.dims) * value.dtype.itemsize  # type: ignore[arg-type]
-            if size > installed():
-                raise TooLarge(
-                    f"{what}: {value} takes {size} bytes, and this machine has {installed()} of memory"
-                )
+            if size > room:
+                taken = f"{value} takes {size} bytes, and this machine has {room} of memory"
+                raise TooLarge(f"{what} can't be planned: {taken}")
 
 
 def plan(graph: Graph, format: str | None = None, pins: Mapping[str, str] | None = None) -> Plan:

@@ -181,6 +181,19 @@ class Run:
             from relayout.graph.saving import save
         save(self, path)
 
+    def __copy__(self) -> Run:
+        """Itself: nothing about a run changes."""
+        return self
+
+    def __deepcopy__(self, known: Any) -> Run:
+        return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """What :meth:`save` writes, without code: another process compiles nothing that is on disk."""
+        with lock():
+            from relayout.graph.saving import dumped, restored
+        return restored, (dumped(self),), {"defaults": self.defaults, "with_others": self.with_others}
+
     def tune(self, progress: Callable[[str, Choice | None], object] | None = None) -> None:
         """Find the fastest schedule of each layer by measuring it alone; later processes know it, too.
 

@@ -39,7 +39,7 @@ import mmap
 import os
 import stat
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, BinaryIO, Final
@@ -63,7 +63,7 @@ if TYPE_CHECKING:
     from relayout.graph.lowering.definition import Picked
     from relayout.primitives.storages import Item
 
-__all__ = ["load", "loaded", "mapped", "save", "write"]
+__all__ = ["dumped", "load", "loaded", "mapped", "restored", "save", "write"]
 
 VERSION: Final = 1  # of the format; counted up when it changes its meaning
 BEGIN: Final = struct.Struct("<12s4sQ32s8x")
@@ -89,6 +89,11 @@ def save(run: Run, path: str | os.PathLike[str]) -> None:
 def write(run: Run, file: BinaryIO) -> None:
     """Write a run to an open file; see :meth:`.Run.save`."""
     file.writelines(_written_run(run))
+
+
+def dumped(run: Run) -> bytes:
+    """What :func:`save` writes, for other processes."""
+    return b"".join(_written_run(run))
 
 
 @locked
@@ -161,14 +166,32 @@ def load(path: str | os.PathLike[str]) -> Run:
     """
     start = perf_counter()
     where = os.fspath(path)
+    run = _checked(lambda: mapped(where), where)
+    run.seconds = {"plan": 0.0, "compile": perf_counter() - start}
+    return run
+
+
+def restored(data: bytes) -> Run:
+    """The run that :func:`dumped` has written: how runs are pickled.
+
+    Raises
+    ------
+    LayoutError
+        It is of another version of the format, or damaged.
+    """
+    made = aligned(len(data), zeroed=False)
+    made[:] = np.frombuffer(data, np.uint8)
+    return _checked(lambda: made, "a pickled run")
+
+
+def _checked(data: Callable[[], Bytes], where: str) -> Run:
+    """The run in some bytes; whatever goes wrong is an error about where they are from."""
     try:
-        run = loaded(mapped(where))
+        return loaded(data())
     except LayoutError as error:
         raise LayoutError(f"{where}: {error}") from None
     except (ValueError, TypeError, LookupError, ArithmeticError, AttributeError, RecursionError) as error:
         raise LayoutError(f"{where} is damaged: {error!s:.200}") from None
-    run.seconds = {"plan": 0.0, "compile": perf_counter() - start}
-    return run
 
 
 def mapped(path: str) -> Bytes:

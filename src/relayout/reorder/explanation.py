@@ -7,7 +7,7 @@ from math import prod
 from relayout.layout.layout import plain
 from relayout.loops.refine import refine
 from relayout.reorder.conversion import Conversion
-from relayout.reorder.predict import Prediction, copy_seconds
+from relayout.reorder.predict import Prediction, copy_seconds, note
 
 __all__ = ["explained", "predicted"]
 
@@ -15,7 +15,10 @@ __all__ = ["explained", "predicted"]
 def predicted(made: Conversion) -> Prediction:
     """The bytes that are moved, and the seconds that a copy of as many takes now."""
     read, written = made.moved()
-    return Prediction(read, written, copy_seconds(read, written, made.threads) if written else 0.0)
+    seconds = copy_seconds(read, written, made.threads) if written else 0.0
+    if written:
+        note(read + written, seconds, made.threads)
+    return Prediction(read, written, seconds)
 
 
 def explained(made: Conversion) -> str:

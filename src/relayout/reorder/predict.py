@@ -15,15 +15,16 @@ import numpy as np
 
 from relayout.jit.support import missing
 from relayout.runtime import threads
-from relayout.runtime.kept import kept
+from relayout.runtime.kept import forget, kept
 from relayout.runtime.memcpy import memcpy_kernel
 from relayout.runtime.sharing import SHARED
 
-__all__ = ["Prediction", "copy_seconds", "seconds_to_move"]
+__all__ = ["Prediction", "copy_seconds", "note", "seconds_to_move"]
 
 LARGEST = 1 << 25  # bytes that are copied; larger ones take proportionally longer
 ROUNDS = 5
 LEAST = 1 << 14  # bytes: below that, calling takes longer than copying
+PROVEN = 1.5  # times as fast as what is kept: more than two measurements differ
 STEPS = 4  # of a speed from one power of two to the next: measured twice, it differs by a tenth
 
 
@@ -77,6 +78,25 @@ def seconds_to_move(size: int, count: int | None = None) -> float:
     """
     order = max(size, 1).bit_length()
     return size / _speed(order, count)
+
+
+def note(size: int, seconds: float, count: int | None = None) -> None:
+    """Look at a copy that has just been measured: far faster than what is kept, it proves that to be wrong.
+
+    Parameters
+    ----------
+    size : int
+        Bytes read and written.
+    seconds : float
+        What the copy took.
+    count : int, optional
+        Threads that shared it.
+    """
+    if size < 2 * LEAST:
+        return
+    order = size.bit_length()  # sizes of one order may fit a cache or not: so does the order below
+    if size > PROVEN * seconds * max(_speed(order, count), _speed(order - 1, count)):
+        forget()
 
 
 @kept("speed of copies")

@@ -7,6 +7,12 @@ the compiled kernels on disk, under the same rules (:mod:`relayout.jit.cache`).
 What is measured is kept here for another reason, too: no two measurements agree, and what is planned by them
 should not differ from process to process.
 
+Noise must not fix a measurement for ever. It only ever slows things down: so a copy that is seen to be
+clearly faster than the speed that is kept (:func:`relayout.reorder.predict.note`) proves that the machine was
+busy then. Everything kept is forgotten in that case, with what follows from it, and measured again when it is
+needed: a *generation* that is part of all keys changes (:func:`forget`). ``relayout bench calibrate`` forgets
+in any case, as on a machine that has become slower.
+
 >>> @kept("doctest")
 ... def answer(number):
 ...     return [number, {"twice": 2 * number}]
@@ -17,6 +23,7 @@ should not differ from process to process.
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from functools import lru_cache, wraps
 from typing import Any, TypeVar
@@ -26,12 +33,32 @@ from relayout.jit import cache
 from relayout.runtime import threads
 from relayout.runtime.tuning import here
 
-__all__ = ["kept"]
+__all__ = ["forget", "generation", "kept"]
 
 VERSION = 1  # of what is kept; counted up when it changes its meaning
 KEPT = 4096  # answers in memory
 
 Ask = TypeVar("Ask", bound=Callable[..., Any])
+
+
+_memories: list[Callable[[], None]] = []
+"""What empties the memory of each question."""
+
+GENERATION = "cost-generation"  # the entry that says which measurements count
+
+
+@lru_cache(maxsize=1)
+def generation() -> str:
+    """Which measurements count: those since everything was forgotten."""
+    return (cache.load(GENERATION) or b"").hex()
+
+
+def forget() -> None:
+    """Ask and measure everything again from now on, in later processes too."""
+    cache.save(GENERATION, os.urandom(8))
+    generation.cache_clear()
+    for clear in _memories:
+        clear()
 
 
 def kept(name: str) -> Callable[[Ask], Ask]:
@@ -49,7 +76,7 @@ def kept(name: str) -> Callable[[Ask], Ask]:
             code = cache.sources(LOADED)
             if code is None:
                 return ask(*given)
-            words = repr((name, VERSION, given, here(many), code))
+            words = repr((name, VERSION, given, here(many), code, generation()))
             key = f"cost-{cache.digest(words.encode()).hex()}"
             data = cache.load(key)
             if data is not None:
@@ -61,10 +88,13 @@ def kept(name: str) -> Callable[[Ask], Ask]:
             cache.save(key, json.dumps(found).encode())
             return found
 
+        _memories.append(known.cache_clear)
+
         @wraps(ask)
         def asked(*given: Any) -> Any:
             return known(threads.count(), given)
 
+        asked.clear = known.cache_clear  # type: ignore[attr-defined]
         return asked  # type: ignore[return-value]
 
     return remember

@@ -1,6 +1,7 @@
 """Activation functions: of one element, and along an axis.
 
-Arithmetic is done in f32 for f16 and bf16, and in the data type itself otherwise.
+Arithmetic is done in f32 for f16 and bf16, and in the data type itself otherwise. Results are rounded once;
+those of a Softmax after each of its steps, as ONNX defines it.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from relayout.graph.operators.registry import Array, operator, same
 from relayout.graph.operators.types import narrow, wide
 from relayout.graph.operators.unary import erfc
 
-__all__ = ["activation"]
+__all__ = ["activation", "summed"]
 
 
 def activation(
@@ -140,11 +141,28 @@ def thresholded_relu(x: Array, /, *, alpha: float = 1.0) -> Any:
     return np.where(x > alpha, x, 0)
 
 
-@activation("Softmax", fits=_along)
-def softmax(x: Array, /, *, axis: int = -1) -> Any:
-    """``exp(x)`` by its sum along an axis."""
-    e = np.exp(_below_largest(x, axis))
-    return e / e.sum(axis, keepdims=True)
+@operator("Softmax", infer=same, fits=_along)
+def softmax(x: Array, /, *, axis: int = -1) -> Array:
+    """``exp(x)`` by its sum along an axis.
+
+    ONNX has it as a function of five operators, so each step is rounded to the data type of ``x``.
+    """
+    shifted = narrow(_below_largest(wide(x), axis), x.dtype)
+    powers = narrow(np.exp(wide(shifted)), x.dtype)
+    return narrow(wide(powers) / wide(summed(powers, axis)), x.dtype)
+
+
+def summed(x: Array, axis: int) -> Array:
+    """Sums along an axis, which stays; in bf16 of eight elements in their own type, of such sums in f32.
+
+    A sum of hundreds of numbers in bf16 stops growing; one of few is what the definition says, to the bit.
+    """
+    if x.dtype.kind == "f":  # NumPy adds its own types up in pairs, and f16 in f32
+        return np.asarray(x.sum(axis=axis, keepdims=True))
+    x = np.moveaxis(x, axis, -1)
+    padded = np.pad(x, [(0, 0)] * (x.ndim - 1) + [(0, -x.shape[-1] % 8)])
+    eights = padded.reshape(*x.shape[:-1], -1, 8).sum(axis=-1)
+    return np.moveaxis(narrow(wide(eights).sum(axis=-1, keepdims=True), x.dtype), -1, axis)
 
 
 @activation("LogSoftmax", fits=_along)

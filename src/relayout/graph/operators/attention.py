@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from relayout.errors import LayoutError
+from relayout.graph.operators.activations import summed
 from relayout.graph.operators.normalization import broadcasts
 from relayout.graph.operators.registry import Array, Fact, operator, same
 from relayout.graph.operators.types import narrow, numpy_type, wide
@@ -66,21 +67,8 @@ def _softmax(x: Array) -> Array:
     largest = wide(x).max(axis=-1, keepdims=True)
     shifted = narrow(wide(x) - np.where(np.isneginf(largest), 0, largest), x.dtype)
     powers = narrow(np.exp(wide(shifted)), x.dtype)
-    sums = wide(_summed(powers))
+    sums = wide(summed(powers, -1))
     return narrow(wide(powers) / np.where(sums == 0, 1, sums), x.dtype)
-
-
-def _summed(x: Array) -> Array:
-    """Sums along the last axis; in bf16 of eight elements in their own data type, of such sums in f32.
-
-    A sum of hundreds of numbers in bf16 stops growing; one of few is what the definition says, to the bit.
-    """
-    if x.dtype.kind == "f":  # NumPy adds its own types up in pairs, and f16 in f32
-        return np.asarray(x.sum(axis=-1, keepdims=True))
-    missing = -x.shape[-1] % 8
-    padded = np.pad(x, [(0, 0)] * (x.ndim - 1) + [(0, missing)])
-    eights = padded.reshape(*x.shape[:-1], -1, 8).sum(axis=-1)
-    return narrow(wide(eights).sum(axis=-1, keepdims=True), x.dtype)
 
 
 def _hidden(
