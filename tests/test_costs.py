@@ -30,10 +30,10 @@ def test_rows_that_fall_into_one_set_are_staged():
 
 
 @pytest.mark.parametrize(
-    ("pitch", "rows"), [(64, 576), (128, 288), (256, 144), (1024, 36), (4096, 9), (1000, 576)]
+    ("pitch", "rows"), [(64, 384), (128, 192), (256, 96), (1024, 24), (4096, 6), (1000, 384)]
 )
 def test_how_many_rows_have_a_line_in_the_first_cache(pitch, rows):
-    """Nine ways in as many sets as rows fall into."""
+    """Six ways of twelve, in as many sets as rows fall into."""
     plan = planned(1024, 64, "u8", pitch=pitch)
     assert cost.fitting(plan.rows) == rows
 

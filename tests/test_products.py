@@ -521,7 +521,7 @@ def test_a_forked_child_computes_the_same():
 
 def test_without_machine_code_the_definition_runs(monkeypatch):
     made = [variety()[k] for k in (2, 5, 14, 22, 26)]
-    monkeypatch.setattr("relayout.primitives.primitive.supported", lambda: False)
+    monkeypatch.setattr("relayout.jit.support.supported", lambda: False)
     for one in made:
         check(one, kernel=False)
         assert one.implementation == "definition (NumPy)"
