@@ -749,6 +749,16 @@ def test_weights_that_come_differently_are_packed_by_different_kernels():
                 assert "packed by tasks" in made.implementation
 
 
+@compiles
+def test_weights_whose_groups_are_fused_with_other_axes():
+    """One digit counts groups, inputs and outputs: it does not say how far apart groups lie."""
+    weights = MemoryDesc((2, 5, 7), "f32", "abc -> (a b c)")
+    assert len(weights.layout.terms) == 1
+    rng = np.random.default_rng(0)
+    arrays = {"src": rng.standard_normal((2, 3, 5)), "weights": rng.standard_normal((2, 5, 7))}
+    check(Matmul(desc((2, 3, 5), "abc"), weights), arrays=arrays)
+
+
 def test_finishing_is_whole_only_if_nothing_comes_between():
     assert Epilogue("s32").stays_whole("s8")
     assert Epilogue("s32", "s32").stays_whole("s8")

@@ -21,7 +21,7 @@ from relayout.kernels.conv.sides import Side, pieces_at, places_of, side_of
 from relayout.kernels.conv.tile import WORD, lanes_of, registers_of
 from relayout.kernels.conv.weights import Weights, is_spread, weights_of
 from relayout.layout.descriptor import MemoryDesc
-from relayout.layout.layout import Digit
+from relayout.layout.layout import Digit, Layout
 from relayout.loops.nest import Loop, joined
 from relayout.loops.refine import combined, pieces
 from relayout.records import replace
@@ -129,7 +129,7 @@ def _packings(problem: Problem, machine: Machine, threads: int, spread: bool) ->
     if given is None:
         return [None]
     before = Packing(False, weights.nbytes, 0, 0, 0)
-    came, packed = given.layout.ladders[0], weights.layout.ladders[0]
+    came, packed = _groups_of(given.layout), _groups_of(weights.layout)
     apart = grouped and not len(came) == len(packed) == 1
     if spread or apart or weights.nbytes > machine.l2 // 2:
         return [before]
@@ -137,6 +137,12 @@ def _packings(problem: Problem, machine: Machine, threads: int, spread: bool) ->
     steps = [ladder[0].stride * size if grouped else 0 for ladder in (came, packed)]
     by_tasks = Packing(True, weights.nbytes, given.layout.offset0 * size, steps[0], steps[1])
     return [by_tasks, before] if threads > 1 else [by_tasks]
+
+
+def _groups_of(layout: Layout) -> tuple[Digit, ...]:
+    """The digits of the first axis; none where it is fused with others."""
+    ladders = zip(layout.terms, layout.ladders, strict=True)
+    return next((ladder for term, ladder in ladders if term == (0,)), ())
 
 
 def with_loops(nest: Direct, cut: Cut | None = None) -> Direct:
