@@ -11,7 +11,7 @@ import relayout as rl
 from relayout import environment
 from relayout.jit import cache
 from relayout.jit.support import supported
-from relayout.primitives import Convolution, Eltwise, Sequence, Softmax
+from relayout.primitives import Convolution, Eltwise, Reorder, Sequence, Softmax
 from relayout.primitives.primitive import Primitive
 from relayout.runtime import tuning
 
@@ -71,6 +71,25 @@ def test_what_is_linked_again_is_not_lowered(lowered, folder):
     np.testing.assert_allclose(
         second(rl.tensor(given(), "nhwc")).numpy(), network().reference(given()), rtol=1e-5, atol=1e-6
     )
+
+
+def test_reorders_are_not_lowered_again(lowered):
+    """Their code is named by its text, that of others by what is computed."""
+
+    def made():
+        seq = Sequence()
+        x = seq.input("x", rl.MemoryDesc((2, 20, 9, 7), "f32", "nchw"))
+        y = seq.add(Reorder(x.desc, rl.MemoryDesc(x.desc.dims, "f32", "nChw16c")), x)
+        seq.output(seq.add(Eltwise(y.desc, "tanh"), y))
+        return seq.compile()
+
+    first = made()
+    assert "reorder" in lowered
+    lowered.clear()
+    second = made()
+    assert lowered == []
+    image = rl.tensor(given(20), "nchw")
+    np.testing.assert_array_equal(first(image).numpy(), second(image).numpy())
 
 
 def test_other_primitives_have_other_images(lowered, folder):

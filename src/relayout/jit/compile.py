@@ -182,7 +182,10 @@ def named(key: str, name: str, machine: Machine) -> Kernel | None:
     """A kernel by the name of its entry on disk (``kernel.engine.key``) and its own; None: it has gone."""
     with lock():
         found = _kept(key, machine)
-        return kernel(found, name) if found is not None and name in found.names else None
+        try:
+            return None if found is None else kernel(found, name)
+        except KeyError:
+            return None
 
 
 def _kernels(engine: Engine, names: Sequence[str]) -> list[Kernel]:

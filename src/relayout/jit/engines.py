@@ -60,8 +60,11 @@ class Engine:
         self._code, self.names, self.note, self.key = code, names, note, key
 
     def address(self, name: str) -> int:
-        """Where a function is; to be asked under the lock."""
-        return int(self._code.get_function_address(name))
+        """Where a function is, to be asked under the lock; KeyError where there is none."""
+        found = int(self._code.get_function_address(name))
+        if not found:
+            raise KeyError(name)
+        return found
 
     def __del__(self, put_aside: Any = _aside.append) -> None:
         put_aside(self._code)
