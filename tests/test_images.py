@@ -14,6 +14,7 @@ from relayout.jit.support import supported
 from relayout.primitives import Convolution, Eltwise, Reorder, Sequence, Softmax
 from relayout.primitives.primitive import Primitive
 from relayout.runtime import tuning
+from relayout.targets.processors import count, limited
 
 images = importlib.import_module("relayout.primitives.images")
 pytestmark = pytest.mark.skipif(not supported(), reason="needs machine code")
@@ -131,6 +132,20 @@ def test_tuning_links_anew(lowered):
     made.tune()
     assert lowered
     assert made(rl.tensor(given(), "nhwc")).dims == (2, 6, 9, 7)
+
+
+def test_what_is_tuned_is_linked_for_later_processes(lowered, monkeypatch):
+    """The image's name says what kernels depend on under its number of threads, wherever it is asked."""
+    thresholds = importlib.import_module("relayout.runtime.thresholds")
+    monkeypatch.setattr(thresholds, "threshold", lambda *_, **__: count())
+    made = network().compile(threads=1)
+    tuning.keep(tuning.Choice("a problem", 1, (("estimate", 1.0),)))
+    with limited(2):
+        made.tune()
+    lowered.clear()
+    with limited(2):
+        network().compile(threads=1)
+    assert lowered == []
 
 
 def test_an_image_without_its_kernels_is_none(lowered, folder, monkeypatch):

@@ -25,6 +25,7 @@ from relayout.jit import cache
 from relayout.primitives.memory import Memory
 from relayout.primitives.program import Fault
 from relayout.runtime.tuning import here, state
+from relayout.targets.processors import limited
 from relayout.tensor import aligned
 
 if TYPE_CHECKING:
@@ -64,7 +65,8 @@ def _name(text: str, threads: int) -> str | None:
     code = cache.sources(LOADED) if available() else None
     if code is None:
         return None
-    limits = [threshold(what, host(), measure=False) for what in ("streaming", "sharing")]
+    with limited(threads):  # as the primitives are lowered, whoever asks
+        limits = [threshold(what, host(), measure=False) for what in ("streaming", "sharing")]
     facts = (VERSION, here(threads), str(host()), limits, effort(), state(), code)
     return f"image-{cache.digest(f'{facts!r} {text}'.encode()).hex()}"
 
