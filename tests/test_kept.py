@@ -314,6 +314,7 @@ def test_the_code_of_the_package_is_told_apart(tmp_path, monkeypatch):
         (place / "__init__.py").write_text("")
     monkeypatch.setattr(kept.cache, "PACKAGE", str(tmp_path))
     monkeypatch.setattr(kept, "_package", kept._package.__wrapped__)
+    monkeypatch.setattr(kept.cache, "SETTLED", 2 * 10**9)
     monkeypatch.setattr(kept, "LOADED", time.time_ns() + EARLIER)
     first = kept._code()
     assert first == kept._code() is not None
