@@ -182,10 +182,9 @@ def _stamp(imported: int, parts: Sequence[str] = PARTS) -> bytes | None:
         found = [os.stat(f"{PACKAGE}/{name}") for name in names]
     except OSError:
         return None
-    facts = [(file.st_dev, file.st_ino, file.st_size, file.st_mtime_ns, file.st_ctime_ns) for file in found]
-    latest = imported - SETTLED
-    if any(written > latest or changed > latest for *_, written, changed in facts):  # one is young
+    if any(young(file, imported) for file in found):
         return None
+    facts = [(file.st_dev, file.st_ino, file.st_size, file.st_mtime_ns, file.st_ctime_ns) for file in found]
     return digest(repr((names, facts)).encode())
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from itertools import product
 from math import prod
@@ -450,12 +450,7 @@ def _turned_targets(
     """The formats in which matrices can be written by columns, each with the transposed matrices."""
     out = case.out
     several = [*case.wishes.get(out.name, ()), *(d for s in _whole(steps, out) for d in case.formats(s))]
-    found = ((target, _turned(target, dims)) for target in dict.fromkeys((*several, _columns_first(out))))
-    return [
-        (target, dst)
-        for target, dst in found
-        if dst is not None and target.dtype.name == out.dtype and _in_vectors(dst, VECTOR)
-    ]
+    return _written(out, ((one, _turned(one, dims)) for one in (*several, _columns_first(out))))
 
 
 def _columns_first(out: Operand) -> MemoryDesc:
@@ -500,10 +495,16 @@ def _targets(case: Case, steps: Sequence[Step], dims: tuple[int, ...]) -> list[t
     out = case.out
     several = [row_major(out.dims, out.dtype), *case.wishes.get(out.name, ())]
     several += [desc for one in _whole(steps, out) for desc in case.formats(one)]
-    found = ((target, _under(target, dims)) for target in dict.fromkeys(several))
+    return _written(out, ((one, _under(one, dims)) for one in several))
+
+
+def _written(
+    out: Operand, several: Iterable[tuple[MemoryDesc, MemoryDesc | None]]
+) -> list[tuple[MemoryDesc, MemoryDesc]]:
+    """Those of a result's formats, each with its matrices, whose columns can be stored in vectors."""
     return [
         (target, dst)
-        for target, dst in found
+        for target, dst in dict(several).items()
         if dst is not None and target.dtype.name == out.dtype and _in_vectors(dst, VECTOR)
     ]
 
