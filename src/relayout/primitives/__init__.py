@@ -64,6 +64,15 @@ from typing import TYPE_CHECKING, Any
 from relayout.forking import lock as _lock
 
 if TYPE_CHECKING:
+    from relayout.primitives.backward.convolution_weights import (
+        ConvolutionBackwardWeights as ConvolutionBackwardWeights,
+    )
+    from relayout.primitives.backward.inner_product import (
+        InnerProductBackwardData as InnerProductBackwardData,
+    )
+    from relayout.primitives.backward.inner_product import (
+        InnerProductBackwardWeights as InnerProductBackwardWeights,
+    )
     from relayout.primitives.batch_normalization import BatchNormalization as BatchNormalization
     from relayout.primitives.binary import Binary as Binary
     from relayout.primitives.concat import Concat as Concat
@@ -94,12 +103,15 @@ _WHERE = {
     "Binary": "binary",
     "Concat": "concat",
     "Convolution": "convolution",
+    "ConvolutionBackwardWeights": "backward.convolution_weights",
     "Custom": "custom",
     "Eltwise": "eltwise",
     "GRU": "recurrent",
     "Gather": "indexing",
     "GroupNormalization": "group_normalization",
     "InnerProduct": "inner_product",
+    "InnerProductBackwardData": "backward.inner_product",
+    "InnerProductBackwardWeights": "backward.inner_product",
     "LBRGRU": "recurrent",
     "LSTM": "recurrent",
     "LayerNormalization": "layer_normalization",
