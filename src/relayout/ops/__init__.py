@@ -15,6 +15,7 @@
 ``expressions``    all that is computed element by element, as a list of operations on operands of any types
 ``indexing``       gathers and scatters: which element an index names
 ``custom``         Python functions
+``backward``       the gradients of all these, by the same file names
 ``functions``      the elementwise functions
 ``binary``         the binary operations
 ``reductions``     the reductions: how elements become one

@@ -25,6 +25,7 @@ Tests join the last two. What all kinds share:
 
 ===============  ============================================================================================
 ``primitive``    the base: named inputs and outputs, checks, calling
+``backward``     backward primitives, each made from its forward primitive
 ``results``      several outputs by name, as they are returned and as ``out`` names them
 ``candidates``   what a choice of formats costs: what a planner asks
 ``program``      what a primitive is lowered to: parallel regions, one after the other, and their buffers

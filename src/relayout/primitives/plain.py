@@ -57,7 +57,7 @@ def plain(made: Primitive) -> list[Any]:
     Raises
     ------
     LayoutError
-        It was given something that has no text: an array, another primitive.
+        It was given something that has no text: an array, a function.
     """
     kind = type(made).__name__
     given, named = made._made_of
@@ -77,6 +77,8 @@ def _plain(value: Any, where: str) -> Any:
         return value.item()
     if isinstance(value, MemoryDesc):
         return {"desc": _text(value)}
+    if isinstance(value, Primitive):  # a backward primitive is made from its forward primitive
+        return {"primitive": plain(value)}
     if isinstance(value, Function):
         return {"function": [value.algorithm, value.alpha, value.beta]}
     if isinstance(value, Sum):
@@ -136,6 +138,8 @@ def _made(value: Any) -> Any:
         ((tag, what),) = value.items()
         if tag == "desc" and isinstance(what, str):
             return _desc(what)
+        if tag == "primitive":
+            return remade(what)
         if tag == "function" and isinstance(what, list):
             return Function(*what)
         if tag == "sum":

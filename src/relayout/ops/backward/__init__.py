@@ -1,0 +1,15 @@
+"""What backward passes mean: gradients, each in a file that is named as that of its forward operation.
+
+A gradient of an operation with inputs ``x`` and outputs ``y`` is, for a number L computed from y::
+
+    diff_y = dL/dy     what comes in, with the dims of y
+    diff_x = dL/dx     what goes out, with the dims of x: the sum over all y of diff_y dy/dx
+
+so a backward operation is an :class:`~relayout.ops.operation.Operation` like others: inputs ``diff_dst`` and
+whatever of the forward pass is needed again (``src``, ``weights``, ``dst``, ``workspace``), outputs
+``diff_src``, ``diff_weights``, ``diff_bias`` and so on, the names that oneDNN's specification has. Its
+attributes are those of the forward operation. The definition is in double precision, and is tested against
+finite differences of the forward definition and against PyTorch's gradients.
+
+Accumulation is not part of it: where a value is read by several operations, the graph adds the gradients.
+"""

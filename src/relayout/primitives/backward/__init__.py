@@ -1,0 +1,10 @@
+"""Backward primitives: gradients, in any format, each made from its forward primitive.
+
+The file of a kind has the name of its forward kind: ``convolution`` is the backward pass of
+:mod:`relayout.primitives.convolution`. All are names of :mod:`relayout.primitives`, too. What they mean is in
+:mod:`relayout.ops.backward`. What they share:
+
+========  ====================================================================================
+``base``  made from a forward primitive: its attributes; its formats, unless others are given
+========  ====================================================================================
+"""
