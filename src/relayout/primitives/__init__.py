@@ -73,6 +73,10 @@ if TYPE_CHECKING:
     from relayout.primitives.backward.inner_product import (
         InnerProductBackwardWeights as InnerProductBackwardWeights,
     )
+    from relayout.primitives.backward.recurrent import GRUBackward as GRUBackward
+    from relayout.primitives.backward.recurrent import LBRGRUBackward as LBRGRUBackward
+    from relayout.primitives.backward.recurrent import LSTMBackward as LSTMBackward
+    from relayout.primitives.backward.recurrent import VanillaRNNBackward as VanillaRNNBackward
     from relayout.primitives.batch_normalization import BatchNormalization as BatchNormalization
     from relayout.primitives.binary import Binary as Binary
     from relayout.primitives.concat import Concat as Concat
@@ -107,13 +111,16 @@ _WHERE = {
     "Custom": "custom",
     "Eltwise": "eltwise",
     "GRU": "recurrent",
+    "GRUBackward": "backward.recurrent",
     "Gather": "indexing",
     "GroupNormalization": "group_normalization",
     "InnerProduct": "inner_product",
     "InnerProductBackwardData": "backward.inner_product",
     "InnerProductBackwardWeights": "backward.inner_product",
     "LBRGRU": "recurrent",
+    "LBRGRUBackward": "backward.recurrent",
     "LSTM": "recurrent",
+    "LSTMBackward": "backward.recurrent",
     "LayerNormalization": "layer_normalization",
     "Matmul": "matmul",
     "Pointwise": "pointwise",
@@ -126,6 +133,7 @@ _WHERE = {
     "Split": "split",
     "Sum": "sum",
     "VanillaRNN": "recurrent",
+    "VanillaRNNBackward": "backward.recurrent",
 }
 
 __all__ = [*_WHERE]

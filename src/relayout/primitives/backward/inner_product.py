@@ -151,7 +151,8 @@ class InnerProductBackwardData(Backward):
             filters = _as_rows(moved, order)
             before.append(reorder_step(weights, moved, "weights", "filters"))
             scratch["filters"] = moved.nbytes
-        assert target is not None and filters is not None
+        assert target is not None
+        assert filters is not None
         made = products(_products(diff_dst, filters, target))
         first, last = ([step for step in steps if step is not None] for steps in (before, after))
         if made is None or (len(first), len(last)) != (len(before), len(after)):
