@@ -64,6 +64,19 @@ from typing import TYPE_CHECKING, Any
 from relayout.forking import lock as _lock
 
 if TYPE_CHECKING:
+    from relayout.primitives.backward.convolution_weights import (
+        ConvolutionBackwardWeights as ConvolutionBackwardWeights,
+    )
+    from relayout.primitives.backward.inner_product import (
+        InnerProductBackwardData as InnerProductBackwardData,
+    )
+    from relayout.primitives.backward.inner_product import (
+        InnerProductBackwardWeights as InnerProductBackwardWeights,
+    )
+    from relayout.primitives.backward.recurrent import GRUBackward as GRUBackward
+    from relayout.primitives.backward.recurrent import LBRGRUBackward as LBRGRUBackward
+    from relayout.primitives.backward.recurrent import LSTMBackward as LSTMBackward
+    from relayout.primitives.backward.recurrent import VanillaRNNBackward as VanillaRNNBackward
     from relayout.primitives.batch_normalization import BatchNormalization as BatchNormalization
     from relayout.primitives.binary import Binary as Binary
     from relayout.primitives.concat import Concat as Concat
@@ -94,14 +107,20 @@ _WHERE = {
     "Binary": "binary",
     "Concat": "concat",
     "Convolution": "convolution",
+    "ConvolutionBackwardWeights": "backward.convolution_weights",
     "Custom": "custom",
     "Eltwise": "eltwise",
     "GRU": "recurrent",
+    "GRUBackward": "backward.recurrent",
     "Gather": "indexing",
     "GroupNormalization": "group_normalization",
     "InnerProduct": "inner_product",
+    "InnerProductBackwardData": "backward.inner_product",
+    "InnerProductBackwardWeights": "backward.inner_product",
     "LBRGRU": "recurrent",
+    "LBRGRUBackward": "backward.recurrent",
     "LSTM": "recurrent",
+    "LSTMBackward": "backward.recurrent",
     "LayerNormalization": "layer_normalization",
     "Matmul": "matmul",
     "Pointwise": "pointwise",
@@ -114,6 +133,7 @@ _WHERE = {
     "Split": "split",
     "Sum": "sum",
     "VanillaRNN": "recurrent",
+    "VanillaRNNBackward": "backward.recurrent",
 }
 
 __all__ = [*_WHERE]
