@@ -64,6 +64,17 @@ from typing import TYPE_CHECKING, Any
 from relayout.forking import lock as _lock
 
 if TYPE_CHECKING:
+    from relayout.primitives.backward.batch_normalization import (
+        BatchNormalizationBackward as BatchNormalizationBackward,
+    )
+    from relayout.primitives.backward.group_normalization import (
+        GroupNormalizationBackward as GroupNormalizationBackward,
+    )
+    from relayout.primitives.backward.layer_normalization import (
+        LayerNormalizationBackward as LayerNormalizationBackward,
+    )
+    from relayout.primitives.backward.lrn import LRNBackward as LRNBackward
+    from relayout.primitives.backward.softmax import SoftmaxBackward as SoftmaxBackward
     from relayout.primitives.batch_normalization import BatchNormalization as BatchNormalization
     from relayout.primitives.binary import Binary as Binary
     from relayout.primitives.concat import Concat as Concat
@@ -75,6 +86,7 @@ if TYPE_CHECKING:
     from relayout.primitives.indexing import Scatter as Scatter
     from relayout.primitives.inner_product import InnerProduct as InnerProduct
     from relayout.primitives.layer_normalization import LayerNormalization as LayerNormalization
+    from relayout.primitives.lrn import LRN as LRN
     from relayout.primitives.matmul import Matmul as Matmul
     from relayout.primitives.pointwise import Pointwise as Pointwise
     from relayout.primitives.pooling import Pooling as Pooling
@@ -91,6 +103,7 @@ if TYPE_CHECKING:
 
 _WHERE = {
     "BatchNormalization": "batch_normalization",
+    "BatchNormalizationBackward": "backward.batch_normalization",
     "Binary": "binary",
     "Concat": "concat",
     "Convolution": "convolution",
@@ -99,10 +112,14 @@ _WHERE = {
     "GRU": "recurrent",
     "Gather": "indexing",
     "GroupNormalization": "group_normalization",
+    "GroupNormalizationBackward": "backward.group_normalization",
     "InnerProduct": "inner_product",
     "LBRGRU": "recurrent",
+    "LRN": "lrn",
+    "LRNBackward": "backward.lrn",
     "LSTM": "recurrent",
     "LayerNormalization": "layer_normalization",
+    "LayerNormalizationBackward": "backward.layer_normalization",
     "Matmul": "matmul",
     "Pointwise": "pointwise",
     "Pooling": "pooling",
@@ -111,6 +128,7 @@ _WHERE = {
     "Scatter": "indexing",
     "Sequence": "sequence",
     "Softmax": "softmax",
+    "SoftmaxBackward": "backward.softmax",
     "Split": "split",
     "Sum": "sum",
     "VanillaRNN": "recurrent",
