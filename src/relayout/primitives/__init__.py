@@ -74,6 +74,10 @@ if TYPE_CHECKING:
         LayerNormalizationBackward as LayerNormalizationBackward,
     )
     from relayout.primitives.backward.lrn import LRNBackward as LRNBackward
+    from relayout.primitives.backward.recurrent import GRUBackward as GRUBackward
+    from relayout.primitives.backward.recurrent import LBRGRUBackward as LBRGRUBackward
+    from relayout.primitives.backward.recurrent import LSTMBackward as LSTMBackward
+    from relayout.primitives.backward.recurrent import VanillaRNNBackward as VanillaRNNBackward
     from relayout.primitives.backward.softmax import SoftmaxBackward as SoftmaxBackward
     from relayout.primitives.batch_normalization import BatchNormalization as BatchNormalization
     from relayout.primitives.binary import Binary as Binary
@@ -110,14 +114,17 @@ _WHERE = {
     "Custom": "custom",
     "Eltwise": "eltwise",
     "GRU": "recurrent",
+    "GRUBackward": "backward.recurrent",
     "Gather": "indexing",
     "GroupNormalization": "group_normalization",
     "GroupNormalizationBackward": "backward.group_normalization",
     "InnerProduct": "inner_product",
     "LBRGRU": "recurrent",
+    "LBRGRUBackward": "backward.recurrent",
     "LRN": "lrn",
     "LRNBackward": "backward.lrn",
     "LSTM": "recurrent",
+    "LSTMBackward": "backward.recurrent",
     "LayerNormalization": "layer_normalization",
     "LayerNormalizationBackward": "backward.layer_normalization",
     "Matmul": "matmul",
@@ -132,6 +139,7 @@ _WHERE = {
     "Split": "split",
     "Sum": "sum",
     "VanillaRNN": "recurrent",
+    "VanillaRNNBackward": "backward.recurrent",
 }
 
 __all__ = [*_WHERE]

@@ -84,9 +84,9 @@ class LRN(Primitive):
             raise LayoutError(f"lrn: src {src} needs at least {least} axes, batch and channels first")
         if (window := whole_number(size, "lrn: size")) < 1:
             raise LayoutError(f"lrn: size must be 1 or more, got {size}")
-        numbers = {
-            name: finite(f"lrn: {name}", x) for name, x in (("alpha", alpha), ("beta", beta), ("k", k))
-        }
+        numbers = {"alpha": alpha, "beta": beta, "k": k}
+        what: dict[str, Any] = {"algorithm": algorithm, "size": window}
+        what |= {name: finite(f"lrn: {name}", number) for name, number in numbers.items()}
         dst = target_of(self.kind, src, dst, src.dims, real=True)
         self._settle(ops.LRN, {"src": src}, {"dst": dst}, **what)
         check_alike(self.kind, self.descs)

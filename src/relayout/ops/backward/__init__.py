@@ -12,4 +12,8 @@ attributes are those of the forward operation. The definition is in double preci
 finite differences of the forward definition and against PyTorch's gradients.
 
 Accumulation is not part of it: where a value is read by several operations, the graph adds the gradients.
+
+===============  ============================================================================================
+``recurrent``    recurrent layers, back through time
+===============  ============================================================================================
 """
