@@ -18,6 +18,8 @@ array([0.2       , 0.14285715, 0.23076923], dtype=float32)
 
 from __future__ import annotations
 
+from typing import Any
+
 from relayout.errors import LayoutError
 from relayout.layout.descriptor import MemoryDesc
 from relayout.layout.layout import whole_number
