@@ -67,8 +67,17 @@ if TYPE_CHECKING:
     from relayout.primitives.backward.batch_normalization import (
         BatchNormalizationBackward as BatchNormalizationBackward,
     )
+    from relayout.primitives.backward.convolution_weights import (
+        ConvolutionBackwardWeights as ConvolutionBackwardWeights,
+    )
     from relayout.primitives.backward.group_normalization import (
         GroupNormalizationBackward as GroupNormalizationBackward,
+    )
+    from relayout.primitives.backward.inner_product import (
+        InnerProductBackwardData as InnerProductBackwardData,
+    )
+    from relayout.primitives.backward.inner_product import (
+        InnerProductBackwardWeights as InnerProductBackwardWeights,
     )
     from relayout.primitives.backward.layer_normalization import (
         LayerNormalizationBackward as LayerNormalizationBackward,
@@ -111,6 +120,7 @@ _WHERE = {
     "Binary": "binary",
     "Concat": "concat",
     "Convolution": "convolution",
+    "ConvolutionBackwardWeights": "backward.convolution_weights",
     "Custom": "custom",
     "Eltwise": "eltwise",
     "GRU": "recurrent",
@@ -119,6 +129,8 @@ _WHERE = {
     "GroupNormalization": "group_normalization",
     "GroupNormalizationBackward": "backward.group_normalization",
     "InnerProduct": "inner_product",
+    "InnerProductBackwardData": "backward.inner_product",
+    "InnerProductBackwardWeights": "backward.inner_product",
     "LBRGRU": "recurrent",
     "LBRGRUBackward": "backward.recurrent",
     "LRN": "lrn",

@@ -13,7 +13,9 @@ finite differences of the forward definition and against PyTorch's gradients.
 
 Accumulation is not part of it: where a value is read by several operations, the graph adds the gradients.
 
-===============  ============================================================================================
-``recurrent``    recurrent layers, back through time
-===============  ============================================================================================
+=======================  ====================================================================================
+``convolution_weights``  weights and bias of convolutions
+``inner_product``        inner products
+``recurrent``            recurrent layers, back through time
+=======================  ====================================================================================
 """
