@@ -16,6 +16,9 @@ Accumulation is not part of it: where a value is read by several operations, the
 =======================  ====================================================================================
 ``convolution_weights``  weights and bias of convolutions
 ``inner_product``        inner products
+``normalization``        batch, layer and group normalisation
+``softmax``              softmax and its logarithm
+``lrn``                  local response normalisation
 ``recurrent``            recurrent layers, back through time
 =======================  ====================================================================================
 """
