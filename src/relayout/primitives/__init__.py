@@ -64,6 +64,11 @@ from typing import TYPE_CHECKING, Any
 from relayout.forking import lock as _lock
 
 if TYPE_CHECKING:
+    from relayout.primitives.backward.eltwise import EltwiseBackward as EltwiseBackward
+    from relayout.primitives.backward.pooling import PoolingBackward as PoolingBackward
+    from relayout.primitives.backward.prelu import PReLUBackward as PReLUBackward
+    from relayout.primitives.backward.resampling import ResamplingBackward as ResamplingBackward
+    from relayout.primitives.backward.shuffle import ShuffleBackward as ShuffleBackward
     from relayout.primitives.batch_normalization import BatchNormalization as BatchNormalization
     from relayout.primitives.binary import Binary as Binary
     from relayout.primitives.concat import Concat as Concat
@@ -78,16 +83,20 @@ if TYPE_CHECKING:
     from relayout.primitives.matmul import Matmul as Matmul
     from relayout.primitives.pointwise import Pointwise as Pointwise
     from relayout.primitives.pooling import Pooling as Pooling
+    from relayout.primitives.prelu import PReLU as PReLU
     from relayout.primitives.recurrent import GRU as GRU
     from relayout.primitives.recurrent import LBRGRU as LBRGRU
     from relayout.primitives.recurrent import LSTM as LSTM
     from relayout.primitives.recurrent import VanillaRNN as VanillaRNN
     from relayout.primitives.reduction import Reduction as Reduction
     from relayout.primitives.reorder import Reorder as Reorder
+    from relayout.primitives.resampling import Resampling as Resampling
     from relayout.primitives.sequence import Sequence as Sequence
+    from relayout.primitives.shuffle import Shuffle as Shuffle
     from relayout.primitives.softmax import Softmax as Softmax
     from relayout.primitives.split import Split as Split
     from relayout.primitives.sum import Sum as Sum
+
 
 _WHERE = {
     "BatchNormalization": "batch_normalization",
@@ -96,6 +105,7 @@ _WHERE = {
     "Convolution": "convolution",
     "Custom": "custom",
     "Eltwise": "eltwise",
+    "EltwiseBackward": "backward.eltwise",
     "GRU": "recurrent",
     "Gather": "indexing",
     "GroupNormalization": "group_normalization",
@@ -104,12 +114,19 @@ _WHERE = {
     "LSTM": "recurrent",
     "LayerNormalization": "layer_normalization",
     "Matmul": "matmul",
+    "PReLU": "prelu",
+    "PReLUBackward": "backward.prelu",
     "Pointwise": "pointwise",
     "Pooling": "pooling",
+    "PoolingBackward": "backward.pooling",
     "Reduction": "reduction",
     "Reorder": "reorder",
+    "Resampling": "resampling",
+    "ResamplingBackward": "backward.resampling",
     "Scatter": "indexing",
     "Sequence": "sequence",
+    "Shuffle": "shuffle",
+    "ShuffleBackward": "backward.shuffle",
     "Softmax": "softmax",
     "Split": "split",
     "Sum": "sum",
