@@ -67,6 +67,10 @@ if TYPE_CHECKING:
     from relayout.primitives.backward.eltwise import EltwiseBackward as EltwiseBackward
     from relayout.primitives.backward.pooling import PoolingBackward as PoolingBackward
     from relayout.primitives.backward.prelu import PReLUBackward as PReLUBackward
+    from relayout.primitives.backward.recurrent import GRUBackward as GRUBackward
+    from relayout.primitives.backward.recurrent import LBRGRUBackward as LBRGRUBackward
+    from relayout.primitives.backward.recurrent import LSTMBackward as LSTMBackward
+    from relayout.primitives.backward.recurrent import VanillaRNNBackward as VanillaRNNBackward
     from relayout.primitives.backward.resampling import ResamplingBackward as ResamplingBackward
     from relayout.primitives.backward.shuffle import ShuffleBackward as ShuffleBackward
     from relayout.primitives.batch_normalization import BatchNormalization as BatchNormalization
@@ -97,7 +101,6 @@ if TYPE_CHECKING:
     from relayout.primitives.split import Split as Split
     from relayout.primitives.sum import Sum as Sum
 
-
 _WHERE = {
     "BatchNormalization": "batch_normalization",
     "Binary": "binary",
@@ -107,11 +110,14 @@ _WHERE = {
     "Eltwise": "eltwise",
     "EltwiseBackward": "backward.eltwise",
     "GRU": "recurrent",
+    "GRUBackward": "backward.recurrent",
     "Gather": "indexing",
     "GroupNormalization": "group_normalization",
     "InnerProduct": "inner_product",
     "LBRGRU": "recurrent",
+    "LBRGRUBackward": "backward.recurrent",
     "LSTM": "recurrent",
+    "LSTMBackward": "backward.recurrent",
     "LayerNormalization": "layer_normalization",
     "Matmul": "matmul",
     "PReLU": "prelu",
@@ -131,6 +137,7 @@ _WHERE = {
     "Split": "split",
     "Sum": "sum",
     "VanillaRNN": "recurrent",
+    "VanillaRNNBackward": "backward.recurrent",
 }
 
 __all__ = [*_WHERE]

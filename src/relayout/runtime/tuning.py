@@ -4,10 +4,13 @@ What is fastest depends on caches, prefetchers and memory, so an estimate is onl
 :class:`Contest` hands out candidates to calls that have work to do anyhow, collects how long each took, and
 drops those that fall behind::
 
-    round 0    all, not timed: code is loaded, pages are touched
-    round 1    all that are left, one call each; afterwards whoever is far behind the best is out
+    round 1    all, a turn each; afterwards whoever is far behind the best is out
     round 2..  the same with less patience; every other round in the other direction
     the end    the best by the lower quartile of its times, if it beats the estimate by more than noise does
+
+A turn is two calls, of which the second is timed: the first loads the code, and finds in the caches what
+another candidate has left there. One that writes around the caches would be timed with lines that others have
+brought in, and leave its neighbour with none.
 
 Other programs make calls slower, never faster, so of a candidate's times the short ones tell what it can do;
 the very shortest may be luck. Every call does real work and gives the same bytes, whatever candidate it gets.
@@ -39,9 +42,10 @@ __all__ = [
 
 BEGIN = 8  # calls of a problem before its contest begins: what is called less often is not worth it
 TRIALS = 1000  # calls that are more than any contest takes
-ROUNDS = 6  # timed rounds of a contest
+ROUNDS = 6  # rounds of a contest
+TURN = 2  # calls in a row of a candidate, the last of which is timed
 PATIENCE = (4, 1.4, 1.2, 1.1, 1.1)
-"""After each timed round but the last: how many times the best's time a candidate may take to stay.
+"""After each round but the last: how many times the best's time a candidate may take to stay.
 
 By the least of its times so far. After one round that may be a call that was held up, so that only what is
 hopeless goes.
@@ -50,7 +54,7 @@ NOISE = 0.97  # of the estimate's time; what takes more is not called faster
 AGREE = 3  # contests, in different processes, until a choice is taken as it is
 STALE = 30 * 86400  # seconds after which it no longer is
 KEPT = 4  # candidates of a choice that are remembered
-VERSION = 4  # of entries on disk; counted up when candidates change their meaning
+VERSION = 5  # of entries on disk; counted up when candidates change their meaning
 _PREFIX = "choice-"
 _STATE = f"chosen-{cache.digest(b'state').hex()}"
 
@@ -71,33 +75,33 @@ class Contest:
         self.winner: int | None = 0 if candidates < 2 else None
         self._alive = list(range(candidates))
         self._times: list[list[float]] = [[] for _ in range(candidates)]
-        self._warm = [False] * candidates
-        self._round, self._next = 0, 0
+        self._calls = [0] * candidates
+        self._round, self._next = 1, 0
 
     def turn(self) -> int | None:
         """The candidate that the next call takes; None: the contest is over, or others end its last round."""
         with lock():
             if self.winner is not None:
                 return None
-            if self._next == len(self._alive):
+            if self._next == TURN * len(self._alive):
                 self._end_round()
                 if self.winner is not None:
                     return None
+            place = self._next // TURN
             self._next += 1
-            return self._alive[self._next - 1 if self._round % 2 else -self._next]
+            return self._alive[-1 - place if self._round % 2 else place]
 
     def record(self, candidate: int, taken: float) -> None:
-        """Note how long a call with a candidate took; its first one does not count."""
+        """Note how long a call with a candidate took; only the last one of a turn counts."""
         with lock():
-            if self._warm[candidate]:
+            self._calls[candidate] += 1
+            if self._calls[candidate] % TURN == 0:
                 self._times[candidate].append(taken)
-            self._warm[candidate] = True
 
     def refuse(self, candidate: int) -> None:
         """Leave a candidate out that can't do the work."""
         with lock():
             self._times[candidate] = []
-            self._warm[candidate] = False
 
     def ranking(self) -> list[tuple[int, float]]:
         """Those that stayed to the end, fastest first, each with its time as a multiple of the estimate's."""
@@ -109,16 +113,11 @@ class Contest:
 
     def _end_round(self) -> None:
         self._next = 0
-        self._round += 1
-        if self._round == 1:  # nothing was timed yet
-            self._alive = [k for k in self._alive if self._warm[k] or k == 0]
-            return
         best = min((min(self._times[k]) for k in self._alive if self._times[k]), default=0.0)
-        timed = self._round - 1
-        if timed < ROUNDS:
-            most = PATIENCE[timed - 1] * best
-            self._alive = [k for k in self._alive if k == 0 or min(self._times[k], default=0.0) <= most]
-        if timed < ROUNDS and len(self._alive) > 1:
+        most = PATIENCE[self._round - 1] * best if self._round < ROUNDS else float("inf")
+        self._alive = [k for k in self._alive if k == 0 or min(self._times[k], default=most + 1) <= most]
+        self._round += 1
+        if self._round <= ROUNDS and len(self._alive) > 1:
             return
         ahead = self.ranking()[0]
         self.winner = ahead[0] if ahead[1] < NOISE else 0
