@@ -64,7 +64,16 @@ from typing import TYPE_CHECKING, Any
 from relayout.forking import lock as _lock
 
 if TYPE_CHECKING:
+    from relayout.primitives.backward.convolution_weights import (
+        ConvolutionBackwardWeights as ConvolutionBackwardWeights,
+    )
     from relayout.primitives.backward.eltwise import EltwiseBackward as EltwiseBackward
+    from relayout.primitives.backward.inner_product import (
+        InnerProductBackwardData as InnerProductBackwardData,
+    )
+    from relayout.primitives.backward.inner_product import (
+        InnerProductBackwardWeights as InnerProductBackwardWeights,
+    )
     from relayout.primitives.backward.pooling import PoolingBackward as PoolingBackward
     from relayout.primitives.backward.prelu import PReLUBackward as PReLUBackward
     from relayout.primitives.backward.recurrent import GRUBackward as GRUBackward
@@ -106,6 +115,7 @@ _WHERE = {
     "Binary": "binary",
     "Concat": "concat",
     "Convolution": "convolution",
+    "ConvolutionBackwardWeights": "backward.convolution_weights",
     "Custom": "custom",
     "Eltwise": "eltwise",
     "EltwiseBackward": "backward.eltwise",
@@ -114,6 +124,8 @@ _WHERE = {
     "Gather": "indexing",
     "GroupNormalization": "group_normalization",
     "InnerProduct": "inner_product",
+    "InnerProductBackwardData": "backward.inner_product",
+    "InnerProductBackwardWeights": "backward.inner_product",
     "LBRGRU": "recurrent",
     "LBRGRUBackward": "backward.recurrent",
     "LSTM": "recurrent",
