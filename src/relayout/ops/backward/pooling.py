@@ -55,4 +55,5 @@ class PoolingBackward(Operation):
         for number, at in enumerate(taps):
             here = (slice(None), slice(None), *at)
             found[here] += diff_dst if workspace is None else np.where(workspace == number, diff_dst, 0)
-        return np.ascontiguousarray(found[(slice(None), slice(None), *inside)])
+        elements = (slice(None), slice(None), *inside)
+        return np.ascontiguousarray(found[elements])
