@@ -70,6 +70,7 @@ if TYPE_CHECKING:
     from relayout.primitives.backward.convolution_weights import (
         ConvolutionBackwardWeights as ConvolutionBackwardWeights,
     )
+    from relayout.primitives.backward.eltwise import EltwiseBackward as EltwiseBackward
     from relayout.primitives.backward.group_normalization import (
         GroupNormalizationBackward as GroupNormalizationBackward,
     )
@@ -83,10 +84,14 @@ if TYPE_CHECKING:
         LayerNormalizationBackward as LayerNormalizationBackward,
     )
     from relayout.primitives.backward.lrn import LRNBackward as LRNBackward
+    from relayout.primitives.backward.pooling import PoolingBackward as PoolingBackward
+    from relayout.primitives.backward.prelu import PReLUBackward as PReLUBackward
     from relayout.primitives.backward.recurrent import GRUBackward as GRUBackward
     from relayout.primitives.backward.recurrent import LBRGRUBackward as LBRGRUBackward
     from relayout.primitives.backward.recurrent import LSTMBackward as LSTMBackward
     from relayout.primitives.backward.recurrent import VanillaRNNBackward as VanillaRNNBackward
+    from relayout.primitives.backward.resampling import ResamplingBackward as ResamplingBackward
+    from relayout.primitives.backward.shuffle import ShuffleBackward as ShuffleBackward
     from relayout.primitives.backward.softmax import SoftmaxBackward as SoftmaxBackward
     from relayout.primitives.batch_normalization import BatchNormalization as BatchNormalization
     from relayout.primitives.binary import Binary as Binary
@@ -103,13 +108,16 @@ if TYPE_CHECKING:
     from relayout.primitives.matmul import Matmul as Matmul
     from relayout.primitives.pointwise import Pointwise as Pointwise
     from relayout.primitives.pooling import Pooling as Pooling
+    from relayout.primitives.prelu import PReLU as PReLU
     from relayout.primitives.recurrent import GRU as GRU
     from relayout.primitives.recurrent import LBRGRU as LBRGRU
     from relayout.primitives.recurrent import LSTM as LSTM
     from relayout.primitives.recurrent import VanillaRNN as VanillaRNN
     from relayout.primitives.reduction import Reduction as Reduction
     from relayout.primitives.reorder import Reorder as Reorder
+    from relayout.primitives.resampling import Resampling as Resampling
     from relayout.primitives.sequence import Sequence as Sequence
+    from relayout.primitives.shuffle import Shuffle as Shuffle
     from relayout.primitives.softmax import Softmax as Softmax
     from relayout.primitives.split import Split as Split
     from relayout.primitives.sum import Sum as Sum
@@ -123,6 +131,7 @@ _WHERE = {
     "ConvolutionBackwardWeights": "backward.convolution_weights",
     "Custom": "custom",
     "Eltwise": "eltwise",
+    "EltwiseBackward": "backward.eltwise",
     "GRU": "recurrent",
     "GRUBackward": "backward.recurrent",
     "Gather": "indexing",
@@ -140,12 +149,19 @@ _WHERE = {
     "LayerNormalization": "layer_normalization",
     "LayerNormalizationBackward": "backward.layer_normalization",
     "Matmul": "matmul",
+    "PReLU": "prelu",
+    "PReLUBackward": "backward.prelu",
     "Pointwise": "pointwise",
     "Pooling": "pooling",
+    "PoolingBackward": "backward.pooling",
     "Reduction": "reduction",
     "Reorder": "reorder",
+    "Resampling": "resampling",
+    "ResamplingBackward": "backward.resampling",
     "Scatter": "indexing",
     "Sequence": "sequence",
+    "Shuffle": "shuffle",
+    "ShuffleBackward": "backward.shuffle",
     "Softmax": "softmax",
     "SoftmaxBackward": "backward.softmax",
     "Split": "split",
