@@ -36,6 +36,7 @@ from relayout.graph.lowering import (  # noqa: F401 (they fill the table of rule
     products,
     recurrent,
     resizing,
+    training,
     windows,
 )
 from relayout.graph.lowering.case import Case, case_of, label, operand_of, row_major, unblocked

@@ -235,12 +235,15 @@ class _Emission:
         return origin(value, bases) is origin(piece, bases) and value.desc == piece.desc
 
 
-    def overwrites(self, made: Primitive, given: Sequence[Any], into: Mapping[str, Value]) -> bool:
+    def overwrites(
+        self, made: Primitive, given: Sequence[tuple[str, Any]], into: Mapping[str, Value]
+    ) -> bool:
         """Whether a primitive would write over a state while it still reads it."""
         bases = self.sequence.bases
-        read = [(key, one) for key, one in zip(made.inputs, given, strict=False) if isinstance(one, Value)]
+        states = [origin(value, bases) for value in self.states.values()]
+        read = [(key, origin(one, bases)) for key, one in given if isinstance(one, Value)]
         return any(
-            origin(one, bases) is origin(place, bases) and key not in made.in_place.get(output, ())
+            one is origin(place, bases) and one in states and key not in made.in_place.get(output, ())
             for output, place in into.items()
             for key, one in read
         )
@@ -278,14 +281,14 @@ class Site:
         self, made: Primitive, *given: Any, into: Mapping[str, Value] | None = None, **named: Any
     ) -> Value:
         """Append a primitive with one result."""
-        if into and self._emission.overwrites(made, given, into):
+        if into and self._emission.overwrites(made, (*zip(made.inputs, given, strict=False), *named.items()), into):
             into = None
         found: Value = self.sequence.add(made, *given, into=into, name=self.case.name, **named)
         return found
 
-    def add_several(self, made: Primitive, *given: Any) -> tuple[Value, ...]:
+    def add_several(self, made: Primitive, *given: Any, **named: Any) -> tuple[Value, ...]:
         """Append a primitive with any number of results."""
-        found = self.sequence.add(made, *given, name=self.case.name)
+        found = self.sequence.add(made, *given, name=self.case.name, **named)
         return tuple(found) if len(made.outputs) > 1 else (found,)
 
     def place(self, desc: MemoryDesc) -> Value:
