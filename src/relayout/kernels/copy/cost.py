@@ -28,10 +28,12 @@ __all__ = [
         "RUN_CYCLES",
         "SPILLED",
         "SPLIT_LINE_CYCLES",
+        "STRADDLING_CYCLES",
         "TLB_MISS_CYCLES",
         "converting",
         "elsewhere",
         "fitting",
+        "in_turn",
         "instructions",
         "transposing",
     ),
@@ -47,6 +49,7 @@ L2_LINE_CYCLES = 2.2  # cycles to fetch a line from L2 that L1 has dropped
 STAGED_LINE_CYCLES = 5.0  # cycles to copy a line into the stage, which is a loop of its own
 STRIP_CYCLES = 10  # cycles of overhead each time a strip's loop over rows begins
 SINGLE_TILE_ROWS = 16  # rows of a strip that is one tile, without a loop or a call
+STRADDLING_CYCLES = 1.0  # cycles more for a store to two lines, both in the L1 cache
 SPLIT_LINE_CYCLES = 6  # cycles to fetch a line of the destination again that two pieces share
 INSTRUCTION_CYCLES = 0.5  # cycles for a load, a shuffle or a store of a vector
 CONVERT_CYCLES = 2.5  # cycles to convert a vector, clamp it and make it narrower
@@ -77,6 +80,16 @@ def converting(nest: Move, size: int) -> float:
     )
 
 
+def in_turn(nest: Move, columns: Run, rows: Run, block: int) -> bool:
+    """Whether a transpose writes columns in turn: each is one block, and ends where the next one begins.
+
+    A strip ends its columns before the next one then, so lines that they share are in the L1 cache.
+    """
+    line = LINE_BITS // nest.write
+    follow = columns.is_straight and columns.loop.dst == rows.extent * nest.write
+    return follow and rows.extent // line * line <= block
+
+
 def transposing(nest: Move, columns: Run, rows: Run, block: int, stage: bool) -> float:
     """Cycles for a line of the source besides shuffles: ``block`` rows together, by way of a stage or not."""
     strips = LINE_BITS // LANE_BITS  # of a line
@@ -92,7 +105,7 @@ def transposing(nest: Move, columns: Run, rows: Run, block: int, stage: bool) ->
     line = 2 * LINE if stage else min(pitch, LINE)  # of a row, and its copy
     if block * (line + LINE // strips) >= caches()[0] * 3 // 4:  # with a strip of the destination
         cost += (strips - 1 if stage else 1) * L2_LINE_CYCLES
-    if back > LINE:
+    if back > LINE and not in_turn(nest, columns, rows, block):
         cost += SPLIT_LINE_CYCLES / lines * bool(back % LINE) + elsewhere(back) / lines
     return cost
 
