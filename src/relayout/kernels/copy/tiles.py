@@ -31,6 +31,7 @@ __all__ = ["Staged", "Transpose"]
 CLAIMED_BYTES = 2 * LINE  # how far ahead short columns ask for the lines that they write
 PREFETCHED_ROWS = 8  # rows that are prefetched in one turn
 PRUNED = 4  # strips; with no more of them the overlapping last one gets code for its new columns only
+STAGES = 4  # of them would fill the L1 cache: the destination's lines and those to come need room, too
 INLINE = 16  # rows of the largest tile that is inlined; larger ones are called
 
 
@@ -582,8 +583,9 @@ class Staged(Transpose):
         adds = self.what is not None and self.what.accumulates
         free = not (shared or plan.bounced or adds)
         line = LINE_BITS // self.nest.read
+        most = self.machine.l1 // STAGES // (LINE * min(plan.block, plan.total))
         fitting = (n for n in (4, 3, 2) if together % (n * line) == 0 or (free and together >= 4 * n * line))
-        return next(fitting, 1)
+        return next((n for n in fitting if n <= most), 1)
 
     def prepare(self) -> None:
         """Make the buffer."""

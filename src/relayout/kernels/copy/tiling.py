@@ -9,15 +9,12 @@ from itertools import product
 from relayout.kernels.copy.cost import (
     INSTRUCTION_CYCLES,
     L2_LINE_CYCLES,
-    PASS_CYCLES,
     RUN_CYCLES,
     SPILLED,
-    SPLIT_LINE_CYCLES,
-    STRADDLING_CYCLES,
     TLB_MISS_CYCLES,
     converting,
+    ending,
     fitting,
-    in_turn,
     instructions,
     transposing,
 )
@@ -179,10 +176,8 @@ def _ways(made: TransposePlan, facts: Facts) -> Iterator[Plan]:
             continue
         for swept in _swept(one):
             back = L2_LINE_CYCLES * (inside != (swept.blocked is not None)) * (can and not stage)
-            straddling = STRADDLING_CYCLES if in_turn(nest, columns, rows, block) else SPLIT_LINE_CYCLES
             for lined in _lined(swept):
-                split = any(stride % LINE_BITS for stride in columns.strides("dst"))
-                more = PASS_CYCLES if lined.bounced else straddling * split
+                more = ending(nest, columns, rows, block, bool(lined.bounced))
                 for prefetch in (far, not far)[: 1 if hollow else 2]:
                     wrong = 0.0 if prefetch == far else TLB_MISS_CYCLES if far else INSTRUCTION_CYCLES
                     if facts.hopeless(cost + back + more + wrong):
