@@ -28,7 +28,7 @@ def pools(draw: st.DrawFn) -> dict[str, Any]:
     dilations = draw(st.tuples(*[st.integers(1, 2)] * axes))
     strides = draw(st.tuples(*[st.integers(1, 3)] * axes))
     ceil = draw(st.integers(0, 1))
-    less = [(s - 1) * ceil for s in strides]  # a size that is rounded up has a window that reaches over the end
+    less = [(s - 1) * ceil for s in strides]  # rounded up, a size has a window that reaches over the end
     return {
         "kernel_shape": kernel,
         "strides": strides,
