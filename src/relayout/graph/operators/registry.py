@@ -175,7 +175,7 @@ class Operator:
         """
         if self.fits is None or not inputs or inputs[0] is None:
             return
-        others = [one and one.shaped() for one in inputs[1:]]
+        others = [None if one is None else one.shaped() for one in inputs[1:]]
         if any((one is None) != (given is None) for one, given in zip(others, inputs[1:], strict=True)):
             return
         refusal = None
