@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
+from measures import FORMATS, shares
 
 import relayout as rl
 from relayout.draw.canvas import FILLS, INK, MUTED, PAPER, RULE, Canvas, fill_of, text_width
@@ -284,16 +283,12 @@ def architecture() -> str:
     )
 
 
-MEASURED = Path(__file__).parent / "measured" / "primitives.json"
-"""For each network and number of threads: everybody's share of the processor's peak."""
-
 NETWORKS = ("ResNet-50, batch 1", "ResNet-50, batch 8", "ResNeXt-101, batch 1", "MobileNetV2, batch 1")
-FORMATS = ("nChw16c", "nChw8c", "nhwc", "NCHW32", "NCHW4", "CHWN4", "nchw")
 
 
 def formats() -> str:
     """How fast convolutions are in each format, as a part of the best one."""
-    figures = json.loads(MEASURED.read_text())
+    figures = shares()
     canvas = Canvas()
     title = "Speed of convolutions in each format, relative to the fastest one"
     canvas.words(0, 13, title, size=14, anchor="start", bold=True)
@@ -304,19 +299,19 @@ def formats() -> str:
         canvas.words(left - 8, top + row * high + 12, name, size=11, anchor="end")
     for column, network in enumerate(NETWORKS):
         x = left + column * (wide + apart)
-        shares = {name: figures[network]["1"][f"Relayout {name}"] for name in FORMATS}
-        best = max(shares.values())
+        speeds = {name: figures[network, 1][f"Relayout {name}"] for name in FORMATS}
+        best = max(speeds.values())
         what, _, batch = network.partition(", ")
         canvas.words(x, top - 22, what, size=12, anchor="start", bold=True)
         canvas.words(x, top - 8, batch, size=11, anchor="start", fill=MUTED)
-        for row, share in enumerate(shares.values()):
+        for row, share in enumerate(speeds.values()):
             y, part = top + row * high, share / best
             fastest = f"{part:.2f}" == "1.00"  # as it is written
             canvas.box(x, y, wide, high - 4, fill=RULE, stroke="none", opacity=0.35)
             canvas.box(x, y, part * wide, high - 4, fill=FILLS[3 if fastest else 0], stroke="none")
             canvas.words(x + wide + 6, y + 12, f"{part:.2f}", size=11, anchor="start", bold=fastest)
         canvas.line([(x, top - 4), (x, bottom)], stroke=MUTED, thickness=0.8)
-        said.append(f"{network}: " + ", ".join(f"{name} {shares[name] / best:.2f}" for name in FORMATS))
+        said.append(f"{network}: " + ", ".join(f"{name} {speeds[name] / best:.2f}" for name in FORMATS))
     x = left
     for fill, text in ((FILLS[3], "fastest for this network"), (FILLS[0], "others")):
         canvas.box(x, bottom + 12, 14, 14, fill=fill, stroke="none")

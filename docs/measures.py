@@ -1,8 +1,15 @@
-"""The tables of what was measured on whole networks: from the files that ``relayout bench`` has written."""
+"""The tables of what was measured: from the files that ``relayout bench`` has written.
+
+Of primitives only the sums over the layers of a network are kept, without each layer's figures::
+
+    relayout bench primitives --json primitives.json
+    python docs/measures.py primitives.json          write docs/measured/primitives.json
+"""
 
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -11,6 +18,8 @@ from relayout.bench.zoo.names import CENSUS, MORE
 
 MEASURED = Path(__file__).parent / "measured"
 OURS, YARDSTICK = "Relayout", "ONNX Runtime"
+FORMATS = ("nChw16c", "nChw8c", "nhwc", "NCHW32", "NCHW4", "CHWN4", "nchw")
+WHOLE = "ResNet-50 forward"
 OUTSIDE = ("not exported", "no reference", "not installed")
 
 
@@ -117,9 +126,7 @@ def machine() -> str:
     found = _read("networks.json")
     if not found:
         return "Not measured yet."
-    facts = ", ".join(f"{key} {value}" for key, value in found["machine"].items())
-    peers = ", ".join(f"{name} {version or '(not measured)'}" for name, version in found["peers"].items())
-    return f"{facts}; {peers}."
+    return f"{_facts(found)}."
 
 
 def census() -> str:
@@ -136,3 +143,81 @@ def census() -> str:
         counts = f"{len(right)} of {len(valid)}", str(len(own) - len(valid)), str(untried)
         rows.append([way, *counts, ", ".join(others)])
     return table(["way in", "agree", "others could not", "not tried", "do not agree"], rows)
+
+
+def shares() -> dict[tuple[str, int], dict[str, float]]:
+    """For each network and number of threads everybody's share of the processor's peak."""
+    found: dict[tuple[str, int], dict[str, float]] = {}
+    for one in _read("primitives.json").get("sums", ()):
+        found.setdefault((one["group"], one["threads"]), {})[one["contestant"]] = one["share_of_peak"]
+    return found
+
+
+def in_formats() -> str:
+    """For each network the time in each format / in the best one, on one thread."""
+    rows = []
+    for (group, threads), named in shares().items():
+        own = [named.get(f"{OURS} {name}") for name in FORMATS]
+        if threads == 1 and all(own):
+            best = max(filter(None, (*own, named[OURS])))
+            rows.append([group, *(f"{best / share:.2f}" for share in own if share)])
+    return table(["network", *(f"`{name}`" for name in FORMATS)], rows)
+
+
+def layers() -> str:
+    """For each network our share of the peak, and the times of others / ours."""
+    return _by_threads([g for g in _groups() if not g.startswith(WHOLE)], share=True)
+
+
+def whole() -> str:
+    """The same of ResNet-50 as a whole, without the share."""
+    return _by_threads([g for g in _groups() if g.startswith(WHOLE)], share=False)
+
+
+def measured_on() -> str:
+    """What the layers were measured on."""
+    found = _read("primitives.json")
+    return f"{_facts(found)}." if found.get("machine") else "Not measured yet."
+
+
+def _groups() -> list[str]:
+    return list(dict.fromkeys(group for group, _ in shares()))
+
+
+def _by_threads(groups: Sequence[str], share: bool) -> str:
+    """A row for each group, cells with a figure for each number of threads."""
+    found = _read("primitives.json").get("sums", ())
+    behind = {(one["group"], one["contestant"], one["threads"]): one["behind"] for one in found}
+    of_peak = shares()
+    threads = sorted({number for _, number in of_peak})
+    names = [n for n in dict.fromkeys(one["contestant"] for one in found) if not n.startswith(OURS)]
+    names = [n for n in names if any((group, n, number) in behind for group in groups for number in threads)]
+    rows = []
+    for group in groups:
+        row = [group]
+        if share:
+            row.append(" / ".join(f"{100 * of_peak[group, number][OURS]:.0f} %" for number in threads))
+        for name in names:
+            figures = [behind.get((group, name, number)) for number in threads]
+            row.append(" / ".join("-" if each is None else f"{each:.2f}" for each in figures))
+        rows.append(row)
+    return table(["", *["Relayout: share of the peak"] * share, *names], rows)
+
+
+def _facts(found: dict[str, Any]) -> str:
+    facts = ", ".join(f"{key} {value}" for key, value in found["machine"].items())
+    peers = ", ".join(f"{name} {version or '(not measured)'}" for name, version in found["peers"].items())
+    return f"{facts}; {peers}"
+
+
+def keep(path: str) -> None:
+    """Keep the sums of what ``relayout bench primitives --json`` has written."""
+    found = json.loads(Path(path).read_text(encoding="utf-8"))
+    del found["results"]
+    sums = ",\n".join(map(json.dumps, found.pop("sums")))
+    text = f'{json.dumps(found)[:-1]},\n"sums": [\n{sums}\n]}}\n'
+    (MEASURED / "primitives.json").write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    keep(*sys.argv[1:])

@@ -18,6 +18,8 @@ of the state ``h``, numbers count gates in the order of oneDNN; ``*`` is by elem
 
 ``g``, ``a``, ``e`` are the activations, in this order; a clip bounds what they are applied to, but for
 ``e``.
+
+In training the ``workspace`` keeps what the way back needs; :class:`Workspace` says where.
 """
 
 from __future__ import annotations
@@ -25,14 +27,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
 from relayout.ops.functions import Function, Reals
 from relayout.ops.operation import Operation
 
-__all__ = ["ACTIVATIONS", "DIRECTIONS", "GATES", "Recurrent"]
+__all__ = ["ACTIVATIONS", "DIRECTIONS", "GATES", "Recurrent", "Workspace"]
 
 GATES: Final = {"rnn": 1, "lstm": 4, "gru": 3, "lbr_gru": 3}
 """How many gates each cell has."""
@@ -52,6 +54,68 @@ DIRECTIONS: Final = {
     "bidirectional_sum": (False, True),
 }
 """For each direction of a layer whether it begins at the last step."""
+
+
+KEPT: Final = {"rnn": 0, "lstm": 4, "gru": 3, "lbr_gru": 4}
+"""How many numbers of a unit and step training keeps besides states: gates; ``U2 h + b3`` of ``lbr_gru``."""
+
+
+class Workspace(NamedTuple):
+    """What training keeps, as one row of f32: for each layer, for each of its directions, these.
+
+    ::
+
+        states      t+1, n, s       element k is the state between the elements k-1 and k of the sequence
+        memories    t+1, n, o       the same for the memory of an LSTM
+        gates       t, n, k, o      behind their activations, in their order; lbr_gru: and U2 h + b3
+
+    s is the width of a state, o the units of a gate. A direction that begins at the last step has the initial
+    state as the last element.
+
+    >>> made = Workspace("lstm", 3, 2, 1, 1, 8, 5)
+    >>> made.size, made.starts(0, 0)
+    (296, {'states': 0, 'memories': 40, 'gates': 104})
+    """
+
+    cell: str
+    time: int
+    batch: int
+    layers: int
+    directions: int
+    units: int
+    state: int
+
+    @property
+    def dims(self) -> dict[str, tuple[int, ...]]:
+        """Those of each part."""
+        between = (self.time + 1, self.batch)
+        found: dict[str, tuple[int, ...]] = {"states": (*between, self.state)}
+        if self.cell == "lstm":
+            found["memories"] = (*between, self.units)
+        return found | {"gates": (self.time, self.batch, KEPT[self.cell], self.units)}
+
+    @property
+    def apart(self) -> int:
+        """Numbers of a direction."""
+        return sum(map(prod, self.dims.values()))
+
+    @property
+    def size(self) -> int:
+        """Numbers of all."""
+        return self.layers * self.directions * self.apart
+
+    def starts(self, layer: int, direction: int) -> dict[str, int]:
+        """Where each part begins."""
+        at, found = (layer * self.directions + direction) * self.apart, {}
+        for name, dims in self.dims.items():
+            found[name] = at
+            at += prod(dims)
+        return found
+
+    def parts(self, whole: Reals, layer: int, direction: int) -> dict[str, Reals]:
+        """Views of the parts."""
+        starts = self.starts(layer, direction)
+        return {n: whole[starts[n] : starts[n] + prod(dims)].reshape(dims) for n, dims in self.dims.items()}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,6 +163,8 @@ class Recurrent(Operation):
         outputs = arrays["weights_iter"].shape[2]
         states = np.zeros((layers, directions, x.shape[1], outputs))
         memories = np.zeros((layers, directions, x.shape[1], units))
+        room = Workspace(self.cell, x.shape[0], x.shape[1], layers, directions, units, outputs)
+        workspace = np.zeros(room.size)
         made = []
         for d, turned in enumerate(self.backward):
             given = x[::-1] if turned else x
@@ -106,17 +172,25 @@ class Recurrent(Operation):
                 own = {name: array[layer, d] for name, array in arrays.items() if name != "src_layer"}
                 h = own.get("src_iter", states[layer, d])
                 c = own.get("src_iter_c", memories[layer, d])
-                given, states[layer, d], memories[layer, d] = self._layer(given, h, c, own)
+                kept = room.parts(workspace, layer, d)
+                if turned:
+                    kept = {name: part[::-1] for name, part in kept.items()}
+                given, states[layer, d], memories[layer, d] = self._layer(given, h, c, own, kept)
             made.append(given[::-1] if turned else given)
         result = np.asarray(sum(made)) if self.sums else np.concatenate(made, axis=-1)
-        return {"dst_layer": result, "dst_iter": states, "dst_iter_c": memories}
+        return {"dst_layer": result, "dst_iter": states, "dst_iter_c": memories, "workspace": workspace}
 
-    def _layer(self, x: Reals, h: Reals, c: Reals, own: Mapping[str, Reals]) -> tuple[Reals, Reals, Reals]:
-        """The states of all steps, and both at the end."""
+    def _layer(
+        self, x: Reals, h: Reals, c: Reals, own: Mapping[str, Reals], kept: Mapping[str, Reals]
+    ) -> tuple[Reals, Reals, Reals]:
+        """The states of all steps, and both at the end; ``kept`` is filled."""
         weights = own["weights_iter"]
         bias = own.get("bias", np.zeros((self.biases, weights.shape[-1])))
         parts = np.einsum("tni,igo->tngo", x, own["weights_layer"]) + bias[: self.gates]
-        states = np.zeros((*x.shape[:2], h.shape[1]))
+        states = kept["states"]
+        states[0] = h
+        if "memories" in kept:
+            kept["memories"][0] = c
         for t, part in enumerate(parts):
             if self.cell == "rnn":
                 h = self._act(0, part[:, 0] + h @ weights[:, 0])
@@ -124,18 +198,24 @@ class Recurrent(Operation):
                 i, f, a, o = np.moveaxis(part + np.einsum("ni,igo->ngo", h, weights), 1, 0)
                 p = own.get("weights_peephole", np.zeros((3, c.shape[1])))
                 i, f = self._act(0, i + p[0] * c), self._act(0, f + p[1] * c)
-                c = f * c + i * self._act(1, a)
-                h = self._act(0, o + p[2] * c) * self.activations[2].definition(c)
+                a = self._act(1, a)
+                c = f * c + i * a
+                o = self._act(0, o + p[2] * c)
+                h = o * self.activations[2].definition(c)
                 h = h @ own["weights_projection"] if "weights_projection" in own else h
+                kept["memories"][t + 1], kept["gates"][t] = c, np.stack([i, f, a, o], 1)
             else:
                 u, r = (self._act(0, part[:, k] + h @ weights[:, k]) for k in (0, 1))
+                gates = [u, r]
                 if self.cell == "gru":
-                    new = self._act(1, part[:, 2] + (r * h) @ weights[:, 2])
+                    gates += [self._act(1, part[:, 2] + (r * h) @ weights[:, 2])]
                 else:
-                    new = self._act(1, part[:, 2] + r * (h @ weights[:, 2] + bias[3]))
-                h = u * h + (1 - u) * new
-            states[t] = h
-        return states, h, c
+                    inner = h @ weights[:, 2] + bias[3]
+                    gates += [self._act(1, part[:, 2] + r * inner), inner]
+                h = u * h + (1 - u) * gates[2]
+                kept["gates"][t] = np.stack(gates, 1)
+            states[t + 1] = h
+        return states[1:], h, c
 
     def _act(self, which: int, x: Reals) -> Reals:
         bounded = np.clip(x, -self.clip, self.clip) if self.clip else x

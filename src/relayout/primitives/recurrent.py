@@ -14,6 +14,7 @@ Sizes are called as oneDNN calls them: ``t`` time steps, ``n`` rows of the batch
     dst_layer           t, n, c         the states of the last layer
     dst_iter            l, d, n, c      the states behind the last step
     dst_iter_c          l, d, n, c      the memory behind the last step
+    workspace           all of it       f32; what a backward primitive needs, with ``workspace=True``
 
 Gates have the order i, f, c, o (LSTM) and u, r, o (GRU). :mod:`relayout.ops.recurrent` has the formulas.
 
@@ -49,10 +50,11 @@ from relayout.jit.support import supported
 from relayout.layout.descriptor import MemoryDesc, any_format
 from relayout.layout.layout import spell_dims
 from relayout.ops import recurrent as ops
+from relayout.ops.backward.recurrent import SLOPES
 from relayout.ops.checks import check_descs, check_written
 from relayout.ops.formats import finite
 from relayout.ops.functions import Function
-from relayout.ops.recurrent import ACTIVATIONS, DIRECTIONS, GATES
+from relayout.ops.recurrent import ACTIVATIONS, DIRECTIONS, GATES, Workspace
 from relayout.primitives.primitive import DEFINITION, Primitive
 
 if TYPE_CHECKING:
@@ -76,6 +78,7 @@ FORMATS = {
     "dst_layer": "tnc",
     "dst_iter": "ldnc",
     "dst_iter_c": "ldnc",
+    "workspace": "a",
 }
 """What ``any`` is where nothing else decides."""
 
@@ -103,6 +106,7 @@ class Recurrent(Primitive):
         direction: str,
         activations: Sequence[Any] | None,
         clip: float | None,
+        workspace: bool,
     ) -> None:
         """Check everything, and decide every ``any``."""
         check_descs(self.kind, needed, optional)
@@ -136,6 +140,12 @@ class Recurrent(Primitive):
             if name in found:
                 check_written(self.kind, desc, name)
         self._given = given
+        functions, bound = self._functions(activations), self._clip(clip)
+        if workspace:
+            self._check_differentiable(functions, bound)
+            dims = (*needed["src_layer"].dims[:2], self.layers, directions, self.units, self.outputs_of_state)
+            given["workspace"] = MemoryDesc((Workspace(self.cell_kind, *dims).size,), "f32", "a")
+            found["workspace"] = given["workspace"].dtype
         decided = self._decided(given)
         self._settle(
             ops.Recurrent,
@@ -143,9 +153,20 @@ class Recurrent(Primitive):
             {name: decided[name] for name in found},
             cell=self.cell_kind,
             direction=direction,
-            activations=self._functions(activations),
-            clip=self._clip(clip),
+            activations=functions,
+            clip=bound,
         )
+
+    def _check_differentiable(self, activations: Sequence[Function], clip: float) -> None:
+        """Refuse a workspace for what there are no gradients of."""
+        if clip:
+            raise Unsupported(f"{self.kind}: there are no gradients of a layer with a clip; it is {clip}")
+        for one in activations:
+            if one.algorithm not in SLOPES or (one.algorithm == "relu" and one.alpha < 0):
+                raise Unsupported(
+                    f"{self.kind}: there are no gradients of a layer with the activation {one}; there are of "
+                    f"{', '.join(SLOPES)} (alpha of relu at least 0)"
+                )
 
     def _sizes(
         self, given: Mapping[str, MemoryDesc], direction: str, directions: int
@@ -267,13 +288,16 @@ class VanillaRNN(Recurrent):
         ``relu``, ``tanh``, ``logistic`` as in oneDNN, or any other elementwise function.
     clip : float, optional
         What bounds the sum that it is applied to, on both sides.
+    workspace : bool
+        Whether there is a further result, with what the backward primitive needs.
 
     Raises
     ------
     LayoutError
         Sizes don't fit together.
     Unsupported
-        A data type that is not f32, bf16 or f16.
+        A data type that is not f32, bf16 or f16; a workspace for a clip, or for activations that have no
+        gradients here.
 
     Examples
     --------
@@ -300,11 +324,12 @@ class VanillaRNN(Recurrent):
         direction: str = "left2right",
         activation: str | Function = "tanh",
         clip: float | None = None,
+        workspace: bool = False,
     ) -> None:
         needed = {"src_layer": src_layer, "weights_layer": weights_layer, "weights_iter": weights_iter}
         optional = {"bias": bias, "src_iter": src_iter}
         results = {"dst_layer": dst_layer, "dst_iter": dst_iter}
-        self._decide(needed, optional, results, direction, (activation,), clip)
+        self._decide(needed, optional, results, direction, (activation,), clip, workspace)
 
 
 class LSTM(Recurrent):
@@ -327,13 +352,16 @@ class LSTM(Recurrent):
         Of the gates i, f and o; of the gate c; of the memory. Usually logistic, tanh and tanh.
     clip : float, optional
         What bounds the sums of the gates, on both sides.
+    workspace : bool
+        Whether there is a further result, with what the backward primitive needs.
 
     Raises
     ------
     LayoutError
         Sizes don't fit together.
     Unsupported
-        A data type that is not f32, bf16 or f16.
+        A data type that is not f32, bf16 or f16; a workspace for a clip, or for activations that have no
+        gradients here.
 
     Examples
     --------
@@ -369,6 +397,7 @@ class LSTM(Recurrent):
         direction: str = "left2right",
         activations: Sequence[str | Function] | None = None,
         clip: float | None = None,
+        workspace: bool = False,
     ) -> None:
         needed = {"src_layer": src_layer, "weights_layer": weights_layer, "weights_iter": weights_iter}
         optional = {
@@ -379,7 +408,7 @@ class LSTM(Recurrent):
             "weights_projection": weights_projection,
         }
         results = {"dst_layer": dst_layer, "dst_iter": dst_iter, "dst_iter_c": dst_iter_c}
-        self._decide(needed, optional, results, direction, activations, clip)
+        self._decide(needed, optional, results, direction, activations, clip, workspace)
 
 
 class GRU(Recurrent):
@@ -398,13 +427,16 @@ class GRU(Recurrent):
         Of the gates u and r, and of o. Usually logistic and tanh.
     clip : float, optional
         What bounds the sums of the gates, on both sides.
+    workspace : bool
+        Whether there is a further result, with what the backward primitive needs.
 
     Raises
     ------
     LayoutError
         Sizes don't fit together.
     Unsupported
-        A data type that is not f32, bf16 or f16.
+        A data type that is not f32, bf16 or f16; a workspace for a clip, or for activations that have no
+        gradients here.
 
     Examples
     --------
@@ -431,11 +463,12 @@ class GRU(Recurrent):
         direction: str = "left2right",
         activations: Sequence[str | Function] | None = None,
         clip: float | None = None,
+        workspace: bool = False,
     ) -> None:
         needed = {"src_layer": src_layer, "weights_layer": weights_layer, "weights_iter": weights_iter}
         optional = {"bias": bias, "src_iter": src_iter}
         results = {"dst_layer": dst_layer, "dst_iter": dst_iter}
-        self._decide(needed, optional, results, direction, activations, clip)
+        self._decide(needed, optional, results, direction, activations, clip, workspace)
 
 
 class LBRGRU(GRU):

@@ -109,6 +109,8 @@ class _Steps:
 @locked
 def program(made: Recurrent) -> Program | None:
     """The program; None where there is no kernel for it."""
+    if "workspace" in made.outputs:
+        return None
     try:
         return _Lowering(made).program()
     except _Impossible:

@@ -1,0 +1,281 @@
+"""Backward primitives of recurrent layers; :mod:`relayout.primitives.recurrent` has the arguments.
+
+The forward primitive is made with ``workspace=True``. Its workspace is read here in place of its results and
+of the initial states; the bias is not needed either. Each gradient has the name of what it is the gradient
+of, with ``diff_`` in front: read are those of the results that the forward primitive has, written are those
+of everything that it read.
+
+>>> import relayout as rl
+>>> from relayout.primitives import GRU
+>>> x = rl.MemoryDesc((3, 2, 4), "f32", "tnc")
+>>> forward = GRU(x, *[rl.MemoryDesc((1, 1, 4, 3, 4), "f32", rl.any)] * 2, workspace=True)
+>>> made = GRUBackward(forward)
+>>> made.inputs
+('src_layer', 'weights_layer', 'weights_iter', 'diff_dst_layer', 'workspace')
+>>> made.outputs
+('diff_src_layer', 'diff_weights_layer', 'diff_weights_iter')
+
+``any`` becomes, for weights, what the way back reads without reordering, and for their gradients, what the
+products write: ``ldigo``, ``ldio`` and ``ldgo``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from relayout.errors import LayoutError
+from relayout.forking import locked
+from relayout.layout.descriptor import MemoryDesc
+from relayout.ops.backward.recurrent import RecurrentBackward
+from relayout.primitives.backward.base import Backward
+from relayout.primitives.recurrent import FLOATS, FORMATS, GRU, LBRGRU, LSTM, Recurrent, VanillaRNN
+
+if TYPE_CHECKING:
+    pass
+
+__all__ = ["GRUBackward", "LBRGRUBackward", "LSTMBackward", "VanillaRNNBackward"]
+
+READ = ("src_layer", "weights_layer", "weights_iter", "weights_peephole", "weights_projection")
+LEFT_OUT = ("diff_dst_layer", "diff_dst_iter", "diff_dst_iter_c")
+
+
+class _RecurrentBackward(Backward):
+    """What the backward primitives share."""
+
+    operation: RecurrentBackward
+    forward: Recurrent
+
+    def _decide(self, forward: Any, given: dict[str, Any]) -> None:
+        """Check everything, and decide every ``any``."""
+        self._made_for(forward)
+        if "workspace" not in forward.outputs:
+            raise LayoutError(f"{self.kind}: forward must be made with workspace=True")
+        made = forward.descs
+        inputs = {name: self._like(name, given[name], made[name]) for name in READ if name in made}
+        outputs = {}
+        for name in forward.outputs:
+            if name != "workspace" and not self._absent(f"diff_{name}", given):
+                inputs[f"diff_{name}"] = self._like(f"diff_{name}", given[f"diff_{name}"], made[name])
+        for name in forward.inputs:
+            if not self._absent(f"diff_{name}", given):
+                outputs[f"diff_{name}"] = self._like(f"diff_{name}", given[f"diff_{name}"], made[name], True)
+        for name in given:
+            which = name.removeprefix("diff_")
+            if given[name] is not None and given[name] is not False and which not in made:
+                raise LayoutError(f"{self.kind}: there is no {name}, since forward has no {which}")
+        if not outputs:
+            raise LayoutError(f"{self.kind}: no gradient is asked for; each of them is False")
+        if not any(name.startswith("diff_") for name in inputs):
+            raise LayoutError(f"{self.kind}: no gradient comes in; each of them is False")
+        for name, desc in (inputs | outputs).items():
+            if desc.dtype.name not in FLOATS:
+                raise LayoutError(
+                    f"{self.kind}: {name} {desc} is {desc.dtype}; there are {', '.join(FLOATS)}"
+                )
+        inputs["workspace"] = made["workspace"]
+        self.layers, self.units = forward.layers, forward.units
+        self.outputs_of_state = forward.outputs_of_state
+        self._settle(
+            RecurrentBackward,
+            self._decided(inputs),
+            self._decided(outputs),
+            cell=forward.cell_kind,
+            direction=forward.direction,
+            activations=forward.activations,
+        )
+
+    @staticmethod
+    def _absent(name: str, given: dict[str, Any]) -> bool:
+        return given.get(name) is False
+
+    @locked
+    def _decided(self, given: dict[str, MemoryDesc]) -> dict[str, MemoryDesc]:
+        """Every ``any``: weights as kernels read them; all else as it is written plainly."""
+        formats = {f"diff_{name}": text for name, text in FORMATS.items()} | FORMATS
+        return {
+            name: desc if desc.layout is not None else MemoryDesc(desc.dims, desc.dtype, formats[name])
+            for name, desc in given.items()
+        }
+
+
+class VanillaRNNBackward(_RecurrentBackward):
+    """The gradients of a :class:`~relayout.primitives.VanillaRNN`.
+
+    Parameters
+    ----------
+    forward : VanillaRNN
+        Made with ``workspace=True``.
+    src_layer, weights_layer, weights_iter : MemoryDesc, optional
+        Inputs, which may have other formats than in the forward pass.
+    diff_dst_layer, diff_dst_iter : MemoryDesc or False, optional
+        The gradients that come in, as forward has results. False: it is zero, and no input.
+    diff_src_layer, diff_src_iter, diff_weights_layer, diff_weights_iter, diff_bias : optional
+        MemoryDesc or False: the gradients that go out, as forward has inputs. False: it is not wanted.
+
+    Raises
+    ------
+    LayoutError
+        ``forward`` has no workspace, or sizes are others than in the forward pass.
+
+    Examples
+    --------
+    >>> import relayout as rl
+    >>> from relayout.primitives import VanillaRNN
+    >>> x = rl.MemoryDesc((3, 2, 4), "f32", "tnc")
+    >>> forward = VanillaRNN(x, *[rl.MemoryDesc((1, 1, 4, 1, 4), "f32", "ldigo")] * 2, workspace=True)
+    >>> VanillaRNNBackward(forward, diff_src_layer=False).outputs
+    ('diff_weights_layer', 'diff_weights_iter')
+    """
+
+    kind = "vanilla_rnn_backward"
+    hint: ClassVar[type[Recurrent]] = VanillaRNN
+
+    def __init__(
+        self,
+        forward: Recurrent,
+        *,
+        src_layer: MemoryDesc | None = None,
+        weights_layer: MemoryDesc | None = None,
+        weights_iter: MemoryDesc | None = None,
+        diff_dst_layer: MemoryDesc | bool | None = None,
+        diff_dst_iter: MemoryDesc | bool | None = None,
+        diff_src_layer: MemoryDesc | bool | None = None,
+        diff_src_iter: MemoryDesc | bool | None = None,
+        diff_weights_layer: MemoryDesc | bool | None = None,
+        diff_weights_iter: MemoryDesc | bool | None = None,
+        diff_bias: MemoryDesc | bool | None = None,
+    ) -> None:
+        self._decide(
+            forward,
+            {
+                "src_layer": src_layer,
+                "weights_layer": weights_layer,
+                "weights_iter": weights_iter,
+                "diff_dst_layer": diff_dst_layer,
+                "diff_dst_iter": diff_dst_iter,
+                "diff_src_layer": diff_src_layer,
+                "diff_src_iter": diff_src_iter,
+                "diff_weights_layer": diff_weights_layer,
+                "diff_weights_iter": diff_weights_iter,
+                "diff_bias": diff_bias,
+            },
+        )
+
+
+class GRUBackward(VanillaRNNBackward):
+    """The gradients of a :class:`~relayout.primitives.GRU`; parameters as in :class:`VanillaRNNBackward`.
+
+    Examples
+    --------
+    The module's docstring has one.
+    """
+
+    kind = "gru_backward"
+    hint = GRU
+
+    def _made_for(self, forward: Any) -> None:
+        super()._made_for(forward)
+        if forward.cell_kind != self.kind.removesuffix("_backward"):
+            raise LayoutError(f"{self.kind}: forward is a {type(forward).__name__}")
+
+
+class LBRGRUBackward(GRUBackward):
+    """The gradients of a :class:`~relayout.primitives.LBRGRU`; parameters as in :class:`VanillaRNNBackward`.
+
+    Examples
+    --------
+    >>> import relayout as rl
+    >>> from relayout.primitives import LBRGRU
+    >>> x = rl.MemoryDesc((3, 2, 4), "f32", "tnc")
+    >>> weights = rl.MemoryDesc((1, 1, 4, 3, 4), "f32", "ldigo")
+    >>> bias = rl.MemoryDesc((1, 1, 4, 4), "f32", "ldgo")
+    >>> LBRGRUBackward(LBRGRU(x, weights, weights, bias, workspace=True)).diff_bias.dims
+    (1, 1, 4, 4)
+    """
+
+    kind = "lbr_gru_backward"
+    hint = LBRGRU
+
+
+class LSTMBackward(_RecurrentBackward):
+    """The gradients of a :class:`~relayout.primitives.LSTM`.
+
+    Parameters
+    ----------
+    forward : LSTM
+        Made with ``workspace=True``.
+    src_layer, weights_layer, weights_iter, weights_peephole, weights_projection : MemoryDesc, optional
+        Inputs, which may have other formats than in the forward pass.
+    diff_dst_layer, diff_dst_iter, diff_dst_iter_c : MemoryDesc or False, optional
+        The gradients that come in, as forward has results. False: it is zero, and no input.
+    diff_src_layer, diff_src_iter, diff_src_iter_c, diff_weights_layer, diff_weights_iter : optional
+        MemoryDesc or False: the gradients that go out, as forward has inputs. False: it is not wanted.
+    diff_weights_peephole, diff_weights_projection, diff_bias : MemoryDesc or False, optional
+        More of them.
+
+    Raises
+    ------
+    LayoutError
+        ``forward`` has no workspace, or sizes are others than in the forward pass.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import relayout as rl
+    >>> from relayout.primitives import LSTM
+    >>> x = rl.MemoryDesc((3, 2, 4), "f32", "tnc")
+    >>> w, u = (rl.MemoryDesc((1, 1, n, 4, 5), "f32", "ldigo") for n in (4, 5))
+    >>> forward = LSTM(x, w, u, workspace=True)
+    >>> x, w, u = (rl.tensor(np.full(desc.dims, 0.1), desc) for desc in (x, w, u))
+    >>> y, workspace = forward(x, w, u)
+    >>> dy = rl.tensor(np.ones(y.desc.dims), y.desc)
+    >>> found = LSTMBackward(forward)(x, w, u, dy, workspace)
+    >>> found.diff_weights_iter.desc.dims
+    (1, 1, 5, 4, 5)
+    """
+
+    kind = "lstm_backward"
+    hint = LSTM
+
+    def __init__(
+        self,
+        forward: Recurrent,
+        *,
+        src_layer: MemoryDesc | None = None,
+        weights_layer: MemoryDesc | None = None,
+        weights_iter: MemoryDesc | None = None,
+        weights_peephole: MemoryDesc | None = None,
+        weights_projection: MemoryDesc | None = None,
+        diff_dst_layer: MemoryDesc | bool | None = None,
+        diff_dst_iter: MemoryDesc | bool | None = None,
+        diff_dst_iter_c: MemoryDesc | bool | None = None,
+        diff_src_layer: MemoryDesc | bool | None = None,
+        diff_src_iter: MemoryDesc | bool | None = None,
+        diff_src_iter_c: MemoryDesc | bool | None = None,
+        diff_weights_layer: MemoryDesc | bool | None = None,
+        diff_weights_iter: MemoryDesc | bool | None = None,
+        diff_weights_peephole: MemoryDesc | bool | None = None,
+        diff_weights_projection: MemoryDesc | bool | None = None,
+        diff_bias: MemoryDesc | bool | None = None,
+    ) -> None:
+        self._decide(
+            forward,
+            {
+                "src_layer": src_layer,
+                "weights_layer": weights_layer,
+                "weights_iter": weights_iter,
+                "weights_peephole": weights_peephole,
+                "weights_projection": weights_projection,
+                "diff_dst_layer": diff_dst_layer,
+                "diff_dst_iter": diff_dst_iter,
+                "diff_dst_iter_c": diff_dst_iter_c,
+                "diff_src_layer": diff_src_layer,
+                "diff_src_iter": diff_src_iter,
+                "diff_src_iter_c": diff_src_iter_c,
+                "diff_weights_layer": diff_weights_layer,
+                "diff_weights_iter": diff_weights_iter,
+                "diff_weights_peephole": diff_weights_peephole,
+                "diff_weights_projection": diff_weights_projection,
+                "diff_bias": diff_bias,
+            },
+        )
