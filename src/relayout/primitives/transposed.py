@@ -155,6 +155,7 @@ class Transposed:
         found = _parts(self)
         return min((one.fusable() for one in found.products), default=len(self.post_ops)) if found else 0
 
+    @locked
     def lowered(self, schedule: str = "") -> Joint | None:
         """Its program by the schedules that print so, else by the estimates; None: there are no kernels."""
         from relayout.runtime import threads
