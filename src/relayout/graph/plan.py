@@ -357,7 +357,9 @@ def _problem(
     the state and what replaces it in the same format.
     """
     operations = [
-        Operation(f"state {name}", (), (name,), tuple(Option("", (), (unblocked(one),), 0.0) for one in several))
+        Operation(
+            f"state {name}", (), (name,), tuple(Option("", (), (unblocked(one),), 0.0) for one in several)
+        )
         for name, several in kept.items()
     ]
     for k, (case, ways) in enumerate(zip(cases, offers, strict=True)):

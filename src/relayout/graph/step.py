@@ -102,7 +102,7 @@ def planned_step(step: Step, format: str | None = None, threads: int | None = No
 
 
 def compiled_step(step: Step, plan: Plan, threads: int | None = None) -> Run:
-    """A step compiled as it was planned: a run whose inputs are those of the graph, states in their formats."""
+    """A step compiled as it was planned: the inputs are those of the graph, states in their formats."""
     after = {new: old for old, new in step.states.items()}
     with limited(threads):
         return emitted(plan.graph, plan.chosen, plan.states, after).compile(threads)

@@ -145,7 +145,9 @@ class Adam(Optimizer):
     def __post_init__(self) -> None:
         super().__post_init__()
         if len(self.betas) != 2 or not all(0 <= beta < 1 for beta in self.betas):
-            raise LayoutError(f"{type(self).__name__}: betas {self.betas} must be two numbers from 0 on, less than 1")
+            raise LayoutError(
+                f"{type(self).__name__}: betas {self.betas} must be two numbers from 0 on, less than 1"
+            )
 
     @property
     def states(self) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""A training run: forward, backward and the optimiser as one compiled sequence, and the memory of its states."""
+"""A training run: forward, backward and the optimiser as one sequence, and the memory of its states."""
 
 from __future__ import annotations
 
@@ -277,9 +277,12 @@ class Trainer:
     @property
     def nbytes(self) -> int:
         """Bytes of a trainer: states, constants, and values that are alive at once."""
-        return sum(one.buffer.nbytes for one in self._states.values()) + self._run.constant_bytes + self.memory.peak
+        return (
+            sum(one.buffer.nbytes for one in self._states.values())
+            + self._run.constant_bytes
+            + self.memory.peak
+        )
 
     def __repr__(self) -> str:
         sides = ", ".join(map(str, self.inputs))
         return f"Trainer({sides} -> loss, {len(self.parameters)} parameters, {self.optimizer})"
-

@@ -47,7 +47,8 @@ def padding_of(
     src, a = case.inputs[0], case.attributes
     assert src is not None
     given = src.dims[2:] if sizes is None else sizes
-    found = slide(given, kernel, strides, dilations, a.get("pads"), a.get("auto_pad") or "NOTSET")
+    auto, ceil = a.get("auto_pad") or "NOTSET", int(a.get("ceil_mode", 0))
+    found = slide(given, kernel, strides, dilations, a.get("pads"), auto, ceil)
     return tuple(zip(found.begin, found.end, strict=True))
 
 
@@ -71,7 +72,6 @@ def answers(
         if None not in tags:
             found.append((str(tags[0]), str(tags[1]), one.cost, one.schedule))
     return found
-
 
 
 class Geometry:
@@ -132,7 +132,9 @@ def _forward(
     free = MemoryDesc(src, dtype, any_format)
     weights = MemoryDesc(filters, dtype, any_format)
     strides, dilation, padding = how
-    shape = primitives.Convolution(free, weights, strides=strides, dilation=dilation, padding=padding).dst.dims
+    shape = primitives.Convolution(
+        free, weights, strides=strides, dilation=dilation, padding=padding
+    ).dst.dims
     for one, two, _, _ in answers(src, filters, dtype, how, only):
         source, target = MemoryDesc(src, dtype, one), MemoryDesc(shape, dtype, two)
         if (one, two) not in found:

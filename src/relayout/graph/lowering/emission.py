@@ -234,7 +234,6 @@ class _Emission:
         bases = self.sequence.bases
         return origin(value, bases) is origin(piece, bases) and value.desc == piece.desc
 
-
     def overwrites(
         self, made: Primitive, given: Sequence[tuple[str, Any]], into: Mapping[str, Value]
     ) -> bool:
@@ -281,7 +280,9 @@ class Site:
         self, made: Primitive, *given: Any, into: Mapping[str, Value] | None = None, **named: Any
     ) -> Value:
         """Append a primitive with one result."""
-        if into and self._emission.overwrites(made, (*zip(made.inputs, given, strict=False), *named.items()), into):
+        if into and self._emission.overwrites(
+            made, (*zip(made.inputs, given, strict=False), *named.items()), into
+        ):
             into = None
         found: Value = self.sequence.add(made, *given, into=into, name=self.case.name, **named)
         return found

@@ -15,11 +15,10 @@ from relayout import primitives
 from relayout.errors import LayoutError
 from relayout.graph.lowering.case import Case, Operand, label, reshaped, row_major, unfused
 from relayout.graph.lowering.chains import Step, chain_of, finished, wanted
-from relayout.graph.lowering.convolutions import RANK, Pads, answers, padding_of, with_moving_weights
+from relayout.graph.lowering.convolutions import RANK, answers, padding_of, with_moving_weights
 from relayout.graph.lowering.digits import Renumbered, permuted, renumbering
 from relayout.graph.lowering.ways import Way, moving, numbers, rule
 from relayout.graph.operators.convolution import transposed_windows
-from relayout.graph.operators.windows import slide
 from relayout.layout import views
 from relayout.layout.descriptor import MemoryDesc, any_format
 from relayout.runtime.kept import kept
@@ -29,7 +28,6 @@ if TYPE_CHECKING:
     from relayout.primitives.values import Value
 
 __all__: list[str] = []
-
 
 
 def _each(case: Case, name: str, count: int) -> tuple[int, ...]:
@@ -42,7 +40,7 @@ def _each(case: Case, name: str, count: int) -> tuple[int, ...]:
 def _costs(
     src: Operand, out: Operand, weights: tuple[int, ...], how: tuple[Any, ...], only: str | None
 ) -> list[tuple[MemoryDesc, MemoryDesc, float, str]]:
-    """The same as descriptors."""
+    """What :func:`~.convolutions.answers` says, as descriptors."""
     return [
         (MemoryDesc(src.dims, src.dtype, one), MemoryDesc(out.dims, out.dtype, two), cost, name)
         for one, two, cost, name in answers(src.dims, weights, src.dtype, how, only)

@@ -195,7 +195,9 @@ def _ways(
     first = several[0]
     if not first.dims or 0 in first.dims or not case.floats_of(*several):
         return None
-    if any(one.data is not None for one in (*several, *scalars)) or any(one.dtype != "f32" for one in scalars):
+    if any(one.data is not None for one in (*several, *scalars)) or any(
+        one.dtype != "f32" for one in scalars
+    ):
         return None
 
     def ways() -> Iterator[Way]:
