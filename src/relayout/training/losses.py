@@ -59,9 +59,8 @@ def with_loss(graph: Graph, loss: str) -> Graph:
         There is no such loss, or it does not take the result.
     """
     if loss not in LOSSES:
-        raise LayoutError(
-            f"there is no loss {loss!r}; there are {', '.join(LOSSES)}, and losses that are values of the graph"
-        )
+        known = ", ".join(LOSSES)
+        raise LayoutError(f"there is no loss {loss!r}; there are {known}, and values of the graph")
     y = graph.value(graph.results[0])
     if y.dtype is not None and not is_float(y.dtype):
         raise LayoutError(f"a loss takes numbers of floating point, not {y}")

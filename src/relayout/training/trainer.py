@@ -16,6 +16,7 @@ from relayout.forking import lock
 from relayout.graph.arrays import checked_inputs, from_tensor, stored
 from relayout.graph.backward import backward, gradient_of, trainable, with_inputs
 from relayout.graph.graph import Array, Graph, Value
+from relayout.graph.inference import inferred, with_dims
 from relayout.graph.step import Step, compiled_step, planned_step
 from relayout.graph.training_form import STEP, training_form
 from relayout.primitives.values import bound
@@ -65,12 +66,11 @@ def training_step(
     dropout: float | None = None,
 ) -> Training:
     """The joint graph of one step; see :class:`Trainer` for the parameters."""
-    made = with_loss(graph, loss) if loss in LOSSES else graph
-    value = LOSS if loss in LOSSES else loss
     parameters = tuple(trainable(graph)) if of is None else tuple(dict.fromkeys(of))
-    form = training_form(with_inputs(made, parameters), batch, seed, dropout)
-    joint = backward(form.graph, value, parameters)
-    joint = with_inputs(joint, [name for name in form.updates if name in joint.constants])
+    free = inferred(with_inputs(with_dims(graph, batch), parameters))
+    value = LOSS if loss in LOSSES else loss
+    form = training_form(with_loss(free, loss) if loss in LOSSES else free, seed=seed, dropout=dropout)
+    joint = backward(with_inputs(form.graph, list(form.updates)), value, parameters)
     scalars = {name: f"training/{name}" for name in optimizer.scalars}
     inputs = [Value(name, (1,), np.dtype(np.float32)) for name in scalars.values()]
     begin = {name: graph.constants[name] for name in (*parameters, *form.updates)}
@@ -197,7 +197,10 @@ class Trainer:
             for name, number in self._given.items():
                 known[name] = np.array([numbers[number]], np.float32)
             known[STEP] = np.array([self.count], np.int64)
-            read = [self._states.get(name) or stored(np.asarray(known[name])) for name in self._order]
+            read = [
+                self._states[name] if name in self._states else stored(np.asarray(known[name]))
+                for name in self._order
+            ]
             made = self._run(*read)
             self.count += 1
         several = made if isinstance(made, tuple) else (made,)
