@@ -136,7 +136,7 @@ def test_states_are_read_and_written() -> None:
     assert len(trainer) == len(list(trainer)) == len(trainer.parameters) + len(trainer.statistics)
     with pytest.raises(LayoutError, match="no parameter or state 'fc'"):
         trainer["fc"]
-    with pytest.raises(LayoutError, match="fc.bias"):
+    with pytest.raises(LayoutError, match=r"fc\.bias"):
         trainer["fc.bias"] = np.zeros(3, np.float32)
 
 
