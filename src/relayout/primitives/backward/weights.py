@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 __all__ = ["Gradient", "WeightsBackward", "bias_gradient", "check_floats", "weights_gradient"]
 
 FLOATS = ("f32", "bf16", "f16")
+CHANNELS_LAST = {2: "nc", 3: "nwc", 4: "nhwc", 5: "ndhwc"}
 
 
 @dataclass(frozen=True)
@@ -227,9 +228,8 @@ def _planned(made: Gradient, machine: Machine) -> Planned | None:
     weights = weights_of(written, made.geometry, REALS, lanes_of(machine), made.grouped)
     if weights is None:
         return None
-    last = ("nc", "nwc", "nhwc", "ndhwc")[made.spatial]
     ways = [
-        [desc] * (desc.dtype.name == "f32") + [MemoryDesc(desc.dims, "f32", last)]
+        [desc] * (desc.dtype.name == "f32") + [MemoryDesc(desc.dims, "f32", CHANNELS_LAST[len(desc.dims)])]
         for desc in (made.src, made.diff_dst)
     ]
     for diff_dst, src in product(ways[1], ways[0]):
