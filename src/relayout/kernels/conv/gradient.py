@@ -28,7 +28,7 @@ Sizes and strides are bytes unless they count something.
 
 from __future__ import annotations
 
-from itertools import product
+from itertools import pairwise, product
 from math import ceil, prod
 from typing import NamedTuple
 
@@ -39,7 +39,7 @@ from relayout.kernels.conv.tile import WORD, lanes_of, registers_of
 from relayout.kernels.conv.weights import Weights, is_spread
 from relayout.layout.descriptor import MemoryDesc
 from relayout.layout.layout import Digit
-from relayout.records import dataclass
+from relayout.records import dataclass, replace
 from relayout.targets.machine import Machine
 
 __all__ = ["Dim", "Filters", "Inputs", "Outputs", "Plan", "Tap", "Tile", "planned"]
@@ -53,6 +53,8 @@ MOST_TILES = 16
 """Functions of a kernel, each for a tile of its own."""
 APART = 1024
 """From so many bytes between pixels on, few sets of the L1 cache hold them all."""
+PRODUCTS = 1.6
+"""Vectors of products in a cycle, of two that could be: as measured, all else included."""
 LEAST_REUSE = 4
 """Tiles that read a packed vector; with fewer, packing costs more than it saves."""
 
@@ -61,13 +63,32 @@ class Dim(NamedTuple):
     """A loop over pixels."""
 
     extent: int
-    src: int
+    unit: int
+    """From element to element of the source, and"""
     dst: int
-    """Strides in the source and the gradient of the destination."""
-    chunk: int
-    """Turns in a chunk."""
+    """from pixel to pixel of the gradient of the destination."""
+    size: int
+    """Elements of the source."""
+    stride: int = 1
+    """Elements from one pixel to the next."""
     axis: int = -1
-    """The spatial axis of which taps may fall outside; -1: none."""
+    """The spatial axis along which taps lie apart, or fall outside; -1: none."""
+    padding: int = 0
+    """Elements that the first tap of the first pixel lies in front of the first one."""
+    span: int = 1
+    """Elements from the first tap of a pixel to the last."""
+    chunk: int = 1
+    """Turns in a chunk."""
+
+    @property
+    def src(self) -> int:
+        """From pixel to pixel of the source."""
+        return self.unit * self.stride
+
+    @property
+    def reach(self) -> int:
+        """Elements that the taps of a chunk touch."""
+        return (self.chunk - 1) * self.stride + self.span
 
 
 class Tap(NamedTuple):
@@ -105,7 +126,7 @@ class Tile(NamedTuple):
 
 
 class Filters(NamedTuple):
-    """A block of output channels: kind, where it lies, and its tiles: the first and the one behind the last."""
+    """A block of output channels: kind, where it lies, its first tile and the one behind the last."""
 
     kind: int
     dst: int
@@ -137,6 +158,8 @@ class Plan:
     """From the weights of an input channel to those of the next."""
     packs: bool
     """Whether vectors of ``diff_dst`` are packed."""
+    gathers: bool
+    """Whether the source is packed: a chunk in blocks of as many channels as a vector has."""
     shares: int
     blocks: int
     """Parts of the outputs,"""
@@ -151,6 +174,14 @@ class Plan:
         return self.shares * self.blocks * self.parts
 
     @property
+    def cycles(self) -> float:
+        """About how long it takes on one thread: two products in each cycle, but for what is not filled."""
+        vectors = sum(len(self.outputs[one.kind].pieces) for one in self.filters)
+        inputs = max(len(self.spread), 1) if self.spread else self.geometry.inputs
+        pixels = self.geometry.batch * self.geometry.pixels
+        return vectors * inputs * len(self.taps) * pixels / PRODUCTS
+
+    @property
     def chunks(self) -> int:
         """How many there are."""
         return prod(ceil(dim.extent / dim.chunk) for dim in self.dims)
@@ -163,26 +194,46 @@ class Plan:
     @property
     def packed(self) -> tuple[int, ...]:
         """The strides of packed pixels."""
-        inner = [dim.chunk for dim in self.dims]
-        return tuple(prod(inner[k + 1 :]) * self.pitch for k in range(len(inner)))
+        return _strides([dim.chunk for dim in self.dims], self.pitch)
+
+    @property
+    def gathered(self) -> tuple[int, ...]:
+        """The strides of packed elements of the source."""
+        return _strides([dim.reach for dim in self.dims], self.machine.vector)
+
+    @property
+    def block(self) -> int:
+        """From block to block of the channels of a packed source."""
+        return prod(dim.reach for dim in self.dims) * self.machine.vector
 
     @property
     def room(self) -> int:
         """Of the packed vectors of a chunk."""
         return prod(dim.chunk for dim in self.dims) * self.pitch if self.packs else 0
 
+    @property
+    def slot(self) -> int:
+        """Of scratch for one part of the work: the packed source behind the packed vectors."""
+        source = ceil(self.geometry.inputs / lanes_of(self.machine)) * self.block if self.gathers else 0
+        return self.room + source
+
     def __str__(self) -> str:
         vectors, kind = len(self.outputs[0].pieces), self.inputs[0]
         inputs = len(self.spread) or len(kind.places)
         words = [f"gradients in tiles of {vectors} x {lanes_of(self.machine)} by {inputs} channels"]
         words += ["lanes of several groups"] * bool(self.spread)
-        words += ["outputs packed"] * self.packs
+        words += ["source packed"] * self.gathers + ["outputs packed"] * self.packs
         chunk = " x ".join(str(dim.chunk) for dim in self.dims if dim.extent > 1) or "1"
         words.append(f"{self.chunks} chunks of {chunk} pixels")
         parts = [(self.shares, "images"), (self.blocks, "outputs"), (self.parts, "taps")]
         cut = [f"1/{count} of the {what}" for count, what in parts if count > 1]
         words.append(f"{self.tasks} tasks" + (f" of {', '.join(cut)}" if cut else ""))
         return ", ".join(words)
+
+
+def _strides(extents: list[int], last: int) -> tuple[int, ...]:
+    """Of a dense array whose elements take so many bytes."""
+    return tuple(prod(extents[k + 1 :]) * last for k in range(len(extents)))
 
 
 def planned(
@@ -198,32 +249,46 @@ def planned(
     if len(source.batch) != 1 or len(target.batch) != 1 or len(weights.inputs) != 1:
         return None
     spread = is_spread(geometry, lanes)
-    made = _spread(geometry, source, target, weights, machine) if spread else None
-    found = made if spread else _tiles(geometry, source, target, weights, machine)
+    row = ceil(geometry.outputs / lanes)
+    vectors = ceil(row / ceil(row / (registers_of(machine) // 8)))
+    touched = prod(min(pair) for pair in zip(geometry.strides, geometry.kernel, strict=True))
+    most = (vectors + touched) * machine.vector
+    dims = _chunked(_dims(geometry, source, target), machine.l1 * 5 // 8 // most)
+    taps = geometry.taps
+    last = next((dim for dim in reversed(dims) if dim.extent > 1), dims[-1])
+    gathers = (
+        not spread
+        and geometry.groups == 1
+        and source.channels == (Digit(1, geometry.inputs, WORD),)
+        and last.src >= APART
+        and row * taps >= LEAST_REUSE
+    )
+    read = source
+    if gathers:
+        block = prod(dim.reach for dim in dims) * machine.vector
+        channels = Digit(lanes, ceil(geometry.inputs / lanes), block), Digit(1, lanes, WORD)
+        read = source._replace(channels=channels)
+    found = (_spread if spread else _tiles)(geometry, read, target, weights, machine)
     if found is None:
         return None
     outputs, inputs, tiles, filters = found
     if len(outputs) * len(inputs) > MOST_TILES:
         return None
-    vectors = max(len(kind.pieces) for kind in outputs)
-    dims = _chunked(_dims(geometry, source, target), machine.l1 * 5 // 8 // (vectors * machine.vector))
-    taps = _taps(geometry, source, weights)
-    reused = max(one.end - one.first for one in filters) * len(taps)
-    inner = next((dim for dim in reversed(dims) if dim.extent > 1), dims[-1])
+    reused = max(one.end - one.first for one in filters) * taps
     partial = any(len(pieces) > 1 for kind in outputs for pieces in kind.pieces)
-    packs = reused >= LEAST_REUSE and (inner.dst >= APART or partial)
+    packs = reused >= LEAST_REUSE and (last.dst >= APART or partial)
     patterns: tuple[tuple[int, ...], ...] = ()
     if spread:
         per, each = geometry.outputs, geometry.inputs
         patterns = tuple(tuple(lane // per * each + k for lane in range(lanes)) for k in range(each))
-    shares, blocks, parts = _cut(geometry, dims, len(filters), len(taps), size, machine)
-    return Plan(
+    shares, blocks, parts = _cut(geometry, dims, len(filters), taps, size, machine)
+    plan = Plan(
         geometry,
         machine,
         source,
         target,
         dims,
-        taps,
+        (),
         outputs,
         inputs,
         tiles,
@@ -231,11 +296,13 @@ def planned(
         patterns,
         weights.inputs[0].stride,
         packs,
+        gathers,
         shares,
         blocks,
         parts,
         size,
     )
+    return replace(plan, taps=_taps(plan, weights))
 
 
 Found = tuple[tuple[Outputs, ...], tuple[Inputs, ...], tuple[Tile, ...], tuple[Filters, ...]]
@@ -279,9 +346,7 @@ def _tiles(
                 ),
                 tuple(weights.vectors[g * row + v] - at for v in several),
             )
-            filters.append(
-                Filters(outputs.setdefault(kind_of, len(outputs)), begin, at, start, len(tiles))
-            )
+            filters.append(Filters(outputs.setdefault(kind_of, len(outputs)), begin, at, start, len(tiles)))
     return tuple(outputs), tuple(inputs), tuple(tiles), tuple(filters)
 
 
@@ -362,30 +427,28 @@ def _even(count: int, parts: int) -> list[tuple[int, int]]:
     """
     each, more = divmod(count, parts)
     starts = [k * each + min(k, more) for k in range(parts + 1)]
-    return list(zip(starts[:-1], starts[1:], strict=True))
+    return list(pairwise(starts))
 
 
 def _dims(geometry: Geometry, source: Side, target: Side) -> list[Dim]:
     """The loops over pixels, not yet cut into chunks."""
-    found = [Dim(geometry.batch, source.batch[0].stride, target.batch[0].stride, 1)]
-    for axis in range(3):
-        step = source.steps[axis] * geometry.strides[axis]
-        border = -1 if geometry.always_inside(axis) else axis
-        found.append(Dim(geometry.target[axis], step, target.steps[axis], 1, border))
-    merged: list[Dim] = []
-    for dim in found:
-        before = merged[-1] if merged else None
-        if dim.extent == 1 and dim.axis < 0:
+    g = geometry
+    merged: list[Dim] = [Dim(g.batch, source.batch[0].stride, target.batch[0].stride, g.batch)]
+    for axis, extent in enumerate(g.target):
+        unit, stride, dst = source.steps[axis], g.strides[axis], target.steps[axis]
+        if g.kernel[axis] > 1 or not g.always_inside(axis):
+            span = (g.kernel[axis] - 1) * g.dilation[axis] + 1
+            merged.append(Dim(extent, unit, dst, g.source[axis], stride, axis, g.padding[axis], span))
             continue
-        if (
-            before is not None
-            and before.axis < 0 > dim.axis
-            and (before.src, before.dst) == (dim.src * dim.extent, dim.dst * dim.extent)
-        ):
-            merged[-1] = dim._replace(extent=dim.extent * before.extent)
-        else:
+        before, dim = merged[-1], Dim(extent, unit * stride, dst, extent)
+        joins = before.axis < 0 and (before.unit, before.dst) == (dim.unit * extent, dst * extent)
+        if before.axis < 0 and before.extent == 1:
+            merged[-1] = dim
+        elif joins:
+            merged[-1] = dim._replace(extent=extent * before.extent, size=extent * before.extent)
+        elif extent > 1:
             merged.append(dim)
-    return merged or [Dim(1, 0, 0, 1)]
+    return merged
 
 
 def _chunked(dims: list[Dim], most: int) -> tuple[Dim, ...]:
@@ -398,19 +461,24 @@ def _chunked(dims: list[Dim], most: int) -> tuple[Dim, ...]:
     return tuple(found[::-1])
 
 
-def _taps(geometry: Geometry, source: Side, weights: Weights) -> tuple[Tap, ...]:
-    """All taps of a filter."""
-    found = []
-    for tap in product(*(range(size) for size in geometry.kernel)):
+def _taps(plan: Plan, weights: Weights) -> tuple[Tap, ...]:
+    """All taps of a filter; in a packed source the first one lies at its first element."""
+    g, found = plan.geometry, []
+    units = [0, 0, 0]
+    for dim, step in zip(plan.dims, plan.gathered, strict=True):
+        if dim.axis >= 0:
+            units[dim.axis] = step if plan.gathers else dim.unit
+    for tap in product(*(range(size) for size in g.kernel)):
         inside = []
         for axis, t in enumerate(tap):
-            away = t * geometry.dilation[axis] - geometry.padding[axis]
-            stride, outputs = geometry.strides[axis], geometry.target[axis]
-            first = max(0, -(away // stride))  # the first output behind the padding
-            end = min(outputs, (geometry.source[axis] - 1 - away) // stride + 1)
-            inside.append((min(first, outputs), max(end, min(first, outputs))))
-        moved = (t * d - p for t, d, p in zip(tap, geometry.dilation, geometry.padding, strict=True))
-        src = sum(by * step for by, step in zip(moved, source.steps, strict=True))
+            away = t * g.dilation[axis] - g.padding[axis]
+            stride, outputs = g.strides[axis], g.target[axis]
+            first = min(max(0, -(away // stride)), outputs)  # the first output behind the padding
+            end = min(outputs, (g.source[axis] - 1 - away) // stride + 1)
+            inside.append((first, max(end, first)))
+        padding = (0, 0, 0) if plan.gathers else g.padding
+        moved = (t * d - p for t, d, p in zip(tap, g.dilation, padding, strict=True))
+        src = sum(by * step for by, step in zip(moved, units, strict=True))
         place = sum(t * step for t, step in zip(tap, weights.taps, strict=True))
         found.append(Tap(src, place, tuple(inside)))
     return tuple(found)

@@ -1,12 +1,13 @@
-"""The gradient of a convolution's weights as text: ``void gradient(ptr src, ptr sums, ptr ops, part, parts)``.
+"""The gradient of a convolution's weights as text.
 
-``ops`` lists one address, that of ``diff_dst``. Each share of the chunks writes sums of its own, one behind
-the other; ``void total(ptr sums, ptr dst, ptr, part, parts)`` adds them up.
+``void gradient(ptr src, ptr sums, ptr ops, i64 part, i64 parts)`` does a share of a plan's tasks; ``ops`` lists
+the addresses of ``diff_dst`` and of scratch, a slot for each part. Each share of the chunks has sums of its
+own, one behind the other; ``void total(ptr sums, ptr dst, ptr, i64 part, i64 parts)`` adds them up.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from relayout.ir.builder import Function, table
@@ -36,12 +37,16 @@ class _Writer:
         self.functions: dict[str, str] = {}
         self.b = kernel(ENTRY, plan.machine)
         self.rank = len(plan.dims)
+        met: dict[int, set[int]] = {}  # for each kind of outputs the kinds of inputs that it meets
+        for one in plan.filters:
+            met.setdefault(one.kind, set()).update(tile.kind for tile in plan.tiles[one.first : one.end])
+        self.met = {kind: sorted(kinds) for kind, kinds in met.items()}
 
     def text(self) -> str:
         b, plan = self.b, self.plan
         diff_dst = b.gep(b.load(PTR, b["ops"]), plan.dst.start)
         src = b.gep(b["src"], plan.src.start)
-        room = b.alloca(plan.room, plan.machine.vector) if plan.packs else src
+        room = b.gep(b.load(PTR, b.gep(b["ops"], 8)), b["part"], plan.slot) if plan.slot else src
         first, end = share(b, plan.tasks)
 
         def task(number: Value, given: list[Value]) -> list[Value]:
@@ -84,7 +89,14 @@ class _Writer:
                 begin = b.mul(place, dim.chunk)
                 begins.append(begin)
                 ends.append(b.smin(b.add(begin, dim.chunk), dim.extent))
-            b.loop(*filters, 1, lambda f: self.filters(f, fresh, begins, ends, taps, src, diff_dst, room, sums))
+            x = src
+            if plan.gathers:
+                x = b.gep(room, plan.room)
+                self.gather(begins, ends, src, x)
+            else:
+                for begin, dim in zip(begins, plan.dims, strict=True):
+                    x = b.gep(x, begin, dim.src)
+            b.loop(*filters, 1, lambda f: self.filters(f, fresh, begins, ends, taps, x, diff_dst, room, sums))
 
         b.loop(*chunks, 1, chunk)
 
@@ -105,24 +117,24 @@ class _Writer:
         kind, dst, weights, first, end = self.row("filters", number, 5)
         diff_dst, sums = b.gep(diff_dst, dst), b.gep(sums, weights)
         for begin, dim in zip(begins, plan.dims, strict=True):
-            src, diff_dst = b.gep(src, begin, dim.src), b.gep(diff_dst, begin, dim.dst)
+            diff_dst = b.gep(diff_dst, begin, dim.dst)
         if plan.packs:
             sizes = [b.sub(stop, begin) for begin, stop in zip(begins, ends, strict=True)]
-            self.by_kind(kind, len(plan.outputs), lambda k: b.call(self.pack(k), diff_dst, room, *sizes))
+            self.by_kind(kind, sorted(self.met), lambda k: b.call(self.pack(k), diff_dst, room, *sizes))
         start = room if plan.packs else diff_dst
-        steps = plan.packed if plan.packs else [dim.dst for dim in plan.dims]
+        steps = self.steps
 
         def tap(t: Value) -> None:
             away, place, *inside = self.row("taps", t, 8)
             x, y = b.gep(src, away), start
             counts: list[Value] = []
-            for begin, stop, dim, step in zip(begins, ends, plan.dims, steps, strict=True):
+            for begin, stop, dim, (forth, step) in zip(begins, ends, plan.dims, steps, strict=True):
                 if dim.axis < 0:
                     counts.append(b.sub(stop, begin))
                     continue
                 low, high = inside[2 * dim.axis : 2 * dim.axis + 2]
                 skipped = b.smax(b.sub(low, begin), 0)
-                x, y = b.gep(x, skipped, dim.src), b.gep(y, skipped, step)
+                x, y = b.gep(x, skipped, forth), b.gep(y, skipped, step)
                 counts.append(b.smax(b.sub(b.smin(high, stop), b.add(begin, skipped)), 0))
             some = constant(I64, 1)
             for count, dim in zip(counts, plan.dims, strict=True):
@@ -140,23 +152,23 @@ class _Writer:
                     b.call(self.tile(k, j), *pointers, fresh, *counts)
 
                 def of_inputs(k: int) -> None:
-                    self.by_kind(which, len(plan.inputs), partial(one, k))
+                    self.by_kind(which, self.met[k], partial(one, k))
 
-                self.by_kind(kind, len(plan.outputs), of_inputs)
+                self.by_kind(kind, sorted(self.met), of_inputs)
 
             b.when(needed, lambda: b.loop(first, end, 1, tile))
 
         b.loop(*taps, 1, tap)
 
-    def by_kind(self, kind: Value, count: int, body: Callable[[int], None]) -> None:
-        """Write the body for each kind, and run that of this one."""
-        for k in range(count):
-            if count == 1:
+    def by_kind(self, kind: Value, kinds: list[int], body: Callable[[int], None]) -> None:
+        """Write the body for each of some kinds, and run that of this one."""
+        for k in kinds:
+            if len(kinds) == 1:
                 body(k)
             else:
                 self.b.when(self.b.icmp("eq", kind, k), partial(body, k))
 
-    def counted(self, f: Function, pointers: list[Value], steps: list[tuple[int, ...]], sums: list[Value],
+    def counted(self, f: Function, pointers: list[Value], steps: Sequence[tuple[int, ...]], sums: list[Value],
                 body: Callable[[list[Value], list[Value]], list[Value]]) -> list[Value]:  # fmt: skip
         """Loops over the pixels of a chunk, whose counts are arguments."""
 
@@ -173,6 +185,51 @@ class _Writer:
 
         return nest(0, pointers, sums)
 
+    @property
+    def steps(self) -> list[tuple[int, ...]]:
+        """From pixel to pixel of what tiles read: source and gradient."""
+        plan = self.plan
+        src = [
+            step * dim.stride if plan.gathers else dim.src
+            for step, dim in zip(plan.gathered, plan.dims, strict=True)
+        ]
+        dst = plan.packed if plan.packs else [dim.dst for dim in plan.dims]
+        return list(zip(src, dst, strict=True))
+
+    def gather(self, begins: list[Value], ends: list[Value], src: Value, room: Value) -> None:
+        """Pack what a chunk reads of the source."""
+        b, plan = self.b, self.plan
+        counts = []
+        for begin, stop, dim, step in zip(begins, ends, plan.dims, plan.gathered, strict=True):
+            origin = b.sub(b.mul(begin, dim.stride), dim.padding)
+            low = b.smax(origin, 0)
+            high = b.sub(b.add(b.mul(b.sub(stop, 1), dim.stride), dim.span), dim.padding)
+            counts.append(b.smax(b.sub(b.smin(high, dim.size), low), 0))
+            src, room = b.gep(src, low, dim.unit), b.gep(room, b.sub(low, origin), step)
+        name = "gather"
+        if name not in self.functions:
+            arguments = {"given": PTR, "packed": PTR} | {f"n{k}": I64 for k in range(self.rank)}
+            f = Function(name, arguments, plan.machine, "internal", "noinline")
+            whole, rest = divmod(plan.geometry.inputs, self.lanes)
+
+            def body(at: list[Value], given: list[Value]) -> list[Value]:
+                x, y = at
+
+                def block(k: Value) -> None:
+                    f.store(f.load(self.sum, f.gep(x, k, self.sum.bytes)), f.gep(y, k, plan.block))
+
+                if whole:
+                    f.loop(0, whole, 1, block)
+                if rest:
+                    last = load_pieces(f, self.sum, f.gep(x, whole * self.sum.bytes), pieces_of(0, rest, 0))
+                    f.store(last, f.gep(y, whole * plan.block))
+                return given
+
+            steps = [(dim.unit, to) for dim, to in zip(plan.dims, plan.gathered, strict=True)]
+            self.counted(f, [f["given"], f["packed"]], steps, [], body)
+            self.functions[name] = f.text()
+        b.call(name, src, room, *counts)
+
     def pack(self, kind: int) -> str:
         """The name of the function that packs the vectors of a chunk."""
         name, plan = f"pack{kind}", self.plan
@@ -184,7 +241,7 @@ class _Writer:
 
         def body(at: list[Value], given: list[Value]) -> list[Value]:
             for v, own in enumerate(pieces):
-                f.store(load_pieces(f, self.sum, at[0], own), f.gep(at[1], v * self.sum.bytes), self.sum.bytes)
+                f.store(load_pieces(f, self.sum, at[0], own), f.gep(at[1], v * self.sum.bytes))
             return given
 
         steps = [(dim.dst, to) for dim, to in zip(plan.dims, plan.packed, strict=True)]
@@ -207,7 +264,7 @@ class _Writer:
         def body(at: list[Value], given: list[Value]) -> list[Value]:
             x, y = at
             diffs = [
-                f.load(self.sum, f.gep(y, v * self.sum.bytes), self.sum.bytes)
+                f.load(self.sum, f.gep(y, v * self.sum.bytes))
                 if plan.packs
                 else load_pieces(f, self.sum, y, pieces)
                 for v, pieces in enumerate(outputs.pieces)
@@ -221,9 +278,7 @@ class _Writer:
                 after += [f.fmuladd(every, diff, one) for diff, one in zip(diffs, own, strict=True)]
             return after
 
-        steps = plan.packed if plan.packs else [dim.dst for dim in plan.dims]
-        both = [(dim.src, step) for dim, step in zip(plan.dims, steps, strict=True)]
-        sums = self.counted(f, [f["src"], f["diff"]], both, starts, body)
+        sums = self.counted(f, [f["src"], f["diff"]], self.steps, starts, body)
         self.store(f, sums, count, outputs)
         self.functions[name] = f.text()
         return name

@@ -12,6 +12,7 @@ writes the format that forward convolutions read fastest; anything else is reord
 from __future__ import annotations
 
 from collections.abc import Mapping
+from copy import copy
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from itertools import product
@@ -130,13 +131,33 @@ class WeightsBackward(Backward):
         )
 
     def _alternatives(self) -> list[Self]:
-        return []
+        free = [name for name in ("src", "diff_dst") if self._given[name].layout is None]
+        made = []
+        for texts in product(*map(self._formats, free)):
+            given = dict(self._given)
+            for name, text in zip(free, texts, strict=True):
+                given[name] = MemoryDesc(given[name].dims, given[name].dtype, text)
+            descs = self._decided(given)
+            if descs != self.descs:
+                one = copy(self)
+                one.descs = descs
+                made.append(one)
+        return made
 
     @locked
     def _cost(self) -> tuple[float, str]:
         from relayout.primitives.candidates import DEFINED
+        from relayout.reorder.predict import seconds_to_move
+        from relayout.runtime.clock import cycles_per_second
 
-        return self.flops / DEFINED, DEFINITION
+        found = planned(self._as_gradient(self.descs)) if supported() else None
+        if found is None:
+            return self.flops / DEFINED, DEFINITION
+        moved = sum(self.descs[name].nbytes + getattr(found, name).nbytes for name in found.before)
+        if not found.direct(self.descs["diff_weights"]):
+            moved += found.diff_weights.nbytes + self.descs["diff_weights"].nbytes
+        seconds = max(found.plan.cycles / cycles_per_second(), seconds_to_move(self.bytes))
+        return seconds + (seconds_to_move(moved) if moved else 0.0), f"machine code: {found}"
 
 
 @locked
@@ -179,12 +200,15 @@ def weights_gradient(made: Gradient) -> Program | None:
             scratch[names[name]] = read.nbytes
             steps.append(reorder_step(given, read, name, names[name]))
     plan, written, wanted = found.plan, found.diff_weights, made.diff_weights
-    direct = wanted.dtype == written.dtype and written.layout.same_bytes(wanted.layout)
+    direct = found.direct(wanted)
     target = sums = "diff_weights" if direct else "sums"
     if plan.shares > 1 or not direct:
         sums = "sums"
         scratch[sums] = plan.shares * written.nbytes
-    steps += _kernels(found, names, sums, target)
+    first, *rest = _kernels(found, names, sums, target)
+    steps += [first, *rest]
+    if plan.slot:
+        scratch["slots"] = first.parts * plan.slot
     if not direct:
         steps.append(reorder_step(written, wanted, target, "diff_weights"))
     if None in steps:
@@ -202,6 +226,11 @@ class Planned:
     diff_weights: MemoryDesc
     before: tuple[str, ...]
     """Inputs that are reordered first."""
+
+    def direct(self, wanted: MemoryDesc) -> bool:
+        """Whether what the kernel writes is what is wanted."""
+        written = self.diff_weights
+        return wanted.dtype == written.dtype and written.layout.same_bytes(wanted.layout)
 
     def __str__(self) -> str:
         first = "".join(f"{name} reordered to {getattr(self, name).format}, " for name in self.before)
@@ -257,7 +286,8 @@ def _kernels(found: Planned, names: Mapping[str, str], sums: str, target: str) -
     [kernel], _ = recalled(key, LOADED, lambda: Module(gradient_module(plan), [ENTRY]), machine)
     parts = parts_of_tasks(plan.tasks, size, many)
     shared = parts > 1 and computes_enough(plan.geometry.flops, size)
-    steps = [Step(kernel, names["src"], sums, (names["diff_dst"],), parts, shared)]
+    operands = (names["diff_dst"], *("slots",) * bool(plan.slot))
+    steps = [Step(kernel, names["src"], sums, operands, parts, shared)]
     if plan.shares > 1:
         each = plan.size
         key = repr(("total", plan.shares, each))
