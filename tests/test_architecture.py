@@ -160,6 +160,7 @@ METHODS: set[tuple[str, str]] = {
     ("relayout.layout.descriptor", "relayout.layout.views"),
     ("relayout.tensor", "relayout.reorder"),
     ("relayout.graph.graph", "relayout.graph.evaluate"),
+    ("relayout.graph.graph", "relayout.graph.backward"),
     ("relayout.graph.graph", "relayout.graph.compiling"),
     ("relayout.graph.run", "relayout.graph.saving"),
     ("relayout.graph.graph", "relayout.graph.verification"),

@@ -36,7 +36,8 @@ def padding_of(case: Case, kernel: Sequence[int], strides: Sequence[int], dilati
     """The padding in front of and behind each spatial axis, automatic padding resolved."""
     src, a = case.inputs[0], case.attributes
     assert src is not None
-    found = slide(src.dims[2:], kernel, strides, dilations, a.get("pads"), a.get("auto_pad") or "NOTSET")
+    auto, ceil = a.get("auto_pad") or "NOTSET", int(a.get("ceil_mode", 0))
+    found = slide(src.dims[2:], kernel, strides, dilations, a.get("pads"), auto, ceil)
     return tuple(zip(found.begin, found.end, strict=True))
 
 
