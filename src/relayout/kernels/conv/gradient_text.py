@@ -1,8 +1,8 @@
 """The gradient of a convolution's weights as text.
 
-``void gradient(ptr src, ptr sums, ptr ops, i64 part, i64 parts)`` does a share of a plan's tasks; ``ops`` lists
-the addresses of ``diff_dst`` and of scratch, a slot for each part. Each share of the chunks has sums of its
-own, one behind the other; ``void total(ptr sums, ptr dst, ptr, i64 part, i64 parts)`` adds them up.
+``void gradient(ptr src, ptr sums, ptr ops, i64 part, i64 parts)`` does a share of a plan's tasks; ``ops``
+lists the addresses of ``diff_dst`` and of scratch, a slot for each part. Each share of the chunks has sums of
+its own, one behind the other; ``void total(ptr sums, ptr dst, ptr, i64 part, i64 parts)`` adds them up.
 """
 
 from __future__ import annotations
