@@ -93,7 +93,9 @@ class Geometry:
         self.src, self.weights, self.dtype, self.only = src, weights, dtype, case.only
         self.filters = (groups, weights[0] // groups, *weights[1:]) if groups > 1 else weights
         self.how = strides, dilation, padding
-        sizes = slide(src[2:], weights[2:], strides, dilation, [n for pads in zip(*padding) for n in pads])
+        sizes = slide(
+            src[2:], weights[2:], strides, dilation, [n for pads in zip(*padding, strict=True) for n in pads]
+        )
         self.out = (src[0], weights[0], *sizes.counts)
 
     def offers(self, kind: str) -> list[Offer]:
@@ -240,9 +242,7 @@ def by_data(case: Case) -> list[Way] | None:
         place = None if into is None else {"diff_src": into["dst"]}
         return site.add(made, weights=filters, diff_dst=value, into=place)
 
-    return [
-        Way({dy.name: one.dst, weights.name: one.weights}, (one.src,), one.cost, make) for one in known
-    ]
+    return [Way({dy.name: one.dst, weights.name: one.weights}, (one.src,), one.cost, make) for one in known]
 
 
 @rule("relayout.ConvGradWeights")

@@ -12,8 +12,8 @@ from relayout.graph.lowering.convolutions import padding_of
 from relayout.graph.lowering.expressions import ways_of
 from relayout.graph.lowering.ways import Way, moving, numbers, rule
 from relayout.layout.descriptor import MemoryDesc
-from relayout.ops.formats import following
 from relayout.ops.expressions import Expression, Writing
+from relayout.ops.formats import following
 from relayout.ops.functions import Function
 from relayout.primitives.pointwise import Pointwise
 
