@@ -105,8 +105,8 @@ def _made(nest: Move, facts: Facts, whole: str, loops: tuple[Loop, ...]) -> Regr
     first, last = (Move((0, 0), tuple(part), nest.widths) for part in (kept, given))
     ordered, moved = (first, last) if whole == "src" else (last, first)
     groups = ordered.loops[2].taking(Run(tuple(on)).extent)
-    order = OrderPlan(ordered, *(Run((part,)) for part in ordered.loops[:2]), ordered.loops[-1:])
-    order = replace(order, group=ordered.loops[:2], groups=groups)
+    one, two, *_, ends = ordered.loops
+    order = OrderPlan(ordered, Run((one,)), Run((two,)), (ends,), group=(one, two), groups=groups)
     move = replace(facts.cheapest(simplified(moved)), shared=None, stream=False)
     around = nest.loops
     for part in loops:
