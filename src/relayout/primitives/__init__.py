@@ -38,6 +38,7 @@ Tests join the last two. What all kinds share:
 ``custom``       Python functions as primitives
 ``pieces``       what concatenation and split share: tensors that are parts of another one
 ``products``     what convolution, inner product and matrix product share; their program
+``transposed``   transposed convolutions as convolutions
 ``folding``      sums of products in the shape that suits kernels best
 ``lowering``     programs of everything computed element by element: kernels compiled, buffers named
 ``combining``    programs of pooling, reductions and softmax
@@ -68,8 +69,14 @@ if TYPE_CHECKING:
     from relayout.primitives.backward.batch_normalization import (
         BatchNormalizationBackward as BatchNormalizationBackward,
     )
+    from relayout.primitives.backward.convolution import (
+        ConvolutionBackwardData as ConvolutionBackwardData,
+    )
     from relayout.primitives.backward.convolution_weights import (
         ConvolutionBackwardWeights as ConvolutionBackwardWeights,
+    )
+    from relayout.primitives.backward.deconvolution import (
+        DeconvolutionBackwardData as DeconvolutionBackwardData,
     )
     from relayout.primitives.backward.eltwise import EltwiseBackward as EltwiseBackward
     from relayout.primitives.backward.group_normalization import (
@@ -99,6 +106,7 @@ if TYPE_CHECKING:
     from relayout.primitives.concat import Concat as Concat
     from relayout.primitives.convolution import Convolution as Convolution
     from relayout.primitives.custom import Custom as Custom
+    from relayout.primitives.deconvolution import Deconvolution as Deconvolution
     from relayout.primitives.eltwise import Eltwise as Eltwise
     from relayout.primitives.group_normalization import GroupNormalization as GroupNormalization
     from relayout.primitives.indexing import Gather as Gather
@@ -129,8 +137,11 @@ _WHERE = {
     "Binary": "binary",
     "Concat": "concat",
     "Convolution": "convolution",
+    "ConvolutionBackwardData": "backward.convolution",
     "ConvolutionBackwardWeights": "backward.convolution_weights",
     "Custom": "custom",
+    "Deconvolution": "deconvolution",
+    "DeconvolutionBackwardData": "backward.deconvolution",
     "Eltwise": "eltwise",
     "EltwiseBackward": "backward.eltwise",
     "GRU": "recurrent",

@@ -14,6 +14,8 @@ finite differences of the forward definition and against PyTorch's gradients.
 Accumulation is not part of it: where a value is read by several operations, the graph adds the gradients.
 
 =======================  =====================================================
+``convolution``          the data of convolutions
+``deconvolution``        the data of deconvolutions
 ``convolution_weights``  weights and bias of convolutions
 ``elementwise``          elementwise functions, by their source or destination
 ``inner_product``        inner products
