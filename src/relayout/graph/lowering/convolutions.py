@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from relayout.primitives.primitive import Primitive
     from relayout.primitives.values import Value
 
-__all__ = ["RANK", "answers", "padding_of", "with_moving_weights"]
+__all__ = ["RANK", "How", "answers", "padding_of", "with_moving_weights"]
 
 Dims = tuple[int, ...]
 Pads = tuple[tuple[int, int], ...]
@@ -51,20 +51,40 @@ def padding_of(
     return tuple(zip(found.begin, found.end, strict=True))
 
 
+class How(NamedTuple):
+    """A convolution or a deconvolution."""
+
+    kind: str
+    strides: tuple[int, ...]
+    dilation: tuple[int, ...]
+    padding: Pads
+    output_padding: tuple[int, ...] = ()
+    """Of a deconvolution."""
+
+    def made(self, *given: MemoryDesc | None, post_ops: Sequence[Any] = ()) -> Any:
+        """The primitive for source, weights, bias and destination."""
+        more = {"output_padding": self.output_padding} if self.output_padding else {}
+        return getattr(primitives, self.kind)(
+            *given,
+            strides=self.strides,
+            dilation=self.dilation,
+            padding=self.padding,
+            post_ops=post_ops,
+            **more,
+        )
+
+
 @kept("convolution")
 def answers(
-    src: tuple[int, ...], weights: tuple[int, ...], dtype: str, how: tuple[Any, ...], only: str | None
+    src: tuple[int, ...], weights: tuple[int, ...], dtype: str, how: How, only: str | None
 ) -> list[tuple[str, str, float, str]]:
     """The formats of source and destination that a convolution offers, as tags, and what it costs in them."""
-    strides, dilation, padding = how
     source, filters = (MemoryDesc(dims, dtype, any_format) for dims in (src, weights))
-    made = primitives.Convolution(source, filters, strides=strides, dilation=dilation, padding=padding)
+    made = how.made(source, filters)
     if only is not None and len(src) == RANK:
         source = MemoryDesc(src, dtype, only)
         target = MemoryDesc(made.dst.dims, dtype, only)
-        made = primitives.Convolution(
-            source, filters, None, target, strides=strides, dilation=dilation, padding=padding
-        )
+        made = how.made(source, filters, None, target)
     found = []
     for one in made.candidates():
         tags = one.formats["src"].tag, one.formats["dst"].tag
@@ -92,7 +112,7 @@ class Geometry:
             raise LayoutError("no kernel does it")
         self.src, self.weights, self.dtype, self.only = src, weights, dtype, case.only
         self.filters = (groups, weights[0] // groups, *weights[1:]) if groups > 1 else weights
-        self.how = strides, dilation, padding
+        self.how = How("Convolution", strides, dilation, padding)
         sizes = slide(
             src[2:], weights[2:], strides, dilation, [n for pads in zip(*padding, strict=True) for n in pads]
         )
@@ -115,7 +135,10 @@ class Geometry:
 
     def made(self, src: MemoryDesc, dst: MemoryDesc) -> primitives.Convolution:
         """The forward primitive for a source and a destination, or for their gradients."""
-        return _made(src, MemoryDesc(self.filters, self.dtype, any_format), None, dst, self.how)
+        made: primitives.Convolution = self.how.made(
+            src, MemoryDesc(self.filters, self.dtype, any_format), None, dst
+        )
+        return made
 
     def flat(self, desc: MemoryDesc) -> MemoryDesc:
         """The format of weights or their gradients, as the graph has them; row-major, if nothing says it."""
@@ -126,15 +149,6 @@ class Geometry:
             return label(MemoryDesc(self.weights, desc.dtype, layout))
         except LayoutError:
             return row_major(self.weights, desc.dtype.name)
-
-
-def _made(
-    src: MemoryDesc, weights: MemoryDesc, bias: MemoryDesc | None, dst: MemoryDesc, how: Any, ops: Any = ()
-) -> primitives.Convolution:
-    strides, dilation, padding = how
-    return primitives.Convolution(
-        src, weights, bias, dst, strides=strides, dilation=dilation, padding=padding, post_ops=ops
-    )
 
 
 KINDS = ("forward", "data", "weights")
@@ -152,7 +166,7 @@ class Offer(NamedTuple):
 
 @kept("convolution whose weights move")
 def _offers(
-    kind: str, src: Dims, out: Dims, filters: Dims, dtype: str, how: Any, only: str | None
+    kind: str, src: Dims, out: Dims, filters: Dims, dtype: str, how: How, only: str | None
 ) -> list[tuple[str, str, str, float]]:
     """Formats as tags, and costs."""
     found: dict[tuple[str, str], tuple[str, str, str, float]] = {}
@@ -160,7 +174,7 @@ def _offers(
         if (one, two) in found:
             continue
         source, target = MemoryDesc(src, dtype, one), MemoryDesc(out, dtype, two)
-        forward = _made(source, MemoryDesc(filters, dtype, any_format), None, target, how)
+        forward = how.made(source, MemoryDesc(filters, dtype, any_format), None, target)
         made: Primitive = forward
         if kind == "data":
             made = primitives.ConvolutionBackwardData(forward, weights=any_format)
@@ -191,13 +205,8 @@ def with_moving_weights(case: Case, steps: list[Step]) -> list[Way] | None:
         dst, into = site.target(0, site.way.outputs[0])
         ops, operands, added = finished(site, steps, dst, sums=not into)
         each = None if bias is None else MemoryDesc(bias.dims, "f32", "a")
-        made = _made(
-            value.desc,
-            MemoryDesc(geometry.filters, geometry.dtype, any_format),
-            each,
-            dst,
-            geometry.how,
-            ops,
+        made = geometry.how.made(
+            value.desc, MemoryDesc(geometry.filters, geometry.dtype, any_format), each, dst, post_ops=ops
         )
         given = [value, filters] if bias is None else [value, filters, site.value(bias)]
         return site.add(made, *given, *operands, into=into, **added)
