@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from relayout.primitives.normalizing import Normalization
     from relayout.primitives.pooling import Pooling
     from relayout.primitives.reduction import Reduction
+    from relayout.primitives.resampling import Resampling
     from relayout.primitives.softmax import Softmax
     from relayout.targets.machine import Machine
 
@@ -40,7 +41,7 @@ CHANNELS_LAST = {3: "nwc", 4: "nhwc", 5: "ndhwc"}
 MOST_AXES = 3  # of a window
 
 Functions: TypeAlias = "tuple[Function, ...]"
-Followed = TypeVar("Followed", "Pooling", "Reduction", "Normalization")
+Followed = TypeVar("Followed", "Pooling", "Reduction", "Normalization", "Resampling")
 
 
 def pooling(made: Pooling) -> Program | None:

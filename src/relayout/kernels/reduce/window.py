@@ -55,7 +55,7 @@ from relayout.ops.reductions import REDUCTIONS, Reduction
 from relayout.records import dataclass
 from relayout.targets.machine import Machine
 
-__all__ = ["ENTRY", "Axis", "Window", "module", "planned"]
+__all__ = ["ENTRY", "Axis", "Window", "module", "planned", "step_of"]
 
 ENTRY = "pooling"
 WRITTEN_OUT = 16  # taps of a row, or vectors of one, up to which loops are unrolled
@@ -172,7 +172,7 @@ def planned(
     around = [src.layout, dst.layout]
     found, first = [], len(src.dims) - len(axes)
     for k in reversed(range(first, len(src.dims))):
-        steps = [_step_of(layout, k) for layout in (src.layout, dst.layout)]
+        steps = [step_of(layout, k) for layout in (src.layout, dst.layout)]
         if steps[0] is None or steps[1] is None:
             return None
         found.append(axes[k - first]._replace(src=steps[0] * e, dst=steps[1] * f))
@@ -187,7 +187,7 @@ def planned(
     return Window(reduction, divisor, src.dtype, dst.dtype, (d, h, w), blocks, post_ops)
 
 
-def _step_of(layout: Layout, axis: int) -> int | None:
+def step_of(layout: Layout, axis: int) -> int | None:
     """The elements from one index of an axis to the next; None where there is no such number."""
     if (axis,) not in layout.terms:
         return None

@@ -1,0 +1,163 @@
+"""Programs whose spatial axes are sparse matrices: resampling, and gradients of it and of pooling.
+
+The kernel (:mod:`relayout.kernels.reduce.bands`) wants what it reads and writes to have the same neighbours,
+and is tried as those that combine are (:mod:`~.combining`): as everything lies, then in the order of the
+source, then channels-last.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import product
+from math import prod
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from relayout.forking import locked
+from relayout.layout.dense import dense_like, resized_like
+from relayout.layout.descriptor import MemoryDesc
+from relayout.ops.functions import Function
+from relayout.ops.resampling import places
+from relayout.primitives.combining import CHANNELS_LAST
+from relayout.primitives.lowering import reorder_step, zeros_step
+from relayout.primitives.program import Program, Step
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from relayout.kernels.reduce.bands import Bands, Row
+    from relayout.primitives.backward.pooling import PoolingBackward
+
+__all__ = ["banded", "rows_of_pooling", "rows_of_resampling", "transposed"]
+
+
+def rows_of_resampling(algorithm: str, src: Sequence[int], dst: Sequence[int]) -> list[list[Row]]:
+    """The rows of all spatial axes."""
+    return [
+        [
+            tuple((place, float(np.float32(weight))) for place, weight in row)
+            for row in places(algorithm, n, m)
+        ]
+        for n, m in zip(src, dst, strict=True)
+    ]
+
+
+def transposed(rows: Sequence[Row], size: int) -> list[Row]:
+    """The rows of the transposed matrix, of so many elements.
+
+    >>> transposed([((0, 1.0),), ((0, 0.5), (1, 0.5))], 2)
+    [((0, 1.0), (1, 0.5)), ((1, 0.5),)]
+    """
+    found: list[list[tuple[int, float]]] = [[] for _ in range(size)]
+    for k, row in enumerate(rows):
+        for place, number in row:
+            found[place].append((k, number))
+    return [tuple(row) for row in found]
+
+
+def rows_of_pooling(made: PoolingBackward) -> list[list[Row]]:
+    """For each element of ``diff_src`` the windows that it is in, along each axis.
+
+    Numbers are weights; of a maximum those of taps, counted in row-major order of the kernel.
+    """
+    found: list[list[Row]] = []
+    chosen, divisor = made.algorithm == "max", made.operation.divisor
+    for k, axis in enumerate(made.axes):
+        after = prod(made.kernel[k + 1 :])
+        windows: list[Row] = []
+        for output in range(axis.out):
+            taps = axis.taps(output)
+            share = 1 / (axis.kernel if divisor == "window" else max(1, len(taps)))
+            windows.append(
+                tuple(
+                    (output * axis.stride - axis.front + tap * axis.dilation,
+                     float(tap * after) if chosen else float(np.float32(share)))
+                    for tap in taps
+                )
+            )  # fmt: skip
+        found.append(transposed(windows, axis.size))
+    return found
+
+
+@locked
+def banded(
+    src: MemoryDesc,
+    dst: MemoryDesc,
+    rows: Sequence[Sequence[Row]],
+    functions: tuple[Function, ...] = (),
+    aside: MemoryDesc | None = None,
+    names: tuple[str, str, str] = ("src", "dst", "workspace"),
+) -> Program | None:
+    """The program; None where there is no kernel.
+
+    Parameters
+    ----------
+    src, dst : MemoryDesc
+        What is read and written, by the first two names.
+    rows : sequence
+        For each spatial axis the rows of its matrix; see :func:`~relayout.kernels.reduce.bands.planned`.
+    functions : tuple of Function
+        What is applied to the sums.
+    aside : MemoryDesc, optional
+        A workspace, by the third name.
+    """
+    from relayout.kernels.reduce.bands import planned
+    from relayout.targets.machine import host
+
+    last = CHANNELS_LAST[len(src.dims)]
+    near = MemoryDesc(dst.dims, dst.dtype, resized_like(src.layout, dst.dims))
+    ways: list[tuple[MemoryDesc, MemoryDesc]] = [
+        (src, dst),
+        (src, near),
+        (MemoryDesc(src.dims, src.dtype, last), MemoryDesc(dst.dims, dst.dtype, last)),
+    ]
+    best: tuple[int, Bands, NDArray[np.int32], tuple[MemoryDesc | None, ...]] | None = None
+    for (source, target), moved in product(ways, (False, True)):
+        beside = aside
+        if moved or source is not src:
+            if aside is None and moved:
+                continue
+            if aside is not None:
+                beside = MemoryDesc(aside.dims, aside.dtype, dense_like(source.layout))
+        if best is not None and best[0] > 1 and source is not src:
+            break
+        found = planned(source, beside, target, rows, functions)
+        if found is not None and (best is None or found[0].lanes(host()) > 2 * best[0]):
+            best = found[0].lanes(host()), *found, (source, target, beside)
+    if best is None:
+        return None
+    lanes, plan, table, used = best
+    at, steps, scratch = list(names), [], {}
+    for k, given in ((0, src), (2, aside)):
+        wanted = used[k]
+        if given is not None and wanted is not None and wanted is not given:
+            at[k] = f"{names[k]} moved"
+            steps.append(reorder_step(given, wanted, names[k], at[k]))
+            scratch[at[k]] = max(wanted.required_bytes, wanted.nbytes)
+    target = used[1]
+    assert target is not None
+    if target is not dst:
+        at[1] = f"{names[1]} before"
+        scratch[at[1]] = max(target.required_bytes, target.nbytes)
+    elif dst.layout.has_padding:
+        steps.append(zeros_step(dst, names[1]))
+    size = src.nbytes + dst.nbytes + (aside.nbytes if aside else 0)
+    buffer = f"{names[1]}: table"
+    operands = (buffer, at[2]) if aside is not None else (buffer,)
+    steps.append(_step(plan, at[0], at[1], operands, size))
+    if target is not dst:
+        steps.append(reorder_step(target, dst, at[1], names[1]))
+    whole = [step for step in steps if step is not None]
+    if len(whole) < len(steps):
+        return None
+    note = f"{lanes} lanes" + "".join(f", {name}" for name in scratch)
+    return Program(tuple(whole), scratch, {buffer: table.view(np.uint8)}, note=note)
+
+
+def _step(plan: Bands, source: str, target: str, operands: tuple[str, ...], size: int) -> Step:
+    from relayout.kernels.reduce.bands import ENTRY, module
+    from relayout.primitives.combining import combining_step
+
+    made = combining_step(("bands", plan), ENTRY, lambda m: module(plan, m), source, target, size)
+    return made._replace(operands=operands)
