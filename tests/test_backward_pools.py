@@ -1,4 +1,4 @@
-"""Gradients of pooling and resampling: kernels against definitions, definitions against PyTorch and differences."""
+"""Gradients of pooling and resampling: kernels against definitions, and these against others."""
 
 from __future__ import annotations
 

@@ -34,12 +34,9 @@ __all__ = ["banded", "rows_of_pooling", "rows_of_resampling", "transposed"]
 
 def rows_of_resampling(algorithm: str, src: Sequence[int], dst: Sequence[int]) -> list[list[Row]]:
     """The rows of all spatial axes."""
+    found = (places(algorithm, n, m) for n, m in zip(src, dst, strict=True))
     return [
-        [
-            tuple((place, float(np.float32(weight))) for place, weight in row)
-            for row in places(algorithm, n, m)
-        ]
-        for n, m in zip(src, dst, strict=True)
+        [tuple((place, float(np.float32(weight))) for place, weight in row) for row in rows] for rows in found
     ]
 
 
@@ -135,19 +132,19 @@ def banded(
             at[k] = f"{names[k]} moved"
             steps.append(reorder_step(given, wanted, names[k], at[k]))
             scratch[at[k]] = max(wanted.required_bytes, wanted.nbytes)
-    target = used[1]
-    assert target is not None
-    if target is not dst:
+    into = used[1]
+    assert into is not None
+    if into is not dst:
         at[1] = f"{names[1]} before"
-        scratch[at[1]] = max(target.required_bytes, target.nbytes)
+        scratch[at[1]] = max(into.required_bytes, into.nbytes)
     elif dst.layout.has_padding:
         steps.append(zeros_step(dst, names[1]))
     size = src.nbytes + dst.nbytes + (aside.nbytes if aside else 0)
     buffer = f"{names[1]}: table"
     operands = (buffer, at[2]) if aside is not None else (buffer,)
     steps.append(_step(plan, at[0], at[1], operands, size))
-    if target is not dst:
-        steps.append(reorder_step(target, dst, at[1], names[1]))
+    if into is not dst:
+        steps.append(reorder_step(into, dst, at[1], names[1]))
     whole = [step for step in steps if step is not None]
     if len(whole) < len(steps):
         return None

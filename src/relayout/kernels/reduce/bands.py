@@ -166,12 +166,12 @@ def planned(
     whole = [((((0, 0.0 if aside else 1.0),),), [0] * len(descs))] * (3 - len(rows))
     for several, bytes_ in (*whole, *zip(rows, reversed(found), strict=True)):
         band, data = _band(several, aside is not None)
-        steps_of_all = (bytes_[0], bytes_[1] if aside else 0, bytes_[-1])
-        bands.append(band._replace(table=total, src=steps_of_all[0], aside=steps_of_all[1], dst=bytes_[-1]))
+        source, *between, target = bytes_
+        bands.append(band._replace(table=total, src=source, aside=sum(between), dst=target))
         words.append(data)
         total += data.size
     d, h, w = bands
-    made = Bands(src.dtype, aside and aside.dtype, dst.dtype, (d, h, w), blocks, post_ops)
+    made = Bands(src.dtype, aside.dtype if aside else None, dst.dtype, (d, h, w), blocks, post_ops)
     return made, np.concatenate(words)
 
 
