@@ -92,3 +92,22 @@ def test_resampling_backward_kernel_is_the_definition(data, made, seed) -> None:
     )
     assert backward._compiled() is not None
     check(backward, seed)
+
+
+@runs_code
+@given(data=st.data(), made=poolings(("max",)), seed=st.integers(0, 99))
+@examples(150)
+def test_maxima_and_their_places_are_the_definition(data, made, seed) -> None:
+    kinds = data.draw(
+        st.sampled_from((("f32", "f32"), ("f32", "f32"), ("bf16", "bf16"), ("s8", "s8"), ("u8", "f32")))
+    )
+    src = MemoryDesc(made.src.dims, kinds[0], made.src.layout)
+    dst = MemoryDesc(made.dst.dims, kinds[1], made.dst.layout)
+    post_ops = data.draw(st.sampled_from(((), (), "relu", ("linear", "tanh"))))
+    forward = Pooling(src, "max", made.kernel, made.strides, made.padding, made.dilation, dst,
+                      workspace=True, post_ops=post_ops)  # fmt: skip
+    assert forward._compiled() is not None
+    x = np.random.default_rng(seed).integers(0, 4, src.dims).astype(float)  # many are equal
+    if not data.draw(st.booleans()) and kinds[0] == "f32":
+        x[x == 0], x[x == 3] = -np.inf, np.nan
+    check(forward, seed, {"src": x})

@@ -8,7 +8,6 @@ source, then channels-last.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import product
 from math import prod
 from typing import TYPE_CHECKING
 
@@ -17,6 +16,7 @@ import numpy as np
 from relayout.forking import locked
 from relayout.layout.dense import dense_like, resized_like
 from relayout.layout.descriptor import MemoryDesc
+from relayout.ops.backward.pooling import PoolingBackward as Gradient
 from relayout.ops.functions import Function
 from relayout.ops.resampling import places
 from relayout.primitives.combining import CHANNELS_LAST
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from relayout.kernels.reduce.bands import Bands, Row
     from relayout.primitives.backward.pooling import PoolingBackward
+    from relayout.primitives.pooling import Pooling
 
 __all__ = ["banded", "rows_of_pooling", "rows_of_resampling", "transposed"]
 
@@ -53,27 +54,23 @@ def transposed(rows: Sequence[Row], size: int) -> list[Row]:
     return [tuple(row) for row in found]
 
 
-def rows_of_pooling(made: PoolingBackward) -> list[list[Row]]:
-    """For each element of ``diff_src`` the windows that it is in, along each axis.
+def rows_of_pooling(made: Pooling | PoolingBackward) -> list[list[Row]]:
+    """For each window its elements, along each axis; for a gradient the windows that each element is in.
 
     Numbers are weights; of a maximum those of taps, counted in row-major order of the kernel.
     """
     found: list[list[Row]] = []
-    chosen, divisor = made.algorithm == "max", made.operation.divisor
+    backward, average = isinstance(made.operation, Gradient), made.algorithm != "max"
     for k, axis in enumerate(made.axes):
         after = prod(made.kernel[k + 1 :])
         windows: list[Row] = []
         for output in range(axis.out):
-            taps = axis.taps(output)
-            share = 1 / (axis.kernel if divisor == "window" else max(1, len(taps)))
-            windows.append(
-                tuple(
-                    (output * axis.stride - axis.front + tap * axis.dilation,
-                     float(tap * after) if chosen else float(np.float32(share)))
-                    for tap in taps
-                )
-            )  # fmt: skip
-        found.append(transposed(windows, axis.size))
+            taps, start = axis.taps(output), output * axis.stride - axis.front
+            share = 1 / (max(1, len(taps)) if made.algorithm == "average_exclude_padding" else axis.kernel)
+            numbers = [float(np.float32(share)) if average else float(tap * after) for tap in taps]
+            places = [start + tap * axis.dilation for tap in taps]
+            windows.append(tuple(zip(places, numbers, strict=True)))
+        found.append(transposed(windows, axis.size) if backward else windows)
     return found
 
 
@@ -84,6 +81,7 @@ def banded(
     rows: Sequence[Sequence[Row]],
     functions: tuple[Function, ...] = (),
     aside: MemoryDesc | None = None,
+    largest: bool = False,
     names: tuple[str, str, str] = ("src", "dst", "workspace"),
 ) -> Program | None:
     """The program; None where there is no kernel.
@@ -98,6 +96,9 @@ def banded(
         What is applied to the sums.
     aside : MemoryDesc, optional
         A workspace, by the third name.
+    largest : bool
+        Whether the largest element is looked for, and the workspace is written; else it is read, and sums are
+        taken.
     """
     from relayout.kernels.reduce.bands import planned
     from relayout.targets.machine import host
@@ -109,42 +110,37 @@ def banded(
         (src, near),
         (MemoryDesc(src.dims, src.dtype, last), MemoryDesc(dst.dims, dst.dtype, last)),
     ]
-    best: tuple[int, Bands, NDArray[np.int32], tuple[MemoryDesc | None, ...]] | None = None
-    for (source, target), moved in product(ways, (False, True)):
-        beside = aside
-        if moved or source is not src:
-            if aside is None and moved:
-                continue
-            if aside is not None:
-                beside = MemoryDesc(aside.dims, aside.dtype, dense_like(source.layout))
+    best: tuple[int, Bands, NDArray[np.int32], tuple[MemoryDesc, MemoryDesc, MemoryDesc | None]] | None = None
+    for source, target in ways:
         if best is not None and best[0] > 1 and source is not src:
             break
-        found = planned(source, beside, target, rows, functions)
-        if found is not None and (best is None or found[0].lanes(host()) > 2 * best[0]):
-            best = found[0].lanes(host()), *found, (source, target, beside)
+        like = (target if largest else source).layout
+        beside = [aside] if aside is None else [aside, MemoryDesc(aside.dims, aside.dtype, dense_like(like))]
+        for third in beside[source is not src and len(beside) > 1 :]:
+            found = planned(source, third, target, rows, largest, functions)
+            if found is not None and (best is None or found[0].lanes(host()) > 2 * best[0]):
+                best = found[0].lanes(host()), *found, (source, target, third)
     if best is None:
         return None
     lanes, plan, table, used = best
-    at, steps, scratch = list(names), [], {}
-    for k, given in ((0, src), (2, aside)):
-        wanted = used[k]
-        if given is not None and wanted is not None and wanted is not given:
+    at, before, after, scratch = list(names), [], [], {}
+    for k, (given, wanted) in enumerate(zip((src, dst, aside), used, strict=True)):
+        if given is None or wanted is None:
+            continue
+        written = k == 1 or (k == 2 and largest)
+        if wanted is not given:
             at[k] = f"{names[k]} moved"
-            steps.append(reorder_step(given, wanted, names[k], at[k]))
             scratch[at[k]] = max(wanted.required_bytes, wanted.nbytes)
-    into = used[1]
-    assert into is not None
-    if into is not dst:
-        at[1] = f"{names[1]} before"
-        scratch[at[1]] = max(into.required_bytes, into.nbytes)
-    elif dst.layout.has_padding:
-        steps.append(zeros_step(dst, names[1]))
+            if written:
+                after.append(reorder_step(wanted, given, at[k], names[k]))
+            else:
+                before.append(reorder_step(given, wanted, names[k], at[k]))
+        elif written and given.layout.has_padding:
+            before.append(zeros_step(given, names[k]))
     size = src.nbytes + dst.nbytes + (aside.nbytes if aside else 0)
     buffer = f"{names[1]}: table"
     operands = (buffer, at[2]) if aside is not None else (buffer,)
-    steps.append(_step(plan, at[0], at[1], operands, size))
-    if into is not dst:
-        steps.append(reorder_step(into, dst, at[1], names[1]))
+    steps = [*before, _step(plan, at[0], at[1], operands, size), *after]
     whole = [step for step in steps if step is not None]
     if len(whole) < len(steps):
         return None
