@@ -100,7 +100,9 @@ def _reduced(made: Reduction, dst: MemoryDesc, functions: Functions) -> Program 
         except LayoutError:  # axes that don't lie as one
             return None
         windows = [Axis(size, 1, size, size) for size in source.dims[rank - len(axes) :]]
-        return planned(*made.operation.reduction, source, target, windows, functions)
+        what = made.operation
+        behind = (*what.after, *functions)
+        return planned(*what.reduction, source, target, windows, behind, what.before)
 
     contiguous = views.permute(
         Layout(tuple(src.dims[axis] for axis in order), plain(rank)), [order.index(k) for k in range(rank)]

@@ -67,7 +67,7 @@ Row = tuple[tuple[int, float], ...]
 
 
 class Inner(NamedTuple):
-    """The rows of an axis that repeat some others: ``len(rows)`` further they are ``shift`` elements further."""
+    """The rows of an axis that repeat some: so many further on, all places are ``shift`` elements further."""
 
     first: int
     """Of the destination."""
