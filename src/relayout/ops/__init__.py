@@ -7,6 +7,7 @@
 ``pooling``        pooling and reductions
 ``softmax``        softmax and its logarithm
 ``normalization``  batch, layer and group normalisation
+``lrn``            local response normalisation
 ``recurrent``      RNN, LSTM and GRU: cells, layers, directions
 ``prelu``          a ReLU with a learned slope
 ``shuffle``        elements along an axis in another order

@@ -12,7 +12,10 @@ writes the format that forward convolutions read fastest; anything else is reord
 from __future__ import annotations
 
 from collections.abc import Mapping
+from copy import copy
 from dataclasses import dataclass
+from functools import lru_cache, partial
+from itertools import product
 from typing import TYPE_CHECKING, Any
 
 from relayout.errors import Unsupported
@@ -22,20 +25,23 @@ from relayout.layout import views
 from relayout.layout.descriptor import MemoryDesc
 from relayout.ops.operation import Operation
 from relayout.primitives.backward.base import Backward
-from relayout.primitives.lowering import joined, renamed
+from relayout.primitives.lowering import joined, renamed, reorder_step
 from relayout.primitives.primitive import DEFINITION
-from relayout.primitives.program import Program
+from relayout.primitives.program import Program, Step
 from relayout.primitives.reduction import Reduction
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
     from relayout.kernels.conv.geometry import Geometry
+    from relayout.kernels.conv.gradient import Plan
     from relayout.primitives.primitive import Primitive
+    from relayout.targets.machine import Machine
 
 __all__ = ["Gradient", "WeightsBackward", "bias_gradient", "check_floats", "weights_gradient"]
 
 FLOATS = ("f32", "bf16", "f16")
+CHANNELS_LAST = {2: "nc", 3: "nwc", 4: "nhwc", 5: "ndhwc"}
 
 
 @dataclass(frozen=True)
@@ -125,13 +131,33 @@ class WeightsBackward(Backward):
         )
 
     def _alternatives(self) -> list[Self]:
-        return []
+        free = [name for name in ("src", "diff_dst") if self._given[name].layout is None]
+        made = []
+        for texts in product(*map(self._formats, free)):
+            given = dict(self._given)
+            for name, text in zip(free, texts, strict=True):
+                given[name] = MemoryDesc(given[name].dims, given[name].dtype, text)
+            descs = self._decided(given)
+            if descs != self.descs:
+                one = copy(self)
+                one.descs = descs
+                made.append(one)
+        return made
 
     @locked
     def _cost(self) -> tuple[float, str]:
         from relayout.primitives.candidates import DEFINED
+        from relayout.reorder.predict import seconds_to_move
+        from relayout.runtime.clock import cycles_per_second
 
-        return self.flops / DEFINED, DEFINITION
+        found = planned(self._as_gradient(self.descs)) if supported() else None
+        if found is None:
+            return self.flops / DEFINED, DEFINITION
+        moved = sum(self.descs[name].nbytes + getattr(found, name).nbytes for name in found.before)
+        if not found.direct(self.descs["diff_weights"]):
+            moved += found.diff_weights.nbytes + self.descs["diff_weights"].nbytes
+        seconds = max(found.plan.cycles / cycles_per_second(), seconds_to_move(self.bytes))
+        return seconds + (seconds_to_move(moved) if moved else 0.0), f"machine code: {found}"
 
 
 @locked
@@ -158,7 +184,115 @@ def bias_gradient(diff_dst: MemoryDesc, diff_bias: MemoryDesc) -> Program | None
     return None if program is None else renamed(program, {"src": "diff_dst", "dst": "diff_bias"})
 
 
-@locked
 def weights_gradient(made: Gradient) -> Program | None:
-    """The program; None where there is no kernel."""
+    """The program, of buffers ``src``, ``diff_dst`` and ``diff_weights``; None where there is no kernel."""
+    found = planned(made)
+    if found is None:
+        return None
+    inputs = {"src": made.src, "diff_dst": made.diff_dst}
+    names, scratch = {}, {}
+    steps: list[Step | None] = []
+    for name, given in inputs.items():
+        read = getattr(found, name)
+        names[name] = name
+        if read != given:
+            names[name] = f"{name} in f32"
+            scratch[names[name]] = read.nbytes
+            steps.append(reorder_step(given, read, name, names[name]))
+    plan, written, wanted = found.plan, found.diff_weights, made.diff_weights
+    direct = found.direct(wanted)
+    target = sums = "diff_weights" if direct else "sums"
+    if plan.shares > 1 or not direct:
+        sums = "sums"
+        scratch[sums] = plan.shares * written.nbytes
+    first, *rest = _kernels(found, names, sums, target)
+    steps += [first, *rest]
+    if plan.slot:
+        scratch["slots"] = first.parts * plan.slot
+    if not direct:
+        steps.append(reorder_step(written, wanted, target, "diff_weights"))
+    if None in steps:
+        return None
+    return Program(tuple(step for step in steps if step is not None), scratch, note=str(found))
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A plan, and what it reads and writes."""
+
+    plan: Plan
+    src: MemoryDesc
+    diff_dst: MemoryDesc
+    diff_weights: MemoryDesc
+    before: tuple[str, ...]
+    """Inputs that are reordered first."""
+
+    def direct(self, wanted: MemoryDesc) -> bool:
+        """Whether what the kernel writes is what is wanted."""
+        written = self.diff_weights
+        return wanted.dtype == written.dtype and written.layout.same_bytes(wanted.layout)
+
+    def __str__(self) -> str:
+        first = "".join(f"{name} reordered to {getattr(self, name).format}, " for name in self.before)
+        return first + str(self.plan)
+
+
+@locked
+def planned(made: Gradient) -> Planned | None:
+    """The plan for a problem; None where there is none. Inputs that it can't read are reordered first."""
+    from relayout.targets.machine import host
+
+    return _planned(made, host())
+
+
+@lru_cache(maxsize=256)
+@locked
+def _planned(made: Gradient, machine: Machine) -> Planned | None:
+    from relayout.kernels.conv.arithmetic import FLOATS as REALS
+    from relayout.kernels.conv.gradient import planned
+    from relayout.kernels.conv.tile import lanes_of
+    from relayout.kernels.conv.weights import weights_of
+
+    written = MemoryDesc(made.diff_weights.dims, "f32", weights_written(made))
+    weights = weights_of(written, made.geometry, REALS, lanes_of(machine), made.grouped)
+    if weights is None:
+        return None
+    ways = [
+        [desc] * (desc.dtype.name == "f32") + [MemoryDesc(desc.dims, "f32", CHANNELS_LAST[len(desc.dims)])]
+        for desc in (made.src, made.diff_dst)
+    ]
+    for diff_dst, src in product(ways[1], ways[0]):
+        plan = planned(made.geometry, src, diff_dst, weights, written.nbytes, machine)
+        if plan is not None:
+            read = {"src": (src, made.src), "diff_dst": (diff_dst, made.diff_dst)}
+            before = tuple(name for name, (one, other) in read.items() if one != other)
+            return Planned(plan, src, diff_dst, written, before)
     return None
+
+
+@locked
+def _kernels(found: Planned, names: Mapping[str, str], sums: str, target: str) -> list[Step]:
+    """The kernel, and what adds up shares."""
+    from relayout.environment import LOADED
+    from relayout.jit.compile import Module, recalled
+    from relayout.kernels.conv.gradient_text import ENTRY, TOTAL, gradient_module, total_module
+    from relayout.runtime import threads
+    from relayout.runtime.sharing import computes_enough, parts_of, parts_of_tasks
+    from relayout.targets.machine import host
+
+    plan, machine, many = found.plan, host(), threads.count()
+    size = sum(desc.nbytes for desc in (found.src, found.diff_dst, found.diff_weights))
+    key = repr(("gradient", plan))
+    [kernel], _ = recalled(key, LOADED, lambda: Module(gradient_module(plan), [ENTRY]), machine)
+    parts = parts_of_tasks(plan.tasks, size, many)
+    shared = parts > 1 and computes_enough(plan.geometry.flops, size)
+    operands = (names["diff_dst"], *("slots",) * bool(plan.slot))
+    steps = [Step(kernel, names["src"], sums, operands, parts, shared)]
+    if plan.shares > 1:
+        each = plan.size
+        key = repr(("total", plan.shares, each))
+        module = partial(total_module, plan.shares, each, machine)
+        [kernel], _ = recalled(key, LOADED, lambda: Module(module(), [TOTAL]), machine)
+        parts = parts_of(plan.shares * each, many)
+        steps.append(Step(kernel, sums, target, (), parts, parts > 1))
+    return steps
