@@ -148,6 +148,7 @@ def banded(
     return Program(tuple(whole), scratch, {buffer: table.view(np.uint8)}, note=note)
 
 
+@locked
 def _step(plan: Bands, source: str, target: str, operands: tuple[str, ...], size: int) -> Step:
     from relayout.kernels.reduce.bands import ENTRY, module
     from relayout.primitives.combining import combining_step
