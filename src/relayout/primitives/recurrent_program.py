@@ -15,6 +15,7 @@ reordered first, in every call.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import ceil, prod
 from typing import TYPE_CHECKING
@@ -26,12 +27,13 @@ from relayout.forking import locked
 from relayout.layout import views
 from relayout.layout.descriptor import MemoryDesc
 from relayout.ops.expressions import Expression
+from relayout.ops.recurrent import Workspace
 from relayout.primitives.program import Program, Step
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from relayout.kernels.recurrent.plan import Recurrence
+    from relayout.kernels.recurrent.plan import Kept, Recurrence
     from relayout.primitives.products import Products
     from relayout.primitives.recurrent import Recurrent
 
@@ -107,10 +109,32 @@ class _Steps:
 
 
 @locked
+def kept(workspace: Workspace, layer: int) -> Kept:
+    """The workspace of a layer, as kernels see it."""
+    from relayout.kernels.recurrent.plan import Kept
+
+    starts = {name: at * WORD for name, at in workspace.starts(layer, 0).items()}
+    first = starts["states"]
+    memories = starts.get("memories", first) - first
+    gates = workspace.dims["gates"][2] * workspace.units * WORD
+    row = workspace.state * WORD, workspace.units * WORD, gates
+    return Kept(first, workspace.apart * WORD, memories, starts["gates"] - first, row)
+
+
+def initial(workspace: Workspace, layer: int, name: str, backward: Sequence[bool]) -> MemoryDesc:
+    """The initial states of a layer's directions in the workspace: ``src_iter`` or ``src_iter_c``."""
+    part = "memories" if name.endswith("_c") else "states"
+    steps, rows, width = workspace.dims[part]
+    places = [workspace.starts(layer, d)[part] + turned * (steps - 1) * rows * width
+              for d, turned in enumerate(backward)]  # fmt: skip
+    apart = places[-1] - places[0]
+    desc = MemoryDesc((1, len(backward), rows, width), "f32", strides=(0, apart, width, 1))
+    return MemoryDesc(desc.dims, desc.dtype, desc.layout.moved(places[0]))
+
+
+@locked
 def program(made: Recurrent) -> Program | None:
     """The program; None where there is no kernel for it."""
-    if "workspace" in made.outputs:
-        return None
     try:
         return _Lowering(made).program()
     except _Impossible:
@@ -162,6 +186,8 @@ class _Lowering:
         self.room = ceil(self.units / self.lanes) * self.lanes
         self.pitch = ceil(self.outputs / self.lanes) * self.lanes + APART // WORD
         self.between = self.room + APART // WORD
+        size = (self.time, self.batch, made.layers, self.directions, self.units, self.outputs)
+        self.workspace = Workspace(self.cell.kind, *size)
         self.names = {name: name for name in (*made.inputs, *made.outputs)}
         self.descs = dict(made.descs)
         formats = packed(self.lanes)
@@ -266,7 +292,7 @@ class _Lowering:
     @locked
     def recurrence(self, layer: int) -> Recurrence:
         """The kernel of a layer."""
-        from relayout.kernels.recurrent.plan import Places, Recurrence, planned
+        from relayout.kernels.recurrent.plan import ALONE, Places, Recurrence, planned
         from relayout.runtime import threads
 
         made, gates = self.made, self.cell.gates * self.room
@@ -288,6 +314,7 @@ class _Lowering:
             self.units,
             self.outputs,
             made.backward,
+            ALONE,
             given,
             self.room * WORD,
             Places(*(n * WORD for n in places)),
@@ -297,6 +324,7 @@ class _Lowering:
             projection=span(self.units * ceil(self.outputs / self.lanes) * self.lanes),
             bias=span(self.cell.biases * self.room),
             peephole=span(3 * self.room),
+            kept=kept(self.workspace, layer) if "workspace" in made.outputs else None,
         )
         return planned(plan, threads.count())
 
@@ -369,6 +397,9 @@ class _Lowering:
             else:
                 out.constants["zero"] = np.zeros(WORD, np.uint8)
                 out.reorder(*self.state(layer, name), "zero", where)
+            if "workspace" in made.outputs:
+                there = initial(self.workspace, layer, name, made.backward)
+                out.reorder(self.state(layer, name)[0], there, self.names.get(name, "zero"), "workspace")
         plan = self.recurrence(layer)
         self.recur(plan, self.result(layer))
         for name, where in (("dst_iter", "hidden"), ("dst_iter_c", "memory")):
@@ -398,6 +429,7 @@ class _Lowering:
             "projection": self.names.get("weights_projection", "hidden"),
             "bias": self.names.get("bias", "hidden"),
             "peephole": self.names.get("weights_peephole", "hidden"),
+            "workspace": "workspace" if plan.kept is not None else "hidden",
             "turns": "hidden",
         }
         if self.cell.biases > self.cell.gates and "bias" not in self.descs:
