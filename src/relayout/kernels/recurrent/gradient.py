@@ -204,7 +204,7 @@ class _Writer(Writer):
     def written(self, f: Function, number: int, mode: str, size: tuple[int, int, int], where: Where) -> None:
         tile = _Tile(self.plan, f, self.plan.phases[number], size)
         tile.number, tile.mode, tile.where = number, mode, where
-        tile.write(where.depth, where.block, 1, where.pitches["src"])
+        tile.write(where, 1, where.pitches["src"])
 
 
 class _Tile(Tile):

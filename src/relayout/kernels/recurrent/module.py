@@ -88,7 +88,7 @@ class _Writer(Writer):
         tile = _Tile(self.plan, f, phase, size)
         tile.prefetch()
         gates = 1 if phase.projects else self.plan.cell.gates
-        tile.write(where.depth, where.block, gates, self.plan.source(phase))
+        tile.write(where, gates, self.plan.source(phase))
 
 
 class _Tile(Tile):

@@ -259,15 +259,26 @@ class Tile:
         """What becomes of the sums of a unit's gates."""
         raise NotImplementedError
 
-    def write(self, depth: int, block: int, gates: int, pitch: int) -> None:
-        """Products with so many elements, ``pitch`` bytes from row to row, and what follows.
+    def chains(self, width: int) -> int:
+        """How many partial sums a sum has, which are added to in turn so that none waits for itself.
+
+        It is a question of what there is to compute, not of the tile: else bits would depend on how the work
+        is cut, and so on the number of threads.
+        """
+        gates = len(self.phase.gates)
+        together = min(max(1, ACCUMULATORS // gates), ceil(width / self.shape.lanes))
+        return max(1, min(UNROLL, ACCUMULATORS // (gates * together * self.shape.rows)))
+
+    def write(self, where: Where, gates: int, pitch: int) -> None:
+        """Products, ``pitch`` bytes from row to row of what is multiplied, and what follows.
 
         An element of the weights has a vector for each of so many gates.
         """
+        depth, block = where.depth, where.block
         f, phase = self.f, self.phase
         places = [(u, g) for u in range(self.count) for g in phase.gates]
         starts = [self.start(r, u, g) for r in range(self.rows) for u, g in places]
-        sets = max(1, min(UNROLL, ACCUMULATORS // len(starts))) if depth else 1
+        sets = self.chains(where.width) if depth else 1
         zero = constant(self.type, 0)
         sums = starts + [zero] * (len(starts) * (sets - 1))
 

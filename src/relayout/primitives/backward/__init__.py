@@ -4,7 +4,9 @@ The file of a kind has the name of its forward kind: ``convolution`` is the back
 :mod:`relayout.primitives.convolution`. All are names of :mod:`relayout.primitives`, too. What they mean is in
 :mod:`relayout.ops.backward`. What they share:
 
-========  ====================================================================================
-``base``  made from a forward primitive: its attributes; its formats, unless others are given
-========  ====================================================================================
+=====================  =======================================================================
+``base``               made from a forward primitive: its attributes; its formats, unless others
+                       are given
+``recurrent_program``  the program of the way back through recurrent layers
+=====================  =======================================================================
 """
