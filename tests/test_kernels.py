@@ -12,6 +12,7 @@ import subprocess
 import sys
 import textwrap
 from functools import cache
+from itertools import product
 from math import prod
 from typing import NamedTuple
 
@@ -477,6 +478,31 @@ def test_columns_that_begin_anywhere(size, rows, columns, off, buffer):
 
 
 @given(
+    dims=st.tuples(st.integers(1, 3), st.integers(4, 150), st.integers(5, 300)),
+    off=st.integers(0, 63),
+    types=st.sampled_from(("s8 s8", "s16 s16", "f32 f32", "f64 f64", "u8 f32", "f32 s8")),
+    wish=st.sampled_from(
+        ("transpose, unbuffered", "transpose, buffered", "staged, unbuffered", "staged, buffered", "streamed")
+    ),
+    values=st.sampled_from(({}, {"src_scale": ([2, 3], 1)}, {"beta": 0.5})),
+    cpu=st.sampled_from(("x86-64-v2", "x86-64-v3", "host")),
+)
+@examples(60)
+def test_columns_that_end_where_the_next_begin(dims, off, types, wish, values, cpu):
+    """Images of a few pixels: each strip of channels ends all of its columns, in tiles of several sizes."""
+    one, two = types.split()
+    src, dst = rl.MemoryDesc(dims, one, "acb"), rl.MemoryDesc(dims, two, "abc")
+    given = values if one != two else {}
+    runs = [Run(off), Run(off, (2, 0, 1))]
+    made, runs_here = (None, True) if cpu == "host" else x86(cpu)
+    block = 512 // dst.dtype.bits
+    while block < dims[2]:
+        block *= 2  # until it is all of a column
+    for words in (f"{wish}, {block} rows", wish):
+        compare(src, dst, given=given, cpu=made, runs=runs if runs_here else [], wish=words)
+
+
+@given(
     rows=st.integers(2, 18),
     columns=st.integers(2, 150),
     pieces=st.integers(1, 3),
@@ -614,6 +640,10 @@ def guarded():
     for one, two in PICTURES:
         yield rl.MemoryDesc((2, 3, 21, 50), "u8", one), rl.MemoryDesc((2, 3, 21, 50), "f32", two), PER_CHANNEL
     yield from WIDE_PADDING
+    for channels, pixels in product((40, 256), (9, 21)):
+        for dtype in ("s8", "s16", "f32", "f64"):
+            dims = 2, channels, pixels, 9
+            yield rl.MemoryDesc(dims, dtype, "nhwc"), rl.MemoryDesc(dims, dtype, "nchw"), {}
 
 
 def test_nothing_outside_of_the_buffers_is_touched():

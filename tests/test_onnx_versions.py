@@ -438,6 +438,15 @@ def cases() -> Iterator[Case]:
             yield Case(
                 "Resize", (11,), (image, none, none, np.int64([1, 2, 5, 7])), options, peers=("runtime",)
             )
+    for options in (
+        *({"nearest_mode": one} for one in ("floor", "ceil", "round_prefer_floor", "round_prefer_ceil")),
+        {"mode": "linear"},
+        {"mode": "cubic"},
+    ):
+        options["coordinate_transformation_mode"] = "tf_half_pixel_for_nn"
+        for factors in ((1, 1, 2, 3), (1, 1, 0.7, 1.5)):
+            wanted = (wide, none, np.float32(factors))
+            yield Case("Resize", (11,), wanted, options, peers=("runtime",))
     weights = real(1, 3 * 4, 5), real(1, 3 * 4, 4)
     for version, attributes in ((1, {"output_sequence": 1}), (3, {}), (7, {}), (14, {})):
         yield Case(

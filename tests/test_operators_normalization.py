@@ -141,3 +141,13 @@ def test_names_of_sizes_survive() -> None:
     f16 = np.dtype(np.float16)
     y, mean, _ = OPERATORS["LayerNormalization"].inferred(Fact(("n", 3, 4), f16), Fact(), outputs=3, axis=1)
     assert (y.dims, mean.dims, mean.dtype) == (("n", 3, 4), ("n", 1, 1), np.float32)
+
+
+def test_an_open_size_may_be_what_a_scale_says() -> None:
+    """The first size is no batch where it is normalised, or where a scale has a number for each of it."""
+    f32 = np.dtype(np.float32)
+    for dims, scale in ((("n",), (24,)), (("n", 3), (8, 3)), (("n", 3), (3,))):
+        (y,) = OPERATORS["LayerNormalization"].inferred(Fact(dims, f32), Fact(scale, f32))
+        assert y.dims == dims
+    with pytest.raises(LayoutError, match=r"scale of \(8, 2\) can't be broadcast"):
+        OPERATORS["LayerNormalization"].inferred(Fact(("n", 3), f32), Fact((8, 2), f32))

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 pytest.importorskip("onnx")
@@ -16,6 +16,7 @@ import ml_dtypes
 
 from operators_compared import define, same_as_reference, same_as_runtime
 from relayout import LayoutError
+from relayout.graph import Graph, Node, Value
 from relayout.graph.operators import OPERATORS, Fact
 
 
@@ -25,13 +26,19 @@ def pools(draw: st.DrawFn) -> dict[str, Any]:
     kernel = draw(st.tuples(*[st.integers(1, 4)] * axes))
     half = [draw(st.integers(0, k // 2)) for k in kernel]
     dilations = draw(st.tuples(*[st.integers(1, 2)] * axes))
+    strides = draw(st.tuples(*[st.integers(1, 3)] * axes))
+    ceil = draw(st.integers(0, 1))
+    less = [(s - 1) * ceil for s in strides]  # rounded up, a size has a window that reaches over the end
     return {
         "kernel_shape": kernel,
-        "strides": draw(st.tuples(*[st.integers(1, 3)] * axes)),
+        "strides": strides,
         "dilations": dilations,
         "pads": (*half, *half),
-        "ceil_mode": draw(st.integers(0, 1)),
-        "sizes": [(k - 1) * d + 1 + draw(st.integers(0, 6)) for k, d in zip(kernel, dilations, strict=True)],
+        "ceil_mode": ceil,
+        "sizes": [
+            max(1, (k - 1) * d + 1 + draw(st.integers(-n, 6)))
+            for k, d, n in zip(kernel, dilations, less, strict=True)
+        ],
         "ties": draw(st.booleans()),
     }
 
@@ -72,6 +79,7 @@ def test_averages_are_torchs(one: dict[str, Any], count: bool) -> None:
     one.pop("dilations")
     x = data(one)
     axes = x.ndim - 2
+    assume(axes < 3 or all(n >= k for n, k in zip(x.shape[2:], one["kernel_shape"], strict=True)))  # in torch
     (made,) = define("AveragePool", [x], count_include_pad=int(count), **one)
     expected = getattr(torch.nn.functional, f"avg_pool{axes}d")(
         torch.from_numpy(x),
@@ -82,6 +90,20 @@ def test_averages_are_torchs(one: dict[str, Any], count: bool) -> None:
         count,
     )
     np.testing.assert_allclose(made, expected.numpy(), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["MaxPool", "AveragePool"])
+@pytest.mark.parametrize(("size", "kernel", "stride"), [(1, 2, 2), (2, 3, 2), (3, 5, 3)])
+def test_a_window_that_reaches_over_the_end_is_planned(
+    name: str, size: int, kernel: int, stride: int
+) -> None:
+    """A size that is rounded up has one; the last pooling of a network that is given small pictures."""
+    x = np.random.default_rng(size).standard_normal((2, 3, size, 4), np.float32)
+    how = {"kernel_shape": (kernel, 2), "strides": (stride, 2), "ceil_mode": 1}
+    same_as_runtime(name, [x], **how)
+    node = Node(name, ("x",), ("y",), how)
+    (made,) = Graph((Value("x", x.shape, x.dtype),), ("y",), (node,)).compile()(x)
+    np.testing.assert_allclose(made, define(name, [x], **how)[0], rtol=1e-6)
 
 
 @settings(max_examples=40, deadline=None)

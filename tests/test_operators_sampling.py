@@ -163,9 +163,13 @@ def test_resized_to_sizes(transformation: str, mode: str, sizes: tuple[int, ...]
 @pytest.mark.parametrize("scale", [0.5, 0.6, 1.5, 2.0, 2.3])
 @pytest.mark.parametrize("transformation", TRANSFORMATIONS)
 def test_resized_by_scales(transformation: str, mode: str, scale: float) -> None:
+    """At 2.3 an element is halfway between two in single precision, by which the reference does not go."""
     inputs = [normal(1, 2, 5, 6), None, np.array([1, 1, scale, scale], np.float32)]
     attributes = {"mode": mode, "coordinate_transformation_mode": transformation}
-    same_as_reference("Resize", inputs, **attributes)
+    if (mode, scale) == ("nearest", 2.3) and transformation.endswith("half_pixel"):
+        same_as_runtime("Resize", inputs, opset=19, **attributes)
+    else:
+        same_as_reference("Resize", inputs, **attributes)
     if mode != "nearest" and transformation in ("half_pixel", "asymmetric") and scale in (0.5, 1.5, 2.0):
         same_as_runtime("Resize", inputs, opset=19, rtol=1e-3, atol=1e-4, **attributes)
 
@@ -189,6 +193,19 @@ def test_a_region_is_cropped_and_resized(mode: str) -> None:
     inputs = [normal(1, 2, 5, 6), roi, None, np.array([1, 2, 4, 7])]
     attributes = {"mode": mode, "coordinate_transformation_mode": "tf_crop_and_resize"}
     same_as_reference("Resize", inputs, extrapolation_value=9.0, **attributes)
+
+
+@pytest.mark.parametrize("size", range(1, 16))
+def test_the_nearest_of_an_image_that_is_scaled_is_torchs(size: int) -> None:
+    """A scale such as 5/3 is not quite that in single precision: 3 elements become 5 all the same."""
+    torch = pytest.importorskip("torch")
+    x = np.arange(size, dtype=np.float32).reshape(1, 1, size)
+    words = {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
+    for scale in (5 / 3, 7 / 3, 1.4, 1.25, 0.6, 0.7, 2 / 3):
+        if int(size * scale):
+            (made,) = define("Resize", [x, None, np.float32([1, 1, scale])], **words)
+            wanted = torch.nn.functional.interpolate(torch.from_numpy(x), scale_factor=scale)
+            np.testing.assert_array_equal(made, wanted.numpy())
 
 
 @pytest.mark.parametrize("policy", ["stretch", "not_larger", "not_smaller"])

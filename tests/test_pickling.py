@@ -13,7 +13,7 @@ import pytest
 
 import relayout as rl
 from processes import is_done
-from relayout import MemoryDesc
+from relayout import MemoryDesc, primitives
 from relayout.ops.expressions import Expression
 from relayout.ops.indexing import points, taken
 from relayout.ops.post_ops import BinaryOp
@@ -85,6 +85,18 @@ MAKERS = {
     "softmax": lambda: Softmax(SRC, axis=2, log=True),
     "layer normalisation": lambda: LayerNormalization(SRC, True, axes=2, rms=True, post_ops="relu"),
     "group normalisation": lambda: GroupNormalization(SRC, True, True, groups=2, statistics=True),
+    "gradient of layer normalisation": lambda: primitives.LayerNormalizationBackward(
+        LayerNormalization(SRC, True, statistics=True), diff_dst=f32(2, 8, 6, 5, format="nchw")
+    ),
+    "gradient of group normalisation": lambda: primitives.GroupNormalizationBackward(
+        GroupNormalization(SRC, True, True, groups=2, statistics=True)
+    ),
+    "gradient of batch normalisation": lambda: primitives.BatchNormalizationBackward(
+        BatchNormalization(SRC, use_shift=True, use_global_stats=False, fuse_relu=True, workspace=True)
+    ),
+    "gradient of softmax": lambda: primitives.SoftmaxBackward(Softmax(SRC, axis=2, log=True)),
+    "local response normalisation": lambda: primitives.LRN(SRC, size=3),
+    "gradient of it": lambda: primitives.LRNBackward(primitives.LRN(SRC, algorithm="within_channel", size=2)),
     "custom": lambda: Custom(partial(np.cumsum, axis=1), {"src": SRC}, {"dst": SRC}),
     "elementwise": lambda: Eltwise(SRC, "gelu_erf"),
     "sum": lambda: Sum([SRC, SRC], [1, -2]),
@@ -136,8 +148,6 @@ def test_primitives_new_and_often_called(name, way):
 
 
 def test_every_kind_is_among_them():
-    from relayout import primitives
-
     kinds = {type(make()).__name__ for make in MAKERS.values()}
     assert kinds == set(primitives.__all__) - {"Sequence"}
 

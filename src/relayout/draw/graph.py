@@ -106,7 +106,7 @@ def _collected(plan: Any) -> tuple[list[_Box], list[_Edge]]:
         origin[value.name] = len(boxes)
         name = format_name(given[0]) if given else "?"
         boxes.append(_Box(value.name, _sizes(value.dims or ()), name, [value.name], round=True))
-    for one, operation, k in zip(plan.chosen, solution.problem.operations, solution.choices, strict=True):
+    for one, (operation, k) in zip(plan.chosen, plan.options, strict=True):
         for name, desc in zip(operation.inputs, operation.options[k].inputs, strict=True):
             joined(name, desc)
         for name, desc in zip(operation.outputs, operation.options[k].outputs, strict=True):

@@ -179,6 +179,23 @@ class Graph:
         verified(self)
         return self
 
+    def backward(self, loss: str, of: Any = None, batch: Any = None) -> Graph:
+        """The joint graph, which computes gradients of a loss as well: see :func:`.backward.backward`.
+
+        Parameters
+        ----------
+        loss : str
+            A value of one element.
+        of : sequence of str, optional
+            Constants and inputs; without them all constants that training changes
+            (:func:`.backward.trainable`).
+        batch : int or mapping, optional
+            Sizes that are open, as in :meth:`plan`.
+        """
+        with lock():
+            from relayout.graph.backward import backward, trainable
+        return backward(self, loss, trainable(self) if of is None else of, batch)
+
     def replaced(self, **changes: Any) -> Self:
         """The same graph with some attributes replaced."""
         names = ("inputs", "results", "nodes", "constants", "values", "name", "defaults")

@@ -7,7 +7,11 @@
 ``pooling``        pooling and reductions
 ``softmax``        softmax and its logarithm
 ``normalization``  batch, layer and group normalisation
+``lrn``            local response normalisation
 ``recurrent``      RNN, LSTM and GRU: cells, layers, directions
+``prelu``          a ReLU with a learned slope
+``shuffle``        elements along an axis in another order
+``resampling``     spatial axes of another size
 ``pieces``         concatenation and split
 ``reorder``        reorders, with their attributes
 ``pointwise``      expressions in the data types of their arguments
@@ -17,6 +21,7 @@
 ``custom``         Python functions
 ``backward``       the gradients of all these, by the same file names
 ``functions``      the elementwise functions
+``derivatives``    their derivatives, from the source or the destination
 ``binary``         the binary operations
 ``reductions``     the reductions: how elements become one
 ``post_ops``       what may follow another operation in the same pass: a sum, a function, a binary operation

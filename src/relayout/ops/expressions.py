@@ -393,6 +393,10 @@ class Writing:
         made = _operation(operation)
         return self.put(operation, (made and made.gives) or self.kind(arguments[0]), *arguments)
 
+    def function(self, algorithm: str, x: int, alpha: float = 0.0, beta: float = 0.0) -> int:
+        """Append a function of f32."""
+        return self.apply(Function(algorithm, alpha, beta), x)
+
     def number(self, kind: str, number: float | bool) -> int:
         """Append a constant."""
         whole = kind not in (*_REALS, "bool")

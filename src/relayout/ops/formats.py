@@ -135,15 +135,15 @@ def not_negative(what: str, given: Any) -> float:
     return number
 
 
-def overwritable(descs: Mapping[str, MemoryDesc]) -> dict[str, tuple[str, ...]]:
-    """The inputs that ``dst`` may be: every element in the same place, and of the same type.
+def overwritable(descs: Mapping[str, MemoryDesc], output: str = "dst") -> dict[str, tuple[str, ...]]:
+    """The inputs that an output may be: every element in the same place, and of the same type.
 
     >>> x, y = MemoryDesc((2, 3), "f32", "ab"), MemoryDesc((2, 3), "f32", "ba")
     >>> overwritable({"src0": x, "src1": y, "dst": x})
     {'dst': ('src0',)}
     """
-    dst = descs["dst"]
-    return {"dst": tuple(name for name, desc in descs.items() if name != "dst" and alike(desc, dst))}
+    dst = descs[output]
+    return {output: tuple(name for name, desc in descs.items() if name != output and alike(desc, dst))}
 
 
 def _check_type(kind: str, name: str, desc: MemoryDesc) -> None:

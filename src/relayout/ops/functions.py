@@ -66,8 +66,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relayout.dtypes import single
-from relayout.errors import LayoutError
+from relayout.errors import LayoutError, Unsupported
 from relayout.ir import math as code
+from relayout.ops import derivatives
+from relayout.ops.derivatives import Derivative
 
 if TYPE_CHECKING:
     from relayout.ir.builder import Builder
@@ -98,6 +100,10 @@ class Algorithm(NamedTuple):
     beta have there as attributes; empty: there is none. Tests compare the definition with it."""
     cheap: bool = False
     """Whether the code is a few instructions, no polynomial: then memory sets the pace, not arithmetic."""
+    slope: Derivative | None = None
+    """Its derivative, from the source; None: there is none, or nobody has said it."""
+    slope_of_dst: Derivative | None = None
+    """The same from the destination, where oneDNN has that, too."""
 
 
 def _gated(x: Reals, gate: Any) -> Reals:
@@ -155,29 +161,69 @@ FUNCTIONS: Final[dict[str, Algorithm]] = {
         {(): 0.5, (0.1,): 0.5, (-2,): 0.5},
         ("Relu",),
         cheap=True,
+        slope=derivatives.relu,
+        slope_of_dst=derivatives.relu,
     ),
-    "tanh": Algorithm(0, lambda x, a, b: np.tanh(x), lambda b, x, *_: code.tanh(b, x), {(): 2.5}, ("Tanh",)),
+    "tanh": Algorithm(
+        0,
+        lambda x, a, b: np.tanh(x),
+        lambda b, x, *_: code.tanh(b, x),
+        {(): 2.5},
+        ("Tanh",),
+        slope=derivatives.tanh,
+        slope_of_dst=derivatives.tanh_dst,
+    ),
     "elu": Algorithm(
         1,
         lambda x, a, b: _elu(x, a),
         lambda b, x, a, _: code.elu(b, x, a),
         {(1,): 2, (-0.3,): 2.5},
         ("Elu", "alpha"),
+        slope=derivatives.elu,
+        slope_of_dst=derivatives.elu_dst,
     ),
-    "square": Algorithm(0, lambda x, a, b: x * x, lambda b, x, *_: code.square(b, x), {(): 0.5}, cheap=True),
+    "square": Algorithm(
+        0,
+        lambda x, a, b: x * x,
+        lambda b, x, *_: code.square(b, x),
+        {(): 0.5},
+        cheap=True,
+        slope=derivatives.square,
+    ),
     "abs": Algorithm(
-        0, lambda x, a, b: np.abs(x), lambda b, x, *_: code.absolute(b, x), {(): 0.5}, ("Abs",), cheap=True
+        0,
+        lambda x, a, b: np.abs(x),
+        lambda b, x, *_: code.absolute(b, x),
+        {(): 0.5},
+        ("Abs",),
+        cheap=True,
+        slope=derivatives.magnitude,
     ),
     "sqrt": Algorithm(
-        0, lambda x, a, b: np.sqrt(x), lambda b, x, *_: code.sqrt(b, x), {(): 0.5}, ("Sqrt",), cheap=True
+        0,
+        lambda x, a, b: np.sqrt(x),
+        lambda b, x, *_: code.sqrt(b, x),
+        {(): 0.5},
+        ("Sqrt",),
+        cheap=True,
+        slope=derivatives.sqrt,
+        slope_of_dst=derivatives.sqrt_dst,
     ),
-    "linear": Algorithm(2, _linear, code.linear, {(-3, 0.7): 1, (0.1,): 0.5}, cheap=True),
+    "linear": Algorithm(
+        2,
+        _linear,
+        code.linear,
+        {(-3, 0.7): 1, (0.1,): 0.5},
+        cheap=True,
+        slope=derivatives.linear,
+    ),
     "soft_relu": Algorithm(
         1,
         lambda x, a, b: _softplus(a * x) / a,
         lambda b, x, a, _: code.softplus(b, x, a),
         {(1,): 2, (-1,): 2, (0.7,): 2.5},
         ("Softplus",),
+        slope=derivatives.soft_relu,
     ),
     "hardsigmoid": Algorithm(
         2,
@@ -186,6 +232,7 @@ FUNCTIONS: Final[dict[str, Algorithm]] = {
         {(1 / 6, 0.5): 1},
         ("HardSigmoid", "alpha", "beta"),
         cheap=True,
+        slope=derivatives.hardsigmoid,
     ),
     "hardswish": Algorithm(
         2,
@@ -194,29 +241,79 @@ FUNCTIONS: Final[dict[str, Algorithm]] = {
         {(1 / 6, 0.5): 2, (-1 / 6, 0.5): 2},
         ("HardSwish",),
         cheap=True,
+        slope=derivatives.hardswish,
     ),
     "logistic": Algorithm(
-        0, lambda x, a, b: _logistic(x), lambda b, x, *_: code.sigmoid(b, x), {(): 2.5}, ("Sigmoid",)
+        0,
+        lambda x, a, b: _logistic(x),
+        lambda b, x, *_: code.sigmoid(b, x),
+        {(): 2.5},
+        ("Sigmoid",),
+        slope=derivatives.logistic,
+        slope_of_dst=derivatives.logistic_dst,
     ),
-    "exp": Algorithm(0, lambda x, a, b: np.exp(x), lambda b, x, *_: code.exp(b, x), {(): 1.5}, ("Exp",)),
-    "gelu_tanh": Algorithm(0, lambda x, a, b: _gelu_tanh(x), lambda b, x, *_: code.gelu_tanh(b, x), {(): 3}),
+    "exp": Algorithm(
+        0,
+        lambda x, a, b: np.exp(x),
+        lambda b, x, *_: code.exp(b, x),
+        {(): 1.5},
+        ("Exp",),
+        slope=derivatives.exp,
+        slope_of_dst=derivatives.exp_dst,
+    ),
+    "gelu_tanh": Algorithm(
+        0,
+        lambda x, a, b: _gelu_tanh(x),
+        lambda b, x, *_: code.gelu_tanh(b, x),
+        {(): 3},
+        slope=derivatives.gelu_tanh,
+    ),
     "gelu_erf": Algorithm(
-        0, lambda x, a, b: _gelu_erf(x), lambda b, x, *_: code.gelu_erf(b, x), {(): 4}, ("Gelu",)
+        0,
+        lambda x, a, b: _gelu_erf(x),
+        lambda b, x, *_: code.gelu_erf(b, x),
+        {(): 4},
+        ("Gelu",),
+        slope=derivatives.gelu_erf,
     ),
     "swish": Algorithm(
         1,
         lambda x, a, b: _gated(x, _logistic(a * x if a else 0.0)),
         lambda b, x, a, _: code.swish(b, x, a),
         {(1,): 3, (-1.702,): 3.5, (0,): 0.5},
+        slope=derivatives.swish,
     ),
-    "log": Algorithm(0, lambda x, a, b: np.log(x), lambda b, x, *_: code.log(b, x), {(): 1}, ("Log",)),
-    "clip": Algorithm(2, np.clip, code.clip, {(-1, 6): 0}, cheap=True),
-    "clip_v2": Algorithm(2, np.clip, code.clip, {(0, math.inf): 0}, cheap=True),
+    "log": Algorithm(
+        0,
+        lambda x, a, b: np.log(x),
+        lambda b, x, *_: code.log(b, x),
+        {(): 1},
+        ("Log",),
+        slope=derivatives.log,
+    ),
+    "clip": Algorithm(
+        2,
+        np.clip,
+        code.clip,
+        {(-1, 6): 0},
+        cheap=True,
+        slope=derivatives.clip,
+    ),
+    "clip_v2": Algorithm(
+        2,
+        np.clip,
+        code.clip,
+        {(0, math.inf): 0},
+        cheap=True,
+        slope=derivatives.clip_v2,
+        slope_of_dst=derivatives.clip_v2,
+    ),
     "pow": Algorithm(
         2,
         _pow,
         lambda b, x, alpha, beta: code.pow_(b, x, beta, alpha),
         {(1, -0.75): 3.5, (-2, 1.7): 2, (3, 2): 1.5, (7, 0): 0},
+        slope=derivatives.pow_,
     ),
     "round": Algorithm(
         0, lambda x, a, b: np.rint(x), lambda b, x, *_: code.nearest(b, x), {(): 0.5}, ("Round",), cheap=True
@@ -227,6 +324,7 @@ FUNCTIONS: Final[dict[str, Algorithm]] = {
         lambda b, x, *_: code.mish(b, x),
         {(): 4},
         ("Mish",),
+        slope=derivatives.mish,
     ),
 }
 """All functions. An entry is all that one takes: primitives, post-ops and tests find it here."""
@@ -319,6 +417,29 @@ class Function:
         with np.errstate(all="ignore"):
             y = FUNCTIONS[self.algorithm].define(np.asarray(x, np.float64), self.alpha, self.beta)
         return np.asarray(y, np.float64)
+
+    def derivative(self, of_dst: bool = False) -> Derivative:
+        """How gradients pass it, from the source or from the destination.
+
+        >>> Function("square").derivative().define(3.0, 0, 0)
+        6.0
+
+        Raises
+        ------
+        Unsupported
+            It has no derivative, or the destination does not tell it.
+        """
+        entry = FUNCTIONS[self.algorithm]
+        found = entry.slope_of_dst if of_dst else entry.slope
+        if found is None:
+            known = [name for name, one in FUNCTIONS.items() if (one.slope_of_dst if of_dst else one.slope)]
+            where = " from the destination" if of_dst else ""
+            raise Unsupported(f"{self.algorithm} has no derivative{where}; {', '.join(known)} have one")
+        if of_dst and self.algorithm in ("relu", "elu") and self.alpha < 0:
+            raise Unsupported(
+                f"{self} is negative on both sides of 0, so its destination does not tell its derivative"
+            )
+        return found
 
     def emit(self, b: Builder, x: Value) -> Value:
         """The code for a vector of f32.

@@ -25,6 +25,7 @@ __all__ = [
 SQUARED_DIFFERENCE = Expression.of(
     ("f32", "f32"), [("sub", "f32", (0, 1)), (Function("square"), "f32", (2,))]
 )
+RELU = Function("relu")
 FLOPS = 8  # of an element of a row: two differences, a square, two sums, three for the result
 
 
@@ -35,15 +36,19 @@ class BatchNormalization(Operation):
     ::
 
         dst[n, c, ...] = scale[c] (src[n, c, ...] - mean[c]) / sqrt(variance[c] + epsilon) + shift[c]
+
+    With an output ``workspace`` also where a ReLU behind it lets results pass: 1, or else 0.
     """
 
     kind = "batch_normalization"
     epsilon: float
+    fuse_relu: bool = False
+    """Whether negative results become 0, before the post-ops."""
 
     @property
     def training(self) -> bool:
         """Whether mean and variance are those of the source, and results."""
-        return len(self.outputs) > 1
+        return any(one.name == "mean" for one in self.outputs)
 
     @property
     def overwritable(self) -> tuple[str, ...]:
@@ -66,7 +71,9 @@ class BatchNormalization(Operation):
         of = {name: vector.reshape(-1, *(1 for _ in src.shape[2:])) for name, vector in vectors.items()}
         with np.errstate(all="ignore"):
             x = (src - of["mean"]) / np.sqrt(of["variance"] + self.epsilon)
-        return {**vectors, "dst": x * of.get("scale", 1.0) + of.get("shift", 0.0)}
+        y = x * of.get("scale", 1.0) + of.get("shift", 0.0)
+        passed = (y > 0).astype(np.float64)
+        return {**vectors, "dst": RELU.definition(y) if self.fuse_relu else y, "workspace": passed}
 
     def _reads(self, name: str) -> bool:
         return any(one.name == name for one in self.inputs)

@@ -160,7 +160,8 @@ def settled(
     descs, names = {**inputs, **outputs}, made.overwritable
     if not names or made.accumulates:
         return made, descs, {}
-    return made, descs, overwritable({name: descs[name] for name in (*names, "dst")})
+    first = made.outputs[0].name
+    return made, descs, overwritable({name: descs[name] for name in (*names, first)}, first)
 
 
 def specs(descs: Mapping[str, MemoryDesc]) -> tuple[Spec, ...]:

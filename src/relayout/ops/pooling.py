@@ -15,7 +15,7 @@ from relayout.ops.functions import Reals
 from relayout.ops.operation import Operation
 from relayout.ops.reductions import REDUCTIONS
 
-__all__ = ["REDUCED_BY", "Pooling", "Reduction", "definition", "places"]
+__all__ = ["REDUCED_BY", "Pooling", "Reduction", "definition", "places", "places_of_taps"]
 
 REDUCED_BY = {
     "max": ("max", ""),
@@ -149,9 +149,19 @@ def _taps(
         for n, k, d, s in zip(padded.shape[2:], kernel, dilation, strides, strict=True)
     ]
     for taps in product(*map(range, kernel)):
-        window = tuple(
-            slice(t * d, t * d + (n - 1) * s + 1 if n else t * d, s)
-            for t, d, n, s in zip(taps, dilation, sizes, strides, strict=True)
-        )
-        at = (slice(None), slice(None), *window)
+        at = (slice(None), slice(None), *places_of_taps(taps, sizes, strides, dilation))
         yield padded[at], within[at]
+
+
+def places_of_taps(
+    taps: Sequence[int], sizes: Sequence[int], strides: Sequence[int], dilation: Sequence[int]
+) -> tuple[slice, ...]:
+    """The elements of a padded source that are one tap of all windows, of which there are so many.
+
+    >>> places_of_taps([1], [4], [2], [3])
+    (slice(3, 10, 2),)
+    """
+    return tuple(
+        slice(t * d, t * d + (n - 1) * s + 1 if n else t * d, s)
+        for t, d, n, s in zip(taps, dilation, sizes, strides, strict=True)
+    )

@@ -1,4 +1,4 @@
-"""Sums of products: convolution, inner product and matrix product."""
+"""Sums of products: convolution, its transpose, inner product and matrix product."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import numpy as np
 from relayout.ops.functions import Reals
 from relayout.ops.operation import Operation
 
-__all__ = ["Convolution", "InnerProduct", "Matmul", "definition"]
+__all__ = ["Convolution", "Deconvolution", "InnerProduct", "Matmul", "definition", "transposed"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,6 +46,44 @@ class Convolution(Operation):
         """Two for each product; what falls into the padding counts."""
         weights = self.inputs[1].dims[1:] if self.grouped else self.inputs[1].dims
         return 2 * prod(self.outputs[0].dims) * prod(weights[1:])
+
+
+@dataclass(frozen=True, kw_only=True)
+class Deconvolution(Operation):
+    """The transpose of a convolution: each element of the source adds the weights, times itself.
+
+    ::
+
+        dst[n, g o, y * stride + r * dilation - padding, x ...] +=
+            weights[g, o, i, r, s] * src[n, g i, y, x]
+
+    and then scale and bias, as of a convolution. The weights have its own output channels first.
+    """
+
+    kind = "deconvolution"
+    strides: tuple[int, ...]
+    dilation: tuple[int, ...]
+    padding: tuple[tuple[int, int], ...]
+    """Elements that the result lacks in front of and behind each spatial axis."""
+    grouped: bool = False
+    """Whether the first axis of the weights counts groups."""
+
+    def compute(
+        self, *, src: Reals, weights: Reals, bias: Reals | None = None, scale: Reals | None = None
+    ) -> Reals:
+        """Tap by tap."""
+        windows = self.strides, self.dilation, self.padding
+        out = transposed(src, weights, *windows, self.outputs[0].dims[2:], self.grouped)
+        over = (-1, *(1 for _ in self.strides))
+        if scale is not None:
+            out *= scale.reshape(over)
+        return out if bias is None else out + bias.reshape(over)
+
+    @property
+    def flops(self) -> int:
+        """Two for each product; what falls outside of the result counts."""
+        weights = self.inputs[1].dims[1:] if self.grouped else self.inputs[1].dims
+        return 2 * prod(self.inputs[0].dims) * weights[0] * prod(weights[2:])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,3 +167,44 @@ def definition(
     if bias is not None:
         out += bias.reshape(over)
     return out
+
+
+def transposed(
+    src: Reals,
+    weights: Reals,
+    strides: Sequence[int],
+    dilation: Sequence[int],
+    padding: Sequence[tuple[int, int]],
+    sizes: Sequence[int],
+    grouped: bool = False,
+) -> Reals:
+    """What the transpose of a convolution makes of logical arrays, tap by tap.
+
+    ``sizes`` are those of the spatial axes of the result; ``weights`` have its channels first.
+    """
+    if not grouped:
+        weights = weights[None]
+    groups, outputs, inputs, *kernel = weights.shape
+    counts = src.shape[2:]
+    room = [
+        max(size + front + behind, (n - 1) * s + (k - 1) * d + 1)
+        for size, (front, behind), n, s, k, d in zip(
+            sizes, padding, counts, strides, kernel, dilation, strict=True
+        )
+    ]
+    src = src.reshape(src.shape[0], groups, inputs, *counts)
+    out = np.zeros((src.shape[0], groups, outputs, *room))
+    for taps in product(*map(range, kernel)) if out.size and src.size else ():
+        window = tuple(
+            slice(t * d, t * d + (n - 1) * s + 1, s)
+            for t, d, n, s in zip(taps, dilation, counts, strides, strict=True)
+        )
+        inside: Any = (..., *window)
+        tap: Any = (..., *taps)
+        out[inside] += np.einsum("ngi...,goi->ngo...", src, weights[tap])
+    within: Any = (
+        ...,
+        *(slice(front, front + size) for size, (front, _) in zip(sizes, padding, strict=True)),
+    )
+    made: Reals = out[within].reshape(src.shape[0], groups * outputs, *sizes)
+    return made

@@ -38,6 +38,7 @@ Tests join the last two. What all kinds share:
 ``custom``       Python functions as primitives
 ``pieces``       what concatenation and split share: tensors that are parts of another one
 ``products``     what convolution, inner product and matrix product share; their program
+``transposed``   transposed convolutions as convolutions
 ``folding``      sums of products in the shape that suits kernels best
 ``lowering``     programs of everything computed element by element: kernels compiled, buffers named
 ``combining``    programs of pooling, reductions and softmax
@@ -64,60 +65,116 @@ from typing import TYPE_CHECKING, Any
 from relayout.forking import lock as _lock
 
 if TYPE_CHECKING:
+    from relayout.primitives.backward.batch_normalization import (
+        BatchNormalizationBackward as BatchNormalizationBackward,
+    )
+    from relayout.primitives.backward.convolution import (
+        ConvolutionBackwardData as ConvolutionBackwardData,
+    )
+    from relayout.primitives.backward.convolution_weights import (
+        ConvolutionBackwardWeights as ConvolutionBackwardWeights,
+    )
+    from relayout.primitives.backward.deconvolution import (
+        DeconvolutionBackwardData as DeconvolutionBackwardData,
+    )
+    from relayout.primitives.backward.eltwise import EltwiseBackward as EltwiseBackward
+    from relayout.primitives.backward.group_normalization import (
+        GroupNormalizationBackward as GroupNormalizationBackward,
+    )
+    from relayout.primitives.backward.inner_product import (
+        InnerProductBackwardData as InnerProductBackwardData,
+    )
+    from relayout.primitives.backward.inner_product import (
+        InnerProductBackwardWeights as InnerProductBackwardWeights,
+    )
+    from relayout.primitives.backward.layer_normalization import (
+        LayerNormalizationBackward as LayerNormalizationBackward,
+    )
+    from relayout.primitives.backward.lrn import LRNBackward as LRNBackward
+    from relayout.primitives.backward.pooling import PoolingBackward as PoolingBackward
+    from relayout.primitives.backward.prelu import PReLUBackward as PReLUBackward
     from relayout.primitives.backward.recurrent import GRUBackward as GRUBackward
     from relayout.primitives.backward.recurrent import LBRGRUBackward as LBRGRUBackward
     from relayout.primitives.backward.recurrent import LSTMBackward as LSTMBackward
     from relayout.primitives.backward.recurrent import VanillaRNNBackward as VanillaRNNBackward
+    from relayout.primitives.backward.resampling import ResamplingBackward as ResamplingBackward
+    from relayout.primitives.backward.shuffle import ShuffleBackward as ShuffleBackward
+    from relayout.primitives.backward.softmax import SoftmaxBackward as SoftmaxBackward
     from relayout.primitives.batch_normalization import BatchNormalization as BatchNormalization
     from relayout.primitives.binary import Binary as Binary
     from relayout.primitives.concat import Concat as Concat
     from relayout.primitives.convolution import Convolution as Convolution
     from relayout.primitives.custom import Custom as Custom
+    from relayout.primitives.deconvolution import Deconvolution as Deconvolution
     from relayout.primitives.eltwise import Eltwise as Eltwise
     from relayout.primitives.group_normalization import GroupNormalization as GroupNormalization
     from relayout.primitives.indexing import Gather as Gather
     from relayout.primitives.indexing import Scatter as Scatter
     from relayout.primitives.inner_product import InnerProduct as InnerProduct
     from relayout.primitives.layer_normalization import LayerNormalization as LayerNormalization
+    from relayout.primitives.lrn import LRN as LRN
     from relayout.primitives.matmul import Matmul as Matmul
     from relayout.primitives.pointwise import Pointwise as Pointwise
     from relayout.primitives.pooling import Pooling as Pooling
+    from relayout.primitives.prelu import PReLU as PReLU
     from relayout.primitives.recurrent import GRU as GRU
     from relayout.primitives.recurrent import LBRGRU as LBRGRU
     from relayout.primitives.recurrent import LSTM as LSTM
     from relayout.primitives.recurrent import VanillaRNN as VanillaRNN
     from relayout.primitives.reduction import Reduction as Reduction
     from relayout.primitives.reorder import Reorder as Reorder
+    from relayout.primitives.resampling import Resampling as Resampling
     from relayout.primitives.sequence import Sequence as Sequence
+    from relayout.primitives.shuffle import Shuffle as Shuffle
     from relayout.primitives.softmax import Softmax as Softmax
     from relayout.primitives.split import Split as Split
     from relayout.primitives.sum import Sum as Sum
 
 _WHERE = {
     "BatchNormalization": "batch_normalization",
+    "BatchNormalizationBackward": "backward.batch_normalization",
     "Binary": "binary",
     "Concat": "concat",
     "Convolution": "convolution",
+    "ConvolutionBackwardData": "backward.convolution",
+    "ConvolutionBackwardWeights": "backward.convolution_weights",
     "Custom": "custom",
+    "Deconvolution": "deconvolution",
+    "DeconvolutionBackwardData": "backward.deconvolution",
     "Eltwise": "eltwise",
+    "EltwiseBackward": "backward.eltwise",
     "GRU": "recurrent",
     "GRUBackward": "backward.recurrent",
     "Gather": "indexing",
     "GroupNormalization": "group_normalization",
+    "GroupNormalizationBackward": "backward.group_normalization",
     "InnerProduct": "inner_product",
+    "InnerProductBackwardData": "backward.inner_product",
+    "InnerProductBackwardWeights": "backward.inner_product",
     "LBRGRU": "recurrent",
     "LBRGRUBackward": "backward.recurrent",
+    "LRN": "lrn",
+    "LRNBackward": "backward.lrn",
     "LSTM": "recurrent",
     "LSTMBackward": "backward.recurrent",
     "LayerNormalization": "layer_normalization",
+    "LayerNormalizationBackward": "backward.layer_normalization",
     "Matmul": "matmul",
+    "PReLU": "prelu",
+    "PReLUBackward": "backward.prelu",
     "Pointwise": "pointwise",
     "Pooling": "pooling",
+    "PoolingBackward": "backward.pooling",
     "Reduction": "reduction",
     "Reorder": "reorder",
+    "Resampling": "resampling",
+    "ResamplingBackward": "backward.resampling",
     "Scatter": "indexing",
     "Sequence": "sequence",
+    "Shuffle": "shuffle",
+    "ShuffleBackward": "backward.shuffle",
     "Softmax": "softmax",
+    "SoftmaxBackward": "backward.softmax",
     "Split": "split",
     "Sum": "sum",
     "VanillaRNN": "recurrent",

@@ -32,10 +32,9 @@ from relayout.errors import LayoutError
 from relayout.forking import locked
 from relayout.layout import views
 from relayout.layout.dense import dense_like
-from relayout.layout.descriptor import MemoryDesc
+from relayout.layout.descriptor import MemoryDesc, any_format
 from relayout.ops import normalization as ops
-from relayout.ops.formats import check_source, not_negative, target_of
-from relayout.ops.functions import Function
+from relayout.ops.formats import check_source, following, not_negative, target_of
 from relayout.ops.post_ops import post_ops_for
 from relayout.primitives.meaning import check_alike, check_data
 from relayout.primitives.primitive import Primitive
@@ -67,6 +66,9 @@ class BatchNormalization(Primitive):
         Whether mean and variance are given; if not, they are computed from the source, as in training.
     fuse_relu : bool
         Whether negative results become 0 (oneDNN's ``fuse_norm_relu``), before the post-ops.
+    workspace : bool
+        Whether there is a further output ``workspace``, u8 in the format of the destination: 1 where the ReLU
+        let a result pass, 0 where it did not. The way back needs it.
     post_ops : sequence, optional
         See :mod:`relayout.ops.post_ops`.
 
@@ -99,6 +101,7 @@ class BatchNormalization(Primitive):
         use_shift: bool = False,
         use_global_stats: bool = True,
         fuse_relu: bool = False,
+        workspace: bool = False,
         post_ops: Any = (),
     ) -> None:
         check_source(self.kind, "src", src)
@@ -108,15 +111,23 @@ class BatchNormalization(Primitive):
             )
         dst = target_of(self.kind, src, dst, src.dims)
         check_data(self.kind, "src", src)
-        relu = (Function("relu"),) if fuse_relu else ()
-        post_ops = (*relu, *post_ops_for(self.kind, post_ops, dst))
+        post_ops = post_ops_for(self.kind, post_ops, dst)
         found = ("mean", "variance")
         vectors = [*found * use_global_stats, *["scale"] * use_scale, *["shift"] * use_shift]
         channels = MemoryDesc(src.dims[1:2], "f32", "a")
         inputs = {"src": src, **dict.fromkeys(vectors, channels)}
         outputs = {"dst": dst, **dict.fromkeys(found * (not use_global_stats), channels)}
-        epsilon = not_negative("batch_normalization: epsilon", epsilon)
-        self._settle(ops.BatchNormalization, inputs, outputs, post_ops, epsilon=epsilon)
+        if workspace:
+            if not fuse_relu:
+                raise LayoutError(
+                    "batch_normalization: only a fused ReLU has a workspace; fuse_relu is False"
+                )
+            outputs["workspace"] = following(dst, MemoryDesc(dst.dims, "u8", any_format))
+        attributes = {
+            "epsilon": not_negative("batch_normalization: epsilon", epsilon),
+            "fuse_relu": bool(fuse_relu),
+        }
+        self._settle(ops.BatchNormalization, inputs, outputs, post_ops, **attributes)
         check_alike(self.kind, self.descs)
 
     def _moved_besides(self) -> int:
@@ -129,6 +140,8 @@ class BatchNormalization(Primitive):
     def _lower(self) -> Program | None:
         from relayout.primitives.lowering import elementwise, joined
 
+        if "workspace" in self.outputs:
+            return None
         vectors: dict[str, MemoryDesc]
         vectors = {name: self.descs[name] for name in ("variance", "scale") if name in self.descs}
         factors = MemoryDesc(self.src.dims[1:2], "f32", "a")
@@ -137,7 +150,8 @@ class BatchNormalization(Primitive):
         operands = {"src": self.src, "mean": each, "factor": each}
         if "shift" in self.inputs:
             operands["shift"] = each
-        second = elementwise(self.dst, operands, self.operation.normalised, post_ops=self.post_ops)
+        after = (*[ops.RELU] * self.operation.fuse_relu, *self.post_ops)
+        second = elementwise(self.dst, operands, self.operation.normalised, post_ops=after)
         found: tuple[Program | None, ...] = ()
         note = "factors of the channels, then one pass"
         if self.operation.training:

@@ -24,12 +24,48 @@ from relayout.primitives.meaning import check_data, check_weights
 from relayout.primitives.products import ProductPrimitive, Products, weights_format
 from relayout.primitives.sizes import for_each_axis, in_front_and_behind
 
-__all__ = ["Convolution"]
+__all__ = ["Convolution", "ImageProducts", "filters_of", "in_three"]
 
 LEAST_BLOCK = 8  # channels: half a line of f32
 
 
-class Convolution(ProductPrimitive):
+class ImageProducts(ProductPrimitive):
+    """What convolutions, their transposes and their data's gradients share: which formats they choose."""
+
+    def _formats(self, name: str) -> tuple[str, ...]:
+        return formats_of_images(self.descs[name])
+
+    def _decided(self, given: dict[str, MemoryDesc]) -> dict[str, MemoryDesc]:
+        """The descriptors with every ``any`` decided.
+
+        Source and destination go together: the format that one of them has, the other one gets; where it has
+        strides and no format, the other one becomes channels-last. With neither given each has its channels
+        in blocks of a vector, or side by side if they don't fill the last block; so a tensor between two
+        convolutions is the same to both. The tile takes either as it is.
+        """
+        read, written = self._sides
+        src, dst = given[read], given[written]
+        plain = {1: "oiw", 2: "oihw", 3: "oidhw"}[len(src.dims) - 2]
+        weights = self._weights_format(given)
+        free = weights is not None and src.layout is None and dst.layout is None
+        wanted = {
+            read: dst.format or _favourite(src, free),
+            written: src.format or _favourite(dst, free),
+            "weights": weights or f"{'g' * (len(given['weights'].dims) > len(src.dims))}{plain}",
+            "bias": "a",
+            "scale": "a",
+        }
+        return {
+            name: desc if desc.layout is not None else MemoryDesc(desc.dims, desc.dtype, wanted[name])
+            for name, desc in given.items()
+        }
+
+    def _weights_format(self, given: Mapping[str, MemoryDesc]) -> str | None:
+        """The format of weights that kernels read fastest; None: there are no kernels."""
+        return weights_format(self._as_products(given))
+
+
+class Convolution(ImageProducts):
     """A convolution, made once for its descriptors.
 
     Parameters
@@ -85,27 +121,11 @@ class Convolution(ProductPrimitive):
         post_ops: Any = (),
     ) -> None:
         needed, optional = {"src": src, "weights": weights}, {"bias": bias, "scale": scale}
-        check_descs(self.kind, needed, {**optional, "dst": dst})
-        spatial = len(src.dims) - 2
-        if not 1 <= spatial <= 3:
-            raise LayoutError(f"convolution: src {src} must have 3 to 5 axes, batch and channels first")
-        if len(weights.dims) not in (spatial + 2, spatial + 3):
-            raise LayoutError(
-                f"convolution: weights {weights} must have {spatial + 2} axes, or {spatial + 3} with groups "
-                "first"
-            )
-        grouped = len(weights.dims) == spatial + 3
-        groups = weights.dims[0] if grouped else 1
-        outputs, inputs, *kernel = weights.dims[1:] if grouped else weights.dims
-        if src.dims[1] != groups * inputs:
-            each = f"{groups} groups of {inputs}" if grouped else f"{inputs}"
-            raise LayoutError(
-                f"convolution: src {src} has {src.dims[1]} channels, weights {weights} take {each}"
-                + _as_groups(src.dims[1], weights.dims, grouped)
-            )
-        check_data(self.kind, "src", src)
+        grouped, groups, outputs, inputs, kernel = filters_of(
+            self.kind, src, weights, {**optional, "dst": dst}
+        )
         check_data(self.kind, "dst", dst)
-        check_weights(self.kind, "weights", weights, spatial)
+        spatial = len(kernel)
         steps = for_each_axis(self.kind, strides, spatial, "strides", 1)
         gaps = for_each_axis(self.kind, dilation, spatial, "dilation", 1)
         pads = in_front_and_behind(self.kind, padding, spatial)
@@ -123,12 +143,12 @@ class Convolution(ProductPrimitive):
             groups,
             inputs,
             outputs,
-            _three(src.dims[2:]),
-            _three(sizes),
-            _three(kernel),
-            _three(steps),
-            _three(gaps),
-            _three([front for front, _ in pads], 0),
+            in_three(src.dims[2:]),
+            in_three(sizes),
+            in_three(kernel),
+            in_three(steps),
+            in_three(gaps),
+            in_three([front for front, _ in pads], 0),
         )
         dims = (src.dims[0], groups * outputs, *sizes)
         windows = {"strides": steps, "dilation": gaps, "padding": pads, "grouped": grouped}
@@ -141,33 +161,37 @@ class Convolution(ProductPrimitive):
         bias, scale = descs.get("bias"), descs.get("scale")
         return Products(self.geometry, src, weights, dst, bias, scale, grouped, self.post_ops)
 
-    def _formats(self, name: str) -> tuple[str, ...]:
-        return formats_of_images(self.descs[name])
 
-    def _decided(self, given: dict[str, MemoryDesc]) -> dict[str, MemoryDesc]:
-        """The descriptors with every ``any`` decided.
+def filters_of(
+    kind: str, src: MemoryDesc, weights: MemoryDesc, others: Mapping[str, MemoryDesc | None]
+) -> tuple[bool, int, int, int, tuple[int, ...]]:
+    """Whether weights have groups, how many, their outputs and inputs, and the spatial sizes of a filter.
 
-        Source and destination go together: the format that one of them has, the other one gets; where it has
-        strides and no format, the other one becomes channels-last. With neither given each has its channels
-        in blocks of a vector, or side by side if they don't fill the last block; so a tensor between two
-        convolutions is the same to both. The tile takes either as it is.
-        """
-        spatial = len(given["src"].dims) - 2
-        plain = {1: "oiw", 2: "oihw", 3: "oidhw"}[spatial]
-        src, dst = given["src"], given["dst"]
-        weights = weights_format(self._as_products(given))
-        free = weights is not None and src.layout is None and dst.layout is None
-        wanted = {
-            "src": dst.format or _favourite(src, free),
-            "dst": src.format or _favourite(dst, free),
-            "weights": weights or f"{'g' * (len(given['weights'].dims) > len(src.dims))}{plain}",
-            "bias": "a",
-            "scale": "a",
-        }
-        return {
-            name: desc if desc.layout is not None else MemoryDesc(desc.dims, desc.dtype, wanted[name])
-            for name, desc in given.items()
-        }
+    Raises
+    ------
+    LayoutError
+        Weights and source don't fit together, or something is no descriptor.
+    """
+    check_descs(kind, {"src": src, "weights": weights}, others)
+    spatial = len(src.dims) - 2
+    if not 1 <= spatial <= 3:
+        raise LayoutError(f"{kind}: src {src} must have 3 to 5 axes, batch and channels first")
+    if len(weights.dims) not in (spatial + 2, spatial + 3):
+        raise LayoutError(
+            f"{kind}: weights {weights} must have {spatial + 2} axes, or {spatial + 3} with groups first"
+        )
+    grouped = len(weights.dims) == spatial + 3
+    groups = weights.dims[0] if grouped else 1
+    outputs, inputs, *kernel = weights.dims[1:] if grouped else weights.dims
+    if src.dims[1] != groups * inputs:
+        each = f"{groups} groups of {inputs}" if grouped else f"{inputs}"
+        raise LayoutError(
+            f"{kind}: src {src} has {src.dims[1]} channels, weights {weights} take {each}"
+            + (_as_groups(src.dims[1], weights.dims, grouped) if kind == Convolution.kind else "")
+        )
+    check_data(kind, "src", src)
+    check_weights(kind, "weights", weights, spatial)
+    return grouped, groups, outputs, inputs, tuple(kernel)
 
 
 @locked
@@ -204,7 +228,7 @@ def _as_groups(channels: int, weights: Sequence[int], grouped: bool) -> str:
     return f"; those of {groups} groups are {letters}: weights.view({sizes})"
 
 
-def _three(given: Sequence[int], missing: int = 1) -> Sizes:
+def in_three(given: Sequence[int], missing: int = 1) -> Sizes:
     """Depth, height and width."""
     d, h, w = [missing] * (3 - len(given)) + list(given)
     return d, h, w

@@ -234,7 +234,7 @@ def renamed(program: Program, names: Mapping[str, str]) -> Program:
 
 
 def joined(*programs: Program | None, note: str = "") -> Program | None:
-    """One program after the other; None if one of them is."""
+    """One program after the other; None if one of them is. Scratch of the same name is the same."""
     steps: list[Step] = []
     scratch: dict[str, int] = {}
     constants: dict[str, NDArray[np.uint8]] = {}
@@ -244,7 +244,8 @@ def joined(*programs: Program | None, note: str = "") -> Program | None:
             return None
         steps += program.steps
         faults += program.faults
-        scratch |= program.scratch
+        for name, size in program.scratch.items():
+            scratch[name] = max(size, scratch.get(name, 0))
         constants |= program.constants
     return Program(tuple(steps), scratch, constants, tuple(faults), note=note)
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import lru_cache, partial
 from itertools import product
 from math import prod
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
 from relayout.errors import LayoutError
 from relayout.forking import locked
@@ -24,7 +24,7 @@ from relayout.ops.checks import check_written
 from relayout.ops.operation import Operation
 from relayout.ops.post_ops import BinaryOp, PostOp, Sum, operands_of, post_ops_for
 from relayout.primitives.folding import folded
-from relayout.primitives.lowering import before, followed, reorder_step, zeros_step
+from relayout.primitives.lowering import before, followed, renamed, reorder_step, zeros_step
 from relayout.primitives.primitive import DEFINITION, Primitive
 from relayout.primitives.program import Program, Step
 from relayout.records import replace
@@ -87,9 +87,70 @@ class Products:
         words += [f"{name} {desc}" for name, desc in (("bias", self.bias), ("scale", self.scale)) if desc]
         return ", ".join([*words, *map(str, self.post_ops)])
 
+    def fusable(self) -> int:
+        """See :func:`fusable`."""
+        return fusable(self)
+
+    def lowered(self, schedule: str = "") -> Lowered | None:
+        """See :func:`products`."""
+        return products(self, schedule)
+
+    def trial(self) -> Trial[Any, Any] | None:
+        """See :func:`trial_of`."""
+        return trial_of(self)
+
+    @locked
+    def estimate(self) -> tuple[float, str] | None:
+        """About how many seconds it takes, but for reading and writing, and how; None: there is no kernel."""
+        from relayout.kernels.conv.cost import FACTS
+        from relayout.runtime.clock import cycles_per_second
+
+        found = ways(self)
+        if found is None:
+            return None
+        best = found.candidates[0]
+        seconds = best.cost * FACTS.clock / cycles_per_second()
+        return seconds, str(Lowered(best.plan, Program(()), found.before(best.plan)))
+
+
+class Sized(Protocol):
+    """What the format of weights follows from."""
+
+    @property
+    def geometry(self) -> Geometry: ...
+    @property
+    def src(self) -> MemoryDesc: ...
+    @property
+    def weights(self) -> MemoryDesc: ...
+    @property
+    def grouped(self) -> bool: ...
+
+
+class Computed(Protocol):
+    """What :class:`ProductPrimitive` asks of a sum of products, or of several."""
+
+    def fusable(self) -> int:
+        """How many of the post-ops, from the first on, the kernels can do."""
+
+    def lowered(self, schedule: str = "") -> Executable | None:
+        """Its program by the schedule that prints so, else by the estimate."""
+
+    def trial(self) -> Trial[Any, Any] | None:
+        """The contest among its schedules."""
+
+    def estimate(self) -> tuple[float, str] | None:
+        """Seconds, and how it is done; None: there is no kernel."""
+
+
+class Executable(Protocol):
+    """A :class:`Computed`, compiled."""
+
+    def own(self) -> Program:
+        """The program for one primitive, with scratch of its own, which goes when the primitive goes."""
+
 
 @locked
-def weights_format(made: Products) -> str | None:
+def weights_format(made: Sized) -> str | None:
     """The format of weights that the kernels for this host read fastest; None: there are no kernels."""
     if not supported():
         return None
@@ -320,15 +381,17 @@ def _text_of(plan: Direct | Depthwise, problem: Problem, epilogue: Epilogue) -> 
 class ProductPrimitive(Primitive):
     """What the classes of such primitives share; each says in :meth:`_as_products` what it is."""
 
-    _made: Lowered | None = None
+    _sides: ClassVar[tuple[str, str]] = ("src", "dst")
+    """What kernels read as their source and write as their destination."""
+    _made: Executable | None = None
     _given: dict[str, MemoryDesc]
     """The descriptors as they were given, before every ``any`` was decided."""
     _problem = ""
     """What its contest is about; empty: there is none."""
     _workings = Primitive._workings | {"_made", "_problem"}
 
-    def _as_products(self, descs: Mapping[str, MemoryDesc]) -> Products | None:
-        """What is computed, on these descriptors; None where it can't be said."""
+    def _as_products(self, descs: Mapping[str, MemoryDesc]) -> Any:
+        """The :class:`Computed` on these descriptors; None where it can't be said."""
         raise NotImplementedError
 
     def _decided(self, given: dict[str, MemoryDesc]) -> dict[str, MemoryDesc]:
@@ -340,7 +403,7 @@ class ProductPrimitive(Primitive):
         return ()
 
     def _alternatives(self) -> list[Self]:
-        free = [name for name in ("src", "dst") if self._given[name].layout is None]
+        free = [name for name in self._sides if self._given[name].layout is None]
         made = []
         for texts in product(*map(self._formats, free)):
             given = dict(self._given)
@@ -355,21 +418,18 @@ class ProductPrimitive(Primitive):
 
     @locked
     def _cost(self) -> tuple[float, str]:
-        from relayout.kernels.conv.cost import FACTS
         from relayout.primitives.candidates import DEFINED
         from relayout.reorder.predict import seconds_to_move
-        from relayout.runtime.clock import cycles_per_second
 
-        given = self._as_products(self.descs)
-        found = None if given is None or not supported() else ways(given)
+        given: Computed | None = self._as_products(self.descs)
+        found = None if given is None or not supported() else given.estimate()
         if given is None or found is None:
             return self.flops / DEFINED, DEFINITION
-        best, moved = found.candidates[0], 0
-        if fusable(given) < len(self.post_ops):
-            moved += 3 * self.descs["dst"].nbytes
-        seconds = max(best.cost * FACTS.clock / cycles_per_second(), seconds_to_move(self.bytes))
+        seconds, how = found
+        moved = 3 * self.descs[self._sides[1]].nbytes if given.fusable() < len(self.post_ops) else 0
+        seconds = max(seconds, seconds_to_move(self.bytes))
         seconds += seconds_to_move(moved) if moved else 0.0
-        return seconds, f"machine code: {Lowered(best.plan, Program(()), found.before(best.plan))}"
+        return seconds, f"machine code: {how}"
 
     def _complete(
         self,
@@ -401,29 +461,30 @@ class ProductPrimitive(Primitive):
         self._settle(kind, decided, {"dst": dst}, post_ops, **attributes)
 
     def _lower(self) -> Program | None:
-        dst, first = self.descs["dst"], self.post_ops
+        target = self._sides[1]
+        dst, first = self.descs[target], self.post_ops
         after: tuple[PostOp, ...] = ()  # from the first post-op on that the kernel can't do
         between = dst
         while True:
-            given = self._as_products({**self.descs, "dst": between})
+            given = self._as_products({**self.descs, target: between})
             if given is None:
                 return None
             given = replace(given, post_ops=first)
-            count = fusable(given)
+            count = given.fusable()
             if count == len(first):
                 break
             first, after = self.post_ops[:count], self.post_ops[count:]
             between = before(dst, after)
-        trial = None if after else trial_of(given)
+        trial = None if after else given.trial()
         if trial is not None and trial.winner is not None:
             self._made = trial.winner
         else:
-            self._made = products(given, "" if trial is None else trial.first)
+            self._made = given.lowered("" if trial is None else trial.first)
         if self._made is None:
             return None
         self._trial = None if trial is None or trial.done else trial
         self._problem = "" if trial is None else trial.problem
-        program = self._made.own()
+        program = self._own(self._made)
         if not after:
             return program
         made = followed(program, between, dst, after, len(operands_of(first)))
@@ -437,9 +498,19 @@ class ProductPrimitive(Primitive):
 
         return kept(self._problem) if self._problem else None
 
-    def _take(self, made: Lowered) -> None:
-        self._made = made._replace(program=made.own())
-        super()._take(self._made)
+    def _own(self, made: Executable) -> Program:
+        """Its program, of the buffers that are the arguments here."""
+        return renamed(made.own(), dict(zip(("src", "dst"), self._sides, strict=True)))
+
+    def _tried(self, trial: Trial[Any, Any], addresses: Mapping[str, int], threads: int | None) -> bool:
+        names = dict(zip(self._sides, ("src", "dst"), strict=True))
+        known = {names.get(name, name): at for name, at in addresses.items()}
+        return super()._tried(trial, known, threads)
+
+    def _take(self, made: Executable) -> None:
+        self._made = made
+        self._program = self._own(made)
+        self._calling = self._often(self._program)
 
 
 def check_vector(

@@ -15,10 +15,10 @@ from relayout import primitives
 from relayout.errors import LayoutError
 from relayout.graph.lowering.case import Case, Operand, label, reshaped, row_major, unfused
 from relayout.graph.lowering.chains import Step, chain_of, finished, wanted
+from relayout.graph.lowering.convolutions import RANK, answers, padding_of, with_moving_weights
 from relayout.graph.lowering.digits import Renumbered, permuted, renumbering
 from relayout.graph.lowering.ways import Way, moving, numbers, rule
 from relayout.graph.operators.convolution import transposed_windows
-from relayout.graph.operators.windows import slide
 from relayout.layout import views
 from relayout.layout.descriptor import MemoryDesc, any_format
 from relayout.runtime.kept import kept
@@ -27,17 +27,7 @@ if TYPE_CHECKING:
     from relayout.graph.lowering.emission import Site
     from relayout.primitives.values import Value
 
-__all__ = ["padding_of"]
-
-Pads = tuple[tuple[int, int], ...]
-
-
-def padding_of(case: Case, kernel: Sequence[int], strides: Sequence[int], dilations: Sequence[int]) -> Pads:
-    """The padding in front of and behind each spatial axis, automatic padding resolved."""
-    src, a = case.inputs[0], case.attributes
-    assert src is not None
-    found = slide(src.dims[2:], kernel, strides, dilations, a.get("pads"), a.get("auto_pad") or "NOTSET")
-    return tuple(zip(found.begin, found.end, strict=True))
+__all__: list[str] = []
 
 
 def _each(case: Case, name: str, count: int) -> tuple[int, ...]:
@@ -47,39 +37,14 @@ def _each(case: Case, name: str, count: int) -> tuple[int, ...]:
 # -- convolution --------------------------------------------------------------------------------------------
 
 
-@kept("convolution")
-def _answers(
-    src: tuple[int, ...], weights: tuple[int, ...], dtype: str, how: tuple[Any, ...], only: str | None
-) -> list[tuple[str, str, float, str]]:
-    """The formats of source and destination that a convolution offers, as tags, and what it costs in them."""
-    strides, dilation, padding = how
-    source, filters = (MemoryDesc(dims, dtype, any_format) for dims in (src, weights))
-    made = primitives.Convolution(source, filters, strides=strides, dilation=dilation, padding=padding)
-    if only is not None and len(src) == RANK:
-        source = MemoryDesc(src, dtype, only)
-        target = MemoryDesc(made.dst.dims, dtype, only)
-        made = primitives.Convolution(
-            source, filters, None, target, strides=strides, dilation=dilation, padding=padding
-        )
-    found = []
-    for one in made.candidates():
-        tags = one.formats["src"].tag, one.formats["dst"].tag
-        if None not in tags:
-            found.append((str(tags[0]), str(tags[1]), one.cost, one.schedule))
-    return found
-
-
 def _costs(
     src: Operand, out: Operand, weights: tuple[int, ...], how: tuple[Any, ...], only: str | None
 ) -> list[tuple[MemoryDesc, MemoryDesc, float, str]]:
-    """The same as descriptors."""
+    """What :func:`~.convolutions.answers` says, as descriptors."""
     return [
         (MemoryDesc(src.dims, src.dtype, one), MemoryDesc(out.dims, out.dtype, two), cost, name)
-        for one, two, cost, name in _answers(src.dims, weights, src.dtype, how, only)
+        for one, two, cost, name in answers(src.dims, weights, src.dtype, how, only)
     ]
-
-
-RANK = 4  # axes of images; formats that a caller names are theirs
 
 
 @rule("Conv")
@@ -87,8 +52,10 @@ def convolution(case: Case) -> list[Way] | None:
     """A convolution with constant weights, and the chain behind it."""
     src, weights = case.inputs[:2]
     bias, steps = case.input(2), chain_of(case)
-    if src is None or weights is None or weights.data is None or steps is None or not case.floats:
+    if src is None or weights is None or steps is None or not case.floats:
         return None
+    if weights.data is None:
+        return with_moving_weights(case, steps)
     if src.data is not None or (bias is not None and bias.data is None) or 0 in src.dims or len(src.dims) < 3:
         return None
     spatial, groups = len(src.dims) - 2, int(case.attributes["group"])

@@ -21,7 +21,7 @@ from relayout.graph.operators.registry import Array, Fact, operator
 from relayout.graph.operators.types import is_float, narrow, wide
 from relayout.graph.operators.windows import Size, Windows, dims_of_windows, per_axis, slide, spatial
 
-__all__: list[str] = []
+__all__ = ["counted", "places_of_largest"]
 
 
 def _infer_pool(
@@ -72,6 +72,11 @@ def max_pool(
     return narrow(values, x.dtype), places + planes * prod(windows.sizes)
 
 
+def places_of_largest(x: Array, windows: Windows) -> Array:
+    """Where in its plane the first largest element of each window is, in row-major order."""
+    return _largest(windows.padded(x, -np.inf), _places(windows, "C"), windows)[1]
+
+
 def _places(windows: Windows, order: str) -> Array:
     """The index of each element of one plane of the padded data; -1 in the padding."""
     plane = np.arange(prod(windows.sizes)).reshape(windows.sizes, order="F" if order == "F" else "C")
@@ -108,11 +113,16 @@ def average_pool(
     """The mean of each window; padding counts as elements only where that is asked for."""
     windows = slide(spatial(x), kernel_shape, strides, dilations, pads, auto_pad, ceil_mode)
     sums = windows.reduced(windows.padded(wide(x), 0), np.add)
-    counts = np.ones((), sums.dtype)
-    for axis in range(len(windows.sizes)):
-        along = _counted(windows, axis, bool(count_include_pad)).astype(sums.dtype)
-        counts = counts[..., None] * along
+    counts = counted(windows, bool(count_include_pad)).astype(sums.dtype)
     return narrow(sums / np.maximum(counts, 1), x.dtype)
+
+
+def counted(windows: Windows, padding: bool) -> Array:
+    """How many elements of each window count for its mean; ``padding``: those around the data, too."""
+    found = np.ones((), np.int64)
+    for axis in range(len(windows.sizes)):
+        found = found[..., None] * _counted(windows, axis, padding)
+    return found
 
 
 def _counted(windows: Windows, axis: int, padding: bool) -> Array:

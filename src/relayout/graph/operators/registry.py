@@ -57,11 +57,11 @@ class Fact:
     dtype: np.dtype[Any] | None = None
     data: Array | None = None
 
-    def shaped(self, batch: bool = False) -> Array | None:
-        """An array of these dims without memory; None where they are not known. An open batch may be 1."""
+    def shaped(self, first: int | None = None) -> Array | None:
+        """An array of these dims without memory; None where they are not known, but for an open first one."""
         dims = self.dims
-        if batch and dims and not isinstance(dims[0], int):
-            dims = (1, *dims[1:])
+        if first is not None and dims and not isinstance(dims[0], int):
+            dims = (first, *dims[1:])
         if dims is None or not all(isinstance(n, int) for n in dims):
             return None
         return np.broadcast_to(
@@ -142,10 +142,7 @@ class Operator:
         if self.infer is None:
             return (Fact(),) * outputs
         with self._named(inputs):
-            if self.fits is not None:
-                shaped = [one and one.shaped(place == 0) for place, one in enumerate(inputs)]
-                if all((one is None) == (given is None) for one, given in zip(shaped, inputs, strict=True)):
-                    self.fits(*shaped, **attributes)
+            self._fitting(inputs, attributes)
             made = self.infer(*inputs, **attributes)
         made = made if isinstance(made, tuple) else (made,)
         if not made:
@@ -170,6 +167,29 @@ class Operator:
         for name, value in self.attributes.items():
             if value is ... and name not in attributes:
                 raise LayoutError(f"{self.name} needs the attribute {name!r}")
+
+    def _fitting(self, inputs: tuple[Fact | None, ...], attributes: Mapping[str, Any]) -> None:
+        """Refuse inputs that do not fit, whatever the first size of the first of them is if it is open.
+
+        It is a batch most often, and any number fits then, or 1 does; or it is one that another input has.
+        """
+        if self.fits is None or not inputs or inputs[0] is None:
+            return
+        others = [None if one is None else one.shaped() for one in inputs[1:]]
+        if any((one is None) != (given is None) for one, given in zip(others, inputs[1:], strict=True)):
+            return
+        refusal = None
+        for size in dict.fromkeys((1, *(n for one in others if one is not None for n in one.shape))):
+            first = inputs[0].shaped(size)
+            if first is None:
+                return
+            try:
+                self.fits(first, *others, **attributes)
+                return
+            except LayoutError as error:
+                refusal = refusal or error
+        if refusal is not None:
+            raise refusal
 
     def _enough(self, made: int, outputs: int) -> None:
         """Refuse to have more outputs than there are."""

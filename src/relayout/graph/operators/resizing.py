@@ -49,21 +49,28 @@ class Axis:
         """Whether nothing changes."""
         return self.after == self.before and self.scale == 1 and (self.start, self.end) == (0, 1)
 
-    def places(self, transformation: str) -> Array:
-        """Where in the data the elements of the result are."""
-        at, last = np.arange(self.after, dtype=np.float64), self.before - 1
+    def places(self, transformation: str, single: bool = False) -> Array:
+        """Where in the data the elements of the result are.
+
+        In single precision, where they are rounded: scales are given in it, and resized by 0.6, element 3 is
+        at 5, not just below it. PyTorch and ONNX Runtime compute places so.
+        """
+        kind = np.float32 if single else np.float64
+        at, last, scale = np.arange(self.after, dtype=kind), self.before - 1, kind(self.scale)
         length = self.before * self.scale
         if transformation == "asymmetric":
-            return np.asarray(at / self.scale)
+            return np.asarray(at / scale)
         if transformation == "align_corners":
             return at * (0 if length == 1 else last / (length - 1))
         if transformation == "tf_crop_and_resize":
             if self.after == 1:
                 return at + 0.5 * (self.start + self.end) * last
             return self.start * last + at * ((self.end - self.start) * last / (self.after - 1))
-        half = (at + 0.5) / self.scale - 0.5
+        half = (at + kind(0.5)) / scale - 0.5
         if transformation == "half_pixel":
             return np.asarray(half)
+        if transformation == "tf_half_pixel_for_nn":  # of versions 11 and 12
+            return np.asarray((at + kind(0.5)) / scale)
         if transformation == "pytorch_half_pixel":
             return np.asarray(half if self.after > 1 else at)
         if transformation == "half_pixel_symmetric":
@@ -142,7 +149,7 @@ def _axes(
             scale = float(given[number])
             if not scale > 0:
                 raise LayoutError(f"scale {scale} of axis {axis} must be more than 0")
-            after = floor(size * (end - start) * scale)
+            after = floor(np.float32(size * (end - start)) * np.float32(scale))  # 5/3 of 3 are 5
         elif uniform is not None:
             scale, after = uniform, floor(uniform * size + 0.5)
         else:
@@ -235,7 +242,7 @@ def resize(
                 raise LayoutError(f"axis {number} has no elements to make {axis.after} of")
             made = np.zeros((*made.shape[:number], 0, *made.shape[number + 1 :]), made.dtype)
             continue
-        places = axis.places(coordinate_transformation_mode)
+        places = axis.places(coordinate_transformation_mode, mode == "nearest")
         if mode == "nearest":
             index = np.clip(ROUNDINGS[nearest_mode](places), 0, axis.before - 1).astype(np.int64)
             result = np.take(made, index, axis=number)

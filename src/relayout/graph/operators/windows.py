@@ -149,6 +149,8 @@ def slide(
     (3,)
     >>> slide((6,), (3,), strides=(2,), auto_pad="SAME_UPPER").end
     (1,)
+    >>> slide((2,), (3,), strides=(2,), ceil_mode=1).counts
+    (1,)
     """
     axes = len(sizes)
     kernel = per_axis(kernel, axes, 1, "kernel_shape")
@@ -189,6 +191,8 @@ def _axis(
     if room < 0:
         if size == 0:
             return begin, end, 0
+        if ceil and -room < stride:  # a size that is rounded up has a window that reaches over the end
+            return begin, end, 1
         raise LayoutError(f"a window of {extent} elements doesn't fit {begin} + {size} + {end}")
     count = room // stride + 1
     if ceil and room % stride and count * stride < size + begin:  # no window starts in the padding behind

@@ -497,6 +497,24 @@ def _resize_10(call: Call, writer: Writer) -> Call:
     return call.but(inputs=(image, "", scales), attributes=words)
 
 
+@before(13, "Resize")
+def _resize_11(call: Call, _: Writer) -> Call:
+    """A place that versions 11 and 12 have half a pixel further on: another rounding of that of all versions.
+
+    It is there for the nearest pixel, and TensorFlow's models have it with ``floor``. Where no rounding says
+    the same, the definition knows the place.
+    """
+    if call.get("coordinate_transformation_mode") != "tf_half_pixel_for_nn":
+        return call
+    rounding = {"floor": "round_prefer_ceil", "round_prefer_floor": "ceil"}.get(
+        call.get("nearest_mode", "round_prefer_floor")
+    )
+    if call.get("mode", "nearest") != "nearest" or rounding is None:
+        return call
+    words = {"coordinate_transformation_mode": "half_pixel", "nearest_mode": rounding}
+    return call.but(attributes=words)
+
+
 @before(ALWAYS, "Resize")
 def _resize(call: Call, writer: Writer) -> Call:
     """Inputs that are left out were empty tensors in version 11, and still are in many files."""

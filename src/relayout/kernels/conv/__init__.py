@@ -15,5 +15,7 @@
 ``convolution``       the text of a direct convolution
 ``depthwise``         depthwise and grouped convolutions, whose groups are narrower than a vector: the plan
 ``depthwise_text``    and its text
+``gradient``          the gradient of weights: the plan
+``gradient_text``     and its text
 ====================  =======================================================================================
 """

@@ -81,8 +81,8 @@ def wishes(
 ) -> dict[tuple[Plan, ...], str]:
     """What is worth measuring, the estimate first: plans, and the wish that they are.
 
-    For every word, the cheapest plans that have it, through the caches and around them: so each way to do
-    something takes part in the contest, together with what suits it best.
+    For every word, the cheapest plans that have it, of every kind, through the caches and around them: so
+    each way to do something takes part in the contest, together with what suits it best.
     """
     offered = _offered(found, machine, streaming)
     if offered is None:
@@ -90,10 +90,9 @@ def wishes(
     first = _chosen(offered, ESTIMATE)
     known, most = {first: ESTIMATE}, WORTH * _cost(first)
     words = dict.fromkeys(word for some in offered for plan in some for word in plan.words)
-    for wish in (
-        *words,
-        *(f"{word}, {way}" for way in ("cached", "streamed") for word in words if word != way),
-    ):
+    kinds = dict.fromkeys(plan.kind for some in offered for plan in some)
+    ways = (*kinds, "cached", "streamed")
+    for wish in (*words, *(f"{word}, {way}" for way in ways for word in words if word != way)):
         made = _chosen(offered, wish)
         if _cost(made) <= most:
             known.setdefault(made, wish)

@@ -31,6 +31,7 @@ __all__ = [
         "TLB_MISS_CYCLES",
         "converting",
         "elsewhere",
+        "ending",
         "fitting",
         "instructions",
         "transposing",
@@ -44,9 +45,10 @@ TLB_MISS_CYCLES = 2.0  # cycles lost to a miss of the first-level TLB, most of i
 STORE_MISS_CYCLES = 4.0  # cycles lost to one when storing, where less is hidden
 PIECE_CYCLES = 3.0  # cycles lost where a piece of the destination ends and the next is elsewhere in its page
 L2_LINE_CYCLES = 2.2  # cycles to fetch a line from L2 that L1 has dropped
-STAGED_LINE_CYCLES = 5.0  # cycles to copy a line into the stage, which is a loop of its own
+STAGED_LINE_CYCLES = 3.0  # cycles to copy a line into the stage, which is a loop of its own
 STRIP_CYCLES = 10  # cycles of overhead each time a strip's loop over rows begins
 SINGLE_TILE_ROWS = 16  # rows of a strip that is one tile, without a loop or a call
+STRADDLING_CYCLES = 1.0  # cycles more for a store to two lines, both in the L1 cache
 SPLIT_LINE_CYCLES = 6  # cycles to fetch a line of the destination again that two pieces share
 INSTRUCTION_CYCLES = 0.5  # cycles for a load, a shuffle or a store of a vector
 CONVERT_CYCLES = 2.5  # cycles to convert a vector, clamp it and make it narrower
@@ -77,23 +79,49 @@ def converting(nest: Move, size: int) -> float:
     )
 
 
+def in_turn(nest: Move, columns: Run, rows: Run, block: int) -> bool:
+    """Whether a transpose writes columns in turn: each is one block, and ends where the next one begins.
+
+    A strip ends its columns before the next one then, so lines that they share are in the L1 cache.
+    """
+    line = LINE_BITS // nest.write
+    follow = columns.is_straight and columns.loop.dst == rows.extent * nest.write
+    return follow and rows.extent // line * line <= block
+
+
 def transposing(nest: Move, columns: Run, rows: Run, block: int, stage: bool) -> float:
     """Cycles for a line of the source besides shuffles: ``block`` rows together, by way of a stage or not."""
     strips = LINE_BITS // LANE_BITS  # of a line
     block = min(block, rows.extent)
-    pitch, back = (abs(run.loops[0].src if run is rows else run.loops[0].dst) // 8 for run in (rows, columns))
+    pitch = abs(rows.loops[0].src) // 8
     pages = block if pitch >= PAGE_BYTES else -(-block * pitch // PAGE_BYTES)
     visits = 1 if stage else strips
     cost = STAGED_LINE_CYCLES if stage else (strips - 1) * L2_LINE_CYCLES * (block > fitting(rows))
     if pages > TLB_ENTRIES:
-        cost += visits * TLB_MISS_CYCLES * min(1.0, pitch / PAGE_BYTES)
+        lost = min(1.0, pages / TLB_ENTRIES - 1)  # they are not forgotten strictly by age
+        cost += visits * TLB_MISS_CYCLES * lost * min(1.0, pitch / PAGE_BYTES)
     cost += visits * (STRIP_CYCLES if rows.extent > SINGLE_TILE_ROWS else RUN_CYCLES) / block
-    lines = max(1.0, block * nest.write / LINE_BITS)  # of a piece
     line = 2 * LINE if stage else min(pitch, LINE)  # of a row, and its copy
     if block * (line + LINE // strips) >= caches()[0] * 3 // 4:  # with a strip of the destination
         cost += (strips - 1 if stage else 1) * L2_LINE_CYCLES
-    if back > LINE:
+    return cost
+
+
+def ending(nest: Move, columns: Run, rows: Run, block: int, buffer: bool) -> float:
+    """Cycles for a line of a destination whose columns are written where they are, or to a buffer first."""
+    cost = STRADDLING_CYCLES * any(stride % LINE_BITS for stride in columns.strides("dst"))
+    if buffer:
+        return cost + PASS_CYCLES
+    back = abs(columns.loops[0].dst) // 8
+    if back <= LINE or in_turn(nest, columns, rows, block):
+        return cost
+    piece = min(block, rows.extent) * nest.write // 8
+    lines = max(1.0, piece / LINE)
+    stay = columns.extent * (piece + LINE) <= caches()[0] // 2  # until the next block goes on there
+    if not stay:
         cost += SPLIT_LINE_CYCLES / lines * bool(back % LINE) + elsewhere(back) / lines
+    elif back >= PAGE_BYTES:
+        cost += elsewhere(back) / lines
     return cost
 
 

@@ -14,7 +14,7 @@ A plane of rows and columns is covered by tiles of three sizes, so that little i
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from relayout.ir.builder import Function, Operand, table
@@ -31,6 +31,7 @@ __all__ = ["Staged", "Transpose"]
 CLAIMED_BYTES = 2 * LINE  # how far ahead short columns ask for the lines that they write
 PREFETCHED_ROWS = 8  # rows that are prefetched in one turn
 PRUNED = 4  # strips; with no more of them the overlapping last one gets code for its new columns only
+STAGES = 4  # of them would fill the L1 cache: the destination's lines and those to come need room, too
 INLINE = 16  # rows of the largest tile that is inlined; larger ones are called
 
 
@@ -147,6 +148,10 @@ class Transpose(Kernel):
             self._sweep(place, self.main, 0, rows)
             return
         whole = total // rows * rows
+        ends = self._ends(whole)
+        if ends:
+            self._together(place, ends, whole)
+            return
         if whole <= self.plan.block or self.nest.fill:
             self._sweep(place, self.main, 0, whole)
         else:
@@ -155,6 +160,42 @@ class Transpose(Kernel):
         self.unstreamed(
             lambda: self.left_over(whole, lambda tile, row: self._sweep(place, tile, row, row + tile.rows))
         )
+
+    def _ends(self, whole: int) -> list[tuple[Tile, int]]:
+        """The tiles that end the columns of one block, and their rows; nothing where they are done apart.
+
+        All rows of a strip are done before the next one then, while the lines that they share with others
+        are in the L1 cache: columns of 9x9 pixels are two or three lines.
+        """
+        found: list[tuple[Tile, int]] = []
+        if whole > self.plan.block or self.nest.fill or self.nest.pair or self.has_zeros:
+            return found
+        self.left_over(whole, lambda tile, row: found.append((tile, row)))
+        some = self.main.columns
+        found = [(self._narrowed(tile, some), row) for tile, row in found]
+        even = all(some % tile.columns == 0 and tile.used == tile.columns for tile, _ in found)
+        return found if even and self.main.used == some else []
+
+    def _narrowed(self, tile: Tile, columns: int) -> Tile:
+        """A tile of no more columns, where it has several lanes of them."""
+        some = tile.network.columns
+        return tile._replace(columns=some, used=some) if columns < tile.columns else tile
+
+    def _together(self, place: Place, ends: list[tuple[Tile, int]], whole: int) -> None:
+        """All columns; in each strip the whole tiles, then those that end its columns."""
+
+        def strip(i: Operand, done: int) -> None:
+            self._strip(place, self.main._replace(done=done), i, 0, whole)
+            self.unstreamed(lambda: end(i, done))
+
+        def end(i: Operand, done: int) -> None:
+            for tile, row in ends:
+                for k in range(done // tile.columns * tile.columns, self.main.columns, tile.columns):
+                    part = tile._replace(done=max(0, done - k))
+                    body = self._tiles if tile.rows <= INLINE else self._called
+                    body(place, part, self.b.add(i, k), row, row + tile.rows)
+
+        self.columns(self.main.columns, strip)
 
     def left_over(self, start: int, body: Callable[[Tile, int], None]) -> None:
         """Rows from ``start`` on in one tile, which may begin earlier, or in two smaller ones."""
@@ -542,14 +583,16 @@ class Staged(Transpose):
         adds = self.what is not None and self.what.accumulates
         free = not (shared or plan.bounced or adds)
         line = LINE_BITS // self.nest.read
+        most = self.machine.l1 // STAGES // (LINE * min(plan.block, plan.total))
         fitting = (n for n in (4, 3, 2) if together % (n * line) == 0 or (free and together >= 4 * n * line))
-        return next(fitting, 1)
+        return next((n for n in fitting if n <= most), 1)
 
     def prepare(self) -> None:
         """Make the buffer."""
         super().prepare()
-        rows = self.main.rows
-        self.most = min(max(self.plan.block, rows), self.plan.total // rows * rows)
+        rows, whole = self.main.rows, self.plan.total // self.main.rows * self.main.rows
+        self.ends = self._ends(whole)
+        self.most = self.plan.total if self.ends else min(max(self.plan.block, rows), whole)
         self.pitch = LINE * self.lines
         self.stage = self.b.alloca(self.most * self.pitch, LINE)
 
@@ -557,6 +600,9 @@ class Staged(Transpose):
         """All rows and columns, in blocks of rows."""
         rows, total, most = self.main.rows, self.plan.total, self.most
         whole, rest = total // most * most, total // rows * rows
+        if self.ends:
+            self._block(place, self.main, 0, rest, self.ends)
+            return
         self.b.loop(0, whole, most, lambda o: self._block(place, self.main, o, most))
         if whole < rest:
             self._block(place, self.main, whole, rest - whole)
@@ -564,23 +610,34 @@ class Staged(Transpose):
             lambda: self.left_over(rest, lambda tile, row: self._block(place, tile, row, tile.rows))
         )
 
-    def _block(self, place: Place, tile: Tile, row: Operand, count: int) -> None:
-        """Some rows: a line of each at a time is fetched, then transposed from the buffer."""
+    def _block(
+        self, place: Place, tile: Tile, row: Operand, count: int, ends: Sequence[tuple[Tile, int]] = ()
+    ) -> None:
+        """Some rows: a line of each at a time is fetched, then transposed from the buffer.
+
+        ``ends`` are the tiles of the rows behind them, which are fetched together with these.
+        """
         b, run = self.b, self.plan.columns
         row_loop, line = self.plan.rows.loop, self.widest
         block = self.moved(place, row, row_loop.stepping(dst=self.nest.write))
 
         def chunk(i: Operand, done: int) -> None:
             at = self.moved(block, i, run.loops[0]) if run.is_straight else self._further(block, i)
-            self._fetched(at, count)
-            b.loop(
-                done // tile.columns * tile.columns,
-                line,
-                tile.columns,
-                lambda u: b.loop(0, count, tile.rows, lambda r: turned(at, i, u, r)),
-            )
+            self._fetched(at, 0, count)
+            if ends:
+                self._fetched(at, count, self.most)
+            b.loop(done // tile.columns * tile.columns, line, tile.columns, lambda u: strip(at, i, u))
 
-        def turned(at: Place, i: Operand, u: Value, r: Value) -> None:
+        def strip(at: Place, i: Operand, u: Value) -> None:
+            b.loop(0, count, tile.rows, lambda r: turned(tile, at, i, u, r))
+            self.unstreamed(lambda: end(at, i, u))
+
+        def end(at: Place, i: Operand, u: Value) -> None:
+            for last, r in ends:
+                for k in range(0, tile.columns, last.columns):
+                    turned(last, at, i, b.add(u, k), r)
+
+        def turned(tile: Tile, at: Place, i: Operand, u: Value, r: Operand) -> None:
             src = self.step(b.gep(self.stage, r, self.pitch), u, self._kept)
             at = self.moved(at, r, row_loop.stepping(src=0, dst=self.nest.write))
             column = i
@@ -612,11 +669,11 @@ class Staged(Transpose):
         """The place at a column of a joined run: the source only, for targets are listed."""
         return place._replace(src=self.step(place.src, column, self.nest.read))
 
-    def _fetched(self, place: Place, count: int) -> None:
+    def _fetched(self, place: Place, start: int, stop: int) -> None:
         """Fill the buffer: a line of each of some rows."""
         b, line = self.b, self.widest
         row_loop, column_loop = self.plan.rows.loop.stepping(dst=0), self.plan.columns.loops[0]
-        together = 1 if self.converts else next(k for k in (8 // self.lines, 2, 1) if count % k == 0)
+        together = 1 if self.converts else next(k for k in (8 // self.lines, 2, 1) if (stop - start) % k == 0)
         size = line * self.nest.read // 8
         piece = min(size, LINE)
         lanes = self.lanes(column_loop, line)
@@ -635,7 +692,7 @@ class Staged(Transpose):
                     for ahead in range(size, 2 * size, LINE):
                         self.prefetch(at.src, max(ahead, PREFETCH_BYTES))
 
-        b.loop(0, count, together, fetch)
+        b.loop(start, stop, together, fetch)
 
     def tile_row(self, place: Place, columns: int) -> Value:
         """A row of a tile, from the buffer."""

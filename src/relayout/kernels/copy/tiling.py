@@ -9,12 +9,11 @@ from itertools import product
 from relayout.kernels.copy.cost import (
     INSTRUCTION_CYCLES,
     L2_LINE_CYCLES,
-    PASS_CYCLES,
     RUN_CYCLES,
     SPILLED,
-    SPLIT_LINE_CYCLES,
     TLB_MISS_CYCLES,
     converting,
+    ending,
     fitting,
     instructions,
     transposing,
@@ -167,8 +166,8 @@ def _ways(made: TransposePlan, facts: Facts) -> Iterator[Plan]:
     hollow = isinstance(made, HollowPlan)
     far = not hollow and abs(rows.loops[0].src) >= 8 * STREAM_PITCH_BYTES and nest.bytes > facts.machine.l2
     inside = any(abs(loop.src) < abs(rows.loops[0].src) for loop in made.around)
-    stages, blocks = (False, True)[: 1 + can], [line << k for k in range(BLOCKS)]
-    for stage, block in product(stages, blocks[:1] + [block for block in blocks[1:] if block <= rows.extent]):
+    stages = (False, True)[: 1 + can]
+    for stage, block in product(stages, _blocks(line, rows.extent)):
         kind = StagedPlan if stage else TransposePlan
         parts = nest, columns, rows, made.around, made.shared
         one = kind(*parts, block=block) if not hollow else replace(made, block=block)
@@ -178,13 +177,19 @@ def _ways(made: TransposePlan, facts: Facts) -> Iterator[Plan]:
         for swept in _swept(one):
             back = L2_LINE_CYCLES * (inside != (swept.blocked is not None)) * (can and not stage)
             for lined in _lined(swept):
-                split = any(stride % LINE_BITS for stride in columns.strides("dst"))
-                more = PASS_CYCLES if lined.bounced else SPLIT_LINE_CYCLES * split
+                more = ending(nest, columns, rows, block, bool(lined.bounced))
                 for prefetch in (far, not far)[: 1 if hollow else 2]:
                     wrong = 0.0 if prefetch == far else TLB_MISS_CYCLES if far else INSTRUCTION_CYCLES
                     if facts.hopeless(cost + back + more + wrong):
                         continue
                     yield from costing(replace(lined, prefetch=prefetch), facts, cost + back + more + wrong)
+
+
+def _blocks(line: int, rows: int) -> list[int]:
+    """Rows of a block that are worth trying: some lines of the destination, or all of a column."""
+    blocks = [line << k for k in range(BLOCKS + 1)]
+    most = next((block for block in blocks if block >= rows), blocks[-2])
+    return [block for block in blocks if block <= most]
 
 
 def _shuffling(made: TransposePlan) -> float:

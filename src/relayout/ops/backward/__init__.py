@@ -13,7 +13,19 @@ finite differences of the forward definition and against PyTorch's gradients.
 
 Accumulation is not part of it: where a value is read by several operations, the graph adds the gradients.
 
-===============  ============================================================================================
-``recurrent``    recurrent layers, back through time
-===============  ============================================================================================
+=======================  =====================================================
+``convolution``          the data of convolutions
+``deconvolution``        the data of deconvolutions
+``convolution_weights``  weights and bias of convolutions
+``elementwise``          elementwise functions, by their source or destination
+``inner_product``        inner products
+``pooling``              windows hand on what they got
+``prelu``                PReLU, its slopes included
+``normalization``        batch, layer and group normalisation
+``softmax``              softmax and its logarithm
+``lrn``                  local response normalisation
+``recurrent``            recurrent layers, back through time
+``resampling``           what each element was read for
+``shuffle``              everything is put back
+=======================  =====================================================
 """

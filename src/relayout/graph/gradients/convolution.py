@@ -1,0 +1,68 @@
+"""Convolutions: the gradient by the data goes the other way, that by the weights is a product over pixels."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from relayout.errors import LayoutError
+from relayout.graph.gradients.reverse import Reverse, gradient
+
+__all__: list[str] = []
+
+SHARED = ("auto_pad", "dilations", "group", "pads", "strides")
+"""Attributes that a convolution and its gradients have."""
+
+
+@gradient("Conv")
+def conv(r: Reverse) -> Sequence[str | None]:
+    """By data, weights and bias."""
+    x, w = r.inputs[:2]
+    same = {name: r.attributes[name] for name in SHARED}
+    first = second = None
+    if r.wants(0):
+        first = r("relayout.ConvGradInput", r.dy, w, dims=r.dims(x), **same)
+    if r.wants(1):
+        second = r("relayout.ConvGradWeights", r.dy, x, dims=r.dims(w), **same)
+    return (first, second, _bias(r))[: len(r.inputs)]
+
+
+@gradient("ConvTranspose")
+def conv_transpose(r: Reverse) -> Sequence[str | None]:
+    """A transposed convolution is the gradient of one, whose gradients are convolutions of ``dy``."""
+    x, w = r.inputs[:2]
+    same = _transposed(r, r.dims(x), r.dims(w))
+    first = second = None
+    if r.wants(0):
+        first = r("Conv", r.dy, w, **same)
+    if r.wants(1):
+        second = r("relayout.ConvGradWeights", x, r.dy, dims=r.dims(w), **same)
+    return (first, second, _bias(r))[: len(r.inputs)]
+
+
+def _bias(r: Reverse) -> str | None:
+    """The sums over all but the channels."""
+    return r.sum(r.dy, [k for k in range(len(r.dims(r.dy))) if k != 1]) if r.wants(2) else None
+
+
+def _transposed(r: Reverse, x: tuple[int, ...], w: tuple[int, ...]) -> dict[str, Any]:
+    """The attributes of the convolution that a transposed one is the gradient of, by its data."""
+    a, spatial = r.attributes, len(x) - 2
+    strides, dilations = (tuple(a[name] or (1,) * spatial) for name in ("strides", "dilations"))
+    out = r.dims(r.y)[2:]
+    whole = [
+        (n - 1) * s + (k - 1) * d + 1 for n, s, k, d in zip(x[2:], strides, w[2:], dilations, strict=True)
+    ]
+    if (a["auto_pad"] or "NOTSET") == "NOTSET" and not a["output_shape"]:
+        pads = tuple(a["pads"] or (0,) * (2 * spatial))
+        begin = pads[:spatial]
+    else:
+        raise LayoutError("a ConvTranspose with automatic padding has no gradient here; give pads")
+    end = [max(0, n - m - b) for n, m, b in zip(whole, out, begin, strict=True)]
+    return {
+        "strides": strides,
+        "dilations": dilations,
+        "group": a["group"],
+        "pads": (*begin, *end),
+        "auto_pad": "NOTSET",
+    }

@@ -1,0 +1,45 @@
+"""Elements by index: gradients are added up where they came from."""
+
+from __future__ import annotations
+
+from relayout.errors import LayoutError
+from relayout.graph.gradients.reverse import Reverse, gradient
+
+__all__: list[str] = []
+
+
+@gradient("Gather")
+def gather(r: Reverse) -> str:
+    """Rows of ``dy`` added to rows of zeros: along the first axis, where axes are moved if need be."""
+    x, indices = r.inputs
+    dims, many = r.dims(x), r.dims(indices)
+    axis = int(r.attributes["axis"]) % len(dims)
+    rank = len(many)
+    dy = r.dy
+    if axis:  # the axes of the indices to the front
+        order = (*range(axis, axis + rank), *range(axis), *range(axis + rank, rank + len(dims) - 1))
+        dy = r("Transpose", dy, perm=order)
+    turned = (dims[axis], *dims[:axis], *dims[axis + 1 :])
+    zeros = r("Expand", r.number(0), r.integers(*turned))
+    places = r.reshaped(indices, (*many, 1))
+    made = r("ScatterND", zeros, places, dy, reduction="add")
+    if axis:
+        back = (*range(1, axis + 1), 0, *range(axis + 1, len(dims)))
+        made = r("Transpose", made, perm=back)
+    return str(made)
+
+
+@gradient("GatherElements")
+def gather_elements(r: Reverse) -> str:
+    """Elements of ``dy`` added to zeros."""
+    zeros = r("Expand", r.number(0), r.integers(*r.dims(r.x)))
+    return str(r("ScatterElements", zeros, r.inputs[1], r.dy, axis=r.attributes["axis"], reduction="add"))
+
+
+@gradient("GatherND")
+def gather_nd(r: Reverse) -> str:
+    """Parts of ``dy`` added to zeros."""
+    if r.attributes["batch_dims"]:
+        raise LayoutError("a GatherND with batch_dims has no gradient")
+    zeros = r("Expand", r.number(0), r.integers(*r.dims(r.x)))
+    return str(r("ScatterND", zeros, r.inputs[1], r.dy, reduction="add"))

@@ -1,0 +1,86 @@
+"""Reductions, and running sums."""
+
+from __future__ import annotations
+
+from relayout.errors import LayoutError
+from relayout.graph.gradients.reverse import Reverse, gradient
+
+__all__: list[str] = []
+
+
+def _axes(r: Reverse) -> list[int]:
+    """The axes that are reduced."""
+    rank, axes = len(r.dims(r.x)), r.whole_numbers(1)
+    if not axes:
+        return [] if r.attributes["noop_with_empty_axes"] else list(range(rank))
+    return sorted(k % rank for k in axes)
+
+
+def _kept(r: Reverse, name: str) -> str:
+    """A result with the reduced axes of size 1."""
+    axes = _axes(r)
+    return r.reshaped(name, [1 if k in axes else n for k, n in enumerate(r.dims(r.x))])
+
+
+@gradient("ReduceSum")
+def reduce_sum(r: Reverse) -> str:
+    """To each element the gradient of the sum."""
+    return r.broadcast(_kept(r, r.dy), r.x)
+
+
+@gradient("ReduceMean")
+def reduce_mean(r: Reverse) -> str:
+    """To each element its share."""
+    return r.broadcast(_kept(r, r.times(r.dy, 1 / max(1, r.size(_axes(r))))), r.x)
+
+
+@gradient("ReduceSumSquare")
+def reduce_sum_square(r: Reverse) -> str:
+    """``2 x dy``."""
+    return str(r("Mul", r.times(r.x, 2), _kept(r, r.dy)))
+
+
+@gradient("ReduceL1")
+def reduce_l1(r: Reverse) -> str:
+    """``sign(x) dy``."""
+    return str(r("Mul", r("Sign", r.x), _kept(r, r.dy)))
+
+
+@gradient("ReduceL2")
+def reduce_l2(r: Reverse) -> str:
+    """``x dy / y``."""
+    return str(r("Mul", r.x, _kept(r, r("Div", r.dy, r.y))))
+
+
+@gradient("ReduceLogSum")
+def reduce_log_sum(r: Reverse) -> str:
+    """``dy / sum(x)``."""
+    return r.broadcast(_kept(r, r("Div", r.dy, r("Exp", r.y))), r.x)
+
+
+@gradient("ReduceLogSumExp")
+def reduce_log_sum_exp(r: Reverse) -> str:
+    """``dy exp(x - y)``."""
+    return str(r("Mul", r("Exp", r("Sub", r.x, _kept(r, r.y))), _kept(r, r.dy)))
+
+
+@gradient("ReduceProd")
+def reduce_prod(r: Reverse) -> str:
+    """``dy y / x``: of elements that are not 0."""
+    return str(r("Div", r("Mul", _kept(r, r.dy), _kept(r, r.y)), r.x))
+
+
+@gradient("ReduceMax", "ReduceMin")
+def reduce_extreme(r: Reverse) -> str:
+    """In equal shares to those that are the result."""
+    chosen = r("Where", r("Equal", r.x, _kept(r, r.y)), r.number(1), r.number(0))
+    return str(r("Mul", chosen, r("Div", _kept(r, r.dy), r.sum(chosen, _axes(r), 1))))
+
+
+@gradient("CumSum")
+def cumulative_sum(r: Reverse) -> str:
+    """The running sum from the other end."""
+    if not r.input(1):
+        raise LayoutError("CumSum needs an axis")
+    way = {"exclusive": r.attributes["exclusive"], "reverse": 1 - r.attributes["reverse"]}
+    return str(r("CumSum", r.dy, r.input(1), **way))

@@ -1,0 +1,257 @@
+"""Convolutions whose weights move, as in training: forward, and both gradients.
+
+Weights, and their gradients, are in the format that the kernels like, which the planner sees: forward
+convolutions and gradients by the data may like different ones. Weights of groups have an axis of groups for
+kernels, and none in graphs; where no layout says that of a format, they come row-major and are packed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+from relayout import primitives
+from relayout.errors import LayoutError
+from relayout.graph.lowering.case import Case, Operand, label, row_major, unfused
+from relayout.graph.lowering.chains import Step, finished, wanted
+from relayout.graph.lowering.ways import Way, moving, numbers, rule
+from relayout.graph.operators.windows import slide
+from relayout.layout import views
+from relayout.layout.descriptor import MemoryDesc, any_format
+from relayout.runtime.kept import kept
+
+if TYPE_CHECKING:
+    from relayout.graph.lowering.emission import Site
+    from relayout.primitives.values import Value
+
+__all__ = ["RANK", "answers", "padding_of", "with_moving_weights"]
+
+Dims = tuple[int, ...]
+Pads = tuple[tuple[int, int], ...]
+RANK = 4  # axes of images; formats that a caller names are theirs
+KEPT = 4096  # convolutions that are remembered
+
+
+def padding_of(
+    case: Case,
+    kernel: Sequence[int],
+    strides: Sequence[int],
+    dilations: Sequence[int],
+    sizes: Sequence[int] | None = None,
+) -> Pads:
+    """The padding in front of and behind each spatial axis, automatic padding resolved.
+
+    ``sizes`` are those of the data, where it is not the first input.
+    """
+    src, a = case.inputs[0], case.attributes
+    assert src is not None
+    given = src.dims[2:] if sizes is None else sizes
+    auto, ceil = a.get("auto_pad") or "NOTSET", int(a.get("ceil_mode", 0))
+    found = slide(given, kernel, strides, dilations, a.get("pads"), auto, ceil)
+    return tuple(zip(found.begin, found.end, strict=True))
+
+
+@kept("convolution")
+def answers(
+    src: tuple[int, ...], weights: tuple[int, ...], dtype: str, how: tuple[Any, ...], only: str | None
+) -> list[tuple[str, str, float, str]]:
+    """The formats of source and destination that a convolution offers, as tags, and what it costs in them."""
+    strides, dilation, padding = how
+    source, filters = (MemoryDesc(dims, dtype, any_format) for dims in (src, weights))
+    made = primitives.Convolution(source, filters, strides=strides, dilation=dilation, padding=padding)
+    if only is not None and len(src) == RANK:
+        source = MemoryDesc(src, dtype, only)
+        target = MemoryDesc(made.dst.dims, dtype, only)
+        made = primitives.Convolution(
+            source, filters, None, target, strides=strides, dilation=dilation, padding=padding
+        )
+    found = []
+    for one in made.candidates():
+        tags = one.formats["src"].tag, one.formats["dst"].tag
+        if None not in tags:
+            found.append((str(tags[0]), str(tags[1]), one.cost, one.schedule))
+    return found
+
+
+class Geometry:
+    """The convolution that a node is, or is a gradient of.
+
+    Raises
+    ------
+    LayoutError
+        No kernel does it.
+    """
+
+    def __init__(self, case: Case, src: Dims, weights: Dims, dtype: str) -> None:
+        spatial, groups = len(src) - 2, int(case.attributes["group"])
+        strides, dilation = (
+            numbers(case.attributes.get(name) or (1,) * spatial) for name in ("strides", "dilations")
+        )
+        padding = padding_of(case, weights[2:], strides, dilation, src[2:])
+        if not 1 <= spatial <= 3 or 0 in (*src, *weights) or any(n < 0 for pair in padding for n in pair):
+            raise LayoutError("no kernel does it")
+        self.src, self.weights, self.dtype, self.only = src, weights, dtype, case.only
+        self.filters = (groups, weights[0] // groups, *weights[1:]) if groups > 1 else weights
+        self.how = strides, dilation, padding
+
+    @property
+    def forward(self) -> tuple[primitives.Convolution, ...]:
+        """Forward primitives, one for each pair of formats of source and destination."""
+        return _forward(self.src, self.filters, self.dtype, self.how, self.only)
+
+    def made(self, src: MemoryDesc, dst: MemoryDesc) -> primitives.Convolution:
+        """The forward primitive for a source and a destination, or for their gradients."""
+        return _made(src, MemoryDesc(self.filters, self.dtype, any_format), None, dst, self.how)
+
+    def flat(self, desc: MemoryDesc) -> MemoryDesc:
+        """The format of weights or their gradients, as the graph has them; row-major, if nothing says it."""
+        if desc.dims == self.weights:
+            return label(desc)
+        try:
+            layout = unfused(views.reshape(desc.layout, self.weights))
+            return label(MemoryDesc(self.weights, desc.dtype, layout))
+        except LayoutError:
+            return row_major(self.weights, desc.dtype.name)
+
+
+def _made(
+    src: MemoryDesc, weights: MemoryDesc, bias: MemoryDesc | None, dst: MemoryDesc, how: Any, ops: Any = ()
+) -> primitives.Convolution:
+    strides, dilation, padding = how
+    return primitives.Convolution(
+        src, weights, bias, dst, strides=strides, dilation=dilation, padding=padding, post_ops=ops
+    )
+
+
+@lru_cache(maxsize=KEPT)
+def _forward(
+    src: Dims, filters: Dims, dtype: str, how: Any, only: str | None
+) -> tuple[primitives.Convolution, ...]:
+    found: dict[tuple[str, str], primitives.Convolution] = {}
+    free = MemoryDesc(src, dtype, any_format)
+    weights = MemoryDesc(filters, dtype, any_format)
+    strides, dilation, padding = how
+    shape = primitives.Convolution(
+        free, weights, strides=strides, dilation=dilation, padding=padding
+    ).dst.dims
+    for one, two, _, _ in answers(src, filters, dtype, how, only):
+        source, target = MemoryDesc(src, dtype, one), MemoryDesc(shape, dtype, two)
+        if (one, two) not in found:
+            found[one, two] = _made(source, weights, None, target, how)
+    return tuple(found.values())
+
+
+def with_moving_weights(case: Case, steps: list[Step]) -> list[Way] | None:
+    """A convolution all of whose operands move, and the chain behind it."""
+    src, weights = case.inputs[:2]
+    bias = case.input(2)
+    assert src is not None
+    assert weights is not None
+    if src.data is not None or 0 in case.out.dims or len(src.dims) < 3:
+        return None
+    try:
+        geometry = Geometry(case, src.dims, weights.dims, src.dtype)
+        known = geometry.forward
+    except LayoutError:
+        return None
+
+    def make(site: Site) -> Value:
+        value, filters = site.value(src), _filters(site, weights, geometry)
+        dst, into = site.target(0, site.way.outputs[0])
+        ops, operands, added = finished(site, steps, dst, sums=not into)
+        each = None if bias is None else MemoryDesc(bias.dims, "f32", "a")
+        made = _made(
+            value.desc,
+            MemoryDesc(geometry.filters, geometry.dtype, any_format),
+            each,
+            dst,
+            geometry.how,
+            ops,
+        )
+        given = [value, filters] if bias is None else [value, filters, site.value(bias)]
+        return site.add(made, *given, *operands, into=into, **added)
+
+    def way(one: primitives.Convolution) -> Way:
+        target = label(one.dst)
+        read = {**wanted(case, steps, target), **_vector(case, bias)}
+        cost = one._cost()[0] + sum(map(moving, read.values()))
+        read |= {src.name: label(one.src), weights.name: geometry.flat(one.weights)}
+        return Way(read, (target,), cost, make)
+
+    if bias is not None and (bias.data is not None or bias.dtype != "f32"):
+        return None
+    return [way(one) for one in known]
+
+
+def _vector(case: Case, operand: Operand | None) -> Mapping[str, MemoryDesc]:
+    return {} if operand is None else {operand.name: row_major(operand.dims, operand.dtype)}
+
+
+def _filters(site: Site, weights: Operand, geometry: Geometry) -> Value:
+    """Weights as kernels take them, with an axis of groups if there are several."""
+    value = site.value(weights)
+    return value if geometry.filters == weights.dims else site.reshaped(value, geometry.filters)
+
+
+@rule("relayout.ConvGradInput")
+def by_data(case: Case) -> list[Way] | None:
+    """The gradient of a convolution by its data."""
+    dy, weights = case.inputs[:2]
+    if dy is None or weights is None or dy.data is not None or weights.data is not None or not case.floats:
+        return None
+    try:
+        geometry = Geometry(case, case.out.dims, weights.dims, dy.dtype)
+        known = [primitives.ConvolutionBackwardData(one, weights=any_format) for one in geometry.forward]
+    except LayoutError:
+        return None
+
+    def make(site: Site) -> Value:
+        value, filters = site.value(dy), _filters(site, weights, geometry)
+        dst, into = site.target(0, site.way.outputs[0])
+        forward = geometry.made(dst, value.desc)
+        made = primitives.ConvolutionBackwardData(forward, weights=any_format)
+        place = None if into is None else {"diff_src": into["dst"]}
+        return site.add(made, weights=filters, diff_dst=value, into=place)
+
+    return [
+        Way(
+            {dy.name: label(one.diff_dst), weights.name: geometry.flat(one.weights)},
+            (label(one.diff_src),),
+            one._cost()[0],
+            make,
+        )
+        for one in known
+    ]
+
+
+@rule("relayout.ConvGradWeights")
+def by_weights(case: Case) -> list[Way] | None:
+    """The gradient of a convolution by its weights, in the format that the forward pass likes."""
+    dy, src = case.inputs[:2]
+    if dy is None or src is None or dy.data is not None or src.data is not None or not case.floats:
+        return None
+    try:
+        geometry = Geometry(case, src.dims, case.out.dims, dy.dtype)
+        known = [primitives.ConvolutionBackwardWeights(one) for one in geometry.forward]
+    except LayoutError:
+        return None
+
+    def make(site: Site) -> Value:
+        gradient, value = site.value(dy), site.value(src)
+        made = primitives.ConvolutionBackwardWeights(geometry.made(value.desc, gradient.desc))
+        found = site.add(made, src=value, diff_dst=gradient)
+        wanted = site.way.outputs[0]
+        if geometry.filters != case.out.dims:
+            found = site.reshaped(found, case.out.dims)
+        return site.sequence.reorder(found, wanted)
+
+    return [
+        Way(
+            {dy.name: label(one.diff_dst), src.name: label(one.src)},
+            (geometry.flat(one.diff_weights),),
+            one._cost()[0],
+            make,
+        )
+        for one in known
+    ]

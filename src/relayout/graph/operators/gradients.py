@@ -1,0 +1,305 @@
+"""Gradients that are one primitive each, and what training computes besides.
+
+ONNX has no gradients, so these operators are Relayout's own. Those of the loss by an output come first and
+are called ``dy``; what of the forward pass is needed again follows. Attributes are those of the forward
+operator, with ``dims`` where what is read does not say how large the result is.
+
+==========================================  =================================================================
+``relayout.ConvGradInput``                  of a convolution by its data, from ``dy`` and the weights
+``relayout.ConvGradWeights``                by its weights, from ``dy`` and the data
+``relayout.MaxPoolGrad``                    each element of ``dy`` where the first largest of its window is
+``relayout.AveragePoolGrad``                each element of ``dy`` in equal shares over its window
+``relayout.BatchNormalizationTraining``     normalised by the statistics of the batch, which are results, too
+``relayout.BatchNormalizationGrad``         of that, by data, scale and bias
+``relayout.NormalizationGrad``              of what is normalised over the last axes, with the statistics kept
+``relayout.ReluGrad``                       ``dy`` where the result is positive
+``relayout.SoftmaxGrad``                    of a softmax or its logarithm, from the result
+``relayout.SoftmaxCrossEntropyGrad``        of the mean loss by the scores, from the logarithms that it kept
+``relayout.DropoutMask``                    0 or 1 / (1 - ratio), another one in each step
+==========================================  =================================================================
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from relayout.errors import LayoutError
+from relayout.graph.operators.convolution import channelwise
+from relayout.graph.operators.normalization import average
+from relayout.graph.operators.pooling import counted, places_of_largest
+from relayout.graph.operators.registry import Array, Fact, operator
+from relayout.graph.operators.types import narrow, wide
+from relayout.graph.operators.windows import Windows, fold, slide
+
+__all__: list[str] = []
+
+Sizes = Sequence[int]
+
+
+def _windows(sizes: Sizes, kernel: Sizes, a: dict[str, Any]) -> Windows:
+    """The windows of a forward operator with these attributes."""
+    return slide(
+        tuple(sizes),
+        kernel,
+        a.get("strides"),
+        a.get("dilations"),
+        a.get("pads"),
+        a.get("auto_pad") or "NOTSET",
+        a.get("ceil_mode") or 0,
+    )
+
+
+def _as_said(dy: Fact, *_: Fact | None, dims: Sizes, **__: object) -> Fact:
+    return Fact(tuple(dims), dy.dtype)
+
+
+@operator("relayout.ConvGradInput", infer=_as_said)
+def conv_grad_input(
+    dy: Array,
+    w: Array,
+    /,
+    *,
+    dims: Sizes,
+    auto_pad: str = "NOTSET",
+    dilations: Sizes | None = None,
+    group: int = 1,
+    kernel_shape: Sizes | None = None,
+    pads: Sizes | None = None,
+    strides: Sizes | None = None,
+) -> Array:
+    """The gradient by the data, which has ``dims``: windows of products, added up where they came from."""
+    given = {"strides": strides, "dilations": dilations, "pads": pads, "auto_pad": auto_pad}
+    windows = _windows(dims[2:], w.shape[2:], given)
+    batch, inputs = dims[:2]
+    _fitting(dy, (batch, w.shape[0], *windows.counts))
+    weights = wide(w).reshape(group, w.shape[0] // group, prod(w.shape[1:]))
+    rows = wide(dy).reshape(batch, group, weights.shape[1], prod(windows.counts))
+    columns = weights.swapaxes(1, 2) @ rows
+    made = fold(columns.reshape(batch, inputs, *w.shape[2:], *windows.counts), windows)
+    return narrow(made, dy.dtype)
+
+
+@operator("relayout.ConvGradWeights", infer=_as_said)
+def conv_grad_weights(
+    dy: Array,
+    x: Array,
+    /,
+    *,
+    dims: Sizes,
+    auto_pad: str = "NOTSET",
+    dilations: Sizes | None = None,
+    group: int = 1,
+    kernel_shape: Sizes | None = None,
+    pads: Sizes | None = None,
+    strides: Sizes | None = None,
+) -> Array:
+    """The gradient by the weights, which have ``dims``: images are added up in their order."""
+    given = {"strides": strides, "dilations": dilations, "pads": pads, "auto_pad": auto_pad}
+    windows = _windows(x.shape[2:], dims[2:], given)
+    batch, outputs = x.shape[0], dims[0]
+    _fitting(dy, (batch, outputs, *windows.counts))
+    view = windows.view(windows.padded(wide(x), 0))
+    rows = wide(dy).reshape(batch, group, outputs // group, prod(windows.counts))
+    made = np.zeros((group, outputs // group, prod(dims[1:])), rows.dtype)
+    for image in range(batch):
+        columns = view[image].reshape(group, made.shape[2], prod(windows.counts))
+        made += rows[image] @ columns.swapaxes(1, 2)
+    return narrow(made.reshape(dims), dy.dtype)
+
+
+def _fitting(dy: Array, dims: tuple[int, ...]) -> None:
+    if dy.shape != dims:
+        raise LayoutError(f"a gradient of {dy.shape} for a result of {dims}")
+
+
+def _like_second(dy: Fact, x: Fact, *_: Fact | None, **__: object) -> Fact:
+    return Fact(x.dims, dy.dtype)
+
+
+@operator("relayout.MaxPoolGrad", infer=_like_second)
+def max_pool_grad(
+    dy: Array,
+    x: Array,
+    /,
+    *,
+    auto_pad: str = "NOTSET",
+    ceil_mode: int = 0,
+    dilations: Sizes | None = None,
+    kernel_shape: Sizes,
+    pads: Sizes | None = None,
+    storage_order: int = 0,
+    strides: Sizes | None = None,
+) -> Array:
+    """Each element where the first largest one of its window is; what meets there is added up."""
+    windows = slide(x.shape[2:], kernel_shape, strides, dilations, pads, auto_pad, ceil_mode)
+    _fitting(dy, (*x.shape[:2], *windows.counts))
+    places = places_of_largest(wide(x), windows)
+    made = np.zeros((prod(x.shape[:2]), prod(x.shape[2:])), wide(dy).dtype)
+    planes = np.arange(len(made))[:, None]
+    np.add.at(made, (planes, places.reshape(len(made), -1)), wide(dy).reshape(len(made), -1))
+    return narrow(made.reshape(x.shape), dy.dtype)
+
+
+@operator("relayout.AveragePoolGrad", infer=_as_said)
+def average_pool_grad(
+    dy: Array,
+    /,
+    *,
+    dims: Sizes,
+    auto_pad: str = "NOTSET",
+    ceil_mode: int = 0,
+    count_include_pad: int = 0,
+    dilations: Sizes | None = None,
+    kernel_shape: Sizes,
+    pads: Sizes | None = None,
+    strides: Sizes | None = None,
+) -> Array:
+    """Each element in equal shares over its window."""
+    windows = slide(dims[2:], kernel_shape, strides, dilations, pads, auto_pad, ceil_mode)
+    _fitting(dy, (*dims[:2], *windows.counts))
+    shares = wide(dy) / np.maximum(counted(windows, bool(count_include_pad)).astype(wide(dy).dtype), 1)
+    lead, kernel = shares.shape[:2], windows.kernel
+    columns = shares.reshape(*lead, *(1,) * len(kernel), *windows.counts)
+    return narrow(fold(np.broadcast_to(columns, (*lead, *kernel, *windows.counts)), windows), dy.dtype)
+
+
+def _infer_training(x: Fact, scale: Fact, b: Fact, /, **_: object) -> tuple[Fact, Fact, Fact]:
+    statistic = Fact(scale.dims, scale.dtype)
+    return Fact(x.dims, x.dtype), statistic, statistic
+
+
+def _fits_training(x: Array, scale: Array, b: Array, /, **_: object) -> None:
+    if x.ndim < 2 or scale.shape != x.shape[1:2] or b.shape != x.shape[1:2]:
+        raise LayoutError(f"scale of {scale.shape} and B of {b.shape} for data of {x.shape}")
+
+
+def _but_channels(rank: int) -> tuple[int, ...]:
+    return (0, *range(2, rank))
+
+
+@operator("relayout.BatchNormalizationTraining", infer=_infer_training, fits=_fits_training)
+def batch_normalization_training(
+    x: Array, scale: Array, b: Array, /, *, epsilon: float = 1e-5
+) -> tuple[Array, Array, Array]:
+    """Each channel normalised by its own mean and variance (that of n, not of n - 1), which are results."""
+    data, axes = wide(x), _but_channels(x.ndim)
+    mean = average(data, axes)
+    variance = average(np.square(data - mean), axes)
+    made = (data - mean) / np.sqrt(variance + np.asarray(epsilon, data.dtype))
+    made = made * channelwise(wide(scale), x.ndim) + channelwise(wide(b), x.ndim)
+    return narrow(made, x.dtype), narrow(mean.ravel(), scale.dtype), narrow(variance.ravel(), scale.dtype)
+
+
+def _infer_batch_grad(
+    dy: Fact, x: Fact, scale: Fact, *_: Fact | None, **__: object
+) -> tuple[Fact, Fact, Fact]:
+    return Fact(x.dims, dy.dtype), Fact(scale.dims, scale.dtype), Fact(scale.dims, scale.dtype)
+
+
+@operator("relayout.BatchNormalizationGrad", infer=_infer_batch_grad)
+def batch_normalization_grad(
+    dy: Array, x: Array, scale: Array, mean: Array, variance: Array, /, *, epsilon: float = 1e-5
+) -> tuple[Array, Array, Array]:
+    """By data, scale and bias; the statistics depend on the data.
+
+    With r = (x - mean) / sqrt(variance + epsilon), sums over all but the channels, and n elements of each::
+
+        dbias = sum(dy)     dscale = sum(dy r)     dx = scale (dy - dbias / n - r dscale / n) / sqrt(...)
+    """
+    _fitting(dy, x.shape)
+    rank, axes = x.ndim, _but_channels(x.ndim)
+    count = prod(x.shape[axis] for axis in axes)
+    gradient = wide(dy)
+    inverse = 1 / np.sqrt(channelwise(wide(variance), rank) + np.asarray(epsilon, gradient.dtype))
+    normal = (wide(x) - channelwise(wide(mean), rank)) * inverse
+    shift = gradient.sum(axis=axes, keepdims=True)
+    factor = (gradient * normal).sum(axis=axes, keepdims=True)
+    made = channelwise(wide(scale), rank) * inverse * (gradient - (shift + normal * factor) / max(count, 1))
+    return narrow(made, dy.dtype), narrow(factor.ravel(), scale.dtype), narrow(shift.ravel(), scale.dtype)
+
+
+def _infer_like_first(dy: Fact, *_: Fact | None, **__: object) -> Fact:
+    return Fact(dy.dims, dy.dtype)
+
+
+@operator("relayout.NormalizationGrad", infer=_infer_like_first)
+def normalization_grad(
+    dy: Array, x: Array, /, *, axis: int, epsilon: float = 1e-5, centred: int = 1
+) -> Array:
+    """By the data of what is normalised over all axes from ``axis`` on, without scale and bias.
+
+    ``centred``: whether the mean is taken away (layer normalisation), or not (RMS normalisation).
+    """
+    _fitting(dy, x.shape)
+    axes = tuple(range(axis % x.ndim, x.ndim))
+    gradient, data = wide(dy), wide(x)
+    if centred:
+        data = data - average(data, axes)
+    inverse = 1 / np.sqrt(average(np.square(data), axes) + np.asarray(epsilon, data.dtype))
+    normal = data * inverse
+    made = gradient - normal * average(gradient * normal, axes)
+    if centred:
+        made = made - average(gradient, axes)
+    return narrow(made * inverse, dy.dtype)
+
+
+@operator("relayout.ReluGrad", infer=_infer_like_first)
+def relu_grad(dy: Array, y: Array, /) -> Array:
+    """``dy`` where the result is positive, 0 elsewhere."""
+    _fitting(dy, y.shape)
+    return np.where(y > 0, dy, dy.dtype.type(0))
+
+
+@operator("relayout.SoftmaxGrad", infer=_infer_like_first)
+def softmax_grad(dy: Array, y: Array, /, *, axis: int = -1, log: int = 0) -> Array:
+    """Of a softmax, or of its logarithm, from the result ``y``."""
+    _fitting(dy, y.shape)
+    gradient, result = wide(dy), wide(y)
+    if log:
+        return narrow(gradient - np.exp(result) * gradient.sum(axis=axis, keepdims=True), dy.dtype)
+    return narrow(result * (gradient - (gradient * result).sum(axis=axis, keepdims=True)), dy.dtype)
+
+
+@operator("relayout.SoftmaxCrossEntropyGrad", infer=_like_second)
+def softmax_cross_entropy_grad(
+    dy: Array,
+    logarithms: Array,
+    labels: Array,
+    weights: Array | None = None,
+    /,
+    *,
+    ignore_index: int | None = None,
+    reduction: str = "mean",
+    softmax: int = 1,
+) -> Array:
+    """By the scores, from their logarithms of probabilities; ``softmax=0``: by these themselves."""
+    data = wide(logarithms)
+    counts = np.ones(labels.shape, bool) if ignore_index is None else labels != ignore_index
+    index = np.where(counts, labels, 0)
+    each = counts.astype(data.dtype)
+    if weights is not None:
+        each = np.where(counts, wide(weights)[index], 0).astype(data.dtype)
+    factor = each * wide(dy)
+    if reduction == "mean":
+        factor = factor / each.sum()
+    made = np.exp(data) * factor[:, None] if softmax else np.zeros_like(data)
+    chosen = np.take_along_axis(made, index[:, None], 1) - factor[:, None]
+    np.put_along_axis(made, index[:, None], chosen, 1)
+    return narrow(made, dy.dtype)
+
+
+@operator(
+    "relayout.DropoutMask", infer=lambda step, /, *, dims, dtype="float32", **_: Fact(dims, np.dtype(dtype))
+)
+def dropout_mask(
+    step: Array, /, *, dims: Sizes, ratio: float, seed: int = 0, dtype: str = "float32"
+) -> Array:
+    """0 with the probability ``ratio``, else what keeps the mean; the same for the same seed and step."""
+    if not 0 <= ratio < 1:
+        raise LayoutError(f"ratio {ratio} must be 0 or more, and less than 1")
+    chance = np.random.Generator(np.random.Philox(key=seed, counter=[0, 0, 0, int(step.reshape(()))]))
+    return ((chance.random(tuple(dims)) >= ratio) / (1 - ratio)).astype(dtype)

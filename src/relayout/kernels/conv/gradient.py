@@ -1,0 +1,502 @@
+"""The gradient of a convolution's weights: the plan, from formats to loops, as plain data that prints itself.
+
+Each tap of the filters is a product of two matrices over all pixels::
+
+    diff_weights[o, i] of a tap = sum over pixels of diff_dst[pixel, o] * src[pixel moved by the tap, i]
+
+The register tile holds sums for some vectors of output channels and some input channels, and goes over
+pixels: vectors of ``diff_dst`` as they lie, elements of ``src`` in all lanes. Sums stay in registers for the
+pixels of a *chunk*, which is so small that its vectors of ``diff_dst`` stay in the L1 cache while all input
+channels and all taps pass by; then they are added to memory, which is written as often as there are chunks::
+
+    task: a share of the chunks, some vectors of outputs, some taps
+        for each chunk                                      images, rows, pixels of a row
+            for each block of outputs                       vectors of a tile
+                [pack its vectors of diff_dst]              where many of them fall into one set of the cache
+                for each tap                                only its pixels that are not in the padding
+                    for each few input channels
+                        tile: sum over the pixels, added to memory
+
+Chunks are cut into *shares*, each with sums of its own, if weights are so few that this costs little; the
+shares are added up afterwards. Neither depends on the number of threads, nor does the result.
+
+Channels of groups that are narrower than a vector are *spread*: a vector of ``diff_dst`` meets a vector of
+``src`` with the input channels of the same groups, one pattern for each input channel of a group.
+
+Sizes and strides are bytes unless they count something.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise, product
+from math import ceil, prod
+from typing import NamedTuple
+
+from relayout.ir.vectors import Piece
+from relayout.kernels.conv.geometry import Geometry
+from relayout.kernels.conv.sides import Side, pieces_at, places_of, side_of
+from relayout.kernels.conv.tile import WORD, lanes_of, registers_of
+from relayout.kernels.conv.weights import Weights, is_spread
+from relayout.layout.descriptor import MemoryDesc
+from relayout.layout.layout import Digit
+from relayout.records import dataclass, replace
+from relayout.targets.machine import Machine
+
+__all__ = ["Dim", "Filters", "Inputs", "Outputs", "Plan", "Tap", "Tile", "planned"]
+
+TASKS = 16
+"""Of a plan, if there is so much to do: more than most hosts have cores, and even for two."""
+PIXELS_OF_A_SHARE = 640
+"""Sums of so many products at least: reading and adding up the sums of a share takes a twentieth of that."""
+MOST_SHARES = 64
+MOST_TILES = 16
+"""Functions of a kernel, each for a tile of its own."""
+APART = 1024
+"""From so many bytes between pixels on, few sets of the L1 cache hold them all."""
+PRODUCTS = 1.6
+"""Vectors of products in a cycle, of two that could be: as measured, all else included."""
+LEAST_REUSE = 4
+"""Tiles that read a packed vector; with fewer, packing costs more than it saves."""
+
+
+class Dim(NamedTuple):
+    """A loop over pixels."""
+
+    extent: int
+    unit: int
+    """From element to element of the source, and"""
+    dst: int
+    """from pixel to pixel of the gradient of the destination."""
+    size: int
+    """Elements of the source."""
+    stride: int = 1
+    """Elements from one pixel to the next."""
+    axis: int = -1
+    """The spatial axis along which taps lie apart, or fall outside; -1: none."""
+    padding: int = 0
+    """Elements that the first tap of the first pixel lies in front of the first one."""
+    span: int = 1
+    """Elements from the first tap of a pixel to the last."""
+    chunk: int = 1
+    """Turns in a chunk."""
+
+    @property
+    def src(self) -> int:
+        """From pixel to pixel of the source."""
+        return self.unit * self.stride
+
+    @property
+    def reach(self) -> int:
+        """Elements that the taps of a chunk touch."""
+        return (self.chunk - 1) * self.stride + self.span
+
+
+class Tap(NamedTuple):
+    """Where a tap lies, and for which outputs of depth, height and width it falls inside."""
+
+    src: int
+    weights: int
+    inside: tuple[tuple[int, int], ...]
+    """From the first one to the one behind the last."""
+
+
+class Outputs(NamedTuple):
+    """The vectors of output channels of a tile, and where those of ``diff_dst`` are loaded."""
+
+    pieces: tuple[tuple[Piece, ...], ...]
+    weights: tuple[int, ...]
+    """Where each lies in the weights, behind the first one."""
+
+
+class Inputs(NamedTuple):
+    """The input channels of a tile."""
+
+    places: tuple[int, ...]
+    """Where each lies, behind the first one; of a spread the vectors of the source."""
+    widths: tuple[int, ...] = ()
+    """Of a spread: how many channels each of these vectors has."""
+
+
+class Tile(NamedTuple):
+    """Some input channels of a group: kind, and where they lie in the source and the weights."""
+
+    kind: int
+    src: int
+    weights: int
+
+
+class Filters(NamedTuple):
+    """A block of output channels: kind, where it lies, its first tile and the one behind the last."""
+
+    kind: int
+    dst: int
+    weights: int
+    first: int
+    end: int
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How the gradient is computed."""
+
+    geometry: Geometry
+    machine: Machine
+    src: Side
+    dst: Side
+    dims: tuple[Dim, ...]
+    """Images, planes, rows, pixels; neighbouring ones are merged where nothing lies between them."""
+    taps: tuple[Tap, ...]
+    outputs: tuple[Outputs, ...]
+    """The kinds of blocks of outputs,"""
+    inputs: tuple[Inputs, ...]
+    """and of input channels."""
+    tiles: tuple[Tile, ...]
+    filters: tuple[Filters, ...]
+    spread: tuple[tuple[int, ...], ...]
+    """Patterns, one for each input channel of a group; empty: an element goes to all lanes."""
+    step: int
+    """From the weights of an input channel to those of the next."""
+    packs: bool
+    """Whether vectors of ``diff_dst`` are packed."""
+    gathers: bool
+    """Whether the source is packed: a chunk in blocks of as many channels as a vector has."""
+    shares: int
+    blocks: int
+    """Parts of the outputs,"""
+    parts: int
+    """and of the taps, of which tasks have one each."""
+    size: int
+    """Of the sums of a share."""
+
+    @property
+    def tasks(self) -> int:
+        """How many there are."""
+        return self.shares * self.blocks * self.parts
+
+    @property
+    def cycles(self) -> float:
+        """About how long it takes on one thread: two products in each cycle, but for what is not filled."""
+        vectors = sum(len(self.outputs[one.kind].pieces) for one in self.filters)
+        inputs = max(len(self.spread), 1) if self.spread else self.geometry.inputs
+        pixels = self.geometry.batch * self.geometry.pixels
+        return vectors * inputs * len(self.taps) * pixels / PRODUCTS
+
+    @property
+    def chunks(self) -> int:
+        """How many there are."""
+        return prod(ceil(dim.extent / dim.chunk) for dim in self.dims)
+
+    @property
+    def pitch(self) -> int:
+        """From pixel to pixel of packed vectors."""
+        return max(len(kind.pieces) for kind in self.outputs) * self.machine.vector
+
+    @property
+    def packed(self) -> tuple[int, ...]:
+        """The strides of packed pixels."""
+        return _strides([dim.chunk for dim in self.dims], self.pitch)
+
+    @property
+    def gathered(self) -> tuple[int, ...]:
+        """The strides of packed elements of the source."""
+        return _strides([dim.reach for dim in self.dims], self.machine.vector)
+
+    @property
+    def block(self) -> int:
+        """From block to block of the channels of a packed source."""
+        return prod(dim.reach for dim in self.dims) * self.machine.vector
+
+    @property
+    def room(self) -> int:
+        """Of the packed vectors of a chunk."""
+        return prod(dim.chunk for dim in self.dims) * self.pitch if self.packs else 0
+
+    @property
+    def slot(self) -> int:
+        """Of scratch for one part of the work: the packed source behind the packed vectors."""
+        source = ceil(self.geometry.inputs / lanes_of(self.machine)) * self.block if self.gathers else 0
+        return self.room + source
+
+    def __str__(self) -> str:
+        vectors, kind = len(self.outputs[0].pieces), self.inputs[0]
+        inputs = len(self.spread) or len(kind.places)
+        words = [f"gradients in tiles of {vectors} x {lanes_of(self.machine)} by {inputs} channels"]
+        words += ["lanes of several groups"] * bool(self.spread)
+        words += ["source packed"] * self.gathers + ["outputs packed"] * self.packs
+        chunk = " x ".join(str(dim.chunk) for dim in self.dims if dim.extent > 1) or "1"
+        words.append(f"{self.chunks} chunks of {chunk} pixels")
+        parts = [(self.shares, "images"), (self.blocks, "outputs"), (self.parts, "taps")]
+        cut = [f"1/{count} of the {what}" for count, what in parts if count > 1]
+        words.append(f"{self.tasks} tasks" + (f" of {', '.join(cut)}" if cut else ""))
+        return ", ".join(words)
+
+
+def _strides(extents: list[int], last: int) -> tuple[int, ...]:
+    """Of a dense array whose elements take so many bytes."""
+    return tuple(prod(extents[k + 1 :]) * last for k in range(len(extents)))
+
+
+def planned(
+    geometry: Geometry, src: MemoryDesc, dst: MemoryDesc, weights: Weights, size: int, machine: Machine
+) -> Plan | None:
+    """The plan for f32 in these formats; None where they don't lie as a tile reads them.
+
+    ``weights`` are those that are written, which take so many bytes.
+    """
+    source, target, lanes = side_of(src), side_of(dst), lanes_of(machine)
+    if source is None or target is None or not source.is_plain or not target.is_plain:
+        return None
+    if len(source.batch) != 1 or len(target.batch) != 1 or len(weights.inputs) != 1:
+        return None
+    spread = is_spread(geometry, lanes)
+    row = ceil(geometry.outputs / lanes)
+    vectors = ceil(row / ceil(row / (registers_of(machine) // 8)))
+    touched = prod(min(pair) for pair in zip(geometry.strides, geometry.kernel, strict=True))
+    most = (vectors + touched) * machine.vector
+    dims = _chunked(_dims(geometry, source, target), machine.l1 * 5 // 8 // most)
+    taps = geometry.taps
+    last = next((dim for dim in reversed(dims) if dim.extent > 1), dims[-1])
+    gathers = (
+        not spread
+        and geometry.groups == 1
+        and source.channels == (Digit(1, geometry.inputs, WORD),)
+        and last.src >= APART
+        and row * taps >= LEAST_REUSE
+    )
+    read = source
+    if gathers:
+        block = prod(dim.reach for dim in dims) * machine.vector
+        channels = Digit(lanes, ceil(geometry.inputs / lanes), block), Digit(1, lanes, WORD)
+        read = source._replace(channels=channels)
+    found = (_spread if spread else _tiles)(geometry, read, target, weights, machine)
+    if found is None:
+        return None
+    outputs, inputs, tiles, filters = found
+    if len(outputs) * len(inputs) > MOST_TILES:
+        return None
+    reused = max(one.end - one.first for one in filters) * taps
+    partial = any(len(pieces) > 1 for kind in outputs for pieces in kind.pieces)
+    packs = reused >= LEAST_REUSE and (last.dst >= APART or partial)
+    patterns: tuple[tuple[int, ...], ...] = ()
+    if spread:
+        per, each = geometry.outputs, geometry.inputs
+        patterns = tuple(tuple(lane // per * each + k for lane in range(lanes)) for k in range(each))
+    shares, blocks, parts = _cut(geometry, dims, len(filters), taps, size, machine)
+    plan = Plan(
+        geometry,
+        machine,
+        source,
+        target,
+        dims,
+        (),
+        outputs,
+        inputs,
+        tiles,
+        filters,
+        patterns,
+        weights.inputs[0].stride,
+        packs,
+        gathers,
+        shares,
+        blocks,
+        parts,
+        size,
+    )
+    return replace(plan, taps=_taps(plan, weights))
+
+
+Found = tuple[tuple[Outputs, ...], tuple[Inputs, ...], tuple[Tile, ...], tuple[Filters, ...]]
+
+
+def _tiles(
+    geometry: Geometry, source: Side, target: Side, weights: Weights, machine: Machine
+) -> Found | None:
+    """Blocks of output channels of each group, and its input channels a few at a time."""
+    lanes, per = lanes_of(machine), geometry.outputs
+    row = ceil(per / lanes)
+    blocks = ceil(row / (registers_of(machine) // 8))
+    vectors = ceil(row / blocks)
+    most = (registers_of(machine) - vectors - 2) // vectors if vectors > 1 else registers_of(machine) - 6
+    places = places_of(source.channels, geometry.groups * geometry.inputs)
+    step = weights.inputs[0].stride
+    outputs: dict[Outputs, int] = {}
+    inputs: dict[Inputs, int] = {}
+    tiles: list[Tile] = []
+    filters: list[Filters] = []
+    for g in range(geometry.groups):
+        start = len(tiles)
+        own = places[g * geometry.inputs : (g + 1) * geometry.inputs]
+        for first, end in _few(source.channels, g * geometry.inputs, geometry.inputs, most):
+            some = own[first:end]
+            kind = Inputs(tuple(place - some[0] for place in some))
+            number = inputs.setdefault(kind, len(inputs))
+            tiles.append(Tile(number, some[0], first * step))
+        for first, end in _even(row, blocks):
+            several = range(first, end)
+            at = weights.vectors[g * row + first]
+            found = [_loaded(target, geometry, g * per + v * lanes, min(lanes, per - v * lanes), lanes)
+                     for v in several]  # fmt: skip
+            if None in found:
+                return None
+            begin = min(piece.offset for pieces in found for piece in pieces or ())
+            kind_of = Outputs(
+                tuple(
+                    tuple(piece._replace(offset=piece.offset - begin) for piece in pieces or ())
+                    for pieces in found
+                ),
+                tuple(weights.vectors[g * row + v] - at for v in several),
+            )
+            filters.append(Filters(outputs.setdefault(kind_of, len(outputs)), begin, at, start, len(tiles)))
+    return tuple(outputs), tuple(inputs), tuple(tiles), tuple(filters)
+
+
+def _spread(
+    geometry: Geometry, source: Side, target: Side, weights: Weights, machine: Machine
+) -> Found | None:
+    """Vectors with channels of several groups, and the vectors of the source that they meet."""
+    lanes, total = lanes_of(machine), geometry.groups * geometry.outputs
+    each = lanes // geometry.outputs * geometry.inputs  # channels of the source that a vector meets
+    all_inputs = geometry.groups * geometry.inputs
+    row = len(weights.vectors)
+    most = max(1, min(8, (registers_of(machine) - 6) // (2 + geometry.inputs)))
+    outputs: dict[Outputs, int] = {}
+    inputs: dict[Inputs, int] = {}
+    tiles: list[Tile] = []
+    filters: list[Filters] = []
+    places = places_of(source.channels, all_inputs)
+    for first, end in _even(row, ceil(row / most)):
+        several = range(first, end)
+        found = [_loaded(target, geometry, v * lanes, min(lanes, total - v * lanes), lanes) for v in several]
+        if None in found:
+            return None
+        starts = [v * each for v in several]
+        widths = tuple(min(each, all_inputs - start) for start in starts)
+        for start, width in zip(starts, widths, strict=True):
+            some = places[start : start + width]
+            if some != tuple(range(some[0], some[0] + width * WORD, WORD)):
+                return None
+        begin = min(piece.offset for pieces in found for piece in pieces or ())
+        origin = places[starts[0]]
+        kind = Inputs(tuple(places[start] - origin for start in starts), widths)
+        at = weights.vectors[first]
+        kind_of = Outputs(
+            tuple(
+                tuple(piece._replace(offset=piece.offset - begin) for piece in pieces or ())
+                for pieces in found
+            ),
+            tuple(weights.vectors[v] - at for v in several),
+        )
+        number = len(tiles)
+        tiles.append(Tile(inputs.setdefault(kind, len(inputs)), origin, 0))
+        filters.append(Filters(outputs.setdefault(kind_of, len(outputs)), begin, at, number, number + 1))
+    return tuple(outputs), tuple(inputs), tuple(tiles), tuple(filters)
+
+
+def _loaded(
+    target: Side, geometry: Geometry, channel: int, valid: int, lanes: int
+) -> tuple[Piece, ...] | None:
+    """How the vector of ``diff_dst`` from a channel on is loaded; None where too few channels lie together.
+
+    Padding behind the last channel is zero, and is loaded along with it.
+    """
+    total = geometry.groups * geometry.outputs
+    if channel + valid == total:
+        valid = min(lanes, max(valid, target.room - channel))
+    places = places_of(target.channels, channel + valid)[channel:]
+    return pieces_at(places, WORD)
+
+
+def _few(channels: tuple[Digit, ...], start: int, count: int, most: int) -> list[tuple[int, int]]:
+    """Input channels cut into tiles; those of a block of the format stay together, so that kinds are few."""
+    inner = channels[-1].extent if len(channels) > 1 and channels[-1].weight == 1 else 0
+    if not inner or start % inner:
+        return _even(count, ceil(count / most))
+    found = []
+    room = max(inner, most // inner * inner)
+    for first in range(0, count, room):
+        length = min(room, count - first)
+        found += [(first + a, first + b) for a, b in _even(length, ceil(length / most))]
+    return found
+
+
+def _even(count: int, parts: int) -> list[tuple[int, int]]:
+    """Where parts that differ by one at most begin and end, the longer ones first.
+
+    >>> _even(16, 3)
+    [(0, 6), (6, 11), (11, 16)]
+    """
+    each, more = divmod(count, parts)
+    starts = [k * each + min(k, more) for k in range(parts + 1)]
+    return list(pairwise(starts))
+
+
+def _dims(geometry: Geometry, source: Side, target: Side) -> list[Dim]:
+    """The loops over pixels, not yet cut into chunks."""
+    g = geometry
+    merged: list[Dim] = [Dim(g.batch, source.batch[0].stride, target.batch[0].stride, g.batch)]
+    for axis, extent in enumerate(g.target):
+        unit, stride, dst = source.steps[axis], g.strides[axis], target.steps[axis]
+        if g.kernel[axis] > 1 or not g.always_inside(axis):
+            span = (g.kernel[axis] - 1) * g.dilation[axis] + 1
+            merged.append(Dim(extent, unit, dst, g.source[axis], stride, axis, g.padding[axis], span))
+            continue
+        before, dim = merged[-1], Dim(extent, unit * stride, dst, extent)
+        joins = before.axis < 0 and (before.unit, before.dst) == (dim.unit * extent, dst * extent)
+        if before.axis < 0 and before.extent == 1:
+            merged[-1] = dim
+        elif joins:
+            merged[-1] = dim._replace(extent=extent * before.extent, size=extent * before.extent)
+        elif extent > 1:
+            merged.append(dim)
+    return merged
+
+
+def _chunked(dims: list[Dim], most: int) -> tuple[Dim, ...]:
+    """Loops with chunks of at most so many pixels, about as large as each other."""
+    found: list[Dim] = []
+    for dim in reversed(dims):
+        chunk = ceil(dim.extent / ceil(dim.extent / max(1, min(most, dim.extent))))
+        most = most // chunk if chunk == dim.extent else 1
+        found.append(dim._replace(chunk=chunk))
+    return tuple(found[::-1])
+
+
+def _taps(plan: Plan, weights: Weights) -> tuple[Tap, ...]:
+    """All taps of a filter; in a packed source the first one lies at its first element."""
+    g, found = plan.geometry, []
+    units = [0, 0, 0]
+    for dim, step in zip(plan.dims, plan.gathered, strict=True):
+        if dim.axis >= 0:
+            units[dim.axis] = step if plan.gathers else dim.unit
+    for tap in product(*(range(size) for size in g.kernel)):
+        inside = []
+        for axis, t in enumerate(tap):
+            away = t * g.dilation[axis] - g.padding[axis]
+            stride, outputs = g.strides[axis], g.target[axis]
+            first = min(max(0, -(away // stride)), outputs)  # the first output behind the padding
+            end = min(outputs, (g.source[axis] - 1 - away) // stride + 1)
+            inside.append((first, max(end, first)))
+        padding = (0, 0, 0) if plan.gathers else g.padding
+        moved = (t * d - p for t, d, p in zip(tap, g.dilation, padding, strict=True))
+        src = sum(by * step for by, step in zip(moved, units, strict=True))
+        place = sum(t * step for t, step in zip(tap, weights.taps, strict=True))
+        found.append(Tap(src, place, tuple(inside)))
+    return tuple(found)
+
+
+def _cut(
+    geometry: Geometry, dims: tuple[Dim, ...], filters: int, taps: int, size: int, machine: Machine
+) -> tuple[int, int, int]:
+    """Shares of the chunks, parts of the outputs, parts of the taps.
+
+    The sums of a task stay in the L2 cache, and weights that are large are cut rather than summed up twice.
+    """
+    chunks = prod(ceil(dim.extent / dim.chunk) for dim in dims)
+    pixels = geometry.batch * geometry.pixels
+    shares = max(1, min(chunks, MOST_SHARES, pixels // PIXELS_OF_A_SHARE))
+    near = ceil(size / (machine.l2 // 4))
+    wanted = max(near, ceil(TASKS / shares))
+    blocks = min(filters, wanted)
+    parts = min(taps, ceil(wanted / blocks))
+    shares = min(shares, max(1, ceil(TASKS / (blocks * parts))))
+    return shares, blocks, parts

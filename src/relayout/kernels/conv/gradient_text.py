@@ -1,0 +1,334 @@
+"""The gradient of a convolution's weights as text.
+
+``void gradient(ptr src, ptr sums, ptr ops, i64 part, i64 parts)`` does a share of a plan's tasks; ``ops``
+lists the addresses of ``diff_dst`` and of scratch, a slot for each part. Each share of the chunks has sums of
+its own, one behind the other; ``void total(ptr sums, ptr dst, ptr, i64 part, i64 parts)`` adds them up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from relayout.ir.builder import Function, table
+from relayout.ir.kernel import digits, kernel, share
+from relayout.ir.types import FLOAT, I1, I64, PTR, Value, constant, vector
+from relayout.ir.vectors import load_pieces, pieces_of
+from relayout.kernels.conv.gradient import Inputs, Outputs, Plan
+from relayout.kernels.conv.tile import WORD, lanes_of
+from relayout.targets.machine import Machine
+
+__all__ = ["ENTRY", "TOTAL", "gradient_module", "total_module"]
+
+ENTRY, TOTAL = "gradient", "total"
+
+
+def gradient_module(plan: Plan) -> str:
+    """The text of a plan."""
+    return _Writer(plan).text()
+
+
+class _Writer:
+    """Writes the entry, a task, and the tiles."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan, self.lanes = plan, lanes_of(plan.machine)
+        self.sum = vector(self.lanes, FLOAT)
+        self.functions: dict[str, str] = {}
+        self.b = kernel(ENTRY, plan.machine)
+        self.rank = len(plan.dims)
+        met: dict[int, set[int]] = {}  # for each kind of outputs the kinds of inputs that it meets
+        for one in plan.filters:
+            met.setdefault(one.kind, set()).update(tile.kind for tile in plan.tiles[one.first : one.end])
+        self.met = {kind: sorted(kinds) for kind, kinds in met.items()}
+
+    def text(self) -> str:
+        b, plan = self.b, self.plan
+        diff_dst = b.gep(b.load(PTR, b["ops"]), plan.dst.start)
+        src = b.gep(b["src"], plan.src.start)
+        room = b.gep(b.load(PTR, b.gep(b["ops"], 8)), b["part"], plan.slot) if plan.slot else src
+        first, end = share(b, plan.tasks)
+
+        def task(number: Value, given: list[Value]) -> list[Value]:
+            self.task(number, src, diff_dst, room)
+            return given
+
+        b.repeat(first, end, 1, [], task)
+        tables = [
+            table("filters", [n for one in plan.filters for n in one]),
+            table("tiles", [n for one in plan.tiles for n in one]),
+            table("taps", [n for tap in plan.taps for n in (tap.src, tap.weights, *sum(tap.inside, ()))]),
+        ]
+        return "\n".join([*tables, *self.functions.values(), b.text()])
+
+    def row(self, name: str, number: Value, count: int) -> list[Value]:
+        """An entry of a table."""
+        entry = self.b.gep(Value(f"@{name}", PTR), number, 8 * count)
+        return [self.b.load(I64, self.b.gep(entry, 8 * k)) for k in range(count)]
+
+    def cut(self, count: int, number: Value, parts: int) -> tuple[Value, Value]:
+        """Where a part of so many begins and ends."""
+        b = self.b
+        first, end = (b.udiv(b.mul(each, count), parts) for each in (number, b.add(number, 1)))
+        return first, end
+
+    def task(self, number: Value, src: Value, diff_dst: Value, room: Value) -> None:
+        """One share of the chunks for one part of outputs and taps."""
+        b, plan = self.b, self.plan
+        own, block, part = digits(b, number, (plan.shares, plan.blocks, plan.parts))
+        sums = b.gep(b["dst"], own, plan.size)
+        chunks = self.cut(plan.chunks, own, plan.shares)
+        filters = self.cut(len(plan.filters), block, plan.blocks)
+        taps = self.cut(len(plan.taps), part, plan.parts)
+
+        def chunk(c: Value) -> None:
+            fresh = b.icmp("eq", c, chunks[0])
+            begins, ends = [], []
+            places = digits(b, c, [-(-dim.extent // dim.chunk) for dim in plan.dims])
+            for place, dim in zip(places, plan.dims, strict=True):
+                begin = b.mul(place, dim.chunk)
+                begins.append(begin)
+                ends.append(b.smin(b.add(begin, dim.chunk), dim.extent))
+            x = src
+            if plan.gathers:
+                x = b.gep(room, plan.room)
+                self.gather(begins, ends, src, x)
+            else:
+                for begin, dim in zip(begins, plan.dims, strict=True):
+                    x = b.gep(x, begin, dim.src)
+            b.loop(*filters, 1, lambda f: self.filters(f, fresh, begins, ends, taps, x, diff_dst, room, sums))
+
+        b.loop(*chunks, 1, chunk)
+
+    def filters(
+        self,
+        number: Value,
+        fresh: Value,
+        begins: list[Value],
+        ends: list[Value],
+        taps: tuple[Value, Value],
+        src: Value,
+        diff_dst: Value,
+        room: Value,
+        sums: Value,
+    ) -> None:
+        """A chunk for a block of outputs."""
+        b, plan = self.b, self.plan
+        kind, dst, weights, first, end = self.row("filters", number, 5)
+        diff_dst, sums = b.gep(diff_dst, dst), b.gep(sums, weights)
+        for begin, dim in zip(begins, plan.dims, strict=True):
+            diff_dst = b.gep(diff_dst, begin, dim.dst)
+        if plan.packs:
+            sizes = [b.sub(stop, begin) for begin, stop in zip(begins, ends, strict=True)]
+            self.by_kind(kind, sorted(self.met), lambda k: b.call(self.pack(k), diff_dst, room, *sizes))
+        start = room if plan.packs else diff_dst
+        steps = self.steps
+
+        def tap(t: Value) -> None:
+            away, place, *inside = self.row("taps", t, 8)
+            x, y = b.gep(src, away), start
+            counts: list[Value] = []
+            for begin, stop, dim, (forth, step) in zip(begins, ends, plan.dims, steps, strict=True):
+                if dim.axis < 0:
+                    counts.append(b.sub(stop, begin))
+                    continue
+                low, high = inside[2 * dim.axis : 2 * dim.axis + 2]
+                skipped = b.smax(b.sub(low, begin), 0)
+                x, y = b.gep(x, skipped, forth), b.gep(y, skipped, step)
+                counts.append(b.smax(b.sub(b.smin(high, stop), b.add(begin, skipped)), 0))
+            some = constant(I64, 1)
+            for count, dim in zip(counts, plan.dims, strict=True):
+                some = some if dim.axis < 0 else b.mul(some, count)
+            needed = b.icmp("ne", some, 0)
+            if needed.number is None:
+                needed = b.or_(needed, fresh)
+            out = b.gep(sums, place)
+
+            def tile(n: Value) -> None:
+                which, at, to = self.row("tiles", n, 3)
+                pointers = b.gep(x, at), y, b.gep(out, to)
+
+                def one(k: int, j: int) -> None:
+                    b.call(self.tile(k, j), *pointers, fresh, *counts)
+
+                def of_inputs(k: int) -> None:
+                    self.by_kind(which, self.met[k], partial(one, k))
+
+                self.by_kind(kind, sorted(self.met), of_inputs)
+
+            b.when(needed, lambda: b.loop(first, end, 1, tile))
+
+        b.loop(*taps, 1, tap)
+
+    def by_kind(self, kind: Value, kinds: list[int], body: Callable[[int], None]) -> None:
+        """Write the body for each of some kinds, and run that of this one."""
+        for k in kinds:
+            if len(kinds) == 1:
+                body(k)
+            else:
+                self.b.when(self.b.icmp("eq", kind, k), partial(body, k))
+
+    def counted(self, f: Function, pointers: list[Value], steps: Sequence[tuple[int, ...]], sums: list[Value],
+                body: Callable[[list[Value], list[Value]], list[Value]]) -> list[Value]:  # fmt: skip
+        """Loops over the pixels of a chunk, whose counts are arguments."""
+
+        def nest(k: int, at: list[Value], given: list[Value]) -> list[Value]:
+            if k == self.rank:
+                return body(at, given)
+
+            def turn(_: Value, carried: list[Value]) -> list[Value]:
+                here, inside = carried[: len(at)], carried[len(at) :]
+                after = nest(k + 1, here, inside)
+                return [*(f.gep(x, step) for x, step in zip(here, steps[k], strict=True)), *after]
+
+            return f.repeat(0, f[f"n{k}"], 1, [*at, *given], turn)[len(at) :]
+
+        return nest(0, pointers, sums)
+
+    @property
+    def steps(self) -> list[tuple[int, ...]]:
+        """From pixel to pixel of what tiles read: source and gradient."""
+        plan = self.plan
+        src = [
+            step * dim.stride if plan.gathers else dim.src
+            for step, dim in zip(plan.gathered, plan.dims, strict=True)
+        ]
+        dst = plan.packed if plan.packs else [dim.dst for dim in plan.dims]
+        return list(zip(src, dst, strict=True))
+
+    def gather(self, begins: list[Value], ends: list[Value], src: Value, room: Value) -> None:
+        """Pack what a chunk reads of the source."""
+        b, plan = self.b, self.plan
+        counts = []
+        for begin, stop, dim, step in zip(begins, ends, plan.dims, plan.gathered, strict=True):
+            origin = b.sub(b.mul(begin, dim.stride), dim.padding)
+            low = b.smax(origin, 0)
+            high = b.sub(b.add(b.mul(b.sub(stop, 1), dim.stride), dim.span), dim.padding)
+            counts.append(b.smax(b.sub(b.smin(high, dim.size), low), 0))
+            src, room = b.gep(src, low, dim.unit), b.gep(room, b.sub(low, origin), step)
+        name = "gather"
+        if name not in self.functions:
+            arguments = {"given": PTR, "packed": PTR} | {f"n{k}": I64 for k in range(self.rank)}
+            f = Function(name, arguments, plan.machine, "internal", "noinline")
+            whole, rest = divmod(plan.geometry.inputs, self.lanes)
+
+            def body(at: list[Value], given: list[Value]) -> list[Value]:
+                x, y = at
+
+                def block(k: Value) -> None:
+                    f.store(f.load(self.sum, f.gep(x, k, self.sum.bytes)), f.gep(y, k, plan.block))
+
+                if whole:
+                    f.loop(0, whole, 1, block)
+                if rest:
+                    last = load_pieces(f, self.sum, f.gep(x, whole * self.sum.bytes), pieces_of(0, rest, 0))
+                    f.store(last, f.gep(y, whole * plan.block))
+                return given
+
+            steps = [(dim.unit, to) for dim, to in zip(plan.dims, plan.gathered, strict=True)]
+            self.counted(f, [f["given"], f["packed"]], steps, [], body)
+            self.functions[name] = f.text()
+        b.call(name, src, room, *counts)
+
+    def pack(self, kind: int) -> str:
+        """The name of the function that packs the vectors of a chunk."""
+        name, plan = f"pack{kind}", self.plan
+        if name in self.functions:
+            return name
+        arguments = {"given": PTR, "packed": PTR} | {f"n{k}": I64 for k in range(self.rank)}
+        f = Function(name, arguments, plan.machine, "internal", "noinline")
+        pieces = plan.outputs[kind].pieces
+
+        def body(at: list[Value], given: list[Value]) -> list[Value]:
+            for v, own in enumerate(pieces):
+                f.store(load_pieces(f, self.sum, at[0], own), f.gep(at[1], v * self.sum.bytes))
+            return given
+
+        steps = [(dim.dst, to) for dim, to in zip(plan.dims, plan.packed, strict=True)]
+        self.counted(f, [f["given"], f["packed"]], steps, [], body)
+        self.functions[name] = f.text()
+        return name
+
+    def tile(self, kind: int, number: int) -> str:
+        """The name of a tile, which is written when it is first asked for."""
+        name, plan = f"tile{kind}_{number}", self.plan
+        if name in self.functions:
+            return name
+        arguments = {"src": PTR, "diff": PTR, "sums": PTR, "fresh": I1}
+        arguments |= {f"n{k}": I64 for k in range(self.rank)}
+        f = Function(name, arguments, plan.machine, "internal", "noinline")
+        outputs, inputs = plan.outputs[kind], plan.inputs[number]
+        count = len(plan.spread) or len(inputs.places)
+        starts = [constant(self.sum, 0)] * (count * len(outputs.pieces))
+
+        def body(at: list[Value], given: list[Value]) -> list[Value]:
+            x, y = at
+            diffs = [
+                f.load(self.sum, f.gep(y, v * self.sum.bytes))
+                if plan.packs
+                else load_pieces(f, self.sum, y, pieces)
+                for v, pieces in enumerate(outputs.pieces)
+            ]
+            if plan.spread:
+                return self.by_pattern(f, x, diffs, inputs, given)
+            after: list[Value] = []
+            for k, place in enumerate(inputs.places):
+                every = f.splat(f.load(FLOAT, f.gep(x, place), WORD), self.lanes)
+                own = given[k * len(diffs) : (k + 1) * len(diffs)]
+                after += [f.fmuladd(every, diff, one) for diff, one in zip(diffs, own, strict=True)]
+            return after
+
+        sums = self.counted(f, [f["src"], f["diff"]], self.steps, starts, body)
+        self.store(f, sums, count, outputs)
+        self.functions[name] = f.text()
+        return name
+
+    def by_pattern(
+        self, f: Function, x: Value, diffs: list[Value], inputs: Inputs, given: list[Value]
+    ) -> list[Value]:
+        """The products of a pixel whose lanes belong to several groups."""
+        straight = tuple(range(self.lanes))
+        vectors = [
+            load_pieces(f, self.sum, f.gep(x, place), pieces_of(0, width, 0))
+            for place, width in zip(inputs.places, inputs.widths, strict=True)
+        ]
+        after: list[Value] = []
+        for k, picks in enumerate(self.plan.spread):
+            for v, (channels, diff) in enumerate(zip(vectors, diffs, strict=True)):
+                own = channels if picks == straight else f.shuffle(channels, picks)
+                after.append(f.fmuladd(own, diff, given[k * len(diffs) + v]))
+        return after
+
+    def store(self, f: Function, sums: list[Value], count: int, outputs: Outputs) -> None:
+        """Write the first sums of a share, add the others to them."""
+        places = [
+            f.gep(f.gep(f["sums"], k * self.plan.step), at) for k in range(count) for at in outputs.weights
+        ]
+
+        def add() -> None:
+            for one, place in zip(sums, places, strict=True):
+                f.store(f.fadd(f.load(self.sum, place), one), place)
+
+        def write() -> None:
+            for one, place in zip(sums, places, strict=True):
+                f.store(one, place)
+
+        f.when(f["fresh"], write)
+        f.when(f.not_(f["fresh"]), add)
+
+
+def total_module(shares: int, size: int, machine: Machine) -> str:
+    """Sums of so many bytes, whole vectors, of several shares, one behind the other: added up in order."""
+    b, wide = kernel(TOTAL, machine), vector(lanes_of(machine), FLOAT)
+    first, end = share(b, size // wide.bytes)
+
+    def add(number: Value, given: list[Value]) -> list[Value]:
+        at = b.mul(number, wide.bytes)
+        total = b.load(wide, b.gep(b["src"], at))
+        for one in range(1, shares):
+            total = b.fadd(total, b.load(wide, b.gep(b.gep(b["src"], one * size), at)))
+        b.store(total, b.gep(b["dst"], at))
+        return given
+
+    b.repeat(first, end, 1, [], add)
+    return b.text()

@@ -1,0 +1,61 @@
+"""The gradients of a convolution's weights and bias."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import product
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from relayout.ops.functions import Reals
+from relayout.ops.operation import Operation
+
+__all__ = ["ConvolutionBackwardWeights"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConvolutionBackwardWeights(Operation):
+    """The gradients of a convolution's weights and bias: each tap is a product of matrices over all pixels.
+
+    ::
+
+        diff_weights[g, o, i, r, s] = sum over n, y, x of diff_dst[n, g o, y, x] *
+                                          src[n, g i, y * stride + r * dilation - padding, x ...]
+        diff_bias[g o] = sum over n, y, x of diff_dst[n, g o, y, x]
+    """
+
+    kind = "convolution backward weights"
+    strides: tuple[int, ...]
+    dilation: tuple[int, ...]
+    padding: tuple[tuple[int, int], ...]
+    """Zeros in front of and behind each spatial axis of the source."""
+    grouped: bool = False
+    """Whether the first axis of the weights counts groups."""
+
+    def compute(self, *, src: Reals, diff_dst: Reals) -> dict[str, Reals]:
+        """Tap by tap."""
+        dims = self.outputs[0].dims
+        groups, outputs, inputs, *kernel = dims if self.grouped else (1, *dims)
+        sizes = diff_dst.shape[2:]
+        padded = np.pad(src, [(0, 0), (0, 0), *self.padding])
+        padded = padded.reshape(len(src), groups, inputs, *padded.shape[2:])
+        each = diff_dst.reshape(len(src), groups, outputs, *sizes)
+        found = np.zeros((groups, outputs, inputs, *kernel))
+        for taps in product(*map(range, kernel)) if diff_dst.size else ():
+            window = tuple(
+                slice(t * d, t * d + (n - 1) * s + 1, s)
+                for t, d, n, s in zip(taps, self.dilation, sizes, self.strides, strict=True)
+            )
+            inside: Any = (..., *window)
+            tap: Any = (..., *taps)
+            found[tap] = np.einsum("ngo...,ngi...->goi", each, padded[inside], optimize=True)
+        sums = diff_dst.sum(axis=(0, *range(2, diff_dst.ndim)))
+        return {"diff_weights": found.reshape(dims), "diff_bias": sums}
+
+    @property
+    def flops(self) -> int:
+        """Two for each product, those that fall into the padding among them: as of the forward pass."""
+        weights = self.outputs[0].dims
+        return 2 * prod(self.inputs[1].dims) * prod(weights[1 + self.grouped :])

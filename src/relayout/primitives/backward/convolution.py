@@ -1,0 +1,112 @@
+"""Gradients of convolutions.
+
+That of the source is the transposed convolution of the destination's gradient
+(:mod:`relayout.primitives.transposed`): a convolution with turned filters, and with strides several smaller
+ones, each of which writes its share of the pixels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from relayout.kernels.conv.geometry import Geometry
+from relayout.layout.descriptor import MemoryDesc
+from relayout.ops.backward import convolution as ops
+from relayout.primitives.backward.base import Backward
+from relayout.primitives.backward.weights import check_floats
+from relayout.primitives.convolution import Convolution, ImageProducts
+from relayout.primitives.meaning import check_data, check_weights
+from relayout.primitives.primitive import Primitive
+from relayout.primitives.transposed import Transposed, exchanged
+
+__all__ = ["ConvolutionBackwardData", "DataGradient"]
+
+EXCHANGED = str.maketrans("oOiI", "iIoO")
+
+
+class DataGradient(Backward, ImageProducts):
+    """What the gradients of the sources of convolutions and deconvolutions share.
+
+    Their weights have outputs and inputs exchanged: vectors of what the forward pass reads are computed, so
+    that is what suits weights best.
+    """
+
+    forward: Any
+    _sides = ("diff_dst", "diff_src")
+
+    def _made_from(
+        self, kind: type[Any], forward: Primitive, diff_dst: Any, weights: Any, diff_src: Any
+    ) -> None:
+        """What the constructors do."""
+        self._made_for(forward)
+        operation: Any = forward.operation
+        given = {
+            "weights": self._like("weights", weights, self.forward.weights),
+            "diff_dst": self._like("diff_dst", diff_dst, self.forward.dst),
+            "diff_src": self._like("diff_src", diff_src, self.forward.src, written=True),
+        }
+        check_weights(self.kind, "weights", given["weights"], len(given["diff_dst"].dims) - 2)
+        for name, desc in given.items():
+            if name != "weights":
+                check_data(self.kind, name, desc)
+        check_floats(self.kind, forward, given)
+        self._given = given
+        decided = self._decided(dict(given))
+        found = {"diff_src": decided.pop("diff_src")}
+        names = ("strides", "dilation", "padding", "grouped")
+        self._settle(kind, decided, found, **{name: getattr(operation, name) for name in names})
+
+    @property
+    def geometry(self) -> Geometry:
+        """That of the forward pass with source and destination exchanged."""
+        g: Geometry = self.forward.geometry
+        return g._replace(inputs=g.outputs, outputs=g.inputs, source=g.target, target=g.source)
+
+    def _weights_format(self, given: Mapping[str, MemoryDesc]) -> str | None:
+        text = super()._weights_format(given)
+        return None if text is None else text.translate(EXCHANGED)
+
+
+class ConvolutionBackwardData(DataGradient):
+    """The gradient of a convolution's source.
+
+    Parameters
+    ----------
+    forward : Convolution
+        The forward pass.
+    diff_dst, weights, diff_src : MemoryDesc or rl.any, optional
+        In other formats or data types than the forward pass has them. Weights that are ``any`` have the
+        vectors of input channels together that the kernels compute; where they come as the forward pass likes
+        them, they are reordered in each call.
+
+    Raises
+    ------
+    LayoutError
+        A descriptor has other dims than in the forward pass.
+    Unsupported
+        The forward pass has post-ops, or is one of integers.
+
+    Examples
+    --------
+    >>> import relayout as rl
+    >>> src = rl.MemoryDesc((8, 64, 56, 56), "f32", "nhwc")
+    >>> forward = rl.primitives.Convolution(src, rl.MemoryDesc((128, 64, 3, 3), "f32", rl.any), padding=1)
+    >>> made = ConvolutionBackwardData(forward, weights=rl.any)
+    >>> made.inputs, made.diff_src
+    (('weights', 'diff_dst'), MemoryDesc('f32:nhwc:8x64x56x56'))
+    """
+
+    kind = "convolution backward data"
+    hint: ClassVar[type[Primitive] | tuple[type[Primitive], ...]] = Convolution
+    operation: ops.ConvolutionBackwardData
+
+    def __init__(
+        self, forward: Convolution, *, diff_dst: Any = None, weights: Any = None, diff_src: Any = None
+    ) -> None:
+        self._made_from(ops.ConvolutionBackwardData, forward, diff_dst, weights, diff_src)
+
+    def _as_products(self, descs: Mapping[str, MemoryDesc]) -> Transposed:
+        weights, src, dst = (descs[name] for name in ("weights", *self._sides))
+        grouped = len(weights.dims) > len(src.dims)
+        return Transposed(self.geometry, src, exchanged(weights, grouped), dst, grouped=grouped)

@@ -1,0 +1,221 @@
+"""Gradients of an inner product, in any format: two products of matrices.
+
+::
+
+    diff_src[n, c, z, y, x] = sum over o of diff_dst[n, o] * weights[o, c, z, y, x]
+    diff_weights[o, c, z, y, x] = sum over n of diff_dst[n, o] * src[n, c, z, y, x]
+    diff_bias[o] = sum over n of diff_dst[n, o]
+"""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+from relayout.errors import LayoutError
+from relayout.kernels.conv.geometry import Geometry
+from relayout.layout import views
+from relayout.layout.descriptor import MemoryDesc, any_format
+from relayout.layout.layout import Layout, plain
+from relayout.ops.backward import inner_product as ops
+from relayout.primitives.backward.base import Backward
+from relayout.primitives.backward.weights import Gradient, WeightsBackward, check_floats
+from relayout.primitives.convolution import formats_of_images
+from relayout.primitives.inner_product import InnerProduct
+from relayout.primitives.lowering import joined, renamed, reorder_step
+from relayout.primitives.products import Products, products, weights_format
+from relayout.primitives.program import Program
+
+__all__ = ["InnerProductBackwardData", "InnerProductBackwardWeights"]
+
+CHANNELS_LAST = {2: "nc", 3: "nwc", 4: "nhwc", 5: "ndhwc"}
+
+
+class InnerProductBackwardWeights(WeightsBackward):
+    """The gradients of an inner product's weights and bias, made from the forward primitive.
+
+    Parameters
+    ----------
+    forward : InnerProduct
+        Without scales and post-ops.
+    src, diff_dst, diff_weights, diff_bias : MemoryDesc or rl.any, optional
+        As for :class:`~relayout.primitives.backward.convolution_weights.ConvolutionBackwardWeights`.
+
+    Raises
+    ------
+    LayoutError
+        Sizes are not those of the forward pass.
+    Unsupported
+        The forward pass has scales or post-ops, or a data type is not f32, bf16 or f16.
+
+    Examples
+    --------
+    >>> import relayout as rl
+    >>> src, weights = (rl.MemoryDesc((n, 2048), "f32", "ab") for n in (8, 1000))
+    >>> forward = InnerProduct(src, weights, rl.MemoryDesc((1000,), "f32", "a"))
+    >>> made = InnerProductBackwardWeights(forward)
+    >>> made.outputs, made.diff_weights
+    (('diff_weights', 'diff_bias'), MemoryDesc('f32:ab:1000x2048'))
+    """
+
+    kind = "inner product backward weights"
+    hint = InnerProduct
+    forward: InnerProduct
+
+    def __init__(
+        self,
+        forward: InnerProduct,
+        *,
+        src: Any = None,
+        diff_dst: Any = None,
+        diff_weights: Any = None,
+        diff_bias: Any = None,
+    ) -> None:
+        self._complete(ops.InnerProductBackwardWeights, forward, src, diff_dst, diff_weights, diff_bias)
+
+    def _attributes(self) -> dict[str, Any]:
+        return {}
+
+    def _as_gradient(self, descs: dict[str, MemoryDesc]) -> Gradient:
+        src, diff_dst, diff_weights = (descs[name] for name in ("src", "diff_dst", "diff_weights"))
+        return Gradient(self.forward.geometry, src, diff_dst, diff_weights)
+
+    def _formats(self, name: str) -> tuple[str, ...]:
+        desc = self._given[name]
+        return formats_of_images(desc) if len(desc.dims) > 2 else ("nc",)
+
+
+class InnerProductBackwardData(Backward):
+    """The gradient of an inner product's source, made from the forward primitive.
+
+    Parameters
+    ----------
+    forward : InnerProduct
+        Without scales and post-ops.
+    weights, diff_dst, diff_src : MemoryDesc or rl.any, optional
+        Without them the formats and data types of the forward pass: f32, bf16 or f16. ``rl.any`` is channels
+        last for the gradients, and for the weights what is read fastest.
+
+    Raises
+    ------
+    LayoutError
+        Sizes are not those of the forward pass.
+    Unsupported
+        The forward pass has scales or post-ops, or a data type is none of those.
+
+    Examples
+    --------
+    >>> import relayout as rl
+    >>> weights = rl.MemoryDesc((1000, 512, 7, 7), "f32", "oihw")
+    >>> forward = InnerProduct(rl.MemoryDesc((8, 512, 7, 7), "f32", "nchw"), weights)
+    >>> made = InnerProductBackwardData(forward)
+    >>> made.inputs, made.diff_src
+    (('weights', 'diff_dst'), MemoryDesc('f32:nchw:8x512x7x7'))
+    """
+
+    kind = "inner product backward data"
+    hint = InnerProduct
+    forward: InnerProduct
+
+    def __init__(
+        self, forward: InnerProduct, *, weights: Any = None, diff_dst: Any = None, diff_src: Any = None
+    ) -> None:
+        self._made_for(forward)
+        given = {
+            "weights": self._like("weights", weights, forward.weights),
+            "diff_dst": self._like("diff_dst", diff_dst, forward.dst),
+            "diff_src": self._like("diff_src", diff_src, forward.src, written=True),
+        }
+        check_floats(self.kind, forward, given)
+        formats = {"diff_dst": "nc", "diff_src": CHANNELS_LAST[len(forward.src.dims)]}
+        for name, text in formats.items():
+            if given[name].layout is None:
+                given[name] = MemoryDesc(given[name].dims, given[name].dtype, text)
+        if given["weights"].layout is None:
+            given["weights"] = _favourite(given["weights"], given["diff_dst"], given["diff_src"])
+        diff_src = given.pop("diff_src")
+        self._settle(ops.InnerProductBackwardData, given, {"diff_src": diff_src})
+
+    def _lower(self) -> Program | None:
+        weights, diff_dst, diff_src = self.weights, self.diff_dst, self.diff_src
+        order = _order(diff_src)
+        before, after, scratch = [], [], {}
+        target, filters = _as_rows(diff_src, order), _as_rows(weights, order)
+        if target is None:
+            between = MemoryDesc(diff_src.dims, diff_src.dtype, _in_order(diff_src.dims, order))
+            target = _as_rows(between, order)
+            after.append(reorder_step(between, diff_src, "rows", "diff_src"))
+            scratch["rows"] = between.nbytes
+        if filters is None:
+            moved = MemoryDesc(weights.dims, weights.dtype, _in_order(weights.dims, order))
+            filters = _as_rows(moved, order)
+            before.append(reorder_step(weights, moved, "weights", "filters"))
+            scratch["filters"] = moved.nbytes
+        assert target is not None
+        assert filters is not None
+        made = products(_products(diff_dst, filters, target))
+        first, last = ([step for step in steps if step is not None] for steps in (before, after))
+        if made is None or (len(first), len(last)) != (len(before), len(after)):
+            return None
+        names = {
+            "src": "diff_dst",
+            "weights": "filters" if before else "weights",
+            "dst": "rows" if after else "diff_src",
+        }
+        middle = renamed(made.own(), names)
+        ends = Program(tuple(first), scratch), Program(tuple(last))
+        return joined(ends[0], middle, ends[1], note=middle.note)
+
+
+def _products(diff_dst: MemoryDesc, weights: MemoryDesc, diff_src: MemoryDesc) -> Products:
+    """The product of the gradient and the weights, whose output channels are the elements of an image."""
+    turned = weights.permute_axes((1, 0))
+    n, outputs = diff_dst.dims
+    return Products(_geometry(n, outputs, weights.dims[1]), diff_dst, turned, diff_src)
+
+
+def _geometry(n: int, inputs: int, outputs: int) -> Geometry:
+    """Of a product of matrices."""
+    one = (1, 1, 1)
+    return Geometry(n, 1, inputs, outputs, one, one, one, one, one, (0, 0, 0))
+
+
+def _order(desc: MemoryDesc) -> tuple[int, ...]:
+    """The axes of an image, in the order in which they lie in memory."""
+    axes = range(1, len(desc.dims))
+    if not desc.layout.is_plain:
+        return tuple(axes)
+    return tuple(sorted(axes, key=lambda axis: (-abs(desc.strides[axis]), axis)))
+
+
+def _in_order(dims: tuple[int, ...], order: tuple[int, ...]) -> Layout:
+    """A dense layout with the axes of an image in some order."""
+    whole = (0, *order)
+    layout = Layout(tuple(dims[axis] for axis in whole), plain(len(dims)))
+    return views.permute(layout, [whole.index(axis) for axis in range(len(dims))])
+
+
+def _as_rows(desc: MemoryDesc, order: tuple[int, ...]) -> MemoryDesc | None:
+    """A tensor as a matrix, all axes of an image as one; None where they don't lie as one."""
+    layout = views.permute(desc.layout.with_roles(None), (0, *order))
+    if len(order) > 1:
+        try:
+            layout = views.merge_axes(layout, 1, len(order))
+        except LayoutError:
+            return None
+    if any(len(term) != 1 for term in layout.terms):
+        return None
+    return MemoryDesc(layout.dims, desc.dtype, layout)
+
+
+def _favourite(weights: MemoryDesc, diff_dst: MemoryDesc, diff_src: MemoryDesc) -> MemoryDesc:
+    """Weights in the format that is read fastest; images of several pixels lie as those of the source."""
+    if len(weights.dims) > 2:
+        return MemoryDesc(weights.dims, weights.dtype, _in_order(weights.dims, _order(diff_src)))
+    n, outputs = diff_dst.dims
+    inputs = prod(weights.dims[1:])
+    free = MemoryDesc((inputs, outputs), weights.dtype, any_format)
+    text = weights_format(Products(_geometry(n, outputs, inputs), diff_dst, free, diff_src))
+    if text is None:
+        return MemoryDesc(weights.dims, weights.dtype, "oi")
+    return MemoryDesc(free.dims, free.dtype, text).permute_axes((1, 0))

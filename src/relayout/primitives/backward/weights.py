@@ -1,0 +1,298 @@
+"""Gradients of weights: what convolution and inner product have in common, and their program.
+
+An inner product is a convolution whose filter is as large as the image: :class:`Gradient` says both in the
+same terms. The kernel (:mod:`relayout.kernels.conv.gradient`) reads f32 whose pixels lie regularly, and
+writes the format that forward convolutions read fastest; anything else is reordered before and after::
+
+    src ------ [reorder] --+
+                           +-- kernel --> [partial sums -- sum --] --> [reorder] --> diff_weights
+    diff_dst - [reorder] --+
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from copy import copy
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from itertools import product
+from typing import TYPE_CHECKING, Any
+
+from relayout.errors import Unsupported
+from relayout.forking import locked
+from relayout.jit.support import supported
+from relayout.layout import views
+from relayout.layout.descriptor import MemoryDesc
+from relayout.ops.operation import Operation
+from relayout.primitives.backward.base import Backward
+from relayout.primitives.lowering import joined, renamed, reorder_step
+from relayout.primitives.primitive import DEFINITION
+from relayout.primitives.program import Program, Step
+from relayout.primitives.reduction import Reduction
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+    from relayout.kernels.conv.geometry import Geometry
+    from relayout.kernels.conv.gradient import Plan
+    from relayout.primitives.primitive import Primitive
+    from relayout.targets.machine import Machine
+
+__all__ = ["Gradient", "WeightsBackward", "bias_gradient", "check_floats", "weights_gradient"]
+
+FLOATS = ("f32", "bf16", "f16")
+CHANNELS_LAST = {2: "nc", 3: "nwc", 4: "nhwc", 5: "ndhwc"}
+
+
+@dataclass(frozen=True)
+class Gradient:
+    """The gradient of weights, as that of a convolution of any geometry."""
+
+    geometry: Geometry
+    src: MemoryDesc
+    diff_dst: MemoryDesc
+    diff_weights: MemoryDesc
+    """Its layout is None where it is still to be chosen."""
+    grouped: bool = False
+    """Whether the first axis of the weights is that of groups."""
+
+    @property
+    def spatial(self) -> int:
+        """The number of spatial axes."""
+        return len(self.src.dims) - 2
+
+
+def check_floats(kind: str, forward: Primitive, descs: Mapping[str, MemoryDesc]) -> None:
+    """Refuse what there are no gradients of: scales, and integers."""
+    if "scale" in forward.inputs:
+        raise Unsupported(f"{kind}: the forward primitive has scales, which are for inference")
+    for name, desc in descs.items():
+        if desc.dtype.name not in FLOATS:
+            raise Unsupported(f"{kind}: {name} {desc} must be one of {', '.join(FLOATS)}")
+
+
+class WeightsBackward(Backward):
+    """Base of the kinds; a subclass says in :meth:`_as_gradient` what it computes."""
+
+    _given: dict[str, MemoryDesc]
+    """The descriptors as they were given, before every ``any`` was decided."""
+
+    def _complete(
+        self, kind: type[Operation], forward: Any, src: Any, diff_dst: Any, diff_weights: Any, diff_bias: Any
+    ) -> None:
+        """What constructors do."""
+        self._made_for(forward)
+        given = {
+            "src": self._like("src", src, forward.src),
+            "diff_dst": self._like("diff_dst", diff_dst, forward.dst),
+            "diff_weights": self._like("diff_weights", diff_weights, forward.weights, written=True),
+        }
+        if "bias" in forward.inputs:
+            given["diff_bias"] = self._like("diff_bias", diff_bias, forward.bias, written=True)
+        elif diff_bias is not None:
+            raise Unsupported(f"{self.kind}: the forward primitive has no bias, so there is no diff_bias")
+        check_floats(self.kind, forward, given)
+        self._given = given
+        decided = self._decided(dict(given))
+        names = [name for name in decided if name.startswith("diff_w") or name == "diff_bias"]
+        outputs = {name: decided.pop(name) for name in names}
+        self._settle(kind, decided, outputs, **self._attributes())
+
+    def _attributes(self) -> dict[str, Any]:
+        """Those of the operation."""
+        raise NotImplementedError
+
+    def _as_gradient(self, descs: dict[str, MemoryDesc]) -> Gradient:
+        """What is computed, on these descriptors."""
+        raise NotImplementedError
+
+    def _formats(self, name: str) -> tuple[str, ...]:
+        """The formats worth trying for an input, the best one first."""
+        raise NotImplementedError
+
+    def _decided(self, given: dict[str, MemoryDesc]) -> dict[str, MemoryDesc]:
+        """The descriptors with every ``any`` decided; an input follows the other one's format if it can."""
+        src, diff_dst = given["src"], given["diff_dst"]
+        wanted: dict[str, Any] = {"diff_weights": weights_written(self._as_gradient(given)), "diff_bias": "a"}
+        for name, other in (("src", diff_dst), ("diff_dst", src)):
+            formats = self._formats(name)
+            wanted[name] = other.format if other.format in formats else formats[0]
+        return {
+            name: desc if desc.layout is not None else MemoryDesc(desc.dims, desc.dtype, wanted[name])
+            for name, desc in given.items()
+        }
+
+    def _lower(self) -> Program | None:
+        program = weights_gradient(self._as_gradient(self.descs))
+        if program is None or "diff_bias" not in self.descs:
+            return program
+        return joined(
+            program, bias_gradient(self.descs["diff_dst"], self.descs["diff_bias"]), note=program.note
+        )
+
+    def _alternatives(self) -> list[Self]:
+        free = [name for name in ("src", "diff_dst") if self._given[name].layout is None]
+        made = []
+        for texts in product(*map(self._formats, free)):
+            given = dict(self._given)
+            for name, text in zip(free, texts, strict=True):
+                given[name] = MemoryDesc(given[name].dims, given[name].dtype, text)
+            descs = self._decided(given)
+            if descs != self.descs:
+                one = copy(self)
+                one.descs = descs
+                made.append(one)
+        return made
+
+    @locked
+    def _cost(self) -> tuple[float, str]:
+        from relayout.primitives.candidates import DEFINED
+        from relayout.reorder.predict import seconds_to_move
+        from relayout.runtime.clock import cycles_per_second
+
+        found = planned(self._as_gradient(self.descs)) if supported() else None
+        if found is None:
+            return self.flops / DEFINED, DEFINITION
+        moved = sum(self.descs[name].nbytes + getattr(found, name).nbytes for name in found.before)
+        if not found.direct(self.descs["diff_weights"]):
+            moved += found.diff_weights.nbytes + self.descs["diff_weights"].nbytes
+        seconds = max(found.plan.cycles / cycles_per_second(), seconds_to_move(self.bytes))
+        return seconds + (seconds_to_move(moved) if moved else 0.0), f"machine code: {found}"
+
+
+@locked
+def weights_written(made: Gradient) -> str:
+    """The format that gradients are written in fastest."""
+    from relayout.kernels.conv.arithmetic import FLOATS as REALS
+    from relayout.kernels.conv.weights import weights_text
+    from relayout.targets.machine import host
+
+    plain = ("oi", "oiw", "oihw", "oidhw")[made.spatial]
+    if not supported():
+        return "g" * made.grouped + plain
+    return weights_text(made.geometry, REALS, host(), made.spatial, made.grouped)
+
+
+def bias_gradient(diff_dst: MemoryDesc, diff_bias: MemoryDesc) -> Program | None:
+    """The sums of a gradient over all but its channels."""
+    layout = views.unsqueeze(diff_bias.layout.with_roles(None), 0)
+    for axis in range(2, len(diff_dst.dims)):
+        layout = views.unsqueeze(layout, axis)
+    axes = (0, *range(2, len(diff_dst.dims)))
+    sums = Reduction(diff_dst, "sum", axes, MemoryDesc(layout.dims, diff_bias.dtype, layout))
+    program = sums._lower()
+    return None if program is None else renamed(program, {"src": "diff_dst", "dst": "diff_bias"})
+
+
+def weights_gradient(made: Gradient) -> Program | None:
+    """The program, of buffers ``src``, ``diff_dst`` and ``diff_weights``; None where there is no kernel."""
+    found = planned(made)
+    if found is None:
+        return None
+    inputs = {"src": made.src, "diff_dst": made.diff_dst}
+    names, scratch = {}, {}
+    steps: list[Step | None] = []
+    for name, given in inputs.items():
+        read = getattr(found, name)
+        names[name] = name
+        if read != given:
+            names[name] = f"{name} in f32"
+            scratch[names[name]] = read.nbytes
+            steps.append(reorder_step(given, read, name, names[name]))
+    plan, written, wanted = found.plan, found.diff_weights, made.diff_weights
+    direct = found.direct(wanted)
+    target = sums = "diff_weights" if direct else "sums"
+    if plan.shares > 1 or not direct:
+        sums = "sums"
+        scratch[sums] = plan.shares * written.nbytes
+    first, *rest = _kernels(found, names, sums, target)
+    steps += [first, *rest]
+    if plan.slot:
+        scratch["slots"] = first.parts * plan.slot
+    if not direct:
+        steps.append(reorder_step(written, wanted, target, "diff_weights"))
+    if None in steps:
+        return None
+    return Program(tuple(step for step in steps if step is not None), scratch, note=str(found))
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A plan, and what it reads and writes."""
+
+    plan: Plan
+    src: MemoryDesc
+    diff_dst: MemoryDesc
+    diff_weights: MemoryDesc
+    before: tuple[str, ...]
+    """Inputs that are reordered first."""
+
+    def direct(self, wanted: MemoryDesc) -> bool:
+        """Whether what the kernel writes is what is wanted."""
+        written = self.diff_weights
+        return wanted.dtype == written.dtype and written.layout.same_bytes(wanted.layout)
+
+    def __str__(self) -> str:
+        first = "".join(f"{name} reordered to {getattr(self, name).format}, " for name in self.before)
+        return first + str(self.plan)
+
+
+@locked
+def planned(made: Gradient) -> Planned | None:
+    """The plan for a problem; None where there is none. Inputs that it can't read are reordered first."""
+    from relayout.targets.machine import host
+
+    return _planned(made, host())
+
+
+@lru_cache(maxsize=256)
+@locked
+def _planned(made: Gradient, machine: Machine) -> Planned | None:
+    from relayout.kernels.conv.arithmetic import FLOATS as REALS
+    from relayout.kernels.conv.gradient import planned
+    from relayout.kernels.conv.tile import lanes_of
+    from relayout.kernels.conv.weights import weights_of
+
+    written = MemoryDesc(made.diff_weights.dims, "f32", weights_written(made))
+    weights = weights_of(written, made.geometry, REALS, lanes_of(machine), made.grouped)
+    if weights is None:
+        return None
+    ways = [
+        [desc] * (desc.dtype.name == "f32") + [MemoryDesc(desc.dims, "f32", CHANNELS_LAST[len(desc.dims)])]
+        for desc in (made.src, made.diff_dst)
+    ]
+    for diff_dst, src in product(ways[1], ways[0]):
+        plan = planned(made.geometry, src, diff_dst, weights, written.nbytes, machine)
+        if plan is not None:
+            read = {"src": (src, made.src), "diff_dst": (diff_dst, made.diff_dst)}
+            before = tuple(name for name, (one, other) in read.items() if one != other)
+            return Planned(plan, src, diff_dst, written, before)
+    return None
+
+
+@locked
+def _kernels(found: Planned, names: Mapping[str, str], sums: str, target: str) -> list[Step]:
+    """The kernel, and what adds up shares."""
+    from relayout.environment import LOADED
+    from relayout.jit.compile import Module, recalled
+    from relayout.kernels.conv.gradient_text import ENTRY, TOTAL, gradient_module, total_module
+    from relayout.runtime import threads
+    from relayout.runtime.sharing import computes_enough, parts_of, parts_of_tasks
+    from relayout.targets.machine import host
+
+    plan, machine, many = found.plan, host(), threads.count()
+    size = sum(desc.nbytes for desc in (found.src, found.diff_dst, found.diff_weights))
+    key = repr(("gradient", plan))
+    [kernel], _ = recalled(key, LOADED, lambda: Module(gradient_module(plan), [ENTRY]), machine)
+    parts = parts_of_tasks(plan.tasks, size, many)
+    shared = parts > 1 and computes_enough(plan.geometry.flops, size)
+    operands = (names["diff_dst"], *("slots",) * bool(plan.slot))
+    steps = [Step(kernel, names["src"], sums, operands, parts, shared)]
+    if plan.shares > 1:
+        each = plan.size
+        key = repr(("total", plan.shares, each))
+        module = partial(total_module, plan.shares, each, machine)
+        [kernel], _ = recalled(key, LOADED, lambda: Module(module(), [TOTAL]), machine)
+        parts = parts_of(plan.shares * each, many)
+        steps.append(Step(kernel, sums, target, (), parts, parts > 1))
+    return steps

@@ -1,0 +1,459 @@
+"""Gradients of graphs: each rule against finite differences in double precision, and against PyTorch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from graphs import Building
+from relayout.errors import LayoutError
+from relayout.graph.backward import backward, trainable
+from relayout.graph.gradients import RULES
+from relayout.graph.graph import Graph, Node, Value
+from relayout.graph.inference import inferred
+from relayout.graph.operators import OPERATORS
+from relayout.graph.training_form import STEP, training_form
+
+F64 = np.dtype("float64")
+STEP_SIZE = 1e-5
+
+
+def checked(graph: Graph, *arrays: np.ndarray, of: tuple[str, ...] = (), directions: int = 3) -> None:
+    """Gradients of all inputs and parameters are what differences along random directions say."""
+    names = of or (*(v.name for v in graph.inputs if v.dtype == F64), *trainable(graph))
+    joint = backward(graph, graph.results[0], names).verify()
+    made = joint.evaluate(*arrays)
+    gradients = dict(zip(names, made[len(graph.results) :], strict=True))
+    inputs = {v.name: np.asarray(a) for v, a in zip(graph.inputs, arrays, strict=True)}
+    rng = np.random.default_rng(7)
+    known = {**inputs, **graph.constants}
+    for name in names:
+        gradient = gradients[name]
+        assert gradient.shape == known[name].shape, name
+        assert gradient.dtype == known[name].dtype, name
+        for _ in range(directions):
+            along = rng.standard_normal(known[name].shape)
+            ends = []
+            for sign in (1, -1):
+                moved = known[name] + sign * STEP_SIZE * along
+                given_ = [moved if v.name == name else inputs[v.name] for v in graph.inputs]
+                constants = {**graph.constants, name: moved} if name in graph.constants else graph.constants
+                ends.append(float(graph.replaced(constants=constants).evaluate(*given_)[0].reshape(())))
+            expected = (ends[0] - ends[1]) / (2 * STEP_SIZE)
+            found = float((gradient * along).sum())
+            scale = max(1.0, float(np.abs(gradient * along).sum()))
+            assert abs(found - expected) <= 2e-6 * scale, f"{name}: {found} for {expected}"
+
+
+def lossy(operator: str, *inputs: Any, outputs: int = 1, place: int = 0, **attributes: Any) -> Graph:
+    """A graph of one operator whose result is weighed by random numbers and summed; arrays are constants."""
+    rng = np.random.default_rng(3)
+    constants: dict[str, np.ndarray] = {}
+    names, values = [], []
+    for k, one in enumerate(inputs):
+        if one is None:
+            names.append("")
+            continue
+        names.append(f"x{k}")
+        if isinstance(one, tuple):
+            values.append(Value(f"x{k}", one, F64))
+        else:
+            constants[f"x{k}"] = np.asarray(one)
+    made = tuple(f"y{k}" for k in range(outputs))
+    node = Node(operator, tuple(names), made, attributes)
+    y = made[place]
+    first = inferred(Graph(tuple(values), (y,), (node,), constants))
+    dims = first.value(y).dims if first.nodes else np.shape(first.constants[y])
+    constants["weighing"] = np.asarray(rng.standard_normal(dims))  # type: ignore[arg-type]
+    nodes = [
+        node,
+        Node("Mul", (y, "weighing"), ("weighed",)),
+        Node("ReduceSum", ("weighed",), ("loss",), {"keepdims": 0}),
+    ]
+    return Graph(tuple(values), ("loss",), tuple(nodes), constants)
+
+
+def inputs_of(graph: Graph, seed: int = 1, low: float = -2.0, high: float = 2.0) -> list[np.ndarray]:
+    rng = np.random.default_rng(seed)
+    return [np.asarray(rng.uniform(low, high, v.dims)) for v in graph.inputs]  # type: ignore[arg-type]
+
+
+FUNCTIONS = {
+    **dict.fromkeys(
+        (
+            "Exp",
+            "Sin",
+            "Cos",
+            "Sinh",
+            "Cosh",
+            "Abs",
+            "Tanh",
+            "Sigmoid",
+            "Atan",
+            "Asinh",
+            "Erf",
+            "Neg",
+            "Identity",
+        ),
+        (-2.0, 2.0),
+    ),
+    **dict.fromkeys(("Reciprocal", "Log", "Sqrt"), (0.5, 2.0)),
+    **dict.fromkeys(("Tan", "Atanh", "Asin", "Acos"), (-0.9, 0.9)),
+    "Acosh": (1.2, 3.0),
+    **dict.fromkeys(
+        ("Relu", "LeakyRelu", "Elu", "Selu", "Celu", "Softplus", "Softsign", "HardSigmoid"), (-4, 4)
+    ),
+    **dict.fromkeys(("HardSwish", "Swish", "Mish", "Gelu", "ThresholdedRelu"), (-4.0, 4.0)),
+    **dict.fromkeys(("Floor", "Ceil", "Round", "Sign"), (-3.0, 3.0)),
+}
+
+
+@pytest.mark.parametrize("operator", sorted(FUNCTIONS))
+@pytest.mark.parametrize("dims", [(), (1,), (3, 4), (0, 2)])
+def test_functions(operator: str, dims: tuple[int, ...]) -> None:
+    graph = lossy(operator, dims)
+    checked(graph, *inputs_of(graph, 5, *FUNCTIONS[operator]))
+
+
+SHAPES = [((3, 4), (3, 4)), ((3, 4), (4,)), ((3, 1), (2, 1, 4)), ((), (2, 3)), ((1,), (1, 1)), ((2, 0), (1,))]
+
+
+@pytest.mark.parametrize("operator", ["Add", "Sub", "Mul", "Div", "Max", "Min", "Sum", "Mean", "Pow"])
+@pytest.mark.parametrize("dims", SHAPES)
+def test_two_operands(operator: str, dims: tuple[tuple[int, ...], tuple[int, ...]]) -> None:
+    graph = lossy(operator, *dims)
+    checked(graph, *inputs_of(graph, 2, 0.5, 2.0))
+
+
+F = np.float64
+RNG = np.random.default_rng(11)
+CASES: dict[str, Callable[[], Graph]] = {
+    "elu alpha": lambda: lossy("Elu", (4, 5), alpha=0.3),
+    "leaky": lambda: lossy("LeakyRelu", (4, 5), alpha=0.3),
+    "gelu tanh": lambda: lossy("Gelu", (4, 5), approximate="tanh"),
+    "swish alpha": lambda: lossy("Swish", (4, 5), alpha=1.7),
+    "prelu": lambda: lossy("PRelu", (2, 3, 4), (3, 1)),
+    "clip": lambda: lossy("Clip", (4, 5), np.asarray(-1.0), np.asarray(0.7)),
+    "where": lambda: lossy("Where", RNG.random((3, 4)) > 0.5, (4,), (2, 3, 4)),
+    "sum of three": lambda: lossy("Sum", (2, 3), (3,), (1, 1)),
+    "reshape": lambda: lossy("Reshape", (2, 6), np.array([3, 4])),
+    "flatten": lambda: lossy("Flatten", (2, 3, 2)),
+    "squeeze": lambda: lossy("Squeeze", (2, 1, 3), np.array([1])),
+    "unsqueeze": lambda: lossy("Unsqueeze", (2, 3), np.array([0, 3])),
+    "transpose": lambda: lossy("Transpose", (2, 3, 4), perm=(1, 2, 0)),
+    "transpose all": lambda: lossy("Transpose", (2, 3, 4)),
+    "expand": lambda: lossy("Expand", (3, 1), np.array([2, 3, 4])),
+    "tile": lambda: lossy("Tile", (2, 3), np.array([2, 3])),
+    "concat": lambda: lossy("Concat", (2, 3), (2, 1), (2, 2), axis=-1),
+    "split one of": lambda: lossy("Split", (2, 7), np.array([3, 4]), outputs=2, place=1, axis=1),
+    "slice": lambda: lossy("Slice", (5, 6), np.array([1]), np.array([4])),
+    "slice steps": lambda: lossy(
+        "Slice", (5, 7), np.array([1, -6]), np.array([5, 99]), np.array([0, 1]), np.array([2, 3])
+    ),
+    "pad": lambda: lossy("Pad", (2, 3), np.array([1, 0, 0, 2])),
+    "pad axes": lambda: lossy("Pad", (2, 3), np.array([1, 2]), None, np.array([-1])),
+    "depth to space": lambda: lossy("DepthToSpace", (1, 8, 2, 3), blocksize=2),
+    "space to depth": lambda: lossy("SpaceToDepth", (1, 2, 4, 6), blocksize=2),
+    "gather": lambda: lossy("Gather", (5, 3), np.array([[0, 4], [4, -1]])),
+    "gather axis": lambda: lossy("Gather", (2, 5, 3), np.array([[0, 4], [4, 1]]), axis=1),
+    "gather number": lambda: lossy("Gather", (2, 5), np.array(3), axis=1),
+    "gather elements": lambda: lossy("GatherElements", (3, 3), np.array([[1, 1, 0], [2, 0, 0]]), axis=0),
+    "gather nd": lambda: lossy("GatherND", (3, 4, 2), np.array([[0, 1], [2, 3], [0, 1]])),
+    "matmul": lambda: lossy("MatMul", (3, 4), (4, 5)),
+    "matmul batched": lambda: lossy("MatMul", (2, 3, 4), (2, 4, 5)),
+    "matmul broadcast": lambda: lossy("MatMul", (2, 1, 3, 4), (3, 4, 2)),
+    "matmul one for all": lambda: lossy("MatMul", (2, 3, 4), (4, 5)),
+    "matmul vectors": lambda: lossy("MatMul", (4,), (4,)),
+    "matmul vector left": lambda: lossy("MatMul", (4,), (2, 4, 3)),
+    "matmul vector right": lambda: lossy("MatMul", (2, 3, 4), (4,)),
+    "matmul empty": lambda: lossy("MatMul", (0, 4), (4, 5)),
+    **{
+        f"gemm {a}{b}": (
+            lambda a=a, b=b: lossy(  # type: ignore[misc]
+                "Gemm",
+                (4, 3) if a else (3, 4),
+                (5, 4) if b else (4, 5),
+                (5,),
+                transA=a,
+                transB=b,
+                alpha=0.5,
+                beta=2.0,
+            )
+        )
+        for a in (0, 1)
+        for b in (0, 1)
+    },
+    "conv": lambda: lossy("Conv", (2, 4, 6, 5), (6, 4, 3, 3), (6,), pads=(1, 1, 1, 1)),
+    "conv strides": lambda: lossy(
+        "Conv", (2, 4, 7, 5), (6, 2, 3, 2), strides=(2, 2), group=2, pads=(1, 0, 2, 1)
+    ),
+    "conv dilated": lambda: lossy("Conv", (1, 2, 9), (3, 2, 3), dilations=(2,), strides=(3,)),
+    "conv depthwise": lambda: lossy(
+        "Conv", (1, 3, 5, 5), (3, 1, 3, 3), group=3, auto_pad="SAME_UPPER", strides=(2, 2)
+    ),
+    "conv 3d": lambda: lossy("Conv", (1, 2, 3, 4, 3), (2, 2, 2, 3, 1)),
+    "deconvolution": lambda: lossy(
+        "ConvTranspose", (2, 4, 4, 3), (4, 3, 3, 2), (3,), strides=(2, 1), pads=(1, 0, 0, 1)
+    ),
+    "deconvolution more": lambda: lossy(
+        "ConvTranspose", (1, 4, 4), (4, 2, 3), strides=(3,), group=2, output_padding=(1,), dilations=(2,)
+    ),
+    "max pool": lambda: lossy(
+        "MaxPool", (2, 3, 6, 5), kernel_shape=(3, 2), strides=(2, 1), pads=(1, 0, 1, 1)
+    ),
+    "max pool ceil": lambda: lossy(
+        "MaxPool", (1, 2, 7), kernel_shape=(2,), strides=(2,), ceil_mode=1, dilations=(2,)
+    ),
+    "average pool": lambda: lossy(
+        "AveragePool", (2, 3, 6, 5), kernel_shape=(3, 2), strides=(2, 1), pads=(1, 0, 1, 1)
+    ),
+    "average pool counted": lambda: lossy(
+        "AveragePool", (1, 2, 7), kernel_shape=(3,), strides=(2,), pads=(1, 1), count_include_pad=1
+    ),
+    "global average": lambda: lossy("GlobalAveragePool", (2, 3, 4, 5)),
+    "global max": lambda: lossy("GlobalMaxPool", (2, 3, 4, 5)),
+    "batch normalization": lambda: lossy(
+        "BatchNormalization", (3, 4, 2), (4,), (4,), RNG.random(4), RNG.random(4) + 1
+    ),
+    "batch normalization training": lambda: lossy(
+        "relayout.BatchNormalizationTraining", (3, 4, 2), (4,), (4,), outputs=3
+    ),
+    "layer": lambda: lossy("LayerNormalization", (2, 3, 4), (4,), (4,), outputs=3, stash_type=11),
+    "layer axis": lambda: lossy("LayerNormalization", (2, 3, 4), (3, 4), (1, 4), axis=1, stash_type=11),
+    "rms": lambda: lossy("RMSNormalization", (2, 3, 4), (4,), stash_type=11),
+    "instance": lambda: lossy("InstanceNormalization", (2, 3, 4, 2), (3,), (3,)),
+    "group": lambda: lossy("GroupNormalization", (2, 6, 4), (6,), (6,), num_groups=3, stash_type=11),
+    "softmax": lambda: lossy("Softmax", (2, 3, 4), axis=1),
+    "log softmax": lambda: lossy("LogSoftmax", (2, 3, 4)),
+    "cumsum": lambda: lossy("CumSum", (2, 3), np.array(1), exclusive=1),
+    "cumsum reverse": lambda: lossy("CumSum", (2, 3), np.array(0), reverse=1),
+    "cross entropy": lambda: lossy("SoftmaxCrossEntropyLoss", (4, 3), np.array([0, 2, 1, 1])),
+    "cross entropy two": lambda: lossy(
+        "SoftmaxCrossEntropyLoss", (4, 3), np.array([0, 2, 1, 1]), outputs=2, reduction="sum"
+    ),
+    "cross entropy weighed": lambda: lossy(
+        "SoftmaxCrossEntropyLoss", (2, 3, 4), RNG.integers(0, 3, (2, 4)), RNG.random(3) + 1, ignore_index=1
+    ),
+    "cross entropy each": lambda: lossy(
+        "SoftmaxCrossEntropyLoss", (4, 3), np.array([0, 2, 1, 1]), reduction="none"
+    ),
+    "likelihood": lambda: lossy(
+        "NegativeLogLikelihoodLoss", (4, 3), np.array([0, 2, 1, 1]), RNG.random(3) + 1
+    ),
+    **{
+        f"{name} {axes}": (
+            lambda name=name, axes=axes: lossy(  # type: ignore[misc]
+                name, (2, 3, 4), None if axes is None else np.array(axes), keepdims=int(axes == [1])
+            )
+        )
+        for name in (
+            "ReduceSum",
+            "ReduceMean",
+            "ReduceSumSquare",
+            "ReduceL1",
+            "ReduceL2",
+            "ReduceLogSum",
+            "ReduceLogSumExp",
+            "ReduceProd",
+            "ReduceMax",
+            "ReduceMin",
+        )
+        for axes in (None, [1], [0, -1])
+    },
+}
+POSITIVE = ("ReduceLogSum",)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_against_finite_differences(name: str) -> None:
+    graph = CASES[name]()
+    low = 0.2 if name.startswith(POSITIVE) else -2.0
+    fixed = {"x3", "x4", "weighing"} if name == "batch normalization" else {"weighing"}
+    if "weighed" in name or name == "likelihood":
+        fixed |= {"x2"}
+    of = tuple(v.name for v in graph.inputs) + tuple(
+        k for k in trainable(graph) if k not in fixed and not name.startswith("clip")
+    )
+    checked(graph, *inputs_of(graph, 3, low, 2.0), of=of)
+
+
+def test_every_rule_is_tried() -> None:
+    """A rule without a test would be one that nobody has seen right."""
+    tried = {CASES[name]().nodes[0].operator for name in CASES} | set(FUNCTIONS)
+    tried |= {"Add", "Sub", "Mul", "Div", "Max", "Min", "Sum", "Mean", "Pow", "Cast", "CastLike", "Dropout"}
+    assert set(RULES) - tried == set()
+    assert set(RULES) <= set(OPERATORS)
+
+
+def test_values_read_several_times_get_the_sum() -> None:
+    b = Building((3, 4))
+    b.inputs = (Value("x0", (3, 4), F64),)
+    a = b("Tanh", "x0")
+    c = b("Mul", a, a)
+    d = b("Add", c, a)
+    b("ReduceSum", b("Mul", d, b("Exp", a)), keepdims=0)
+    graph = b.graph()
+    checked(graph, *inputs_of(graph))
+
+
+def test_cast_goes_back() -> None:
+    graph = Graph(
+        (Value("x", (3,), F64),),
+        ("loss",),
+        (
+            Node("Cast", ("x",), ("a",), {"to": 1}),
+            Node("Mul", ("a", "a"), ("b",)),
+            Node("ReduceSum", ("b",), ("loss",), {"keepdims": 0}),
+        ),
+    )
+    _, gradient = backward(graph, "loss", ["x"]).evaluate(np.array([1.0, 2, 3]))
+    assert gradient.dtype == F64
+    assert gradient.tolist() == [2, 4, 6]
+
+
+def test_a_parameter_without_influence_has_zeros() -> None:
+    graph = lossy("Mul", (3,), np.array([1.0, 2, 3]))
+    graph = graph.replaced(constants={**graph.constants, "aside": np.ones((2, 2))})
+    made = backward(graph, "loss", ["aside", "x0"]).evaluate(np.ones(3))
+    assert made[1].tolist() == [[0, 0], [0, 0]]
+
+
+@pytest.mark.parametrize(
+    ("nodes", "of", "message"),
+    [
+        ((Node("Det", ("x",), ("loss",)),), ["x"], r"node 'loss' \(Det\): there is no gradient of Det"),
+        ((Node("Relu", ("x",), ("loss",)),), ["x"], "a loss is one number of floating point"),
+        ((Node("ReduceSum", ("x",), ("loss",), {"keepdims": 0}),), ["w"], "no constant 'w'"),
+        ((Node("ReduceSum", ("x",), ("loss",), {"keepdims": 0}),), [], "does not depend"),
+    ],
+)
+def test_errors(nodes: tuple[Node, ...], of: list[str], message: str) -> None:
+    graph = Graph((Value("x", (2, 2), F64),), ("loss",), nodes)
+    with pytest.raises(LayoutError, match=message):
+        backward(graph, "loss", of)
+
+
+def test_open_dims_are_an_error_that_says_what_to_give() -> None:
+    graph = Graph(
+        (Value("x", ("batch", 2), F64),), ("loss",), (Node("ReduceMean", ("x",), ("loss",), {"keepdims": 0}),)
+    )
+    with pytest.raises(LayoutError, match="batch="):
+        graph.backward("loss", ["x"])
+    assert graph.backward("loss", ["x"], batch=3).outputs[1].dims == (3, 2)
+
+
+# -- against PyTorch ----------------------------------------------------------------------------------------
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(0, 10**6))
+def test_small_networks_against_pytorch(seed: int) -> None:
+    torch = pytest.importorskip("torch")
+    rng = np.random.default_rng(seed)
+    channels, size, batch = int(rng.integers(1, 5)), int(rng.integers(4, 8)), int(rng.integers(2, 4))
+    x = torch.tensor(rng.standard_normal((batch, channels, size, size)), requires_grad=True)
+    labels = torch.tensor(rng.integers(0, 3, batch))
+    nodes: list[Node] = []
+    constants: dict[str, Any] = {"labels": labels.numpy()}
+    leaves = {"x": x}
+    value, name = x, "x"
+
+    def parameter(*dims: int) -> tuple[str, Any]:
+        made = torch.tensor(rng.standard_normal(dims) * 0.5, requires_grad=True)
+        key = f"p{len(constants)}"
+        constants[key] = made.detach().numpy()
+        leaves[key] = made
+        return key, made
+
+    def node(operator: str, *inputs: str, outputs: int = 1, **attributes: Any) -> str:
+        made = tuple(f"v{len(nodes)}_{k}" for k in range(outputs))
+        nodes.append(Node(operator, inputs, made, attributes))
+        return made[0]
+
+    f = torch.nn.functional
+    for _ in range(int(rng.integers(1, 4))):
+        kind = int(rng.integers(0, 6))
+        wide = value.shape[1]
+        if kind == 0:
+            outer, stride = int(rng.integers(1, 5)), int(rng.integers(1, 3))
+            (w, weight), (b, bias) = parameter(outer, wide, 3, 3), parameter(outer)
+            value = f.conv2d(value, weight, bias, stride, 1)
+            name = node("Conv", name, w, b, strides=(stride, stride), pads=(1, 1, 1, 1))
+        elif kind == 1:
+            (w, weight), (b, bias) = parameter(wide), parameter(wide)
+            value = f.batch_norm(value, None, None, weight, bias, True)
+            name = node("relayout.BatchNormalizationTraining", name, w, b, outputs=3)
+        elif kind == 2 and value.shape[2] >= 2:
+            value = f.max_pool2d(value, 3, 2, 1)
+            name = node("MaxPool", name, kernel_shape=(3, 3), strides=(2, 2), pads=(1, 1, 1, 1))
+        elif kind == 3 and value.shape[2] >= 2:
+            value = f.avg_pool2d(value, 2, 2)
+            name = node("AveragePool", name, kernel_shape=(2, 2), strides=(2, 2))
+        elif kind == 4:
+            value = value + f.relu(value)
+            name = node("Add", name, node("Relu", name))
+        else:
+            value = f.gelu(value)
+            name = node("Gelu", name)
+    value = value.mean((2, 3))
+    name = node("Flatten", node("GlobalAveragePool", name))
+    (w, weight), (b, bias) = parameter(3, value.shape[1]), parameter(3)
+    loss = f.cross_entropy(f.linear(value, weight, bias), labels)
+    name = node("SoftmaxCrossEntropyLoss", node("Gemm", name, w, b, transB=1), "labels")
+    loss.backward()
+    graph = Graph((Value("x", tuple(x.shape), F64),), (name,), tuple(nodes), constants)
+    made = graph.backward(name, list(leaves)).evaluate(x.detach().numpy())
+    np.testing.assert_allclose(made[0], loss.item(), rtol=1e-9)
+    for key, gradient in zip(leaves, made[1:], strict=True):
+        expected = leaves[key].grad.numpy()
+        np.testing.assert_allclose(gradient, expected, rtol=1e-6, atol=1e-9, err_msg=key)
+
+
+# -- training form ------------------------------------------------------------------------------------------
+
+
+def test_running_statistics_are_pytorchs() -> None:
+    torch = pytest.importorskip("torch")
+    rng = np.random.default_rng(2)
+    layer = torch.nn.BatchNorm2d(3, momentum=0.2).double()
+    x = rng.standard_normal((4, 3, 2, 5))
+    names = {"w": layer.weight, "b": layer.bias, "m": layer.running_mean, "v": layer.running_var}
+    constants = {key: one.detach().numpy().copy() for key, one in names.items()}
+    nodes = (Node("BatchNormalization", ("x", "w", "b", "m", "v"), ("y",), {"momentum": 0.8}),)
+    form = training_form(Graph((Value("x", x.shape, F64),), ("y",), nodes, constants))
+    y, mean, variance = form.graph.verify().evaluate(x)
+    np.testing.assert_allclose(y, layer(torch.tensor(x)).detach().numpy(), rtol=1e-7, atol=1e-9)
+    np.testing.assert_allclose(mean, layer.running_mean.numpy(), rtol=1e-9)
+    np.testing.assert_allclose(variance, layer.running_var.numpy(), rtol=1e-9)
+    assert list(form.updates) == ["m", "v"]
+
+
+def test_a_batch_of_one_element_has_no_variance() -> None:
+    ones = {key: np.ones(3) for key in "wbmv"}
+    graph = Graph(
+        (Value("x", (1, 3), F64),), ("y",), (Node("BatchNormalization", ("x", *"wbmv"), ("y",)),), ones
+    )
+    with pytest.raises(LayoutError, match="statistics need two"):
+        training_form(graph)
+
+
+def test_dropout_is_a_mask_of_each_step() -> None:
+    nodes = (Node("Dropout", ("x", "ratio"), ("y",)), Node("ReduceSum", ("y",), ("loss",), {"keepdims": 0}))
+    graph = Graph((Value("x", (50, 40), F64),), ("y", "loss"), nodes, {"ratio": np.asarray(0.25)})
+    form = training_form(graph, seed=3).graph
+    assert [value.name for value in form.inputs] == ["x", STEP]
+    joint = form.backward("loss", ["x"])
+    x = np.ones((50, 40))
+    y, _, gradient = joint.evaluate(x, np.array([1]))
+    again, _, _ = joint.evaluate(x, np.array([1]))
+    other, _, _ = joint.evaluate(x, np.array([2]))
+    assert np.array_equal(y, again)
+    assert not np.array_equal(y, other)
+    assert np.array_equal(y, gradient)
+    assert set(np.unique(y)) == {0.0, 1 / 0.75}
+    assert abs((y == 0).mean() - 0.25) < 0.04

@@ -1,0 +1,208 @@
+"""Gradients of weights: kernels against definitions, definitions against finite differences, equal bits."""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import relayout as rl
+from elementwise import check, machine_code
+from relayout.errors import LayoutError, Unsupported
+from relayout.primitives import (
+    Convolution,
+    ConvolutionBackwardWeights,
+    InnerProduct,
+    InnerProductBackwardData,
+    InnerProductBackwardWeights,
+)
+from relayout.primitives.plain import plain, remade
+
+FORMATS = ("nchw", "nhwc", "nChw8c", "nChw16c", "NCHW4", "CHWN4", "b_fs_yx_fsv32")
+RNG = np.random.default_rng(7)
+
+
+def desc(dims: tuple[int, ...], text: Any = "nhwc", kind: str = "f32") -> rl.MemoryDesc:
+    return rl.MemoryDesc(dims, kind, text)
+
+
+def made_for(src: rl.MemoryDesc, weights: rl.MemoryDesc, diff: Any = None, **windows: Any) -> Any:
+    """The gradient of a convolution's weights, and of its bias."""
+    groups = weights.dims[0] if len(weights.dims) > len(src.dims) else 1
+    outputs = weights.dims[1] * groups if groups > 1 or len(weights.dims) > 4 else weights.dims[0]
+    forward = Convolution(src, weights, desc((outputs,), "a"), **windows)
+    wanted = None if diff is None else desc(forward.dst.dims, diff)
+    return ConvolutionBackwardWeights(forward, diff_dst=wanted)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.data())
+def test_the_kernel_does_what_the_definition_says(data):
+    of = data.draw
+    groups = of(st.sampled_from((0, 0, 1, 2, 3, 16)))
+    inputs, outputs = (of(st.sampled_from((1, 2, 4, 5, 16, 20, 33))) for _ in range(2))
+    if groups == 16:
+        inputs, outputs = of(st.sampled_from(((1, 1), (1, 2), (4, 4), (2, 4), (8, 8), (16, 16))))
+    kernel = tuple(of(st.integers(1, 3)) for _ in range(2))
+    windows = {
+        "strides": tuple(of(st.integers(1, 3)) for _ in range(2)),
+        "dilation": tuple(of(st.integers(1, 2)) for _ in range(2)),
+        "padding": tuple((of(st.integers(0, 2)), of(st.integers(0, 2))) for _ in range(2)),
+    }
+    least = [
+        max(1, (k - 1) * d + 1 - sum(p))
+        for k, d, p in zip(kernel, windows["dilation"], windows["padding"], strict=True)
+    ]
+    sizes = tuple(size + of(st.integers(0, 9)) for size in least)
+    src = desc((of(st.integers(1, 3)), max(1, groups) * inputs, *sizes), of(st.sampled_from(FORMATS)))
+    text = of(st.sampled_from((rl.any, "oihw", "Ohwi16o", "OIhw16i16o", "ohwi")))
+    if groups:
+        text = of(st.sampled_from((rl.any, "goihw", "Goihw16g")))
+    dims = (groups,) * bool(groups) + (outputs, inputs, *kernel)
+    check(made_for(src, desc(dims, text), of(st.sampled_from(FORMATS)), **windows), of(st.integers(0, 99)))
+
+
+@pytest.mark.parametrize("kind", ["bf16", "f16"])
+@pytest.mark.parametrize("text", ["nhwc", "nChw16c", "nchw"])
+def test_storage_of_half_the_width(kind, text):
+    forward = Convolution(desc((2, 20, 6, 7), text, kind), desc((24, 20, 3, 3), "oihw", kind), padding=1)
+    check(ConvolutionBackwardWeights(forward))
+
+
+@pytest.mark.parametrize("text", ["nhwc", "nChw16c"])
+@pytest.mark.parametrize(
+    ("channels", "size", "kernel", "stride"),
+    [((256, 64), 13, 1, 1), ((512, 40), 7, 3, 1), ((264, 64), 15, 3, 2), ((256, 128), 12, 1, 2)],
+)
+def test_packed_sources_and_outputs(text, channels, size, kernel, stride):
+    inputs, outputs = channels
+    made = made_for(
+        desc((3, inputs, size, size), text),
+        desc((outputs, inputs, kernel, kernel), rl.any),
+        text,
+        padding=kernel // 2,
+        strides=stride,
+    )
+    if machine_code():
+        assert "machine code" in made.implementation
+    check(made)
+
+
+@pytest.mark.parametrize("dims", [(3, 8, 30), (2, 4, 5, 6, 7)])
+def test_one_and_three_spatial_axes(dims):
+    spatial = len(dims) - 2
+    weights = desc((12, dims[1], *(3,) * spatial), rl.any)
+    plain_text = {1: "nwc", 3: "ncdhw"}[spatial]
+    check(ConvolutionBackwardWeights(Convolution(desc(dims, plain_text), weights, padding=1)))
+
+
+@pytest.mark.parametrize("text", ["nhwc", "nChw16c", "nchw"])
+def test_bits_do_not_depend_on_the_number_of_threads(text):
+    for kernel, groups in ((1, 1), (3, 1), (3, 16)):
+        channels = 64
+        dims = (groups,) * (groups > 1) + (channels // groups, channels // groups, kernel, kernel)
+        forward = Convolution(desc((4, channels, 28, 28), text), desc(dims, rl.any), padding=kernel // 2)
+        made = ConvolutionBackwardWeights(forward)
+        x, g = (rl.tensor(RNG.standard_normal(d.dims), d.layout, d.dtype) for d in (made.src, made.diff_dst))
+        one, two = (made(x, g, threads=threads).buffer.tobytes() for threads in (1, 2))
+        assert one == two
+
+
+@pytest.mark.parametrize("spatial", [0, 2])
+@pytest.mark.parametrize("text", ["plain", "last", rl.any])
+def test_inner_products(spatial, text):
+    formats = {("plain", 0): "nc", ("last", 0): "cn", ("plain", 2): "nchw", ("last", 2): "nhwc"}
+    src = desc((5, 40, *(3, 2)[:spatial]), formats.get((text, spatial), "nc" if not spatial else "nChw8c"))
+    weights = desc((50, *src.dims[1:]), rl.any if text is rl.any else ("oihw" if spatial else "oi"))
+    forward = InnerProduct(src, weights, desc((50,), "a"))
+    check(InnerProductBackwardWeights(forward))
+    check(InnerProductBackwardData(forward))
+    check(InnerProductBackwardData(forward, weights=rl.any, diff_src=rl.any))
+
+
+def test_definitions_against_finite_differences():
+    src, weights = desc((2, 4, 5, 6)), desc((2, 3, 2, 3, 2), "goihw")
+    forward = Convolution(
+        src, weights, desc((6,), "a"), strides=(1, 2), dilation=(2, 1), padding=[(1, 0), (0, 2)]
+    )
+    made = ConvolutionBackwardWeights(forward)
+    x, w, b = (RNG.standard_normal(one.dims) for one in (src, weights, forward.bias))
+    g = RNG.standard_normal(forward.dst.dims)
+    found = made.reference(x, g)
+    differences(lambda w: float((forward.reference(x, w, b) * g).sum()), w, found.diff_weights)
+    differences(lambda b: float((forward.reference(x, w, b) * g).sum()), b, found.diff_bias)
+    flat = InnerProduct(desc((2, 3, 2, 2)), desc((4, 3, 2, 2), "oihw"), desc((4,), "a"))
+    x, w, b = (RNG.standard_normal(one.dims) for one in (flat.src, flat.weights, flat.bias))
+    g = RNG.standard_normal(flat.dst.dims)
+    found = InnerProductBackwardWeights(flat).reference(x, g)
+    differences(lambda w: float((flat.reference(x, w, b) * g).sum()), w, found.diff_weights)
+    differences(lambda b: float((flat.reference(x, w, b) * g).sum()), b, found.diff_bias)
+    back = InnerProductBackwardData(flat).reference(w, g)
+    differences(lambda x: float((flat.reference(x, w, b) * g).sum()), x, back)
+
+
+def differences(of: Any, at: np.ndarray, gradient: np.ndarray, step: float = 1e-4) -> None:
+    """A gradient is what central differences say; the functions are linear."""
+    for place in np.ndindex(at.shape):
+        more, less = at.copy(), at.copy()
+        more[place] += step
+        less[place] -= step
+        assert abs((of(more) - of(less)) / (2 * step) - gradient[place]) < 1e-7
+
+
+def test_formats_follow_the_forward_pass_or_any():
+    forward = Convolution(desc((2, 32, 8, 8), "nchw"), desc((64, 32, 3, 3), "oihw"), padding=1)
+    made = ConvolutionBackwardWeights(forward)
+    assert (made.src, made.diff_dst, made.diff_weights) == (forward.src, forward.dst, forward.weights)
+    free = ConvolutionBackwardWeights(forward, src=rl.any, diff_dst=rl.any, diff_weights=rl.any)
+    assert free.src.format == free.diff_dst.format != "nchw"
+    if machine_code():
+        best = Convolution(desc((2, 32, 8, 8)), desc((64, 32, 3, 3), rl.any), padding=1)
+        assert free.diff_weights == best.weights
+        assert "machine code" in free.implementation
+        assert made.candidates()[0].cost > free.candidates()[0].cost
+
+
+def test_what_is_made_is_pickled_and_written_as_text():
+    forward = Convolution(desc((2, 8, 8, 8)), desc((8, 8, 3, 3), rl.any), desc((8,), "a"), padding=1)
+    flat = InnerProduct(desc((2, 8), "nc"), desc((4, 8), "oi"))
+    for made in (
+        ConvolutionBackwardWeights(forward),
+        InnerProductBackwardWeights(flat),
+        InnerProductBackwardData(flat),
+    ):
+        for again in (pickle.loads(pickle.dumps(made)), remade(plain(made))):
+            assert again.descs == made.descs
+            assert again.operation == made.operation
+
+
+def test_empty_tensors_give_zeros():
+    forward = Convolution(desc((0, 8, 8, 8)), desc((8, 8, 3, 3), "oihw"), desc((8,), "a"))
+    made = ConvolutionBackwardWeights(forward)
+    found = made(*(rl.tensor(np.zeros(made.descs[name].dims, "f4"), "nhwc") for name in made.inputs))
+    assert not found.diff_weights.numpy().any()
+    assert not found.diff_bias.numpy().any()
+    forward = Convolution(desc((1, 1, 1, 1)), desc((1, 1, 1, 1), "oihw"))
+    check(ConvolutionBackwardWeights(forward))
+
+
+def test_what_is_refused():
+    src, weights = desc((2, 8, 8, 8)), desc((8, 8, 3, 3), "oihw")
+    forward = Convolution(src, weights)
+    with pytest.raises(LayoutError, match="forward must be a Convolution"):
+        ConvolutionBackwardWeights(src)  # type: ignore[arg-type]
+    with pytest.raises(LayoutError, match=r"diff_dst .* must be 2x8x6x6"):
+        ConvolutionBackwardWeights(forward, diff_dst=src)
+    with pytest.raises(Unsupported, match="no bias"):
+        ConvolutionBackwardWeights(forward, diff_bias=desc((8,), "a"))
+    with pytest.raises(Unsupported, match="post-ops"):
+        ConvolutionBackwardWeights(Convolution(src, weights, post_ops="relu"))
+    with pytest.raises(Unsupported, match="scales"):
+        ConvolutionBackwardWeights(Convolution(src, weights, scale=desc((1,), "a")))
+    whole = Convolution(desc((2, 8, 8, 8), "nhwc", "u8"), desc((8, 8, 3, 3), "oihw", "s8"))
+    with pytest.raises(Unsupported, match="u8"):
+        ConvolutionBackwardWeights(whole)
