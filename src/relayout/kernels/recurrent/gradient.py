@@ -32,7 +32,7 @@ from relayout.kernels.conv.tile import WORD
 from relayout.kernels.recurrent.cell import Phase
 from relayout.kernels.recurrent.plan import Kept, Places, Steps
 from relayout.kernels.recurrent.writer import Tile, Where, Writer
-from relayout.ops.backward.recurrent import emit_slope
+from relayout.ops.slopes import emit_slope
 from relayout.records import dataclass
 
 __all__ = ["ENTRY", "OPERANDS", "Gradient", "module"]
