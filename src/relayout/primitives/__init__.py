@@ -43,6 +43,7 @@ Tests join the last two. What all kinds share:
 ``lowering``     programs of everything computed element by element: kernels compiled, buffers named
 ``combining``    programs of pooling, reductions and softmax
 ``normalizing``  what layer and group normalisation share; their program
+``summing``      statistics of batch normalisation, and sums of gradients, as programs
 ``recurrent``    RNN, LSTM and GRU; ``recurrent_program`` is theirs
 ``sequence``     many primitives, compiled together and run without Python in between
 ``values``       the values between them, as plain data

@@ -6,5 +6,6 @@
 ``rows``           rows that are gone over several times, and where the lanes of vectors come from
 ``softmax``        softmax and its logarithm
 ``normalization``  layer, RMS, group and instance normalisation
+``sums``           statistics and sums over rows that are long, in parts that are merged
 =================  ==========================================================================================
 """
