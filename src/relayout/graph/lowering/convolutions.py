@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from relayout import primitives
 from relayout.errors import LayoutError
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from relayout.graph.lowering.emission import Site
     from relayout.primitives.values import Value
 
-__all__ = ["RANK", "answers", "padding_of", "with_moving_weights"]
+__all__ = ["RANK", "How", "answers", "padding_of", "with_moving_weights"]
 
 Dims = tuple[int, ...]
 Pads = tuple[tuple[int, int], ...]
@@ -52,20 +52,40 @@ def padding_of(
     return tuple(zip(found.begin, found.end, strict=True))
 
 
+class How(NamedTuple):
+    """A convolution or a deconvolution."""
+
+    kind: str
+    strides: tuple[int, ...]
+    dilation: tuple[int, ...]
+    padding: Pads
+    output_padding: tuple[int, ...] = ()
+    """Of a deconvolution."""
+
+    def made(self, *given: MemoryDesc | None, post_ops: Sequence[Any] = ()) -> Any:
+        """The primitive for source, weights, bias and destination."""
+        more = {"output_padding": self.output_padding} if self.output_padding else {}
+        return getattr(primitives, self.kind)(
+            *given,
+            strides=self.strides,
+            dilation=self.dilation,
+            padding=self.padding,
+            post_ops=post_ops,
+            **more,
+        )
+
+
 @kept("convolution")
 def answers(
-    src: tuple[int, ...], weights: tuple[int, ...], dtype: str, how: tuple[Any, ...], only: str | None
+    src: tuple[int, ...], weights: tuple[int, ...], dtype: str, how: How, only: str | None
 ) -> list[tuple[str, str, float, str]]:
     """The formats of source and destination that a convolution offers, as tags, and what it costs in them."""
-    strides, dilation, padding = how
     source, filters = (MemoryDesc(dims, dtype, any_format) for dims in (src, weights))
-    made = primitives.Convolution(source, filters, strides=strides, dilation=dilation, padding=padding)
+    made = how.made(source, filters)
     if only is not None and len(src) == RANK:
         source = MemoryDesc(src, dtype, only)
         target = MemoryDesc(made.dst.dims, dtype, only)
-        made = primitives.Convolution(
-            source, filters, None, target, strides=strides, dilation=dilation, padding=padding
-        )
+        made = how.made(source, filters, None, target)
     found = []
     for one in made.candidates():
         tags = one.formats["src"].tag, one.formats["dst"].tag
@@ -93,7 +113,7 @@ class Geometry:
             raise LayoutError("no kernel does it")
         self.src, self.weights, self.dtype, self.only = src, weights, dtype, case.only
         self.filters = (groups, weights[0] // groups, *weights[1:]) if groups > 1 else weights
-        self.how = strides, dilation, padding
+        self.how = How("Convolution", strides, dilation, padding)
 
     @property
     def forward(self) -> tuple[primitives.Convolution, ...]:
@@ -102,7 +122,10 @@ class Geometry:
 
     def made(self, src: MemoryDesc, dst: MemoryDesc) -> primitives.Convolution:
         """The forward primitive for a source and a destination, or for their gradients."""
-        return _made(src, MemoryDesc(self.filters, self.dtype, any_format), None, dst, self.how)
+        made: primitives.Convolution = self.how.made(
+            src, MemoryDesc(self.filters, self.dtype, any_format), None, dst
+        )
+        return made
 
     def flat(self, desc: MemoryDesc) -> MemoryDesc:
         """The format of weights or their gradients, as the graph has them; row-major, if nothing says it."""
@@ -115,30 +138,18 @@ class Geometry:
             return row_major(self.weights, desc.dtype.name)
 
 
-def _made(
-    src: MemoryDesc, weights: MemoryDesc, bias: MemoryDesc | None, dst: MemoryDesc, how: Any, ops: Any = ()
-) -> primitives.Convolution:
-    strides, dilation, padding = how
-    return primitives.Convolution(
-        src, weights, bias, dst, strides=strides, dilation=dilation, padding=padding, post_ops=ops
-    )
-
-
 @lru_cache(maxsize=KEPT)
 def _forward(
-    src: Dims, filters: Dims, dtype: str, how: Any, only: str | None
+    src: Dims, filters: Dims, dtype: str, how: How, only: str | None
 ) -> tuple[primitives.Convolution, ...]:
     found: dict[tuple[str, str], primitives.Convolution] = {}
     free = MemoryDesc(src, dtype, any_format)
     weights = MemoryDesc(filters, dtype, any_format)
-    strides, dilation, padding = how
-    shape = primitives.Convolution(
-        free, weights, strides=strides, dilation=dilation, padding=padding
-    ).dst.dims
+    shape = how.made(free, weights).dst.dims
     for one, two, _, _ in answers(src, filters, dtype, how, only):
         source, target = MemoryDesc(src, dtype, one), MemoryDesc(shape, dtype, two)
         if (one, two) not in found:
-            found[one, two] = _made(source, weights, None, target, how)
+            found[one, two] = how.made(source, weights, None, target)
     return tuple(found.values())
 
 
@@ -161,13 +172,8 @@ def with_moving_weights(case: Case, steps: list[Step]) -> list[Way] | None:
         dst, into = site.target(0, site.way.outputs[0])
         ops, operands, added = finished(site, steps, dst, sums=not into)
         each = None if bias is None else MemoryDesc(bias.dims, "f32", "a")
-        made = _made(
-            value.desc,
-            MemoryDesc(geometry.filters, geometry.dtype, any_format),
-            each,
-            dst,
-            geometry.how,
-            ops,
+        made = geometry.how.made(
+            value.desc, MemoryDesc(geometry.filters, geometry.dtype, any_format), each, dst, post_ops=ops
         )
         given = [value, filters] if bias is None else [value, filters, site.value(bias)]
         return site.add(made, *given, *operands, into=into, **added)
