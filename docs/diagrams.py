@@ -383,8 +383,8 @@ def propagation() -> str:
     canvas.words(40 + wide / 2, below + high + 50, "diff_weights", size=11)
     return canvas.document(
         title,
-        "Forward: nchw, then nChw16c from layer to layer. Backward: nChw16c; the second convolution's weights "
-        "are reordered from Ohwi16o to Ihwo16i; diff_weights of the first are Ohwi16o.",
+        "Forward: nchw, then nChw16c from layer to layer. Backward: nChw16c; "
+        "the weights of the second convolution are reordered from Ohwi16o to Ihwo16i; diff_weights of the first are Ohwi16o.",
     )
 
 
