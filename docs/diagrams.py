@@ -384,7 +384,8 @@ def propagation() -> str:
     return canvas.document(
         title,
         "Forward: nchw, then nChw16c from layer to layer. Backward: nChw16c; "
-        "the weights of the second convolution are reordered from Ohwi16o to Ihwo16i; diff_weights of the first are Ohwi16o.",
+        "the weights of the second convolution are reordered from Ohwi16o to Ihwo16i; "
+        "diff_weights of the first are Ohwi16o.",
     )
 
 
