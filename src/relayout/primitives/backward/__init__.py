@@ -9,5 +9,6 @@ The file of a kind has the name of its forward kind: ``convolution`` is the back
 ``weights``      what gradients of weights share; their program
 ``following``    formats of gradients where time is that of reading and writing
 ``normalizing``  what gradients of normalisations share; their programs
+``rows``         gradients along axes as programs: softmax and normalisations
 ===============  ===================================================================================
 """
