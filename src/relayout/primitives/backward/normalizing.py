@@ -12,6 +12,7 @@ from relayout.layout.descriptor import MemoryDesc
 from relayout.ops.backward import normalization as ops
 from relayout.ops.operation import Operation
 from relayout.primitives.backward.base import Backward
+from relayout.primitives.backward.following import followed
 from relayout.primitives.lowering import reorder_step
 from relayout.primitives.meaning import check_alike
 from relayout.primitives.normalizing import Normalization, of_rows, row_major, seen_as
@@ -22,8 +23,10 @@ __all__ = ["NormalizationBackward", "RowsBackward", "gradients"]
 DATA = ("src", "diff_dst", "diff_src")
 
 
-def gradients(made: Backward, diff_dst: Any, diff_src: Any) -> tuple[MemoryDesc, MemoryDesc]:
-    """The descriptors of ``diff_dst`` and ``diff_src``; ``any`` is as the forward pass wrote and read.
+def gradients(
+    made: Backward, diff_dst: Any, diff_src: Any, read: str = "src"
+) -> tuple[MemoryDesc, MemoryDesc]:
+    """The descriptors of ``diff_dst`` and ``diff_src``; ``any`` is the format of what is ``read`` besides.
 
     Raises
     ------
@@ -37,8 +40,7 @@ def gradients(made: Backward, diff_dst: Any, diff_src: Any) -> tuple[MemoryDesc,
         desc = made._like(name, given, forward.descs[like], written=name == "diff_src")
         if not desc.dtype.is_float:
             raise Unsupported(f"{made.kind}: {name} {desc} holds integers, and there is no gradient of these")
-        layout = forward.descs[like].layout if desc.layout is None else desc.layout
-        found.append(MemoryDesc(desc.dims, desc.dtype, layout))
+        found.append(followed(forward.descs[read], desc))
     return found[0], found[1]
 
 
