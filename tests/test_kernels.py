@@ -726,3 +726,11 @@ def test_nothing_outside_of_the_buffers_is_touched():
     ).format(tests=os.path.dirname(__file__))
     ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
     assert ran.stdout.split()[-1:] == [str(len(list(guarded())))], (ran.returncode, ran.stderr[-2000:])
+
+
+@pytest.mark.parametrize("kind", ["u8", "f16"])
+def test_groups_of_two_pixels_are_transposed(kind):
+    """Nothing lies across them, so they are no packed filters; writing there was beyond the end once."""
+    x = np.arange(80).reshape(2, 20, 2, 1, 1)
+    made = rl.Reorder(rl.MemoryDesc(x.shape, kind, "ndhwc"), rl.MemoryDesc(x.shape, kind, "ncdhw"))
+    np.testing.assert_array_equal(made(rl.tensor(x, "ndhwc", dtype=kind)).numpy(), x)
