@@ -51,7 +51,8 @@ PIXELS_OF_A_SHARE = 640
 MOST_SHARES = 64
 MOST_TILES = 16
 """Functions of a kernel, each for a tile of its own."""
-APART = 1024
+AHEAD, NUM, DEN, STAY = True, 5, 8, 4
+APART = 512
 """From so many bytes between pixels on, few sets of the L1 cache hold them all."""
 PRODUCTS = 1.6
 """Vectors of products in a cycle, of two that could be: as measured, all else included."""
@@ -160,6 +161,8 @@ class Plan:
     """Whether vectors of ``diff_dst`` are packed."""
     gathers: bool
     """Whether the source is packed: a chunk in blocks of as many channels as a vector has."""
+    ahead: bool
+    """Whether a tile prefetches the pixels of the next one."""
     shares: int
     blocks: int
     """Parts of the outputs,"""
@@ -167,6 +170,11 @@ class Plan:
     """and of the taps, of which tasks have one each."""
     size: int
     """Of the sums of a share."""
+    source: str
+    gradient: str
+    """The data types of the source and of ``diff_dst``."""
+    forth: int
+    """From one block of channels of a source that is packed to the next, as they come."""
 
     @property
     def tasks(self) -> int:
@@ -237,11 +245,12 @@ def _strides(extents: list[int], last: int) -> tuple[int, ...]:
 
 
 def planned(
-    geometry: Geometry, src: MemoryDesc, dst: MemoryDesc, weights: Weights, size: int, machine: Machine
+    geometry: Geometry, src: MemoryDesc, dst: MemoryDesc, weights: Weights, written: int, machine: Machine
 ) -> Plan | None:
-    """The plan for f32 in these formats; None where they don't lie as a tile reads them.
+    """The plan for these formats; None where they don't lie as a tile reads them.
 
-    ``weights`` are those that are written, which take so many bytes.
+    ``weights`` are those that are written, which take so many bytes. What is not f32 is widened on the way
+    into packed vectors.
     """
     source, target, lanes = side_of(src), side_of(dst), lanes_of(machine)
     if source is None or target is None or not source.is_plain or not target.is_plain:
@@ -253,22 +262,21 @@ def planned(
     vectors = ceil(row / ceil(row / (registers_of(machine) // 8)))
     touched = prod(min(pair) for pair in zip(geometry.strides, geometry.kernel, strict=True))
     most = (vectors + touched) * machine.vector
-    dims = _chunked(_dims(geometry, source, target), machine.l1 * 5 // 8 // most)
+    dims = _chunked(_dims(geometry, source, target), machine.l1 * NUM // DEN // most)
     taps = geometry.taps
     last = next((dim for dim in reversed(dims) if dim.extent > 1), dims[-1])
-    gathers = (
-        not spread
-        and geometry.groups == 1
-        and source.channels == (Digit(1, geometry.inputs, WORD),)
-        and last.src >= APART
-        and row * taps >= LEAST_REUSE
-    )
+    step = _block(source, geometry, lanes, src.dtype.bits // 8)
+    near = geometry.inputs * WORD <= machine.vector or row * taps < LEAST_REUSE
+    gathers = step is not None and not spread and (src.dtype.name != "f32" or not (near or step[1]))
+    if src.dtype.name != "f32" and not gathers:
+        return None
     read = source
     if gathers:
         block = prod(dim.reach for dim in dims) * machine.vector
         channels = Digit(lanes, ceil(geometry.inputs / lanes), block), Digit(1, lanes, WORD)
         read = source._replace(channels=channels)
-    found = (_spread if spread else _tiles)(geometry, read, target, weights, machine)
+    size = dst.dtype.bits // 8
+    found = (_spread if spread else _tiles)(geometry, read, target, weights, machine, size)
     if found is None:
         return None
     outputs, inputs, tiles, filters = found
@@ -276,12 +284,12 @@ def planned(
         return None
     reused = max(one.end - one.first for one in filters) * taps
     partial = any(len(pieces) > 1 for kind in outputs for pieces in kind.pieces)
-    packs = reused >= LEAST_REUSE and (last.dst >= APART or partial)
+    packs = dst.dtype.name != "f32" or (reused >= LEAST_REUSE and (last.dst >= APART or partial))
     patterns: tuple[tuple[int, ...], ...] = ()
     if spread:
         per, each = geometry.outputs, geometry.inputs
         patterns = tuple(tuple(lane // per * each + k for lane in range(lanes)) for k in range(each))
-    shares, blocks, parts = _cut(geometry, dims, len(filters), taps, size, machine)
+    shares, blocks, parts = _cut(geometry, dims, len(filters), taps, written, machine)
     plan = Plan(
         geometry,
         machine,
@@ -297,10 +305,14 @@ def planned(
         weights.inputs[0].stride,
         packs,
         gathers,
+        AHEAD and not spread and any(one.end - one.first > 1 for one in filters),
         shares,
         blocks,
         parts,
-        size,
+        written,
+        src.dtype.name,
+        dst.dtype.name,
+        step[0] if step else 0,
     )
     return replace(plan, taps=_taps(plan, weights))
 
@@ -309,7 +321,7 @@ Found = tuple[tuple[Outputs, ...], tuple[Inputs, ...], tuple[Tile, ...], tuple[F
 
 
 def _tiles(
-    geometry: Geometry, source: Side, target: Side, weights: Weights, machine: Machine
+    geometry: Geometry, source: Side, target: Side, weights: Weights, machine: Machine, size: int
 ) -> Found | None:
     """Blocks of output channels of each group, and its input channels a few at a time."""
     lanes, per = lanes_of(machine), geometry.outputs
@@ -334,7 +346,7 @@ def _tiles(
         for first, end in _even(row, blocks):
             several = range(first, end)
             at = weights.vectors[g * row + first]
-            found = [_loaded(target, geometry, g * per + v * lanes, min(lanes, per - v * lanes), lanes)
+            found = [_loaded(target, geometry, g * per + v * lanes, min(lanes, per - v * lanes), lanes, size)
                      for v in several]  # fmt: skip
             if None in found:
                 return None
@@ -351,7 +363,7 @@ def _tiles(
 
 
 def _spread(
-    geometry: Geometry, source: Side, target: Side, weights: Weights, machine: Machine
+    geometry: Geometry, source: Side, target: Side, weights: Weights, machine: Machine, size: int
 ) -> Found | None:
     """Vectors with channels of several groups, and the vectors of the source that they meet."""
     lanes, total = lanes_of(machine), geometry.groups * geometry.outputs
@@ -366,7 +378,9 @@ def _spread(
     places = places_of(source.channels, all_inputs)
     for first, end in _even(row, ceil(row / most)):
         several = range(first, end)
-        found = [_loaded(target, geometry, v * lanes, min(lanes, total - v * lanes), lanes) for v in several]
+        found = [
+            _loaded(target, geometry, v * lanes, min(lanes, total - v * lanes), lanes, size) for v in several
+        ]
         if None in found:
             return None
         starts = [v * each for v in several]
@@ -392,8 +406,23 @@ def _spread(
     return tuple(outputs), tuple(inputs), tuple(tiles), tuple(filters)
 
 
+def _block(source: Side, geometry: Geometry, lanes: int, size: int) -> tuple[int, bool] | None:
+    """From one vector of input channels to the next, and whether they lie in blocks of that many.
+
+    None where they don't lie together, and where groups have some of them each.
+    """
+    if geometry.groups > 1:
+        return None
+    if source.channels == (Digit(1, geometry.inputs, size),):
+        return lanes * size, False
+    *outer, inner = source.channels
+    if len(outer) == 1 and inner == Digit(1, lanes, size):
+        return outer[0].stride, True
+    return None
+
+
 def _loaded(
-    target: Side, geometry: Geometry, channel: int, valid: int, lanes: int
+    target: Side, geometry: Geometry, channel: int, valid: int, lanes: int, size: int
 ) -> tuple[Piece, ...] | None:
     """How the vector of ``diff_dst`` from a channel on is loaded; None where too few channels lie together.
 
@@ -403,7 +432,7 @@ def _loaded(
     if channel + valid == total:
         valid = min(lanes, max(valid, target.room - channel))
     places = places_of(target.channels, channel + valid)[channel:]
-    return pieces_at(places, WORD)
+    return pieces_at(places, size)
 
 
 def _few(channels: tuple[Digit, ...], start: int, count: int, most: int) -> list[tuple[int, int]]:
@@ -494,7 +523,7 @@ def _cut(
     chunks = prod(ceil(dim.extent / dim.chunk) for dim in dims)
     pixels = geometry.batch * geometry.pixels
     shares = max(1, min(chunks, MOST_SHARES, pixels // PIXELS_OF_A_SHARE))
-    near = ceil(size / (machine.l2 // 4))
+    near = ceil(size / (machine.l2 // STAY))
     wanted = max(near, ceil(TASKS / shares))
     blocks = min(filters, wanted)
     parts = min(taps, ceil(wanted / blocks))

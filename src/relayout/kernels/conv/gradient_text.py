@@ -10,10 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 
+from relayout.dtypes import dtype
 from relayout.ir.builder import Function, table
+from relayout.ir.conversions import convert
 from relayout.ir.kernel import digits, kernel, share
-from relayout.ir.types import FLOAT, I1, I64, PTR, Value, constant, vector
-from relayout.ir.vectors import load_pieces, pieces_of
+from relayout.ir.types import FLOAT, I1, I64, PTR, Value, constant, integer, vector
+from relayout.ir.vectors import Piece, load_pieces, pieces_of
 from relayout.kernels.conv.gradient import Inputs, Outputs, Plan
 from relayout.kernels.conv.tile import WORD, lanes_of
 from relayout.targets.machine import Machine
@@ -146,7 +148,10 @@ class _Writer:
 
             def tile(n: Value) -> None:
                 which, at, to = self.row("tiles", n, 3)
-                pointers = b.gep(x, at), y, b.gep(out, to)
+                pointers = [b.gep(x, at), y, b.gep(out, to)]
+                if plan.ahead:
+                    following = b.smin(b.add(n, 1), b.sub(end, 1))
+                    pointers.append(b.gep(x, self.row("tiles", following, 3)[1]))
 
                 def one(k: int, j: int) -> None:
                     b.call(self.tile(k, j), *pointers, fresh, *counts)
@@ -211,17 +216,20 @@ class _Writer:
             arguments = {"given": PTR, "packed": PTR} | {f"n{k}": I64 for k in range(self.rank)}
             f = Function(name, arguments, plan.machine, "internal", "noinline")
             whole, rest = divmod(plan.geometry.inputs, self.lanes)
+            kind = plan.source
 
             def body(at: list[Value], given: list[Value]) -> list[Value]:
                 x, y = at
 
                 def block(k: Value) -> None:
-                    f.store(f.load(self.sum, f.gep(x, k, self.sum.bytes)), f.gep(y, k, plan.block))
+                    one = self.widened(f, f.gep(x, k, plan.forth), pieces_of(0, self.lanes, 0), kind)
+                    f.store(one, f.gep(y, k, plan.block))
 
                 if whole:
                     f.loop(0, whole, 1, block)
                 if rest:
-                    last = load_pieces(f, self.sum, f.gep(x, whole * self.sum.bytes), pieces_of(0, rest, 0))
+                    pieces = pieces_of(0, rest, 0, dtype(kind).bits // 8)
+                    last = self.widened(f, f.gep(x, whole * plan.forth), pieces, kind)
                     f.store(last, f.gep(y, whole * plan.block))
                 return given
 
@@ -229,6 +237,11 @@ class _Writer:
             self.counted(f, [f["given"], f["packed"]], steps, [], body)
             self.functions[name] = f.text()
         b.call(name, src, room, *counts)
+
+    def widened(self, f: Function, at: Value, pieces: Sequence[Piece], kind: str) -> Value:
+        """A vector of elements of a data type as f32."""
+        raw = load_pieces(f, self.sum.of(integer(dtype(kind).bits)), at, pieces)
+        return f.bitcast(convert(f, raw, dtype(kind), dtype("f32")), self.sum)
 
     def pack(self, kind: int) -> str:
         """The name of the function that packs the vectors of a chunk."""
@@ -241,7 +254,7 @@ class _Writer:
 
         def body(at: list[Value], given: list[Value]) -> list[Value]:
             for v, own in enumerate(pieces):
-                f.store(load_pieces(f, self.sum, at[0], own), f.gep(at[1], v * self.sum.bytes))
+                f.store(self.widened(f, at[0], own, plan.gradient), f.gep(at[1], v * self.sum.bytes))
             return given
 
         steps = [(dim.dst, to) for dim, to in zip(plan.dims, plan.packed, strict=True)]
@@ -254,7 +267,7 @@ class _Writer:
         name, plan = f"tile{kind}_{number}", self.plan
         if name in self.functions:
             return name
-        arguments = {"src": PTR, "diff": PTR, "sums": PTR, "fresh": I1}
+        arguments = dict.fromkeys(("src", "diff", "sums", *("ahead",) * plan.ahead), PTR) | {"fresh": I1}
         arguments |= {f"n{k}": I64 for k in range(self.rank)}
         f = Function(name, arguments, plan.machine, "internal", "noinline")
         outputs, inputs = plan.outputs[kind], plan.inputs[number]
@@ -262,7 +275,9 @@ class _Writer:
         starts = [constant(self.sum, 0)] * (count * len(outputs.pieces))
 
         def body(at: list[Value], given: list[Value]) -> list[Value]:
-            x, y = at
+            x, y, *ahead = at
+            for later in ahead:
+                f.prefetch(later)
             diffs = [
                 f.load(self.sum, f.gep(y, v * self.sum.bytes))
                 if plan.packs
@@ -278,7 +293,10 @@ class _Writer:
                 after += [f.fmuladd(every, diff, one) for diff, one in zip(diffs, own, strict=True)]
             return after
 
-        sums = self.counted(f, [f["src"], f["diff"]], self.steps, starts, body)
+        pointers, steps = [f["src"], f["diff"]], self.steps
+        if plan.ahead:  # the next tile's pixels
+            pointers, steps = [*pointers, f["ahead"]], [(src, dst, src) for src, dst in steps]
+        sums = self.counted(f, pointers, steps, starts, body)
         self.store(f, sums, count, outputs)
         self.functions[name] = f.text()
         return name

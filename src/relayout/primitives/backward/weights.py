@@ -258,7 +258,7 @@ def _planned(made: Gradient, machine: Machine) -> Planned | None:
     if weights is None:
         return None
     ways = [
-        [desc] * (desc.dtype.name == "f32") + [MemoryDesc(desc.dims, "f32", CHANNELS_LAST[len(desc.dims)])]
+        [desc, MemoryDesc(desc.dims, "f32", CHANNELS_LAST[len(desc.dims)])]
         for desc in (made.src, made.diff_dst)
     ]
     for diff_dst, src in product(ways[1], ways[0]):
