@@ -51,7 +51,7 @@ PIXELS_OF_A_SHARE = 640
 MOST_SHARES = 64
 MOST_TILES = 16
 """Functions of a kernel, each for a tile of its own."""
-AHEAD, NUM, DEN, STAY = True, 5, 8, 4
+AHEAD, NUM, DEN, STAY = True, 6, 8, 4
 APART = 512
 """From so many bytes between pixels on, few sets of the L1 cache hold them all."""
 PRODUCTS = 1.6
@@ -124,6 +124,8 @@ class Tile(NamedTuple):
     kind: int
     src: int
     weights: int
+    came: int
+    """Where they lie in the source as it comes, which is packed perhaps."""
 
 
 class Filters(NamedTuple):
@@ -276,7 +278,7 @@ def planned(
         channels = Digit(lanes, ceil(geometry.inputs / lanes), block), Digit(1, lanes, WORD)
         read = source._replace(channels=channels)
     size = dst.dtype.bits // 8
-    found = (_spread if spread else _tiles)(geometry, read, target, weights, machine, size)
+    found = (_spread if spread else _tiles)(geometry, read, source, target, weights, machine, size)
     if found is None:
         return None
     outputs, inputs, tiles, filters = found
@@ -321,7 +323,7 @@ Found = tuple[tuple[Outputs, ...], tuple[Inputs, ...], tuple[Tile, ...], tuple[F
 
 
 def _tiles(
-    geometry: Geometry, source: Side, target: Side, weights: Weights, machine: Machine, size: int
+    geometry: Geometry, source: Side, came: Side, target: Side, weights: Weights, machine: Machine, size: int
 ) -> Found | None:
     """Blocks of output channels of each group, and its input channels a few at a time."""
     lanes, per = lanes_of(machine), geometry.outputs
@@ -329,7 +331,7 @@ def _tiles(
     blocks = ceil(row / (registers_of(machine) // 8))
     vectors = ceil(row / blocks)
     most = (registers_of(machine) - vectors - 2) // vectors if vectors > 1 else registers_of(machine) - 6
-    places = places_of(source.channels, geometry.groups * geometry.inputs)
+    places, given = (places_of(side.channels, geometry.groups * geometry.inputs) for side in (source, came))
     step = weights.inputs[0].stride
     outputs: dict[Outputs, int] = {}
     inputs: dict[Inputs, int] = {}
@@ -342,7 +344,7 @@ def _tiles(
             some = own[first:end]
             kind = Inputs(tuple(place - some[0] for place in some))
             number = inputs.setdefault(kind, len(inputs))
-            tiles.append(Tile(number, some[0], first * step))
+            tiles.append(Tile(number, some[0], first * step, given[g * geometry.inputs + first]))
         for first, end in _even(row, blocks):
             several = range(first, end)
             at = weights.vectors[g * row + first]
@@ -363,7 +365,7 @@ def _tiles(
 
 
 def _spread(
-    geometry: Geometry, source: Side, target: Side, weights: Weights, machine: Machine, size: int
+    geometry: Geometry, source: Side, came: Side, target: Side, weights: Weights, machine: Machine, size: int
 ) -> Found | None:
     """Vectors with channels of several groups, and the vectors of the source that they meet."""
     lanes, total = lanes_of(machine), geometry.groups * geometry.outputs
@@ -401,7 +403,7 @@ def _spread(
             tuple(weights.vectors[v] - at for v in several),
         )
         number = len(tiles)
-        tiles.append(Tile(inputs.setdefault(kind, len(inputs)), origin, 0))
+        tiles.append(Tile(inputs.setdefault(kind, len(inputs)), origin, 0, origin))
         filters.append(Filters(outputs.setdefault(kind_of, len(outputs)), begin, at, number, number + 1))
     return tuple(outputs), tuple(inputs), tuple(tiles), tuple(filters)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import NamedTuple
 
 from relayout.dtypes import dtype
 from relayout.ir.builder import Function, table
@@ -23,11 +24,30 @@ from relayout.targets.machine import Machine
 __all__ = ["ENTRY", "TOTAL", "gradient_module", "total_module"]
 
 ENTRY, TOTAL = "gradient", "total"
+AHEAD = ("ahead", "later")
+"""What a tile prefetches, pixel by pixel: a line of the source for the next tile, or for the next chunk where
+the source is packed; and a line of what is read of ``diff_dst`` after this."""
+VECTORS = 4  # of the next block of outputs: each of the first tiles asks for the lines of one of them
 
 
 def gradient_module(plan: Plan) -> str:
     """The text of a plan."""
     return _Writer(plan).text()
+
+
+class Chunk(NamedTuple):
+    """What is known of a chunk when the kernel runs."""
+
+    fresh: Value
+    """Whether it is the first of its share."""
+    begins: list[Value]
+    ends: list[Value]
+    src: Value
+    dst: Value
+    """Where its pixels lie: those of the source, packed perhaps, and of ``diff_dst``."""
+    next_src: Value
+    next_dst: Value
+    """And those of the next chunk, as they come."""
 
 
 class _Writer:
@@ -59,6 +79,7 @@ class _Writer:
         tables = [
             table("filters", [n for one in plan.filters for n in one]),
             table("tiles", [n for one in plan.tiles for n in one]),
+            table("vectors", [place for kind in plan.outputs for place in _vectors(kind)]),
             table("taps", [n for tap in plan.taps for n in (tap.src, tap.weights, *sum(tap.inside, ()))]),
         ]
         return "\n".join([*tables, *self.functions.values(), b.text()])
@@ -84,42 +105,56 @@ class _Writer:
         taps = self.cut(len(plan.taps), part, plan.parts)
 
         def chunk(c: Value) -> None:
-            fresh = b.icmp("eq", c, chunks[0])
-            begins, ends = [], []
-            places = digits(b, c, [-(-dim.extent // dim.chunk) for dim in plan.dims])
-            for place, dim in zip(places, plan.dims, strict=True):
-                begin = b.mul(place, dim.chunk)
-                begins.append(begin)
-                ends.append(b.smin(b.add(begin, dim.chunk), dim.extent))
-            x = src
+            begins, ends = self.pixels(c)
+            later = self.pixels(b.smin(b.add(c, 1), b.sub(chunks[1], 1)))[0]
+            made = Chunk(
+                b.icmp("eq", c, chunks[0]),
+                begins,
+                ends,
+                self.moved(src, begins, [dim.src for dim in plan.dims]),
+                self.moved(diff_dst, begins, [dim.dst for dim in plan.dims]),
+                self.moved(src, later, [dim.src for dim in plan.dims]),
+                self.moved(diff_dst, later, [dim.dst for dim in plan.dims]),
+            )
             if plan.gathers:
-                x = b.gep(room, plan.room)
-                self.gather(begins, ends, src, x)
-            else:
-                for begin, dim in zip(begins, plan.dims, strict=True):
-                    x = b.gep(x, begin, dim.src)
-            b.loop(*filters, 1, lambda f: self.filters(f, fresh, begins, ends, taps, x, diff_dst, room, sums))
+                packed = b.gep(room, plan.room)
+                self.gather(begins, ends, src, packed)
+                made = made._replace(src=packed)
+            b.loop(*filters, 1, lambda f: self.filters(f, filters, made, taps, room, sums))
 
         b.loop(*chunks, 1, chunk)
+
+    def pixels(self, chunk: Value) -> tuple[list[Value], list[Value]]:
+        """Where a chunk begins and ends, along each loop."""
+        b, dims = self.b, self.plan.dims
+        places = digits(b, chunk, [-(-dim.extent // dim.chunk) for dim in dims])
+        begins = [b.mul(place, dim.chunk) for place, dim in zip(places, dims, strict=True)]
+        ends = [b.smin(b.add(begin, dim.chunk), dim.extent) for begin, dim in zip(begins, dims, strict=True)]
+        return begins, ends
+
+    def moved(self, pointer: Value, by: list[Value], steps: Sequence[int]) -> Value:
+        """A pointer moved along each loop."""
+        for count, step in zip(by, steps, strict=True):
+            pointer = self.b.gep(pointer, count, step)
+        return pointer
 
     def filters(
         self,
         number: Value,
-        fresh: Value,
-        begins: list[Value],
-        ends: list[Value],
+        filters: tuple[Value, Value],
+        chunk: Chunk,
         taps: tuple[Value, Value],
-        src: Value,
-        diff_dst: Value,
         room: Value,
         sums: Value,
     ) -> None:
         """A chunk for a block of outputs."""
         b, plan = self.b, self.plan
+        fresh, begins, ends, src = chunk[:4]
         kind, dst, weights, first, end = self.row("filters", number, 5)
-        diff_dst, sums = b.gep(diff_dst, dst), b.gep(sums, weights)
-        for begin, dim in zip(begins, plan.dims, strict=True):
-            diff_dst = b.gep(diff_dst, begin, dim.dst)
+        diff_dst, sums = b.gep(chunk.dst, dst), b.gep(sums, weights)
+        over = b.icmp("eq", b.add(number, 1), filters[1])
+        following = b.select(over, filters[0], b.add(number, 1))
+        later = b.gep(b.select(over, chunk.next_dst, chunk.dst), self.row("filters", following, 2)[1])
         if plan.packs:
             sizes = [b.sub(stop, begin) for begin, stop in zip(begins, ends, strict=True)]
             self.by_kind(kind, sorted(self.met), lambda k: b.call(self.pack(k), diff_dst, room, *sizes))
@@ -147,11 +182,16 @@ class _Writer:
             out = b.gep(sums, place)
 
             def tile(n: Value) -> None:
-                which, at, to = self.row("tiles", n, 3)
+                which, at, to, came = self.row("tiles", n, 4)
                 pointers = [b.gep(x, at), y, b.gep(out, to)]
                 if plan.ahead:
-                    following = b.smin(b.add(n, 1), b.sub(end, 1))
-                    pointers.append(b.gep(x, self.row("tiles", following, 3)[1]))
+                    if plan.gathers:
+                        pointers.append(b.gep(chunk.next_src, came))
+                    else:
+                        next_tile = b.smin(b.add(n, 1), b.sub(end, 1))
+                        pointers.append(b.gep(x, self.row("tiles", next_tile, 2)[1]))
+                    one_of = b.add(b.mul(kind, VECTORS), b.smin(b.sub(n, first), VECTORS - 1))
+                    pointers.append(b.gep(later, self.row("vectors", one_of, 1)[0]))
 
                 def one(k: int, j: int) -> None:
                     b.call(self.tile(k, j), *pointers, fresh, *counts)
@@ -267,7 +307,7 @@ class _Writer:
         name, plan = f"tile{kind}_{number}", self.plan
         if name in self.functions:
             return name
-        arguments = dict.fromkeys(("src", "diff", "sums", *("ahead",) * plan.ahead), PTR) | {"fresh": I1}
+        arguments = dict.fromkeys(("src", "diff", "sums", *AHEAD * plan.ahead), PTR) | {"fresh": I1}
         arguments |= {f"n{k}": I64 for k in range(self.rank)}
         f = Function(name, arguments, plan.machine, "internal", "noinline")
         outputs, inputs = plan.outputs[kind], plan.inputs[number]
@@ -276,8 +316,9 @@ class _Writer:
 
         def body(at: list[Value], given: list[Value]) -> list[Value]:
             x, y, *ahead = at
-            for later in ahead:
-                f.prefetch(later)
+            if ahead:
+                f.prefetch(ahead[0], 2 if plan.gathers else 3)
+                f.prefetch(ahead[1], 2)
             diffs = [
                 f.load(self.sum, f.gep(y, v * self.sum.bytes))
                 if plan.packs
@@ -293,9 +334,14 @@ class _Writer:
                 after += [f.fmuladd(every, diff, one) for diff, one in zip(diffs, own, strict=True)]
             return after
 
-        pointers, steps = [f["src"], f["diff"]], self.steps
-        if plan.ahead:  # the next tile's pixels
-            pointers, steps = [*pointers, f["ahead"]], [(src, dst, src) for src, dst in steps]
+        pointers: list[Value] = [f["src"], f["diff"]]
+        steps: Sequence[tuple[int, ...]] = self.steps
+        if plan.ahead:
+            pointers += [f[name] for name in AHEAD]
+            steps = [
+                (src, dst, dim.src if plan.gathers else src, dim.dst)
+                for (src, dst), dim in zip(self.steps, plan.dims, strict=True)
+            ]
         sums = self.counted(f, pointers, steps, starts, body)
         self.store(f, sums, count, outputs)
         self.functions[name] = f.text()
@@ -350,3 +396,9 @@ def total_module(shares: int, size: int, machine: Machine) -> str:
 
     b.repeat(first, end, 1, [], add)
     return b.text()
+
+
+def _vectors(kind: Outputs) -> list[int]:
+    """Where the vectors of a block of outputs begin, the last one over and over."""
+    places = [pieces[0].offset for pieces in kind.pieces]
+    return [places[min(k, len(places) - 1)] for k in range(VECTORS)]
