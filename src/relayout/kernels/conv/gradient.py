@@ -46,12 +46,11 @@ __all__ = ["Dim", "Filters", "Inputs", "Outputs", "Plan", "Tap", "Tile", "planne
 
 TASKS = 16
 """Of a plan, if there is so much to do: more than most hosts have cores, and even for two."""
-PIXELS_OF_A_SHARE = 640
-"""Sums of so many products at least: reading and adding up the sums of a share takes a twentieth of that."""
-MOST_SHARES = 64
+LEAST = 1 << 22
+"""Operations that are one task."""
 MOST_TILES = 16
 """Functions of a kernel, each for a tile of its own."""
-AHEAD, NUM, DEN, STAY = True, 6, 8, 4
+AHEAD, NUM, DEN, STAY = True, 6, 8, 3
 APART = 512
 """From so many bytes between pixels on, few sets of the L1 cache hold them all."""
 PRODUCTS = 1.6
@@ -291,7 +290,8 @@ def planned(
     if spread:
         per, each = geometry.outputs, geometry.inputs
         patterns = tuple(tuple(lane // per * each + k for lane in range(lanes)) for k in range(each))
-    shares, blocks, parts = _cut(geometry, dims, len(filters), taps, written, machine)
+    read_bytes = src.nbytes, dst.nbytes
+    shares, blocks, parts = _cut(geometry, dims, len(filters), written, read_bytes, machine.l2 // STAY)
     plan = Plan(
         geometry,
         machine,
@@ -307,7 +307,7 @@ def planned(
         weights.inputs[0].stride,
         packs,
         gathers,
-        AHEAD and not spread and any(one.end - one.first > 1 for one in filters),
+        AHEAD and taps == 1 and not spread and any(one.end - one.first > 1 for one in filters),
         shares,
         blocks,
         parts,
@@ -516,18 +516,25 @@ def _taps(plan: Plan, weights: Weights) -> tuple[Tap, ...]:
 
 
 def _cut(
-    geometry: Geometry, dims: tuple[Dim, ...], filters: int, taps: int, size: int, machine: Machine
+    geometry: Geometry, dims: tuple[Dim, ...], filters: int, written: int, read: tuple[int, int], near: int
 ) -> tuple[int, int, int]:
-    """Shares of the chunks, parts of the outputs, parts of the taps.
+    """Shares of the chunks, parts of the outputs, parts of the taps: what moves the fewest bytes.
 
-    The sums of a task stay in the L2 cache, and weights that are large are cut rather than summed up twice.
+    The source (``read`` has its bytes, and those of ``diff_dst``) is read by each part, each share writes sums
+    that are read again, and sums of a task that don't stay ``near`` are moved for each chunk.
     """
-    chunks = prod(ceil(dim.extent / dim.chunk) for dim in dims)
-    pixels = geometry.batch * geometry.pixels
-    shares = max(1, min(chunks, MOST_SHARES, pixels // PIXELS_OF_A_SHARE))
-    near = ceil(size / (machine.l2 // STAY))
-    wanted = max(near, ceil(TASKS / shares))
-    blocks = min(filters, wanted)
-    parts = min(taps, ceil(wanted / blocks))
-    shares = min(shares, max(1, ceil(TASKS / (blocks * parts))))
-    return shares, blocks, parts
+    if geometry.flops < LEAST:
+        return 1, 1, 1
+    chunks, taps = prod(ceil(dim.extent / dim.chunk) for dim in dims), geometry.taps
+    ways: list[tuple[int, int, tuple[int, int, int]]] = []
+    for blocks, parts in product(range(1, min(filters, TASKS) + 1), range(1, min(taps, TASKS) + 1)):
+        cut = max(blocks * parts, 1)
+        shares = min(chunks, ceil(TASKS / cut))
+        moved = cut * read[0] + parts * read[1] + (2 * shares * written if shares > 1 else 0)
+        if written > near * cut:
+            moved += 2 * written * chunks
+        ways.append((-min(TASKS, shares * cut), moved, (shares, blocks, parts)))
+    if written > near * TASKS:  # more parts than that
+        blocks = min(filters, ceil(written / near))
+        return 1, blocks, min(taps, ceil(written / near / blocks))
+    return min(ways)[2]
