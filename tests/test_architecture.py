@@ -115,8 +115,9 @@ ALLOWED: dict[str, set[str]] = {
         "reorder",
         "primitives",
     },
-    "networks": {"errors", "forking", "layout", "ops", "primitives", "networks"},
+    "networks": {"errors", "forking", "layout", "ops", "primitives", "graph", "networks"},
     "graph": {*TENSORS, "environment", "layout", "ops", *MACHINERY, "reorder", "primitives", "graph"},
+    "training": {*TENSORS, "reorder", "primitives", "graph", "training"},
     "importers": {"errors", "forking", "dtypes", "exchange", "graph", "importers"},
     "exporters": {"errors", "forking", "graph", "exporters"},
     "onnx": {"errors", "graph", "importers", "onnx"},
@@ -128,6 +129,7 @@ WITHIN_FUNCTIONS: dict[str, set[str]] = {
     "tensor": {"loops", "reorder"},
     "networks": {"files"},
     "graph": {"draw", "files"},
+    "training": {"files"},
 }
 """What it may import besides, once somebody calls it."""
 

@@ -196,8 +196,9 @@ def test_every_kind_of_kernel_is_tested():
     kinds = set()
     for src, dst in (problem for number in range(len(SHAPES)) for problem in moves(number)):
         kinds |= {(made.kind, str(src.dtype)) for made in lowered(src, dst)}
-    known = {plan.kind for plan in base.WRITERS} - {"converted"}
-    assert {kind for kind, _ in kinds} == known
+    steps = {"converted", "regrouped", "order"}  # made of several, of which one is nothing by itself
+    known = {plan.kind for plan in base.WRITERS} - steps
+    assert {kind for kind, _ in kinds} - steps == known
     assert {kind for kind, dtype in kinds if dtype == "f32"} >= known - {"lines"}
 
 
@@ -484,7 +485,7 @@ def test_columns_that_begin_anywhere(size, rows, columns, off, buffer):
     wish=st.sampled_from(
         ("transpose, unbuffered", "transpose, buffered", "staged, unbuffered", "staged, buffered", "streamed")
     ),
-    values=st.sampled_from(({}, {"src_scale": ([2, 3], 1)}, {"beta": 0.5})),
+    values=st.sampled_from((None, "src_scale", "beta")),
     cpu=st.sampled_from(("x86-64-v2", "x86-64-v3", "host")),
 )
 @examples(60)
@@ -492,7 +493,8 @@ def test_columns_that_end_where_the_next_begin(dims, off, types, wish, values, c
     """Images of a few pixels: each strip of channels ends all of its columns, in tiles of several sizes."""
     one, two = types.split()
     src, dst = rl.MemoryDesc(dims, one, "acb"), rl.MemoryDesc(dims, two, "abc")
-    given = values if one != two else {}
+    given = {"src_scale": (1 + np.arange(dims[1]) / 4, 1)} if values == "src_scale" else {"beta": 0.5}
+    given = given if one != two and values else {}
     runs = [Run(off), Run(off, (2, 0, 1))]
     made, runs_here = (None, True) if cpu == "host" else x86(cpu)
     block = 512 // dst.dtype.bits
@@ -520,6 +522,34 @@ def test_few_rows_by_several_lanes_of_columns(rows, columns, pieces, off, dtype,
     for tag in ("acdb", "cadb", "adcb"):
         src, dst = rl.MemoryDesc(dims, dtype, "abcd"), rl.MemoryDesc(dims, dtype, tag)
         compare(src, dst, cpu=made, runs=runs)
+
+
+@given(
+    blocks=st.tuples(st.integers(1, 2), st.integers(1, 3)),
+    taps=st.tuples(st.integers(1, 5), st.integers(2, 7)),
+    inner=st.tuples(st.sampled_from((1, 2, 3, 4, 8)), st.sampled_from((8, 16, 24)), st.sampled_from((2, 4))),
+    dtype=st.sampled_from(("s8", "s16", "f32")),
+    off=st.integers(0, 63),
+    cpu=st.sampled_from(("x86-64-v4", "host")),
+)
+@examples(60)
+def test_packed_filters(blocks, taps, inner, dtype, off, cpu):
+    """A few channels of all taps in another order, and words of channels transposed: both ways."""
+    some, out, word = inner
+    dims = (out * blocks[0], some * word * blocks[1], *taps)
+    packed = rl.MemoryDesc(dims, dtype, f"OIhw{some}i{out}o{word}i" if some > 1 else f"OIhw{out}o{word}i")
+    plain = rl.MemoryDesc(dims, dtype, "oihw")
+    made, runs_here = (None, True) if cpu == "host" else x86(cpu)
+    runs = [Run(0), Run(off, (2, 0, 1))] if runs_here else []
+    for src, dst in ((plain, packed), (packed, plain)):
+        compare(src, dst, cpu=made, runs=runs, wish="regrouped")
+
+
+def test_packed_filters_are_regrouped_where_one_instruction_does_it():
+    packed, plain = (rl.MemoryDesc((32, 32, 3, 3), "bf16", tag) for tag in ("OIhw8i16o2i", "oihw"))
+    for src, dst in ((plain, packed), (packed, plain)):
+        assert compare(src, dst, cpu=x86("x86-64-v4")[0], runs=[], wish="regrouped").kinds == ("regrouped",)
+        assert compare(src, dst, cpu=x86("x86-64-v3")[0], runs=[], wish="regrouped").kinds == ("transpose",)
 
 
 # -- what has gone wrong, or might --------------------------------------------------------------------------
@@ -644,6 +674,9 @@ def guarded():
         for dtype in ("s8", "s16", "f32", "f64"):
             dims = 2, channels, pixels, 9
             yield rl.MemoryDesc(dims, dtype, "nhwc"), rl.MemoryDesc(dims, dtype, "nchw"), {}
+    for tag, dtype in (("OIhw4i16o4i", "s8"), ("OIhw8i16o2i", "bf16"), ("OIhw2i16o2i", "s16")):
+        plain, packed = (rl.MemoryDesc((32, 32, 3, 3), dtype, format) for format in ("oihw", tag))
+        yield from ((plain, packed, {}), (packed, plain, {}))
 
 
 def test_nothing_outside_of_the_buffers_is_touched():

@@ -463,27 +463,34 @@ def test_views_are_no_layers():
 def test_deconvolutions_of_any_sizes(data):
     number = st.integers
     strides = tuple(data.draw(number(1, 3)) for _ in range(2))
-    kernel = tuple(data.draw(number(s, 4)) for s in strides)
+    kernel = tuple(data.draw(number(1, 4)) for _ in strides)
     pads = tuple(data.draw(number(0, k - 1)) for k in kernel) + tuple(
         data.draw(number(0, k - 1)) for k in kernel
     )
     extra = tuple(data.draw(number(0, s - 1)) for s in strides)
     sizes = tuple(data.draw(number(2, 5)) for _ in range(2))
+    gaps = tuple(data.draw(number(1, 3)) for _ in range(2))
     groups = data.draw(number(1, 2))
     outs = [
-        (n - 1) * s + e + k - pads[i] - pads[2 + i]
-        for i, (n, s, k, e) in enumerate(zip(sizes, strides, kernel, extra, strict=True))
+        (n - 1) * s + e + (k - 1) * d + 1 - pads[i] - pads[2 + i]
+        for i, (n, s, k, e, d) in enumerate(zip(sizes, strides, kernel, extra, gaps, strict=True))
     ]
     if min(outs) < 1:
         return
-    attributes = {"strides": strides, "pads": pads, "output_padding": extra, "group": groups}
+    attributes = {
+        "strides": strides,
+        "pads": pads,
+        "output_padding": extra,
+        "group": groups,
+        "dilations": gaps,
+    }
     graph = graph_of(
-        [("a = ConvTranspose(x, w, b)", attributes), ("y = Relu(a)", {})],
-        {"x": (1, 4 * groups, *sizes)},
+        [("a = ConvTranspose(x, w, b)", attributes), ("c = Add(a, z)", {}), ("y = Relu(c)", {})],
+        {"x": (1, 4 * groups, *sizes), "z": (1, 3 * groups, *outs)},
         w=noise(4 * groups, 3, *kernel),
         b=noise(3 * groups),
     )
-    check(graph, 1e-4)
+    assert "deconvolution" in kinds(check(graph, 1e-4))
 
 
 @pytest.mark.parametrize("auto_pad", ["NOTSET", "SAME_UPPER", "SAME_LOWER"])

@@ -308,6 +308,7 @@ REFUSED: list[tuple[str, tuple[Any, ...], dict[str, Any], str]] = [
     ("Split", (X,), {"num_outputs": 5}, "can't be split"),
     ("Slice", (X, ints(0), ints(1), ints(0), ints(0)), {}, "step of 0"),
     ("Slice", (X, ints(0), ints(1, 1)), {}, "1 starts, 2 ends"),
+    ("Slice", (X, number(0), ints(1)), {}, "must be vectors"),
     ("Tile", (X, ints(2)), {}, "1 repeats for 2 axes"),
     ("Pad", (X, ints(1, 1)), {}, "2 pads for 2 axes"),
     ("Pad", (X, ints(-3, 0, 0, 0)), {}, "more than there is"),

@@ -36,11 +36,13 @@ from relayout.errors import LayoutError
 
 __all__ = [
     "PICTURE",
+    "BackwardData",
     "Block",
     "Conv",
     "Forward",
     "Product",
     "Residual",
+    "backward_data",
     "convolutions",
     "merged",
     "mobilenet",
@@ -146,6 +148,33 @@ class Conv:
             f"kh{self.kh}kw{self.kw}sh{self.stride}sw{self.stride}ph{self.padding}pw{self.padding}"
             f"{_times(self.count)}"
         )
+
+
+@dataclass(frozen=True)
+class BackwardData(Conv):
+    """The gradient of a convolution's source; its own source is the gradient of the destination.
+
+    Examples
+    --------
+    >>> layer = BackwardData("mine", 1, 128, 56, 56, 256, 3, 3, 2, 1)
+    >>> layer.src_dims, layer.dst_dims, layer.forward.src_dims
+    ((1, 256, 28, 28), (1, 128, 56, 56), (1, 128, 56, 56))
+    """
+
+    @property
+    def forward(self) -> Conv:
+        """The convolution."""
+        return Conv(**vars(self))
+
+    @property
+    def src_dims(self) -> tuple[int, ...]:
+        """Those of the convolution's destination."""
+        return self.forward.dst_dims
+
+    @property
+    def dst_dims(self) -> tuple[int, ...]:
+        """Those of the convolution's source."""
+        return self.forward.src_dims
 
 
 @dataclass(frozen=True)
@@ -396,6 +425,15 @@ def products(batch: int = 1, heads: int = 12, width: int = 768, depth: int = 12)
         Product("narrow", rows, 4 * width, width, depth),
         Product("classifier", batch, width, CLASSES),
     ]
+
+
+def backward_data(name: str, batch: int = 1) -> list[BackwardData]:
+    """The gradients of a network's convolutions; nobody asks for that of the pictures.
+
+    >>> [layer.name for layer in backward_data("ResNet-50")[:2]]
+    ['stage1.1.reduce', 'stage1.1.middle']
+    """
+    return [BackwardData(**vars(layer)) for layer in convolutions(name, batch) if layer.ih < PICTURE]
 
 
 def merged(layers: Iterator[Conv]) -> list[Conv]:

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from relayout.bench.networks import Conv, Forward, Product
+from relayout.bench.networks import BackwardData, Conv, Forward, Product
 
 __all__ = ["SEED", "TOLERANCE", "Operands", "Work", "difference", "operands"]
 
@@ -48,7 +48,7 @@ def operands(work: Work) -> Operands:
         return Operands(src, np.empty(0, np.float32), None)
     weights = generator.standard_normal(work.weights_dims, np.float32)
     weights /= math.sqrt(work.flops / 2 / math.prod(work.dst_dims))  # what one result is a sum of
-    has_bias = isinstance(work, Conv) or work.has_bias
+    has_bias = work.has_bias if isinstance(work, Product) else not isinstance(work, BackwardData)
     return Operands(src, weights, generator.standard_normal(work.bias_dims, np.float32) if has_bias else None)
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import relayout as rl
 from relayout.bench.measure import OURS
-from relayout.bench.networks import Conv, Forward, Product
+from relayout.bench.networks import BackwardData, Conv, Forward, Product
 from relayout.bench.operands import SEED, Floats, Operands, Work
 from relayout.bench.peers.primitives.contestant import Computation
 from relayout.errors import LayoutError
@@ -67,17 +67,18 @@ class Ours:
             if primitive.implementation.startswith("definition"):
                 raise LayoutError("Relayout has a definition of it, and no kernel")
             primitive.tune()  # as its first calls would
-        source, weights = (
-            rl.tensor(array).reorder(desc)
-            for array, desc in ((operands.src, primitive.src), (operands.weights, primitive.weights))
-        )
-        given = [source, weights]
+        read, written = ("diff_dst", "diff_src") if isinstance(work, BackwardData) else ("src", "dst")
+        descs = primitive.descs
+        given = {
+            name: rl.tensor(array).reorder(descs[name])
+            for name, array in ((read, operands.src), ("weights", operands.weights))
+        }
         if operands.bias is not None:
-            given.append(rl.tensor(operands.bias.reshape(primitive.bias.dims)))
-        target = Tensor(primitive.dst, allocate(primitive.dst))
-        formats = (primitive.src, primitive.weights, primitive.dst)
+            given["bias"] = rl.tensor(operands.bias.reshape(primitive.bias.dims))
+        target = Tensor(descs[written], allocate(descs[written]))
+        formats = (descs[name] for name in (read, "weights", written))
         return Computation(
-            partial(primitive, *given, out=target, threads=threads),
+            partial(primitive, *(given[name] for name in primitive.inputs), out=target, threads=threads),
             partial(_array, target),
             f"{primitive.implementation} {':'.join(desc.tag or str(desc) for desc in formats)}",
         )
@@ -90,6 +91,16 @@ def all_ours(formats: tuple[str, ...] = FORMATS) -> tuple[Ours, ...]:
 
 def _convolution(work: Conv, format: str | None) -> Any:
     chosen = rl.any if format is None else format
+    if isinstance(work, BackwardData):
+        forward = _kind("Convolution")(
+            MemoryDesc(work.dst_dims, "f32", chosen),
+            MemoryDesc(work.weights_dims, "f32", rl.any),
+            None,
+            MemoryDesc(work.src_dims, "f32", chosen),
+            strides=work.stride,
+            padding=work.padding,
+        )
+        return _kind("ConvolutionBackwardData")(forward, weights=rl.any)
     return _kind("Convolution")(
         MemoryDesc(work.src_dims, "f32", chosen),
         MemoryDesc(work.weights_dims, "f32", rl.any),

@@ -22,6 +22,7 @@ ResNet-50          all convolutions
 ResNeXt-101        32x4d: its convolutions with 32 groups
 MobileNetV2        its convolutions of each channel by itself
 ViT-B/16           its matrix products
+ResNet-50 data     the gradients of the sources of its convolutions
 ResNet-50 forward  the whole network, with all that is between the convolutions
 =================  ========================================================================================
 
@@ -36,7 +37,7 @@ from functools import partial
 
 from relayout.bench.load import Load, disturbed
 from relayout.bench.measure import OURS, Spread, Stopwatch, figures, in_rounds
-from relayout.bench.networks import Conv, Forward, convolutions, products
+from relayout.bench.networks import Conv, Forward, backward_data, convolutions, products
 from relayout.bench.operands import Floats, Operands, Work, difference, operands
 from relayout.bench.peak import Yardstick, yardstick
 from relayout.bench.peers.primitives.contestant import Computation, Contestant
@@ -249,6 +250,7 @@ NETWORKS: dict[str, Callable[[int], Sequence[Work]]] = {
     "ResNeXt-101": partial(_grouped, "ResNeXt-101"),
     "MobileNetV2": partial(_grouped, "MobileNetV2"),
     "ViT-B/16": products,
+    "ResNet-50 data": partial(backward_data, "ResNet-50"),
     "ResNet-50 forward": lambda batch: [Forward(batch)],
 }
 """The networks, and what makes their layers for a batch."""

@@ -106,7 +106,7 @@ def _collected(plan: Any) -> tuple[list[_Box], list[_Edge]]:
         origin[value.name] = len(boxes)
         name = format_name(given[0]) if given else "?"
         boxes.append(_Box(value.name, _sizes(value.dims or ()), name, [value.name], round=True))
-    for one, operation, k in zip(plan.chosen, solution.problem.operations, solution.choices, strict=True):
+    for one, (operation, k) in zip(plan.chosen, plan.options, strict=True):
         for name, desc in zip(operation.inputs, operation.options[k].inputs, strict=True):
             joined(name, desc)
         for name, desc in zip(operation.outputs, operation.options[k].outputs, strict=True):
@@ -287,10 +287,9 @@ def _mark(canvas: Canvas, edge: _Edge, x: float, y: float) -> None:
 def _legend(canvas: Canvas, plan: Any, left: float, colours: dict[str, tuple[str, str]]) -> float:
     """The colours' meaning; returns where the drawing begins."""
     spent = sum(one.cost for one in plan.solution.conversions)
-    many = len(plan.solution.conversions)
-    line = (
-        f"{len(plan.chosen)} nodes, about {1e6 * plan.cost:.0f} us; {many} conversions, {1e6 * spent:.1f} us"
-    )
+    nodes, many = len(plan.chosen), len(plan.solution.conversions)
+    counts = f"{many} conversion{'s' * (many != 1)}, {1e6 * spent:.1f} us"
+    line = f"{nodes} node{'s' * (nodes != 1)}, about {1e6 * plan.cost:.0f} us; {counts}"
     canvas.words(left, 0, line, size=12, anchor="start", bold=True)
     x, y = left, 12.0
     for name, (fill, _) in colours.items():

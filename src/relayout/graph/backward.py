@@ -35,7 +35,7 @@ from relayout.errors import LayoutError
 from relayout.graph.gradients import RULES, Reverse
 from relayout.graph.gradients.reverse import Writing
 from relayout.graph.graph import Graph, Node, Value
-from relayout.graph.inference import inferred, labelled
+from relayout.graph.inference import inferred, labelled, with_dims
 from relayout.graph.operators.types import is_float
 
 __all__ = ["backward", "gradient_of", "trainable", "with_inputs"]
@@ -123,8 +123,8 @@ def backward(
     """
     own = {value.name for value in graph.inputs}
     of = list(dict.fromkeys(of))
-    free = with_inputs(graph, [name for name in of if name not in own])
-    known = inferred(free, batch)
+    free = with_inputs(with_dims(graph, batch), [name for name in of if name not in own])
+    known = inferred(free)
     constants = {name: graph.constants[name] for name in of if name not in own}
     joint = _joint(known, loss, of)
     inputs = tuple(value for value in joint.inputs if value.name not in constants)

@@ -36,6 +36,7 @@ from relayout.graph.lowering import (  # noqa: F401 (they fill the table of rule
     products,
     recurrent,
     resizing,
+    training,
     windows,
 )
 from relayout.graph.lowering.case import Case, case_of, label, operand_of, row_major, unblocked
@@ -105,12 +106,22 @@ class Plan:
     tail : Graph or None
         What comes behind and can't be planned, since only data decide its sizes; see
         :mod:`relayout.graph.dynamic`.
+    states : mapping of str to MemoryDesc
+        The inputs that stay in memory from run to run, and the formats that they have there.
     """
 
     graph: Graph
     chosen: tuple[Chosen, ...] = field(repr=False)
     solution: Solution = field(repr=False)
     tail: Graph | None = field(default=None, repr=False)
+    states: Mapping[str, MemoryDesc] = field(default_factory=dict, repr=False)
+
+    @property
+    def options(self) -> tuple[tuple[Operation, int], ...]:
+        """For each of :attr:`chosen` what the planner was asked, and which option it took."""
+        first = len(self.states)
+        both = zip(self.solution.problem.operations, self.solution.choices, strict=True)
+        return tuple(both)[first : first + len(self.chosen)]
 
     @property
     def cost(self) -> float:
@@ -221,7 +232,12 @@ def check_sizes(graph: Graph) -> None:
                 raise TooLarge(f"{what} can't be planned: {taken}")
 
 
-def plan(graph: Graph, format: str | None = None, pins: Mapping[str, str] | None = None) -> Plan:
+def plan(
+    graph: Graph,
+    format: str | None = None,
+    pins: Mapping[str, str] | None = None,
+    states: Mapping[str, str] | None = None,
+) -> Plan:
     """Choose the formats of a graph all of whose dims are known.
 
     Parameters
@@ -232,6 +248,9 @@ def plan(graph: Graph, format: str | None = None, pins: Mapping[str, str] | None
         The one format that images shall have; None: whatever is best.
     pins : mapping of str to str, optional
         Formats in which values inside the graph have to be read, by their names: ``{"y": "nhwc"}``.
+    states : mapping of str to str, optional
+        Inputs that stay in memory from run to run, and the values that replace them there. Their formats are
+        chosen, too: among row-major and those that their readers ask for.
 
     Raises
     ------
@@ -239,6 +258,7 @@ def plan(graph: Graph, format: str | None = None, pins: Mapping[str, str] | None
         A value has no memory format: dims or data type are not known. Or a pin names a value that there is
         not, or a format in which its readers can't read it; the message has those that there are.
     """
+    states = states or {}
     arrives: dict[str, list[MemoryDesc]] = {}
     for value in graph.inputs:
         arrives[value.name] = [_outside(graph, value.name)]
@@ -247,6 +267,11 @@ def plan(graph: Graph, format: str | None = None, pins: Mapping[str, str] | None
         uses[name] = uses.get(name, 0) + 1
     cases, offers = [], []
     wished, parts = wishes(graph), copied(graph)
+    for node in graph.nodes if states else ():
+        if not states.keys().isdisjoint(node.inputs):
+            for way in _ways(case_of(node, graph, arrives, uses, format, wished, parts), node, graph):
+                for name in states.keys() & way.inputs.keys():
+                    arrives[name] = list(dict.fromkeys((*arrives[name], way.inputs[name])))
     for node in graph.nodes:
         case = case_of(node, graph, arrives, uses, format, wished, parts)
         try:
@@ -259,14 +284,15 @@ def plan(graph: Graph, format: str | None = None, pins: Mapping[str, str] | None
                 arrives[operand.name] = list(dict.fromkeys(way.outputs[k] for way in ways))[:MOST]
         cases.append(case)
         offers.append(ways)
-    problem = _problem(graph, cases, offers)
+    kept = {name: arrives[name][:MOST] for name in states}
+    problem = _problem(graph, cases, offers, kept, states)
     if pins:
         problem = problem.replaced(forced=_forced(problem, pins))
     solution = solve(problem)
-    chosen = tuple(
-        Chosen(case, ways[k]) for case, ways, k in zip(cases, offers, solution.choices, strict=True)
-    )
-    return Plan(graph, chosen, solution)
+    held = {name: several[k] for (name, several), k in zip(kept.items(), solution.choices, strict=False)}
+    choices = solution.choices[len(kept) : len(kept) + len(cases)]
+    chosen = tuple(Chosen(case, ways[k]) for case, ways, k in zip(cases, offers, choices, strict=True))
+    return Plan(graph, chosen, solution, states=held)
 
 
 def _forced(problem: Problem, pins: Mapping[str, str]) -> dict[str, MemoryDesc]:
@@ -318,9 +344,24 @@ def lowerable(node: Node, graph: Graph) -> bool:
         return False
 
 
-def _problem(graph: Graph, cases: Sequence[Case], offers: Sequence[Sequence[Way]]) -> Problem:
-    """What the planner is asked. Formats with the same bytes are one for it."""
-    operations = []
+def _problem(
+    graph: Graph,
+    cases: Sequence[Case],
+    offers: Sequence[Sequence[Way]],
+    kept: Mapping[str, Sequence[MemoryDesc]],
+    states: Mapping[str, str],
+) -> Problem:
+    """What the planner is asked. Formats with the same bytes are one for it.
+
+    A state is an operation without inputs, one option for each of its formats. Another one at the end reads
+    the state and what replaces it in the same format.
+    """
+    operations = [
+        Operation(
+            f"state {name}", (), (name,), tuple(Option("", (), (unblocked(one),), 0.0) for one in several)
+        )
+        for name, several in kept.items()
+    ]
     for k, (case, ways) in enumerate(zip(cases, offers, strict=True)):
         names = tuple(ways[0].inputs)  # not what is left unread, such as the ratio of a dropout
         outputs = tuple(one.name for one in case.outputs if one.name)
@@ -337,7 +378,10 @@ def _problem(graph: Graph, cases: Sequence[Case], offers: Sequence[Sequence[Way]
         )
         heavy = case.operator in ("Conv", "ConvTranspose", "MatMul", "Gemm")
         operations.append(Operation(f"{k} {case.name}", names, outputs, options, intensive=heavy))
-    sources = {value.name: {_outside(graph, value.name)} for value in graph.inputs}
+    for name, several in kept.items():
+        both = tuple(Option("", (unblocked(one),) * 2, (), 0.0) for one in several)
+        operations.append(Operation(f"next {name}", (name, states[name]), (), both))
+    sources = {one.name: {_outside(graph, one.name)} for one in graph.inputs if one.name not in kept}
     pins = {name: _outside(graph, name) for name in graph.results if name not in graph.constants}
     return Problem(tuple(operations), _seconds, pins=pins, sources=sources)
 

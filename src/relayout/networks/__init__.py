@@ -10,6 +10,7 @@
 
 ==============  =============================================================================================
 ``resnet``      ResNet-50, -101, -152 and ResNeXt-101 32x4d
+``graphs``      the same as graphs, with batch normalisations: what :mod:`relayout.training` trains
 ``layers``      layers in a format that is chosen for all of them
 ``parameters``  weights: random ones, or those of a file; batch normalisation is folded into convolutions
 ==============  =============================================================================================
@@ -17,7 +18,8 @@
 
 from __future__ import annotations
 
+from relayout.networks.graphs import graph
 from relayout.networks.parameters import Parameters, from_file, random
 from relayout.networks.resnet import NETWORKS, Architecture, build
 
-__all__ = ["NETWORKS", "Architecture", "Parameters", "build", "from_file", "random"]
+__all__ = ["NETWORKS", "Architecture", "Parameters", "build", "from_file", "graph", "random"]

@@ -14,17 +14,14 @@ from relayout.ops.functions import Function, Reals
 from relayout.ops.operation import Operation
 
 __all__ = [
-    "SQUARED_DIFFERENCE",
     "BatchNormalization",
     "GroupNormalization",
     "LayerNormalization",
     "Normalization",
     "definition",
+    "factor",
 ]
 
-SQUARED_DIFFERENCE = Expression.of(
-    ("f32", "f32"), [("sub", "f32", (0, 1)), (Function("square"), "f32", (2,))]
-)
 RELU = Function("relu")
 FLOPS = 8  # of an element of a row: two differences, a square, two sums, three for the result
 
@@ -81,11 +78,7 @@ class BatchNormalization(Operation):
     @property
     def factor(self) -> Expression:
         """What a channel is multiplied by: of the variance, and the scale where there is one."""
-        scaled = self._reads("scale")
-        w = Writing("f32", *["f32"] * scaled)
-        root = w.apply(Function("sqrt"), w.apply("add", 0, w.number("f32", self.epsilon)))
-        w.apply("div", 1 if scaled else w.number("f32", 1.0), root)
-        return w.written()
+        return factor(self.epsilon, self._reads("scale"))
 
     @property
     def normalised(self) -> Expression:
@@ -165,6 +158,14 @@ class GroupNormalization(Normalization):
         images, channels, *pixels = self.inputs[0].dims
         each = self.groups, channels // self.groups
         return (images, *each, *pixels), (*each, *(1 for _ in pixels)), tuple(range(2, 3 + len(pixels)))
+
+
+def factor(epsilon: float, scaled: bool) -> Expression:
+    """What differences from a mean are multiplied by: of the variance, and a scale if there is one."""
+    w = Writing("f32", *["f32"] * scaled)
+    root = w.apply(Function("sqrt"), w.apply("add", 0, w.number("f32", epsilon)))
+    w.apply("div", 1 if scaled else w.number("f32", 1.0), root)
+    return w.written()
 
 
 def definition(

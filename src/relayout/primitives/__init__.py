@@ -42,7 +42,9 @@ Tests join the last two. What all kinds share:
 ``folding``      sums of products in the shape that suits kernels best
 ``lowering``     programs of everything computed element by element: kernels compiled, buffers named
 ``combining``    programs of pooling, reductions and softmax
+``banded``       programs of resampling, and of gradients of it and of pooling
 ``normalizing``  what layer and group normalisation share; their program
+``summing``      statistics of batch normalisation, and sums of gradients, as programs
 ``recurrent``    RNN, LSTM and GRU; ``recurrent_program`` is theirs
 ``sequence``     many primitives, compiled together and run without Python in between
 ``values``       the values between them, as plain data

@@ -6,8 +6,8 @@
 
 What a channel is multiplied by is computed first, for all channels; then it is one pass over the source.
 In training the statistics are those of the source, over all axes but the channels, and further results; the
-variance is the mean of squared differences from the mean (biased, as in oneDNN), taken in two passes so that
-no digits are lost where the mean is large:
+variance is the mean of squared differences from the mean (biased, as in oneDNN). Both are taken in one pass,
+without losing digits where the mean is large (see :mod:`relayout.kernels.reduce.sums`):
 
     mean[c] = average over n, ... of src[n, c, ...]
     variance[c] = average over n, ... of (src[n, c, ...] - mean[c])^2
@@ -25,13 +25,11 @@ channel is multiplied by, and change the bias (:mod:`relayout.networks` does tha
 
 from __future__ import annotations
 
-from math import prod
 from typing import TYPE_CHECKING, Any
 
 from relayout.errors import LayoutError
 from relayout.forking import locked
 from relayout.layout import views
-from relayout.layout.dense import dense_like
 from relayout.layout.descriptor import MemoryDesc, any_format
 from relayout.ops import normalization as ops
 from relayout.ops.formats import check_source, following, not_negative, target_of
@@ -42,7 +40,7 @@ from relayout.primitives.primitive import Primitive
 if TYPE_CHECKING:
     from relayout.primitives.program import Program
 
-__all__ = ["BatchNormalization"]
+__all__ = ["BatchNormalization", "besides_channels", "over_channels"]
 
 
 class BatchNormalization(Primitive):
@@ -131,14 +129,13 @@ class BatchNormalization(Primitive):
         check_alike(self.kind, self.descs)
 
     def _moved_besides(self) -> int:
-        """The source is read for either statistic, and squared differences are written and read."""
-        src = self.descs["src"]
-        statistics = 2 * src.nbytes + 2 * 4 * prod(src.dims)
-        return super()._moved_besides() + statistics * self.operation.training
+        """The source is read once more for its statistics."""
+        return super()._moved_besides() + self.descs["src"].nbytes * self.operation.training
 
     @locked
     def _lower(self) -> Program | None:
         from relayout.primitives.lowering import elementwise, joined
+        from relayout.primitives.summing import sums
 
         if "workspace" in self.outputs:
             return None
@@ -146,7 +143,7 @@ class BatchNormalization(Primitive):
         vectors = {name: self.descs[name] for name in ("variance", "scale") if name in self.descs}
         factors = MemoryDesc(self.src.dims[1:2], "f32", "a")
         first = elementwise(factors, vectors, self.operation.factor, target="factor")
-        each = _over_channels(factors, len(self.src.dims))
+        each = over_channels(factors, len(self.src.dims))
         operands = {"src": self.src, "mean": each, "factor": each}
         if "shift" in self.inputs:
             operands["shift"] = each
@@ -155,47 +152,21 @@ class BatchNormalization(Primitive):
         found: tuple[Program | None, ...] = ()
         note = "factors of the channels, then one pass"
         if self.operation.training:
-            found, note = self._statistics(each), f"mean, then variance, {note}"
+            seen = MemoryDesc(self.src.dims, self.src.dtype, self.src.layout.with_roles(None))
+            statistics = sums(seen, besides_channels(self.src), ("mean", "variance"))
+            found, note = (statistics,), f"{statistics.note if statistics else ''}, {note}"
         program = joined(*found, first, second, note=note)
         if program is not None:
             program.scratch = {**program.scratch, "factor": factors.nbytes}
         return program
 
-    @locked
-    def _statistics(self, each: MemoryDesc) -> tuple[Program | None, ...]:
-        """The programs that write mean and variance: averages, by the kernel of pooling."""
-        from relayout.primitives.lowering import elementwise
 
-        squares = MemoryDesc(self.src.dims, "f32", dense_like(self.src.layout))
-        differences = {"src": self.src, "mean": each}
-        square = elementwise(squares, differences, ops.SQUARED_DIFFERENCE, target="squares")
-        if square is not None:
-            square.scratch = {**square.scratch, "squares": squares.required_bytes}
-        return _average(self.src, "src", "mean"), square, _average(squares, "squares", "variance")
+def besides_channels(desc: MemoryDesc) -> tuple[int, ...]:
+    """All axes but the second one."""
+    return tuple(axis for axis in range(len(desc.dims)) if axis != 1)
 
 
-@locked
-def _average(src: MemoryDesc, source: str, vector: str) -> Program | None:
-    """The average of each channel: one window over the batch and all spatial axes."""
-    from relayout.primitives.combining import pooling
-    from relayout.primitives.lowering import renamed
-    from relayout.primitives.pooling import Pooling
-
-    try:
-        layout = views.permute(src.layout.with_roles(None), (1, 0, *range(2, len(src.dims))))
-        layout = views.unsqueeze(layout, 0)
-        while layout.rank > 5:
-            layout = views.merge_axes(layout, 2, 3)
-    except LayoutError:  # axes that don't lie as one
-        return None
-    dst = _over_channels(MemoryDesc(src.dims[1:2], "f32", "a"), layout.rank)
-    whole = MemoryDesc(layout.dims, src.dtype, layout)
-    found = pooling(Pooling(whole, "average_include_padding", layout.dims[2:], dst=dst))
-    names = {"src": source, "dst": vector, "source": f"source of {vector}", "target": f"target of {vector}"}
-    return None if found is None else renamed(found, names)
-
-
-def _over_channels(vector: MemoryDesc, rank: int) -> MemoryDesc:
+def over_channels(vector: MemoryDesc, rank: int) -> MemoryDesc:
     """A value for each channel with as many axes as the source."""
     layout = views.unsqueeze(vector.layout, 0)
     while layout.rank < rank:

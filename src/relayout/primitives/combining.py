@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from relayout.primitives.normalizing import Normalization
     from relayout.primitives.pooling import Pooling
     from relayout.primitives.reduction import Reduction
+    from relayout.primitives.resampling import Resampling
     from relayout.primitives.softmax import Softmax
     from relayout.targets.machine import Machine
 
@@ -40,7 +41,7 @@ CHANNELS_LAST = {3: "nwc", 4: "nhwc", 5: "ndhwc"}
 MOST_AXES = 3  # of a window
 
 Functions: TypeAlias = "tuple[Function, ...]"
-Followed = TypeVar("Followed", "Pooling", "Reduction", "Normalization")
+Followed = TypeVar("Followed", "Pooling", "Reduction", "Normalization", "Resampling")
 
 
 def pooling(made: Pooling) -> Program | None:
@@ -99,7 +100,9 @@ def _reduced(made: Reduction, dst: MemoryDesc, functions: Functions) -> Program 
         except LayoutError:  # axes that don't lie as one
             return None
         windows = [Axis(size, 1, size, size) for size in source.dims[rank - len(axes) :]]
-        return planned(*made.operation.reduction, source, target, windows, functions)
+        what = made.operation
+        behind = (*what.after, *functions)
+        return planned(*what.reduction, source, target, windows, behind, what.before)
 
     contiguous = views.permute(
         Layout(tuple(src.dims[axis] for axis in order), plain(rank)), [order.index(k) for k in range(rank)]

@@ -84,7 +84,11 @@ def in_long_rows(made: Products) -> Products:
         return made
     if any(len(term) > 1 for desc in sides for term in desc.layout.terms):  # or in holes, somewhere within
         return made
-    if _is_plain(made.src) and not _is_plain(sides[0]):  # or are rows of pixels that were picked out
+    picked = [
+        _is_plain(desc) and not _is_plain(side)
+        for desc, side in zip((made.src, made.dst), sides, strict=True)
+    ]
+    if picked[0] or (picked[1] and _has_channels_together(made.dst)):  # or are rows of picked out pixels
         return made
     return replace(made, geometry=g._replace(source=size, target=size), src=sides[0], dst=sides[1])
 
@@ -92,6 +96,11 @@ def in_long_rows(made: Products) -> Products:
 def _is_plain(desc: MemoryDesc) -> bool:
     """Whether each spatial axis has one stride."""
     return all(len(ladder) == 1 for ladder in desc.layout.ladders[2:])
+
+
+def _has_channels_together(desc: MemoryDesc) -> bool:
+    """Whether neighbouring channels are stored as vectors, wherever the pixels lie."""
+    return bool(desc.layout.ladders[1][-1].stride == 1)
 
 
 def images_inside(made: Products) -> Products:

@@ -68,6 +68,14 @@ class Machine(NamedTuple):
             self.vector >= 32 and "-fma" not in self.features.split(",")
         )
 
+    def permutes(self, bits: int) -> bool:
+        """Whether one instruction puts elements of so many bits of its widest registers in any order.
+
+        >>> [machine("x86-64-v3").permutes(16), *(machine("x86-64-v4").permutes(bits) for bits in (8, 16))]
+        [False, False, True]
+        """
+        return self.vector == 64 and (bits > 8 or "+avx512vbmi" in self.features.split(","))
+
     def bounds(self, what: str) -> tuple[int, int]:
         """Between which sizes a threshold lies, whatever will be measured; in bytes.
 

@@ -47,9 +47,18 @@ class Chosen:
     way: Way
 
 
-def emitted(graph: Graph, chosen: Sequence[Chosen]) -> Steps:
-    """The sequence of a graph: inputs and outputs are row-major, as arrays of NumPy are."""
-    return _Emission(graph, chosen).sequence
+def emitted(
+    graph: Graph,
+    chosen: Sequence[Chosen],
+    states: Mapping[str, MemoryDesc] | None = None,
+    replaced: Mapping[str, str] | None = None,
+) -> Steps:
+    """The sequence of a graph: inputs and outputs are row-major, as arrays of NumPy are.
+
+    Inputs that are ``states`` are in the formats that these have; the values that have ``replaced`` them, a
+    state for each, are written over them. What reads a state has to stand before.
+    """
+    return _Emission(graph, chosen, states or {}, replaced or {}).sequence
 
 
 @dataclass
@@ -68,8 +77,15 @@ class _Join:
 
 
 class _Emission:
-    def __init__(self, graph: Graph, chosen: Sequence[Chosen]) -> None:
+    def __init__(
+        self,
+        graph: Graph,
+        chosen: Sequence[Chosen],
+        states: Mapping[str, MemoryDesc],
+        replaced: Mapping[str, str],
+    ) -> None:
         self.graph, self.sequence = graph, Steps()
+        self.states: dict[str, Value] = {}  # the memory of each, by the name of what is written over it
         self.values: dict[str, dict[MemoryDesc, Value]] = {}
         self.fresh: set[str] = set()  # values with memory of their own, which a sum may be written over
         self.placed: dict[str, _Join] = {}
@@ -77,8 +93,10 @@ class _Emission:
         self.joins: dict[int, _Join] = {}
         self._plan_places(chosen)
         for value in graph.inputs:
-            desc = row_major(value.dims, _dtype(value.dtype))  # type: ignore[arg-type]
+            desc = states.get(value.name) or row_major(value.dims, _dtype(value.dtype))  # type: ignore[arg-type]
             self._note(value.name, desc, self.sequence.input(value.name, desc))
+        for name, state in replaced.items():
+            self.states[name] = self.values[state][states[state]]
         for k, one in enumerate(chosen):
             self._node(k, one)
         for name in graph.results:
@@ -92,14 +110,15 @@ class _Emission:
             if not operand.name:
                 continue
             self._note(operand.name, desc, value)
-            if not way.view and operand.name not in self.placed and operand.name not in self.behind:
+            placed = operand.name in self.placed or operand.name in self.behind or operand.name in self.states
+            if not way.view and not placed:
                 self.fresh.add(operand.name)
 
     def _note(self, name: str, desc: MemoryDesc, value: Value) -> None:
         """Remember a value in its format; what belongs into a concatenation is copied there now."""
         piece = self.piece(name)
         self.values[name] = {desc: value}
-        if piece is not None and name in self.placed:
+        if piece is not None and (name in self.placed or name in self.states):
             if not self.lies_in(value, piece):
                 copy = Reorder(value.desc, piece.desc)
                 self.sequence.add(copy, value, into={"dst": piece}, name=f"{name}.place")
@@ -187,7 +206,10 @@ class _Emission:
         return self.sequence.view(whole, whole.desc.submemory(dims, offsets))
 
     def piece(self, name: str) -> Value | None:
-        """The place of a value in a concatenation."""
+        """The place of a value in a concatenation, or that of the state which it replaces."""
+        state = self.states.get(name)
+        if state is not None:
+            return self.sequence.view(state, state.desc)
         join = self.placed.get(name)
         if join is None:
             return self._piece_behind(name)
@@ -211,6 +233,19 @@ class _Emission:
         """Whether a value is this piece of memory."""
         bases = self.sequence.bases
         return origin(value, bases) is origin(piece, bases) and value.desc == piece.desc
+
+    def overwrites(
+        self, made: Primitive, given: Sequence[tuple[str, Any]], into: Mapping[str, Value]
+    ) -> bool:
+        """Whether a primitive would write over a state while it still reads it."""
+        bases = self.sequence.bases
+        states = [origin(value, bases) for value in self.states.values()]
+        read = [(key, origin(one, bases)) for key, one in given if isinstance(one, Value)]
+        return any(
+            one is origin(place, bases) and one in states and key not in made.in_place.get(output, ())
+            for output, place in into.items()
+            for key, one in read
+        )
 
 
 class Site:
@@ -245,12 +280,16 @@ class Site:
         self, made: Primitive, *given: Any, into: Mapping[str, Value] | None = None, **named: Any
     ) -> Value:
         """Append a primitive with one result."""
+        if into and self._emission.overwrites(
+            made, (*zip(made.inputs, given, strict=False), *named.items()), into
+        ):
+            into = None
         found: Value = self.sequence.add(made, *given, into=into, name=self.case.name, **named)
         return found
 
-    def add_several(self, made: Primitive, *given: Any) -> tuple[Value, ...]:
+    def add_several(self, made: Primitive, *given: Any, **named: Any) -> tuple[Value, ...]:
         """Append a primitive with any number of results."""
-        found = self.sequence.add(made, *given, name=self.case.name)
+        found = self.sequence.add(made, *given, name=self.case.name, **named)
         return tuple(found) if len(made.outputs) > 1 else (found,)
 
     def place(self, desc: MemoryDesc) -> Value:

@@ -15,30 +15,20 @@ from relayout import primitives
 from relayout.errors import LayoutError
 from relayout.graph.lowering.case import Case, Operand, label, reshaped, row_major, unfused
 from relayout.graph.lowering.chains import Step, chain_of, finished, wanted
+from relayout.graph.lowering.convolutions import How, answers, padding_of, with_moving_weights
 from relayout.graph.lowering.digits import Renumbered, permuted, renumbering
 from relayout.graph.lowering.ways import Way, moving, numbers, rule
 from relayout.graph.operators.convolution import transposed_windows
-from relayout.graph.operators.windows import slide
 from relayout.layout import views
 from relayout.layout.descriptor import MemoryDesc, any_format
+from relayout.primitives.transposed import MOST_PHASES
 from relayout.runtime.kept import kept
 
 if TYPE_CHECKING:
     from relayout.graph.lowering.emission import Site
     from relayout.primitives.values import Value
 
-__all__ = ["padding_of"]
-
-Pads = tuple[tuple[int, int], ...]
-
-
-def padding_of(case: Case, kernel: Sequence[int], strides: Sequence[int], dilations: Sequence[int]) -> Pads:
-    """The padding in front of and behind each spatial axis, automatic padding resolved."""
-    src, a = case.inputs[0], case.attributes
-    assert src is not None
-    auto, ceil = a.get("auto_pad") or "NOTSET", int(a.get("ceil_mode", 0))
-    found = slide(src.dims[2:], kernel, strides, dilations, a.get("pads"), auto, ceil)
-    return tuple(zip(found.begin, found.end, strict=True))
+__all__: list[str] = []
 
 
 def _each(case: Case, name: str, count: int) -> tuple[int, ...]:
@@ -48,39 +38,14 @@ def _each(case: Case, name: str, count: int) -> tuple[int, ...]:
 # -- convolution --------------------------------------------------------------------------------------------
 
 
-@kept("convolution")
-def _answers(
-    src: tuple[int, ...], weights: tuple[int, ...], dtype: str, how: tuple[Any, ...], only: str | None
-) -> list[tuple[str, str, float, str]]:
-    """The formats of source and destination that a convolution offers, as tags, and what it costs in them."""
-    strides, dilation, padding = how
-    source, filters = (MemoryDesc(dims, dtype, any_format) for dims in (src, weights))
-    made = primitives.Convolution(source, filters, strides=strides, dilation=dilation, padding=padding)
-    if only is not None and len(src) == RANK:
-        source = MemoryDesc(src, dtype, only)
-        target = MemoryDesc(made.dst.dims, dtype, only)
-        made = primitives.Convolution(
-            source, filters, None, target, strides=strides, dilation=dilation, padding=padding
-        )
-    found = []
-    for one in made.candidates():
-        tags = one.formats["src"].tag, one.formats["dst"].tag
-        if None not in tags:
-            found.append((str(tags[0]), str(tags[1]), one.cost, one.schedule))
-    return found
-
-
 def _costs(
-    src: Operand, out: Operand, weights: tuple[int, ...], how: tuple[Any, ...], only: str | None
+    src: Operand, out: Operand, weights: tuple[int, ...], how: How, only: str | None
 ) -> list[tuple[MemoryDesc, MemoryDesc, float, str]]:
-    """The same as descriptors."""
+    """What :func:`~.convolutions.answers` says, as descriptors."""
     return [
         (MemoryDesc(src.dims, src.dtype, one), MemoryDesc(out.dims, out.dtype, two), cost, name)
-        for one, two, cost, name in _answers(src.dims, weights, src.dtype, how, only)
+        for one, two, cost, name in answers(src.dims, weights, src.dtype, how, only)
     ]
-
-
-RANK = 4  # axes of images; formats that a caller names are theirs
 
 
 @rule("Conv")
@@ -88,8 +53,10 @@ def convolution(case: Case) -> list[Way] | None:
     """A convolution with constant weights, and the chain behind it."""
     src, weights = case.inputs[:2]
     bias, steps = case.input(2), chain_of(case)
-    if src is None or weights is None or weights.data is None or steps is None or not case.floats:
+    if src is None or weights is None or steps is None or not case.floats:
         return None
+    if weights.data is None:
+        return with_moving_weights(case, steps)
     if src.data is not None or (bias is not None and bias.data is None) or 0 in src.dims or len(src.dims) < 3:
         return None
     spatial, groups = len(src.dims) - 2, int(case.attributes["group"])
@@ -101,7 +68,7 @@ def convolution(case: Case) -> list[Way] | None:
     filters = weights.data
     if groups > 1:
         filters = filters.reshape(groups, weights.dims[0] // groups, *weights.dims[1:])
-    return _convolved(case, src, filters, bias, (strides, dilation, padding), steps)
+    return _convolved(case, src, filters, bias, How("Convolution", strides, dilation, padding), steps)
 
 
 def _convolved(
@@ -109,10 +76,9 @@ def _convolved(
     src: Operand,
     filters: NDArray[Any],
     bias: Operand | None,
-    how: tuple[Any, ...],
+    how: How,
     steps: list[Step],
 ) -> list[Way]:
-    strides, dilation, padding = how
     grouped = filters.ndim > len(src.dims)
 
     def make(site: Site) -> Value:
@@ -124,14 +90,11 @@ def _convolved(
             value, weights = site.sequence.view(value, desc), permuted(filters, renumbered, 1)
         dst, into = site.target(0, site.way.outputs[0])
         ops, operands, added = finished(site, steps, dst, sums=not into)
-        made = primitives.Convolution(
+        made = how.made(
             value.desc,
             MemoryDesc(filters.shape, src.dtype, any_format),
             None if bias is None else MemoryDesc(bias.dims, "f32", "a"),
             dst,
-            strides=strides,
-            dilation=dilation,
-            padding=padding,
             post_ops=ops,
         )
         given = [weights] if bias is None or bias.data is None else [weights, bias.data.astype(np.float32)]
@@ -163,138 +126,49 @@ def _convolved(
 
 
 @kept("convolution as it comes")
-def _cost_as_it_comes(
-    src: MemoryDesc, weights: tuple[int, ...], dst: MemoryDesc, how: tuple[Any, ...]
-) -> float:
+def _cost_as_it_comes(src: MemoryDesc, weights: tuple[int, ...], dst: MemoryDesc, how: How) -> float:
     """Seconds of a convolution whose source has a format that no candidate has."""
-    strides, dilation, padding = how
-    filters = MemoryDesc(weights, src.dtype, any_format)
-    made = primitives.Convolution(
-        src, filters, None, dst, strides=strides, dilation=dilation, padding=padding
-    )
-    return made._cost()[0]
-
-
-MOST_PHASES = 1024
-"""Convolutions that a transposed one is taken apart into; that of more is left to its definition."""
+    seconds: float = how.made(src, MemoryDesc(weights, src.dtype, any_format), None, dst)._cost()[0]
+    return seconds
 
 
 @rule("ConvTranspose")
 def deconvolution(case: Case) -> list[Way] | None:
-    """As many convolutions as there are phases of the strides, each of which writes its part of the result.
-
-    Element o of the result meets the taps t of the filter for which o + padding - t is a multiple of the
-    stride. So every stride-th element is a convolution with every stride-th tap, from last to first.
-    """
+    """A transposed convolution with constant weights, and the chain behind it."""
     src, weights = case.inputs[:2]
     bias, steps = case.input(2), chain_of(case)
-    if src is None or src.data is not None or weights is None or weights.data is None or not case.floats:
+    if src is None or weights is None or weights.data is None or steps is None or not case.floats:
         return None
-    if steps is None or any(step.operand is not None for step in steps) or 0 in case.out.dims:
+    if src.data is not None or (bias is not None and bias.data is None) or 0 in (*src.dims, *case.out.dims):
         return None
-    spatial = len(src.dims) - 2
-    if _each(case, "dilations", spatial) != (1,) * spatial or not 1 <= spatial <= 3:
+    spatial, groups, kernel = len(src.dims) - 2, int(case.attributes["group"]), weights.dims[2:]
+    strides, dilation = _each(case, "strides", spatial), _each(case, "dilations", spatial)
+    if not 1 <= spatial <= 3 or prod(strides) > MOST_PHASES:
         return None
-    if bias is not None and bias.data is None:
-        return None
-    groups, strides = int(case.attributes["group"]), _each(case, "strides", spatial)
-    if prod(strides) > MOST_PHASES:
-        return None
-    kernel = weights.dims[2:]
     a = case.attributes
     fronts = transposed_windows(
         src.dims[2:],
         kernel,
         strides,
-        None,
+        dilation,
         a.get("pads"),
         a.get("auto_pad") or "NOTSET",
         a.get("output_padding"),
         a.get("output_shape"),
     ).begin
-    filters = weights.data.reshape(groups, weights.dims[0] // groups, *weights.dims[1:]).swapaxes(1, 2)
-    filters = np.flip(filters, tuple(range(3, 3 + spatial)))
-    phases = []
-    for place in product(*map(range, strides)):
-        found = [
-            _phase(p, s, k, front, size, out)
-            for p, s, k, front, size, out in zip(
-                place, strides, kernel, fronts, src.dims[2:], case.out.dims[2:], strict=True
-            )
-        ]
-        axes = [axis for axis in found if axis is not None]
-        if len(axes) < len(found):
-            return None
-        phases.append(axes)
-
-    def make(site: Site) -> Value:
-        value = site.value(src)
-        dst, into = site.target(0, site.way.outputs[0])
-        whole = into["dst"] if into else site.place(dst)
-        for axes in phases:
-            taps = tuple(axis.taps for axis in axes)
-            where: Any = (slice(None), slice(None), slice(None), *taps)
-            part = filters[where]
-            part = np.ascontiguousarray(part if groups > 1 else part[0])
-            layout, source = whole.desc.layout, value.desc.layout
-            for k, axis in enumerate(axes):
-                layout = views.slice_axis(layout, 2 + k, axis.first, None, strides[k])
-                source = views.slice_axis(source, 2 + k, axis.start, axis.stop)
-            piece = site.sequence.view(whole, MemoryDesc(layout.dims, dst.dtype, layout))
-            read = value
-            if source.dims != value.desc.dims:
-                read = site.sequence.view(value, MemoryDesc(source.dims, value.desc.dtype, source))
-            made = primitives.Convolution(
-                read.desc,
-                MemoryDesc(part.shape, src.dtype, any_format),
-                None if bias is None else MemoryDesc(bias.dims, "f32", "a"),
-                piece.desc,
-                padding=[axis.padding for axis in axes],
-                post_ops=[step.op for step in steps],
-            )
-            given = [part] if bias is None or bias.data is None else [part, bias.data.astype(np.float32)]
-            site.add(made, read, *given, into={"dst": piece})
-        return whole
-
-    only = case.only if len(src.dims) == RANK else None
-    made = primitives.Convolution(
-        MemoryDesc(src.dims, src.dtype, only or any_format),
-        MemoryDesc((case.out.dims[1], src.dims[1], *([1] * spatial)), src.dtype, any_format),
-    )
-    cost = 2e-11 * prod(case.out.dims) * src.dims[1] / groups * prod(kernel) / prod(strides)
-    last = label(made.src)
-    target = (
-        MemoryDesc(case.out.dims, src.dtype, last.format)
-        if last.format
-        else row_major(case.out.dims, src.dtype)
-    )
-    return [Way({src.name: last}, (label(target),), cost, make)]
-
-
-class _Phase:
-    """Every stride-th element of a result along an axis, as a convolution."""
-
-    def __init__(self, first: int, taps: slice, start: int, stop: int, padding: tuple[int, int]) -> None:
-        self.first, self.taps, self.start, self.stop, self.padding = first, taps, start, stop, padding
-
-
-def _phase(p: int, stride: int, kernel: int, front: int, size: int, out: int) -> _Phase | None:
-    """The elements o of the result with ``(o + front) % stride == p``; None: no tap meets them."""
-    taps = len(range(p, kernel, stride))
-    low = -(-(front - p) // stride)  # the first q, of q * stride + p - front in the result
-    first = low * stride + p - front
-    count = len(range(first, out, stride))
-    if not taps or not count:
+    if any(front < 0 for front in fronts):
         return None
-    before, behind = taps - 1 - low, low + count - size
-    last = kernel - 1 - p  # of the flipped filter: the tap p
-    begin = last - (taps - 1) * stride
-    return _Phase(
-        first,
-        slice(begin, last + 1, stride),
-        max(0, -before),
-        size - max(0, -behind),
-        (max(0, before), max(0, behind)),
+    left = [  # of what lies behind the front
+        (n - 1) * s + (k - 1) * d + 1 - front
+        for n, s, k, d, front in zip(src.dims[2:], strides, kernel, dilation, fronts, strict=True)
+    ]
+    sizes = case.out.dims[2:]
+    padding = tuple((front, max(0, n - size)) for front, n, size in zip(fronts, left, sizes, strict=True))
+    more = tuple(max(0, size - n) for n, size in zip(left, sizes, strict=True))
+    filters = weights.data.reshape(groups, weights.dims[0] // groups, *weights.dims[1:]).swapaxes(1, 2)
+    how = How("Deconvolution", strides, dilation, padding, more)
+    return _convolved(
+        case, src, np.ascontiguousarray(filters if groups > 1 else filters[0]), bias, how, steps
     )
 
 
@@ -306,9 +180,11 @@ def gemm(case: Case) -> list[Way] | None:
     """A matrix product with constant weights."""
     src, weights = case.inputs[:2]
     added, steps = case.input(2), chain_of(case)
-    if src is None or weights is None or src.data is not None or weights.data is None or not case.floats:
+    if src is None or weights is None or src.data is not None or not case.floats:
         return None
     a = case.attributes
+    if weights.data is None:
+        return _all_moving(case, src, weights, added, steps)
     if steps is None or 0 in (*src.dims, *case.out.dims) or (added is not None and added.data is None):
         return None
     matrix = np.asarray(weights.data.T if a["transB"] else weights.data)
@@ -318,6 +194,43 @@ def gemm(case: Case) -> list[Way] | None:
         summand = (added.data * np.float32(a["beta"])).astype(np.float32)
         steps = [Step("add", Operand("", summand.shape, "f32", summand.dtype, summand)), *steps]
     return _by_matrix(case, src, matrix, bool(a["transA"]), steps)
+
+
+def _all_moving(
+    case: Case, src: Operand, weights: Operand, bias: Operand | None, steps: list[Step] | None
+) -> list[Way] | None:
+    """Rows by weights that move: an inner product, whose weights are in the format that it likes."""
+    a = case.attributes
+    if steps is None or a["transA"] or not a["transB"] or a["alpha"] != 1 or a["beta"] != 1:
+        return None
+    if bias is not None and (bias.data is not None or bias.dims != case.out.dims[1:] or bias.dtype != "f32"):
+        return None
+    if 0 in (*src.dims, *case.out.dims):
+        return None
+    free = MemoryDesc(weights.dims, weights.dtype, any_format)
+    vector = None if bias is None else MemoryDesc(bias.dims, "f32", "a")
+    target = row_major(case.out.dims, case.out.dtype)
+
+    def make(site: Site) -> Value:
+        dst, into = site.target(0, target)
+        ops, operands, _ = finished(site, steps, dst)
+        value = site.value(src)
+        made = primitives.InnerProduct(value.desc, free, vector, dst, post_ops=ops)
+        given = [value, site.value(weights)] + ([] if bias is None else [site.value(bias)])
+        return site.add(made, *given, *operands, into=into)
+
+    known = primitives.InnerProduct(row_major(src.dims, src.dtype), free, vector, target)
+    read = {**wanted(case, steps, target), src.name: row_major(src.dims, src.dtype)}
+    if bias is not None:
+        read[bias.name] = row_major(bias.dims, bias.dtype)
+    cost, ways = known._cost()[0], [row_major(weights.dims, weights.dtype)]
+    if known.weights.tag is not None:
+        ways.append(label(known.weights))
+    packing = moving(ways[0], ways[0])
+    return [
+        Way({**read, weights.name: one}, (target,), cost + packing * (one == ways[0] != ways[-1]), make)
+        for one in dict.fromkeys(ways)
+    ]
 
 
 @rule("MatMul")

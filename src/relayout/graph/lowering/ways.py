@@ -14,6 +14,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
+import numpy as np
+
 from relayout.graph.lowering.case import Case
 from relayout.layout.descriptor import MemoryDesc
 from relayout.reorder.predict import seconds_to_move
@@ -76,5 +78,5 @@ def moving(*descs: MemoryDesc) -> float:
 
 
 def numbers(given: Any) -> tuple[int, ...]:
-    """Whole numbers of an attribute or a constant, as a tuple."""
-    return tuple(int(n) for n in given)
+    """Whole numbers of an attribute or a constant, as a tuple; a number without axes is one."""
+    return tuple(int(n) for n in (given.reshape(-1) if isinstance(given, np.ndarray) else given))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from relayout import primitives
 from relayout.graph.lowering.case import Case, label
 from relayout.graph.lowering.chains import chain_of, following
-from relayout.graph.lowering.products import padding_of
+from relayout.graph.lowering.convolutions import padding_of
 from relayout.graph.lowering.ways import Way, moving, numbers, rule
 from relayout.layout.descriptor import MemoryDesc
 from relayout.layout.layout import Layout, plain

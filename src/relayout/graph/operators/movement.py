@@ -169,7 +169,12 @@ def _first_axes(starts: Fact) -> tuple[int, ...] | None:
     return tuple(range(count)) if isinstance(count, int) else None
 
 
-@operator("Slice", infer=_sliced_dims)
+def _fits_slice(_: Array, *numbers: Array | None) -> None:
+    if any(one is not None and one.ndim != 1 for one in numbers):
+        raise LayoutError("starts, ends, axes and steps must be vectors")
+
+
+@operator("Slice", infer=_sliced_dims, fits=_fits_slice)
 def slice_(
     data: Array,
     starts: Array,
@@ -193,11 +198,14 @@ def _tiled(x: Fact, repeats: Fact) -> Fact:
     return Fact(tuple(known_product(one) for one in zip(x.dims, given, strict=True)), x.dtype)
 
 
-@operator("Tile", infer=_tiled)
-def tile(x: Array, repeats: Array, /) -> Array:
-    """The whole again and again, along each axis."""
+def _fits_tile(x: Array, repeats: Array, /) -> None:
     if repeats.shape != (x.ndim,):
         raise LayoutError(f"{repeats.size} repeats for {x.ndim} axes")
+
+
+@operator("Tile", infer=_tiled, fits=_fits_tile)
+def tile(x: Array, repeats: Array, /) -> Array:
+    """The whole again and again, along each axis."""
     return np.tile(x, repeats.tolist())
 
 

@@ -76,13 +76,34 @@ class _Model:
         if len(self.functions) != len(model.functions):
             raise LayoutError("the model defines a function twice")
         self.count = 0
+        self.sizes: dict[tuple[str, str, str], int] = {}
+        """Nodes of functions, with those that they call written out."""
         self.unknown: list[tuple[str, int, str, str]] = []
         """Domain, version, operator and node of what there is no definition of."""
 
     def top(self, graph: Any, held: Mapping[int, Array]) -> Graph:
         """The model's own graph."""
+        if self.functions:
+            _check_count(self.written(graph.node))
         scope = Scope(Body(_names(graph)), self.opsets)
         return self.graph(graph, scope, held)
+
+    def written(self, nodes: Iterable[Any], depth: int = 0) -> int:
+        """How many nodes these are with the model's functions written out, without writing them.
+
+        Functions that call themselves, or each other too deep, are refused when they are written.
+        """
+        count = 0
+        for node in nodes:
+            key = _domain(node), node.op_type, node.overload
+            if key in self.functions and key not in self.sizes and depth < DEEPEST:
+                self.sizes[key] = 0
+                self.sizes[key] = self.written(self.functions[key].node, depth + 1)
+            count += 1 + self.sizes.get(key, 0)
+            for attribute in node.attribute:
+                for graph in (*([attribute.g] if attribute.HasField("g") else ()), *attribute.graphs):
+                    count += self.written(graph.node, depth + 1)
+        return count
 
     def graph(self, graph: Any, scope: Scope, held: Mapping[int, Array] = MappingProxyType({})) -> Graph:
         """A graph, in a scope of its own."""
@@ -118,8 +139,7 @@ class _Model:
         """Add what a ``NodeProto`` means."""
         name = node.name or next(filter(None, node.output), "")
         self.count += 1
-        if self.count > MOST:
-            raise LayoutError(f"the network has more than {MOST} nodes, with its functions written out")
+        _check_count(self.count)
         try:
             self._node(node, name, scope)
         except RecursionError:
@@ -255,6 +275,11 @@ class _Model:
             for (domain, version, operator), names in kinds.items()
         ]
         return "the model has operators that are unknown here: " + "; ".join(lines)
+
+
+def _check_count(nodes: int) -> None:
+    if nodes > MOST:
+        raise LayoutError(f"the network has more than {MOST} nodes, with its functions written out")
 
 
 class _Attributes:

@@ -13,6 +13,7 @@
 ``network``     the shuffles of a transposition, and of interleaving
 ``pixels``      interleaving and its reverse: a few channels, or a few rows of a matrix
 ``packing``     conversion, then transposition, with a buffer between them
+``regroup``     packed filters: words transposed, and bytes put in order in registers
 ``elements``    all else, an element at a time
 ``module``      all kernels of a reorder as one function: plans -> text
 ==============  =============================================================================================
@@ -56,6 +57,9 @@ elements of the source I (columns), and that of the destination O (rows).
 ``converted``
     Short runs that become narrower, f32 ``oihw`` to s8 ``OIhw4i16o4i``: longer ones are converted on their
     way into a buffer, and transposed from there by another kernel.
+``regrouped``
+    Filters packed in pairs or fours of channels, s8 ``oihw`` to ``OIhw4i16o4i``: a few channels of all taps
+    lie together on both sides. A shuffle of a register puts them in order, and whole words are transposed.
 ``elements``
     All else, an element at a time.
 

@@ -25,7 +25,7 @@ __all__ = ["CACHED", "ENTRY", "KERNELS", "embedded", "module"]
 
 ENTRY = "reorder"
 CACHED = "cached"
-TURN_BYTES = 2048  # bytes that a kernel writes in a turn, at least, to be called for each
+TOGETHER_BYTES = 8192  # bytes that several kernels write, one after the other, while their lines stay in L1
 KERNELS = tiles, zeros
 """The modules whose kernels write plans of others (:data:`~.base.WRITERS`): nobody else imports them."""
 
@@ -77,13 +77,14 @@ def _entry(name: str, plans: Sequence[Plan], machine: Machine, streamed: list[in
             f.smin(f.mul(f.udiv(f.mul(number, units), parts), plan.unit), plan.extent)
             for number in (part, following)
         )
+        turns = max(1, TOGETHER_BYTES * plan.extent // max(1, sum(plans[k].nest.bytes for k in numbers)))
 
-        def turn(i: Value, numbers: Sequence[int] = numbers) -> None:
+        def some(i: Value, numbers: Sequence[int] = numbers, turns: int = turns, end: Value = end) -> None:
             for k in numbers:
-                whole(k, i, f.add(i, 1))
+                whole(k, i, f.smin(f.add(i, turns), end))
 
         work = (
-            partial(f.loop, first, end, 1, turn)
+            partial(f.loop, first, end, turns, some)
             if len(numbers) > 1
             else partial(whole, numbers[0], first, end)
         )
@@ -92,16 +93,15 @@ def _entry(name: str, plans: Sequence[Plan], machine: Machine, streamed: list[in
 
 
 def _together(plans: Sequence[Plan]) -> list[list[int]]:
-    """Plans by number, those together of which one turn of the shared loop is done after the other.
+    """Plans by number, those together of which some turns of the shared loop are done after the others.
 
-    They move parts of the same images, of blocks with data and of blocks with less of it, say. So their lines
-    are still in a cache when the next plan wants the rest of them.
+    They move parts of the same images or pixels, of blocks with data and of blocks with less of it, say. So
+    their lines are still in a cache when the next plan wants the rest of them.
     """
     found: list[list[int]] = []
     for k, plan in enumerate(plans):
         last = plans[found[-1][0]] if found else plan
-        same = found and last.unit == plan.unit == 1 and last.extent == plan.extent > 1
-        if same and min(last.nest.bytes, plan.nest.bytes) >= TURN_BYTES * plan.extent:
+        if found and last.unit == plan.unit == 1 and last.extent == plan.extent > 1:
             found[-1].append(k)
         else:
             found.append([k])

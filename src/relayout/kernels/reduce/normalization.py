@@ -40,7 +40,7 @@ from relayout.ops.functions import Function
 from relayout.records import dataclass
 from relayout.targets.machine import Machine
 
-__all__ = ["ENTRY", "NormalizationPlan", "Normalized", "module", "planned"]
+__all__ = ["ENTRY", "NormalizationPlan", "Normalized", "Passes", "module", "planned"]
 
 ENTRY = "normalization"
 UNROLL = {64: 8, 32: 4, 16: 4}  # vectors of one turn, by the bytes of a register
@@ -129,11 +129,11 @@ def module(made: NormalizationPlan, machine: Machine) -> str:
     together = max(1, unroll // -(-made.rows.longest // lanes))
     levels = made.rows.in_levels(LEVEL, LEVEL * unroll * lanes)
     for found in lines(f, levels, pointers, lanes, unroll, together, WIDE * unroll):
-        found.tasks(_Passes(f, made, found).write)
+        found.tasks(Passes(f, made, found).write)
     return f.text()
 
 
-class _Passes:
+class Passes:
     """The passes over the rows of a task."""
 
     def __init__(self, f: builder.Function, made: NormalizationPlan, found: Lines) -> None:
@@ -142,17 +142,13 @@ class _Passes:
 
     def write(self, at: Values) -> None:
         """A task."""
-        if self.what.rms:
-            found = self._statistics(at, None)
-            self._apply(at, None, found)
-        else:
-            pivots, found = self._centred(at)
-            self._apply(at, pivots, found)
-            if self.what.mean:
-                means = [self.b.fadd(pivot, given[0]) for pivot, given in zip(pivots, found, strict=True)]
-                self._write(at, means, 1 + self.what.variance)
-        if self.what.variance:
-            self._write(at, [given[1] for given in found], 1)
+        pivots, found = (None, self._statistics(at, None)) if self.what.rms else self._centred(at)
+        self._apply(at, pivots, found)
+        self._write(at, pivots, found)
+
+    def only_statistics(self, at: Values) -> None:
+        """A task of which nothing but the statistics is wanted."""
+        self._write(at, *self._centred(at))
 
     # -- statistics -----------------------------------------------------------------------------------------
 
@@ -236,7 +232,10 @@ class _Passes:
             return self.table.load(visit.at[operand], count, visit.valid)
         return self.b.splat(self.b.load(vector(1, FLOAT), visit.at[operand]), count)
 
-    def _write(self, at: Values, values: Values, operand: int) -> None:
-        """One value of each row, to an operand that is counted from the destination backwards."""
-        for row, lane, places in self.lines.places(at):
-            self.b.store(self.b.extract(values[row], lane), places[-1 - operand])
+    def _write(self, at: Values, pivots: Values | None, found: list[Values]) -> None:
+        """The statistics that are wanted."""
+        if self.what.mean and pivots is not None:
+            means = [self.b.fadd(pivot, given[0]) for pivot, given in zip(pivots, found, strict=True)]
+            self.lines.store(at, means, 1 + self.what.variance)
+        if self.what.variance:
+            self.lines.store(at, [given[1] for given in found], 1)

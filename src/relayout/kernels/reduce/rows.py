@@ -335,6 +335,11 @@ class Lines:
         """Each row's number, a lane in which its values are, and its addresses."""
         raise NotImplementedError
 
+    def store(self, at: Values, values: Values, operand: int) -> None:
+        """One value of each row, to an operand that is counted from the destination backwards."""
+        for row, lane, places in self.places(at):
+            self.b.store(self.b.extract(values[row], lane), places[-1 - operand])
+
     # -- the loops of a row ---------------------------------------------------------------------------------
 
     def _nest(self, piece: Nest, loops: Sequence[Loop], at: Values, values: Values, body: Body) -> Values:
@@ -583,3 +588,12 @@ class _Packed(Lines):
         for k in range(self.turns.extent):
             row, lane = divmod(k * self.segment, self.count)
             yield row, lane, list(self._ahead(at, self.turns.steps, k))
+
+    def store(self, at: Values, values: Values, operand: int) -> None:
+        place, size = at[-1 - operand], values[0].type.element.bits // 8
+        if self.segment > 1 or self.turns.steps[-1 - operand] != size:
+            super().store(at, values, operand)
+            return
+        for k, x in enumerate(values):
+            pieces = pieces_of(0, min(self.count, self.valid - k * self.count), 0, size)
+            store_pieces(self.b, x, self.b.gep(place, k * self.count * size), pieces)

@@ -19,6 +19,7 @@ from math import prod
 import numpy as np
 
 from relayout.ops import normalization as forward
+from relayout.ops.expressions import Expression, Writing
 from relayout.ops.functions import Reals
 from relayout.ops.operation import Operation
 
@@ -72,6 +73,34 @@ class BatchNormalizationBackward(Operation):
                 diff_src = g - each(diff_shift) / count - y * each(diff_scale) / count
             diff_src = diff_src / root * (1.0 if scale is None else each(scale))
         return {"diff_src": diff_src, "diff_scale": diff_scale, "diff_shift": diff_shift}
+
+    def _reads(self, name: str) -> bool:
+        return any(one.name == name for one in self.inputs)
+
+    @property
+    def factor(self) -> Expression:
+        """What a channel's gradients are multiplied by: of the variance, and the scale where there is one."""
+        return forward.factor(self.epsilon, self._reads("scale"))
+
+    @property
+    def result(self) -> Expression:
+        """What is written.
+
+        Of ``diff_dst``, the workspace if there is one; without given statistics of the source, the mean, and
+        both sums as :class:`relayout.kernels.reduce.sums.Merged` has them; and of the factor.
+        """
+        masked, own = self._reads("workspace"), not self.use_global_stats
+        w = Writing("f32", *["u8"] * masked, *["f32"] * (4 * own + 1))
+        g, after = 0, 1 + masked
+        if masked:
+            passed = w.apply("ne", 1, w.number("u8", 0))
+            g = w.put("select", "f32", passed, 0, w.number("f32", 0.0))
+        if own:
+            x = w.apply("mul", w.apply("sub", after, after + 1), after + 3)
+            g = w.apply("sub", w.apply("sub", g, after + 2), x)
+            after += 4
+        w.apply("mul", g, after)
+        return w.written()
 
 
 class RowsBackward(forward.Normalization):

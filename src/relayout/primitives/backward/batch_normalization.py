@@ -27,13 +27,18 @@ array([0., 0., 0., 0.], dtype=float32)
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from relayout.errors import LayoutError
+from relayout.forking import locked
+from relayout.layout import views
 from relayout.layout.descriptor import MemoryDesc
 from relayout.ops.backward import normalization as ops
 from relayout.primitives.backward.normalizing import NormalizationBackward
-from relayout.primitives.batch_normalization import BatchNormalization
+from relayout.primitives.batch_normalization import BatchNormalization, besides_channels, over_channels
+
+if TYPE_CHECKING:
+    from relayout.primitives.program import Program
 
 __all__ = ["BatchNormalizationBackward"]
 
@@ -73,6 +78,7 @@ class BatchNormalizationBackward(NormalizationBackward):
     kind = "batch_normalization_backward"
     hint = BatchNormalization
     forward: BatchNormalization
+    operation: ops.BatchNormalizationBackward
 
     def __init__(
         self,
@@ -98,3 +104,49 @@ class BatchNormalizationBackward(NormalizationBackward):
             epsilon=operation.epsilon,
             use_global_stats=not operation.training,
         )
+
+    @locked
+    def _lower(self) -> Program | None:
+        from relayout.primitives.lowering import elementwise, joined
+        from relayout.primitives.summing import sums
+
+        what, dims = self.operation, self.src.dims
+        vector = MemoryDesc(dims[1:2], "f32", "a")
+        each = over_channels(vector, len(dims))
+        outputs = [name if name in self.outputs else "" for name in ("diff_shift", "diff_scale")]
+        operands = {"diff_dst": self.diff_dst}
+        if "workspace" in self.inputs:
+            operands["workspace"] = self.workspace
+        steps: list[Program | None] = []
+        if any(outputs) or not what.use_global_stats:
+            plain = {
+                name: MemoryDesc(dims, self.descs[name].dtype, self.descs[name].layout.with_roles(None))
+                for name in ("src", *operands)
+            }
+            steps.append(
+                sums(
+                    plain["src"],
+                    besides_channels(self.src),
+                    [*outputs, "first sum", "second sum", "factor"],
+                    diff_dst=plain["diff_dst"],
+                    workspace=plain.get("workspace"),
+                    mean=("mean", views.broadcast_to(each.layout, dims)),
+                    epsilon=what.epsilon,
+                    scale="scale" in self.inputs,
+                )
+            )
+        else:
+            given: dict[str, MemoryDesc] = {
+                name: vector for name in ("variance", "scale") if name in self.inputs
+            }
+            steps.append(elementwise(vector, given, what.factor, target="factor"))
+        if not what.use_global_stats:
+            operands |= {"src": self.src, "mean": each, "first sum": each, "second sum": each}
+        operands["factor"] = each
+        steps.append(elementwise(self.diff_src, operands, what.result, target="diff_src"))
+        program = joined(*steps, note="")
+        if program is not None:
+            program.note = ", then ".join(filter(None, [steps[0].note if steps[0] else "", "one pass"]))
+            more = dict.fromkeys(("first sum", "second sum", "factor"), vector.nbytes)
+            program.scratch = {**program.scratch, **more}
+        return program

@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from relayout.errors import Unsupported
 from relayout.kernels.conv.geometry import Geometry
 from relayout.layout.descriptor import MemoryDesc
 from relayout.ops.backward import convolution as ops
 from relayout.primitives.backward.base import Backward
+from relayout.primitives.backward.weights import check_floats
 from relayout.primitives.convolution import Convolution, ImageProducts
 from relayout.primitives.meaning import check_data, check_weights
 from relayout.primitives.primitive import Primitive
@@ -50,8 +50,7 @@ class DataGradient(Backward, ImageProducts):
         for name, desc in given.items():
             if name != "weights":
                 check_data(self.kind, name, desc)
-            if not desc.dtype.is_float:
-                raise Unsupported(f"{self.kind}: {name} {desc} must be of real numbers, as gradients are")
+        check_floats(self.kind, forward, given)
         self._given = given
         decided = self._decided(dict(given))
         found = {"diff_src": decided.pop("diff_src")}

@@ -10,14 +10,17 @@ from relayout.layout.descriptor import MemoryDesc
 from relayout.ops.backward import normalization as ops
 from relayout.ops.operation import Operation
 from relayout.primitives.backward.base import Backward
+from relayout.primitives.backward.following import followed
 from relayout.primitives.meaning import check_alike
 from relayout.primitives.normalizing import Normalization
 
 __all__ = ["NormalizationBackward", "RowsBackward", "gradients"]
 
 
-def gradients(made: Backward, diff_dst: Any, diff_src: Any) -> tuple[MemoryDesc, MemoryDesc]:
-    """The descriptors of ``diff_dst`` and ``diff_src``; ``any`` is as the forward pass wrote and read.
+def gradients(
+    made: Backward, diff_dst: Any, diff_src: Any, read: str = "src"
+) -> tuple[MemoryDesc, MemoryDesc]:
+    """The descriptors of ``diff_dst`` and ``diff_src``; ``any`` is the format of what is ``read`` besides.
 
     Raises
     ------
@@ -31,8 +34,7 @@ def gradients(made: Backward, diff_dst: Any, diff_src: Any) -> tuple[MemoryDesc,
         desc = made._like(name, given, forward.descs[like], written=name == "diff_src")
         if not desc.dtype.is_float:
             raise Unsupported(f"{made.kind}: {name} {desc} holds integers, and there is no gradient of these")
-        layout = forward.descs[like].layout if desc.layout is None else desc.layout
-        found.append(MemoryDesc(desc.dims, desc.dtype, layout))
+        found.append(followed(forward.descs[read], desc))
     return found[0], found[1]
 
 

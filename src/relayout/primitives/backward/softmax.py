@@ -73,7 +73,7 @@ class SoftmaxBackward(Backward):
                 f"{self.kind}: the forward primitive is a guarded logarithm, whose zeros in the place of NaN "
                 "have no gradient that the result would tell"
             )
-        diff_dst, diff_src = gradients(self, diff_dst, diff_src)
+        diff_dst, diff_src = gradients(self, diff_dst, diff_src, "dst")
         inputs = {"dst": forward.dst, "diff_dst": diff_dst}
         self._settle(ops.SoftmaxBackward, inputs, {"diff_src": diff_src}, axis=what.axis, log=what.log)
         check_alike(self.kind, self.descs)

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from relayout.bench.networks import Conv, Forward, Product
+from relayout.bench.networks import BackwardData, Conv, Forward, Product
 from relayout.bench.operands import Floats, Operands, Work
 from relayout.bench.peers.dnnl import (
     BIAS,
+    DIFF_DST,
+    DIFF_SRC,
     DST,
     SRC,
     WEIGHTS,
@@ -29,7 +31,7 @@ from relayout.tensor import aligned
 
 __all__ = ["OneDNN"]
 
-FORWARD_INFERENCE, DIRECT = 96, 1  # dnnl_forward_inference, dnnl_convolution_direct
+FORWARD_TRAINING, FORWARD_INFERENCE, DIRECT = 64, 96, 1  # dnnl_forward_training and so on
 
 
 class OneDNN:
@@ -63,23 +65,26 @@ class _Layer(Primitive):
 
     def __init__(self, library: Library, work: Conv | Product, operands: Operands, product: str) -> None:
         super().__init__(library)
-        if isinstance(work, Conv):
+        read, written = SRC, DST
+        if isinstance(work, BackwardData):
+            desc, read, written = self._backward_data(work), DIFF_DST, DIFF_SRC
+        elif isinstance(work, Conv):
             desc = self._convolution(work)
         elif product == "matmul":
             desc = self._matmul(work)
         else:
             desc = self._inner_product(work)
             operands = operands._replace(weights=np.ascontiguousarray(operands.weights.T))
-        sides = {SRC: operands.src, WEIGHTS: operands.weights}
+        sides = {read: operands.src, WEIGHTS: operands.weights}
         arguments = [(side, self.memory(*self._laid_out(desc, side, data))) for side, data in sides.items()]
         if operands.bias is not None:
             row = operands.bias if product != "matmul" or isinstance(work, Conv) else operands.bias[None]
             arguments.append((BIAS, self.memory(self._plain(row.shape), operands.bias)))
         self.dims = work.dst_dims
-        self.chosen = library.chosen(desc, DST)
+        self.chosen = library.chosen(desc, written)
         self.given = aligned(library.size(self.chosen))
-        arguments.append((DST, self.memory(self.chosen, self.given)))
-        tags = [library.tag(library.chosen(desc, side)) for side in (SRC, WEIGHTS, DST)]
+        arguments.append((written, self.memory(self.chosen, self.given)))
+        tags = [library.tag(library.chosen(desc, side)) for side in (read, WEIGHTS, written)]
         self.implementation = f"{library.implementation(desc)} {':'.join(tags)}"
         self.ready(desc, arguments)
 
@@ -95,12 +100,22 @@ class _Layer(Primitive):
     def _any(self, dims: tuple[int, ...]) -> Handle:
         return self.described(dims, "f32", "any")
 
-    def _convolution(self, work: Conv) -> Handle:
+    def _backward_data(self, work: BackwardData) -> Handle:
+        """Made with the forward pass of training as a hint."""
         stride, padding = (Dims(number, number) for number in (work.stride, work.padding))
         return self.primitive_desc(
-            "convolution_forward",
-            *(self.library.engine, FORWARD_INFERENCE, DIRECT),
-            *(self._any(work.src_dims), self._any(work.weights_dims), self._plain(work.bias_dims)),
+            *("convolution_backward_data", self.library.engine, DIRECT),
+            *(self._any(dims) for dims in (work.dst_dims, work.weights_dims, work.src_dims)),
+            *(stride, Dims(0, 0), padding, padding, self._convolution(work.forward, FORWARD_TRAINING)),
+            self.attributes(),
+        )
+
+    def _convolution(self, work: Conv, how: int = FORWARD_INFERENCE) -> Handle:
+        stride, padding = (Dims(number, number) for number in (work.stride, work.padding))
+        return self.primitive_desc(
+            *("convolution_forward", self.library.engine, how, DIRECT),
+            *(self._any(work.src_dims), self._any(work.weights_dims)),
+            self._plain(work.bias_dims) if how == FORWARD_INFERENCE else None,
             *(self._any(work.dst_dims), stride, Dims(0, 0), padding, padding, self.attributes()),
         )
 

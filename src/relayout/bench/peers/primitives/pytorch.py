@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from relayout.bench.networks import Block, Conv, Forward, Product
+from relayout.bench.networks import BackwardData, Block, Conv, Forward, Product
 from relayout.bench.operands import SEED, Floats, Operands, Work
 from relayout.bench.peers.primitives.contestant import Computation
 from relayout.networks import random
@@ -49,9 +49,12 @@ class PyTorch:
         """Put the operands into tensors, and find the operation."""
         if isinstance(work, Forward) or (isinstance(work, Product) and not self._multiplies(work)):
             return None
+        if isinstance(work, BackwardData) and self.memory == "mkldnn":
+            return None
         torch = _torch()
         torch.set_num_threads(threads)
         make: Any = _convolution if isinstance(work, Conv) else _product
+        make = _backward_data if isinstance(work, BackwardData) else make
         return _computation(make(work, operands, self.memory), self.memory or "contiguous")
 
     def _multiplies(self, work: Product) -> bool:
@@ -123,6 +126,17 @@ def _convolution(work: Conv, operands: Operands, memory: str) -> Callable[[], An
             *(weights, [work.padding] * 2, [work.stride] * 2, [1, 1], work.groups, list(work.src_dims))
         )
     return partial(torch.nn.functional.conv2d, source, weights, bias, **settings)
+
+
+def _backward_data(work: BackwardData, operands: Operands, memory: str) -> Callable[[], Any]:
+    """What autograd calls for the source alone."""
+    torch = _torch()
+    filters = operands.weights.reshape(work.oc, work.ic // work.groups, work.kh, work.kw)
+    given = [torch.from_numpy(operands.src), torch.empty(work.dst_dims), torch.from_numpy(filters)]
+    if memory == "channels_last":
+        given = [one.contiguous(memory_format=torch.channels_last) for one in given]
+    how = [work.stride] * 2, [work.padding] * 2, [1, 1], False, [0, 0], work.groups, [True, False, False]
+    return lambda: torch.ops.aten.convolution_backward(*given, None, *how)[0]
 
 
 def _product(work: Product, operands: Operands, memory: str) -> Callable[[], Any]:

@@ -1,0 +1,122 @@
+"""Sums over everything but the channels, as programs: what batch normalisation takes, forward and backward.
+
+They are two steps, parts and then all of them together (:mod:`relayout.kernels.reduce.sums`). Where the
+layouts have no neighbours in common, operands are reordered first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+from typing import TYPE_CHECKING
+
+from relayout.forking import locked
+from relayout.layout.dense import dense_like
+from relayout.layout.descriptor import MemoryDesc
+from relayout.layout.layout import Layout, plain
+from relayout.primitives.lowering import reorder_step
+from relayout.primitives.program import Program, Step
+
+if TYPE_CHECKING:
+    pass
+
+__all__ = ["sums"]
+
+
+@locked
+def sums(
+    src: MemoryDesc,
+    axes: Sequence[int],
+    outputs: Sequence[str],
+    *,
+    diff_dst: MemoryDesc | None = None,
+    workspace: MemoryDesc | None = None,
+    mean: tuple[str, Layout] | None = None,
+    factor: tuple[str, Layout] | None = None,
+    epsilon: float | None = None,
+    scale: bool = False,
+) -> Program | None:
+    """The program that writes statistics, or the sums of a gradient; None where there is no kernel.
+
+    Parameters
+    ----------
+    src : MemoryDesc
+        The source, with the dims that it is seen with.
+    axes : sequence of int
+        Those that are added up.
+    outputs : sequence of str
+        The buffers that are written: mean and variance; or both sums, and with five of them coefficients
+        (see :class:`relayout.kernels.reduce.sums.Merged`). Those without a name are scratch.
+    diff_dst, workspace : MemoryDesc, optional
+        What comes in, and which of it passed. Without ``diff_dst`` statistics are wanted.
+    mean, factor : str and Layout, optional
+        The buffer that is subtracted from the source, or by which differences are multiplied, and where it is
+        read for each element.
+    epsilon : float, optional
+        That of batch normalisation, whose variance is read.
+    scale : bool
+        Whether there is a scale in the coefficients.
+    """
+    from relayout.environment import LOADED
+    from relayout.jit.compile import Module, recalled
+    from relayout.kernels.reduce.sums import ENTRY, MERGE, Merged, merge, module, planned
+    from relayout.primitives.combining import combining_step
+    from relayout.targets.machine import host
+
+    machine = host()
+    lanes = machine.vector // 4
+    row_major = Layout(src.dims, plain(len(src.dims)))
+    names = {"src": src, "diff_dst": diff_dst, "workspace": workspace}
+    given = {name: desc for name, desc in names.items() if desc is not None}
+    steps: list[Step | None] = []
+    scratch: dict[str, int] = {}
+    for seen in (given, _as(given, dense_like(src.layout)), _as(given, row_major)):
+        tables = {"mean": mean[1] if mean else None, "factor": factor[1] if factor else None}
+        found = planned(
+            seen["src"],
+            seen.get("diff_dst", seen["src"]),
+            axes,
+            lanes,
+            workspace=seen.get("workspace"),
+            statistics=diff_dst is None,
+            **tables,
+        )
+        if found is not None:
+            break
+    if found is None:
+        return None
+    at = {name: name for name in given}
+    for name, desc in seen.items():
+        if desc is not given[name]:
+            at[name] = f"{name} in order"
+            steps.append(reorder_step(given[name], desc, name, at[name]))
+            scratch[at[name]] = desc.required_bytes
+    rows = prod(size for axis, size in enumerate(src.dims) if axis not in axes)
+    for name in ("part one", "part two"):
+        scratch[name] = 4 * found.count * rows
+    size = sum(desc.nbytes for desc in seen.values())
+    last = at.get("diff_dst", at["src"])
+    one = combining_step(
+        ("sums", found), ENTRY, lambda machine: module(found, machine), at["src"], last, size
+    )
+    tables_read = [pair[0] for pair in (mean, factor) if pair is not None]
+    read = [*([at["workspace"]] if workspace is not None else []), *tables_read]
+    steps.append(one._replace(operands=(*read, "part one", "part two")))
+    what = Merged(rows, found.parts, diff_dst is None, epsilon, scale, len(outputs) > 2)
+    kernels, _ = recalled(repr(what), LOADED, lambda: Module(merge(what, machine), [MERGE]), machine)
+    vectors = [*["variance"] * (epsilon is not None), *["scale"] * scale]
+    targets = [name or f"unused {k}" for k, name in enumerate(outputs)]
+    scratch |= {name: 4 * rows for name in targets if name.startswith("unused")}
+    steps.append(Step(kernels[0], "part one", targets[0], ("part one", "part two", *vectors, *targets)))
+    if any(step is None for step in steps):
+        return None
+    whole = tuple(step for step in steps if step is not None)
+    return Program(whole, scratch, note=f"sums in {found.count} parts, {found.lanes(machine)} lanes")
+
+
+def _as(given: dict[str, MemoryDesc], layout: Layout) -> dict[str, MemoryDesc]:
+    """Descriptors in one layout; those that lie so already stay as they are."""
+    return {
+        name: desc if desc.layout.same_bytes(layout) else MemoryDesc(desc.dims, desc.dtype, layout)
+        for name, desc in given.items()
+    }

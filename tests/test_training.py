@@ -1,0 +1,296 @@
+"""Training: steps against PyTorch's, states in place, bits that don't depend on threads."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import relayout as rl
+from relayout import networks
+from relayout.errors import LayoutError
+from relayout.graph.graph import Graph, Node, Value
+from relayout.graph.inference import inferred
+from relayout.graph.step import Step, compiled_step, planned_step
+from relayout.networks.resnet import Architecture
+from relayout.training import SGD, Adam, AdamW, Optimizer, Trainer
+
+F32 = np.dtype("float32")
+SMALL = Architecture((1, 2, 1), groups=2, width=8, channels=8)
+
+
+def network(seed: int = 0) -> Graph:
+    return networks.graph(SMALL, networks.random(seed), size=32, classes=5)
+
+
+def batches(count: int, batch: int = 4) -> list[tuple[np.ndarray, np.ndarray]]:
+    rng = np.random.default_rng(5)
+    return [
+        (rng.standard_normal((batch, 3, 32, 32)).astype(np.float32), rng.integers(0, 5, batch))
+        for _ in range(count)
+    ]
+
+
+@pytest.mark.parametrize("format", [None, "nhwc", "nchw"])
+def test_five_steps_of_a_resnet_are_pytorchs(format: str | None) -> None:
+    torch = pytest.importorskip("torch")
+    from torch_resnet import Resnet
+
+    graph = network()
+    model = Resnet(SMALL, 5)
+    model.load(dict(graph.constants))
+    model.train()
+    known = torch.optim.SGD(model.parameters(), 0.05, momentum=0.9, weight_decay=1e-3, nesterov=True)
+    optimizer = SGD(0.05, momentum=0.9, weight_decay=1e-3, nesterov=True)
+    trainer = Trainer(graph, "cross_entropy", optimizer, batch=4, format=format)
+    assert set(trainer.parameters) == {name for name, _ in model.named_parameters()}
+    for x, labels in batches(5):
+        loss = torch.nn.functional.cross_entropy(model(torch.tensor(x)), torch.tensor(labels))
+        known.zero_grad()
+        loss.backward()
+        known.step()
+        np.testing.assert_allclose(trainer.step(x, labels), loss.item(), rtol=1e-3)
+    for name, one in model.state_dict().items():
+        if not name.endswith("tracked"):
+            expected = one.numpy()
+            off = np.abs(trainer[name] - expected).max()
+            assert off <= 1e-3 * np.abs(expected).max(), f"{name} is off by {off}"
+
+
+def test_threads_change_no_bit() -> None:
+    found = []
+    for threads in (1, 2):
+        trainer = Trainer(network(), "cross_entropy", SGD(0.1, momentum=0.9), batch=4, threads=threads)
+        losses = [trainer.step(*one) for one in batches(3)]
+        found.append((losses, {name: trainer[name] for name in trainer}))
+    (losses, states), (others, more) = found
+    assert losses == others
+    for name, one in states.items():
+        assert np.array_equal(one, more[name]), name
+
+
+OPTIMIZERS: list[tuple[Optimizer, str, dict[str, Any]]] = [
+    (SGD(0.1), "SGD", {}),
+    (SGD(0.1, weight_decay=0.1), "SGD", {"weight_decay": 0.1}),
+    (SGD(0.1, momentum=0.9, dampening=0.3), "SGD", {"momentum": 0.9, "dampening": 0.3}),
+    (
+        SGD(0.1, momentum=0.9, weight_decay=0.01, nesterov=True),
+        "SGD",
+        {"momentum": 0.9, "weight_decay": 0.01, "nesterov": True},
+    ),
+    (Adam(0.1), "Adam", {}),
+    (Adam(0.1, (0.8, 0.99), 1e-6, 0.1), "Adam", {"betas": (0.8, 0.99), "eps": 1e-6, "weight_decay": 0.1}),
+    (AdamW(0.1), "AdamW", {}),
+    (AdamW(0.1, weight_decay=0.2), "AdamW", {"weight_decay": 0.2}),
+]
+
+
+@pytest.mark.parametrize(("optimizer", "name", "given"), OPTIMIZERS)
+@pytest.mark.parametrize("dims", [(5, 3), (1,), ()])
+def test_optimizers_are_pytorchs(
+    optimizer: Optimizer, name: str, given: dict[str, Any], dims: tuple[int, ...]
+) -> None:
+    torch = pytest.importorskip("torch")
+    rng = np.random.default_rng(1)
+    begin = rng.standard_normal(dims).astype(np.float32)
+    x = Value("x", dims, F32)
+    nodes = (
+        Node("Mul", ("x", "w"), ("a",)),
+        Node("Tanh", ("a",), ("b",)),
+        Node("ReduceSum", ("b",), ("loss",), {"keepdims": 0}),
+    )
+    graph = Graph((x,), ("loss",), nodes, {"w": begin})
+    trainer = Trainer(graph, "loss", optimizer, of=["w"])
+    weight = torch.tensor(begin, requires_grad=True)
+    known = getattr(torch.optim, name)([weight], 0.1, **given)
+    for count in range(6):
+        data = rng.standard_normal(dims).astype(np.float32)
+        trainer.rate = 0.1 / (1 + count)
+        known.param_groups[0]["lr"] = 0.1 / (1 + count)
+        known.zero_grad()
+        loss = (torch.tensor(data) * weight).tanh().sum()
+        loss.backward()
+        known.step()
+        assert abs(trainer.step(data) - loss.item()) <= 1e-5 * (1 + abs(loss.item()))
+        np.testing.assert_allclose(trainer["w"], weight.detach().numpy(), rtol=2e-5, atol=2e-6)
+
+
+def test_parameters_stay_in_the_format_that_convolutions_like() -> None:
+    trainer = Trainer(network(), "cross_entropy", SGD(0.1, momentum=0.9), batch=4)
+    plan = trainer.plan
+    conversions = [one for one in plan.conversions if one.value in plan.states and "momentum" in one.value]
+    assert conversions == []
+    for name in trainer.parameters:
+        assert plan.states[name] == plan.states[f"momentum/{name}"], name
+
+
+def test_states_are_read_and_written() -> None:
+    trainer = Trainer(network(), "cross_entropy", SGD(0.1), batch=4)
+    before = trainer["fc.weight"]
+    trainer.step(*batches(1)[0])
+    assert not np.array_equal(trainer["fc.weight"], before)
+    trainer["fc.weight"] = before
+    assert np.array_equal(trainer["fc.weight"], before)
+    assert len(trainer) == len(list(trainer)) == len(trainer.parameters) + len(trainer.statistics)
+    with pytest.raises(LayoutError, match="no parameter or state 'fc'"):
+        trainer["fc"]
+    with pytest.raises(LayoutError, match=r"fc\.bias"):
+        trainer["fc.bias"] = np.zeros(3, np.float32)
+
+
+def test_a_saved_state_goes_on_where_it_was(tmp_path: Path) -> None:
+    data = batches(4)
+    first = Trainer(network(), "cross_entropy", Adam(0.01), batch=4)
+    for one in data[:2]:
+        first.step(*one)
+    first.save(tmp_path / "state.safetensors")
+    losses = [first.step(*one) for one in data[2:]]
+    second = Trainer(network(9), "cross_entropy", Adam(0.01), batch=4)
+    second.load(tmp_path / "state.safetensors")
+    assert second.count == 2
+    assert [second.step(*one) for one in data[2:]] == losses
+
+
+def test_what_was_learned_goes_into_the_graph() -> None:
+    graph = network()
+    trainer = Trainer(graph, "cross_entropy", SGD(0.05), batch=4)
+    x, labels = batches(1)[0]
+    losses = [trainer.step(x, labels) for _ in range(12)]
+    assert losses[-1] < losses[0] / 2
+    made = trainer.trained(graph)
+    (scores,) = made.compile(batch=4)(x)
+    assert scores.shape == (4, 5)
+    assert not np.allclose(scores, graph.compile(batch=4)(x)[0])
+
+
+def test_results_of_the_network_come_with_the_loss() -> None:
+    trainer = Trainer(network(), "cross_entropy", SGD(0.05), batch=4)
+    x, labels = batches(1)[0]
+    loss, scores = trainer.step_with_results(x, labels)
+    shifted = scores - scores.max(1, keepdims=True)
+    expected = (np.log(np.exp(shifted).sum(1)) - shifted[np.arange(4), labels]).mean()
+    np.testing.assert_allclose(loss, expected, rtol=1e-5)
+
+
+def test_dropout_depends_on_seed_and_step() -> None:
+    nodes = (
+        Node("Mul", ("x", "w"), ("a",)),
+        Node("Dropout", ("a",), ("b",)),
+        Node("ReduceMean", ("b",), ("loss",), {"keepdims": 0}),
+    )
+    graph = Graph((Value("x", (50, 40), F32),), ("loss",), nodes, {"w": np.ones(40, np.float32)})
+    x = np.ones((50, 40), np.float32)
+    runs = []
+    for seed in (1, 1, 2):
+        trainer = Trainer(graph, "loss", SGD(0.0), seed=seed)
+        runs.append([trainer.step(x) for _ in range(3)])
+    assert runs[0] == runs[1] != runs[2]
+    assert len(set(runs[0])) == 3
+    assert abs(np.mean(runs[0]) - 1) < 0.1
+    plain = Trainer(graph, "loss", SGD(0.0), dropout=0.0)
+    assert plain.step(x) == 1
+
+
+def test_an_onnx_model_trains(tmp_path: Path) -> None:
+    pytest.importorskip("onnx")
+    from relayout.exporters.onnx import save
+
+    path = tmp_path / "small.onnx"
+    save(network(), path)
+    graph = rl.load(path)
+    trainer = Trainer(graph, "cross_entropy", SGD(0.05, momentum=0.9), batch=4)
+    same = Trainer(network(), "cross_entropy", SGD(0.05, momentum=0.9), batch=4)
+    for one in batches(2):
+        np.testing.assert_allclose(trainer.step(*one), same.step(*one), rtol=1e-4)
+
+
+def test_a_program_of_pytorch_trains() -> None:
+    torch = pytest.importorskip("torch")
+    torch.manual_seed(0)
+    layers = torch.nn.Linear(6, 8), torch.nn.LayerNorm(8), torch.nn.GELU(), torch.nn.Linear(8, 3)
+    model = torch.nn.Sequential(*layers)
+    graph = rl.load(torch.export.export(model, (torch.zeros(4, 6),)))
+    trainer = Trainer(graph, "mean_squared_error", AdamW(0.01))
+    known = torch.optim.AdamW(model.parameters(), 0.01)
+    rng = np.random.default_rng(0)
+    for _ in range(4):
+        x, y = (rng.standard_normal((4, n)).astype(np.float32) for n in (6, 3))
+        loss = torch.nn.functional.mse_loss(model(torch.tensor(x)), torch.tensor(y))
+        known.zero_grad()
+        loss.backward()
+        known.step()
+        np.testing.assert_allclose(trainer.step(x, y), loss.item(), rtol=1e-4)
+    for name, one in model.named_parameters():
+        np.testing.assert_allclose(trainer[name], one.detach().numpy(), rtol=1e-3, atol=1e-5)
+
+
+# -- steps with states --------------------------------------------------------------------------------------
+
+
+def test_a_state_is_replaced_in_its_memory() -> None:
+    x, total = (Value(name, (3, 4), F32) for name in ("x", "total"))
+    nodes = (
+        Node("Mul", ("total", "x"), ("weighed",)),
+        Node("Add", ("x", "total"), ("total/next",)),
+        Node("ReduceSum", ("weighed",), ("sum",), {"keepdims": 0}),
+    )
+    graph = inferred(Graph((x, total), ("sum", "total/next"), nodes))
+    step = Step(graph, {"total": "total/next"})
+    run = compiled_step(step, planned_step(step))
+    data, state = np.full((3, 4), 2, np.float32), rl.tensor(np.ones((3, 4), np.float32))
+    assert [float(run(rl.tensor(data), state).numpy()) for _ in range(3)] == [24, 72, 120]
+    assert (state.numpy() == 7).all()
+
+
+@pytest.mark.parametrize(
+    ("states", "message"),
+    [
+        ({"y": "next"}, "'y' is no input"),
+        ({"x": "nothing"}, "'nothing', which replaces the state 'x', is no result"),
+        ({"x": "sum"}, "can't be replaced by sum"),
+        ({"x": "next", "z": "next"}, "two states are replaced by the same"),
+    ],
+)
+def test_states_that_are_none(states: dict[str, str], message: str) -> None:
+    x, z = Value("x", (2,), F32), Value("z", (2,), F32)
+    nodes = (Node("Add", ("x", "z"), ("next",)), Node("ReduceSum", ("x",), ("sum",), {"keepdims": 0}))
+    graph = inferred(Graph((x, z), ("next", "sum"), nodes))
+    with pytest.raises(LayoutError, match=message):
+        Step(graph, states)
+
+
+def test_a_next_value_that_another_state_needs_too_late() -> None:
+    x, z = Value("x", (2,), F32), Value("z", (2,), F32)
+    nodes = (Node("Neg", ("z",), ("x/next",)), Node("Mul", ("x/next", "x"), ("z/next",)))
+    graph = inferred(Graph((x, z), ("x/next", "z/next"), nodes))
+    step = Step(graph, {"x": "x/next", "z": "z/next"})
+    with pytest.raises(LayoutError, match="reads the state 'x', which is replaced before"):
+        planned_step(step)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: SGD(-1), "rate -1 must be 0 or more"),
+        (lambda: Adam(0.1, betas=(0.9, 1.0)), "betas"),
+        (lambda: Trainer(network(), "nothing", SGD(0.1), batch=2), "no value 'nothing'"),
+        (lambda: Trainer(network(), "cross_entropy", "SGD", batch=2), "an optimiser is"),  # type: ignore[arg-type]
+        (lambda: Trainer(network(), "cross_entropy", SGD(0.1)), "batch="),
+        (lambda: Trainer(network(), "cross_entropy", SGD(0.1), of=["fc"], batch=2), "no constant 'fc'"),
+    ],
+)
+def test_errors(make: Any, message: str) -> None:
+    with pytest.raises(LayoutError, match=message):
+        make()
+
+
+def test_inputs_of_a_step_are_checked() -> None:
+    trainer = Trainer(network(), "cross_entropy", SGD(0.1), batch=4)
+    x, labels = batches(1)[0]
+    with pytest.raises(LayoutError, match="4x3x32x32"):
+        trainer.step(x[:2], labels)
+    with pytest.raises(LayoutError, match="classes"):
+        trainer.step(x, labels + 5)
+    assert repr(trainer).startswith("Trainer(data f32 4x3x32x32, targets s64 4 -> loss, ")
