@@ -167,6 +167,8 @@ class Plan:
     shares: int
     blocks: int
     """Parts of the outputs,"""
+    columns: int
+    """of the inputs,"""
     parts: int
     """and of the taps, of which tasks have one each."""
     size: int
@@ -180,7 +182,7 @@ class Plan:
     @property
     def tasks(self) -> int:
         """How many there are."""
-        return self.shares * self.blocks * self.parts
+        return self.shares * self.blocks * self.columns * self.parts
 
     @property
     def cycles(self) -> float:
@@ -234,7 +236,8 @@ class Plan:
         words += ["source packed"] * self.gathers + ["outputs packed"] * self.packs
         chunk = " x ".join(str(dim.chunk) for dim in self.dims if dim.extent > 1) or "1"
         words.append(f"{self.chunks} chunks of {chunk} pixels")
-        parts = [(self.shares, "images"), (self.blocks, "outputs"), (self.parts, "taps")]
+        cuts = self.shares, self.blocks, self.columns, self.parts
+        parts = list(zip(cuts, ("images", "outputs", "inputs", "taps"), strict=True))
         cut = [f"1/{count} of the {what}" for count, what in parts if count > 1]
         words.append(f"{self.tasks} tasks" + (f" of {', '.join(cut)}" if cut else ""))
         return ", ".join(words)
@@ -291,7 +294,11 @@ def planned(
         per, each = geometry.outputs, geometry.inputs
         patterns = tuple(tuple(lane // per * each + k for lane in range(lanes)) for k in range(each))
     read_bytes = src.nbytes, dst.nbytes
-    shares, blocks, parts = _cut(geometry, dims, len(filters), written, read_bytes, machine.l2 // STAY)
+    vectors = geometry.inputs // lanes
+    even = geometry.groups == 1 and read.channels[-1].extent * vectors == geometry.inputs == vectors * lanes
+    shares, blocks, columns, parts = _cut(
+        geometry, dims, (len(filters), vectors if even else 1), written, read_bytes, machine.l2 // STAY
+    )
     plan = Plan(
         geometry,
         machine,
@@ -310,6 +317,7 @@ def planned(
         AHEAD and taps == 1 and not spread and any(one.end - one.first > 1 for one in filters),
         shares,
         blocks,
+        columns,
         parts,
         written,
         src.dtype.name,
@@ -516,25 +524,41 @@ def _taps(plan: Plan, weights: Weights) -> tuple[Tap, ...]:
 
 
 def _cut(
-    geometry: Geometry, dims: tuple[Dim, ...], filters: int, written: int, read: tuple[int, int], near: int
-) -> tuple[int, int, int]:
-    """Shares of the chunks, parts of the outputs, parts of the taps: what moves the fewest bytes.
+    geometry: Geometry,
+    dims: tuple[Dim, ...],
+    channels: tuple[int, int],
+    written: int,
+    read: tuple[int, int],
+    near: int,
+) -> tuple[int, int, int, int]:
+    """Shares of the chunks, parts of outputs, inputs and taps: what moves the fewest bytes.
 
-    The source (``read`` has its bytes, and those of ``diff_dst``) is read by each part, each share writes sums
-    that are read again, and sums of a task that don't stay ``near`` are moved for each chunk.
+    The ``channels`` are blocks of outputs and vectors of inputs. The source is read for each part of the
+    outputs, ``diff_dst`` for each of the inputs (``read`` has the bytes of both); each share writes sums that
+    are read again; and sums of a task that don't stay ``near`` are moved for each chunk.
     """
     if geometry.flops < LEAST:
-        return 1, 1, 1
-    chunks, taps = prod(ceil(dim.extent / dim.chunk) for dim in dims), geometry.taps
-    ways: list[tuple[int, int, tuple[int, int, int]]] = []
-    for blocks, parts in product(range(1, min(filters, TASKS) + 1), range(1, min(taps, TASKS) + 1)):
-        cut = max(blocks * parts, 1)
-        shares = min(chunks, ceil(TASKS / cut))
-        moved = cut * read[0] + parts * read[1] + (2 * shares * written if shares > 1 else 0)
-        if written > near * cut:
-            moved += 2 * written * chunks
-        ways.append((-min(TASKS, shares * cut), moved, (shares, blocks, parts)))
-    if written > near * TASKS:  # more parts than that
-        blocks = min(filters, ceil(written / near))
-        return 1, blocks, min(taps, ceil(written / near / blocks))
-    return min(ways)[2]
+        return 1, 1, 1, 1
+    chunks = prod(ceil(dim.extent / dim.chunk) for dim in dims)
+    most = max(TASKS, ceil(written / near))
+    found: list[tuple[int, int, int, tuple[int, int, int, int]]] = []
+    for blocks, columns, parts in product(*(_parts(count, most) for count in (*channels, geometry.taps))):
+        cut = blocks * columns * parts
+        if cut > 2 * most:
+            continue
+        shares = max(1, min(chunks, ceil(TASKS / cut)))
+        moved = blocks * parts * read[0] + columns * parts * read[1]
+        moved += 2 * shares * written if shares > 1 else 0
+        moved += 2 * written * chunks if written > near * cut else 0
+        found.append((-min(TASKS, shares * cut), moved, cut, (shares, blocks, columns, parts)))
+    return min(found)[-1]
+
+
+def _parts(count: int, most: int) -> list[int]:
+    """Into how many parts so many are cut: powers of two, and one for each.
+
+    >>> _parts(9, 16), _parts(8, 4)
+    ([1, 2, 4, 8, 9], [1, 2, 4])
+    """
+    found = {1 << k for k in range(most.bit_length()) if 1 << k <= min(count, most)}
+    return sorted(found | {count} if count <= most else found)

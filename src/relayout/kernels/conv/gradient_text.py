@@ -98,7 +98,9 @@ class _Writer:
     def task(self, number: Value, src: Value, diff_dst: Value, room: Value) -> None:
         """One share of the chunks for one part of outputs and taps."""
         b, plan = self.b, self.plan
-        own, block, part = digits(b, number, (plan.shares, plan.blocks, plan.parts))
+        cuts = plan.shares, plan.blocks, plan.columns, plan.parts
+        own, block, column, part = digits(b, number, cuts)
+        vectors = self.cut(max(1, plan.geometry.inputs // self.lanes), column, plan.columns)
         sums = b.gep(b["dst"], own, plan.size)
         chunks = self.cut(plan.chunks, own, plan.shares)
         filters = self.cut(len(plan.filters), block, plan.blocks)
@@ -118,9 +120,9 @@ class _Writer:
             )
             if plan.gathers:
                 packed = b.gep(room, plan.room)
-                self.gather(begins, ends, src, packed)
+                self.gather(begins, ends, src, packed, vectors)
                 made = made._replace(src=packed)
-            b.loop(*filters, 1, lambda f: self.filters(f, filters, made, taps, room, sums))
+            b.loop(*filters, 1, lambda f: self.filters(f, filters, made, taps, vectors, room, sums))
 
         b.loop(*chunks, 1, chunk)
 
@@ -144,13 +146,17 @@ class _Writer:
         filters: tuple[Value, Value],
         chunk: Chunk,
         taps: tuple[Value, Value],
+        vectors: tuple[Value, Value],
         room: Value,
         sums: Value,
     ) -> None:
-        """A chunk for a block of outputs."""
+        """A chunk for a block of outputs and some vectors of inputs."""
         b, plan = self.b, self.plan
         fresh, begins, ends, src = chunk[:4]
         kind, dst, weights, first, end = self.row("filters", number, 5)
+        if plan.columns > 1:  # all vectors of inputs have as many tiles
+            each = (plan.filters[0].end - plan.filters[0].first) // (plan.geometry.inputs // self.lanes)
+            first, end = (b.mul(vector, each) for vector in vectors)
         diff_dst, sums = b.gep(chunk.dst, dst), b.gep(sums, weights)
         over = b.icmp("eq", b.add(number, 1), filters[1])
         following = b.select(over, filters[0], b.add(number, 1))
@@ -241,8 +247,10 @@ class _Writer:
         dst = plan.packed if plan.packs else [dim.dst for dim in plan.dims]
         return list(zip(src, dst, strict=True))
 
-    def gather(self, begins: list[Value], ends: list[Value], src: Value, room: Value) -> None:
-        """Pack what a chunk reads of the source."""
+    def gather(
+        self, begins: list[Value], ends: list[Value], src: Value, room: Value, vectors: tuple[Value, Value]
+    ) -> None:
+        """Pack what a chunk reads of some vectors of the source."""
         b, plan = self.b, self.plan
         counts = []
         for begin, stop, dim, step in zip(begins, ends, plan.dims, plan.gathered, strict=True):
@@ -253,7 +261,8 @@ class _Writer:
             src, room = b.gep(src, low, dim.unit), b.gep(room, b.sub(low, origin), step)
         name = "gather"
         if name not in self.functions:
-            arguments = {"given": PTR, "packed": PTR} | {f"n{k}": I64 for k in range(self.rank)}
+            arguments = {"given": PTR, "packed": PTR, "first": I64, "end": I64}
+            arguments |= {f"n{k}": I64 for k in range(self.rank)}
             f = Function(name, arguments, plan.machine, "internal", "noinline")
             whole, rest = divmod(plan.geometry.inputs, self.lanes)
             kind = plan.source
@@ -266,7 +275,7 @@ class _Writer:
                     f.store(one, f.gep(y, k, plan.block))
 
                 if whole:
-                    f.loop(0, whole, 1, block)
+                    f.loop(f["first"], f["end"], 1, block)
                 if rest:
                     pieces = pieces_of(0, rest, 0, dtype(kind).bits // 8)
                     last = self.widened(f, f.gep(x, whole * plan.forth), pieces, kind)
@@ -276,7 +285,7 @@ class _Writer:
             steps = [(dim.unit, to) for dim, to in zip(plan.dims, plan.gathered, strict=True)]
             self.counted(f, [f["given"], f["packed"]], steps, [], body)
             self.functions[name] = f.text()
-        b.call(name, src, room, *counts)
+        b.call(name, src, room, *vectors, *counts)
 
     def widened(self, f: Function, at: Value, pieces: Sequence[Piece], kind: str) -> Value:
         """A vector of elements of a data type as f32."""
