@@ -18,7 +18,8 @@ channels and all taps pass by; then they are added to memory, which is written a
                         tile: sum over the pixels, added to memory
 
 Chunks are cut into *shares*, each with sums of its own, if weights are so few that this costs little; the
-shares are added up afterwards. Neither depends on the number of threads, nor does the result.
+shares are added up afterwards. Neither chunks nor shares depend on the number of threads, nor does the
+result; how many parts of outputs, inputs and taps there are does, and changes nothing about any sum.
 
 Channels of groups that are narrower than a vector are *spread*: a vector of ``diff_dst`` meets a vector of
 ``src`` with the input channels of the same groups, one pattern for each input channel of a group.
@@ -44,13 +45,18 @@ from relayout.targets.machine import Machine
 
 __all__ = ["Dim", "Filters", "Inputs", "Outputs", "Plan", "Tap", "Tile", "planned"]
 
-TASKS = 16
-"""Of a plan, if there is so much to do: more than most hosts have cores, and even for two."""
 LEAST = 1 << 22
 """Operations that are one task."""
+MOST_SHARES = 16
+READ_OF_SUMMED = 24
+"""Bytes that are read for each byte of the sums of a share: these are written and read a second time, while
+nothing is computed."""
+MOST_PARTS = 4
+"""Parts of outputs, inputs and taps, for each thread."""
+MOVED = 6
+"""Bytes that come from memory, or the L3 cache, in a cycle."""
 MOST_TILES = 16
 """Functions of a kernel, each for a tile of its own."""
-AHEAD, NUM, DEN, STAY = True, 6, 8, 3
 APART = 512
 """From so many bytes between pixels on, few sets of the L1 cache hold them all."""
 PRODUCTS = 1.6
@@ -123,8 +129,6 @@ class Tile(NamedTuple):
     kind: int
     src: int
     weights: int
-    came: int
-    """Where they lie in the source as it comes, which is packed perhaps."""
 
 
 class Filters(NamedTuple):
@@ -162,8 +166,6 @@ class Plan:
     """Whether vectors of ``diff_dst`` are packed."""
     gathers: bool
     """Whether the source is packed: a chunk in blocks of as many channels as a vector has."""
-    ahead: bool
-    """Whether a tile prefetches the pixels of the next one."""
     shares: int
     blocks: int
     """Parts of the outputs,"""
@@ -249,12 +251,18 @@ def _strides(extents: list[int], last: int) -> tuple[int, ...]:
 
 
 def planned(
-    geometry: Geometry, src: MemoryDesc, dst: MemoryDesc, weights: Weights, written: int, machine: Machine
+    geometry: Geometry,
+    src: MemoryDesc,
+    dst: MemoryDesc,
+    weights: Weights,
+    written: int,
+    machine: Machine,
+    threads: int,
 ) -> Plan | None:
     """The plan for these formats; None where they don't lie as a tile reads them.
 
     ``weights`` are those that are written, which take so many bytes. What is not f32 is widened on the way
-    into packed vectors.
+    into packed vectors. Shares are the same for all numbers of ``threads``.
     """
     source, target, lanes = side_of(src), side_of(dst), lanes_of(machine)
     if source is None or target is None or not source.is_plain or not target.is_plain:
@@ -266,7 +274,7 @@ def planned(
     vectors = ceil(row / ceil(row / (registers_of(machine) // 8)))
     touched = prod(min(pair) for pair in zip(geometry.strides, geometry.kernel, strict=True))
     most = (vectors + touched) * machine.vector
-    dims = _chunked(_dims(geometry, source, target), machine.l1 * NUM // DEN // most)
+    dims = _chunked(_dims(geometry, source, target), machine.l1 * 3 // 4 // most)
     taps = geometry.taps
     last = next((dim for dim in reversed(dims) if dim.extent > 1), dims[-1])
     step = _block(source, geometry, lanes, src.dtype.bits // 8)
@@ -280,7 +288,7 @@ def planned(
         channels = Digit(lanes, ceil(geometry.inputs / lanes), block), Digit(1, lanes, WORD)
         read = source._replace(channels=channels)
     size = dst.dtype.bits // 8
-    found = (_spread if spread else _tiles)(geometry, read, source, target, weights, machine, size)
+    found = (_spread if spread else _tiles)(geometry, read, target, weights, machine, size)
     if found is None:
         return None
     outputs, inputs, tiles, filters = found
@@ -293,12 +301,13 @@ def planned(
     if spread:
         per, each = geometry.outputs, geometry.inputs
         patterns = tuple(tuple(lane // per * each + k for lane in range(lanes)) for k in range(each))
-    read_bytes = src.nbytes, dst.nbytes
-    vectors = geometry.inputs // lanes
-    even = geometry.groups == 1 and read.channels[-1].extent * vectors == geometry.inputs == vectors * lanes
-    shares, blocks, columns, parts = _cut(
-        geometry, dims, (len(filters), vectors if even else 1), written, read_bytes, machine.l2 // STAY
-    )
+    rows = geometry.inputs // lanes
+    even = geometry.groups == 1 and read.channels[-1].extent * rows == geometry.inputs == rows * lanes
+    moved = src.nbytes, dst.nbytes
+    shares = _shares(dims, moved, written)
+    chunks = prod(ceil(dim.extent / dim.chunk) for dim in dims)
+    pieces = len(filters), rows if even else 1
+    blocks, columns, parts = _cut(geometry, pieces, shares, chunks, moved, written, machine, threads)
     plan = Plan(
         geometry,
         machine,
@@ -314,7 +323,6 @@ def planned(
         weights.inputs[0].stride,
         packs,
         gathers,
-        AHEAD and taps == 1 and not spread and any(one.end - one.first > 1 for one in filters),
         shares,
         blocks,
         columns,
@@ -331,7 +339,7 @@ Found = tuple[tuple[Outputs, ...], tuple[Inputs, ...], tuple[Tile, ...], tuple[F
 
 
 def _tiles(
-    geometry: Geometry, source: Side, came: Side, target: Side, weights: Weights, machine: Machine, size: int
+    geometry: Geometry, source: Side, target: Side, weights: Weights, machine: Machine, size: int
 ) -> Found | None:
     """Blocks of output channels of each group, and its input channels a few at a time."""
     lanes, per = lanes_of(machine), geometry.outputs
@@ -339,7 +347,7 @@ def _tiles(
     blocks = ceil(row / (registers_of(machine) // 8))
     vectors = ceil(row / blocks)
     most = (registers_of(machine) - vectors - 2) // vectors if vectors > 1 else registers_of(machine) - 6
-    places, given = (places_of(side.channels, geometry.groups * geometry.inputs) for side in (source, came))
+    places = places_of(source.channels, geometry.groups * geometry.inputs)
     step = weights.inputs[0].stride
     outputs: dict[Outputs, int] = {}
     inputs: dict[Inputs, int] = {}
@@ -352,7 +360,7 @@ def _tiles(
             some = own[first:end]
             kind = Inputs(tuple(place - some[0] for place in some))
             number = inputs.setdefault(kind, len(inputs))
-            tiles.append(Tile(number, some[0], first * step, given[g * geometry.inputs + first]))
+            tiles.append(Tile(number, some[0], first * step))
         for first, end in _even(row, blocks):
             several = range(first, end)
             at = weights.vectors[g * row + first]
@@ -373,7 +381,7 @@ def _tiles(
 
 
 def _spread(
-    geometry: Geometry, source: Side, came: Side, target: Side, weights: Weights, machine: Machine, size: int
+    geometry: Geometry, source: Side, target: Side, weights: Weights, machine: Machine, size: int
 ) -> Found | None:
     """Vectors with channels of several groups, and the vectors of the source that they meet."""
     lanes, total = lanes_of(machine), geometry.groups * geometry.outputs
@@ -411,7 +419,7 @@ def _spread(
             tuple(weights.vectors[v] - at for v in several),
         )
         number = len(tiles)
-        tiles.append(Tile(inputs.setdefault(kind, len(inputs)), origin, 0, origin))
+        tiles.append(Tile(inputs.setdefault(kind, len(inputs)), origin, 0))
         filters.append(Filters(outputs.setdefault(kind_of, len(outputs)), begin, at, number, number + 1))
     return tuple(outputs), tuple(inputs), tuple(tiles), tuple(filters)
 
@@ -523,34 +531,42 @@ def _taps(plan: Plan, weights: Weights) -> tuple[Tap, ...]:
     return tuple(found)
 
 
+def _shares(dims: tuple[Dim, ...], read: tuple[int, int], written: int) -> int:
+    """Shares of the chunks, by sizes alone: their sums are so few that adding them up costs little."""
+    chunks = prod(ceil(dim.extent / dim.chunk) for dim in dims)
+    return max(1, min(chunks, MOST_SHARES, sum(read) // (READ_OF_SUMMED * written)))
+
+
 def _cut(
     geometry: Geometry,
-    dims: tuple[Dim, ...],
     channels: tuple[int, int],
-    written: int,
+    shares: int,
+    chunks: int,
     read: tuple[int, int],
-    near: int,
-) -> tuple[int, int, int, int]:
-    """Shares of the chunks, parts of outputs, inputs and taps: what moves the fewest bytes.
+    written: int,
+    machine: Machine,
+    threads: int,
+) -> tuple[int, int, int]:
+    """Parts of the outputs, of the inputs and of the taps: what so many threads do soonest.
 
     The ``channels`` are blocks of outputs and vectors of inputs. The source is read for each part of the
-    outputs, ``diff_dst`` for each of the inputs (``read`` has the bytes of both); each share writes sums that
-    are read again; and sums of a task that don't stay ``near`` are moved for each chunk.
+    outputs, ``diff_dst`` for each of the inputs (``read`` has the bytes of both), and sums of a task that are
+    larger than a share of the L2 cache are moved for each chunk.
     """
     if geometry.flops < LEAST:
-        return 1, 1, 1, 1
-    chunks = prod(ceil(dim.extent / dim.chunk) for dim in dims)
-    most = max(TASKS, ceil(written / near))
-    found: list[tuple[int, int, int, tuple[int, int, int, int]]] = []
+        return 1, 1, 1
+    near = machine.l2 // 3
+    most = max(MOST_PARTS * threads, ceil(written / near))
+    computed = geometry.flops / (2 * PRODUCTS * lanes_of(machine))
+    found: list[tuple[float, int, tuple[int, int, int]]] = []
     for blocks, columns, parts in product(*(_parts(count, most) for count in (*channels, geometry.taps))):
         cut = blocks * columns * parts
         if cut > 2 * most:
             continue
-        shares = max(1, min(chunks, ceil(TASKS / cut)))
         moved = blocks * parts * read[0] + columns * parts * read[1]
-        moved += 2 * shares * written if shares > 1 else 0
         moved += 2 * written * chunks if written > near * cut else 0
-        found.append((-min(TASKS, shares * cut), moved, cut, (shares, blocks, columns, parts)))
+        turns = ceil(shares * cut / threads) / (shares * cut)  # of the work, that of the busiest thread
+        found.append(((computed + moved / MOVED) * turns, cut, (blocks, columns, parts)))
     return min(found)[-1]
 
 

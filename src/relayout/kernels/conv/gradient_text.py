@@ -24,10 +24,6 @@ from relayout.targets.machine import Machine
 __all__ = ["ENTRY", "TOTAL", "gradient_module", "total_module"]
 
 ENTRY, TOTAL = "gradient", "total"
-AHEAD = ("ahead", "later")
-"""What a tile prefetches, pixel by pixel: a line of the source for the next tile, or for the next chunk where
-the source is packed; and a line of what is read of ``diff_dst`` after this."""
-VECTORS = 4  # of the next block of outputs: each of the first tiles asks for the lines of one of them
 
 
 def gradient_module(plan: Plan) -> str:
@@ -45,9 +41,6 @@ class Chunk(NamedTuple):
     src: Value
     dst: Value
     """Where its pixels lie: those of the source, packed perhaps, and of ``diff_dst``."""
-    next_src: Value
-    next_dst: Value
-    """And those of the next chunk, as they come."""
 
 
 class _Writer:
@@ -79,7 +72,6 @@ class _Writer:
         tables = [
             table("filters", [n for one in plan.filters for n in one]),
             table("tiles", [n for one in plan.tiles for n in one]),
-            table("vectors", [place for kind in plan.outputs for place in _vectors(kind)]),
             table("taps", [n for tap in plan.taps for n in (tap.src, tap.weights, *sum(tap.inside, ()))]),
         ]
         return "\n".join([*tables, *self.functions.values(), b.text()])
@@ -108,15 +100,12 @@ class _Writer:
 
         def chunk(c: Value) -> None:
             begins, ends = self.pixels(c)
-            later = self.pixels(b.smin(b.add(c, 1), b.sub(chunks[1], 1)))[0]
             made = Chunk(
                 b.icmp("eq", c, chunks[0]),
                 begins,
                 ends,
                 self.moved(src, begins, [dim.src for dim in plan.dims]),
                 self.moved(diff_dst, begins, [dim.dst for dim in plan.dims]),
-                self.moved(src, later, [dim.src for dim in plan.dims]),
-                self.moved(diff_dst, later, [dim.dst for dim in plan.dims]),
             )
             if plan.gathers:
                 packed = b.gep(room, plan.room)
@@ -158,9 +147,6 @@ class _Writer:
             each = (plan.filters[0].end - plan.filters[0].first) // (plan.geometry.inputs // self.lanes)
             first, end = (b.mul(vector, each) for vector in vectors)
         diff_dst, sums = b.gep(chunk.dst, dst), b.gep(sums, weights)
-        over = b.icmp("eq", b.add(number, 1), filters[1])
-        following = b.select(over, filters[0], b.add(number, 1))
-        later = b.gep(b.select(over, chunk.next_dst, chunk.dst), self.row("filters", following, 2)[1])
         if plan.packs:
             sizes = [b.sub(stop, begin) for begin, stop in zip(begins, ends, strict=True)]
             self.by_kind(kind, sorted(self.met), lambda k: b.call(self.pack(k), diff_dst, room, *sizes))
@@ -188,16 +174,8 @@ class _Writer:
             out = b.gep(sums, place)
 
             def tile(n: Value) -> None:
-                which, at, to, came = self.row("tiles", n, 4)
+                which, at, to = self.row("tiles", n, 3)
                 pointers = [b.gep(x, at), y, b.gep(out, to)]
-                if plan.ahead:
-                    if plan.gathers:
-                        pointers.append(b.gep(chunk.next_src, came))
-                    else:
-                        next_tile = b.smin(b.add(n, 1), b.sub(end, 1))
-                        pointers.append(b.gep(x, self.row("tiles", next_tile, 2)[1]))
-                    one_of = b.add(b.mul(kind, VECTORS), b.smin(b.sub(n, first), VECTORS - 1))
-                    pointers.append(b.gep(later, self.row("vectors", one_of, 1)[0]))
 
                 def one(k: int, j: int) -> None:
                     b.call(self.tile(k, j), *pointers, fresh, *counts)
@@ -316,7 +294,7 @@ class _Writer:
         name, plan = f"tile{kind}_{number}", self.plan
         if name in self.functions:
             return name
-        arguments = dict.fromkeys(("src", "diff", "sums", *AHEAD * plan.ahead), PTR) | {"fresh": I1}
+        arguments = dict.fromkeys(("src", "diff", "sums"), PTR) | {"fresh": I1}
         arguments |= {f"n{k}": I64 for k in range(self.rank)}
         f = Function(name, arguments, plan.machine, "internal", "noinline")
         outputs, inputs = plan.outputs[kind], plan.inputs[number]
@@ -324,10 +302,7 @@ class _Writer:
         starts = [constant(self.sum, 0)] * (count * len(outputs.pieces))
 
         def body(at: list[Value], given: list[Value]) -> list[Value]:
-            x, y, *ahead = at
-            if ahead:
-                f.prefetch(ahead[0], 2 if plan.gathers else 3)
-                f.prefetch(ahead[1], 2)
+            x, y = at
             diffs = [
                 f.load(self.sum, f.gep(y, v * self.sum.bytes))
                 if plan.packs
@@ -343,15 +318,7 @@ class _Writer:
                 after += [f.fmuladd(every, diff, one) for diff, one in zip(diffs, own, strict=True)]
             return after
 
-        pointers: list[Value] = [f["src"], f["diff"]]
-        steps: Sequence[tuple[int, ...]] = self.steps
-        if plan.ahead:
-            pointers += [f[name] for name in AHEAD]
-            steps = [
-                (src, dst, dim.src if plan.gathers else src, dim.dst)
-                for (src, dst), dim in zip(self.steps, plan.dims, strict=True)
-            ]
-        sums = self.counted(f, pointers, steps, starts, body)
+        sums = self.counted(f, [f["src"], f["diff"]], self.steps, starts, body)
         self.store(f, sums, count, outputs)
         self.functions[name] = f.text()
         return name
@@ -405,9 +372,3 @@ def total_module(shares: int, size: int, machine: Machine) -> str:
 
     b.repeat(first, end, 1, [], add)
     return b.text()
-
-
-def _vectors(kind: Outputs) -> list[int]:
-    """Where the vectors of a block of outputs begin, the last one over and over."""
-    places = [pieces[0].offset for pieces in kind.pieces]
-    return [places[min(k, len(places) - 1)] for k in range(VECTORS)]
