@@ -79,6 +79,9 @@ if TYPE_CHECKING:
     from relayout.primitives.backward.deconvolution import (
         DeconvolutionBackwardData as DeconvolutionBackwardData,
     )
+    from relayout.primitives.backward.deconvolution import (
+        DeconvolutionBackwardWeights as DeconvolutionBackwardWeights,
+    )
     from relayout.primitives.backward.eltwise import EltwiseBackward as EltwiseBackward
     from relayout.primitives.backward.group_normalization import (
         GroupNormalizationBackward as GroupNormalizationBackward,
@@ -143,6 +146,7 @@ _WHERE = {
     "Custom": "custom",
     "Deconvolution": "deconvolution",
     "DeconvolutionBackwardData": "backward.deconvolution",
+    "DeconvolutionBackwardWeights": "backward.deconvolution",
     "Eltwise": "eltwise",
     "EltwiseBackward": "backward.eltwise",
     "GRU": "recurrent",
