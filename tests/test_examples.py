@@ -46,14 +46,14 @@ def test_data_loader():
 
 
 def test_training(monkeypatch, capsys):
-    """Three of the eight rounds, on digits that the example makes, are enough to tell most of them apart."""
+    """Four of the eight rounds, on digits that the example makes, are enough to tell most of them apart."""
     spec = importlib.util.spec_from_file_location("training", EXAMPLES / "training.py")
     training = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(training)
-    monkeypatch.setattr(training, "loaded", lambda: (*training.made(1500), "made"))
-    right = training.main(epochs=3)
+    monkeypatch.setattr(training, "loaded", lambda: (*training.made(2500), "made"))
+    right = training.main(epochs=4)
     said = capsys.readouterr().out
-    assert right > 0.8
-    assert "1200 pictures to learn from, 300 to try: made" in said
-    assert re.search(r"-{50,} 54 steps\n", said)
+    assert right > 0.9
+    assert "2000 pictures to learn from, 500 to try: made" in said
+    assert re.search(r"-{50,} 124 steps\n", said)
     assert f"{right:.1%} right" in said
