@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import pickle
 import random
@@ -24,8 +25,11 @@ from relayout.primitives import (
 )
 from relayout.primitives.plain import plain, remade
 from relayout.primitives.post_ops import Function
+from relayout.records import replace
 from strategies import examples
 from test_recurrent import arrays, layer
+
+plan_ = importlib.import_module("relayout.kernels.recurrent.plan")
 
 BACKWARD = {
     "rnn": VanillaRNNBackward,
@@ -127,8 +131,54 @@ def backward_layers(draw: st.DrawFn, cells: tuple[str, ...] = tuple(sorted(GATES
 @examples(60)
 def test_machine_code_is_the_definition(both: Any) -> None:
     made, forward = both
+    assert all(one.implementation.startswith("machine code") for one in both)
     check(made, arrays=inputs_of(made, forward))
     check(forward, arrays=arrays(forward))
+
+
+@runs_code
+@pytest.mark.parametrize("shares", [1, 2, 3])
+@pytest.mark.parametrize("parts", [1, 2, 3])
+@pytest.mark.parametrize("cell", sorted(GATES))
+def test_no_schedule_changes_a_result(
+    cell: str, parts: int, shares: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nor does it matter in which order its parts run, or how many at a time."""
+    schedule = plan_.Schedule(2, 2, parts, shares)
+    monkeypatch.setattr(plan_, "planned", lambda one, threads: replace(one, schedule=schedule))
+    more = {"projection": 50, "peephole": True} if cell == "lstm" else {}
+    forward = layer(cell, 4, 5, 3, 56, direction="bidirectional_concat", workspace=True, **more)
+    made = BACKWARD[cell](forward)
+    check(made, arrays=inputs_of(made, forward))
+    check(forward, arrays=arrays(forward))
+
+
+@runs_code
+@pytest.mark.parametrize("sizes", [(3, 1, 70, 272), (9, 40, 33, 80)])
+@pytest.mark.parametrize("cell", sorted(GATES))
+def test_threads_change_no_bit(
+    cell: str, sizes: tuple[int, int, int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither those that work nor those that were planned for."""
+    found = []
+    for count, working in ((1, 1), (2, 2), (3, 1)):
+        monkeypatch.setenv("RELAYOUT_THREADS", str(count))
+        forward = layer(cell, *sizes, workspace=True)
+        data = arrays(forward)
+        given = {name: rl.tensor(data[name], forward.descs[name]) for name in forward.inputs}
+        results = forward(**given, threads=working)
+        made = BACKWARD[cell](forward)
+        given["workspace"] = results.workspace
+        rng = np.random.default_rng(3)
+        for name in made.inputs:
+            if name.startswith("diff"):
+                given[name] = rl.tensor(rng.standard_normal(made.descs[name].dims), made.descs[name])
+        gradients = made(**{name: given[name] for name in made.inputs}, threads=working)
+        both = [(forward.outputs, results), (made.outputs, gradients)]
+        found.append({n: getattr(r, n).numpy() for names, r in both for n in names})
+    for other in found[1:]:
+        for name, one in found[0].items():
+            np.testing.assert_array_equal(one, other[name], err_msg=name)
 
 
 @pytest.mark.parametrize("dims", [(0, 2, 3), (3, 0, 3)])

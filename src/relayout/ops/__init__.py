@@ -22,6 +22,7 @@
 ``backward``       the gradients of all these, by the same file names
 ``functions``      the elementwise functions
 ``derivatives``    their derivatives, from the source or the destination
+``slopes``         some of them as code within a kernel
 ``binary``         the binary operations
 ``reductions``     the reductions: how elements become one
 ``post_ops``       what may follow another operation in the same pass: a sum, a function, a binary operation

@@ -50,11 +50,11 @@ from relayout.jit.support import supported
 from relayout.layout.descriptor import MemoryDesc, any_format
 from relayout.layout.layout import spell_dims
 from relayout.ops import recurrent as ops
-from relayout.ops.backward.recurrent import SLOPES
 from relayout.ops.checks import check_descs, check_written
 from relayout.ops.formats import finite
 from relayout.ops.functions import Function
 from relayout.ops.recurrent import ACTIVATIONS, DIRECTIONS, GATES, Workspace
+from relayout.ops.slopes import SLOPES
 from relayout.primitives.primitive import DEFINITION, Primitive
 
 if TYPE_CHECKING:

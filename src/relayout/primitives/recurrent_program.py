@@ -15,6 +15,7 @@ reordered first, in every call.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import ceil, prod
 from typing import TYPE_CHECKING
@@ -26,16 +27,30 @@ from relayout.forking import locked
 from relayout.layout import views
 from relayout.layout.descriptor import MemoryDesc
 from relayout.ops.expressions import Expression
+from relayout.ops.recurrent import Workspace
 from relayout.primitives.program import Program, Step
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from relayout.kernels.recurrent.plan import Recurrence
+    from relayout.kernels.recurrent.plan import Kept, Recurrence
     from relayout.primitives.products import Products
     from relayout.primitives.recurrent import Recurrent
 
-__all__ = ["Packed", "costs", "packed", "program"]
+__all__ = [
+    "APART",
+    "WORD",
+    "Impossible",
+    "Packed",
+    "Steps",
+    "costs",
+    "kept",
+    "moved",
+    "packed",
+    "part_of",
+    "places_of",
+    "program",
+]
 
 WORD = 4  # bytes of f32
 ADDED = Expression.of(("f32", "f32"), [("add", "f32", (0, 1))])  # the results of both directions
@@ -66,12 +81,12 @@ def packed(lanes: int) -> Packed:
     return Packed(f"ldgOi{lanes}o", f"ldOig{lanes}o", f"ldOi{lanes}o", f"ldgO{lanes}o", f"ldgO{lanes}o")
 
 
-class _Impossible(Exception):
+class Impossible(Exception):
     """There is no kernel for a step."""
 
 
 @dataclass
-class _Steps:
+class Steps:
     """What a program is made of, so far."""
 
     steps: list[Step] = field(default_factory=list)
@@ -79,8 +94,9 @@ class _Steps:
     constants: dict[str, NDArray[np.uint8]] = field(default_factory=dict)
 
     def add(self, step: Step | None) -> None:
+        """One more, if there is a kernel for it."""
         if step is None:
-            raise _Impossible
+            raise Impossible
         self.steps.append(step)
 
     def room(self, name: str, size: int) -> str:
@@ -90,6 +106,7 @@ class _Steps:
 
     @locked
     def reorder(self, src: MemoryDesc, dst: MemoryDesc, source: str, target: str) -> None:
+        """A reorder from buffer to buffer."""
         from relayout.primitives.lowering import reorder_step
 
         self.add(reorder_step(src, dst, source, target))
@@ -106,14 +123,71 @@ class _Steps:
             self.room(name, size)
 
 
+def moved(desc: MemoryDesc, offset: int) -> MemoryDesc:
+    """The same so many elements further."""
+    return MemoryDesc(desc.dims, desc.dtype, desc.layout.moved(offset))
+
+
+def part_of(desc: MemoryDesc, dims: tuple[int, ...], offsets: tuple[int, ...]) -> MemoryDesc:
+    """A part of a tensor, which must not cut blocks."""
+    try:
+        layout = views.submemory(desc.layout.with_roles(None), dims, offsets)
+    except LayoutError:  # it cuts blocks
+        raise Impossible from None
+    return MemoryDesc(dims, desc.dtype, layout)
+
+
+def places_of(
+    desc: MemoryDesc, directions: int, width: int, both: bool = False
+) -> tuple[int, int, int, int] | None:
+    """Strides of steps, rows and directions in the results of a layer, and where they begin.
+
+    None: units of a direction don't lie side by side. ``both``: all directions have the same place.
+    """
+    layout = desc.layout
+    if any(len(term) != 1 for term in layout.terms):
+        return None
+    ladders = {term[0]: ladder for term, ladder in zip(layout.terms, layout.ladders, strict=True)}
+    if any(len(ladders[axis]) > 1 for axis in (0, 1)):
+        return None
+    step, row = (ladders[axis][0].stride if ladders[axis] else 0 for axis in (0, 1))
+    offsets = layout.offsets([[0, 0, k] for k in range(desc.dims[2])]) - layout.offset0
+    several = directions > 1 and not both
+    apart = int(offsets[width]) if several else 0
+    wanted = [d * apart + k for d in range(directions if several else 1) for k in range(width)]
+    return (step, row, apart, layout.offset0) if offsets.tolist() == wanted else None
+
+
+@locked
+def kept(workspace: Workspace, layer: int) -> Kept:
+    """The workspace of a layer, as kernels see it."""
+    from relayout.kernels.recurrent.plan import Kept
+
+    starts = {name: at * WORD for name, at in workspace.starts(layer, 0).items()}
+    first = starts["states"]
+    memories = starts.get("memories", first) - first
+    gates = workspace.dims["gates"][2] * workspace.units * WORD
+    row = workspace.state * WORD, workspace.units * WORD, gates
+    return Kept(first, workspace.apart * WORD, memories, starts["gates"] - first, row)
+
+
+def initial(workspace: Workspace, layer: int, name: str, backward: Sequence[bool]) -> MemoryDesc:
+    """The initial states of a layer's directions in the workspace: ``src_iter`` or ``src_iter_c``."""
+    part = "memories" if name.endswith("_c") else "states"
+    steps, rows, width = workspace.dims[part]
+    places = [workspace.starts(layer, d)[part] + turned * (steps - 1) * rows * width
+              for d, turned in enumerate(backward)]  # fmt: skip
+    apart = places[-1] - places[0]
+    desc = MemoryDesc((1, len(backward), rows, width), "f32", strides=(0, apart, width, 1))
+    return MemoryDesc(desc.dims, desc.dtype, desc.layout.moved(places[0]))
+
+
 @locked
 def program(made: Recurrent) -> Program | None:
     """The program; None where there is no kernel for it."""
-    if "workspace" in made.outputs:
-        return None
     try:
         return _Lowering(made).program()
-    except _Impossible:
+    except Impossible:
         return None
 
 
@@ -155,13 +229,15 @@ class _Lowering:
         optional = (f"weights_{name}" in made.inputs for name in ("peephole", "projection"))
         self.cell = Cell(what.cell, what.activations, what.clip, *optional)
         self.lanes = lanes_of(self.machine)
-        self.out = _Steps()
+        self.out = Steps()
         self.time, self.batch, self.channels = made.descs["src_layer"].dims
         self.units, self.outputs = made.units, made.outputs_of_state
         self.directions = len(made.backward)
         self.room = ceil(self.units / self.lanes) * self.lanes
         self.pitch = ceil(self.outputs / self.lanes) * self.lanes + APART // WORD
         self.between = self.room + APART // WORD
+        size = (self.time, self.batch, made.layers, self.directions, self.units, self.outputs)
+        self.workspace = Workspace(self.cell.kind, *size)
         self.names = {name: name for name in (*made.inputs, *made.outputs)}
         self.descs = dict(made.descs)
         formats = packed(self.lanes)
@@ -186,26 +262,11 @@ class _Lowering:
         return self.places() is not None
 
     def places(self) -> tuple[int, int, int, int] | None:
-        """Strides of steps, rows and directions in the destination, and where it begins; None: not direct.
-
-        Units of a direction must lie side by side.
-        """
+        """Where the destination is written; None: not directly."""
         desc = self.descs["dst_layer"]
-        layout = desc.layout
-        if (
-            desc.dtype.name != "f32"
-            or self.made.operation.sums
-            or any(len(term) != 1 for term in layout.terms)
-        ):
+        if desc.dtype.name != "f32" or self.made.operation.sums:
             return None
-        ladders = {term[0]: ladder for term, ladder in zip(layout.terms, layout.ladders, strict=True)}
-        if any(len(ladders[axis]) > 1 for axis in (0, 1)):
-            return None
-        step, row = (ladders[axis][0].stride if ladders[axis] else 0 for axis in (0, 1))
-        offsets = layout.offsets([[0, 0, k] for k in range(desc.dims[2])]) - layout.offset0
-        apart = int(offsets[self.outputs]) if self.directions > 1 else 0
-        wanted = [d * apart + k for d in range(self.directions) for k in range(self.outputs)]
-        return (step, row, apart, layout.offset0) if offsets.tolist() == wanted else None
+        return places_of(desc, self.directions, self.outputs)
 
     def kept(self) -> MemoryDesc:
         """The results of a layer in scratch, those of its directions side by side."""
@@ -219,7 +280,7 @@ class _Lowering:
 
     def of_direction(self, d: int) -> MemoryDesc:
         """Those of one direction."""
-        return self._part(self.kept(), (self.time, self.batch, self.outputs), (0, 0, d * self.outputs))
+        return part_of(self.kept(), (self.time, self.batch, self.outputs), (0, 0, d * self.outputs))
 
     # -- products -------------------------------------------------------------------------------------------
 
@@ -238,35 +299,23 @@ class _Lowering:
         outer, _, inner = src.dims
         strides = (inner * gates, 1, gates)
         given = MemoryDesc((outer, gates, inner), "f32", strides=strides)
-        given = self._moved(given, d * outer * inner * gates)
+        given = moved(given, d * outer * inner * gates)
         number = layer * self.directions + d
         weights = MemoryDesc((gates, inputs, 1), "f32", f"Oiw{self.lanes}o")
-        weights = self._moved(weights, number * gates * inputs)
+        weights = moved(weights, number * gates * inputs)
         bias = None
         if "bias" in self.descs:
-            bias = self._moved(MemoryDesc((gates,), "f32", "a"), number * self.cell.biases * self.room)
+            bias = moved(MemoryDesc((gates,), "f32", "a"), number * self.cell.biases * self.room)
         size = (1, 1, inner)
         geometry = Geometry(outer, 1, inputs, gates, size, size, one, one, one, (0, 0, 0))
         return Products(geometry, src, weights, given, bias)
-
-    @staticmethod
-    def _moved(desc: MemoryDesc, offset: int) -> MemoryDesc:
-        return MemoryDesc(desc.dims, desc.dtype, desc.layout.moved(offset))
-
-    @staticmethod
-    def _part(desc: MemoryDesc, dims: tuple[int, ...], offsets: tuple[int, ...]) -> MemoryDesc:
-        try:
-            layout = views.submemory(desc.layout.with_roles(None), dims, offsets)
-        except LayoutError:  # it cuts blocks
-            raise _Impossible from None
-        return MemoryDesc(dims, desc.dtype, layout)
 
     # -- the recurrence -------------------------------------------------------------------------------------
 
     @locked
     def recurrence(self, layer: int) -> Recurrence:
         """The kernel of a layer."""
-        from relayout.kernels.recurrent.plan import Places, Recurrence, planned
+        from relayout.kernels.recurrent.plan import ALONE, Places, Recurrence, planned
         from relayout.runtime import threads
 
         made, gates = self.made, self.cell.gates * self.room
@@ -288,6 +337,7 @@ class _Lowering:
             self.units,
             self.outputs,
             made.backward,
+            ALONE,
             given,
             self.room * WORD,
             Places(*(n * WORD for n in places)),
@@ -297,6 +347,7 @@ class _Lowering:
             projection=span(self.units * ceil(self.outputs / self.lanes) * self.lanes),
             bias=span(self.cell.biases * self.room),
             peephole=span(3 * self.room),
+            kept=kept(self.workspace, layer) if "workspace" in made.outputs else None,
         )
         return planned(plan, threads.count())
 
@@ -310,10 +361,10 @@ class _Lowering:
         places = 1 if memory else 2
         last = self.time % 2 if name.startswith("dst") and not memory else 0
         strides = (self.directions * places * self.batch * pitch, places * self.batch * pitch, pitch, 1)
-        here = self._moved(MemoryDesc(dims, "f32", strides=strides), last * self.batch * pitch)
+        here = moved(MemoryDesc(dims, "f32", strides=strides), last * self.batch * pitch)
         if desc is None:
             return MemoryDesc(dims, "f32", strides=(0, 0, 0, 0)), here
-        return self._part(desc, dims, (layer, 0, 0, 0)), here
+        return part_of(desc, dims, (layer, 0, 0, 0)), here
 
     # -- all together ---------------------------------------------------------------------------------------
 
@@ -355,7 +406,7 @@ class _Lowering:
         for d in range(self.directions):
             lowered = products(self.product(layer, d))
             if lowered is None:
-                raise _Impossible
+                raise Impossible
             out.append(lowered.program, names)
         states = {"src_iter": "hidden", "src_iter_c": "memory"}
         out.room("hidden", 2 * rows * self.pitch * WORD)
@@ -369,6 +420,9 @@ class _Lowering:
             else:
                 out.constants["zero"] = np.zeros(WORD, np.uint8)
                 out.reorder(*self.state(layer, name), "zero", where)
+            if "workspace" in made.outputs:
+                there = initial(self.workspace, layer, name, made.backward)
+                out.reorder(self.state(layer, name)[0], there, self.names.get(name, "zero"), "workspace")
         plan = self.recurrence(layer)
         self.recur(plan, self.result(layer))
         for name, where in (("dst_iter", "hidden"), ("dst_iter_c", "memory")):
@@ -398,6 +452,7 @@ class _Lowering:
             "projection": self.names.get("weights_projection", "hidden"),
             "bias": self.names.get("bias", "hidden"),
             "peephole": self.names.get("weights_peephole", "hidden"),
+            "workspace": "workspace" if plan.kept is not None else "hidden",
             "turns": "hidden",
         }
         if self.cell.biases > self.cell.gates and "bias" not in self.descs:
@@ -426,7 +481,7 @@ class _Lowering:
             parts = {f"results of {d}": self.of_direction(d) for d in range(self.directions)}
             added = elementwise(dst, parts, ADDED, target="dst_layer")
             if added is None:
-                raise _Impossible
+                raise Impossible
             out.append(added, dict.fromkeys(parts, "results"))
             return
         out.reorder(self.kept(), dst, "results", "dst_layer")

@@ -18,14 +18,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from math import ceil
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from relayout.kernels.conv.tile import WORD, lanes_of, registers_of
-from relayout.kernels.recurrent.cell import Cell
+from relayout.kernels.recurrent.cell import Cell, Phase
 from relayout.records import dataclass, replace
 from relayout.targets.machine import Machine
 
-__all__ = ["FACTS", "Facts", "Places", "Recurrence", "Schedule", "planned"]
+S = TypeVar("S", bound="Steps")
+
+__all__ = ["ALONE", "FACTS", "Facts", "Kept", "Places", "Recurrence", "Schedule", "Steps", "planned"]
 
 
 class Places(NamedTuple):
@@ -62,9 +64,42 @@ class Schedule:
         return ", ".join(words)
 
 
+ALONE = Schedule(1, 1, 1, 1)
+"""What a recurrence has before one is found for it."""
+
+
+class Kept(NamedTuple):
+    """Where a layer finds what training keeps, in bytes; see :class:`relayout.ops.recurrent.Workspace`.
+
+    Attributes
+    ----------
+    start, direction : int
+        What lies in front of the layer, and from one direction to the next.
+    memories, gates : int
+        From the states of a direction to these.
+    row : tuple of int
+        Bytes of a row of states, memories and gates.
+    """
+
+    start: int
+    direction: int
+    memories: int
+    gates: int
+    row: tuple[int, int, int]
+
+    @property
+    def pitches(self) -> dict[str, int]:
+        """Bytes from row to row, by name."""
+        return dict(zip(("states", "memories", "gates"), self.row, strict=True))
+
+    def at(self, name: str) -> int:
+        """From the states of a direction to a part."""
+        return 0 if name == "states" else int(getattr(self, name))
+
+
 @dataclass(frozen=True)
-class Recurrence:
-    """What a kernel does for one layer, in all directions.
+class Steps:
+    """What recurrences have in common, forward and backward.
 
     Attributes
     ----------
@@ -73,17 +108,7 @@ class Recurrence:
     steps, rows, units, outputs : int
         Time steps, the batch, units of a gate, and of the state: fewer where it is projected.
     backward : tuple of bool
-        For each direction whether it begins at the last step.
-    given : Places
-        The gates' parts that come from the data, f32; units of a gate lie side by side.
-    gate : int
-        Bytes from one gate to the next, there.
-    results : Places
-        Where the state of each step is written, f32.
-    pitch, between : int
-        Bytes from row to row of a state, and of what one phase leaves for the next.
-    weights, projection, bias, peephole : tuple of (int, int)
-        Bytes in front of those of this layer, and from one direction to the next.
+        For each direction whether the forward pass begins at the last step.
     schedule : Schedule
     """
 
@@ -94,16 +119,17 @@ class Recurrence:
     units: int
     outputs: int
     backward: tuple[bool, ...]
-    given: Places
-    gate: int
-    results: Places
-    pitch: int
-    between: int
-    weights: tuple[int, int]
-    projection: tuple[int, int]
-    bias: tuple[int, int]
-    peephole: tuple[int, int]
-    schedule: Schedule = Schedule(1, 1, 1, 1)
+    schedule: Schedule
+
+    @property
+    def phases(self) -> tuple[Phase, ...]:
+        """Those of a step."""
+        return self.cell.phases
+
+    @property
+    def rounds(self) -> int:
+        """How often they are gone through."""
+        return self.steps
 
     @property
     def lanes(self) -> int:
@@ -142,6 +168,42 @@ class Recurrence:
 
     def __str__(self) -> str:
         return str(self.schedule)
+
+
+@dataclass(frozen=True)
+class Recurrence(Steps):
+    """What a kernel does for one layer, in all directions.
+
+    Attributes
+    ----------
+    given : Places
+        The gates' parts that come from the data, f32; units of a gate lie side by side.
+    gate : int
+        Bytes from one gate to the next, there.
+    results : Places
+        Where the state of each step is written, f32.
+    pitch, between : int
+        Bytes from row to row of a state, and of what one phase leaves for the next.
+    weights, projection, bias, peephole : tuple of (int, int)
+        Bytes in front of those of this layer, and from one direction to the next.
+    kept : Kept or None
+        Where training keeps what the way back needs.
+    """
+
+    given: Places
+    gate: int
+    results: Places
+    pitch: int
+    between: int
+    weights: tuple[int, int]
+    projection: tuple[int, int]
+    bias: tuple[int, int]
+    peephole: tuple[int, int]
+    kept: Kept | None = None
+
+    def source(self, phase: Phase) -> int:
+        """Bytes from row to row of what a phase multiplies."""
+        return self.between if phase.source == "between" else self.pitch
 
 
 class Facts(NamedTuple):
@@ -184,10 +246,10 @@ def _tile(registers: int, gates: int, rows: int, blocks: int) -> tuple[int, int]
     return ceil(rows / tiles), count
 
 
-def _schedules(one: Recurrence, threads: int) -> Iterator[Schedule]:
+def _schedules(one: Steps, threads: int) -> Iterator[Schedule]:
     """Those that may be worth while."""
     directions, blocks = len(one.backward), ceil(one.units / one.lanes)
-    gates = max(len(phase.gates) for phase in one.cell.phases)
+    gates = max(len(phase.gates) for phase in one.phases)
     least = min(blocks, ceil(one.outputs / one.lanes))
     for parts in range(1, min(threads, one.rows) + 1):
         rows, count = _tile(registers_of(one.machine), gates, ceil(one.rows / parts), blocks)
@@ -198,7 +260,7 @@ def _schedules(one: Recurrence, threads: int) -> Iterator[Schedule]:
             break
 
 
-def cycles(one: Recurrence, threads: int, facts: Facts = FACTS) -> float:
+def cycles(one: Steps, threads: int, facts: Facts = FACTS) -> float:
     """About how many cycles it takes."""
     schedule, lanes = one.schedule, one.lanes
     blocks = ceil(ceil(one.units / lanes) / schedule.shares)
@@ -213,12 +275,12 @@ def cycles(one: Recurrence, threads: int, facts: Facts = FACTS) -> float:
     functions = rows * blocks * (one.cell.gates + one.cell.has_memory) * facts.activation
     step = max(sums, one.weights_bytes / rate) + functions + calls
     if one.turns:
-        step += facts.turn * len(one.cell.phases)
+        step += facts.turn * len(one.phases)
     rounds = ceil(one.tasks / threads)
     return float(one.steps * step * rounds)
 
 
-def planned(one: Recurrence, threads: int) -> Recurrence:
+def planned(one: S, threads: int) -> S:
     """With the schedule that costs least."""
     made = [replace(one, schedule=schedule) for schedule in _schedules(one, threads)]
     return min(made, key=lambda each: cycles(each, threads))

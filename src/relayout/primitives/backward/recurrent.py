@@ -25,13 +25,18 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from relayout.errors import LayoutError
 from relayout.forking import locked
+from relayout.jit.support import supported
 from relayout.layout.descriptor import MemoryDesc
 from relayout.ops.backward.recurrent import RecurrentBackward
 from relayout.primitives.backward.base import Backward
+from relayout.primitives.primitive import DEFINITION
 from relayout.primitives.recurrent import FLOATS, FORMATS, GRU, LBRGRU, LSTM, Recurrent, VanillaRNN
 
 if TYPE_CHECKING:
     pass
+
+if TYPE_CHECKING:
+    from relayout.primitives.program import Program
 
 __all__ = ["GRUBackward", "LBRGRUBackward", "LSTMBackward", "VanillaRNNBackward"]
 
@@ -39,7 +44,7 @@ READ = ("src_layer", "weights_layer", "weights_iter", "weights_peephole", "weigh
 LEFT_OUT = ("diff_dst_layer", "diff_dst_iter", "diff_dst_iter_c")
 
 
-class _RecurrentBackward(Backward):
+class GradientsOfLayers(Backward):
     """What the backward primitives share."""
 
     operation: RecurrentBackward
@@ -73,6 +78,7 @@ class _RecurrentBackward(Backward):
                     f"{self.kind}: {name} {desc} is {desc.dtype}; there are {', '.join(FLOATS)}"
                 )
         inputs["workspace"] = made["workspace"]
+        self.backward = forward.backward
         self.layers, self.units = forward.layers, forward.units
         self.outputs_of_state = forward.outputs_of_state
         self._settle(
@@ -91,14 +97,36 @@ class _RecurrentBackward(Backward):
     @locked
     def _decided(self, given: dict[str, MemoryDesc]) -> dict[str, MemoryDesc]:
         """Every ``any``: weights as kernels read them; all else as it is written plainly."""
+        from relayout.primitives.backward.recurrent_program import packed
+
         formats = {f"diff_{name}": text for name, text in FORMATS.items()} | FORMATS
+        if supported():
+            from relayout.kernels.conv.tile import lanes_of
+            from relayout.targets.machine import host
+
+            formats |= packed(lanes_of(host()))
         return {
             name: desc if desc.layout is not None else MemoryDesc(desc.dims, desc.dtype, formats[name])
             for name, desc in given.items()
         }
 
+    @locked
+    def _cost(self) -> tuple[float, str]:
+        from relayout.primitives.backward.recurrent_program import costs
+        from relayout.primitives.candidates import DEFINED
 
-class VanillaRNNBackward(_RecurrentBackward):
+        empty = any(0 in desc.dims for desc in self.descs.values())
+        found = costs(self) if supported() and not empty else None
+        return (self.flops / DEFINED, DEFINITION) if found is None else found
+
+    @locked
+    def _lower(self) -> Program | None:
+        from relayout.primitives.backward.recurrent_program import program
+
+        return program(self)
+
+
+class VanillaRNNBackward(GradientsOfLayers):
     """The gradients of a :class:`~relayout.primitives.VanillaRNN`.
 
     Parameters
@@ -197,7 +225,7 @@ class LBRGRUBackward(GRUBackward):
     hint = LBRGRU
 
 
-class LSTMBackward(_RecurrentBackward):
+class LSTMBackward(GradientsOfLayers):
     """The gradients of a :class:`~relayout.primitives.LSTM`.
 
     Parameters
