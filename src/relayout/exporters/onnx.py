@@ -128,8 +128,8 @@ def _ends_before_padding(node: Node, graph: Graph) -> bool:
     sizes = [n for n in (graph.value(node.inputs[0]).dims or ())[2:] if isinstance(n, int)]
     if len(sizes) != len(a["kernel_shape"]):
         return False
-    given = (a.get(name) for name in ("strides", "dilations", "pads"))
-    found = slide(sizes, a["kernel_shape"], *given, a.get("auto_pad", "NOTSET"), 1)
+    auto = a.get("auto_pad", "NOTSET")
+    found = slide(sizes, a["kernel_shape"], a.get("strides"), a.get("dilations"), a["pads"], auto, 1)
     last = ((count - 1) * stride for count, stride in zip(found.counts, found.strides, strict=True))
     padded = (sum(one) for one in zip(sizes, found.begin, found.end, strict=True))
     return any(
