@@ -318,3 +318,79 @@ def formats() -> str:
         canvas.words(x + 20, bottom + 23, text, size=11, anchor="start", mono=False)
         x += 34 + text_width(text, 11)
     return canvas.document(title, "; ".join(said) + ".")
+
+
+STEPS = ("Convolution", "Eltwise relu", "Pooling max", "Convolution")
+"""The forward pass of the picture, from left to right."""
+GRADIENTS = (
+    "ConvolutionBackwardWeights",
+    "EltwiseBackward",
+    "PoolingBackward",
+    "ConvolutionBackwardData",
+)
+"""What computes gradients of them; the first layer needs none of its source."""
+SAVED = ("src", "dst", "workspace", "weights")
+"""What each of these reads of the forward pass."""
+
+
+def propagation() -> str:
+    """Formats of a forward pass, and of the gradients that come back: a row for each pass."""
+    canvas = Canvas()
+    title = "One format for activations and gradients, two for weights"
+    canvas.words(0, 13, title, size=14, anchor="start", bold=True)
+    wide, high, apart, top, below = 214.0, 40.0, 92.0, 62.0, 206.0
+    blocked, packed, turned = FILLS[0], FILLS[3], FILLS[1]
+    plain = FILLS[2]
+    for k, (name, gradient, saved) in enumerate(zip(STEPS, GRADIENTS, SAVED, strict=True)):
+        x = 40.0 + k * (wide + apart)
+        middle = x + wide / 2
+        for y, text in ((top, name), (below, gradient)):
+            canvas.box(x, y, wide, high, fill=PAPER, thickness=1.2)
+            canvas.words(middle, y + 24, text, size=12, bold=True, mono=False)
+        is_last = k == len(STEPS) - 1
+        format = "nchw" if k == 0 else "nChw16c"
+        canvas.line([(x - apart + 4, top + 20), (x - 4, top + 20)], arrow=True, stroke=MUTED, thickness=1.2)
+        _tag(canvas, x - apart / 2, top + 6, format, plain if k == 0 else blocked)
+        if k:
+            start = x - 4, below + 20
+            canvas.line([start, (x - apart + 4, below + 20)], arrow=True, stroke=MUTED, thickness=1.2)
+            _tag(canvas, x - apart / 2, below + 6, "nChw16c", blocked)
+        canvas.line([(middle, top + high + 4), (middle, below - 4)], arrow=True, stroke=MUTED)
+        if is_last:
+            _tag(canvas, middle, top + high + 26, "Ohwi16o", packed)
+            canvas.box(middle - 40, top + high + 40, 80, 22, fill=INK, stroke="none")
+            canvas.words(middle, top + high + 55, "reorder", size=11, fill=PAPER, mono=False)
+            _tag(canvas, middle, below - 24, "Ihwo16i", turned)
+        else:
+            canvas.words(middle + 8, (top + high + below) / 2 + 4, saved, size=11, anchor="start")
+    end = 40.0 + len(STEPS) * (wide + apart)
+    canvas.line(
+        [
+            (end - apart + 4, top + 20),
+            (end - 40, top + 20),
+            (end - 40, below + 20),
+            (end - apart + 4, below + 20),
+        ],
+        arrow=True,
+        stroke=MUTED,
+        thickness=1.2,
+    )
+    canvas.words(end - 32, (top + below + high) / 2 + 4, "loss", size=12, anchor="start", mono=False)
+    canvas.line(
+        [(40 + wide / 2, below + high + 4), (40 + wide / 2, below + high + 34)], arrow=True, stroke=MUTED
+    )
+    _tag(canvas, 40 + wide / 2 + 46, below + high + 12, "Ohwi16o", packed)
+    canvas.words(40 + wide / 2, below + high + 50, "diff_weights", size=11)
+    return canvas.document(
+        title,
+        "Forward: nchw, then nChw16c from layer to layer. Backward: nChw16c; "
+        "the weights of the second convolution are reordered from Ohwi16o to Ihwo16i; "
+        "diff_weights of the first are Ohwi16o.",
+    )
+
+
+def _tag(canvas: Canvas, middle: float, y: float, text: str, fill: str) -> None:
+    """A format on its colour."""
+    wide = text_width(text, 11) + 10
+    canvas.box(middle - wide / 2, y - 9, wide, 17, fill=fill, stroke="none")
+    canvas.words(middle, y + 4, text, size=11)

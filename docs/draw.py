@@ -17,7 +17,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from diagrams import architecture, formats, logo, network, refinement, tile, values
+from diagrams import architecture, formats, logo, network, propagation, refinement, tile, values
 from tables import TABLES
 
 import relayout as rl
@@ -116,6 +116,7 @@ DRAWINGS: dict[str, Callable[[], str]] = {
     "values": values,
     "tile": tile,
     "network": network,
+    "propagation": propagation,
 }
 
 

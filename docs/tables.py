@@ -155,6 +155,44 @@ def short_dialects() -> str:
 MADE_BY_CALLING = (rl.Format, rl.Layout, rl.MemoryDesc, rl.Reorder)
 
 
+def propagation() -> str:
+    """What each backward primitive reads and writes, in the names of oneDNN's specification."""
+    from relayout import primitives as p
+
+    def f32(*dims: int) -> rl.MemoryDesc:
+        return rl.MemoryDesc(dims, "f32", rl.Format("abcde"[: len(dims)]))
+
+    x, bias, all_of = f32(2, 8, 4, 4), f32(8), {"scale": True, "shift": True}
+    both = {"use_scale": True, "use_shift": True}
+    states = dict.fromkeys(("src_iter", "src_iter_c"), f32(1, 1, 2, 8))
+    weights = f32(1, 1, 8, 4, 8)
+    layer = p.LSTM(f32(3, 2, 8), weights, weights, f32(1, 1, 4, 8), **states, workspace=True)
+    forwards = (
+        p.Convolution(x, f32(8, 8, 3, 3), bias),
+        p.Deconvolution(x, f32(8, 8, 3, 3), bias),
+        p.InnerProduct(x, f32(8, 8, 4, 4), bias),
+        p.BatchNormalization(x, use_global_stats=False, **both),
+        p.LayerNormalization(x, statistics=True, **all_of),
+        p.GroupNormalization(x, groups=2, statistics=True, **all_of),
+        p.LRN(x),
+        p.Pooling(x, "max", 2, workspace=True),
+        p.Eltwise(x, "relu"),
+        p.PReLU(x, f32(1, 8, 1, 1)),
+        p.Softmax(x, 1),
+        p.Resampling(x, "linear", factors=2),
+        p.Shuffle(x, 1, 2),
+        layer,
+    )
+    rows = []
+    for forward in forwards:
+        for name in p.__all__:
+            if name.startswith(f"{type(forward).__name__}Backward"):
+                made = getattr(p, name)(forward)
+                sides = (made.inputs, made.outputs)
+                rows.append([f"`{name}`", *(", ".join(f"`{one}`" for one in side) for side in sides)])
+    return table(["class", "reads", "writes"], rows)
+
+
 def api(prefix: str, owner: object, wanted: Sequence[str] = ()) -> str:
     """Public names of a class or module: how they are called, and the first sentence about them."""
     listed = wanted or [name for name in getattr(owner, "__all__", ()) if not name.isupper()]
@@ -219,6 +257,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "networks-speeds": measures.speeds,
     "networks-costs": measures.costs,
     "census": measures.census,
+    "propagation": propagation,
     "primitives-formats": measures.in_formats,
     "primitives-layers": measures.layers,
     "primitives-whole": measures.whole,

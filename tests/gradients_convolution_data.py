@@ -15,6 +15,7 @@ from relayout.primitives import (
     ConvolutionBackwardData,
     Deconvolution,
     DeconvolutionBackwardData,
+    DeconvolutionBackwardWeights,
 )
 
 FORMATS = {
@@ -93,16 +94,18 @@ def drawn(rng: random.Random, kind: type[Any], of: type[Convolution | Deconvolut
 def gradient(torch: Any, made: Any, one: dict[str, Any], weights: np.ndarray, diff: np.ndarray) -> np.ndarray:
     """PyTorch's gradient of the source, in double precision."""
     src = torch.zeros(made.src.dims, dtype=torch.float64, requires_grad=True)
-    (gradient,) = torch.autograd.grad(applied(torch, made, one, src, weights), src, torch.from_numpy(diff))
+    (gradient,) = torch.autograd.grad(
+        applied(torch, made, one, src, torch.from_numpy(weights)), src, torch.from_numpy(diff)
+    )
     found: np.ndarray = gradient.numpy()
     return found
 
 
-def applied(torch: Any, made: Any, one: dict[str, Any], src: Any, weights: np.ndarray) -> Any:
+def applied(torch: Any, made: Any, one: dict[str, Any], src: Any, weights: Any) -> Any:
     """The forward pass as PyTorch computes it."""
     groups, (o, i), kernel = max(1, one["groups"]), one["channels"], one["kernel"]
     axes, functional = len(kernel), torch.nn.functional
-    filters = torch.from_numpy(weights.reshape(groups, o, i, *kernel))
+    filters = weights.reshape(groups, o, i, *kernel)
     settings = {"stride": one["strides"], "dilation": one["dilation"], "groups": groups}
     if isinstance(made, Deconvolution):
         filters = filters.transpose(1, 2).reshape(groups * i, o, *kernel)
@@ -119,6 +122,28 @@ def applied(torch: Any, made: Any, one: dict[str, Any], src: Any, weights: np.nd
     return getattr(functional, f"conv{axes}d")(padded, filters.reshape(groups * o, i, *kernel), **settings)
 
 
+def of_weights(rng: random.Random) -> Case:
+    """A configuration of :class:`DeconvolutionBackwardWeights`."""
+    import torch
+
+    made, one = forward(rng, Deconvolution)
+    names = ("src", "diff_dst", "diff_weights")
+    primitive = DeconvolutionBackwardWeights(made, **{name: rng.choice((None, rl.any)) for name in names})
+    inputs = {name: held(rng, primitive.descs[name].dims, primitive.descs[name].dtype.name)
+              for name in primitive.inputs}  # fmt: skip
+
+    def gradient(src: np.ndarray, diff: np.ndarray) -> np.ndarray:
+        weights = torch.zeros(made.weights.dims, dtype=torch.float64, requires_grad=True)
+        result = applied(torch, made, one, torch.from_numpy(src), weights)
+        (gradient,) = torch.autograd.grad(result, weights, torch.from_numpy(diff))
+        found: np.ndarray = gradient.numpy()
+        return found
+
+    given = inputs["src"], inputs["diff_dst"]
+    terms = {"diff_weights": gradient(*map(abs, given))}
+    return Case(primitive, inputs, {"diff_weights": gradient(*given)}, terms)
+
+
 def of_convolution(rng: random.Random) -> Case:
     """A configuration of :class:`ConvolutionBackwardData`."""
     return drawn(rng, ConvolutionBackwardData, Convolution)
@@ -129,4 +154,8 @@ def of_deconvolution(rng: random.Random) -> Case:
     return drawn(rng, DeconvolutionBackwardData, Deconvolution)
 
 
-CASES = {"ConvolutionBackwardData": of_convolution, "DeconvolutionBackwardData": of_deconvolution}
+CASES = {
+    "ConvolutionBackwardData": of_convolution,
+    "DeconvolutionBackwardData": of_deconvolution,
+    "DeconvolutionBackwardWeights": of_weights,
+}

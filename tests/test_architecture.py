@@ -325,7 +325,7 @@ def test_type_checkers_see_all_packages() -> None:
     ]
     nodes = [node for block in blocks for node in block.body if isinstance(node, ast.ImportFrom)]
     seen = {alias.name for node in nodes for alias in node.names}
-    assert seen == {*LATER, "views", "graph", "Reorder", "load"}
+    assert seen == {*LATER, "views", "graph", "training", "Reorder", "load"}
     assert seen - {"Reorder", "load"} == {name.rpartition(".")[2] for name in relayout._LATER}
 
 

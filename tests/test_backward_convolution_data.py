@@ -20,6 +20,7 @@ from relayout.primitives import (
     ConvolutionBackwardData,
     Deconvolution,
     DeconvolutionBackwardData,
+    DeconvolutionBackwardWeights,
 )
 from relayout.primitives.plain import plain, remade
 from relayout.primitives.post_ops import BinaryOp, Sum
@@ -34,7 +35,7 @@ def test_deconvolutions_are_those_of_pytorch(seed: int) -> None:
     made, one = forward(random.Random(seed), Deconvolution)
     rng = np.random.default_rng(seed)
     src, weights = (rng.standard_normal(desc.dims) for desc in (made.src, made.weights))
-    expected = applied(torch, made, one, torch.from_numpy(src), weights)
+    expected = applied(torch, made, one, torch.from_numpy(src), torch.from_numpy(weights))
     np.testing.assert_allclose(made.reference(src, weights), expected.numpy(), atol=1e-12)
 
 
@@ -110,7 +111,10 @@ def test_kernels_do_what_the_definition_says(data: st.DataObject, seed: int) -> 
     chosen = {
         name: data.draw(st.sampled_from((None, rl.any))) for name in ("diff_dst", "weights", "diff_src")
     }
-    made = kind(first, **chosen)
+    factor = rl.MemoryDesc((1, first.src.dims[1], *([1] * (len(first.src.dims) - 2))), "f32", rl.any)
+    gate = rl.MemoryDesc((*first.src.dims[:2], *factor.dims[2:]), "f32", rl.any)
+    after = [(), (Sum(),), (Sum(0.5), "relu"), (BinaryOp("mul", factor),), ("relu", BinaryOp("add", gate))]
+    made = kind(first, **chosen, post_ops=data.draw(st.sampled_from(after)))
     check(made, seed)
     assert made._program is not None or not machine_code() or 0 in made.diff_dst.dims
 
@@ -123,6 +127,47 @@ def test_deconvolutions_do_what_their_definition_says(data: st.DataObject, seed:
     if made is not None:
         check(made, seed)
         assert made._program is not None or not machine_code() or 0 in made.dst.dims
+
+
+@settings(max_examples=40, deadline=None)
+@given(data=st.data(), seed=st.integers(0, 100), bias=st.booleans())
+def test_weights_of_deconvolutions_do_what_the_definition_says(
+    data: st.DataObject, seed: int, bias: bool
+) -> None:
+    first = data.draw(convolutions(Deconvolution))
+    if first is None:
+        return
+    if bias:
+        vector = rl.MemoryDesc((first.dst.dims[1],), "f32", "a")
+        names = ("strides", "dilation", "padding")
+        how = {name: getattr(first, name) for name in names}
+        first = Deconvolution(first.src, first.weights, vector, **how)
+    chosen = {
+        name: data.draw(st.sampled_from((None, rl.any))) for name in ("src", "diff_dst", "diff_weights")
+    }
+    check(DeconvolutionBackwardWeights(first, **chosen), seed)
+
+
+def test_gradients_of_weights_and_bias_are_derivatives() -> None:
+    """The forward pass is linear in both."""
+    forward = Deconvolution(
+        rl.MemoryDesc((2, 6, 3, 4), "f32", "nchw"),
+        rl.MemoryDesc((2, 2, 3, 3, 2), "f32", "goihw"),
+        rl.MemoryDesc((4,), "f32", "a"),
+        strides=(2, 1),
+        dilation=(1, 2),
+        padding=((1, 2), (0, 1)),
+        output_padding=(1, 0),
+    )
+    rng = np.random.default_rng(1)
+    src, diff = (rng.standard_normal(one.dims) for one in (forward.src, forward.dst))
+    found = DeconvolutionBackwardWeights(forward).reference(src, diff)
+    weights, bias = np.zeros(forward.weights.dims), np.zeros(4)
+    for array, gradient in ((weights, found.diff_weights), (bias, found.diff_bias)):
+        for at in np.ndindex(array.shape):
+            array[at] = 1
+            assert np.isclose((forward.reference(src, weights, bias) * diff).sum(), gradient[at], atol=1e-12)
+            array[at] = 0
 
 
 @pytest.mark.parametrize("kind", [ConvolutionBackwardData, DeconvolutionBackwardData])

@@ -43,3 +43,17 @@ def test_data_loader():
     assert done.stdout.splitlines() == [
         f"({count}, 3, 128, 128), strides (49152, 1, 384, 3), channels_last: True" for count in (4, 4, 2)
     ]
+
+
+def test_training(monkeypatch, capsys):
+    """Four of the eight rounds, on digits that the example makes, are enough to tell most of them apart."""
+    spec = importlib.util.spec_from_file_location("training", EXAMPLES / "training.py")
+    training = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(training)
+    monkeypatch.setattr(training, "loaded", lambda: (*training.made(2500), "made"))
+    right = training.main(epochs=4)
+    said = capsys.readouterr().out
+    assert right > 0.9
+    assert "2000 pictures to learn from, 500 to try: made" in said
+    assert re.search(r"-{50,} 124 steps\n", said)
+    assert f"{right:.1%} right" in said

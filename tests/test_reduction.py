@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 import relayout as rl
 from elementwise import FORMATS, check, machine_code, sides
 from relayout import LayoutError, MemoryDesc
+from relayout.ops.pooling import NORMS
 from relayout.ops.reductions import REDUCTIONS
 from relayout.primitives import Binary, Reduction, Sequence
 from relayout.primitives.post_ops import BinaryOp
@@ -25,7 +26,11 @@ def reductions(draw):
     """Any reduction of any layout that has elements."""
     src = draw(sides(1).map(lambda found: found[0]).filter(lambda desc: 0 not in desc.dims))
     axes = draw(st.lists(st.integers(0, max(0, len(src.dims) - 1)), unique=True, max_size=len(src.dims)))
-    return Reduction(src, draw(st.sampled_from(ALGORITHMS)), axes)
+    algorithm = draw(st.sampled_from(ALGORITHMS))
+    numbers = {}
+    if algorithm in NORMS:
+        numbers = {"p": draw(st.sampled_from((1, 2, 3, 1.5))), "eps": draw(st.sampled_from((0, 0.5, 40)))}
+    return Reduction(src, algorithm, axes, **numbers)
 
 
 @given(made=reductions(), seed=st.integers(0, 1 << 20))
@@ -142,3 +147,30 @@ def test_in_a_sequence():
 def test_errors_say_what_is_wrong(make, message):
     with pytest.raises(LayoutError, match=message):
         make(MemoryDesc((3, 4), "f32", "ab"))
+
+
+@pytest.mark.parametrize("p", [1, 2, 3.5])
+@pytest.mark.parametrize("axes", [(1,), (0, 2)], ids=str)
+def test_norms_are_those_of_pytorch(p, axes):
+    torch = pytest.importorskip("torch")
+    x = np.random.default_rng(2).standard_normal((3, 17, 6))
+    src = MemoryDesc(x.shape, "f32", "acb")
+    norm = torch.linalg.vector_norm(torch.tensor(x), p, axes, keepdim=True).numpy()
+    for algorithm, eps, expected in (
+        ("norm_lp_max", 0, norm),
+        ("norm_lp_max", 1e4, np.full(norm.shape, 1e4 ** (1 / p))),
+        ("norm_lp_sum", 0.25, (norm**p + 0.25) ** (1 / p)),
+        ("norm_lp_power_p_max", 0, norm**p),
+        ("norm_lp_power_p_sum", 3, norm**p + 3),
+    ):
+        made = Reduction(src, algorithm, axes, p=p, eps=eps)
+        np.testing.assert_allclose(made.reference(x), expected, 1e-6)
+        np.testing.assert_allclose(made(rl.tensor(x, src)).numpy(), expected, 3e-6)
+
+
+@pytest.mark.parametrize("numbers", [{}, {"p": 0.5}, {"p": float("nan")}, {"p": 2, "eps": "x"}], ids=str)
+def test_numbers_that_make_no_norm(numbers):
+    with pytest.raises(LayoutError, match=r"reduction: (p|eps)"):
+        Reduction(MemoryDesc((2, 3), "f32", "ab"), "norm_lp_sum", 1, **numbers)
+    with pytest.raises(LayoutError, match="takes neither p nor eps"):
+        Reduction(MemoryDesc((2, 3), "f32", "ab"), "sum", 1, p=2)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import reduce
@@ -11,11 +12,11 @@ from math import prod
 import numpy as np
 from numpy.typing import NDArray
 
-from relayout.ops.functions import Reals
+from relayout.ops.functions import Function, Reals
 from relayout.ops.operation import Operation
 from relayout.ops.reductions import REDUCTIONS
 
-__all__ = ["REDUCED_BY", "Pooling", "Reduction", "definition", "places", "places_of_taps"]
+__all__ = ["NORMS", "REDUCED_BY", "Pooling", "Reduction", "definition", "places", "places_of_taps"]
 
 REDUCED_BY = {
     "max": ("max", ""),
@@ -24,6 +25,10 @@ REDUCED_BY = {
 }
 """The reduction of each algorithm of pooling, and what results are divided by: nothing, the elements of a
 window, or those that are no padding."""
+
+
+NORMS = ("norm_lp_max", "norm_lp_sum", "norm_lp_power_p_max", "norm_lp_power_p_sum")
+"""Norms: the sum of ``|x|^p``, at least eps or with eps added; without ``power`` the root of that."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,11 +68,35 @@ class Reduction(Operation):
     kind = "reduction"
     algorithm: str
     axes: tuple[int, ...]
+    p: float = 0.0
+    eps: float = 0.0
 
     @property
     def reduction(self) -> tuple[str, str]:
         """How elements are combined, and what results are divided by: nothing, or their number."""
+        if self.algorithm in NORMS:
+            return "sum", ""
         return ("sum", "window") if self.algorithm == "mean" else (self.algorithm, "")
+
+    @property
+    def before(self) -> tuple[Function, ...]:
+        """What becomes of each element first: of norms, its magnitude to the power of p."""
+        if self.algorithm not in NORMS:
+            return ()
+        if self.p == 2:
+            return (Function("square"),)
+        return (Function("abs"), *([] if self.p == 1 else [Function("pow", 1, self.p)]))
+
+    @property
+    def after(self) -> tuple[Function, ...]:
+        """What becomes of a result: of norms, eps is added or is the least, and perhaps the root is taken."""
+        if self.algorithm not in NORMS:
+            return ()
+        least = self.algorithm.endswith("max")
+        found = [Function("clip", self.eps, math.inf) if least else Function("linear", 1, self.eps)]
+        if "power" not in self.algorithm and self.p != 1:
+            found.append(Function("sqrt") if self.p == 2 else Function("pow", 1, 1 / self.p))
+        return tuple(found)
 
     @property
     def flops(self) -> int:
@@ -75,12 +104,21 @@ class Reduction(Operation):
         return prod(self.inputs[0].dims)
 
     def compute(self, *, src: Reals) -> Reals:
-        """Axis by axis."""
+        """Axis by axis; norms by their formula."""
+        if self.algorithm in NORMS:
+            return self._norm(src)
         name, divisor = self.reduction
         define = REDUCTIONS[name].define
         with np.errstate(all="ignore"):
             found = reduce(lambda x, axis: define.reduce(x, axis, keepdims=True), self.axes, src)
         return np.asarray(found / (prod(src.shape[axis] for axis in self.axes) if divisor else 1))
+
+    def _norm(self, src: Reals) -> Reals:
+        with np.errstate(all="ignore"):
+            powers = (np.abs(src) ** self.p).sum(self.axes, keepdims=True)
+            least = self.algorithm.endswith("max")
+            found = np.maximum(powers, self.eps) if least else powers + self.eps
+            return np.asarray(found if "power" in self.algorithm else found ** (1 / self.p))
 
 
 def definition(

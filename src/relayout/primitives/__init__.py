@@ -42,6 +42,7 @@ Tests join the last two. What all kinds share:
 ``folding``      sums of products in the shape that suits kernels best
 ``lowering``     programs of everything computed element by element: kernels compiled, buffers named
 ``combining``    programs of pooling, reductions and softmax
+``banded``       programs of resampling, and of gradients of it and of pooling
 ``normalizing``  what layer and group normalisation share; their program
 ``summing``      statistics of batch normalisation, and sums of gradients, as programs
 ``recurrent``    RNN, LSTM and GRU; ``recurrent_program`` is theirs
@@ -77,6 +78,9 @@ if TYPE_CHECKING:
     )
     from relayout.primitives.backward.deconvolution import (
         DeconvolutionBackwardData as DeconvolutionBackwardData,
+    )
+    from relayout.primitives.backward.deconvolution import (
+        DeconvolutionBackwardWeights as DeconvolutionBackwardWeights,
     )
     from relayout.primitives.backward.eltwise import EltwiseBackward as EltwiseBackward
     from relayout.primitives.backward.group_normalization import (
@@ -142,6 +146,7 @@ _WHERE = {
     "Custom": "custom",
     "Deconvolution": "deconvolution",
     "DeconvolutionBackwardData": "backward.deconvolution",
+    "DeconvolutionBackwardWeights": "backward.deconvolution",
     "Eltwise": "eltwise",
     "EltwiseBackward": "backward.eltwise",
     "GRU": "recurrent",

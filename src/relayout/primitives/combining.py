@@ -31,16 +31,17 @@ if TYPE_CHECKING:
     from relayout.primitives.normalizing import Normalization
     from relayout.primitives.pooling import Pooling
     from relayout.primitives.reduction import Reduction
+    from relayout.primitives.resampling import Resampling
     from relayout.primitives.softmax import Softmax
     from relayout.targets.machine import Machine
 
-__all__ = ["by_way_of", "combining_step", "pooling", "reduction", "softmax", "with_post_ops"]
+__all__ = ["by_way_of", "combining_step", "pooling", "reduction", "softmax", "window_step", "with_post_ops"]
 
 CHANNELS_LAST = {3: "nwc", 4: "nhwc", 5: "ndhwc"}
 MOST_AXES = 3  # of a window
 
 Functions: TypeAlias = "tuple[Function, ...]"
-Followed = TypeVar("Followed", "Pooling", "Reduction", "Normalization")
+Followed = TypeVar("Followed", "Pooling", "Reduction", "Normalization", "Resampling")
 
 
 def pooling(made: Pooling) -> Program | None:
@@ -67,7 +68,7 @@ def _pooled(made: Pooling, dst: MemoryDesc, functions: Functions) -> Program | N
     last = CHANNELS_LAST[len(src.dims)]
     far = MemoryDesc(src.dims, src.dtype, last), MemoryDesc(dst.dims, dst.dtype, last)
     ways = [(src, dst), (src, near), far]
-    return by_way_of(ways, plan, _window_step)
+    return by_way_of(ways, plan, window_step)
 
 
 def reduction(made: Reduction) -> Program | None:
@@ -99,13 +100,15 @@ def _reduced(made: Reduction, dst: MemoryDesc, functions: Functions) -> Program 
         except LayoutError:  # axes that don't lie as one
             return None
         windows = [Axis(size, 1, size, size) for size in source.dims[rank - len(axes) :]]
-        return planned(*made.operation.reduction, source, target, windows, functions)
+        what = made.operation
+        behind = (*what.after, *functions)
+        return planned(*what.reduction, source, target, windows, behind, what.before)
 
     contiguous = views.permute(
         Layout(tuple(src.dims[axis] for axis in order), plain(rank)), [order.index(k) for k in range(rank)]
     )
     far = MemoryDesc(src.dims, src.dtype, contiguous), dst
-    return by_way_of([(src, dst), far], plan, _window_step)
+    return by_way_of([(src, dst), far], plan, window_step)
 
 
 def with_post_ops(
@@ -134,7 +137,8 @@ def _functions_of(post_ops: Sequence[PostOp]) -> tuple[Function, ...]:
 
 
 @locked
-def _window_step(window: Window, source: str, target: str, size: int) -> Step:
+def window_step(window: Window, source: str, target: str, size: int) -> Step:
+    """The kernel of a window as a step."""
     from relayout.kernels.reduce.window import ENTRY, module
 
     return combining_step(("window", window), ENTRY, lambda m: module(window, m), source, target, size)

@@ -25,7 +25,7 @@ What formulas leave open:
 Training needs the place of each maximum for the way back. With ``workspace=True`` that is a second result:
 for each window the number of the tap, counted in row-major order of the kernel, padding included; that of
 the first of several, and of the first NaN if there are NaN. As in oneDNN it is u8, or s32 for windows of more
-than 255 taps, in the format of the destination. It is computed by the definition so far.
+than 255 taps, in the format of the destination.
 
 >>> import relayout as rl
 >>> x = rl.tensor([[[3, 1, 4, 1, 5, 9, 2, 6]]], "ncw", "f32")
@@ -47,6 +47,7 @@ from relayout.layout.dense import resized_like
 from relayout.layout.descriptor import MemoryDesc, any_format
 from relayout.ops import pooling as ops
 from relayout.ops.formats import check_source, check_target, following
+from relayout.ops.functions import Function
 from relayout.ops.post_ops import PostOp, Sum, post_ops_for
 from relayout.primitives.meaning import check_data
 from relayout.primitives.primitive import Primitive
@@ -153,11 +154,18 @@ class Pooling(Primitive):
 
     @locked
     def _lower(self) -> Program | None:
-        if "workspace" in self.outputs:
-            return None
-        from relayout.primitives.combining import pooling
+        from relayout.primitives.combining import pooling, with_post_ops
 
-        return pooling(self)
+        return with_post_ops(self, _with_places) if "workspace" in self.outputs else pooling(self)
+
+
+@locked
+def _with_places(made: Pooling, dst: MemoryDesc, functions: tuple[Function, ...]) -> Program | None:
+    """A pooling of maxima that writes a workspace, with functions behind it."""
+    from relayout.primitives.banded import banded, rows_of_pooling
+
+    kept = made.descs["workspace"]
+    return banded(made.src, dst, rows_of_pooling(made), functions, kept, largest=True)
 
 
 def _axis(

@@ -1,7 +1,11 @@
 """Reductions along whole axes, in any format: ``dst[i, 0] = src[i, 0] + src[i, 1] + ...``
 
-What elements become together is one of :data:`relayout.ops.reductions.REDUCTIONS`, or their mean. As in
-oneDNN the destination keeps all axes, and has one element along those that are reduced:
+What elements become together is one of :data:`relayout.ops.reductions.REDUCTIONS`, their mean, or a norm::
+
+    norm_lp_max            max(sum of |x|^p, eps)^(1/p)       norm_lp_power_p_max    max(sum of |x|^p, eps)
+    norm_lp_sum            (sum of |x|^p + eps)^(1/p)         norm_lp_power_p_sum    sum of |x|^p + eps
+
+As in oneDNN the destination keeps all axes, and has one element along those that are reduced:
 
 >>> import relayout as rl
 >>> x = rl.tensor([[[[1, 2], [3, 6]]]], "nhwc", "f32")
@@ -23,7 +27,7 @@ from relayout.forking import locked
 from relayout.layout.descriptor import MemoryDesc
 from relayout.layout.layout import spell_dims, whole_number
 from relayout.ops import pooling as ops
-from relayout.ops.formats import check_source, target_of
+from relayout.ops.formats import check_source, finite, target_of
 from relayout.ops.post_ops import Sum, post_ops_for
 from relayout.ops.reductions import REDUCTIONS
 from relayout.primitives.meaning import check_alike
@@ -34,7 +38,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ALGORITHMS", "Reduction"]
 
-ALGORITHMS = (*REDUCTIONS, "mean")
+ALGORITHMS = (*REDUCTIONS, "mean", *ops.NORMS)
 
 
 class Reduction(Primitive):
@@ -45,12 +49,14 @@ class Reduction(Primitive):
     src : MemoryDesc
         Any dims; the axes that are reduced must not be empty, but for ``sum`` and ``mul``.
     algorithm : str
-        ``max``, ``min``, ``sum``, ``mul`` or ``mean``.
+        ``max``, ``min``, ``sum``, ``mul``, ``mean``, or one of the norms.
     axes : int or sequence of int, optional
         Which axes are reduced; negative numbers count from the last axis. Without them those along which
         ``dst`` has one element and ``src`` has several, or all if there is no ``dst`` either.
     dst : MemoryDesc, optional
         Without it the format and the data type of the source.
+    p, eps : float
+        Of norms: the power, at least 1, and what keeps them away from 0.
     post_ops : sequence
         Functions and binary operations; see :mod:`relayout.ops.post_ops`.
 
@@ -79,14 +85,17 @@ class Reduction(Primitive):
         axes: int | Sequence[int] | None = None,
         dst: MemoryDesc | None = None,
         *,
+        p: float = 0.0,
+        eps: float = 0.0,
         post_ops: Any = (),
     ) -> None:
         check_source(self.kind, "src", src)
-        known = (*REDUCTIONS, "mean")
+        known = (*REDUCTIONS, "mean", *ops.NORMS)  # what others have entered among them
         if not isinstance(algorithm, str) or algorithm not in known:
             raise LayoutError(f"reduction: {algorithm!r} is no algorithm; there are {', '.join(known)}")
         over = _axes(src, axes, dst)
-        if algorithm not in ("sum", "mul") and any(src.dims[axis] == 0 for axis in over):
+        p, eps = _power(algorithm, p, eps)
+        if algorithm not in ("sum", "mul", *ops.NORMS) and any(src.dims[axis] == 0 for axis in over):
             raise LayoutError(
                 f"reduction: axes {over} of src {src} have no elements, of which there is no {algorithm}"
             )
@@ -95,7 +104,9 @@ class Reduction(Primitive):
         post_ops = post_ops_for(self.kind, post_ops, dst)
         if any(isinstance(op, Sum) for op in post_ops):
             raise Unsupported("reduction takes functions and binary operations as post-ops, not a sum")
-        self._settle(ops.Reduction, {"src": src}, {"dst": dst}, post_ops, algorithm=algorithm, axes=over)
+        numbers = {"p": p, "eps": eps} if algorithm in ops.NORMS else {}
+        self._settle(ops.Reduction, {"src": src}, {"dst": dst}, post_ops,
+                     algorithm=algorithm, axes=over, **numbers)  # fmt: skip
         check_alike(self.kind, self.descs)
 
     @locked
@@ -103,6 +114,17 @@ class Reduction(Primitive):
         from relayout.primitives.combining import reduction
 
         return reduction(self)
+
+
+def _power(algorithm: str, p: Any, eps: Any) -> tuple[float, float]:
+    """The numbers of a norm, checked; others take none."""
+    power, least = finite("reduction: p", p), finite("reduction: eps", eps)
+    if algorithm not in ops.NORMS:
+        if power or least:
+            raise LayoutError(f"reduction: {algorithm} takes neither p nor eps; {', '.join(ops.NORMS)} do")
+    elif power < 1:
+        raise LayoutError(f"reduction: p of {algorithm} must be at least 1, not {p!r}")
+    return power, least
 
 
 def _axes(src: MemoryDesc, given: Any, dst: MemoryDesc | None) -> tuple[int, ...]:

@@ -23,6 +23,7 @@ from relayout.layout.descriptor import MemoryDesc, any_format
 from relayout.ops import resampling as ops
 from relayout.ops.checks import check_descs
 from relayout.ops.formats import check_source, check_target, finite, following
+from relayout.ops.functions import Function
 from relayout.ops.post_ops import Sum, post_ops_for
 from relayout.ops.resampling import ALGORITHMS
 from relayout.primitives.meaning import check_data
@@ -110,4 +111,15 @@ class Resampling(Primitive):
 
     @locked
     def _lower(self) -> Program | None:
-        return None
+        from relayout.primitives.combining import with_post_ops
+
+        return with_post_ops(self, _resampled)
+
+
+@locked
+def _resampled(made: Resampling, dst: MemoryDesc, functions: tuple[Function, ...]) -> Program | None:
+    """A resampling to a destination, with functions behind it."""
+    from relayout.primitives.banded import banded, rows_of_resampling
+
+    rows = rows_of_resampling(made.algorithm, made.src.dims[2:], dst.dims[2:])
+    return banded(made.src, dst, rows, functions)

@@ -8,7 +8,6 @@ kernels, and none in graphs; where no layout says that of a format, they come ro
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from relayout import primitives
@@ -23,6 +22,7 @@ from relayout.runtime.kept import kept
 
 if TYPE_CHECKING:
     from relayout.graph.lowering.emission import Site
+    from relayout.primitives.primitive import Primitive
     from relayout.primitives.values import Value
 
 __all__ = ["RANK", "How", "answers", "padding_of", "with_moving_weights"]
@@ -30,7 +30,6 @@ __all__ = ["RANK", "How", "answers", "padding_of", "with_moving_weights"]
 Dims = tuple[int, ...]
 Pads = tuple[tuple[int, int], ...]
 RANK = 4  # axes of images; formats that a caller names are theirs
-KEPT = 4096  # convolutions that are remembered
 
 
 def padding_of(
@@ -114,11 +113,25 @@ class Geometry:
         self.src, self.weights, self.dtype, self.only = src, weights, dtype, case.only
         self.filters = (groups, weights[0] // groups, *weights[1:]) if groups > 1 else weights
         self.how = How("Convolution", strides, dilation, padding)
+        sizes = slide(
+            src[2:], weights[2:], strides, dilation, [n for pads in zip(*padding, strict=True) for n in pads]
+        )
+        self.out = (src[0], weights[0], *sizes.counts)
 
-    @property
-    def forward(self) -> tuple[primitives.Convolution, ...]:
-        """Forward primitives, one for each pair of formats of source and destination."""
-        return _forward(self.src, self.filters, self.dtype, self.how, self.only)
+    def offers(self, kind: str) -> list[Offer]:
+        """The formats of a kind of primitive, one of :data:`KINDS`, and what it costs in them."""
+        found = []
+        known = _offers(kind, self.src, self.out, self.filters, self.dtype, self.how, self.only)
+        for src, dst, weights, cost in known:
+            found.append(
+                Offer(
+                    label(MemoryDesc(self.src, self.dtype, src)),
+                    label(MemoryDesc(self.out, self.dtype, dst)),
+                    self.flat(MemoryDesc(self.filters, self.dtype, weights)),
+                    cost,
+                )
+            )
+        return found
 
     def made(self, src: MemoryDesc, dst: MemoryDesc) -> primitives.Convolution:
         """The forward primitive for a source and a destination, or for their gradients."""
@@ -138,19 +151,39 @@ class Geometry:
             return row_major(self.weights, desc.dtype.name)
 
 
-@lru_cache(maxsize=KEPT)
-def _forward(
-    src: Dims, filters: Dims, dtype: str, how: How, only: str | None
-) -> tuple[primitives.Convolution, ...]:
-    found: dict[tuple[str, str], primitives.Convolution] = {}
-    free = MemoryDesc(src, dtype, any_format)
-    weights = MemoryDesc(filters, dtype, any_format)
-    shape = how.made(free, weights).dst.dims
+KINDS = ("forward", "data", "weights")
+"""A convolution and its two gradients."""
+
+
+class Offer(NamedTuple):
+    """Formats of images (or of their gradients) and of weights, and seconds."""
+
+    src: MemoryDesc
+    dst: MemoryDesc
+    weights: MemoryDesc
+    cost: float
+
+
+@kept("convolution whose weights move")
+def _offers(
+    kind: str, src: Dims, out: Dims, filters: Dims, dtype: str, how: How, only: str | None
+) -> list[tuple[str, str, str, float]]:
+    """Formats as tags, and costs."""
+    found: dict[tuple[str, str], tuple[str, str, str, float]] = {}
     for one, two, _, _ in answers(src, filters, dtype, how, only):
-        source, target = MemoryDesc(src, dtype, one), MemoryDesc(shape, dtype, two)
-        if (one, two) not in found:
-            found[one, two] = how.made(source, weights, None, target)
-    return tuple(found.values())
+        if (one, two) in found:
+            continue
+        source, target = MemoryDesc(src, dtype, one), MemoryDesc(out, dtype, two)
+        forward = how.made(source, MemoryDesc(filters, dtype, any_format), None, target)
+        made: Primitive = forward
+        if kind == "data":
+            made = primitives.ConvolutionBackwardData(forward, weights=any_format)
+        elif kind == "weights":
+            made = primitives.ConvolutionBackwardWeights(forward)
+        weights = made.descs["diff_weights" if kind == "weights" else "weights"].tag
+        if weights is not None:
+            found[one, two] = one, two, weights, made._cost()[0]
+    return list(found.values())
 
 
 def with_moving_weights(case: Case, steps: list[Step]) -> list[Way] | None:
@@ -163,7 +196,7 @@ def with_moving_weights(case: Case, steps: list[Step]) -> list[Way] | None:
         return None
     try:
         geometry = Geometry(case, src.dims, weights.dims, src.dtype)
-        known = geometry.forward
+        known = geometry.offers("forward")
     except LayoutError:
         return None
 
@@ -178,19 +211,17 @@ def with_moving_weights(case: Case, steps: list[Step]) -> list[Way] | None:
         given = [value, filters] if bias is None else [value, filters, site.value(bias)]
         return site.add(made, *given, *operands, into=into, **added)
 
-    def way(one: primitives.Convolution) -> Way:
-        target = label(one.dst)
-        read = {**wanted(case, steps, target), **_vector(case, bias)}
-        cost = one._cost()[0] + sum(map(moving, read.values()))
-        read |= {src.name: label(one.src), weights.name: geometry.flat(one.weights)}
-        return Way(read, (target,), cost, make)
+    def way(one: Offer) -> Way:
+        read = {**wanted(case, steps, one.dst), **_vector(bias)}
+        cost = one.cost + sum(map(moving, read.values()))
+        return Way({**read, src.name: one.src, weights.name: one.weights}, (one.dst,), cost, make)
 
     if bias is not None and (bias.data is not None or bias.dtype != "f32"):
         return None
     return [way(one) for one in known]
 
 
-def _vector(case: Case, operand: Operand | None) -> Mapping[str, MemoryDesc]:
+def _vector(operand: Operand | None) -> Mapping[str, MemoryDesc]:
     return {} if operand is None else {operand.name: row_major(operand.dims, operand.dtype)}
 
 
@@ -208,7 +239,7 @@ def by_data(case: Case) -> list[Way] | None:
         return None
     try:
         geometry = Geometry(case, case.out.dims, weights.dims, dy.dtype)
-        known = [primitives.ConvolutionBackwardData(one, weights=any_format) for one in geometry.forward]
+        known = geometry.offers("data")
     except LayoutError:
         return None
 
@@ -220,15 +251,7 @@ def by_data(case: Case) -> list[Way] | None:
         place = None if into is None else {"diff_src": into["dst"]}
         return site.add(made, weights=filters, diff_dst=value, into=place)
 
-    return [
-        Way(
-            {dy.name: label(one.diff_dst), weights.name: geometry.flat(one.weights)},
-            (label(one.diff_src),),
-            one._cost()[0],
-            make,
-        )
-        for one in known
-    ]
+    return [Way({dy.name: one.dst, weights.name: one.weights}, (one.src,), one.cost, make) for one in known]
 
 
 @rule("relayout.ConvGradWeights")
@@ -239,7 +262,7 @@ def by_weights(case: Case) -> list[Way] | None:
         return None
     try:
         geometry = Geometry(case, src.dims, case.out.dims, dy.dtype)
-        known = [primitives.ConvolutionBackwardWeights(one) for one in geometry.forward]
+        known = geometry.offers("weights")
     except LayoutError:
         return None
 
@@ -252,12 +275,4 @@ def by_weights(case: Case) -> list[Way] | None:
             found = site.reshaped(found, case.out.dims)
         return site.sequence.reorder(found, wanted)
 
-    return [
-        Way(
-            {dy.name: label(one.diff_dst), src.name: label(one.src)},
-            (geometry.flat(one.diff_weights),),
-            one._cost()[0],
-            make,
-        )
-        for one in known
-    ]
+    return [Way({dy.name: one.dst, src.name: one.src}, (one.weights,), one.cost, make) for one in known]

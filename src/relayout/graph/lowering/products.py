@@ -180,9 +180,11 @@ def gemm(case: Case) -> list[Way] | None:
     """A matrix product with constant weights."""
     src, weights = case.inputs[:2]
     added, steps = case.input(2), chain_of(case)
-    if src is None or weights is None or src.data is not None or weights.data is None or not case.floats:
+    if src is None or weights is None or src.data is not None or not case.floats:
         return None
     a = case.attributes
+    if weights.data is None:
+        return _all_moving(case, src, weights, added, steps)
     if steps is None or 0 in (*src.dims, *case.out.dims) or (added is not None and added.data is None):
         return None
     matrix = np.asarray(weights.data.T if a["transB"] else weights.data)
@@ -192,6 +194,43 @@ def gemm(case: Case) -> list[Way] | None:
         summand = (added.data * np.float32(a["beta"])).astype(np.float32)
         steps = [Step("add", Operand("", summand.shape, "f32", summand.dtype, summand)), *steps]
     return _by_matrix(case, src, matrix, bool(a["transA"]), steps)
+
+
+def _all_moving(
+    case: Case, src: Operand, weights: Operand, bias: Operand | None, steps: list[Step] | None
+) -> list[Way] | None:
+    """Rows by weights that move: an inner product, whose weights are in the format that it likes."""
+    a = case.attributes
+    if steps is None or a["transA"] or not a["transB"] or a["alpha"] != 1 or a["beta"] != 1:
+        return None
+    if bias is not None and (bias.data is not None or bias.dims != case.out.dims[1:] or bias.dtype != "f32"):
+        return None
+    if 0 in (*src.dims, *case.out.dims):
+        return None
+    free = MemoryDesc(weights.dims, weights.dtype, any_format)
+    vector = None if bias is None else MemoryDesc(bias.dims, "f32", "a")
+    target = row_major(case.out.dims, case.out.dtype)
+
+    def make(site: Site) -> Value:
+        dst, into = site.target(0, target)
+        ops, operands, _ = finished(site, steps, dst)
+        value = site.value(src)
+        made = primitives.InnerProduct(value.desc, free, vector, dst, post_ops=ops)
+        given = [value, site.value(weights)] + ([] if bias is None else [site.value(bias)])
+        return site.add(made, *given, *operands, into=into)
+
+    known = primitives.InnerProduct(row_major(src.dims, src.dtype), free, vector, target)
+    read = {**wanted(case, steps, target), src.name: row_major(src.dims, src.dtype)}
+    if bias is not None:
+        read[bias.name] = row_major(bias.dims, bias.dtype)
+    cost, ways = known._cost()[0], [row_major(weights.dims, weights.dtype)]
+    if known.weights.tag is not None:
+        ways.append(label(known.weights))
+    packing = moving(ways[0], ways[0])
+    return [
+        Way({**read, weights.name: one}, (target,), cost + packing * (one == ways[0] != ways[-1]), make)
+        for one in dict.fromkeys(ways)
+    ]
 
 
 @rule("MatMul")

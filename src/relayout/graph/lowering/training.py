@@ -6,11 +6,14 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from relayout import primitives
-from relayout.graph.lowering.case import Case, Operand, row_major
+from relayout.errors import LayoutError
+from relayout.graph.lowering.case import Case, Operand, label, row_major
+from relayout.graph.lowering.convolutions import padding_of
 from relayout.graph.lowering.expressions import ways_of
-from relayout.graph.lowering.ways import Way, moving, rule
+from relayout.graph.lowering.ways import Way, moving, numbers, rule
 from relayout.layout.descriptor import MemoryDesc
 from relayout.ops.expressions import Expression, Writing
+from relayout.ops.formats import following
 from relayout.ops.functions import Function
 from relayout.primitives.pointwise import Pointwise
 
@@ -101,6 +104,57 @@ def batch_normalization_grad(case: Case) -> Iterator[Way] | None:
             yield Way({src.name: desc, dy.name: desc, **read}, outputs, 2 * moving(desc, desc, desc), make)
 
     return ways() if len(case.outputs) == 3 else None
+
+
+@rule("relayout.MaxPoolGrad", "relayout.AveragePoolGrad")
+def pool_grad(case: Case) -> Iterator[Way] | None:
+    """From where the maxima were, which are found once more: that takes one pass, and no memory till then."""
+    dy, a, out = case.inputs[0], case.attributes, case.out
+    src = case.input(1)
+    if dy is None or dy.data is not None or not case.floats or 0 in (*dy.dims, *out.dims):
+        return None
+    if not 3 <= len(out.dims) <= 5:
+        return None
+    kernel, spatial = numbers(a["kernel_shape"]), len(out.dims) - 2
+    strides, dilation = (numbers(a.get(name) or (1,) * spatial) for name in ("strides", "dilations"))
+    padding = padding_of(case, kernel, strides, dilation, out.dims[2:])
+    algorithm = "max" if src is not None else "average_exclude_padding"
+    if src is None and a["count_include_pad"]:
+        algorithm = "average_include_padding"
+
+    def forward(desc: MemoryDesc, gradient: MemoryDesc) -> primitives.Pooling:
+        known = primitives.Pooling(
+            desc, algorithm, kernel, strides, padding, dilation, gradient, workspace=src is not None
+        )
+        if known.dst.dims != dy.dims or (a.get("ceil_mode") and src is None):
+            raise LayoutError("windows are counted in another way")
+        return known
+
+    try:
+        forward(row_major(out.dims, out.dtype), row_major(dy.dims, dy.dtype))
+    except LayoutError:
+        return None
+
+    def make(site: Site) -> Value:
+        gradient = site.value(dy)
+        dst, into = site.target(0, site.way.outputs[0])
+        place = None if into is None else {"diff_src": into["dst"]}
+        if src is None:
+            made = primitives.PoolingBackward(forward(dst, gradient.desc))
+            return site.add(made, gradient, into=place)
+        value = site.value(src)
+        known = forward(value.desc, gradient.desc)
+        _, places = site.add_several(known, value)
+        made = primitives.PoolingBackward(known, diff_src=dst)
+        return site.add(made, gradient, places, into=place)
+
+    def ways() -> Iterator[Way]:
+        for desc in case.formats(dy):
+            target = label(following(desc, MemoryDesc(out.dims, out.dtype, "any")))
+            read = {dy.name: desc} if src is None else {dy.name: desc, src.name: target}
+            yield Way(read, (target,), moving(desc, target, *read.values()), make)
+
+    return ways()
 
 
 # -- optimisers ---------------------------------------------------------------------------------------------

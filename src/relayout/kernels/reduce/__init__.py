@@ -3,9 +3,11 @@
 =================  ==========================================================================================
 ``space``          the nests that source, destination and other operands share
 ``window``         pooling, and reductions along whole axes
+``bands``          spatial axes as sparse matrices: resampling, gradients of pooling and resampling
 ``rows``           rows that are gone over several times, and where the lanes of vectors come from
 ``softmax``        softmax and its logarithm
 ``normalization``  layer, RMS, group and instance normalisation
+``gradients``      gradients of softmax and of normalisations
 ``sums``           statistics and sums over rows that are long, in parts that are merged
 =================  ==========================================================================================
 """

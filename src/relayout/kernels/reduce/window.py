@@ -55,7 +55,7 @@ from relayout.ops.reductions import REDUCTIONS, Reduction
 from relayout.records import dataclass
 from relayout.targets.machine import Machine
 
-__all__ = ["ENTRY", "Axis", "Window", "module", "planned"]
+__all__ = ["ENTRY", "Axis", "Window", "module", "planned", "step_of"]
 
 ENTRY = "pooling"
 WRITTEN_OUT = 16  # taps of a row, or vectors of one, up to which loops are unrolled
@@ -123,12 +123,14 @@ class Window:
     blocks: tuple[Nest, ...]
     """Images and channels: source and destination, in bytes."""
     post_ops: tuple[Function, ...] = ()
+    before: tuple[Function, ...] = ()
+    """What becomes of each element first."""
 
     @property
     def whole(self) -> bool:
         """Whether integers stay integers."""
         picks = REDUCTIONS[self.reduction].repeats
-        return picks and not self.src.is_float and self.src is self.dst and not self.post_ops
+        return picks and not self.src.is_float and self.src is self.dst and not (self.post_ops or self.before)
 
     def scheme(self, block: Nest, lanes: int) -> str:
         """Where the lanes of a block come from."""
@@ -163,6 +165,7 @@ def planned(
     dst: MemoryDesc,
     axes: Sequence[Axis],
     post_ops: tuple[Function, ...] = (),
+    before: tuple[Function, ...] = (),
 ) -> Window | None:
     """The window of two descriptors, whose last axes are those of the window: axes with their places, blocks.
 
@@ -172,7 +175,7 @@ def planned(
     around = [src.layout, dst.layout]
     found, first = [], len(src.dims) - len(axes)
     for k in reversed(range(first, len(src.dims))):
-        steps = [_step_of(layout, k) for layout in (src.layout, dst.layout)]
+        steps = [step_of(layout, k) for layout in (src.layout, dst.layout)]
         if steps[0] is None or steps[1] is None:
             return None
         found.append(axes[k - first]._replace(src=steps[0] * e, dst=steps[1] * f))
@@ -184,10 +187,10 @@ def planned(
     if blocks is None:
         return None
     w, h, d = (*found, *[Axis(1, 1)] * 3)[:3]
-    return Window(reduction, divisor, src.dtype, dst.dtype, (d, h, w), blocks, post_ops)
+    return Window(reduction, divisor, src.dtype, dst.dtype, (d, h, w), blocks, post_ops, before)
 
 
-def _step_of(layout: Layout, axis: int) -> int | None:
+def step_of(layout: Layout, axis: int) -> int | None:
     """The elements from one index of an axis to the next; None where there is no such number."""
     if (axis,) not in layout.terms:
         return None
@@ -224,12 +227,29 @@ class _Slot(NamedTuple):
     dst: int
 
 
+class _Mapped(Lanes):
+    """Vectors whose elements have become something else when they are loaded."""
+
+    def __init__(self, b: builder.Builder, window: Window) -> None:
+        super().__init__(b, window.src, window.dst, window.whole)
+        self.before = window.before
+
+    def load(
+        self, pointer: Value, count: int, valid: int | None = None, filler: float | None = None
+    ) -> Value:
+        """Neighbouring elements, and what becomes of them."""
+        x = super().load(pointer, count, valid, filler)
+        for function in self.before:
+            x = function.emit(self.b, x)
+        return x
+
+
 class _Block:
     """Writes the loops of one block."""
 
     def __init__(self, f: builder.Function, window: Window, block: Nest) -> None:
         self.b, self.window, self.block = f, window, block
-        self.vectors = Lanes(f, window.src, window.dst, window.whole)
+        self.vectors = _Mapped(f, window)
         self.e, self.f = window.src.bits // 8, window.dst.bits // 8
         self.scheme = window.scheme(block, self.vectors.most)
         self.d, self.h, self.x = self._axes()

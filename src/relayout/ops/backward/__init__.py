@@ -15,7 +15,7 @@ Accumulation is not part of it: where a value is read by several operations, the
 
 =======================  =====================================================
 ``convolution``          the data of convolutions
-``deconvolution``        the data of deconvolutions
+``deconvolution``        data, weights and bias of deconvolutions
 ``convolution_weights``  weights and bias of convolutions
 ``elementwise``          elementwise functions, by their source or destination
 ``inner_product``        inner products

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
 from math import prod
@@ -12,7 +13,7 @@ import numpy as np
 from relayout.ops.functions import Reals
 from relayout.ops.operation import Operation
 
-__all__ = ["ConvolutionBackwardWeights"]
+__all__ = ["ConvolutionBackwardWeights", "gradient"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,26 +37,39 @@ class ConvolutionBackwardWeights(Operation):
 
     def compute(self, *, src: Reals, diff_dst: Reals) -> dict[str, Reals]:
         """Tap by tap."""
-        dims = self.outputs[0].dims
-        groups, outputs, inputs, *kernel = dims if self.grouped else (1, *dims)
-        sizes = diff_dst.shape[2:]
-        padded = np.pad(src, [(0, 0), (0, 0), *self.padding])
-        padded = padded.reshape(len(src), groups, inputs, *padded.shape[2:])
-        each = diff_dst.reshape(len(src), groups, outputs, *sizes)
-        found = np.zeros((groups, outputs, inputs, *kernel))
-        for taps in product(*map(range, kernel)) if diff_dst.size else ():
-            window = tuple(
-                slice(t * d, t * d + (n - 1) * s + 1, s)
-                for t, d, n, s in zip(taps, self.dilation, sizes, self.strides, strict=True)
-            )
-            inside: Any = (..., *window)
-            tap: Any = (..., *taps)
-            found[tap] = np.einsum("ngo...,ngi...->goi", each, padded[inside], optimize=True)
-        sums = diff_dst.sum(axis=(0, *range(2, diff_dst.ndim)))
-        return {"diff_weights": found.reshape(dims), "diff_bias": sums}
+        windows = self.strides, self.dilation, self.padding
+        found = gradient(src, diff_dst, self.outputs[0].dims, *windows, self.grouped)
+        return {"diff_weights": found, "diff_bias": diff_dst.sum(axis=(0, *range(2, diff_dst.ndim)))}
 
     @property
     def flops(self) -> int:
         """Two for each product, those that fall into the padding among them: as of the forward pass."""
         weights = self.outputs[0].dims
         return 2 * prod(self.inputs[1].dims) * prod(weights[1 + self.grouped :])
+
+
+def gradient(
+    src: Reals,
+    diff_dst: Reals,
+    dims: Sequence[int],
+    strides: Sequence[int],
+    dilation: Sequence[int],
+    padding: Sequence[tuple[int, int]],
+    grouped: bool = False,
+) -> Reals:
+    """The gradient of weights of these dims, tap by tap, from logical arrays."""
+    groups, outputs, inputs, *kernel = dims if grouped else (1, *dims)
+    sizes = diff_dst.shape[2:]
+    padded = np.pad(src, [(0, 0), (0, 0), *padding])
+    padded = padded.reshape(len(src), groups, inputs, *padded.shape[2:])
+    each = diff_dst.reshape(len(src), groups, outputs, *sizes)
+    found = np.zeros((groups, outputs, inputs, *kernel))
+    for taps in product(*map(range, kernel)) if diff_dst.size else ():
+        window = tuple(
+            slice(t * d, t * d + (n - 1) * s + 1, s)
+            for t, d, n, s in zip(taps, dilation, sizes, strides, strict=True)
+        )
+        inside: Any = (..., *window)
+        tap: Any = (..., *taps)
+        found[tap] = np.einsum("ngo...,ngi...->goi", each, padded[inside], optimize=True)
+    return found.reshape(tuple(dims))

@@ -6,11 +6,12 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any
 
+from relayout.ops.backward.convolution_weights import gradient
 from relayout.ops.functions import Reals
 from relayout.ops.operation import Operation
 from relayout.ops.products import definition
 
-__all__ = ["DeconvolutionBackwardData"]
+__all__ = ["DeconvolutionBackwardData", "DeconvolutionBackwardWeights"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,3 +46,38 @@ class DeconvolutionBackwardData(Operation):
         """Two for each product."""
         weights = self.inputs[0].dims[1:] if self.grouped else self.inputs[0].dims
         return 2 * prod(self.outputs[0].dims) * weights[0] * prod(weights[2:])
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeconvolutionBackwardWeights(Operation):
+    """The gradients of a deconvolution's weights and bias.
+
+    ::
+
+        diff_weights[g, o, i, r, s] = sum over n, y, x of src[n, g i, y, x] *
+                                          diff_dst[n, g o, y * stride + r * dilation - padding, x ...]
+        diff_bias[g o] = sum over n, y, x of diff_dst[n, g o, y, x]
+    """
+
+    kind = "deconvolution backward weights"
+    strides: tuple[int, ...]
+    dilation: tuple[int, ...]
+    padding: tuple[tuple[int, int], ...]
+    """Elements that the destination lacks in front of and behind each spatial axis."""
+    grouped: bool = False
+    """Whether the first axis of the weights counts groups."""
+
+    def compute(self, *, src: Reals, diff_dst: Reals) -> dict[str, Reals]:
+        """Those of the convolution that this is the transpose of, with source and destination exchanged."""
+        first = int(self.grouped)
+        dims = [*self.outputs[0].dims]
+        dims[first : first + 2] = dims[first + 1], dims[first]
+        found = gradient(diff_dst, src, dims, self.strides, self.dilation, self.padding, self.grouped)
+        sums = diff_dst.sum(axis=(0, *range(2, diff_dst.ndim)))
+        return {"diff_weights": found.swapaxes(first, first + 1), "diff_bias": sums}
+
+    @property
+    def flops(self) -> int:
+        """Two for each product: as of the forward pass."""
+        weights = self.outputs[0].dims[1:] if self.grouped else self.outputs[0].dims
+        return 2 * prod(self.inputs[0].dims) * weights[0] * prod(weights[2:])

@@ -14,8 +14,8 @@ The rules of the specification on propagation follow from three words for each a
 nothing        the format and data type of what it is, or is the gradient of, in the forward pass: weights as
                the forward pass read them, ``diff_src`` as ``src``. Nothing is reordered between the passes
 ``rl.any``     what suits the kernels, for kinds that compute much (convolution, inner product, recurrent
-               layers); kinds whose time is that of reading and writing take ``diff_dst`` as it was written,
-               and ``diff_src`` follows ``src`` where they read it, else ``diff_dst``
+               layers); where time is that of reading and writing the format of what is read of the forward
+               pass, source or destination, else that of the gradient that comes in
 a descriptor   that one
 =============  ==============================================================================================
 

@@ -1,4 +1,8 @@
-"""Gradients of deconvolutions: that of the source is a convolution of the destination's gradient."""
+"""Gradients of deconvolutions.
+
+That of the source is the convolution of the destination's gradient. Those of the weights are those of this
+convolution's, whose source is what is the gradient of the destination here, and the other way round.
+"""
 
 from __future__ import annotations
 
@@ -7,13 +11,17 @@ from typing import Any, ClassVar
 
 from relayout.layout.descriptor import MemoryDesc
 from relayout.ops.backward import deconvolution as ops
-from relayout.primitives.backward.convolution import DataGradient
+from relayout.primitives.backward.convolution import EXCHANGED, DataGradient
+from relayout.primitives.backward.weights import Gradient, WeightsBackward, weights_gradient, weights_written
+from relayout.primitives.convolution import formats_of_images
 from relayout.primitives.deconvolution import Deconvolution
+from relayout.primitives.lowering import renamed
 from relayout.primitives.primitive import Primitive
 from relayout.primitives.products import Products
+from relayout.primitives.program import Program
 from relayout.primitives.transposed import exchanged
 
-__all__ = ["DeconvolutionBackwardData"]
+__all__ = ["DeconvolutionBackwardData", "DeconvolutionBackwardWeights"]
 
 
 class DeconvolutionBackwardData(DataGradient):
@@ -25,6 +33,8 @@ class DeconvolutionBackwardData(DataGradient):
         The forward pass.
     diff_dst, weights, diff_src : MemoryDesc or rl.any, optional
         In other formats or data types than the forward pass has them.
+    post_ops : sequence
+        What follows for the gradient.
 
     Raises
     ------
@@ -48,11 +58,84 @@ class DeconvolutionBackwardData(DataGradient):
     operation: ops.DeconvolutionBackwardData
 
     def __init__(
-        self, forward: Deconvolution, *, diff_dst: Any = None, weights: Any = None, diff_src: Any = None
+        self,
+        forward: Deconvolution,
+        *,
+        diff_dst: Any = None,
+        weights: Any = None,
+        diff_src: Any = None,
+        post_ops: Any = (),
     ) -> None:
-        self._made_from(ops.DeconvolutionBackwardData, forward, diff_dst, weights, diff_src)
+        self._made_from(ops.DeconvolutionBackwardData, forward, diff_dst, weights, diff_src, post_ops)
 
     def _as_products(self, descs: Mapping[str, MemoryDesc]) -> Products:
         weights, src, dst = (descs[name] for name in ("weights", *self._sides))
         grouped = len(weights.dims) > len(src.dims)
-        return Products(self.geometry, src, exchanged(weights, grouped), dst, grouped=grouped)
+        turned = exchanged(weights, grouped)
+        return Products(self.geometry, src, turned, dst, grouped=grouped, post_ops=self.post_ops)
+
+
+class DeconvolutionBackwardWeights(WeightsBackward):
+    """The gradients of a deconvolution's weights and bias.
+
+    Parameters
+    ----------
+    forward : Deconvolution
+        Without scales and post-ops.
+    src, diff_dst, diff_weights, diff_bias : MemoryDesc or rl.any, optional
+        As for :class:`~relayout.primitives.ConvolutionBackwardWeights`.
+
+    Raises
+    ------
+    LayoutError
+        Sizes are not those of the forward pass.
+    Unsupported
+        The forward pass has scales or post-ops, or a data type is not f32, bf16 or f16.
+
+    Examples
+    --------
+    >>> import relayout as rl
+    >>> src = rl.MemoryDesc((1, 16, 7, 7), "f32", "nhwc")
+    >>> forward = Deconvolution(src, rl.MemoryDesc((8, 16, 3, 3), "f32", "oihw"), strides=2)
+    >>> made = DeconvolutionBackwardWeights(forward)
+    >>> made.inputs, made.diff_weights, made.flops == forward.flops
+    (('src', 'diff_dst'), MemoryDesc('f32:oihw:8x16x3x3'), True)
+    """
+
+    kind = "deconvolution backward weights"
+    hint = Deconvolution
+    forward: Deconvolution
+
+    def __init__(
+        self,
+        forward: Deconvolution,
+        *,
+        src: Any = None,
+        diff_dst: Any = None,
+        diff_weights: Any = None,
+        diff_bias: Any = None,
+    ) -> None:
+        self._complete(ops.DeconvolutionBackwardWeights, forward, src, diff_dst, diff_weights, diff_bias)
+
+    def _attributes(self) -> dict[str, Any]:
+        return self.forward.operation.attributes
+
+    def _as_gradient(self, descs: dict[str, MemoryDesc]) -> Gradient:
+        grouped, g = self.forward.operation.grouped, self.forward.geometry
+        src, diff_dst, weights = (descs[name] for name in ("diff_dst", "src", "diff_weights"))
+        geometry = g._replace(inputs=g.outputs, outputs=g.inputs, source=g.target, target=g.source)
+        return Gradient(geometry, src, diff_dst, exchanged(weights, grouped), grouped)
+
+    def _decided(self, given: dict[str, MemoryDesc]) -> dict[str, MemoryDesc]:
+        weights = given["diff_weights"]
+        if weights.layout is None:
+            text = weights_written(self._as_gradient(given)).translate(EXCHANGED)
+            given = {**given, "diff_weights": MemoryDesc(weights.dims, weights.dtype, text)}
+        return super()._decided(given)
+
+    def _program_of(self, made: Gradient) -> Program | None:
+        program = weights_gradient(made)
+        return None if program is None else renamed(program, {"src": "diff_dst", "diff_dst": "src"})
+
+    def _formats(self, name: str) -> tuple[str, ...]:
+        return formats_of_images(self._given[name])

@@ -93,4 +93,8 @@ class PoolingBackward(Backward):
 
     @locked
     def _lower(self) -> Program | None:
-        return None
+        from relayout.primitives.banded import banded, rows_of_pooling
+
+        aside = self.descs.get("workspace")
+        names = "diff_dst", "diff_src", "workspace"
+        return banded(self.diff_dst, self.diff_src, rows_of_pooling(self), aside=aside, names=names)

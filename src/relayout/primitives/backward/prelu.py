@@ -19,12 +19,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from relayout.forking import locked
+from relayout.layout.descriptor import MemoryDesc
 from relayout.ops.backward import prelu as ops
 from relayout.ops.formats import check_source
 from relayout.primitives.backward.base import Backward
 from relayout.primitives.backward.following import check_gradient, followed
 from relayout.primitives.meaning import check_alike
 from relayout.primitives.prelu import PReLU
+from relayout.primitives.reduction import Reduction
 
 if TYPE_CHECKING:
     from relayout.primitives.program import Program
@@ -87,4 +89,45 @@ class PReLUBackward(Backward):
 
     @locked
     def _lower(self) -> Program | None:
-        return None
+        from relayout.layout.dense import dense_like
+        from relayout.primitives.lowering import elementwise, joined
+
+        what = self.operation
+        given = {name: self.descs[name] for name in self.inputs}
+        of_src = elementwise(self.diff_src, given, what.of_src, target="diff_src")
+        del given["weights"]
+        note = "two passes"
+        if not what.summed:
+            of_weights = elementwise(self.diff_weights, given, what.of_weights, target="diff_weights")
+            return joined(of_src, of_weights, note=note)
+        terms = MemoryDesc(self.src.dims, "f32", dense_like(self.src.layout))
+        made = elementwise(terms, given, what.of_weights, target="terms")
+        if made is not None:
+            made.scratch = {**made.scratch, "terms": max(terms.required_bytes, terms.nbytes)}
+        return joined(of_src, made, _summed(terms, what.summed, self.diff_weights), note=f"{note}, sums")
+
+
+@locked
+def _summed(terms: MemoryDesc, axes: tuple[int, ...], dst: MemoryDesc) -> Program | None:
+    """Sums along some axes: along all but the first of them, and then along that, in f32 until then."""
+    from relayout.primitives.lowering import joined, renamed
+
+    outer = next((axis for axis in axes if terms.dims[axis] > 1), axes[0])
+    inner = tuple(axis for axis in axes if axis != outer)
+    done, at, source = [], terms, "terms"
+    for k, several in enumerate((inner, (outer,))):
+        if not several:
+            continue
+        last = several == (outer,)
+        made = Reduction(at, "sum", several, dst if last else None)
+        program = made._lower()
+        if program is None:
+            return None
+        target = "diff_weights" if last else "sums"
+        names = {"src": source, "dst": target, "source": f"source {k}", "target": f"target {k}"}
+        step = renamed(program, names)
+        if not last:
+            step.scratch = {**step.scratch, target: max(made.dst.required_bytes, made.dst.nbytes)}
+        done.append(step)
+        at, source = made.dst, target
+    return joined(*done)

@@ -63,4 +63,9 @@ class ResamplingBackward(Backward):
 
     @locked
     def _lower(self) -> Program | None:
-        return None
+        from relayout.primitives.banded import banded, rows_of_resampling, transposed
+
+        sizes = self.diff_src.dims[2:]
+        forward = rows_of_resampling(self.algorithm, sizes, self.diff_dst.dims[2:])
+        rows = [transposed(several, size) for several, size in zip(forward, sizes, strict=True)]
+        return banded(self.diff_dst, self.diff_src, rows, names=("diff_dst", "diff_src", ""))

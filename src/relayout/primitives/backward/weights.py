@@ -123,12 +123,16 @@ class WeightsBackward(Backward):
         }
 
     def _lower(self) -> Program | None:
-        program = weights_gradient(self._as_gradient(self.descs))
+        program = self._program_of(self._as_gradient(self.descs))
         if program is None or "diff_bias" not in self.descs:
             return program
         return joined(
             program, bias_gradient(self.descs["diff_dst"], self.descs["diff_bias"]), note=program.note
         )
+
+    def _program_of(self, made: Gradient) -> Program | None:
+        """The program of the gradient of weights, of buffers with the names of arguments."""
+        return weights_gradient(made)
 
     def _alternatives(self) -> list[Self]:
         free = [name for name in ("src", "diff_dst") if self._given[name].layout is None]
@@ -150,12 +154,13 @@ class WeightsBackward(Backward):
         from relayout.reorder.predict import seconds_to_move
         from relayout.runtime.clock import cycles_per_second
 
-        found = planned(self._as_gradient(self.descs)) if supported() else None
+        made = self._as_gradient(self.descs)
+        found = planned(made) if supported() else None
         if found is None:
             return self.flops / DEFINED, DEFINITION
-        moved = sum(self.descs[name].nbytes + getattr(found, name).nbytes for name in found.before)
-        if not found.direct(self.descs["diff_weights"]):
-            moved += found.diff_weights.nbytes + self.descs["diff_weights"].nbytes
+        moved = sum(getattr(made, name).nbytes + getattr(found, name).nbytes for name in found.before)
+        if not found.direct(made.diff_weights):
+            moved += found.diff_weights.nbytes + made.diff_weights.nbytes
         seconds = max(found.plan.cycles / cycles_per_second(), seconds_to_move(self.bytes))
         return seconds + (seconds_to_move(moved) if moved else 0.0), f"machine code: {found}"
 

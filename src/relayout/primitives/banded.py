@@ -1,0 +1,157 @@
+"""Programs whose spatial axes are sparse matrices: resampling, and gradients of it and of pooling.
+
+The kernel (:mod:`relayout.kernels.reduce.bands`) wants what it reads and writes to have the same neighbours,
+and is tried as those that combine are (:mod:`~.combining`): as everything lies, then in the order of the
+source, then channels-last.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from relayout.forking import locked
+from relayout.layout.dense import dense_like, resized_like
+from relayout.layout.descriptor import MemoryDesc
+from relayout.ops.backward.pooling import PoolingBackward as Gradient
+from relayout.ops.functions import Function
+from relayout.ops.resampling import places
+from relayout.primitives.combining import CHANNELS_LAST
+from relayout.primitives.lowering import reorder_step, zeros_step
+from relayout.primitives.program import Program, Step
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from relayout.kernels.reduce.bands import Bands, Row
+    from relayout.primitives.backward.pooling import PoolingBackward
+    from relayout.primitives.pooling import Pooling
+
+__all__ = ["banded", "rows_of_pooling", "rows_of_resampling", "transposed"]
+
+
+def rows_of_resampling(algorithm: str, src: Sequence[int], dst: Sequence[int]) -> list[list[Row]]:
+    """The rows of all spatial axes."""
+    found = (places(algorithm, n, m) for n, m in zip(src, dst, strict=True))
+    return [
+        [tuple((place, float(np.float32(weight))) for place, weight in row) for row in rows] for rows in found
+    ]
+
+
+def transposed(rows: Sequence[Row], size: int) -> list[Row]:
+    """The rows of the transposed matrix, of so many elements.
+
+    >>> transposed([((0, 1.0),), ((0, 0.5), (1, 0.5))], 2)
+    [((0, 1.0), (1, 0.5)), ((1, 0.5),)]
+    """
+    found: list[list[tuple[int, float]]] = [[] for _ in range(size)]
+    for k, row in enumerate(rows):
+        for place, number in row:
+            found[place].append((k, number))
+    return [tuple(row) for row in found]
+
+
+def rows_of_pooling(made: Pooling | PoolingBackward) -> list[list[Row]]:
+    """For each window its elements, along each axis; for a gradient the windows that each element is in.
+
+    Numbers are weights; of a maximum those of taps, counted in row-major order of the kernel.
+    """
+    found: list[list[Row]] = []
+    backward, average = isinstance(made.operation, Gradient), made.algorithm != "max"
+    for k, axis in enumerate(made.axes):
+        after = prod(made.kernel[k + 1 :])
+        windows: list[Row] = []
+        for output in range(axis.out):
+            taps, start = axis.taps(output), output * axis.stride - axis.front
+            share = 1 / (max(1, len(taps)) if made.algorithm == "average_exclude_padding" else axis.kernel)
+            numbers = [float(np.float32(share)) if average else float(tap * after) for tap in taps]
+            places = [start + tap * axis.dilation for tap in taps]
+            windows.append(tuple(zip(places, numbers, strict=True)))
+        found.append(transposed(windows, axis.size) if backward else windows)
+    return found
+
+
+@locked
+def banded(
+    src: MemoryDesc,
+    dst: MemoryDesc,
+    rows: Sequence[Sequence[Row]],
+    functions: tuple[Function, ...] = (),
+    aside: MemoryDesc | None = None,
+    largest: bool = False,
+    names: tuple[str, str, str] = ("src", "dst", "workspace"),
+) -> Program | None:
+    """The program; None where there is no kernel.
+
+    Parameters
+    ----------
+    src, dst : MemoryDesc
+        What is read and written, by the first two names.
+    rows : sequence
+        For each spatial axis the rows of its matrix; see :func:`~relayout.kernels.reduce.bands.planned`.
+    functions : tuple of Function
+        What is applied to the sums.
+    aside : MemoryDesc, optional
+        A workspace, by the third name.
+    largest : bool
+        Whether the largest element is looked for, and the workspace is written; else it is read, and sums are
+        taken.
+    """
+    from relayout.kernels.reduce.bands import planned
+    from relayout.targets.machine import host
+
+    last = CHANNELS_LAST[len(src.dims)]
+    near = MemoryDesc(dst.dims, dst.dtype, resized_like(src.layout, dst.dims))
+    ways: list[tuple[MemoryDesc, MemoryDesc]] = [
+        (src, dst),
+        (src, near),
+        (MemoryDesc(src.dims, src.dtype, last), MemoryDesc(dst.dims, dst.dtype, last)),
+    ]
+    best: tuple[int, Bands, NDArray[np.int32], tuple[MemoryDesc, MemoryDesc, MemoryDesc | None]] | None = None
+    for source, target in ways:
+        if best is not None and best[0] > 1 and source is not src:
+            break
+        like = (target if largest else source).layout
+        beside = [aside] if aside is None else [aside, MemoryDesc(aside.dims, aside.dtype, dense_like(like))]
+        for third in beside[source is not src and len(beside) > 1 :]:
+            found = planned(source, third, target, rows, largest, functions)
+            if found is not None and (best is None or found[0].lanes(host()) > 2 * best[0]):
+                best = found[0].lanes(host()), *found, (source, target, third)
+    if best is None:
+        return None
+    lanes, plan, table, used = best
+    at, before, after, scratch = list(names), [], [], {}
+    for k, (given, wanted) in enumerate(zip((src, dst, aside), used, strict=True)):
+        if given is None or wanted is None:
+            continue
+        written = k == 1 or (k == 2 and largest)
+        if wanted is not given:
+            at[k] = f"{names[k]} moved"
+            scratch[at[k]] = max(wanted.required_bytes, wanted.nbytes)
+            if written:
+                after.append(reorder_step(wanted, given, at[k], names[k]))
+            else:
+                before.append(reorder_step(given, wanted, names[k], at[k]))
+        elif written and given.layout.has_padding:
+            before.append(zeros_step(given, names[k]))
+    size = src.nbytes + dst.nbytes + (aside.nbytes if aside else 0)
+    buffer = f"{names[1]}: table"
+    operands = (buffer, at[2]) if aside is not None else (buffer,)
+    steps = [*before, _step(plan, at[0], at[1], operands, size), *after]
+    whole = [step for step in steps if step is not None]
+    if len(whole) < len(steps):
+        return None
+    note = f"{lanes} lanes" + "".join(f", {name}" for name in scratch)
+    return Program(tuple(whole), scratch, {buffer: table.view(np.uint8)}, note=note)
+
+
+@locked
+def _step(plan: Bands, source: str, target: str, operands: tuple[str, ...], size: int) -> Step:
+    from relayout.kernels.reduce.bands import ENTRY, module
+    from relayout.primitives.combining import combining_step
+
+    made = combining_step(("bands", plan), ENTRY, lambda m: module(plan, m), source, target, size)
+    return made._replace(operands=operands)
