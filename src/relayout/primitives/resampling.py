@@ -48,8 +48,8 @@ class Resampling(Primitive):
     dst : MemoryDesc, optional
         Its spatial sizes are what is made. Its format may be ``any``: that of the source.
     factors : float or sequence of float, optional
-        In place of the sizes of ``dst``: by how much each spatial axis grows or shrinks. Sizes are rounded down; where an
-        element lies is a matter of the sizes alone.
+        In place of the sizes of ``dst``: by how much each spatial axis grows or shrinks. Sizes are rounded
+        down; where an element lies is a matter of the sizes alone.
     post_ops : sequence
         Functions and binary operations; see :mod:`relayout.ops.post_ops`.
 
