@@ -90,6 +90,7 @@ class Resampling(Primitive):
             if getattr(dst, "dims", made) != made:
                 raise LayoutError(f"{self.kind}: factors {factors} make {spell_dims(made)}, dst is {dst}")
         check_descs(self.kind, {"dst": dst}, {})
+        assert dst is not None
         dims = (*src.dims[:2], *dst.dims[2:])
         if 0 in src.dims[2:] and 0 not in dims:
             raise LayoutError(f"{self.kind}: src {src} has no elements to make dst {dst} of")
