@@ -545,6 +545,31 @@ def test_packed_filters(blocks, taps, inner, dtype, off, cpu):
         compare(src, dst, cpu=made, runs=runs, wish="regrouped")
 
 
+@given(
+    channels=st.integers(2, 5),
+    pixels=st.integers(60, 400),
+    types=st.sampled_from(("u8 f32", "u8 bf16", "u8 f16", "s8 f32", "u8 s32")),
+    values=st.sampled_from((None, "src_scale", "beta")),
+    off=st.integers(0, 63),
+)
+@examples(60)
+def test_channels_that_become_wider_as_they_are_picked(channels, pixels, types, values, off):
+    src, dst = (
+        rl.MemoryDesc((2, channels, pixels), *given)
+        for given in zip(types.split(), ("acb", "abc"), strict=True)
+    )
+    scale = {"src_scale": (1 + np.arange(channels) / 4, 1), "src_zero_point": 3}
+    given = {None: {}, "src_scale": scale, "beta": {"beta": 1.0}}[values]
+    compare(src, dst, given=given, runs=[Run(off), Run(off, (2, 0, 1))], wish="deinterleave")
+
+
+def test_words_that_follow_each_other_are_no_packed_filters():
+    """Groups of a few words that are whole on both sides have nothing between their words."""
+    for words in (2, 4, 8):
+        src, dst = (rl.MemoryDesc((words, 2, 9), "f16", format) for format in ("abc", "acb"))
+        compare(src, dst, wish="regrouped")
+
+
 def test_packed_filters_are_regrouped_where_one_instruction_does_it():
     packed, plain = (rl.MemoryDesc((32, 32, 3, 3), "bf16", tag) for tag in ("OIhw8i16o2i", "oihw"))
     for src, dst in ((plain, packed), (packed, plain)):
@@ -726,3 +751,11 @@ def test_nothing_outside_of_the_buffers_is_touched():
     ).format(tests=os.path.dirname(__file__))
     ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
     assert ran.stdout.split()[-1:] == [str(len(list(guarded())))], (ran.returncode, ran.stderr[-2000:])
+
+
+@pytest.mark.parametrize("kind", ["u8", "f16"])
+def test_groups_of_two_pixels_are_transposed(kind):
+    """Nothing lies across them, so they are no packed filters; writing there was beyond the end once."""
+    x = np.arange(80).reshape(2, 20, 2, 1, 1)
+    made = rl.Reorder(rl.MemoryDesc(x.shape, kind, "ndhwc"), rl.MemoryDesc(x.shape, kind, "ncdhw"))
+    np.testing.assert_array_equal(made(rl.tensor(x, "ndhwc", dtype=kind)).numpy(), x)

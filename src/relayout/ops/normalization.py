@@ -108,6 +108,11 @@ class Normalization(Operation):
         raise NotImplementedError
 
     @property
+    def table(self) -> tuple[int, ...]:
+        """The dims of scale and shift."""
+        raise NotImplementedError
+
+    @property
     def overwritable(self) -> tuple[str, ...]:
         """The source; post-ops may read what they need when a first pass has written results."""
         return ("src",)
@@ -141,8 +146,12 @@ class LayerNormalization(Normalization):
     @property
     def rows(self) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
         """The source as it is."""
-        dims = self.inputs[0].dims
-        return dims, dims[self.axes[0] :], self.axes
+        return self.inputs[0].dims, self.table, self.axes
+
+    @property
+    def table(self) -> tuple[int, ...]:
+        """Those of a row."""
+        return self.inputs[0].dims[self.axes[0] :]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -158,6 +167,11 @@ class GroupNormalization(Normalization):
         images, channels, *pixels = self.inputs[0].dims
         each = self.groups, channels // self.groups
         return (images, *each, *pixels), (*each, *(1 for _ in pixels)), tuple(range(2, 3 + len(pixels)))
+
+    @property
+    def table(self) -> tuple[int, ...]:
+        """The channels."""
+        return self.inputs[0].dims[1:2]
 
 
 def factor(epsilon: float, scaled: bool) -> Expression:

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from relayout.primitives.softmax import Softmax
     from relayout.targets.machine import Machine
 
-__all__ = ["by_way_of", "combining_step", "pooling", "reduction", "softmax", "with_post_ops"]
+__all__ = ["by_way_of", "combining_step", "pooling", "reduction", "softmax", "window_step", "with_post_ops"]
 
 CHANNELS_LAST = {3: "nwc", 4: "nhwc", 5: "ndhwc"}
 MOST_AXES = 3  # of a window
@@ -68,7 +68,7 @@ def _pooled(made: Pooling, dst: MemoryDesc, functions: Functions) -> Program | N
     last = CHANNELS_LAST[len(src.dims)]
     far = MemoryDesc(src.dims, src.dtype, last), MemoryDesc(dst.dims, dst.dtype, last)
     ways = [(src, dst), (src, near), far]
-    return by_way_of(ways, plan, _window_step)
+    return by_way_of(ways, plan, window_step)
 
 
 def reduction(made: Reduction) -> Program | None:
@@ -108,7 +108,7 @@ def _reduced(made: Reduction, dst: MemoryDesc, functions: Functions) -> Program 
         Layout(tuple(src.dims[axis] for axis in order), plain(rank)), [order.index(k) for k in range(rank)]
     )
     far = MemoryDesc(src.dims, src.dtype, contiguous), dst
-    return by_way_of([(src, dst), far], plan, _window_step)
+    return by_way_of([(src, dst), far], plan, window_step)
 
 
 def with_post_ops(
@@ -137,7 +137,8 @@ def _functions_of(post_ops: Sequence[PostOp]) -> tuple[Function, ...]:
 
 
 @locked
-def _window_step(window: Window, source: str, target: str, size: int) -> Step:
+def window_step(window: Window, source: str, target: str, size: int) -> Step:
+    """The kernel of a window as a step."""
     from relayout.kernels.reduce.window import ENTRY, module
 
     return combining_step(("window", window), ENTRY, lambda m: module(window, m), source, target, size)

@@ -18,17 +18,27 @@ array([0.2       , 0.14285715, 0.23076923], dtype=float32)
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from relayout.errors import LayoutError
+from relayout.forking import locked
+from relayout.layout import views
+from relayout.layout.dense import dense_like
 from relayout.layout.descriptor import MemoryDesc
-from relayout.layout.layout import whole_number
+from relayout.layout.layout import Layout, plain, whole_number
 from relayout.ops import lrn as ops
+from relayout.ops.expressions import Expression
 from relayout.ops.formats import check_source, finite, target_of
+from relayout.ops.functions import Function
+from relayout.primitives.lowering import elementwise, joined, renamed
 from relayout.primitives.meaning import check_alike, check_data
 from relayout.primitives.primitive import Primitive
+from relayout.primitives.program import Program
 
-__all__ = ["LRN"]
+__all__ = ["LRN", "in_f32", "mean_around"]
+
+MOST_AXES = 3  # of a window
 
 
 class LRN(Primitive):
@@ -92,3 +102,74 @@ class LRN(Primitive):
         dst = target_of(self.kind, src, dst, src.dims, real=True)
         self._settle(ops.LRN, {"src": src}, {"dst": dst}, **what)
         check_alike(self.kind, self.descs)
+
+    @locked
+    def _lower(self) -> Program | None:
+        what = self.operation
+        square = Expression.of(("f32",), [(Function("square"), "f32", (0,))])
+        return joined(
+            *mean_around(self.src, {"src": self.src}, square, what, "mean square"),
+            elementwise(
+                self.dst,
+                {"src": self.src, "mean square": in_f32(self.src)},
+                ops.normalised(what.alpha, what.beta, what.k),
+            ),
+            note="the mean of squares of windows, then one pass",
+        )
+
+
+def in_f32(desc: MemoryDesc) -> MemoryDesc:
+    """A dense tensor of f32 in the order of another one."""
+    return MemoryDesc(desc.dims, "f32", dense_like(desc.layout))
+
+
+@locked
+def mean_around(
+    like: MemoryDesc,
+    operands: Mapping[str, MemoryDesc],
+    expression: Expression,
+    what: ops.LRN,
+    result: str,
+    turned: bool = False,
+) -> tuple[Program | None, Program | None]:
+    """The programs that write the mean of an expression over windows, as scratch like :func:`in_f32`.
+
+    Parameters
+    ----------
+    like : MemoryDesc
+        In whose order everything is.
+    operands, expression
+        What is computed element by element first.
+    what : LRN
+        The size and the axes of windows.
+    result : str
+        The buffer.
+    turned : bool
+        Whether the larger half of a window is in front.
+    """
+    from relayout.kernels.reduce.window import Axis, Window, planned
+    from relayout.primitives.combining import by_way_of, window_step
+
+    near, rank, size = in_f32(like), len(like.dims), what.size
+    front = size // 2 if turned else (size - 1) // 2
+    term = f"terms of {result}"
+    first = elementwise(near, operands, expression, target=term)
+    if len(what.axes) > MOST_AXES:
+        return first, None
+    order = (*(axis for axis in range(rank) if axis not in what.axes), *what.axes)
+    seen = views.permute(near.layout.with_roles(None), order)
+    axes = [Axis(n, n, size, front=front) for n in seen.dims[rank - len(what.axes) :]]
+
+    def plan(src: MemoryDesc, dst: MemoryDesc) -> Window | None:
+        return planned("sum", "window", src, dst, axes)
+
+    whole, plainly = (
+        MemoryDesc(seen.dims, "f32", layout) for layout in (seen, Layout(seen.dims, plain(rank)))
+    )
+    second = by_way_of([(whole, whole), (plainly, plainly)], plan, window_step)
+    if first is None or second is None:
+        return first, None
+    names = {"src": term, "dst": result, "source": f"source of {result}", "target": f"target of {result}"}
+    second = renamed(second, names)
+    second.scratch = {**second.scratch, term: near.required_bytes, result: near.required_bytes}
+    return first, second

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from relayout.ops.functions import Function
     from relayout.primitives.program import Program, Step
 
-__all__ = ["Normalization"]
+__all__ = ["TABLES", "Normalization", "of_rows", "row_major", "seen_as"]
 
 TABLES = ("scale", "shift")
 
@@ -66,7 +66,7 @@ class Normalization(Primitive):
         if statistics is not None:
             dims = tuple(statistics)
             names = ("variance",) if attributes.get("rms") else ("mean", "variance")
-            found = dict.fromkeys(names, MemoryDesc(dims, "f32", _row_major(dims)))
+            found = dict.fromkeys(names, MemoryDesc(dims, "f32", row_major(dims)))
         post_ops = post_ops_for(self.kind, post_ops, dst)
         self._settle(kind, {"src": src, **given}, {"dst": dst, **found}, post_ops, **attributes)
         alike = ("src", *operands_of(post_ops), "dst")
@@ -81,7 +81,7 @@ class Normalization(Primitive):
         if desc.dims != dims:
             raise LayoutError(f"{self.kind}: {name} {desc} must be {spell_dims(dims)}")
         if desc.layout is None:
-            desc = MemoryDesc(dims, desc.dtype, _row_major(dims))
+            desc = MemoryDesc(dims, desc.dtype, row_major(dims))
         if not desc.dtype.is_float:
             raise Unsupported(f"{self.kind}: {name} {desc} must hold f32, bf16 or f16")
         check_source(self.kind, name, desc)
@@ -143,18 +143,20 @@ def _lowered(made: Normalization, dst: MemoryDesc, functions: tuple[Function, ..
     scale, shift, mean, variance = (name in named for name in (*TABLES, "mean", "variance"))
     operation = made.operation
     what = Normalized(operation.rms, operation.epsilon, scale, shift, mean, variance, functions)
-    given = {name: _over(made._seen_table(made.descs[name].layout), made.descs[name]) for name in made.tables}
+    given = {
+        name: seen_as(made._seen_table(made.descs[name].layout), made.descs[name]) for name in made.tables
+    }
     tables: dict[NormalizationPlan, dict[str, MemoryDesc]] = {}
 
     def plan(src: MemoryDesc, dst: MemoryDesc) -> NormalizationPlan | None:
         if not (made._has_rows(src) and made._has_rows(dst)):
             return None
-        source, target = (_over(made._seen(desc.layout), desc) for desc in (src, dst))
+        source, target = (seen_as(made._seen(desc.layout), desc) for desc in (src, dst))
         for one in (given, {name: _near(desc, source) for name, desc in given.items()}):
             if any(desc.dtype.name != "f32" for desc in one.values()):
                 continue
             layouts = [views.broadcast_to(desc.layout, source.dims) for desc in one.values()]
-            found = planned(what, source, target, made.axes, layouts, [_of_rows(made, source)] * len(results))
+            found = planned(what, source, target, made.axes, layouts, [of_rows(made, source)] * len(results))
             if found is not None:
                 tables[found] = one
                 return found
@@ -175,14 +177,14 @@ def _lowered(made: Normalization, dst: MemoryDesc, functions: tuple[Function, ..
         one = combining_step(whole, ENTRY, lambda machine: module(found, machine), source, target, size)
         return one._replace(operands=(*names, *results))
 
-    src, row_major = made.src, _row_major(dst.dims)
+    src, plainly = made.src, row_major(dst.dims)
     near = MemoryDesc(dst.dims, dst.dtype, dense_like(src.layout))
-    far = MemoryDesc(src.dims, src.dtype, row_major), MemoryDesc(dst.dims, dst.dtype, row_major)
+    far = MemoryDesc(src.dims, src.dtype, plainly), MemoryDesc(dst.dims, dst.dtype, plainly)
     last = by_way_of([(src, dst), (src, near), far], plan, step)
     return joined(*moved, last, note="" if last is None else last.note)
 
 
-def _over(layout: Layout, desc: MemoryDesc) -> MemoryDesc:
+def seen_as(layout: Layout, desc: MemoryDesc) -> MemoryDesc:
     """A descriptor as :class:`Normalization` sees it."""
     return MemoryDesc(layout.dims, desc.dtype, layout)
 
@@ -192,7 +194,7 @@ def _near(table: MemoryDesc, source: MemoryDesc) -> MemoryDesc:
     return MemoryDesc(table.dims, "f32", dense_like(source.layout, table.dims))
 
 
-def _of_rows(made: Normalization, source: MemoryDesc) -> Layout:
+def of_rows(made: Normalization, source: MemoryDesc) -> Layout:
     """Where each element finds the mean of its row: row-major, along the axes that are left."""
     first, step, strides = len(source.dims) - len(made.axes), 1, [0] * len(source.dims)
     for axis in reversed(range(first)):
@@ -201,5 +203,6 @@ def _of_rows(made: Normalization, source: MemoryDesc) -> Layout:
     return Layout(source.dims, strides=strides)
 
 
-def _row_major(dims: Sequence[int]) -> Layout:
+def row_major(dims: Sequence[int]) -> Layout:
+    """The plain layout."""
     return Layout(tuple(dims), plain(len(dims)))

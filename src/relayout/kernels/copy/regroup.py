@@ -67,7 +67,8 @@ def plans(nest: Move, facts: Facts) -> Iterator[Plan]:
         group = word * long.extent
         if getattr(short, whole) != long.extent * bits or word & (word - 1) or not bits < word <= WIDEST:
             continue
-        across = next((loop for loop in nest.loops if getattr(loop, other) == word), None)
+        rest = [loop for loop in nest.loops if loop is not short and loop is not long]
+        across = next((loop for loop in rest if getattr(loop, other) == word), None)
         if group > LINE_BITS or across is None:
             continue
         across = part_of(across, LINE_BITS // word)

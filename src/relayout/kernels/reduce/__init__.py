@@ -7,6 +7,7 @@
 ``rows``           rows that are gone over several times, and where the lanes of vectors come from
 ``softmax``        softmax and its logarithm
 ``normalization``  layer, RMS, group and instance normalisation
+``gradients``      gradients of softmax and of normalisations
 ``sums``           statistics and sums over rows that are long, in parts that are merged
 =================  ==========================================================================================
 """

@@ -36,8 +36,8 @@ from typing import NamedTuple
 
 from relayout.ir.builder import Function
 from relayout.ir.kernel import digits, tasks
-from relayout.ir.types import Value, vector
-from relayout.ir.vectors import halves, pieces_of, store_pieces
+from relayout.ir.types import FLOAT, Value, poison, vector
+from relayout.ir.vectors import Piece, halves, load_pieces, pieces_of, store_pieces
 from relayout.kernels.reduce.space import contiguous, spaces
 from relayout.layout.layout import Layout
 from relayout.loops.nest import Loop, Nest, split
@@ -335,6 +335,16 @@ class Lines:
         """Each row's number, a lane in which its values are, and its addresses."""
         raise NotImplementedError
 
+    def single(self, at: Values, operand: int) -> Values:
+        """The element of each row of an operand of f32, in all of its lanes; operands as in :meth:`store`."""
+        b, n = self.b, self.count
+        found = [poison(vector(n, FLOAT)) for _ in range(self.rows)]
+        for row, lane, places in self.places(at):
+            one = b.load(FLOAT, places[-1 - operand])
+            for k in range(row * n + lane, row * n + lane + self.segment):
+                found[k // n] = b.insert(found[k // n], one, k % n)
+        return found
+
     def store(self, at: Values, values: Values, operand: int) -> None:
         """One value of each row, to an operand that is counted from the destination backwards."""
         for row, lane, places in self.places(at):
@@ -590,10 +600,27 @@ class _Packed(Lines):
             yield row, lane, list(self._ahead(at, self.turns.steps, k))
 
     def store(self, at: Values, values: Values, operand: int) -> None:
-        place, size = at[-1 - operand], values[0].type.element.bits // 8
-        if self.segment > 1 or self.turns.steps[-1 - operand] != size:
+        if not self._side_by_side(operand):
             super().store(at, values, operand)
             return
-        for k, x in enumerate(values):
-            pieces = pieces_of(0, min(self.count, self.valid - k * self.count), 0, size)
-            store_pieces(self.b, x, self.b.gep(place, k * self.count * size), pieces)
+        for x, place, pieces in zip(values, *self._vectors(at, operand), strict=True):
+            store_pieces(self.b, x, place, pieces)
+
+    def single(self, at: Values, operand: int) -> Values:
+        if not self._side_by_side(operand):
+            return super().single(at, operand)
+        kind = vector(self.count, FLOAT)
+        return [
+            load_pieces(self.b, kind, place, pieces)
+            for place, pieces in zip(*self._vectors(at, operand), strict=True)
+        ]
+
+    def _side_by_side(self, operand: int) -> bool:
+        """Whether an operand with an element for each row has them as lanes have rows."""
+        return self.segment == 1 and self.turns.steps[-1 - operand] == FLOAT.bits // 8
+
+    def _vectors(self, at: Values, operand: int) -> tuple[Values, list[tuple[Piece, ...]]]:
+        """Where the elements of each vector are, and how many."""
+        n, size = self.count, FLOAT.bits // 8
+        places = [self.b.gep(at[-1 - operand], k * n * size) for k in range(self.rows)]
+        return places, [pieces_of(0, min(n, self.valid - k * n), 0, size) for k in range(self.rows)]

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from relayout.ops import lrn as forward
-from relayout.ops.functions import Reals
+from relayout.ops.expressions import Expression, Writing
+from relayout.ops.functions import Function, Reals
 
 __all__ = ["LRNBackward"]
 
@@ -36,3 +37,21 @@ class LRNBackward(forward.LRN):
             part = diff_dst * src * w ** (-self.beta - 1)
             around = forward.mean_around(part, self.axes, self.size, turned=True)
             return diff_dst * w**-self.beta - 2 * self.alpha * self.beta * src * around
+
+    @property
+    def part(self) -> Expression:
+        """What is added up over turned windows: of ``diff_dst``, the source and the mean square."""
+        w = Writing("f32", "f32", "f32")
+        base = w.apply("fma", 2, w.number("f32", self.alpha), w.number("f32", self.k))
+        w.apply("mul", w.apply("mul", 0, 1), w.apply(Function("pow", 1.0, -self.beta - 1), base))
+        return w.written()
+
+    @property
+    def result(self) -> Expression:
+        """What is written: of ``diff_dst``, the source, the mean square and the mean of :attr:`part`."""
+        w = Writing("f32", "f32", "f32", "f32")
+        base = w.apply("fma", 2, w.number("f32", self.alpha), w.number("f32", self.k))
+        own = w.apply("mul", 0, w.apply(Function("pow", 1.0, -self.beta), base))
+        others = w.apply("mul", w.apply("mul", 1, 3), w.number("f32", -2 * self.alpha * self.beta))
+        w.apply("add", own, others)
+        return w.written()

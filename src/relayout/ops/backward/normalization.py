@@ -103,6 +103,11 @@ class BatchNormalizationBackward(Operation):
         return w.written()
 
 
+def root(epsilon: float) -> Expression:
+    """What differences from a mean are multiplied by, of the variance."""
+    return forward.factor(epsilon, False)
+
+
 class RowsBackward(forward.Normalization):
     """The gradients of a normalisation of rows."""
 

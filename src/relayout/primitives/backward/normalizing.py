@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 from typing import Any, ClassVar
 
 from relayout.errors import LayoutError, Unsupported
+from relayout.forking import locked
 from relayout.layout.descriptor import MemoryDesc
 from relayout.ops.backward import normalization as ops
 from relayout.ops.operation import Operation
 from relayout.primitives.backward.base import Backward
 from relayout.primitives.backward.following import followed
+from relayout.primitives.lowering import reorder_step
 from relayout.primitives.meaning import check_alike
-from relayout.primitives.normalizing import Normalization
+from relayout.primitives.normalizing import Normalization, of_rows, row_major, seen_as
+from relayout.primitives.program import Program
 
 __all__ = ["NormalizationBackward", "RowsBackward", "gradients"]
+
+DATA = ("src", "diff_dst", "diff_src")
 
 
 def gradients(
@@ -80,3 +86,51 @@ class RowsBackward(NormalizationBackward):
             )
         given = [name for name in ("mean", "variance", "scale") if name in forward.descs]
         self._decide(self.means, given, diff_dst, diff_src, **forward.operation.attributes)
+
+    @locked
+    def _lower(self) -> Program | None:
+        from relayout.kernels.reduce.gradients import Gradient
+        from relayout.primitives.backward.rows import row_gradient
+        from relayout.primitives.lowering import elementwise, joined
+        from relayout.primitives.summing import sums
+
+        made = self.forward
+        seen = {name: seen_as(made._seen(self.descs[name].layout), self.descs[name]) for name in DATA}
+        statistics, src = of_rows(made, seen["src"]), seen["src"]
+        given = [name for name in ("mean", "variance") if name in self.inputs]
+        scale = None
+        if "scale" in self.inputs:
+            scale = seen_as(made._seen_table(self.scale.layout), self.scale)
+        what = Gradient("normalization", made.operation.epsilon, "mean" in given, scale is not None)
+        programs = [row_gradient(what, seen, made.axes, scale, [(name, statistics) for name in given])]
+        wanted = {"diff_scale": "diff_scale" in self.outputs, "diff_shift": "diff_shift" in self.outputs}
+        if any(wanted.values()):
+            dense = MemoryDesc((prod(self.variance.dims),), "f32", "a")
+            factor = ops.root(made.operation.epsilon)
+            programs.append(elementwise(dense, {"variance": dense}, factor, target="factor"))
+            table = made._seen_table(row_major(made.operation.table))
+            over = tuple(axis for axis, size in enumerate(table.dims) if size == 1)
+            buffers = {"diff_shift": "sum", "diff_scale": "sum of products"}
+            programs.append(
+                sums(
+                    src,
+                    over,
+                    [buffer if wanted[name] else "" for name, buffer in buffers.items()],
+                    diff_dst=seen["diff_dst"],
+                    mean=("mean", statistics) if "mean" in given else None,
+                    factor=("factor", statistics),
+                )
+            )
+            scratch = {"factor": dense.nbytes}
+            for name, buffer in buffers.items():
+                if wanted[name]:
+                    desc = self.descs[name]
+                    near = MemoryDesc(desc.dims, "f32", row_major(desc.dims))
+                    step = reorder_step(near, desc, buffer, name)
+                    scratch[buffer] = near.nbytes
+                    programs.append(step and Program((step,)))
+            first = programs[0]
+            if first is not None:
+                first.scratch = {**first.scratch, **scratch}
+        note = programs[0].note if programs[0] is not None else ""
+        return joined(*programs, note=note)

@@ -17,9 +17,10 @@ array([[ 0.1875, -0.1875]], dtype=float32)
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from relayout.errors import Unsupported
+from relayout.forking import locked
 from relayout.layout.descriptor import MemoryDesc
 from relayout.ops.backward import softmax as ops
 from relayout.primitives.backward.base import Backward
@@ -27,7 +28,12 @@ from relayout.primitives.backward.normalizing import gradients
 from relayout.primitives.meaning import check_alike
 from relayout.primitives.softmax import Softmax
 
+if TYPE_CHECKING:
+    from relayout.primitives.program import Program
+
 __all__ = ["SoftmaxBackward"]
+
+DATA = ("dst", "diff_dst", "diff_src")
 
 
 class SoftmaxBackward(Backward):
@@ -77,3 +83,12 @@ class SoftmaxBackward(Backward):
         inputs = {"dst": forward.dst, "diff_dst": diff_dst}
         self._settle(ops.SoftmaxBackward, inputs, {"diff_src": diff_src}, axis=what.axis, log=what.log)
         check_alike(self.kind, self.descs)
+
+    @locked
+    def _lower(self) -> Program | None:
+        from relayout.kernels.reduce.gradients import Gradient
+        from relayout.primitives.backward.rows import row_gradient
+
+        what = self.operation
+        kind = Gradient("log_softmax" if what.log else "softmax")
+        return row_gradient(kind, {name: self.descs[name] for name in DATA}, [what.axis])

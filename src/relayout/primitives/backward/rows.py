@@ -1,0 +1,109 @@
+"""Gradients of what is done with rows, as programs: softmax and normalisations.
+
+The kernel (:mod:`relayout.kernels.reduce.gradients`) wants all tensors to have the same neighbours. Where
+they have not, those that differ from the source are reordered; where rows are fused with other axes, all are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from relayout.forking import locked
+from relayout.layout import views
+from relayout.layout.dense import dense_like
+from relayout.layout.descriptor import MemoryDesc
+from relayout.layout.layout import Layout, plain
+from relayout.primitives.lowering import reorder_step, zeros_step
+from relayout.primitives.program import Program, Step
+
+if TYPE_CHECKING:
+    from relayout.kernels.reduce.gradients import Gradient
+
+__all__ = ["row_gradient"]
+
+
+@locked
+def row_gradient(
+    what: Gradient,
+    descs: Mapping[str, MemoryDesc],
+    axes: Sequence[int],
+    scale: MemoryDesc | None = None,
+    of_rows: Sequence[tuple[str, Layout]] = (),
+) -> Program | None:
+    """The program of a gradient along some axes; None where there is no kernel.
+
+    Parameters
+    ----------
+    what : Gradient
+    descs : mapping of str to MemoryDesc
+        The source, what comes in, the workspace if there is one, and the destination, in this order, by the
+        names of their buffers, with the dims that they are seen with.
+    axes : sequence of int
+        Those of a row.
+    scale : MemoryDesc, optional
+        With as many axes, of one element along those that it does not have.
+    of_rows : sequence of (str, Layout)
+        The buffers with one element for a row, and where it is for each element.
+    """
+    from relayout.kernels.reduce.gradients import ENTRY, module, planned
+    from relayout.primitives.combining import combining_step
+
+    names = list(descs)
+    source, coming, *masks, target = names
+    src = descs[source]
+    near = dense_like(src.layout)
+    far = Layout(src.dims, plain(len(src.dims)))
+    for layout in (None, near, far):
+        seen = {
+            name: desc
+            if layout is None or desc.layout.same_bytes(layout) or (layout is near and name == source)
+            else MemoryDesc(desc.dims, desc.dtype, layout)
+            for name, desc in descs.items()
+        }
+        table = None
+        if scale is not None:
+            like = dense_like(seen[source].layout, scale.dims)
+            table = MemoryDesc(scale.dims, "f32", like)
+            table = scale if scale.dtype.name == "f32" and scale.layout.same_bytes(like) else table
+        tables = [(seen[name].layout, 1) for name in masks]
+        tables += [(views.broadcast_to(table.layout, src.dims), 4)] if table is not None else []
+        layouts = [one for _, one in of_rows]
+        one, two, three = (seen[name] for name in (source, coming, target))
+        found = planned(what, one, two, three, axes, tables, layouts)
+        if found is not None:
+            break
+    if found is None:
+        return None
+    steps: list[Step | None] = []
+    scratch: dict[str, int] = {}
+    at = {name: name for name in names}
+
+    def moved(name: str, desc: MemoryDesc, to: MemoryDesc) -> str:
+        other = f"{name} in order"
+        scratch[other] = max(to.required_bytes, to.nbytes)
+        if name != target:
+            steps.append(reorder_step(desc, to, name, other))
+        return other
+
+    for name in names:
+        if seen[name] is not descs[name]:
+            at[name] = moved(name, descs[name], seen[name])
+    tabled: list[str] = []
+    if table is not None and scale is not None:
+        tabled = ["scale" if table is scale else moved("scale", scale, table)]
+    if at[target] == target and descs[target].layout.has_padding:
+        steps.append(zeros_step(descs[target], target))
+    size = sum(desc.nbytes for desc in descs.values())
+    key = "gradient", found
+    step = combining_step(key, ENTRY, lambda machine: module(found, machine), at[source], at[target], size)
+    operands = [at[coming], *(at[name] for name in masks), *tabled]
+    steps.append(step._replace(operands=(*operands, *(name for name, _ in of_rows))))
+    if at[target] != target:
+        steps.append(reorder_step(seen[target], descs[target], at[target], target))
+    if any(step is None for step in steps):
+        return None
+    from relayout.targets.machine import host
+
+    note = f"{found.lanes(host())} lanes" + "".join(f", {name}" for name in scratch)
+    return Program(tuple(step for step in steps if step is not None), scratch, note=note)
