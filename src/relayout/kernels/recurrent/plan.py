@@ -236,7 +236,7 @@ FACTS = Facts()
 ACCUMULATORS = 8  # sums that are added to in turn, so that none waits for itself
 
 
-HIGH = 24  # rows of the batch from which on tiles are high
+HIGH = 24  # rows of the batch from which on tiles of one gate are high
 
 
 def _tile(registers: int, gates: int, rows: int, blocks: int) -> tuple[int, int]:
@@ -250,7 +250,8 @@ def _tile(registers: int, gates: int, rows: int, blocks: int) -> tuple[int, int]
     """
     most = max(1, ACCUMULATORS // gates)
     if rows > 1 and (gates == 1 or gates * rows >= ACCUMULATORS):
-        most = max(1, (4 if registers > 16 and rows < HIGH else 2) // gates)
+        wide = 4 if registers > 16 and (gates > 1 or rows < HIGH) else 2
+        most = max(1, wide // gates)
     count = max(1, min(most, blocks))
     room = max(1, (registers - 1 - count * gates) // (count * gates))
     tiles = ceil(rows / room)
