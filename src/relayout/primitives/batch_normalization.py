@@ -137,8 +137,6 @@ class BatchNormalization(Primitive):
         from relayout.primitives.lowering import elementwise, joined
         from relayout.primitives.summing import sums
 
-        if "workspace" in self.outputs:
-            return None
         vectors: dict[str, MemoryDesc]
         vectors = {name: self.descs[name] for name in ("variance", "scale") if name in self.descs}
         factors = MemoryDesc(self.src.dims[1:2], "f32", "a")
@@ -155,7 +153,14 @@ class BatchNormalization(Primitive):
             seen = MemoryDesc(self.src.dims, self.src.dtype, self.src.layout.with_roles(None))
             statistics = sums(seen, besides_channels(self.src), ("mean", "variance"))
             found, note = (statistics,), f"{statistics.note if statistics else ''}, {note}"
-        program = joined(*found, first, second, note=note)
+        last = [second]
+        if "workspace" in self.outputs:
+            if self.dst.dtype.name == "f32" and not self.post_ops:  # it holds results as they were computed
+                last.append(elementwise(self.workspace, {"dst": self.dst}, ops.PASSED, target="workspace"))
+            else:  # before the source may be written over
+                passed = self.operation.passed
+                last.insert(0, elementwise(self.workspace, operands, passed, target="workspace"))
+        program = joined(*found, first, *last, note=note)
         if program is not None:
             program.scratch = {**program.scratch, "factor": factors.nbytes}
         return program
