@@ -89,7 +89,8 @@ class TestBatch:
         dst, src = descs
         assume(len(src.dims) > 1 and has_clean_padding(src.layout) and 0 not in src.dims)
         made = BatchNormalization(
-            src, dst, 0.125, use_scale=scale, use_shift=shift or not given, use_global_stats=given, fuse_relu=True,
+            src, dst, 0.125, use_scale=scale, use_shift=shift or not given, use_global_stats=given,
+            fuse_relu=True,
             workspace=True, post_ops=after,
         )  # fmt: skip
         values = arrays(made) | {"shift": 0.3 + np.arange(src.dims[1])}
@@ -132,7 +133,8 @@ class TestRows:
     @examples(60)
     def test_any_layouts(self, descs, count, scale, shift, rms):
         diff_src, src, diff_dst = descs
-        assume(has_clean_padding(src.layout) and has_clean_padding(diff_dst.layout) and 0 not in src.dims)
+        assume(has_clean_padding(src.layout) and has_clean_padding(diff_dst.layout))
+        assume(src.rank and 0 not in src.dims)
         forward = LayerNormalization(
             src, scale, shift, axes=min(count, src.rank), epsilon=0.125, rms=rms, statistics=True
         )

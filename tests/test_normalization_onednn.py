@@ -118,7 +118,8 @@ def compare(kind: str, forward: Any, backward: Any, arguments: Any, format: str)
 def test_batch_normalization(format, own, relu):
     src = rl.MemoryDesc((3, 32, 7, 5), "f32", format)
     forward = primitives.BatchNormalization(
-        src, None, 1e-3, use_scale=True, use_shift=True, use_global_stats=not own, fuse_relu=relu, workspace=relu
+        src, None, 1e-3, use_scale=True, use_shift=True, use_global_stats=not own,
+        fuse_relu=relu, workspace=relu,
     )  # fmt: skip
     flags = c_uint(GLOBAL * (not own) + SCALE + SHIFT + RELU * relu)
 
