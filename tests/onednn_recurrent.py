@@ -13,7 +13,8 @@ from relayout.bench.peers import dnnl
 
 CELLS = {"rnn": "vanilla_rnn", "lstm": "lstm", "gru": "gru", "lbr_gru": "lbr_gru"}
 DIRECTIONS = {"left2right": 1, "right2left": 2, "bidirectional_concat": 3, "bidirectional_sum": 4}
-INFERENCE, TANH = 96, 0x21
+TRAINING, INFERENCE, BACKWARD, TANH = 64, 96, 128, 0x21
+OVERWRITE = 1  # of what backward primitives do with gradients of weights: not added to what is there
 NUMBERS = {
     "src_layer": 1,
     "src_iter": 2,
@@ -26,13 +27,74 @@ NUMBERS = {
     "weights_peephole": 35,
     "weights_projection": 36,
     "bias": 41,
+    "workspace": 64,
 }
+NUMBERS |= {f"diff_{name}": number + 128 for name, number in NUMBERS.items()}
 TAGS = {5: "abcde", 4: "abcd", 3: "abc"}
-WEIGHTS = 131  # dnnl_query_weights_md
+FREE = {"weights_layer": 0, "weights_iter": 1}  # oneDNN chooses their formats; and their places in questions
+WEIGHTS, DIFF_WEIGHTS, WORKSPACE = 131, 132, 135  # dnnl_query_weights_md and so on
 
 
-class Layer(dnnl.Primitive):
-    """A layer with all its data, row-major; weights in the format that oneDNN chooses."""
+def arguments_of(cell: str) -> tuple[list[str], list[str]]:
+    """What a primitive is made of: what the forward pass reads, and its results, in oneDNN's order."""
+    lstm = cell == "lstm"
+    read = [
+        *("src_layer", "src_iter", *["src_iter_c"] * lstm, "weights_layer", "weights_iter"),
+        *["weights_peephole", "weights_projection"] * lstm,
+        "bias",
+    ]
+    return read, ["dst_layer", "dst_iter", *["dst_iter_c"] * lstm]
+
+
+class _Recurrent(dnnl.Primitive):
+    """What both directions share: all data row-major; weights in the format that oneDNN chooses."""
+
+    def __init__(self, library: dnnl.Library, cell: str, direction: str) -> None:
+        super().__init__(library)
+        library.c.dnnl_primitive_desc_query_md.restype = dnnl.Handle
+        self.cell, self.direction = cell, direction
+
+    def described_as(self, name: str, data: Mapping[str, np.ndarray]) -> Any:
+        if name not in data:
+            return None
+        shape = data[name].shape
+        free = name.removeprefix("diff_") in FREE
+        return self.described(shape, "f32", "any" if free else TAGS[len(shape)])
+
+    def made(self, way: str, kind: int, descs: list[Any], flags: int, *more: Any) -> dnnl.Handle:
+        rnn = self.cell == "rnn"
+        middle = [ctypes.c_float(0), ctypes.c_float(0)] if rnn else []
+        return self.primitive_desc(
+            f"{CELLS[self.cell]}_{way}",
+            self.library.engine,
+            kind,
+            *[TANH] * rnn,
+            DIRECTIONS[self.direction],
+            *descs,
+            ctypes.c_uint(flags),
+            *middle,
+            *more,
+            self.attributes(),
+        )
+
+    def asked(self, made: dnnl.Handle, question: int, number: int = 0) -> dnnl.Handle:
+        return dnnl.Handle(self.library.c.dnnl_primitive_desc_query_md(made, question, number))
+
+    def empty(self, desc: dnnl.Handle) -> np.ndarray:
+        return np.zeros(self.library.size(desc) + 64, np.uint8)
+
+    def given(self, made: dnnl.Handle, name: str, data: np.ndarray, desc: Any) -> tuple[int, dnnl.Handle]:
+        """An argument that is read."""
+        if name in FREE:
+            desc, plain = self.asked(made, WEIGHTS, FREE[name]), self.described(data.shape, "f32", TAGS[5])
+            buffer = self.empty(desc)
+            dnnl.Reorder(self.library, plain, data, desc, buffer)()
+            data = buffer
+        return NUMBERS[name], self.memory(desc, data)
+
+
+class Layer(_Recurrent):
+    """A layer with all its data; in training with a workspace."""
 
     def __init__(
         self,
@@ -41,54 +103,62 @@ class Layer(dnnl.Primitive):
         direction: str,
         data: Mapping[str, np.ndarray],
         dims: Mapping[str, tuple[int, ...]],
+        training: bool = False,
     ) -> None:
-        super().__init__(library)
-        library.c.dnnl_primitive_desc_query_md.restype = dnnl.Handle
+        super().__init__(library, cell, direction)
+        self.data = {name: np.ascontiguousarray(one, np.float32) for name, one in data.items()}
         self.results = {name: np.zeros(size, np.float32) for name, size in dims.items()}
-        both = {name: np.ascontiguousarray(one, np.float32) for name, one in data.items()} | self.results
-        free = ("weights_layer", "weights_iter")
-
-        def desc(name: str) -> Any:
-            if name not in both:
-                return None
-            shape = both[name].shape
-            return self.described(shape, "f32", "any" if name in free else TAGS[len(shape)])
-
-        lstm = cell == "lstm"
-        names = [
-            *("src_layer", "src_iter", *["src_iter_c"] * lstm, "weights_layer", "weights_iter"),
-            *["weights_peephole", "weights_projection"] * lstm,
-            *("bias", "dst_layer", "dst_iter", *["dst_iter_c"] * lstm),
+        both = self.data | self.results
+        names = [name for side in arguments_of(cell) for name in side]
+        descs = [self.described_as(name, both) for name in names]
+        self.desc = self.made("forward", TRAINING if training else INFERENCE, descs, 0)
+        self.name = library.implementation(self.desc)
+        arguments = [
+            self.given(self.desc, name, both[name], one)
+            for name, one in zip(names, descs, strict=True)
+            if one is not None
         ]
-        given = [desc(name) for name in names]
-        more = [TANH] if cell == "rnn" else []
-        middle = [*given, ctypes.c_uint(0)]
-        if cell == "rnn":
-            middle += [ctypes.c_float(0), ctypes.c_float(0)]
-        made = self.primitive_desc(
-            f"{CELLS[cell]}_forward",
-            library.engine,
-            INFERENCE,
-            *more,
-            DIRECTIONS[direction],
-            *middle,
-            self.attributes(),
-        )
-        self.name = library.implementation(made)
-        arguments = []
-        for name, one in zip(names, given, strict=True):
+        if training:
+            desc = self.asked(self.desc, WORKSPACE)
+            self.workspace = self.empty(desc)
+            arguments.append((NUMBERS["workspace"], self.memory(desc, self.workspace)))
+        self.ready(self.desc, arguments)
+
+
+class Backward(_Recurrent):
+    """The way back through a layer, with gradients of its results."""
+
+    def __init__(self, forward: Layer, diffs: Mapping[str, np.ndarray]) -> None:
+        super().__init__(forward.library, forward.cell, forward.direction)
+        read, written = arguments_of(forward.cell)
+        data = forward.data | forward.results
+        data |= {name: np.ascontiguousarray(one, np.float32) for name, one in diffs.items()}
+        self.results = {f"diff_{n}": np.zeros(one.shape, np.float32) for n, one in forward.data.items()}
+        data |= self.results
+        names = [*read, *written, *(f"diff_{name}" for name in (*read, *written))]
+        descs = [self.described_as(name, data) for name in names]
+        made = self.made("backward", BACKWARD, descs, OVERWRITE, forward.desc)
+        self.name = self.library.implementation(made)
+        arguments, self.back = [], []
+        for name, one in zip(names, descs, strict=True):
             if one is None:
                 continue
-            buffer = both[name]
-            if name in free:
-                query = library.c.dnnl_primitive_desc_query_md
-                chosen = dnnl.Handle(query(made, WEIGHTS, free.index(name)))
-                plain = self.described(buffer.shape, "f32", TAGS[5])
-                buffer = np.zeros(library.size(chosen) + 64, np.uint8)
-                dnnl.Reorder(library, plain, both[name], chosen, buffer)()
-                one = chosen
-            arguments.append((NUMBERS[name], self.memory(one, buffer)))
-        self.ready(made, arguments)
+            which = name.removeprefix("diff_")
+            if which != name and which in FREE:
+                chosen = self.asked(made, DIFF_WEIGHTS, FREE[which])
+                buffer, plain = self.empty(chosen), self.described(data[name].shape, "f32", TAGS[5])
+                self.back.append(dnnl.Reorder(self.library, chosen, buffer, plain, data[name]))
+                arguments.append((NUMBERS[name], self.memory(chosen, buffer)))
+            else:
+                arguments.append(self.given(made, name, data[name], one))
+        workspace = self.memory(self.asked(forward.desc, WORKSPACE), forward.workspace)
+        self.ready(made, [*arguments, (NUMBERS["workspace"], workspace)])
+
+    def gradients(self) -> dict[str, np.ndarray]:
+        """What the last call has made."""
+        for one in self.back:
+            one()
+        return self.results
 
 
 def library() -> dnnl.Library:

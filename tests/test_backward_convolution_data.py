@@ -111,7 +111,10 @@ def test_kernels_do_what_the_definition_says(data: st.DataObject, seed: int) -> 
     chosen = {
         name: data.draw(st.sampled_from((None, rl.any))) for name in ("diff_dst", "weights", "diff_src")
     }
-    made = kind(first, **chosen)
+    factor = rl.MemoryDesc((1, first.src.dims[1], *([1] * (len(first.src.dims) - 2))), "f32", rl.any)
+    gate = rl.MemoryDesc((*first.src.dims[:2], *factor.dims[2:]), "f32", rl.any)
+    after = [(), (Sum(),), (Sum(0.5), "relu"), (BinaryOp("mul", factor),), ("relu", BinaryOp("add", gate))]
+    made = kind(first, **chosen, post_ops=data.draw(st.sampled_from(after)))
     check(made, seed)
     assert made._program is not None or not machine_code() or 0 in made.diff_dst.dims
 

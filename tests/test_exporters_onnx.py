@@ -75,6 +75,20 @@ def test_the_oldest_version_that_does():
         export(made, 999)
 
 
+@pytest.mark.parametrize(("size", "version"), [(1, 22), (3, OLDEST), (4, 22), (6, OLDEST)])
+def test_windows_that_would_start_in_the_padding_need_the_version_that_says_so(tmp_path, size, version):
+    """The onnx package counts them before, and would refuse the dims of the result."""
+    x = Value("x", (1, 1, size, 4), np.dtype("f4"))
+    how = {"kernel_shape": (3, 1), "strides": (3, 1), "pads": (1, 0, 2, 0), "ceil_mode": 1}
+    for operator in ("MaxPool", "AveragePool"):
+        made = inferred(Graph((x,), ("y",), (Node(operator, ("x",), ("y",), how),)))
+        model = save(made, tmp_path / "pool.onnx")
+        assert model.opset_import[0].version == version
+        data = np.random.default_rng(size).standard_normal(x.dims).astype("f4")
+        runtime = pytest.importorskip("onnxruntime").InferenceSession(str(tmp_path / "pool.onnx"))
+        np.testing.assert_allclose(made.evaluate(data)[0], runtime.run(None, {"x": data})[0], rtol=1e-6)
+
+
 def test_graphs_within_nodes_read_values_around_them():
     scalar = Value("c", (), np.dtype(bool))
     inner = (Value("x", (2, 3), F32),)  # the name of the outer one, and what is captured

@@ -545,6 +545,31 @@ def test_packed_filters(blocks, taps, inner, dtype, off, cpu):
         compare(src, dst, cpu=made, runs=runs, wish="regrouped")
 
 
+@given(
+    channels=st.integers(2, 5),
+    pixels=st.integers(60, 400),
+    types=st.sampled_from(("u8 f32", "u8 bf16", "u8 f16", "s8 f32", "u8 s32")),
+    values=st.sampled_from((None, "src_scale", "beta")),
+    off=st.integers(0, 63),
+)
+@examples(60)
+def test_channels_that_become_wider_as_they_are_picked(channels, pixels, types, values, off):
+    src, dst = (
+        rl.MemoryDesc((2, channels, pixels), *given)
+        for given in zip(types.split(), ("acb", "abc"), strict=True)
+    )
+    scale = {"src_scale": (1 + np.arange(channels) / 4, 1), "src_zero_point": 3}
+    given = {None: {}, "src_scale": scale, "beta": {"beta": 1.0}}[values]
+    compare(src, dst, given=given, runs=[Run(off), Run(off, (2, 0, 1))], wish="deinterleave")
+
+
+def test_words_that_follow_each_other_are_no_packed_filters():
+    """Groups of a few words that are whole on both sides have nothing between their words."""
+    for words in (2, 4, 8):
+        src, dst = (rl.MemoryDesc((words, 2, 9), "f16", format) for format in ("abc", "acb"))
+        compare(src, dst, wish="regrouped")
+
+
 def test_packed_filters_are_regrouped_where_one_instruction_does_it():
     packed, plain = (rl.MemoryDesc((32, 32, 3, 3), "bf16", tag) for tag in ("OIhw8i16o2i", "oihw"))
     for src, dst in ((plain, packed), (packed, plain)):

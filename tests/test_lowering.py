@@ -8,9 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import relayout as rl
+from relayout.graph.backward import backward
 from relayout.graph.compiling import compiled, planned
 from relayout.graph.evaluate import evaluate
 from relayout.graph.graph import Graph, Node, Value
+from relayout.graph.inference import inferred
 from relayout.graph.lowering.case import unblocked
 from strategies import examples
 
@@ -456,6 +458,24 @@ def test_views_are_no_layers():
     run = check(graph)
     assert set(kinds(run)) <= {"matrix product", "softmax", "reorder"}
     assert kinds(run).count("reorder") <= 2
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_gradients_of_one_value_are_added_where_they_are_made(format):
+    """A residual: the gradient of the convolution is written over that of the way around it."""
+    graph = graph_of(
+        [
+            ("a = Conv(x, w)", {"pads": (1, 1, 1, 1)}),
+            ("b = Add(a, x)", {}),
+            ("c = Mul(b, z)", {}),
+            ("y = ReduceSum(c)", {"keepdims": 0}),
+        ],
+        {"x": (2, 16, 7, 7), "z": (2, 16, 7, 7), "w": (16, 16, 3, 3)},
+    )
+    run = check(backward(inferred(graph), "y", ("x", "w")), 1e-4, format=format)
+    assert "convolution backward data" in kinds(run)
+    assert "binary" not in kinds(run)
+    assert kinds(run).count("pointwise") <= 1
 
 
 @given(data=st.data())

@@ -25,6 +25,7 @@ module                 what it has
 ``report``, ``plot``   tables, JSON, a picture
 ``networks``           the layers of networks, as data
 ``models``             whole networks from files, beside other runtimes
+``training``           steps of training, beside PyTorch; ``steps`` are its contestants
 ``operands``           what primitives are fed with, and how results are compared
 ``peak``               the processor's peak: multiplications and additions in registers
 ``primitives``         which layers are measured, and how
@@ -32,7 +33,8 @@ module                 what it has
 ``primitives_report``  tables and JSON for primitives
 =====================  ==================================================================================
 
-From a shell it is ``relayout bench reorder``, ``primitives`` and ``networks``. From Python:
+From a shell it is ``relayout bench reorder``, ``primitives``, ``networks`` and
+``training``. From Python:
 
 >>> from relayout.bench.measure import measured
 >>> from relayout.bench.suite import Case

@@ -28,9 +28,9 @@ import numpy as np
 
 from relayout.bench.load import Load, disturbed, spent
 from relayout.bench.measure import OURS, figures, in_rounds
-from relayout.bench.models import Entry, Result, difference
+from relayout.bench.models import Entry, Result, StepEntry, difference
 
-__all__ = ["COMPILED", "PEERS", "SAVED", "contest", "installed"]
+__all__ = ["COMPILED", "PEERS", "SAVED", "Contestant", "contest", "fresh", "installed", "rest"]
 
 COMPILED: Final = "torch.compile"
 PEERS: Final[dict[str, str]] = {"ONNX Runtime": "onnxruntime", "OpenVINO": "openvino", COMPILED: "torch"}
@@ -67,8 +67,8 @@ class Contestant:
     ----------
     name : str
         Who.
-    entry : Entry
-        The network.
+    entry : Entry or StepEntry
+        The network, and how many threads it may use.
     outputs : Path, optional
         Where it writes its results.
 
@@ -84,7 +84,7 @@ class Contestant:
         Whether its threads came to rest after each timing; else they took cores from whoever was next.
     """
 
-    def __init__(self, name: str, entry: Entry, outputs: Path | None = None) -> None:
+    def __init__(self, name: str, entry: Entry | StepEntry, outputs: Path | None = None) -> None:
         self.name, self.rests = name, True
         task = {**asdict(entry), "contestant": name, "outputs": outputs and str(outputs)}
         task = {key: str(one) if isinstance(one, Path) else one for key, one in task.items()}
@@ -194,31 +194,31 @@ def contest(entry: Entry, peers: list[str], rounds: int, seconds: float) -> Resu
         result.difference = _difference(Path(folder), list(taking))
         load = Load(lambda: sum(one.spent for one in taking.values()))
         samples = in_rounds(taking, rounds, seconds, 1, [OURS] if OURS in taking else [])
-        result.disturbed = disturbed(entry.threads, load.others()) or not _rest(taking)
+        result.disturbed = disturbed(entry.threads, load.others()) or not rest(taking)
         told = figures(samples, OURS if OURS in taking else next(iter(taking)))
         result.seconds, result.behind = told["seconds"], told["ratios"] if OURS in taking else {}
         if OURS in taking and taking[OURS].does(f"save {saved}"):
             with Contestant(OURS, replace(entry, model=saved)) as one:
                 if not one.refused:
-                    _fresh(result, SAVED, one)
+                    fresh(result, SAVED, one)
         for name, one in taking.items():
             one.close()
             if name in (OURS, COMPILED):  # what they have on disk was not there before
                 with Contestant(name, entry) as again:
                     one = one if again.refused else again
-            _fresh(result, name, one)
+            fresh(result, name, one)
             if name == OURS:
                 result.conversions, result.defined = one.told["conversions"], int(one.told["defined"])
     return result
 
 
-def _fresh(result: Result, name: str, one: Contestant) -> None:
+def fresh(result: Result, name: str, one: Contestant) -> None:
     """What a fresh process says of its start and memory."""
     result.start[name] = one.start
     result.peak[name], result.resident[name] = (one.told["memory"][key] for key in ("peak", "resident"))
 
 
-def _rest(taking: Mapping[str, Contestant]) -> bool:
+def rest(taking: Mapping[str, Contestant]) -> bool:
     """Whether nobody's threads were still spinning in the turn of another one."""
     return len(taking) < 2 or all(one.rests for one in taking.values())
 

@@ -152,7 +152,8 @@ def main() -> None:
         arrays = [file[key] for key in file.files]
     baseline = status("VmRSS")
     try:
-        call, told, actions = MAKERS[task["contestant"]](task, arrays)
+        makers = import_module("relayout.bench.steps").MAKERS if task.get("step") else MAKERS
+        call, told, actions = makers[task["contestant"]](task, arrays)
         found = call()
     except Exception as error:
         answer({"refused": f"{type(error).__name__}: {' '.join(str(error).split())}"[:300]})

@@ -24,7 +24,18 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from rich.console import Console
 
-__all__ = ["Entry", "Result", "as_json", "difference", "inputs_of", "means", "read", "show", "write"]
+__all__ = [
+    "Entry",
+    "Result",
+    "StepEntry",
+    "as_json",
+    "difference",
+    "inputs_of",
+    "means",
+    "read",
+    "show",
+    "write",
+]
 
 
 @dataclass(frozen=True)
@@ -40,6 +51,17 @@ class Entry:
     batch: int
     threads: int
     file: bool = False
+
+
+@dataclass(frozen=True)
+class StepEntry:
+    """A step of training to be measured: a residual network, the pictures and labels of a batch in a file."""
+
+    network: str
+    inputs: Path
+    batch: int
+    threads: int
+    step: bool = True
 
 
 @dataclass

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from relayout.bench.census import Outcome
+    from relayout.bench.models import Result
     from relayout.bench.peers import Peer
     from relayout.bench.peers.primitives.contestant import Contestant
     from relayout.bench.primitives import Task
@@ -459,6 +460,91 @@ def networks(
             if told:
                 show(told, console)
                 output.json(as_json(told, particulars("numpy", "relayout"), peers))
+
+
+@bench.command(
+    "training",
+    short_help="Steps of training beside PyTorch.",
+    epilog=examples(
+        "relayout bench training --network resnet50 --threads 2",
+        "relayout bench training --batch 8,32 --results steps.jsonl --json steps.json",
+        "relayout bench training --without torch.compile",
+    ),
+)
+@click.option("--network", "networks", multiple=True, help="Only this network. [default: all there are]")
+@click.option("--without", multiple=True, metavar="NAME", help="Leave this contestant out.")
+@click.option("--threads", type=DIMS, default="1,2", show_default=True, help="Numbers of threads.")
+@click.option("--batch", "batches", type=DIMS, default="8", show_default=True, help="Pictures of a step.")
+@click.option("--rounds", type=click.IntRange(min=1), default=5, show_default=True, help="At most, of each.")
+@click.option(
+    "--seconds",
+    type=click.FloatRange(min=0, min_open=True),
+    callback=_finite,
+    default=60.0,
+    show_default=True,
+    help="For the rounds of a network.",
+)
+@click.option("--results", type=click.Path(dir_okay=False, path_type=Path), help="A file that is continued.")
+@click.option("--no-progress", is_flag=True, help="No progress bar.")
+@output_options
+def training(
+    networks: tuple[str, ...],
+    without: tuple[str, ...],
+    threads: tuple[int, ...],
+    batches: tuple[int, ...],
+    rounds: int,
+    seconds: float,
+    results: Path | None,
+    no_progress: bool,
+    output: Output,
+) -> None:
+    """Measure steps of training: forward, backward and stochastic gradient descent with momentum.
+
+    ResNet-50 and ResNeXt-101 on random pictures of 224 x 224: Relayout in the formats that it chooses, with
+    nhwc and with nChw16c for all images; PyTorch contiguous, channels_last and compiled. Each has a process
+    of its own, and its threads sleep before another one's turn.
+    """
+    from relayout.bench import training
+    from relayout.bench.models import as_json, read
+    from relayout.bench.particulars import particulars
+
+    for given, known, what in (
+        (networks, training.NETWORKS, "--network"),
+        (without, training.CONTESTANTS, "--without"),
+    ):
+        if not {*given} <= {*known}:
+            raise click.UsageError(f"{what} takes {', '.join(known)}", click.get_current_context())
+    if not batches or min(batches) < 1:
+        raise click.UsageError("--batch takes numbers from 1 on", click.get_current_context())
+    many = _settings(False, threads, rounds, seconds, WHOLE)["threads"]
+    console, versions = output.console(), training.peers()
+    names = [
+        name
+        for name in training.CONTESTANTS
+        if name not in without and versions.get(name, "here") is not None
+    ]
+    told = {one.key: one for one in read(results)} if results else {}
+    wanted = [
+        (network, batch, count)
+        for network in networks or training.NETWORKS
+        for batch in batches
+        for count in many
+        if not {*names} <= _took_part(told.get((network, count, batch)))
+    ]
+    _heading(particulars("numpy", "relayout"), versions, console)
+    try:
+        with _progress(len(wanted), output, no_progress) as progress:
+            for found in training.run(wanted, names, rounds, seconds, results, progress):
+                told[found.key] = found
+    finally:
+        if told:
+            training.show(list(told.values()), console)
+            output.json(as_json(list(told.values()), particulars("numpy", "relayout"), versions))
+
+
+def _took_part(found: Result | None) -> set[str]:
+    """Who has a figure in a result, or was refused."""
+    return set() if found is None else {*found.seconds, *found.refused}
 
 
 @bench.command(

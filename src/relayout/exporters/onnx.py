@@ -29,11 +29,15 @@ from relayout.errors import LayoutError
 from relayout.forking import locked
 from relayout.graph.graph import Graph, Node, Value
 from relayout.graph.inference import labelled
+from relayout.graph.operators.windows import slide
 
 __all__ = ["OLDEST", "export", "save"]
 
 OLDEST: Final = 21
 """The oldest version of the operators that can be written: GroupNormalization had another meaning before."""
+
+WINDOWS_END: Final = 22
+"""The version that says of poolings that no window starts in the padding behind, as all runtimes have it."""
 
 WRITTEN_OUT: Final = frozenset(("Swish",))
 """Operators that runtimes lack, written in older ones."""
@@ -92,8 +96,9 @@ def _needed(graph: Graph, defs: Any) -> tuple[int, Node | None]:
         key = (node.operator, tuple(node.attributes), len(node.inputs))
         if key not in known:
             known[key] = _oldest(node, defs)
-        if known[key] > worst[0]:
-            worst = (known[key], node)
+        version = max(known[key], WINDOWS_END) if _ends_before_padding(node, graph) else known[key]
+        if version > worst[0]:
+            worst = (version, node)
         for inner in node.attributes.values():
             if isinstance(inner, Graph):
                 worst = max(worst, _needed(inner, defs), key=lambda one: one[0])
@@ -113,6 +118,23 @@ def _oldest(node: Node, defs: Any) -> int:
             if names <= set(schema.attributes) and inputs <= schema.max_input:
                 return version
     raise LayoutError(f"{labelled(node)} is no operator of ONNX: it can't be written")
+
+
+def _ends_before_padding(node: Node, graph: Graph) -> bool:
+    """Whether a size that is rounded up would have a window that starts in the padding behind."""
+    a = node.attributes
+    if not a.get("ceil_mode") or not any(a.get("pads") or ()):
+        return False
+    sizes = [n for n in (graph.value(node.inputs[0]).dims or ())[2:] if isinstance(n, int)]
+    if len(sizes) != len(a["kernel_shape"]):
+        return False
+    auto = a.get("auto_pad", "NOTSET")
+    found = slide(sizes, a["kernel_shape"], a.get("strides"), a.get("dilations"), a["pads"], auto, 1)
+    last = ((count - 1) * stride for count, stride in zip(found.counts, found.strides, strict=True))
+    padded = (sum(one) for one in zip(sizes, found.begin, found.end, strict=True))
+    return any(
+        start < room - found.extent(i) for i, (start, room) in enumerate(zip(last, padded, strict=True))
+    )
 
 
 def _parted(node: Node) -> tuple[str, str]:

@@ -104,7 +104,8 @@ class Operation:
         found = dict(made) if isinstance(made, Mapping) else {self.outputs[0].name: made}
         if self.post_ops:
             first = self.outputs[0].name
-            found[first] = applied(self.post_ops, found[first], arrays)
+            held = {"dst": arrays[first]} if first in arrays else {}
+            found[first] = applied(self.post_ops, found[first], {**arrays, **held})
         return {one.name: found[one.name] for one in self.outputs}
 
     @cached_property

@@ -229,7 +229,8 @@ def applied(
 ) -> NDArray[np.float64]:
     """The definition: post-ops on logical arrays in double precision.
 
-    ``arrays`` are the arguments of the primitive by name: of these are used what ``dst`` held, and operands.
+    ``arrays`` are the arguments of the primitive by name: of these are used what
+    the first output held, as ``dst``, and operands.
     """
     operands = iter(operands_of(post_ops))
     for op in post_ops:

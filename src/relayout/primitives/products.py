@@ -484,13 +484,13 @@ class ProductPrimitive(Primitive):
             return None
         self._trial = None if trial is None or trial.done else trial
         self._problem = "" if trial is None else trial.problem
-        program = self._own(self._made)
         if not after:
-            return program
-        made = followed(program, between, dst, after, len(operands_of(first)))
-        if made is not None:
-            made.note += f", then in a pass of their own: {', '.join(map(str, after))}"
-        return made
+            return self._own(self._made)
+        made = followed(self._made.own(), between, dst, after, len(operands_of(first)))
+        if made is None:
+            return None
+        made.note += f", then in a pass of their own: {', '.join(map(str, after))}"
+        return self._named(made)
 
     @locked
     def _choice(self) -> Choice | None:
@@ -500,7 +500,10 @@ class ProductPrimitive(Primitive):
 
     def _own(self, made: Executable) -> Program:
         """Its program, of the buffers that are the arguments here."""
-        return renamed(made.own(), dict(zip(("src", "dst"), self._sides, strict=True)))
+        return self._named(made.own())
+
+    def _named(self, program: Program) -> Program:
+        return renamed(program, dict(zip(("src", "dst"), self._sides, strict=True)))
 
     def _tried(self, trial: Trial[Any, Any], addresses: Mapping[str, int], threads: int | None) -> bool:
         names = dict(zip(self._sides, ("src", "dst"), strict=True))

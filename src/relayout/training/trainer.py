@@ -28,6 +28,7 @@ from relayout.training.optimizers import Optimizer, after
 if TYPE_CHECKING:
     from relayout.graph.plan import Plan
     from relayout.primitives.memory import Memory
+    from relayout.primitives.runner import Layer
 
 __all__ = ["Trainer", "Training", "training_step"]
 
@@ -271,6 +272,10 @@ class Trainer:
         for name, array in found.items():
             self[name] = array
         self.count = count
+
+    def layers(self) -> tuple[Layer, ...]:
+        """What a step does, in order."""
+        return self._run.layers()
 
     @property
     def memory(self) -> Memory:

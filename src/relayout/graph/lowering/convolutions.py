@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from relayout import primitives
 from relayout.errors import LayoutError
 from relayout.graph.lowering.case import Case, Operand, label, row_major, unfused
-from relayout.graph.lowering.chains import Step, finished, wanted
+from relayout.graph.lowering.chains import Step, chain_of, finished, wanted
 from relayout.graph.lowering.ways import Way, moving, numbers, rule
 from relayout.graph.operators.windows import slide
 from relayout.layout import views
@@ -233,9 +233,11 @@ def _filters(site: Site, weights: Operand, geometry: Geometry) -> Value:
 
 @rule("relayout.ConvGradInput")
 def by_data(case: Case) -> list[Way] | None:
-    """The gradient of a convolution by its data."""
-    dy, weights = case.inputs[:2]
-    if dy is None or weights is None or dy.data is not None or weights.data is not None or not case.floats:
+    """The gradient of a convolution by its data, and what follows, such as another gradient of the same."""
+    (dy, weights), steps = case.inputs[:2], chain_of(case)
+    if dy is None or weights is None or steps is None or not case.floats:
+        return None
+    if dy.data is not None or weights.data is not None:
         return None
     try:
         geometry = Geometry(case, case.out.dims, weights.dims, dy.dtype)
@@ -246,12 +248,19 @@ def by_data(case: Case) -> list[Way] | None:
     def make(site: Site) -> Value:
         value, filters = site.value(dy), _filters(site, weights, geometry)
         dst, into = site.target(0, site.way.outputs[0])
+        ops, operands, added = finished(site, steps, dst, sums=not into)
         forward = geometry.made(dst, value.desc)
-        made = primitives.ConvolutionBackwardData(forward, weights=any_format)
-        place = None if into is None else {"diff_src": into["dst"]}
-        return site.add(made, weights=filters, diff_dst=value, into=place)
+        made = primitives.ConvolutionBackwardData(forward, weights=any_format, post_ops=ops)
+        place = {"diff_src": into["dst"]} if into else None
+        held = {"diff_src": added["dst"]} if added else {}
+        return site.add(made, filters, value, *operands, into=place, **held)
 
-    return [Way({dy.name: one.dst, weights.name: one.weights}, (one.src,), one.cost, make) for one in known]
+    def way(one: Offer) -> Way:
+        read = wanted(case, steps, one.src)
+        cost = one.cost + sum(map(moving, read.values()))
+        return Way({**read, dy.name: one.dst, weights.name: one.weights}, (one.src,), cost, make)
+
+    return [way(one) for one in known]
 
 
 @rule("relayout.ConvGradWeights")

@@ -39,7 +39,7 @@ from relayout.ops.functions import OF_ONNX
 __all__ = ["FUSED", "fused", "unfused"]
 
 
-PRODUCTS: Final = frozenset(("Conv", "ConvTranspose", "Gemm", "MatMul"))
+PRODUCTS: Final = frozenset(("Conv", "ConvTranspose", "Gemm", "MatMul", "relayout.ConvGradInput"))
 
 POOLS: Final = frozenset(
     ("AveragePool", "MaxPool", "GlobalAveragePool", "GlobalMaxPool", "BatchNormalization", "Softmax")

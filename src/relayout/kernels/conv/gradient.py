@@ -18,7 +18,8 @@ channels and all taps pass by; then they are added to memory, which is written a
                         tile: sum over the pixels, added to memory
 
 Chunks are cut into *shares*, each with sums of its own, if weights are so few that this costs little; the
-shares are added up afterwards. Neither depends on the number of threads, nor does the result.
+shares are added up afterwards. Neither chunks nor shares depend on the number of threads, nor does the
+result; how many parts of outputs, inputs and taps there are does, and changes nothing about any sum.
 
 Channels of groups that are narrower than a vector are *spread*: a vector of ``diff_dst`` meets a vector of
 ``src`` with the input channels of the same groups, one pattern for each input channel of a group.
@@ -44,14 +45,19 @@ from relayout.targets.machine import Machine
 
 __all__ = ["Dim", "Filters", "Inputs", "Outputs", "Plan", "Tap", "Tile", "planned"]
 
-TASKS = 16
-"""Of a plan, if there is so much to do: more than most hosts have cores, and even for two."""
-PIXELS_OF_A_SHARE = 640
-"""Sums of so many products at least: reading and adding up the sums of a share takes a twentieth of that."""
-MOST_SHARES = 64
+LEAST = 1 << 22
+"""Operations that are one task."""
+MOST_SHARES = 16
+READ_OF_SUMMED = 24
+"""Bytes that are read for each byte of the sums of a share: these are written and read a second time, while
+nothing is computed."""
+MOST_PARTS = 4
+"""Parts of outputs, inputs and taps, for each thread."""
+MOVED = 6
+"""Bytes that come from memory, or the L3 cache, in a cycle."""
 MOST_TILES = 16
 """Functions of a kernel, each for a tile of its own."""
-APART = 1024
+APART = 512
 """From so many bytes between pixels on, few sets of the L1 cache hold them all."""
 PRODUCTS = 1.6
 """Vectors of products in a cycle, of two that could be: as measured, all else included."""
@@ -163,15 +169,22 @@ class Plan:
     shares: int
     blocks: int
     """Parts of the outputs,"""
+    columns: int
+    """of the inputs,"""
     parts: int
     """and of the taps, of which tasks have one each."""
     size: int
     """Of the sums of a share."""
+    source: str
+    gradient: str
+    """The data types of the source and of ``diff_dst``."""
+    forth: int
+    """From one block of channels of a source that is packed to the next, as they come."""
 
     @property
     def tasks(self) -> int:
         """How many there are."""
-        return self.shares * self.blocks * self.parts
+        return self.shares * self.blocks * self.columns * self.parts
 
     @property
     def cycles(self) -> float:
@@ -225,7 +238,8 @@ class Plan:
         words += ["source packed"] * self.gathers + ["outputs packed"] * self.packs
         chunk = " x ".join(str(dim.chunk) for dim in self.dims if dim.extent > 1) or "1"
         words.append(f"{self.chunks} chunks of {chunk} pixels")
-        parts = [(self.shares, "images"), (self.blocks, "outputs"), (self.parts, "taps")]
+        cuts = self.shares, self.blocks, self.columns, self.parts
+        parts = list(zip(cuts, ("images", "outputs", "inputs", "taps"), strict=True))
         cut = [f"1/{count} of the {what}" for count, what in parts if count > 1]
         words.append(f"{self.tasks} tasks" + (f" of {', '.join(cut)}" if cut else ""))
         return ", ".join(words)
@@ -237,11 +251,18 @@ def _strides(extents: list[int], last: int) -> tuple[int, ...]:
 
 
 def planned(
-    geometry: Geometry, src: MemoryDesc, dst: MemoryDesc, weights: Weights, size: int, machine: Machine
+    geometry: Geometry,
+    src: MemoryDesc,
+    dst: MemoryDesc,
+    weights: Weights,
+    written: int,
+    machine: Machine,
+    threads: int,
 ) -> Plan | None:
-    """The plan for f32 in these formats; None where they don't lie as a tile reads them.
+    """The plan for these formats; None where they don't lie as a tile reads them.
 
-    ``weights`` are those that are written, which take so many bytes.
+    ``weights`` are those that are written, which take so many bytes. What is not f32 is widened on the way
+    into packed vectors. Shares are the same for all numbers of ``threads``.
     """
     source, target, lanes = side_of(src), side_of(dst), lanes_of(machine)
     if source is None or target is None or not source.is_plain or not target.is_plain:
@@ -253,22 +274,21 @@ def planned(
     vectors = ceil(row / ceil(row / (registers_of(machine) // 8)))
     touched = prod(min(pair) for pair in zip(geometry.strides, geometry.kernel, strict=True))
     most = (vectors + touched) * machine.vector
-    dims = _chunked(_dims(geometry, source, target), machine.l1 * 5 // 8 // most)
+    dims = _chunked(_dims(geometry, source, target), machine.l1 * 3 // 4 // most)
     taps = geometry.taps
     last = next((dim for dim in reversed(dims) if dim.extent > 1), dims[-1])
-    gathers = (
-        not spread
-        and geometry.groups == 1
-        and source.channels == (Digit(1, geometry.inputs, WORD),)
-        and last.src >= APART
-        and row * taps >= LEAST_REUSE
-    )
+    step = _block(source, geometry, lanes, src.dtype.bits // 8)
+    near = geometry.inputs * WORD <= machine.vector or row * taps < LEAST_REUSE
+    gathers = step is not None and not spread and (src.dtype.name != "f32" or not (near or step[1]))
+    if src.dtype.name != "f32" and not gathers:
+        return None
     read = source
     if gathers:
         block = prod(dim.reach for dim in dims) * machine.vector
         channels = Digit(lanes, ceil(geometry.inputs / lanes), block), Digit(1, lanes, WORD)
         read = source._replace(channels=channels)
-    found = (_spread if spread else _tiles)(geometry, read, target, weights, machine)
+    size = dst.dtype.bits // 8
+    found = (_spread if spread else _tiles)(geometry, read, target, weights, machine, size)
     if found is None:
         return None
     outputs, inputs, tiles, filters = found
@@ -276,12 +296,18 @@ def planned(
         return None
     reused = max(one.end - one.first for one in filters) * taps
     partial = any(len(pieces) > 1 for kind in outputs for pieces in kind.pieces)
-    packs = reused >= LEAST_REUSE and (last.dst >= APART or partial)
+    packs = dst.dtype.name != "f32" or (reused >= LEAST_REUSE and (last.dst >= APART or partial))
     patterns: tuple[tuple[int, ...], ...] = ()
     if spread:
         per, each = geometry.outputs, geometry.inputs
         patterns = tuple(tuple(lane // per * each + k for lane in range(lanes)) for k in range(each))
-    shares, blocks, parts = _cut(geometry, dims, len(filters), taps, size, machine)
+    rows = geometry.inputs // lanes
+    even = geometry.groups == 1 and read.channels[-1].extent * rows == geometry.inputs == rows * lanes
+    moved = src.nbytes, dst.nbytes
+    shares = _shares(dims, moved, written)
+    chunks = prod(ceil(dim.extent / dim.chunk) for dim in dims)
+    pieces = len(filters), rows if even else 1
+    blocks, columns, parts = _cut(geometry, pieces, shares, chunks, moved, written, machine, threads)
     plan = Plan(
         geometry,
         machine,
@@ -299,8 +325,12 @@ def planned(
         gathers,
         shares,
         blocks,
+        columns,
         parts,
-        size,
+        written,
+        src.dtype.name,
+        dst.dtype.name,
+        step[0] if step else 0,
     )
     return replace(plan, taps=_taps(plan, weights))
 
@@ -309,7 +339,7 @@ Found = tuple[tuple[Outputs, ...], tuple[Inputs, ...], tuple[Tile, ...], tuple[F
 
 
 def _tiles(
-    geometry: Geometry, source: Side, target: Side, weights: Weights, machine: Machine
+    geometry: Geometry, source: Side, target: Side, weights: Weights, machine: Machine, size: int
 ) -> Found | None:
     """Blocks of output channels of each group, and its input channels a few at a time."""
     lanes, per = lanes_of(machine), geometry.outputs
@@ -334,7 +364,7 @@ def _tiles(
         for first, end in _even(row, blocks):
             several = range(first, end)
             at = weights.vectors[g * row + first]
-            found = [_loaded(target, geometry, g * per + v * lanes, min(lanes, per - v * lanes), lanes)
+            found = [_loaded(target, geometry, g * per + v * lanes, min(lanes, per - v * lanes), lanes, size)
                      for v in several]  # fmt: skip
             if None in found:
                 return None
@@ -351,7 +381,7 @@ def _tiles(
 
 
 def _spread(
-    geometry: Geometry, source: Side, target: Side, weights: Weights, machine: Machine
+    geometry: Geometry, source: Side, target: Side, weights: Weights, machine: Machine, size: int
 ) -> Found | None:
     """Vectors with channels of several groups, and the vectors of the source that they meet."""
     lanes, total = lanes_of(machine), geometry.groups * geometry.outputs
@@ -366,7 +396,9 @@ def _spread(
     places = places_of(source.channels, all_inputs)
     for first, end in _even(row, ceil(row / most)):
         several = range(first, end)
-        found = [_loaded(target, geometry, v * lanes, min(lanes, total - v * lanes), lanes) for v in several]
+        found = [
+            _loaded(target, geometry, v * lanes, min(lanes, total - v * lanes), lanes, size) for v in several
+        ]
         if None in found:
             return None
         starts = [v * each for v in several]
@@ -392,8 +424,23 @@ def _spread(
     return tuple(outputs), tuple(inputs), tuple(tiles), tuple(filters)
 
 
+def _block(source: Side, geometry: Geometry, lanes: int, size: int) -> tuple[int, bool] | None:
+    """From one vector of input channels to the next, and whether they lie in blocks of that many.
+
+    None where they don't lie together, and where groups have some of them each.
+    """
+    if geometry.groups > 1:
+        return None
+    if source.channels == (Digit(1, geometry.inputs, size),):
+        return lanes * size, False
+    *outer, inner = source.channels
+    if len(outer) == 1 and inner == Digit(1, lanes, size):
+        return outer[0].stride, True
+    return None
+
+
 def _loaded(
-    target: Side, geometry: Geometry, channel: int, valid: int, lanes: int
+    target: Side, geometry: Geometry, channel: int, valid: int, lanes: int, size: int
 ) -> tuple[Piece, ...] | None:
     """How the vector of ``diff_dst`` from a channel on is loaded; None where too few channels lie together.
 
@@ -403,7 +450,7 @@ def _loaded(
     if channel + valid == total:
         valid = min(lanes, max(valid, target.room - channel))
     places = places_of(target.channels, channel + valid)[channel:]
-    return pieces_at(places, WORD)
+    return pieces_at(places, size)
 
 
 def _few(channels: tuple[Digit, ...], start: int, count: int, most: int) -> list[tuple[int, int]]:
@@ -484,19 +531,50 @@ def _taps(plan: Plan, weights: Weights) -> tuple[Tap, ...]:
     return tuple(found)
 
 
-def _cut(
-    geometry: Geometry, dims: tuple[Dim, ...], filters: int, taps: int, size: int, machine: Machine
-) -> tuple[int, int, int]:
-    """Shares of the chunks, parts of the outputs, parts of the taps.
-
-    The sums of a task stay in the L2 cache, and weights that are large are cut rather than summed up twice.
-    """
+def _shares(dims: tuple[Dim, ...], read: tuple[int, int], written: int) -> int:
+    """Shares of the chunks, by sizes alone: their sums are so few that adding them up costs little."""
     chunks = prod(ceil(dim.extent / dim.chunk) for dim in dims)
-    pixels = geometry.batch * geometry.pixels
-    shares = max(1, min(chunks, MOST_SHARES, pixels // PIXELS_OF_A_SHARE))
-    near = ceil(size / (machine.l2 // 4))
-    wanted = max(near, ceil(TASKS / shares))
-    blocks = min(filters, wanted)
-    parts = min(taps, ceil(wanted / blocks))
-    shares = min(shares, max(1, ceil(TASKS / (blocks * parts))))
-    return shares, blocks, parts
+    return max(1, min(chunks, MOST_SHARES, sum(read) // (READ_OF_SUMMED * written)))
+
+
+def _cut(
+    geometry: Geometry,
+    channels: tuple[int, int],
+    shares: int,
+    chunks: int,
+    read: tuple[int, int],
+    written: int,
+    machine: Machine,
+    threads: int,
+) -> tuple[int, int, int]:
+    """Parts of the outputs, of the inputs and of the taps: what so many threads do soonest.
+
+    The ``channels`` are blocks of outputs and vectors of inputs. The source is read for each part of the
+    outputs, ``diff_dst`` for each of the inputs (``read`` has the bytes of both), and sums of a task that are
+    larger than a share of the L2 cache are moved for each chunk.
+    """
+    if geometry.flops < LEAST:
+        return 1, 1, 1
+    near = machine.l2 // 3
+    most = max(MOST_PARTS * threads, ceil(written / near))
+    computed = geometry.flops / (2 * PRODUCTS * lanes_of(machine))
+    found: list[tuple[float, int, tuple[int, int, int]]] = []
+    for blocks, columns, parts in product(*(_parts(count, most) for count in (*channels, geometry.taps))):
+        cut = blocks * columns * parts
+        if cut > 2 * most:
+            continue
+        moved = blocks * parts * read[0] + columns * parts * read[1]
+        moved += 2 * written * chunks if written > near * cut else 0
+        turns = ceil(shares * cut / threads) / (shares * cut)  # of the work, that of the busiest thread
+        found.append(((computed + moved / MOVED) * turns, cut, (blocks, columns, parts)))
+    return min(found)[-1]
+
+
+def _parts(count: int, most: int) -> list[int]:
+    """Into how many parts so many are cut: powers of two, and one for each.
+
+    >>> _parts(9, 16), _parts(8, 4)
+    ([1, 2, 4, 8, 9], [1, 2, 4])
+    """
+    found = {1 << k for k in range(most.bit_length()) if 1 << k <= min(count, most)}
+    return sorted(found | {count} if count <= most else found)

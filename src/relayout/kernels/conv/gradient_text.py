@@ -9,11 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import NamedTuple
 
+from relayout.dtypes import dtype
 from relayout.ir.builder import Function, table
+from relayout.ir.conversions import convert
 from relayout.ir.kernel import digits, kernel, share
-from relayout.ir.types import FLOAT, I1, I64, PTR, Value, constant, vector
-from relayout.ir.vectors import load_pieces, pieces_of
+from relayout.ir.types import FLOAT, I1, I64, PTR, Value, constant, integer, vector
+from relayout.ir.vectors import Piece, load_pieces, pieces_of
 from relayout.kernels.conv.gradient import Inputs, Outputs, Plan
 from relayout.kernels.conv.tile import WORD, lanes_of
 from relayout.targets.machine import Machine
@@ -26,6 +29,18 @@ ENTRY, TOTAL = "gradient", "total"
 def gradient_module(plan: Plan) -> str:
     """The text of a plan."""
     return _Writer(plan).text()
+
+
+class Chunk(NamedTuple):
+    """What is known of a chunk when the kernel runs."""
+
+    fresh: Value
+    """Whether it is the first of its share."""
+    begins: list[Value]
+    ends: list[Value]
+    src: Value
+    dst: Value
+    """Where its pixels lie: those of the source, packed perhaps, and of ``diff_dst``."""
 
 
 class _Writer:
@@ -75,49 +90,63 @@ class _Writer:
     def task(self, number: Value, src: Value, diff_dst: Value, room: Value) -> None:
         """One share of the chunks for one part of outputs and taps."""
         b, plan = self.b, self.plan
-        own, block, part = digits(b, number, (plan.shares, plan.blocks, plan.parts))
+        cuts = plan.shares, plan.blocks, plan.columns, plan.parts
+        own, block, column, part = digits(b, number, cuts)
+        vectors = self.cut(max(1, plan.geometry.inputs // self.lanes), column, plan.columns)
         sums = b.gep(b["dst"], own, plan.size)
         chunks = self.cut(plan.chunks, own, plan.shares)
         filters = self.cut(len(plan.filters), block, plan.blocks)
         taps = self.cut(len(plan.taps), part, plan.parts)
 
         def chunk(c: Value) -> None:
-            fresh = b.icmp("eq", c, chunks[0])
-            begins, ends = [], []
-            places = digits(b, c, [-(-dim.extent // dim.chunk) for dim in plan.dims])
-            for place, dim in zip(places, plan.dims, strict=True):
-                begin = b.mul(place, dim.chunk)
-                begins.append(begin)
-                ends.append(b.smin(b.add(begin, dim.chunk), dim.extent))
-            x = src
+            begins, ends = self.pixels(c)
+            made = Chunk(
+                b.icmp("eq", c, chunks[0]),
+                begins,
+                ends,
+                self.moved(src, begins, [dim.src for dim in plan.dims]),
+                self.moved(diff_dst, begins, [dim.dst for dim in plan.dims]),
+            )
             if plan.gathers:
-                x = b.gep(room, plan.room)
-                self.gather(begins, ends, src, x)
-            else:
-                for begin, dim in zip(begins, plan.dims, strict=True):
-                    x = b.gep(x, begin, dim.src)
-            b.loop(*filters, 1, lambda f: self.filters(f, fresh, begins, ends, taps, x, diff_dst, room, sums))
+                packed = b.gep(room, plan.room)
+                self.gather(begins, ends, src, packed, vectors)
+                made = made._replace(src=packed)
+            b.loop(*filters, 1, lambda f: self.filters(f, filters, made, taps, vectors, room, sums))
 
         b.loop(*chunks, 1, chunk)
+
+    def pixels(self, chunk: Value) -> tuple[list[Value], list[Value]]:
+        """Where a chunk begins and ends, along each loop."""
+        b, dims = self.b, self.plan.dims
+        places = digits(b, chunk, [-(-dim.extent // dim.chunk) for dim in dims])
+        begins = [b.mul(place, dim.chunk) for place, dim in zip(places, dims, strict=True)]
+        ends = [b.smin(b.add(begin, dim.chunk), dim.extent) for begin, dim in zip(begins, dims, strict=True)]
+        return begins, ends
+
+    def moved(self, pointer: Value, by: list[Value], steps: Sequence[int]) -> Value:
+        """A pointer moved along each loop."""
+        for count, step in zip(by, steps, strict=True):
+            pointer = self.b.gep(pointer, count, step)
+        return pointer
 
     def filters(
         self,
         number: Value,
-        fresh: Value,
-        begins: list[Value],
-        ends: list[Value],
+        filters: tuple[Value, Value],
+        chunk: Chunk,
         taps: tuple[Value, Value],
-        src: Value,
-        diff_dst: Value,
+        vectors: tuple[Value, Value],
         room: Value,
         sums: Value,
     ) -> None:
-        """A chunk for a block of outputs."""
+        """A chunk for a block of outputs and some vectors of inputs."""
         b, plan = self.b, self.plan
+        fresh, begins, ends, src = chunk[:4]
         kind, dst, weights, first, end = self.row("filters", number, 5)
-        diff_dst, sums = b.gep(diff_dst, dst), b.gep(sums, weights)
-        for begin, dim in zip(begins, plan.dims, strict=True):
-            diff_dst = b.gep(diff_dst, begin, dim.dst)
+        if plan.columns > 1:  # all vectors of inputs have as many tiles
+            each = (plan.filters[0].end - plan.filters[0].first) // (plan.geometry.inputs // self.lanes)
+            first, end = (b.mul(vector, each) for vector in vectors)
+        diff_dst, sums = b.gep(chunk.dst, dst), b.gep(sums, weights)
         if plan.packs:
             sizes = [b.sub(stop, begin) for begin, stop in zip(begins, ends, strict=True)]
             self.by_kind(kind, sorted(self.met), lambda k: b.call(self.pack(k), diff_dst, room, *sizes))
@@ -146,7 +175,7 @@ class _Writer:
 
             def tile(n: Value) -> None:
                 which, at, to = self.row("tiles", n, 3)
-                pointers = b.gep(x, at), y, b.gep(out, to)
+                pointers = [b.gep(x, at), y, b.gep(out, to)]
 
                 def one(k: int, j: int) -> None:
                     b.call(self.tile(k, j), *pointers, fresh, *counts)
@@ -196,8 +225,10 @@ class _Writer:
         dst = plan.packed if plan.packs else [dim.dst for dim in plan.dims]
         return list(zip(src, dst, strict=True))
 
-    def gather(self, begins: list[Value], ends: list[Value], src: Value, room: Value) -> None:
-        """Pack what a chunk reads of the source."""
+    def gather(
+        self, begins: list[Value], ends: list[Value], src: Value, room: Value, vectors: tuple[Value, Value]
+    ) -> None:
+        """Pack what a chunk reads of some vectors of the source."""
         b, plan = self.b, self.plan
         counts = []
         for begin, stop, dim, step in zip(begins, ends, plan.dims, plan.gathered, strict=True):
@@ -208,27 +239,36 @@ class _Writer:
             src, room = b.gep(src, low, dim.unit), b.gep(room, b.sub(low, origin), step)
         name = "gather"
         if name not in self.functions:
-            arguments = {"given": PTR, "packed": PTR} | {f"n{k}": I64 for k in range(self.rank)}
+            arguments = {"given": PTR, "packed": PTR, "first": I64, "end": I64}
+            arguments |= {f"n{k}": I64 for k in range(self.rank)}
             f = Function(name, arguments, plan.machine, "internal", "noinline")
             whole, rest = divmod(plan.geometry.inputs, self.lanes)
+            kind = plan.source
 
             def body(at: list[Value], given: list[Value]) -> list[Value]:
                 x, y = at
 
                 def block(k: Value) -> None:
-                    f.store(f.load(self.sum, f.gep(x, k, self.sum.bytes)), f.gep(y, k, plan.block))
+                    one = self.widened(f, f.gep(x, k, plan.forth), pieces_of(0, self.lanes, 0), kind)
+                    f.store(one, f.gep(y, k, plan.block))
 
                 if whole:
-                    f.loop(0, whole, 1, block)
+                    f.loop(f["first"], f["end"], 1, block)
                 if rest:
-                    last = load_pieces(f, self.sum, f.gep(x, whole * self.sum.bytes), pieces_of(0, rest, 0))
+                    pieces = pieces_of(0, rest, 0, dtype(kind).bits // 8)
+                    last = self.widened(f, f.gep(x, whole * plan.forth), pieces, kind)
                     f.store(last, f.gep(y, whole * plan.block))
                 return given
 
             steps = [(dim.unit, to) for dim, to in zip(plan.dims, plan.gathered, strict=True)]
             self.counted(f, [f["given"], f["packed"]], steps, [], body)
             self.functions[name] = f.text()
-        b.call(name, src, room, *counts)
+        b.call(name, src, room, *vectors, *counts)
+
+    def widened(self, f: Function, at: Value, pieces: Sequence[Piece], kind: str) -> Value:
+        """A vector of elements of a data type as f32."""
+        raw = load_pieces(f, self.sum.of(integer(dtype(kind).bits)), at, pieces)
+        return f.bitcast(convert(f, raw, dtype(kind), dtype("f32")), self.sum)
 
     def pack(self, kind: int) -> str:
         """The name of the function that packs the vectors of a chunk."""
@@ -241,7 +281,7 @@ class _Writer:
 
         def body(at: list[Value], given: list[Value]) -> list[Value]:
             for v, own in enumerate(pieces):
-                f.store(load_pieces(f, self.sum, at[0], own), f.gep(at[1], v * self.sum.bytes))
+                f.store(self.widened(f, at[0], own, plan.gradient), f.gep(at[1], v * self.sum.bytes))
             return given
 
         steps = [(dim.dst, to) for dim, to in zip(plan.dims, plan.packed, strict=True)]
@@ -254,7 +294,7 @@ class _Writer:
         name, plan = f"tile{kind}_{number}", self.plan
         if name in self.functions:
             return name
-        arguments = {"src": PTR, "diff": PTR, "sums": PTR, "fresh": I1}
+        arguments = dict.fromkeys(("src", "diff", "sums"), PTR) | {"fresh": I1}
         arguments |= {f"n{k}": I64 for k in range(self.rank)}
         f = Function(name, arguments, plan.machine, "internal", "noinline")
         outputs, inputs = plan.outputs[kind], plan.inputs[number]

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from math import log2
+from operator import sub
 
 from relayout.ir.builder import Operand
-from relayout.ir.types import Value, constant, integer, vector
+from relayout.ir.types import I8, Value, constant, integer, vector
+from relayout.ir.vectors import join
 from relayout.kernels.copy.base import Kernel, Lanes, Place, writes
 from relayout.kernels.copy.cost import PASS_CYCLES, converting, elsewhere, fitting, instructions
 from relayout.kernels.copy.network import interleaved, interleaved_at_once
@@ -35,6 +37,7 @@ __all__ = ["Deinterleave", "DeinterleavePlan", "Interleave", "InterleavePlan", "
 
 MOST_CHANNELS = 8  # turns of the longest loop that is interleaved or deinterleaved
 CLAIMED_BYTES = 2 * LINE  # how far ahead planes that begin anywhere ask for the lines that they write
+WORD_BITS = 32  # that bytes are widened to before they are converted to floats
 STRIP_PIXELS = 1 << 10  # threads share pixels in multiples of so many
 
 
@@ -264,18 +267,51 @@ class Deinterleave(_Pixels):
 
         def some(at: Place) -> None:
             per = self.per
-            vectors = [
-                self.load(at._replace(src=self.step(at.src, k * per, self.nest.read)), per, lanes(k))
-                for k in range(channels)
-            ]
             self.prefetch(at.src, 8 * LINE)
-            for c, value in enumerate(self._planes(vectors)):
+            if self._widens_at_once(channels):
+                planes: Iterable[Value] = self._widened(at.src, channels)
+            else:
+                vectors = [
+                    self.load(at._replace(src=self.step(at.src, k * per, self.nest.read)), per, lanes(k))
+                    for k in range(channels)
+                ]
+                planes = self._planes(vectors)
+            for c, value in enumerate(planes):
                 plane = self.moved(at, c, channel)
                 self.store(value, plane, self.lanes(pixel, per))
                 if channel.dst % LINE_BITS and not self.stream:
                     self.claim(self.b.gep(plane.dst, CLAIMED_BYTES))
 
         self.along(pixel, place, some)
+
+    def _widens_at_once(self, channels: int) -> bool:
+        """Whether bytes become wider while they are picked: one instruction for a vector of words."""
+        what = self.what
+        if what is None or not self.plan.late or what.src.is_signed or self.nest.read != 8:
+            return False
+        words, most = 8 * self.machine.vector // WORD_BITS, self.machine.vector
+        whole = self.per % words == 0 and self.per * channels >= most  # no load reads on behind the pixels
+        return self.machine.permutes(8) and words * channels <= most and whole
+
+    def _widened(self, src: Value, channels: int) -> Iterator[Value]:
+        """The vectors of all planes, put together of words, whose upper bytes are zero.
+
+        They are bytes again in the text. The compiler leaves that out where they become words at once, so
+        each is made when it is wanted.
+        """
+        b, most = self.b, self.machine.vector
+        words, total = 8 * most // WORD_BITS, self.per * channels
+        zeros, wide = constant(vector(most, I8), 0), vector(words, integer(WORD_BITS))
+        firsts = range(0, total, words * channels)
+        begins = [min(first, total - most) for first in firsts]
+        loaded = [b.load(vector(most, I8), b.gep(src, begin), 1) for begin in begins]
+        for c in range(channels):
+            parts = []
+            for x, offset in zip(loaded, map(sub, firsts, begins), strict=True):
+                picks = [most] * most
+                picks[:: WORD_BITS // 8] = range(offset + c, offset + c + words * channels, channels)
+                parts.append(b.trunc(b.bitcast(b.shuffle(x, picks, zeros), wide), I8))
+            yield join(b, parts)
 
     def _planes(self, vectors: list[Value]) -> list[Value]:
         """The vectors of all planes.

@@ -50,7 +50,7 @@ class Schedule:
     rows: int
     """Rows of a tile; the last one may have fewer."""
     blocks: int
-    """Blocks of units of a tile."""
+    """Blocks of units of a tile; more of them in phases that have fewer gates."""
     parts: int
     """Into how many parts the rows are cut."""
     shares: int
@@ -125,6 +125,11 @@ class Steps:
     def phases(self) -> tuple[Phase, ...]:
         """Those of a step."""
         return self.cell.phases
+
+    def together(self, phase: Phase) -> int:
+        """Blocks of units of a tile in a phase: as many vectors as in the one that has most gates."""
+        most = max(len(each.gates) for each in self.phases)
+        return self.schedule.blocks * most // len(phase.gates)
 
     @property
     def rounds(self) -> int:
@@ -234,12 +239,14 @@ ACCUMULATORS = 8  # sums that are added to in turn, so that none waits for itsel
 def _tile(registers: int, gates: int, rows: int, blocks: int) -> tuple[int, int]:
     """Rows and blocks of a tile: as many sums as registers hold beside weights and what is multiplied.
 
-    >>> _tile(32, 4, 64, 8), _tile(32, 4, 1, 8), _tile(16, 3, 64, 8), _tile(32, 1, 50, 32)
-    ((6, 1), (1, 2), (4, 1), (6, 4))
+    Tiles are about as high as they are wide: for each product there are fewest loads then.
+
+    >>> _tile(32, 4, 64, 8), _tile(32, 4, 1, 8), _tile(32, 2, 64, 8), _tile(32, 1, 50, 32)
+    ((6, 1), (1, 2), (6, 2), (6, 4))
     """
-    most = 1 if gates * rows >= ACCUMULATORS and gates > 1 else max(1, ACCUMULATORS // gates)
-    if gates == 1 and rows > 1:
-        most = 4 if registers > 16 else 2
+    most = max(1, ACCUMULATORS // gates)
+    if rows > 1 and (gates == 1 or gates * rows >= ACCUMULATORS):
+        most = max(1, (4 if registers > 16 else 2) // gates)
     count = max(1, min(most, blocks))
     room = max(1, (registers - 1 - count * gates) // (count * gates))
     tiles = ceil(rows / room)

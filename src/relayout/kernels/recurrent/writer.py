@@ -200,11 +200,11 @@ class Writer:
             f.repeat(start, end, count, [], one)
 
         full = f.smin(last, constant(I64, whole))
-        some = f.smax(f.sub(full, first), 0)
-        middle = f.add(first, f.mul(f.udiv(some, schedule.blocks), schedule.blocks))
-        if whole >= schedule.blocks:
-            groups(first, middle, schedule.blocks)
-        if schedule.blocks > 1 and whole:
+        some, together = f.smax(f.sub(full, first), 0), plan.together(plan.phases[number])
+        middle = f.add(first, f.mul(f.udiv(some, together), together))
+        if whole >= together:
+            groups(first, middle, together)
+        if together > 1 and whole:
             groups(middle, full, 1)
         if width % lanes:
             f.when(f.icmp("eq", last, blocks), lambda: over_rows(constant(I64, whole), 1, width % lanes))

@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 from relayout.kernels.conv.geometry import Geometry
 from relayout.layout.descriptor import MemoryDesc
 from relayout.ops.backward import convolution as ops
+from relayout.ops.post_ops import post_ops_for
 from relayout.primitives.backward.base import Backward
 from relayout.primitives.backward.weights import check_floats
 from relayout.primitives.convolution import Convolution, ImageProducts
@@ -36,7 +37,7 @@ class DataGradient(Backward, ImageProducts):
     _sides = ("diff_dst", "diff_src")
 
     def _made_from(
-        self, kind: type[Any], forward: Primitive, diff_dst: Any, weights: Any, diff_src: Any
+        self, kind: type[Any], forward: Primitive, diff_dst: Any, weights: Any, diff_src: Any, post_ops: Any
     ) -> None:
         """What the constructors do."""
         self._made_for(forward)
@@ -54,8 +55,9 @@ class DataGradient(Backward, ImageProducts):
         self._given = given
         decided = self._decided(dict(given))
         found = {"diff_src": decided.pop("diff_src")}
+        post_ops = post_ops_for(self.kind, post_ops, found["diff_src"])
         names = ("strides", "dilation", "padding", "grouped")
-        self._settle(kind, decided, found, **{name: getattr(operation, name) for name in names})
+        self._settle(kind, decided, found, post_ops, **{name: getattr(operation, name) for name in names})
 
     @property
     def geometry(self) -> Geometry:
@@ -79,6 +81,8 @@ class ConvolutionBackwardData(DataGradient):
         In other formats or data types than the forward pass has them. Weights that are ``any`` have the
         vectors of input channels together that the kernels compute; where they come as the forward pass likes
         them, they are reordered in each call.
+    post_ops : sequence
+        What follows for the gradient, such as ``Sum()``: it is added to another one of the same source.
 
     Raises
     ------
@@ -102,11 +106,18 @@ class ConvolutionBackwardData(DataGradient):
     operation: ops.ConvolutionBackwardData
 
     def __init__(
-        self, forward: Convolution, *, diff_dst: Any = None, weights: Any = None, diff_src: Any = None
+        self,
+        forward: Convolution,
+        *,
+        diff_dst: Any = None,
+        weights: Any = None,
+        diff_src: Any = None,
+        post_ops: Any = (),
     ) -> None:
-        self._made_from(ops.ConvolutionBackwardData, forward, diff_dst, weights, diff_src)
+        self._made_from(ops.ConvolutionBackwardData, forward, diff_dst, weights, diff_src, post_ops)
 
     def _as_products(self, descs: Mapping[str, MemoryDesc]) -> Transposed:
         weights, src, dst = (descs[name] for name in ("weights", *self._sides))
         grouped = len(weights.dims) > len(src.dims)
-        return Transposed(self.geometry, src, exchanged(weights, grouped), dst, grouped=grouped)
+        turned = exchanged(weights, grouped)
+        return Transposed(self.geometry, src, turned, dst, grouped=grouped, post_ops=self.post_ops)

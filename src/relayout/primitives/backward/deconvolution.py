@@ -33,6 +33,8 @@ class DeconvolutionBackwardData(DataGradient):
         The forward pass.
     diff_dst, weights, diff_src : MemoryDesc or rl.any, optional
         In other formats or data types than the forward pass has them.
+    post_ops : sequence
+        What follows for the gradient.
 
     Raises
     ------
@@ -56,14 +58,21 @@ class DeconvolutionBackwardData(DataGradient):
     operation: ops.DeconvolutionBackwardData
 
     def __init__(
-        self, forward: Deconvolution, *, diff_dst: Any = None, weights: Any = None, diff_src: Any = None
+        self,
+        forward: Deconvolution,
+        *,
+        diff_dst: Any = None,
+        weights: Any = None,
+        diff_src: Any = None,
+        post_ops: Any = (),
     ) -> None:
-        self._made_from(ops.DeconvolutionBackwardData, forward, diff_dst, weights, diff_src)
+        self._made_from(ops.DeconvolutionBackwardData, forward, diff_dst, weights, diff_src, post_ops)
 
     def _as_products(self, descs: Mapping[str, MemoryDesc]) -> Products:
         weights, src, dst = (descs[name] for name in ("weights", *self._sides))
         grouped = len(weights.dims) > len(src.dims)
-        return Products(self.geometry, src, exchanged(weights, grouped), dst, grouped=grouped)
+        turned = exchanged(weights, grouped)
+        return Products(self.geometry, src, turned, dst, grouped=grouped, post_ops=self.post_ops)
 
 
 class DeconvolutionBackwardWeights(WeightsBackward):

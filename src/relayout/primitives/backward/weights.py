@@ -245,14 +245,15 @@ class Planned:
 @locked
 def planned(made: Gradient) -> Planned | None:
     """The plan for a problem; None where there is none. Inputs that it can't read are reordered first."""
+    from relayout.runtime import threads
     from relayout.targets.machine import host
 
-    return _planned(made, host())
+    return _planned(made, host(), threads.count())
 
 
 @lru_cache(maxsize=256)
 @locked
-def _planned(made: Gradient, machine: Machine) -> Planned | None:
+def _planned(made: Gradient, machine: Machine, many: int) -> Planned | None:
     from relayout.kernels.conv.arithmetic import FLOATS as REALS
     from relayout.kernels.conv.gradient import planned
     from relayout.kernels.conv.tile import lanes_of
@@ -263,11 +264,11 @@ def _planned(made: Gradient, machine: Machine) -> Planned | None:
     if weights is None:
         return None
     ways = [
-        [desc] * (desc.dtype.name == "f32") + [MemoryDesc(desc.dims, "f32", CHANNELS_LAST[len(desc.dims)])]
+        [desc, MemoryDesc(desc.dims, "f32", CHANNELS_LAST[len(desc.dims)])]
         for desc in (made.src, made.diff_dst)
     ]
     for diff_dst, src in product(ways[1], ways[0]):
-        plan = planned(made.geometry, src, diff_dst, weights, written.nbytes, machine)
+        plan = planned(made.geometry, src, diff_dst, weights, written.nbytes, machine, many)
         if plan is not None:
             read = {"src": (src, made.src), "diff_dst": (diff_dst, made.diff_dst)}
             before = tuple(name for name, (one, other) in read.items() if one != other)
