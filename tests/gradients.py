@@ -31,6 +31,8 @@ from relayout.primitives.primitive import Primitive
 
 STEP = {"f64": 2.0**-52, "f32": 2.0**-23, "bf16": 2.0**-7, "f16": 2.0**-10}
 """The distance of 1 to the next number of a data type."""
+SMALLEST = {"f16": 2.0**-24}
+"""The least number of a data type, where results come near it."""
 
 
 @dataclass
@@ -71,9 +73,8 @@ class Case:
             kind = one.desc.dtype.name
             got, wanted = one.numpy().astype(np.float64), self.expected[name]
             assert got.shape == wanted.shape, f"{name} of {made!r}"
-            bound = (
-                STEP.get(kind, 1.0) * np.abs(wanted) + 64 * STEP["f32"] * np.asarray(self.terms[name]) + 1e-37
-            )
+            sums = 64 * STEP["f32"] * np.asarray(self.terms[name])
+            bound = STEP.get(kind, 1.0) * np.abs(wanted) + sums + SMALLEST.get(kind, 1e-37)
             wrong = ~(np.abs(got - wanted) <= bound) & ~(np.isnan(got) & np.isnan(wanted))
             if wrong.any():
                 at = tuple(int(k) for k in np.argwhere(wrong)[0])

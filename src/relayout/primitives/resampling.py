@@ -20,6 +20,7 @@ from relayout.errors import LayoutError, Unsupported
 from relayout.forking import locked
 from relayout.layout.dense import resized_like
 from relayout.layout.descriptor import MemoryDesc, any_format
+from relayout.layout.layout import spell_dims
 from relayout.ops import resampling as ops
 from relayout.ops.checks import check_descs
 from relayout.ops.formats import check_source, check_target, finite, following
@@ -47,15 +48,15 @@ class Resampling(Primitive):
     dst : MemoryDesc, optional
         Its spatial sizes are what is made. Its format may be ``any``: that of the source.
     factors : float or sequence of float, optional
-        In place of ``dst``: by how much each spatial axis grows or shrinks. Sizes are rounded down; where an
-        element lies is a matter of the sizes alone.
+        In place of the sizes of ``dst``: by how much each spatial axis grows or shrinks. Sizes are rounded
+        down; where an element lies is a matter of the sizes alone.
     post_ops : sequence
         Functions and binary operations; see :mod:`relayout.ops.post_ops`.
 
     Raises
     ------
     LayoutError
-        Neither ``dst`` nor ``factors`` are given, or both, or sizes don't fit together.
+        Neither ``dst`` nor ``factors`` are given, or both say different sizes, or sizes don't fit together.
     Unsupported
         A data type that is not computed with, or a sum among the post-ops.
     """
@@ -81,11 +82,15 @@ class Resampling(Primitive):
             raise LayoutError(
                 f"{self.kind}: {algorithm!r} is no algorithm; there are {', '.join(ALGORITHMS)}"
             )
-        if (dst is None) == (factors is None):
+        if dst is None and factors is None:
             raise LayoutError(f"{self.kind}: either dst says the sizes, or factors; one of them is wanted")
-        if dst is None:
-            dst = MemoryDesc((*src.dims[:2], *self._sizes(src, factors, spatial)), src.dtype, any_format)
+        if factors is not None:
+            made = (*src.dims[:2], *self._sizes(src, factors, spatial))
+            dst = MemoryDesc(made, src.dtype, any_format) if dst is None else dst
+            if getattr(dst, "dims", made) != made:
+                raise LayoutError(f"{self.kind}: factors {factors} make {spell_dims(made)}, dst is {dst}")
         check_descs(self.kind, {"dst": dst}, {})
+        assert dst is not None
         dims = (*src.dims[:2], *dst.dims[2:])
         if 0 in src.dims[2:] and 0 not in dims:
             raise LayoutError(f"{self.kind}: src {src} has no elements to make dst {dst} of")
