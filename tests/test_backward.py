@@ -164,6 +164,32 @@ CASES: dict[str, Callable[[], Graph]] = {
     "gather number": lambda: lossy("Gather", (2, 5), np.array(3), axis=1),
     "gather elements": lambda: lossy("GatherElements", (3, 3), np.array([[1, 1, 0], [2, 0, 0]]), axis=0),
     "gather nd": lambda: lossy("GatherND", (3, 4, 2), np.array([[0, 1], [2, 3], [0, 1]])),
+    **{
+        f"scatter {how}": (
+            lambda how=how: lossy(  # type: ignore[misc]
+                "ScatterND", (4, 3), np.array([[1], [3]]), (2, 3), reduction=how
+            )
+        )
+        for how in ("none", "add")
+    },
+    "scatter elements": lambda: lossy(
+        "ScatterElements", (3, 3), np.array([[1, 0, 2], [0, 2, 1]]), (2, 3), axis=0
+    ),
+    "attention": lambda: lossy("Attention", (2, 2, 3, 4), (2, 2, 5, 4), (2, 2, 5, 3), outputs=4),
+    "attention causal": lambda: lossy(
+        "Attention", (1, 2, 3, 4), (1, 2, 3, 4), (1, 2, 3, 4), outputs=4, is_causal=1, scale=0.3
+    ),
+    "attention hidden": lambda: lossy(
+        "Attention",
+        (1, 2, 3, 4),
+        (1, 2, 2, 4),
+        (1, 2, 2, 4),
+        np.array([[1, 0], [1, 1], [0, 0]], bool),
+        outputs=4,
+    ),
+    "attention added": lambda: lossy(
+        "Attention", (1, 2, 3, 4), (1, 2, 2, 4), (1, 2, 2, 4), (2, 1, 2), outputs=4
+    ),
     "matmul": lambda: lossy("MatMul", (3, 4), (4, 5)),
     "matmul batched": lambda: lossy("MatMul", (2, 3, 4), (2, 4, 5)),
     "matmul broadcast": lambda: lossy("MatMul", (2, 1, 3, 4), (3, 4, 2)),

@@ -83,6 +83,21 @@ class TestBatch:
         made = batch(rl.MemoryDesc(dims, "f32", format), use_global_stats=False)
         check(made, arrays=arrays(made))
 
+    @given(sides(2, FLOATS), *(st.booleans() for _ in range(3)), st.sampled_from([(), "tanh"]))
+    @examples(40)
+    def test_workspaces(self, descs, scale, shift, given, after):
+        dst, src = descs
+        assume(len(src.dims) > 1 and has_clean_padding(src.layout) and 0 not in src.dims)
+        made = BatchNormalization(
+            src, dst, 0.125, use_scale=scale, use_shift=shift or not given, use_global_stats=given,
+            fuse_relu=True,
+            workspace=True, post_ops=after,
+        )  # fmt: skip
+        values = arrays(made) | {"shift": 0.3 + np.arange(src.dims[1])}
+        if "mean" in made.inputs:
+            values["mean"] = 0.07 + np.arange(src.dims[1])
+        check(made, arrays=values)
+
     @pytest.mark.parametrize("format", ["nchw", "nhwc", "nChw16c"])
     @pytest.mark.parametrize("dims", [(5, 3, 29, 31), (3, 48, 17, 9), (2, 300, 7, 7), (70, 16, 4, 5)])
     def test_many_parts(self, dims, format):
@@ -118,7 +133,8 @@ class TestRows:
     @examples(60)
     def test_any_layouts(self, descs, count, scale, shift, rms):
         diff_src, src, diff_dst = descs
-        assume(has_clean_padding(src.layout) and has_clean_padding(diff_dst.layout) and 0 not in src.dims)
+        assume(has_clean_padding(src.layout) and has_clean_padding(diff_dst.layout))
+        assume(src.rank and 0 not in src.dims)
         forward = LayerNormalization(
             src, scale, shift, axes=min(count, src.rank), epsilon=0.125, rms=rms, statistics=True
         )

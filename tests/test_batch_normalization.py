@@ -77,7 +77,7 @@ class TestTraining:
         for k, channels in enumerate((1, 3, 17, 31, 100)):
             src = rl.MemoryDesc((2, channels, 3, 5), TYPES[k], format)
             made = BatchNormalization(src, use_shift=True, fuse_relu=True, use_global_stats=False)
-            assert made.implementation.startswith("machine code: sums in ")
+            assert made.implementation.startswith("machine code")
             check(made, arrays=statistics(made))
 
     @pytest.mark.parametrize("format", ["nc", "ncw", "ncdhw", "ndhwc", "nCdhw8c"])

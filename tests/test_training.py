@@ -226,6 +226,36 @@ def test_a_program_of_pytorch_trains() -> None:
         np.testing.assert_allclose(trainer[name], one.detach().numpy(), rtol=1e-3, atol=1e-5)
 
 
+def test_a_transformer_trains() -> None:
+    torch = pytest.importorskip("torch")
+    torch.manual_seed(1)
+
+    class Layer(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.tokens = torch.nn.Embedding(11, 16)
+            self.attention = torch.nn.MultiheadAttention(16, 2, batch_first=True)
+            self.norm, self.out = torch.nn.LayerNorm(16), torch.nn.Linear(16, 11)
+
+        def forward(self, words: Any) -> Any:
+            x = self.tokens(words)
+            x = self.norm(x + self.attention(x, x, x, need_weights=False)[0])
+            return self.out(x).transpose(1, 2)
+
+    model = Layer()
+    rng = np.random.default_rng(0)
+    words, labels = rng.integers(0, 11, (2, 3, 5))
+    graph = rl.load(torch.export.export(model, (torch.tensor(words),)))
+    trainer = Trainer(graph, "cross_entropy", Adam(0.01))
+    known = torch.optim.Adam(model.parameters(), 0.01)
+    for _ in range(4):
+        loss = torch.nn.functional.cross_entropy(model(torch.tensor(words)), torch.tensor(labels))
+        known.zero_grad()
+        loss.backward()
+        known.step()
+        np.testing.assert_allclose(trainer.step(words, labels), loss.item(), rtol=1e-3)
+
+
 # -- steps with states --------------------------------------------------------------------------------------
 
 
@@ -261,13 +291,80 @@ def test_states_that_are_none(states: dict[str, str], message: str) -> None:
         Step(graph, states)
 
 
-def test_a_next_value_that_another_state_needs_too_late() -> None:
+def test_next_values_that_wait_for_each_other() -> None:
+    """Each may be written only when the other one was read together with a state."""
+    x, z, a = (Value(name, (2,), F32) for name in "xza")
+    nodes = (
+        Node("Neg", ("a",), ("x/next",)),
+        Node("Abs", ("a",), ("z/next",)),
+        Node("Add", ("x/next", "z"), ("one",)),
+        Node("Add", ("z/next", "x"), ("two",)),
+    )
+    graph = inferred(Graph((x, z, a), ("one", "two", "x/next", "z/next"), nodes))
+    step = Step(graph, {"x": "x/next", "z": "z/next"})
+    with pytest.raises(LayoutError, match="needs the state 'z', and the next value of one"):
+        planned_step(step)
+
+
+def test_a_state_that_another_one_needs_is_copied() -> None:
     x, z = Value("x", (2,), F32), Value("z", (2,), F32)
     nodes = (Node("Neg", ("z",), ("x/next",)), Node("Mul", ("x/next", "x"), ("z/next",)))
-    graph = inferred(Graph((x, z), ("x/next", "z/next"), nodes))
+    nodes = (*nodes, Node("Add", ("x", "z"), ("sum",)))
+    graph = inferred(Graph((x, z), ("sum", "x/next", "z/next"), nodes))
     step = Step(graph, {"x": "x/next", "z": "z/next"})
-    with pytest.raises(LayoutError, match="reads the state 'x', which is replaced before"):
-        planned_step(step)
+    run = compiled_step(step, planned_step(step))
+    first, second = rl.tensor(np.float32([2, 3])), rl.tensor(np.float32([5, 7]))
+    assert run(first, second).numpy().tolist() == [7, 10]
+    assert first.numpy().tolist() == [-5, -7]
+    assert second.numpy().tolist() == [-10, -21]
+
+
+def test_states_that_exchange_their_values_are_copied() -> None:
+    x, z = Value("x", (2, 3), F32), Value("z", (3, 2), F32)
+    nodes = (
+        Node("Transpose", ("x",), ("z/next",), {"perm": (1, 0)}),
+        Node("Transpose", ("z",), ("turned",), {"perm": (1, 0)}),
+        Node("Neg", ("turned",), ("x/next",)),
+        Node("Flatten", ("x",), ("flat",)),
+    )
+    step = Step(inferred(Graph((x, z), ("flat", "x/next", "z/next"), nodes)), {"x": "x/next", "z": "z/next"})
+    plan = planned_step(step)
+    run = compiled_step(step, plan)
+    first, second = np.arange(6, dtype=np.float32).reshape(2, 3), np.full((3, 2), 9, np.float32)
+    state = {"x": rl.tensor(first.copy()), "z": rl.tensor(second.copy())}
+    given = [state[value.name].reorder(plan.states[value.name]) for value in plan.graph.inputs]
+    flat = run(*given)
+    assert np.array_equal(flat.numpy(), first)
+    after = dict(zip((value.name for value in plan.graph.inputs), given, strict=True))
+    assert np.array_equal(after["x"].numpy(), -second.T)
+    assert np.array_equal(after["z"].numpy(), first.T)
+
+
+def test_gradients_that_are_other_parameters() -> None:
+    torch = pytest.importorskip("torch")
+    rng = np.random.default_rng(0)
+    begin = {name: rng.standard_normal((4, 4)).astype(np.float32) for name in ("u", "w")}
+    nodes = (
+        Node("Transpose", ("w",), ("turned",), {"perm": (1, 0)}),
+        Node("Mul", ("u", "turned"), ("a",)),
+        Node("Mul", ("a", "x"), ("b",)),
+        Node("ReduceSum", ("b",), ("loss",), {"keepdims": 0}),
+    )
+    graph = Graph((Value("x", (1,), F32),), ("loss", "turned"), nodes, begin)
+    trainer = Trainer(graph, "loss", SGD(0.1, momentum=0.5))
+    u, w = (torch.tensor(begin[name], requires_grad=True) for name in ("u", "w"))
+    known = torch.optim.SGD([u, w], 0.1, momentum=0.5)
+    for _ in range(3):
+        known.zero_grad()
+        loss = (u * w.T).sum()
+        loss.backward()
+        before = w.detach().numpy().T.copy()
+        known.step()
+        found, turned = trainer.step_with_results(np.ones(1, np.float32))
+        np.testing.assert_allclose(found, loss.item(), rtol=1e-4, atol=1e-4)
+        np.testing.assert_allclose(turned, before, rtol=1e-5)
+    np.testing.assert_allclose(trainer["u"], u.detach().numpy(), rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(trainer["w"], w.detach().numpy(), rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize(

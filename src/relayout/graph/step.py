@@ -14,12 +14,13 @@ written, which so may lie in the same memory.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from relayout.errors import LayoutError
-from relayout.graph.graph import Graph, Node
+from relayout.graph.graph import Graph, Node, Value, fresh
 from relayout.graph.inference import inferred, labelled
 from relayout.graph.lowering.emission import emitted
 from relayout.graph.passes import fused, optimized, unfused
@@ -88,7 +89,7 @@ def planned_step(step: Step, format: str | None = None, threads: int | None = No
     Raises
     ------
     LayoutError
-        A state is read by what needs the next value of one.
+        States need each other's next values; or one is replaced by what nothing computes.
     """
     format = image_format(format)
     simple = inferred(optimized(inferred(step.graph)))
@@ -96,7 +97,11 @@ def planned_step(step: Step, format: str | None = None, threads: int | None = No
     made = fused(inferred(in_parts(simple)))
     with limited(threads):
         made = unfused(made, keep=lambda node: lowerable(node, made))
-        made = _states_last(made.replaced(results=step.results), step.states)
+        made = _in_order(made.replaced(results=step.results), step.states)
+        computed = {name for node in made.nodes for name in node.outputs}
+        lost = next((old for old, new in step.states.items() if new not in computed), None)
+        if lost is not None:
+            raise LayoutError(f"{step.states[lost]!r}, which replaces the state {lost!r}, is not computed")
         found = plan(made, format, states=step.states)
     return replace(found, graph=made)
 
@@ -108,26 +113,96 @@ def compiled_step(step: Step, plan: Plan, threads: int | None = None) -> Run:
         return emitted(plan.graph, plan.chosen, plan.states, after).compile(threads)
 
 
-def _states_last(graph: Graph, states: Mapping[str, str]) -> Graph:
-    """The graph with the nodes that make next values, and those that read these, behind all others."""
+def _in_order(graph: Graph, states: Mapping[str, str]) -> Graph:
+    """The graph with each node that replaces a state as early as nothing reads the state any more.
+
+    What may lie in the memory of a state counts as the state: a transpose of weights is a view. Where a node
+    that replaces a state, or the caller, is given that of another one, it gets a copy.
+    """
     after = {new: old for old, new in states.items()}
+    graph = _with_copies(graph, states, after)
+    lies_in = _memory_of(graph, states)
     late: set[str] = set()
-    first: list[Node] = []
-    last: list[Node] = []
+    now: list[Node] = []
+    waiting: list[Node] = []
     for node in graph.nodes:
         if any(name in after for name in node.outputs) or not late.isdisjoint(node.inputs):
             late.update(filter(None, node.outputs))
-            last.append(node)
+            waiting.append(node)
         else:
-            first.append(node)
-    written: set[str] = set()
-    for node in last:
-        stale = written.intersection(node.inputs)
-        if stale:
-            raise LayoutError(f"{labelled(node)} reads the state {min(stale)!r}, which is replaced before")
-        written.update(after[name] for name in node.outputs if name in after)
-    computed = {name for node in graph.nodes for name in node.outputs}
-    constant = next((new for new in after if new not in computed), None)
-    if constant is not None:
-        raise LayoutError(f"{constant!r}, which replaces the state {after[constant]!r}, is not computed")
-    return graph.replaced(nodes=(*first, *last))
+            now.append(node)
+    left = Counter(state for node in graph.nodes for state in _read(node, lies_in))
+    made: list[Node] = []
+    missing = {name for node in graph.nodes for name in node.outputs}
+
+    def ready(node: Node) -> bool:
+        read, written = _read(node, lies_in), {after[name] for name in node.outputs if name in after}
+        return missing.isdisjoint(node.inputs) and all(left[state] == (state in read) for state in written)
+
+    def emit(node: Node) -> None:
+        made.append(node)
+        left.subtract(_read(node, lies_in))
+        missing.difference_update(node.outputs)
+
+    for one in (*now, None):
+        if one is not None:
+            emit(one)
+        while (found := next(filter(ready, waiting), None)) is not None:
+            waiting.remove(found)
+            emit(found)
+    if waiting:
+        node = next(one for one in waiting if _read(one, lies_in))
+        which = f"{labelled(node)} needs the state {min(_read(node, lies_in))!r}"
+        raise LayoutError(f"{which}, and the next value of one that needs it")
+    return graph.replaced(nodes=tuple(made))
+
+
+VIEWS = frozenset(
+    (
+        *("Identity", "Dropout", "Cast", "Expand", "Pad", "Tile", "Concat", "DepthToSpace", "SpaceToDepth"),
+        *("Transpose", "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Slice", "Split", "Gather"),
+    )
+)
+"""Operators whose results may lie in the memory of what they read."""
+
+
+def _memory_of(graph: Graph, states: Mapping[str, str]) -> dict[str, frozenset[str]]:
+    """For each value that may lie in the memory of states, these."""
+    found = {name: frozenset((name,)) for name in states}
+    for node in graph.nodes:
+        if node.operator in VIEWS:
+            several = frozenset().union(*(found.get(name, frozenset()) for name in node.inputs))
+            if several:
+                found.update(dict.fromkeys(filter(None, node.outputs), several))
+    return found
+
+
+def _read(node: Node, lies_in: Mapping[str, frozenset[str]]) -> frozenset[str]:
+    """The states whose memory a node reads."""
+    return frozenset().union(*(lies_in.get(name, frozenset()) for name in node.inputs))
+
+
+def _with_copies(graph: Graph, states: Mapping[str, str], after: Mapping[str, str]) -> Graph:
+    """The graph where only a state's own node is given its memory, of all that replace states or return."""
+    lies_in = _memory_of(graph, states)
+    taken = {name for node in graph.nodes for name in node.outputs} | {*graph.constants, *states}
+    copies: dict[str, str] = {}
+    values = dict(graph.values)
+    nodes: list[Node] = []
+
+    def copied(name: str) -> str:
+        if name not in copies:
+            copies[name] = fresh(f"{name}/copy", taken)
+            nodes.append(Node("relayout.Copy", (name,), (copies[name],)))
+            known = graph.value(name)
+            values[copies[name]] = Value(copies[name], known.dims, known.dtype)
+        return copies[name]
+
+    for node in graph.nodes:
+        own = {after[name] for name in node.outputs if name in after}
+        if own:
+            given = [copied(name) if lies_in.get(name, own) - own else name for name in node.inputs]
+            node = Node(node.operator, tuple(given), node.outputs, node.attributes, node.name)
+        nodes.append(node)
+    results = tuple(copied(name) if name in lies_in else name for name in graph.results)
+    return graph.replaced(nodes=tuple(nodes), results=results, values=values)

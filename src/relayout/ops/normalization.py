@@ -23,6 +23,7 @@ __all__ = [
 ]
 
 RELU = Function("relu")
+PASSED = Expression.of(("f32",), [("constant", "f32", (), 0.0), ("gt", "bool", (0, 1))])
 FLOPS = 8  # of an element of a row: two differences, a square, two sums, three for the result
 
 
@@ -87,11 +88,21 @@ class BatchNormalization(Operation):
         The mean is subtracted first, as the definition has it. To multiply first, and add what remains of
         mean and shift, would save nothing here and lose digits where the mean is large.
         """
+        return self._normalised().written()
+
+    @property
+    def passed(self) -> Expression:
+        """Whether that is positive, of the same operands."""
+        w = self._normalised()
+        w.apply("gt", len(w.operands) + len(w.terms) - 1, w.number("f32", 0.0))
+        return w.written()
+
+    def _normalised(self) -> Writing:
         shifted = self._reads("shift")
         w = Writing(*["f32"] * (3 + shifted))
         x = w.apply("sub", 0, 1)
         w.apply(*("fma", x, 2, 3) if shifted else ("mul", x, 2))
-        return w.written()
+        return w
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -25,7 +25,7 @@ channel is multiplied by, and change the bias (:mod:`relayout.networks` does tha
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from relayout.errors import LayoutError
 from relayout.forking import locked
@@ -33,12 +33,11 @@ from relayout.layout import views
 from relayout.layout.descriptor import MemoryDesc, any_format
 from relayout.ops import normalization as ops
 from relayout.ops.formats import check_source, following, not_negative, target_of
+from relayout.ops.functions import Function
 from relayout.ops.post_ops import post_ops_for
 from relayout.primitives.meaning import check_alike, check_data
 from relayout.primitives.primitive import Primitive
-
-if TYPE_CHECKING:
-    from relayout.primitives.program import Program
+from relayout.primitives.program import Program
 
 __all__ = ["BatchNormalization", "besides_channels", "over_channels"]
 
@@ -137,8 +136,8 @@ class BatchNormalization(Primitive):
         from relayout.primitives.lowering import elementwise, joined
         from relayout.primitives.summing import sums
 
-        if "workspace" in self.outputs:
-            return None
+        if self.operation.training and (program := self._in_cache()) is not None:
+            return program
         vectors: dict[str, MemoryDesc]
         vectors = {name: self.descs[name] for name in ("variance", "scale") if name in self.descs}
         factors = MemoryDesc(self.src.dims[1:2], "f32", "a")
@@ -155,10 +154,59 @@ class BatchNormalization(Primitive):
             seen = MemoryDesc(self.src.dims, self.src.dtype, self.src.layout.with_roles(None))
             statistics = sums(seen, besides_channels(self.src), ("mean", "variance"))
             found, note = (statistics,), f"{statistics.note if statistics else ''}, {note}"
-        program = joined(*found, first, second, note=note)
+        last = [second]
+        if "workspace" in self.outputs:
+            if self.dst.dtype.name == "f32" and not self.post_ops:  # it holds results as they were computed
+                last.append(elementwise(self.workspace, {"dst": self.dst}, ops.PASSED, target="workspace"))
+            else:  # before the source may be written over
+                passed = self.operation.passed
+                last.insert(0, elementwise(self.workspace, operands, passed, target="workspace"))
+        program = joined(*found, first, *last, note=note)
         if program is not None:
             program.scratch = {**program.scratch, "factor": factors.nbytes}
         return program
+
+    @locked
+    def _in_cache(self) -> Program | None:
+        """All in one step, channel by channel, where a channel stays in the L2 cache between both passes."""
+        from relayout.kernels.reduce.normalization import ENTRY, UNROLL, WIDE, Normalized, module, planned
+        from relayout.primitives.combining import combining_step
+        from relayout.primitives.lowering import elementwise, joined, zeros_step
+        from relayout.primitives.summing import stays
+        from relayout.targets.machine import host
+
+        what, dims = self.operation, self.src.dims
+        functions = tuple(one for one in self.post_ops if isinstance(one, Function))
+        if functions != self.post_ops or ("workspace" in self.outputs and functions):
+            return None
+        functions = (*[ops.RELU] * what.fuse_relu, *functions)
+        tables = [name for name in ("scale", "shift") if name in self.inputs]
+        scale, shift = (name in tables for name in ("scale", "shift"))
+        normal = Normalized(False, what.epsilon, scale, shift, True, True, functions)
+        each = over_channels(MemoryDesc(dims[1:2], "f32", "a"), len(dims))
+        of_channels = views.broadcast_to(each.layout, dims)
+        src, dst = (
+            MemoryDesc(dims, desc.dtype, desc.layout.with_roles(None)) for desc in (self.src, self.dst)
+        )
+        axes = besides_channels(src)
+        found = planned(normal, src, dst, axes, [of_channels] * len(tables), [of_channels] * 2)
+        machine, size = host(), (src.dtype.bits + dst.dtype.bits) // 8
+        if found is None or not stays(found.rows, WIDE * UNROLL[machine.vector], size):
+            return None
+        key, size = ("normalization", found), src.nbytes + dst.nbytes
+        step = combining_step(key, ENTRY, lambda machine: module(found, machine), "src", "dst", size)
+        steps = [step._replace(operands=(*tables, "mean", "variance"))]
+        if dst.layout.has_padding:
+            zeros = zeros_step(dst, "dst")
+            if zeros is None:
+                return None
+            steps.insert(0, zeros)
+        programs: list[Program | None] = [Program(tuple(steps))]
+        if "workspace" in self.outputs:
+            if self.dst.dtype.name != "f32":
+                return None
+            programs.append(elementwise(self.workspace, {"dst": self.dst}, ops.PASSED, target="workspace"))
+        return joined(*programs, note=f"channels in the cache, {found.lanes(machine)} lanes")
 
 
 def besides_channels(desc: MemoryDesc) -> tuple[int, ...]:

@@ -18,9 +18,11 @@ from relayout.primitives.lowering import reorder_step
 from relayout.primitives.program import Program, Step
 
 if TYPE_CHECKING:
-    pass
+    from relayout.kernels.reduce.rows import Rows
 
-__all__ = ["sums"]
+__all__ = ["stays", "sums"]
+
+ENOUGH_TASKS = 4  # for threads to share
 
 
 @locked
@@ -112,6 +114,26 @@ def sums(
         return None
     whole = tuple(step for step in steps if step is not None)
     return Program(whole, scratch, note=f"sums in {found.count} parts, {found.lanes(machine)} lanes")
+
+
+@locked
+def stays(rows: Rows, vectors: int, size: int) -> bool:
+    """Whether a task's rows stay in the L2 cache, and there are tasks enough for threads to share.
+
+    Parameters
+    ----------
+    rows : Rows
+    vectors : int
+        Of neighbouring rows in a task, at most.
+    size : int
+        Bytes of all operands for an element.
+    """
+    from relayout.targets.machine import host
+
+    machine = host()
+    near = rows.near(vectors, machine.vector // 4)
+    tasks = sum(block.size for block in rows.blocks) // near
+    return bool(rows.size * near * size <= machine.l2 * 3 // 4 and tasks >= ENOUGH_TASKS)
 
 
 def _as(given: dict[str, MemoryDesc], layout: Layout) -> dict[str, MemoryDesc]:

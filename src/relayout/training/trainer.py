@@ -32,6 +32,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Trainer", "Training", "training_step"]
 
+PLANNED_FOR = 1
+"""Threads, whatever their number is: sums over channels have another order in another format, and so results
+would depend on it."""
 COUNT = "training/count"
 """How a file calls the number of steps."""
 
@@ -163,7 +166,7 @@ class Trainer:
         made = training_step(graph, loss, optimizer, of, batch, seed=seed, dropout=dropout)
         step, self.parameters, self.statistics = made.step, made.parameters, made.statistics
         self.optimizer, self.rate, self.count = optimizer, optimizer.rate, 0
-        self.plan: Plan = planned_step(step, format, threads)
+        self.plan: Plan = planned_step(step, format, PLANNED_FOR)
         self._run = compiled_step(step, self.plan, threads)
         self._results = [self.plan.graph.value(name) for name in step.results]
         self._values = {name: Value(name, data.shape, data.dtype) for name, data in made.begin.items()}

@@ -18,6 +18,7 @@ primitive is an operator of its own (:mod:`relayout.graph.operators.gradients`).
 ``gathering``       elements by index
 ``products``        matrix products
 ``convolution``     convolutions, both ways
+``attention``       attention, its weights computed once more
 ``pooling``         pooling
 ``normalizations``  over batches, layers, groups; softmax
 ``reductions``      reductions
@@ -27,6 +28,7 @@ primitive is an operator of its own (:mod:`relayout.graph.operators.gradients`).
 
 from relayout.graph.gradients import (  # noqa: F401 (they fill the table)
     activations,
+    attention,
     convolution,
     elementwise,
     gathering,

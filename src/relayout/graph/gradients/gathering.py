@@ -43,3 +43,19 @@ def gather_nd(r: Reverse) -> str:
         raise LayoutError("a GatherND with batch_dims has no gradient")
     zeros = r("Expand", r.number(0), r.integers(*r.dims(r.x)))
     return str(r("ScatterND", zeros, r.inputs[1], r.dy, reduction="add"))
+
+
+@gradient("ScatterND", "ScatterElements")
+def scatter(r: Reverse) -> list[str | None]:
+    """Data that was replaced has no part in the result; updates have what stands in their places."""
+    reduction = r.attributes["reduction"]
+    if reduction not in ("none", "add"):
+        raise LayoutError(f"a {r.node.operator} with reduction {reduction!r} has no gradient")
+    indices, updates = r.inputs[1:3]
+    given = {"axis": r.attributes["axis"]} if r.node.operator == "ScatterElements" else {}
+    first: str | None = r.dy
+    if reduction == "none":
+        zeros = r("Expand", r.number(0), r.integers(*r.dims(updates)))
+        first = r(r.node.operator, r.dy, indices, zeros, **given) if r.wants(0) else None
+    taken = "GatherElements" if given else "GatherND"
+    return [first, None, r(taken, r.dy, indices, **given) if r.wants(2) else None]

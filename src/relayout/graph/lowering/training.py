@@ -36,6 +36,21 @@ def relu_grad(case: Case) -> Iterator[Way] | None:
     return ways_of(case, w.written(), (dy, y))
 
 
+@rule("relayout.Copy")
+def copy(case: Case) -> Iterator[Way] | None:
+    """In whatever format it comes."""
+    src = case.inputs[0]
+    if src is None or src.data is not None:
+        return None
+
+    def make(site: Site) -> Value:
+        value = site.value(src)
+        dst, into = site.target(0, site.way.outputs[0])
+        return site.add(primitives.Reorder(value.desc, dst), value, into=into)
+
+    return (Way({src.name: desc}, (desc,), moving(desc, desc), make) for desc in case.formats(src))
+
+
 def _vector(operand: Operand) -> MemoryDesc:
     return row_major(operand.dims, operand.dtype)
 

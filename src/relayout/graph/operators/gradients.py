@@ -15,6 +15,7 @@ operator, with ``dims`` where what is read does not say how large the result is.
 ``relayout.ReluGrad``                       ``dy`` where the result is positive
 ``relayout.SoftmaxGrad``                    of a softmax or its logarithm, from the result
 ``relayout.SoftmaxCrossEntropyGrad``        of the mean loss by the scores, from the logarithms that it kept
+``relayout.Copy``                           the same elements in memory of their own, whatever is replaced
 ``relayout.DropoutMask``                    0 or 1 / (1 - ratio), another one in each step
 ==========================================  =================================================================
 """
@@ -245,6 +246,12 @@ def normalization_grad(
     if centred:
         made = made - average(gradient, axes)
     return narrow(made * inverse, dy.dtype)
+
+
+@operator("relayout.Copy", infer=_infer_like_first)
+def copy(x: Array, /) -> Array:
+    """The same elements in memory of their own."""
+    return np.array(x)
 
 
 @operator("relayout.ReluGrad", infer=_infer_like_first)

@@ -127,6 +127,11 @@ class Rows:
         found = self.packing(block, most)
         return min(most, found[0] * found[1].extent if found else self.longest)
 
+    def near(self, most: int, lanes: int) -> int:
+        """Neighbours that a task has at most in vectors of so many, if it takes ``most`` vectors."""
+        found = [self.packing(block, lanes) for block in self.blocks]
+        return max(min(most * lanes, one[0] * one[1].extent) if one else 1 for one in found)
+
     def in_levels(self, turns: int, elements: int) -> Rows:
         """The same, with long loops of a row cut in two, so that sums can be taken level by level.
 

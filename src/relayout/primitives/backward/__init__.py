@@ -10,12 +10,11 @@ The file of a kind has the name of its forward kind: ``convolution`` is the back
 ``normalizing``        what gradients of normalisations share; their programs
 ``rows``               gradients along axes as programs: softmax and normalisations
 =====================  ===================================================================================
-=======
-=====================  ===================================================================================
 ``base``               made from a forward primitive: its attributes; its formats, unless others are given
 ``weights``            what gradients of weights share; their program
-``normalizing``        what gradients of normalisations share; their programs
 ``following``          formats of gradients where time is that of reading and writing
+``normalizing``        what gradients of normalisations share; their programs
+``rows``               gradients along axes as programs: softmax and normalisations
 ``recurrent_program``  the program of the way back through recurrent layers
 =====================  ===================================================================================
 """

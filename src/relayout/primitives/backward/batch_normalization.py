@@ -110,6 +110,8 @@ class BatchNormalizationBackward(NormalizationBackward):
         from relayout.primitives.lowering import elementwise, joined
         from relayout.primitives.summing import sums
 
+        if not self.use_global_stats and (program := self._in_cache()) is not None:
+            return program
         what, dims = self.operation, self.src.dims
         vector = MemoryDesc(dims[1:2], "f32", "a")
         each = over_channels(vector, len(dims))
@@ -150,3 +152,30 @@ class BatchNormalizationBackward(NormalizationBackward):
             more = dict.fromkeys(("first sum", "second sum", "factor"), vector.nbytes)
             program.scratch = {**program.scratch, **more}
         return program
+
+    @locked
+    def _in_cache(self) -> Program | None:
+        """All in one step, channel by channel, where a channel stays in the L2 cache between both passes."""
+        from relayout.kernels.reduce.gradients import Gradient
+        from relayout.primitives.backward.rows import row_gradient
+
+        dims, masked = self.src.dims, "workspace" in self.inputs
+        vector = MemoryDesc(dims[1:2], "f32", "a")
+        each = views.broadcast_to(over_channels(vector, len(dims)).layout, dims)
+        scaled = "scale" in self.inputs
+        what = Gradient("normalization", self.epsilon, mean=True, workspace=masked, factor=scaled, sums=True)
+        names = ("src", "diff_dst", *["workspace"] * masked, "diff_src")
+        seen = {
+            name: MemoryDesc(dims, self.descs[name].dtype, self.descs[name].layout.with_roles(None))
+            for name in names
+        }
+        sums = [name if name in self.outputs else f"unused {name}" for name in ("diff_shift", "diff_scale")]
+        of_rows = ["mean", "variance", *["scale"] * scaled, *sums]
+        found = row_gradient(
+            what, seen, besides_channels(self.src), None, [(name, each) for name in of_rows], in_cache=True
+        )
+        if found is not None:
+            unused = {name: vector.nbytes for name in sums if name not in self.outputs}
+            found.scratch = {**found.scratch, **unused}
+            found.note = f"channels in the cache, {found.note}"
+        return found

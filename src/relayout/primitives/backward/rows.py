@@ -30,6 +30,7 @@ def row_gradient(
     axes: Sequence[int],
     scale: MemoryDesc | None = None,
     of_rows: Sequence[tuple[str, Layout]] = (),
+    in_cache: bool = False,
 ) -> Program | None:
     """The program of a gradient along some axes; None where there is no kernel.
 
@@ -45,9 +46,13 @@ def row_gradient(
         With as many axes, of one element along those that it does not have.
     of_rows : sequence of (str, Layout)
         The buffers with one element for a row, and where it is for each element.
+    in_cache : bool
+        Whether there is none either where the rows of a task would not stay in the L2 cache, or something
+        would have to be reordered.
     """
-    from relayout.kernels.reduce.gradients import ENTRY, module, planned
+    from relayout.kernels.reduce.gradients import ENTRY, UNROLL, module, planned
     from relayout.primitives.combining import combining_step
+    from relayout.primitives.summing import stays
 
     names = list(descs)
     source, coming, *masks, target = names
@@ -75,6 +80,10 @@ def row_gradient(
             break
     if found is None:
         return None
+    if in_cache:
+        size = sum(descs[name].dtype.bits // 8 for name in names)
+        if seen != descs or not stays(found.rows, 2 * UNROLL, size):
+            return None
     steps: list[Step | None] = []
     scratch: dict[str, int] = {}
     at = {name: name for name in names}
