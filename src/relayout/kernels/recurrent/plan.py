@@ -236,17 +236,22 @@ FACTS = Facts()
 ACCUMULATORS = 8  # sums that are added to in turn, so that none waits for itself
 
 
+HIGH = 24  # rows of the batch from which on tiles of one gate are high
+
+
 def _tile(registers: int, gates: int, rows: int, blocks: int) -> tuple[int, int]:
     """Rows and blocks of a tile: as many sums as registers hold beside weights and what is multiplied.
 
-    Tiles are about as high as they are wide: for each product there are fewest loads then.
+    Tiles are about as high as they are wide: for each product there are fewest loads then. Where there are
+    many rows they are high: all of them read the same weights again, from the L2 cache.
 
-    >>> _tile(32, 4, 64, 8), _tile(32, 4, 1, 8), _tile(32, 2, 64, 8), _tile(32, 1, 50, 32)
-    ((6, 1), (1, 2), (6, 2), (6, 4))
+    >>> _tile(32, 4, 64, 8), _tile(32, 4, 1, 8), _tile(32, 2, 16, 8), _tile(32, 1, 50, 32)
+    ((6, 1), (1, 2), (6, 2), (13, 2))
     """
     most = max(1, ACCUMULATORS // gates)
     if rows > 1 and (gates == 1 or gates * rows >= ACCUMULATORS):
-        most = max(1, (4 if registers > 16 else 2) // gates)
+        wide = 4 if registers > 16 and (gates > 1 or rows < HIGH) else 2
+        most = max(1, wide // gates)
     count = max(1, min(most, blocks))
     room = max(1, (registers - 1 - count * gates) // (count * gates))
     tiles = ceil(rows / room)
