@@ -66,6 +66,12 @@ def gates(count, directions=1):
     return [MemoryDesc((1, directions, 4, count, 4), "f32", rl.any)] * 2
 
 
+CONVOLUTION = Convolution(SRC, f32(6, 8, 3, 3, format=rl.any), f32(6, format="a"), strides=2, padding=1)
+DECONVOLUTION = primitives.Deconvolution(SRC, f32(6, 8, 3, 3, format="oihw"), f32(6, format="a"), strides=2)
+INNER = InnerProduct(SRC, f32(7, 8, 6, 5, format=rl.any), f32(7, format="a"))
+PRELU = primitives.PReLU(SRC, f32(1, 8, 1, 1))
+KEPT = {"workspace": True}
+
 MAKERS = {
     "recurrent layer": lambda: VanillaRNN(DATA, *gates(1), activation="relu"),
     "LSTM": lambda: LSTM(DATA, *gates(4), dst_iter=True, dst_iter_c=True),
@@ -97,6 +103,27 @@ MAKERS = {
     "gradient of softmax": lambda: primitives.SoftmaxBackward(Softmax(SRC, axis=2, log=True)),
     "local response normalisation": lambda: primitives.LRN(SRC, size=3),
     "gradient of it": lambda: primitives.LRNBackward(primitives.LRN(SRC, algorithm="within_channel", size=2)),
+    "gradients of convolution": lambda: primitives.ConvolutionBackwardData(CONVOLUTION, weights=rl.any),
+    "gradients of its weights": lambda: primitives.ConvolutionBackwardWeights(CONVOLUTION),
+    "deconvolution": lambda: DECONVOLUTION,
+    "gradients of deconvolution": lambda: primitives.DeconvolutionBackwardData(DECONVOLUTION),
+    "gradients of filters": lambda: primitives.DeconvolutionBackwardWeights(DECONVOLUTION),
+    "gradients of inner product": lambda: primitives.InnerProductBackwardData(INNER),
+    "gradients of a matrix": lambda: primitives.InnerProductBackwardWeights(INNER),
+    "gradients of pooling": lambda: primitives.PoolingBackward(Pooling(SRC, "max", 2, workspace=True)),
+    "gradients of a function": lambda: primitives.EltwiseBackward(Eltwise(SRC, "elu"), use_dst=True),
+    "prelu": lambda: PRELU,
+    "gradients of prelu": lambda: primitives.PReLUBackward(PRELU),
+    "resampling": lambda: primitives.Resampling(SRC, "linear", factors=2),
+    "gradients of it": lambda: primitives.ResamplingBackward(
+        primitives.Resampling(SRC, "nearest", factors=2)
+    ),
+    "shuffle": lambda: primitives.Shuffle(SRC, 1, 2),
+    "gradients of shuffle": lambda: primitives.ShuffleBackward(primitives.Shuffle(SRC, 1, 4)),
+    "gradients of a layer": lambda: primitives.VanillaRNNBackward(VanillaRNN(DATA, *gates(1), **KEPT)),
+    "gradients of LSTM": lambda: primitives.LSTMBackward(LSTM(DATA, *gates(4), **KEPT), diff_dst_iter=False),
+    "gradients of GRU": lambda: primitives.GRUBackward(GRU(DATA, *gates(3), **KEPT)),
+    "gradients of LBR GRU": lambda: primitives.LBRGRUBackward(LBRGRU(DATA, *gates(3), **KEPT)),
     "custom": lambda: Custom(partial(np.cumsum, axis=1), {"src": SRC}, {"dst": SRC}),
     "elementwise": lambda: Eltwise(SRC, "gelu_erf"),
     "sum": lambda: Sum([SRC, SRC], [1, -2]),
