@@ -30,7 +30,7 @@ run: $(READY) ## convert a real photograph to nChw16c floats and back, explained
 	@$(BIN)/python examples/photograph.py
 
 test: $(READY) ## run the tests
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n auto
 
 lint: $(VENV)/.ready-lint ## check style and types
 	$(BIN)/ruff check .

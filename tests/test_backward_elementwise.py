@@ -162,8 +162,8 @@ def prelus(draw):
     src, diff = draw(sides(2, REALS))
     dims = tuple(n if draw(st.booleans()) else 1 for n in src.dims)
     axes = draw(st.permutations(range(len(dims))))
-    weights = rl.any if draw(st.booleans()) else "".join("abcdefgh"[k] for k in axes)
-    forward = PReLU(src, MemoryDesc(dims, draw(st.sampled_from(REALS)), weights or "a"))
+    weights = rl.any if not dims or draw(st.booleans()) else "".join("abcdefgh"[k] for k in axes)
+    forward = PReLU(src, MemoryDesc(dims, draw(st.sampled_from(REALS)), weights))
     return forward, diff
 
 

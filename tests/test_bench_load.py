@@ -63,8 +63,8 @@ def test_a_contestant_that_does_not_rest_disturbs_the_others():
     quiet = asked(iter([{"seconds": 2.0, "rests": True}] * 2))
     both = {"one": restless, "two": quiet}
     assert (restless(), quiet()) == (1.0, 2.0)
-    assert contest._rest(both)
+    assert contest.rest(both)
     restless(), quiet()
-    assert not contest._rest(both)
-    assert contest._rest({"one": restless})  # nobody is there whom it could disturb
-    assert contest._rest({"two": quiet, "three": SimpleNamespace(rests=True)})
+    assert not contest.rest(both)
+    assert contest.rest({"one": restless})  # nobody is there whom it could disturb
+    assert contest.rest({"two": quiet, "three": SimpleNamespace(rests=True)})
