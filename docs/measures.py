@@ -121,6 +121,25 @@ def costs() -> str:
     return table(head, rows)
 
 
+def steps() -> str:
+    """For each network the seconds of a step of training, others / ours, and memory."""
+    results = _read("training.json").get("results", [])
+    names = list(dict.fromkeys(name for one in results for name in one["behind"]))
+    rows = []
+    for one in results:
+        behind = [one["behind"].get(name) for name in names]
+        memory = [one["peak"].get(name) for name in (OURS, "PyTorch")]
+        rows.append(
+            [
+                f"`{one['network']}`, {_spelled((one['batch'], one['threads']))}",
+                f"{one['seconds'][OURS]['median']:.2f}" + " \\*" * one["disturbed"],
+                *("-" if spread is None else f"{spread['median']:.2f}" for spread in behind),
+                " / ".join("-" if size is None else f"{size / 1e6:.0f}" for size in memory),
+            ]
+        )
+    return table(["", "seconds", *names, "MB, and PyTorch's"], rows)
+
+
 def machine() -> str:
     """What the figures were measured on."""
     found = _read("networks.json")

@@ -253,6 +253,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "dialects": dialects,
     "short": short_dialects,
     "networks-machine": measures.machine,
+    "training": measures.steps,
     "networks-means": measures.means,
     "networks-speeds": measures.speeds,
     "networks-costs": measures.costs,
