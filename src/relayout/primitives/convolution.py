@@ -11,7 +11,7 @@ with one, two or three spatial axes. What falls outside the source counts as zer
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from relayout.errors import LayoutError
 from relayout.forking import locked
@@ -24,6 +24,9 @@ from relayout.primitives.meaning import check_data, check_weights
 from relayout.primitives.products import ProductPrimitive, Products, weights_format
 from relayout.primitives.sizes import for_each_axis, in_front_and_behind
 
+if TYPE_CHECKING:
+    from relayout.primitives.transposed import Transposed
+
 __all__ = ["Convolution", "ImageProducts", "filters_of", "in_three"]
 
 LEAST_BLOCK = 8  # channels: half a line of f32
@@ -31,6 +34,17 @@ LEAST_BLOCK = 8  # channels: half a line of f32
 
 class ImageProducts(ProductPrimitive):
     """What convolutions, their transposes and their data's gradients share: which formats they choose."""
+
+    computes: ClassVar[type[Products] | type[Transposed]] = Products
+    """A sum of products, or the transpose of one."""
+    geometry: Geometry
+
+    def _as_products(self, descs: Mapping[str, MemoryDesc]) -> Products | Transposed:
+        """What is computed, on these descriptors."""
+        src, weights, dst = (descs[name] for name in ("src", "weights", "dst"))
+        grouped = len(weights.dims) > len(src.dims)
+        bias, scale = descs.get("bias"), descs.get("scale")
+        return self.computes(self.geometry, src, weights, dst, bias, scale, grouped, self.post_ops)
 
     def _formats(self, name: str) -> tuple[str, ...]:
         return formats_of_images(self.descs[name])
@@ -153,13 +167,6 @@ class Convolution(ImageProducts):
         dims = (src.dims[0], groups * outputs, *sizes)
         windows = {"strides": steps, "dilation": gaps, "padding": pads, "grouped": grouped}
         self._complete(ops.Convolution, needed | optional, dst, dims, groups * outputs, post_ops, **windows)
-
-    def _as_products(self, descs: Mapping[str, MemoryDesc]) -> Products:
-        """What is computed, on these descriptors."""
-        src, weights, dst = (descs[name] for name in ("src", "weights", "dst"))
-        grouped = len(weights.dims) > len(src.dims)
-        bias, scale = descs.get("bias"), descs.get("scale")
-        return Products(self.geometry, src, weights, dst, bias, scale, grouped, self.post_ops)
 
 
 def filters_of(

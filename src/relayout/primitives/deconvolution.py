@@ -11,7 +11,7 @@ times itself, to the destination. :mod:`relayout.primitives.transposed` says how
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from relayout.errors import LayoutError
@@ -63,6 +63,7 @@ class Deconvolution(ImageProducts):
     """
 
     kind = "deconvolution"
+    computes = Transposed
     operation: ops.Deconvolution
 
     def __init__(
@@ -113,9 +114,3 @@ class Deconvolution(ImageProducts):
         dims = (src.dims[0], groups * outputs, *sizes)
         windows = {"strides": steps, "dilation": gaps, "padding": pads, "grouped": grouped}
         self._complete(ops.Deconvolution, needed | optional, dst, dims, groups * outputs, post_ops, **windows)
-
-    def _as_products(self, descs: Mapping[str, MemoryDesc]) -> Transposed:
-        src, weights, dst = (descs[name] for name in ("src", "weights", "dst"))
-        grouped = len(weights.dims) > len(src.dims)
-        bias, scale = descs.get("bias"), descs.get("scale")
-        return Transposed(self.geometry, src, weights, dst, bias, scale, grouped, self.post_ops)

@@ -48,6 +48,11 @@ class Geometry(NamedTuple):
     """In front of the first element; what lies behind the last one follows from the other sizes."""
 
     @property
+    def exchanged(self) -> Geometry:
+        """The same with source and destination exchanged, as their gradients have it."""
+        return self._replace(inputs=self.outputs, outputs=self.inputs, source=self.target, target=self.source)
+
+    @property
     def taps(self) -> int:
         """Elements of a filter, for one input channel."""
         return prod(self.kernel)

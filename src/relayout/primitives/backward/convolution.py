@@ -10,15 +10,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from relayout.kernels.conv.geometry import Geometry
 from relayout.layout.descriptor import MemoryDesc
 from relayout.ops.backward import convolution as ops
+from relayout.ops.operation import Operation
 from relayout.ops.post_ops import post_ops_for
 from relayout.primitives.backward.base import Backward
 from relayout.primitives.backward.weights import check_floats
 from relayout.primitives.convolution import Convolution, ImageProducts
 from relayout.primitives.meaning import check_data, check_weights
 from relayout.primitives.primitive import Primitive
+from relayout.primitives.products import Products
 from relayout.primitives.transposed import Transposed, exchanged
 
 __all__ = ["ConvolutionBackwardData", "DataGradient"]
@@ -33,15 +34,21 @@ class DataGradient(Backward, ImageProducts):
     that is what suits weights best.
     """
 
+    means: ClassVar[type[Operation]]
     forward: Any
     _sides = ("diff_dst", "diff_src")
 
-    def _made_from(
-        self, kind: type[Any], forward: Primitive, diff_dst: Any, weights: Any, diff_src: Any, post_ops: Any
+    def __init__(
+        self,
+        forward: Any,
+        *,
+        diff_dst: Any = None,
+        weights: Any = None,
+        diff_src: Any = None,
+        post_ops: Any = (),
     ) -> None:
-        """What the constructors do."""
         self._made_for(forward)
-        operation: Any = forward.operation
+        self.geometry = self.forward.geometry.exchanged
         given = {
             "weights": self._like("weights", weights, self.forward.weights),
             "diff_dst": self._like("diff_dst", diff_dst, self.forward.dst),
@@ -56,14 +63,13 @@ class DataGradient(Backward, ImageProducts):
         decided = self._decided(dict(given))
         found = {"diff_src": decided.pop("diff_src")}
         post_ops = post_ops_for(self.kind, post_ops, found["diff_src"])
-        names = ("strides", "dilation", "padding", "grouped")
-        self._settle(kind, decided, found, post_ops, **{name: getattr(operation, name) for name in names})
+        self._settle(self.means, decided, found, post_ops, **forward.operation.attributes)
 
-    @property
-    def geometry(self) -> Geometry:
-        """That of the forward pass with source and destination exchanged."""
-        g: Geometry = self.forward.geometry
-        return g._replace(inputs=g.outputs, outputs=g.inputs, source=g.target, target=g.source)
+    def _as_products(self, descs: Mapping[str, MemoryDesc]) -> Products | Transposed:
+        weights, src, dst = (descs[name] for name in ("weights", *self._sides))
+        grouped = len(weights.dims) > len(src.dims)
+        turned = exchanged(weights, grouped)
+        return self.computes(self.geometry, src, turned, dst, grouped=grouped, post_ops=self.post_ops)
 
     def _weights_format(self, given: Mapping[str, MemoryDesc]) -> str | None:
         text = super()._weights_format(given)
@@ -103,21 +109,6 @@ class ConvolutionBackwardData(DataGradient):
 
     kind = "convolution backward data"
     hint: ClassVar[type[Primitive] | tuple[type[Primitive], ...]] = Convolution
+    means = ops.ConvolutionBackwardData
+    computes = Transposed
     operation: ops.ConvolutionBackwardData
-
-    def __init__(
-        self,
-        forward: Convolution,
-        *,
-        diff_dst: Any = None,
-        weights: Any = None,
-        diff_src: Any = None,
-        post_ops: Any = (),
-    ) -> None:
-        self._made_from(ops.ConvolutionBackwardData, forward, diff_dst, weights, diff_src, post_ops)
-
-    def _as_products(self, descs: Mapping[str, MemoryDesc]) -> Transposed:
-        weights, src, dst = (descs[name] for name in ("weights", *self._sides))
-        grouped = len(weights.dims) > len(src.dims)
-        turned = exchanged(weights, grouped)
-        return Transposed(self.geometry, src, turned, dst, grouped=grouped, post_ops=self.post_ops)

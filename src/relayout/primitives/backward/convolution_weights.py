@@ -12,12 +12,10 @@ the images, added up in a fixed order: the bits are the same for all numbers of 
 
 from __future__ import annotations
 
-from typing import Any
-
 from relayout.layout.descriptor import MemoryDesc
 from relayout.ops.backward import convolution_weights as ops
 from relayout.primitives.backward.weights import Gradient, WeightsBackward
-from relayout.primitives.convolution import Convolution, formats_of_images
+from relayout.primitives.convolution import Convolution
 
 __all__ = ["ConvolutionBackwardWeights"]
 
@@ -53,25 +51,9 @@ class ConvolutionBackwardWeights(WeightsBackward):
 
     kind = "convolution backward weights"
     hint = Convolution
+    means = ops.ConvolutionBackwardWeights
     forward: Convolution
-
-    def __init__(
-        self,
-        forward: Convolution,
-        *,
-        src: Any = None,
-        diff_dst: Any = None,
-        diff_weights: Any = None,
-        diff_bias: Any = None,
-    ) -> None:
-        self._complete(ops.ConvolutionBackwardWeights, forward, src, diff_dst, diff_weights, diff_bias)
-
-    def _attributes(self) -> dict[str, Any]:
-        return self.forward.operation.attributes
 
     def _as_gradient(self, descs: dict[str, MemoryDesc]) -> Gradient:
         src, diff_dst, diff_weights = (descs[name] for name in ("src", "diff_dst", "diff_weights"))
         return Gradient(self.forward.geometry, src, diff_dst, diff_weights, self.forward.operation.grouped)
-
-    def _formats(self, name: str) -> tuple[str, ...]:
-        return formats_of_images(self._given[name])

@@ -6,14 +6,12 @@ convolution's, whose source is what is the gradient of the destination here, and
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from relayout.layout.descriptor import MemoryDesc
 from relayout.ops.backward import deconvolution as ops
 from relayout.primitives.backward.convolution import EXCHANGED, DataGradient
 from relayout.primitives.backward.weights import Gradient, WeightsBackward, weights_gradient, weights_written
-from relayout.primitives.convolution import formats_of_images
 from relayout.primitives.deconvolution import Deconvolution
 from relayout.primitives.lowering import renamed
 from relayout.primitives.primitive import Primitive
@@ -55,24 +53,9 @@ class DeconvolutionBackwardData(DataGradient):
 
     kind = "deconvolution backward data"
     hint: ClassVar[type[Primitive] | tuple[type[Primitive], ...]] = Deconvolution
+    means = ops.DeconvolutionBackwardData
+    computes = Products
     operation: ops.DeconvolutionBackwardData
-
-    def __init__(
-        self,
-        forward: Deconvolution,
-        *,
-        diff_dst: Any = None,
-        weights: Any = None,
-        diff_src: Any = None,
-        post_ops: Any = (),
-    ) -> None:
-        self._made_from(ops.DeconvolutionBackwardData, forward, diff_dst, weights, diff_src, post_ops)
-
-    def _as_products(self, descs: Mapping[str, MemoryDesc]) -> Products:
-        weights, src, dst = (descs[name] for name in ("weights", *self._sides))
-        grouped = len(weights.dims) > len(src.dims)
-        turned = exchanged(weights, grouped)
-        return Products(self.geometry, src, turned, dst, grouped=grouped, post_ops=self.post_ops)
 
 
 class DeconvolutionBackwardWeights(WeightsBackward):
@@ -104,26 +87,12 @@ class DeconvolutionBackwardWeights(WeightsBackward):
 
     kind = "deconvolution backward weights"
     hint = Deconvolution
+    means = ops.DeconvolutionBackwardWeights
     forward: Deconvolution
 
-    def __init__(
-        self,
-        forward: Deconvolution,
-        *,
-        src: Any = None,
-        diff_dst: Any = None,
-        diff_weights: Any = None,
-        diff_bias: Any = None,
-    ) -> None:
-        self._complete(ops.DeconvolutionBackwardWeights, forward, src, diff_dst, diff_weights, diff_bias)
-
-    def _attributes(self) -> dict[str, Any]:
-        return self.forward.operation.attributes
-
     def _as_gradient(self, descs: dict[str, MemoryDesc]) -> Gradient:
-        grouped, g = self.forward.operation.grouped, self.forward.geometry
+        grouped, geometry = self.forward.operation.grouped, self.forward.geometry.exchanged
         src, diff_dst, weights = (descs[name] for name in ("diff_dst", "src", "diff_weights"))
-        geometry = g._replace(inputs=g.outputs, outputs=g.inputs, source=g.target, target=g.source)
         return Gradient(geometry, src, diff_dst, exchanged(weights, grouped), grouped)
 
     def _decided(self, given: dict[str, MemoryDesc]) -> dict[str, MemoryDesc]:
@@ -136,6 +105,3 @@ class DeconvolutionBackwardWeights(WeightsBackward):
     def _program_of(self, made: Gradient) -> Program | None:
         program = weights_gradient(made)
         return None if program is None else renamed(program, {"src": "diff_dst", "diff_dst": "src"})
-
-    def _formats(self, name: str) -> tuple[str, ...]:
-        return formats_of_images(self._given[name])

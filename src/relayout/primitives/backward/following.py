@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from relayout.errors import Unsupported
 from relayout.layout.dense import resized_like
 from relayout.layout.descriptor import MemoryDesc
 from relayout.ops.formats import check_source, following
+from relayout.primitives.backward.base import Backward
 
-__all__ = ["check_gradient", "followed"]
+__all__ = ["check_gradient", "followed", "passed_back"]
 
 
 def followed(near: MemoryDesc, desc: MemoryDesc) -> MemoryDesc:
@@ -20,6 +23,26 @@ def followed(near: MemoryDesc, desc: MemoryDesc) -> MemoryDesc:
     if desc.layout is None and near.format is None:
         return MemoryDesc(desc.dims, desc.dtype, resized_like(near.layout, desc.dims))
     return following(near, desc)
+
+
+def passed_back(made: Backward, diff_dst: Any, diff_src: Any) -> tuple[MemoryDesc, MemoryDesc]:
+    """The descriptors of ``diff_dst`` and ``diff_src`` where nothing else is read, checked.
+
+    ``any`` is the format of ``dst`` in the forward pass, and that of ``diff_dst``.
+
+    Raises
+    ------
+    LayoutError
+        Dims differ from those of the forward pass.
+    Unsupported
+        There is no gradient of such a data type.
+    """
+    src, dst = (made.forward.descs[name] for name in ("src", "dst"))
+    diff_dst = followed(dst, made._like("diff_dst", diff_dst, dst))
+    diff_src = followed(diff_dst, made._like("diff_src", diff_src, src, written=True))
+    for name, desc in (("diff_dst", diff_dst), ("diff_src", diff_src)):
+        check_gradient(made.kind, name, desc)
+    return diff_dst, diff_src
 
 
 def check_gradient(kind: str, name: str, desc: MemoryDesc) -> None:

@@ -20,7 +20,6 @@ from relayout.layout.layout import Layout, plain
 from relayout.ops.backward import inner_product as ops
 from relayout.primitives.backward.base import Backward
 from relayout.primitives.backward.weights import Gradient, WeightsBackward, check_floats
-from relayout.primitives.convolution import formats_of_images
 from relayout.primitives.inner_product import InnerProduct
 from relayout.primitives.lowering import joined, renamed, reorder_step
 from relayout.primitives.products import Products, products, weights_format
@@ -60,29 +59,12 @@ class InnerProductBackwardWeights(WeightsBackward):
 
     kind = "inner product backward weights"
     hint = InnerProduct
+    means = ops.InnerProductBackwardWeights
     forward: InnerProduct
-
-    def __init__(
-        self,
-        forward: InnerProduct,
-        *,
-        src: Any = None,
-        diff_dst: Any = None,
-        diff_weights: Any = None,
-        diff_bias: Any = None,
-    ) -> None:
-        self._complete(ops.InnerProductBackwardWeights, forward, src, diff_dst, diff_weights, diff_bias)
-
-    def _attributes(self) -> dict[str, Any]:
-        return {}
 
     def _as_gradient(self, descs: dict[str, MemoryDesc]) -> Gradient:
         src, diff_dst, diff_weights = (descs[name] for name in ("src", "diff_dst", "diff_weights"))
         return Gradient(self.forward.geometry, src, diff_dst, diff_weights)
-
-    def _formats(self, name: str) -> tuple[str, ...]:
-        desc = self._given[name]
-        return formats_of_images(desc) if len(desc.dims) > 2 else ("nc",)
 
 
 class InnerProductBackwardData(Backward):

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from relayout.forking import locked
 from relayout.ops.backward import resampling as ops
 from relayout.primitives.backward.base import Backward
-from relayout.primitives.backward.following import check_gradient, followed
+from relayout.primitives.backward.following import passed_back
 from relayout.primitives.meaning import check_data
 from relayout.primitives.resampling import Resampling
 
@@ -53,11 +53,9 @@ class ResamplingBackward(Backward):
 
     def __init__(self, forward: Resampling, *, diff_dst: Any = None, diff_src: Any = None) -> None:
         self._made_for(forward)
-        diff_dst = followed(forward.dst, self._like("diff_dst", diff_dst, forward.dst))
-        diff_src = followed(diff_dst, self._like("diff_src", diff_src, forward.src, written=True))
+        diff_dst, diff_src = passed_back(self, diff_dst, diff_src)
         for name, desc in (("diff_dst", diff_dst), ("diff_src", diff_src)):
             check_data(self.kind, name, desc)
-            check_gradient(self.kind, name, desc)
         self._settle(ops.ResamplingBackward, {"diff_dst": diff_dst}, {"diff_src": diff_src},
                      algorithm=forward.algorithm)  # fmt: skip
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from relayout.ops.backward import shuffle as ops
 from relayout.primitives.backward.base import Backward
-from relayout.primitives.backward.following import check_gradient, followed
+from relayout.primitives.backward.following import passed_back
 from relayout.primitives.meaning import check_alike
 from relayout.primitives.shuffle import Shuffle, shuffled
 
@@ -50,10 +50,7 @@ class ShuffleBackward(Backward):
 
     def __init__(self, forward: Shuffle, *, diff_dst: Any = None, diff_src: Any = None) -> None:
         self._made_for(forward)
-        diff_dst = followed(forward.dst, self._like("diff_dst", diff_dst, forward.dst))
-        diff_src = followed(diff_dst, self._like("diff_src", diff_src, forward.src, written=True))
-        for name, desc in (("diff_dst", diff_dst), ("diff_src", diff_src)):
-            check_gradient(self.kind, name, desc)
+        diff_dst, diff_src = passed_back(self, diff_dst, diff_src)
         self._settle(ops.ShuffleBackward, {"diff_dst": diff_dst}, {"diff_src": diff_src},
                      axis=forward.axis, group_size=forward.group_size)  # fmt: skip
         check_alike(self.kind, self.descs)

@@ -16,7 +16,7 @@ from copy import copy
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from itertools import product
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from relayout.errors import Unsupported
 from relayout.forking import locked
@@ -25,6 +25,7 @@ from relayout.layout import views
 from relayout.layout.descriptor import MemoryDesc
 from relayout.ops.operation import Operation
 from relayout.primitives.backward.base import Backward
+from relayout.primitives.convolution import formats_of_images
 from relayout.primitives.lowering import joined, renamed, reorder_step
 from relayout.primitives.primitive import DEFINITION
 from relayout.primitives.program import Program, Step
@@ -72,15 +73,22 @@ def check_floats(kind: str, forward: Primitive, descs: Mapping[str, MemoryDesc])
 
 
 class WeightsBackward(Backward):
-    """Base of the kinds; a subclass says in :meth:`_as_gradient` what it computes."""
+    """Base of the kinds; a subclass says what it means, and in :meth:`_as_gradient` what it computes."""
 
+    means: ClassVar[type[Operation]]
+    forward: Any
     _given: dict[str, MemoryDesc]
     """The descriptors as they were given, before every ``any`` was decided."""
 
-    def _complete(
-        self, kind: type[Operation], forward: Any, src: Any, diff_dst: Any, diff_weights: Any, diff_bias: Any
+    def __init__(
+        self,
+        forward: Any,
+        *,
+        src: Any = None,
+        diff_dst: Any = None,
+        diff_weights: Any = None,
+        diff_bias: Any = None,
     ) -> None:
-        """What constructors do."""
         self._made_for(forward)
         given = {
             "src": self._like("src", src, forward.src),
@@ -96,11 +104,7 @@ class WeightsBackward(Backward):
         decided = self._decided(dict(given))
         names = [name for name in decided if name.startswith("diff_w") or name == "diff_bias"]
         outputs = {name: decided.pop(name) for name in names}
-        self._settle(kind, decided, outputs, **self._attributes())
-
-    def _attributes(self) -> dict[str, Any]:
-        """Those of the operation."""
-        raise NotImplementedError
+        self._settle(self.means, decided, outputs, **forward.operation.attributes)
 
     def _as_gradient(self, descs: dict[str, MemoryDesc]) -> Gradient:
         """What is computed, on these descriptors."""
@@ -108,7 +112,8 @@ class WeightsBackward(Backward):
 
     def _formats(self, name: str) -> tuple[str, ...]:
         """The formats worth trying for an input, the best one first."""
-        raise NotImplementedError
+        desc = self._given[name]
+        return formats_of_images(desc) if len(desc.dims) > 2 else ("nc",)
 
     def _decided(self, given: dict[str, MemoryDesc]) -> dict[str, MemoryDesc]:
         """The descriptors with every ``any`` decided; an input follows the other one's format if it can."""
