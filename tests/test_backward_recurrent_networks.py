@@ -91,7 +91,7 @@ def with_lengths(lengths: list[int]) -> Graph:
 def test_all_sequences_must_be_equally_long() -> None:
     graph = with_lengths([3, 3])
     checked(graph, *inputs_of(graph), of=("x", "w", "r"))
-    with pytest.raises(LayoutError, match="node 'layer' .* sequences end early"):
+    with pytest.raises(LayoutError, match=r"node 'layer' .* sequences end early"):
         joint(with_lengths([3, 2]))
 
 

@@ -125,8 +125,8 @@ def _check_lengths(w: Writing, node: Node, time: int) -> None:
     name = node.inputs[4] if len(node.inputs) > 4 else ""
     if name and (name not in w.constants or (w.constants[name] != time).any()):
         raise LayoutError(
-            f"there is no gradient of a layer whose sequences end early (sequence_lens is {name!r}); all must "
-            f"have {time} steps"
+            f"there is no gradient of a layer whose sequences end early (sequence_lens is {name!r}); all "
+            f"must have {time} steps"
         )
 
 

@@ -1,7 +1,7 @@
 """Recurrent layers in training: the layer that keeps what the way back needs, and its gradients.
 
-ONNX has no gradients, so these operators are Relayout's own. Arguments have the dims and the order of gates of
-the primitives (:mod:`relayout.primitives.recurrent`), with one layer (``l``); sizes are called as there::
+ONNX has no gradients, so these operators are Relayout's own. Arguments have the dims and the order of gates
+of the primitives (:mod:`relayout.primitives.recurrent`), with one layer (``l``); sizes are called as there::
 
     x             t, n, c            dst_layer     t, n, d*o     both directions side by side
     weights       l, d, c, g, o      workspace     numbers       what the way back needs
@@ -16,10 +16,10 @@ the primitives (:mod:`relayout.primitives.recurrent`), with one layer (``l``); s
 ``relayout.RecurrentGrad``       backward through time: of data, weights, biases, initial states, peepholes
 ===============================  =============================================================================
 
-The workspace is a row of numbers. For each direction it has the states between the steps (t+1, n, o), those of
-the memory of an LSTM, and the gates of all steps (t, n, k, o) behind their activations, in the order i, f, c, o
-or u, r, o; a fourth one of ``lbr_gru`` is what its reset gate is multiplied by. What is kept of a step has the
-place of that step in the sequence, also where a direction begins at the last one.
+The workspace is a row of numbers. For each direction it has the states between the steps (t+1, n, o), those
+of the memory of an LSTM, and the gates of all steps (t, n, k, o) behind their activations, in the order
+i, f, c, o or u, r, o; a fourth one of ``lbr_gru`` is what its reset gate is multiplied by. What is kept of a
+step has the place of that step in the sequence, also where a direction begins at the last one.
 """
 
 from __future__ import annotations
