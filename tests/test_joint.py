@@ -63,6 +63,8 @@ def agrees(graph: Graph, format: str | None = None, low: float = -2.0) -> None:
         )
 
 
+ACTIVATIONS = ("Elu", "Gelu", "HardSigmoid", "HardSwish", "LeakyRelu", "Mish", "Relu", "Selu", "Sigmoid")
+ACTIVATIONS = (*ACTIVATIONS, "Softplus", "Swish", "Tanh")
 LABELS = np.array([0, 2, 1, 1])
 GRAPHS: dict[str, Graph] = {
     "layer": lossy("LayerNormalization", (2, 5, 20), (20,), (20,)),
@@ -88,10 +90,7 @@ GRAPHS: dict[str, Graph] = {
     "cross entropy sum": lossy("SoftmaxCrossEntropyLoss", (4, 3), LABELS, reduction="sum"),
     "likelihood": lossy("NegativeLogLikelihoodLoss", (4, 3), LABELS),
     "embedding": lossy("Gather", (9, 20), np.array([[0, 4], [4, -1]])),
-    **{
-        name: lossy(name, (3, 37))
-        for name in "Elu Gelu HardSigmoid HardSwish LeakyRelu Mish Relu Selu Sigmoid Softplus Swish Tanh".split()
-    },
+    **{name: lossy(name, (3, 37)) for name in ACTIVATIONS},
     "gelu by tanh": lossy("Gelu", (3, 37), approximate="tanh"),
     "clip": lossy("Clip", (3, 37), np.float32(0), np.float32(1.5)),
 }
