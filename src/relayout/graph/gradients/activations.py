@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
 from relayout.graph.gradients.reverse import Reverse, gradient
 from relayout.ops.functions import Function, of_onnx
@@ -36,7 +36,7 @@ def function(r: Reverse) -> str:
             found = of_onnx(operator, a)
     by_result = operator in FROM_RESULT and not (operator == "Elu" and found.alpha < 0)
     kept = r.y if by_result else r.x
-    numbers = {"alpha": found.alpha, "beta": found.beta, "by_result": int(by_result)}
+    numbers: dict[str, Any] = {"alpha": found.alpha, "beta": found.beta, "by_result": int(by_result)}
     return str(r("relayout.FunctionGrad", r.dy, kept, algorithm=found.algorithm, **numbers))
 
 
