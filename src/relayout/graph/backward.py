@@ -33,6 +33,7 @@ import numpy as np
 
 from relayout.errors import LayoutError
 from relayout.graph.gradients import RULES, Reverse
+from relayout.graph.gradients.recurrent import with_workspaces
 from relayout.graph.gradients.reverse import Writing
 from relayout.graph.graph import Graph, Node, Value
 from relayout.graph.inference import inferred, labelled, with_dims
@@ -55,7 +56,8 @@ def trainable(graph: Graph) -> tuple[str, ...]:
     """The constants that training changes: of floating point, with axes, and no statistics.
 
     Numbers without axes are part of formulas (the 2 of a square), as are bounds, sizes and axes. The mean and
-    variance that a batch normalisation is given are updated, not learned.
+    variance that a batch normalisation is given are updated, not learned. Zeros that a recurrent layer begins
+    with are what it has where no state is given; other numbers there were learned.
 
     >>> nodes = Node("Mul", ("x", "w"), ("a",)), Node("Mul", ("a", "two"), ("y",))
     >>> constants = {"w": np.float32([1, 2]), "two": np.float32(2)}
@@ -63,18 +65,35 @@ def trainable(graph: Graph) -> tuple[str, ...]:
     ('w',)
     """
     found: dict[str, None] = {}
+    begins = _begins(graph)
     for node in graph.nodes:
         for place, name in enumerate(node.inputs):
             data = graph.constants.get(name)
             if data is None or not is_float(data.dtype) or not data.ndim or not data.size:
+                continue
+            if name in begins and not data.any():
                 continue
             if (node.operator, place) not in FIXED and node.operator not in NEVER:
                 found[name] = None
     return tuple(found)
 
 
+def _begins(graph: Graph) -> set[str]:
+    """The values that recurrent layers begin with, and those that these are the elements of."""
+    found: set[str] = set()
+    for node in reversed(graph.nodes):
+        if node.operator in RECURRENT:
+            found |= set(node.inputs[5:7])
+        elif node.operator in SAME and found & set(node.outputs):
+            found.add(node.inputs[0])
+    return found
+
+
 FIXED = {("BatchNormalization", 3), ("BatchNormalization", 4), ("Clip", 1), ("Clip", 2), ("Dropout", 1)}
 """Inputs that are no parameters, by operator and place."""
+RECURRENT = ("LSTM", "GRU", "RNN")
+SAME = ("Expand", "Slice", "Split", "Reshape", "Squeeze", "Unsqueeze", "Transpose", "Identity")
+"""Operators whose results have the elements of their first input."""
 NEVER = {"Resize", "Upsample", "QuantizeLinear", "DequantizeLinear", "NonMaxSuppression", "Range", "OneHot"}
 """Operators whose constants are none."""
 
@@ -126,6 +145,7 @@ def backward(
     of = list(dict.fromkeys(of))
     free = with_inputs(with_dims(graph, batch), [name for name in of if name not in own])
     known = inferred(free)
+    known = with_workspaces(known, _active(known, of, Writing(known._known, known.constants)))
     constants = {name: graph.constants[name] for name in of if name not in own}
     joint = _joint(known, loss, of)
     inputs = tuple(value for value in joint.inputs if value.name not in constants)

@@ -37,6 +37,7 @@ from relayout.graph.lowering import (  # noqa: F401 (they fill the table of rule
     pointwise,
     products,
     recurrent,
+    recurrent_training,
     resizing,
     statistics,
     windows,

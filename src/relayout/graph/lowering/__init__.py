@@ -20,6 +20,7 @@
 ``gathering``  elements by index
 ``cumulative``  running sums
 ``recurrent``  LSTM, GRU and RNN
+``recurrent_training``  the same in training, and their gradients
 ``resizing``  interpolation, as products with matrices
 ``emission``  the sequence: conversions where formats differ, parts of a concat written in place
 

@@ -42,6 +42,7 @@ from relayout.graph.operators import (  # noqa: F401 (they fill the table)
     randomness,
     rearrangement,
     recurrent,
+    recurrent_training,
     reductions,
     resizing,
     sampling,
