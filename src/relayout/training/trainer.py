@@ -14,7 +14,7 @@ import numpy as np
 from relayout.errors import LayoutError
 from relayout.forking import lock
 from relayout.graph.arrays import checked_inputs, from_tensor, stored
-from relayout.graph.backward import backward, gradient_of, trainable, with_inputs
+from relayout.graph.backward import backward, trainable, with_inputs
 from relayout.graph.graph import Array, Graph, Value
 from relayout.graph.inference import inferred, with_dims
 from relayout.graph.passes import optimized
@@ -81,8 +81,9 @@ def training_step(
     begin = {name: graph.constants[name] for name in (*parameters, *form.updates)}
     states = dict(form.updates)
     nodes, values = list(joint.nodes), dict(joint.values)
-    for name in parameters:
-        node = optimizer.node(name, gradient_of(name), scalars)
+    gradients = joint.results[len(joint.results) - len(parameters) :]  # the graph may have one of that name
+    for name, gradient in zip(parameters, gradients, strict=True):
+        node = optimizer.node(name, gradient, scalars)
         nodes.append(node)
         for kind in optimizer.states:
             own = optimizer.state(name, kind)

@@ -59,13 +59,18 @@ def neg(r: Reverse) -> str:
 
 @gradient("Pow")
 def power(r: Reverse) -> Sequence[str | None]:
-    """``dy y x^(y - 1)`` and ``dy x^y log x``, which is 0 where x is 0."""
+    """``dy y x^(y - 1)``, which is 0 where y is, and ``dy x^y log x``, which is 0 where x is not positive."""
     x, exponent = r.inputs
     first = second = None
     if r.wants(0):
         less = r("Pow", x, r("Sub", exponent, r.writing.number(1, exponent)))
         factor = exponent if r.writing.dtype(exponent) == r.writing.dtype(x) else r("CastLike", exponent, x)
-        first = r.summed(r("Mul", r("Mul", r.dy, factor), less), x)
+        made = r("Mul", r("Mul", r.dy, factor), less)
+        constant = r.writing.constants.get(exponent)
+        if constant is None or not constant.all():
+            flat = r("Equal", exponent, r.writing.number(0, exponent))
+            made = r("Where", flat, r.number(0), made)
+        first = r.summed(made, x)
     if r.wants(1):
         zero = r.writing.number(0, r.y)
         taken = r("Where", r("Greater", x, zero), r("Log", x), zero)

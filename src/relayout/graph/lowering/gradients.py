@@ -37,7 +37,7 @@ def relu_grad(case: Case) -> Iterator[Way] | None:
         return None
     w = Writing("f32", "f32")
     zero = w.number("f32", 0.0)
-    w.put("select", "f32", w.apply("gt", 1, zero), 0, zero)
+    w.put("select", "f32", w.apply("le", 1, zero), zero, 0)
     return ways_of(case, w.written(), (dy, y))
 
 

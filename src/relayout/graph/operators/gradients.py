@@ -234,9 +234,9 @@ def copy(x: Array, /) -> Array:
 
 @operator("relayout.ReluGrad", infer=_infer_like_first)
 def relu_grad(dy: Array, y: Array, /) -> Array:
-    """``dy`` where the result is positive, 0 elsewhere."""
+    """``dy`` where the result is positive, 0 where it is 0; of NaN ``dy``, as in PyTorch."""
     _fitting(dy, y.shape)
-    return np.where(y > 0, dy, dy.dtype.type(0))
+    return np.where(y <= 0, dy.dtype.type(0), dy)
 
 
 @operator("relayout.SoftmaxGrad", infer=_infer_like_first)
