@@ -276,6 +276,21 @@ CASES: dict[str, Callable[[], Graph]] = {
     "rms": lambda: lossy("RMSNormalization", (2, 3, 4), (4,), stash_type=11),
     "instance": lambda: lossy("InstanceNormalization", (2, 3, 4, 2), (3,), (3,)),
     "group": lambda: lossy("GroupNormalization", (2, 6, 4), (6,), (6,), num_groups=3, stash_type=11),
+    "layer double": lambda: lossy(
+        "LayerNormalization", (2, 3, 4), (1, 1, 4), (1,), outputs=3, stash_type=11, axis=1
+    ),
+    "kept layer": lambda: lossy("relayout.LayerNormalizationTraining", (2, 3), (3,), outputs=3, axis=1),
+    "kept groups": lambda: lossy(
+        "relayout.GroupNormalizationTraining", (2, 4, 3), (4,), (4,), outputs=3, num_groups=2
+    ),
+    "response": lambda: lossy("LRN", (2, 7, 3), size=4, alpha=0.7, beta=0.6, bias=1.5),
+    "response of more": lambda: lossy("LRN", (1, 2, 1, 2), size=5, alpha=2.0),
+    "cross entropy weighed sum": lambda: lossy(
+        "SoftmaxCrossEntropyLoss", (4, 3), np.array([0, 2, 1, 1]), RNG.random(3) + 1, reduction="sum"
+    ),
+    "cross entropy each but": lambda: lossy(
+        "SoftmaxCrossEntropyLoss", (4, 3), np.array([0, -1, 1, 1]), reduction="none", ignore_index=-1
+    ),
     "softmax": lambda: lossy("Softmax", (2, 3, 4), axis=1),
     "log softmax": lambda: lossy("LogSoftmax", (2, 3, 4)),
     "cumsum": lambda: lossy("CumSum", (2, 3), np.array(1), exclusive=1),

@@ -17,6 +17,7 @@ from relayout.graph.arrays import checked_inputs, from_tensor, stored
 from relayout.graph.backward import backward, trainable, with_inputs
 from relayout.graph.graph import Array, Graph, Value
 from relayout.graph.inference import inferred, with_dims
+from relayout.graph.passes import optimized
 from relayout.graph.step import Step, compiled_step, planned_step
 from relayout.graph.training_form import STEP, training_form
 from relayout.primitives.values import bound
@@ -74,7 +75,7 @@ def training_step(
     free = inferred(with_inputs(with_dims(graph, batch), parameters))
     value = LOSS if loss in LOSSES else loss
     form = training_form(with_loss(free, loss) if loss in LOSSES else free, seed=seed, dropout=dropout)
-    joint = backward(with_inputs(form.graph, list(form.updates)), value, parameters)
+    joint = backward(optimized(with_inputs(form.graph, list(form.updates))), value, parameters)
     scalars = {name: f"training/{name}" for name in optimizer.scalars}
     inputs = [Value(name, (1,), np.dtype(np.float32)) for name in scalars.values()]
     begin = {name: graph.constants[name] for name in (*parameters, *form.updates)}

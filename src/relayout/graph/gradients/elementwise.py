@@ -156,8 +156,6 @@ _function("Sinh")(lambda r: r("Cosh", r.x))
 _function("Cosh")(lambda r: r("Sinh", r.x))
 _function("Abs")(lambda r: r("Sign", r.x))
 _function("Tan")(lambda r: r("Add", r("Mul", r.y, r.y), r.number(1)))
-_function("Tanh")(lambda r: r("Sub", r.number(1), r("Mul", r.y, r.y)))
-_function("Sigmoid")(lambda r: r("Mul", r.y, r("Sub", r.number(1), r.y)))
 _function("Atan")(lambda r: r("Reciprocal", r("Add", r("Mul", r.x, r.x), r.number(1))))
 _function("Atanh")(lambda r: r("Reciprocal", r("Sub", r.number(1), r("Mul", r.x, r.x))))
 
@@ -190,9 +188,3 @@ def _erf(r: Reverse) -> str:
 def logarithm(r: Reverse) -> str:
     """``dy / x``."""
     return str(r("Div", r.dy, r.x))
-
-
-@gradient("Sqrt")
-def root(r: Reverse) -> str:
-    """``dy / (2 y)``."""
-    return r.times(r("Div", r.dy, r.y), 0.5)
