@@ -50,6 +50,9 @@ def checked(graph: Graph, *arrays: np.ndarray, of: tuple[str, ...] = (), directi
             assert abs(found - expected) <= 2e-6 * scale, f"{name}: {found} for {expected}"
 
 
+MODE = "coordinate_transformation_mode"
+
+
 def lossy(operator: str, *inputs: Any, outputs: int = 1, place: int = 0, **attributes: Any) -> Graph:
     """A graph of one operator whose result is weighed by random numbers and summed; arrays are constants."""
     rng = np.random.default_rng(3)
@@ -178,6 +181,31 @@ CASES: dict[str, Callable[[], Graph]] = {
     },
     "pad": lambda: lossy("Pad", (2, 3), np.array([1, 0, 0, 2])),
     "pad axes": lambda: lossy("Pad", (2, 3), np.array([1, 2]), None, np.array([-1])),
+    **{
+        f"resize {k}": (
+            lambda given=given: lossy("Resize", (2, 2, 4, 5), None, *given[0], **given[1])  # type: ignore[misc]
+        )
+        for k, given in enumerate(
+            (
+                ((np.array([1, 1, 2, 2], np.float32),), {"mode": "linear"}),
+                ((np.array([1, 1, 1.5, 0.6], np.float32),), {"mode": "nearest", MODE: "asymmetric"}),
+                ((None, np.array([7, 3])), {"mode": "linear", "axes": (2, -1)}),
+                ((None, np.array([2, 2, 3, 9])), {"mode": "cubic", MODE: "align_corners"}),
+                ((None, np.array([2, 2, 2, 2])), {"mode": "linear", "antialias": 1, "exclude_outside": 1}),
+            )
+        )
+    },
+    "resize part": lambda: lossy(
+        "Resize",
+        (3, 6),
+        np.array([0.2, -0.5, 0.9, 1]),
+        None,
+        np.array([4, 5]),
+        mode="linear",
+        coordinate_transformation_mode="tf_crop_and_resize",
+        extrapolation_value=2.0,
+    ),
+    "largest": lambda: lossy("TopK", (3, 5), np.array([2]), outputs=2, axis=0),
     "depth to space by columns": lambda: lossy("DepthToSpace", (2, 8, 2, 3), blocksize=2, mode="CRD"),
     "depth to space": lambda: lossy("DepthToSpace", (1, 8, 2, 3), blocksize=2),
     "space to depth": lambda: lossy("SpaceToDepth", (1, 2, 4, 6), blocksize=2),

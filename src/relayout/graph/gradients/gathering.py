@@ -42,6 +42,13 @@ def gather_elements(r: Reverse) -> str:
     return str(r("ScatterElements", zeros, r.inputs[1], r.dy, axis=r.attributes["axis"], reduction="add"))
 
 
+@gradient("TopK")
+def largest(r: Reverse) -> str:
+    """Elements of ``dy`` where they were taken from, zeros elsewhere."""
+    zeros = r("Expand", r.number(0), r.integers(*r.dims(r.x)))
+    return str(r("ScatterElements", zeros, r.node.outputs[1], r.dy, axis=r.attributes["axis"]))
+
+
 @gradient("GatherND")
 def gather_nd(r: Reverse) -> str:
     """Parts of ``dy`` added to zeros."""
