@@ -147,20 +147,20 @@ class BatchNormalization(Primitive):
         if "shift" in self.inputs:
             operands["shift"] = each
         after = (*[ops.RELU] * self.operation.fuse_relu, *self.post_ops)
-        second = elementwise(self.dst, operands, self.operation.normalised, post_ops=after)
         found: tuple[Program | None, ...] = ()
         note = "factors of the channels, then one pass"
         if self.operation.training:
             seen = MemoryDesc(self.src.dims, self.src.dtype, self.src.layout.with_roles(None))
             statistics = sums(seen, besides_channels(self.src), ("mean", "variance"))
             found, note = (statistics,), f"{statistics.note if statistics else ''}, {note}"
-        last = [second]
-        if "workspace" in self.outputs:
-            if self.dst.dtype.name == "f32" and not self.post_ops:  # it holds results as they were computed
-                last.append(elementwise(self.workspace, {"dst": self.dst}, ops.PASSED, target="workspace"))
-            else:  # before the source may be written over
-                passed = self.operation.passed
-                last.insert(0, elementwise(self.workspace, operands, passed, target="workspace"))
+        kept = ("workspace", self.workspace) if "workspace" in self.outputs else None
+        last: list[Program | None] = []
+        if kept is None or not self.post_ops:
+            last = [elementwise(self.dst, operands, self.operation.normalised, post_ops=after, mask=kept)]
+        if not last or last == [None]:  # the mask first, before the source may be written over
+            passed = self.operation.passed
+            last = [elementwise(self.workspace, operands, passed, target="workspace")] if kept else []
+            last.append(elementwise(self.dst, operands, self.operation.normalised, post_ops=after))
         program = joined(*found, first, *last, note=note)
         if program is not None:
             program.scratch = {**program.scratch, "factor": factors.nbytes}

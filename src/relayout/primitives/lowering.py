@@ -84,6 +84,7 @@ def elementwise(
     target: str = "dst",
     first: int = 0,
     note: str = "",
+    mask: tuple[str, MemoryDesc] | None = None,
 ) -> Program | None:
     """The program of an operation that works element by element; None where there are no kernels for it.
 
@@ -105,6 +106,9 @@ def elementwise(
         The number of the first operand of these post-ops; see :func:`~.post_ops.operands_of`.
     note : str
         What the program is called.
+    mask : (str, MemoryDesc), optional
+        A buffer of u8, with the destination's dims, that is written, too: 1 where the result is positive, in
+        f32 and behind the post-ops, else 0. Its padding is zeroed first.
     """
     from relayout.environment import LOADED
     from relayout.jit.compile import Module, recalled
@@ -113,7 +117,7 @@ def elementwise(
     from relayout.ops.expressions import followed_by
     from relayout.runtime import threads
     from relayout.runtime.sharing import parts_of
-    from relayout.runtime.thresholds import shares
+    from relayout.runtime.thresholds import shares, streams
     from relayout.targets.machine import host
 
     constants = {
@@ -124,11 +128,19 @@ def elementwise(
     keeps_zero = expression.keeps_zero and not adds(post_ops)
     one = MemoryDesc((1,) * len(dst.dims), "f32", Layout((1,) * len(dst.dims), plain(len(dst.dims))))
     both = [*operands.items(), *((name, one) for name in constants), *_read_by(post_ops, dst, target, first)]
+    both += [mask] if mask is not None else []
     machine = host()
     steps: list[Step] = []
     scratch: dict[str, int] = {}
     names, given = [name for name, _ in both], [desc for _, desc in both]
+    if mask is not None and mask[1].layout.has_padding:
+        zeros = zeros_step(mask[1], mask[0])
+        if zeros is None:
+            return None
+        steps.append(zeros)
     for k in unsuited(dst, [_repeated(desc, dst) for desc in given], keeps_zero):
+        if mask is not None and k == len(given) - 1:
+            return None
         source, moved = _like(given[k], dst)
         name = f"{names[k]} as {target}"
         step = reorder_step(source, moved, names[k], name)
@@ -143,16 +155,20 @@ def elementwise(
     vectors = vectors_of(machine, dst.dtype, moving, expression.cheap)
     sides = [(desc.dtype.name, desc.layout._key()) for desc in (dst, *repeated)]
 
+    size = sum(desc.nbytes for desc in (dst, *given))
+    stream = streams(machine, max(size, 2 * dst.nbytes))
+
     def made() -> Module:
         found = runs(dst, repeated, keeps_zero, vectors)
         if found is None:
             return Module("", [])
-        return Module(module(found, dst.dtype, kinds, expression, vectors.lanes, machine), [ENTRY])
+        how = vectors.lanes, machine, stream, mask is not None
+        return Module(module(found, dst.dtype, kinds, expression, *how), [ENTRY])
 
-    kernels, _ = recalled(repr(("map", sides, expression)), LOADED, made, machine)
+    key = "map", sides, expression, stream, mask is not None
+    kernels, _ = recalled(repr(key), LOADED, made, machine)
     if not kernels:
         return None
-    size = sum(desc.nbytes for desc in (dst, *given))
     parts = parts_of(size, threads.count())
     shared = parts > 1 and shares(machine, size)
     steps.append(Step(kernels[0], target, target, tuple(names) or target, parts, shared))

@@ -15,6 +15,10 @@ What comes of it for 1000 f32 in a row, in vectors of 8 (AVX2)::
 Loads of a turn come before its stores, so that an operand may be the destination itself. For the same reason
 nothing is computed twice: the last elements of a row are not overlapped by a whole vector, but loaded and
 stored in pieces of powers of two. No byte outside of the operands is read.
+
+A kernel that *streams* writes whole vectors around the caches. Its runs are there twice, since only a
+destination that begins on a line has whole lines, and lines of one that is an operand, too, are in the caches
+already. A *mask* is a further result: bytes that say where the result is positive.
 """
 
 from __future__ import annotations
@@ -29,17 +33,18 @@ from relayout.ir.builder import Function
 from relayout.ir.kernel import digits, kernel, share
 from relayout.ir.kinds import KINDS
 from relayout.ir.registers import loaded, stored
-from relayout.ir.types import I64, PTR, Type, Value, constant, integer, vector
+from relayout.ir.types import I8, I64, PTR, Type, Value, constant, integer, vector
 from relayout.ir.vectors import load_pieces, pieces_of, store_pieces
 from relayout.kernels.elementwise.runs import Run, Vectors
 from relayout.ops.expressions import Expression
-from relayout.targets.machine import Machine
+from relayout.targets.machine import LINE, Machine
 
 __all__ = ["ENTRY", "module", "vectors_of"]
 
 ENTRY = "map"
 CHEAP = 4, 8  # vectors of one turn, and of the longest pattern, where the expression is a few instructions
 COSTLY = 2, 4  # the same for all others
+STREAMED = 32  # bytes of the shortest vector that is written around the caches
 STREAMS = 5  # operands of which so many vectors fit into registers
 
 
@@ -63,28 +68,51 @@ def module(
     expression: Expression,
     lanes: int,
     machine: Machine,
+    stream: bool = False,
+    mask: bool = False,
 ) -> str:
-    """The text of a kernel: the function :data:`ENTRY` and one for each run, in vectors of so many lanes.
+    """The text of a kernel: the function :data:`ENTRY` and those of each run, in vectors of so many lanes.
 
-    Its operands are the addresses of the operands in their order.
+    Its operands are the addresses of the operands in their order. With ``stream`` it writes around the
+    caches where it can, with ``mask`` the last operand is written.
     """
-    texts = [
-        _Function(f"run{k}", run, dst, operands, expression, machine, lanes).text()
-        for k, run in enumerate(runs)
-    ]
-    texts.append(_entry(runs, len(operands), machine))
+    texts, size = [], dst.bits // 8
+    streamed = {k for k, run in enumerate(runs) if stream and _streams(run, lanes, size)}
+    for k, run in enumerate(runs):
+        for past in (False, True)[: 1 + (k in streamed)]:
+            name = f"{'stream' if past else 'run'}{k}"
+            made = _Function(name, run, dst, operands, expression, machine, lanes, past, mask)
+            texts.append(made.text())
+    texts.append(_entry(runs, streamed, len(operands), machine))
     return "\n".join(texts)
 
 
-def _entry(runs: Sequence[Run], buffers: int, machine: Machine) -> str:
+def _streams(run: Run, lanes: int, size: int) -> bool:
+    """Whether vectors of a run begin on lines, or parts of them that they divide, if the destination does."""
+    steps = [run.around.dst, *(loop.dst for loop in run.around.loops), run.unit * size]
+    whole = lanes * size >= STREAMED and run.elements >= run.unit and not run.around.zero
+    return whole and all(step % LINE == 0 for step in steps)
+
+
+def _entry(runs: Sequence[Run], streamed: set[int], buffers: int, machine: Machine) -> str:
     """Every run's share of one part."""
     f = kernel(ENTRY, machine)
     _, dst, ops, *_ = f.arguments
     pointers = [f.load(PTR, f.gep(ops, 8 * k), 8) for k in range(buffers)]
+    past = None
+    if streamed:
+        past = f.icmp("eq", f.and_(f.ptrtoint(dst), LINE - 1), 0)
+        for pointer in pointers:
+            past = f.and_(past, f.icmp("ne", f.ptrtoint(pointer), f.ptrtoint(dst)))
     for k, run in enumerate(runs):
         first, last = share(f, prod(run.counts))
+        some = f.icmp("slt", first, last)
         call = partial(f.call, f"run{k}", dst, *pointers, first, last)
-        f.when(f.icmp("slt", first, last), call)
+        if past is None or k not in streamed:
+            f.when(some, call)
+            continue
+        f.when(f.and_(some, f.not_(past)), call)
+        f.when(f.and_(some, past), partial(f.call, f"stream{k}", dst, *pointers, first, last))
     return f.text()
 
 
@@ -110,8 +138,11 @@ class _Function:
         expression: Expression,
         machine: Machine,
         lanes: int,
+        stream: bool,
+        mask: bool,
     ) -> None:
         self.run, self.around, self.expression, self.lanes = run, run.around, expression, lanes
+        self.stream, self.mask = stream, len(operands) - 1 if mask else None
         self.dst, self.operands = dst, operands
         names = ["dst", *(f"o{k}" for k in range(len(operands)))]
         arguments = {**dict.fromkeys(names, PTR), "lo": I64, "hi": I64}
@@ -222,8 +253,14 @@ class _Function:
         read = [self._operands(bases, slot) if slot.valid else [] for slot in slots]
         results = [self._computed(given, slot) for given, slot in zip(read, slots, strict=True)]
         size = self.dst.bits // 8
-        for slot, result in zip(slots, results, strict=True):
-            store_pieces(self.b, result, target, pieces_of(0, slot.size, slot.first * size, size))
+        for slot, (result, passed) in zip(slots, results, strict=True):
+            past = self.stream and slot.size == self.lanes
+            align = min(LINE, slot.size * size) if past else 0
+            pieces = pieces_of(0, slot.size, slot.first * size, size)
+            store_pieces(self.b, result, target, pieces, align, nontemporal=past)
+            if passed is not None and self.mask is not None and slot.valid:
+                count = slot.size if self.run.whole[self.mask] else slot.valid
+                store_pieces(self.b, passed, bases[self.mask], pieces_of(0, count, slot.first, 1))
 
     def _width(self, slot: _Slot) -> int:
         """Lanes of the vector that is computed with: a power of two."""
@@ -232,6 +269,8 @@ class _Function:
     def _operands(self, bases: Sequence[Value], slot: _Slot) -> list[Value]:
         run, width, out = self.run, self._width(slot), []
         for k, kind in enumerate(self.operands):
+            if k == self.mask:
+                continue
             if (k, width) in self._spread:
                 out.append(self._spread[k, width])
             elif (k, slot.number) in self._pattern:
@@ -242,16 +281,17 @@ class _Function:
                 out.append(self._loaded(at, k, count, width))
         return out
 
-    def _computed(self, given: list[Value], slot: _Slot) -> Value:
-        """The result as elements of the destination, zeros in the padding."""
+    def _computed(self, given: list[Value], slot: _Slot) -> tuple[Value, Value | None]:
+        """The result as elements of the destination, zeros in the padding; and the mask."""
         b, width = self.b, self._width(slot)
         if not slot.valid:
-            return constant(vector(width, integer(self.dst.bits)), 0)
+            return constant(vector(width, integer(self.dst.bits)), 0), None
         value = self.expression.emit(b, given)
         if slot.valid < slot.size:
             valid = self._valid_lanes(slot)
             value = b.shuffle(value, [lane if lane in valid else width for lane in range(width)], 0)
-        return stored(b, value, self.dst, self.expression.kind)
+        passed = None if self.mask is None else b.zext(b.fcmp("ogt", value, 0.0), I8)
+        return stored(b, value, self.dst, self.expression.kind), passed
 
     def _valid_lanes(self, slot: _Slot) -> set[int]:
         if self.run.turns == 1:
@@ -270,6 +310,8 @@ class _Function:
         if run.total == 1:
             return
         for k in range(len(self.operands)):
+            if k == self.mask:
+                continue
             if not run.steps[k]:
                 one = self._loaded(bases[k], k, 1, 1)
                 for width in widths:
