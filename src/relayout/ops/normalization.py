@@ -23,7 +23,6 @@ __all__ = [
 ]
 
 RELU = Function("relu")
-PASSED = Expression.of(("f32",), [("constant", "f32", (), 0.0), ("gt", "bool", (0, 1))])
 FLOPS = 8  # of an element of a row: two differences, a square, two sums, three for the result
 
 

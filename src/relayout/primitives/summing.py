@@ -20,7 +20,7 @@ from relayout.primitives.program import Program, Step
 if TYPE_CHECKING:
     from relayout.kernels.reduce.rows import Rows
 
-__all__ = ["stays", "sums"]
+__all__ = ["leaves", "stays", "sums"]
 
 ENOUGH_TASKS = 4  # for threads to share
 
@@ -117,7 +117,17 @@ def sums(
 
 
 @locked
-def stays(rows: Rows, vectors: int, size: int) -> bool:
+def leaves(rows: Rows, size: int) -> bool:
+    """Whether results are better written around the caches, ``size`` bytes with all that is read."""
+    from relayout.runtime.thresholds import streams
+    from relayout.targets.machine import host
+
+    machine = host()
+    return streams(machine, size) and rows.completes(machine.vector // 4)
+
+
+@locked
+def stays(rows: Rows, vectors: int, size: int, alone: bool = False) -> bool:
     """Whether a task's rows stay in the L2 cache, and there are tasks enough for threads to share.
 
     Parameters
@@ -126,14 +136,17 @@ def stays(rows: Rows, vectors: int, size: int) -> bool:
     vectors : int
         Of neighbouring rows in a task, at most.
     size : int
-        Bytes of all operands for an element.
+        Bytes of all operands for an element that come into the caches.
+    alone : bool
+        Whether nothing else does: results leave around them.
     """
     from relayout.targets.machine import host
 
     machine = host()
     near = rows.near(vectors, machine.vector // 4)
     tasks = sum(block.size for block in rows.blocks) // near
-    return bool(rows.size * near * size <= machine.l2 * 3 // 4 and tasks >= ENOUGH_TASKS)
+    room = machine.l2 * 7 // 8 if alone else machine.l2 * 3 // 4
+    return bool(rows.size * near * size <= room and tasks >= ENOUGH_TASKS)
 
 
 def _as(given: dict[str, MemoryDesc], layout: Layout) -> dict[str, MemoryDesc]:

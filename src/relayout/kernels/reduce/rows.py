@@ -127,6 +127,18 @@ class Rows:
         found = self.packing(block, most)
         return min(most, found[0] * found[1].extent if found else self.longest)
 
+    def completes(self, lanes: int) -> bool:
+        """Whether vectors of so many elements fill lines of the destination, if that begins on one."""
+        for nest in (*self.blocks, *self.pieces):
+            width = nest.widths[-1]
+            if nest.starts[-1] % LINE:
+                return False
+            for loop in nest.loops:
+                neighbours = loop.steps[-1] == width
+                if loop.extent % lanes or loop.extent * width % LINE if neighbours else loop.steps[-1] % LINE:
+                    return False
+        return True
+
     def near(self, most: int, lanes: int) -> int:
         """Neighbours that a task has at most in vectors of so many, if it takes ``most`` vectors."""
         found = [self.packing(block, lanes) for block in self.blocks]

@@ -16,6 +16,7 @@ from relayout.layout.descriptor import MemoryDesc
 from relayout.layout.layout import Layout, plain
 from relayout.primitives.lowering import reorder_step, zeros_step
 from relayout.primitives.program import Program, Step
+from relayout.records import replace
 
 if TYPE_CHECKING:
     from relayout.kernels.reduce.gradients import Gradient
@@ -52,7 +53,7 @@ def row_gradient(
     """
     from relayout.kernels.reduce.gradients import ENTRY, UNROLL, module, planned
     from relayout.primitives.combining import combining_step
-    from relayout.primitives.summing import stays
+    from relayout.primitives.summing import leaves, stays
 
     names = list(descs)
     source, coming, *masks, target = names
@@ -80,9 +81,10 @@ def row_gradient(
             break
     if found is None:
         return None
+    found = replace(found, stream=leaves(found.rows, sum(seen[name].nbytes for name in names)))
     if in_cache:
-        size = sum(descs[name].dtype.bits // 8 for name in names)
-        if seen != descs or not stays(found.rows, 2 * UNROLL, size):
+        size = sum(descs[name].dtype.bits // 8 for name in names if name != target or not found.stream)
+        if seen != descs or not stays(found.rows, 2 * UNROLL, size, found.stream):
             return None
     steps: list[Step | None] = []
     scratch: dict[str, int] = {}
