@@ -196,8 +196,8 @@ class BatchNormalization(Primitive):
         if found is None:
             return None
         found = replace(found, stream=leaves(found.rows, size))
-        each_takes = (src.dtype.bits + dst.dtype.bits * (not found.stream)) // 8 + masked
-        if not stays(found.rows, WIDE * UNROLL[machine.vector], each_takes, found.stream):
+        again, written = src.dtype.bits // 8, dst.dtype.bits // 8 + masked
+        if not stays(found.rows, WIDE * UNROLL[machine.vector], again + written, again):
             return None
         key = "normalization", found
         step = combining_step(key, ENTRY, lambda machine: module(found, machine), "src", "dst", size)

@@ -217,15 +217,14 @@ class _Passes:
             for one, root in zip(sums, roots, strict=True)
         ]
 
-        def last(visit: Visit, given: Values) -> Values:
+        def last(visit: Visit) -> None:
             g = self._coming(visit)
             if means is not None:
                 g = b.fsub(g, each[visit.row])
             g = b.fsub(g, b.fmul(centred(visit), slopes[visit.row]))
             self.v.store(visit.at[-1], b.fmul(g, factors[visit.row]), visit.valid, self.made.stream)
-            return given
 
-        found.visit(at, [[] for _ in range(found.slots)], last)
+        found.revisit(at, last)
 
     def _softmax(self, at: Values) -> None:
         b, found, log = self.b, self.lines, self.what.kind == "log_softmax"
@@ -236,10 +235,9 @@ class _Passes:
 
         sums = self._sums(at, 1, added)
 
-        def last(visit: Visit, given: Values) -> Values:
+        def last(visit: Visit) -> None:
             g, y, [s] = self._coming(visit), self._source(visit), sums[visit.row]
             z = b.fsub(g, b.fmul(functions.exp(b, y), s)) if log else b.fmul(y, b.fsub(g, s))
             self.v.store(visit.at[-1], z, visit.valid, self.made.stream)
-            return given
 
-        found.visit(at, [[] for _ in range(found.slots)], last)
+        found.revisit(at, last)

@@ -228,7 +228,7 @@ class Passes:
     def _apply(self, at: Values, pivots: Values | None, found: list[Values]) -> None:
         b, what = self.b, self.what
 
-        def last(visit: Visit, given: Values) -> Values:
+        def last(visit: Visit) -> None:
             _, _, factor, rest = found[visit.row]
             y = self._difference(visit, pivots)
             y = b.fmul(y, factor) if pivots is None else b.fmuladd(y, factor, rest)
@@ -243,9 +243,8 @@ class Passes:
                 passed = b.zext(b.fcmp("ogt", y, 0.0), I8)
                 self.mask.store(visit.at[1 + what.scale + what.shift], passed, visit.valid)
             self.v.store(visit.at[-1], y, visit.valid, self.stream)
-            return given
 
-        self.lines.visit(at, [[] for _ in range(self.lines.slots)], last)
+        self.lines.revisit(at, last)
 
     def _loaded(self, visit: Visit, operand: int) -> Value:
         """A vector of a table."""

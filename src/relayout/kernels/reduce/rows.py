@@ -338,6 +338,28 @@ class Lines:
             values = self._nest(piece, self._around(piece), begin, values, body)
         return self._apart(values)
 
+    def revisit(self, at: Values, body: Callable[[Visit], None]) -> None:
+        """Call the body for all elements once more, parts that were visited last first: caches have them."""
+        self._merge, self._first = None, []
+
+        def called(visit: Visit, given: Values) -> Values:
+            body(visit)
+            return given
+
+        for piece in reversed(self.made.pieces):
+            begin = [self.b.gep(x, start) for x, start in zip(at, piece.starts, strict=True)]
+            loops = self._around(piece)
+            if len(loops) < 2:
+                self._nest(piece, loops, begin, [], called)
+                continue
+
+            def turn(i: Value, piece: Nest = piece, begin: Values = begin) -> None:
+                first, *inner = self._around(piece)
+                last = self.b.sub(first.extent - 1, i)
+                self._nest(piece, inner, self._moved(begin, last, first.steps), [], called)
+
+            self.b.loop(0, loops[0].extent, 1, turn)
+
     def first(self, at: Values, load: Callable[[Value, int, int], Value]) -> Values:
         """The first element of each row in all of its lanes; ``load`` takes an address, lanes, valid ones."""
         raise NotImplementedError

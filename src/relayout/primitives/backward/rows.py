@@ -48,7 +48,7 @@ def row_gradient(
     of_rows : sequence of (str, Layout)
         The buffers with one element for a row, and where it is for each element.
     in_cache : bool
-        Whether there is none either where the rows of a task would not stay in the L2 cache, or something
+        Whether there is none either where going over the rows of a task twice does not pay, or something
         would have to be reordered.
     """
     from relayout.kernels.reduce.gradients import ENTRY, UNROLL, module, planned
@@ -83,8 +83,9 @@ def row_gradient(
         return None
     found = replace(found, stream=leaves(found.rows, sum(seen[name].nbytes for name in names)))
     if in_cache:
-        size = sum(descs[name].dtype.bits // 8 for name in names if name != target or not found.stream)
-        if seen != descs or not stays(found.rows, 2 * UNROLL, size, found.stream):
+        again = sum(descs[name].dtype.bits // 8 for name in names if name != target)
+        size = again + descs[target].dtype.bits // 8
+        if seen != descs or not stays(found.rows, 2 * UNROLL, size, again):
             return None
     steps: list[Step | None] = []
     scratch: dict[str, int] = {}
