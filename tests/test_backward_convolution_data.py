@@ -236,7 +236,7 @@ def test_narrow_groups_with_strides(
     seed: int,
     post_ops: tuple[Any, ...],
 ) -> None:
-    """Most of them by one kernel for all phases; whatever meets no tap, is written, too."""
+    """Mostly by one kernel for all phases; what no tap meets is written, too."""
     outputs, inputs = per
     try:
         first = Convolution(
@@ -250,16 +250,6 @@ def test_narrow_groups_with_strides(
         return
     made = ConvolutionBackwardData(first, weights=rl.any, post_ops=post_ops)
     check(made, seed)
-    if (
-        machine_code()
-        and dilation == (1, 1)
-        and min(k - s for k, s in zip(kernel, strides, strict=True)) >= 0
-    ):
-        reached = [
-            (y - 1) * s + k - padding for y, s, k in zip(first.dst.dims[2:], strides, kernel, strict=True)
-        ]
-        if reached >= list(sizes):  # a tap meets every row
-            assert "phases" not in made.implementation
 
 
 @pytest.mark.parametrize("format", ["nhwc", "nChw16c"])
@@ -268,6 +258,7 @@ def test_bits_of_narrow_groups_do_not_depend_on_threads(format: str, each: int) 
     src = rl.MemoryDesc((4, 64, 60, 58), "f32", format)
     weights = rl.MemoryDesc((64 // each, each, each, 3, 3), "f32", rl.any)
     made = ConvolutionBackwardData(Convolution(src, weights, strides=2, padding=1))
+    assert not machine_code() or "phases" not in made.implementation
     rng = np.random.default_rng(2)
     given = [
         rl.tensor(rng.standard_normal(one.dims), one.layout, dtype="f32")
