@@ -5,17 +5,20 @@ from __future__ import annotations
 from relayout.errors import LayoutError
 from relayout.graph.gradients.reverse import Reverse, gradient
 
-__all__: list[str] = []
+__all__ = ["added"]
 
 
 @gradient("Gather")
 def gather(r: Reverse) -> str:
     """Rows of ``dy`` added to rows of zeros: along the first axis, where axes are moved if need be."""
-    x, indices = r.inputs
-    dims, many = r.dims(x), r.dims(indices)
-    axis = int(r.attributes["axis"]) % len(dims)
+    dims = r.dims(r.x)
+    return added(r, r.dy, dims, r.inputs[1], int(r.attributes["axis"]) % len(dims))
+
+
+def added(r: Reverse, dy: str, dims: tuple[int, ...], indices: str, axis: int) -> str:
+    """What was gathered along an axis of something of these dims, added up there."""
+    many = r.dims(indices)
     rank = len(many)
-    dy = r.dy
     if axis:  # the axes of the indices to the front
         order = (*range(axis, axis + rank), *range(axis), *range(axis + rank, rank + len(dims) - 1))
         dy = r("Transpose", dy, perm=order)
@@ -27,6 +30,14 @@ def gather(r: Reverse) -> str:
         back = (*range(1, axis + 1), 0, *range(axis + 1, len(dims)))
         made = r("Transpose", made, perm=back)
     return str(made)
+
+
+@gradient("TopK")
+def largest(r: Reverse) -> str:
+    """To the elements that were taken."""
+    zeros = r("Expand", r.number(0), r.integers(*r.dims(r.x)))
+    axis = r.attributes["axis"]
+    return str(r("ScatterElements", zeros, r.node.outputs[1], r.dy, axis=axis, reduction="add"))
 
 
 @gradient("GatherElements")

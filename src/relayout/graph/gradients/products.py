@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from relayout.errors import LayoutError
 from relayout.graph.gradients.reverse import Reverse, gradient
 
 __all__: list[str] = []
@@ -57,3 +58,32 @@ def gemm(r: Reverse) -> Sequence[str | None]:
     if r.wants(2):
         third = r.summed(r.times(r.dy, r.attributes["beta"]), r.inputs[2])
     return (first, second, third)[: len(r.inputs)]
+
+
+@gradient("Einsum")
+def einsum(r: Reverse) -> list[str | None]:
+    """Of each operand the sum of products of ``dy`` with the others; what only it has is repeated."""
+    text = str(r.attributes["equation"]).replace(" ", "")
+    left, arrow, result = text.partition("->")
+    terms = left.split(",")
+    if not arrow:
+        several = left.replace(",", "")
+        result = "".join(sorted(one for one in set(several) if several.count(one) == 1))
+    if "." in text or any(len(set(one)) < len(one) for one in terms):
+        raise LayoutError(f"Einsum {text!r} has a gradient where no axes are left out, and none twice")
+    found: list[str | None] = [None] * len(terms)
+    for k, (term, x) in enumerate(zip(terms, r.inputs, strict=True)):
+        if not r.wants(k):
+            continue
+        others = [j for j in range(len(terms)) if j != k]
+        known = {*result, *(one for j in others for one in terms[j])}
+        kept = "".join(one for one in term if one in known)
+        equation = f"{','.join([result, *(terms[j] for j in others)])}->{kept}"
+        made = r("Einsum", r.dy, *(r.inputs[j] for j in others), equation=equation)
+        dims = r.dims(x)
+        ones = [n if one in known else 1 for one, n in zip(term, dims, strict=True)]
+        if any(one in kept and n == 1 for one, n in zip(term, dims, strict=True)):
+            axes = [i for i, one in enumerate(kept) if r.dims(made)[i] != ones[term.index(one)]]
+            made = r.sum(made, axes, 1)
+        found[k] = r.broadcast(r.reshaped(made, ones), x)
+    return found

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+
+import numpy as np
 
 from relayout.errors import LayoutError
+from relayout.graph.gradients.gathering import added
 from relayout.graph.gradients.reverse import Reverse, gradient
 from relayout.graph.operators.movement import sliced
 
@@ -90,17 +93,40 @@ def slices(r: Reverse) -> str:
 
 @gradient("Pad")
 def pad(r: Reverse) -> str:
-    """Without what was added around it."""
-    if r.attributes["mode"] != "constant":
-        raise LayoutError(f"a Pad in mode {r.attributes['mode']!r} has no gradient")
+    """Without what was added around it; where elements were repeated there, these are added up."""
     dims, pads = r.dims(r.x), r.whole_numbers(1) or ()
     axes = [k % len(dims) for k in r.whole_numbers(3) or range(len(dims))]
     front, behind = pads[: len(axes)], pads[len(axes) :]
     cut = [max(0, -n) for n in (*front, *behind)]
     if any(cut):
         raise LayoutError("a Pad that cuts off has no gradient")
+    if r.attributes["mode"] != "constant":
+        return _repeated(r, dict(zip(axes, zip(front, behind, strict=True), strict=True)))
     ends = [n + dims[k] for n, k in zip(front, axes, strict=True)]
     return str(r("Slice", r.dy, r.integers(*front), r.integers(*ends), r.integers(*axes)))
+
+
+def _repeated(r: Reverse, pads: Mapping[int, tuple[int, int]]) -> str:
+    """The gradient of elements that were repeated around, axis by axis."""
+    dims, dy = r.dims(r.x), r.dy
+    for axis, around in pads.items():
+        if any(around):
+            places = np.pad(np.arange(dims[axis]), around, r.attributes["mode"])
+            now = r.dims(dy)
+            dy = added(r, dy, (*now[:axis], dims[axis], *now[axis + 1 :]), r.integers(*places), axis)
+    return dy
+
+
+@gradient("Trilu")
+def triangle(r: Reverse) -> str:
+    """The same triangle."""
+    return str(r("Trilu", r.dy, *r.inputs[1:], upper=r.attributes["upper"]))
+
+
+@gradient("ReverseSequence")
+def reverse_sequence(r: Reverse) -> str:
+    """Once more the other way round."""
+    return str(r("ReverseSequence", r.dy, r.inputs[1], **r.attributes))
 
 
 @gradient("DepthToSpace", "SpaceToDepth")
@@ -110,5 +136,7 @@ def between_depth_and_space(r: Reverse) -> Sequence[str | None] | str:
     if r.node.operator == "SpaceToDepth":
         return str(r("DepthToSpace", r.dy, blocksize=size, mode=r.attributes.get("mode", "DCR")))
     if r.attributes["mode"] != "DCR":
-        raise LayoutError("a DepthToSpace in mode CRD has no gradient")
+        batch, channels, height, width = r.dims(r.dy)
+        apart = r.reshaped(r.dy, (batch, channels, height // size, size, width // size, size))
+        return r.reshaped(str(r("Transpose", apart, perm=(0, 1, 3, 5, 2, 4))), r.dims(r.x))
     return str(r("SpaceToDepth", r.dy, blocksize=size))
