@@ -155,15 +155,30 @@ CASES: dict[str, Callable[[], Graph]] = {
     "slice steps": lambda: lossy(
         "Slice", (5, 7), np.array([1, -6]), np.array([5, 99]), np.array([0, 1]), np.array([2, 3])
     ),
-    "pad": lambda: lossy("Pad", (2, 3), np.array([1, 0, 0, 2])),
-    "pad axes": lambda: lossy("Pad", (2, 3), np.array([1, 2]), None, np.array([-1])),
+    "slice backwards": lambda: lossy(
+        "Slice", (5, 7), np.array([-1, 5]), np.array([-99, 0]), np.array([0, 1]), np.array([-1, -2])
+    ),
+    "slice nothing backwards": lambda: lossy(
+        "Slice", (5, 7), np.array([1]), np.array([3]), np.array([0]), np.array([-1])
+    ),
+    "pad and cut": lambda: lossy("Pad", (4, 5), np.array([-1, 2, 1, -3])),
     **{
-        f"pad {mode}": (
-            lambda mode=mode: lossy("Pad", (3, 4), np.array([2, 1, 0, 3]), mode=mode)  # type: ignore[misc]
-        )
+        f"pad {mode}": lambda mode=mode: lossy("Pad", (4, 3, 5), np.array([1, 0, 2, 0, -1, 3]), mode=mode)
         for mode in ("reflect", "edge", "wrap")
     },
-    "depth to space crd": lambda: lossy("DepthToSpace", (2, 8, 2, 3), blocksize=2, mode="CRD"),
+    **{
+        f"einsum {equation}": lambda equation=equation, dims=dims: lossy("Einsum", *dims, equation=equation)
+        for equation, *dims in (
+            ("bij,jk->bik", (2, 3, 4), (4, 5)),
+            ("ij,jk", (3, 4), (4, 5)),
+            ("ijx,j->i", (3, 4, 2), (4,)),
+            ("i,j,k->kji", (2,), (3,), (4,)),
+            ("abc->cb", (2, 3, 4)),
+        )
+    },
+    "pad": lambda: lossy("Pad", (2, 3), np.array([1, 0, 0, 2])),
+    "pad axes": lambda: lossy("Pad", (2, 3), np.array([1, 2]), None, np.array([-1])),
+    "depth to space by columns": lambda: lossy("DepthToSpace", (2, 8, 2, 3), blocksize=2, mode="CRD"),
     "trilu": lambda: lossy("Trilu", (2, 3, 4), np.array(1), upper=0),
     "reverse sequence": lambda: lossy("ReverseSequence", (4, 3), np.array([2, 4, 1])),
     "top": lambda: lossy("TopK", (3, 6), np.array([2]), outputs=2),
@@ -171,9 +186,6 @@ CASES: dict[str, Callable[[], Graph]] = {
     "norm 1": lambda: lossy("LpNormalization", (2, 3, 4), p=1, axis=1),
     "norm 2": lambda: lossy("LpNormalization", (2, 3, 4)),
     "mean variance": lambda: lossy("MeanVarianceNormalization", (2, 3, 4, 2)),
-    "einsum": lambda: lossy("Einsum", (2, 3, 4), (4, 5), equation="bij,jk->bik"),
-    "einsum of three": lambda: lossy("Einsum", (2, 3), (3, 4), (4, 2), equation="ij, jk, kl"),
-    "einsum alone": lambda: lossy("Einsum", (2, 3, 4), (3, 2), equation="bij,cd->bi"),
     **{
         f"resize {mode} {how} {scales}": (
             lambda mode=mode, how=how, scales=scales: lossy(  # type: ignore[misc]

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from relayout.errors import LayoutError
 from relayout.graph.gradients.reverse import Reverse, gradient
 
-__all__ = ["added"]
+__all__ = ["put_back"]
 
 
 @gradient("Gather")
 def gather(r: Reverse) -> str:
-    """Rows of ``dy`` added to rows of zeros: along the first axis, where axes are moved if need be."""
-    dims = r.dims(r.x)
-    return added(r, r.dy, dims, r.inputs[1], int(r.attributes["axis"]) % len(dims))
+    """Rows of ``dy`` added to rows of zeros."""
+    x, indices = r.inputs
+    dims = r.dims(x)
+    return put_back(r, r.dy, dims, int(r.attributes["axis"]) % len(dims), indices)
 
 
-def added(r: Reverse, dy: str, dims: tuple[int, ...], indices: str, axis: int) -> str:
-    """What was gathered along an axis of something of these dims, added up there."""
+def put_back(r: Reverse, dy: str, dims: Sequence[int], axis: int, indices: str) -> str:
+    """The gradient of what indices have taken along an axis: along the first one, others moved if need be."""
     many = r.dims(indices)
     rank = len(many)
     if axis:  # the axes of the indices to the front

@@ -61,29 +61,35 @@ def gemm(r: Reverse) -> Sequence[str | None]:
 
 
 @gradient("Einsum")
-def einsum(r: Reverse) -> list[str | None]:
-    """Of each operand the sum of products of ``dy`` with the others; what only it has is repeated."""
-    text = str(r.attributes["equation"]).replace(" ", "")
-    left, arrow, result = text.partition("->")
+def einsum(r: Reverse) -> Sequence[str | None]:
+    """Of each factor the product of the gradient and the others; repeated along what it alone had."""
+    equation = str(r.attributes["equation"]).replace(" ", "")
+    left, arrow, out = equation.partition("->")
     terms = left.split(",")
+    if "." in equation or any(len(set(term)) < len(term) for term in terms):
+        raise LayoutError(
+            f"an Einsum of {equation!r} has no gradient: an ellipsis, or a label twice in a factor"
+        )
     if not arrow:
-        several = left.replace(",", "")
-        result = "".join(sorted(one for one in set(several) if several.count(one) == 1))
-    if "." in text or any(len(set(one)) < len(one) for one in terms):
-        raise LayoutError(f"Einsum {text!r} has a gradient where no axes are left out, and none twice")
-    found: list[str | None] = [None] * len(terms)
-    for k, (term, x) in enumerate(zip(terms, r.inputs, strict=True)):
+        out = "".join(sorted(label for label in set(left) - {","} if left.count(label) == 1))
+    sizes: dict[str, int] = {}
+    for x, term in zip(r.inputs, terms, strict=True):
+        for label, n in zip(term, r.dims(x), strict=True):
+            if sizes.setdefault(label, n) != n:
+                raise LayoutError(
+                    f"an Einsum has no gradient whose label {label!r} has {sizes[label]} and {n}"
+                )
+    found: list[str | None] = []
+    for k, (x, term) in enumerate(zip(r.inputs, terms, strict=True)):
         if not r.wants(k):
+            found.append(None)
             continue
-        others = [j for j in range(len(terms)) if j != k]
-        known = {*result, *(one for j in others for one in terms[j])}
-        kept = "".join(one for one in term if one in known)
-        equation = f"{','.join([result, *(terms[j] for j in others)])}->{kept}"
-        made = r("Einsum", r.dy, *(r.inputs[j] for j in others), equation=equation)
-        dims = r.dims(x)
-        ones = [n if one in known else 1 for one, n in zip(term, dims, strict=True)]
-        if any(one in kept and n == 1 for one, n in zip(term, dims, strict=True)):
-            axes = [i for i, one in enumerate(kept) if r.dims(made)[i] != ones[term.index(one)]]
-            made = r.sum(made, axes, 1)
-        found[k] = r.broadcast(r.reshaped(made, ones), x)
+        others = [(one, name) for j, (one, name) in enumerate(zip(terms, r.inputs, strict=True)) if j != k]
+        there = {*out, *(label for one, _ in others for label in one)}
+        kept = "".join(label for label in term if label in there)
+        whole = ",".join([out, *(one for one, _ in others)]) + "->" + kept
+        made = r("Einsum", r.dy, *(name for _, name in others), equation=whole)
+        if kept != term:
+            made = r.reshaped(made, [sizes[label] if label in there else 1 for label in term])
+        found.append(r.broadcast(made, x))
     return found
