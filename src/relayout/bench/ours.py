@@ -32,7 +32,7 @@ QUICK_FORMATS = ("nhwc", "nchw", "nChw16c")
 ALIASES = {"nChw16c": "b_fs_yx_fsv16", "NCHW32": "b_fs_yx_fsv32"}
 """The same layouts under other names."""
 
-NAMES = {
+NAMES: dict[type, tuple[str, str, str]] = {
     BackwardData: ("diff_dst", "weights", "diff_src"),
     BackwardWeights: ("src", "diff_dst", "diff_weights"),
 }
