@@ -7,6 +7,7 @@ import math
 import textwrap
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     from relayout.bench.primitives import Task
     from relayout.bench.primitives_report import Report as PrimitivesReport
     from relayout.bench.report import Report
-    from relayout.bench.suite import Case
     from relayout.bench.threads import Figure
     from relayout.runtime.calibration import Measured
 
@@ -133,17 +133,32 @@ def _groups(_: click.Context, __: click.Parameter, incomplete: str) -> list[Comp
         "relayout bench reorder --group weights --dtype s8 --threads 1",
         'relayout bench reorder --case "nchw -> f32:nhwc" --rounds 15',
         "relayout bench reorder --json reorder.json --plot reorder.svg",
+        "relayout bench reorder --results reorder.jsonl --minutes 10    a piece; again for the next one",
+        "relayout bench reorder --results reorder.jsonl --minutes 0     what is measured by now",
         "relayout bench reorder --list",
     ),
 )
 @click.option("--quick", is_flag=True, help="A small suite: less than two minutes.")
 @click.option("--group", "groups", multiple=True, shell_complete=_groups, help="Only this group of cases.")
 @click.option("--dtype", "dtypes", multiple=True, type=DTYPE, help="Only cases with this data type.")
+@click.option(
+    "--minutes",
+    type=click.FloatRange(min=0),
+    callback=_finite,
+    help="Begin no case after so long; cases are taken from all groups in turn.",
+)
+@click.option(
+    "--results",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="A file of results, a line each: what it has is not measured again, but reported with the rest.",
+)
 @_measuring(QUICK, WHOLE)
 def reorder(
     quick: bool,
     groups: Sequence[str],
     dtypes: Sequence[str],
+    minutes: float | None,
+    results: Path | None,
     texts: Sequence[str],
     threads: tuple[int, ...],
     rounds: int | None,
@@ -157,9 +172,11 @@ def reorder(
 
     Relayout, oneDNN, PyTorch and NumPy are timed in turn, within one run; those not installed are left out:
     pip install 'relayout[bench]' brings all. Figures are medians of the ratios of single rounds. When it is
-    interrupted, what was measured until then is reported.
+    interrupted, what was measured until then is reported. The whole suite takes hours: with a file of results
+    it can be had in pieces, which are summed up together. What calls cost is left out then.
     """
-    from relayout.bench import plot
+    from relayout.bench import pieces, plot
+    from relayout.bench.overhead import overheads
     from relayout.bench.report import as_json, show
     from relayout.bench.suite import cases
     from relayout.dtypes import dtype as as_dtype
@@ -168,17 +185,30 @@ def reorder(
     with misuse():
         chosen = cases(quick, groups, [as_dtype(name).name for name in dtypes], texts)
         plot_to = _plot_file(plot_path)
+    if results is not None:
+        check_writable(results)
+    known = pieces.read(results) if results else {}
+    left = pieces.left(chosen, settings["threads"], known)
     if listed:
-        _list([(case.group, str(case)) for case in chosen], 14, settings, output)
+        _list([(case.group, str(case)) for case, _ in left], 14, settings, output)
         return
     console = output.console()
     report, peers = _prepared(settings)
     report.planned = len(chosen) * len(settings["threads"])
     _heading(report.machine, report.peers, console)
+    wanted = [(str(case), count) for case in chosen for count in settings["threads"]]
+    settled = pieces.Settings(settings["rounds"], settings["seconds"], minutes)
+    calls = results is None and minutes is None
     try:
-        with _progress(len(chosen) + 1, output, no_progress) as progress:
-            _measure(report, chosen, peers, progress)
+        with _progress(len(left) + calls, output, no_progress) as progress:
+            order = left if minutes is None else pieces.spread_out(left)
+            for found in pieces.run(order, settled, peers, results, progress):
+                known[str(found.case), found.threads] = found
+            if calls:
+                progress("calls")
+                report.overheads.extend(overheads(settings["rounds"]))
     finally:
+        report.results.extend(known[key] for key in wanted if key in known)
         if report.results:
             show(report, console)
             output.json(json.loads(as_json(report)))
@@ -197,13 +227,20 @@ def _networks(_: click.Context, __: click.Parameter, incomplete: str) -> list[Co
     epilog=examples(
         "relayout bench primitives --quick",
         "relayout bench primitives --network ResNet-50 --batch 1 --threads 1",
+        "relayout bench primitives --only data --only weights --json gradients.json",
         "relayout bench primitives --case stage1.1.middle --format nhwc --format nchw",
         "relayout bench primitives --json primitives.json --plot primitives.svg",
         "relayout bench primitives --list",
     ),
 )
 @click.option("--quick", is_flag=True, help="A few layers in a few formats: less than two minutes.")
-@click.option("--network", "networks", multiple=True, shell_complete=_networks, help="Only this network.")
+@click.option(
+    *("--network", "--only", "networks"),
+    multiple=True,
+    shell_complete=_networks,
+    metavar="NAME",
+    help="Only this network, or all with this word in their names: data and weights are gradients.",
+)
 @click.option("--batch", "batches", type=DIMS, default="1,8", show_default=True, help="Pictures at a time.")
 @click.option(
     "--format",
@@ -232,7 +269,8 @@ def primitives(
     The peak is that of multiplications and additions in registers, with as many threads, measured in each
     round. Relayout in the formats that it chooses and in given ones, oneDNN and PyTorch are timed in turn; of
     whole networks also ONNX Runtime and OpenVINO. Those not installed are left out. Only the primitive is
-    timed: sources are laid out and weights are packed before.
+    timed: sources are laid out and weights are packed before. A file of --json is written anew whenever a
+    network is done, so that a run which is ended leaves what it has measured.
     """
     from relayout.bench import plot
     from relayout.bench.primitives import tasks
@@ -253,7 +291,7 @@ def primitives(
     _heading(report.machine, report.peers, console)
     try:
         with _progress(len(chosen), output, no_progress) as progress:
-            _measure_primitives(report, chosen, contestants, progress)
+            _measure_primitives(report, chosen, contestants, progress, output)
     finally:
         if report.results:
             show(report, console)
@@ -718,34 +756,26 @@ def _heading(machine: dict[str, Any], peers: dict[str, str | None], console: Con
         console.print(f"{name}: {version or 'not installed'}")
 
 
-def _measure(report: Report, chosen: list[Case], peers: list[Peer], progress: Callable[[str], None]) -> None:
-    from relayout.bench.load import Load
-    from relayout.bench.measure import measured
-    from relayout.bench.overhead import overheads
-
-    threads, rounds, seconds = (report.settings[key] for key in ("threads", "rounds", "seconds"))
-    load = Load()
-    for case in chosen:
-        progress(str(case))
-        report.results.extend(measured(case, threads, rounds, seconds, peers, load))
-    progress("calls")
-    report.overheads.extend(overheads(rounds))
-
-
 def _measure_primitives(
     report: PrimitivesReport,
     chosen: list[Task],
     contestants: list[Contestant],
     progress: Callable[[str], None],
+    output: Output,
 ) -> None:
+    """Measure all layers; a file has what was measured after each network."""
     from relayout.bench.load import Load
     from relayout.bench.primitives import measured
+    from relayout.bench.primitives_report import as_json
 
     threads, rounds, seconds = (report.settings[key] for key in ("threads", "rounds", "seconds"))
     load = Load()
-    for task in chosen:
-        progress(str(task))
-        report.results.extend(measured(task, threads, rounds, seconds, contestants, load))
+    for _, layers in groupby(chosen, key=lambda task: task.group):
+        for task in layers:
+            progress(str(task))
+            report.results.extend(measured(task, threads, rounds, seconds, contestants, load))
+        if output.json_file is not None:
+            output.json(json.loads(as_json(report)))
 
 
 def _list(cases: Sequence[tuple[str, str]], width: int, settings: dict[str, Any], output: Output) -> None:

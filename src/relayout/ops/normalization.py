@@ -96,6 +96,13 @@ class BatchNormalization(Operation):
         w.apply("gt", len(w.operands) + len(w.terms) - 1, w.number("f32", 0.0))
         return w.written()
 
+    @property
+    def rectified(self) -> Expression:
+        """The result behind a ReLU, and whether that let it pass, of the same operands."""
+        w = self._normalised()
+        y = len(w.operands) + len(w.terms) - 1
+        return w.written(w.apply(RELU, y), w.apply("gt", y, w.number("f32", 0.0)))
+
     def _normalised(self) -> Writing:
         shifted = self._reads("shift")
         w = Writing(*["f32"] * (3 + shifted))

@@ -154,13 +154,14 @@ class BatchNormalization(Primitive):
             seen = MemoryDesc(self.src.dims, self.src.dtype, self.src.layout.with_roles(None))
             statistics = sums(seen, besides_channels(self.src), ("mean", "variance"))
             found, note = (statistics,), f"{statistics.note if statistics else ''}, {note}"
-        kept = ("workspace", self.workspace) if "workspace" in self.outputs else None
-        last: list[Program | None] = []
-        if kept is None or not self.post_ops:
-            last = [elementwise(self.dst, operands, self.operation.normalised, post_ops=after, mask=kept)]
-        if not last or last == [None]:  # the mask first, before the source may be written over
+        if "workspace" not in self.outputs:
+            last = [elementwise(self.dst, operands, self.operation.normalised, post_ops=after)]
+        elif not self.post_ops and self.workspace.layout.same_bytes(self.dst.layout):
+            both, kept = self.operation.rectified, {"workspace": self.workspace}
+            last = [elementwise(self.dst, operands, both, further=kept)]
+        else:  # the mask first, before the source may be written over
             passed = self.operation.passed
-            last = [elementwise(self.workspace, operands, passed, target="workspace")] if kept else []
+            last = [elementwise(self.workspace, operands, passed, target="workspace")]
             last.append(elementwise(self.dst, operands, self.operation.normalised, post_ops=after))
         program = joined(*found, first, *last, note=note)
         if program is not None:

@@ -84,7 +84,7 @@ def elementwise(
     target: str = "dst",
     first: int = 0,
     note: str = "",
-    mask: tuple[str, MemoryDesc] | None = None,
+    further: Mapping[str, MemoryDesc] | None = None,
 ) -> Program | None:
     """The program of an operation that works element by element; None where there are no kernels for it.
 
@@ -106,9 +106,9 @@ def elementwise(
         The number of the first operand of these post-ops; see :func:`~.post_ops.operands_of`.
     note : str
         What the program is called.
-    mask : (str, MemoryDesc), optional
-        A buffer of u8, with the destination's dims, that is written, too: 1 where the result is positive, in
-        f32 and behind the post-ops, else 0. Its padding is zeroed first.
+    further : mapping of str to MemoryDesc, optional
+        For each result of the expression but the first what is written, by the name of its buffer; of the
+        layout of the destination.
     """
     from relayout.environment import LOADED
     from relayout.jit.compile import Module, recalled
@@ -123,24 +123,18 @@ def elementwise(
     constants = {
         f"{target}: number {k}": np.array([x], np.float32).view(np.uint8) for k, x in enumerate(numbers)
     }
+    further = further or {}
+    results = [dst.dtype, *(desc.dtype for desc in further.values())]
     expression = followed_by(expression, post_ops)
     # What a destination held in its padding may be anything.
     keeps_zero = expression.keeps_zero and not adds(post_ops)
     one = MemoryDesc((1,) * len(dst.dims), "f32", Layout((1,) * len(dst.dims), plain(len(dst.dims))))
     both = [*operands.items(), *((name, one) for name in constants), *_read_by(post_ops, dst, target, first)]
-    both += [mask] if mask is not None else []
     machine = host()
     steps: list[Step] = []
     scratch: dict[str, int] = {}
     names, given = [name for name, _ in both], [desc for _, desc in both]
-    if mask is not None and mask[1].layout.has_padding:
-        zeros = zeros_step(mask[1], mask[0])
-        if zeros is None:
-            return None
-        steps.append(zeros)
     for k in unsuited(dst, [_repeated(desc, dst) for desc in given], keeps_zero):
-        if mask is not None and k == len(given) - 1:
-            return None
         source, moved = _like(given[k], dst)
         name = f"{names[k]} as {target}"
         step = reorder_step(source, moved, names[k], name)
@@ -152,26 +146,24 @@ def elementwise(
     repeated = [_repeated(desc, dst) for desc in given]
     kinds = [desc.dtype for desc in given]
     moving = [kind for kind, name in zip(kinds, names, strict=True) if name not in constants]
-    vectors = vectors_of(machine, dst.dtype, moving, expression.cheap)
+    vectors = vectors_of(machine, dst.dtype, [*moving, *results[1:]], expression.cheap)
     sides = [(desc.dtype.name, desc.layout._key()) for desc in (dst, *repeated)]
-
-    size = sum(desc.nbytes for desc in (dst, *given))
+    sides += [(desc.dtype.name, ()) for desc in further.values()]
+    size = sum(desc.nbytes for desc in (dst, *given, *further.values()))
     stream = streams(machine, max(size, 2 * dst.nbytes))
 
     def made() -> Module:
         found = runs(dst, repeated, keeps_zero, vectors)
         if found is None:
             return Module("", [])
-        how = vectors.lanes, machine, stream, mask is not None
-        return Module(module(found, dst.dtype, kinds, expression, *how), [ENTRY])
+        return Module(module(found, results, kinds, expression, vectors.lanes, machine, stream), [ENTRY])
 
-    key = "map", sides, expression, stream, mask is not None
-    kernels, _ = recalled(repr(key), LOADED, made, machine)
+    kernels, _ = recalled(repr(("map", sides, expression, stream)), LOADED, made, machine)
     if not kernels:
         return None
     parts = parts_of(size, threads.count())
     shared = parts > 1 and shares(machine, size)
-    steps.append(Step(kernels[0], target, target, tuple(names) or target, parts, shared))
+    steps.append(Step(kernels[0], target, target, (*names, *further) or target, parts, shared))
     return Program(tuple(steps), scratch, constants, note=note)
 
 
