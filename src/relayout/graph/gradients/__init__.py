@@ -23,7 +23,7 @@ primitive is an operator of its own (:mod:`relayout.graph.operators.gradients`).
 ``normalizations``  over batches, layers, groups; softmax
 ``recurrent``       LSTM, GRU and RNN, through time
 ``reductions``      reductions
-``resizing``        resizing
+``resizing``        interpolation
 ``losses``          losses
 ==================  =========================================================
 """
