@@ -261,7 +261,7 @@ def dropout_mask(case: Case) -> list[Way] | None:
 
     def table(count: int, times: int, dims: tuple[int, ...]) -> np.ndarray[Any, Any]:
         made = np.arange(count, dtype=np.uint64) * np.uint64(times * OF_PLACE % 2**64)
-        return made.view(np.int64).reshape(dims)
+        return np.asarray(made.view(np.int64).reshape(dims))
 
     def make(site: Site) -> Value:
         tables = (

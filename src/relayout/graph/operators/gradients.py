@@ -284,7 +284,7 @@ def dropout_mask(
     for bits, factor in MIXING:
         x = (x ^ (x >> np.uint64(bits))) * np.uint64(factor)
     kept = (x ^ (x >> np.uint64(LAST))).view(np.int64) >= bound(ratio)
-    return (kept / (1 - ratio)).astype(dtype)
+    return np.asarray(kept / (1 - ratio), dtype)
 
 
 OF_PLACE, OF_STEP, OF_SEED = 0x9E3779B97F4A7C15, 0xD1342543DE82EF95, 0xA0761D6478BD642F
