@@ -53,21 +53,25 @@ def gradient_of(name: str) -> str:
 def trainable(graph: Graph) -> tuple[str, ...]:
     """The constants that training changes: of floating point, with axes, and no statistics.
 
-    Numbers without axes are part of formulas (the 2 of a square), as are bounds, sizes and axes. The mean and
-    variance that a batch normalisation is given are updated, not learned.
+    Where the source of the graph says which it learns (:attr:`.Graph.parameters`), these. Otherwise numbers
+    without axes are part of formulas (the 2 of a square), as are bounds, sizes and axes. The mean and variance
+    that a batch normalisation is given are updated, not learned.
 
     >>> nodes = Node("Mul", ("x", "w"), ("a",)), Node("Mul", ("a", "two"), ("y",))
     >>> constants = {"w": np.float32([1, 2]), "two": np.float32(2)}
     >>> trainable(Graph((Value("x"),), ("y",), nodes, constants))
     ('w',)
     """
+    known = None if graph.parameters is None else set(graph.parameters)
     found: dict[str, None] = {}
     for node in graph.nodes:
         for place, name in enumerate(node.inputs):
             data = graph.constants.get(name)
-            if data is None or not is_float(data.dtype) or not data.ndim or not data.size:
+            if data is None or not is_float(data.dtype) or not data.size:
                 continue
-            if (node.operator, place) not in FIXED and node.operator not in NEVER:
+            if known is not None:
+                found.update({name: None} if name in known else {})
+            elif data.ndim and (node.operator, place) not in FIXED and node.operator not in NEVER:
                 found[name] = None
     return tuple(found)
 
