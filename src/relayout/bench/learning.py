@@ -1,8 +1,8 @@
 """Do networks train: one step of each, its loss and its gradients beside PyTorch's in double precision.
 
-PyTorch computes the same step twice, in double and in single precision. What its single precision is off by is
-what rounding does to this network, and the yardstick: Relayout may be off by :data:`TIMES` as much. Dropouts
-drop nothing, batch normalisations take the statistics of the batch.
+PyTorch computes the same step twice, in double and in single precision. What its single precision is off by
+is what rounding does to this network, and the yardstick: Relayout may be off by :data:`TIMES` as much.
+Dropouts drop nothing, batch normalisations take the statistics of the batch.
 
 ::
 
@@ -10,13 +10,13 @@ drop nothing, batch normalisations take the statistics of the batch.
     gradients, all together     |found - exact| / |exact|, of the vector of all gradients
     each gradient               |found - exact|, beside what PyTorch is off by there
 
-Where rounding decides the sign of what a rectifier reads, or which of two elements is the larger one, gradients
-jump. So what differs is tried again with other inputs: an error differs each time, a jump does not.
+Where rounding decides the sign of what a rectifier reads, or which of two elements is the larger one,
+gradients jump. So what differs is tried again with other inputs: an error differs each time, a jump does not.
 
 A gradient that is 0 but for rounding, such as that of a bias ahead of a normalisation, has no digits that
-could agree; so single gradients have an allowance of :data:`OWN` times their norm and :data:`SHARE` times that
-of all. Parameters are found by their names or, where an exporter has renamed or transposed them, by their
-values.
+could agree; so single gradients have an allowance of :data:`OWN` times their norm and :data:`SHARE` times
+that of all. Parameters are found by their names or, where an exporter has renamed or transposed them, by
+their values.
 """
 
 from __future__ import annotations
@@ -214,7 +214,7 @@ def _reference(module: Any, inputs: Sequence[Any], dtype: Any, training: bool) -
         targets = rng.integers(0, result.shape[1], (result.shape[0], *result.shape[2:]))
         loss = torch.nn.functional.cross_entropy(result, torch.from_numpy(targets))
     else:
-        targets = rng.standard_normal(tuple(result.shape))
+        targets = rng.standard_normal(tuple(result.shape))  # type: ignore[assignment]
         loss = torch.nn.functional.mse_loss(result, torch.from_numpy(targets).to(dtype))
     loss.backward()
     found = {name: one.grad for name, one in model.named_parameters() if one.grad is not None}

@@ -54,8 +54,8 @@ def trainable(graph: Graph) -> tuple[str, ...]:
     """The constants that training changes: of floating point, with axes, and no statistics.
 
     Where the source of the graph says which it learns (:attr:`.Graph.parameters`), these. Otherwise numbers
-    without axes are part of formulas (the 2 of a square), as are bounds, sizes and axes. The mean and variance
-    that a batch normalisation is given are updated, not learned.
+    without axes are part of formulas (the 2 of a square), as are bounds, sizes and axes. The mean and
+    variance that a batch normalisation is given are updated, not learned.
 
     >>> nodes = Node("Mul", ("x", "w"), ("a",)), Node("Mul", ("a", "two"), ("y",))
     >>> constants = {"w": np.float32([1, 2]), "two": np.float32(2)}

@@ -132,8 +132,8 @@ class Graph:
         Constants in whose place a run may be given others, by name, and what fits; None: the graph depends on
         the value, so that it stays.
     parameters : tuple of str or None
-        The constants that its source learns: PyTorch's parameters that require gradients, no buffers. None: it
-        does not say.
+        The constants that its source learns: PyTorch's parameters that require gradients, no buffers. None:
+        it does not say.
     """
 
     inputs: tuple[Value, ...]
