@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 import relayout as rl
-from relayout.bench import measure, plot
+from relayout.bench import measure, pieces, plot
 from relayout.bench.measure import COPY, OURS, Result, Spread, measured, spread
 from relayout.bench.overhead import Overhead, overheads
 from relayout.bench.particulars import particulars
@@ -254,16 +254,23 @@ class TestReport:
         assert made.mean == pytest.approx(4 ** (4 / 5))
         assert made.within == pytest.approx(1 / 5)
         assert made.slow == [str(self.BIG), str(self.MIDDLE)]  # small tensors and 4-bit types are excused
-        won, of, factor = made.wins["other"]
-        assert (won, of) == (1, 3)  # BIG twice, NIBBLES; the others are under 256 KiB
+        assert made.counted == 3
+        assert made.counted_mean == pytest.approx(4 ** (2 / 3))
+        assert made.counted_within == pytest.approx(1 / 3)
+        won, ties, of, factor = made.wins["other"]
+        assert (won, ties, of) == (1, 0, 3)  # BIG twice, NIBBLES; the others are under 256 KiB
         assert factor == pytest.approx((0.5 * 0.5 * 2.0) ** (1 / 3))
+
+    def test_a_peer_that_is_faster_by_five_percent_is_as_fast(self):
+        found = [result(self.BIG, 1.0, other=time) for time in (0.94, 0.95, 1.0, 1.01)]
+        assert Summary.of(found, 1).wins["other"][:3] == (1, 2, 4)
 
     def test_cases_that_others_disturbed_are_not_compared(self):
         quiet = result(self.BIG, 1.0, other=2.0)
         busy = replace(result(self.BIG, 1.0, other=9.0), others=float(os.cpu_count()))
         made = Summary.of([quiet, busy], 1)
         assert (made.cases, made.disturbed) == (1, 1)
-        assert made.wins["other"] == (1, 1, pytest.approx(2.0))
+        assert made.wins["other"] == (1, 0, 1, pytest.approx(2.0))
         assert "DISTURBED: 1 case left out" in "\n".join(made.lines())
 
     def test_figures_count_the_same_cases_everywhere(self):
@@ -292,6 +299,25 @@ class TestReport:
         report = Report(particulars("numpy"), {"NumPy": "2"}, {}, found)
         plot.draw(report, tmp_path / "picture.svg")
         assert "<svg" in (tmp_path / "picture.svg").read_text()
+
+
+class TestPieces:
+    def test_results_are_read_as_they_were_written(self, tmp_path):
+        file = tmp_path / "found.jsonl"
+        case = Case("mine", (2, 3), "ab", "ba", "u8", "f32", (("src_scale", 1), ("src_zero_point", None)))
+        some = [
+            replace(result(case, 2.0, other=3.0), notes={"other": "differs"}, others=0.25),
+            result(TINY, 1),
+        ]
+        for one in some:
+            pieces.write(one, file)
+        assert list(pieces.read(file).values()) == some
+
+    def test_the_last_result_of_a_case_counts(self, tmp_path):
+        file = tmp_path / "found.jsonl"
+        for ratio in (2.0, 1.0):
+            pieces.write(result(TINY, ratio), file)
+        assert pieces.read(file) == {(str(TINY), 1): result(TINY, 1.0)}
 
 
 class TestCommand:
@@ -361,9 +387,41 @@ class TestCommand:
         assert [path.name for path in tmp_path.iterdir()] == ["kept.json"]
         assert kept.read_text() == "{}"
 
+    def test_a_run_goes_on_where_another_one_has_stopped(self, alone, tmp_path):
+        """Limits of time end it; what others disturbed is measured again; all is summed up in the end."""
+        file, path = tmp_path / "found.jsonl", tmp_path / "found.json"
+        words = ("--group", "small", "--quick", "--threads", 1, "--rounds", 1, "--results", file)
+        several = cases(quick=True, groups=["small"])
+        assert "INTERRUPTED" not in run(*words, "--minutes", 0, "--json", path).stdout  # nothing to tell
+        assert not file.exists()
+        busy = replace(result(several[0], 1.0), others=float(os.cpu_count()))
+        pieces.write(busy, file)
+        pieces.write(result(several[1], 3.0), file)
+        with file.open("a") as cut:
+            cut.write('{"case": "')
+        listed = [str(case) for case in several if case != several[1]]
+        assert [line.split(" ", 1)[1].strip() for line in run("--list", *words).stdout.splitlines()] == listed
+        assert f"INTERRUPTED: 2 of {len(several)} results" in run(*words, "--minutes", 0).stdout
+        run(*words, "--json", path)
+        found = json.loads(path.read_text())
+        assert found["complete"]
+        assert [row["case"] for row in found["results"]] == [str(case) for case in several]
+        assert found["results"][1]["engine"] == "test"
+        assert found["overheads"] == []
+
+    @examples(30)
+    @given(count=st.integers(1, 700))
+    def test_cases_are_spread_out(self, count):
+        order = pieces.spread_out(range(count))
+        assert sorted(order) == list(range(count))
+        fifth = sorted(order[: max(8, count // 5)])
+        assert max((b - a for a, b in pairwise([0, *fifth, count])), default=1) <= max(4, count / 3)
+
     @pytest.mark.parametrize(
         ("words", "code", "told"),
         [
+            ("--minutes nan", 2, "nan is no length of time"),
+            ("--results no/such/folder.jsonl", 5, "no/such/folder.jsonl"),
             ("--group resnet", 2, "there is no group 'resnet'"),
             ("--case nothing", 2, "--list prints them"),
             ("--threads 0", 2, "--threads takes numbers from 1 to 256"),

@@ -22,6 +22,7 @@ module                 what it has
 ``load``               what other processes use meanwhile
 ``threads``            what a region, a wakeup and a millisecond of work cost on several threads
 ``overhead``           what a call costs besides moving bytes, and the first call
+``pieces``             a long run in pieces: results in a file that later runs go on with
 ``report``, ``plot``   tables, JSON, a picture
 ``networks``           the layers of networks, as data
 ``models``             whole networks from files, beside other runtimes

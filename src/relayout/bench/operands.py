@@ -17,10 +17,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relayout.bench.networks import BackwardData, Conv, Forward, Product
+from relayout.bench.passes import Pass
 
 __all__ = ["SEED", "TOLERANCE", "Operands", "Work", "difference", "operands"]
 
-Work = Conv | Product | Forward
+Work = Conv | Product | Forward | Pass
 Floats = NDArray[np.float32]
 
 TOLERANCE = 1e-4
@@ -33,6 +34,8 @@ class Operands(NamedTuple):
     src: Floats
     weights: Floats
     bias: Floats | None
+    diff: Floats | None = None
+    """Of a gradient of what has no weights: what comes in."""
 
 
 def operands(work: Work) -> Operands:
@@ -46,6 +49,9 @@ def operands(work: Work) -> Operands:
     src = generator.standard_normal(work.src_dims, np.float32)
     if isinstance(work, Forward):
         return Operands(src, np.empty(0, np.float32), None)
+    if isinstance(work, Pass):
+        diff = generator.standard_normal(work.dst_dims, np.float32) if work.backward else None
+        return Operands(src, np.empty(0, np.float32), None, diff)
     weights = generator.standard_normal(work.weights_dims, np.float32)
     weights /= math.sqrt(work.flops / 2 / math.prod(work.dst_dims))  # what one result is a sum of
     has_bias = work.has_bias if isinstance(work, Product) else not isinstance(work, BackwardData)

@@ -14,6 +14,8 @@ import relayout as rl
 from relayout.bench.measure import OURS
 from relayout.bench.networks import BackwardData, Conv, Forward, Product
 from relayout.bench.operands import SEED, Floats, Operands, Work
+from relayout.bench.ours_passes import prepared
+from relayout.bench.passes import Pass
 from relayout.bench.peers.primitives.contestant import Computation
 from relayout.errors import LayoutError
 from relayout.layout.descriptor import MemoryDesc
@@ -62,6 +64,8 @@ class Ours:
             return _network(work, operands, self.format, threads)
         if self.format is not None and not isinstance(work, Conv):
             return None
+        if isinstance(work, Pass):
+            return prepared(work, operands, threads)
         with limited(threads):  # everybody plans for the threads that will work
             primitive = _convolution(work, self.format) if isinstance(work, Conv) else _product(work)
             if primitive.implementation.startswith("definition"):

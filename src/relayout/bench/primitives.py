@@ -26,6 +26,9 @@ ResNet-50 data     the gradients of the sources of its convolutions
 ResNet-50 forward  the whole network, with all that is between the convolutions
 =================  ========================================================================================
 
+What has no products is held against a copy of the bytes that it must move (:mod:`relayout.bench.passes`):
+normalisations of ResNet-50, pooling and other layers of images, a layer of BERT; forward and backward.
+
 Depthwise convolutions read and write as much as they compute; their share of the peak is small for everybody.
 """
 
@@ -39,6 +42,8 @@ from relayout.bench.load import Load, disturbed
 from relayout.bench.measure import OURS, Spread, Stopwatch, figures, in_rounds
 from relayout.bench.networks import Conv, Forward, backward_data, convolutions, products
 from relayout.bench.operands import Floats, Operands, Work, difference, operands
+from relayout.bench.passes import NETWORKS as PASSES
+from relayout.bench.passes import Pass, copying, passes
 from relayout.bench.peak import Yardstick, yardstick
 from relayout.bench.peers.primitives.contestant import Computation, Contestant
 from relayout.errors import LayoutError
@@ -65,12 +70,18 @@ class Task:
     @property
     def group(self) -> str:
         """What is summed up together."""
-        return f"{self.network}, batch {self.batch}"
+        way = f" {self.work.way}" if isinstance(self.work, Pass) else ""
+        return f"{self.network}{way}, batch {self.batch}"
 
     @property
     def weight(self) -> int:
-        """The share of a layer in the sum: multiplications and additions of all its occurrences."""
-        return self.work.flops * self.work.count
+        """The share of a layer in the sum: multiplications and additions (bytes) of all its occurrences."""
+        return self.amount * self.work.count
+
+    @property
+    def amount(self) -> int:
+        """What is held against the yardstick: multiplications and additions, or bytes of a :class:`Pass`."""
+        return self.work.bytes if isinstance(self.work, Pass) else self.work.flops
 
     def __str__(self) -> str:
         return f"{self.network} {self.work}"
@@ -119,8 +130,8 @@ class Result:
 
     @property
     def peak(self) -> float:
-        """The peak that was measured, in units of 10**9 multiplications and additions a second."""
-        return self.case.work.flops / self.seconds[PEAK].median / 1e9
+        """The peak that was measured, in units of 10**9 operations (or bytes of a copy) a second."""
+        return self.case.amount / self.seconds[PEAK].median / 1e9
 
 
 def tasks(
@@ -194,21 +205,21 @@ def measured(
     load = load or Load()
     given = operands(task.work)
     for count in threads:
-        ideal = yardstick(count)
+        ideal = copying(task.work, count) if isinstance(task.work, Pass) else yardstick(count)
         ready, notes = _ready(task.work, given, count, contestants)
         watches = {PEAK: Stopwatch(ideal.run)} | {name: Stopwatch(c.run) for name, c in ready.items()}
         span = seconds * (LONGER if isinstance(task.work, Forward) else 1)
         needed = [name for name in (PEAK, OURS) if name in watches]
         samples = in_rounds(watches, rounds, span, count, needed)
-        samples[PEAK] = _at_the_peak(task.work, ideal, samples[PEAK])
+        samples[PEAK] = _at_the_peak(task, ideal, samples[PEAK])
         how = {name: c.implementation for name, c in ready.items()}
         yield Result(
             task, count, **figures(samples, PEAK), implementations=how, notes=notes, others=load.others()
         )
 
 
-def _at_the_peak(work: Work, ideal: Yardstick, times: Sequence[float]) -> list[float]:
-    return [seconds * work.flops / ideal.flops for seconds in times]
+def _at_the_peak(task: Task, ideal: Yardstick, times: Sequence[float]) -> list[float]:
+    return [seconds * task.amount / ideal.flops for seconds in times]
 
 
 def _ready(
@@ -252,11 +263,13 @@ NETWORKS: dict[str, Callable[[int], Sequence[Work]]] = {
     "ViT-B/16": products,
     "ResNet-50 data": partial(backward_data, "ResNet-50"),
     "ResNet-50 forward": lambda batch: [Forward(batch)],
+    **{name: partial(passes, name) for name in PASSES},
 }
 """The networks, and what makes their layers for a batch."""
 
 QUICK = (
     *("conv1", "stage1.1.middle", "stage2.1.shortcut", "stage3.1.expand", "stage4.2.middle"),
     *("block3.1.depthwise", "attention.inputs", "attention.scores"),
+    *("stage2.1.expand.norm", "maximum", "relu.512x28x28", "scores"),
 )
 """Names of the layers of a quick run."""

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from relayout.bench.measure import OURS
 from relayout.bench.operands import Work
 from relayout.bench.ours import ALIASES
+from relayout.bench.passes import Pass
 from relayout.bench.primitives import PEAK, Result
 
 if TYPE_CHECKING:
@@ -180,9 +181,9 @@ def _row(result: Result) -> dict[str, Any]:
         "network": task.network,
         "batch": task.batch,
         "count": task.work.count,
-        "flops": task.work.flops,
+        **({"bytes": task.amount} if isinstance(task.work, Pass) else {"flops": task.amount}),
         "threads": result.threads,
-        "peak_gigaflops_per_second": round(result.peak, 1),
+        f"peak_giga{'bytes' if isinstance(task.work, Pass) else 'flops'}_per_second": round(result.peak, 1),
         "cores_used_by_others": None if result.others is None else round(result.others, 2),
         "disturbed": result.disturbed,
         "contestants": {
@@ -296,7 +297,7 @@ def _table(
 
     table = Table(title=title, title_justify="left")
     table.add_column("network", no_wrap=True)
-    table.add_column("peak, GFLOP/s", justify="right", no_wrap=True)
+    table.add_column("peak", justify="right", no_wrap=True)
     for name in names:
         table.add_column(_heading(name), justify="right")
     for group in report.groups:
@@ -304,7 +305,8 @@ def _table(
         cells = [cell(group, name) for name in names]
         if any(text != "-" for text in cells):
             peak = sorted(r.peak for r in quiet)[len(quiet) // 2]
-            table.add_row(group, f"{peak:.0f}", *cells)
+            unit = "GB/s" if isinstance(quiet[0].case.work, Pass) else "GFLOP/s"
+            table.add_row(group, f"{peak:.0f} {unit}", *cells)
     if table.row_count:
         console.print(table)
 

@@ -3,8 +3,9 @@
 The figures that sum up a suite, for each number of threads:
 
 * the geometric mean of all ratios to ``memcpy``, and the share of cases that take at most twice its time;
-* how many take more than three times its time, small tensors and 4-bit types left out;
-* for each peer: in how many cases of 256 KiB or more Relayout is faster, and the geometric mean of how much.
+* the same without small tensors and 4-bit types, and how many of these take more than three times its time;
+* for each peer: in how many cases of 256 KiB or more Relayout is faster, or as fast within 5 %, and the
+  geometric mean of how much.
 
 Cases in which other processes took the cores (*disturbed* ones, :mod:`relayout.bench.load`) say little about
 anybody, and less about the peers. They count in none of these figures, in no table by group and not in the
@@ -18,18 +19,20 @@ import math
 import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from relayout.bench.measure import COPY, OURS, Result
 from relayout.bench.overhead import Overhead
+from relayout.bench.pieces import as_plain
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-__all__ = ["Report", "Summary", "as_json", "geometric_mean", "show"]
+__all__ = ["Report", "Summary", "Wins", "as_json", "geometric_mean", "show"]
 
 GOAL, SLOW = 2.0, 3.0  # multiples of memcpy
 SMALL, COMPARED = 64 << 10, 256 << 10  # bytes
+TIE = 0.95  # of our time: a peer that takes less is faster
 LISTED = 12  # lines of a list of cases
 
 
@@ -85,6 +88,19 @@ class Report:
         ]
 
 
+class Wins(NamedTuple):
+    """How Relayout and a peer compare, in cases of some size."""
+
+    slower: int
+    """Cases in which the peer is slower."""
+    ties: int
+    """Cases in which it is not, but faster by no more than 5 %."""
+    cases: int
+    """How many there are."""
+    factor: float
+    """Geometric mean of the peer's time / ours."""
+
+
 @dataclass(frozen=True)
 class Summary:
     """The figures that sum up the undisturbed results of one number of threads."""
@@ -100,8 +116,12 @@ class Summary:
     """Cases above :data:`SLOW` that are not excused."""
     counted: int
     """Cases that would not be excused."""
-    wins: dict[str, tuple[int, int, float]]
-    """By peer: cases in which Relayout is faster, of how many, geometric mean of peer's time / ours."""
+    counted_mean: float
+    """Geometric mean of their ratios."""
+    counted_within: float
+    """The share of them at most at :data:`GOAL`."""
+    wins: dict[str, Wins]
+    """By peer."""
     disturbed: int
     """Cases that were left out because other processes took cores that were needed."""
 
@@ -114,14 +134,17 @@ class Summary:
         wins = {}
         for peer in dict.fromkeys(name for r in mine for name in r.behind):
             factors = [r.behind[peer].median for r in mine if peer in r.behind and _compares(r)]
-            wins[peer] = (sum(f > 1 for f in factors), len(factors), geometric_mean(factors))
+            slower, tied = sum(f > 1 for f in factors), sum(TIE <= f <= 1 for f in factors)
+            wins[peer] = Wins(slower, tied, len(factors), geometric_mean(factors))
         return cls(
             threads,
             len(mine),
             geometric_mean(_ours(r) for r in mine),
-            sum(_ours(r) <= GOAL for r in mine) / len(mine) if mine else math.nan,
+            _within(mine),
             [str(r.case) for r in counted if _ours(r) > SLOW],
             len(counted),
+            geometric_mean(_ours(r) for r in counted),
+            _within(counted),
             wins,
             len(every) - len(mine),
         )
@@ -132,19 +155,24 @@ class Summary:
         if self.cases:
             found = [
                 f"{_threads(self.threads)}: {_number(self.cases, 'case')}, geometric mean {self.mean:.2f}, "
-                f"{self.within:.0%} at most {GOAL}; {len(self.slow)} of {self.counted} above {SLOW} "
-                "(4-bit types and tensors under 64 KiB left out)"
+                f"{self.within:.0%} at most {GOAL}"
             ]
+        if self.counted:
+            found.append(
+                f"  of 64 KiB or more, without 4-bit types: {_number(self.counted, 'case')}, geometric mean "
+                f"{self.counted_mean:.2f}, {self.counted_within:.0%} at most {GOAL}, "
+                f"{len(self.slow)} above {SLOW}"
+            )
         if self.disturbed:
             found.append(
                 f"  DISTURBED: {_number(self.disturbed, 'case')} left out, during which other processes took "
                 "the cores; measure on a quiet machine"
             )
-        for peer, (won, cases, factor) in self.wins.items():
+        for peer, (won, ties, cases, factor) in self.wins.items():
             if cases:
                 found.append(
-                    f"  {peer}: slower in {won} of {_number(cases, 'case')} of 256 KiB or more, "
-                    f"takes {factor:.2f} times as long (geometric mean)"
+                    f"  {peer}: slower in {won} of {_number(cases, 'case')} of 256 KiB or more, as fast "
+                    f"within 5 % in {ties}, takes {factor:.2f} times as long (geometric mean)"
                 )
         return found
 
@@ -169,7 +197,7 @@ def as_json(report: Report) -> str:
             "complete": report.is_complete,
             "summary": [_summary_row(Summary.of(report.results, n)) for n in report.threads],
             "overheads": [{"name": o.name, "unit": o.unit, **o.spread._asdict()} for o in report.overheads],
-            "results": [_row(r) for r in report.results],
+            "results": [as_plain(r) for r in report.results],
         },
         indent=1,
         ensure_ascii=False,
@@ -195,6 +223,11 @@ def _ours(result: Result) -> float:
     return result.ratios[OURS].median
 
 
+def _within(results: Sequence[Result]) -> float:
+    """The share of results at most at :data:`GOAL`."""
+    return sum(_ours(r) <= GOAL for r in results) / len(results) if results else math.nan
+
+
 def _compares(result: Result) -> bool:
     """Whether a case is fit for comparing with peers."""
     return result.case.bytes >= COMPARED and not result.disturbed
@@ -208,36 +241,6 @@ def _number(count: int, what: str) -> str:
     return f"{count} {what}{'s' * (count != 1)}"
 
 
-def _row(result: Result) -> dict[str, Any]:
-    case = result.case
-    return {
-        "case": str(case),
-        "group": case.group,
-        "dims": case.dims,
-        "src": case.src,
-        "dst": case.dst,
-        "src_dtype": case.src_dtype,
-        "dst_dtype": case.dst_dtype,
-        "attributes": dict(case.attributes),
-        "bytes": case.bytes,
-        "threads": result.threads,
-        "engine": result.engine,
-        "cores_used_by_others": None if result.others is None else round(result.others, 2),
-        "disturbed": result.disturbed,
-        "memcpy_gigabytes_per_second": round(result.gigabytes, 3),
-        "contestants": {
-            name: {
-                "seconds": result.seconds[name]._asdict(),
-                **({"ratio": result.ratios[name]._asdict()} if name != COPY else {}),
-                **({"behind": result.behind[name]._asdict()} if name in result.behind else {}),
-                "rounds": result.rounds[name],
-                **({"note": result.notes[name]} if name in result.notes else {}),
-            }
-            for name in result.seconds
-        },
-    }
-
-
 def _summary_row(summary: Summary) -> dict[str, Any]:
     return {
         "threads": summary.threads,
@@ -246,10 +249,15 @@ def _summary_row(summary: Summary) -> dict[str, Any]:
         "at_most_2": _or_none(summary.within),
         "above_3": summary.slow,
         "above_3_of": summary.counted,
+        "counted": {
+            "cases": summary.counted,
+            "geometric_mean": _or_none(summary.counted_mean),
+            "at_most_2": _or_none(summary.counted_within),
+        },
         "disturbed": summary.disturbed,
         "peers": {
-            peer: {"slower": won, "of": cases, "geometric_mean": _or_none(factor)}
-            for peer, (won, cases, factor) in summary.wins.items()
+            peer: {"slower": won, "ties": ties, "of": cases, "geometric_mean": _or_none(factor)}
+            for peer, (won, ties, cases, factor) in summary.wins.items()
         },
     }
 

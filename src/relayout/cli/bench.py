@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from relayout.bench.primitives import Task
     from relayout.bench.primitives_report import Report as PrimitivesReport
     from relayout.bench.report import Report
-    from relayout.bench.suite import Case
     from relayout.bench.threads import Figure
     from relayout.runtime.calibration import Measured
 
@@ -133,17 +132,32 @@ def _groups(_: click.Context, __: click.Parameter, incomplete: str) -> list[Comp
         "relayout bench reorder --group weights --dtype s8 --threads 1",
         'relayout bench reorder --case "nchw -> f32:nhwc" --rounds 15',
         "relayout bench reorder --json reorder.json --plot reorder.svg",
+        "relayout bench reorder --results reorder.jsonl --minutes 10    a piece; again for the next one",
+        "relayout bench reorder --results reorder.jsonl --minutes 0     what is measured by now",
         "relayout bench reorder --list",
     ),
 )
 @click.option("--quick", is_flag=True, help="A small suite: less than two minutes.")
 @click.option("--group", "groups", multiple=True, shell_complete=_groups, help="Only this group of cases.")
 @click.option("--dtype", "dtypes", multiple=True, type=DTYPE, help="Only cases with this data type.")
+@click.option(
+    "--minutes",
+    type=click.FloatRange(min=0),
+    callback=_finite,
+    help="Begin no case after so long; cases are taken from all groups in turn.",
+)
+@click.option(
+    "--results",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="A file of results, a line each: what it has is not measured again, but reported with the rest.",
+)
 @_measuring(QUICK, WHOLE)
 def reorder(
     quick: bool,
     groups: Sequence[str],
     dtypes: Sequence[str],
+    minutes: float | None,
+    results: Path | None,
     texts: Sequence[str],
     threads: tuple[int, ...],
     rounds: int | None,
@@ -157,9 +171,11 @@ def reorder(
 
     Relayout, oneDNN, PyTorch and NumPy are timed in turn, within one run; those not installed are left out:
     pip install 'relayout[bench]' brings all. Figures are medians of the ratios of single rounds. When it is
-    interrupted, what was measured until then is reported.
+    interrupted, what was measured until then is reported. The whole suite takes hours: with a file of results
+    it can be had in pieces, which are summed up together. What calls cost is left out then.
     """
-    from relayout.bench import plot
+    from relayout.bench import pieces, plot
+    from relayout.bench.overhead import overheads
     from relayout.bench.report import as_json, show
     from relayout.bench.suite import cases
     from relayout.dtypes import dtype as as_dtype
@@ -168,17 +184,30 @@ def reorder(
     with misuse():
         chosen = cases(quick, groups, [as_dtype(name).name for name in dtypes], texts)
         plot_to = _plot_file(plot_path)
+    if results is not None:
+        check_writable(results)
+    known = pieces.read(results) if results else {}
+    left = pieces.left(chosen, settings["threads"], known)
     if listed:
-        _list([(case.group, str(case)) for case in chosen], 14, settings, output)
+        _list([(case.group, str(case)) for case, _ in left], 14, settings, output)
         return
     console = output.console()
     report, peers = _prepared(settings)
     report.planned = len(chosen) * len(settings["threads"])
     _heading(report.machine, report.peers, console)
+    wanted = [(str(case), count) for case in chosen for count in settings["threads"]]
+    settled = pieces.Settings(settings["rounds"], settings["seconds"], minutes)
+    calls = results is None and minutes is None
     try:
-        with _progress(len(chosen) + 1, output, no_progress) as progress:
-            _measure(report, chosen, peers, progress)
+        with _progress(len(left) + calls, output, no_progress) as progress:
+            order = left if minutes is None else pieces.spread_out(left)
+            for found in pieces.run(order, settled, peers, results, progress):
+                known[str(found.case), found.threads] = found
+            if calls:
+                progress("calls")
+                report.overheads.extend(overheads(settings["rounds"]))
     finally:
+        report.results.extend(known[key] for key in wanted if key in known)
         if report.results:
             show(report, console)
             output.json(json.loads(as_json(report)))
@@ -726,20 +755,6 @@ def _heading(machine: dict[str, Any], peers: dict[str, str | None], console: Con
     console.print(*textwrap.wrap(facts, 80), sep="\n", markup=False)
     for name, version in peers.items():
         console.print(f"{name}: {version or 'not installed'}")
-
-
-def _measure(report: Report, chosen: list[Case], peers: list[Peer], progress: Callable[[str], None]) -> None:
-    from relayout.bench.load import Load
-    from relayout.bench.measure import measured
-    from relayout.bench.overhead import overheads
-
-    threads, rounds, seconds = (report.settings[key] for key in ("threads", "rounds", "seconds"))
-    load = Load()
-    for case in chosen:
-        progress(str(case))
-        report.results.extend(measured(case, threads, rounds, seconds, peers, load))
-    progress("calls")
-    report.overheads.extend(overheads(rounds))
 
 
 def _measure_primitives(

@@ -21,10 +21,11 @@ from typing import Any, Final
 import numpy as np
 
 from relayout.errors import LayoutError
-from relayout.graph.backward import backward, gradient_of, trainable, with_inputs
+from relayout.graph.backward import backward, trainable, with_inputs
 from relayout.graph.gradients.reverse import Writing
 from relayout.graph.graph import Graph, Node, Value
 from relayout.graph.inference import inferred, with_dims
+from relayout.graph.passes import optimized
 from relayout.graph.step import Step
 from relayout.graph.training_form import training_form
 from relayout.training.losses import LOSS, LOSSES, with_loss
@@ -148,9 +149,8 @@ class Learning:
 
     def whole(self, sizes: Sizes) -> Step:
         """Forward, backward and the optimiser. The results: the loss, those of the network."""
-        joint, statistics = self._joint(sizes)
+        joint, statistics, gradients = self._joint(sizes)
         writing = Writing(joint._known, joint.constants)
-        gradients = {name: gradient_of(name) for name in self.parameters}
         states, inputs, more = self._updated(writing, gradients)
         states |= statistics
         results = (self.value, *self.graph.results, *more, *states.values())
@@ -158,7 +158,7 @@ class Learning:
 
     def gradients(self, sizes: Sizes) -> Step:
         """Forward and backward; a part of each gradient is added to its sum."""
-        joint, statistics = self._joint(sizes)
+        joint, statistics, gradients = self._joint(sizes)
         writing = Writing(joint._known, joint.constants)
         states = {name: name for name in self.parameters} | statistics
         inputs = []
@@ -166,7 +166,7 @@ class Learning:
             known, total = joint.value(name), total_of(name)
             inputs.append(Value(total, known.dims, known.dtype))
             writing.values[total] = inputs[-1]
-            part = gradient_of(name)
+            part = gradients[name]
             if self.parts > 1:
                 part = writing("Mul", part, writing.number(1 / self.parts, part))
             writing.append(Node("Add", (total, part), (after(total),), {}, after(total)))
@@ -199,12 +199,14 @@ class Learning:
     def _with_loss(self, graph: Graph) -> Graph:
         return with_loss(graph, self.loss) if self.loss in LOSSES else graph
 
-    def _joint(self, sizes: Sizes) -> tuple[Graph, dict[str, str]]:
-        """Forward and backward, with parameters as inputs; and what replaces running statistics."""
+    def _joint(self, sizes: Sizes) -> tuple[Graph, dict[str, str], dict[str, str]]:
+        """Forward and backward, with parameters as inputs; what replaces running statistics; gradients."""
         free = inferred(with_inputs(with_dims(self.graph, sizes), self.parameters))
         form = training_form(self._with_loss(free), seed=self.seed, dropout=self.dropout)
-        joint = backward(with_inputs(form.graph, list(form.updates)), self.value, self.parameters)
-        return joint, dict(form.updates)
+        simple = optimized(with_inputs(form.graph, list(form.updates)))
+        joint = backward(simple, self.value, self.parameters)
+        gradients = joint.results[len(joint.results) - len(self.parameters) :]
+        return joint, dict(form.updates), dict(zip(self.parameters, gradients, strict=True))
 
     def _updated(
         self, writing: Writing, gradients: Mapping[str, str]

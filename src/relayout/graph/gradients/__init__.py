@@ -21,6 +21,7 @@ primitive is an operator of its own (:mod:`relayout.graph.operators.gradients`).
 ``attention``       attention, its weights computed once more
 ``pooling``         pooling
 ``normalizations``  over batches, layers, groups; softmax
+``recurrent``       LSTM, GRU and RNN, through time
 ``reductions``      reductions
 ``losses``          losses
 ==================  =========================================================
@@ -36,6 +37,7 @@ from relayout.graph.gradients import (  # noqa: F401 (they fill the table)
     normalizations,
     pooling,
     products,
+    recurrent,
     reductions,
     shapes,
 )

@@ -11,6 +11,7 @@ import numpy as np
 
 from relayout.bench.networks import BackwardData, Conv, Forward, Product
 from relayout.bench.operands import Floats, Operands, Work
+from relayout.bench.passes import Pass
 from relayout.bench.peers.dnnl import (
     BIAS,
     DIFF_DST,
@@ -25,6 +26,7 @@ from relayout.bench.peers.dnnl import (
     Reorder,
     library,
 )
+from relayout.bench.peers.primitives import onednn_passes
 from relayout.bench.peers.primitives.contestant import Computation
 from relayout.layout.format import letters
 from relayout.tensor import aligned
@@ -51,9 +53,14 @@ class OneDNN:
         found = library()
         if found is None or isinstance(work, Forward):
             return None
-        if self.product != "matmul" and (isinstance(work, Conv) or not work.has_bias):
+        if self.product != "matmul" and (not isinstance(work, Product) or not work.has_bias):
             return None
         found.set_threads(threads)
+        if isinstance(work, Pass):
+            if not hasattr(found.c, f"dnnl_{work.kind}_forward_primitive_desc_create"):
+                return None  # older versions have no group normalisation
+            made = onednn_passes.Layer(found, work, operands)
+            return Computation(made, made.result, made.implementation)
         layer = _Layer(found, work, operands, self.product)
         return Computation(layer, layer.result, layer.implementation)
 

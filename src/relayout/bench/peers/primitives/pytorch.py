@@ -25,6 +25,8 @@ import numpy as np
 
 from relayout.bench.networks import BackwardData, Block, Conv, Forward, Product
 from relayout.bench.operands import SEED, Floats, Operands, Work
+from relayout.bench.passes import Pass
+from relayout.bench.peers.primitives import pytorch_passes
 from relayout.bench.peers.primitives.contestant import Computation
 from relayout.networks import random
 
@@ -51,8 +53,12 @@ class PyTorch:
             return None
         if isinstance(work, BackwardData) and self.memory == "mkldnn":
             return None
+        if isinstance(work, Pass) and pytorch_passes.FORMATS.get(work.format) != self.memory:
+            return None
         torch = _torch()
         torch.set_num_threads(threads)
+        if isinstance(work, Pass):
+            return _computation(pytorch_passes.action(work, operands), work.format)
         make: Any = _convolution if isinstance(work, Conv) else _product
         make = _backward_data if isinstance(work, BackwardData) else make
         return _computation(make(work, operands, self.memory), self.memory or "contiguous")
