@@ -55,15 +55,10 @@ def gradient_of(name: str) -> str:
 def trainable(graph: Graph) -> tuple[str, ...]:
     """The constants that training changes: of floating point, with axes, and no statistics.
 
-<<<<<<< HEAD
     Where the source of the graph says which it learns (:attr:`.Graph.parameters`), these. Otherwise numbers
     without axes are part of formulas (the 2 of a square), as are bounds, sizes and axes. The mean and
-    variance that a batch normalisation is given are updated, not learned.
-=======
-    Numbers without axes are part of formulas (the 2 of a square), as are bounds, sizes and axes. The mean and
     variance that a batch normalisation is given are updated, not learned. Zeros that a recurrent layer begins
     with are what it has where no state is given; other numbers there were learned.
->>>>>>> main
 
     >>> nodes = Node("Mul", ("x", "w"), ("a",)), Node("Mul", ("a", "two"), ("y",))
     >>> constants = {"w": np.float32([1, 2]), "two": np.float32(2)}
@@ -78,15 +73,12 @@ def trainable(graph: Graph) -> tuple[str, ...]:
             data = graph.constants.get(name)
             if data is None or not is_float(data.dtype) or not data.size:
                 continue
-<<<<<<< HEAD
             if known is not None:
                 found.update({name: None} if name in known else {})
-            elif data.ndim and (node.operator, place) not in FIXED and node.operator not in NEVER:
-=======
-            if name in begins and not data.any():
+                continue
+            if not data.ndim or (name in begins and not data.any()):
                 continue
             if (node.operator, place) not in FIXED and node.operator not in NEVER:
->>>>>>> main
                 found[name] = None
     return tuple(found)
 
