@@ -155,8 +155,30 @@ CASES: dict[str, Callable[[], Graph]] = {
     "slice steps": lambda: lossy(
         "Slice", (5, 7), np.array([1, -6]), np.array([5, 99]), np.array([0, 1]), np.array([2, 3])
     ),
+    "slice backwards": lambda: lossy(
+        "Slice", (5, 7), np.array([-1, 5]), np.array([-99, 0]), np.array([0, 1]), np.array([-1, -2])
+    ),
+    "slice nothing backwards": lambda: lossy(
+        "Slice", (5, 7), np.array([1]), np.array([3]), np.array([0]), np.array([-1])
+    ),
+    "pad and cut": lambda: lossy("Pad", (4, 5), np.array([-1, 2, 1, -3])),
+    **{
+        f"pad {mode}": lambda mode=mode: lossy("Pad", (4, 3, 5), np.array([1, 0, 2, 0, -1, 3]), mode=mode)
+        for mode in ("reflect", "edge", "wrap")
+    },
+    **{
+        f"einsum {equation}": lambda equation=equation, dims=dims: lossy("Einsum", *dims, equation=equation)
+        for equation, *dims in (
+            ("bij,jk->bik", (2, 3, 4), (4, 5)),
+            ("ij,jk", (3, 4), (4, 5)),
+            ("ijx,j->i", (3, 4, 2), (4,)),
+            ("i,j,k->kji", (2,), (3,), (4,)),
+            ("abc->cb", (2, 3, 4)),
+        )
+    },
     "pad": lambda: lossy("Pad", (2, 3), np.array([1, 0, 0, 2])),
     "pad axes": lambda: lossy("Pad", (2, 3), np.array([1, 2]), None, np.array([-1])),
+    "depth to space by columns": lambda: lossy("DepthToSpace", (2, 8, 2, 3), blocksize=2, mode="CRD"),
     "depth to space": lambda: lossy("DepthToSpace", (1, 8, 2, 3), blocksize=2),
     "space to depth": lambda: lossy("SpaceToDepth", (1, 2, 4, 6), blocksize=2),
     "gather": lambda: lossy("Gather", (5, 3), np.array([[0, 4], [4, -1]])),
