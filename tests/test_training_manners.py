@@ -265,3 +265,59 @@ def test_threads_change_no_bit_of_clipped_parts() -> None:
         losses = [trainer.step(*data(8, seed)) for seed in range(2)]
         found.append((losses, trainer.norm, {name: trainer[name].tobytes() for name in trainer}))
     assert found[0] == found[1]
+
+
+# -- 16 bits ------------------------------------------------------------------------------------------------
+
+
+def in_16_bits(torch: Any, kind: str) -> tuple[Any, Graph, Any]:
+    """A network with all parameters in a data type, as PyTorch exports it, and its input."""
+    torch.manual_seed(0)
+    layers = torch.nn.Conv2d(3, 6, 3, padding=1, bias=False), torch.nn.BatchNorm2d(6), torch.nn.ReLU()
+    model = torch.nn.Sequential(*layers, torch.nn.Flatten(), torch.nn.LayerNorm(96), torch.nn.Linear(96, 5))
+    model = model.eval().to(getattr(torch, kind))
+    x = torch.randn(4, 3, 4, 4).to(getattr(torch, kind))
+    return model, rl.load(torch.export.export(model, (x,))), x
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(("kind", "step"), [("bfloat16", 2.0**-8), ("float16", 2.0**-11)])
+@pytest.mark.parametrize("master", [False, True])
+def test_steps_in_16_bits_are_near_those_in_double_precision(kind: str, step: float, master: bool) -> None:
+    """As near as PyTorch's: losses within some roundings, what each step changes within some percent."""
+    torch = pytest.importorskip("torch")
+    model, graph, x = in_16_bits(torch, kind)
+    trainer = Trainer(graph, "cross_entropy", SGD(0.1, momentum=0.9), master=master)
+    exact = copy.deepcopy(model).double().train()
+    begin = {name: one.detach().numpy().copy() for name, one in exact.named_parameters()}
+    optimizer = torch.optim.SGD(exact.parameters(), 0.1, momentum=0.9)
+    labels = np.array([0, 3, 1, 4])
+    for _ in range(3):
+        optimizer.zero_grad()
+        loss = torch.nn.functional.cross_entropy(exact(x.double()), torch.tensor(labels))
+        loss.backward()
+        optimizer.step()
+        found = trainer.step(x, labels)
+        assert abs(found - loss.item()) <= 16 * step * (1 + abs(loss.item()))
+    for name, one in exact.named_parameters():
+        wanted, held = one.detach().numpy(), trainer[name]
+        assert held.dtype == (np.float32 if master else graph.constants[name].dtype)
+        moved = np.linalg.norm(wanted - begin[name])
+        rounding = 0 if master else 3 * step * np.linalg.norm(wanted)
+        off = np.linalg.norm(held.astype(np.float64) - wanted)
+        assert off <= 32 * step * moved + rounding + 1e-6, (name, off, moved)
+    learned = trainer.trained(graph)
+    assert all(learned.constants[name].dtype == graph.constants[name].dtype for name in graph.constants)
+    other = pickle.loads(pickle.dumps(trainer))
+    assert other.step(x, labels) == trainer.step(x, labels)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_averages_that_vanish_in_f16_are_refused() -> None:
+    torch = pytest.importorskip("torch")
+    _, graph, x = in_16_bits(torch, "float16")
+    with pytest.raises(LayoutError, match=r"f16, in which Adam's averages of squares vanish.*master=True"):
+        Trainer(graph, "cross_entropy", Adam(0.01))
+    trainer = Trainer(graph, "cross_entropy", Adam(0.01), master=True)
+    losses = [trainer.step(x, np.array([0, 3, 1, 4])) for _ in range(4)]
+    assert losses[-1] < losses[0]

@@ -46,6 +46,8 @@ class Drift:
         Of each contestant, ahead of each step.
     norms, largest : mapping of str to mapping of str to float
         For each pair and parameter the relative difference, in both measures.
+    steps : mapping of str to list of float
+        For each pair the largest difference of norms after each step.
     """
 
     network: str
@@ -54,6 +56,7 @@ class Drift:
     losses: dict[str, list[float]] = field(default_factory=dict)
     norms: dict[str, dict[str, float]] = field(default_factory=dict)
     largest: dict[str, dict[str, float]] = field(default_factory=dict)
+    steps: dict[str, list[float]] = field(default_factory=dict)
 
     def loss(self, pair: str) -> float:
         """The largest relative difference of losses."""
@@ -89,12 +92,13 @@ def drift(
     ]
     made = Drift(network, batch, rate)
     states: dict[str, Mapping[str, Any]] = {}
+    after: dict[str, list[Mapping[str, Any]]] = {}  # each step, to 24 bits
     for name, dtype in (("exact", torch.float64), ("PyTorch", torch.float32)):
         known = {key: torch.tensor(one, dtype=dtype) for key, one in graph.constants.items() if one.ndim}
         learned = [one.requires_grad_() for key, one in known.items() if "running" not in key]
         optimizer = torch.optim.SGD(learned, rate, momentum=MOMENTUM)
         scores = partial(resnet, torch, networks.resnet.NETWORKS[network], known)
-        made.losses[name] = []
+        made.losses[name], after[name] = [], []
         for k, (x, labels) in enumerate(data):
             progress(f"{name}, step {k + 1} of {steps}")
             optimizer.zero_grad()
@@ -103,13 +107,22 @@ def drift(
             loss.backward()
             optimizer.step()
             made.losses[name].append(loss.item())
+            after[name].append({key: one.detach().float().numpy().copy() for key, one in known.items()})
         states[name] = {key: one.detach().double().numpy() for key, one in known.items()}
         del optimizer, learned, known, loss
     progress("ours")
     trainer = Trainer(graph, "cross_entropy", SGD(rate, momentum=MOMENTUM), batch=batch, threads=threads)
-    made.losses["ours"] = [trainer.step(*one) for one in data]
+    made.losses["ours"], after["ours"] = [], []
+    for one in data:
+        made.losses["ours"].append(trainer.step(*one))
+        after["ours"].append({key: trainer[key] for key in states["exact"] if key in trainer})
     states["ours"] = {key: trainer[key].astype(np.float64) for key in states["exact"] if key in trainer}
     for pair in PAIRS:
+        trails = zip(*(after[name] for name in pair.split(" - ")), strict=True)
+        made.steps[pair] = [
+            max(float(np.linalg.norm(a[key] - b[key]) / np.linalg.norm(b[key])) for key in states["ours"])
+            for a, b in trails
+        ]
         one, other = (states[name] for name in pair.split(" - "))
         made.norms[pair], made.largest[pair] = {}, {}
         for key in states["ours"]:
@@ -138,10 +151,13 @@ def show(several: Sequence[Drift], console: Console) -> None:
     console.print(table)
     for one in several:
         told = f"{one.network}, batch {one.batch}, rate {one.rate:g}"
+        for pair in PAIRS:
+            trail = ", ".join(f"{off:.1e}" for off in one.steps[pair])
+            console.print(f"{told}: worst norm after each step, {pair}: {trail}", markup=False)
         worst = sorted(one.norms[PAIRS[0]], key=lambda key: -one.norms[PAIRS[0]][key])[:5]
         for key in worst:
-            figures = ", ".join(f"{pair} {one.norms[pair][key]:.1e}" for pair in PAIRS)
-            console.print(f"{told}: {key}: {figures}", markup=False)
+            apart = ", ".join(f"{pair} {one.norms[pair][key]:.1e}" for pair in PAIRS)
+            console.print(f"{told}: {key}: {apart}", markup=False)
         met = {
             "losses": one.loss(PAIRS[0]),
             "norms of parameters": max(one.norms[PAIRS[0]].values()),

@@ -7,6 +7,7 @@ import math
 import textwrap
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -498,6 +499,7 @@ def networks(
         "relayout bench training --network resnet50 --threads 2",
         "relayout bench training --batch 8,32 --results steps.jsonl --json steps.json",
         "relayout bench training --without torch.compile",
+        "relayout bench training --check --network resnet50 --batch 8",
     ),
 )
 @click.option("--network", "networks", multiple=True, help="Only this network. [default: all there are]")
@@ -513,6 +515,13 @@ def networks(
     show_default=True,
     help="For the rounds of a network.",
 )
+@click.option(
+    "--check",
+    is_flag=True,
+    help="Time nothing: how far five steps come from PyTorch's and from double precision.",
+)
+@click.option("--rate", "rates", multiple=True, type=float, help="Learning rates of that. [default: 0.01]")
+@click.option("--size", type=click.IntRange(min=32), default=224, show_default=True, help="Of its pictures.")
 @click.option("--results", type=click.Path(dir_okay=False, path_type=Path), help="A file that is continued.")
 @click.option("--no-progress", is_flag=True, help="No progress bar.")
 @output_options
@@ -523,6 +532,9 @@ def training(
     batches: tuple[int, ...],
     rounds: int,
     seconds: float,
+    check: bool,
+    rates: tuple[float, ...],
+    size: int,
     results: Path | None,
     no_progress: bool,
     output: Output,
@@ -532,6 +544,9 @@ def training(
     ResNet-50 and ResNeXt-101 on random pictures of 224 x 224: Relayout in the formats that it chooses, with
     nhwc and with nChw16c for all images; PyTorch contiguous, channels_last and compiled. Each has a process
     of its own, and its threads sleep before another one's turn.
+
+    With --check the same five steps are made by Relayout, and by PyTorch in single and in double precision;
+    what is told is how far losses and parameters are apart.
     """
     from relayout.bench import training
     from relayout.bench.models import as_json, read
@@ -545,6 +560,9 @@ def training(
             raise click.UsageError(f"{what} takes {', '.join(known)}", click.get_current_context())
     if not batches or min(batches) < 1:
         raise click.UsageError("--batch takes numbers from 1 on", click.get_current_context())
+    if check:
+        _checked(networks or training.NETWORKS[:1], batches, rates or (0.01,), size, threads, output)
+        return
     many = _settings(False, threads, rounds, seconds, WHOLE)["threads"]
     console, versions = output.console(), training.peers()
     names = [
@@ -569,6 +587,25 @@ def training(
         if told:
             training.show(list(told.values()), console)
             output.json(as_json(list(told.values()), particulars("numpy", "relayout"), versions))
+
+
+def _checked(
+    networks: Sequence[str],
+    batches: Sequence[int],
+    rates: Sequence[float],
+    size: int,
+    threads: Sequence[int],
+    output: Output,
+) -> None:
+    """How far steps of training come from PyTorch's."""
+    from relayout.bench.drift import drift, show
+
+    found = []
+    for network, batch, rate in product(networks, batches, rates):
+        with _progress(0, output, False) as progress:
+            found.append(drift(network, batch, rate, 5, size, max(threads), progress))
+        show(found[-1:], output.console())
+    output.json({"runs": [one.as_json() for one in found]})
 
 
 def _took_part(found: Result | None) -> set[str]:

@@ -26,6 +26,7 @@ from relayout.errors import LayoutError, TooLarge, Unsupported
 from relayout.forking import locked
 from relayout.graph.graph import Graph, Node
 from relayout.graph.inference import labelled
+from relayout.graph.listing import listed
 from relayout.graph.lowering import (  # noqa: F401 (they fill the table of rules)
     cumulative,
     expressions,
@@ -151,6 +152,13 @@ class Plan:
             for operand, desc in zip(one.case.outputs, one.way.outputs, strict=True)
             if operand.name
         }
+
+    def __repr__(self) -> str:
+        return f"Plan({len(self.chosen)} nodes, {len(self.conversions)} conversions)"
+
+    def __str__(self) -> str:
+        """Tables of nodes, states and conversions; see :mod:`relayout.graph.listing`."""
+        return listed(self)
 
     def __copy__(self) -> Plan:
         """Itself: it is frozen."""

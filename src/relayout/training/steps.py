@@ -29,7 +29,7 @@ from relayout.graph.passes import optimized
 from relayout.graph.step import Step
 from relayout.graph.training_form import training_form
 from relayout.training.losses import LOSS, LOSSES, with_loss
-from relayout.training.optimizers import Optimizer, after
+from relayout.training.optimizers import Adam, Optimizer, after
 
 __all__ = ["NORM", "Learning", "total_of"]
 
@@ -91,6 +91,7 @@ class Learning:
         optimizer: Optimizer,
         of: Sequence[str] | None,
         groups: Mapping[str, Optimizer],
+        master: bool = False,
         **settings: Any,
     ) -> Learning:
         """Look up what is learned, and by which optimiser: that of the first group whose pattern fits."""
@@ -103,7 +104,17 @@ class Learning:
             if not fitting:
                 raise LayoutError(f"no parameter fits {pattern!r}; there are {', '.join(parameters)}")
             chosen = {**dict.fromkeys(fitting, k), **chosen}
-        return cls(graph, loss, parameters, (optimizer, *groups.values()), chosen, **settings)
+        if master:
+            graph = _with_masters(graph, parameters)
+        made = cls(graph, loss, parameters, (optimizer, *groups.values()), chosen, **settings)
+        for name in parameters:
+            one, _ = made.optimizer(name)
+            if graph.constants[name].dtype == np.float16 and isinstance(one, Adam):
+                raise LayoutError(
+                    f"{name!r} has 16 bits, f16, in which {type(one).__name__}'s averages of squares vanish; "
+                    "keep it in f32: master=True"
+                )
+        return made
 
     @property
     def value(self) -> str:
@@ -220,7 +231,7 @@ class Learning:
         every = [called for k in range(len(self.optimizers)) for _, called in self._scalars(k)]
         inputs = [Value(called, (1,), one) for called in every]
         writing.values.update((value.name, value) for value in inputs)
-        states = {}
+        states: dict[str, str] = {}
         for name, gradient in gradients.items():
             optimizer, scalars = self.optimizer(name)
             known = writing.values[name]
@@ -250,6 +261,23 @@ class Learning:
             name: writing("Mul", one, _cast(writing, scale, writing.dtype(one)))
             for name, one in gradients.items()
         }
+
+
+def _with_masters(graph: Graph, parameters: Sequence[str]) -> Graph:
+    """The graph whose parameters of 16 bits are f32, cast ahead of whatever reads them."""
+    low = {name: data for name in parameters if (data := graph.constants[name]).dtype.itemsize == 2}
+    writing = Writing(
+        graph._known, {**graph.constants, **{name: data.astype(np.float32) for name, data in low.items()}}
+    )
+    cast = {name: _cast(writing, name, data.dtype) for name, data in low.items()}
+    nodes = tuple(
+        replace(node, inputs=tuple(cast.get(name, name) for name in node.inputs)) for node in graph.nodes
+    )
+    values = {name: one for name, one in writing.values.items() if name not in writing.constants}
+    results = tuple(cast.get(name, name) for name in graph.results)
+    return graph.replaced(
+        nodes=(*writing.nodes, *nodes), results=results, constants=writing.constants, values=values
+    )
 
 
 def _scaled(graph: Graph) -> Graph:

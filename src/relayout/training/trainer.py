@@ -95,6 +95,9 @@ class Trainer:
     accumulate : int
         In how many parts a step goes through its arrays, which have so many times ``batch`` rows. Gradients
         are their mean; memory is that of a part.
+    master : bool
+        Keep parameters of 16 bits, and what optimisers know of them, in f32. The network still computes with
+        16 bits. Without it updates are rounded to them, and small ones are lost, as PyTorch has it.
 
     Attributes
     ----------
@@ -138,6 +141,7 @@ class Trainer:
         groups: Mapping[str, Optimizer] | None = None,
         clip: float | None = None,
         accumulate: int = 1,
+        master: bool = False,
     ) -> None:
         groups = dict(groups or {})
         for one in (optimizer, *groups.values()):
@@ -148,8 +152,9 @@ class Trainer:
         if type(accumulate) is not int or accumulate < 1:
             raise LayoutError(f"a step has 1 part or more, not {accumulate!r}")
         settings = {"clip": clip, "parts": accumulate, "seed": seed, "dropout": dropout}
-        learning = Learning.of(graph, loss, optimizer, of, groups, **settings)
-        self.optimizer, self.count, self.norm = optimizer, 0, None
+        learning = Learning.of(graph, loss, optimizer, of, groups, master, **settings)
+        self.optimizer, self.count = optimizer, 0
+        self.norm: float | None = None
         self.rate = optimizer.rate
         self.parameters, self._learning = learning.parameters, learning
         self._options: dict[str, Any] = {"format": format, "threads": threads}
@@ -163,6 +168,7 @@ class Trainer:
             "dropout": dropout,
             "clip": clip,
             "accumulate": accumulate,
+            "master": master,
             **self._options,
         }
         self._lock = RLock()
@@ -356,7 +362,8 @@ class Trainer:
 
     def trained(self, graph: Graph) -> Graph:
         """A graph, for inference, with what was learned in the place of its constants of those names."""
-        found = {name: self[name] for name in (*self.parameters, *self.statistics) if name in graph.constants}
+        several = {name: graph.constants.get(name) for name in (*self.parameters, *self.statistics)}
+        found = {name: self[name].astype(one.dtype) for name, one in several.items() if one is not None}
         return graph.replaced(constants={**graph.constants, **found})
 
     def save(self, path: str | PathLike[str]) -> None:
@@ -395,8 +402,9 @@ class Trainer:
         """The graph with what was learned, the settings, and other states."""
         with self._lock:
             graph = self.trained(self._learning.graph)
+            settings = {**self._made_of, "master": False}  # the graph has them as they are kept
             others = {name: self[name] for name in self if name not in graph.constants}
-            return _restored, (graph, self._made_of, others, self.count, self._rate)
+            return _restored, (graph, settings, others, self.count, self._rate)
 
     # -- what it is -----------------------------------------------------------------------------------------
 
