@@ -179,6 +179,31 @@ CASES: dict[str, Callable[[], Graph]] = {
     "pad": lambda: lossy("Pad", (2, 3), np.array([1, 0, 0, 2])),
     "pad axes": lambda: lossy("Pad", (2, 3), np.array([1, 2]), None, np.array([-1])),
     "depth to space by columns": lambda: lossy("DepthToSpace", (2, 8, 2, 3), blocksize=2, mode="CRD"),
+    "trilu": lambda: lossy("Trilu", (2, 3, 4), np.array(1), upper=0),
+    "reverse sequence": lambda: lossy("ReverseSequence", (4, 3), np.array([2, 4, 1])),
+    "top": lambda: lossy("TopK", (3, 6), np.array([2]), outputs=2),
+    "shrink": lambda: lossy("Shrink", (4, 5), lambd=0.6, bias=0.2),
+    "norm 1": lambda: lossy("LpNormalization", (2, 3, 4), p=1, axis=1),
+    "norm 2": lambda: lossy("LpNormalization", (2, 3, 4)),
+    "mean variance": lambda: lossy("MeanVarianceNormalization", (2, 3, 4, 2)),
+    **{
+        f"resize {mode} {how} {scales}": (
+            lambda mode=mode, how=how, scales=scales: lossy(  # type: ignore[misc]
+                "Resize",
+                (1, 2, 4, 3),
+                None,
+                np.array([1, 1, *scales], np.float32),
+                mode=mode,
+                coordinate_transformation_mode=how,
+            )
+        )
+        for mode in ("nearest", "linear", "cubic")
+        for how in ("half_pixel", "asymmetric", "align_corners")
+        for scales in ((2, 3), (1.5, 0.7))
+    },
+    "resize sizes": lambda: lossy(
+        "Resize", (2, 3, 4), None, None, np.array([5, 2]), axes=[0, 1], mode="linear", antialias=1
+    ),
     "depth to space": lambda: lossy("DepthToSpace", (1, 8, 2, 3), blocksize=2),
     "space to depth": lambda: lossy("SpaceToDepth", (1, 2, 4, 6), blocksize=2),
     "gather": lambda: lossy("Gather", (5, 3), np.array([[0, 4], [4, -1]])),

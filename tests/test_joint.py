@@ -15,7 +15,7 @@ from relayout.graph.inference import inferred
 from relayout.graph.operators.slopes import FROM_RESULT, FROM_SOURCE
 from relayout.graph.step import Step, compiled_step, planned_step
 from relayout.ops.functions import Function
-from relayout.training import SGD, Trainer
+from relayout.training import SGD, Adam, AdamW, Trainer
 
 F32, S64 = np.dtype("float32"), np.dtype("int64")
 pytestmark = pytest.mark.skipif(not machine_code(), reason="there is no machine code on this host")
@@ -130,3 +130,13 @@ def test_slopes_are_those_of_primitives(algorithm: str) -> None:
             alpha, beta = numbers.get(algorithm, (0.25, 0.5) if algorithm.startswith("hard") else (0.0, 0.0))
             wanted = Function(algorithm, alpha, beta).derivative(by_result).define(x, alpha, beta)
             np.testing.assert_allclose(table[algorithm](x, alpha, beta), wanted, rtol=1e-12, atol=1e-14)
+
+
+@pytest.mark.parametrize("optimizer", [SGD(0.1), SGD(0.1, 0.9), Adam(0.1), AdamW(0.1)])
+def test_an_optimizer_is_one_pass(optimizer: Any) -> None:
+    x = Value("x", (4, 64), F32)
+    nodes = Node("MatMul", ("x", "w"), ("y",)), Node("ReduceSumSquare", ("y",), ("loss",), {"keepdims": 0})
+    graph = Graph((x,), ("loss",), nodes, {"w": np.ones((64, 48), F32)})
+    trainer = Trainer(graph, "loss", optimizer)
+    updates = [one for one in trainer.layers() if one.name.startswith("update/")]
+    assert len(updates) == 1

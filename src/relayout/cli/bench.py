@@ -7,7 +7,7 @@ import math
 import textwrap
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from itertools import product
+from itertools import groupby, product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -227,13 +227,20 @@ def _networks(_: click.Context, __: click.Parameter, incomplete: str) -> list[Co
     epilog=examples(
         "relayout bench primitives --quick",
         "relayout bench primitives --network ResNet-50 --batch 1 --threads 1",
+        "relayout bench primitives --only data --only weights --json gradients.json",
         "relayout bench primitives --case stage1.1.middle --format nhwc --format nchw",
         "relayout bench primitives --json primitives.json --plot primitives.svg",
         "relayout bench primitives --list",
     ),
 )
 @click.option("--quick", is_flag=True, help="A few layers in a few formats: less than two minutes.")
-@click.option("--network", "networks", multiple=True, shell_complete=_networks, help="Only this network.")
+@click.option(
+    *("--network", "--only", "networks"),
+    multiple=True,
+    shell_complete=_networks,
+    metavar="NAME",
+    help="Only this network, or all with this word in their names: data and weights are gradients.",
+)
 @click.option("--batch", "batches", type=DIMS, default="1,8", show_default=True, help="Pictures at a time.")
 @click.option(
     "--format",
@@ -262,7 +269,8 @@ def primitives(
     The peak is that of multiplications and additions in registers, with as many threads, measured in each
     round. Relayout in the formats that it chooses and in given ones, oneDNN and PyTorch are timed in turn; of
     whole networks also ONNX Runtime and OpenVINO. Those not installed are left out. Only the primitive is
-    timed: sources are laid out and weights are packed before.
+    timed: sources are laid out and weights are packed before. A file of --json is written anew whenever a
+    network is done, so that a run which is ended leaves what it has measured.
     """
     from relayout.bench import plot
     from relayout.bench.primitives import tasks
@@ -283,7 +291,7 @@ def primitives(
     _heading(report.machine, report.peers, console)
     try:
         with _progress(len(chosen), output, no_progress) as progress:
-            _measure_primitives(report, chosen, contestants, progress)
+            _measure_primitives(report, chosen, contestants, progress, output)
     finally:
         if report.results:
             show(report, console)
@@ -799,15 +807,21 @@ def _measure_primitives(
     chosen: list[Task],
     contestants: list[Contestant],
     progress: Callable[[str], None],
+    output: Output,
 ) -> None:
+    """Measure all layers; a file has what was measured after each network."""
     from relayout.bench.load import Load
     from relayout.bench.primitives import measured
+    from relayout.bench.primitives_report import as_json
 
     threads, rounds, seconds = (report.settings[key] for key in ("threads", "rounds", "seconds"))
     load = Load()
-    for task in chosen:
-        progress(str(task))
-        report.results.extend(measured(task, threads, rounds, seconds, contestants, load))
+    for _, layers in groupby(chosen, key=lambda task: task.group):
+        for task in layers:
+            progress(str(task))
+            report.results.extend(measured(task, threads, rounds, seconds, contestants, load))
+        if output.json_file is not None:
+            output.json(json.loads(as_json(report)))
 
 
 def _list(cases: Sequence[tuple[str, str]], width: int, settings: dict[str, Any], output: Output) -> None:

@@ -46,6 +46,13 @@ def thresholded_relu(r: Reverse) -> str:
     return str(r("Where", r("Greater", r.x, r.number(r.attributes["alpha"])), r.dy, r.number(0)))
 
 
+@gradient("Shrink")
+def shrink(r: Reverse) -> str:
+    """``dy`` where something is left."""
+    far = r("Greater", r("Abs", r.x), r.number(r.attributes["lambd"]))
+    return str(r("Where", far, r.dy, r.number(0)))
+
+
 @gradient("PRelu")
 def prelu(r: Reverse) -> Sequence[str | None]:
     """The slope is an input, which is multiplied by what is below 0."""

@@ -114,6 +114,18 @@ def pad(r: Reverse) -> str:
     return str(r("Pad", dy, r.integers(*(front for front, _ in cut), *(behind for _, behind in cut))))
 
 
+@gradient("Trilu")
+def triangle(r: Reverse) -> str:
+    """The same triangle."""
+    return str(r("Trilu", r.dy, *r.inputs[1:], upper=r.attributes["upper"]))
+
+
+@gradient("ReverseSequence")
+def reverse_sequence(r: Reverse) -> str:
+    """Once more the other way round."""
+    return str(r("ReverseSequence", r.dy, r.inputs[1], **r.attributes))
+
+
 @gradient("DepthToSpace", "SpaceToDepth")
 def between_depth_and_space(r: Reverse) -> Sequence[str | None] | str:
     """The other way."""

@@ -24,6 +24,13 @@ result; how many parts of outputs, inputs and taps there are does, and changes n
 Channels of groups that are narrower than a vector are *spread*: a vector of ``diff_dst`` meets a vector of
 ``src`` with the input channels of the same groups, one pattern for each input channel of a group.
 
+Where a tile has few outputs, it would load, or shuffle, something for each product. There it does all taps
+of a row of the filter at once, whole rows of pixels at a time (:class:`Row`): what it has of a pixel of the
+source meets the vectors of ``diff_dst`` that the taps fall on. Each sum is added up in the same order::
+
+    3 taps, padding 1      pixel of src       0    1    2  ...   6    7
+                           vectors it meets   0,1  0-2  1-3      5-7  6,7
+
 Sizes and strides are bytes unless they count something.
 """
 
@@ -43,7 +50,7 @@ from relayout.layout.layout import Digit
 from relayout.records import dataclass, replace
 from relayout.targets.machine import Machine
 
-__all__ = ["Dim", "Filters", "Inputs", "Outputs", "Plan", "Tap", "Tile", "planned"]
+__all__ = ["Dim", "Filters", "Inputs", "Outputs", "Plan", "Row", "Tap", "Tile", "Turn", "planned", "row_of"]
 
 LEAST = 1 << 22
 """Operations that are one task."""
@@ -61,6 +68,8 @@ APART = 512
 """From so many bytes between pixels on, few sets of the L1 cache hold them all."""
 PRODUCTS = 1.6
 """Vectors of products in a cycle, of two that could be: as measured, all else included."""
+MOST_BORDER = 8
+"""Pixels of a row whose taps are written out one by one, since not all of them are inside."""
 LEAST_REUSE = 4
 """Tiles that read a packed vector; with fewer, packing costs more than it saves."""
 
@@ -106,6 +115,24 @@ class Tap(NamedTuple):
     """From the first one to the one behind the last."""
 
 
+class Turn(NamedTuple):
+    """What a step along a row does: for each pixel, counted from the step's first, the taps that it meets."""
+
+    pixels: tuple[tuple[int, tuple[tuple[int, int], ...]], ...]
+    """The taps with how many steps ago the vector of ``diff_dst`` was loaded that each falls on."""
+
+
+class Row(NamedTuple):
+    """A row of pixels with all taps of a row of a filter: first steps, those that are alike, last ones."""
+
+    front: tuple[Turn, ...]
+    turn: Turn
+    turns: int
+    behind: tuple[Turn, ...]
+    depth: int
+    """Vectors of ``diff_dst`` that one step meets."""
+
+
 class Outputs(NamedTuple):
     """The vectors of output channels of a tile, and where those of ``diff_dst`` are loaded."""
 
@@ -139,6 +166,10 @@ class Filters(NamedTuple):
     weights: int
     first: int
     end: int
+    src: int = 0
+    """Where its channels of the source lie, and"""
+    channels: int = 0
+    """how many they are: where each block packs its own."""
 
 
 @dataclass(frozen=True)
@@ -165,7 +196,8 @@ class Plan:
     packs: bool
     """Whether vectors of ``diff_dst`` are packed."""
     gathers: bool
-    """Whether the source is packed: a chunk in blocks of as many channels as a vector has."""
+    """Whether the source is packed: a chunk in blocks of as many channels as a vector has; of groups what
+    each block of outputs meets."""
     shares: int
     blocks: int
     """Parts of the outputs,"""
@@ -180,6 +212,10 @@ class Plan:
     """The data types of the source and of ``diff_dst``."""
     forth: int
     """From one block of channels of a source that is packed to the next, as they come."""
+    across: int
+    """From the weights of a tap to those of the next one of a row."""
+    row: Row | None
+    """How tiles do all taps of a row of a filter; None: they do one tap."""
 
     @property
     def tasks(self) -> int:
@@ -192,7 +228,7 @@ class Plan:
         vectors = sum(len(self.outputs[one.kind].pieces) for one in self.filters)
         inputs = max(len(self.spread), 1) if self.spread else self.geometry.inputs
         pixels = self.geometry.batch * self.geometry.pixels
-        return vectors * inputs * len(self.taps) * pixels / PRODUCTS
+        return vectors * inputs * self.geometry.taps * pixels / PRODUCTS
 
     @property
     def chunks(self) -> int:
@@ -227,13 +263,15 @@ class Plan:
     @property
     def slot(self) -> int:
         """Of scratch for one part of the work: the packed source behind the packed vectors."""
-        source = ceil(self.geometry.inputs / lanes_of(self.machine)) * self.block if self.gathers else 0
+        channels = max(one.channels for one in self.filters) or self.geometry.inputs
+        source = ceil(channels / lanes_of(self.machine)) * self.block if self.gathers else 0
         return self.room + source
 
     def __str__(self) -> str:
         vectors, kind = len(self.outputs[0].pieces), self.inputs[0]
         inputs = len(self.spread) or len(kind.places)
         words = [f"gradients in tiles of {vectors} x {lanes_of(self.machine)} by {inputs} channels"]
+        words += [f"{self.geometry.kernel[2]} taps at once"] * (self.row is not None)
         words += ["lanes of several groups"] * bool(self.spread)
         words += ["source packed"] * self.gathers + ["outputs packed"] * self.packs
         chunk = " x ".join(str(dim.chunk) for dim in self.dims if dim.extent > 1) or "1"
@@ -272,14 +310,26 @@ def planned(
     spread = is_spread(geometry, lanes)
     row = ceil(geometry.outputs / lanes)
     vectors = ceil(row / ceil(row / (registers_of(machine) // 8)))
+    together = row_of(geometry) if spread or vectors == 1 else None
+    if together is not None and _room(together, geometry, machine, spread) < 1:
+        together = None
+    if together is not None and spread:
+        vectors = min(len(weights.vectors), _room(together, geometry, machine, spread))
     touched = prod(min(pair) for pair in zip(geometry.strides, geometry.kernel, strict=True))
     most = (vectors + touched) * machine.vector
     dims = _chunked(_dims(geometry, source, target), machine.l1 * 3 // 4 // most)
     taps = geometry.taps
+    if dims[-1].axis != 2 or dims[-1].chunk < dims[-1].extent:
+        together = None
     last = next((dim for dim in reversed(dims) if dim.extent > 1), dims[-1])
     step = _block(source, geometry, lanes, src.dtype.bits // 8)
     near = geometry.inputs * WORD <= machine.vector or row * taps < LEAST_REUSE
     gathers = step is not None and not spread and (src.dtype.name != "f32" or not (near or step[1]))
+    if geometry.groups > 1:
+        apart = source.channels == (Digit(1, geometry.groups * geometry.inputs, WORD),)
+        far = together is not None and src.dtype.name == "f32" and apart and source.steps[2] >= APART
+        gathers = far and (not spread or geometry.inputs == geometry.outputs)
+        step = (machine.vector, False) if gathers else None
     if src.dtype.name != "f32" and not gathers:
         return None
     read = source
@@ -288,7 +338,7 @@ def planned(
         channels = Digit(lanes, ceil(geometry.inputs / lanes), block), Digit(1, lanes, WORD)
         read = source._replace(channels=channels)
     size = dst.dtype.bits // 8
-    found = (_spread if spread else _tiles)(geometry, read, target, weights, machine, size)
+    found = (_spread if spread else _tiles)(geometry, read, target, weights, machine, size, together, gathers)
     if found is None:
         return None
     outputs, inputs, tiles, filters = found
@@ -306,7 +356,7 @@ def planned(
     moved = src.nbytes, dst.nbytes
     shares = _shares(dims, moved, written)
     chunks = prod(ceil(dim.extent / dim.chunk) for dim in dims)
-    pieces = len(filters), rows if even else 1
+    pieces = len(filters), rows if even else 1, geometry.taps // (geometry.kernel[2] if together else 1)
     blocks, columns, parts = _cut(geometry, pieces, shares, chunks, moved, written, machine, threads)
     plan = Plan(
         geometry,
@@ -331,6 +381,8 @@ def planned(
         src.dtype.name,
         dst.dtype.name,
         step[0] if step else 0,
+        weights.taps[2],
+        together,
     )
     return replace(plan, taps=_taps(plan, weights))
 
@@ -338,8 +390,56 @@ def planned(
 Found = tuple[tuple[Outputs, ...], tuple[Inputs, ...], tuple[Tile, ...], tuple[Filters, ...]]
 
 
+def row_of(geometry: Geometry) -> Row | None:
+    """A row with all taps of a row of a filter; None where there is but one, or hardly a row.
+
+    >>> sizes = [(1, 1, 8), (1, 1, 8), (1, 1, 3), (1, 1, 1), (1, 1, 1), (0, 0, 1)]
+    >>> found = row_of(Geometry(1, 1, 16, 16, *sizes))
+    >>> found.turn, found.turns, found.depth
+    (Turn(pixels=((0, ((0, 0), (1, 1), (2, 2))),)), 6, 3)
+    >>> found.front
+    (Turn(pixels=()), Turn(pixels=((0, ((0, 0), (1, 1))),)))
+    """
+    g = geometry
+    taps, stride, width = g.kernel[2], g.strides[2], g.target[2]
+    if taps == 1:
+        return None
+    backs = [divmod(tap * g.dilation[2], stride) for tap in range(taps)]
+    depth = backs[-1][0] + 1
+    turns = []
+    for y in range(width + depth - 1):
+        pixels = []
+        for number in sorted({pixel for _, pixel in backs}):
+            meets = [(tap, back) for tap, (back, pixel) in enumerate(backs) if pixel == number]
+            uses = tuple(one for one in meets if 0 <= y - one[1] < width)
+            if uses and 0 <= y * stride + number - g.padding[2] < g.source[2]:
+                pixels.append((number, uses))
+        turns.append(Turn(tuple(pixels)))
+    most = max(turns, key=lambda turn: sum(len(uses) for _, uses in turn.pixels))
+    first = turns.index(most)
+    end = next((y for y in range(first, len(turns)) if turns[y] != most), len(turns))
+    others = turns[:first] + turns[end:]
+    few = sum(len(uses) for turn in others for _, uses in turn.pixels) <= MOST_BORDER * taps
+    return Row(tuple(turns[:first]), most, end - first, tuple(turns[end:]), depth) if few else None
+
+
+def _room(row: Row, geometry: Geometry, machine: Machine, spread: bool) -> int:
+    """How many vectors of outputs (spread), or input channels of one vector of them, registers hold."""
+    taps, registers = geometry.kernel[2], registers_of(machine)
+    if spread:
+        return min(8, (registers - 1) // (taps * geometry.inputs + row.depth))
+    return (registers - row.depth - 2) // taps
+
+
 def _tiles(
-    geometry: Geometry, source: Side, target: Side, weights: Weights, machine: Machine, size: int
+    geometry: Geometry,
+    source: Side,
+    target: Side,
+    weights: Weights,
+    machine: Machine,
+    size: int,
+    row_of_taps: Row | None,
+    gathers: bool,
 ) -> Found | None:
     """Blocks of output channels of each group, and its input channels a few at a time."""
     lanes, per = lanes_of(machine), geometry.outputs
@@ -347,16 +447,20 @@ def _tiles(
     blocks = ceil(row / (registers_of(machine) // 8))
     vectors = ceil(row / blocks)
     most = (registers_of(machine) - vectors - 2) // vectors if vectors > 1 else registers_of(machine) - 6
-    places = places_of(source.channels, geometry.groups * geometry.inputs)
+    if row_of_taps is not None:
+        most = _room(row_of_taps, geometry, machine, False)
+    each = gathers and geometry.groups > 1  # packed for each group
+    places = places_of(source.channels, geometry.inputs if each else geometry.groups * geometry.inputs)
     step = weights.inputs[0].stride
     outputs: dict[Outputs, int] = {}
     inputs: dict[Inputs, int] = {}
     tiles: list[Tile] = []
     filters: list[Filters] = []
     for g in range(geometry.groups):
-        start = len(tiles)
-        own = places[g * geometry.inputs : (g + 1) * geometry.inputs]
-        for first, end in _few(source.channels, g * geometry.inputs, geometry.inputs, most):
+        start, begins = len(tiles), 0 if each else g * geometry.inputs
+        came = g * geometry.inputs * WORD if each else 0
+        own = places[begins : begins + geometry.inputs]
+        for first, end in _few(source.channels, begins, geometry.inputs, most):
             some = own[first:end]
             kind = Inputs(tuple(place - some[0] for place in some))
             number = inputs.setdefault(kind, len(inputs))
@@ -376,12 +480,21 @@ def _tiles(
                 ),
                 tuple(weights.vectors[g * row + v] - at for v in several),
             )
-            filters.append(Filters(outputs.setdefault(kind_of, len(outputs)), begin, at, start, len(tiles)))
+            number = outputs.setdefault(kind_of, len(outputs))
+            own_channels = geometry.inputs if each else 0
+            filters.append(Filters(number, begin, at, start, len(tiles), came, own_channels))
     return tuple(outputs), tuple(inputs), tuple(tiles), tuple(filters)
 
 
 def _spread(
-    geometry: Geometry, source: Side, target: Side, weights: Weights, machine: Machine, size: int
+    geometry: Geometry,
+    source: Side,
+    target: Side,
+    weights: Weights,
+    machine: Machine,
+    size: int,
+    row_of_taps: Row | None,
+    gathers: bool,
 ) -> Found | None:
     """Vectors with channels of several groups, and the vectors of the source that they meet."""
     lanes, total = lanes_of(machine), geometry.groups * geometry.outputs
@@ -389,11 +502,14 @@ def _spread(
     all_inputs = geometry.groups * geometry.inputs
     row = len(weights.vectors)
     most = max(1, min(8, (registers_of(machine) - 6) // (2 + geometry.inputs)))
+    if row_of_taps is not None:
+        most = _room(row_of_taps, geometry, machine, True)
     outputs: dict[Outputs, int] = {}
     inputs: dict[Inputs, int] = {}
     tiles: list[Tile] = []
     filters: list[Filters] = []
-    places = places_of(source.channels, all_inputs)
+    block = source.channels[0].stride if gathers else 0
+    places = () if gathers else places_of(source.channels, all_inputs)
     for first, end in _even(row, ceil(row / most)):
         several = range(first, end)
         found = [
@@ -403,13 +519,16 @@ def _spread(
             return None
         starts = [v * each for v in several]
         widths = tuple(min(each, all_inputs - start) for start in starts)
-        for start, width in zip(starts, widths, strict=True):
+        for start, width in zip(starts, widths, strict=True) if not gathers else ():
             some = places[start : start + width]
             if some != tuple(range(some[0], some[0] + width * WORD, WORD)):
                 return None
         begin = min(piece.offset for pieces in found for piece in pieces or ())
-        origin = places[starts[0]]
-        kind = Inputs(tuple(places[start] - origin for start in starts), widths)
+        if gathers:
+            origin, kind = 0, Inputs(tuple(k * block for k in range(len(starts))), widths)
+        else:
+            origin = places[starts[0]]
+            kind = Inputs(tuple(places[start] - origin for start in starts), widths)
         at = weights.vectors[first]
         kind_of = Outputs(
             tuple(
@@ -420,7 +539,10 @@ def _spread(
         )
         number = len(tiles)
         tiles.append(Tile(inputs.setdefault(kind, len(inputs)), origin, 0))
-        filters.append(Filters(outputs.setdefault(kind_of, len(outputs)), begin, at, number, number + 1))
+        came = (starts[0] * WORD, sum(widths)) if gathers else (0, 0)
+        filters.append(
+            Filters(outputs.setdefault(kind_of, len(outputs)), begin, at, number, number + 1, *came)
+        )
     return tuple(outputs), tuple(inputs), tuple(tiles), tuple(filters)
 
 
@@ -515,9 +637,13 @@ def _taps(plan: Plan, weights: Weights) -> tuple[Tap, ...]:
     for dim, step in zip(plan.dims, plan.gathered, strict=True):
         if dim.axis >= 0:
             units[dim.axis] = step if plan.gathers else dim.unit
-    for tap in product(*(range(size) for size in g.kernel)):
+    kernel = g.kernel if plan.row is None else (*g.kernel[:2], 1)
+    for tap in product(*(range(size) for size in kernel)):
         inside = []
         for axis, t in enumerate(tap):
+            if axis == 2 and plan.row is not None:
+                inside.append((0, g.target[2]))
+                continue
             away = t * g.dilation[axis] - g.padding[axis]
             stride, outputs = g.strides[axis], g.target[axis]
             first = min(max(0, -(away // stride)), outputs)  # the first output behind the padding
@@ -539,7 +665,7 @@ def _shares(dims: tuple[Dim, ...], read: tuple[int, int], written: int) -> int:
 
 def _cut(
     geometry: Geometry,
-    channels: tuple[int, int],
+    pieces: tuple[int, int, int],
     shares: int,
     chunks: int,
     read: tuple[int, int],
@@ -549,9 +675,9 @@ def _cut(
 ) -> tuple[int, int, int]:
     """Parts of the outputs, of the inputs and of the taps: what so many threads do soonest.
 
-    The ``channels`` are blocks of outputs and vectors of inputs. The source is read for each part of the
-    outputs, ``diff_dst`` for each of the inputs (``read`` has the bytes of both), and sums of a task that are
-    larger than a share of the L2 cache are moved for each chunk.
+    The ``pieces`` are blocks of outputs, vectors of inputs and taps, or rows of them. The source is read for
+    each part of the outputs, ``diff_dst`` for each of the inputs (``read`` has the bytes of both), and sums
+    of a task that are larger than a share of the L2 cache are moved for each chunk.
     """
     if geometry.flops < LEAST:
         return 1, 1, 1
@@ -559,7 +685,7 @@ def _cut(
     most = max(MOST_PARTS * threads, ceil(written / near))
     computed = geometry.flops / (2 * PRODUCTS * lanes_of(machine))
     found: list[tuple[float, int, tuple[int, int, int]]] = []
-    for blocks, columns, parts in product(*(_parts(count, most) for count in (*channels, geometry.taps))):
+    for blocks, columns, parts in product(*(_parts(count, most) for count in pieces)):
         cut = blocks * columns * parts
         if cut > 2 * most:
             continue
