@@ -96,6 +96,9 @@ class Learning:
     ) -> Learning:
         """Look up what is learned, and by which optimiser: that of the first group whose pattern fits."""
         parameters = tuple(trainable(graph)) if of is None else tuple(dict.fromkeys(of))
+        missing = [name for name in parameters if name not in graph.constants]
+        if missing:
+            raise LayoutError(f"the graph has no constant {missing[0]!r}")
         if not parameters:
             raise LayoutError("there is nothing to learn: the graph has no constant that training changes")
         chosen: dict[str, int] = {}
