@@ -113,8 +113,8 @@ def drift(
     progress("ours")
     trainer = Trainer(graph, "cross_entropy", SGD(rate, momentum=MOMENTUM), batch=batch, threads=threads)
     made.losses["ours"], after["ours"] = [], []
-    for one in data:
-        made.losses["ours"].append(trainer.step(*one))
+    for x, labels in data:
+        made.losses["ours"].append(trainer.step(x, labels))
         after["ours"].append({key: trainer[key] for key in states["exact"] if key in trainer})
     states["ours"] = {key: trainer[key].astype(np.float64) for key in states["exact"] if key in trainer}
     for pair in PAIRS:

@@ -14,9 +14,9 @@ Where rounding decides the sign of what a rectifier reads, or which of two eleme
 gradients jump. So what differs is tried again with other inputs: an error differs each time, a jump does not.
 
 A gradient that is 0 but for rounding, such as that of a bias ahead of a normalisation, has no digits that
-could agree; so single gradients have an allowance of :data:`OWN` times their norm and :data:`SHARE` times
-that of all. Parameters are found by their names or, where an exporter has renamed or transposed them, by
-their values.
+could agree. So single gradients have an allowance: the part of their norm by which PyTorch's are off all
+together, at least :data:`OWN`, and :data:`SHARE` times the norm of all. Parameters are found by their names
+or, where an exporter has renamed or transposed them, by their values.
 """
 
 from __future__ import annotations
@@ -255,7 +255,8 @@ def _compared(
             squares[key] += part**2
     total = squares["exact"] ** 0.5
     least = SHARE * total / max(len(errors), 1) ** 0.5
-    ratios = [(off / (behind + OWN * size + least), name) for off, behind, size, name in errors]
+    share = max(OWN, squares["own"] ** 0.5 / total)  # where all are far off, some are by luck near
+    ratios = [(off / (behind + share * size + least), name) for off, behind, size, name in errors]
     worst, which = max(ratios, default=(0.0, ""))
     if not errors:
         raise LayoutError("no parameter has a gradient")
