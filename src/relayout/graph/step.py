@@ -29,6 +29,7 @@ from relayout.graph.lowering.emission import emitted
 from relayout.graph.passes import fused, optimized, unfused
 from relayout.graph.passes.losses import with_losses_written_out
 from relayout.graph.passes.parts import in_parts
+from relayout.graph.passes.weights import with_moving_weights
 from relayout.graph.plan import Plan, check_sizes, image_format, lowerable, plan
 from relayout.targets.processors import limited
 
@@ -106,7 +107,8 @@ def planned_step(
         States need each other's next values; or one is replaced by what nothing computes.
     """
     format = image_format(format)
-    simple = inferred(optimized(with_losses_written_out(inferred(step.graph))))
+    written = with_losses_written_out(with_moving_weights(inferred(step.graph)))
+    simple = inferred(optimized(written))
     check_sizes(simple)
     made = fused(inferred(in_parts(simple)))
     with limited(threads):
