@@ -89,6 +89,15 @@ GRAPHS: dict[str, Graph] = {
     "cross entropy each": lossy("SoftmaxCrossEntropyLoss", (4, 3), LABELS, reduction="none", ignore_index=0),
     "cross entropy sum": lossy("SoftmaxCrossEntropyLoss", (4, 3), LABELS, reduction="sum"),
     "likelihood": lossy("NegativeLogLikelihoodLoss", (4, 3), LABELS),
+    "deconvolution": lossy(
+        "ConvTranspose", (2, 8, 5, 6), (8, 6, 3, 3), (6,), strides=(2, 2), pads=(1, 1, 0, 1)
+    ),
+    "deconvolution of more": lossy(
+        "ConvTranspose", (1, 4, 7), (4, 3, 4), strides=(3,), group=2, output_padding=(1,)
+    ),
+    "gemm": lossy("Gemm", (5, 8), (8, 7), (7,)),
+    "gemm of both turned": lossy("Gemm", (8, 5), (7, 8), (5, 1), transA=1, transB=1),
+    "gemm of a layer": lossy("Gemm", (5, 8), (7, 8), (7,), transB=1),
     "embedding": lossy("Gather", (9, 20), np.array([[0, 4], [4, -1]])),
     **{name: lossy(name, (3, 37)) for name in ACTIVATIONS},
     "gelu by tanh": lossy("Gelu", (3, 37), approximate="tanh"),
