@@ -117,7 +117,7 @@ def elementwise(
     from relayout.ops.expressions import followed_by
     from relayout.runtime import threads
     from relayout.runtime.sharing import parts_of
-    from relayout.runtime.thresholds import shares
+    from relayout.runtime.thresholds import shares, streams
     from relayout.targets.machine import host
 
     constants = {
@@ -149,17 +149,18 @@ def elementwise(
     vectors = vectors_of(machine, dst.dtype, [*moving, *results[1:]], expression.cheap)
     sides = [(desc.dtype.name, desc.layout._key()) for desc in (dst, *repeated)]
     sides += [(desc.dtype.name, ()) for desc in further.values()]
+    size = sum(desc.nbytes for desc in (dst, *given, *further.values()))
+    stream = streams(machine, max(size, 2 * dst.nbytes))
 
     def made() -> Module:
         found = runs(dst, repeated, keeps_zero, vectors)
         if found is None:
             return Module("", [])
-        return Module(module(found, results, kinds, expression, vectors.lanes, machine), [ENTRY])
+        return Module(module(found, results, kinds, expression, vectors.lanes, machine, stream), [ENTRY])
 
-    kernels, _ = recalled(repr(("map", sides, expression)), LOADED, made, machine)
+    kernels, _ = recalled(repr(("map", sides, expression, stream)), LOADED, made, machine)
     if not kernels:
         return None
-    size = sum(desc.nbytes for desc in (dst, *given, *further.values()))
     parts = parts_of(size, threads.count())
     shared = parts > 1 and shares(machine, size)
     steps.append(Step(kernels[0], target, target, (*names, *further) or target, parts, shared))

@@ -15,6 +15,10 @@ What comes of it for 1000 f32 in a row, in vectors of 8 (AVX2)::
 Loads of a turn come before its stores, so that an operand may be the destination itself. For the same reason
 nothing is computed twice: the last elements of a row are not overlapped by a whole vector, but loaded and
 stored in pieces of powers of two. No byte outside of the operands is read.
+
+A kernel that *streams* writes whole vectors of the first result around the caches. Its runs are there twice:
+only a destination that begins on a line has whole lines, and lines of one that is an operand, too, are in the
+caches already.
 """
 
 from __future__ import annotations
@@ -33,13 +37,14 @@ from relayout.ir.types import I64, PTR, Type, Value, constant, integer, vector
 from relayout.ir.vectors import load_pieces, pieces_of, store_pieces
 from relayout.kernels.elementwise.runs import Run, Vectors
 from relayout.ops.expressions import Expression
-from relayout.targets.machine import Machine
+from relayout.targets.machine import LINE, Machine
 
 __all__ = ["ENTRY", "module", "vectors_of"]
 
 ENTRY = "map"
 CHEAP = 4, 8  # vectors of one turn, and of the longest pattern, where the expression is a few instructions
 COSTLY = 2, 4  # the same for all others
+STREAMED = 32  # bytes of the shortest vector that is written around the caches
 STREAMS = 5  # operands of which so many vectors fit into registers
 
 
@@ -63,30 +68,51 @@ def module(
     expression: Expression,
     lanes: int,
     machine: Machine,
+    stream: bool = False,
 ) -> str:
-    """The text of a kernel: the function :data:`ENTRY` and one for each run, in vectors of so many lanes.
+    """The text of a kernel: the function :data:`ENTRY` and those of each run, in vectors of so many lanes.
 
     Its operands are the addresses of the operands in their order, and then those of all results but the
-    first, which lie as that one does.
+    first, which lie as that one does. With ``stream`` it writes around the caches where it can.
     """
-    texts = [
-        _Function(f"run{k}", run, results, operands, expression, machine, lanes).text()
-        for k, run in enumerate(runs)
-    ]
-    texts.append(_entry(runs, len(operands), len(results) - 1, machine))
+    texts, size = [], results[0].bits // 8
+    streamed = {k for k, run in enumerate(runs) if stream and _streams(run, lanes, size)}
+    for k, run in enumerate(runs):
+        for past in (False, True)[: 1 + (k in streamed)]:
+            name = f"{'stream' if past else 'run'}{k}"
+            made = _Function(name, run, results, operands, expression, machine, lanes, past)
+            texts.append(made.text())
+    texts.append(_entry(runs, streamed, len(operands), len(results) - 1, machine))
     return "\n".join(texts)
 
 
-def _entry(runs: Sequence[Run], buffers: int, further: int, machine: Machine) -> str:
+def _streams(run: Run, lanes: int, size: int) -> bool:
+    """Whether vectors of a run begin on lines, or parts of them that they divide, if the destination does."""
+    steps = [run.around.dst, *(loop.dst for loop in run.around.loops), run.unit * size]
+    whole = lanes * size >= STREAMED and run.elements >= run.unit and not run.around.zero
+    return whole and all(step % LINE == 0 for step in steps)
+
+
+def _entry(runs: Sequence[Run], streamed: set[int], buffers: int, further: int, machine: Machine) -> str:
     """Every run's share of one part."""
     f = kernel(ENTRY, machine)
     _, dst, ops, *_ = f.arguments
     read = [f.load(PTR, f.gep(ops, 8 * k), 8) for k in range(buffers)]
     pointers = [*(f.load(PTR, f.gep(ops, 8 * (buffers + k)), 8) for k in range(further)), *read]
+    past = None
+    if streamed:
+        past = f.icmp("eq", f.and_(f.ptrtoint(dst), LINE - 1), 0)
+        for pointer in read:
+            past = f.and_(past, f.icmp("ne", f.ptrtoint(pointer), f.ptrtoint(dst)))
     for k, run in enumerate(runs):
         first, last = share(f, prod(run.counts))
+        some = f.icmp("slt", first, last)
         call = partial(f.call, f"run{k}", dst, *pointers, first, last)
-        f.when(f.icmp("slt", first, last), call)
+        if past is None or k not in streamed:
+            f.when(some, call)
+            continue
+        f.when(f.and_(some, f.not_(past)), call)
+        f.when(f.and_(some, past), partial(f.call, f"stream{k}", dst, *pointers, first, last))
     return f.text()
 
 
@@ -112,8 +138,10 @@ class _Function:
         expression: Expression,
         machine: Machine,
         lanes: int,
+        stream: bool,
     ) -> None:
         self.run, self.around, self.expression, self.lanes = run, run.around, expression, lanes
+        self.stream = stream
         self.results, self.operands = results, operands
         self.sizes = [kind.bits // 8 for kind in results]
         names = [*(f"d{k}" for k in range(len(results))), *(f"o{k}" for k in range(len(operands)))]
@@ -233,8 +261,11 @@ class _Function:
         read = [self._operands(bases, slot) if slot.valid else [] for slot in slots]
         results = [self._computed(given, slot) for given, slot in zip(read, slots, strict=True)]
         for slot, several in zip(slots, results, strict=True):
-            for target, result, size in zip(targets, several, self.sizes, strict=True):
-                store_pieces(self.b, result, target, pieces_of(0, slot.size, slot.first * size, size))
+            for k, (target, result, size) in enumerate(zip(targets, several, self.sizes, strict=True)):
+                past = self.stream and k == 0 and slot.size == self.lanes
+                align = min(LINE, slot.size * size) if past else 0
+                pieces = pieces_of(0, slot.size, slot.first * size, size)
+                store_pieces(self.b, result, target, pieces, align, nontemporal=past)
 
     def _width(self, slot: _Slot) -> int:
         """Lanes of the vector that is computed with: a power of two."""
