@@ -90,7 +90,7 @@ class TestTasks:
         found = tasks()
         assert len(set(map(str, found))) == len(found)
         assert {task.network for task in found} == set(NETWORKS)
-        assert {task.batch for task in found} == {1, 8}
+        assert {task.batch for task in found} == {1, 8, 16, 64}
 
     def test_a_quick_run_has_every_name(self):
         assert {task.work.name for task in tasks(quick=True)} == set(QUICK)

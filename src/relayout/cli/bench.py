@@ -222,10 +222,11 @@ def _networks(_: click.Context, __: click.Parameter, incomplete: str) -> list[Co
 
 @bench.command(
     "primitives",
-    short_help="Convolutions and matrix products, compared with oneDNN and PyTorch.",
+    short_help="Convolutions, products, recurrent layers, compared with oneDNN and PyTorch.",
     epilog=examples(
         "relayout bench primitives --quick",
         "relayout bench primitives --network ResNet-50 --batch 1 --threads 1",
+        "relayout bench primitives --network LSTM --network GRU",
         "relayout bench primitives --case stage1.1.middle --format nhwc --format nchw",
         "relayout bench primitives --json primitives.json --plot primitives.svg",
         "relayout bench primitives --list",
@@ -233,7 +234,7 @@ def _networks(_: click.Context, __: click.Parameter, incomplete: str) -> list[Co
 )
 @click.option("--quick", is_flag=True, help="A few layers in a few formats: less than two minutes.")
 @click.option("--network", "networks", multiple=True, shell_complete=_networks, help="Only this network.")
-@click.option("--batch", "batches", type=DIMS, default="1,8", show_default=True, help="Pictures at a time.")
+@click.option("--batch", "batches", type=DIMS, help="Batches. [default: 1,8; of recurrent layers 1,16,64]")
 @click.option(
     "--format",
     "formats",
@@ -245,7 +246,7 @@ def _networks(_: click.Context, __: click.Parameter, incomplete: str) -> list[Co
 def primitives(
     quick: bool,
     networks: Sequence[str],
-    batches: tuple[int, ...],
+    batches: tuple[int, ...] | None,
     formats: Sequence[str],
     texts: Sequence[str],
     threads: tuple[int, ...],
@@ -268,7 +269,7 @@ def primitives(
     from relayout.bench.primitives_report import as_json, show
 
     settings = _settings(quick, threads, rounds, seconds, QUICK_PRIMITIVES if quick else WHOLE)
-    if not batches or min(batches) < 1:
+    if batches is not None and (not batches or min(batches) < 1):
         raise click.UsageError("--batch takes numbers from 1 on: 1,8", click.get_current_context())
     with misuse():
         chosen = tasks(quick, networks, batches, texts)
