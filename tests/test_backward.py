@@ -155,8 +155,30 @@ CASES: dict[str, Callable[[], Graph]] = {
     "slice steps": lambda: lossy(
         "Slice", (5, 7), np.array([1, -6]), np.array([5, 99]), np.array([0, 1]), np.array([2, 3])
     ),
+    "slice backwards": lambda: lossy(
+        "Slice", (5, 7), np.array([-1, 5]), np.array([-99, 0]), np.array([0, 1]), np.array([-1, -2])
+    ),
+    "slice nothing backwards": lambda: lossy(
+        "Slice", (5, 7), np.array([1]), np.array([3]), np.array([0]), np.array([-1])
+    ),
+    "pad and cut": lambda: lossy("Pad", (4, 5), np.array([-1, 2, 1, -3])),
+    **{
+        f"pad {mode}": lambda mode=mode: lossy("Pad", (4, 3, 5), np.array([1, 0, 2, 0, -1, 3]), mode=mode)
+        for mode in ("reflect", "edge", "wrap")
+    },
+    **{
+        f"einsum {equation}": lambda equation=equation, dims=dims: lossy("Einsum", *dims, equation=equation)
+        for equation, *dims in (
+            ("bij,jk->bik", (2, 3, 4), (4, 5)),
+            ("ij,jk", (3, 4), (4, 5)),
+            ("ijx,j->i", (3, 4, 2), (4,)),
+            ("i,j,k->kji", (2,), (3,), (4,)),
+            ("abc->cb", (2, 3, 4)),
+        )
+    },
     "pad": lambda: lossy("Pad", (2, 3), np.array([1, 0, 0, 2])),
     "pad axes": lambda: lossy("Pad", (2, 3), np.array([1, 2]), None, np.array([-1])),
+    "depth to space by columns": lambda: lossy("DepthToSpace", (2, 8, 2, 3), blocksize=2, mode="CRD"),
     "depth to space": lambda: lossy("DepthToSpace", (1, 8, 2, 3), blocksize=2),
     "space to depth": lambda: lossy("SpaceToDepth", (1, 2, 4, 6), blocksize=2),
     "gather": lambda: lossy("Gather", (5, 3), np.array([[0, 4], [4, -1]])),
@@ -254,6 +276,21 @@ CASES: dict[str, Callable[[], Graph]] = {
     "rms": lambda: lossy("RMSNormalization", (2, 3, 4), (4,), stash_type=11),
     "instance": lambda: lossy("InstanceNormalization", (2, 3, 4, 2), (3,), (3,)),
     "group": lambda: lossy("GroupNormalization", (2, 6, 4), (6,), (6,), num_groups=3, stash_type=11),
+    "layer double": lambda: lossy(
+        "LayerNormalization", (2, 3, 4), (1, 1, 4), (1,), outputs=3, stash_type=11, axis=1
+    ),
+    "kept layer": lambda: lossy("relayout.LayerNormalizationTraining", (2, 3), (3,), outputs=3, axis=1),
+    "kept groups": lambda: lossy(
+        "relayout.GroupNormalizationTraining", (2, 4, 3), (4,), (4,), outputs=3, num_groups=2
+    ),
+    "response": lambda: lossy("LRN", (2, 7, 3), size=4, alpha=0.7, beta=0.6, bias=1.5),
+    "response of more": lambda: lossy("LRN", (1, 2, 1, 2), size=5, alpha=2.0),
+    "cross entropy weighed sum": lambda: lossy(
+        "SoftmaxCrossEntropyLoss", (4, 3), np.array([0, 2, 1, 1]), RNG.random(3) + 1, reduction="sum"
+    ),
+    "cross entropy each but": lambda: lossy(
+        "SoftmaxCrossEntropyLoss", (4, 3), np.array([0, -1, 1, 1]), reduction="none", ignore_index=-1
+    ),
     "softmax": lambda: lossy("Softmax", (2, 3, 4), axis=1),
     "log softmax": lambda: lossy("LogSoftmax", (2, 3, 4)),
     "cumsum": lambda: lossy("CumSum", (2, 3), np.array(1), exclusive=1),
@@ -341,6 +378,26 @@ def test_cast_goes_back() -> None:
     _, gradient = backward(graph, "loss", ["x"]).evaluate(np.array([1.0, 2, 3]))
     assert gradient.dtype == F64
     assert gradient.tolist() == [2, 4, 6]
+
+
+@pytest.mark.parametrize(
+    ("node", "x", "expected"),
+    [
+        (Node("ReduceProd", ("x",), ("y",), {"keepdims": 0}), [0, 2, 3], [6, 0, 0]),
+        (Node("ReduceProd", ("x",), ("y",), {"keepdims": 0}), [0, 2, 0], [0, 0, 0]),
+        (Node("ReduceL2", ("x",), ("y",), {"keepdims": 0}), [0, 0, 0], [0, 0, 0]),
+        (Node("Pow", ("x", "e"), ("y",)), [0, 2, 3], [0, 1, 6]),
+        (Node("Relu", ("x",), ("y",)), [0, np.nan, 1], [0, 1, 1]),
+    ],
+)
+def test_gradients_where_a_formula_divides_by_0(node: Node, x: list[float], expected: list[float]) -> None:
+    """As PyTorch has them."""
+    total = Node("ReduceSum", ("y",), ("loss",), {"keepdims": 0})
+    constants = {"e": np.array([0.0, 1, 2], np.float32)} if "e" in node.inputs else {}
+    graph = Graph((Value("x", (3,), np.dtype("f4")),), ("loss",), (node, total), constants)
+    joint = backward(graph, "loss", ["x"])
+    for found in (joint.evaluate(np.array(x, np.float32)), joint.compile()(np.array(x, np.float32))):
+        assert found[1].tolist() == expected
 
 
 def test_a_parameter_without_influence_has_zeros() -> None:
@@ -458,6 +515,23 @@ def test_running_statistics_are_pytorchs() -> None:
     np.testing.assert_allclose(mean, layer.running_mean.numpy(), rtol=1e-9)
     np.testing.assert_allclose(variance, layer.running_var.numpy(), rtol=1e-9)
     assert list(form.updates) == ["m", "v"]
+
+
+def test_a_layer_that_is_used_twice_updates_its_statistics_twice() -> None:
+    torch = pytest.importorskip("torch")
+    x = np.random.default_rng(2).standard_normal((4, 3, 2, 5))
+    constants = {"w": np.ones(3), "b": np.zeros(3), "m": np.zeros(3), "v": np.ones(3), "two": np.array(2.0)}
+    nodes = (
+        Node("BatchNormalization", ("x", *"wbmv"), ("y",)),
+        Node("Mul", ("y", "two"), ("z",)),
+        Node("BatchNormalization", ("z", *"wbmv"), ("out",)),
+    )
+    form = training_form(Graph((Value("x", x.shape, F64),), ("out",), nodes, constants))
+    _, mean, variance = form.graph.verify().evaluate(x)
+    layer = torch.nn.BatchNorm2d(3).double()
+    layer(layer(torch.tensor(x)) * 2)
+    np.testing.assert_allclose(mean, layer.running_mean.numpy(), rtol=1e-7, atol=1e-9)
+    np.testing.assert_allclose(variance, layer.running_var.numpy(), rtol=1e-7)
 
 
 def test_a_batch_of_one_element_has_no_variance() -> None:

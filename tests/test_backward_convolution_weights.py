@@ -124,6 +124,17 @@ def test_inner_products(spatial, text):
     check(InnerProductBackwardData(forward, weights=rl.any, diff_src=rl.any))
 
 
+@pytest.mark.parametrize(("dims", "text"), [((2, 3, 1), "abC2c"), ((1, 19, 3, 1), "bcDa3d3d")])
+def test_padding_of_single_pixels_is_zeroed(dims, text):
+    """An axis of one element in blocks is merged with its neighbours without its padding."""
+    forward = InnerProduct(desc(dims, text), desc((4, *dims[1:]), rl.any))
+    made = InnerProductBackwardData(forward)
+    given = [rl.tensor(np.ones(made.descs[name].dims), made.descs[name]) for name in made.inputs]
+    buffer = np.ones(made.diff_src.nbytes // 4, np.float32)
+    made(*given, out=rl.from_buffer(buffer, made.diff_src))
+    assert sorted(buffer) == [0] * (buffer.size - np.prod(dims)) + [4] * np.prod(dims)
+
+
 def test_definitions_against_finite_differences():
     src, weights = desc((2, 4, 5, 6)), desc((2, 3, 2, 3, 2), "goihw")
     forward = Convolution(

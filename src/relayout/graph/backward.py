@@ -38,6 +38,7 @@ from relayout.graph.gradients.reverse import Writing
 from relayout.graph.graph import Graph, Node, Value
 from relayout.graph.inference import inferred, labelled, with_dims
 from relayout.graph.operators.types import is_float
+from relayout.graph.statistics import with_statistics
 
 __all__ = ["backward", "gradient_of", "trainable", "with_inputs"]
 
@@ -167,6 +168,8 @@ def _joint(graph: Graph, loss: str, of: Sequence[str]) -> Graph:
         raise LayoutError(
             f"the loss {loss!r} does not depend on any of {', '.join(map(repr, of)) or 'nothing'}"
         )
+    graph = with_statistics(graph, active, writing)
+    active = _active(graph, of, writing)
     gathered: dict[str, list[str]] = {loss: [writing.constant(np.ones(dims, dtype))]}
     for node in reversed(graph.nodes):
         got = [_added(writing, gathered.pop(name, [])) if name else None for name in node.outputs]
@@ -218,7 +221,44 @@ def _added(writing: Writing, several: Sequence[str]) -> str | None:
     """The sum of what a value gets from its readers."""
     if not several:
         return None
+    whole = _side_by_side(writing, several)
+    if whole is not None:
+        return whole
     found = several[0]
     for other in several[1:]:
         found = writing("Add", found, other)
     return found
+
+
+def _side_by_side(writing: Writing, several: Sequence[str]) -> str | None:
+    """Parts of one value along an axis, with zeros around each, as one concatenation instead of sums."""
+    if len(several) < 2:
+        return None
+    made = {name: node for node in writing.nodes[-AGO:] for name in node.outputs}
+    parts: list[tuple[int, str]] = []
+    along: set[int] = set()
+    dims = writing.dims(several[0])
+    for name in several:
+        node = made.get(name)
+        pads = writing.constants.get(node.inputs[1]) if node is not None and node.operator == "Pad" else None
+        if node is None or pads is None or node.attributes or len(node.inputs) != 2:
+            return None
+        front, behind = pads[: len(dims)], pads[len(dims) :]
+        padded = [k for k in range(len(dims)) if front[k] or behind[k]]
+        if len(padded) != 1 or len(pads) != 2 * len(dims) or min(pads) < 0:
+            return None
+        along.update(padded)
+        parts.append((int(front[padded[0]]), node.inputs[0]))
+    if len(along) != 1:
+        return None
+    axis, end = along.pop(), 0
+    for start, name in sorted(parts):
+        if start != end:
+            return None
+        end += writing.dims(name)[axis]
+    return (
+        str(writing("Concat", *(name for _, name in sorted(parts)), axis=axis)) if end == dims[axis] else None
+    )
+
+
+AGO = 4096  # nodes among which the parts of a value are looked for

@@ -30,14 +30,16 @@ from relayout.graph.lowering import (  # noqa: F401 (they fill the table of rule
     cumulative,
     expressions,
     gathering,
+    gradients,
     movement,
     normalizations,
+    optimizers,
     pointwise,
     products,
     recurrent,
     recurrent_training,
     resizing,
-    training,
+    statistics,
     windows,
 )
 from relayout.graph.lowering.case import Case, case_of, label, operand_of, row_major, unblocked

@@ -24,6 +24,7 @@ from relayout.graph.graph import Graph, Node, Value, fresh
 from relayout.graph.inference import inferred, labelled
 from relayout.graph.lowering.emission import emitted
 from relayout.graph.passes import fused, optimized, unfused
+from relayout.graph.passes.losses import with_losses_written_out
 from relayout.graph.passes.parts import in_parts
 from relayout.graph.plan import Plan, check_sizes, image_format, lowerable, plan
 from relayout.targets.processors import limited
@@ -92,7 +93,7 @@ def planned_step(step: Step, format: str | None = None, threads: int | None = No
         States need each other's next values; or one is replaced by what nothing computes.
     """
     format = image_format(format)
-    simple = inferred(optimized(inferred(step.graph)))
+    simple = inferred(optimized(with_losses_written_out(inferred(step.graph))))
     check_sizes(simple)
     made = fused(inferred(in_parts(simple)))
     with limited(threads):

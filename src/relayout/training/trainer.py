@@ -14,9 +14,10 @@ import numpy as np
 from relayout.errors import LayoutError
 from relayout.forking import lock
 from relayout.graph.arrays import checked_inputs, from_tensor, stored
-from relayout.graph.backward import backward, gradient_of, trainable, with_inputs
+from relayout.graph.backward import backward, trainable, with_inputs
 from relayout.graph.graph import Array, Graph, Value
 from relayout.graph.inference import inferred, with_dims
+from relayout.graph.passes import optimized
 from relayout.graph.step import Step, compiled_step, planned_step
 from relayout.graph.training_form import STEP, training_form
 from relayout.primitives.values import bound
@@ -74,14 +75,15 @@ def training_step(
     free = inferred(with_inputs(with_dims(graph, batch), parameters))
     value = LOSS if loss in LOSSES else loss
     form = training_form(with_loss(free, loss) if loss in LOSSES else free, seed=seed, dropout=dropout)
-    joint = backward(with_inputs(form.graph, list(form.updates)), value, parameters)
+    joint = backward(optimized(with_inputs(form.graph, list(form.updates))), value, parameters)
     scalars = {name: f"training/{name}" for name in optimizer.scalars}
     inputs = [Value(name, (1,), np.dtype(np.float32)) for name in scalars.values()]
     begin = {name: graph.constants[name] for name in (*parameters, *form.updates)}
     states = dict(form.updates)
     nodes, values = list(joint.nodes), dict(joint.values)
-    for name in parameters:
-        node = optimizer.node(name, gradient_of(name), scalars)
+    gradients = joint.results[len(joint.results) - len(parameters) :]  # the graph may have one of that name
+    for name, gradient in zip(parameters, gradients, strict=True):
+        node = optimizer.node(name, gradient, scalars)
         nodes.append(node)
         for kind in optimizer.states:
             own = optimizer.state(name, kind)

@@ -63,6 +63,10 @@ class Writing:
         self.append(Node("Identity", (name,), (made,), {}, made))
         return made
 
+    def unused(self, label: str) -> str:
+        """A name that no value has."""
+        return fresh(label, self._taken)
+
     def fact(self, name: str) -> Fact:
         """What is known of a value."""
         data = self.constants.get(name)
@@ -106,6 +110,10 @@ class Writing:
     def number(self, number: float, like: str) -> str:
         """A number in the data type of a value."""
         return self.constant(np.asarray(number, self.dtype(like)))
+
+    def integers(self, *numbers: int) -> str:
+        """Axes or sizes."""
+        return self.constant(np.asarray(numbers, np.int64))
 
     def zeros(self, like: str) -> str:
         """Zeros of the dims and the data type of a value."""
@@ -215,7 +223,7 @@ class Reverse:
 
     def integers(self, *numbers: int) -> str:
         """Axes or sizes."""
-        return self.writing.constant(np.asarray(numbers, np.int64))
+        return self.writing.integers(*numbers)
 
     def times(self, x: str, number: float) -> str:
         """A value times a number."""

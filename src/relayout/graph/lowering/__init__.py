@@ -13,6 +13,9 @@
 ``products``  convolutions and matrix products
 ``windows``   pooling, reductions, softmax
 ``normalizations``  over rows, and over groups of channels
+``gradients``  of functions, pooling, softmax, losses
+``statistics``  normalisations that keep statistics, and their gradients
+``optimizers``  steps of optimisers
 ``movement``  what is a layout and no work: transpose, reshape, slice, split, concat; what is a copy
 ``gathering``  elements by index
 ``cumulative``  running sums

@@ -92,11 +92,16 @@ class _Emission:
         self.behind: dict[str, Case] = {}  # the views of values that lie where the views have their places
         self.joins: dict[int, _Join] = {}
         self._plan_places(chosen)
+        inputs: dict[str, Value] = {}
         for value in graph.inputs:
             desc = states.get(value.name) or row_major(value.dims, _dtype(value.dtype))  # type: ignore[arg-type]
-            self._note(value.name, desc, self.sequence.input(value.name, desc))
-        for name, state in replaced.items():
-            self.states[name] = self.values[state][states[state]]
+            inputs[value.name] = self.sequence.input(value.name, desc)
+            self._note(value.name, desc, inputs[value.name])
+        for (
+            name,
+            state,
+        ) in replaced.items():  # not what is known of the state: that may be a copy in its place
+            self.states[name] = inputs[state]
         for k, one in enumerate(chosen):
             self._node(k, one)
         for name in graph.results:

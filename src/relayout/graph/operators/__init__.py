@@ -50,6 +50,8 @@ from relayout.graph.operators import (  # noqa: F401 (they fill the table)
     sequences,
     shapes,
     signals,
+    slopes,
+    statistics,
     strings,
     training,
     unary,
