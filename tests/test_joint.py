@@ -12,10 +12,11 @@ from relayout.errors import LayoutError
 from relayout.graph.backward import backward
 from relayout.graph.graph import Graph, Node, Value
 from relayout.graph.inference import inferred
+from relayout.graph.operators import OPERATORS
 from relayout.graph.operators.slopes import FROM_RESULT, FROM_SOURCE
 from relayout.graph.step import Step, compiled_step, planned_step
 from relayout.ops.functions import Function
-from relayout.training import SGD, Trainer
+from relayout.training import SGD, Adam, AdamW, Trainer
 
 F32, S64 = np.dtype("float32"), np.dtype("int64")
 pytestmark = pytest.mark.skipif(not machine_code(), reason="there is no machine code on this host")
@@ -89,6 +90,15 @@ GRAPHS: dict[str, Graph] = {
     "cross entropy each": lossy("SoftmaxCrossEntropyLoss", (4, 3), LABELS, reduction="none", ignore_index=0),
     "cross entropy sum": lossy("SoftmaxCrossEntropyLoss", (4, 3), LABELS, reduction="sum"),
     "likelihood": lossy("NegativeLogLikelihoodLoss", (4, 3), LABELS),
+    "deconvolution": lossy(
+        "ConvTranspose", (2, 8, 5, 6), (8, 6, 3, 3), (6,), strides=(2, 2), pads=(1, 1, 0, 1)
+    ),
+    "deconvolution of more": lossy(
+        "ConvTranspose", (1, 4, 7), (4, 3, 4), strides=(3,), group=2, output_padding=(1,)
+    ),
+    "gemm": lossy("Gemm", (5, 8), (8, 7), (7,)),
+    "gemm of both turned": lossy("Gemm", (8, 5), (7, 8), (5, 1), transA=1, transB=1),
+    "gemm of a layer": lossy("Gemm", (5, 8), (7, 8), (7,), transB=1),
     "embedding": lossy("Gather", (9, 20), np.array([[0, 4], [4, -1]])),
     **{name: lossy(name, (3, 37)) for name in ACTIVATIONS},
     "gelu by tanh": lossy("Gelu", (3, 37), approximate="tanh"),
@@ -130,3 +140,45 @@ def test_slopes_are_those_of_primitives(algorithm: str) -> None:
             alpha, beta = numbers.get(algorithm, (0.25, 0.5) if algorithm.startswith("hard") else (0.0, 0.0))
             wanted = Function(algorithm, alpha, beta).derivative(by_result).define(x, alpha, beta)
             np.testing.assert_allclose(table[algorithm](x, alpha, beta), wanted, rtol=1e-12, atol=1e-14)
+
+
+@pytest.mark.parametrize("optimizer", [SGD(0.1), SGD(0.1, 0.9), Adam(0.1), AdamW(0.1)])
+def test_an_optimizer_is_one_pass(optimizer: Any) -> None:
+    x = Value("x", (4, 64), F32)
+    nodes = Node("MatMul", ("x", "w"), ("y",)), Node("ReduceSumSquare", ("y",), ("loss",), {"keepdims": 0})
+    graph = Graph((x,), ("loss",), nodes, {"w": np.ones((64, 48), F32)})
+    trainer = Trainer(graph, "loss", optimizer)
+    updates = [one for one in trainer.layers() if one.name.startswith("update/")]
+    assert len(updates) == 1
+
+
+@pytest.mark.parametrize("dims", [(50, 41), (3, 4, 5, 7), (1000,), (6, 1)])
+@pytest.mark.parametrize("ratio", [0.0, 0.1, 0.5, 0.999])
+def test_masks_are_computed_by_kernels(dims: tuple[int, ...], ratio: float) -> None:
+    step = Value("step", (1,), S64)
+    node = Node(
+        "relayout.DropoutMask", ("step",), ("mask",), {"dims": dims, "ratio": ratio, "seed": 12345678901}
+    )
+    graph = inferred(Graph((step,), ("mask",), (node,)))
+    plan = planned_step(Step(graph, {}))
+    assert [one.way.name for one in plan.chosen] == [""]
+    run = compiled_step(Step(graph, {}), plan)
+    masks = []
+    for count in (0, 1, 2**40):
+        (wanted,) = graph.evaluate(np.array([count]))
+        np.testing.assert_array_equal(run(np.array([count])).numpy(), wanted)
+        masks.append(wanted != 0)
+    if ratio == 0.5 and masks[0].size > 300:
+        together = [(one == other).mean() for one in masks for other in masks if one is not other]
+        assert 0.4 < min(together) <= max(together) < 0.6
+
+
+def test_masks_drop_as_many_as_they_should() -> None:
+    drop = OPERATORS["relayout.DropoutMask"]
+    for ratio in (0.1, 0.5, 0.9):
+        mask = drop(np.array([3]), dims=(400, 500), ratio=ratio, seed=7)
+        mask = mask[0] if isinstance(mask, tuple) else mask
+        assert abs((mask == 0).mean() - ratio) < 0.004
+        rows, columns = (np.abs((mask == 0).mean(axis) - ratio).max() for axis in (0, 1))
+        assert max(rows, columns) < 0.13
+        assert abs(np.corrcoef((mask[:, 1:] == 0).ravel(), (mask[:, :-1] == 0).ravel())[0, 1]) < 0.01

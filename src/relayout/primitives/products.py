@@ -81,7 +81,7 @@ class Products:
     def __str__(self) -> str:
         g = self.geometry
         words = [f"{self.src} * {self.weights} -> {self.dst}"]
-        for name, usual in (("strides", 1), ("dilation", 1), ("padding", 0)):
+        for name, usual in (("strides", 1), ("dilation", 1), ("padding", 0), ("gaps", 1)):
             sizes = getattr(g, name)
             words += [f"{name} {spell_dims(sizes)}"] * (set(sizes) != {usual})
         words += [f"{name} {desc}" for name, desc in (("bias", self.bias), ("scale", self.scale)) if desc]

@@ -23,6 +23,7 @@ primitive is an operator of its own (:mod:`relayout.graph.operators.gradients`).
 ``normalizations``  over batches, layers, groups; softmax
 ``recurrent``       LSTM, GRU and RNN, through time
 ``reductions``      reductions
+``resizing``        interpolation
 ``losses``          losses
 ==================  =========================================================
 """
@@ -39,6 +40,7 @@ from relayout.graph.gradients import (  # noqa: F401 (they fill the table)
     products,
     recurrent,
     reductions,
+    resizing,
     shapes,
 )
 from relayout.graph.gradients.reverse import RULES, Reverse, gradient

@@ -40,10 +40,31 @@ def function(r: Reverse) -> str:
     return str(r("relayout.FunctionGrad", r.dy, kept, algorithm=found.algorithm, **numbers))
 
 
+@gradient("SwiGLU")
+def swiglu(r: Reverse) -> Sequence[str | None]:
+    """As a Swish times the other one."""
+    a, b = r.inputs
+    alpha: Any = r.attributes["alpha"]
+    first = second = None
+    if r.wants(0):
+        dy = r("Mul", r.dy, b)
+        first = r("relayout.FunctionGrad", dy, a, algorithm="swish", alpha=alpha, beta=0.0, by_result=0)
+    if r.wants(1):
+        second = r("Mul", r.dy, r("Swish", a, alpha=alpha))
+    return first, second
+
+
 @gradient("ThresholdedRelu")
 def thresholded_relu(r: Reverse) -> str:
     """``dy`` above alpha."""
     return str(r("Where", r("Greater", r.x, r.number(r.attributes["alpha"])), r.dy, r.number(0)))
+
+
+@gradient("Shrink")
+def shrink(r: Reverse) -> str:
+    """``dy`` where something is left."""
+    far = r("Greater", r("Abs", r.x), r.number(r.attributes["lambd"]))
+    return str(r("Where", far, r.dy, r.number(0)))
 
 
 @gradient("PRelu")

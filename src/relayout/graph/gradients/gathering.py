@@ -35,6 +35,14 @@ def put_back(r: Reverse, dy: str, dims: Sequence[int], axis: int, indices: str) 
     return str(made)
 
 
+@gradient("TopK")
+def largest(r: Reverse) -> str:
+    """To the elements that were taken."""
+    zeros = r("Expand", r.number(0), r.integers(*r.dims(r.x)))
+    axis = r.attributes["axis"]
+    return str(r("ScatterElements", zeros, r.node.outputs[1], r.dy, axis=axis, reduction="add"))
+
+
 @gradient("GatherElements")
 def gather_elements(r: Reverse) -> str:
     """Elements of ``dy`` added to zeros."""

@@ -76,3 +76,25 @@ def softmax(r: Reverse) -> str:
 def lrn(r: Reverse) -> str:
     """By windows of channels, both ways."""
     return str(r("relayout.LRNGrad", r.dy, r.x, **r.attributes))
+
+
+@gradient("LpNormalization")
+def lp_normalization(r: Reverse) -> str:
+    """``(dy - s sum(dy y)) / norm``, where s is the slope of the norm: y, or the sign of x."""
+    axis, p = r.integers(int(r.attributes["axis"])), r.attributes["p"]
+    norm = r("ReduceL2" if p == 2 else "ReduceL1", r.x, axis, keepdims=1)
+    slope = r.y if p == 2 else r("Sign", r.x)
+    share = r("ReduceSum", r("Mul", r.dy, r.y), axis, keepdims=1)
+    made = r("Div", r("Sub", r.dy, r("Mul", slope, share)), norm)
+    return str(r("Where", r("Equal", norm, r.number(0)), r.number(0), made))
+
+
+@gradient("MeanVarianceNormalization")
+def mean_variance_normalization(r: Reverse) -> str:
+    """``(dy - mean(dy) - y mean(dy y)) / deviation``."""
+    axes = r.integers(*r.attributes["axes"])
+    centred = r("Sub", r.x, r("ReduceMean", r.x, axes, keepdims=1))
+    deviation = r("Sqrt", r("ReduceMean", r("Mul", centred, centred), axes, keepdims=1))
+    whole = r("Sub", r.dy, r("ReduceMean", r.dy, axes, keepdims=1))
+    share = r("ReduceMean", r("Mul", r.dy, r.y), axes, keepdims=1)
+    return str(r("Div", r("Sub", whole, r("Mul", r.y, share)), deviation))

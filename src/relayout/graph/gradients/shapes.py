@@ -114,6 +114,18 @@ def pad(r: Reverse) -> str:
     return str(r("Pad", dy, r.integers(*(front for front, _ in cut), *(behind for _, behind in cut))))
 
 
+@gradient("Trilu")
+def triangle(r: Reverse) -> str:
+    """The same triangle."""
+    return str(r("Trilu", r.dy, *r.inputs[1:], upper=r.attributes["upper"]))
+
+
+@gradient("ReverseSequence")
+def reverse_sequence(r: Reverse) -> str:
+    """Once more the other way round."""
+    return str(r("ReverseSequence", r.dy, r.inputs[1], **r.attributes))
+
+
 @gradient("DepthToSpace", "SpaceToDepth")
 def between_depth_and_space(r: Reverse) -> Sequence[str | None] | str:
     """The other way."""
@@ -125,3 +137,9 @@ def between_depth_and_space(r: Reverse) -> Sequence[str | None] | str:
     n, c, h, w = r.dims(r.x)
     dy = r.reshaped(r.dy, (n, c // size**2, h, size, w, size))
     return r.reshaped(r("Transpose", dy, perm=(0, 1, 3, 5, 2, 4)), (n, c, h, w))
+
+
+@gradient("CenterCropPad")
+def center(r: Reverse) -> str:
+    """The window around the centre that the data was."""
+    return str(r("CenterCropPad", r.dy, r.integers(*r.dims(r.x))))

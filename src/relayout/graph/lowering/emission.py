@@ -292,9 +292,15 @@ class Site:
         found: Value = self.sequence.add(made, *given, into=into, name=self.case.name, **named)
         return found
 
-    def add_several(self, made: Primitive, *given: Any, **named: Any) -> tuple[Value, ...]:
-        """Append a primitive with any number of results."""
-        found = self.sequence.add(made, *given, name=self.case.name, **named)
+    def add_several(self, made: Primitive, *given: Any, into: Any = None, **named: Any) -> tuple[Value, ...]:
+        """Append a primitive with any number of results; ``into`` has places of some, by name."""
+        read = (*zip(made.inputs, given, strict=False), *named.items())
+        places = {
+            name: place
+            for name, place in (into or {}).items()
+            if not self._emission.overwrites(made, read, {name: place})
+        }
+        found = self.sequence.add(made, *given, into=places, name=self.case.name, **named)
         return tuple(found) if len(made.outputs) > 1 else (found,)
 
     def place(self, desc: MemoryDesc) -> Value:
