@@ -55,7 +55,8 @@ def gradient_of(name: str) -> str:
 def trainable(graph: Graph) -> tuple[str, ...]:
     """The constants that training changes: of floating point, with axes, and no statistics.
 
-    Numbers without axes are part of formulas (the 2 of a square), as are bounds, sizes and axes. The mean and
+    Where the source of the graph says which it learns (:attr:`.Graph.parameters`), these. Otherwise numbers
+    without axes are part of formulas (the 2 of a square), as are bounds, sizes and axes. The mean and
     variance that a batch normalisation is given are updated, not learned. Zeros that a recurrent layer begins
     with are what it has where no state is given; other numbers there were learned.
 
@@ -64,14 +65,18 @@ def trainable(graph: Graph) -> tuple[str, ...]:
     >>> trainable(Graph((Value("x"),), ("y",), nodes, constants))
     ('w',)
     """
+    known = None if graph.parameters is None else set(graph.parameters)
     found: dict[str, None] = {}
     begins = _begins(graph)
     for node in graph.nodes:
         for place, name in enumerate(node.inputs):
             data = graph.constants.get(name)
-            if data is None or not is_float(data.dtype) or not data.ndim or not data.size:
+            if data is None or not is_float(data.dtype) or not data.size:
                 continue
-            if name in begins and not data.any():
+            if known is not None:
+                found.update({name: None} if name in known else {})
+                continue
+            if not data.ndim or (name in begins and not data.any()):
                 continue
             if (node.operator, place) not in FIXED and node.operator not in NEVER:
                 found[name] = None
@@ -90,6 +95,7 @@ def _begins(graph: Graph) -> set[str]:
 
 
 FIXED = {("BatchNormalization", 3), ("BatchNormalization", 4), ("Clip", 1), ("Clip", 2), ("Dropout", 1)}
+FIXED |= {("RotaryEmbedding", place) for place in (1, 2)}
 """Inputs that are no parameters, by operator and place."""
 RECURRENT = ("LSTM", "GRU", "RNN")
 SAME = ("Expand", "Slice", "Split", "Reshape", "Squeeze", "Unsqueeze", "Transpose", "Identity")
