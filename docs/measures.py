@@ -4,6 +4,8 @@ Of primitives only the sums over the layers of a network are kept, without each 
 
     relayout bench primitives --json primitives.json
     python docs/measures.py primitives.json          write docs/measured/primitives.json
+
+Networks that a run left out keep their figures, if these are of the same machine.
 """
 
 from __future__ import annotations
@@ -20,6 +22,11 @@ MEASURED = Path(__file__).parent / "measured"
 OURS, YARDSTICK = "Relayout", "ONNX Runtime"
 FORMATS = ("nChw16c", "nChw8c", "nhwc", "NCHW32", "NCHW4", "CHWN4", "nchw")
 WHOLE = "ResNet-50 forward"
+GRADIENTS = tuple(
+    f"{network} {what}, batch 8"
+    for network in ("ResNet-50", "ResNeXt-101", "MobileNetV2")
+    for what in ("data", "weights")
+)
 OUTSIDE = ("not exported", "no reference", "not installed")
 
 
@@ -177,7 +184,7 @@ def in_formats() -> str:
     rows = []
     for (group, threads), named in shares().items():
         own = [named.get(f"{OURS} {name}") for name in FORMATS]
-        if threads == 1 and all(own):
+        if threads == 1 and all(own) and not _is_gradient(group):
             best = max(filter(None, (*own, named[OURS])))
             rows.append([group, *(f"{best / share:.2f}" for share in own if share)])
     return table(["network", *(f"`{name}`" for name in FORMATS)], rows)
@@ -185,7 +192,17 @@ def in_formats() -> str:
 
 def layers() -> str:
     """For each network our share of the peak, and the times of others / ours."""
-    return _by_threads([g for g in _groups() if not g.startswith(WHOLE)], share=True)
+    return _by_threads([g for g in _groups() if not g.startswith(WHOLE) and not _is_gradient(g)], share=True)
+
+
+def gradients() -> str:
+    """The same of gradients of convolutions, and the time in channels-last / that in blocks."""
+    found = [group for group in _groups() if _is_gradient(group)]
+    return _by_threads(list(dict.fromkeys((*GRADIENTS, *found))), share=True, formats=("nhwc", "nChw16c"))
+
+
+def _is_gradient(group: str) -> bool:
+    return group.partition(",")[0].endswith((" data", " weights"))
 
 
 def whole() -> str:
@@ -203,8 +220,11 @@ def _groups() -> list[str]:
     return list(dict.fromkeys(group for group, _ in shares()))
 
 
-def _by_threads(groups: Sequence[str], share: bool) -> str:
-    """A row for each group, cells with a figure for each number of threads."""
+def _by_threads(groups: Sequence[str], share: bool, formats: tuple[str, ...] = ()) -> str:
+    """A row for each group, cells with a figure for each number of threads.
+
+    Of two formats there is a column with our time in the one / in the other.
+    """
     found = _read("primitives.json").get("sums", ())
     behind = {(one["group"], one["contestant"], one["threads"]): one["behind"] for one in found}
     of_peak = shares()
@@ -215,12 +235,26 @@ def _by_threads(groups: Sequence[str], share: bool) -> str:
     for group in groups:
         row = [group]
         if share:
-            row.append(" / ".join(f"{100 * of_peak[group, number][OURS]:.0f} %" for number in threads))
+            row.append(" / ".join(_share(of_peak.get((group, number), {}).get(OURS)) for number in threads))
+        if formats:
+            both = [
+                [of_peak.get((group, number), {}).get(f"{OURS} {name}") for name in formats]
+                for number in threads
+            ]
+            row.append(" / ".join(f"{two / one:.2f}" if one and two else "-" for one, two in both))
         for name in names:
             figures = [behind.get((group, name, number)) for number in threads]
             row.append(" / ".join("-" if each is None else f"{each:.2f}" for each in figures))
         rows.append(row)
-    return table(["", *["Relayout: share of the peak"] * share, *names], rows)
+    own = [
+        *["Relayout: share of the peak"] * share,
+        *[" / ".join(f"`{name}`" for name in formats)] * bool(formats),
+    ]
+    return table(["", *own, *names], rows)
+
+
+def _share(share: float | None) -> str:
+    return "-" if share is None else f"{100 * share:.0f} %"
 
 
 def _facts(found: dict[str, Any]) -> str:
@@ -233,6 +267,9 @@ def keep(path: str) -> None:
     """Keep the sums of what ``relayout bench primitives --json`` has written."""
     found = json.loads(Path(path).read_text(encoding="utf-8"))
     del found["results"]
+    before, new = _read("primitives.json"), {one["group"] for one in found["sums"]}
+    if before.get("machine", {}).get("processor") in (None, found["machine"].get("processor")):
+        found["sums"] += [one for one in before.get("sums", ()) if one["group"] not in new]
     sums = ",\n".join(map(json.dumps, found.pop("sums")))
     text = f'{json.dumps(found)[:-1]},\n"sums": [\n{sums}\n]}}\n'
     (MEASURED / "primitives.json").write_text(text, encoding="utf-8")

@@ -262,6 +262,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "primitives-formats": measures.in_formats,
     "primitives-layers": measures.layers,
     "primitives-whole": measures.whole,
+    "primitives-gradients": measures.gradients,
     "primitives-machine": measures.measured_on,
     "api-format": lambda: api("rl.", rl, ["Format"]) + rest(rl.Format, "rl.Format."),
     "api-layout": lambda: api("rl.", rl, ["Layout"]) + rest(rl.Layout, "rl.Layout."),

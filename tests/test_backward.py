@@ -155,8 +155,65 @@ CASES: dict[str, Callable[[], Graph]] = {
     "slice steps": lambda: lossy(
         "Slice", (5, 7), np.array([1, -6]), np.array([5, 99]), np.array([0, 1]), np.array([2, 3])
     ),
+    "slice backwards": lambda: lossy(
+        "Slice", (5, 7), np.array([-1, 5]), np.array([-99, 0]), np.array([0, 1]), np.array([-1, -2])
+    ),
+    "slice nothing backwards": lambda: lossy(
+        "Slice", (5, 7), np.array([1]), np.array([3]), np.array([0]), np.array([-1])
+    ),
+    "pad and cut": lambda: lossy("Pad", (4, 5), np.array([-1, 2, 1, -3])),
+    **{
+        f"pad {mode}": lambda mode=mode: lossy("Pad", (4, 3, 5), np.array([1, 0, 2, 0, -1, 3]), mode=mode)
+        for mode in ("reflect", "edge", "wrap")
+    },
+    **{
+        f"einsum {equation}": lambda equation=equation, dims=dims: lossy("Einsum", *dims, equation=equation)
+        for equation, *dims in (
+            ("bij,jk->bik", (2, 3, 4), (4, 5)),
+            ("ij,jk", (3, 4), (4, 5)),
+            ("ijx,j->i", (3, 4, 2), (4,)),
+            ("i,j,k->kji", (2,), (3,), (4,)),
+            ("abc->cb", (2, 3, 4)),
+        )
+    },
     "pad": lambda: lossy("Pad", (2, 3), np.array([1, 0, 0, 2])),
     "pad axes": lambda: lossy("Pad", (2, 3), np.array([1, 2]), None, np.array([-1])),
+    "depth to space by columns": lambda: lossy("DepthToSpace", (2, 8, 2, 3), blocksize=2, mode="CRD"),
+    "rotary": lambda: lossy(
+        "RotaryEmbedding", (2, 3, 4, 6), RNG.random((2, 4, 2)), RNG.random((2, 4, 2)), rotary_embedding_dim=4
+    ),
+    "swiglu": lambda: lossy("SwiGLU", (3, 4), (3, 4), alpha=1.3),
+    "mod": lambda: lossy("Mod", (3, 4), np.array([5.0]), fmod=1),
+    "global norm": lambda: lossy("GlobalLpPool", (2, 3, 4, 2)),
+    "global norm 3": lambda: lossy("GlobalLpPool", (2, 3, 4), p=3),
+    "global norm 1": lambda: lossy("GlobalLpPool", (2, 3, 4), p=1),
+    "center": lambda: lossy("CenterCropPad", (3, 6, 5), np.array([6, 3]), axes=(1, 2)),
+    "center odd": lambda: lossy("CenterCropPad", (3, 6, 5), np.array([6, 3, 8])),
+    "trilu": lambda: lossy("Trilu", (2, 3, 4), np.array(1), upper=0),
+    "reverse sequence": lambda: lossy("ReverseSequence", (4, 3), np.array([2, 4, 1])),
+    "top": lambda: lossy("TopK", (3, 6), np.array([2]), outputs=2),
+    "shrink": lambda: lossy("Shrink", (4, 5), lambd=0.6, bias=0.2),
+    "norm 1": lambda: lossy("LpNormalization", (2, 3, 4), p=1, axis=1),
+    "norm 2": lambda: lossy("LpNormalization", (2, 3, 4)),
+    "mean variance": lambda: lossy("MeanVarianceNormalization", (2, 3, 4, 2)),
+    **{
+        f"resize {mode} {how} {scales}": (
+            lambda mode=mode, how=how, scales=scales: lossy(  # type: ignore[misc]
+                "Resize",
+                (1, 2, 4, 3),
+                None,
+                np.array([1, 1, *scales], np.float32),
+                mode=mode,
+                coordinate_transformation_mode=how,
+            )
+        )
+        for mode in ("nearest", "linear", "cubic")
+        for how in ("half_pixel", "asymmetric", "align_corners")
+        for scales in ((2, 3), (1.5, 0.7))
+    },
+    "resize sizes": lambda: lossy(
+        "Resize", (2, 3, 4), None, None, np.array([5, 2]), axes=[0, 1], mode="linear", antialias=1
+    ),
     "depth to space": lambda: lossy("DepthToSpace", (1, 8, 2, 3), blocksize=2),
     "space to depth": lambda: lossy("SpaceToDepth", (1, 2, 4, 6), blocksize=2),
     "gather": lambda: lossy("Gather", (5, 3), np.array([[0, 4], [4, -1]])),
@@ -254,6 +311,21 @@ CASES: dict[str, Callable[[], Graph]] = {
     "rms": lambda: lossy("RMSNormalization", (2, 3, 4), (4,), stash_type=11),
     "instance": lambda: lossy("InstanceNormalization", (2, 3, 4, 2), (3,), (3,)),
     "group": lambda: lossy("GroupNormalization", (2, 6, 4), (6,), (6,), num_groups=3, stash_type=11),
+    "layer double": lambda: lossy(
+        "LayerNormalization", (2, 3, 4), (1, 1, 4), (1,), outputs=3, stash_type=11, axis=1
+    ),
+    "kept layer": lambda: lossy("relayout.LayerNormalizationTraining", (2, 3), (3,), outputs=3, axis=1),
+    "kept groups": lambda: lossy(
+        "relayout.GroupNormalizationTraining", (2, 4, 3), (4,), (4,), outputs=3, num_groups=2
+    ),
+    "response": lambda: lossy("LRN", (2, 7, 3), size=4, alpha=0.7, beta=0.6, bias=1.5),
+    "response of more": lambda: lossy("LRN", (1, 2, 1, 2), size=5, alpha=2.0),
+    "cross entropy weighed sum": lambda: lossy(
+        "SoftmaxCrossEntropyLoss", (4, 3), np.array([0, 2, 1, 1]), RNG.random(3) + 1, reduction="sum"
+    ),
+    "cross entropy each but": lambda: lossy(
+        "SoftmaxCrossEntropyLoss", (4, 3), np.array([0, -1, 1, 1]), reduction="none", ignore_index=-1
+    ),
     "softmax": lambda: lossy("Softmax", (2, 3, 4), axis=1),
     "log softmax": lambda: lossy("LogSoftmax", (2, 3, 4)),
     "cumsum": lambda: lossy("CumSum", (2, 3), np.array(1), exclusive=1),
@@ -300,6 +372,8 @@ def test_against_finite_differences(name: str) -> None:
     graph = CASES[name]()
     low = 0.2 if name.startswith(POSITIVE) else -2.0
     fixed = {"x3", "x4", "weighing"} if name == "batch normalization" else {"weighing"}
+    if name == "mod":
+        fixed |= {"x1"}
     if "weighed" in name or name == "likelihood":
         fixed |= {"x2"}
     of = tuple(v.name for v in graph.inputs) + tuple(
@@ -312,6 +386,7 @@ def test_every_rule_is_tried() -> None:
     """A rule without a test would be one that nobody has seen right."""
     tried = {CASES[name]().nodes[0].operator for name in CASES} | set(FUNCTIONS)
     tried |= {"Add", "Sub", "Mul", "Div", "Max", "Min", "Sum", "Mean", "Pow", "Cast", "CastLike", "Dropout"}
+    tried |= {"LSTM", "GRU", "RNN", "relayout.RecurrentTraining"}  # test_backward_recurrent_networks.py
     assert set(RULES) - tried == set()
     assert set(RULES) <= set(OPERATORS)
 
@@ -340,6 +415,26 @@ def test_cast_goes_back() -> None:
     _, gradient = backward(graph, "loss", ["x"]).evaluate(np.array([1.0, 2, 3]))
     assert gradient.dtype == F64
     assert gradient.tolist() == [2, 4, 6]
+
+
+@pytest.mark.parametrize(
+    ("node", "x", "expected"),
+    [
+        (Node("ReduceProd", ("x",), ("y",), {"keepdims": 0}), [0, 2, 3], [6, 0, 0]),
+        (Node("ReduceProd", ("x",), ("y",), {"keepdims": 0}), [0, 2, 0], [0, 0, 0]),
+        (Node("ReduceL2", ("x",), ("y",), {"keepdims": 0}), [0, 0, 0], [0, 0, 0]),
+        (Node("Pow", ("x", "e"), ("y",)), [0, 2, 3], [0, 1, 6]),
+        (Node("Relu", ("x",), ("y",)), [0, np.nan, 1], [0, 1, 1]),
+    ],
+)
+def test_gradients_where_a_formula_divides_by_0(node: Node, x: list[float], expected: list[float]) -> None:
+    """As PyTorch has them."""
+    total = Node("ReduceSum", ("y",), ("loss",), {"keepdims": 0})
+    constants = {"e": np.array([0.0, 1, 2], np.float32)} if "e" in node.inputs else {}
+    graph = Graph((Value("x", (3,), np.dtype("f4")),), ("loss",), (node, total), constants)
+    joint = backward(graph, "loss", ["x"])
+    for found in (joint.evaluate(np.array(x, np.float32)), joint.compile()(np.array(x, np.float32))):
+        assert found[1].tolist() == expected
 
 
 def test_a_parameter_without_influence_has_zeros() -> None:
@@ -457,6 +552,23 @@ def test_running_statistics_are_pytorchs() -> None:
     np.testing.assert_allclose(mean, layer.running_mean.numpy(), rtol=1e-9)
     np.testing.assert_allclose(variance, layer.running_var.numpy(), rtol=1e-9)
     assert list(form.updates) == ["m", "v"]
+
+
+def test_a_layer_that_is_used_twice_updates_its_statistics_twice() -> None:
+    torch = pytest.importorskip("torch")
+    x = np.random.default_rng(2).standard_normal((4, 3, 2, 5))
+    constants = {"w": np.ones(3), "b": np.zeros(3), "m": np.zeros(3), "v": np.ones(3), "two": np.array(2.0)}
+    nodes = (
+        Node("BatchNormalization", ("x", *"wbmv"), ("y",)),
+        Node("Mul", ("y", "two"), ("z",)),
+        Node("BatchNormalization", ("z", *"wbmv"), ("out",)),
+    )
+    form = training_form(Graph((Value("x", x.shape, F64),), ("out",), nodes, constants))
+    _, mean, variance = form.graph.verify().evaluate(x)
+    layer = torch.nn.BatchNorm2d(3).double()
+    layer(layer(torch.tensor(x)) * 2)
+    np.testing.assert_allclose(mean, layer.running_mean.numpy(), rtol=1e-7, atol=1e-9)
+    np.testing.assert_allclose(variance, layer.running_var.numpy(), rtol=1e-7)
 
 
 def test_a_batch_of_one_element_has_no_variance() -> None:

@@ -13,6 +13,8 @@ from hypothesis import strategies as st
 import relayout as rl
 from elementwise import check, machine_code
 from relayout.errors import LayoutError, Unsupported
+from relayout.kernels.conv.geometry import Geometry
+from relayout.kernels.conv.gradient import row_of
 from relayout.primitives import (
     Convolution,
     ConvolutionBackwardWeights,
@@ -20,7 +22,10 @@ from relayout.primitives import (
     InnerProductBackwardData,
     InnerProductBackwardWeights,
 )
+from relayout.primitives.backward.weights import ways
 from relayout.primitives.plain import plain, remade
+from relayout.targets.processors import limited
+from relayout.tensor import Tensor, address, allocate
 
 FORMATS = ("nchw", "nhwc", "nChw8c", "nChw16c", "NCHW4", "CHWN4", "b_fs_yx_fsv32")
 RNG = np.random.default_rng(7)
@@ -92,6 +97,119 @@ def test_packed_sources_and_outputs(text, channels, size, kernel, stride):
     check(made)
 
 
+@pytest.mark.parametrize("text", ["nhwc", "nChw16c", "nchw"])
+@pytest.mark.parametrize(
+    ("groups", "each", "kernel", "stride"),
+    [(33, (4, 4), 3, 1), (9, (16, 16), 3, 2), (5, (32, 40), 3, 1), (132, (1, 1), 3, 2), (20, (8, 8), 5, 1),
+     (40, (4, 8), 2, 1), (9, (16, 16), 4, 3)],
+)  # fmt: skip
+def test_narrow_groups(text, groups, each, kernel, stride):
+    """Taps of a row at once, and in ``nhwc`` both tensors packed for each block of outputs."""
+    outputs, inputs = each
+    made = made_for(
+        desc((2, groups * inputs, 9, 21), text),
+        desc((groups, outputs, inputs, kernel, kernel), rl.any),
+        text,
+        padding=kernel // 2,
+        strides=stride,
+    )
+    if text == "nhwc" and inputs == outputs and "at once" in made.implementation:
+        assert "source packed" in made.implementation
+    check(made)
+
+
+@given(
+    source=st.integers(1, 20),
+    kernel=st.integers(2, 6),
+    stride=st.integers(1, 4),
+    dilation=st.integers(1, 3),
+    padding=st.integers(0, 6),
+    behind=st.integers(0, 6),
+)
+def test_rows_are_all_products(source, kernel, stride, dilation, padding, behind):
+    """Each pixel of the result meets each of its pixels of the source once, by the right tap, in order."""
+    width = (source + padding + behind - (kernel - 1) * dilation - 1) // stride + 1
+    if width < 1:
+        return
+    three = ((1, 1, n) for n in (source, width, kernel, stride, dilation))
+    row = row_of(Geometry(1, 1, 16, 16, *three, (0, 0, padding)))
+    if row is None:
+        return
+    turns = [*row.front, *([row.turn] * row.turns), *row.behind]
+    found = [
+        (tap, y - back, y * stride + pixel - padding)
+        for y, turn in enumerate(turns)
+        for pixel, uses in turn.pixels
+        for tap, back in uses
+    ]
+    wanted = [
+        (tap, y, x)
+        for tap in range(kernel)
+        for y in range(width)
+        for x in [y * stride + tap * dilation - padding]
+        if 0 <= x < source
+    ]
+    assert sorted(found, key=lambda one: one[0]) == wanted
+
+
+@pytest.mark.parametrize("text", ["nhwc", "nChw16c"])
+@pytest.mark.parametrize("each", [1, 8, 16])
+def test_bits_do_not_depend_on_the_threads_that_are_planned_for(text, each):
+    found = []
+    for threads in (1, 2):
+        with limited(threads):
+            forward = Convolution(
+                desc((4, 128, 30, 30), text), desc((128 // each, each, each, 3, 3), rl.any), padding=1
+            )
+            made = ConvolutionBackwardWeights(forward)
+            rng = np.random.default_rng(3)
+            x, g = (
+                rl.tensor(rng.standard_normal(d.dims), d.layout, d.dtype) for d in (made.src, made.diff_dst)
+            )
+            found.append(made(x, g, threads=threads).buffer.tobytes())
+    assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("text", ["nhwc", "nChw16c"])
+@pytest.mark.parametrize(("channels", "groups", "kernel"), [(128, 1, 1), (64, 1, 3), (256, 16, 3), (3, 1, 7)])
+def test_all_plans_give_the_same_bits(text, channels, groups, kernel):
+    """Of those that a contest measures, with one thread and with two."""
+    dims = (groups,) * (groups > 1) + (max(64, channels) // groups, channels // groups, kernel, kernel)
+    found = {}
+    for threads in (1, 2):
+        with limited(threads):
+            src = desc((2, channels, 20, 24), text if channels > 3 else "nhwc")
+            made = made_for(src, desc(dims, rl.any), text, padding=kernel // 2)
+            gradient = made._as_gradient(made.descs)
+            rng = np.random.default_rng(3)
+            known = {name: made.descs[name] for name in made.inputs}
+            read = {
+                name: rl.tensor(rng.standard_normal(d.dims), d.layout, d.dtype) for name, d in known.items()
+            }
+            for way in ways(gradient):
+                program = made._whole(gradient, str(way))
+                assert program.note == str(way)
+                out = {name: Tensor(made.descs[name], allocate(made.descs[name])) for name in made.outputs}
+                program({name: address(one.buffer) for name, one in (read | out).items()})
+                found[threads, str(way)] = b"".join(one.buffer.tobytes() for one in out.values())
+    assert len(set(found.values())) == bool(found)
+    assert not machine_code() or len(found) > 3
+
+
+def test_a_contest_is_held_once_for_equal_problems(monkeypatch, tmp_path):
+    if not machine_code():
+        pytest.skip("nothing is measured")
+    monkeypatch.setenv("RELAYOUT_CACHE", str(tmp_path))
+    monkeypatch.setenv("RELAYOUT_EFFORT", "measure")
+    forward = Convolution(desc((2, 129, 24, 24)), desc((64, 129, 3, 3), rl.any), padding=1)
+    one, two = (ConvolutionBackwardWeights(forward, diff_weights=rl.any) for _ in range(2))
+    choice = one.tune()
+    assert choice is not None
+    assert "convolution backward weights f32:nhwc:2x129x24x24 * " in choice.problem
+    two._compiled()
+    assert two._program.note == one._program.note
+
+
 @pytest.mark.parametrize("dims", [(3, 8, 30), (2, 4, 5, 6, 7)])
 def test_one_and_three_spatial_axes(dims):
     spatial = len(dims) - 2
@@ -122,6 +240,17 @@ def test_inner_products(spatial, text):
     check(InnerProductBackwardWeights(forward))
     check(InnerProductBackwardData(forward))
     check(InnerProductBackwardData(forward, weights=rl.any, diff_src=rl.any))
+
+
+@pytest.mark.parametrize(("dims", "text"), [((2, 3, 1), "abC2c"), ((1, 19, 3, 1), "bcDa3d3d")])
+def test_padding_of_single_pixels_is_zeroed(dims, text):
+    """An axis of one element in blocks is merged with its neighbours without its padding."""
+    forward = InnerProduct(desc(dims, text), desc((4, *dims[1:]), rl.any))
+    made = InnerProductBackwardData(forward)
+    given = [rl.tensor(np.ones(made.descs[name].dims), made.descs[name]) for name in made.inputs]
+    buffer = np.ones(made.diff_src.nbytes // 4, np.float32)
+    made(*given, out=rl.from_buffer(buffer, made.diff_src))
+    assert sorted(buffer) == [0] * (buffer.size - np.prod(dims)) + [4] * np.prod(dims)
 
 
 def test_definitions_against_finite_differences():

@@ -16,7 +16,17 @@ from hypothesis import strategies as st
 import relayout as rl
 from relayout.bench import peak, plot, primitives
 from relayout.bench.measure import OURS, Spread
-from relayout.bench.networks import Conv, Forward, Product, convolutions, mobilenet, products, resnet
+from relayout.bench.networks import (
+    BackwardData,
+    BackwardWeights,
+    Conv,
+    Forward,
+    Product,
+    convolutions,
+    mobilenet,
+    products,
+    resnet,
+)
 from relayout.bench.operands import TOLERANCE, difference, operands
 from relayout.bench.ours import FORMATS, Ours
 from relayout.bench.peers.primitives import all_peers
@@ -90,6 +100,9 @@ class TestTasks:
         found = tasks()
         assert len(set(map(str, found))) == len(found)
         assert {task.network for task in found} == set(NETWORKS)
+        gradients = {task.network for task in tasks(networks=["data", "weights"])}
+        assert len(gradients) == 6
+        assert {name.rpartition(" ")[2] for name in gradients} == {"data", "weights"}
         assert {task.batch for task in found} == {1, 8}
 
     def test_a_quick_run_has_every_name(self):
@@ -144,7 +157,8 @@ def small_layers(draw):
     inner, outer = (groups * draw(st.integers(1, most)) for most in (9, 17))
     size, filters = draw(st.integers(3, 9)), draw(st.integers(1, 3))
     stride, padding = draw(st.integers(1, 2)), draw(st.integers(0, filters - 1))
-    return Conv("mine", 2, inner, size, size, outer, filters, filters, stride, padding, groups)
+    kind = draw(st.sampled_from([Conv, Conv, BackwardData, BackwardWeights]))
+    return kind("mine", 2, inner, size, size, outer, filters, filters, stride, padding, groups)
 
 
 def by_definition(work, given):
@@ -153,16 +167,31 @@ def by_definition(work, given):
     bias = 0.0 if given.bias is None else given.bias.astype(np.float64)
     if isinstance(work, Product):
         return (src @ weights + bias).astype(np.float32)
-    side = (work.padding,) * 2
-    padded = np.pad(src, ((0, 0), (0, 0), side, side))
-    filters = weights.reshape(work.groups, -1, work.ic // work.groups, work.kh, work.kw)
-    parts = padded.reshape(work.batch, work.groups, -1, *padded.shape[2:])
-    total = np.zeros((work.batch, work.groups, work.oc // work.groups, work.oh, work.ow))
+    outer, inner, side = work.oc // work.groups, work.ic // work.groups, work.padding
+    padded = np.zeros((work.batch, work.groups, inner, work.ih + 2 * side, work.iw + 2 * side))
+    middle = padded[..., side : side + work.ih, side : side + work.iw]
+    filters = np.zeros((work.groups, outer, inner, work.kh, work.kw))
+    total = np.zeros((work.batch, work.groups, outer, work.oh, work.ow))
+    if isinstance(work, BackwardData):
+        total[...], filters[...] = src.reshape(total.shape), weights.reshape(filters.shape)
+    elif isinstance(work, BackwardWeights):
+        middle[...], total[...] = src.reshape(middle.shape), weights.reshape(total.shape)
+    else:
+        middle[...], filters[...] = src.reshape(middle.shape), weights.reshape(filters.shape)
     for y in range(work.kh):
         for x in range(work.kw):
             rows = slice(y, y + (work.oh - 1) * work.stride + 1, work.stride)
             columns = slice(x, x + (work.ow - 1) * work.stride + 1, work.stride)
-            total += np.einsum("ngihw,goi->ngohw", parts[..., rows, columns], filters[..., y, x])
+            part, tap = padded[..., rows, columns], filters[..., y, x]
+            if isinstance(work, BackwardData):
+                part += np.einsum("ngohw,goi->ngihw", total, tap)
+            elif isinstance(work, BackwardWeights):
+                tap += np.einsum("ngihw,ngohw->goi", part, total)
+            else:
+                total += np.einsum("ngihw,goi->ngohw", part, tap)
+    if isinstance(work, BackwardData | BackwardWeights):
+        found = middle if isinstance(work, BackwardData) else filters
+        return found.reshape(work.dst_dims).astype(np.float32)
     return (total.reshape(work.dst_dims) + np.reshape(bias, (-1, 1, 1))).astype(np.float32)
 
 
@@ -181,6 +210,14 @@ class TestPeers:
         for computation in filter(None, made):
             computation.run()
             assert difference(expected, computation.result()) is None, computation.implementation
+
+    @examples(15)
+    @given(work=small_layers())
+    def test_so_does_relayout(self, work):
+        given = operands(work)
+        made = Ours().prepare(work, given, 1)
+        made.run()
+        assert difference(by_definition(work, given), made.result()) is None, made.implementation
 
     def test_a_deviation_is_noticed_from_the_tolerance_on(self):
         values = np.linspace(-2, 1, 7, dtype=np.float32)
@@ -315,6 +352,20 @@ class TestCommand:
             assert "nChw16c, b_fs_yx_fsv16" in shown
         assert "stage4.2.middle x2" in shown
         assert "two: differs by 1 of the largest value" in shown
+
+    def test_a_run_that_is_ended_leaves_what_it_has_measured(self, alone, monkeypatch, tmp_path):
+        """The file is there before the next network begins, whatever ends the process then."""
+        path, seen = tmp_path / "found.json", []
+
+        def some(task, *rest):
+            there = json.loads(path.read_text())["results"] if path.exists() else []
+            seen.append((task.network, len(there)))
+            return measured(task, *rest)
+
+        monkeypatch.setattr(primitives, "measured", some)
+        words = ("--only", "data", "--case", "stage2.1.middle", "--case", "block2.1.d", "--batch", 1)
+        run(*words, "--threads", 1, "--rounds", 1, "--json", path)
+        assert seen == [("ResNet-50 data", 0), ("ResNeXt-101 data", 1), ("MobileNetV2 data", 2)]
 
     def test_list_measures_nothing(self, monkeypatch):
         monkeypatch.setattr(primitives, "measured", None)

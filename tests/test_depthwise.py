@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 import relayout as rl
 from fences import output_of
 from relayout import MemoryDesc
-from relayout.kernels.conv.geometry import Geometry, spans
+from relayout.kernels.conv.geometry import Geometry, spans, taps_inside
 from relayout.ops.post_ops import Sum
 from relayout.primitives import Convolution
 from strategies import examples
@@ -257,6 +257,40 @@ def test_tiles_of_a_row(size, kernel, stride, dilation, padding, behind, most):
             for output, tap in span.outside:
                 assert not 0 <= (first + output) * stride + tap * dilation - padding < size
     assert outputs == list(range(width))
+
+
+@given(
+    size=st.integers(1, 30),
+    kernel=st.integers(1, 9),
+    gap=st.integers(2, 4),
+    dilation=st.integers(1, 4),
+    padding=st.integers(-5, 8),
+    width=st.integers(1, 70),
+    most=st.integers(4, 26),
+)
+@examples(200)
+def test_tiles_of_a_row_whose_source_has_gaps(size, kernel, gap, dilation, padding, width, most):
+    """Each output meets the taps that fall on a pixel, each once, and no others."""
+    more = {"kernel": kernel, "strides": 1, "dilation": dilation, "gaps": gap, "source": size}
+    three = {name: (1, 1, value) for name, value in more.items()}
+    g = Geometry(1, 16, 1, 1, target=(1, 1, width), padding=(0, 0, padding), **three)
+    outputs, met = [], set()
+    for span in spans(g, most):
+        assert 0 < span.pixels <= most
+        for tile in range(span.tiles):
+            first = span.start + tile * span.pixels
+            outputs += range(first, first + span.pixels)
+            origin = (span.start - padding) // gap + tile * (span.pixels // gap)  # as kernels move
+            met |= {(first + output, tap, origin + at) for at, uses in span.taps for output, tap in uses}
+    assert outputs == list(range(width))
+    assert met == {
+        (x, tap, y)
+        for x in range(width)
+        for tap in range(kernel)
+        for y in range(size)
+        if y * gap == x + tap * dilation - padding
+    }
+    assert met == {(x, *one) for x in range(width) for one in taps_inside(g, 2, x)}
 
 
 def test_what_is_taken():

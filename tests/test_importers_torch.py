@@ -22,9 +22,12 @@ from torch.utils import _pytree
 
 import relayout
 from relayout.errors import LayoutError, Unsupported
+from relayout.graph.backward import trainable
 from relayout.graph.evaluate import evaluate
 from relayout.graph.graph import Graph, Value
+from relayout.graph.inference import inferred
 from relayout.graph.operators import OPERATORS
+from relayout.graph.passes import optimized
 from relayout.importers.torch import load
 from relayout.importers.torch.operators import TABLE
 from torch_models import Function, models
@@ -120,10 +123,29 @@ def test_names_are_those_of_the_program_and_the_state_dict():
 def test_weights_share_memory_and_are_read_only():
     model = nn.Sequential(nn.Linear(3, 2), nn.Conv1d(4, 2, 1))
     graph = load(exported(model, torch.randn(2, 4, 3)))
-    for name, address in (("0.weight.T", model[0].weight), ("1.weight", model[1].weight)):
+    for name, address in (("0.weight", model[0].weight), ("1.weight", model[1].weight)):
         constant = graph.constants[name]
         assert constant.ctypes.data == address.data_ptr()
         assert not constant.flags.writeable
+
+
+def test_what_is_learned_are_parameters_that_are_not_frozen():
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.last = nn.Linear(3, 4), nn.LSTM(4, 5, bidirectional=True)
+            self.register_buffer("table", torch.ones(4))
+            self.scale = nn.Parameter(torch.tensor(2.0))
+            self.first.bias.requires_grad_(False)
+
+        def forward(self, x: Any) -> Any:
+            return self.last(self.first(x) * self.table)[0] * self.scale
+
+    model = Model()
+    graph = load(exported(model, torch.randn(6, 2, 3)))
+    wanted = {name for name, one in model.named_parameters() if one.requires_grad}
+    assert set(graph.parameters) == set(trainable(graph)) == wanted
+    assert {"table", "first.bias"} <= set(graph.constants)
 
 
 def test_half_precision_needs_no_copy():
@@ -157,7 +179,8 @@ def test_a_name_of_a_node_gives_way_to_no_other():
 
 def test_composites_stay_whole():
     lstm, inputs = MODELS["lstm 1 False"]
-    assert [node.operator for node in load(exported(lstm, *inputs)).nodes] == ["LSTM", "Squeeze"]
+    graph = optimized(inferred(load(exported(lstm, *inputs))))
+    assert [node.operator for node in graph.nodes] == ["LSTM", "Squeeze"]
     block, inputs = MODELS["vit"]
     assert [node.operator for node in load(exported(block, *inputs)).nodes].count("Attention") == 1
 

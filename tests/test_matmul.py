@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import relayout as rl
 from relayout import LayoutError, MemoryDesc
-from relayout.ops.post_ops import Sum
+from relayout.ops.post_ops import BinaryOp, Sum
 from relayout.primitives import Matmul
 from strategies import examples, layouts, written
 from test_products import HERE, TYPES, check, compiles, desc, hosts, on, post_ops, vector, vectors
@@ -107,6 +107,19 @@ def test_padding_of_single_rows_and_columns_is_zeroed():
         for count in (1, many):
             weights = desc((count, k, n), "abc")
             check(Matmul(desc((many, m, k), "abc"), weights, dst=desc((many, m, n), form)))
+
+
+@compiles
+def test_an_operand_for_each_of_many_single_elements():
+    """Lanes of several groups: each product has a summand of its own."""
+    for cpu in HERE:
+        with on(cpu):
+            for dst in (desc((5, 1, 1), "abc"), MemoryDesc((5, 1, 1), "f32", strides=(2, 1, 1))):
+                each = desc((5, 1, 1), "abc")
+                made = Matmul(each, each, dst=dst, post_ops=[BinaryOp("add", each)])
+                x = np.arange(1, 6).reshape(5, 1, 1)
+                y = made(*(rl.tensor(x * k, "abc", "f32") for k in (1, 2, 3)))
+                assert y.numpy().ravel().tolist() == [5, 14, 27, 44, 65]
 
 
 @compiles

@@ -340,6 +340,37 @@ def test_states_that_exchange_their_values_are_copied() -> None:
     assert np.array_equal(after["z"].numpy(), first.T)
 
 
+@pytest.mark.parametrize("inputs", [("x", "w"), ("w", "x"), ("w", "w")])
+def test_a_parameter_that_is_a_part_of_a_concatenation_is_learned(inputs: tuple[str, str]) -> None:
+    """It is copied to its place, but its next value belongs into its own memory."""
+    begin = np.arange(6, dtype=np.float32).reshape(2, 3) + 1
+    nodes = (
+        Node("Concat", inputs, ("y",), {"axis": 1}),
+        Node("ReduceSumSquare", ("y",), ("loss",), {"keepdims": 0}),
+    )
+    graph = Graph((Value("x", (2, 3), F32),), ("loss",), nodes, {"w": begin})
+    trainer = Trainer(graph, "loss", SGD(0.25))
+    for step in range(1, 3):
+        trainer.step(np.ones((2, 3), np.float32))
+        np.testing.assert_allclose(trainer["w"], begin * (1 - 0.5 * inputs.count("w")) ** step)
+
+
+def test_a_loss_of_gradients_is_learned() -> None:
+    """The name of a gradient is taken then: that of the loss has another one."""
+    nodes = (
+        Node("Mul", ("w", "w"), ("y",)),
+        Node("Mul", ("x", "y"), ("z",)),
+        Node("ReduceSum", ("z",), ("first",), {"keepdims": 0}),
+    )
+    begin = np.array([1, 2, 3], np.float32)
+    joint = Graph((Value("x", (3,), F32),), ("first",), nodes, {"w": begin}).backward("first", ["w"])
+    loss = Node("ReduceSumSquare", ("gradient/w",), ("loss",), {"keepdims": 0})
+    graph = joint.replaced(nodes=(*joint.nodes, loss), results=("loss", "gradient/w"))
+    trainer = Trainer(graph, "loss", SGD(0.125), of=["w"])
+    trainer.step(np.full(3, 0.5, np.float32))  # loss: sum of w^2
+    np.testing.assert_allclose(trainer["w"], begin * 0.75)
+
+
 def test_gradients_that_are_other_parameters() -> None:
     torch = pytest.importorskip("torch")
     rng = np.random.default_rng(0)

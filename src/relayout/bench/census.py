@@ -16,6 +16,7 @@ import resource
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 import warnings
 from collections.abc import Iterator, Sequence
@@ -70,6 +71,8 @@ class Outcome:
         Nodes of the graph, conversions left, steps in NumPy (all nodes, where there is no plan).
     seconds : dict of str to float
         To export, to load, to plan and compile, for the first and the fastest run.
+    training : bool
+        Whether a step of training was looked at (:mod:`relayout.bench.learning`).
     """
 
     name: str
@@ -81,6 +84,7 @@ class Outcome:
     conversions: int = 0
     defined: int = 0
     seconds: dict[str, float] = field(default_factory=dict)
+    training: bool = False
 
 
 def batch_of(way: str) -> int:
@@ -96,7 +100,7 @@ def read(path: Path) -> list[Outcome]:
             one = Outcome(**json.loads(line))
         except (ValueError, TypeError):
             continue
-        found[one.name, one.way] = one
+        found[one.name, one.way, one.training] = one
     return list(found.values())
 
 
@@ -113,7 +117,13 @@ def summary(outcomes: Sequence[Outcome]) -> dict[str, int]:
 
 
 def looked_at(
-    names: Sequence[str], way: str, path: Path, limits: Limits, keep: bool = False, again: bool = False
+    names: Sequence[str],
+    way: str,
+    path: Path,
+    limits: Limits,
+    keep: bool = False,
+    again: bool = False,
+    training: bool = False,
 ) -> Iterator[Outcome]:
     """Look at each network that a file has no outcome of yet, and write the outcome there.
 
@@ -131,12 +141,14 @@ def looked_at(
         Leave exported files for another time.
     again : bool
         Look once more at what did not agree.
+    training : bool
+        Look at a step of training.
     """
-    known = {one.name: one for one in read(path) if one.way == way}
+    known = {one.name: one for one in read(path) if (one.way, one.training) == (way, training)}
     for name in names:
         if name in known and (known[name].status == RIGHT or not again):
             continue
-        one = _outcome(name, way, limits, keep)
+        one = (_trained if training else _outcome)(name, way, limits, keep)
         with path.open("a", encoding="utf-8") as file:
             file.write(json.dumps(asdict(one)) + "\n")
         yield one
@@ -160,6 +172,15 @@ def _outcome(name: str, way: str, limits: Limits, keep: bool) -> Outcome:
     made.seconds["export"] = took
     if not present and not keep:
         zoo.exported(name, batch_of(way), way).remove()
+    return made
+
+
+def _trained(name: str, way: str, limits: Limits, keep: bool) -> Outcome:
+    lacking = zoo.missing(name)
+    if lacking:
+        return Outcome(name, way, "not installed", " ".join(lacking), training=True)
+    made = _child("train", name, way, limits)
+    made.training = True
     return made
 
 
@@ -204,6 +225,8 @@ def _main(what: str, name: str, way: str) -> Outcome:
         except LayoutError as error:
             return Outcome(name, way, "not exported", str(error)[:500])
         return Outcome(name, way, RIGHT)
+    if what == "train":
+        return _learned(name, way)
     return _program(name) if what == "program" else _compared(name, way)
 
 
@@ -251,6 +274,42 @@ def _program(name: str) -> Outcome:
     graph = _loaded(program, outcome)
     if graph is not None:
         _ran(graph, [one.numpy() for one in made.inputs], expected, outcome)
+    return outcome
+
+
+def _learned(name: str, way: str) -> Outcome:
+    """A step of training, beside PyTorch's in double precision."""
+    import torch
+
+    from relayout.bench.learning import BATCH, compared, picture
+
+    outcome = Outcome(name, way, "fails", training=True)
+    size = picture(name)
+    made = zoo.build(name, BATCH, size)
+    with torch.no_grad(), warnings.catch_warnings(), tempfile.TemporaryDirectory() as folder:
+        warnings.simplefilter("ignore")
+        start = time.perf_counter()
+        try:
+            if way == PROGRAM:
+                source: Any = torch.export.export(made.module, made.inputs)
+            else:
+                source = zoo.exported(name, BATCH, way, Path(folder), size).model
+        except Exception as error:  # of any kind: it is another's program
+            outcome.status, outcome.why = "not exported", f"{type(error).__name__}: {error}"[:500]
+            return outcome
+        outcome.seconds["export"] = time.perf_counter() - start
+        graph = _loaded(source, outcome)
+    if graph is None:
+        return outcome
+    try:
+        found = compared(made.module, made.inputs, graph, outcome.seconds)
+    except LayoutError as error:
+        outcome.status, outcome.why = "refused", str(error)[:1000]
+    except Exception as error:  # of any kind: what it is, is the outcome
+        outcome.why = f"{type(error).__name__}: {error}"[:1000]
+    else:
+        outcome.status, outcome.why = RIGHT if found.agrees else "differs", str(found)
+        outcome.difference = found.gradients
     return outcome
 
 

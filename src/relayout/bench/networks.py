@@ -37,12 +37,14 @@ from relayout.errors import LayoutError
 __all__ = [
     "PICTURE",
     "BackwardData",
+    "BackwardWeights",
     "Block",
     "Conv",
     "Forward",
     "Product",
     "Residual",
     "backward_data",
+    "backward_weights",
     "convolutions",
     "merged",
     "mobilenet",
@@ -175,6 +177,33 @@ class BackwardData(Conv):
     def dst_dims(self) -> tuple[int, ...]:
         """Those of the convolution's source."""
         return self.forward.src_dims
+
+
+@dataclass(frozen=True)
+class BackwardWeights(Conv):
+    """The gradient of a convolution's weights: the convolution's source, multiplied with another gradient.
+
+    Examples
+    --------
+    >>> layer = BackwardWeights("mine", 1, 128, 56, 56, 256, 3, 3, 2, 1)
+    >>> layer.src_dims, layer.weights_dims, layer.dst_dims
+    ((1, 128, 56, 56), (1, 256, 28, 28), (256, 128, 3, 3))
+    """
+
+    @property
+    def forward(self) -> Conv:
+        """The convolution."""
+        return Conv(**vars(self))
+
+    @property
+    def weights_dims(self) -> tuple[int, ...]:
+        """Those of the convolution's destination, whose gradient the source is multiplied with."""
+        return self.forward.dst_dims
+
+    @property
+    def dst_dims(self) -> tuple[int, ...]:
+        """Those of the convolution's weights."""
+        return self.forward.weights_dims
 
 
 @dataclass(frozen=True)
@@ -434,6 +463,15 @@ def backward_data(name: str, batch: int = 1) -> list[BackwardData]:
     ['stage1.1.reduce', 'stage1.1.middle']
     """
     return [BackwardData(**vars(layer)) for layer in convolutions(name, batch) if layer.ih < PICTURE]
+
+
+def backward_weights(name: str, batch: int = 1) -> list[BackwardWeights]:
+    """The gradients of the weights of a network's convolutions.
+
+    >>> [layer.name for layer in backward_weights("ResNet-50")[:2]]
+    ['conv1', 'stage1.1.reduce']
+    """
+    return [BackwardWeights(**vars(layer)) for layer in convolutions(name, batch)]
 
 
 def merged(layers: Iterator[Conv]) -> list[Conv]:

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from relayout.bench.networks import BackwardData, Conv, Forward, Product
+from relayout.bench.networks import BackwardData, BackwardWeights, Conv, Forward, Product
 from relayout.bench.passes import Pass
 
 __all__ = ["SEED", "TOLERANCE", "Operands", "Work", "difference", "operands"]
@@ -29,7 +29,10 @@ SEED = 4
 
 
 class Operands(NamedTuple):
-    """Logical arrays of f32, row-major. A network makes its own weights from :data:`SEED`."""
+    """Logical arrays of f32, row-major. A network makes its own weights from :data:`SEED`.
+
+    Of a gradient of data the source is the gradient that comes in; of one of weights that takes their place.
+    """
 
     src: Floats
     weights: Floats
@@ -54,7 +57,8 @@ def operands(work: Work) -> Operands:
         return Operands(src, np.empty(0, np.float32), None, diff)
     weights = generator.standard_normal(work.weights_dims, np.float32)
     weights /= math.sqrt(work.flops / 2 / math.prod(work.dst_dims))  # what one result is a sum of
-    has_bias = work.has_bias if isinstance(work, Product) else not isinstance(work, BackwardData)
+    gradient = isinstance(work, BackwardData | BackwardWeights)
+    has_bias = work.has_bias if isinstance(work, Product) else not gradient
     return Operands(src, weights, generator.standard_normal(work.bias_dims, np.float32) if has_bias else None)
 
 

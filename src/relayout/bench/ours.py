@@ -12,7 +12,7 @@ from typing import Any
 
 import relayout as rl
 from relayout.bench.measure import OURS
-from relayout.bench.networks import BackwardData, Conv, Forward, Product
+from relayout.bench.networks import BackwardData, BackwardWeights, Conv, Forward, Product
 from relayout.bench.operands import SEED, Floats, Operands, Work
 from relayout.bench.ours_passes import prepared
 from relayout.bench.passes import Pass
@@ -31,6 +31,12 @@ QUICK_FORMATS = ("nhwc", "nchw", "nChw16c")
 
 ALIASES = {"nChw16c": "b_fs_yx_fsv16", "NCHW32": "b_fs_yx_fsv32"}
 """The same layouts under other names."""
+
+NAMES: dict[type, tuple[str, str, str]] = {
+    BackwardData: ("diff_dst", "weights", "diff_src"),
+    BackwardWeights: ("src", "diff_dst", "diff_weights"),
+}
+"""The arguments of gradients: what they read, and what they write."""
 
 
 class Ours:
@@ -71,16 +77,16 @@ class Ours:
             if primitive.implementation.startswith("definition"):
                 raise LayoutError("Relayout has a definition of it, and no kernel")
             primitive.tune()  # as its first calls would
-        read, written = ("diff_dst", "diff_src") if isinstance(work, BackwardData) else ("src", "dst")
+        read, second, written = NAMES.get(type(work), ("src", "weights", "dst"))
         descs = primitive.descs
         given = {
             name: rl.tensor(array).reorder(descs[name])
-            for name, array in ((read, operands.src), ("weights", operands.weights))
+            for name, array in ((read, operands.src), (second, operands.weights))
         }
         if operands.bias is not None:
             given["bias"] = rl.tensor(operands.bias.reshape(primitive.bias.dims))
         target = Tensor(descs[written], allocate(descs[written]))
-        formats = (descs[name] for name in (read, "weights", written))
+        formats = (descs[name] for name in (read, second, written))
         return Computation(
             partial(primitive, *(given[name] for name in primitive.inputs), out=target, threads=threads),
             partial(_array, target),
@@ -95,15 +101,18 @@ def all_ours(formats: tuple[str, ...] = FORMATS) -> tuple[Ours, ...]:
 
 def _convolution(work: Conv, format: str | None) -> Any:
     chosen = rl.any if format is None else format
-    if isinstance(work, BackwardData):
+    if isinstance(work, BackwardData | BackwardWeights):
+        layer = work.forward
         forward = _kind("Convolution")(
-            MemoryDesc(work.dst_dims, "f32", chosen),
-            MemoryDesc(work.weights_dims, "f32", rl.any),
+            MemoryDesc(layer.src_dims, "f32", chosen),
+            MemoryDesc(layer.weights_dims, "f32", rl.any),
             None,
-            MemoryDesc(work.src_dims, "f32", chosen),
+            MemoryDesc(layer.dst_dims, "f32", chosen),
             strides=work.stride,
             padding=work.padding,
         )
+        if isinstance(work, BackwardWeights):
+            return _kind("ConvolutionBackwardWeights")(forward, diff_weights=rl.any)
         return _kind("ConvolutionBackwardData")(forward, weights=rl.any)
     return _kind("Convolution")(
         MemoryDesc(work.src_dims, "f32", chosen),

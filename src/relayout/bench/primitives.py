@@ -15,16 +15,17 @@ Everybody has laid out the source and packed the weights before; only the primit
 primitive do; ``RELAYOUT_EFFORT=estimate`` leaves that out. Others choose in their own ways. Results are
 compared with those of the first contestant, which is Relayout where it can do the layer.
 
-=================  ========================================================================================
-network            what is measured
-=================  ========================================================================================
-ResNet-50          all convolutions
-ResNeXt-101        32x4d: its convolutions with 32 groups
-MobileNetV2        its convolutions of each channel by itself
-ViT-B/16           its matrix products
-ResNet-50 data     the gradients of the sources of its convolutions
-ResNet-50 forward  the whole network, with all that is between the convolutions
-=================  ========================================================================================
+===================  ======================================================================================
+network              what is measured
+===================  ======================================================================================
+ResNet-50            all convolutions
+ResNeXt-101          32x4d: its convolutions with 32 groups
+MobileNetV2          its convolutions of each channel by itself
+ViT-B/16             its matrix products
+ResNet-50 data       the gradients of the sources of these convolutions; likewise ResNeXt-101, MobileNetV2
+ResNet-50 weights    the gradients of their weights; likewise
+ResNet-50 forward    the whole network, with all that is between the convolutions
+===================  ======================================================================================
 
 What has no products is held against a copy of the bytes that it must move (:mod:`relayout.bench.passes`):
 normalisations of ResNet-50, pooling and other layers of images, a layer of BERT; forward and backward.
@@ -40,7 +41,7 @@ from functools import partial
 
 from relayout.bench.load import Load, disturbed
 from relayout.bench.measure import OURS, Spread, Stopwatch, figures, in_rounds
-from relayout.bench.networks import Conv, Forward, backward_data, convolutions, products
+from relayout.bench.networks import Conv, Forward, backward_data, backward_weights, convolutions, products
 from relayout.bench.operands import Floats, Operands, Work, difference, operands
 from relayout.bench.passes import NETWORKS as PASSES
 from relayout.bench.passes import Pass, copying, passes
@@ -147,7 +148,7 @@ def tasks(
     quick : bool
         A few layers of each network, and the first of the batches.
     networks : sequence of str
-        Only these; empty: all.
+        Only these, by name or by a word of it: ``"weights"`` are all gradients of weights; empty: all.
     batches : sequence of int
         Pictures at a time.
     texts : sequence of str
@@ -158,22 +159,28 @@ def tasks(
     LayoutError
         There is no such network, or no layer is left.
     """
-    for network in networks:
-        if network not in NETWORKS:
-            raise LayoutError(f"there is no network {network!r}; the networks are {', '.join(NETWORKS)}")
+    wanted = {name for text in networks for name in _named(text)} if networks else NETWORKS
     found = [
         Task(network, batch, work)
         for network, make in NETWORKS.items()
-        if not networks or network in networks
+        if network in wanted
         for batch in (batches[:1] if quick else batches)
         for work in make(batch)
         if not quick or (not isinstance(work, Forward) and work.name in QUICK)
     ]
     chosen = [task for task in found if not texts or any(text in str(task) for text in texts)]
     if not chosen:
-        wanted = ", ".join(map(repr, texts)) or "which a quick run measures"
-        raise LayoutError(f"none of {len(found)} layers has {wanted} in it; --list prints them")
+        asked = ", ".join(map(repr, texts)) or "which a quick run measures"
+        raise LayoutError(f"none of {len(found)} layers has {asked} in it; --list prints them")
     return chosen
+
+
+def _named(text: str) -> list[str]:
+    """The network of that name, else all with that word in theirs."""
+    found = [text] if text in NETWORKS else [name for name in NETWORKS if text in name.split()]
+    if not found:
+        raise LayoutError(f"there is no network {text!r}; the networks are {', '.join(NETWORKS)}")
+    return found
 
 
 def measured(
@@ -252,8 +259,10 @@ def _line(error: Exception) -> str:
     return f"{type(error).__name__}: {error}".strip().splitlines()[0]
 
 
-def _grouped(network: str, batch: int) -> list[Conv]:
-    return [layer for layer in convolutions(network, batch) if layer.groups > 1]
+def _grouped(
+    network: str, batch: int, make: Callable[[str, int], Sequence[Conv]] = convolutions
+) -> list[Conv]:
+    return [layer for layer in make(network, batch) if layer.groups > 1]
 
 
 NETWORKS: dict[str, Callable[[int], Sequence[Work]]] = {
@@ -262,6 +271,11 @@ NETWORKS: dict[str, Callable[[int], Sequence[Work]]] = {
     "MobileNetV2": partial(_grouped, "MobileNetV2"),
     "ViT-B/16": products,
     "ResNet-50 data": partial(backward_data, "ResNet-50"),
+    "ResNet-50 weights": partial(backward_weights, "ResNet-50"),
+    "ResNeXt-101 data": partial(_grouped, "ResNeXt-101", make=backward_data),
+    "ResNeXt-101 weights": partial(_grouped, "ResNeXt-101", make=backward_weights),
+    "MobileNetV2 data": partial(_grouped, "MobileNetV2", make=backward_data),
+    "MobileNetV2 weights": partial(_grouped, "MobileNetV2", make=backward_weights),
     "ResNet-50 forward": lambda batch: [Forward(batch)],
     **{name: partial(passes, name) for name in PASSES},
 }

@@ -7,6 +7,7 @@ import math
 import textwrap
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from itertools import groupby, product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -226,13 +227,20 @@ def _networks(_: click.Context, __: click.Parameter, incomplete: str) -> list[Co
     epilog=examples(
         "relayout bench primitives --quick",
         "relayout bench primitives --network ResNet-50 --batch 1 --threads 1",
+        "relayout bench primitives --only data --only weights --json gradients.json",
         "relayout bench primitives --case stage1.1.middle --format nhwc --format nchw",
         "relayout bench primitives --json primitives.json --plot primitives.svg",
         "relayout bench primitives --list",
     ),
 )
 @click.option("--quick", is_flag=True, help="A few layers in a few formats: less than two minutes.")
-@click.option("--network", "networks", multiple=True, shell_complete=_networks, help="Only this network.")
+@click.option(
+    *("--network", "--only", "networks"),
+    multiple=True,
+    shell_complete=_networks,
+    metavar="NAME",
+    help="Only this network, or all with this word in their names: data and weights are gradients.",
+)
 @click.option("--batch", "batches", type=DIMS, default="1,8", show_default=True, help="Pictures at a time.")
 @click.option(
     "--format",
@@ -261,7 +269,8 @@ def primitives(
     The peak is that of multiplications and additions in registers, with as many threads, measured in each
     round. Relayout in the formats that it chooses and in given ones, oneDNN and PyTorch are timed in turn; of
     whole networks also ONNX Runtime and OpenVINO. Those not installed are left out. Only the primitive is
-    timed: sources are laid out and weights are packed before.
+    timed: sources are laid out and weights are packed before. A file of --json is written anew whenever a
+    network is done, so that a run which is ended leaves what it has measured.
     """
     from relayout.bench import plot
     from relayout.bench.primitives import tasks
@@ -282,7 +291,7 @@ def primitives(
     _heading(report.machine, report.peers, console)
     try:
         with _progress(len(chosen), output, no_progress) as progress:
-            _measure_primitives(report, chosen, contestants, progress)
+            _measure_primitives(report, chosen, contestants, progress, output)
     finally:
         if report.results:
             show(report, console)
@@ -498,6 +507,7 @@ def networks(
         "relayout bench training --network resnet50 --threads 2",
         "relayout bench training --batch 8,32 --results steps.jsonl --json steps.json",
         "relayout bench training --without torch.compile",
+        "relayout bench training --check --network resnet50 --batch 8",
     ),
 )
 @click.option("--network", "networks", multiple=True, help="Only this network. [default: all there are]")
@@ -513,6 +523,13 @@ def networks(
     show_default=True,
     help="For the rounds of a network.",
 )
+@click.option(
+    "--check",
+    is_flag=True,
+    help="Time nothing: how far five steps come from PyTorch's and from double precision.",
+)
+@click.option("--rate", "rates", multiple=True, type=float, help="Learning rates of that. [default: 0.01]")
+@click.option("--size", type=click.IntRange(min=32), default=224, show_default=True, help="Of its pictures.")
 @click.option("--results", type=click.Path(dir_okay=False, path_type=Path), help="A file that is continued.")
 @click.option("--no-progress", is_flag=True, help="No progress bar.")
 @output_options
@@ -523,6 +540,9 @@ def training(
     batches: tuple[int, ...],
     rounds: int,
     seconds: float,
+    check: bool,
+    rates: tuple[float, ...],
+    size: int,
     results: Path | None,
     no_progress: bool,
     output: Output,
@@ -532,6 +552,9 @@ def training(
     ResNet-50 and ResNeXt-101 on random pictures of 224 x 224: Relayout in the formats that it chooses, with
     nhwc and with nChw16c for all images; PyTorch contiguous, channels_last and compiled. Each has a process
     of its own, and its threads sleep before another one's turn.
+
+    With --check the same five steps are made by Relayout, and by PyTorch in single and in double precision;
+    what is told is how far losses and parameters are apart.
     """
     from relayout.bench import training
     from relayout.bench.models import as_json, read
@@ -545,6 +568,9 @@ def training(
             raise click.UsageError(f"{what} takes {', '.join(known)}", click.get_current_context())
     if not batches or min(batches) < 1:
         raise click.UsageError("--batch takes numbers from 1 on", click.get_current_context())
+    if check:
+        _checked(networks or training.NETWORKS[:1], batches, rates or (0.01,), size, threads, output)
+        return
     many = _settings(False, threads, rounds, seconds, WHOLE)["threads"]
     console, versions = output.console(), training.peers()
     names = [
@@ -571,6 +597,25 @@ def training(
             output.json(as_json(list(told.values()), particulars("numpy", "relayout"), versions))
 
 
+def _checked(
+    networks: Sequence[str],
+    batches: Sequence[int],
+    rates: Sequence[float],
+    size: int,
+    threads: Sequence[int],
+    output: Output,
+) -> None:
+    """How far steps of training come from PyTorch's."""
+    from relayout.bench.drift import drift, show
+
+    found = []
+    for network, batch, rate in product(networks, batches, rates):
+        with _progress(0, output, False) as progress:
+            found.append(drift(network, batch, rate, 5, size, max(threads), progress))
+        show(found[-1:], output.console())
+    output.json({"runs": [one.as_json() for one in found]})
+
+
 def _took_part(found: Result | None) -> set[str]:
     """Who has a figure in a result, or was refused."""
     return set() if found is None else {*found.seconds, *found.refused}
@@ -583,6 +628,7 @@ def _took_part(found: Result | None) -> set[str]:
         "relayout bench census --only extra/",
         "relayout bench census --results census.jsonl --way batch",
         "relayout bench census --results census.jsonl --list",
+        "relayout bench census --training --way program --results census.jsonl",
     ),
 )
 @click.option("--only", "texts", multiple=True, metavar="TEXT", help="Only networks with TEXT in their name.")
@@ -594,6 +640,7 @@ def _took_part(found: Result | None) -> set[str]:
     show_default=True,
     help="static, batch (its size open), plain (unoptimised), script (TorchScript), program (torch.export).",
 )
+@click.option("--training", is_flag=True, help="Train each network for a step.")
 @click.option("--results", type=click.Path(dir_okay=False, path_type=Path), help="A file that is continued.")
 @click.option("--again", is_flag=True, help="Try once more what did not agree.")
 @click.option("--keep", is_flag=True, help="Keep the exported files.")
@@ -614,6 +661,7 @@ def _took_part(found: Result | None) -> set[str]:
 def census(
     texts: tuple[str, ...],
     ways: tuple[str, ...],
+    training: bool,
     results: Path | None,
     again: bool,
     keep: bool,
@@ -626,21 +674,25 @@ def census(
     """Import, run and compare 277 networks of torchvision, timm and transformers, and some more.
 
     ONNX files are compared with ONNX Runtime, programs of torch.export with PyTorch: no output may differ by
-    more than 1e-4 of its largest value. Each network has a process of its own; one that takes too long or too
-    much memory is a line in the results.
+    more than 1e-4 of its largest value. With --training a step of 79 of them, on pictures of 64 x 64, is
+    compared with PyTorch's in double precision: loss and gradients may be 4 times as far off as those of
+    PyTorch in single precision. Each network has a process of its own; one that takes too long or too much
+    memory is a line in the results.
     """
     import tempfile
     from dataclasses import asdict
 
     from relayout.bench import census as looking
-    from relayout.bench.zoo import CENSUS, MORE
+    from relayout.bench.zoo import CENSUS, MORE, TRAINED
 
     wrong = [way for way in ways if way not in looking.WAYS]
     if wrong:
         raise click.UsageError(f"--way takes {', '.join(looking.WAYS)}", click.get_current_context())
-    names = [name for name in (*CENSUS, *MORE) if not texts or any(text in name for text in texts)]
+    names = TRAINED if training else (*CENSUS, *MORE)
+    names = tuple(name for name in names if not texts or any(text in name for text in texts))
     if listed:
-        known = {(one.name, one.way): one.status for one in looking.read(results)} if results else {}
+        before = [one for one in (looking.read(results) if results else ()) if one.training == training]
+        known = {(one.name, one.way): one.status for one in before}
         for name in names:
             told = ", ".join(f"{way} {known[name, way]}" for way in ways if (name, way) in known)
             output.answer(f"{name:<48} {told}".rstrip())
@@ -652,8 +704,11 @@ def census(
             for way in ways:
                 for name in names:
                     progress(f"{name}, {way}")
-                    list(looking.looked_at([name], way, path, limits, keep, again))
-        found = [one for one in looking.read(path) if one.way in ways and one.name in set(names)]
+                    for one in looking.looked_at([name], way, path, limits, keep, again, training):
+                        if training:
+                            output.console().print(f"{name}, {way}: {one.status}: {one.why}", markup=False)
+        found = [one for one in looking.read(path) if one.way in ways and one.training == training]
+        found = [one for one in found if one.name in set(names)]
     _counted(found, output.console())
     output.json({"agrees": looking.AGREES, "outcomes": [asdict(one) for one in found]})
 
@@ -752,15 +807,21 @@ def _measure_primitives(
     chosen: list[Task],
     contestants: list[Contestant],
     progress: Callable[[str], None],
+    output: Output,
 ) -> None:
+    """Measure all layers; a file has what was measured after each network."""
     from relayout.bench.load import Load
     from relayout.bench.primitives import measured
+    from relayout.bench.primitives_report import as_json
 
     threads, rounds, seconds = (report.settings[key] for key in ("threads", "rounds", "seconds"))
     load = Load()
-    for task in chosen:
-        progress(str(task))
-        report.results.extend(measured(task, threads, rounds, seconds, contestants, load))
+    for _, layers in groupby(chosen, key=lambda task: task.group):
+        for task in layers:
+            progress(str(task))
+            report.results.extend(measured(task, threads, rounds, seconds, contestants, load))
+        if output.json_file is not None:
+            output.json(json.loads(as_json(report)))
 
 
 def _list(cases: Sequence[tuple[str, str]], width: int, settings: dict[str, Any], output: Output) -> None:

@@ -33,10 +33,12 @@ import numpy as np
 
 from relayout.errors import LayoutError
 from relayout.graph.gradients import RULES, Reverse
+from relayout.graph.gradients.recurrent import with_workspaces
 from relayout.graph.gradients.reverse import Writing
 from relayout.graph.graph import Graph, Node, Value
 from relayout.graph.inference import inferred, labelled, with_dims
 from relayout.graph.operators.types import is_float
+from relayout.graph.statistics import with_statistics
 
 __all__ = ["backward", "gradient_of", "trainable", "with_inputs"]
 
@@ -53,27 +55,51 @@ def gradient_of(name: str) -> str:
 def trainable(graph: Graph) -> tuple[str, ...]:
     """The constants that training changes: of floating point, with axes, and no statistics.
 
-    Numbers without axes are part of formulas (the 2 of a square), as are bounds, sizes and axes. The mean and
-    variance that a batch normalisation is given are updated, not learned.
+    Where the source of the graph says which it learns (:attr:`.Graph.parameters`), these. Otherwise numbers
+    without axes are part of formulas (the 2 of a square), as are bounds, sizes and axes. The mean and
+    variance that a batch normalisation is given are updated, not learned. Zeros that a recurrent layer begins
+    with are what it has where no state is given; other numbers there were learned.
 
     >>> nodes = Node("Mul", ("x", "w"), ("a",)), Node("Mul", ("a", "two"), ("y",))
     >>> constants = {"w": np.float32([1, 2]), "two": np.float32(2)}
     >>> trainable(Graph((Value("x"),), ("y",), nodes, constants))
     ('w',)
     """
+    known = None if graph.parameters is None else set(graph.parameters)
     found: dict[str, None] = {}
+    begins = _begins(graph)
     for node in graph.nodes:
         for place, name in enumerate(node.inputs):
             data = graph.constants.get(name)
-            if data is None or not is_float(data.dtype) or not data.ndim or not data.size:
+            if data is None or not is_float(data.dtype) or not data.size:
+                continue
+            if known is not None:
+                found.update({name: None} if name in known else {})
+                continue
+            if not data.ndim or (name in begins and not data.any()):
                 continue
             if (node.operator, place) not in FIXED and node.operator not in NEVER:
                 found[name] = None
     return tuple(found)
 
 
+def _begins(graph: Graph) -> set[str]:
+    """The values that recurrent layers begin with, and those that these are the elements of."""
+    found: set[str] = set()
+    for node in reversed(graph.nodes):
+        if node.operator in RECURRENT:
+            found |= set(node.inputs[5:7])
+        elif node.operator in SAME and found & set(node.outputs):
+            found.add(node.inputs[0])
+    return found
+
+
 FIXED = {("BatchNormalization", 3), ("BatchNormalization", 4), ("Clip", 1), ("Clip", 2), ("Dropout", 1)}
+FIXED |= {("RotaryEmbedding", place) for place in (1, 2)}
 """Inputs that are no parameters, by operator and place."""
+RECURRENT = ("LSTM", "GRU", "RNN")
+SAME = ("Expand", "Slice", "Split", "Reshape", "Squeeze", "Unsqueeze", "Transpose", "Identity")
+"""Operators whose results have the elements of their first input."""
 NEVER = {"Resize", "Upsample", "QuantizeLinear", "DequantizeLinear", "NonMaxSuppression", "Range", "OneHot"}
 """Operators whose constants are none."""
 
@@ -125,6 +151,7 @@ def backward(
     of = list(dict.fromkeys(of))
     free = with_inputs(with_dims(graph, batch), [name for name in of if name not in own])
     known = inferred(free)
+    known = with_workspaces(known, _active(known, of, Writing(known._known, known.constants)))
     constants = {name: graph.constants[name] for name in of if name not in own}
     joint = _joint(known, loss, of)
     inputs = tuple(value for value in joint.inputs if value.name not in constants)
@@ -147,6 +174,8 @@ def _joint(graph: Graph, loss: str, of: Sequence[str]) -> Graph:
         raise LayoutError(
             f"the loss {loss!r} does not depend on any of {', '.join(map(repr, of)) or 'nothing'}"
         )
+    graph = with_statistics(graph, active, writing)
+    active = _active(graph, of, writing)
     gathered: dict[str, list[str]] = {loss: [writing.constant(np.ones(dims, dtype))]}
     for node in reversed(graph.nodes):
         got = [_added(writing, gathered.pop(name, [])) if name else None for name in node.outputs]
@@ -198,7 +227,44 @@ def _added(writing: Writing, several: Sequence[str]) -> str | None:
     """The sum of what a value gets from its readers."""
     if not several:
         return None
+    whole = _side_by_side(writing, several)
+    if whole is not None:
+        return whole
     found = several[0]
     for other in several[1:]:
         found = writing("Add", found, other)
     return found
+
+
+def _side_by_side(writing: Writing, several: Sequence[str]) -> str | None:
+    """Parts of one value along an axis, with zeros around each, as one concatenation instead of sums."""
+    if len(several) < 2:
+        return None
+    made = {name: node for node in writing.nodes[-AGO:] for name in node.outputs}
+    parts: list[tuple[int, str]] = []
+    along: set[int] = set()
+    dims = writing.dims(several[0])
+    for name in several:
+        node = made.get(name)
+        pads = writing.constants.get(node.inputs[1]) if node is not None and node.operator == "Pad" else None
+        if node is None or pads is None or node.attributes or len(node.inputs) != 2:
+            return None
+        front, behind = pads[: len(dims)], pads[len(dims) :]
+        padded = [k for k in range(len(dims)) if front[k] or behind[k]]
+        if len(padded) != 1 or len(pads) != 2 * len(dims) or min(pads) < 0:
+            return None
+        along.update(padded)
+        parts.append((int(front[padded[0]]), node.inputs[0]))
+    if len(along) != 1:
+        return None
+    axis, end = along.pop(), 0
+    for start, name in sorted(parts):
+        if start != end:
+            return None
+        end += writing.dims(name)[axis]
+    return (
+        str(writing("Concat", *(name for _, name in sorted(parts)), axis=axis)) if end == dims[axis] else None
+    )
+
+
+AGO = 4096  # nodes among which the parts of a value are looked for

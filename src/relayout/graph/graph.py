@@ -131,6 +131,9 @@ class Graph:
     defaults : mapping of str to Value or None
         Constants in whose place a run may be given others, by name, and what fits; None: the graph depends on
         the value, so that it stays.
+    parameters : tuple of str or None
+        The constants that its source learns: PyTorch's parameters that require gradients, no buffers. None:
+        it does not say.
     """
 
     inputs: tuple[Value, ...]
@@ -140,6 +143,7 @@ class Graph:
     values: Mapping[str, Value] = field(default_factory=dict)
     name: str = ""
     defaults: Mapping[str, Value | None] = field(default_factory=dict)
+    parameters: tuple[str, ...] | None = None
 
     def value(self, name: str) -> Value:
         """What is known of a value; a LayoutError where there is none of that name."""
@@ -198,7 +202,7 @@ class Graph:
 
     def replaced(self, **changes: Any) -> Self:
         """The same graph with some attributes replaced."""
-        names = ("inputs", "results", "nodes", "constants", "values", "name", "defaults")
+        names = ("inputs", "results", "nodes", "constants", "values", "name", "defaults", "parameters")
         return type(self)(**{name: changes.get(name, getattr(self, name)) for name in names})
 
     @property

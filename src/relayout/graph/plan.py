@@ -26,17 +26,21 @@ from relayout.errors import LayoutError, TooLarge, Unsupported
 from relayout.forking import locked
 from relayout.graph.graph import Graph, Node
 from relayout.graph.inference import labelled
+from relayout.graph.listing import listed
 from relayout.graph.lowering import (  # noqa: F401 (they fill the table of rules)
     cumulative,
     expressions,
     gathering,
+    gradients,
     movement,
     normalizations,
+    optimizers,
     pointwise,
     products,
     recurrent,
+    recurrent_training,
     resizing,
-    training,
+    statistics,
     windows,
 )
 from relayout.graph.lowering.case import Case, case_of, label, operand_of, row_major, unblocked
@@ -149,6 +153,13 @@ class Plan:
             if operand.name
         }
 
+    def __repr__(self) -> str:
+        return f"Plan({len(self.chosen)} nodes, {len(self.conversions)} conversions)"
+
+    def __str__(self) -> str:
+        """Tables of nodes, states and conversions; see :mod:`relayout.graph.listing`."""
+        return listed(self)
+
     def __copy__(self) -> Plan:
         """Itself: it is frozen."""
         return self
@@ -237,6 +248,7 @@ def plan(
     format: str | None = None,
     pins: Mapping[str, str] | None = None,
     states: Mapping[str, str] | None = None,
+    formats: Mapping[str, MemoryDesc] | None = None,
 ) -> Plan:
     """Choose the formats of a graph all of whose dims are known.
 
@@ -250,7 +262,9 @@ def plan(
         Formats in which values inside the graph have to be read, by their names: ``{"y": "nhwc"}``.
     states : mapping of str to str, optional
         Inputs that stay in memory from run to run, and the values that replace them there. Their formats are
-        chosen, too: among row-major and those that their readers ask for.
+        chosen, too: among row-major and those that their readers ask for. One with its own name there stays.
+    formats : mapping of str to MemoryDesc, optional
+        Formats of states that are given.
 
     Raises
     ------
@@ -258,10 +272,10 @@ def plan(
         A value has no memory format: dims or data type are not known. Or a pin names a value that there is
         not, or a format in which its readers can't read it; the message has those that there are.
     """
-    states = states or {}
+    states, formats = states or {}, formats or {}
     arrives: dict[str, list[MemoryDesc]] = {}
     for value in graph.inputs:
-        arrives[value.name] = [_outside(graph, value.name)]
+        arrives[value.name] = [formats.get(value.name) or _outside(graph, value.name)]
     uses: dict[str, int] = {}
     for name in (*graph.results, *(name for node in graph.nodes for name in dict.fromkeys(node.inputs))):
         uses[name] = uses.get(name, 0) + 1
@@ -270,7 +284,7 @@ def plan(
     for node in graph.nodes if states else ():
         if not states.keys().isdisjoint(node.inputs):
             for way in _ways(case_of(node, graph, arrives, uses, format, wished, parts), node, graph):
-                for name in states.keys() & way.inputs.keys():
+                for name in (states.keys() & way.inputs.keys()) - formats.keys():
                     arrives[name] = list(dict.fromkeys((*arrives[name], way.inputs[name])))
     for node in graph.nodes:
         case = case_of(node, graph, arrives, uses, format, wished, parts)
@@ -379,6 +393,8 @@ def _problem(
         heavy = case.operator in ("Conv", "ConvTranspose", "MatMul", "Gemm")
         operations.append(Operation(f"{k} {case.name}", names, outputs, options, intensive=heavy))
     for name, several in kept.items():
+        if states[name] == name:
+            continue
         both = tuple(Option("", (unblocked(one),) * 2, (), 0.0) for one in several)
         operations.append(Operation(f"next {name}", (name, states[name]), (), both))
     sources = {one.name: {_outside(graph, one.name)} for one in graph.inputs if one.name not in kept}

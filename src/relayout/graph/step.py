@@ -10,6 +10,9 @@ Such inputs are *states*: parameters, momenta, running statistics, a cache of ke
 The planner chooses their formats with everything else: they are among row-major and what their readers ask
 for, and nothing is reordered from one run to the next. Whatever reads a state runs before its next value is
 written, which so may lie in the same memory.
+
+Steps can share states: the formats that one has chosen are given to the others. A step that only reads a
+state has it replaced by itself.
 """
 
 from __future__ import annotations
@@ -24,11 +27,14 @@ from relayout.graph.graph import Graph, Node, Value, fresh
 from relayout.graph.inference import inferred, labelled
 from relayout.graph.lowering.emission import emitted
 from relayout.graph.passes import fused, optimized, unfused
+from relayout.graph.passes.losses import with_losses_written_out
 from relayout.graph.passes.parts import in_parts
+from relayout.graph.passes.weights import with_moving_weights
 from relayout.graph.plan import Plan, check_sizes, image_format, lowerable, plan
 from relayout.targets.processors import limited
 
 if TYPE_CHECKING:
+    from relayout.layout.descriptor import MemoryDesc
     from relayout.primitives.runner import Run
 
 __all__ = ["Step", "compiled_step", "planned_step"]
@@ -43,7 +49,7 @@ class Step:
     graph : Graph
         States are among its inputs, their next values among its results.
     states : mapping of str to str
-        For each input that is a state the result that replaces it.
+        For each input that is a state the result that replaces it; its own name: it stays as it is.
 
     Raises
     ------
@@ -70,6 +76,8 @@ class Step:
         for name, after in self.states.items():
             if name not in inputs:
                 raise LayoutError(f"the state {name!r} is no input of the graph")
+            if after == name:
+                continue
             if after not in self.graph.results:
                 raise LayoutError(f"{after!r}, which replaces the state {name!r}, is no result of the graph")
             old, new = self.graph.value(name), self.graph.value(after)
@@ -79,12 +87,19 @@ class Step:
     @property
     def results(self) -> tuple[str, ...]:
         """The results that are no states: what a run returns."""
-        after = set(self.states.values())
+        after = {new for old, new in self.states.items() if new != old}
         return tuple(name for name in self.graph.results if name not in after)
 
 
-def planned_step(step: Step, format: str | None = None, threads: int | None = None) -> Plan:
+def planned_step(
+    step: Step,
+    format: str | None = None,
+    threads: int | None = None,
+    formats: Mapping[str, MemoryDesc] | None = None,
+) -> Plan:
     """The plan of a step all of whose dims are known; see :meth:`.Graph.plan`.
+
+    States that another step has, too, come in the ``formats`` that were chosen there.
 
     Raises
     ------
@@ -92,23 +107,24 @@ def planned_step(step: Step, format: str | None = None, threads: int | None = No
         States need each other's next values; or one is replaced by what nothing computes.
     """
     format = image_format(format)
-    simple = inferred(optimized(inferred(step.graph)))
+    written = with_losses_written_out(with_moving_weights(inferred(step.graph)))
+    simple = inferred(optimized(written))
     check_sizes(simple)
     made = fused(inferred(in_parts(simple)))
     with limited(threads):
         made = unfused(made, keep=lambda node: lowerable(node, made))
         made = _in_order(made.replaced(results=step.results), step.states)
         computed = {name for node in made.nodes for name in node.outputs}
-        lost = next((old for old, new in step.states.items() if new not in computed), None)
+        lost = next((old for old, new in step.states.items() if new != old and new not in computed), None)
         if lost is not None:
             raise LayoutError(f"{step.states[lost]!r}, which replaces the state {lost!r}, is not computed")
-        found = plan(made, format, states=step.states)
+        found = plan(made, format, states=step.states, formats=formats)
     return replace(found, graph=made)
 
 
 def compiled_step(step: Step, plan: Plan, threads: int | None = None) -> Run:
     """A step compiled as it was planned: the inputs are those of the graph, states in their formats."""
-    after = {new: old for old, new in step.states.items()}
+    after = {new: old for old, new in step.states.items() if new != old}
     with limited(threads):
         return emitted(plan.graph, plan.chosen, plan.states, after).compile(threads)
 
@@ -119,7 +135,7 @@ def _in_order(graph: Graph, states: Mapping[str, str]) -> Graph:
     What may lie in the memory of a state counts as the state: a transpose of weights is a view. Where a node
     that replaces a state, or the caller, is given that of another one, it gets a copy.
     """
-    after = {new: old for old, new in states.items()}
+    after = {new: old for old, new in states.items() if new != old}
     graph = _with_copies(graph, states, after)
     lies_in = _memory_of(graph, states)
     late: set[str] = set()
@@ -201,7 +217,10 @@ def _with_copies(graph: Graph, states: Mapping[str, str], after: Mapping[str, st
     for node in graph.nodes:
         own = {after[name] for name in node.outputs if name in after}
         if own:
-            given = [copied(name) if lies_in.get(name, own) - own else name for name in node.inputs]
+            others = set(after.values()) - own
+            given = [
+                copied(name) if not others.isdisjoint(lies_in.get(name, ())) else name for name in node.inputs
+            ]
             node = Node(node.operator, tuple(given), node.outputs, node.attributes, node.name)
         nodes.append(node)
     results = tuple(copied(name) if name in lies_in else name for name in graph.results)

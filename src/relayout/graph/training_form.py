@@ -131,9 +131,10 @@ def _batch_normalization(writing: Writing, node: Node, updates: dict[str, str]) 
     momentum = float(node.attributes.get("momentum", 0.9))
     given = zip((mean, variance), statistics, (1.0, count / (count - 1)), strict=True)
     for place, (old, new, unbiased) in enumerate(given):
-        if old in updates or old not in writing.constants:
+        if old not in writing.constants:
             continue
-        kept = writing("Mul", old, writing.number(momentum, old))
+        before = updates.get(old, old)  # a layer that is used twice: updated in the order of the nodes
+        kept = writing("Mul", before, writing.number(momentum, old))
         more = writing("Mul", new, writing.number((1 - momentum) * unbiased, new))
         wanted = node.outputs[1 + place] if len(node.outputs) > 1 + place else f"{old}/next"
         made = fresh(wanted, taken)

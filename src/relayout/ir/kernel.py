@@ -6,18 +6,42 @@ It does share number ``part`` of ``parts`` shares of its tasks; ``ops`` points a
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from relayout.ir.builder import Builder, Function, Operand
 from relayout.ir.types import I64, PTR, Value
-from relayout.targets.machine import Machine
+from relayout.targets.machine import LINE, Machine
 
-__all__ = ["digits", "kernel", "share", "tasks"]
+__all__ = ["digits", "kernel", "share", "streaming", "tasks"]
 
 
 def kernel(name: str, machine: Machine, linkage: str = "") -> Function:
     """The function, without its lines."""
     arguments = {"src": PTR, "dst": PTR, "ops": PTR, "part": I64, "parts": I64}
     return Function(name, arguments, machine, linkage)
+
+
+def streaming(name: str, machine: Machine, stream: bool, write: Callable[[Function, bool], None]) -> str:
+    """The text of a kernel that may store around the caches: ``write`` is told whether it does.
+
+    It is written twice then. Only a destination that begins on a line has whole lines, and those of one that
+    is the source, too, are in the caches already.
+    """
+    if not stream:
+        f = kernel(name, machine)
+        write(f, False)
+        return f.text()
+    texts, ways = [], (f"{name}_cached", f"{name}_streamed")
+    for way in ways:
+        f = kernel(way, machine, "internal")
+        write(f, way == ways[1])
+        texts.append(f.text())
+    f = kernel(name, machine)
+    src, dst = (f.ptrtoint(one) for one in f.arguments[:2])
+    past = f.and_(f.icmp("eq", f.and_(dst, LINE - 1), 0), f.icmp("ne", src, dst))
+    for way, when in zip(ways, (f.not_(past), past), strict=True):
+        f.when(when, partial(f.call, way, *f.arguments))
+    return "\n".join([*texts, f.text()])
 
 
 def share(f: Function, total: Operand) -> tuple[Value, Value]:

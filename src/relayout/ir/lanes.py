@@ -26,11 +26,12 @@ from relayout.ir.builder import Builder
 from relayout.ir.conversions import from_f32, to_f32
 from relayout.ir.types import FLOAT, Type, Value, constant, integer, poison, vector
 from relayout.ir.vectors import load_pieces, pieces_of, store_pieces
-from relayout.targets.machine import Machine
+from relayout.targets.machine import LINE, Machine
 
 __all__ = ["Lanes", "lanes_of"]
 
 F32 = dtype("f32")
+STREAMED = 32  # bytes of the shortest vector that is stored around the caches
 
 
 def lanes_of(machine: Machine, src: DType, whole: bool = False) -> int:
@@ -80,11 +81,14 @@ class Lanes:
         """Elements that :meth:`store` wrote; lanes from ``valid`` on hold anything."""
         return self._loaded(pointer, self.dst, count, valid)
 
-    def store(self, pointer: Value, x: Value, valid: int | None = None) -> None:
-        """Write the first ``valid`` lanes, or all."""
-        plain = self.whole or self.dst is F32
-        pieces = pieces_of(0, x.type.count if valid is None else valid, 0, self.dst.bits // 8)
-        store_pieces(self.b, x if plain else from_f32(self.b, x, self.dst), pointer, pieces)
+    def store(self, pointer: Value, x: Value, valid: int | None = None, stream: bool = False) -> None:
+        """Write the first ``valid`` lanes, or all; whole vectors around the caches, if that is wanted."""
+        count, size = x.type.count, self.dst.bits // 8
+        plain, whole = self.whole or self.dst is F32, valid in (None, count)
+        past = stream and whole and count * size >= STREAMED
+        pieces = pieces_of(0, count if valid is None else valid, 0, size)
+        made = x if plain else from_f32(self.b, x, self.dst)
+        store_pieces(self.b, made, pointer, pieces, min(LINE, count * size) if past else 0, past)
 
     def _loaded(self, pointer: Value, kind: DType, count: int, valid: int) -> Value:
         plain = self.whole or kind is F32

@@ -73,13 +73,20 @@ def load_pieces(
     return whole
 
 
-def store_pieces(b: Builder, x: Value, pointer: Value, pieces: Sequence[Piece], align: int = 0) -> None:
-    """Store the lanes that are in a piece."""
+def store_pieces(
+    b: Builder,
+    x: Value,
+    pointer: Value,
+    pieces: Sequence[Piece],
+    align: int = 0,
+    nontemporal: bool = False,
+) -> None:
+    """Store the lanes that are in a piece; where it is said so, around the caches."""
     for piece in pieces:
         part = x
         if piece.lanes != x.type.count:
             part = b.shuffle(x, range(piece.lane, piece.lane + piece.lanes))
-        b.store(part, b.gep(pointer, piece.offset), align)
+        b.store(part, b.gep(pointer, piece.offset), align, nontemporal)
 
 
 def cut(b: Builder, x: Value, width: int) -> list[Value]:

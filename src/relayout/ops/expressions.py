@@ -19,6 +19,8 @@ bool a, f32 b; c = -1000000000.0; d = select a b c
                                         real numbers is exact and rounded
 ``max min abs sign``                    NaN where there is one
 ``floor ceil trunc isnan isinf``        of real numbers
+``shr``                                 of integers: so many bits to the right, zeros come in from the left;
+                                        the number counts modulo the width
 ``and or xor not``                      of truth values, and bit by bit of integers
 ``eq ne lt le gt ge``                   truth values; with NaN nothing is so, but for ``ne``
 ``fma``                                 x y + z in f32, rounded once where the processor can do that
@@ -175,6 +177,15 @@ def _infinite(b: Builder, kind: str, x: Value) -> Value:
     return b.fcmp("oeq", b.intrinsic("fabs", x), float("inf"))
 
 
+def _shift(b: Builder, kind: str, x: Value, y: Value) -> Value:
+    return b.lshr(x, b.and_(y, x.type.bits - 1))
+
+
+def _shifted(x: NDArray[Any], y: NDArray[Any]) -> Any:
+    bits = np.dtype(f"u{x.dtype.itemsize}")
+    return (x.astype(bits) >> (y.astype(bits) & bits.type(8 * bits.itemsize - 1))).astype(x.dtype)
+
+
 def _fused(x: NDArray[Any], y: NDArray[Any], z: NDArray[Any]) -> Any:
     """X y + z, rounded once: of two steps from double the first is to odd (Boldo and Melquiond)."""
     product, z = x.astype(np.float64) * y, z.astype(np.float64)
@@ -208,6 +219,7 @@ OPERATIONS: Final[dict[str, _Operation]] = {
     "or": _Operation(np.bitwise_or, lambda b, kind, x, y: b.or_(x, y), 2, _BITS),
     "xor": _Operation(np.bitwise_xor, lambda b, kind, x, y: b.xor(x, y), 2, _BITS),
     "not": _Operation(np.invert, lambda b, kind, x: b.xor(x, -1), 1, _BITS),
+    "shr": _Operation(_shifted, _shift, 2, _INTEGERS),
     "eq": _Operation(np.equal, _compared("oeq", "eq", "eq"), 2, tuple(KINDS), "bool"),
     "ne": _Operation(np.not_equal, _compared("une", "ne", "ne"), 2, tuple(KINDS), "bool"),
     "lt": _Operation(np.less, _compared("olt", "slt", "ult"), 2, _NUMBERS, "bool"),
@@ -243,13 +255,15 @@ class Term(NamedTuple):
 
 @dataclass(frozen=True)
 class Expression:
-    """Terms, of which the last one is the result; without terms, the last operand.
+    """Terms, of which the last one is the result; without terms, the last operand. Or with several results.
 
     Attributes
     ----------
     operands : tuple of str
         Their kinds.
     terms : tuple of Term
+    results : tuple of int
+        The numbers of the operands and terms that are results, where the last one is not the only one.
 
     Raises
     ------
@@ -260,6 +274,9 @@ class Expression:
     --------
     >>> Expression(("s64", "s64"), (Term("lt", "bool", (0, 1)),)).kind
     'bool'
+    >>> both = Expression(("f32",), (Term("neg", "f32", (0,)), Term("abs", "f32", (0,))), (1, 2))
+    >>> both.definition(np.float32([3])), str(both)
+    ((array([-3.], dtype=float32), array([3.], dtype=float32)), 'f32 a; b = neg a; c = abs a; -> b, c')
     >>> Expression(("s64", "f32"), (Term("add", "s64", (0, 1)),))
     Traceback (most recent call last):
     relayout.errors.LayoutError: add takes 2 operands of one kind, ...; given are s64, f32
@@ -267,11 +284,14 @@ class Expression:
 
     operands: tuple[str, ...]
     terms: tuple[Term, ...] = ()
+    results: tuple[int, ...] = ()
 
     @classmethod
-    def of(cls, operands: Sequence[str], terms: Sequence[tuple[Any, ...]] = ()) -> Expression:
+    def of(
+        cls, operands: Sequence[str], terms: Sequence[tuple[Any, ...]] = (), results: Sequence[int] = ()
+    ) -> Expression:
         """An expression from terms as plain tuples."""
-        return cls(tuple(operands), tuple(Term(*term) for term in terms))
+        return cls(tuple(operands), tuple(Term(*term) for term in terms), tuple(results))
 
     def __post_init__(self) -> None:
         known = list(self.operands)
@@ -285,11 +305,19 @@ class Expression:
                 raise LayoutError(f"{term.operation} reads what is not there before it")
             _check(term, [known[k] for k in term.arguments])
             known.append(term.kind)
+        if any(type(k) is not int or not 0 <= k < len(known) for k in self.results):
+            raise LayoutError(f"results {self.results} are none of {len(known)} operands and terms")
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """Those of the results."""
+        known = [*self.operands, *(term.kind for term in self.terms)]
+        return tuple(known[k] for k in self.results) or (known[-1],)
 
     @property
     def kind(self) -> str:
-        """That of the result."""
-        return self.terms[-1].kind if self.terms else self.operands[-1]
+        """That of the first result."""
+        return self.kinds[0]
 
     @property
     def steps(self) -> list[str | Function]:
@@ -307,10 +335,12 @@ class Expression:
     def keeps_zero(self) -> bool:
         """Whether zeros of all operands give a zero, so that padding may be computed like the rest."""
         zeros = [np.zeros(1, NUMPY[kind]) for kind in self.operands]
-        return not np.ascontiguousarray(self.definition(*zeros)).view(np.uint8).any()
+        made = self.definition(*zeros)
+        several = made if isinstance(made, tuple) else (made,)
+        return not any(np.ascontiguousarray(one).view(np.uint8).any() for one in several)
 
-    def definition(self, *operands: NDArray[Any]) -> NDArray[Any]:
-        """The result for arrays that broadcast, in NumPy and in the types of the kinds."""
+    def definition(self, *operands: NDArray[Any]) -> Any:
+        """The result for arrays that broadcast, in NumPy and in the types of the kinds; several: a tuple."""
         known: list[Any] = [
             np.asarray(x).astype(NUMPY[kind], copy=False)
             for x, kind in zip(operands, self.operands, strict=True)
@@ -327,10 +357,12 @@ class Expression:
                 else:
                     made = self._known(name).define(*given)
                 known.append(np.asarray(made, NUMPY[kind]))
-        return np.asarray(np.broadcast_to(known[-1], np.broadcast_shapes(*(x.shape for x in known))))
+        dims = np.broadcast_shapes(*(x.shape for x in known))
+        several = tuple(np.asarray(np.broadcast_to(known[k], dims)) for k in self.results or (-1,))
+        return several if len(several) > 1 else several[0]
 
-    def emit(self, b: Builder, values: Sequence[Value]) -> Value:
-        """The code for vectors of the operands."""
+    def emit(self, b: Builder, values: Sequence[Value]) -> list[Value]:
+        """The code for vectors of the operands: the results."""
         known, kinds = list(values), list(self.operands)
         count = values[0].type.count if values else 0
         for name, kind, arguments, number in self.terms:
@@ -345,7 +377,7 @@ class Expression:
                 made = self._known(name).emit(b, kinds[arguments[0]], *given)
             known.append(made)
             kinds.append(kind)
-        return known[-1]
+        return [known[k] for k in self.results or (-1,)]
 
     @staticmethod
     def _known(name: str | Function) -> _Operation:
@@ -361,6 +393,8 @@ class Expression:
         for k, (name, kind, arguments, number) in enumerate(self.terms, len(self.operands)):
             what = f"{number}" if name == "constant" else " ".join([str(name), *map(named, arguments)])
             said.append(f"{named(k)} = {what}{f' to {kind}' if name == 'cast' else ''}")
+        if self.results:
+            said.append(f"-> {', '.join(map(named, self.results))}")
         return "; ".join(said)
 
 
@@ -407,9 +441,9 @@ class Writing:
         found = self.apply(algorithm, x, y)
         return found if self.kind(found) != "bool" else self.put("cast", self.kind(x), found)
 
-    def written(self) -> Expression:
-        """The expression."""
-        return Expression(tuple(self.operands), tuple(self.terms))
+    def written(self, *results: int) -> Expression:
+        """The expression; its results, if it is not the last term alone."""
+        return Expression(tuple(self.operands), tuple(self.terms), results)
 
 
 def followed_by(expression: Expression, post_ops: Sequence[PostOp]) -> Expression:
@@ -424,6 +458,8 @@ def followed_by(expression: Expression, post_ops: Sequence[PostOp]) -> Expressio
     """
     if not post_ops:
         return expression
+    if expression.results:
+        raise LayoutError("post-ops follow an expression of one result")
     own = len(expression.operands)
     more = sum(not isinstance(op, Function) for op in post_ops)
     w = Writing(*expression.operands, *["f32"] * more)

@@ -23,7 +23,6 @@ __all__ = [
 ]
 
 RELU = Function("relu")
-PASSED = Expression.of(("f32",), [("constant", "f32", (), 0.0), ("gt", "bool", (0, 1))])
 FLOPS = 8  # of an element of a row: two differences, a square, two sums, three for the result
 
 
@@ -96,6 +95,13 @@ class BatchNormalization(Operation):
         w = self._normalised()
         w.apply("gt", len(w.operands) + len(w.terms) - 1, w.number("f32", 0.0))
         return w.written()
+
+    @property
+    def rectified(self) -> Expression:
+        """The result behind a ReLU, and whether that let it pass, of the same operands."""
+        w = self._normalised()
+        y = len(w.operands) + len(w.terms) - 1
+        return w.written(w.apply(RELU, y), w.apply("gt", y, w.number("f32", 0.0)))
 
     def _normalised(self) -> Writing:
         shifted = self._reads("shift")

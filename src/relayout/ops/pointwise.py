@@ -16,17 +16,21 @@ __all__ = ["Pointwise"]
 
 @dataclass(frozen=True, kw_only=True)
 class Pointwise(Native):
-    """``dst[i]`` is the expression of the inputs at i, with broadcasting."""
+    """``dst[i]`` is the expression of the inputs at i, with broadcasting; an output for each result."""
 
     kind = "pointwise"
     expression: Expression
     numbers: ClassVar[tuple[float, ...]] = ()
 
-    def natively(self, *arrays: NDArray[Any]) -> NDArray[Any]:
-        """The expression on arrays, in the data type of the output."""
-        (out,) = self.outputs
-        made = np.broadcast_to(self.expression.definition(*arrays), out.dims)
-        return made if made.dtype == bool else made.astype(out.dtype.numpy)
+    def natively(self, *arrays: NDArray[Any]) -> tuple[NDArray[Any], ...]:
+        """The expression on arrays, in the data types of the outputs."""
+        made = self.expression.definition(*arrays)
+        several = made if isinstance(made, tuple) else (made,)
+        wide = (np.broadcast_to(one, out.dims) for one, out in zip(several, self.outputs, strict=True))
+        return tuple(
+            one if one.dtype == bool else one.astype(out.dtype.numpy)
+            for one, out in zip(wide, self.outputs, strict=True)
+        )
 
     @property
     def overwritable(self) -> tuple[str, ...]:

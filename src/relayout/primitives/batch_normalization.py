@@ -38,6 +38,7 @@ from relayout.ops.post_ops import post_ops_for
 from relayout.primitives.meaning import check_alike, check_data
 from relayout.primitives.primitive import Primitive
 from relayout.primitives.program import Program
+from relayout.records import replace
 
 __all__ = ["BatchNormalization", "besides_channels", "over_channels"]
 
@@ -147,20 +148,21 @@ class BatchNormalization(Primitive):
         if "shift" in self.inputs:
             operands["shift"] = each
         after = (*[ops.RELU] * self.operation.fuse_relu, *self.post_ops)
-        second = elementwise(self.dst, operands, self.operation.normalised, post_ops=after)
         found: tuple[Program | None, ...] = ()
         note = "factors of the channels, then one pass"
         if self.operation.training:
             seen = MemoryDesc(self.src.dims, self.src.dtype, self.src.layout.with_roles(None))
             statistics = sums(seen, besides_channels(self.src), ("mean", "variance"))
             found, note = (statistics,), f"{statistics.note if statistics else ''}, {note}"
-        last = [second]
-        if "workspace" in self.outputs:
-            if self.dst.dtype.name == "f32" and not self.post_ops:  # it holds results as they were computed
-                last.append(elementwise(self.workspace, {"dst": self.dst}, ops.PASSED, target="workspace"))
-            else:  # before the source may be written over
-                passed = self.operation.passed
-                last.insert(0, elementwise(self.workspace, operands, passed, target="workspace"))
+        if "workspace" not in self.outputs:
+            last = [elementwise(self.dst, operands, self.operation.normalised, post_ops=after)]
+        elif not self.post_ops and self.workspace.layout.same_bytes(self.dst.layout):
+            both, kept = self.operation.rectified, {"workspace": self.workspace}
+            last = [elementwise(self.dst, operands, both, further=kept)]
+        else:  # the mask first, before the source may be written over
+            passed = self.operation.passed
+            last = [elementwise(self.workspace, operands, passed, target="workspace")]
+            last.append(elementwise(self.dst, operands, self.operation.normalised, post_ops=after))
         program = joined(*found, first, *last, note=note)
         if program is not None:
             program.scratch = {**program.scratch, "factor": factors.nbytes}
@@ -171,42 +173,44 @@ class BatchNormalization(Primitive):
         """All in one step, channel by channel, where a channel stays in the L2 cache between both passes."""
         from relayout.kernels.reduce.normalization import ENTRY, UNROLL, WIDE, Normalized, module, planned
         from relayout.primitives.combining import combining_step
-        from relayout.primitives.lowering import elementwise, joined, zeros_step
-        from relayout.primitives.summing import stays
+        from relayout.primitives.lowering import zeros_step
+        from relayout.primitives.summing import leaves, stays
         from relayout.targets.machine import host
 
-        what, dims = self.operation, self.src.dims
+        what, dims, masked = self.operation, self.src.dims, "workspace" in self.outputs
         functions = tuple(one for one in self.post_ops if isinstance(one, Function))
-        if functions != self.post_ops or ("workspace" in self.outputs and functions):
+        if functions != self.post_ops or (masked and functions):
             return None
         functions = (*[ops.RELU] * what.fuse_relu, *functions)
         tables = [name for name in ("scale", "shift") if name in self.inputs]
         scale, shift = (name in tables for name in ("scale", "shift"))
-        normal = Normalized(False, what.epsilon, scale, shift, True, True, functions)
+        normal = Normalized(False, what.epsilon, scale, shift, True, True, functions, masked)
         each = over_channels(MemoryDesc(dims[1:2], "f32", "a"), len(dims))
         of_channels = views.broadcast_to(each.layout, dims)
         src, dst = (
             MemoryDesc(dims, desc.dtype, desc.layout.with_roles(None)) for desc in (self.src, self.dst)
         )
         axes = besides_channels(src)
-        found = planned(normal, src, dst, axes, [of_channels] * len(tables), [of_channels] * 2)
-        machine, size = host(), (src.dtype.bits + dst.dtype.bits) // 8
-        if found is None or not stays(found.rows, WIDE * UNROLL[machine.vector], size):
+        kept = self.workspace.layout.with_roles(None) if masked else None
+        found = planned(normal, src, dst, axes, [of_channels] * len(tables), [of_channels] * 2, kept)
+        machine, size = host(), src.nbytes + dst.nbytes
+        if found is None:
             return None
-        key, size = ("normalization", found), src.nbytes + dst.nbytes
+        found = replace(found, stream=leaves(found.rows, size))
+        again, written = src.dtype.bits // 8, dst.dtype.bits // 8 + masked
+        if not stays(found.rows, WIDE * UNROLL[machine.vector], again + written, again):
+            return None
+        key = "normalization", found
         step = combining_step(key, ENTRY, lambda machine: module(found, machine), "src", "dst", size)
-        steps = [step._replace(operands=(*tables, "mean", "variance"))]
-        if dst.layout.has_padding:
-            zeros = zeros_step(dst, "dst")
-            if zeros is None:
-                return None
-            steps.insert(0, zeros)
-        programs: list[Program | None] = [Program(tuple(steps))]
-        if "workspace" in self.outputs:
-            if self.dst.dtype.name != "f32":
-                return None
-            programs.append(elementwise(self.workspace, {"dst": self.dst}, ops.PASSED, target="workspace"))
-        return joined(*programs, note=f"channels in the cache, {found.lanes(machine)} lanes")
+        masks = ["workspace"] * masked
+        steps = [step._replace(operands=(*tables, *masks, "mean", "variance"))]
+        for name in ("dst", *masks):
+            if self.descs[name].layout.has_padding:
+                zeros = zeros_step(self.descs[name], name)
+                if zeros is None:
+                    return None
+                steps.insert(0, zeros)
+        return Program(tuple(steps), note=f"channels in the cache, {found.lanes(machine)} lanes")
 
 
 def besides_channels(desc: MemoryDesc) -> tuple[int, ...]:

@@ -84,6 +84,7 @@ def elementwise(
     target: str = "dst",
     first: int = 0,
     note: str = "",
+    further: Mapping[str, MemoryDesc] | None = None,
 ) -> Program | None:
     """The program of an operation that works element by element; None where there are no kernels for it.
 
@@ -105,6 +106,9 @@ def elementwise(
         The number of the first operand of these post-ops; see :func:`~.post_ops.operands_of`.
     note : str
         What the program is called.
+    further : mapping of str to MemoryDesc, optional
+        For each result of the expression but the first what is written, by the name of its buffer; of the
+        layout of the destination.
     """
     from relayout.environment import LOADED
     from relayout.jit.compile import Module, recalled
@@ -113,12 +117,14 @@ def elementwise(
     from relayout.ops.expressions import followed_by
     from relayout.runtime import threads
     from relayout.runtime.sharing import parts_of
-    from relayout.runtime.thresholds import shares
+    from relayout.runtime.thresholds import shares, streams
     from relayout.targets.machine import host
 
     constants = {
         f"{target}: number {k}": np.array([x], np.float32).view(np.uint8) for k, x in enumerate(numbers)
     }
+    further = further or {}
+    results = [dst.dtype, *(desc.dtype for desc in further.values())]
     expression = followed_by(expression, post_ops)
     # What a destination held in its padding may be anything.
     keeps_zero = expression.keeps_zero and not adds(post_ops)
@@ -140,22 +146,24 @@ def elementwise(
     repeated = [_repeated(desc, dst) for desc in given]
     kinds = [desc.dtype for desc in given]
     moving = [kind for kind, name in zip(kinds, names, strict=True) if name not in constants]
-    vectors = vectors_of(machine, dst.dtype, moving, expression.cheap)
+    vectors = vectors_of(machine, dst.dtype, [*moving, *results[1:]], expression.cheap)
     sides = [(desc.dtype.name, desc.layout._key()) for desc in (dst, *repeated)]
+    sides += [(desc.dtype.name, ()) for desc in further.values()]
+    size = sum(desc.nbytes for desc in (dst, *given, *further.values()))
+    stream = streams(machine, max(size, 2 * dst.nbytes))
 
     def made() -> Module:
         found = runs(dst, repeated, keeps_zero, vectors)
         if found is None:
             return Module("", [])
-        return Module(module(found, dst.dtype, kinds, expression, vectors.lanes, machine), [ENTRY])
+        return Module(module(found, results, kinds, expression, vectors.lanes, machine, stream), [ENTRY])
 
-    kernels, _ = recalled(repr(("map", sides, expression)), LOADED, made, machine)
+    kernels, _ = recalled(repr(("map", sides, expression, stream)), LOADED, made, machine)
     if not kernels:
         return None
-    size = sum(desc.nbytes for desc in (dst, *given))
     parts = parts_of(size, threads.count())
     shared = parts > 1 and shares(machine, size)
-    steps.append(Step(kernels[0], target, target, tuple(names) or target, parts, shared))
+    steps.append(Step(kernels[0], target, target, (*names, *further) or target, parts, shared))
     return Program(tuple(steps), scratch, constants, note=note)
 
 

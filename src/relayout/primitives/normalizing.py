@@ -21,6 +21,7 @@ from relayout.ops.formats import check_source, not_negative, target_of
 from relayout.ops.post_ops import operands_of, post_ops_for
 from relayout.primitives.meaning import check_alike
 from relayout.primitives.primitive import Primitive
+from relayout.records import replace
 
 if TYPE_CHECKING:
     from relayout.kernels.reduce.normalization import NormalizationPlan
@@ -137,6 +138,7 @@ def _lowered(made: Normalization, dst: MemoryDesc, functions: tuple[Function, ..
     from relayout.primitives.combining import by_way_of, combining_step
     from relayout.primitives.lowering import joined, reorder_step
     from relayout.primitives.program import Program
+    from relayout.primitives.summing import leaves
 
     results = made.outputs[1:]
     named = (*made.tables, *results)
@@ -158,6 +160,7 @@ def _lowered(made: Normalization, dst: MemoryDesc, functions: tuple[Function, ..
             layouts = [views.broadcast_to(desc.layout, source.dims) for desc in one.values()]
             found = planned(what, source, target, made.axes, layouts, [of_rows(made, source)] * len(results))
             if found is not None:
+                found = replace(found, stream=leaves(found.rows, src.nbytes + dst.nbytes))
                 tables[found] = one
                 return found
         return None

@@ -64,7 +64,8 @@ def plain(made: Primitive) -> list[Any]:
     known = dict(type(made).__signature__.bind(*given, **named).arguments)
     known.pop("function", None)  # of a Custom; whoever reads it has the functions
     parameters = type(made).__signature__.parameters
-    known |= {name: desc for name, desc in made.descs.items() if name in parameters}
+    listed = {name for name, value in known.items() if isinstance(value, (list, tuple))}
+    known |= {name: desc for name, desc in made.descs.items() if name in parameters and name not in listed}
     if "post_ops" in known:
         known["post_ops"] = getattr(made, "post_ops", known["post_ops"])
     return [kind, {name: _plain(value, f"{kind}: {name}") for name, value in known.items()}]
@@ -86,7 +87,7 @@ def _plain(value: Any, where: str) -> Any:
     if isinstance(value, BinaryOp):
         return {"binary": [value.algorithm, _text(value.desc)]}
     if isinstance(value, Expression):
-        return {"expression": _plain([value.operands, value.terms], where)}
+        return {"expression": _plain([value.operands, value.terms, value.results], where)}
     if isinstance(value, Indexing):
         return {"indexing": [list(value.axes), list(value.coordinates), value.listed]}
     if isinstance(value, (list, tuple)):
@@ -147,8 +148,9 @@ def _made(value: Any) -> Any:
         if tag == "binary" and isinstance(what, list) and len(what) == 2 and isinstance(what[1], str):
             return BinaryOp(what[0], _desc(what[1]))
         if tag == "expression":
-            operands, terms = _made(what)
-            return Expression.of(operands, [(a, kind, tuple(given), n) for a, kind, given, n in terms])
+            operands, terms, *results = _made(what)
+            terms = [(a, kind, tuple(given), n) for a, kind, given, n in terms]
+            return Expression.of(operands, terms, *results)
         if tag == "indexing":
             axes, coordinates, listed = what
             return Indexing(tuple((d, i) for d, i in axes), tuple(coordinates), listed)

@@ -15,22 +15,35 @@ array([[     0.,      0., -10000.],
        [     0.,      0., -10000.]], dtype=float32)
 
 Truth values are bytes in memory, not 0 where they are true.
+
+An expression of several results is one pass, too: a momentum and what it changes:
+
+>>> moved = Expression.of(("f32",) * 3, [("add", "f32", (1, 2)), ("sub", "f32", (0, 3))], (4, 3))
+>>> one = rl.tensor([1.0, 2.0], "a", "f32")
+>>> step = Pointwise(moved, [one.desc] * 3, [one.desc] * 2)
+>>> step.outputs, step(one, one, one).dst1.numpy()
+(('dst', 'dst1'), array([2., 4.], dtype=float32))
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from relayout.errors import LayoutError
+from relayout.forking import locked
 from relayout.layout.descriptor import MemoryDesc
 from relayout.layout.layout import spell_dims
 from relayout.ops import pointwise as ops
 from relayout.ops.checks import check_descs, check_written
 from relayout.ops.expressions import Expression, kind_of
-from relayout.ops.formats import following
+from relayout.ops.formats import following, overwritable
 from relayout.primitives.elementwise import Elementwise
 from relayout.primitives.meaning import check_alike
 from relayout.primitives.native import Native
+
+if TYPE_CHECKING:
+    from relayout.primitives.program import Program
 
 __all__ = ["Pointwise"]
 
@@ -38,7 +51,7 @@ __all__ = ["Pointwise"]
 class Pointwise(Elementwise, Native):
     """An expression of some operands, made once for their descriptors.
 
-    The destination may be the same memory as an operand that has its descriptor.
+    A destination may be the same memory as an operand that has its descriptor.
 
     Parameters
     ----------
@@ -47,8 +60,9 @@ class Pointwise(Elementwise, Native):
     operands : sequence of MemoryDesc
         Of the kinds of the expression's operands, and of the rank of the destination; on each axis of its
         size, or of 1.
-    dst : MemoryDesc
-        Of the kind of the expression. With ``any`` it follows the first operand that has its dims.
+    dst : MemoryDesc, or sequence of them
+        Of the kind of the expression; one for each of its results. With ``any`` the first follows the first
+        operand that has its dims, and others have the layout of the first, which they must have.
 
     Raises
     ------
@@ -59,28 +73,61 @@ class Pointwise(Elementwise, Native):
     kind = "pointwise"
     operation: ops.Pointwise
 
-    def __init__(self, expression: Expression, operands: Sequence[MemoryDesc], dst: MemoryDesc) -> None:
+    def __init__(
+        self,
+        expression: Expression,
+        operands: Sequence[MemoryDesc],
+        dst: MemoryDesc | Sequence[MemoryDesc],
+    ) -> None:
         if not isinstance(expression, Expression) or not isinstance(operands, (list, tuple)):
             raise LayoutError("pointwise: an Expression and a list of descriptors are wanted")
         if len(operands) != len(expression.operands) or not operands:
             many = len(expression.operands)
             raise LayoutError(f"pointwise: {many} operands are wanted, got {len(operands)}")
         named = {f"src{k}": desc for k, desc in enumerate(operands)}
-        check_descs(self.kind, {**named, "dst": dst}, {})
-        like = next((desc for desc in operands if desc.dims == dst.dims), operands[0])
-        dst = following(like, dst)
-        kinds = (*expression.operands, expression.kind)
-        descs = {**named, "dst": dst}
+        several = tuple(dst) if isinstance(dst, (list, tuple)) else (dst,)
+        if len(several) != len(expression.kinds):
+            raise LayoutError(f"pointwise: {len(expression.kinds)} results are wanted, got {len(several)}")
+        targets = {f"dst{k or ''}": desc for k, desc in enumerate(several)}
+        check_descs(self.kind, {**named, **targets}, {})
+        first = targets["dst"]
+        like = next((desc for desc in operands if desc.dims == first.dims), operands[0])
+        first = following(like, first)
+        targets = {name: _beside(name, desc, first) for name, desc in targets.items()}
+        kinds = (*expression.operands, *expression.kinds)
+        descs = {**named, **targets}
         for (name, desc), kind in zip(descs.items(), kinds, strict=True):
-            _check(name, desc, kind, dst)
-        check_written(self.kind, dst)
+            _check(name, desc, kind, first)
+            if name in targets:
+                check_written(self.kind, desc, name)
         truth = tuple(name for name, kind in zip(descs, kinds, strict=True) if kind == "bool")
-        self._settle(ops.Pointwise, named, {"dst": dst}, booleans=truth, expression=expression)
+        self._settle(ops.Pointwise, named, targets, booleans=truth, expression=expression)
+        for name in targets:
+            self.in_place = {**self.in_place, **overwritable({**named, name: targets[name]}, name)}
         check_alike(self.kind, self.descs)
+
+    @locked
+    def _lower(self) -> Program | None:
+        from relayout.primitives.lowering import elementwise
+
+        made, first, *others = self.operation.expression, *self.outputs
+        operands = {name: self.descs[name] for name in self.inputs}
+        further = {name: self.descs[name] for name in others}
+        note = ", ".join(dict.fromkeys(map(str, made.steps))) or "cast"
+        return elementwise(self.descs[first], operands, made, further=further, note=note)
 
     def __repr__(self) -> str:
         sides = ", ".join(f"{name} {desc}" for name, desc in self.descs.items())
         return f"Pointwise({self.expression}: {sides})"
+
+
+def _beside(name: str, desc: MemoryDesc, first: MemoryDesc) -> MemoryDesc:
+    """A destination, in the layout of the first one."""
+    if desc.layout is None and desc.dims == first.dims:
+        desc = MemoryDesc(desc.dims, desc.dtype, first.layout)
+    if desc.layout is None or desc.dims != first.dims or not desc.layout.same_bytes(first.layout):
+        raise LayoutError(f"pointwise: {name} {desc} must have the layout of dst {first}")
+    return desc
 
 
 def _check(name: str, desc: MemoryDesc, kind: str, dst: MemoryDesc) -> None:

@@ -81,7 +81,7 @@ class Products:
     def __str__(self) -> str:
         g = self.geometry
         words = [f"{self.src} * {self.weights} -> {self.dst}"]
-        for name, usual in (("strides", 1), ("dilation", 1), ("padding", 0)):
+        for name, usual in (("strides", 1), ("dilation", 1), ("padding", 0), ("gaps", 1)):
             sizes = getattr(g, name)
             words += [f"{name} {spell_dims(sizes)}"] * (set(sizes) != {usual})
         words += [f"{name} {desc}" for name, desc in (("bias", self.bias), ("scale", self.scale)) if desc]
@@ -341,11 +341,15 @@ def _trial(made: Products, many: int) -> Trial[Candidate, Lowered]:
 @locked
 def _operands(made: Products, target: MemoryDesc, plan: Direct | Depthwise) -> list[Operand | None]:
     """How the kernel reads the operands of binary operations; None for each that it can't."""
-    from relayout.kernels.conv.epilogue import operand_of
+    from relayout.kernels.conv.depthwise import Depthwise
+    from relayout.kernels.conv.epilogue import ROWS, operand_of
 
     axis = len(target.dims) - 1 if made.repeats else 1
     descs = operands_of(made.post_ops).values()
-    return [operand_of(desc, target, axis, not plan.unpacks) for desc in descs]
+    found = [operand_of(desc, target, axis, not plan.unpacks) for desc in descs]
+    if made.repeats and isinstance(plan, Depthwise):  # a vector holds rows of several matrices
+        found = [None if one is not None and one.how == ROWS else one for one in found]
+    return found
 
 
 @locked

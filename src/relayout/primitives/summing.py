@@ -20,9 +20,10 @@ from relayout.primitives.program import Program, Step
 if TYPE_CHECKING:
     from relayout.kernels.reduce.rows import Rows
 
-__all__ = ["stays", "sums"]
+__all__ = ["leaves", "stays", "sums"]
 
 ENOUGH_TASKS = 4  # for threads to share
+MANY_TASKS = 16  # the same for those that the L2 cache does not hold
 
 
 @locked
@@ -117,23 +118,38 @@ def sums(
 
 
 @locked
-def stays(rows: Rows, vectors: int, size: int) -> bool:
-    """Whether a task's rows stay in the L2 cache, and there are tasks enough for threads to share.
+def leaves(rows: Rows, size: int) -> bool:
+    """Whether results are better written around the caches, ``size`` bytes with all that is read."""
+    from relayout.runtime.thresholds import streams
+    from relayout.targets.machine import host
+
+    machine = host()
+    return streams(machine, size) and rows.completes(machine.vector // 4)
+
+
+@locked
+def stays(rows: Rows, vectors: int, size: int, again: int) -> bool:
+    """Whether it pays to go over the rows of a task twice before the next ones come.
+
+    They stay in the L2 cache; or a good part of them does, since the second pass begins with what was read
+    last, and there are many tasks for threads to share. Neither depends on how many threads there are, or on
+    what was measured: sums of parts are not, to the bit, those of whole rows.
 
     Parameters
     ----------
     rows : Rows
     vectors : int
         Of neighbouring rows in a task, at most.
-    size : int
-        Bytes of all operands for an element.
+    size, again : int
+        Bytes of all operands for an element, and of those that are read twice.
     """
     from relayout.targets.machine import host
 
     machine = host()
     near = rows.near(vectors, machine.vector // 4)
     tasks = sum(block.size for block in rows.blocks) // near
-    return bool(rows.size * near * size <= machine.l2 * 3 // 4 and tasks >= ENOUGH_TASKS)
+    whole = rows.size * near * size <= machine.l2 * 3 // 4 and tasks >= ENOUGH_TASKS
+    return bool(whole or (rows.size * near * again <= 2 * machine.l2 and tasks >= MANY_TASKS))
 
 
 def _as(given: dict[str, MemoryDesc], layout: Layout) -> dict[str, MemoryDesc]:

@@ -15,7 +15,9 @@ of the result every second pixel, of the weights every second tap, backwards; an
 with outputs and inputs exchanged. Nothing is moved, and the kernels are those of convolutions. Phases that
 meet no taps (a filter of one tap with a stride of 2 has three of them) are written without a source.
 
-Several convolutions are one program, and one contest.
+Several convolutions are one program, and one contest. Depthwise ones, which wait for memory, would write
+every line of the result, or every second one, several times over; their kernels do all phases at once
+(:attr:`~relayout.kernels.conv.geometry.Geometry.gaps`).
 """
 
 from __future__ import annotations
@@ -232,6 +234,14 @@ class Parts(NamedTuple):
 @locked
 def _parts(made: Transposed) -> Parts | None:
     """The parts; None where formats can't be cut, or there are too many."""
+    text = weights_format(made)
+    orders = [made.weights]
+    if text is not None:
+        orders.append(MemoryDesc(made.weights.dims, made.weights.dtype, text))
+    for weights in orders:
+        one = _at_once(made, weights)
+        if one is not None:
+            return Parts((one,), (), weights if weights is not made.weights else None)
     g = made.geometry
     spatial = len(made.src.dims) - 2
     sizes = zip(g.source, g.target, g.kernel, g.strides, g.dilation, g.padding, strict=True)
@@ -247,12 +257,37 @@ def _parts(made: Transposed) -> Parts | None:
     found = _products(made, made.weights, computed)
     if found and (len(found) == 1 or not any(one is not None and one.packed for one in map(ways, found))):
         return Parts(found, fills, None)
-    text = weights_format(made)
     if text is None:
         return None
-    packed = MemoryDesc(made.weights.dims, made.weights.dtype, text)
-    again = _products(made, packed, computed)
-    return None if again is None else Parts(again, fills, packed if again else None)
+    again = _products(made, orders[-1], computed)
+    return None if again is None else Parts(again, fills, orders[-1] if again else None)
+
+
+def _at_once(made: Transposed, weights: MemoryDesc) -> Products | None:
+    """All phases as one convolution whose source has gaps; None where there is no kernel for that."""
+    g, axes = made.geometry, range(2 + made.grouped, len(weights.dims))
+    if set(g.strides) == {1} or 0 in weights.dims:
+        return None
+    filters = weights.layout
+    try:
+        for axis in axes:
+            filters = views.slice_axis(filters, axis, weights.dims[axis] - 1, None, -1)
+    except LayoutError:  # blocks of taps
+        return None
+    reach = zip(g.kernel, g.dilation, g.padding, strict=True)
+    d, h, w = ((taps - 1) * apart - front for taps, apart, front in reach)
+    one = Products(
+        g._replace(strides=(1, 1, 1), padding=(d, h, w), gaps=g.strides),
+        made.src,
+        MemoryDesc(filters.dims, weights.dtype, filters),
+        made.dst,
+        made.bias,
+        made.scale,
+        made.grouped,
+        made.post_ops,
+    )
+    found = ways(one)
+    return None if found is None or found.packed else one
 
 
 def _products(

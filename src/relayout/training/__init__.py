@@ -18,7 +18,10 @@ array([[ 3.],
 ==============  ================================================================
 ``losses``      losses behind a network's result
 ``optimizers``  SGD, Adam, AdamW
+``schedules``   learning rates by the number of the step
+``steps``       the graphs that a trainer runs
 ``trainer``     a training run
+``kept``        its states in a file
 ==============  ================================================================
 """
 
@@ -26,6 +29,7 @@ from __future__ import annotations
 
 from relayout.training.losses import LOSSES
 from relayout.training.optimizers import SGD, Adam, AdamW, Optimizer
+from relayout.training.schedules import Cosine, Stepwise
 from relayout.training.trainer import Trainer
 
-__all__ = ["LOSSES", "SGD", "Adam", "AdamW", "Optimizer", "Trainer"]
+__all__ = ["LOSSES", "SGD", "Adam", "AdamW", "Cosine", "Optimizer", "Stepwise", "Trainer"]

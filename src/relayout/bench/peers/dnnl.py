@@ -27,6 +27,7 @@ __all__ = [
     "BIAS",
     "DIFF_DST",
     "DIFF_SRC",
+    "DIFF_WEIGHTS",
     "DST",
     "SRC",
     "WEIGHTS",
@@ -47,8 +48,15 @@ TYPES = {"f16": 1, "bf16": 2, "f32": 3, "s32": 4, "s8": 5, "u8": 6, "f64": 7}
 LATER_TYPES = {"f8_e5m2": 9, "f8_e4m3": 10, "s4": 11, "u4": 12}  # refused by versions that don't know them
 SRC, DST, WEIGHTS, BIAS = 1, 17, 33, 41  # DNNL_ARG_SRC and so on
 IMPLEMENTATION = 8  # dnnl_query_impl_info_str
-DIFF_SRC, DIFF_DST = 129, 145
-CHOSEN = {SRC: 129, DIFF_SRC: 130, WEIGHTS: 131, DST: 133, DIFF_DST: 134}  # dnnl_query_src_md and so on
+DIFF_SRC, DIFF_DST, DIFF_WEIGHTS = 129, 145, 161
+CHOSEN = {
+    SRC: 129,
+    DIFF_SRC: 130,
+    WEIGHTS: 131,
+    DIFF_WEIGHTS: 132,
+    DST: 133,
+    DIFF_DST: 134,
+}  # dnnl_query_src_md and so on
 RANK, STRIDES, BLOCKS, BLOCK_SIZES, BLOCK_AXES = 256, 14, 263, 264, 265  # questions to a memory descriptor
 
 Handle = c_void_p
@@ -86,6 +94,10 @@ SIGNATURES: dict[str, list[Any]] = {
     ],
     "dnnl_convolution_backward_data_primitive_desc_create": [
         *(POINTER(Handle), Handle, c_int, Handle, Handle, Handle),
+        *(_DIMS, _DIMS, _DIMS, _DIMS, Handle, Handle),
+    ],
+    "dnnl_convolution_backward_weights_primitive_desc_create": [
+        *(POINTER(Handle), Handle, c_int, Handle, Handle, Handle, Handle),
         *(_DIMS, _DIMS, _DIMS, _DIMS, Handle, Handle),
     ],
     "dnnl_inner_product_forward_primitive_desc_create": [

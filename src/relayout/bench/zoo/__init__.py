@@ -6,18 +6,19 @@ weights are random, with the statistics of normalisations and the scales of laye
 that an operation that is left out is seen in the result.
 
 :data:`CENSUS` names the networks whose operators were counted before there was an importer,
-:data:`MEASURED` those of the table of speeds. :func:`build` makes one with inputs, :func:`exported` writes it
-as an ONNX file and keeps that.
+:data:`MEASURED` those of the table of speeds, :data:`TRAINED` those that are trained for a step.
+:func:`build` makes one with inputs, :func:`exported` writes it as an ONNX file and keeps that.
 """
 
 from relayout.bench.zoo.building import Network, build, missing, missing_writers, tensors
 from relayout.bench.zoo.exporting import WRITERS, Exported, exported, folder, stem
-from relayout.bench.zoo.names import CENSUS, MEASURED, MORE
+from relayout.bench.zoo.names import CENSUS, MEASURED, MORE, TRAINED
 
 __all__ = [
     "CENSUS",
     "MEASURED",
     "MORE",
+    "TRAINED",
     "WRITERS",
     "Exported",
     "Network",

@@ -52,7 +52,7 @@ def missing_writers() -> tuple[str, ...]:
     return tuple(package for package in ("onnx", "onnxscript") if find_spec(package) is None)
 
 
-def build(name: str, batch: int = 1) -> Network:
+def build(name: str, batch: int = 1, size: int | None = None) -> Network:
     """Build a network; the same weights and inputs every time.
 
     Parameters
@@ -61,6 +61,8 @@ def build(name: str, batch: int = 1) -> Network:
         A family and a model: ``tv/resnet50``.
     batch : int
         The first size of all inputs.
+    size : int, optional
+        Height and width of pictures, of torchvision's and timm's networks; without it what they are made for.
 
     Raises
     ------
@@ -78,7 +80,7 @@ def build(name: str, batch: int = 1) -> Network:
         if "torchvision" in FAMILIES[family][1] or find_spec("torchvision") is not None:
             torchvision()
         torch.manual_seed(0)
-        made = import_module(f"relayout.bench.zoo.{FAMILIES[family][0]}").build(family, model, batch)
+        made = import_module(f"relayout.bench.zoo.{FAMILIES[family][0]}").build(family, model, batch, size)
     module, inputs = made
     module = module.eval()
     _stirred(module)

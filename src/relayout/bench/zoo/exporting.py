@@ -63,16 +63,23 @@ def folder() -> Path:
     return Path(named or os.path.join(cache, "relayout", "networks")).expanduser()
 
 
-def stem(name: str, batch: int, writer: str) -> str:
+def stem(name: str, batch: int, writer: str, size: int | None = None) -> str:
     """What the files of a network are called.
 
-    >>> stem("tv/resnet50", 8, "static"), stem("extra/yolo", 1, "script")
-    ('tv_resnet50-8', 'extra_yolo-1-script')
+    >>> stem("tv/resnet50", 8, "static"), stem("extra/yolo", 1, "script"), stem("tv/vgg11", 4, "static", 64)
+    ('tv_resnet50-8', 'extra_yolo-1-script', 'tv_vgg11-4-64')
     """
-    return f"{name.replace('/', '_')}-{batch}" + ("" if writer == "static" else f"-{writer}")
+    parts = name.replace("/", "_"), batch, size, None if writer == "static" else writer
+    return "-".join(str(part) for part in parts if part is not None)
 
 
-def exported(name: str, batch: int = 1, writer: str = "static", where: Path | None = None) -> Exported:
+def exported(
+    name: str,
+    batch: int = 1,
+    writer: str = "static",
+    where: Path | None = None,
+    size: int | None = None,
+) -> Exported:
     """The ONNX file of a network; written unless it is there.
 
     Parameters
@@ -85,6 +92,8 @@ def exported(name: str, batch: int = 1, writer: str = "static", where: Path | No
         One of :data:`WRITERS`.
     where : Path, optional
         The folder; :func:`folder` without it.
+    size : int, optional
+        Height and width of pictures, as :func:`~.building.build` takes it.
 
     Raises
     ------
@@ -92,12 +101,12 @@ def exported(name: str, batch: int = 1, writer: str = "static", where: Path | No
         A package is missing, or PyTorch can't export the network: the message says why.
     """
     place = where or folder()
-    own = stem(name, batch, writer)
+    own = stem(name, batch, writer, size)
     found = Exported(name, place / f"{own}.onnx", place / f"{own}.npz")
     if found.model.exists() and found.inputs.exists():
         return found
     place.mkdir(parents=True, exist_ok=True)
-    made = build(name, batch)
+    made = build(name, batch, size)
     torch = import_module("torch")
     logging.getLogger("torch.onnx").setLevel(logging.ERROR)
     settings = dict(WRITERS[writer])

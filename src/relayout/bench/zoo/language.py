@@ -103,7 +103,7 @@ PICTURES: dict[str, tuple[str, dict[str, Any]]] = {
 """A picture in."""
 
 
-def build(_: str, name: str, batch: int) -> tuple[Any, tuple[Any, ...]]:
+def build(_: str, name: str, batch: int, size: int | None = None) -> tuple[Any, tuple[Any, ...]]:
     """A network and its inputs."""
     kit, torch = import_module("transformers"), import_module("torch")
     length = 128 if name.endswith("_base") else 32

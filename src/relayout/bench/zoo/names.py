@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-__all__ = ["CENSUS", "MEASURED", "MORE"]
+__all__ = ["CENSUS", "MEASURED", "MORE", "TRAINED"]
 
 _CENSUS: Final = {
     "extra": """
@@ -89,3 +89,30 @@ _MEASURED: Final = """
 
 MEASURED: Final = tuple(_MEASURED.split())
 """The networks of the table of speeds, those first that say most: a run that is cut short has them."""
+
+_TRAINED: Final = {
+    "extra": """
+        lenet5 unet_convt nn_transformer_encoder dcgan_d espcn tcn1d conformer vae_decoder diffusion_unet
+        unet_bilinear style dcgan_g conv_tasnet edsr yolo lstm gru bilstm_tagger crnn
+    """,
+    "tv": """
+        resnet18 mobilenet_v2 shufflenet_v2_x1_0 squeezenet1_1 efficientnet_b0 convnext_tiny swin_t
+        mobilenet_v3_large regnet_y_400mf mnasnet1_0 googlenet densenet121 resnext50_32x4d inception_v3
+        swin_v2_t maxvit_t alexnet
+    """,
+    "tv-seg": "lraspp_mobilenet_v3_large deeplabv3_mobilenet_v3_large",
+    "tv-video": "r3d_18",
+    "hf": """
+        bert gpt2 llama vit_hf t5 distilbert gemma2 whisper clip_text deberta_v2 segformer mobilebert mamba
+        wav2vec2 detr
+    """,
+    "timm": """
+        vit_tiny_patch16_224 deit_tiny_distilled_patch16_224 mixer_s32_224 convnextv2_atto ghostnet_100
+        mobilevit_xxs regnetx_002 seresnet50 cspdarknet53 repvgg_a0 xcit_nano_12_p16_224 poolformer_s12
+        efficientvit_b0 fastvit_t8 nf_resnet26 skresnet18 mobileone_s0 eva02_tiny_patch14_224 botnet26t_256
+        edgenext_xx_small resnest14d levit_128s halonet26t sequencer2d_s
+    """,
+}
+
+TRAINED: Final = tuple(f"{family}/{name}" for family, names in _TRAINED.items() for name in names.split())
+"""The networks whose steps of training are looked at: of each family and each way of building some."""

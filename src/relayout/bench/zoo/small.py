@@ -14,7 +14,7 @@ __all__ = ["build"]
 Built: TypeAlias = "tuple[Any, tuple[Any, ...]]"
 
 
-def build(_: str, name: str, batch: int) -> Built:
+def build(_: str, name: str, batch: int, size: int | None = None) -> Built:
     """A network and its inputs."""
     return BUILDERS[name](batch)
 

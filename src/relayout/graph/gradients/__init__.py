@@ -21,7 +21,9 @@ primitive is an operator of its own (:mod:`relayout.graph.operators.gradients`).
 ``attention``       attention, its weights computed once more
 ``pooling``         pooling
 ``normalizations``  over batches, layers, groups; softmax
+``recurrent``       LSTM, GRU and RNN, through time
 ``reductions``      reductions
+``resizing``        interpolation
 ``losses``          losses
 ==================  =========================================================
 """
@@ -36,7 +38,9 @@ from relayout.graph.gradients import (  # noqa: F401 (they fill the table)
     normalizations,
     pooling,
     products,
+    recurrent,
     reductions,
+    resizing,
     shapes,
 )
 from relayout.graph.gradients.reverse import RULES, Reverse, gradient

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
+from typing import Any, Final
 
 from relayout.graph.gradients.reverse import Reverse, gradient
+from relayout.ops.functions import Function, of_onnx
 
 __all__: list[str] = []
+
+FROM_SOURCE: Final = ("Gelu", "HardSigmoid", "HardSwish", "LeakyRelu", "Mish", "Softplus", "Swish")
+FROM_RESULT: Final = ("Elu", "Sigmoid", "Sqrt", "Tanh")
+"""Functions by what their slope is computed from."""
 
 
 @gradient("Relu")
@@ -16,16 +21,50 @@ def relu(r: Reverse) -> str:
     return str(r("relayout.ReluGrad", r.dy, r.y))
 
 
-@gradient("LeakyRelu")
-def leaky_relu(r: Reverse) -> str:
-    """``alpha dy`` below 0."""
-    return _below(r, r.times(r.dy, r.attributes["alpha"]))
+@gradient(*FROM_SOURCE, *FROM_RESULT)
+def function(r: Reverse) -> str:
+    """``dy`` times the slope that the function has in :mod:`relayout.ops.derivatives`."""
+    operator, a = r.node.operator, r.attributes
+    match operator:
+        case "LeakyRelu":
+            found = Function("relu", a["alpha"])
+        case "Swish":
+            found = Function("swish", a["alpha"])
+        case "Gelu" if a["approximate"] == "tanh":
+            found = Function("gelu_tanh")
+        case _:
+            found = of_onnx(operator, a)
+    by_result = operator in FROM_RESULT and not (operator == "Elu" and found.alpha < 0)
+    kept = r.y if by_result else r.x
+    numbers: dict[str, Any] = {"alpha": found.alpha, "beta": found.beta, "by_result": int(by_result)}
+    return str(r("relayout.FunctionGrad", r.dy, kept, algorithm=found.algorithm, **numbers))
+
+
+@gradient("SwiGLU")
+def swiglu(r: Reverse) -> Sequence[str | None]:
+    """As a Swish times the other one."""
+    a, b = r.inputs
+    alpha: Any = r.attributes["alpha"]
+    first = second = None
+    if r.wants(0):
+        dy = r("Mul", r.dy, b)
+        first = r("relayout.FunctionGrad", dy, a, algorithm="swish", alpha=alpha, beta=0.0, by_result=0)
+    if r.wants(1):
+        second = r("Mul", r.dy, r("Swish", a, alpha=alpha))
+    return first, second
 
 
 @gradient("ThresholdedRelu")
 def thresholded_relu(r: Reverse) -> str:
     """``dy`` above alpha."""
     return str(r("Where", r("Greater", r.x, r.number(r.attributes["alpha"])), r.dy, r.number(0)))
+
+
+@gradient("Shrink")
+def shrink(r: Reverse) -> str:
+    """``dy`` where something is left."""
+    far = r("Greater", r("Abs", r.x), r.number(r.attributes["lambd"]))
+    return str(r("Where", far, r.dy, r.number(0)))
 
 
 @gradient("PRelu")
@@ -36,12 +75,6 @@ def prelu(r: Reverse) -> Sequence[str | None]:
         _below(r, r("Mul", r.dy, slope)) if r.wants(0) else None,
         r.summed(r("Mul", r.dy, r("Min", x, r.number(0))), slope) if r.wants(1) else None,
     )
-
-
-@gradient("Elu")
-def elu(r: Reverse) -> str:
-    """``dy alpha exp(x)`` below 0, where that is the result and alpha."""
-    return _below(r, r("Mul", r.dy, r("Add", r.y, r.number(r.attributes["alpha"]))))
 
 
 @gradient("Selu")
@@ -59,12 +92,6 @@ def celu(r: Reverse) -> str:
     return _below(r, r("Mul", r.dy, r("Exp", r.times(r("Min", r.x, r.number(0)), 1 / alpha))))
 
 
-@gradient("Softplus")
-def softplus(r: Reverse) -> str:
-    """``dy sigmoid(x)``."""
-    return str(r("Mul", r.dy, r("Sigmoid", r.x)))
-
-
 @gradient("Softsign")
 def softsign(r: Reverse) -> str:
     """``dy / (1 + abs(x))^2``."""
@@ -72,60 +99,6 @@ def softsign(r: Reverse) -> str:
     return str(r("Div", r.dy, r("Mul", size, size)))
 
 
-@gradient("HardSigmoid")
-def hard_sigmoid(r: Reverse) -> str:
-    """``alpha dy`` where nothing was cut off."""
-    return _within(r, r.y, 0, 1, r.times(r.dy, r.attributes["alpha"]))
-
-
-@gradient("HardSwish")
-def hard_swish(r: Reverse) -> str:
-    """``dy (x / 3 + 0.5)`` between -3 and 3, ``dy`` above."""
-    slope = r("Add", r.times(r.x, 1 / 3), r.number(0.5))
-    inside = r("Where", r("Less", r.x, r.number(3)), r("Mul", r.dy, slope), r.dy)
-    return str(r("Where", r("Greater", r.x, r.number(-3)), inside, r.number(0)))
-
-
-@gradient("Swish")
-def swish(r: Reverse) -> str:
-    """With s = sigmoid(alpha x): ``dy (s + alpha y (1 - s))``."""
-    alpha = r.attributes["alpha"]
-    gate = r("Sigmoid", r.times(r.x, alpha))
-    more = r.times(r("Mul", r.y, r("Sub", r.number(1), gate)), alpha)
-    return str(r("Mul", r.dy, r("Add", gate, more)))
-
-
-@gradient("Mish")
-def mish(r: Reverse) -> str:
-    """With t = tanh(softplus(x)): ``dy (t + x sigmoid(x) (1 - t^2))``."""
-    gate = r("Tanh", r("Softplus", r.x))
-    slope = r("Mul", r("Swish", r.x), r("Sub", r.number(1), r("Mul", gate, gate)))
-    return str(r("Mul", r.dy, r("Add", gate, slope)))
-
-
-@gradient("Gelu")
-def gelu(r: Reverse) -> str:
-    """The share below x, and x times its density; or the slope of the approximation by tanh."""
-    x = r.x
-    square = r("Mul", x, x)
-    if r.attributes["approximate"] == "tanh":
-        root = math.sqrt(2 / math.pi)
-        inner = r.times(r("Mul", x, r("Add", r.times(square, 0.044715), r.number(1))), root)
-        gate = r("Tanh", inner)
-        slope = r.times(r("Add", r.times(square, 3 * 0.044715), r.number(1)), root)
-        rest = r("Mul", r("Mul", x, slope), r("Sub", r.number(1), r("Mul", gate, gate)))
-        return str(r("Mul", r.dy, r.times(r("Add", r("Add", gate, r.number(1)), rest), 0.5)))
-    share = r.times(r("Add", r("Erf", r.times(x, math.sqrt(0.5))), r.number(1)), 0.5)
-    density = r.times(r("Exp", r.times(square, -0.5)), 1 / math.sqrt(2 * math.pi))
-    return str(r("Mul", r.dy, r("Add", share, r("Mul", x, density))))
-
-
 def _below(r: Reverse, below: str, above: str | None = None) -> str:
     """One gradient below 0, another one from there on."""
     return str(r("Where", r("Less", r.x, r.number(0)), below, above or r.dy))
-
-
-def _within(r: Reverse, x: str, low: float, high: float, dy: str) -> str:
-    """A gradient between two bounds of a value, 0 elsewhere."""
-    inside = r("And", r("Greater", x, r.number(low)), r("Less", x, r.number(high)))
-    return str(r("Where", inside, dy, r.number(0)))

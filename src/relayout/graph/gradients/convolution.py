@@ -8,7 +8,7 @@ from typing import Any
 from relayout.errors import LayoutError
 from relayout.graph.gradients.reverse import Reverse, gradient
 
-__all__: list[str] = []
+__all__ = ["transposed"]
 
 SHARED = ("auto_pad", "dilations", "group", "pads", "strides")
 """Attributes that a convolution and its gradients have."""
@@ -31,7 +31,7 @@ def conv(r: Reverse) -> Sequence[str | None]:
 def conv_transpose(r: Reverse) -> Sequence[str | None]:
     """A transposed convolution is the gradient of one, whose gradients are convolutions of ``dy``."""
     x, w = r.inputs[:2]
-    same = _transposed(r, r.dims(x), r.dims(w))
+    same = transposed(r, r.dims(x), r.dims(w))
     first = second = None
     if r.wants(0):
         first = r("Conv", r.dy, w, **same)
@@ -45,7 +45,7 @@ def _bias(r: Reverse) -> str | None:
     return r.sum(r.dy, [k for k in range(len(r.dims(r.dy))) if k != 1]) if r.wants(2) else None
 
 
-def _transposed(r: Reverse, x: tuple[int, ...], w: tuple[int, ...]) -> dict[str, Any]:
+def transposed(r: Reverse, x: tuple[int, ...], w: tuple[int, ...]) -> dict[str, Any]:
     """The attributes of the convolution that a transposed one is the gradient of, by its data."""
     a, spatial = r.attributes, len(x) - 2
     strides, dilations = (tuple(a[name] or (1,) * spatial) for name in ("strides", "dilations"))

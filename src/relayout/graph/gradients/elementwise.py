@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
+from relayout.errors import LayoutError
 from relayout.graph.gradients.reverse import Reverse, gradient
 
 __all__: list[str] = []
@@ -59,13 +60,18 @@ def neg(r: Reverse) -> str:
 
 @gradient("Pow")
 def power(r: Reverse) -> Sequence[str | None]:
-    """``dy y x^(y - 1)`` and ``dy x^y log x``, which is 0 where x is 0."""
+    """``dy y x^(y - 1)``, which is 0 where y is, and ``dy x^y log x``, which is 0 where x is not positive."""
     x, exponent = r.inputs
     first = second = None
     if r.wants(0):
         less = r("Pow", x, r("Sub", exponent, r.writing.number(1, exponent)))
         factor = exponent if r.writing.dtype(exponent) == r.writing.dtype(x) else r("CastLike", exponent, x)
-        first = r.summed(r("Mul", r("Mul", r.dy, factor), less), x)
+        made = r("Mul", r("Mul", r.dy, factor), less)
+        constant = r.writing.constants.get(exponent)
+        if constant is None or not constant.all():
+            flat = r("Equal", exponent, r.writing.number(0, exponent))
+            made = r("Where", flat, r.number(0), made)
+        first = r.summed(made, x)
     if r.wants(1):
         zero = r.writing.number(0, r.y)
         taken = r("Where", r("Greater", x, zero), r("Log", x), zero)
@@ -122,6 +128,14 @@ def clip(r: Reverse) -> str:
     return found
 
 
+@gradient("Mod")
+def remainder(r: Reverse) -> Sequence[str | None]:
+    """``dy`` where it has a slope; by the divisor there is none here."""
+    if r.wants(1):
+        raise LayoutError("a Mod has no gradient by its divisor")
+    return r.summed(r.dy, r.x), None
+
+
 @gradient("Floor", "Ceil", "Round", "Sign")
 def step(r: Reverse) -> None:
     """None: they are flat wherever they have a slope."""
@@ -151,8 +165,6 @@ _function("Sinh")(lambda r: r("Cosh", r.x))
 _function("Cosh")(lambda r: r("Sinh", r.x))
 _function("Abs")(lambda r: r("Sign", r.x))
 _function("Tan")(lambda r: r("Add", r("Mul", r.y, r.y), r.number(1)))
-_function("Tanh")(lambda r: r("Sub", r.number(1), r("Mul", r.y, r.y)))
-_function("Sigmoid")(lambda r: r("Mul", r.y, r("Sub", r.number(1), r.y)))
 _function("Atan")(lambda r: r("Reciprocal", r("Add", r("Mul", r.x, r.x), r.number(1))))
 _function("Atanh")(lambda r: r("Reciprocal", r("Sub", r.number(1), r("Mul", r.x, r.x))))
 
@@ -185,9 +197,3 @@ def _erf(r: Reverse) -> str:
 def logarithm(r: Reverse) -> str:
     """``dy / x``."""
     return str(r("Div", r.dy, r.x))
-
-
-@gradient("Sqrt")
-def root(r: Reverse) -> str:
-    """``dy / (2 y)``."""
-    return r.times(r("Div", r.dy, r.y), 0.5)

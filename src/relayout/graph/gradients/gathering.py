@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from relayout.errors import LayoutError
 from relayout.graph.gradients.reverse import Reverse, gradient
 
-__all__: list[str] = []
+__all__ = ["put_back"]
 
 
 @gradient("Gather")
 def gather(r: Reverse) -> str:
-    """Rows of ``dy`` added to rows of zeros: along the first axis, where axes are moved if need be."""
+    """Rows of ``dy`` added to rows of zeros."""
     x, indices = r.inputs
-    dims, many = r.dims(x), r.dims(indices)
-    axis = int(r.attributes["axis"]) % len(dims)
+    dims = r.dims(x)
+    return put_back(r, r.dy, dims, int(r.attributes["axis"]) % len(dims), indices)
+
+
+def put_back(r: Reverse, dy: str, dims: Sequence[int], axis: int, indices: str) -> str:
+    """The gradient of what indices have taken along an axis: along the first one, others moved if need be."""
+    many = r.dims(indices)
     rank = len(many)
-    dy = r.dy
     if axis:  # the axes of the indices to the front
         order = (*range(axis, axis + rank), *range(axis), *range(axis + rank, rank + len(dims) - 1))
         dy = r("Transpose", dy, perm=order)
@@ -27,6 +33,14 @@ def gather(r: Reverse) -> str:
         back = (*range(1, axis + 1), 0, *range(axis + 1, len(dims)))
         made = r("Transpose", made, perm=back)
     return str(made)
+
+
+@gradient("TopK")
+def largest(r: Reverse) -> str:
+    """To the elements that were taken."""
+    zeros = r("Expand", r.number(0), r.integers(*r.dims(r.x)))
+    axis = r.attributes["axis"]
+    return str(r("ScatterElements", zeros, r.node.outputs[1], r.dy, axis=axis, reduction="add"))
 
 
 @gradient("GatherElements")

@@ -52,78 +52,17 @@ def batch_normalization(r: Reverse) -> Sequence[str | None]:
     return first, second, third, None, None
 
 
-@gradient("LayerNormalization")
-def layer_normalization(r: Reverse) -> Sequence[str | None]:
-    """Over all axes from one on."""
+@gradient("relayout.LayerNormalizationTraining", "relayout.GroupNormalizationTraining")
+def normalization_training(r: Reverse) -> Sequence[str | None]:
+    """By data, scale and bias, all in one, from the statistics that the forward pass kept."""
     if any(r.gradients[1:]):
-        raise LayoutError("there is no gradient by the statistics of a layer")
-    return _over_last(r, r.x, r.dims(r.x), True)
-
-
-@gradient("RMSNormalization")
-def rms_normalization(r: Reverse) -> Sequence[str | None]:
-    """As layer normalisation, without the mean."""
-    return _over_last(r, r.x, r.dims(r.x), False)
-
-
-def _over_last(r: Reverse, x: str, dims: tuple[int, ...], centred: bool) -> Sequence[str | None]:
-    axis = int(r.attributes["axis"]) % len(dims)
-    epsilon, scale = r.attributes["epsilon"], r.inputs[1]
-    first = second = third = None
-    if r.wants(0):
-        first = r(
-            "relayout.NormalizationGrad",
-            r("Mul", r.dy, scale),
-            x,
-            axis=axis,
-            epsilon=epsilon,
-            centred=int(centred),
-        )
-    if r.wants(1):
-        normal = _normal(r, x, range(axis, len(dims)), epsilon, centred)
-        second = r.summed(r("Mul", r.dy, normal), scale)
-    if r.wants(2):
-        third = r.summed(r.dy, r.inputs[2])
-    return (first, second, third)[: len(r.inputs)]
-
-
-def _normal(r: Reverse, x: str, axes: Sequence[int], epsilon: float, centred: bool) -> str:
-    """Elements with mean 0, if that is wanted, and mean square 1."""
-    along = r.integers(*axes)
-    data = r("Sub", x, r("ReduceMean", x, along, keepdims=1)) if centred else x
-    square = r("ReduceMean", r("Mul", data, data), along, keepdims=1)
-    return str(r("Div", data, r("Sqrt", r("Add", square, r.writing.number(epsilon, square)))))
-
-
-@gradient("InstanceNormalization")
-def instance_normalization(r: Reverse) -> Sequence[str | None]:
-    """Each channel is a group."""
-    return _groups(r, r.dims(r.x)[1])
-
-
-@gradient("GroupNormalization")
-def group_normalization(r: Reverse) -> Sequence[str | None]:
-    """Groups of channels are rows."""
-    return _groups(r, int(r.attributes["num_groups"]))
-
-
-def _groups(r: Reverse, groups: int) -> Sequence[str | None]:
-    x, scale = r.inputs[:2]
-    dims, epsilon = r.dims(x), r.attributes["epsilon"]
-    rows = (dims[0], groups, prod(dims[1:]) // groups)
-    axes = [k for k in range(len(dims)) if k != 1]
-    first = second = third = None
-    if r.wants(0):
-        each = r.reshaped(scale, (dims[1], *(1,) * (len(dims) - 2)))
-        dy = r.reshaped(r("Mul", r.dy, each), rows)
-        made = r("relayout.NormalizationGrad", dy, r.reshaped(x, rows), axis=2, epsilon=epsilon)
-        first = r.reshaped(made, dims)
-    if r.wants(1):
-        normal = r.reshaped(_normal(r, r.reshaped(x, rows), (2,), epsilon, True), dims)
-        second = r.sum(r("Mul", r.dy, normal), axes)
-    if r.wants(2):
-        third = r.sum(r.dy, axes)
-    return first, second, third
+        raise LayoutError("there is no gradient by the statistics of a normalisation")
+    _, mean, variance = r.node.outputs
+    operator = r.node.operator.replace("Training", "Grad")
+    made: tuple[str, ...] = r(
+        operator, r.dy, r.x, r.inputs[1], mean, variance, outputs=len(r.inputs), **r.attributes
+    )
+    return [one if r.wants(k) else None for k, one in enumerate(made)]
 
 
 @gradient("Softmax", "LogSoftmax")
@@ -131,3 +70,31 @@ def softmax(r: Reverse) -> str:
     """From the result."""
     log = int(r.node.operator == "LogSoftmax")
     return str(r("relayout.SoftmaxGrad", r.dy, r.y, axis=r.attributes["axis"], log=log))
+
+
+@gradient("LRN")
+def lrn(r: Reverse) -> str:
+    """By windows of channels, both ways."""
+    return str(r("relayout.LRNGrad", r.dy, r.x, **r.attributes))
+
+
+@gradient("LpNormalization")
+def lp_normalization(r: Reverse) -> str:
+    """``(dy - s sum(dy y)) / norm``, where s is the slope of the norm: y, or the sign of x."""
+    axis, p = r.integers(int(r.attributes["axis"])), r.attributes["p"]
+    norm = r("ReduceL2" if p == 2 else "ReduceL1", r.x, axis, keepdims=1)
+    slope = r.y if p == 2 else r("Sign", r.x)
+    share = r("ReduceSum", r("Mul", r.dy, r.y), axis, keepdims=1)
+    made = r("Div", r("Sub", r.dy, r("Mul", slope, share)), norm)
+    return str(r("Where", r("Equal", norm, r.number(0)), r.number(0), made))
+
+
+@gradient("MeanVarianceNormalization")
+def mean_variance_normalization(r: Reverse) -> str:
+    """``(dy - mean(dy) - y mean(dy y)) / deviation``."""
+    axes = r.integers(*r.attributes["axes"])
+    centred = r("Sub", r.x, r("ReduceMean", r.x, axes, keepdims=1))
+    deviation = r("Sqrt", r("ReduceMean", r("Mul", centred, centred), axes, keepdims=1))
+    whole = r("Sub", r.dy, r("ReduceMean", r.dy, axes, keepdims=1))
+    share = r("ReduceMean", r("Mul", r.dy, r.y), axes, keepdims=1)
+    return str(r("Div", r("Sub", whole, r("Mul", r.y, share)), deviation))

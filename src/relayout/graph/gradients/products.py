@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from relayout.errors import LayoutError
 from relayout.graph.gradients.reverse import Reverse, gradient
 
 __all__: list[str] = []
@@ -57,3 +58,38 @@ def gemm(r: Reverse) -> Sequence[str | None]:
     if r.wants(2):
         third = r.summed(r.times(r.dy, r.attributes["beta"]), r.inputs[2])
     return (first, second, third)[: len(r.inputs)]
+
+
+@gradient("Einsum")
+def einsum(r: Reverse) -> Sequence[str | None]:
+    """Of each factor the product of the gradient and the others; repeated along what it alone had."""
+    equation = str(r.attributes["equation"]).replace(" ", "")
+    left, arrow, out = equation.partition("->")
+    terms = left.split(",")
+    if "." in equation or any(len(set(term)) < len(term) for term in terms):
+        raise LayoutError(
+            f"an Einsum of {equation!r} has no gradient: an ellipsis, or a label twice in a factor"
+        )
+    if not arrow:
+        out = "".join(sorted(label for label in set(left) - {","} if left.count(label) == 1))
+    sizes: dict[str, int] = {}
+    for x, term in zip(r.inputs, terms, strict=True):
+        for label, n in zip(term, r.dims(x), strict=True):
+            if sizes.setdefault(label, n) != n:
+                raise LayoutError(
+                    f"an Einsum has no gradient whose label {label!r} has {sizes[label]} and {n}"
+                )
+    found: list[str | None] = []
+    for k, (x, term) in enumerate(zip(r.inputs, terms, strict=True)):
+        if not r.wants(k):
+            found.append(None)
+            continue
+        others = [(one, name) for j, (one, name) in enumerate(zip(terms, r.inputs, strict=True)) if j != k]
+        there = {*out, *(label for one, _ in others for label in one)}
+        kept = "".join(label for label in term if label in there)
+        whole = ",".join([out, *(one for one, _ in others)]) + "->" + kept
+        made = r("Einsum", r.dy, *(name for _, name in others), equation=whole)
+        if kept != term:
+            made = r.reshaped(made, [sizes[label] if label in there else 1 for label in term])
+        found.append(r.broadcast(made, x))
+    return found

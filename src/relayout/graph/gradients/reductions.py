@@ -48,8 +48,9 @@ def reduce_l1(r: Reverse) -> str:
 
 @gradient("ReduceL2")
 def reduce_l2(r: Reverse) -> str:
-    """``x dy / y``."""
-    return str(r("Mul", r.x, _kept(r, r("Div", r.dy, r.y))))
+    """``x dy / y``; 0 where all elements are."""
+    share = r("Where", r("Equal", r.y, r.number(0)), r.number(0), r("Div", r.dy, r.y))
+    return str(r("Mul", r.x, _kept(r, share)))
 
 
 @gradient("ReduceLogSum")
@@ -66,8 +67,15 @@ def reduce_log_sum_exp(r: Reverse) -> str:
 
 @gradient("ReduceProd")
 def reduce_prod(r: Reverse) -> str:
-    """``dy y / x``: of elements that are not 0."""
-    return str(r("Div", r("Mul", _kept(r, r.dy), _kept(r, r.y)), r.x))
+    """``dy`` times the product of the others: ``y / x``, or of an only 0 the product without it."""
+    zero, one = r.number(0), r.number(1)
+    empty = r("Equal", r.x, zero)
+    rest = r("Where", empty, one, r.x)
+    along = r.integers(*_axes(r))
+    several = r("ReduceSum", r("Where", empty, one, zero), along, keepdims=1, noop_with_empty_axes=1)
+    product = r("ReduceProd", rest, along, keepdims=1, noop_with_empty_axes=1)
+    others = r("Where", r("Equal", several, r("Where", empty, one, zero)), r("Div", product, rest), zero)
+    return str(r("Mul", _kept(r, r.dy), others))
 
 
 @gradient("ReduceMax", "ReduceMin")

@@ -30,6 +30,7 @@ class Writing:
 
     def __init__(self, values: Mapping[str, Value], constants: Mapping[str, Array]) -> None:
         self.nodes: list[Node] = []
+        self.label = "gradient"  # what new values are called after
         self.values, self.constants = dict(values), dict(constants)
         self._taken = set(self.values) | set(self.constants)
         self._known: dict[tuple[str, bytes, tuple[int, ...]], str] = {}
@@ -38,10 +39,14 @@ class Writing:
         self, operator: str, *inputs: str, outputs: int = 1, label: str = "", **attributes: Any
     ) -> Any:
         """Append a node; the name of its result, or a tuple of several."""
-        label = label or f"gradient/{operator.rpartition('.')[2]}"
+        label = label or f"{self.label}/{operator.rpartition('.')[2]}"
         made = tuple(fresh(label, self._taken) for _ in range(outputs))
         self.append(Node(operator, inputs, made, attributes, made[0]))
         return made[0] if outputs == 1 else made
+
+    def names(self, label: str, wanted: Sequence[bool]) -> tuple[str, ...]:
+        """New names for some of several values."""
+        return tuple(fresh(label, self._taken) if one else "" for one in wanted)
 
     def append(self, node: Node) -> None:
         """Append a node that has its names."""
@@ -57,6 +62,10 @@ class Writing:
         made = fresh(wanted, self._taken)
         self.append(Node("Identity", (name,), (made,), {}, made))
         return made
+
+    def unused(self, label: str) -> str:
+        """A name that no value has."""
+        return fresh(label, self._taken)
 
     def fact(self, name: str) -> Fact:
         """What is known of a value."""
@@ -102,6 +111,10 @@ class Writing:
         """A number in the data type of a value."""
         return self.constant(np.asarray(number, self.dtype(like)))
 
+    def integers(self, *numbers: int) -> str:
+        """Axes or sizes."""
+        return self.constant(np.asarray(numbers, np.int64))
+
     def zeros(self, like: str) -> str:
         """Zeros of the dims and the data type of a value."""
         return self.constant(np.zeros(self.dims(like), self.dtype(like)))
@@ -135,6 +148,14 @@ class Reverse:
         """Append a node; the name of its result, or a tuple of several."""
         label = f"gradient/{self.node.outputs[0]}/{operator.rpartition('.')[2]}"
         return self.writing(operator, *inputs, outputs=outputs, label=label, **attributes)
+
+    def some(self, operator: str, wanted: Sequence[bool], *inputs: str, **attributes: Any) -> tuple[str, ...]:
+        """Append a node some of whose outputs are wanted; the others have no names."""
+        last = max(k for k, one in enumerate(wanted) if one)
+        label = f"gradient/{self.node.outputs[0]}/{operator.rpartition('.')[2]}"
+        names = self.writing.names(label, wanted[: last + 1])
+        self.writing.append(Node(operator, inputs, names, attributes, label))
+        return names + ("",) * (len(wanted) - len(names))
 
     @property
     def inputs(self) -> tuple[str, ...]:
@@ -202,7 +223,7 @@ class Reverse:
 
     def integers(self, *numbers: int) -> str:
         """Axes or sizes."""
-        return self.writing.constant(np.asarray(numbers, np.int64))
+        return self.writing.integers(*numbers)
 
     def times(self, x: str, number: float) -> str:
         """A value times a number."""

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from relayout.errors import LayoutError
+import numpy as np
+
+from relayout.graph.gradients.gathering import put_back
 from relayout.graph.gradients.reverse import Reverse, gradient
 from relayout.graph.operators.movement import sliced
 
@@ -69,9 +71,10 @@ def slices(r: Reverse) -> str:
     front, behind = [0] * len(dims), [0] * len(dims)
     for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
         k = axis % len(dims)
-        if step < 0:
-            raise LayoutError("a Slice that goes backwards has no gradient")
         first, count = sliced(dims[k], start, end, step).indices(dims[k])[0], found[k]
+        if step < 0 and count:  # the last one comes first
+            first, step = first + (count - 1) * step, -step
+            dy = r("Slice", dy, r.integers(-1), r.integers(-count - 1), r.integers(k), r.integers(-1))
         if step > 1 and count:  # zeros behind each element, but for the last
             now = list(r.dims(dy))
             wide = r.reshaped(dy, (*now[: k + 1], 1, *now[k + 1 :]))
@@ -90,17 +93,37 @@ def slices(r: Reverse) -> str:
 
 @gradient("Pad")
 def pad(r: Reverse) -> str:
-    """Without what was added around it."""
-    if r.attributes["mode"] != "constant":
-        raise LayoutError(f"a Pad in mode {r.attributes['mode']!r} has no gradient")
-    dims, pads = r.dims(r.x), r.whole_numbers(1) or ()
+    """Without what was added around it, or added to what that was; zeros for what was cut off."""
+    dims, pads, mode = r.dims(r.x), r.whole_numbers(1) or (), r.attributes["mode"]
     axes = [k % len(dims) for k in r.whole_numbers(3) or range(len(dims))]
-    front, behind = pads[: len(axes)], pads[len(axes) :]
-    cut = [max(0, -n) for n in (*front, *behind)]
-    if any(cut):
-        raise LayoutError("a Pad that cuts off has no gradient")
-    ends = [n + dims[k] for n, k in zip(front, axes, strict=True)]
-    return str(r("Slice", r.dy, r.integers(*front), r.integers(*ends), r.integers(*axes)))
+    around = dict(zip(axes, zip(pads[: len(axes)], pads[len(axes) :], strict=True), strict=True))
+    cut = [tuple(max(0, -n) for n in around.get(k, (0, 0))) for k in range(len(dims))]
+    inner = [n - front - behind for n, (front, behind) in zip(dims, cut, strict=True)]
+    dy = r.dy
+    for k, several in around.items():
+        front, behind = (max(0, n) for n in several)
+        if mode == "constant" and (front or behind):
+            dy = r("Slice", dy, r.integers(front), r.integers(front + inner[k]), r.integers(k))
+        elif front or behind:
+            taken = np.pad(np.arange(inner[k]), (front, behind), mode=mode)
+            given = [*r.dims(dy)]
+            given[k] = inner[k]
+            dy = put_back(r, dy, given, k, r.writing.constant(taken))
+    if not any(map(any, cut)):
+        return dy
+    return str(r("Pad", dy, r.integers(*(front for front, _ in cut), *(behind for _, behind in cut))))
+
+
+@gradient("Trilu")
+def triangle(r: Reverse) -> str:
+    """The same triangle."""
+    return str(r("Trilu", r.dy, *r.inputs[1:], upper=r.attributes["upper"]))
+
+
+@gradient("ReverseSequence")
+def reverse_sequence(r: Reverse) -> str:
+    """Once more the other way round."""
+    return str(r("ReverseSequence", r.dy, r.inputs[1], **r.attributes))
 
 
 @gradient("DepthToSpace", "SpaceToDepth")
@@ -109,6 +132,14 @@ def between_depth_and_space(r: Reverse) -> Sequence[str | None] | str:
     size = r.attributes["blocksize"]
     if r.node.operator == "SpaceToDepth":
         return str(r("DepthToSpace", r.dy, blocksize=size, mode=r.attributes.get("mode", "DCR")))
-    if r.attributes["mode"] != "DCR":
-        raise LayoutError("a DepthToSpace in mode CRD has no gradient")
-    return str(r("SpaceToDepth", r.dy, blocksize=size))
+    if r.attributes["mode"] == "DCR":
+        return str(r("SpaceToDepth", r.dy, blocksize=size))
+    n, c, h, w = r.dims(r.x)
+    dy = r.reshaped(r.dy, (n, c // size**2, h, size, w, size))
+    return r.reshaped(r("Transpose", dy, perm=(0, 1, 3, 5, 2, 4)), (n, c, h, w))
+
+
+@gradient("CenterCropPad")
+def center(r: Reverse) -> str:
+    """The window around the centre that the data was."""
+    return str(r("CenterCropPad", r.dy, r.integers(*r.dims(r.x))))

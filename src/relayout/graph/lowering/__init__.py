@@ -13,10 +13,14 @@
 ``products``  convolutions and matrix products
 ``windows``   pooling, reductions, softmax
 ``normalizations``  over rows, and over groups of channels
+``gradients``  of functions, pooling, softmax, losses
+``statistics``  normalisations that keep statistics, and their gradients
+``optimizers``  steps of optimisers
 ``movement``  what is a layout and no work: transpose, reshape, slice, split, concat; what is a copy
 ``gathering``  elements by index
 ``cumulative``  running sums
 ``recurrent``  LSTM, GRU and RNN
+``recurrent_training``  the same in training, and their gradients
 ``resizing``  interpolation, as products with matrices
 ``emission``  the sequence: conversions where formats differ, parts of a concat written in place
 

@@ -92,11 +92,16 @@ class _Emission:
         self.behind: dict[str, Case] = {}  # the views of values that lie where the views have their places
         self.joins: dict[int, _Join] = {}
         self._plan_places(chosen)
+        inputs: dict[str, Value] = {}
         for value in graph.inputs:
             desc = states.get(value.name) or row_major(value.dims, _dtype(value.dtype))  # type: ignore[arg-type]
-            self._note(value.name, desc, self.sequence.input(value.name, desc))
-        for name, state in replaced.items():
-            self.states[name] = self.values[state][states[state]]
+            inputs[value.name] = self.sequence.input(value.name, desc)
+            self._note(value.name, desc, inputs[value.name])
+        for (
+            name,
+            state,
+        ) in replaced.items():  # not what is known of the state: that may be a copy in its place
+            self.states[name] = inputs[state]
         for k, one in enumerate(chosen):
             self._node(k, one)
         for name in graph.results:
@@ -287,9 +292,15 @@ class Site:
         found: Value = self.sequence.add(made, *given, into=into, name=self.case.name, **named)
         return found
 
-    def add_several(self, made: Primitive, *given: Any, **named: Any) -> tuple[Value, ...]:
-        """Append a primitive with any number of results."""
-        found = self.sequence.add(made, *given, name=self.case.name, **named)
+    def add_several(self, made: Primitive, *given: Any, into: Any = None, **named: Any) -> tuple[Value, ...]:
+        """Append a primitive with any number of results; ``into`` has places of some, by name."""
+        read = (*zip(made.inputs, given, strict=False), *named.items())
+        places = {
+            name: place
+            for name, place in (into or {}).items()
+            if not self._emission.overwrites(made, read, {name: place})
+        }
+        found = self.sequence.add(made, *given, into=places, name=self.case.name, **named)
         return tuple(found) if len(made.outputs) > 1 else (found,)
 
     def place(self, desc: MemoryDesc) -> Value:

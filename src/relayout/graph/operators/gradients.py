@@ -11,10 +11,9 @@ operator, with ``dims`` where what is read does not say how large the result is.
 ``relayout.AveragePoolGrad``                each element of ``dy`` in equal shares over its window
 ``relayout.BatchNormalizationTraining``     normalised by the statistics of the batch, which are results, too
 ``relayout.BatchNormalizationGrad``         of that, by data, scale and bias
-``relayout.NormalizationGrad``              of what is normalised over the last axes, with the statistics kept
 ``relayout.ReluGrad``                       ``dy`` where the result is positive
 ``relayout.SoftmaxGrad``                    of a softmax or its logarithm, from the result
-``relayout.SoftmaxCrossEntropyGrad``        of the mean loss by the scores, from the logarithms that it kept
+``relayout.SoftmaxCrossEntropyGrad``        of losses by the scores, from the logarithms that were kept
 ``relayout.Copy``                           the same elements in memory of their own, whatever is replaced
 ``relayout.DropoutMask``                    0 or 1 / (1 - ratio), another one in each step
 ==========================================  =================================================================
@@ -36,7 +35,7 @@ from relayout.graph.operators.registry import Array, Fact, operator
 from relayout.graph.operators.types import narrow, wide
 from relayout.graph.operators.windows import Windows, fold, slide
 
-__all__: list[str] = []
+__all__ = ["LAST", "MIXING", "OF_PLACE", "OF_SEED", "OF_STEP", "bound"]
 
 Sizes = Sequence[int]
 
@@ -227,27 +226,6 @@ def _infer_like_first(dy: Fact, *_: Fact | None, **__: object) -> Fact:
     return Fact(dy.dims, dy.dtype)
 
 
-@operator("relayout.NormalizationGrad", infer=_infer_like_first)
-def normalization_grad(
-    dy: Array, x: Array, /, *, axis: int, epsilon: float = 1e-5, centred: int = 1
-) -> Array:
-    """By the data of what is normalised over all axes from ``axis`` on, without scale and bias.
-
-    ``centred``: whether the mean is taken away (layer normalisation), or not (RMS normalisation).
-    """
-    _fitting(dy, x.shape)
-    axes = tuple(range(axis % x.ndim, x.ndim))
-    gradient, data = wide(dy), wide(x)
-    if centred:
-        data = data - average(data, axes)
-    inverse = 1 / np.sqrt(average(np.square(data), axes) + np.asarray(epsilon, data.dtype))
-    normal = data * inverse
-    made = gradient - normal * average(gradient * normal, axes)
-    if centred:
-        made = made - average(gradient, axes)
-    return narrow(made * inverse, dy.dtype)
-
-
 @operator("relayout.Copy", infer=_infer_like_first)
 def copy(x: Array, /) -> Array:
     """The same elements in memory of their own."""
@@ -256,9 +234,9 @@ def copy(x: Array, /) -> Array:
 
 @operator("relayout.ReluGrad", infer=_infer_like_first)
 def relu_grad(dy: Array, y: Array, /) -> Array:
-    """``dy`` where the result is positive, 0 elsewhere."""
+    """``dy`` where the result is positive, 0 where it is 0; of NaN ``dy``, as in PyTorch."""
     _fitting(dy, y.shape)
-    return np.where(y > 0, dy, dy.dtype.type(0))
+    return np.where(y <= 0, dy.dtype.type(0), dy)
 
 
 @operator("relayout.SoftmaxGrad", infer=_infer_like_first)
@@ -273,30 +251,19 @@ def softmax_grad(dy: Array, y: Array, /, *, axis: int = -1, log: int = 0) -> Arr
 
 @operator("relayout.SoftmaxCrossEntropyGrad", infer=_like_second)
 def softmax_cross_entropy_grad(
-    dy: Array,
-    logarithms: Array,
-    labels: Array,
-    weights: Array | None = None,
-    /,
-    *,
-    ignore_index: int | None = None,
-    reduction: str = "mean",
-    softmax: int = 1,
+    factors: Array, logarithms: Array, labels: Array, /, *, softmax: int = 1
 ) -> Array:
-    """By the scores, from their logarithms of probabilities; ``softmax=0``: by these themselves."""
+    """By the scores, from the logarithms of probabilities; ``softmax=0``: by these logarithms.
+
+    ``factors``, one for each label or one for all, are the gradients by the losses; where it is 0 a label
+    need not be a class.
+    """
     data = wide(logarithms)
-    counts = np.ones(labels.shape, bool) if ignore_index is None else labels != ignore_index
-    index = np.where(counts, labels, 0)
-    each = counts.astype(data.dtype)
-    if weights is not None:
-        each = np.where(counts, wide(weights)[index], 0).astype(data.dtype)
-    factor = each * wide(dy)
-    if reduction == "mean":
-        factor = factor / each.sum()
-    made = np.exp(data) * factor[:, None] if softmax else np.zeros_like(data)
-    chosen = np.take_along_axis(made, index[:, None], 1) - factor[:, None]
-    np.put_along_axis(made, index[:, None], chosen, 1)
-    return narrow(made, dy.dtype)
+    rank, classes = data.ndim, data.shape[1]
+    factor = np.broadcast_to(wide(factors), labels.shape)[:, None]
+    chosen = labels[:, None] == np.arange(classes).reshape(classes, *(1,) * (rank - 2))
+    made = np.exp(data) - chosen if softmax else -chosen.astype(data.dtype)
+    return narrow(made * factor, logarithms.dtype)
 
 
 @operator(
@@ -305,8 +272,28 @@ def softmax_cross_entropy_grad(
 def dropout_mask(
     step: Array, /, *, dims: Sizes, ratio: float, seed: int = 0, dtype: str = "float32"
 ) -> Array:
-    """0 with the probability ``ratio``, else what keeps the mean; the same for the same seed and step."""
+    """0 with the probability ``ratio``, else what keeps the mean; the same for the same seed and step.
+
+    Each element depends on its place, the step and the seed alone, so that any part can be computed.
+    """
     if not 0 <= ratio < 1:
         raise LayoutError(f"ratio {ratio} must be 0 or more, and less than 1")
-    chance = np.random.Generator(np.random.Philox(key=seed, counter=[0, 0, 0, int(step.reshape(()))]))
-    return ((chance.random(tuple(dims)) >= ratio) / (1 - ratio)).astype(dtype)
+    places = np.arange(prod(dims), dtype=np.uint64).reshape(dims) * np.uint64(OF_PLACE)
+    key = int(step.reshape(())) * OF_STEP + seed * OF_SEED
+    x = places + np.uint64(key % 2**64)
+    for bits, factor in MIXING:
+        x = (x ^ (x >> np.uint64(bits))) * np.uint64(factor)
+    kept = (x ^ (x >> np.uint64(LAST))).view(np.int64) >= bound(ratio)
+    return np.asarray(kept / (1 - ratio), dtype)
+
+
+OF_PLACE, OF_STEP, OF_SEED = 0x9E3779B97F4A7C15, 0xD1342543DE82EF95, 0xA0761D6478BD642F
+"""Odd numbers that places, steps and seeds are multiplied by, modulo 2**64."""
+MIXING = ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB))
+LAST = 31
+"""How SplitMix64 (Steele, Lea and Flood, 2014) mixes a counter: x ^= x >> bits, then x *= factor."""
+
+
+def bound(ratio: float) -> int:
+    """The number that mixed bits, as s64, are below with that probability."""
+    return min(int(ratio * 2**64), 2**64 - 1) - 2**63

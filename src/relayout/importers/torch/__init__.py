@@ -22,8 +22,10 @@ only as far as needed (:mod:`.program`): what the table has a translation for st
 
 The nodes that come out have the names and meanings of ONNX's newest versions
 (:mod:`relayout.graph.operators`). Weights keep the names of the state dict and share PyTorch's memory, read
-only; a weight that a node needs in another order, such as the transposed one of a linear layer, has a suffix
-(``"fc.weight.T"``). Inputs and outputs come in the order of the flattened arguments and results.
+only. What a node needs in another order, such as the transposed weight of a linear layer, is computed by
+nodes, which passes fold: so weights can be learned as they are. Those that the model learns are the graph's
+:attr:`~relayout.graph.Graph.parameters`; buffers are not. Inputs and outputs come in the order of the
+flattened arguments and results.
 """
 
 from relayout.importers.torch.program import load

@@ -142,14 +142,6 @@ class Call:
         """The data of a value, if it is a constant."""
         return self.writer.constants.get(value.name)
 
-    def derived(self, value: Value, suffix: str, data: Array) -> Value:
-        """A constant that is made from another one, and named after it."""
-        name = f"{value.name}.{suffix}"
-        found = self.writer.constants.get(name)
-        if found is not None and found.shape == data.shape and found.dtype == data.dtype:
-            return Value(name, data.shape, data.dtype)
-        return self.writer.constant(name, data)
-
     def cast(self, x: Operand, dtype: np.dtype[Any] | None) -> Value:
         """An operand in a data type; a number becomes a constant without axes."""
         if not isinstance(x, Value):

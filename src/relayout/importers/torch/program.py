@@ -146,6 +146,7 @@ def _parts(program: Any) -> Parts:
     placeholders = {node.name: node for node in program.graph.nodes if node.op == "placeholder"}
     inputs: list[Any] = []
     weights: dict[Any, tuple[str, Array]] = {}
+    learned: set[str] = set()
     refused: list[str] = []
     for spec in signature.input_specs:
         kind = spec.kind.name
@@ -155,6 +156,8 @@ def _parts(program: Any) -> Parts:
             data = program.constants[spec.target] if data is None else data
             if node is not None and node.users:
                 weights[node] = spec.target, _array(data, spec.target)
+                if kind == "PARAMETER" and data.requires_grad:  # others are frozen
+                    learned.add(spec.target)
         elif kind == "USER_INPUT" and type(spec.arg).__name__ != "ConstantArgument":
             inputs.append(node)
         elif kind == "CUSTOM_OBJ":
@@ -171,7 +174,7 @@ def _parts(program: Any) -> Parts:
             f"this program is no function of its inputs: {'; '.join(refused)}; export the model after "
             "model.eval()"
         )
-    return Parts(tuple(inputs), weights, _calls(program), tuple(outputs))
+    return Parts(tuple(inputs), weights, _calls(program), tuple(outputs), learned=frozenset(learned))
 
 
 def _output_names(program: Any, torch: Any) -> tuple[str | None, ...]:

@@ -40,6 +40,8 @@ class Parts:
         The placeholders that a run is given.
     weights : mapping
         The other placeholders, each with its name in the state dict and its data.
+    learned : frozenset of str
+        Which of them are parameters.
     nodes : tuple
         The program's nodes in their order, placeholders and the output left out.
     outputs : tuple
@@ -56,6 +58,7 @@ class Parts:
     outputs: tuple[Any, ...]
     names: tuple[str | None, ...] = ()
     sizes: Mapping[str, str] = field(default_factory=dict)
+    learned: frozenset[str] = frozenset()
 
 
 def operator_of(node: Any) -> str:
@@ -107,10 +110,13 @@ class _Translation:
     def graph(self) -> Graph:
         inputs = tuple(facts(node)[0] for node in self.parts.inputs)
         self.made.update(zip(self.parts.inputs, inputs, strict=True))
+        learned = []
         for node, (name, data) in self.parts.weights.items():
             free = self.writer.fresh(name)
             self.writer.constants[free] = data
             self.made[node] = Value(free, data.shape, data.dtype)
+            if name in self.parts.learned:
+                learned.append(free)
         for node in unknown(self.parts.nodes):
             self.refused.setdefault(operator_of(node), []).append((node.name, ""))
         for node in self.parts.nodes:
@@ -129,6 +135,7 @@ class _Translation:
             nodes,
             {name: data for name, data in self.writer.constants.items() if name in read},
             {name: value for name, value in self.writer.values.items() if name in written},
+            parameters=tuple(name for name in learned if name in read),
         )
 
     def node(self, node: Any) -> None:

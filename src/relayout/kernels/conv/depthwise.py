@@ -31,6 +31,10 @@ each pixel and tap. The price are weights in an order that no format has: lane t
 input t to output t + r. They are *prepared* in scratch, once for all rows and images that a thread computes.
 A depthwise convolution has one turn and nothing to rotate; it reads f32 weights as they are.
 
+**Gaps.** The transpose of a convolution with strides reads source pixels that lie a gap apart. In a row all
+taps are known in advance, so an output just has fewer of them; a row of outputs meets every second row of
+taps, or the others. So neighbouring outputs are written together, and no line of the destination twice.
+
 **Traps.**
 
 * What falls outside counts as zero, and zero times an infinite weight is NaN. So a tap that is left out still
@@ -51,7 +55,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import pairwise, product
-from math import ceil, gcd
+from math import ceil, gcd, prod
 from typing import NamedTuple
 
 from relayout.dtypes import DType
@@ -154,7 +158,7 @@ class Depthwise:
 
     def share(self, span: Span) -> int:
         """What a vector asks for in a row: its share of the pixels under a tile."""
-        pixels = span.pixels * self.geometry.strides[2]
+        pixels = span.pixels * self.geometry.strides[2] // self.geometry.gaps[2]
         return pixels * lanes_of(self.machine) * self.src_type.bits // 8
 
     @property
@@ -267,7 +271,7 @@ def depthwise(
     made = best[1]
     pixels, turns_in_rows = _most_pixels(geometry, machine, source.steps[2], made.run)
     row = spans(geometry, pixels)
-    if len(row) > MOST_SPANS:
+    if len(row) > MOST_SPANS or pixels < geometry.gaps[2]:
         return
     plan = Depthwise(
         geometry,
@@ -470,7 +474,8 @@ def _with_tasks(plan: Depthwise, size: int, threads: int, facts: Facts) -> Itera
 
 def cycles(plan: Depthwise, size: int, threads: int, facts: Facts) -> float:
     """About how many cycles a plan takes, for so many bytes of source and destination."""
-    row = plan.geometry.target[2] * plan.turns * plan.geometry.taps / facts.products  # of one vector
+    met = plan.geometry.taps / prod(plan.geometry.gaps)
+    row = plan.geometry.target[2] * plan.turns * met / facts.products  # of one vector
     prepared = plan.run * plan.prepared / plan.machine.vector * PREPARE_CYCLES / plan.blocks
     task = plan.run * plan.rows * row + prepared + facts.task
     return ceil(plan.tasks / threads) * task + size / 2 / facts.source / threads

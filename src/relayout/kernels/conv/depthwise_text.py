@@ -24,7 +24,7 @@ The entry is that of all plans, see :mod:`.module`.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from math import ceil
+from math import ceil, gcd
 
 from relayout.dtypes import dtype
 from relayout.ir.builder import Function
@@ -100,7 +100,7 @@ class _Tile(_Lanes):
     def outside(self) -> Value:
         """What rows of taps that fall outside give: zero times their weights, zero for all numbers."""
         b, plan = self.b, self.plan
-        if all(plan.geometry.always_inside(axis) for axis in (0, 1)):
+        if all(plan.geometry.always_inside(axis) for axis in (0, 1)) or max(plan.geometry.gaps) > 1:
             return self.zero
         products = b.mul(b["deep"], b["high"])
         some = b.icmp("ne", products, plan.geometry.kernel[0] * plan.geometry.kernel[1])
@@ -143,9 +143,13 @@ class _Tile(_Lanes):
             return self.row(src, weights, sums)
         b, plan, g = self.b, self.plan, self.plan.geometry
         loop, *inner = left
+        (deep, down), (across, below) = (
+            (gap // gcd(gap, apart), apart // gcd(gap, apart))
+            for gap, apart in zip(g.gaps[:2], g.dilation[:2], strict=True)
+        )
         most, count, forth, on = {
-            "plane": (g.kernel[0], b["deep"], g.dilation[0] * plan.src.steps[0], plan.steps[0]),
-            "row": (g.kernel[1], b["high"], g.dilation[1] * plan.src.steps[1], plan.steps[1]),
+            "plane": (g.kernel[0], b["deep"], down * plan.src.steps[0], deep * plan.steps[0]),
+            "row": (g.kernel[1], b["high"], below * plan.src.steps[1], across * plan.steps[1]),
             "turn": (plan.turns, constant(I64, plan.turns), 0, -plan.turn),
         }[loop]
         if most == 1:
@@ -316,11 +320,12 @@ class _Module(Module):
         b, plan, g = self.b, self.plan, self.plan.geometry
         bottom = b.smin(b.add(top, plan.tall), last) if plan.tall > 1 else top
         across, along = plan.src.steps[2], plan.dst.steps[2]
+        gap = g.gaps[2]
         for number, span in enumerate(plan.spans):
 
             def tile(k: Value, number: int = number, span: Span = span) -> None:
-                s = b.gep(source, (span.start * g.strides[2] - g.padding[2]) * across)
-                s = b.gep(s, k, span.pixels * g.strides[2] * across)
+                s = b.gep(source, (span.start * g.strides[2] - g.padding[2]) // gap * across)
+                s = b.gep(s, k, span.pixels * g.strides[2] // gap * across)
                 d = b.gep(b.gep(target, span.start * along), k, span.pixels * along)
                 b.loop(begin, end, 1, lambda which: self._vector(which, begin, number, s, d, (top, bottom)))
 
@@ -364,5 +369,6 @@ class _Module(Module):
     def _later(self, row: Value, which: Value, span: int, tile: Value) -> Value:
         """What a vector asks for, but for the rows between."""
         b, plan = self.b, self.plan
+        row = b.udiv(row, plan.geometry.gaps[1])
         at = b.gep(tile, row, plan.geometry.strides[1] * plan.src.steps[1])
         return b.gep(at, which, plan.share(plan.spans[span]))

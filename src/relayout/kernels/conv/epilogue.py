@@ -95,10 +95,10 @@ def operand_of(desc: MemoryDesc, dst: MemoryDesc, axis: int, direct: bool) -> Op
         places = layout.offsets([[k if a == axis else 0 for a in range(layout.rank)] for k in range(count)])
         if (places == layout.offset0 + np.arange(count)).all():
             return Operand(CHANNELS, name, layout.offset0 * size)
-    if direct and (row := _row_of(desc, dst, axis)):
-        return Operand(ROWS, name, layout.offset0 * size, row, dst.layout.offset0)
     if direct and desc.dims == dst.dims and layout.moved(0).same_bytes(dst.layout.moved(0)):
         return Operand(SAME, name, (layout.offset0 - dst.layout.offset0) * size)
+    if direct and (row := _row_of(desc, dst, axis)):
+        return Operand(ROWS, name, layout.offset0 * size, row, dst.layout.offset0)
     return None
 
 

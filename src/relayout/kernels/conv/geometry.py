@@ -5,6 +5,11 @@ All sizes are given for depth, height and width; spatial axes that a tensor does
     input = output * stride + tap * dilation - padding
 
 Inner products and matrix products are convolutions whose output has one pixel (or whose filter has one tap).
+
+The transpose of a convolution with strides has *gaps*: its input elements lie that far apart, with nothing
+between them, and an output meets only the taps that fall on one::
+
+    input * gap = output * stride + tap * dilation - padding
 """
 
 from __future__ import annotations
@@ -46,6 +51,8 @@ class Geometry(NamedTuple):
     dilation: Sizes
     padding: Sizes
     """In front of the first element; what lies behind the last one follows from the other sizes."""
+    gaps: Sizes = (1, 1, 1)
+    """From one element of the source to the next, in the units of strides, dilation and padding."""
 
     @property
     def exchanged(self) -> Geometry:
@@ -65,14 +72,18 @@ class Geometry(NamedTuple):
     @property
     def flops(self) -> int:
         """Operations, taps in the padding included: two for a multiplication and an addition."""
-        return 2 * self.batch * self.groups * self.outputs * self.inputs * self.taps * self.pixels
+        products = self.batch * self.groups * self.outputs * self.inputs * self.taps * self.pixels
+        return 2 * products // prod(self.gaps)
 
     def reach(self, axis: int, outputs: int) -> int:
         """How many input elements so many neighbouring outputs touch along a spatial axis."""
-        return (outputs - 1) * self.strides[axis] + (self.kernel[axis] - 1) * self.dilation[axis] + 1
+        last = (outputs - 1) * self.strides[axis] + (self.kernel[axis] - 1) * self.dilation[axis]
+        return last // self.gaps[axis] + 1
 
     def always_inside(self, axis: int) -> bool:
-        """Whether all taps of all outputs fall inside along an axis."""
+        """Whether all taps of all outputs fall on elements along an axis."""
+        if self.gaps[axis] > 1:
+            return False
         return not self.padding[axis] and self.reach(axis, self.target[axis]) <= self.source[axis]
 
     @property
@@ -93,7 +104,7 @@ class Span(NamedTuple):
     """For each source pixel, counted from where the first tap of the first output falls: to which outputs it
     belongs, and by which tap."""
     outside: tuple[tuple[int, int], ...]
-    """The outputs and their taps that fall on no pixel."""
+    """The outputs and their taps that fall on no pixel; none where there are gaps."""
 
 
 def taps_inside(geometry: Geometry, axis: int, output: int) -> list[tuple[int, int]]:
@@ -104,8 +115,10 @@ def taps_inside(geometry: Geometry, axis: int, output: int) -> list[tuple[int, i
     ([(1, 0), (2, 1)], [(0, 5), (1, 6)])
     """
     start = output * geometry.strides[axis] - geometry.padding[axis]
-    elements = ((tap, start + tap * geometry.dilation[axis]) for tap in range(geometry.kernel[axis]))
-    return [(tap, element) for tap, element in elements if 0 <= element < geometry.source[axis]]
+    places = ((tap, start + tap * geometry.dilation[axis]) for tap in range(geometry.kernel[axis]))
+    gap = geometry.gaps[axis]
+    found = [(tap, place // gap) for tap, place in places if place % gap == 0]
+    return [(tap, element) for tap, element in found if 0 <= element < geometry.source[axis]]
 
 
 MOST_BORDER = 4096
@@ -128,12 +141,19 @@ def at_border(geometry: Geometry, axis: int) -> tuple[range, range]:
 
 def few_borders(geometry: Geometry) -> bool:
     """Whether so few outputs of a row have taps outside that tiles can be written for each of them."""
+    if geometry.gaps[2] > 1:
+        return geometry.target[2] <= MOST_BORDER
     return sum(map(len, at_border(geometry, 2))) <= MOST_BORDER
 
 
 def rows_have_taps(geometry: Geometry) -> bool:
     """Whether a tap of each output row and plane falls inside; not where very many are at a border."""
     for axis in (0, 1):
+        if geometry.gaps[axis] > 1:
+            outputs = geometry.target[axis]
+            if outputs > MOST_BORDER or not all(taps_inside(geometry, axis, at) for at in range(outputs)):
+                return False
+            continue
         front, behind = at_border(geometry, axis)
         if len(front) + len(behind) > MOST_BORDER:
             return False
@@ -163,15 +183,16 @@ def _taps_of(geometry: Geometry, axis: int, output: int) -> int:
 
 
 def spans(geometry: Geometry, most: int) -> tuple[Span, ...]:
-    """Cut a row into tiles of about the same size."""
-    width, start = geometry.target[2], 0
+    """Cut a row into tiles of about the same size; where there are gaps all begin alike behind one."""
+    width, start, gap = geometry.target[2], 0, geometry.gaps[2]
     pixels = ceil(width / ceil(width / most))
+    pixels = max(pixels // gap, 1) * gap
     room = geometry.source[2] + geometry.padding[2] - geometry.reach(2, 1)
     inside = min(width, room // geometry.strides[2] + 1)  # from there on, taps fall behind the last pixel
     found: list[Span] = []
     while start < width:
         span = _tile(geometry, start, min(pixels, width - start))
-        if not span.outside:
+        if not span.outside and gap == 1:
             span = span._replace(tiles=max(1, (inside - start) // pixels))
         if found and found[-1]._replace(start=start, tiles=1) == span:
             found[-1] = found[-1]._replace(tiles=found[-1].tiles + 1)
@@ -183,11 +204,13 @@ def spans(geometry: Geometry, most: int) -> tuple[Span, ...]:
 
 def _tile(geometry: Geometry, start: int, pixels: int) -> Span:
     """One tile of a row."""
-    origin = start * geometry.strides[2] - geometry.padding[2]
+    gap = geometry.gaps[2]
+    origin = (start * geometry.strides[2] - geometry.padding[2]) // gap
     uses: dict[int, list[tuple[int, int]]] = {}
     for pixel in range(pixels):
         for tap, element in taps_inside(geometry, 2, start + pixel):
             uses.setdefault(element - origin, []).append((pixel, tap))
     inside = {use for found in uses.values() for use in found}
-    outside = tuple(use for use in product(range(pixels), range(geometry.kernel[2])) if use not in inside)
+    every = product(range(pixels), range(geometry.kernel[2])) if gap == 1 else ()
+    outside = tuple(use for use in every if use not in inside)
     return Span(start, pixels, 1, tuple((at, tuple(uses[at])) for at in sorted(uses)), outside)

@@ -24,6 +24,13 @@ result; how many parts of outputs, inputs and taps there are does, and changes n
 Channels of groups that are narrower than a vector are *spread*: a vector of ``diff_dst`` meets a vector of
 ``src`` with the input channels of the same groups, one pattern for each input channel of a group.
 
+Where a tile has few outputs, it would load, or shuffle, something for each product. There it does all taps
+of a row of the filter at once, whole rows of pixels at a time (:class:`Row`): what it has of a pixel of the
+source meets the vectors of ``diff_dst`` that the taps fall on. Each sum is added up in the same order::
+
+    3 taps, padding 1      pixel of src       0    1    2  ...   6    7
+                           vectors it meets   0,1  0-2  1-3      5-7  6,7
+
 Sizes and strides are bytes unless they count something.
 """
 
@@ -43,7 +50,7 @@ from relayout.layout.layout import Digit
 from relayout.records import dataclass, replace
 from relayout.targets.machine import Machine
 
-__all__ = ["Dim", "Filters", "Inputs", "Outputs", "Plan", "Tap", "Tile", "planned"]
+__all__ = ["Dim", "Filters", "Inputs", "Outputs", "Plan", "Row", "Tap", "Tile", "Turn", "planned", "row_of"]
 
 LEAST = 1 << 22
 """Operations that are one task."""
@@ -53,6 +60,10 @@ READ_OF_SUMMED = 24
 nothing is computed."""
 MOST_PARTS = 4
 """Parts of outputs, inputs and taps, for each thread."""
+MOST_CUTS = 4
+"""Ways to cut the work into parts that are measured, whose"""
+COST_LIMIT = 1.15
+"""estimated cost is at most so many times the lowest."""
 MOVED = 6
 """Bytes that come from memory, or the L3 cache, in a cycle."""
 MOST_TILES = 16
@@ -61,6 +72,8 @@ APART = 512
 """From so many bytes between pixels on, few sets of the L1 cache hold them all."""
 PRODUCTS = 1.6
 """Vectors of products in a cycle, of two that could be: as measured, all else included."""
+MOST_BORDER = 8
+"""Pixels of a row whose taps are written out one by one, since not all of them are inside."""
 LEAST_REUSE = 4
 """Tiles that read a packed vector; with fewer, packing costs more than it saves."""
 
@@ -106,6 +119,24 @@ class Tap(NamedTuple):
     """From the first one to the one behind the last."""
 
 
+class Turn(NamedTuple):
+    """What a step along a row does: for each pixel, counted from the step's first, the taps that it meets."""
+
+    pixels: tuple[tuple[int, tuple[tuple[int, int], ...]], ...]
+    """The taps with how many steps ago the vector of ``diff_dst`` was loaded that each falls on."""
+
+
+class Row(NamedTuple):
+    """A row of pixels with all taps of a row of a filter: first steps, those that are alike, last ones."""
+
+    front: tuple[Turn, ...]
+    turn: Turn
+    turns: int
+    behind: tuple[Turn, ...]
+    depth: int
+    """Vectors of ``diff_dst`` that one step meets."""
+
+
 class Outputs(NamedTuple):
     """The vectors of output channels of a tile, and where those of ``diff_dst`` are loaded."""
 
@@ -139,6 +170,10 @@ class Filters(NamedTuple):
     weights: int
     first: int
     end: int
+    src: int = 0
+    """Where its channels of the source lie, and"""
+    channels: int = 0
+    """how many they are: where each block packs its own."""
 
 
 @dataclass(frozen=True)
@@ -165,7 +200,8 @@ class Plan:
     packs: bool
     """Whether vectors of ``diff_dst`` are packed."""
     gathers: bool
-    """Whether the source is packed: a chunk in blocks of as many channels as a vector has."""
+    """Whether the source is packed: a chunk in blocks of as many channels as a vector has; of groups what
+    each block of outputs meets."""
     shares: int
     blocks: int
     """Parts of the outputs,"""
@@ -180,6 +216,10 @@ class Plan:
     """The data types of the source and of ``diff_dst``."""
     forth: int
     """From one block of channels of a source that is packed to the next, as they come."""
+    across: int
+    """From the weights of a tap to those of the next one of a row."""
+    row: Row | None
+    """How tiles do all taps of a row of a filter; None: they do one tap."""
 
     @property
     def tasks(self) -> int:
@@ -192,7 +232,7 @@ class Plan:
         vectors = sum(len(self.outputs[one.kind].pieces) for one in self.filters)
         inputs = max(len(self.spread), 1) if self.spread else self.geometry.inputs
         pixels = self.geometry.batch * self.geometry.pixels
-        return vectors * inputs * len(self.taps) * pixels / PRODUCTS
+        return vectors * inputs * self.geometry.taps * pixels / PRODUCTS
 
     @property
     def chunks(self) -> int:
@@ -227,13 +267,15 @@ class Plan:
     @property
     def slot(self) -> int:
         """Of scratch for one part of the work: the packed source behind the packed vectors."""
-        source = ceil(self.geometry.inputs / lanes_of(self.machine)) * self.block if self.gathers else 0
+        channels = max(one.channels for one in self.filters) or self.geometry.inputs
+        source = ceil(channels / lanes_of(self.machine)) * self.block if self.gathers else 0
         return self.room + source
 
     def __str__(self) -> str:
         vectors, kind = len(self.outputs[0].pieces), self.inputs[0]
         inputs = len(self.spread) or len(kind.places)
         words = [f"gradients in tiles of {vectors} x {lanes_of(self.machine)} by {inputs} channels"]
+        words += [f"{self.geometry.kernel[2]} taps at once"] * (self.row is not None)
         words += ["lanes of several groups"] * bool(self.spread)
         words += ["source packed"] * self.gathers + ["outputs packed"] * self.packs
         chunk = " x ".join(str(dim.chunk) for dim in self.dims if dim.extent > 1) or "1"
@@ -258,45 +300,99 @@ def planned(
     written: int,
     machine: Machine,
     threads: int,
-) -> Plan | None:
-    """The plan for these formats; None where they don't lie as a tile reads them.
+) -> tuple[Plan, ...]:
+    """The plans for these formats that are worth measuring; none where they don't lie as a tile reads them.
 
     ``weights`` are those that are written, which take so many bytes. What is not f32 is widened on the way
-    into packed vectors. Shares are the same for all numbers of ``threads``.
+    into packed vectors. The first is the estimate. The others differ in what is packed, and in parts of the
+    outputs, inputs and taps: in nothing that changes a sum, so that all give the same bits. Shares are the
+    same for all of them, and for all numbers of ``threads``.
     """
     source, target, lanes = side_of(src), side_of(dst), lanes_of(machine)
     if source is None or target is None or not source.is_plain or not target.is_plain:
-        return None
+        return ()
     if len(source.batch) != 1 or len(target.batch) != 1 or len(weights.inputs) != 1:
-        return None
+        return ()
     spread = is_spread(geometry, lanes)
     row = ceil(geometry.outputs / lanes)
     vectors = ceil(row / ceil(row / (registers_of(machine) // 8)))
+    together = row_of(geometry) if spread or vectors == 1 else None
+    if together is not None and _room(together, geometry, machine, spread) < 1:
+        together = None
+    if together is not None and spread:
+        vectors = min(len(weights.vectors), _room(together, geometry, machine, spread))
     touched = prod(min(pair) for pair in zip(geometry.strides, geometry.kernel, strict=True))
     most = (vectors + touched) * machine.vector
     dims = _chunked(_dims(geometry, source, target), machine.l1 * 3 // 4 // most)
-    taps = geometry.taps
+    if dims[-1].axis != 2 or dims[-1].chunk < dims[-1].extent:
+        together = None
+    step, real = _block(source, geometry, lanes, src.dtype.bits // 8), src.dtype.name == "f32"
+    near = geometry.inputs * WORD <= machine.vector or row * geometry.taps < LEAST_REUSE
+    can_gather, gathers = step is not None and not spread, step is not None and not (near or step[1])
+    if geometry.groups > 1:
+        apart = source.channels == (Digit(1, geometry.groups * geometry.inputs, WORD),)
+        alike = together is not None and (not spread or geometry.inputs == geometry.outputs)
+        can_gather, gathers = apart and alike and real, source.steps[2] >= APART
+        step = machine.vector, False
+    if not (real or can_gather):
+        return ()
+    problem = _Problem(
+        geometry, machine, threads, src, dst, source, target, weights, written, dims, spread, together,
+        step[0] if step else 0,
+    )  # fmt: skip
+    gathers = can_gather and (gathers or not real)
+    first = _plans(problem, gathers)
+    if not first or geometry.flops < LEAST:
+        return first[:1]
+    others: list[Plan] = []
+    if dst.dtype.name == "f32":
+        others += _plans(problem, gathers, not first[0].packs)[:1]
+    if can_gather and real:
+        others += _plans(problem, not gathers)[:1]
+    return (*first, *others)
+
+
+class _Problem(NamedTuple):
+    """What all plans of a problem have in common."""
+
+    geometry: Geometry
+    machine: Machine
+    threads: int
+    src: MemoryDesc
+    dst: MemoryDesc
+    source: Side
+    target: Side
+    weights: Weights
+    written: int
+    dims: tuple[Dim, ...]
+    spread: bool
+    together: Row | None
+    step: int
+
+
+def _plans(problem: _Problem, gathers: bool, packs: bool | None = None) -> tuple[Plan, ...]:
+    """The plans with the source packed or not, and ``diff_dst`` (None: as it seems best), best cuts first."""
+    geometry, machine, threads, src, dst, source, target, weights, written, dims, spread, together, step = (
+        problem
+    )
+    lanes, taps = lanes_of(machine), geometry.taps
     last = next((dim for dim in reversed(dims) if dim.extent > 1), dims[-1])
-    step = _block(source, geometry, lanes, src.dtype.bits // 8)
-    near = geometry.inputs * WORD <= machine.vector or row * taps < LEAST_REUSE
-    gathers = step is not None and not spread and (src.dtype.name != "f32" or not (near or step[1]))
-    if src.dtype.name != "f32" and not gathers:
-        return None
     read = source
     if gathers:
         block = prod(dim.reach for dim in dims) * machine.vector
         channels = Digit(lanes, ceil(geometry.inputs / lanes), block), Digit(1, lanes, WORD)
         read = source._replace(channels=channels)
     size = dst.dtype.bits // 8
-    found = (_spread if spread else _tiles)(geometry, read, target, weights, machine, size)
+    found = (_spread if spread else _tiles)(geometry, read, target, weights, machine, size, together, gathers)
     if found is None:
-        return None
+        return ()
     outputs, inputs, tiles, filters = found
     if len(outputs) * len(inputs) > MOST_TILES:
-        return None
+        return ()
     reused = max(one.end - one.first for one in filters) * taps
     partial = any(len(pieces) > 1 for kind in outputs for pieces in kind.pieces)
-    packs = dst.dtype.name != "f32" or (reused >= LEAST_REUSE and (last.dst >= APART or partial))
+    if packs is None:
+        packs = dst.dtype.name != "f32" or (reused >= LEAST_REUSE and (last.dst >= APART or partial))
     patterns: tuple[tuple[int, ...], ...] = ()
     if spread:
         per, each = geometry.outputs, geometry.inputs
@@ -306,8 +402,8 @@ def planned(
     moved = src.nbytes, dst.nbytes
     shares = _shares(dims, moved, written)
     chunks = prod(ceil(dim.extent / dim.chunk) for dim in dims)
-    pieces = len(filters), rows if even else 1
-    blocks, columns, parts = _cut(geometry, pieces, shares, chunks, moved, written, machine, threads)
+    pieces = len(filters), rows if even else 1, geometry.taps // (geometry.kernel[2] if together else 1)
+    cuts = _cuts(geometry, pieces, shares, chunks, moved, written, machine, threads)
     plan = Plan(
         geometry,
         machine,
@@ -324,22 +420,73 @@ def planned(
         packs,
         gathers,
         shares,
-        blocks,
-        columns,
-        parts,
+        *cuts[0],
         written,
         src.dtype.name,
         dst.dtype.name,
-        step[0] if step else 0,
+        step,
+        weights.taps[2],
+        together,
     )
-    return replace(plan, taps=_taps(plan, weights))
+    plan = replace(plan, taps=_taps(plan, weights))
+    return tuple(
+        replace(plan, blocks=blocks, columns=columns, parts=parts) for blocks, columns, parts in cuts
+    )
 
 
 Found = tuple[tuple[Outputs, ...], tuple[Inputs, ...], tuple[Tile, ...], tuple[Filters, ...]]
 
 
+def row_of(geometry: Geometry) -> Row | None:
+    """A row with all taps of a row of a filter; None where there is but one, or hardly a row.
+
+    >>> sizes = [(1, 1, 8), (1, 1, 8), (1, 1, 3), (1, 1, 1), (1, 1, 1), (0, 0, 1)]
+    >>> found = row_of(Geometry(1, 1, 16, 16, *sizes))
+    >>> found.turn, found.turns, found.depth
+    (Turn(pixels=((0, ((0, 0), (1, 1), (2, 2))),)), 6, 3)
+    >>> found.front
+    (Turn(pixels=()), Turn(pixels=((0, ((0, 0), (1, 1))),)))
+    """
+    g = geometry
+    taps, stride, width = g.kernel[2], g.strides[2], g.target[2]
+    if taps == 1:
+        return None
+    backs = [divmod(tap * g.dilation[2], stride) for tap in range(taps)]
+    depth = backs[-1][0] + 1
+    turns = []
+    for y in range(width + depth - 1):
+        pixels = []
+        for number in sorted({pixel for _, pixel in backs}):
+            meets = [(tap, back) for tap, (back, pixel) in enumerate(backs) if pixel == number]
+            uses = tuple(one for one in meets if 0 <= y - one[1] < width)
+            if uses and 0 <= y * stride + number - g.padding[2] < g.source[2]:
+                pixels.append((number, uses))
+        turns.append(Turn(tuple(pixels)))
+    most = max(turns, key=lambda turn: sum(len(uses) for _, uses in turn.pixels))
+    first = turns.index(most)
+    end = next((y for y in range(first, len(turns)) if turns[y] != most), len(turns))
+    others = turns[:first] + turns[end:]
+    few = sum(len(uses) for turn in others for _, uses in turn.pixels) <= MOST_BORDER * taps
+    return Row(tuple(turns[:first]), most, end - first, tuple(turns[end:]), depth) if few else None
+
+
+def _room(row: Row, geometry: Geometry, machine: Machine, spread: bool) -> int:
+    """How many vectors of outputs (spread), or input channels of one vector of them, registers hold."""
+    taps, registers = geometry.kernel[2], registers_of(machine)
+    if spread:
+        return min(8, (registers - 1) // (taps * geometry.inputs + row.depth))
+    return (registers - row.depth - 2) // taps
+
+
 def _tiles(
-    geometry: Geometry, source: Side, target: Side, weights: Weights, machine: Machine, size: int
+    geometry: Geometry,
+    source: Side,
+    target: Side,
+    weights: Weights,
+    machine: Machine,
+    size: int,
+    row_of_taps: Row | None,
+    gathers: bool,
 ) -> Found | None:
     """Blocks of output channels of each group, and its input channels a few at a time."""
     lanes, per = lanes_of(machine), geometry.outputs
@@ -347,16 +494,20 @@ def _tiles(
     blocks = ceil(row / (registers_of(machine) // 8))
     vectors = ceil(row / blocks)
     most = (registers_of(machine) - vectors - 2) // vectors if vectors > 1 else registers_of(machine) - 6
-    places = places_of(source.channels, geometry.groups * geometry.inputs)
+    if row_of_taps is not None:
+        most = _room(row_of_taps, geometry, machine, False)
+    each = gathers and geometry.groups > 1  # packed for each group
+    places = places_of(source.channels, geometry.inputs if each else geometry.groups * geometry.inputs)
     step = weights.inputs[0].stride
     outputs: dict[Outputs, int] = {}
     inputs: dict[Inputs, int] = {}
     tiles: list[Tile] = []
     filters: list[Filters] = []
     for g in range(geometry.groups):
-        start = len(tiles)
-        own = places[g * geometry.inputs : (g + 1) * geometry.inputs]
-        for first, end in _few(source.channels, g * geometry.inputs, geometry.inputs, most):
+        start, begins = len(tiles), 0 if each else g * geometry.inputs
+        came = g * geometry.inputs * WORD if each else 0
+        own = places[begins : begins + geometry.inputs]
+        for first, end in _few(source.channels, begins, geometry.inputs, most):
             some = own[first:end]
             kind = Inputs(tuple(place - some[0] for place in some))
             number = inputs.setdefault(kind, len(inputs))
@@ -376,12 +527,21 @@ def _tiles(
                 ),
                 tuple(weights.vectors[g * row + v] - at for v in several),
             )
-            filters.append(Filters(outputs.setdefault(kind_of, len(outputs)), begin, at, start, len(tiles)))
+            number = outputs.setdefault(kind_of, len(outputs))
+            own_channels = geometry.inputs if each else 0
+            filters.append(Filters(number, begin, at, start, len(tiles), came, own_channels))
     return tuple(outputs), tuple(inputs), tuple(tiles), tuple(filters)
 
 
 def _spread(
-    geometry: Geometry, source: Side, target: Side, weights: Weights, machine: Machine, size: int
+    geometry: Geometry,
+    source: Side,
+    target: Side,
+    weights: Weights,
+    machine: Machine,
+    size: int,
+    row_of_taps: Row | None,
+    gathers: bool,
 ) -> Found | None:
     """Vectors with channels of several groups, and the vectors of the source that they meet."""
     lanes, total = lanes_of(machine), geometry.groups * geometry.outputs
@@ -389,11 +549,14 @@ def _spread(
     all_inputs = geometry.groups * geometry.inputs
     row = len(weights.vectors)
     most = max(1, min(8, (registers_of(machine) - 6) // (2 + geometry.inputs)))
+    if row_of_taps is not None:
+        most = _room(row_of_taps, geometry, machine, True)
     outputs: dict[Outputs, int] = {}
     inputs: dict[Inputs, int] = {}
     tiles: list[Tile] = []
     filters: list[Filters] = []
-    places = places_of(source.channels, all_inputs)
+    block = source.channels[0].stride if gathers else 0
+    places = () if gathers else places_of(source.channels, all_inputs)
     for first, end in _even(row, ceil(row / most)):
         several = range(first, end)
         found = [
@@ -403,13 +566,16 @@ def _spread(
             return None
         starts = [v * each for v in several]
         widths = tuple(min(each, all_inputs - start) for start in starts)
-        for start, width in zip(starts, widths, strict=True):
+        for start, width in zip(starts, widths, strict=True) if not gathers else ():
             some = places[start : start + width]
             if some != tuple(range(some[0], some[0] + width * WORD, WORD)):
                 return None
         begin = min(piece.offset for pieces in found for piece in pieces or ())
-        origin = places[starts[0]]
-        kind = Inputs(tuple(places[start] - origin for start in starts), widths)
+        if gathers:
+            origin, kind = 0, Inputs(tuple(k * block for k in range(len(starts))), widths)
+        else:
+            origin = places[starts[0]]
+            kind = Inputs(tuple(places[start] - origin for start in starts), widths)
         at = weights.vectors[first]
         kind_of = Outputs(
             tuple(
@@ -420,7 +586,10 @@ def _spread(
         )
         number = len(tiles)
         tiles.append(Tile(inputs.setdefault(kind, len(inputs)), origin, 0))
-        filters.append(Filters(outputs.setdefault(kind_of, len(outputs)), begin, at, number, number + 1))
+        came = (starts[0] * WORD, sum(widths)) if gathers else (0, 0)
+        filters.append(
+            Filters(outputs.setdefault(kind_of, len(outputs)), begin, at, number, number + 1, *came)
+        )
     return tuple(outputs), tuple(inputs), tuple(tiles), tuple(filters)
 
 
@@ -515,9 +684,13 @@ def _taps(plan: Plan, weights: Weights) -> tuple[Tap, ...]:
     for dim, step in zip(plan.dims, plan.gathered, strict=True):
         if dim.axis >= 0:
             units[dim.axis] = step if plan.gathers else dim.unit
-    for tap in product(*(range(size) for size in g.kernel)):
+    kernel = g.kernel if plan.row is None else (*g.kernel[:2], 1)
+    for tap in product(*(range(size) for size in kernel)):
         inside = []
         for axis, t in enumerate(tap):
+            if axis == 2 and plan.row is not None:
+                inside.append((0, g.target[2]))
+                continue
             away = t * g.dilation[axis] - g.padding[axis]
             stride, outputs = g.strides[axis], g.target[axis]
             first = min(max(0, -(away // stride)), outputs)  # the first output behind the padding
@@ -537,29 +710,29 @@ def _shares(dims: tuple[Dim, ...], read: tuple[int, int], written: int) -> int:
     return max(1, min(chunks, MOST_SHARES, sum(read) // (READ_OF_SUMMED * written)))
 
 
-def _cut(
+def _cuts(
     geometry: Geometry,
-    channels: tuple[int, int],
+    pieces: tuple[int, int, int],
     shares: int,
     chunks: int,
     read: tuple[int, int],
     written: int,
     machine: Machine,
     threads: int,
-) -> tuple[int, int, int]:
-    """Parts of the outputs, of the inputs and of the taps: what so many threads do soonest.
+) -> list[tuple[int, int, int]]:
+    """Parts of the outputs, of the inputs and of the taps: what so many threads do soonest, and what is near.
 
-    The ``channels`` are blocks of outputs and vectors of inputs. The source is read for each part of the
-    outputs, ``diff_dst`` for each of the inputs (``read`` has the bytes of both), and sums of a task that are
-    larger than a share of the L2 cache are moved for each chunk.
+    The ``pieces`` are blocks of outputs, vectors of inputs and taps, or rows of them. The source is read for
+    each part of the outputs, ``diff_dst`` for each of the inputs (``read`` has the bytes of both), and sums
+    of a task that are larger than a share of the L2 cache are moved for each chunk.
     """
     if geometry.flops < LEAST:
-        return 1, 1, 1
+        return [(1, 1, 1)]
     near = machine.l2 // 3
     most = max(MOST_PARTS * threads, ceil(written / near))
     computed = geometry.flops / (2 * PRODUCTS * lanes_of(machine))
     found: list[tuple[float, int, tuple[int, int, int]]] = []
-    for blocks, columns, parts in product(*(_parts(count, most) for count in (*channels, geometry.taps))):
+    for blocks, columns, parts in product(*(_parts(count, most) for count in pieces)):
         cut = blocks * columns * parts
         if cut > 2 * most:
             continue
@@ -567,7 +740,8 @@ def _cut(
         moved += 2 * written * chunks if written > near * cut else 0
         turns = ceil(shares * cut / threads) / (shares * cut)  # of the work, that of the busiest thread
         found.append(((computed + moved / MOVED) * turns, cut, (blocks, columns, parts)))
-    return min(found)[-1]
+    found.sort()
+    return [cut for cost, _, cut in found if cost <= COST_LIMIT * found[0][0]][:MOST_CUTS]
 
 
 def _parts(count: int, most: int) -> list[int]:

@@ -7,7 +7,7 @@ its own, one behind the other; ``void total(ptr sums, ptr dst, ptr, i64 part, i6
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -17,7 +17,7 @@ from relayout.ir.conversions import convert
 from relayout.ir.kernel import digits, kernel, share
 from relayout.ir.types import FLOAT, I1, I64, PTR, Value, constant, integer, vector
 from relayout.ir.vectors import Piece, load_pieces, pieces_of
-from relayout.kernels.conv.gradient import Inputs, Outputs, Plan
+from relayout.kernels.conv.gradient import Inputs, Outputs, Plan, Row, Turn
 from relayout.kernels.conv.tile import WORD, lanes_of
 from relayout.targets.machine import Machine
 
@@ -60,7 +60,7 @@ class _Writer:
     def text(self) -> str:
         b, plan = self.b, self.plan
         diff_dst = b.gep(b.load(PTR, b["ops"]), plan.dst.start)
-        src = b.gep(b["src"], plan.src.start)
+        src = self.source = b.gep(b["src"], plan.src.start)
         room = b.gep(b.load(PTR, b.gep(b["ops"], 8)), b["part"], plan.slot) if plan.slot else src
         first, end = share(b, plan.tasks)
 
@@ -107,7 +107,7 @@ class _Writer:
                 self.moved(src, begins, [dim.src for dim in plan.dims]),
                 self.moved(diff_dst, begins, [dim.dst for dim in plan.dims]),
             )
-            if plan.gathers:
+            if plan.gathers and not plan.filters[0].channels:
                 packed = b.gep(room, plan.room)
                 self.gather(begins, ends, src, packed, vectors)
                 made = made._replace(src=packed)
@@ -142,7 +142,19 @@ class _Writer:
         """A chunk for a block of outputs and some vectors of inputs."""
         b, plan = self.b, self.plan
         fresh, begins, ends, src = chunk[:4]
-        kind, dst, weights, first, end = self.row("filters", number, 5)
+        kind, dst, weights, first, end, came, channels = self.row("filters", number, 7)
+        if plan.gathers and plan.filters[0].channels:
+            src, given = b.gep(room, plan.room), b.gep(self.source, came)
+            for count in sorted({one.channels for one in plan.filters}):
+
+                def gather(count: int = count) -> None:
+                    whole = constant(I64, 0), constant(I64, count // self.lanes)
+                    self.gather(begins, ends, given, b.gep(room, plan.room), whole, count)
+
+                if count == plan.filters[0].channels == plan.filters[-1].channels:
+                    gather()
+                else:
+                    b.when(b.icmp("eq", channels, count), gather)
         if plan.columns > 1:  # all vectors of inputs have as many tiles
             each = (plan.filters[0].end - plan.filters[0].first) // (plan.geometry.inputs // self.lanes)
             first, end = (b.mul(vector, each) for vector in vectors)
@@ -197,11 +209,20 @@ class _Writer:
             else:
                 self.b.when(self.b.icmp("eq", kind, k), partial(body, k))
 
-    def counted(self, f: Function, pointers: list[Value], steps: Sequence[tuple[int, ...]], sums: list[Value],
-                body: Callable[[list[Value], list[Value]], list[Value]]) -> list[Value]:  # fmt: skip
-        """Loops over the pixels of a chunk, whose counts are arguments."""
+    def counted(
+        self,
+        f: Function,
+        pointers: list[Value],
+        steps: Sequence[tuple[int, ...]],
+        sums: list[Value],
+        body: Callable[[list[Value], list[Value]], list[Value]],
+        row: Callable[[list[Value], list[Value]], list[Value]] | None = None,
+    ) -> list[Value]:
+        """Loops over the pixels of a chunk, whose counts are arguments; ``row`` does the innermost one."""
 
         def nest(k: int, at: list[Value], given: list[Value]) -> list[Value]:
+            if k == self.rank - 1 and row is not None:
+                return row(at, given)
             if k == self.rank:
                 return body(at, given)
 
@@ -226,9 +247,15 @@ class _Writer:
         return list(zip(src, dst, strict=True))
 
     def gather(
-        self, begins: list[Value], ends: list[Value], src: Value, room: Value, vectors: tuple[Value, Value]
+        self,
+        begins: list[Value],
+        ends: list[Value],
+        src: Value,
+        room: Value,
+        vectors: tuple[Value, Value],
+        channels: int = 0,
     ) -> None:
-        """Pack what a chunk reads of some vectors of the source."""
+        """Pack what a chunk reads of some vectors of the source; of so many channels, if not of all."""
         b, plan = self.b, self.plan
         counts = []
         for begin, stop, dim, step in zip(begins, ends, plan.dims, plan.gathered, strict=True):
@@ -237,12 +264,13 @@ class _Writer:
             high = b.sub(b.add(b.mul(b.sub(stop, 1), dim.stride), dim.span), dim.padding)
             counts.append(b.smax(b.sub(b.smin(high, dim.size), low), 0))
             src, room = b.gep(src, low, dim.unit), b.gep(room, b.sub(low, origin), step)
-        name = "gather"
+        channels = channels or plan.geometry.inputs
+        name = f"gather{channels}"
         if name not in self.functions:
             arguments = {"given": PTR, "packed": PTR, "first": I64, "end": I64}
             arguments |= {f"n{k}": I64 for k in range(self.rank)}
             f = Function(name, arguments, plan.machine, "internal", "noinline")
-            whole, rest = divmod(plan.geometry.inputs, self.lanes)
+            whole, rest = divmod(channels, self.lanes)
             kind = plan.source
 
             def body(at: list[Value], given: list[Value]) -> list[Value]:
@@ -299,16 +327,24 @@ class _Writer:
         f = Function(name, arguments, plan.machine, "internal", "noinline")
         outputs, inputs = plan.outputs[kind], plan.inputs[number]
         count = len(plan.spread) or len(inputs.places)
-        starts = [constant(self.sum, 0)] * (count * len(outputs.pieces))
+        taps = plan.geometry.kernel[2] if plan.row is not None else 1
+        starts = [constant(self.sum, 0)] * (taps * count * len(outputs.pieces))
 
-        def body(at: list[Value], given: list[Value]) -> list[Value]:
-            x, y = at
-            diffs = [
+        def loaded(y: Value) -> list[Value]:
+            return [
                 f.load(self.sum, f.gep(y, v * self.sum.bytes))
                 if plan.packs
                 else load_pieces(f, self.sum, y, pieces)
                 for v, pieces in enumerate(outputs.pieces)
             ]
+
+        def row(at: list[Value], given: list[Value]) -> list[Value]:
+            assert plan.row is not None
+            return self.by_row(f, plan.row, at, given, inputs, loaded)
+
+        def body(at: list[Value], given: list[Value]) -> list[Value]:
+            x, y = at
+            diffs = loaded(y)
             if plan.spread:
                 return self.by_pattern(f, x, diffs, inputs, given)
             after: list[Value] = []
@@ -318,8 +354,9 @@ class _Writer:
                 after += [f.fmuladd(every, diff, one) for diff, one in zip(diffs, own, strict=True)]
             return after
 
-        sums = self.counted(f, [f["src"], f["diff"]], self.steps, starts, body)
-        self.store(f, sums, count, outputs)
+        whole = row if plan.row is not None else None
+        sums = self.counted(f, [f["src"], f["diff"]], self.steps, starts, body, whole)
+        self.store(f, sums, taps, count, outputs)
         self.functions[name] = f.text()
         return name
 
@@ -339,10 +376,70 @@ class _Writer:
                 after.append(f.fmuladd(own, diff, given[k * len(diffs) + v]))
         return after
 
-    def store(self, f: Function, sums: list[Value], count: int, outputs: Outputs) -> None:
+    def by_row(
+        self,
+        f: Function,
+        row: Row,
+        at: list[Value],
+        given: list[Value],
+        inputs: Inputs,
+        loaded: Callable[[Value], list[Value]],
+    ) -> list[Value]:
+        """The products of a row of pixels, with all taps of a row of a filter.
+
+        Vectors of ``diff_dst`` are loaded anew in each step: kept in registers from step to step, LLVM moves
+        sums about, and spills some.
+        """
+        geometry, (forth, step) = self.plan.geometry, self.steps[-1]
+        count = len(given) // geometry.kernel[2]
+        vectors = count // (len(self.plan.spread) or len(inputs.places))
+
+        def turn(made: Turn, x: Value, y: Value, sums: list[Value]) -> list[Value]:
+            sums = list(sums)
+            backs = sorted({back for _, uses in made.pixels for _, back in uses})
+            diffs = {back: loaded(f.gep(y, -back * step)) for back in backs}
+            for number, uses in made.pixels:
+                pixel = f.gep(x, number * forth // geometry.strides[2])
+                for k, v, one in self.factors(f, pixel, inputs):
+                    for tap, back in uses:
+                        for which in range(vectors) if v is None else (v,):
+                            place = tap * count + k * vectors + which
+                            sums[place] = f.fmuladd(one, diffs[back][which], sums[place])
+            return sums
+
+        def alike(_: Value, carried: list[Value]) -> list[Value]:
+            x, y, *sums = carried
+            return [f.gep(x, forth), f.gep(y, step), *turn(row.turn, x, y, sums)]
+
+        (x, y), sums = at, list(given)
+        for made in row.front:
+            sums = turn(made, x, y, sums)
+            x, y = f.gep(x, forth), f.gep(y, step)
+        x, y, *sums = f.repeat(0, row.turns, 1, [x, y, *sums], alike)
+        for made in row.behind:
+            sums = turn(made, x, y, sums)
+            x, y = f.gep(x, forth), f.gep(y, step)
+        return sums
+
+    def factors(self, f: Function, x: Value, inputs: Inputs) -> Iterator[tuple[int, int | None, Value]]:
+        """What a pixel of the source is multiplied by: for which input, and for which vector (None: all)."""
+        if not self.plan.spread:
+            for k, place in enumerate(inputs.places):
+                yield k, None, f.splat(f.load(FLOAT, f.gep(x, place), WORD), self.lanes)
+            return
+        straight = tuple(range(self.lanes))
+        for v, (place, width) in enumerate(zip(inputs.places, inputs.widths, strict=True)):
+            channels = load_pieces(f, self.sum, f.gep(x, place), pieces_of(0, width, 0))
+            for k, picks in enumerate(self.plan.spread):
+                yield k, v, channels if picks == straight else f.shuffle(channels, picks)
+
+    def store(self, f: Function, sums: list[Value], taps: int, count: int, outputs: Outputs) -> None:
         """Write the first sums of a share, add the others to them."""
         places = [
-            f.gep(f.gep(f["sums"], k * self.plan.step), at) for k in range(count) for at in outputs.weights
+            f.gep(f.gep(f["sums"], t * self.plan.across + k * self.plan.step), at)
+            for t in range(taps)
+            for k in range(count)
+            for at in outputs.weights
         ]
 
         def add() -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from math import ceil, gcd
 from typing import NamedTuple, Protocol
 
 from relayout.ir.builder import table
@@ -146,6 +147,8 @@ class Module:
     def _inside(self, axis: int, index: Value) -> tuple[Value, Value, Value]:
         """The element that the first tap inside falls on, which tap that is, and how many are inside."""
         b, g = self.b, self._plan.geometry
+        if g.gaps[axis] > 1:
+            return self._between(axis, index)
         taps, gap = g.kernel[axis], g.dilation[axis]
         start = b.sub(b.mul(index, g.strides[axis]), g.padding[axis])
         if g.always_inside(axis):
@@ -154,3 +157,19 @@ class Module:
         room = b.udiv(b.sub(g.source[axis] - 1, start), gap)
         end = b.smin(b.add(room, 1), taps)
         return b.add(start, b.mul(tap, gap)), tap, b.sub(end, tap)
+
+    def _between(self, axis: int, index: Value) -> tuple[Value, Value, Value]:
+        """The same where the source has gaps: of the taps every ``step``-th falls on an element."""
+        b, g = self.b, self._plan.geometry
+        taps, gap, forth = g.kernel[axis], g.gaps[axis], g.dilation[axis]
+        step, on = gap // gcd(gap, forth), forth // gcd(gap, forth)
+        start = b.sub(b.mul(index, g.strides[axis]), g.padding[axis])
+        far = ceil(g.padding[axis] / gap)  # so that no quotient is negative
+        phase, met = b.urem(b.add(start, far * gap), gap), constant(I64, 0)
+        for number in range(1, min(step, taps)):
+            met = b.select(b.icmp("eq", phase, -number * forth % gap), number, met)
+        first = b.sub(b.udiv(b.add(b.add(start, far * gap), b.mul(met, forth)), gap), far)
+        count = b.udiv(b.sub(taps + step - 1, met), step)
+        tap = b.udiv(b.smax(b.sub(on - 1, first), 0), on)
+        end = b.smin(b.add(b.udiv(b.sub(g.source[axis] - 1, first), on), 1), count)
+        return b.add(first, b.mul(tap, on)), b.add(met, b.mul(tap, step)), b.sub(end, tap)

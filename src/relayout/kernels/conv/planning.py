@@ -54,10 +54,14 @@ class Problem(NamedTuple):
 def nests(problem: Problem, machine: Machine, threads: int) -> Iterator[Direct]:
     """All direct plans that solve a problem, not yet cut into tiles and tasks; none where the tile can't.
 
+    Nor are there any where the source has gaps.
+
     They differ in whether source rows are packed, in who packs weights, in the vectors of a tile, and in
     whether a turn of the sum does all taps of a row.
     """
     src, weights, dst, geometry, arithmetic, grouped, _ = problem
+    if max(geometry.gaps) > 1:
+        return
     lanes, spread = lanes_of(machine), is_spread(geometry, lanes_of(machine))
     found = weights_of(weights, geometry, arithmetic, lanes, grouped)
     source, target = side_of(src), side_of(dst)

@@ -15,6 +15,10 @@ What comes of it for 1000 f32 in a row, in vectors of 8 (AVX2)::
 Loads of a turn come before its stores, so that an operand may be the destination itself. For the same reason
 nothing is computed twice: the last elements of a row are not overlapped by a whole vector, but loaded and
 stored in pieces of powers of two. No byte outside of the operands is read.
+
+A kernel that *streams* writes whole vectors of the first result around the caches. Its runs are there twice:
+only a destination that begins on a line has whole lines, and lines of one that is an operand, too, are in the
+caches already.
 """
 
 from __future__ import annotations
@@ -33,13 +37,14 @@ from relayout.ir.types import I64, PTR, Type, Value, constant, integer, vector
 from relayout.ir.vectors import load_pieces, pieces_of, store_pieces
 from relayout.kernels.elementwise.runs import Run, Vectors
 from relayout.ops.expressions import Expression
-from relayout.targets.machine import Machine
+from relayout.targets.machine import LINE, Machine
 
 __all__ = ["ENTRY", "module", "vectors_of"]
 
 ENTRY = "map"
 CHEAP = 4, 8  # vectors of one turn, and of the longest pattern, where the expression is a few instructions
 COSTLY = 2, 4  # the same for all others
+STREAMED = 32  # bytes of the shortest vector that is written around the caches
 STREAMS = 5  # operands of which so many vectors fit into registers
 
 
@@ -58,33 +63,56 @@ def vectors_of(machine: Machine, dst: DType, operands: Sequence[DType], cheap: b
 
 def module(
     runs: Sequence[Run],
-    dst: DType,
+    results: Sequence[DType],
     operands: Sequence[DType],
     expression: Expression,
     lanes: int,
     machine: Machine,
+    stream: bool = False,
 ) -> str:
-    """The text of a kernel: the function :data:`ENTRY` and one for each run, in vectors of so many lanes.
+    """The text of a kernel: the function :data:`ENTRY` and those of each run, in vectors of so many lanes.
 
-    Its operands are the addresses of the operands in their order.
+    Its operands are the addresses of the operands in their order, and then those of all results but the
+    first, which lie as that one does. With ``stream`` it writes around the caches where it can.
     """
-    texts = [
-        _Function(f"run{k}", run, dst, operands, expression, machine, lanes).text()
-        for k, run in enumerate(runs)
-    ]
-    texts.append(_entry(runs, len(operands), machine))
+    texts, size = [], results[0].bits // 8
+    streamed = {k for k, run in enumerate(runs) if stream and _streams(run, lanes, size)}
+    for k, run in enumerate(runs):
+        for past in (False, True)[: 1 + (k in streamed)]:
+            name = f"{'stream' if past else 'run'}{k}"
+            made = _Function(name, run, results, operands, expression, machine, lanes, past)
+            texts.append(made.text())
+    texts.append(_entry(runs, streamed, len(operands), len(results) - 1, machine))
     return "\n".join(texts)
 
 
-def _entry(runs: Sequence[Run], buffers: int, machine: Machine) -> str:
+def _streams(run: Run, lanes: int, size: int) -> bool:
+    """Whether vectors of a run begin on lines, or parts of them that they divide, if the destination does."""
+    steps = [run.around.dst, *(loop.dst for loop in run.around.loops), run.unit * size]
+    whole = lanes * size >= STREAMED and run.elements >= run.unit and not run.around.zero
+    return whole and all(step % LINE == 0 for step in steps)
+
+
+def _entry(runs: Sequence[Run], streamed: set[int], buffers: int, further: int, machine: Machine) -> str:
     """Every run's share of one part."""
     f = kernel(ENTRY, machine)
     _, dst, ops, *_ = f.arguments
-    pointers = [f.load(PTR, f.gep(ops, 8 * k), 8) for k in range(buffers)]
+    read = [f.load(PTR, f.gep(ops, 8 * k), 8) for k in range(buffers)]
+    pointers = [*(f.load(PTR, f.gep(ops, 8 * (buffers + k)), 8) for k in range(further)), *read]
+    past = None
+    if streamed:
+        past = f.icmp("eq", f.and_(f.ptrtoint(dst), LINE - 1), 0)
+        for pointer in read:
+            past = f.and_(past, f.icmp("ne", f.ptrtoint(pointer), f.ptrtoint(dst)))
     for k, run in enumerate(runs):
         first, last = share(f, prod(run.counts))
+        some = f.icmp("slt", first, last)
         call = partial(f.call, f"run{k}", dst, *pointers, first, last)
-        f.when(f.icmp("slt", first, last), call)
+        if past is None or k not in streamed:
+            f.when(some, call)
+            continue
+        f.when(f.and_(some, f.not_(past)), call)
+        f.when(f.and_(some, past), partial(f.call, f"stream{k}", dst, *pointers, first, last))
     return f.text()
 
 
@@ -105,62 +133,73 @@ class _Function:
         self,
         name: str,
         run: Run,
-        dst: DType,
+        results: Sequence[DType],
         operands: Sequence[DType],
         expression: Expression,
         machine: Machine,
         lanes: int,
+        stream: bool,
     ) -> None:
         self.run, self.around, self.expression, self.lanes = run, run.around, expression, lanes
-        self.dst, self.operands = dst, operands
-        names = ["dst", *(f"o{k}" for k in range(len(operands)))]
+        self.stream = stream
+        self.results, self.operands = results, operands
+        self.sizes = [kind.bits // 8 for kind in results]
+        names = [*(f"d{k}" for k in range(len(results))), *(f"o{k}" for k in range(len(operands)))]
         arguments = {**dict.fromkeys(names, PTR), "lo": I64, "hi": I64}
         self.b = Function(name, arguments, machine, "internal")
         self._spread: dict[tuple[int, int], Value] = {}  # operands that are one element for the whole run
         self._pattern: dict[tuple[int, int], Value] = {}  # those that start anew with each row
 
     def text(self) -> str:
-        """The function: ``void run(ptr dst, ptr each operand, i64 from, i64 to)``."""
-        b, around = self.b, self.around
-        dst, *pointers, lo, hi = b.arguments
+        """The function: ``void run(ptr each result, ptr each operand, i64 from, i64 to)``."""
+        b, around, count = self.b, self.around, len(self.results)
+        *both, lo, hi = b.arguments
+        pointers = both[count:]
         # Zeros need no operands, and have no steps for them.
         bases = [b.gep(pointer, start) for pointer, start in zip(pointers, around.starts[:-1], strict=False)]
-        target = b.gep(dst, around.dst)
-        b.loop(lo, hi, 1, lambda task: self._task(task, target, bases))
+        start = around.dst // self.sizes[0]
+        targets = [b.gep(one, start * size) for one, size in zip(both, self.sizes, strict=False)]
+        b.loop(lo, hi, 1, lambda task: self._task(task, targets, bases))
         return b.text()
 
     # -- loops ----------------------------------------------------------------------------------------------
 
-    def _task(self, task: Value, target: Value, bases: Sequence[Value]) -> None:
+    def _task(self, task: Value, targets: Sequence[Value], bases: Sequence[Value]) -> None:
         """One turn of everything that is shared: which turn of which loop it is, then the loops inside."""
         run = self.run
         indices = digits(self.b, task, run.counts)
         for k in range(run.shared):
-            target, bases = self._moved(k, indices[k], target, bases)
-        self._loops(run.shared, target, bases, indices[-1] if run.chunk else None)
+            targets, bases = self._moved(k, indices[k], targets, bases)
+        self._loops(run.shared, targets, bases, indices[-1] if run.chunk else None)
 
-    def _loops(self, k: int, target: Value, bases: Sequence[Value], chunk: Value | None) -> None:
+    def _loops(self, k: int, targets: Sequence[Value], bases: Sequence[Value], chunk: Value | None) -> None:
         if k == len(self.around.loops):
-            self._rows(target, bases, chunk)
+            self._rows(targets, bases, chunk)
             return
 
         def turn(i: Value) -> None:
-            self._loops(k + 1, *self._moved(k, i, target, bases), chunk)
+            self._loops(k + 1, *self._moved(k, i, targets, bases), chunk)
 
         self.b.loop(0, self.around.loops[k].extent, 1, turn)
 
     def _moved(
-        self, k: int, index: Value, target: Value, bases: Sequence[Value]
-    ) -> tuple[Value, list[Value]]:
+        self, k: int, index: Value, targets: Sequence[Value], bases: Sequence[Value]
+    ) -> tuple[list[Value], list[Value]]:
         """All addresses so many turns of a loop further."""
         b, loop = self.b, self.around.loops[k]
-        return b.gep(target, index, loop.dst), [
+        return self._ahead(targets, index, loop.dst // self.sizes[0]), [
             b.gep(base, index, step) for base, step in zip(bases, loop.steps[:-1], strict=True)
+        ]
+
+    def _ahead(self, targets: Sequence[Value], index: Value, elements: int = 1) -> list[Value]:
+        """The addresses of results so many times some elements further."""
+        return [
+            self.b.gep(one, index, elements * size) for one, size in zip(targets, self.sizes, strict=True)
         ]
 
     # -- a run ----------------------------------------------------------------------------------------------
 
-    def _rows(self, target: Value, bases: Sequence[Value], chunk: Value | None) -> None:
+    def _rows(self, targets: Sequence[Value], bases: Sequence[Value], chunk: Value | None) -> None:
         """Whole units in a loop, then what is left over."""
         b, run, unit = self.b, self.run, self.run.unit
         # Where rows repeat, vectors of a unit all know their padding; in a single row it comes last.
@@ -171,13 +210,13 @@ class _Function:
         self._hoist(bases, [*(units if whole else []), *rest])
 
         def turn(i: Value) -> None:
-            self._turn(b.gep(target, i, self.dst.bits // 8), self._along(bases, i), units)
+            self._turn(self._ahead(targets, i), self._along(bases, i), units)
 
         def left() -> None:
             if rest:
                 first = constant(I64, whole)
                 moved = [slot._replace(first=slot.first - whole) for slot in rest]
-                self._turn(b.gep(target, first, self.dst.bits // 8), self._along(bases, first), moved)
+                self._turn(self._ahead(targets, first), self._along(bases, first), moved)
 
         if chunk is None:
             if whole:
@@ -217,13 +256,16 @@ class _Function:
 
     # -- vectors --------------------------------------------------------------------------------------------
 
-    def _turn(self, target: Value, bases: Sequence[Value], slots: Sequence[_Slot]) -> None:
+    def _turn(self, targets: Sequence[Value], bases: Sequence[Value], slots: Sequence[_Slot]) -> None:
         """Load all, compute all, store all."""
         read = [self._operands(bases, slot) if slot.valid else [] for slot in slots]
         results = [self._computed(given, slot) for given, slot in zip(read, slots, strict=True)]
-        size = self.dst.bits // 8
-        for slot, result in zip(slots, results, strict=True):
-            store_pieces(self.b, result, target, pieces_of(0, slot.size, slot.first * size, size))
+        for slot, several in zip(slots, results, strict=True):
+            for k, (target, result, size) in enumerate(zip(targets, several, self.sizes, strict=True)):
+                past = self.stream and k == 0 and slot.size == self.lanes
+                align = min(LINE, slot.size * size) if past else 0
+                pieces = pieces_of(0, slot.size, slot.first * size, size)
+                store_pieces(self.b, result, target, pieces, align, nontemporal=past)
 
     def _width(self, slot: _Slot) -> int:
         """Lanes of the vector that is computed with: a power of two."""
@@ -242,16 +284,18 @@ class _Function:
                 out.append(self._loaded(at, k, count, width))
         return out
 
-    def _computed(self, given: list[Value], slot: _Slot) -> Value:
-        """The result as elements of the destination, zeros in the padding."""
+    def _computed(self, given: list[Value], slot: _Slot) -> list[Value]:
+        """The results as elements of their destinations, zeros in the padding."""
         b, width = self.b, self._width(slot)
         if not slot.valid:
-            return constant(vector(width, integer(self.dst.bits)), 0)
-        value = self.expression.emit(b, given)
+            return [constant(vector(width, integer(kind.bits)), 0) for kind in self.results]
+        values = self.expression.emit(b, given)
         if slot.valid < slot.size:
             valid = self._valid_lanes(slot)
-            value = b.shuffle(value, [lane if lane in valid else width for lane in range(width)], 0)
-        return stored(b, value, self.dst, self.expression.kind)
+            picks = [lane if lane in valid else width for lane in range(width)]
+            values = [b.shuffle(value, picks, 0) for value in values]
+        every = zip(values, self.results, self.expression.kinds, strict=True)
+        return [stored(b, value, kind, computed) for value, kind, computed in every]
 
     def _valid_lanes(self, slot: _Slot) -> set[int]:
         if self.run.turns == 1:

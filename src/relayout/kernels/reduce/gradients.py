@@ -21,7 +21,7 @@ from collections.abc import Sequence
 from relayout.dtypes import DType, dtype
 from relayout.ir import builder
 from relayout.ir import math as functions
-from relayout.ir.kernel import kernel
+from relayout.ir.kernel import streaming
 from relayout.ir.lanes import Lanes, lanes_of
 from relayout.ir.types import PTR, Value
 from relayout.kernels.reduce.rows import Body, Lines, Rows, Values, Visit, lines, rows
@@ -29,7 +29,7 @@ from relayout.kernels.reduce.space import contiguous
 from relayout.kernels.reduce.sums import table
 from relayout.layout.descriptor import MemoryDesc
 from relayout.layout.layout import Layout
-from relayout.records import dataclass
+from relayout.records import dataclass, replace
 from relayout.targets.machine import Machine
 
 __all__ = ["ENTRY", "Gradient", "GradientPlan", "module", "planned"]
@@ -73,6 +73,8 @@ class GradientPlan:
     diff_dst: DType
     dst: DType
     rows: Rows
+    stream: bool = False
+    """Whether the result is written around the caches."""
 
     def lanes(self, machine: Machine) -> int:
         """How many lanes do something."""
@@ -126,15 +128,18 @@ def planned(
 
 def module(made: GradientPlan, machine: Machine) -> str:
     """The text of the kernel: the function :data:`ENTRY`; its list has all but source and destination."""
-    f, what, lanes = kernel(ENTRY, machine), made.what, lanes_of(machine, made.src)
-    src, dst, ops = f.arguments[:3]
+    what, lanes = made.what, lanes_of(machine, made.src)
     count = 1 + what.workspace + what.scale + made.rows.single
-    pointers = [src, *(f.load(PTR, f.gep(ops, 8 * k), 8) for k in range(count)), dst]
     together = max(1, UNROLL // -(-made.rows.longest // lanes))
     levels = made.rows.in_levels(LEVEL, LEVEL * UNROLL * lanes)
-    for found in lines(f, levels, pointers, lanes, UNROLL, together, 2 * UNROLL):
-        found.tasks(_Passes(f, made, found).write)
-    return f.text()
+
+    def write(f: builder.Function, past: bool) -> None:
+        src, dst, ops = f.arguments[:3]
+        pointers = [src, *(f.load(PTR, f.gep(ops, 8 * k), 8) for k in range(count)), dst]
+        for found in lines(f, levels, pointers, lanes, UNROLL, together, 2 * UNROLL):
+            found.tasks(_Passes(f, replace(made, stream=past), found).write)
+
+    return streaming(ENTRY, machine, made.stream, write)
 
 
 class _Passes:
@@ -212,15 +217,14 @@ class _Passes:
             for one, root in zip(sums, roots, strict=True)
         ]
 
-        def last(visit: Visit, given: Values) -> Values:
+        def last(visit: Visit) -> None:
             g = self._coming(visit)
             if means is not None:
                 g = b.fsub(g, each[visit.row])
             g = b.fsub(g, b.fmul(centred(visit), slopes[visit.row]))
-            self.v.store(visit.at[-1], b.fmul(g, factors[visit.row]), visit.valid)
-            return given
+            self.v.store(visit.at[-1], b.fmul(g, factors[visit.row]), visit.valid, self.made.stream)
 
-        found.visit(at, [[] for _ in range(found.slots)], last)
+        found.revisit(at, last)
 
     def _softmax(self, at: Values) -> None:
         b, found, log = self.b, self.lines, self.what.kind == "log_softmax"
@@ -231,10 +235,9 @@ class _Passes:
 
         sums = self._sums(at, 1, added)
 
-        def last(visit: Visit, given: Values) -> Values:
+        def last(visit: Visit) -> None:
             g, y, [s] = self._coming(visit), self._source(visit), sums[visit.row]
             z = b.fsub(g, b.fmul(functions.exp(b, y), s)) if log else b.fmul(y, b.fsub(g, s))
-            self.v.store(visit.at[-1], z, visit.valid)
-            return given
+            self.v.store(visit.at[-1], z, visit.valid, self.made.stream)
 
-        found.visit(at, [[] for _ in range(found.slots)], last)
+        found.revisit(at, last)

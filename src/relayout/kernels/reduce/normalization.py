@@ -29,15 +29,16 @@ from collections.abc import Sequence
 from relayout.dtypes import DType, dtype
 from relayout.ir import builder
 from relayout.ir import math as functions
-from relayout.ir.kernel import kernel
+from relayout.ir.kernel import streaming
 from relayout.ir.lanes import Lanes, lanes_of
-from relayout.ir.types import FLOAT, I64, PTR, Value, vector
+from relayout.ir.types import FLOAT, I8, I64, PTR, Value, vector
 from relayout.kernels.reduce.rows import Lines, Rows, Values, Visit, lines, rows
 from relayout.kernels.reduce.space import contiguous
 from relayout.layout.descriptor import MemoryDesc
 from relayout.layout.layout import Layout
+from relayout.loops.nest import Nest
 from relayout.ops.functions import Function
-from relayout.records import dataclass
+from relayout.records import dataclass, replace
 from relayout.targets.machine import Machine
 
 __all__ = ["ENTRY", "NormalizationPlan", "Normalized", "Passes", "module", "planned"]
@@ -47,7 +48,7 @@ UNROLL = {64: 8, 32: 4, 16: 4}  # vectors of one turn, by the bytes of a registe
 WIDE = 4  # times as many where rows don't stay in the L1 cache
 LEVEL = 64  # turns of a loop that are added up one by one
 FAR = 16.0  # squared deviations between a pivot and the mean, from which on a better pivot is taken
-F32 = dtype("f32")
+F32, U8 = dtype("f32"), dtype("u8")
 
 
 @dataclass(frozen=True)
@@ -64,19 +65,24 @@ class Normalized:
     variance: bool
     """The same for the variance, or the mean square."""
     post_ops: tuple[Function, ...] = ()
+    mask: bool = False
+    """Whether bytes that say where results are positive are written, too."""
 
 
 @dataclass(frozen=True)
 class NormalizationPlan:
     """A normalisation and the loops that it goes through.
 
-    Operands are the source, then scale, shift, mean and variance as far as there are any, the destination.
+    Operands are the source, then scale, shift, mask, mean and variance as far as there are any, the
+    destination.
     """
 
     what: Normalized
     src: DType
     dst: DType
     rows: Rows
+    stream: bool = False
+    """Whether results are written around the caches."""
 
     def lanes(self, machine: Machine) -> int:
         """How many lanes do something."""
@@ -90,6 +96,7 @@ def planned(
     axes: Sequence[int],
     tables: Sequence[Layout],
     statistics: Sequence[Layout],
+    mask: Layout | None = None,
 ) -> NormalizationPlan | None:
     """The normalisation along some axes; None where there are no nests, or tables would have to be gathered.
 
@@ -103,34 +110,44 @@ def planned(
     tables, statistics : sequence of Layout
         Scale and shift, mean and variance, in f32: with the dims of the source, and strides of 0 along axes
         that they do not have.
+    mask : Layout, optional
+        Of bytes, of equal dims.
     """
-    layouts = [src.layout, *tables, *statistics, dst.layout]
-    widths = [src.dtype.bits // 8, *(4 for _ in layouts[1:-1]), dst.dtype.bits // 8]
+    masks = [mask] if mask is not None else []
+    layouts = [src.layout, *tables, *masks, *statistics, dst.layout]
+    middle = [*(4 for _ in tables), *(1 for _ in masks), *(4 for _ in statistics)]
+    widths = [src.dtype.bits // 8, *middle, dst.dtype.bits // 8]
     found = rows(layouts, widths, set(axes), len(statistics))
     if found is None:
         return None
     runs = [contiguous(piece) for piece in found.pieces]
     if any(step not in (0, 4) for run in runs if run for step in run.steps[1 : 1 + len(tables)]):
         return None
+    if masks and not all(_alike(nest, 1 + len(tables)) for nest in (*found.pieces, *found.blocks)):
+        return None
     return NormalizationPlan(what, src.dtype, dst.dtype, found)
+
+
+def _alike(nest: Nest, operand: int) -> bool:
+    """Whether what is contiguous in source and destination is so in another operand."""
+    run = contiguous(nest)
+    return run is None or run.steps[operand] == nest.widths[operand]
 
 
 def module(made: NormalizationPlan, machine: Machine) -> str:
     """The text of the kernel: the function :data:`ENTRY`; further operands are a list of addresses."""
-    f, what, lanes, unroll = (
-        kernel(ENTRY, machine),
-        made.what,
-        lanes_of(machine, made.src),
-        UNROLL[machine.vector],
-    )
-    src, dst, ops = f.arguments[:3]
-    count = what.scale + what.shift + what.mean + what.variance
-    pointers = [src, *(f.load(PTR, f.gep(ops, 8 * k), 8) for k in range(count)), dst]
+    what, lanes, unroll = made.what, lanes_of(machine, made.src), UNROLL[machine.vector]
+    count = what.scale + what.shift + what.mask + what.mean + what.variance
     together = max(1, unroll // -(-made.rows.longest // lanes))
     levels = made.rows.in_levels(LEVEL, LEVEL * unroll * lanes)
-    for found in lines(f, levels, pointers, lanes, unroll, together, WIDE * unroll):
-        found.tasks(Passes(f, made, found).write)
-    return f.text()
+
+    def write(f: builder.Function, past: bool) -> None:
+        src, dst, ops = f.arguments[:3]
+        pointers = [src, *(f.load(PTR, f.gep(ops, 8 * k), 8) for k in range(count)), dst]
+        for found in lines(f, levels, pointers, lanes, unroll, together, WIDE * unroll):
+            found.tasks(Passes(f, replace(made, stream=past), found).write)
+
+    return streaming(ENTRY, machine, made.stream, write)
 
 
 class Passes:
@@ -139,6 +156,8 @@ class Passes:
     def __init__(self, f: builder.Function, made: NormalizationPlan, found: Lines) -> None:
         self.b, self.what, self.lines, self.size = f, made.what, found, made.rows.size
         self.v, self.table = Lanes(f, made.src, made.dst), Lanes(f, F32, F32)
+        self.mask = Lanes(f, U8, U8, whole=True)
+        self.stream = made.stream
 
     def write(self, at: Values) -> None:
         """A task."""
@@ -209,7 +228,7 @@ class Passes:
     def _apply(self, at: Values, pivots: Values | None, found: list[Values]) -> None:
         b, what = self.b, self.what
 
-        def last(visit: Visit, given: Values) -> Values:
+        def last(visit: Visit) -> None:
             _, _, factor, rest = found[visit.row]
             y = self._difference(visit, pivots)
             y = b.fmul(y, factor) if pivots is None else b.fmuladd(y, factor, rest)
@@ -220,10 +239,12 @@ class Passes:
                 y = (b.fmul if what.scale else b.fadd)(y, tables[0])
             for function in what.post_ops:
                 y = function.emit(b, y)
-            self.v.store(visit.at[-1], y, visit.valid)
-            return given
+            if what.mask:
+                passed = b.zext(b.fcmp("ogt", y, 0.0), I8)
+                self.mask.store(visit.at[1 + what.scale + what.shift], passed, visit.valid)
+            self.v.store(visit.at[-1], y, visit.valid, self.stream)
 
-        self.lines.visit(at, [[] for _ in range(self.lines.slots)], last)
+        self.lines.revisit(at, last)
 
     def _loaded(self, visit: Visit, operand: int) -> Value:
         """A vector of a table."""

@@ -127,6 +127,18 @@ class Rows:
         found = self.packing(block, most)
         return min(most, found[0] * found[1].extent if found else self.longest)
 
+    def completes(self, lanes: int) -> bool:
+        """Whether vectors of so many elements fill lines of the destination, if that begins on one."""
+        for nest in (*self.blocks, *self.pieces):
+            width = nest.widths[-1]
+            if nest.starts[-1] % LINE:
+                return False
+            for loop in nest.loops:
+                neighbours = loop.steps[-1] == width
+                if loop.extent % lanes or loop.extent * width % LINE if neighbours else loop.steps[-1] % LINE:
+                    return False
+        return True
+
     def near(self, most: int, lanes: int) -> int:
         """Neighbours that a task has at most in vectors of so many, if it takes ``most`` vectors."""
         found = [self.packing(block, lanes) for block in self.blocks]
@@ -325,6 +337,28 @@ class Lines:
             begin = [self.b.gep(x, start) for x, start in zip(at, piece.starts, strict=True)]
             values = self._nest(piece, self._around(piece), begin, values, body)
         return self._apart(values)
+
+    def revisit(self, at: Values, body: Callable[[Visit], None]) -> None:
+        """Call the body for all elements once more, parts that were visited last first: caches have them."""
+        self._merge, self._first = None, []
+
+        def called(visit: Visit, given: Values) -> Values:
+            body(visit)
+            return given
+
+        for piece in reversed(self.made.pieces):
+            begin = [self.b.gep(x, start) for x, start in zip(at, piece.starts, strict=True)]
+            loops = self._around(piece)
+            if len(loops) < 2:
+                self._nest(piece, loops, begin, [], called)
+                continue
+
+            def turn(i: Value, piece: Nest = piece, begin: Values = begin) -> None:
+                first, *inner = self._around(piece)
+                last = self.b.sub(first.extent - 1, i)
+                self._nest(piece, inner, self._moved(begin, last, first.steps), [], called)
+
+            self.b.loop(0, loops[0].extent, 1, turn)
 
     def first(self, at: Values, load: Callable[[Value, int, int], Value]) -> Values:
         """The first element of each row in all of its lanes; ``load`` takes an address, lanes, valid ones."""

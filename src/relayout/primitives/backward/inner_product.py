@@ -178,12 +178,18 @@ def _in_order(dims: tuple[int, ...], order: tuple[int, ...]) -> Layout:
 
 
 def _as_rows(desc: MemoryDesc, order: tuple[int, ...]) -> MemoryDesc | None:
-    """A tensor as a matrix, all axes of an image as one; None where they don't lie as one."""
+    """A tensor as a matrix, all axes of an image as one; None where they don't lie as one.
+
+    Neither do they where the padding of one is lost: an axis of one element in blocks is merged without its
+    block, but what is written there must be zero.
+    """
     layout = views.permute(desc.layout.with_roles(None), (0, *order))
     if len(order) > 1:
         try:
             layout = views.merge_axes(layout, 1, len(order))
         except LayoutError:
+            return None
+        if prod(layout.padded_dims) != prod(desc.padded_dims):
             return None
     if any(len(term) != 1 for term in layout.terms):
         return None

@@ -33,9 +33,6 @@ from relayout.primitives.primitive import DEFINITION
 from relayout.primitives.recurrent import FLOATS, FORMATS, GRU, LBRGRU, LSTM, Recurrent, VanillaRNN
 
 if TYPE_CHECKING:
-    pass
-
-if TYPE_CHECKING:
     from relayout.primitives.program import Program
 
 __all__ = ["GRUBackward", "LBRGRUBackward", "LSTMBackward", "VanillaRNNBackward"]

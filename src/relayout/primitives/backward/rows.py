@@ -16,6 +16,7 @@ from relayout.layout.descriptor import MemoryDesc
 from relayout.layout.layout import Layout, plain
 from relayout.primitives.lowering import reorder_step, zeros_step
 from relayout.primitives.program import Program, Step
+from relayout.records import replace
 
 if TYPE_CHECKING:
     from relayout.kernels.reduce.gradients import Gradient
@@ -47,12 +48,12 @@ def row_gradient(
     of_rows : sequence of (str, Layout)
         The buffers with one element for a row, and where it is for each element.
     in_cache : bool
-        Whether there is none either where the rows of a task would not stay in the L2 cache, or something
+        Whether there is none either where going over the rows of a task twice does not pay, or something
         would have to be reordered.
     """
     from relayout.kernels.reduce.gradients import ENTRY, UNROLL, module, planned
     from relayout.primitives.combining import combining_step
-    from relayout.primitives.summing import stays
+    from relayout.primitives.summing import leaves, stays
 
     names = list(descs)
     source, coming, *masks, target = names
@@ -80,9 +81,11 @@ def row_gradient(
             break
     if found is None:
         return None
+    found = replace(found, stream=leaves(found.rows, sum(seen[name].nbytes for name in names)))
     if in_cache:
-        size = sum(descs[name].dtype.bits // 8 for name in names)
-        if seen != descs or not stays(found.rows, 2 * UNROLL, size):
+        again = sum(descs[name].dtype.bits // 8 for name in names if name != target)
+        size = again + descs[target].dtype.bits // 8
+        if seen != descs or not stays(found.rows, 2 * UNROLL, size, again):
             return None
     steps: list[Step | None] = []
     scratch: dict[str, int] = {}

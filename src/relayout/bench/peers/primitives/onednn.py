@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from relayout.bench.networks import BackwardData, Conv, Forward, Product
+from relayout.bench.networks import BackwardData, BackwardWeights, Conv, Forward, Product
 from relayout.bench.operands import Floats, Operands, Work
 from relayout.bench.passes import Pass
 from relayout.bench.peers.dnnl import (
     BIAS,
     DIFF_DST,
     DIFF_SRC,
+    DIFF_WEIGHTS,
     DST,
     SRC,
     WEIGHTS,
@@ -72,9 +73,11 @@ class _Layer(Primitive):
 
     def __init__(self, library: Library, work: Conv | Product, operands: Operands, product: str) -> None:
         super().__init__(library)
-        read, written = SRC, DST
+        read, second, written = SRC, WEIGHTS, DST
         if isinstance(work, BackwardData):
             desc, read, written = self._backward_data(work), DIFF_DST, DIFF_SRC
+        elif isinstance(work, BackwardWeights):
+            desc, second, written = self._backward_weights(work), DIFF_DST, DIFF_WEIGHTS
         elif isinstance(work, Conv):
             desc = self._convolution(work)
         elif product == "matmul":
@@ -82,7 +85,7 @@ class _Layer(Primitive):
         else:
             desc = self._inner_product(work)
             operands = operands._replace(weights=np.ascontiguousarray(operands.weights.T))
-        sides = {read: operands.src, WEIGHTS: operands.weights}
+        sides = {read: operands.src, second: operands.weights}
         arguments = [(side, self.memory(*self._laid_out(desc, side, data))) for side, data in sides.items()]
         if operands.bias is not None:
             row = operands.bias if product != "matmul" or isinstance(work, Conv) else operands.bias[None]
@@ -91,7 +94,7 @@ class _Layer(Primitive):
         self.chosen = library.chosen(desc, written)
         self.given = aligned(library.size(self.chosen))
         arguments.append((written, self.memory(self.chosen, self.given)))
-        tags = [library.tag(library.chosen(desc, side)) for side in (read, WEIGHTS, written)]
+        tags = [library.tag(library.chosen(desc, side)) for side in (read, second, written)]
         self.implementation = f"{library.implementation(desc)} {':'.join(tags)}"
         self.ready(desc, arguments)
 
@@ -113,6 +116,16 @@ class _Layer(Primitive):
         return self.primitive_desc(
             *("convolution_backward_data", self.library.engine, DIRECT),
             *(self._any(dims) for dims in (work.dst_dims, work.weights_dims, work.src_dims)),
+            *(stride, Dims(0, 0), padding, padding, self._convolution(work.forward, FORWARD_TRAINING)),
+            self.attributes(),
+        )
+
+    def _backward_weights(self, work: BackwardWeights) -> Handle:
+        """Likewise, without a bias."""
+        stride, padding = (Dims(number, number) for number in (work.stride, work.padding))
+        return self.primitive_desc(
+            *("convolution_backward_weights", self.library.engine, DIRECT, self._any(work.src_dims)),
+            *(self._any(work.dst_dims), None, self._any(work.weights_dims)),
             *(stride, Dims(0, 0), padding, padding, self._convolution(work.forward, FORWARD_TRAINING)),
             self.attributes(),
         )

@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from relayout.bench.networks import BackwardData, Block, Conv, Forward, Product
+from relayout.bench.networks import BackwardData, BackwardWeights, Block, Conv, Forward, Product
 from relayout.bench.operands import SEED, Floats, Operands, Work
 from relayout.bench.passes import Pass
 from relayout.bench.peers.primitives import pytorch_passes
@@ -51,7 +51,7 @@ class PyTorch:
         """Put the operands into tensors, and find the operation."""
         if isinstance(work, Forward) or (isinstance(work, Product) and not self._multiplies(work)):
             return None
-        if isinstance(work, BackwardData) and self.memory == "mkldnn":
+        if isinstance(work, BackwardData | BackwardWeights) and self.memory == "mkldnn":
             return None
         if isinstance(work, Pass) and pytorch_passes.FORMATS.get(work.format) != self.memory:
             return None
@@ -61,6 +61,7 @@ class PyTorch:
             return _computation(pytorch_passes.action(work, operands), work.format)
         make: Any = _convolution if isinstance(work, Conv) else _product
         make = _backward_data if isinstance(work, BackwardData) else make
+        make = _backward_weights if isinstance(work, BackwardWeights) else make
         return _computation(make(work, operands, self.memory), self.memory or "contiguous")
 
     def _multiplies(self, work: Product) -> bool:
@@ -143,6 +144,17 @@ def _backward_data(work: BackwardData, operands: Operands, memory: str) -> Calla
         given = [one.contiguous(memory_format=torch.channels_last) for one in given]
     how = [work.stride] * 2, [work.padding] * 2, [1, 1], False, [0, 0], work.groups, [True, False, False]
     return lambda: torch.ops.aten.convolution_backward(*given, None, *how)[0]
+
+
+def _backward_weights(work: BackwardWeights, operands: Operands, memory: str) -> Callable[[], Any]:
+    """What autograd calls for the weights alone."""
+    torch = _torch()
+    filters = torch.empty(work.oc, work.ic // work.groups, work.kh, work.kw)
+    given = [torch.from_numpy(operands.weights), torch.from_numpy(operands.src), filters]
+    if memory == "channels_last":
+        given = [one.contiguous(memory_format=torch.channels_last) for one in given]
+    how = [work.stride] * 2, [work.padding] * 2, [1, 1], False, [0, 0], work.groups, [False, True, False]
+    return lambda: torch.ops.aten.convolution_backward(*given, None, *how)[1].reshape(work.dst_dims)
 
 
 def _product(work: Product, operands: Operands, memory: str) -> Callable[[], Any]:

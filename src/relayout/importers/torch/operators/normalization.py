@@ -31,19 +31,19 @@ def _or(call: Call, given: Value | None, sizes: Sequence[Any], number: int, dtyp
 @aten("batch_norm.default")
 def batch_norm(
     call: Call, x: Value, scale: Value | None, shift: Value | None, mean: Value | None,
-    variance: Value | None, training: bool, _: float, epsilon: float, *__: Any,
+    variance: Value | None, training: bool, momentum: float, epsilon: float, *_: Any,
 ) -> Value:  # fmt: skip
     if training or mean is None or variance is None:
         return _by_batch(call, x, scale, shift, epsilon)
-    return _by_statistics(call, x, scale, shift, mean, variance, epsilon)
+    return _by_statistics(call, x, scale, shift, mean, variance, epsilon, momentum)
 
 
 @aten("_native_batch_norm_legit_no_training.default")
 def batch_norm_by_statistics(
     call: Call, x: Value, scale: Value | None, shift: Value | None, mean: Value, variance: Value,
-    _: float, epsilon: float,
+    momentum: float, epsilon: float,
 ) -> tuple[Value | None, ...]:  # fmt: skip
-    return _by_statistics(call, x, scale, shift, mean, variance, epsilon), None, None
+    return _by_statistics(call, x, scale, shift, mean, variance, epsilon, momentum), None, None
 
 
 @aten("_native_batch_norm_legit.no_stats")
@@ -57,11 +57,14 @@ def batch_norm_by_batch(
 
 def _by_statistics(
     call: Call, x: Value, scale: Value | None, shift: Value | None, mean: Value, variance: Value,
-    epsilon: float,
+    epsilon: float, momentum: float = 0.1,
 ) -> Value:  # fmt: skip
+    """The momentum, of the new statistics in PyTorch, is that of the old ones here."""
     channels = (_channels(call, x),)
     scale, shift = _or(call, scale, channels, 1, mean.dtype), _or(call, shift, channels, 0, mean.dtype)
-    return call.emit("BatchNormalization", x, scale, shift, mean, variance, epsilon=float(epsilon))
+    return call.emit(
+        "BatchNormalization", x, scale, shift, mean, variance, epsilon=float(epsilon), momentum=1 - momentum
+    )
 
 
 def _by_batch(call: Call, x: Value, scale: Value | None, shift: Value | None, epsilon: float) -> Value:

@@ -28,11 +28,7 @@ def matmul(call: Call, x: Value, y: Value) -> Value:
 def linear(call: Call, x: Value, weight: Value, bias: Value | None) -> Value:
     if rank(x) == 2 and rank(weight) == 2:
         return call.emit("Gemm", x, weight, bias, transB=1)
-    data = call.known(weight)
-    if data is not None:
-        turned = call.derived(weight, "T", data.T)
-    else:
-        turned = call.transpose(weight, (1, 0)) if rank(weight) == 2 else weight
+    turned = call.transpose(weight, (1, 0)) if rank(weight) == 2 else weight
     made = call.emit("MatMul", x, turned)
     return made if bias is None else call.emit("Add", made, bias)
 

@@ -11,9 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
-import numpy as np
-
-from relayout.graph.graph import Array, Value
+from relayout.graph.graph import Value
 from relayout.importers.torch.call import Call, Size, dims_of
 from relayout.importers.torch.operators.table import aten
 
@@ -98,22 +96,27 @@ def _part(call: Call, state: Value, first: int, count: int, layers: int) -> Valu
 
 
 def _packed(call: Call, operator: str, own: Sequence[Sequence[Value]]) -> list[Value | None]:
-    """The weights of a layer's directions: for the input, for the state, and both biases in a row."""
-    data = [[call.known(one) for one in direction] for direction in own]
-    if any(one is None for direction in data for one in direction):
-        raise call.refuse(f"{operator} with weights that are computed")
-    packed = [np.stack([_in_order(operator, one[place]) for one in data]) for place in range(len(data[0]))]
-    made: list[Value | None] = [
-        call.derived(own[0][place], operator, packed[place]) for place in range(min(2, len(packed)))
-    ]
-    made.append(
-        call.derived(own[0][2], operator, np.concatenate(packed[2:], axis=1)) if len(packed) == 4 else None
-    )
+    """The weights of a layer's directions: for the input, for the state, and both biases in a row.
+
+    They are nodes, which passes compute for once where nothing is learned, and gradients pass to the weights.
+    """
+    ordered = [[_in_order(call, operator, one) for one in direction] for direction in own]
+    made: list[Value | None] = [_stacked(call, [one[place] for one in ordered]) for place in range(2)]
+    both = [call.emit("Concat", *one[2:], axis=0) for one in ordered if len(one) == 4]
+    made.append(_stacked(call, both) if both else None)
     return made
 
 
-def _in_order(operator: str, data: Array | None) -> Array:
+def _in_order(call: Call, operator: str, weight: Value) -> Value:
     """The rows of a weight, gate by gate in the order of the graph's operator."""
-    assert data is not None
-    gates = np.split(data, len(GATES[operator]))
-    return np.concatenate([gates[place] for place in GATES[operator]])
+    order = GATES[operator]
+    if len(order) == 1:
+        return weight
+    gates = call.several("Split", weight, outputs=len(order), axis=0, num_outputs=len(order))
+    return call.emit("Concat", *(gates[place] for place in order), axis=0)
+
+
+def _stacked(call: Call, several: Sequence[Value]) -> Value:
+    """One part for each direction."""
+    parts = [call.emit("Unsqueeze", one, call.ints(0)) for one in several]
+    return parts[0] if len(parts) == 1 else call.emit("Concat", *parts, axis=0)
