@@ -179,6 +179,16 @@ CASES: dict[str, Callable[[], Graph]] = {
     "pad": lambda: lossy("Pad", (2, 3), np.array([1, 0, 0, 2])),
     "pad axes": lambda: lossy("Pad", (2, 3), np.array([1, 2]), None, np.array([-1])),
     "depth to space by columns": lambda: lossy("DepthToSpace", (2, 8, 2, 3), blocksize=2, mode="CRD"),
+    "rotary": lambda: lossy(
+        "RotaryEmbedding", (2, 3, 4, 6), RNG.random((2, 4, 2)), RNG.random((2, 4, 2)), rotary_embedding_dim=4
+    ),
+    "swiglu": lambda: lossy("SwiGLU", (3, 4), (3, 4), alpha=1.3),
+    "mod": lambda: lossy("Mod", (3, 4), np.array([5.0]), fmod=1),
+    "global norm": lambda: lossy("GlobalLpPool", (2, 3, 4, 2)),
+    "global norm 3": lambda: lossy("GlobalLpPool", (2, 3, 4), p=3),
+    "global norm 1": lambda: lossy("GlobalLpPool", (2, 3, 4), p=1),
+    "center": lambda: lossy("CenterCropPad", (3, 6, 5), np.array([6, 3]), axes=(1, 2)),
+    "center odd": lambda: lossy("CenterCropPad", (3, 6, 5), np.array([6, 3, 8])),
     "trilu": lambda: lossy("Trilu", (2, 3, 4), np.array(1), upper=0),
     "reverse sequence": lambda: lossy("ReverseSequence", (4, 3), np.array([2, 4, 1])),
     "top": lambda: lossy("TopK", (3, 6), np.array([2]), outputs=2),
@@ -362,6 +372,8 @@ def test_against_finite_differences(name: str) -> None:
     graph = CASES[name]()
     low = 0.2 if name.startswith(POSITIVE) else -2.0
     fixed = {"x3", "x4", "weighing"} if name == "batch normalization" else {"weighing"}
+    if name == "mod":
+        fixed |= {"x1"}
     if "weighed" in name or name == "likelihood":
         fixed |= {"x2"}
     of = tuple(v.name for v in graph.inputs) + tuple(

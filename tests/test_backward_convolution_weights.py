@@ -22,8 +22,10 @@ from relayout.primitives import (
     InnerProductBackwardData,
     InnerProductBackwardWeights,
 )
+from relayout.primitives.backward.weights import ways
 from relayout.primitives.plain import plain, remade
 from relayout.targets.processors import limited
+from relayout.tensor import Tensor, address, allocate
 
 FORMATS = ("nchw", "nhwc", "nChw8c", "nChw16c", "NCHW4", "CHWN4", "b_fs_yx_fsv32")
 RNG = np.random.default_rng(7)
@@ -166,6 +168,46 @@ def test_bits_do_not_depend_on_the_threads_that_are_planned_for(text, each):
             )
             found.append(made(x, g, threads=threads).buffer.tobytes())
     assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("text", ["nhwc", "nChw16c"])
+@pytest.mark.parametrize(("channels", "groups", "kernel"), [(128, 1, 1), (64, 1, 3), (256, 16, 3), (3, 1, 7)])
+def test_all_plans_give_the_same_bits(text, channels, groups, kernel):
+    """Of those that a contest measures, with one thread and with two."""
+    dims = (groups,) * (groups > 1) + (max(64, channels) // groups, channels // groups, kernel, kernel)
+    found = {}
+    for threads in (1, 2):
+        with limited(threads):
+            src = desc((2, channels, 20, 24), text if channels > 3 else "nhwc")
+            made = made_for(src, desc(dims, rl.any), text, padding=kernel // 2)
+            gradient = made._as_gradient(made.descs)
+            rng = np.random.default_rng(3)
+            known = {name: made.descs[name] for name in made.inputs}
+            read = {
+                name: rl.tensor(rng.standard_normal(d.dims), d.layout, d.dtype) for name, d in known.items()
+            }
+            for way in ways(gradient):
+                program = made._whole(gradient, str(way))
+                assert program.note == str(way)
+                out = {name: Tensor(made.descs[name], allocate(made.descs[name])) for name in made.outputs}
+                program({name: address(one.buffer) for name, one in (read | out).items()})
+                found[threads, str(way)] = b"".join(one.buffer.tobytes() for one in out.values())
+    assert len(set(found.values())) == bool(found)
+    assert not machine_code() or len(found) > 3
+
+
+def test_a_contest_is_held_once_for_equal_problems(monkeypatch, tmp_path):
+    if not machine_code():
+        pytest.skip("nothing is measured")
+    monkeypatch.setenv("RELAYOUT_CACHE", str(tmp_path))
+    monkeypatch.setenv("RELAYOUT_EFFORT", "measure")
+    forward = Convolution(desc((2, 129, 24, 24)), desc((64, 129, 3, 3), rl.any), padding=1)
+    one, two = (ConvolutionBackwardWeights(forward, diff_weights=rl.any) for _ in range(2))
+    choice = one.tune()
+    assert choice is not None
+    assert "convolution backward weights f32:nhwc:2x129x24x24 * " in choice.problem
+    two._compiled()
+    assert two._program.note == one._program.note
 
 
 @pytest.mark.parametrize("dims", [(3, 8, 30), (2, 4, 5, 6, 7)])

@@ -12,6 +12,7 @@ from relayout.errors import LayoutError
 from relayout.graph.backward import backward
 from relayout.graph.graph import Graph, Node, Value
 from relayout.graph.inference import inferred
+from relayout.graph.operators import OPERATORS
 from relayout.graph.operators.slopes import FROM_RESULT, FROM_SOURCE
 from relayout.graph.step import Step, compiled_step, planned_step
 from relayout.ops.functions import Function
@@ -149,3 +150,35 @@ def test_an_optimizer_is_one_pass(optimizer: Any) -> None:
     trainer = Trainer(graph, "loss", optimizer)
     updates = [one for one in trainer.layers() if one.name.startswith("update/")]
     assert len(updates) == 1
+
+
+@pytest.mark.parametrize("dims", [(50, 41), (3, 4, 5, 7), (1000,), (6, 1)])
+@pytest.mark.parametrize("ratio", [0.0, 0.1, 0.5, 0.999])
+def test_masks_are_computed_by_kernels(dims: tuple[int, ...], ratio: float) -> None:
+    step = Value("step", (1,), S64)
+    node = Node(
+        "relayout.DropoutMask", ("step",), ("mask",), {"dims": dims, "ratio": ratio, "seed": 12345678901}
+    )
+    graph = inferred(Graph((step,), ("mask",), (node,)))
+    plan = planned_step(Step(graph, {}))
+    assert [one.way.name for one in plan.chosen] == [""]
+    run = compiled_step(Step(graph, {}), plan)
+    masks = []
+    for count in (0, 1, 2**40):
+        (wanted,) = graph.evaluate(np.array([count]))
+        np.testing.assert_array_equal(run(np.array([count])).numpy(), wanted)
+        masks.append(wanted != 0)
+    if ratio == 0.5 and masks[0].size > 300:
+        together = [(one == other).mean() for one in masks for other in masks if one is not other]
+        assert 0.4 < min(together) <= max(together) < 0.6
+
+
+def test_masks_drop_as_many_as_they_should() -> None:
+    drop = OPERATORS["relayout.DropoutMask"]
+    for ratio in (0.1, 0.5, 0.9):
+        mask = drop(np.array([3]), dims=(400, 500), ratio=ratio, seed=7)
+        mask = mask[0] if isinstance(mask, tuple) else mask
+        assert abs((mask == 0).mean() - ratio) < 0.004
+        rows, columns = (np.abs((mask == 0).mean(axis) - ratio).max() for axis in (0, 1))
+        assert max(rows, columns) < 0.13
+        assert abs(np.corrcoef((mask[:, 1:] == 0).ravel(), (mask[:, :-1] == 0).ravel())[0, 1]) < 0.01

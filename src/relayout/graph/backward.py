@@ -95,6 +95,7 @@ def _begins(graph: Graph) -> set[str]:
 
 
 FIXED = {("BatchNormalization", 3), ("BatchNormalization", 4), ("Clip", 1), ("Clip", 2), ("Dropout", 1)}
+FIXED |= {("RotaryEmbedding", place) for place in (1, 2)}
 """Inputs that are no parameters, by operator and place."""
 RECURRENT = ("LSTM", "GRU", "RNN")
 SAME = ("Expand", "Slice", "Split", "Reshape", "Squeeze", "Unsqueeze", "Transpose", "Identity")

@@ -19,6 +19,8 @@ bool a, f32 b; c = -1000000000.0; d = select a b c
                                         real numbers is exact and rounded
 ``max min abs sign``                    NaN where there is one
 ``floor ceil trunc isnan isinf``        of real numbers
+``shr``                                 of integers: so many bits to the right, zeros come in from the left;
+                                        the number counts modulo the width
 ``and or xor not``                      of truth values, and bit by bit of integers
 ``eq ne lt le gt ge``                   truth values; with NaN nothing is so, but for ``ne``
 ``fma``                                 x y + z in f32, rounded once where the processor can do that
@@ -175,6 +177,15 @@ def _infinite(b: Builder, kind: str, x: Value) -> Value:
     return b.fcmp("oeq", b.intrinsic("fabs", x), float("inf"))
 
 
+def _shift(b: Builder, kind: str, x: Value, y: Value) -> Value:
+    return b.lshr(x, b.and_(y, x.type.bits - 1))
+
+
+def _shifted(x: NDArray[Any], y: NDArray[Any]) -> Any:
+    bits = np.dtype(f"u{x.dtype.itemsize}")
+    return (x.astype(bits) >> (y.astype(bits) & bits.type(8 * bits.itemsize - 1))).astype(x.dtype)
+
+
 def _fused(x: NDArray[Any], y: NDArray[Any], z: NDArray[Any]) -> Any:
     """X y + z, rounded once: of two steps from double the first is to odd (Boldo and Melquiond)."""
     product, z = x.astype(np.float64) * y, z.astype(np.float64)
@@ -208,6 +219,7 @@ OPERATIONS: Final[dict[str, _Operation]] = {
     "or": _Operation(np.bitwise_or, lambda b, kind, x, y: b.or_(x, y), 2, _BITS),
     "xor": _Operation(np.bitwise_xor, lambda b, kind, x, y: b.xor(x, y), 2, _BITS),
     "not": _Operation(np.invert, lambda b, kind, x: b.xor(x, -1), 1, _BITS),
+    "shr": _Operation(_shifted, _shift, 2, _INTEGERS),
     "eq": _Operation(np.equal, _compared("oeq", "eq", "eq"), 2, tuple(KINDS), "bool"),
     "ne": _Operation(np.not_equal, _compared("une", "ne", "ne"), 2, tuple(KINDS), "bool"),
     "lt": _Operation(np.less, _compared("olt", "slt", "ult"), 2, _NUMBERS, "bool"),

@@ -40,6 +40,20 @@ def function(r: Reverse) -> str:
     return str(r("relayout.FunctionGrad", r.dy, kept, algorithm=found.algorithm, **numbers))
 
 
+@gradient("SwiGLU")
+def swiglu(r: Reverse) -> Sequence[str | None]:
+    """As a Swish times the other one."""
+    a, b = r.inputs
+    alpha: Any = r.attributes["alpha"]
+    first = second = None
+    if r.wants(0):
+        dy = r("Mul", r.dy, b)
+        first = r("relayout.FunctionGrad", dy, a, algorithm="swish", alpha=alpha, beta=0.0, by_result=0)
+    if r.wants(1):
+        second = r("Mul", r.dy, r("Swish", a, alpha=alpha))
+    return first, second
+
+
 @gradient("ThresholdedRelu")
 def thresholded_relu(r: Reverse) -> str:
     """``dy`` above alpha."""

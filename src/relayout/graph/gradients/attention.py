@@ -66,3 +66,12 @@ def attention(r: Reverse) -> Sequence[str | None]:
         if r.wants(3):
             found[3] = r.summed(ds, mask)
     return found
+
+
+@gradient("RotaryEmbedding")
+def rotary_embedding(r: Reverse) -> Sequence[str | None]:
+    """Turned back by the same angles."""
+    if any(r.wanted[1:]):
+        raise LayoutError("a RotaryEmbedding has no gradient by its angles")
+    back = r("Neg", r.inputs[2])
+    return [r("RotaryEmbedding", r.dy, r.inputs[1], back, *r.inputs[3:], **r.attributes)]

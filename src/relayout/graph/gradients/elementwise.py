@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
+from relayout.errors import LayoutError
 from relayout.graph.gradients.reverse import Reverse, gradient
 
 __all__: list[str] = []
@@ -125,6 +126,14 @@ def clip(r: Reverse) -> str:
         if r.input(place):
             found = r("Where", r(compare, r.x, r.input(place)), found, zero)
     return found
+
+
+@gradient("Mod")
+def remainder(r: Reverse) -> Sequence[str | None]:
+    """``dy`` where it has a slope; by the divisor there is none here."""
+    if r.wants(1):
+        raise LayoutError("a Mod has no gradient by its divisor")
+    return r.summed(r.dy, r.x), None
 
 
 @gradient("Floor", "Ceil", "Round", "Sign")

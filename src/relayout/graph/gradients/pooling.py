@@ -32,3 +32,12 @@ def global_average_pool(r: Reverse) -> str:
 def global_max_pool(r: Reverse) -> str:
     """To the first largest element of each plane."""
     return str(r("relayout.MaxPoolGrad", r.dy, r.x, kernel_shape=r.dims(r.x)[2:]))
+
+
+@gradient("GlobalLpPool")
+def global_norm(r: Reverse) -> str:
+    """``dy sign(x) (abs(x) / y)^(p - 1)``; 0 where the norm is."""
+    zero, p = r.number(0), r.attributes["p"]
+    share = r("Where", r("Equal", r.y, zero), zero, r("Div", r("Abs", r.x), r.y))
+    power = r("Pow", share, r.number(p - 1)) if p > 1 else r.broadcast(r.number(1), r.x)
+    return str(r("Mul", r("Mul", r("Sign", r.x), power), r.dy))

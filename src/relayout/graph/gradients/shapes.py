@@ -137,3 +137,9 @@ def between_depth_and_space(r: Reverse) -> Sequence[str | None] | str:
     n, c, h, w = r.dims(r.x)
     dy = r.reshaped(r.dy, (n, c // size**2, h, size, w, size))
     return r.reshaped(r("Transpose", dy, perm=(0, 1, 3, 5, 2, 4)), (n, c, h, w))
+
+
+@gradient("CenterCropPad")
+def center(r: Reverse) -> str:
+    """The window around the centre that the data was."""
+    return str(r("CenterCropPad", r.dy, r.integers(*r.dims(r.x))))

@@ -11,11 +11,12 @@ import numpy as np
 from relayout import primitives
 from relayout.errors import LayoutError
 from relayout.graph.arrays import stored
-from relayout.graph.lowering.case import Case, Operand, label, row_major
+from relayout.graph.lowering.case import FLOATS, Case, Operand, label, row_major
 from relayout.graph.lowering.chains import following as behind
 from relayout.graph.lowering.convolutions import padding_of
 from relayout.graph.lowering.expressions import ways_of
 from relayout.graph.lowering.ways import Way, moving, numbers, rule
+from relayout.graph.operators.gradients import LAST, MIXING, OF_PLACE, OF_SEED, OF_STEP, bound
 from relayout.layout.descriptor import MemoryDesc
 from relayout.ops.expressions import Writing
 from relayout.ops.formats import following
@@ -233,3 +234,52 @@ def lrn_grad(case: Case) -> Iterator[Way] | None:
         Way({src.name: desc, dy.name: desc}, (desc,), 2 * PASSES * moving(desc, desc), make)
         for desc in dict.fromkeys((*case.formats(src), *case.formats(dy)))
     )
+
+
+@rule("relayout.DropoutMask")
+def dropout_mask(case: Case) -> list[Way] | None:
+    """Row-major: a place is that of a row and that within it, each from a table."""
+    step, a, out = case.inputs[0], case.attributes, case.out
+    if step is None or step.data is not None or step.dtype != "s64" or not out.dims or 0 in out.dims:
+        return None
+    if out.dtype not in FLOATS:
+        return None
+    rank, row = len(out.dims), out.dims[-1]
+    w = Writing("s64", "s64", "s64")  # step, of rows, of a row
+
+    def number(n: int) -> int:
+        return w.number("s64", _signed(n))
+
+    key = w.apply("add", w.apply("mul", 0, number(OF_STEP)), number(int(a["seed"]) * OF_SEED))
+    x = w.apply("add", w.apply("add", 1, key), 2)
+    for bits, factor in MIXING:
+        x = w.apply("mul", w.apply("xor", x, w.apply("shr", x, number(bits))), number(factor))
+    x = w.apply("xor", x, w.apply("shr", x, number(LAST)))
+    kept = w.apply("ge", x, w.number("s64", bound(a["ratio"])))
+    w.put("select", "f32", kept, w.number("f32", 1 / (1 - a["ratio"])), w.number("f32", 0.0))
+    expression = w.written()
+
+    def table(count: int, times: int, dims: tuple[int, ...]) -> np.ndarray[Any, Any]:
+        made = np.arange(count, dtype=np.uint64) * np.uint64(times * OF_PLACE % 2**64)
+        return np.asarray(made.view(np.int64).reshape(dims))
+
+    def make(site: Site) -> Value:
+        tables = (
+            table(prod(out.dims[:-1]), row, (*out.dims[:-1], 1)),
+            table(row, 1, (*(1,) * (rank - 1), row)),
+        )
+        src = [site.ranked(step, rank)]
+        src += [site.sequence.constant(stored(one), f"{case.name}.places") for one in tables]
+        dst, into = site.target(0, site.way.outputs[0])
+        return site.add(Pointwise(expression, [one.desc for one in src], dst), *src, into=into)
+
+    target = row_major(out.dims, out.dtype)
+    return [Way({step.name: row_major(step.dims, step.dtype)}, (target,), MIXED * moving(target), make)]
+
+
+MIXED = 4.0  # times writing a mask: what mixing takes besides
+
+
+def _signed(n: int) -> int:
+    """A number modulo 2**64 as s64."""
+    return (n + 2**63) % 2**64 - 2**63

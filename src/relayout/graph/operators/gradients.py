@@ -35,7 +35,7 @@ from relayout.graph.operators.registry import Array, Fact, operator
 from relayout.graph.operators.types import narrow, wide
 from relayout.graph.operators.windows import Windows, fold, slide
 
-__all__: list[str] = []
+__all__ = ["LAST", "MIXING", "OF_PLACE", "OF_SEED", "OF_STEP", "bound"]
 
 Sizes = Sequence[int]
 
@@ -272,8 +272,28 @@ def softmax_cross_entropy_grad(
 def dropout_mask(
     step: Array, /, *, dims: Sizes, ratio: float, seed: int = 0, dtype: str = "float32"
 ) -> Array:
-    """0 with the probability ``ratio``, else what keeps the mean; the same for the same seed and step."""
+    """0 with the probability ``ratio``, else what keeps the mean; the same for the same seed and step.
+
+    Each element depends on its place, the step and the seed alone, so that any part can be computed.
+    """
     if not 0 <= ratio < 1:
         raise LayoutError(f"ratio {ratio} must be 0 or more, and less than 1")
-    chance = np.random.Generator(np.random.Philox(key=seed, counter=[0, 0, 0, int(step.reshape(()))]))
-    return ((chance.random(tuple(dims)) >= ratio) / (1 - ratio)).astype(dtype)
+    places = np.arange(prod(dims), dtype=np.uint64).reshape(dims) * np.uint64(OF_PLACE)
+    key = int(step.reshape(())) * OF_STEP + seed * OF_SEED
+    x = places + np.uint64(key % 2**64)
+    for bits, factor in MIXING:
+        x = (x ^ (x >> np.uint64(bits))) * np.uint64(factor)
+    kept = (x ^ (x >> np.uint64(LAST))).view(np.int64) >= bound(ratio)
+    return np.asarray(kept / (1 - ratio), dtype)
+
+
+OF_PLACE, OF_STEP, OF_SEED = 0x9E3779B97F4A7C15, 0xD1342543DE82EF95, 0xA0761D6478BD642F
+"""Odd numbers that places, steps and seeds are multiplied by, modulo 2**64."""
+MIXING = ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB))
+LAST = 31
+"""How SplitMix64 (Steele, Lea and Flood, 2014) mixes a counter: x ^= x >> bits, then x *= factor."""
+
+
+def bound(ratio: float) -> int:
+    """The number that mixed bits, as s64, are below with that probability."""
+    return min(int(ratio * 2**64), 2**64 - 1) - 2**63

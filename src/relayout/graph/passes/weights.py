@@ -30,11 +30,8 @@ def with_moving_weights(graph: Graph) -> Graph:
     >>> x, w = Value("x", (1, 2, 5), np.dtype("f4")), Value("w", (2, 3, 4), np.dtype("f4"))
     >>> node = Node("ConvTranspose", ("x", "w"), ("y",), {"strides": (2,)})
     >>> y = Value("y", (1, 3, 12), np.dtype("f4"))
-    >>> print(with_moving_weights(Graph((x, w), ("y",), (node,), values={"y": y})))
-    x f32 1x2x5
-    w f32 2x3x4
-    y = relayout.ConvGradInput(x, w, dims=1x3x12, strides=2, ...)
-    -> y
+    >>> [made.operator for made in with_moving_weights(Graph((x, w), ("y",), (node,), values={"y": y})).nodes]
+    ['relayout.ConvGradInput']
     """
     changes = {"ConvTranspose": _transposed, "Gemm": _gemm}
     if not any(node.operator in changes for node in graph.nodes):

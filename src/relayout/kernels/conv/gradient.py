@@ -60,6 +60,10 @@ READ_OF_SUMMED = 24
 nothing is computed."""
 MOST_PARTS = 4
 """Parts of outputs, inputs and taps, for each thread."""
+MOST_CUTS = 4
+"""Ways to cut the work into parts that are measured, whose"""
+COST_LIMIT = 1.15
+"""estimated cost is at most so many times the lowest."""
 MOVED = 6
 """Bytes that come from memory, or the L3 cache, in a cycle."""
 MOST_TILES = 16
@@ -296,17 +300,19 @@ def planned(
     written: int,
     machine: Machine,
     threads: int,
-) -> Plan | None:
-    """The plan for these formats; None where they don't lie as a tile reads them.
+) -> tuple[Plan, ...]:
+    """The plans for these formats that are worth measuring; none where they don't lie as a tile reads them.
 
     ``weights`` are those that are written, which take so many bytes. What is not f32 is widened on the way
-    into packed vectors. Shares are the same for all numbers of ``threads``.
+    into packed vectors. The first is the estimate. The others differ in what is packed, and in parts of the
+    outputs, inputs and taps: in nothing that changes a sum, so that all give the same bits. Shares are the
+    same for all of them, and for all numbers of ``threads``.
     """
     source, target, lanes = side_of(src), side_of(dst), lanes_of(machine)
     if source is None or target is None or not source.is_plain or not target.is_plain:
-        return None
+        return ()
     if len(source.batch) != 1 or len(target.batch) != 1 or len(weights.inputs) != 1:
-        return None
+        return ()
     spread = is_spread(geometry, lanes)
     row = ceil(geometry.outputs / lanes)
     vectors = ceil(row / ceil(row / (registers_of(machine) // 8)))
@@ -318,20 +324,59 @@ def planned(
     touched = prod(min(pair) for pair in zip(geometry.strides, geometry.kernel, strict=True))
     most = (vectors + touched) * machine.vector
     dims = _chunked(_dims(geometry, source, target), machine.l1 * 3 // 4 // most)
-    taps = geometry.taps
     if dims[-1].axis != 2 or dims[-1].chunk < dims[-1].extent:
         together = None
-    last = next((dim for dim in reversed(dims) if dim.extent > 1), dims[-1])
-    step = _block(source, geometry, lanes, src.dtype.bits // 8)
-    near = geometry.inputs * WORD <= machine.vector or row * taps < LEAST_REUSE
-    gathers = step is not None and not spread and (src.dtype.name != "f32" or not (near or step[1]))
+    step, real = _block(source, geometry, lanes, src.dtype.bits // 8), src.dtype.name == "f32"
+    near = geometry.inputs * WORD <= machine.vector or row * geometry.taps < LEAST_REUSE
+    can_gather, gathers = step is not None and not spread, step is not None and not (near or step[1])
     if geometry.groups > 1:
         apart = source.channels == (Digit(1, geometry.groups * geometry.inputs, WORD),)
-        far = together is not None and src.dtype.name == "f32" and apart and source.steps[2] >= APART
-        gathers = far and (not spread or geometry.inputs == geometry.outputs)
-        step = (machine.vector, False) if gathers else None
-    if src.dtype.name != "f32" and not gathers:
-        return None
+        alike = together is not None and (not spread or geometry.inputs == geometry.outputs)
+        can_gather, gathers = apart and alike and real, source.steps[2] >= APART
+        step = machine.vector, False
+    if not (real or can_gather):
+        return ()
+    problem = _Problem(
+        geometry, machine, threads, src, dst, source, target, weights, written, dims, spread, together,
+        step[0] if step else 0,
+    )  # fmt: skip
+    gathers = can_gather and (gathers or not real)
+    first = _plans(problem, gathers)
+    if not first or geometry.flops < LEAST:
+        return first[:1]
+    others: list[Plan] = []
+    if dst.dtype.name == "f32":
+        others += _plans(problem, gathers, not first[0].packs)[:1]
+    if can_gather and real:
+        others += _plans(problem, not gathers)[:1]
+    return (*first, *others)
+
+
+class _Problem(NamedTuple):
+    """What all plans of a problem have in common."""
+
+    geometry: Geometry
+    machine: Machine
+    threads: int
+    src: MemoryDesc
+    dst: MemoryDesc
+    source: Side
+    target: Side
+    weights: Weights
+    written: int
+    dims: tuple[Dim, ...]
+    spread: bool
+    together: Row | None
+    step: int
+
+
+def _plans(problem: _Problem, gathers: bool, packs: bool | None = None) -> tuple[Plan, ...]:
+    """The plans with the source packed or not, and ``diff_dst`` (None: as it seems best), best cuts first."""
+    geometry, machine, threads, src, dst, source, target, weights, written, dims, spread, together, step = (
+        problem
+    )
+    lanes, taps = lanes_of(machine), geometry.taps
+    last = next((dim for dim in reversed(dims) if dim.extent > 1), dims[-1])
     read = source
     if gathers:
         block = prod(dim.reach for dim in dims) * machine.vector
@@ -340,13 +385,14 @@ def planned(
     size = dst.dtype.bits // 8
     found = (_spread if spread else _tiles)(geometry, read, target, weights, machine, size, together, gathers)
     if found is None:
-        return None
+        return ()
     outputs, inputs, tiles, filters = found
     if len(outputs) * len(inputs) > MOST_TILES:
-        return None
+        return ()
     reused = max(one.end - one.first for one in filters) * taps
     partial = any(len(pieces) > 1 for kind in outputs for pieces in kind.pieces)
-    packs = dst.dtype.name != "f32" or (reused >= LEAST_REUSE and (last.dst >= APART or partial))
+    if packs is None:
+        packs = dst.dtype.name != "f32" or (reused >= LEAST_REUSE and (last.dst >= APART or partial))
     patterns: tuple[tuple[int, ...], ...] = ()
     if spread:
         per, each = geometry.outputs, geometry.inputs
@@ -357,7 +403,7 @@ def planned(
     shares = _shares(dims, moved, written)
     chunks = prod(ceil(dim.extent / dim.chunk) for dim in dims)
     pieces = len(filters), rows if even else 1, geometry.taps // (geometry.kernel[2] if together else 1)
-    blocks, columns, parts = _cut(geometry, pieces, shares, chunks, moved, written, machine, threads)
+    cuts = _cuts(geometry, pieces, shares, chunks, moved, written, machine, threads)
     plan = Plan(
         geometry,
         machine,
@@ -374,17 +420,18 @@ def planned(
         packs,
         gathers,
         shares,
-        blocks,
-        columns,
-        parts,
+        *cuts[0],
         written,
         src.dtype.name,
         dst.dtype.name,
-        step[0] if step else 0,
+        step,
         weights.taps[2],
         together,
     )
-    return replace(plan, taps=_taps(plan, weights))
+    plan = replace(plan, taps=_taps(plan, weights))
+    return tuple(
+        replace(plan, blocks=blocks, columns=columns, parts=parts) for blocks, columns, parts in cuts
+    )
 
 
 Found = tuple[tuple[Outputs, ...], tuple[Inputs, ...], tuple[Tile, ...], tuple[Filters, ...]]
@@ -663,7 +710,7 @@ def _shares(dims: tuple[Dim, ...], read: tuple[int, int], written: int) -> int:
     return max(1, min(chunks, MOST_SHARES, sum(read) // (READ_OF_SUMMED * written)))
 
 
-def _cut(
+def _cuts(
     geometry: Geometry,
     pieces: tuple[int, int, int],
     shares: int,
@@ -672,15 +719,15 @@ def _cut(
     written: int,
     machine: Machine,
     threads: int,
-) -> tuple[int, int, int]:
-    """Parts of the outputs, of the inputs and of the taps: what so many threads do soonest.
+) -> list[tuple[int, int, int]]:
+    """Parts of the outputs, of the inputs and of the taps: what so many threads do soonest, and what is near.
 
     The ``pieces`` are blocks of outputs, vectors of inputs and taps, or rows of them. The source is read for
     each part of the outputs, ``diff_dst`` for each of the inputs (``read`` has the bytes of both), and sums
     of a task that are larger than a share of the L2 cache are moved for each chunk.
     """
     if geometry.flops < LEAST:
-        return 1, 1, 1
+        return [(1, 1, 1)]
     near = machine.l2 // 3
     most = max(MOST_PARTS * threads, ceil(written / near))
     computed = geometry.flops / (2 * PRODUCTS * lanes_of(machine))
@@ -693,7 +740,8 @@ def _cut(
         moved += 2 * written * chunks if written > near * cut else 0
         turns = ceil(shares * cut / threads) / (shares * cut)  # of the work, that of the busiest thread
         found.append(((computed + moved / MOVED) * turns, cut, (blocks, columns, parts)))
-    return min(found)[-1]
+    found.sort()
+    return [cut for cost, _, cut in found if cost <= COST_LIMIT * found[0][0]][:MOST_CUTS]
 
 
 def _parts(count: int, most: int) -> list[int]:

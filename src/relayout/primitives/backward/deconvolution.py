@@ -102,6 +102,6 @@ class DeconvolutionBackwardWeights(WeightsBackward):
             given = {**given, "diff_weights": MemoryDesc(weights.dims, weights.dtype, text)}
         return super()._decided(given)
 
-    def _program_of(self, made: Gradient) -> Program | None:
-        program = weights_gradient(made)
+    def _program_of(self, made: Gradient, schedule: str) -> Program | None:
+        program = weights_gradient(made, schedule)
         return None if program is None else renamed(program, {"src": "diff_dst", "diff_dst": "src"})

@@ -13,21 +13,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from itertools import product
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from relayout.errors import Unsupported
 from relayout.forking import locked
 from relayout.jit.support import supported
 from relayout.layout import views
 from relayout.layout.descriptor import MemoryDesc
+from relayout.layout.layout import spell_dims
 from relayout.ops.operation import Operation
 from relayout.primitives.backward.base import Backward
 from relayout.primitives.convolution import formats_of_images
 from relayout.primitives.lowering import joined, renamed, reorder_step
 from relayout.primitives.primitive import DEFINITION
+from relayout.primitives.products import MEASURABLE
 from relayout.primitives.program import Program, Step
 from relayout.primitives.reduction import Reduction
 
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
     from relayout.kernels.conv.geometry import Geometry
     from relayout.kernels.conv.gradient import Plan
     from relayout.primitives.primitive import Primitive
+    from relayout.runtime.tuning import Choice, Trial
     from relayout.targets.machine import Machine
 
 __all__ = ["Gradient", "WeightsBackward", "bias_gradient", "check_floats", "weights_gradient"]
@@ -62,6 +65,11 @@ class Gradient:
         """The number of spatial axes."""
         return len(self.src.dims) - 2
 
+    def __str__(self) -> str:
+        g, words = self.geometry, [f"{self.src} * {self.diff_dst} -> {self.diff_weights}"]
+        words += [f"{name} {spell_dims(getattr(g, name))}" for name in ("strides", "dilation", "padding")]
+        return ", ".join(words)
+
 
 def check_floats(kind: str, forward: Primitive, descs: Mapping[str, MemoryDesc]) -> None:
     """Refuse what there are no gradients of: scales, and integers."""
@@ -79,6 +87,9 @@ class WeightsBackward(Backward):
     forward: Any
     _given: dict[str, MemoryDesc]
     """The descriptors as they were given, before every ``any`` was decided."""
+    _problem = ""
+    """What its contest is about; empty: there is none."""
+    _workings = Backward._workings | {"_problem"}
 
     def __init__(
         self,
@@ -128,16 +139,32 @@ class WeightsBackward(Backward):
         }
 
     def _lower(self) -> Program | None:
-        program = self._program_of(self._as_gradient(self.descs))
+        made = self._as_gradient(self.descs)
+        trial = _trial_of(_Contest(self.kind, made, self.descs.get("diff_bias"), self))
+        if trial is None:
+            return self._whole(made)
+        self._trial = None if trial.done else trial
+        self._problem = trial.problem
+        return self._whole(made, trial.first) if trial.winner is None else trial.winner.program
+
+    def _whole(self, made: Gradient, schedule: str = "") -> Program | None:
+        """The program by the plan that prints so, else by the estimate; with the gradient of the bias."""
+        program = self._program_of(made, schedule)
         if program is None or "diff_bias" not in self.descs:
             return program
         return joined(
             program, bias_gradient(self.descs["diff_dst"], self.descs["diff_bias"]), note=program.note
         )
 
-    def _program_of(self, made: Gradient) -> Program | None:
+    def _program_of(self, made: Gradient, schedule: str) -> Program | None:
         """The program of the gradient of weights, of buffers with the names of arguments."""
-        return weights_gradient(made)
+        return weights_gradient(made, schedule)
+
+    @locked
+    def _choice(self) -> Choice | None:
+        from relayout.runtime.tuning import kept
+
+        return kept(self._problem) if self._problem else None
 
     def _alternatives(self) -> list[Self]:
         free = [name for name in ("src", "diff_dst") if self._given[name].layout is None]
@@ -160,9 +187,10 @@ class WeightsBackward(Backward):
         from relayout.runtime.clock import cycles_per_second
 
         made = self._as_gradient(self.descs)
-        found = planned(made) if supported() else None
-        if found is None:
+        several = ways(made) if supported() else ()
+        if not several:
             return self.flops / DEFINED, DEFINITION
+        found = several[0]
         moved = sum(getattr(made, name).nbytes + getattr(found, name).nbytes for name in found.before)
         if not found.direct(made.diff_weights):
             moved += found.diff_weights.nbytes + made.diff_weights.nbytes
@@ -194,11 +222,59 @@ def bias_gradient(diff_dst: MemoryDesc, diff_bias: MemoryDesc) -> Program | None
     return None if program is None else renamed(program, {"src": "diff_dst", "dst": "diff_bias"})
 
 
-def weights_gradient(made: Gradient) -> Program | None:
-    """The program, of buffers ``src``, ``diff_dst`` and ``diff_weights``; None where there is no kernel."""
-    found = planned(made)
-    if found is None:
+class Made(NamedTuple):
+    """A schedule, compiled."""
+
+    program: Program
+
+
+@dataclass(frozen=True)
+class _Contest:
+    """What a contest is about, and one primitive that has it to do."""
+
+    kind: str
+    made: Gradient
+    diff_bias: MemoryDesc | None
+    primitive: WeightsBackward = field(compare=False)
+
+
+@locked
+def _trial_of(contest: _Contest) -> Trial[Planned, Made] | None:
+    """The contest among the plans; None where there is one, or too little to do."""
+    from relayout.environment import effort
+    from relayout.runtime import threads
+    from relayout.runtime.clock import cycles_per_second
+
+    several = ways(contest.made) if effort() == "measure" else ()
+    if len(several) < 2 or several[0].plan.cycles < MEASURABLE * cycles_per_second():
         return None
+    return _trial(contest, threads.count())
+
+
+@lru_cache(maxsize=256)
+@locked
+def _trial(contest: _Contest, many: int) -> Trial[Planned, Made]:
+    from relayout.runtime.tuning import Trial, here
+
+    made, primitive = contest.made, contest.primitive
+
+    def compiled(way: Planned) -> Made | None:
+        program = primitive._whole(made, str(way))
+        return None if program is None else Made(program)
+
+    bias = f", {contest.diff_bias}" if contest.diff_bias is not None else ""
+    return Trial(f"{contest.kind} {made}{bias} {here(many)}", lambda: ways(made), compiled)
+
+
+def weights_gradient(made: Gradient, schedule: str = "") -> Program | None:
+    """The program, of buffers ``src``, ``diff_dst`` and ``diff_weights``; None where there is no kernel.
+
+    ``schedule`` is what the plan prints that is to be taken, if it is a candidate; else it is the estimate.
+    """
+    several = ways(made)
+    if not several:
+        return None
+    found = next((one for one in several if str(one) == schedule), several[0])
     inputs = {"src": made.src, "diff_dst": made.diff_dst}
     names, scratch = {}, {}
     steps: list[Step | None] = []
@@ -248,17 +324,17 @@ class Planned:
 
 
 @locked
-def planned(made: Gradient) -> Planned | None:
-    """The plan for a problem; None where there is none. Inputs that it can't read are reordered first."""
+def ways(made: Gradient) -> tuple[Planned, ...]:
+    """The plans for a problem, the estimate first. Inputs that they can't read are reordered first."""
     from relayout.runtime import threads
     from relayout.targets.machine import host
 
-    return _planned(made, host(), threads.count())
+    return _ways(made, host(), threads.count())
 
 
 @lru_cache(maxsize=256)
 @locked
-def _planned(made: Gradient, machine: Machine, many: int) -> Planned | None:
+def _ways(made: Gradient, machine: Machine, many: int) -> tuple[Planned, ...]:
     from relayout.kernels.conv.arithmetic import FLOATS as REALS
     from relayout.kernels.conv.gradient import planned
     from relayout.kernels.conv.tile import lanes_of
@@ -267,18 +343,18 @@ def _planned(made: Gradient, machine: Machine, many: int) -> Planned | None:
     written = MemoryDesc(made.diff_weights.dims, "f32", weights_written(made))
     weights = weights_of(written, made.geometry, REALS, lanes_of(machine), made.grouped)
     if weights is None:
-        return None
-    ways = [
+        return ()
+    formats = [
         [desc, MemoryDesc(desc.dims, "f32", CHANNELS_LAST[len(desc.dims)])]
         for desc in (made.src, made.diff_dst)
     ]
-    for diff_dst, src in product(ways[1], ways[0]):
-        plan = planned(made.geometry, src, diff_dst, weights, written.nbytes, machine, many)
-        if plan is not None:
+    for diff_dst, src in product(formats[1], formats[0]):
+        plans = planned(made.geometry, src, diff_dst, weights, written.nbytes, machine, many)
+        if plans:
             read = {"src": (src, made.src), "diff_dst": (diff_dst, made.diff_dst)}
             before = tuple(name for name, (one, other) in read.items() if one != other)
-            return Planned(plan, src, diff_dst, written, before)
-    return None
+            return tuple(Planned(plan, src, diff_dst, written, before) for plan in plans)
+    return ()
 
 
 @locked
