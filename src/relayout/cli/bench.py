@@ -675,7 +675,7 @@ def census(
     """Import, run and compare 277 networks of torchvision, timm and transformers, and some more.
 
     ONNX files are compared with ONNX Runtime, programs of torch.export with PyTorch: no output may differ by
-    more than 1e-4 of its largest value. With --training a step of 79 of them, on pictures of 64 x 64, is
+    more than 1e-4 of its largest value. With --training a step of 77 of them, on pictures of 64 x 64, is
     compared with PyTorch's in double precision: loss and gradients may be 4 times as far off as those of
     PyTorch in single precision. Each network has a process of its own; one that takes too long or too much
     memory is a line in the results.
