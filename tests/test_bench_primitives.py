@@ -103,7 +103,7 @@ class TestTasks:
         gradients = {task.network for task in tasks(networks=["data", "weights"])}
         assert len(gradients) == 6
         assert {name.rpartition(" ")[2] for name in gradients} == {"data", "weights"}
-        assert {task.batch for task in found} == {1, 8}
+        assert {task.batch for task in found} == {1, 8, 16, 64}
 
     def test_a_quick_run_has_every_name(self):
         assert {task.work.name for task in tasks(quick=True)} == set(QUICK)

@@ -14,6 +14,7 @@ import relayout as rl
 from relayout.kernels.copy import ESTIMATE, base, candidates
 from relayout.kernels.copy.plan import Facts, Plan, costing, one_of, runs, shared_of
 from relayout.kernels.copy.problem import Move, moves, simplified
+from relayout.runtime import tuning
 from strategies import examples
 from test_kernels import MOVED, SHAPES, attributes_of, compare, compile_, problem
 
@@ -29,6 +30,13 @@ def offered(src: rl.MemoryDesc, dst: rl.MemoryDesc, shape=()) -> list[Plan]:
     found = moves(src, dst, shape)
     parts = candidates._offered(found, None, True) if found is not None else None
     return [plan for plans in parts or () for plan in plans]
+
+
+def test_choices_among_other_kinds_are_not_taken_for_granted():
+    """A choice that was kept knows nothing of kinds that came later: with the list, the version changes."""
+    kinds = [plans.__module__.rpartition(".")[2] for plans in candidates.KINDS]
+    listed = ["rows", "pixels", "packing", "regroup", "tiling", "patches", "elements"]
+    assert (tuning.VERSION, kinds) == (6, listed)
 
 
 @examples(150)

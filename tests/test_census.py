@@ -9,7 +9,11 @@ import pytest
 from click.testing import CliRunner
 
 from relayout.bench import census, zoo
+from relayout.bench.drift import PAIRS, drift
+from relayout.bench.learning import Compared, compared
 from relayout.cli import application
+from relayout.graph.graph import Node
+from relayout.importers.loading import load
 
 pytest.importorskip("torch")
 SMALL = [name for name in (*zoo.CENSUS, *zoo.MORE) if name.startswith("extra/")]
@@ -76,3 +80,73 @@ def test_the_command_lists_what_is_known(place: Path) -> None:
     told = CliRunner().invoke(application, command, prog_name="relayout")
     assert told.exit_code == 0, told.output
     assert "static: 0 of 1 agree, 0.0 %" in told.output
+
+
+# -- training -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", ["extra/lenet5", "extra/gru", "extra/dcgan_d"])
+def test_steps_of_small_networks_agree(name: str) -> None:
+    found = census._learned(name, "program")
+    assert found.status == "agrees", found.why
+
+
+def test_what_rounding_does_not_explain_differs() -> None:
+    given = {"loss": 2e-7, "own_loss": 1e-7, "gradients": 2e-6, "own_gradients": 1e-6, "worst": 3.0}
+    rest = {"which": "w", "statistics": 0.0, "missing": [], "others": [], "apart": []}
+    assert Compared(**given, **rest).agrees
+    wrong = {
+        "loss": 1e-5,
+        "gradients": 1e-5,
+        "worst": 17.0,
+        "statistics": 0.1,
+        "missing": ["w"],
+        "apart": ["w"],
+    }
+    for name, value in wrong.items():
+        assert not Compared(**{**given, **rest, name: value}).agrees, name
+    for name in ("loss", "gradients", "worst", "statistics"):
+        assert not Compared(**{**given, **rest, name: float("nan")}).agrees, name
+
+
+def test_a_wrong_gradient_is_seen() -> None:
+    """A network whose graph is another one: a bias is left out."""
+    import torch
+
+    model = torch.nn.Sequential(torch.nn.Linear(3, 8), torch.nn.Tanh(), torch.nn.Linear(8, 4))
+    x = torch.randn(4, 3)
+    with torch.no_grad():
+        graph = load(torch.export.export(model.eval(), (x,)))
+    assert compared(model, (x,), graph, {}).agrees
+    wrong = graph.replaced(
+        nodes=tuple(Node("Relu", n.inputs, n.outputs) if n.operator == "Tanh" else n for n in graph.nodes)
+    )
+    found = compared(model, (x,), wrong, {})
+    assert not found.agrees
+    assert found.worst > 1000
+
+
+def test_trainings_have_lines_of_their_own(place: Path) -> None:
+    path = place / "census.jsonl"
+    told = {"name": "extra/lenet5", "way": "program", "status": "agrees"}
+    path.write_text(
+        json.dumps(told) + "\n" + json.dumps({**told, "status": "refused", "training": True}) + "\n"
+    )
+    assert len(census.read(path)) == 2
+    command = ["bench", "census", "--only", "lenet5", "--way", "program", "--results", str(path), "--list"]
+    for more, status in (([], "agrees"), (["--training"], "refused")):
+        listed = CliRunner().invoke(application, [*command, *more], prog_name="relayout")
+        assert listed.output.split() == ["extra/lenet5", "program", status]
+
+
+@pytest.mark.slow
+def test_steps_stay_near_double_precision() -> None:
+    made = drift("resnet50", 4, 0.001, 1, 64, 1, lambda _: None)
+    assert set(made.losses) == {"ours", "PyTorch", "exact"}
+    for pair in PAIRS:
+        assert made.loss(pair) < 1e-4
+        assert len(made.steps[pair]) == 1
+        assert len(made.norms[pair]) == len(made.largest[pair]) > 200
+    assert made.loss("ours - exact") > 0

@@ -505,6 +505,27 @@ def test_columns_that_end_where_the_next_begin(dims, off, types, wish, values, c
 
 
 @given(
+    dims=st.tuples(st.integers(1, 2), st.integers(60, 300), st.integers(20, 200)),
+    off=st.integers(0, 63),
+    types=st.sampled_from(("s8 s8", "s16 s16", "f32 f32", "u8 f32", "f32 f16", "bf16 f32", "f16 bf16")),
+    formats=st.sampled_from((("acb", "abc"), ("abc", "acb"), ("abc", "cba"))),
+    values=st.sampled_from((None, "src_scale", "beta")),
+    cpu=st.sampled_from(("x86-64-v2", "x86-64-v3", "host")),
+)
+@examples(80)
+def test_patches_go_down_the_rows(dims, off, types, formats, values, cpu):
+    """Columns that are no multiple of a patch, or of a strip; rows that no tile ends."""
+    one, two = types.split()
+    src, dst = (rl.MemoryDesc(dims, dtype, tag) for dtype, tag in zip((one, two), formats, strict=True))
+    given = {"src_scale": (1 + np.arange(dims[1]) / 4, 1)} if values == "src_scale" else {"beta": 0.5}
+    given = given if one != two and values else {}
+    runs = [Run(off), Run(off, (2, 0, 1))]
+    made, runs_here = (None, True) if cpu == "host" else x86(cpu)
+    for words in ("patched, cached", "patched, streamed"):
+        compare(src, dst, given=given, cpu=made, runs=runs if runs_here else [], wish=words)
+
+
+@given(
     rows=st.integers(2, 18),
     columns=st.integers(2, 150),
     pieces=st.integers(1, 3),
@@ -695,6 +716,9 @@ def guarded():
     for one, two in PICTURES:
         yield rl.MemoryDesc((2, 3, 21, 50), "u8", one), rl.MemoryDesc((2, 3, 21, 50), "f32", two), PER_CHANNEL
     yield from WIDE_PADDING
+    for dtype in ("s8", "s16", "f32"):  # patches
+        for dims in ((300, 77), (577, 416), (161, 150)):
+            yield rl.MemoryDesc(dims, dtype, "ab"), rl.MemoryDesc(dims, dtype, "ba"), {}
     for channels, pixels in product((40, 256), (9, 21)):
         for dtype in ("s8", "s16", "f32", "f64"):
             dims = 2, channels, pixels, 9
@@ -732,19 +756,21 @@ def test_nothing_outside_of_the_buffers_is_touched():
         count = 0
         for src, dst, given in guarded():
             attributes = attributes_of(src, dst, given)
-            made = compiled(src, dst, attributes.shape)
-            operands = made.operands(attributes)
-            sizes = src.required_bytes, dst.required_bytes, 0 if operands is None else operands.size
-            for at_end in (False, True):
-                places = [
-                    end - size if at_end else start for (start, end), size in zip(arenas, sizes, strict=True)
-                ]
-                if operands is not None:
-                    ctypes.memmove(places[2], operands.ctypes.data, operands.size)
-                print(src, dst, attributes, made.kinds, at_end, file=sys.stderr)
-                for kernel in (made._kernel, made._cached):
-                    for part in (2, 0, 1):
-                        kernel(*places, part, 3)
+            for wish in ("estimate", "patched"):
+                made = compiled(src, dst, attributes.shape, wish=wish)
+                if wish not in ("estimate", *made.kinds):
+                    continue
+                operands = made.operands(attributes)
+                sizes = src.required_bytes, dst.required_bytes, 0 if operands is None else operands.size
+                for at_end in (False, True):
+                    rooms = zip(arenas, sizes, strict=True)
+                    places = [end - size if at_end else start for (start, end), size in rooms]
+                    if operands is not None:
+                        ctypes.memmove(places[2], operands.ctypes.data, operands.size)
+                    print(src, dst, attributes, made.kinds, at_end, file=sys.stderr)
+                    for kernel in (made._kernel, made._cached):
+                        for part in (2, 0, 1):
+                            kernel(*places, part, 3)
             count += 1
         print(count)
         """

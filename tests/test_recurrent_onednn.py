@@ -8,10 +8,19 @@ import numpy as np
 import pytest
 
 import relayout as rl
-from onednn_recurrent import Backward, Layer, library
+from relayout.bench.peers import dnnl
+from relayout.bench.peers.dnnl_recurrent import Backward, Layer
 from relayout.ops.recurrent import DIRECTIONS, GATES
 from test_backward_recurrent import BACKWARD
 from test_recurrent import arrays, layer
+
+
+def library() -> dnnl.Library:
+    """oneDNN, or the test is skipped."""
+    found = dnnl.library()
+    if found is None:
+        pytest.skip("oneDNN is not installed")
+    return found
 
 
 @pytest.mark.parametrize("layers", [1, 3])

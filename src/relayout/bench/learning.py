@@ -47,6 +47,7 @@ LARGER: Final = {
     "timm/inception_v4": 96,
     "tv-video": 64,
     "timm/tiny_vit": 224,
+    "tv/maxvit": 224,
 }
 """Beginnings of names of networks that take larger ones."""
 RATE, MOMENTUM = 0.01, 0.9
@@ -297,13 +298,19 @@ def _places(trainer: Trainer, graph: Graph, module: Any) -> dict[str, list[str]]
     for name in trainer.parameters:
         if name not in taken:
             rest.setdefault(_key(graph.constants[name]), []).append(name)
+    alike: dict[bytes, int] = {}  # layers that are copies of each other have equal values
+    for _, one in module.named_parameters():
+        content = _key(one.detach().numpy())
+        alike[content] = alike.get(content, 0) + 1
     for name, one in module.named_parameters():
         if name not in found:
             data = one.detach().numpy()
             for form in (data, data.T if data.ndim == 2 else data):
                 several = rest.get(_key(form), [])
                 if several:
-                    found[name] = several[:1] if len(several) > 1 and not _distinct(data) else list(several)
+                    found[name] = (
+                        several[:1] if alike[_key(data)] > 1 or not _distinct(data) else list(several)
+                    )
                     for place in found[name]:
                         several.remove(place)
                     break

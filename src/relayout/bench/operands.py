@@ -18,10 +18,11 @@ from numpy.typing import NDArray
 
 from relayout.bench.networks import BackwardData, BackwardWeights, Conv, Forward, Product
 from relayout.bench.passes import Pass
+from relayout.bench.recurrent import Recurrent
 
 __all__ = ["SEED", "TOLERANCE", "Operands", "Work", "difference", "operands"]
 
-Work = Conv | Product | Forward | Pass
+Work = Conv | Product | Forward | Pass | Recurrent
 Floats = NDArray[np.float32]
 
 TOLERANCE = 1e-4

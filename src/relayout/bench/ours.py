@@ -15,8 +15,10 @@ from relayout.bench.measure import OURS
 from relayout.bench.networks import BackwardData, BackwardWeights, Conv, Forward, Product
 from relayout.bench.operands import SEED, Floats, Operands, Work
 from relayout.bench.ours_passes import prepared
+from relayout.bench.ours_recurrent import layer
 from relayout.bench.passes import Pass
 from relayout.bench.peers.primitives.contestant import Computation
+from relayout.bench.recurrent import Recurrent
 from relayout.errors import LayoutError
 from relayout.layout.descriptor import MemoryDesc
 from relayout.targets.processors import limited
@@ -72,6 +74,8 @@ class Ours:
             return None
         if isinstance(work, Pass):
             return prepared(work, operands, threads)
+        if isinstance(work, Recurrent):
+            return layer(work, operands, threads)
         with limited(threads):  # everybody plans for the threads that will work
             primitive = _convolution(work, self.format) if isinstance(work, Conv) else _product(work)
             if primitive.implementation.startswith("definition"):

@@ -15,6 +15,7 @@ Everybody has laid out the source and packed the weights before; only the primit
 primitive do; ``RELAYOUT_EFFORT=estimate`` leaves that out. Others choose in their own ways. Results are
 compared with those of the first contestant, which is Relayout where it can do the layer.
 
+=======
 ===================  ======================================================================================
 network              what is measured
 ===================  ======================================================================================
@@ -25,6 +26,7 @@ ViT-B/16             its matrix products
 ResNet-50 data       the gradients of the sources of these convolutions; likewise ResNeXt-101, MobileNetV2
 ResNet-50 weights    the gradients of their weights; likewise
 ResNet-50 forward    the whole network, with all that is between the convolutions
+LSTM, GRU            layers, 512 and 1024 wide: inference, training, and the way back
 ===================  ======================================================================================
 
 What has no products is held against a copy of the bytes that it must move (:mod:`relayout.bench.passes`):
@@ -47,11 +49,13 @@ from relayout.bench.passes import NETWORKS as PASSES
 from relayout.bench.passes import Pass, copying, passes
 from relayout.bench.peak import Yardstick, yardstick
 from relayout.bench.peers.primitives.contestant import Computation, Contestant
+from relayout.bench.recurrent import BATCHES, CELLS, Recurrent, layers
 from relayout.errors import LayoutError
 
 __all__ = ["NETWORKS", "PEAK", "Result", "Task", "measured", "tasks"]
 
 PEAK = "peak"
+PICTURES = (1, 8)
 LONGER = 5  # times the seconds of a layer are for a whole network
 
 
@@ -71,7 +75,7 @@ class Task:
     @property
     def group(self) -> str:
         """What is summed up together."""
-        way = f" {self.work.way}" if isinstance(self.work, Pass) else ""
+        way = f" {self.work.way}" if isinstance(self.work, Pass | Recurrent) else ""
         return f"{self.network}{way}, batch {self.batch}"
 
     @property
@@ -138,7 +142,7 @@ class Result:
 def tasks(
     quick: bool = False,
     networks: Sequence[str] = (),
-    batches: Sequence[int] = (1, 8),
+    batches: Sequence[int] | None = None,
     texts: Sequence[str] = (),
 ) -> list[Task]:
     """Choose what to measure.
@@ -149,8 +153,8 @@ def tasks(
         A few layers of each network, and the first of the batches.
     networks : sequence of str
         Only these, by name or by a word of it: ``"weights"`` are all gradients of weights; empty: all.
-    batches : sequence of int
-        Pictures at a time.
+    batches : sequence of int, optional
+        Pictures or sequences at a time; without them 1 and 8, of recurrent layers 1, 16 and 64.
     texts : sequence of str
         Only layers whose line has one of these texts in it; empty: all.
 
@@ -164,7 +168,7 @@ def tasks(
         Task(network, batch, work)
         for network, make in NETWORKS.items()
         if network in wanted
-        for batch in (batches[:1] if quick else batches)
+        for batch in _batches(network, batches)[: 1 if quick else None]
         for work in make(batch)
         if not quick or (not isinstance(work, Forward) and work.name in QUICK)
     ]
@@ -173,6 +177,11 @@ def tasks(
         asked = ", ".join(map(repr, texts)) or "which a quick run measures"
         raise LayoutError(f"none of {len(found)} layers has {asked} in it; --list prints them")
     return chosen
+
+
+def _batches(network: str, given: Sequence[int] | None) -> Sequence[int]:
+    """Those of a network, if no others are wanted."""
+    return given or (BATCHES if network in CELLS else PICTURES)
 
 
 def _named(text: str) -> list[str]:
@@ -277,6 +286,7 @@ NETWORKS: dict[str, Callable[[int], Sequence[Work]]] = {
     "MobileNetV2 data": partial(_grouped, "MobileNetV2", make=backward_data),
     "MobileNetV2 weights": partial(_grouped, "MobileNetV2", make=backward_weights),
     "ResNet-50 forward": lambda batch: [Forward(batch)],
+    **{name: partial(layers, name) for name in CELLS},
     **{name: partial(passes, name) for name in PASSES},
 }
 """The networks, and what makes their layers for a batch."""
@@ -284,6 +294,7 @@ NETWORKS: dict[str, Callable[[int], Sequence[Work]]] = {
 QUICK = (
     *("conv1", "stage1.1.middle", "stage2.1.shortcut", "stage3.1.expand", "stage4.2.middle"),
     *("block3.1.depthwise", "attention.inputs", "attention.scores"),
+    *("lstm.512", "gru.512"),
     *("stage2.1.expand.norm", "maximum", "relu.512x28x28", "scores"),
 )
 """Names of the layers of a quick run."""

@@ -223,10 +223,11 @@ def _networks(_: click.Context, __: click.Parameter, incomplete: str) -> list[Co
 
 @bench.command(
     "primitives",
-    short_help="Convolutions and matrix products, compared with oneDNN and PyTorch.",
+    short_help="Convolutions, products, recurrent layers, compared with oneDNN and PyTorch.",
     epilog=examples(
         "relayout bench primitives --quick",
         "relayout bench primitives --network ResNet-50 --batch 1 --threads 1",
+        "relayout bench primitives --network LSTM --network GRU",
         "relayout bench primitives --only data --only weights --json gradients.json",
         "relayout bench primitives --case stage1.1.middle --format nhwc --format nchw",
         "relayout bench primitives --json primitives.json --plot primitives.svg",
@@ -241,7 +242,7 @@ def _networks(_: click.Context, __: click.Parameter, incomplete: str) -> list[Co
     metavar="NAME",
     help="Only this network, or all with this word in their names: data and weights are gradients.",
 )
-@click.option("--batch", "batches", type=DIMS, default="1,8", show_default=True, help="Pictures at a time.")
+@click.option("--batch", "batches", type=DIMS, help="Batches. [default: 1,8; of recurrent layers 1,16,64]")
 @click.option(
     "--format",
     "formats",
@@ -253,7 +254,7 @@ def _networks(_: click.Context, __: click.Parameter, incomplete: str) -> list[Co
 def primitives(
     quick: bool,
     networks: Sequence[str],
-    batches: tuple[int, ...],
+    batches: tuple[int, ...] | None,
     formats: Sequence[str],
     texts: Sequence[str],
     threads: tuple[int, ...],
@@ -277,7 +278,7 @@ def primitives(
     from relayout.bench.primitives_report import as_json, show
 
     settings = _settings(quick, threads, rounds, seconds, QUICK_PRIMITIVES if quick else WHOLE)
-    if not batches or min(batches) < 1:
+    if batches is not None and (not batches or min(batches) < 1):
         raise click.UsageError("--batch takes numbers from 1 on: 1,8", click.get_current_context())
     with misuse():
         chosen = tasks(quick, networks, batches, texts)
@@ -674,7 +675,7 @@ def census(
     """Import, run and compare 277 networks of torchvision, timm and transformers, and some more.
 
     ONNX files are compared with ONNX Runtime, programs of torch.export with PyTorch: no output may differ by
-    more than 1e-4 of its largest value. With --training a step of 79 of them, on pictures of 64 x 64, is
+    more than 1e-4 of its largest value. With --training a step of 77 of them, on pictures of 64 x 64, is
     compared with PyTorch's in double precision: loss and gradients may be 4 times as far off as those of
     PyTorch in single precision. Each network has a process of its own; one that takes too long or too much
     memory is a line in the results.

@@ -34,7 +34,7 @@ import numpy as np
 from relayout.ops.functions import Function, Reals
 from relayout.ops.operation import Operation
 
-__all__ = ["ACTIVATIONS", "DIRECTIONS", "GATES", "Recurrent", "Workspace"]
+__all__ = ["ACTIVATIONS", "DIRECTIONS", "GATES", "KEPT", "Recurrent", "Workspace"]
 
 GATES: Final = {"rnn": 1, "lstm": 4, "gru": 3, "lbr_gru": 3}
 """How many gates each cell has."""

@@ -92,7 +92,7 @@ MEASURED: Final = tuple(_MEASURED.split())
 
 _TRAINED: Final = {
     "extra": """
-        lenet5 unet_convt nn_transformer_encoder dcgan_d espcn tcn1d conformer vae_decoder diffusion_unet
+        lenet5 unet_convt nn_transformer_encoder dcgan_d espcn tcn1d conformer vae_decoder
         unet_bilinear style dcgan_g conv_tasnet edsr yolo lstm gru bilstm_tagger crnn
     """,
     "tv": """

@@ -9,6 +9,7 @@
 ``rows``        runs that are contiguous on both sides
 ``tiling``      the ways to transpose
 ``tiles``       transposition in registers
+``patches``     transposition along lines of the source before it goes down the rows
 ``zeros``       transposition of short rows that end with padding
 ``network``     the shuffles of a transposition, and of interleaving
 ``pixels``      interleaving and its reverse: a few channels, or a few rows of a matrix
@@ -42,6 +43,9 @@ elements of the source I (columns), and that of the destination O (rows).
     The same, but lines of the source are first copied to a buffer of a few KiB, the *stage*. That pays where
     it costs less than conflict misses in the L1 cache, and a TLB miss for each row of each strip; and where
     values become narrower, since whole vectors can then be converted.
+``patched``
+    The same as ``transpose``, a line of the source by a tile at a time. That pays where tensors fit the L2
+    cache and columns are no whole lines: those that two tiles share are still in the L1 cache.
 ``deinterleave``
     I is short and O continues it: pixels of 2 to 8 channels. Vectors are loaded whole, and elements picked
     by shuffles.

@@ -34,6 +34,7 @@ __all__ = [
         "ending",
         "fitting",
         "instructions",
+        "patching",
         "transposing",
     ),
 ]
@@ -49,6 +50,8 @@ STAGED_LINE_CYCLES = 3.0  # cycles to copy a line into the stage, which is a loo
 STRIP_CYCLES = 10  # cycles of overhead each time a strip's loop over rows begins
 SINGLE_TILE_ROWS = 16  # rows of a strip that is one tile, without a loop or a call
 STRADDLING_CYCLES = 1.0  # cycles more for a store to two lines, both in the L1 cache
+SHARED_LINE_CYCLES = 2.5  # cycles more for a line in the L1 cache that is gone on with after other columns
+SCATTERED_LINE_CYCLES = 8.0  # cycles more to fetch a line from beyond L2 where its neighbours come much later
 SPLIT_LINE_CYCLES = 6  # cycles to fetch a line of the destination again that two pieces share
 INSTRUCTION_CYCLES = 0.5  # cycles for a load, a shuffle or a store of a vector
 CONVERT_CYCLES = 2.5  # cycles to convert a vector, clamp it and make it narrower
@@ -60,9 +63,13 @@ PASS_CYCLES = 2.0  # cycles for a line to go through a buffer in the L1 cache, t
 
 def fitting(rows: Run) -> int:
     """How many rows may have a line in the L1 cache at a time, with half of its ways."""
-    apart, odd = divmod(abs(rows.loops[0].src), LINE_BITS)
-    sets = L1_SETS if odd or not rows.is_straight else L1_SETS // gcd(apart, L1_SETS)
-    return max(1, sets * (caches()[0] // PAGE_BYTES) // 2)
+    return max(1, (_ways(rows.loops[0].src) if rows.is_straight else caches()[0] // LINE) // 2)
+
+
+def _ways(pitch: int) -> int:
+    """Lines so many bits apart that the L1 cache holds."""
+    apart, odd = divmod(abs(pitch), LINE_BITS)
+    return (L1_SETS if odd else L1_SETS // gcd(apart, L1_SETS)) * (caches()[0] // PAGE_BYTES)
 
 
 def instructions(loads: float, shuffles: float, stores: float = 1) -> float:
@@ -105,6 +112,24 @@ def transposing(nest: Move, columns: Run, rows: Run, block: int, stage: bool) ->
     if block * (line + LINE // strips) >= caches()[0] * 3 // 4:  # with a strip of the destination
         cost += (strips - 1 if stage else 1) * L2_LINE_CYCLES
     return cost
+
+
+def patching(columns: Run, rows: Run, block: int, width: int, far: bool) -> float:
+    """Cycles for a line besides shuffles where patches of so many columns and rows go down the rows.
+
+    ``far`` says that the tensor is larger than the L2 cache, so that most lines come from beyond it.
+    """
+    strips = LINE_BITS // LANE_BITS
+    back = abs(columns.loops[0].dst)
+    cost = SHARED_LINE_CYCLES * any(stride % LINE_BITS for stride in columns.strides("dst"))
+    cost += (strips - 1) * L2_LINE_CYCLES * (block > fitting(rows))
+    cost += SCATTERED_LINE_CYCLES * far
+    if columns.is_straight and 2 * width > _ways(back) // 2:  # lines that the next patch goes on with
+        cost += SPLIT_LINE_CYCLES if back % LINE_BITS else L2_LINE_CYCLES
+    pages = max(block * min(abs(rows.loops[0].src), 8 * PAGE_BYTES), width * min(back, 8 * PAGE_BYTES))
+    if pages > 8 * PAGE_BYTES * TLB_ENTRIES:
+        cost += TLB_MISS_CYCLES
+    return cost + STRIP_CYCLES * strips / block
 
 
 def ending(nest: Move, columns: Run, rows: Run, block: int, buffer: bool) -> float:

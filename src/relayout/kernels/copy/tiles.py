@@ -157,6 +157,10 @@ class Transpose(Kernel):
         else:
             step = max(self.plan.block, rows)
             self.each_block(0, whole, step, lambda: self._sweep(place, self.main, *self.span))
+        self.sweep_left_over(place, whole)
+
+    def sweep_left_over(self, place: Place, whole: int) -> None:
+        """The rows behind the whole tiles, in a sweep of their own over all columns."""
         self.unstreamed(
             lambda: self.left_over(whole, lambda tile, row: self._sweep(place, tile, row, row + tile.rows))
         )
@@ -167,9 +171,13 @@ class Transpose(Kernel):
         All rows of a strip are done before the next one then, while the lines that they share with others
         are in the L1 cache: columns of 9x9 pixels are two or three lines.
         """
-        found: list[tuple[Tile, int]] = []
         if whole > self.plan.block or self.nest.fill or self.nest.pair or self.has_zeros:
-            return found
+            return []
+        return self.ends_of(whole)
+
+    def ends_of(self, whole: int) -> list[tuple[Tile, int]]:
+        """The same whatever the blocks; nothing where the columns of these tiles don't divide a strip."""
+        found: list[tuple[Tile, int]] = []
         self.left_over(whole, lambda tile, row: found.append((tile, row)))
         some = self.main.columns
         found = [(self._narrowed(tile, some), row) for tile, row in found]
@@ -185,7 +193,7 @@ class Transpose(Kernel):
         """All columns; in each strip the whole tiles, then those that end its columns."""
 
         def strip(i: Operand, done: int) -> None:
-            self._strip(place, self.main._replace(done=done), i, 0, whole)
+            self.strip(place, self.main._replace(done=done), i, 0, whole)
             self.unstreamed(lambda: end(i, done))
 
         def end(i: Operand, done: int) -> None:
@@ -258,7 +266,7 @@ class Transpose(Kernel):
     def _sweep(self, place: Place, tile: Tile, first: Operand, last: Operand) -> None:
         """All columns of some rows."""
         self.columns(
-            tile.columns, lambda i, done: self._strip(place, tile._replace(done=done), i, first, last)
+            tile.columns, lambda i, done: self.strip(place, tile._replace(done=done), i, first, last)
         )
 
     def columns(self, step: int, body: Callable[[Operand, int], None]) -> None:
@@ -290,7 +298,7 @@ class Transpose(Kernel):
         elif whole < extent and step > extent and self.main.used < step:
             body(0, 0)
 
-    def _strip(self, place: Place, tile: Tile, column: Operand, first: Operand, last: Operand) -> None:
+    def strip(self, place: Place, tile: Tile, column: Operand, first: Operand, last: Operand) -> None:
         """The tiles below each other in one lane of columns."""
         if (self.nest.fill or self.short) and isinstance(first, int) and isinstance(last, int):
             for row in range(first, last, tile.rows):  # each tile has zeros of its own, or rows that are none

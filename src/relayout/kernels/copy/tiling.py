@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from itertools import product
+from typing import TypeVar
 
 from relayout.kernels.copy.cost import (
     INSTRUCTION_CYCLES,
@@ -38,7 +39,7 @@ from relayout.loops.nest import Loop
 from relayout.records import dataclass, replace
 from relayout.targets.machine import LINE, Machine
 
-__all__ = ["HollowPlan", "StagedPlan", "TransposePlan", "plans"]
+__all__ = ["HollowPlan", "StagedPlan", "TransposePlan", "by_columns", "plans", "shuffling", "tiled"]
 
 UNEVEN = 1.05  # longest share over the mean share: above that another loop is shared
 LONGEST_TABLE = 4096  # elements of a joined run whose offsets are written down one by one
@@ -107,6 +108,9 @@ class TransposePlan(Plan):
         return bool(self.bounced) or (whole and self.total * self.nest.write >= LINE_BITS)
 
 
+AnyTranspose = TypeVar("AnyTranspose", bound=TransposePlan)
+
+
 class StagedPlan(TransposePlan):
     """The same by way of a stage: some lines of each of some rows."""
 
@@ -138,11 +142,18 @@ class HollowPlan(TransposePlan):
 
 def plans(nest: Move, facts: Facts) -> Iterator[Plan]:
     """Every way that is worth trying, for nests whose neighbours are others on either side."""
+    made = tiled(nest)
+    if made is not None:
+        yield from _ways(made, facts)
+
+
+def tiled(nest: Move) -> TransposePlan | None:
+    """The rows and columns of a transpose, and what is around; None where there are none."""
     inner, outer = runs(nest)
     if nest.zero or inner is outer:
-        return
+        return None
     if inner is not None and outer is not None and max(outer.extent + nest.fill, inner.extent) < 2:
-        return
+        return None
     if nest.read == nest.write == 4 and moves_bits(nest) and inner is not None and not inner.extent % 2:
         nest, inner, outer = _in_pairs(nest, inner)
     one = one_of(nest)
@@ -152,10 +163,9 @@ def plans(nest: Move, facts: Facts) -> Iterator[Plan]:
     group = rows.loops[0].extent if nest.fill and not rows.is_straight else 0
     rest = replace(nest, loops=nest.without(outer)) if group else nest  # its zeros are in the group, too
     around = left_of(rest, columns, rows)
-    made = TransposePlan(nest, columns, rows, around, shared_of(around))
     if group:
-        made = HollowPlan(nest, columns, rows, around, shared_of(around), group=group)
-    yield from _ways(made, facts)
+        return HollowPlan(nest, columns, rows, around, shared_of(around), group=group)
+    return TransposePlan(nest, columns, rows, around, shared_of(around))
 
 
 def _ways(made: TransposePlan, facts: Facts) -> Iterator[Plan]:
@@ -171,7 +181,7 @@ def _ways(made: TransposePlan, facts: Facts) -> Iterator[Plan]:
         kind = StagedPlan if stage else TransposePlan
         parts = nest, columns, rows, made.around, made.shared
         one = kind(*parts, block=block) if not hollow else replace(made, block=block)
-        cost = _shuffling(one) + transposing(nest, columns, rows, block, stage)
+        cost = shuffling(one) + transposing(nest, columns, rows, block, stage)
         if facts.hopeless(cost):
             continue
         for swept in _swept(one):
@@ -192,7 +202,7 @@ def _blocks(line: int, rows: int) -> list[int]:
     return [block for block in blocks if block <= most]
 
 
-def _shuffling(made: TransposePlan) -> float:
+def shuffling(made: TransposePlan) -> float:
     """Cycles for a line that is put together of rows of a lane: loads, shuffles, conversions, stores."""
     nest, many = made.nest, LINE_BITS // made.mid
     lane = LANE_BITS // made.mid
@@ -205,17 +215,25 @@ def _shuffling(made: TransposePlan) -> float:
     return cost + RUN_CYCLES * many / tile + converted
 
 
-def _swept(made: TransposePlan) -> Iterator[TransposePlan]:
-    """The ways to go through rows and columns: which loop threads share, and which one is in blocks."""
-    nest, columns, rows = made.nest, made.columns, made.rows
+def by_columns(made: AnyTranspose) -> AnyTranspose:
+    """The same, with threads sharing columns where the loops around would leave some of them waiting."""
+    nest, columns = made.nest, made.columns
     column = LINE_BITS // min(nest.read, nest.write)
     if columns.is_straight and columns.extent >= 2 * column and waiting(made.shared, 1) > UNEVEN:
         even = columns.extent % (16 * column) == 0
         unit = 4 * column if made.kind == "staged" and even else column
         if waiting(columns.loop, unit) < waiting(made.shared, 1):
-            yield replace(made, shared=columns.loop, unit=unit)
-            return
+            return replace(made, shared=columns.loop, unit=unit)
+    return made
+
+
+def _swept(made: TransposePlan) -> Iterator[TransposePlan]:
+    """The ways to go through rows and columns: which loop threads share, and which one is in blocks."""
+    nest, columns, rows = made.nest, made.columns, made.rows
+    made = by_columns(made)
     yield made
+    if made.shared in columns.loops:
+        return
     if made.kind == "transpose" and rows.is_straight and not nest.fill and rows.extent >= 2 * made.block:
         # Whole source rows are used up, block by block.
         outer = outside(made.around, (*columns.loops, *rows.loops))

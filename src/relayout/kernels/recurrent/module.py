@@ -11,7 +11,9 @@ follow at once, and nothing of a gate is stored; but in training, where the work
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
+from itertools import product
 from math import ceil
 from typing import Any
 
@@ -21,6 +23,7 @@ from relayout.ir.vectors import pieces_of, store_pieces
 from relayout.kernels.conv.tile import WORD
 from relayout.kernels.recurrent.plan import Recurrence
 from relayout.kernels.recurrent.writer import Tile, Where, Writer
+from relayout.ops.recurrent import KEPT
 
 __all__ = ["ENTRY", "OPERANDS", "module"]
 
@@ -86,7 +89,6 @@ class _Writer(Writer):
     def written(self, f: Function, number: int, mode: str, size: tuple[int, int, int], where: Where) -> None:
         phase = self.plan.phases[number]
         tile = _Tile(self.plan, f, phase, size)
-        tile.prefetch()
         gates = 1 if phase.projects else self.plan.cell.gates
         tile.write(where, gates, self.plan.source(phase))
 
@@ -96,13 +98,21 @@ class _Tile(Tile):
         super().__init__(plan, *more)
         self.plan = plan
 
-    def prefetch(self) -> None:
-        """Ask for what the data gives."""
-        if not self.phase.projects:
-            for r in range(self.rows):
-                for u in range(self.count):
-                    for g in self.phase.gates:
-                        self.f.prefetch(self.given_at(r, u, g))
+    def lines(self) -> list[Callable[[], None]]:
+        """What the data gives, and the places of what training keeps."""
+        plan, phase, found = self.plan, self.phase, list[Callable[[], None]]()
+        cell, written, gates = plan.cell, ["results"] * (phase == plan.phases[-1]), phase.gates
+        if plan.kept is not None:
+            written += ["states"] * len(written) + ["memories"] * (cell.has_memory and not phase.projects)
+        if cell.kind == "lbr_gru":
+            gates = (*gates, 3)
+        for r, u in product(range(self.rows), range(self.count)):
+            if not phase.projects:
+                found += [self.asked(False, self.given_at, r, u, g) for g in phase.gates]
+            found += [self.asked(True, self.at, name, r, u) for name in written]
+            if plan.kept is not None and KEPT[cell.kind] and not phase.projects:
+                found += [self.asked(True, self.at, "gates", r, u, g * plan.units * WORD) for g in gates]
+        return found
 
     # -- the cell -------------------------------------------------------------------------------------------
 
@@ -131,15 +141,15 @@ class _Tile(Tile):
         """What the data gives to a gate."""
         return self.f.load(self.type, self.given_at(r, u, g))
 
-    def at(self, name: str, r: int, u: int) -> Value:
-        """The address of a row's units."""
+    def at(self, name: str, r: int, u: int, offset: int = 0) -> Value:
+        """The address of a row's units, and so many bytes behind it."""
         pitch = {
             "results": self.plan.results.row,
             "memory": self.plan.between,
             "between": self.plan.between,
             **(self.plan.kept.pitches if self.plan.kept is not None else {}),
         }.get(name, self.plan.pitch)
-        return self.f.gep(self.f[name], r * pitch + u * self.width)
+        return self.f.gep(self.f[name], r * pitch + u * self.width + offset)
 
     def finish(self, r: int, u: int, sums: list[Value]) -> None:
         """From the sums of a unit's gates to what is stored."""
@@ -176,7 +186,7 @@ class _Tile(Tile):
     def stored(self, name: str, x: Value, r: int, u: int, offset: int = 0) -> None:
         """Store the units that there are, and nothing behind them."""
         count = self.valid if u == self.count - 1 else self.plan.lanes
-        store_pieces(self.f, x, self.f.gep(self.at(name, r, u), offset), pieces_of(0, count, 0))
+        store_pieces(self.f, x, self.at(name, r, u, offset), pieces_of(0, count, 0))
 
     def mixed(self, r: int, u: int, update: Value, new: Value) -> None:
         """``update * h + (1 - update) * new``."""

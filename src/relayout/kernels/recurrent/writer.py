@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from math import ceil
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from relayout.ir.builder import Function
 from relayout.ir.kernel import digits, kernel, share
@@ -28,6 +28,8 @@ from relayout.kernels.recurrent.turns import functions
 __all__ = ["Tile", "Where", "Writer"]
 
 UNROLL = 4  # elements of the state for a turn of the loop
+SPREAD = 16  # at most so many parts of a sum, between which lines are asked for
+PART = 4  # turns of one of them, at least
 AHEAD = 2048  # bytes by which weights are prefetched that don't stay in the L2 cache
 
 
@@ -255,6 +257,14 @@ class Tile:
         """What a sum begins with."""
         return constant(self.type, 0)
 
+    def lines(self) -> list[Callable[[], None]]:
+        """What asks for the lines that :meth:`finish` reads and writes, which products give time to come."""
+        return []
+
+    def asked(self, write: bool, where: Callable[..., Value], *place: Any) -> Callable[[], None]:
+        """What asks for the line of an address, to read it or to write it."""
+        return lambda: self.f.prefetch(where(*place), write=write)
+
     def finish(self, r: int, u: int, sums: list[Value]) -> None:
         """What becomes of the sums of a unit's gates."""
         raise NotImplementedError
@@ -301,8 +311,14 @@ class Tile:
             return lambda _, given: turn(unroll, given[0], given[1], given[2:])
 
         carried = [f["src"], f["weights"], *sums]
-        if depth >= UNROLL:
-            carried = f.repeat(0, depth // UNROLL, 1, carried, body(UNROLL), True)
+        turns, lines = depth // UNROLL, self.lines()
+        parts = max(1, min(SPREAD, turns // PART))
+        for part in range(parts):
+            for ask in lines[part * len(lines) // parts : (part + 1) * len(lines) // parts]:
+                ask()
+            count = (part + 1) * turns // parts - part * turns // parts
+            if count:
+                carried = f.repeat(0, count, 1, carried, body(UNROLL), True)
         if depth % UNROLL:
             carried = turn(depth % UNROLL, carried[0], carried[1], carried[2:])
         sums = carried[2:]

@@ -1,4 +1,4 @@
-"""oneDNN's convolution, matrix product and inner product, in the formats that it chooses.
+"""oneDNN's convolution, matrix product, inner product and recurrent layers, in the formats that it chooses.
 
 Source, weights and destination have the format "any"; they are then laid out as the primitive descriptor
 answered. Of a product of two activations the second matrix keeps its format. The library is told nothing that
@@ -29,6 +29,8 @@ from relayout.bench.peers.dnnl import (
 )
 from relayout.bench.peers.primitives import onednn_passes
 from relayout.bench.peers.primitives.contestant import Computation
+from relayout.bench.peers.primitives.recurrent import by_onednn
+from relayout.bench.recurrent import Recurrent
 from relayout.layout.format import letters
 from relayout.tensor import aligned
 
@@ -57,6 +59,8 @@ class OneDNN:
         if self.product != "matmul" and (not isinstance(work, Product) or not work.has_bias):
             return None
         found.set_threads(threads)
+        if isinstance(work, Recurrent):
+            return by_onednn(found, work, operands)
         if isinstance(work, Pass):
             if not hasattr(found.c, f"dnnl_{work.kind}_forward_primitive_desc_create"):
                 return None  # older versions have no group normalisation

@@ -1,4 +1,4 @@
-"""PyTorch: convolutions, linear layers and ResNet-50, in each of its memory formats.
+"""PyTorch: convolutions, linear and recurrent layers and ResNet-50, in each of its memory formats.
 
 =======================  ==================================================================================
 contestant               what it does
@@ -28,6 +28,8 @@ from relayout.bench.operands import SEED, Floats, Operands, Work
 from relayout.bench.passes import Pass
 from relayout.bench.peers.primitives import pytorch_passes
 from relayout.bench.peers.primitives.contestant import Computation
+from relayout.bench.peers.primitives.recurrent import by_pytorch
+from relayout.bench.recurrent import Recurrent
 from relayout.networks import random
 
 __all__ = ["MEMORIES", "WAYS", "PyTorch", "ResNet", "network"]
@@ -55,8 +57,12 @@ class PyTorch:
             return None
         if isinstance(work, Pass) and pytorch_passes.FORMATS.get(work.format) != self.memory:
             return None
+        if isinstance(work, Recurrent) and self.memory:
+            return None
         torch = _torch()
         torch.set_num_threads(threads)
+        if isinstance(work, Recurrent):
+            return by_pytorch(work, operands)
         if isinstance(work, Pass):
             return _computation(pytorch_passes.action(work, operands), work.format)
         make: Any = _convolution if isinstance(work, Conv) else _product

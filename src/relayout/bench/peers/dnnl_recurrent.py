@@ -1,4 +1,8 @@
-"""Recurrent primitives of oneDNN, by its C interface: what ours are held against."""
+"""Recurrent primitives of oneDNN, by its C interface: what ours are held against.
+
+Data are row-major; weights and their gradients have the formats that oneDNN chooses. Arguments are called as
+those of :mod:`relayout.primitives.recurrent`, and have the same dims.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +11,13 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-import pytest
+from numpy.typing import NDArray
 
 from relayout.bench.peers import dnnl
+
+__all__ = ["Backward", "Layer"]
+
+Arrays = Mapping[str, NDArray[Any]]
 
 CELLS = {"rnn": "vanilla_rnn", "lstm": "lstm", "gru": "gru", "lbr_gru": "lbr_gru"}
 DIRECTIONS = {"left2right": 1, "right2left": 2, "bidirectional_concat": 3, "bidirectional_sum": 4}
@@ -54,7 +62,7 @@ class _Recurrent(dnnl.Primitive):
         library.c.dnnl_primitive_desc_query_md.restype = dnnl.Handle
         self.cell, self.direction = cell, direction
 
-    def described_as(self, name: str, data: Mapping[str, np.ndarray]) -> Any:
+    def described_as(self, name: str, data: Arrays) -> Any:
         if name not in data:
             return None
         shape = data[name].shape
@@ -80,10 +88,10 @@ class _Recurrent(dnnl.Primitive):
     def asked(self, made: dnnl.Handle, question: int, number: int = 0) -> dnnl.Handle:
         return dnnl.Handle(self.library.c.dnnl_primitive_desc_query_md(made, question, number))
 
-    def empty(self, desc: dnnl.Handle) -> np.ndarray:
+    def empty(self, desc: dnnl.Handle) -> NDArray[Any]:
         return np.zeros(self.library.size(desc) + 64, np.uint8)
 
-    def given(self, made: dnnl.Handle, name: str, data: np.ndarray, desc: Any) -> tuple[int, dnnl.Handle]:
+    def given(self, made: dnnl.Handle, name: str, data: NDArray[Any], desc: Any) -> tuple[int, dnnl.Handle]:
         """An argument that is read."""
         if name in FREE:
             desc, plain = self.asked(made, WEIGHTS, FREE[name]), self.described(data.shape, "f32", TAGS[5])
@@ -101,7 +109,7 @@ class Layer(_Recurrent):
         library: dnnl.Library,
         cell: str,
         direction: str,
-        data: Mapping[str, np.ndarray],
+        data: Arrays,
         dims: Mapping[str, tuple[int, ...]],
         training: bool = False,
     ) -> None:
@@ -128,7 +136,7 @@ class Layer(_Recurrent):
 class Backward(_Recurrent):
     """The way back through a layer, with gradients of its results."""
 
-    def __init__(self, forward: Layer, diffs: Mapping[str, np.ndarray]) -> None:
+    def __init__(self, forward: Layer, diffs: Arrays) -> None:
         super().__init__(forward.library, forward.cell, forward.direction)
         read, written = arguments_of(forward.cell)
         data = forward.data | forward.results
@@ -154,16 +162,8 @@ class Backward(_Recurrent):
         workspace = self.memory(self.asked(forward.desc, WORKSPACE), forward.workspace)
         self.ready(made, [*arguments, (NUMBERS["workspace"], workspace)])
 
-    def gradients(self) -> dict[str, np.ndarray]:
+    def gradients(self) -> dict[str, NDArray[Any]]:
         """What the last call has made."""
         for one in self.back:
             one()
         return self.results
-
-
-def library() -> dnnl.Library:
-    """oneDNN, or the test is skipped."""
-    found = dnnl.library()
-    if found is None:
-        pytest.skip("oneDNN is not installed")
-    return found
