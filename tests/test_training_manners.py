@@ -257,6 +257,21 @@ def test_settings_that_are_none(given: dict[str, Any], message: str) -> None:
         Trainer(network(), "cross_entropy", SGD(0.1), batch=4, **given)
 
 
+@pytest.mark.parametrize("rate", ["a", None, -1, float("nan")])
+def test_rates_are_numbers(rate: Any) -> None:
+    with pytest.raises(LayoutError, match=rf"SGD: rate {rate!r} must be a number, 0 or more"):
+        SGD(rate)
+
+
+def test_a_loss_may_keep_an_axis() -> None:
+    nodes = (*network().nodes, Node("ReduceSumSquare", ("y",), ("loss",), {"keepdims": 1}),
+             Node("Reshape", ("loss", "one"), ("flat",)))  # fmt: skip
+    graph = network().replaced(
+        nodes=nodes, results=("flat",), constants={**BEGIN, "one": np.array([1], np.int64)}
+    )
+    assert isinstance(Trainer(graph, "flat", SGD(0.1), batch=4).step(data()[0]), float)
+
+
 def test_threads_change_no_bit_of_clipped_parts() -> None:
     found = []
     for threads in (1, 2):

@@ -9,7 +9,8 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from math import sqrt
+from math import inf, sqrt
+from numbers import Real
 
 from relayout.errors import LayoutError
 from relayout.graph.graph import Node
@@ -26,8 +27,10 @@ class Optimizer(ABC):
     def __post_init__(self) -> None:
         for name, number in self.__dict__.items():
             several = number if isinstance(number, tuple) else (number,)
-            if not all(isinstance(one, bool) or 0 <= one < float("inf") for one in several):
-                raise LayoutError(f"{type(self).__name__}: {name} {number} must be 0 or more, and finite")
+            if not all(isinstance(one, Real) and 0 <= one < inf for one in several):
+                raise LayoutError(
+                    f"{type(self).__name__}: {name} {number!r} must be a number, 0 or more, finite"
+                )
 
     @property
     @abstractmethod

@@ -206,7 +206,7 @@ class Trainer:
         LayoutError
             An array does not fit its input, or targets are no classes.
         """
-        return float(self.step_with_results(*arrays, **named)[0])
+        return float(self.step_with_results(*arrays, **named)[0].item())
 
     def step_with_results(self, *arrays: Any, **named: Any) -> tuple[Array, ...]:
         """As :meth:`step`: the loss, and what the network makes of its inputs, in training form."""
