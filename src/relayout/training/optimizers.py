@@ -27,7 +27,7 @@ class Optimizer(ABC):
     def __post_init__(self) -> None:
         for name, number in self.__dict__.items():
             several = number if isinstance(number, tuple) else (number,)
-            if not all(isinstance(one, Real) and 0 <= one < inf for one in several):
+            if not all(isinstance(one, Real) and 0 <= float(one) < inf for one in several):
                 raise LayoutError(
                     f"{type(self).__name__}: {name} {number!r} must be a number, 0 or more, finite"
                 )
