@@ -163,7 +163,7 @@ class TestCode:
             made = expressions.Expression.of(("f32",), terms)
             vectors = maps.vectors_of(machine, desc.dtype, [desc.dtype], made.cheap)
             runs = walk.runs(desc, [desc], False, vectors)
-            text = maps.module(runs, desc.dtype, [desc.dtype], made, vectors.lanes, machine)
+            text = maps.module(runs, [desc.dtype], [desc.dtype], made, vectors.lanes, machine)
             assert undefined(compile_.assemble(text, machine)) == set()
 
 

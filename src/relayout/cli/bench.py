@@ -133,8 +133,8 @@ def _groups(_: click.Context, __: click.Parameter, incomplete: str) -> list[Comp
         "relayout bench reorder --group weights --dtype s8 --threads 1",
         'relayout bench reorder --case "nchw -> f32:nhwc" --rounds 15',
         "relayout bench reorder --json reorder.json --plot reorder.svg",
-        "relayout bench reorder --results reorder.jsonl --minutes 10    a piece; again for the next one",
-        "relayout bench reorder --results reorder.jsonl --minutes 0     what is measured by now",
+        "relayout bench reorder --results all.jsonl --minutes 10   one more piece",
+        "relayout bench reorder --results all.jsonl --minutes 0    what there is",
         "relayout bench reorder --list",
     ),
 )
