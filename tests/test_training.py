@@ -401,7 +401,7 @@ def test_gradients_that_are_other_parameters() -> None:
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: SGD(-1), "rate -1 must be 0 or more"),
+        (lambda: SGD(-1), "rate -1 must be a number, 0 or more"),
         (lambda: Adam(0.1, betas=(0.9, 1.0)), "betas"),
         (lambda: Trainer(network(), "nothing", SGD(0.1), batch=2), "no value 'nothing'"),
         (lambda: Trainer(network(), "cross_entropy", "SGD", batch=2), "an optimiser is"),  # type: ignore[arg-type]
