@@ -177,11 +177,22 @@ def prelu(rng: random.Random) -> Case:
     return Case(made, inputs, expected, {"diff_src": np.abs(diff * w), "diff_weights": terms})
 
 
+def between(n: int, m: int) -> bool:
+    """Whether one of m places lies right between two of n elements.
+
+    PyTorch multiplies by n / m there, rounded: which of the two it takes is chance, such as 12 for (5 + 1/2)
+    26 / 11, which is 13 before it is rounded.
+    """
+    return any((2 * k + 1) * n % (2 * m) == 0 for k in range(m))
+
+
 def resampling(rng: random.Random) -> Case:
     """Other sizes of spatial axes."""
     dims = sizes(rng)
     algorithm = rng.choice(("nearest", "linear"))
     out = tuple(rng.choice((n, 2 * n, 3 * n, max(1, n // 2), rng.randint(1, 17))) for n in dims[2:])
+    if algorithm == "nearest":
+        out = tuple(m if n % m == 0 or not between(n, m) else n for n, m in zip(dims[2:], out, strict=True))
     src = desc(rng, dims)
     forward = Resampling(src, algorithm, desc(rng, (*dims[:2], *out)))
     made = ResamplingBackward(forward, diff_dst=gradient(rng, forward.dst), diff_src=gradient(rng, src))
