@@ -27,6 +27,7 @@ from typing import Any, Final
 import numpy as np
 
 from relayout.bench import zoo
+from relayout.bench.lines import add, entries
 from relayout.errors import LayoutError
 
 __all__ = ["AGREES", "PROGRAM", "WAYS", "Limits", "Outcome", "looked_at", "read", "summary"]
@@ -94,14 +95,8 @@ def batch_of(way: str) -> int:
 
 def read(path: Path) -> list[Outcome]:
     """The outcomes that a file has; a line that was cut off is none."""
-    found = {}
-    for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else ():
-        try:
-            one = Outcome(**json.loads(line))
-        except (ValueError, TypeError):
-            continue
-        found[one.name, one.way, one.training] = one
-    return list(found.values())
+    outcomes = entries(path, lambda plain: Outcome(**plain))
+    return list({(one.name, one.way, one.training): one for one in outcomes}.values())
 
 
 def summary(outcomes: Sequence[Outcome]) -> dict[str, int]:
@@ -149,8 +144,7 @@ def looked_at(
         if name in known and (known[name].status == RIGHT or not again):
             continue
         one = (_trained if training else _outcome)(name, way, limits, keep)
-        with path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(asdict(one)) + "\n")
+        add(asdict(one), path)
         yield one
 
 

@@ -8,7 +8,6 @@ because it computes something else would be seen in the column of differences.
 
 from __future__ import annotations
 
-import json
 import math
 import textwrap
 from collections.abc import Callable, Iterator, Sequence
@@ -18,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from relayout.bench import lines
 from relayout.bench.measure import OURS, Spread
 
 if TYPE_CHECKING:
@@ -189,21 +189,13 @@ def _result(plain: dict[str, Any]) -> Result:
 
 
 def write(one: Result, path: Path) -> None:
-    """Add a result to a file, a line of JSON each: a run that is interrupted keeps what it has."""
-    with path.open("a", encoding="utf-8") as file:
-        file.write(json.dumps(_plain(one)) + "\n")
+    """Add a result to a file (:mod:`relayout.bench.lines`)."""
+    lines.add(_plain(one), path)
 
 
 def read(path: Path) -> list[Result]:
     """The results of a file: the last one of each network, threads and batch. A line cut off is none."""
-    found: dict[tuple[str, int, int], Result] = {}
-    for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else ():
-        try:
-            one = _result(json.loads(line))
-        except (ValueError, TypeError, KeyError):
-            continue
-        found[one.key] = one
-    return list(found.values())
+    return list({one.key: one for one in lines.entries(path, _result)}.values())
 
 
 def as_json(

@@ -11,7 +11,6 @@ reaches is a fair sample of all groups.
 
 from __future__ import annotations
 
-import json
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -19,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from relayout.bench import measure
+from relayout.bench import lines, measure
 from relayout.bench.load import Load
 from relayout.bench.measure import COPY, Result, Spread
 from relayout.bench.peers import Peer
@@ -104,20 +103,12 @@ def spread_out(items: Sequence[Item]) -> list[Item]:
 
 def read(path: Path) -> dict[Key, Result]:
     """The results of a file: the last one of each case and number of threads. A line cut off is none."""
-    found: dict[Key, Result] = {}
-    for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else ():
-        try:
-            one = from_plain(json.loads(line))
-        except (ValueError, TypeError, KeyError):
-            continue
-        found[str(one.case), one.threads] = one
-    return found
+    return {(str(one.case), one.threads): one for one in lines.entries(path, from_plain)}
 
 
 def write(one: Result, path: Path) -> None:
     """Add a result to a file."""
-    with path.open("a", encoding="utf-8") as file:
-        file.write(json.dumps(as_plain(one), ensure_ascii=False) + "\n")
+    lines.add(as_plain(one), path)
 
 
 def as_plain(result: Result) -> dict[str, Any]:
