@@ -139,13 +139,17 @@ def order_of(dims: Sequence[int], strides: Sequence[int]) -> tuple[int, ...] | N
     return tuple(next(places) if n > 1 else k for k, n in enumerate(dims))
 
 
-def made(nodes: Sequence[Any], weights: Mapping[Any, Any], options: Options, threads: int) -> Part:
+def made(
+    nodes: Sequence[Any], before: Sequence[Any], weights: Mapping[Any, Any], options: Options, threads: int
+) -> Part:
     """Compile some nodes.
 
     Parameters
     ----------
     nodes : sequence
         All of the part, in an order in which they can run.
+    before : sequence
+        Nodes that compute constants which it reads.
     weights : mapping of node to torch.Tensor
         Nodes before it that are constants.
     options : Options
@@ -157,8 +161,9 @@ def made(nodes: Sequence[Any], weights: Mapping[Any, Any], options: Options, thr
         Some of them can't be translated, or no kernel does them.
     """
     begin = perf_counter()
-    inside = set(nodes)
-    read = dict.fromkeys(one for node in nodes for one in node.all_input_nodes if one not in inside)
+    everything = (*before, *nodes)
+    inside = set(everything)
+    read = dict.fromkeys(one for node in everything for one in node.all_input_nodes if one not in inside)
     moving = tuple(node for node in read if node not in weights)
     fixed = {one: (one.name, array_of(weights[one], one.name, False)) for one in read if one in weights}
     outputs = tuple(node for node in nodes if any(user not in inside for user in node.users))
@@ -166,20 +171,20 @@ def made(nodes: Sequence[Any], weights: Mapping[Any, Any], options: Options, thr
     if odd := [node.name for node, order in orders.items() if order is None]:
         raise Left(dict.fromkeys(odd, "the strides of its result are not dense"))
     try:
-        graph = translated(Parts(moving, fixed, tuple(nodes), outputs))
+        graph = translated(Parts(moving, fixed, everything, outputs))
     except Untranslatable as error:
         raise Left({name: reason or "no translation" for name, reason in error.reasons.items()}) from None
     entries = [_order(node) or tuple(range(node.meta["val"].dim())) for node in moving]
     known = inferred(_bordered(graph, entries, [order or () for order in orders.values()]))
     middle = perf_counter()
-    everything = [node.name for node in nodes]
+    names = [node.name for node in nodes]
     try:
         run = known.compile(options.format, threads)
     except LayoutError as error:
-        raise Left(dict.fromkeys(everything, str(error))) from None
+        raise Left(dict.fromkeys(names, str(error))) from None
     if run.compiled is None or run.plan is None or run.tail is not None:
-        raise Left(dict.fromkeys(everything, run.why or "nothing is left to compute"))
-    if defined := _by_definition(run.plan, everything):
+        raise Left(dict.fromkeys(names, run.why or "nothing is left to compute"))
+    if defined := _by_definition(run.plan, names):
         raise Left(dict.fromkeys(defined, "no kernel"))
     places = [known.inputs.index(known.value(name)) for name in run.compiled.inputs]
     return Part(

@@ -82,8 +82,9 @@ def programmed(module: Any, weights: Mapping[int, Any], options: Options, thread
         if node.op == "get_attr" and isinstance(one := _attribute(module, node.target), torch.Tensor):
             fixed[node] = one
             node.meta.setdefault("val", one)
-    parts, steps, reasons = _parts(nodes, fixed, options, threads)
-    reads, forward = _assembled(module, placeholders, steps, parts)
+    (output,) = [node for node in module.graph.nodes if node.op == "output"]
+    parts, steps, reasons = _parts(nodes, output, fixed, options, threads)
+    reads, forward = _assembled(module, placeholders, output, steps, parts)
     took = perf_counter() - begin
     return Program(reads, forward, GraphReport(tuple(one.taken for one in parts.values()), left_of(reasons), seconds=took))
 
@@ -95,27 +96,48 @@ def _attribute(module: Any, path: str) -> Any:
 
 
 def _parts(
-    nodes: Sequence[Any], fixed: Mapping[Any, Any], options: Options, threads: int
+    nodes: Sequence[Any], output: Any, fixed: Mapping[Any, Any], options: Options, threads: int
 ) -> tuple[dict[tuple[Any, ...], Part], list[Any], dict[Any, str]]:
     """The parts by their nodes; what runs, in order; and why nodes are left."""
     reasons = {node: why for node in nodes if not is_getitem(node) and (why := unsupported(node))}
     named = {node.name: node for node in nodes}
+    steady = _steady(nodes, fixed, reasons)
+    moving = [node for node in nodes if node not in steady]
     parts: dict[tuple[Any, ...], Part] = {}
     while True:
-        groups, steps = grouped(nodes, lambda node: node not in reasons)
+        groups, steps = grouped(moving, lambda node: node not in reasons)
         found = len(reasons)
         for group in groups:
             if not _worth(group):
                 reasons.update(dict.fromkeys(_computing(group), "too little to be worth a call"))
             elif group not in parts:
                 try:
-                    parts[group] = made(group, fixed, options, threads)
+                    parts[group] = made(group, _behind(group, steady), fixed, options, threads)
                 except Left as left:
                     for name, why in left.reasons.items():
                         node = named[name]
                         reasons[node.args[0] if is_getitem(node) else node] = why
         if len(reasons) == found:
-            return {group: parts[group] for group in groups}, steps, reasons
+            left = [one for one in steps if not isinstance(one, tuple)]
+            return {group: parts[group] for group in groups}, [*_behind([*left, output], steady), *steps], reasons
+
+
+def _steady(nodes: Sequence[Any], fixed: Mapping[Any, Any], reasons: Mapping[Any, str]) -> dict[Any, None]:
+    """The nodes that compute constants from constants: each part has those that it reads for itself."""
+    found: dict[Any, None] = {}
+    for node in nodes:
+        if node not in reasons and all(one in fixed or one in found for one in node.all_input_nodes):
+            found[node] = None
+    return found
+
+
+def _behind(nodes: Sequence[Any], steady: Mapping[Any, None]) -> tuple[Any, ...]:
+    """Those constants that some nodes need, in an order in which they can be computed."""
+    wanted = {one for node in nodes for one in node.all_input_nodes if one in steady}
+    for node in reversed(steady):  # type: ignore[call-overload]
+        if node in wanted:
+            wanted.update(one for one in node.all_input_nodes if one in steady)
+    return tuple(node for node in steady if node in wanted)
 
 
 def _computing(group: Sequence[Any]) -> list[Any]:
@@ -135,12 +157,12 @@ def _worth(group: Sequence[Any]) -> bool:
 
 
 def _assembled(
-    module: Any, placeholders: Sequence[Any], steps: Sequence[Any], parts: Mapping[Any, Part]
+    module: Any, placeholders: Sequence[Any], output: Any, steps: Sequence[Any], parts: Mapping[Any, Part]
 ) -> tuple[tuple[int, ...], Any]:
     """Which arguments are needed; and what takes these, calls the parts and does what is left."""
     graph, root = torch.fx.Graph(), torch.nn.Module()
     copies: dict[Any, Any] = {}
-    wanted = _wanted(module, steps, parts)
+    wanted = _wanted(output, steps, parts)
     reads = tuple(k for k, node in enumerate(placeholders) if node in wanted)
     for k in reads:
         copies[placeholders[k]] = graph.placeholder(placeholders[k].name)
@@ -158,7 +180,6 @@ def _assembled(
                 copies[one] = graph.call_function(getitem, (call, place))
         else:
             copies[step] = graph.node_copy(step, copies.__getitem__)
-    (output,) = [node for node in module.graph.nodes if node.op == "output"]
     graph.output(torch.fx.node.map_arg(output.args[0], copies.__getitem__))
     return reads, torch.fx.GraphModule(root, graph).forward
 
@@ -171,9 +192,8 @@ class _Called(torch.nn.Module):
         self.forward = part.__call__
 
 
-def _wanted(module: Any, steps: Sequence[Any], parts: Mapping[Any, Part]) -> set[Any]:
+def _wanted(output: Any, steps: Sequence[Any], parts: Mapping[Any, Part]) -> set[Any]:
     """The nodes that are read by parts, by what is left, and as results."""
-    (output,) = [node for node in module.graph.nodes if node.op == "output"]
     found = set(output.all_input_nodes)
     for step in steps:
         found.update(parts[step].inputs if isinstance(step, tuple) else step.all_input_nodes)

@@ -40,7 +40,18 @@ def impure(node: Any) -> bool:
     schema = getattr(target, "_schema", None)
     if schema is None:
         return node.op == "call_function" and not is_getitem(node) and not _is_plain(target)
-    return bool(schema.is_mutable) or torch.Tag.nondeterministic_seeded in getattr(target, "tags", ())
+    if schema.is_mutable:
+        return True
+    return torch.Tag.nondeterministic_seeded in getattr(target, "tags", ()) and not _without_dropout(node)
+
+
+def _without_dropout(node: Any) -> bool:
+    """Attention, which could draw random numbers, and does not."""
+    for place, one in enumerate(node.target._schema.arguments):
+        if one.name == "dropout_p":
+            given = node.args[place] if place < len(node.args) else node.kwargs.get(one.name, one.default_value)
+            return given == 0
+    return False
 
 
 def _is_plain(target: Any) -> bool:
