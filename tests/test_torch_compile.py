@@ -623,7 +623,7 @@ def test_the_entry_point(tmp_path: Path) -> None:
         "[torch_dynamo_backends]\nrelayout = relayout.torch.compiling.backend:backend\n"
     )
     code = (
-        f"import sys\nsys.path.append({str(tmp_path)!r})\nimport torch\n"
+        f"import sys\nsys.path.insert(0, {str(tmp_path)!r})\nimport torch\n"
         "model = torch.nn.Conv2d(3, 4, 3)\nx = torch.ones(1, 3, 8, 8)\n"
         "made = torch.compile(model, backend='relayout', options={'format': 'nhwc'})\n"
         "with torch.inference_mode():\n    assert torch.allclose(made(x), model(x), atol=1e-5)\n"

@@ -18,15 +18,22 @@ from relayout.errors import Unsupported as _Unsupported
 from relayout.forking import later as _later
 
 if TYPE_CHECKING:
-    pass  # from relayout.torch.module import name as name
+    from relayout.torch.compiling import compile as compile
+    from relayout.torch.compiling import explain as explain
 
-_WHERE: dict[str, str] = {}
+_WHERE: dict[str, str] = {
+    "compile": "compiling",
+    "explain": "compiling",
+}
 """The module that defines a name, one line each: ``"name": "module"``."""
 
-__all__: list[str] = []
+__all__ = [
+    "compile",
+    "explain",
+]
 
 if not TYPE_CHECKING:
-    _find, __dir__ = _later(__name__, **{name: f"{module}.{name}" for name, module in _WHERE.items()})
+    _find, __dir__ = _later(__name__, **_WHERE)
 
     def __getattr__(name: str) -> Any:
         """Import a name when it is first asked for."""
