@@ -1,15 +1,15 @@
 """``torch.compile(model, backend="relayout")``: models of PyTorch with formats planned for the whole graph.
 
-    backend      what dynamo calls: from its graph to ATen's operators
-    calls        what PyTorch calls then: the program for the weights and sizes of a call
-    weights      weights that are packed once, and watched
-    sizes        graphs with open sizes, for those of a call
-    program      a graph of which parts are compiled, and the rest is PyTorch's
-    support      which nodes may be taken
-    partition    which of them go together
-    part         one part, compiled
-    report       what was taken, what was left, and why
-    entry        ``relayout.torch.compile`` and ``relayout.torch.explain``
+backend      what dynamo calls: from its graph to ATen's operators
+calls        what PyTorch calls then: the program for the weights and sizes of a call
+weights      weights that are packed once, and watched
+sizes        graphs with open sizes, for those of a call
+program      a graph of which parts are compiled, and the rest is PyTorch's
+support      which nodes may be taken
+partition    which of them go together
+part         one part, compiled
+report       what was taken, what was left, and why
+entry        ``relayout.torch.compile`` and ``relayout.torch.explain``
 """
 
 from relayout.torch.compiling.backend import Backend, backend

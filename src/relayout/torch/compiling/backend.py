@@ -12,16 +12,15 @@ PyTorch runs the graph as it is, and autograd records it as ever.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
-from functools import lru_cache
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch._dynamo.backends.common import aot_autograd
 from torch._functorch.aot_autograd import make_boxed_func
 
-from relayout.importers.torch.operators import TABLE
 from relayout.torch.compiling.calls import Calls
+from relayout.torch.compiling.decompositions import rules
 from relayout.torch.compiling.options import Options
 from relayout.torch.compiling.report import GraphReport, Report
 
@@ -66,7 +65,7 @@ class Backend:
         made = aot_autograd(
             fw_compiler=learning,
             inference_compiler=compiled,
-            decompositions=_taken_apart(),
+            decompositions=rules(),
             keep_inference_input_mutations=True,
         )
         return made(module, inputs)  # type: ignore[no-any-return]
@@ -105,15 +104,8 @@ def _static(graph: Any) -> list[int]:
         for node in graph.graph.nodes
         if node.op == "call_function" and getattr(getattr(node.target, "_schema", None), "is_mutable", False)
     }
-    return [k for k in known if isinstance(placeholders[k].meta.get("val"), torch.Tensor) and placeholders[k] not in written]
-
-
-@lru_cache(maxsize=1)
-def _taken_apart() -> Mapping[Any, Any]:
-    """How operators are taken apart that have no translation."""
-    table = torch._decomp.core_aten_decompositions()
-    return {
-        operator: rule
-        for operator, rule in table.items()
-        if str(operator) not in TABLE and torch.Tag.nondeterministic_seeded not in getattr(operator, "tags", ())
-    }
+    return [
+        k
+        for k in known
+        if isinstance(placeholders[k].meta.get("val"), torch.Tensor) and placeholders[k] not in written
+    ]

@@ -113,7 +113,9 @@ class Calls:
                     return None
                 self._drop(alike[-1])
             module = sized(self.module, given) if self._open else self.module
-            program = programmed(module, dict(zip(self._weights, weights, strict=True)), self.options, threads)
+            program = programmed(
+                module, dict(zip(self._weights, weights, strict=True)), self.options, threads
+            )
             self.report.graphs.append(program.report)
             entry = _Entry(Watched(weights, self._forget), sizes, threads, program)
             self._entries = (entry, *self._entries)[: SETS * self.options.kept]

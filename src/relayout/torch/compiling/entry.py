@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -77,18 +78,24 @@ def explain(model: Callable[..., Any], *inputs: Any, **named: Any) -> Report:
     >>> model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.ReLU())
     >>> print(explain(model, torch.ones(2, 4)))
     graph 1: 1 parts taken, in ... s
-      taken  3 operators (1 x aten.t.default, 1 x aten.addmm.default, 1 x aten.relu.default)
+      taken  2 operators (1 x aten.addmm.default, 1 x aten.relu.default)
              0.0 million multiply-adds; formats ...; 0 conversions; translate ... s, plan ... s, compile ... s
     """
     made = Backend()
-    counters = torch._dynamo.utils.counters["graph_break"]
-    before = dict(counters)
+    before = _breaks()
     with torch.no_grad():
         torch.compile(model, backend=made)(*inputs, **named)
-    made.report.breaks = {
-        why.partition("\n")[0]: n - before.get(why, 0) for why, n in counters.items() if n > before.get(why, 0)
-    }
+    made.report.breaks = {why: n - before[why] for why, n in _breaks().items() if n > before[why]}
     return made.report
+
+
+def _breaks() -> Counter[str]:
+    """What dynamo has counted until now: why it cut graphs, in a line each."""
+    found: Counter[str] = Counter()
+    for kind in ("graph_break", "unimplemented"):
+        for why, count in torch._dynamo.utils.counters[kind].items():
+            found[str(why).partition("\n")[0]] += count
+    return found
 
 
 class _Explained:

@@ -33,7 +33,7 @@ from relayout.torch.compiling.support import is_getitem
 __all__ = ["Left", "Part", "Taken", "made", "order_of"]
 
 
-class Left(Exception):  # noqa: N818 (no error: the part is asked for again, without these)
+class Left(Exception):
     """Nodes that turned out to be better left to PyTorch.
 
     Attributes
@@ -233,11 +233,15 @@ def _bordered(graph: Graph, entries: Sequence[Sequence[int]], exits: Sequence[Se
             inputs.append(value)
     for name, order in zip(graph.results, exits, strict=True):
         if list(order) != sorted(order):
-            behind.append(Node("Transpose", (name,), (fresh(f"{name}.stored", taken),), {"perm": tuple(order)}, name))
+            behind.append(
+                Node("Transpose", (name,), (fresh(f"{name}.stored", taken),), {"perm": tuple(order)}, name)
+            )
             results.append(behind[-1].outputs[0])
         else:
             results.append(name)
-    return graph.replaced(inputs=tuple(inputs), results=tuple(results), nodes=(*before, *graph.nodes, *behind))
+    return graph.replaced(
+        inputs=tuple(inputs), results=tuple(results), nodes=(*before, *graph.nodes, *behind)
+    )
 
 
 def _by_definition(plan: Any, names: Iterable[str]) -> list[str]:

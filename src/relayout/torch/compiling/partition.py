@@ -1,12 +1,11 @@
-"""Which nodes go together: parts of a graph that can be taken out whole.
+r"""Which nodes go together: parts of a graph that can be taken out whole.
 
-Each node has a *level*: the number of times that one changes between Relayout and PyTorch on the way to it,
-at most. What Relayout takes on one level is a part. No way leads out of a part and back into it: it would
-have to pass a node of PyTorch, on a higher level than the part, and come back on a higher one still.
+Each node has a *level*: the number of times that one changes between Relayout and PyTorch on the way to
+it, at most. What Relayout takes on one level is a part. No way leads out of a part and back into it: it
+would have to pass a node of PyTorch, on a higher level than the part, and come back on a higher one still.
 
-    conv 0    relu 0    topk 1    conv 0    cat 2
-        \\________/        |         |       /
-                \\________|_________|______/
+    conv 0 ---> relu 0 ---> bessel 1 ---> cat 2 ---> conv 2
+           \--> conv 0 -------------------/
 
 What must not change its place among others, such as a write to an input, lifts all that follows it.
 """

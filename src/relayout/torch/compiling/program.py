@@ -31,8 +31,8 @@ from relayout.torch.compiling.support import is_getitem, unsupported, values_of
 __all__ = ["WORTH", "Program", "programmed"]
 
 WORTH: Final = 1 << 18
-"""Bytes that a part without sums of products writes at least. A call of a part takes some 10 microseconds, one
-of PyTorch's operators about 3, and so long is needed to write a quarter of a megabyte."""
+"""Bytes that a part without sums of products writes at least. A call of a part takes some 10 microseconds,
+one of PyTorch's operators about 3, and so long is needed to write a quarter of a megabyte."""
 
 PRODUCTS: Final = frozenset({
     "aten.convolution.default", "aten.addmm.default", "aten.mm.default", "aten.bmm.default",
@@ -86,7 +86,11 @@ def programmed(module: Any, weights: Mapping[int, Any], options: Options, thread
     parts, steps, reasons = _parts(nodes, output, fixed, options, threads)
     reads, forward = _assembled(module, placeholders, output, steps, parts)
     took = perf_counter() - begin
-    return Program(reads, forward, GraphReport(tuple(one.taken for one in parts.values()), left_of(reasons), seconds=took))
+    return Program(
+        reads,
+        forward,
+        GraphReport(tuple(one.taken for one in parts.values()), left_of(reasons), seconds=took),
+    )
 
 
 def _attribute(module: Any, path: str) -> Any:
@@ -118,8 +122,12 @@ def _parts(
                         node = named[name]
                         reasons[node.args[0] if is_getitem(node) else node] = why
         if len(reasons) == found:
-            left = [one for one in steps if not isinstance(one, tuple)]
-            return {group: parts[group] for group in groups}, [*_behind([*left, output], steady), *steps], reasons
+            others = [one for one in steps if not isinstance(one, tuple)]
+            return (
+                {group: parts[group] for group in groups},
+                [*_behind([*others, output], steady), *steps],
+                reasons,
+            )
 
 
 def _steady(nodes: Sequence[Any], fixed: Mapping[Any, Any], reasons: Mapping[Any, str]) -> dict[Any, None]:
@@ -134,7 +142,7 @@ def _steady(nodes: Sequence[Any], fixed: Mapping[Any, Any], reasons: Mapping[Any
 def _behind(nodes: Sequence[Any], steady: Mapping[Any, None]) -> tuple[Any, ...]:
     """Those constants that some nodes need, in an order in which they can be computed."""
     wanted = {one for node in nodes for one in node.all_input_nodes if one in steady}
-    for node in reversed(steady):  # type: ignore[call-overload]
+    for node in reversed(list(steady)):
         if node in wanted:
             wanted.update(one for one in node.all_input_nodes if one in steady)
     return tuple(node for node in steady if node in wanted)
@@ -148,11 +156,14 @@ def _worth(group: Sequence[Any]) -> bool:
     """Whether a part is worth its call."""
     if any(str(node.target) in PRODUCTS for node in group):
         return True
-    return WORTH <= sum(
-        one.numel() * one.element_size()
-        for node in _computing(group)
-        for one in values_of(node)[:1]
-        if not getattr(node.target, "is_view", False)
+    return (
+        sum(
+            one.numel() * one.element_size()
+            for node in _computing(group)
+            for one in values_of(node)[:1]
+            if not getattr(node.target, "is_view", False)
+        )
+        >= WORTH
     )
 
 

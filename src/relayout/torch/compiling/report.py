@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -101,7 +102,9 @@ class Report:
     @property
     def taken(self) -> dict[str, int]:
         """The operators that Relayout computes, and how many of each."""
-        return _sum((name, n) for graph in self.graphs for part in graph.taken for name, n in part.operators.items())
+        return _sum(
+            (name, n) for graph in self.graphs for part in graph.taken for name, n in part.operators.items()
+        )
 
     @property
     def left(self) -> dict[str, int]:
@@ -138,4 +141,5 @@ def module_of(node: Any) -> str:
     """The module that a node comes from, by its name in the model: ``"layer1.0.conv1"``."""
     stack = node.meta.get("nn_module_stack") or {}
     path = str(next(reversed(stack.values()))[0]) if stack else ""
-    return path.replace("L['self']", "").replace("._modules['", ".").replace("']", "").replace("[", ".").replace("]", "").strip(".")
+    path = re.sub(r"\._(?:modules|parameters|buffers)\['([^']*)'\]|\['?([^\]']*)'?\]", r".\1\2", path)
+    return re.sub(r"^L\.(self|fn|mod)(\.|$)", "", path)

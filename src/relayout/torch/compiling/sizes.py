@@ -58,4 +58,3 @@ def _copied(graph: Any) -> Any:
     made = torch.fx.Graph()
     made.output(made.graph_copy(graph, {}))
     return made
-

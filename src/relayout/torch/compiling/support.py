@@ -49,8 +49,8 @@ def _without_dropout(node: Any) -> bool:
     """Attention, which could draw random numbers, and does not."""
     for place, one in enumerate(node.target._schema.arguments):
         if one.name == "dropout_p":
-            given = node.args[place] if place < len(node.args) else node.kwargs.get(one.name, one.default_value)
-            return given == 0
+            more = node.kwargs.get(one.name, one.default_value)
+            return bool((node.args[place] if place < len(node.args) else more) == 0)
     return False
 
 

@@ -8,8 +8,8 @@ looked whether they still are:
 * of the same version: PyTorch counts writes in place, those of optimisers and of ``load_state_dict``;
 * with the same samples: what is written through ``p.data`` is not counted. So some elements of each tensor
   are compared with what they were. That finds whatever changes a tensor as a whole (an optimiser, an average,
-  noise); a single element that is set through ``p.data`` may be missed. ``p[i] = x`` under ``torch.no_grad()``
-  never is, since it is counted.
+  noise); a single element that is set through ``p.data`` may be missed. ``p[i] = x`` without gradients never
+  is, since it is counted.
 
 All of that takes some 0.2 microseconds for each tensor.
 """
@@ -92,7 +92,7 @@ class Watched:
 
 
 def _sample(tensor: Any) -> Any:
-    """A few elements along the longest axis, in the middle of the others, as integers that share its memory."""
+    """A few elements along the longest axis, in the middle of the others, as integers in its memory."""
     whole = array_of(tensor, "", lasting=False)
     whole = whole.reshape(1) if not whole.ndim else whole
     axis = max(range(whole.ndim), key=whole.shape.__getitem__)
