@@ -156,15 +156,13 @@ def _worth(group: Sequence[Any]) -> bool:
     """Whether a part is worth its call."""
     if any(str(node.target) in PRODUCTS for node in group):
         return True
-    return (
-        sum(
-            one.numel() * one.element_size()
-            for node in _computing(group)
-            for one in values_of(node)[:1]
-            if not getattr(node.target, "is_view", False)
-        )
-        >= WORTH
+    moved: int = sum(
+        one.numel() * one.element_size()
+        for node in _computing(group)
+        for one in values_of(node)[:1]
+        if not getattr(node.target, "is_view", False)
     )
+    return moved >= WORTH
 
 
 def _assembled(
