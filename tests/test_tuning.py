@@ -224,7 +224,7 @@ def test_a_plan_measures_in_its_first_calls(measuring):
 
 
 @runs_code
-@pytest.mark.parametrize("threads", (1, 2))
+@pytest.mark.parametrize("threads", [1, 2])
 def test_a_tuned_plan_has_all_that_many_calls_would_have_made(measuring, threads):
     from relayout.runtime import builtin
 
