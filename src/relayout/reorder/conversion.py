@@ -270,9 +270,7 @@ class Conversion:
             with Usual():
                 reorder_numpy(self.src, given[0], self.alike, given[1], self.attributes, zeroed=zeroed)
 
-    def _decide(
-        self, trial: Trial[str, Native] | Awaited
-    ) -> tuple[Native, int, NDArray[np.uint8] | None]:
+    def _decide(self, trial: Trial[str, Native] | Awaited) -> tuple[Native, int, NDArray[np.uint8] | None]:
         """The kernels to take from now on: the winner's, once the contest is over."""
         assert self._engine is not None
         if trial.done:
