@@ -18,15 +18,21 @@ from relayout.errors import Unsupported as _Unsupported
 from relayout.forking import later as _later
 
 if TYPE_CHECKING:
-    pass  # from relayout.torch.module import name as name
+    from relayout.torch.conversion import contiguous as contiguous
+    from relayout.torch.conversion import to as to
+    from relayout.torch.models import convert_model as convert_model
 
-_WHERE: dict[str, str] = {}
-"""The module that defines a name, one line each: ``"name": "module"``."""
+_WHERE = {
+    "contiguous": "conversion",
+    "convert_model": "models",
+    "to": "conversion",
+}
+"""The module that defines a name, one line each."""
 
-__all__: list[str] = []
+__all__ = ["contiguous", "convert_model", "to"]
 
 if not TYPE_CHECKING:
-    _find, __dir__ = _later(__name__, **{name: f"{module}.{name}" for name, module in _WHERE.items()})
+    _find, __dir__ = _later(__name__, **_WHERE)
 
     def __getattr__(name: str) -> Any:
         """Import a name when it is first asked for."""
