@@ -20,16 +20,25 @@ from relayout.forking import later as _later
 if TYPE_CHECKING:
     from relayout.torch.compiling import compile as compile
     from relayout.torch.compiling import explain as explain
+    from relayout.torch.conversion import contiguous as contiguous
+    from relayout.torch.conversion import to as to
+    from relayout.torch.models import convert_model as convert_model
 
-_WHERE: dict[str, str] = {
+_WHERE = {
     "compile": "compiling",
+    "contiguous": "conversion",
+    "convert_model": "models",
     "explain": "compiling",
+    "to": "conversion",
 }
-"""The module that defines a name, one line each: ``"name": "module"``."""
+"""The module that defines a name, one line each."""
 
 __all__ = [
     "compile",
+    "contiguous",
+    "convert_model",
     "explain",
+    "to",
 ]
 
 if not TYPE_CHECKING:
