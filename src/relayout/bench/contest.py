@@ -28,7 +28,7 @@ import numpy as np
 
 from relayout.bench.load import Load, disturbed, spent
 from relayout.bench.measure import OURS, figures, in_rounds
-from relayout.bench.models import Entry, Result, StepEntry, difference
+from relayout.bench.models import Entry, ModuleEntry, Result, StepEntry, difference
 
 __all__ = ["COMPILED", "PEERS", "SAVED", "Contestant", "contest", "fresh", "installed", "rest"]
 
@@ -67,10 +67,12 @@ class Contestant:
     ----------
     name : str
         Who.
-    entry : Entry or StepEntry
+    entry : Entry, StepEntry or ModuleEntry
         The network, and how many threads it may use.
     outputs : Path, optional
         Where it writes its results.
+    environment : mapping of str to str, optional
+        Variables that it has besides those of this process.
 
     Attributes
     ----------
@@ -84,11 +86,18 @@ class Contestant:
         Whether its threads came to rest after each timing; else they took cores from whoever was next.
     """
 
-    def __init__(self, name: str, entry: Entry | StepEntry, outputs: Path | None = None) -> None:
+    def __init__(
+        self,
+        name: str,
+        entry: Entry | StepEntry | ModuleEntry,
+        outputs: Path | None = None,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
         self.name, self.rests = name, True
         task = {**asdict(entry), "contestant": name, "outputs": outputs and str(outputs)}
         task = {key: str(one) if isinstance(one, Path) else one for key, one in task.items()}
-        environment = {**os.environ, "OMP_NUM_THREADS": str(entry.threads), "HF_HUB_OFFLINE": "1"}
+        variables = {**os.environ, "OMP_NUM_THREADS": str(entry.threads), "HF_HUB_OFFLINE": "1"}
+        variables |= environment or {}
         command = (
             [sys.executable, "-P", str(SCRIPT)]
             if sys.version_info >= (3, 11)
@@ -100,7 +109,7 @@ class Contestant:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
-            env=environment,
+            env=variables,
             start_new_session=True,
         )
         self.told = self._answer()

@@ -4,7 +4,8 @@ This file is run as a script, and imports at first what any program with arrays 
 start of the process to the first result is that of a program which uses this one library, and the memory
 beyond the baseline is what the library takes. It then answers, line by line, on its standard output:
 
-* ``{"ready": ..., "memory": ..., ...}`` when it has its first result;
+* ``{"ready": ..., "first": ..., "memory": ..., ...}`` when it has its first result, with the seconds of that
+  call;
 * seconds of a call, when it is sent ``time``, and whether its threads rest, for which it waits some time;
 * nothing, or why not, when it is asked for what only some can do: ``tune``, ``save PATH``.
 """
@@ -152,8 +153,9 @@ def main() -> None:
         arrays = [file[key] for key in file.files]
     baseline = status("VmRSS")
     try:
-        makers = import_module("relayout.bench.steps").MAKERS if task.get("step") else MAKERS
+        makers = import_module(task["makers"]).MAKERS if "makers" in task else MAKERS
         call, told, actions = makers[task["contestant"]](task, arrays)
+        begun = time.perf_counter()
         found = call()
     except Exception as error:
         answer({"refused": f"{type(error).__name__}: {' '.join(str(error).split())}"[:300]})
@@ -163,7 +165,7 @@ def main() -> None:
     memory = {"peak": status("VmHWM") - baseline, "resident": status("VmRSS") - baseline}
     if task["outputs"]:
         np.savez(task["outputs"], *[np.asarray(one) for one in found])
-    answer({"ready": ready, "memory": memory, **told()})
+    answer({"ready": ready, "first": ready - begun, "memory": memory, **told()})
     from relayout.bench.load import settle
 
     fastest = math.inf

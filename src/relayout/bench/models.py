@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Entry",
+    "ModuleEntry",
     "Result",
     "StepEntry",
     "as_json",
@@ -61,7 +62,18 @@ class StepEntry:
     inputs: Path
     batch: int
     threads: int
-    step: bool = True
+    makers: str = "relayout.bench.steps"
+
+
+@dataclass(frozen=True)
+class ModuleEntry:
+    """A module of PyTorch to be measured: a network of the zoo, which each contestant builds for itself."""
+
+    network: str
+    inputs: Path
+    batch: int
+    threads: int
+    makers: str = "relayout.bench.backends"
 
 
 @dataclass

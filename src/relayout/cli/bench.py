@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from relayout.bench.census import Outcome
     from relayout.bench.models import Result
+    from relayout.bench.modules import Compared
     from relayout.bench.peers import Peer
     from relayout.bench.peers.primitives.contestant import Contestant
     from relayout.bench.primitives import Task
@@ -617,9 +618,93 @@ def _checked(
     output.json({"runs": [one.as_json() for one in found]})
 
 
-def _took_part(found: Result | None) -> set[str]:
+def _took_part(found: Result | Compared | None) -> set[str]:
     """Who has a figure in a result, or was refused."""
     return set() if found is None else {*found.seconds, *found.refused}
+
+
+@bench.command(
+    "compile",
+    short_help="torch.compile with this back end beside eager PyTorch and its own back end.",
+    epilog=examples(
+        "relayout bench compile --only resnet --batch 1 --threads 2",
+        "relayout bench compile --results compile.jsonl --minutes 60",
+        'relayout bench compile --without "torch.compile frozen" --json compile.json',
+    ),
+)
+@click.option("--only", "texts", multiple=True, metavar="TEXT", help="Only networks with TEXT in their name.")
+@click.option("--without", multiple=True, metavar="NAME", help="Leave this contestant out.")
+@click.option("--threads", type=DIMS, default="1,2", show_default=True, help="Numbers of threads.")
+@click.option("--batch", "batches", type=DIMS, default="1,8", show_default=True, help="Pictures of a call.")
+@click.option("--rounds", type=click.IntRange(min=1), default=7, show_default=True, help="At most, of each.")
+@click.option(
+    "--seconds",
+    type=click.FloatRange(min=0, min_open=True),
+    callback=_finite,
+    default=6.0,
+    show_default=True,
+    help="For the rounds of a network.",
+)
+@click.option(
+    "--minutes", type=click.FloatRange(min=0), callback=_finite, help="Begin no network after so long."
+)
+@click.option("--results", type=click.Path(dir_okay=False, path_type=Path), help="A file that is continued.")
+@click.option("--list", "listed", is_flag=True, help="Print what would be measured.")
+@click.option("--no-progress", is_flag=True, help="No progress bar.")
+@output_options
+def compile_(
+    texts: tuple[str, ...],
+    without: tuple[str, ...],
+    threads: tuple[int, ...],
+    batches: tuple[int, ...],
+    rounds: int,
+    seconds: float,
+    minutes: float | None,
+    results: Path | None,
+    listed: bool,
+    no_progress: bool,
+    output: Output,
+) -> None:
+    """Measure torch.compile with this back end on torchvision's networks for classification.
+
+    Beside it eager PyTorch, contiguous and channels_last, and PyTorch's own back end, with weights as inputs
+    and frozen. Weights are random. Each contestant has a process of its own and empty caches on disk; the
+    first call shows what compiling takes, then and with the caches that it has left.
+    """
+    from relayout.bench import modules
+    from relayout.bench.particulars import particulars
+
+    if not {*without} <= {*modules.CONTESTANTS}:
+        known = ", ".join(modules.CONTESTANTS)
+        raise click.UsageError(f"--without takes {known}", click.get_current_context())
+    if not batches or min(batches) < 1:
+        raise click.UsageError("--batch takes numbers from 1 on", click.get_current_context())
+    many = _settings(False, threads, rounds, seconds, WHOLE)["threads"]
+    console, versions = output.console(), modules.versions()
+    names = [one for one in modules.CONTESTANTS if one not in without and versions.get(one, "") is not None]
+    told = modules.read(results) if results else {}
+    wanted = [
+        (network, count, batch)
+        for batch in batches
+        for count in many
+        for network in modules.NETWORKS
+        if (not texts or any(text in network for text in texts))
+        and not {*names} <= _took_part(told.get((network, count, batch)))
+    ]
+    if listed:
+        for network, count, batch in wanted:
+            console.print(f"{network}, batch {batch}, threads: {count}", markup=False)
+        output.json({"networks": wanted})
+        return
+    _heading(particulars("numpy", "relayout"), versions, console)
+    try:
+        with _progress(len(wanted), output, no_progress) as progress:
+            for found in modules.run(wanted, names, rounds, seconds, minutes, results, progress):
+                told[found.key] = found
+    finally:
+        if told:
+            modules.show(list(told.values()), console)
+            output.json(modules.as_json(list(told.values()), particulars("numpy", "relayout"), versions))
 
 
 @bench.command(
