@@ -3,8 +3,8 @@
 *Lost*: a tensor in channels-last went into an operator, and a new one in ``contiguous_format`` came out.
 Views lose nothing: ``x.permute(0, 2, 3, 1)`` of such a tensor *is* contiguous, and the same bytes. Nor do
 tensors that are both, after global pooling or with one channel. A tensor of another rank whose memory was
-written channels-last still is, if the channels are what lies side by side: that is how the shuffle of channels in
-ShuffleNet is found, five axes and all.
+written channels-last still is, if the channels are what lies side by side: that is how the shuffle of
+channels in ShuffleNet is found, five axes and all.
 
 *Ambiguous*: the elements lie in one format, and the strides of axes of size 1 say another. ``is_contiguous``
 answers yes, and the next convolution takes it for the other (PyTorch's issue 78611).

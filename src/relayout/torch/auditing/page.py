@@ -174,8 +174,8 @@ def fragment(audit: Audit) -> str:
         )
         for one in audit.operators
     ]
-    heads = ("#", "operator", "module", "line", "in", "out", "#time")
-    parts.append(_folded(f"All {len(everything)} operators", _table(heads, everything)))
+    columns = ("#", "operator", "module", "line", "in", "out", "#time")
+    parts.append(_folded(f"All {len(everything)} operators", _table(columns, everything)))
     return f'<div class="rl-audit">{"".join(parts)}</div>'
 
 
