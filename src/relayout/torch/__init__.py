@@ -18,18 +18,20 @@ from relayout.errors import Unsupported as _Unsupported
 from relayout.forking import later as _later
 
 if TYPE_CHECKING:
+    from relayout.torch.batches import Collate as Collate
     from relayout.torch.conversion import contiguous as contiguous
     from relayout.torch.conversion import to as to
     from relayout.torch.models import convert_model as convert_model
 
 _WHERE = {
+    "Collate": "batches",
     "contiguous": "conversion",
     "convert_model": "models",
     "to": "conversion",
 }
 """The module that defines a name, one line each."""
 
-__all__ = ["contiguous", "convert_model", "to"]
+__all__ = ["Collate", "contiguous", "convert_model", "to"]
 
 if not TYPE_CHECKING:
     _find, __dir__ = _later(__name__, **_WHERE)
