@@ -350,6 +350,17 @@ def test_reciprocals_enclose_the_exact_one(scale):
     assert (below == above) == (abs(np.frexp(scale)[0]) == 0.5)
 
 
+@given(scale=divisors, x=st.floats(2.0**-20, 2.0**20, width=32), ulps=st.integers(-2, 2))
+def test_products_that_are_not_rounded_enclose_the_rounded_quotient(scale, x, ulps):
+    """Next to where the quotient is a number of few bits, too."""
+    below, above = (r.item() for r in operands._reciprocals(np.array(scale, np.float32), True))
+    near = (np.float32(round(x) + 1) * np.float32(scale)).view(np.int32) + np.int32(ulps)
+    for one in (np.float32(x), near.view(np.float32)):
+        quotient, exact = abs(Fraction((one / np.float32(scale)).item())), abs(Fraction(one.item()))
+        assert exact * abs(Fraction(below)) <= quotient <= exact * abs(Fraction(above))
+    assert (below == above) == (abs(np.frexp(scale)[0]) == 0.5)
+
+
 @runs_code
 @pytest.mark.parametrize(("cpu", "count"), [("host", 64), ("host", 16), ("x86-64-v3", 32), ("portable", 16)])
 @examples(40)
@@ -365,7 +376,8 @@ def test_quantising_by_reciprocals_gives_the_bits_of_a_division(cpu, count, scal
     source = np.resize(np.concatenate([*near, others]), 6912)
     for case in cases:
         given = {"dst_scale": scale, **({"dst_zero_point": zero_point} if case.steps.dst_zero_point else {})}
-        reciprocals = np.array(operands._reciprocals(np.array(scale, np.float32)))[:, None]
+        fused = case.steps.dst_zero_point
+        reciprocals = np.array(operands._reciprocals(np.array(scale, np.float32), fused))[:, None]
         table = operand_table(given, f32, case.dst)
         table = np.concatenate([table, np.repeat(reciprocals, 128, axis=1).view(np.uint8)])
         wanted = stored(rescale(source.view(np.float32), f32, case.dst, **given, keep_neutral=True), case.dst)

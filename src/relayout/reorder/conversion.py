@@ -214,13 +214,17 @@ class Conversion:
         return self.fast if threads is None or threads == self.threads else None
 
     def tune(self) -> None:
-        """Find the fastest schedule now, by measuring."""
+        """Find the fastest schedule now, by measuring, and make what many calls would have made."""
         self.compiled()
-        if self._trial is None:
-            return
-        src, dst = aligned(self.src.required_bytes), aligned(self._room)
-        src[:] = 0  # pages that nobody has written to are all one page, which is in the caches
-        self._trial.hold(lambda: self._run(src, address(src), dst, address(dst), self.threads))
+        trial = self._trial
+        if trial is not None:
+            src, dst = aligned(self.src.required_bytes), aligned(self._room)
+            src[:] = 0  # pages that nobody has written to are all one page, which is in the caches
+            trial.hold(lambda: self._run(src, address(src), dst, address(dst), self.threads))
+            self._decide(trial)
+        if self._engine is not None and self._trial is None and self._calls < OFTEN:
+            self._calls = OFTEN
+            self.fast = self._hastened(*self._engine)
 
     def checked(self, src: Any) -> Tensor:
         """A tensor or buffer as the source."""
@@ -284,10 +288,15 @@ class Conversion:
             words = source_at, target_at, engine[1], threads
             if threads == self.threads and trial.call(lambda kernels: kernels(*words)):
                 return  # another number of threads is another problem
-            if trial.done:
-                self._trial, engine = None, (trial.winner or engine[0], *engine[1:])
-                self._engine = engine
+            engine = self._decide(trial)
         engine[0](source_at, target_at, engine[1], threads, fresh)
+
+    def _decide(self, trial: Trial[str, Native] | Awaited) -> Engine:
+        """The kernels to take from now on: the winner's, once the contest is over."""
+        assert self._engine is not None
+        if trial.done:
+            self._trial, self._engine = None, (trial.winner or self._engine[0], *self._engine[1:])
+        return self._engine
 
     def _hastened(
         self, kernels: Native, operands: int, keep: NDArray[np.uint8] | None
