@@ -19,6 +19,7 @@ from relayout.forking import later as _later
 
 if TYPE_CHECKING:
     from relayout.torch.auditing import audit as audit
+    from relayout.torch.batches import Collate as Collate
     from relayout.torch.compiling import compile as compile
     from relayout.torch.compiling import explain as explain
     from relayout.torch.conversion import contiguous as contiguous
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from relayout.torch.models import convert_model as convert_model
 
 _WHERE = {
+    "Collate": "batches",
     "audit": "auditing",
     "compile": "compiling",
     "contiguous": "conversion",
@@ -36,6 +38,7 @@ _WHERE = {
 """The module that defines a name, one line each."""
 
 __all__ = [
+    "Collate",
     "audit",
     "compile",
     "contiguous",
