@@ -20,6 +20,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from relayout.torch.auditing.advice import advice as written_instead
 from relayout.torch.auditing.hidden import conversion_seconds, hidden_in
 from relayout.torch.auditing.seen import CHANNELS_LAST, Operator, Seen, order_of
 from relayout.torch.auditing.watching import Kernel
@@ -77,9 +78,7 @@ class Finding:
     @property
     def advice(self) -> str:
         """What to write instead."""
-        from relayout.torch.auditing.advice import advice
-
-        return advice(self)
+        return written_instead(self)
 
     @property
     def root(self) -> Finding:

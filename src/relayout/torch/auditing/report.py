@@ -8,8 +8,10 @@ from typing import Any
 from relayout.torch.auditing.comparing import Times
 from relayout.torch.auditing.gradients import Gradient
 from relayout.torch.auditing.judging import Finding
+from relayout.torch.auditing.page import document, fragment, page
 from relayout.torch.auditing.seen import Operator
 from relayout.torch.auditing.spelling import counted, seconds_in_words, spelled_bytes
+from relayout.torch.auditing.words import in_words
 
 __all__ = ["Audit", "Cause"]
 
@@ -110,22 +112,14 @@ class Audit:
 
     def json(self) -> dict[str, Any]:
         """The audit as dicts, lists, text and numbers; times in seconds, sizes in bytes."""
-        from relayout.torch.auditing.page import document
-
         return document(self)
 
     def html(self) -> str:
         """A page that needs nothing else: light or dark as the reader's system is."""
-        from relayout.torch.auditing.page import page
-
         return page(self)
 
     def _repr_html_(self) -> str:
-        from relayout.torch.auditing.page import fragment
-
         return fragment(self)
 
     def __str__(self) -> str:
-        from relayout.torch.auditing.words import in_words
-
         return in_words(self)

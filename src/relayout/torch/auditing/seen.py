@@ -22,6 +22,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
+from linecache import getline
 from math import prod
 from typing import NamedTuple
 
@@ -140,6 +141,4 @@ class Operator:
     @property
     def text(self) -> str:
         """The line of the program."""
-        from linecache import getline
-
         return getline(self.file, self.line).strip() if self.line else ""
