@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from importlib import import_module
 from statistics import median
 from time import perf_counter
 from typing import Any
 
 import torch
 
-from relayout import forking
+import relayout.torch as ours
 from relayout.errors import LayoutError
 from relayout.pytorch.formats import channels_last_of_rank
 from relayout.torch.auditing.restoring import as_it_was
@@ -86,11 +85,11 @@ def compared(
     for name, channels_last in (("contiguous", False), ("channels_last", True)):
         ways[name] = model, converted(args, channels_last), converted(kwargs, channels_last), channels_last
     left_out: dict[str, str] = {}
-    ours, reason = (None, "for inference only") if train else _ours(model)
-    if ours is None:
+    compiled, reason = (None, "for inference only") if train else _ours(model)
+    if compiled is None:
         left_out["relayout"] = reason
     else:
-        ways["relayout"] = ours, *ways["channels_last"][1:3], None
+        ways["relayout"] = compiled, *ways["channels_last"][1:3], None
     found: dict[str, list[float]] = {name: [] for name in ways}
 
     def once(name: str) -> float:
@@ -133,10 +132,6 @@ def _refusal(once: Callable[[str], float], name: str) -> str:
 def _ours(model: Any) -> tuple[Any, str]:
     """The model compiled by Relayout, or None and why not."""
     try:
-        with forking.lock():
-            compiler = getattr(import_module("relayout.torch"), "compile", None)
-        if compiler is None:
-            return None, "relayout.torch.compile is not there"
-        return compiler(model), ""
+        return ours.compile(model), ""
     except LayoutError as error:
         return None, str(error)
