@@ -163,7 +163,9 @@ class _Judge:
             if at.failed and at.inputs:
                 src = next((one for one in at.inputs if self._last(one)), None)
                 if src is not None:
-                    failed = Finding("failed", at, "", "input", src, at.failed, src.nbytes, at.seconds)
+                    failed = Finding(
+                        "failed", at, "", "input", src, at.failed.partition(":")[0], src.nbytes, at.seconds
+                    )
         return Judged(tuple(self.lost.values()), tuple(self.ambiguous), tuple(self.copies), failed)
 
     # ---------------------------------------------------------------- formats
