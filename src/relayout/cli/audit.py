@@ -212,7 +212,8 @@ def _table(found: tuple[Covered, ...], told: dict[str, Any], console: Console) -
         Column("what is called", 1),
         Column("note", 2),
     ]
-    cells, styles = [], []
+    cells: list[tuple[str, ...]] = []
+    styles: list[str | None] = []
     for (kind, _), several in rows.items():
         if kind != last:
             cells.append((kind, "", "", "", ""))
