@@ -18,18 +18,34 @@ from relayout.errors import Unsupported as _Unsupported
 from relayout.forking import later as _later
 
 if TYPE_CHECKING:
+    from relayout.torch.auditing import audit as audit
+    from relayout.torch.batches import Collate as Collate
+    from relayout.torch.compiling import compile as compile
+    from relayout.torch.compiling import explain as explain
     from relayout.torch.conversion import contiguous as contiguous
     from relayout.torch.conversion import to as to
     from relayout.torch.models import convert_model as convert_model
 
 _WHERE = {
+    "Collate": "batches",
+    "audit": "auditing",
+    "compile": "compiling",
     "contiguous": "conversion",
     "convert_model": "models",
+    "explain": "compiling",
     "to": "conversion",
 }
 """The module that defines a name, one line each."""
 
-__all__ = ["contiguous", "convert_model", "to"]
+__all__ = [
+    "Collate",
+    "audit",
+    "compile",
+    "contiguous",
+    "convert_model",
+    "explain",
+    "to",
+]
 
 if not TYPE_CHECKING:
     _find, __dir__ = _later(__name__, **_WHERE)
