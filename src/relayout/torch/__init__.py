@@ -18,6 +18,7 @@ from relayout.errors import Unsupported as _Unsupported
 from relayout.forking import later as _later
 
 if TYPE_CHECKING:
+    from relayout.torch.auditing import audit as audit
     from relayout.torch.batches import Collate as Collate
     from relayout.torch.compiling import compile as compile
     from relayout.torch.compiling import explain as explain
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
 _WHERE = {
     "Collate": "batches",
+    "audit": "auditing",
     "compile": "compiling",
     "contiguous": "conversion",
     "convert_model": "models",
@@ -37,6 +39,7 @@ _WHERE = {
 
 __all__ = [
     "Collate",
+    "audit",
     "compile",
     "contiguous",
     "convert_model",
