@@ -147,6 +147,25 @@ def steps() -> str:
     return table(["", "seconds", *names, "MB, and PyTorch's"], rows)
 
 
+def conversions() -> str:
+    """For each kind of conversion PyTorch's time / ours: geometric mean, and the least of the large ones."""
+    found = _read("torch.json").get("means", ())
+    rows = []
+    for group, other in dict.fromkeys((one["group"], one["other"]) for one in found):
+        own = {one["threads"]: one for one in found if (one["group"], one["other"]) == (group, other)}
+        figures = [f"{own[n]['mean']:.1f}" if n in own else "-" for n in (1, 2)]
+        least = [f"{own[n]['least']:.1f}" if n in own else "-" for n in (1, 2)]
+        rows.append([group, other, *figures, *least, str(max(one["cases"] for one in own.values()))])
+    head = ["", "beside", "1 thread", "2 threads", "least, 1 thread", "least, 2 threads", "cases"]
+    return table(head, rows)
+
+
+def conversions_machine() -> str:
+    """What the conversions were measured on."""
+    facts = _read("torch.json").get("machine", {})
+    return ", ".join(f"{key} {value}" for key, value in facts.items()) + "." if facts else "Not measured yet."
+
+
 def machine() -> str:
     """What the figures were measured on."""
     found = _read("networks.json")

@@ -254,6 +254,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "short": short_dialects,
     "networks-machine": measures.machine,
     "training": measures.steps,
+    "torch": measures.conversions,
+    "torch-machine": measures.conversions_machine,
     "networks-means": measures.means,
     "networks-speeds": measures.speeds,
     "networks-costs": measures.costs,

@@ -623,6 +623,76 @@ def _took_part(found: Result | None) -> set[str]:
 
 
 @bench.command(
+    "torch",
+    short_help="Conversions of PyTorch's tensors, and batches of pictures.",
+    epilog=examples(
+        "relayout bench torch --json conversions.json         less than five minutes",
+        "relayout bench torch --case batch --case loader",
+        "relayout bench torch --list",
+    ),
+)
+@click.option("--case", "texts", multiple=True, metavar="TEXT", help="Only cases whose line has TEXT in it.")
+@click.option("--threads", type=DIMS, default="1,2", show_default=True, help="Numbers of threads.")
+@click.option("--batch", "batches", type=DIMS, default="1,8", show_default=True, help="Of the activations.")
+@click.option("--rounds", type=click.IntRange(min=1), default=9, show_default=True, help="At most, of each.")
+@click.option(
+    "--seconds",
+    type=click.FloatRange(min=0, min_open=True),
+    callback=_finite,
+    default=0.5,
+    show_default=True,
+    help="For the rounds of a case with one number of threads.",
+)
+@click.option("--list", "listed", is_flag=True, help="Print the cases and measure nothing.")
+@click.option("--no-progress", is_flag=True, help="No progress bar.")
+@output_options
+def torch(
+    texts: tuple[str, ...],
+    threads: tuple[int, ...],
+    batches: tuple[int, ...],
+    rounds: int,
+    seconds: float,
+    listed: bool,
+    no_progress: bool,
+    output: Output,
+) -> None:
+    """Measure conversions of PyTorch's tensors beside PyTorch's own.
+
+    The activations of ResNet-50 from and to channels-last; batches of pictures, normalised, beside PyTorch's
+    operations, and by a DataLoader without and with workers. A figure is PyTorch's time / ours, the median of
+    rounds.
+    """
+    from importlib.util import find_spec
+
+    from relayout.bench import conversions
+    from relayout.bench.particulars import particulars
+
+    many = _settings(False, threads, rounds, seconds, WHOLE)["threads"]
+    if not batches or min(batches) < 1:
+        raise click.UsageError("--batch takes numbers from 1 on", click.get_current_context())
+    chosen = conversions.cases(batches, texts)
+    if listed:
+        for case in chosen:
+            output.answer(str(case))
+        return
+    if find_spec("torch") is None:
+        raise click.ClickException("PyTorch is not installed: pip install 'relayout[torch]'")
+    wanted = [
+        (case, count) for count in many for case in chosen if case.kind != "loader" or count == max(many)
+    ]
+    machine = particulars("numpy", "torch", "relayout")
+    found: list[conversions.Result] = []
+    _heading(machine, {}, output.console())
+    try:
+        with _progress(len(wanted), output, no_progress) as progress:
+            found.extend(conversions.measured(wanted, rounds, seconds, progress))
+    finally:
+        if found:
+            conversions.show(found, output.console())
+            output.json(conversions.as_json(found, machine))
+
+
+@bench.command(
     "census",
     short_help="Which networks of public packages come in, and come out right.",
     epilog=examples(
