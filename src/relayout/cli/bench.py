@@ -684,7 +684,7 @@ def torch(
     found: list[conversions.Result] = []
     _heading(machine, {}, output.console())
     try:
-        with _progress(len(wanted), output, no_progress) as progress:
+        with progress_bar(len(wanted), output, no_progress) as progress:
             found.extend(conversions.measured(wanted, rounds, seconds, progress))
     finally:
         if found:
