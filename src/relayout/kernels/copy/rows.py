@@ -40,8 +40,8 @@ BLOCKS = (8, 16, 32, 64, 128, 256)  # rows of a block that are worth trying
 BLOCK_CYCLES = 0.1  # cycles for a line, each time that a block is twice or half as long as usual
 PARTIAL_LINE_CYCLES = 60  # cycles to write a part of a line around the caches
 MOST_ODD = 8  # vectors after which a row of few elements begins with a vector again
-LONG_ROW_BYTES = 4096  # longer rows are prefetched
-PREFETCH_BYTES = 8 * LINE  # how far ahead of the loads
+LONG_ROW_BYTES = 4096  # longer rows ask for the lines that they write
+CLAIMED_BYTES = 8 * LINE  # how far ahead of the stores
 UNROLL = 4  # vectors copied in one turn of the loop
 
 
@@ -179,7 +179,7 @@ class Rows(Kernel):
         together = UNROLL if self.plan.rows.is_straight else inner // math.gcd(inner, piece)
         turn = together * piece
         whole = total // turn * turn
-        far = total * self.nest.read // 8 > LONG_ROW_BYTES
+        far = total * self.nest.write // 8 > LONG_ROW_BYTES
 
         def some(i: Value) -> None:
             for k in range(together):
@@ -259,8 +259,9 @@ class Rows(Kernel):
         if not self.plan.rows.is_straight:
             lanes = [[(first + lane) % loop.extent * t for lane in range(count)] for t in loop.tables]
         value = self.load(place, count, lanes)
-        if far:
-            self.prefetch(place.src, PREFETCH_BYTES)
+        if far and not self.stream:  # what is read comes by itself: it is one stream
+            for at in range(0, count * self.nest.write // 8, LINE):
+                self.claim(self.b.gep(place.dst, CLAIMED_BYTES + at))
         self.store(value, place, lanes, aligned)
 
     def _zeros(self, place: Place, count: int, aligned: bool = False) -> None:
