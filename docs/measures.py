@@ -294,5 +294,32 @@ def keep(path: str) -> None:
     (MEASURED / "primitives.json").write_text(text, encoding="utf-8")
 
 
+def torch_operators() -> str:
+    """Which operators of PyTorch keep channels-last: those that do by name, the others with their calls."""
+    found = _read("torch_operators.json").get("operators", [])
+    named: dict[tuple[str, str], dict[int, dict[str, Any]]] = {}
+    for one in found:
+        named.setdefault((one["kind"], one["operator"].replace("3d", "2d")), {})[one["rank"]] = one
+    rows = []
+    for (kind, operator), by_rank in named.items():
+        first = by_rank[min(by_rank)]
+        verdicts = [by_rank[rank]["verdict"] if rank in by_rank else "" for rank in (4, 5)]
+        told = [f"**{verdict}**" if verdict in ("loses", "ambiguous") else verdict for verdict in verdicts]
+        notes = dict.fromkeys(f"{one['note']} ({rank}-D)" for rank, one in by_rank.items() if one["note"])
+        rows.append([kind, operator, f"`{first['text']}`", *told, "; ".join(notes)])
+    return table(["kind", "operator", "call", "4-D", "5-D", "note"], rows)
+
+
+def torch_operators_counts() -> str:
+    """How many operators there are of each verdict."""
+    found = _read("torch_operators.json")
+    verdicts = ("keeps", "loses", "ambiguous", "gaps", "other", "refuses")
+    rows = [
+        [f"{rank}-D", str(sum(counts.values())), *(str(counts.get(one, 0)) for one in verdicts)]
+        for rank, counts in found.get("counts", {}).items()
+    ]
+    return table([f"torch {found.get('torch')}, CPU", "operators", *verdicts], rows)
+
+
 if __name__ == "__main__":
     keep(*sys.argv[1:])

@@ -261,6 +261,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "networks-costs": measures.costs,
     "census": measures.census,
     "propagation": propagation,
+    "torch-operators": measures.torch_operators,
+    "torch-operators-counts": measures.torch_operators_counts,
     "primitives-formats": measures.in_formats,
     "primitives-layers": measures.layers,
     "primitives-whole": measures.whole,
