@@ -40,8 +40,7 @@ BLOCKS = (8, 16, 32, 64, 128, 256)  # rows of a block that are worth trying
 BLOCK_CYCLES = 0.1  # cycles for a line, each time that a block is twice or half as long as usual
 PARTIAL_LINE_CYCLES = 60  # cycles to write a part of a line around the caches
 MOST_ODD = 8  # vectors after which a row of few elements begins with a vector again
-LONG_ROW_BYTES = 4096  # longer rows ask for the lines that they write
-CLAIMED_BYTES = 8 * LINE  # how far ahead of the stores
+CLAIMED_BYTES = 8 * LINE  # how far ahead of their stores rows that are longer ask for lines
 UNROLL = 4  # vectors copied in one turn of the loop
 
 
@@ -179,7 +178,7 @@ class Rows(Kernel):
         together = UNROLL if self.plan.rows.is_straight else inner // math.gcd(inner, piece)
         turn = together * piece
         whole = total // turn * turn
-        far = total * self.nest.write // 8 > LONG_ROW_BYTES
+        far = total * self.nest.write // 8 > CLAIMED_BYTES
 
         def some(i: Value) -> None:
             for k in range(together):
