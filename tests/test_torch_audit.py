@@ -164,6 +164,24 @@ def test_a_loss_is_followed_through_other_operators() -> None:
     assert found.copies[0].root.operator == "softmax"
 
 
+def test_a_shuffle_of_channels_is_the_cause_of_all_that_follows() -> None:
+    """Of two branches one is contiguous because of an earlier shuffle: ``cat`` is not to blame."""
+
+    def shuffled(x: Any) -> Any:
+        x = x.view(2, 2, 4, 6, 6).transpose(1, 2).contiguous().view(2, 8, 6, 6)
+        first, second = x.chunk(2, 1)
+        return torch.cat([first, F.conv2d(second, weight)], 1)
+
+    weight = torch.randn(4, 4, 1, 1).to(memory_format=LAST)
+    found = audited(shuffled)
+    assert [one.operator for one in found.lost] == ["contiguous", "cat"]
+    assert found.lost[1].cause is found.lost[0]
+    assert "F.channel_shuffle(x, 2)" in found.lost[0].advice
+    (cause,) = found.causes
+    assert cause.finding is found.lost[0]
+    assert len(cause.copies) == len(found.copies) == 3
+
+
 def test_ambiguous_strides_of_issue_78611() -> None:
     found = audited(lambda x: x[:1].reshape(1, 8, 6, 6))
     (one,) = found.ambiguous

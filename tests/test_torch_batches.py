@@ -17,7 +17,7 @@ torch = pytest.importorskip("torch")
 
 from torch.utils.data import DataLoader, Dataset, default_collate  # noqa: E402
 
-from relayout.torch import Collate, batches  # noqa: E402
+from relayout.torch import Collate, batches, memory  # noqa: E402
 
 MEAN, STD = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
 FORMATS = [torch.channels_last, torch.contiguous_format]
@@ -227,6 +227,7 @@ def test_batches_of_workers_are_made_in_shared_memory(monkeypatch: pytest.Monkey
         for memory_format in FORMATS:
             collate = Collate(MEAN, STD, dtype=dtype, memory_format=memory_format)
             pictures = [np.full((5, 6, 3), 7, np.uint8)] * 2
+            monkeypatch.setattr(memory, "LARGE", 1)
             got = collate(pictures)
             assert got.is_shared()
             alike(got, exactly(pictures, MEAN, STD, dtype, memory_format))

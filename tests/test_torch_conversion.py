@@ -10,6 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import relayout as rl
+
 torch = pytest.importorskip("torch")
 
 from relayout.torch import contiguous, conversion, convert_model, moving, to  # noqa: E402
@@ -538,6 +540,8 @@ def test_exported_programs_contain_the_operator() -> None:
     program = torch.export.export(Net(), (PICTURE,))
     assert "relayout.convert" in str(program.graph)
     assert program.module()(PICTURE).equal(PICTURE + 1)
+    (got,) = rl.load(program).compile()(PICTURE.numpy())
+    assert torch.as_tensor(got).equal(PICTURE + 1)
 
 
 @pytest.mark.parametrize("memory_format", [PRESERVE, CONTIGUOUS, LAST])

@@ -48,6 +48,7 @@ from relayout.reorder.attributes import Attributes
 from relayout.reorder.conversion import Conversion
 from relayout.targets.processors import count
 from relayout.tensor import Tensor, address, as_bytes
+from relayout.torch.memory import large_pages, touched
 
 __all__ = ["STACKED", "Collate"]
 
@@ -250,8 +251,8 @@ def _contiguous(picture: Any) -> Any:
 def _empty(dims: tuple[int, ...], dtype: torch.dtype, memory_format: torch.memory_format) -> Any:
     """Memory for a batch; in a worker process memory that the main process has, too."""
     if get_worker_info() is None:
-        return torch.empty(dims, dtype=dtype, memory_format=memory_format, device="cpu")
-    storage = torch.UntypedStorage._new_shared(prod(dims) * dtype.itemsize, device="cpu")
+        return large_pages(torch.empty(dims, dtype=dtype, memory_format=memory_format, device="cpu"))
+    storage = touched(torch.UntypedStorage._new_shared(prod(dims) * dtype.itemsize, device="cpu"))
     strides = rules.strides_for(dims, _FORMATS[memory_format])
     return torch.empty(0, dtype=dtype, device="cpu").set_(storage, 0, dims, strides)
 

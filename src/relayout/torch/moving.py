@@ -41,6 +41,7 @@ from relayout.forking import locked
 from relayout.layout.descriptor import MemoryDesc
 from relayout.reorder.conversion import Conversion
 from relayout.targets.processors import count
+from relayout.torch.memory import large_pages
 
 __all__ = ["EXACT", "LEAST", "RENT", "Problem", "converted", "problem"]
 
@@ -49,6 +50,9 @@ LEAST: Final = 1 << 15
 
 RENT: Final = 1 << 25
 """Bytes that PyTorch moves for a problem before a kernel is made for it."""
+
+TUNED: Final = 1000
+"""Calls that are more than a contest takes."""
 
 EXACT: Final[dict[torch.dtype, tuple[torch.dtype, ...]]] = {
     torch.float64: (torch.float32,),
@@ -120,10 +124,18 @@ class Problem:
             self._plan = plan
         return True
 
+    def tune(self, source: int, target: int) -> None:
+        """Make the kernel now, and hold the contest among schedules, between two addresses of the problem."""
+        if self.buy() and self._plan is not None:
+            for _ in range(TUNED):
+                self._plan.between(source, target)
+                if self._plan.is_settled:
+                    break
+
     def made(self, x: Any, dtype: Any, memory_format: Any) -> Any:
         """The result, by the kernel that has been made."""
         assert self._plan is not None
-        out = torch.empty_like(x, dtype=dtype, memory_format=memory_format)
+        out = large_pages(torch.empty_like(x, dtype=dtype, memory_format=memory_format))
         self._plan.between(x.data_ptr(), out.data_ptr(), new=True)
         return out
 

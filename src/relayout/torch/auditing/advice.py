@@ -75,7 +75,7 @@ SAMPLES = ("grid_sample", "grid_sampler", "affine_grid", "fold", "unfold", "im2c
 def advice(found: Finding) -> str:
     """What to write instead, in one or two sentences."""
     made = {"ambiguous": _ambiguous, "copy": _copied, "failed": _failed}.get(found.kind, _lost)(found)
-    if len(found.src.dims) == 5:
+    if found.src.format == "channels_last_3d" or found.dst == "channels_last_3d":
         made = made.replace(THERE, ".permute(0, 2, 3, 4, 1)").replace(BACK, ".permute(0, 4, 1, 2, 3)")
         made = made.replace("torch.channels_last)", "torch.channels_last_3d)")
         made = made.replace("[:, :, None, None]", "[:, :, None, None, None]").replace("conv2d", "conv3d")
@@ -102,6 +102,8 @@ def _lost(found: Finding) -> str:
     if name in ("cat", "concat", "concatenate", "stack", "hstack", "vstack", "dstack"):
         if plain:
             sizes = "x".join(map(str, plain[0].dims))
+            if found.cause is not None:
+                return f"one of its tensors ({sizes}) has lost the format before: {found.root.where}"
             return (
                 f"one of its tensors is contiguous ({sizes}): find what made it, or bring it into "
                 "channels-last first, .to(memory_format=torch.channels_last)"
@@ -112,7 +114,14 @@ def _lost(found: Finding) -> str:
             f"{_said('mul')}: make the plain operand with zeros_like(x) and the like, or convert it "
             "once with .to(memory_format=torch.channels_last)"
         )
-    if name in FLATTENED and len(found.src.dims) <= 5:
+    if name in (*FLATTENED, "contiguous", "clone") and found.src.format == "strided":
+        if len(found.src.dims) == 5:
+            return f"a shuffle of channels keeps the format as F.channel_shuffle(x, {found.src.dims[2]})"
+        return (
+            "a transposed view is put into the order of its axes, the channels no longer side by side; "
+            ".contiguous(memory_format=torch.channels_last) leaves them so"
+        )
+    if name in FLATTENED:
         if any(len(one.dims) == 2 for one in found.at.outputs):
             return (
                 "flattening (N, C, H, W) has to copy; pool first, so that H = W = 1, or flatten "
@@ -158,7 +167,7 @@ def _ambiguous(found: Finding) -> str:
 def _copied(found: Finding) -> str:
     if found.cause is not None:
         root = found.root
-        return f"a consequence of {root.operator} ({root.module or root.source}): {root.advice}"
+        return f"a consequence of {root.where}: {root.advice}"
     if found.tensor == "weight":
         return "convert the weights once: model.to(memory_format=torch.channels_last)"
     if found.origin == "the model's input" and found.dst in CHANNELS_LAST:

@@ -17,12 +17,13 @@ copy restores. It is followed through all operators in between.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from relayout.torch.auditing.advice import advice as written_instead
 from relayout.torch.auditing.hidden import conversion_seconds, hidden_in
 from relayout.torch.auditing.seen import CHANNELS_LAST, Operator, Seen, order_of
+from relayout.torch.auditing.spelling import short_source
 from relayout.torch.auditing.watching import Kernel
 
 __all__ = ["Finding", "Judged", "grouped", "judged"]
@@ -56,7 +57,7 @@ class Finding:
     seconds: float
     """How long the operator took, or the conversion where that could be told apart."""
     cause: Finding | None = None
-    """Of a copy: what lost the format that the copy restores; None: it is its own cause."""
+    """What lost the format that a copy restores, or that another operand has lost; None: nothing else."""
     origin: str = ""
     """Of a copy without such a cause: where the tensor came from, ``the model's input``, ``a weight``."""
 
@@ -85,9 +86,14 @@ class Finding:
         """The finding that this one is a consequence of, or itself."""
         return self if self.cause is None else self.cause.root
 
+    @property
+    def where(self) -> str:
+        """Operator, module and line, for people."""
+        place = ", ".join(part for part in (self.module, short_source(self.source)) if part)
+        return f"{self.operator} ({place})" if place else self.operator
+
     def __str__(self) -> str:
-        where = " ".join(part for part in (self.module, self.source) if part)
-        return f"{self.operator} ({where}): {self.src} -> {self.dst}"
+        return f"{self.where}: {self.src} -> {self.dst}"
 
     def plain(self) -> dict[str, Any]:
         """The finding as text and numbers."""
@@ -146,7 +152,7 @@ class _Judge:
         self.operators = {one.index: one for one in operators}
         self.first: dict[int, Seen] = {}  # of each memory, the tensor that it was made as
         self.lost_by: dict[int, Finding] = {}
-        self.lost: dict[tuple[int, str], Finding] = {}
+        self.lost: dict[int, Finding] = {}
         self.ambiguous: list[Finding] = []
         self.doubted: set[int] = set()
         self.copies: list[Finding] = []
@@ -163,7 +169,9 @@ class _Judge:
             if at.failed and at.inputs:
                 src = next((one for one in at.inputs if self._last(one)), None)
                 if src is not None:
-                    failed = Finding("failed", at, "", "input", src, at.failed, src.nbytes, at.seconds)
+                    failed = Finding(
+                        "failed", at, "", "input", src, at.failed.partition(":")[0], src.nbytes, at.seconds
+                    )
         return Judged(tuple(self.lost.values()), tuple(self.ambiguous), tuple(self.copies), failed)
 
     # ---------------------------------------------------------------- formats
@@ -198,7 +206,7 @@ class _Judge:
     # ---------------------------------------------------------------- one call
 
     def _call(self, at: Operator, kernels: Sequence[Kernel]) -> None:
-        given = {one.number for one in at.inputs}
+        given, before = {one.number for one in at.inputs}, len(self.copies)
         if not at.backward:
             self._doubt(at, at.inputs, "input")
         for kernel in kernels:
@@ -208,6 +216,11 @@ class _Judge:
         if loss is not None:
             for one in fresh:
                 self.lost_by[one.number] = loss
+        own = self.lost.get(at.index)
+        for k in range(before, len(self.copies)):  # the copy that loses the format
+            copy = self.copies[k]
+            if own is not None and copy.cause is None and copy.dst not in CHANNELS_LAST:
+                self.copies[k] = replace(copy, cause=own, origin="")
         if not at.backward:
             self._doubt(at, at.outputs, "output")
 
@@ -241,7 +254,7 @@ class _Judge:
 
     def _inherited(self, inputs: Iterable[Seen]) -> Finding | None:
         """The loss that tensors suffer from which are not in channels-last any more."""
-        found = (self.lost_by.get(one.number) for one in inputs if one.format not in CHANNELS_LAST)
+        found = (self.lost_by.get(one.number) for one in inputs if not self._last(one))
         return next((one for one in found if one is not None), None)
 
     def _loss(
@@ -260,10 +273,13 @@ class _Judge:
         for src, made in pairs:
             for dst in made:
                 if self._loses(kernel, src, dst):
-                    known = self.lost.get((at.index, "lost"))
+                    known = self.lost.get(at.index)
                     if known is None:
-                        known = Finding("lost", at, kernel, "output", src, "contiguous", dst.nbytes, seconds)
-                        self.lost[at.index, "lost"] = known
+                        why = self._inherited(given)
+                        known = Finding(
+                            "lost", at, kernel, "output", src, "contiguous", dst.nbytes, seconds, why
+                        )
+                        self.lost[at.index] = known
                     return known
         return None
 

@@ -75,7 +75,7 @@ def document(audit: Audit) -> dict[str, Any]:
     return {
         "model": audit.model,
         "torch": torch.__version__,
-        "threads": torch.get_num_threads(),
+        "threads": audit.threads,
         "train": audit.train,
         "error": audit.error,
         "seconds": audit.seconds,
@@ -182,7 +182,7 @@ def fragment(audit: Audit) -> str:
 def _head(audit: Audit) -> Iterable[str]:
     kind = "a training step" if audit.train else "one run"
     yield f"<h1>{escape(audit.model)}</h1>"
-    threads = counted(torch.get_num_threads(), "thread")
+    threads = counted(audit.threads, "thread")
     yield f'<p class="muted">{kind}, torch {torch.__version__}, {threads}</p>'
     if audit.error:
         yield f'<div class="card"><p><b>It raised</b> {escape(audit.error)}</p></div>'
@@ -273,7 +273,7 @@ def _cards(kind: str, title: str, found: Iterable[Finding], causes: Iterable[Cau
         else:
             yield _card(first, name, kind, [one.module for one in several])
     if known:
-        yield f'<p class="muted">and those above: {escape("; ".join(known))}</p>'
+        yield f'<p class="muted">those above: {escape("; ".join(known))}</p>'
 
 
 def _gradients(audit: Audit) -> Iterable[str]:
@@ -299,7 +299,7 @@ def _times(audit: Audit) -> Iterable[str]:
     rows += [(name, "", why) for name, why in times.left_out.items()]
     yield f"<h2>The whole {'training step' if audit.train else 'model'}</h2>"
     yield _table(("way", "#median", "times as fast"), rows)
-    yield f'<p class="muted">median of {times.rounds} rounds, {times.threads} threads</p>'
+    yield f'<p class="muted">median of {times.rounds} rounds, {counted(times.threads, "thread")}</p>'
 
 
 def _folded(title: str, inside: str) -> str:

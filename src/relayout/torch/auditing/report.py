@@ -74,6 +74,8 @@ class Audit:
     """Copies that change the order of elements, hidden ones among them."""
     seconds: float
     """How long the run took without what the audit itself takes."""
+    threads: int = 1
+    """Of PyTorch."""
     failed: Finding | None = None
     """The operator that raised, if it had a tensor in channels-last."""
     train: bool = False

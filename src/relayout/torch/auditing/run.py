@@ -150,6 +150,7 @@ def _audit(model: Any, watch: Watch, train: bool, error: Exception | None = None
         found.ambiguous,
         found.copies,
         seconds,
+        torch.get_num_threads(),
         found.failed,
         train,
         error=said,

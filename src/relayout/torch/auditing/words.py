@@ -38,7 +38,8 @@ def in_words(audit: Audit, width: int = WIDTH) -> str:
 def _summary(audit: Audit) -> Iterable[str]:
     kind = "a training step" if audit.train else "one run"
     took = seconds_in_words(audit.seconds)
-    yield f"{audit.model}: {counted(len(audit.operators), 'operator')}, {took} ({kind})"
+    threads = counted(audit.threads, "thread")
+    yield f"{audit.model}: {counted(len(audit.operators), 'operator')}, {took} ({kind}, {threads})"
     if audit.error:
         yield f"it raised {audit.error}"[:WIDTH]
     yield ""
