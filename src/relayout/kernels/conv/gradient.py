@@ -265,6 +265,12 @@ class Plan:
         return prod(dim.reach for dim in self.dims) * self.machine.vector
 
     @property
+    def pairs(self) -> bool:
+        """Whether each chunk has an even number of pixels in a row, of which tiles take two at a time."""
+        last = self.dims[-1]
+        return last.axis < 0 and last.extent % 2 == last.chunk % 2 == 0
+
+    @property
     def asked(self) -> tuple[tuple[int, int], ...]:
         """The strides of what tiles prefetch of source and ``diff_dst``: as they come, if not in a row."""
         if self.in_a_row:
@@ -705,6 +711,7 @@ def _chunked(dims: list[Dim], most: int) -> tuple[Dim, ...]:
     found: list[Dim] = []
     for dim in reversed(dims):
         chunk = ceil(dim.extent / ceil(dim.extent / max(1, min(most, dim.extent))))
+        chunk += chunk < min(most, dim.extent) and chunk % 2  # even ones go two pixels at a time
         most = most // chunk if chunk == dim.extent else 1
         found.append(dim._replace(chunk=chunk))
     return tuple(found[::-1])

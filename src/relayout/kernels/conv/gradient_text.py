@@ -256,8 +256,11 @@ class _Writer:
         sums: list[Value],
         body: Callable[[list[Value], list[Value]], list[Value]],
         row: Callable[[list[Value], list[Value]], list[Value]] | None = None,
+        times: int = 1,
     ) -> list[Value]:
-        """Loops over the pixels of a chunk, whose counts are arguments; ``row`` does the innermost one."""
+        """Loops over the pixels of a chunk, whose counts are arguments; ``row`` does the innermost one, which
+        else goes so many ``times`` at once.
+        """
 
         def nest(k: int, at: list[Value], given: list[Value]) -> list[Value]:
             if k == self.rank - 1 and row is not None:
@@ -270,7 +273,14 @@ class _Writer:
                 after = nest(k + 1, here, inside)
                 return [*(f.gep(x, step) for x, step in zip(here, steps[k], strict=True)), *after]
 
-            return f.repeat(0, f[f"n{k}"], 1, [*at, *given], turn)[len(at) :]
+            several = times if k == self.rank - 1 else 1
+
+            def turns(index: Value, carried: list[Value]) -> list[Value]:
+                for _ in range(several):
+                    carried = turn(index, carried)
+                return carried
+
+            return f.repeat(0, f[f"n{k}"], several, [*at, *given], turns)[len(at) :]
 
         return nest(0, pointers, sums)
 
@@ -400,7 +410,7 @@ class _Writer:
         steps: list[tuple[int, ...]] = self.steps
         if asks:
             steps = [(*both, *more) for both, more in zip(steps, plan.asked, strict=True)]
-        sums = self.counted(f, [f[name] for name in walked], steps, starts, body, whole)
+        sums = self.counted(f, [f[name] for name in walked], steps, starts, body, whole, 1 + plan.pairs)
         self.store(f, sums, taps, count, outputs)
         self.functions[name] = f.text()
         return name
