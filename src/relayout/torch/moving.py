@@ -19,6 +19,8 @@ after so many bytes  what is done                                              w
 :data:`RENT`         the kernel is made                                        12 to 25 milliseconds
 ===================  ========================================================  =====================
 
+(The first kernel that a process makes takes 150 milliseconds more, since LLVM is loaded for it.)
+
 Which values are PyTorch's
 ==========================
 
