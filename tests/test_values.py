@@ -341,6 +341,21 @@ def quantising(cpu, count):
     return found, Kernels(found, cpu)
 
 
+@runs_code
+@pytest.mark.parametrize("scale", [2.0**-126, 2.0**-126 - 2.0**-149, -(2.0**-133), 2.0**-149, 0.3])
+@pytest.mark.parametrize("src", ["s8", "u8", "s16"])
+def test_integers_times_a_subnormal_scale_are_not_flushed(src, scale):
+    """A vector is looked at by its scale alone, which no product but 0 is smaller than."""
+    kinds, found = (dtype(src), dtype("bf16")), [Steps(src_scale=True)]
+    cases = [Case(*kinds, 64, s) for s in (*found, Steps(src_zero_point=True, src_scale=True))]
+    kernels, source = Kernels(cases, "host"), interesting(kinds[0])
+    source = np.resize(source, -(-source.size // 64) * 64)
+    for case in cases:
+        given = {"src_scale": scale, **({"src_zero_point": 3} if case.steps.src_zero_point else {})}
+        wanted = stored(rescale(unstored(source, kinds[0]), *kinds, **given, keep_neutral=True), kinds[1])
+        same_bits(kernels(case, source, operands=operand_table(given, *kinds)), wanted, source, f"{given}")
+
+
 @given(scale=divisors)
 def test_reciprocals_enclose_the_exact_one(scale):
     """One is not above it, one not below, and no float lies between them."""

@@ -117,7 +117,7 @@ from relayout.ir.types import (
     vector,
 )
 from relayout.ir.vectors import cut, join
-from relayout.records import dataclass
+from relayout.records import dataclass, replace
 from relayout.targets.machine import Machine
 
 __all__ = [
@@ -325,6 +325,8 @@ def rescale(
         return off(b, shifted(b.fdiv(x, operands["dst_scale"])), dst)
 
     if not steps.dst_scale:
+        if dst is BF16 and _has_bf16(b, x) and _scales_integers(src, steps) and kind is FLOAT:
+            return _bf16_at_once(b, x, operands["src_scale"])
         return off(b, shifted(x), dst)
     if not all(name in operands for name in RECIPROCALS) or not _fills(b, x, src, dst, steps):
         return divided()
@@ -539,11 +541,20 @@ def _bf16_by_integers(b: Builder, x: Value) -> Value:
     return _upper_half(b, _rounded_half(b, b.bits(x), nan))
 
 
-def _bf16_at_once(b: Builder, x: Value) -> Value:
-    """By x86's instruction, which flushes subnormal numbers: vectors with such are done by integers."""
+def _scales_integers(src: DType, steps: Steps) -> bool:
+    """Whether results are multiples of the source's scale: subnormal only if that is."""
+    return not src.is_float and replace(steps, src_zero_point=False) == Steps(src_scale=True)
+
+
+def _bf16_at_once(b: Builder, x: Value, scale: Value | None = None) -> Value:
+    """By x86's instruction, which flushes subnormal numbers: vectors with such are done by integers.
+
+    ``scale``: what none of the numbers but 0 is smaller than; often that is one number, looked at once.
+    """
     parts, subnormal = cut(b, x, 16), constant(I32, 32)
     found = [
-        b.call_value(vector(16, I1), "llvm.x86.avx512.fpclass.ps.512", part, subnormal) for part in parts
+        b.call_value(vector(16, I1), "llvm.x86.avx512.fpclass.ps.512", part, subnormal)
+        for part in (parts if scale is None else cut(b, scale, 16))
     ]
     halves = [
         b.call_value(vector(32, BFLOAT), "llvm.x86.avx512bf16.cvtne2ps2bf16.512", two, one)

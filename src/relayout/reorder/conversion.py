@@ -278,6 +278,11 @@ class Conversion:
         self._natively(engine, source_at, target_at, self.threads, new)
         return True
 
+    @property
+    def is_settled(self) -> bool:
+        """Whether there is nothing left to measure."""
+        return self.decided and self._trial is None
+
     def _natively(
         self, engine: Engine, source_at: int, target_at: int, threads: int | None, new: bool
     ) -> None:

@@ -18,6 +18,8 @@ from relayout.errors import Unsupported as _Unsupported
 from relayout.forking import later as _later
 
 if TYPE_CHECKING:
+    from relayout.torch.auditing import audit as audit
+    from relayout.torch.batches import Collate as Collate
     from relayout.torch.compiling import compile as compile
     from relayout.torch.compiling import explain as explain
     from relayout.torch.conversion import contiguous as contiguous
@@ -25,6 +27,8 @@ if TYPE_CHECKING:
     from relayout.torch.models import convert_model as convert_model
 
 _WHERE = {
+    "Collate": "batches",
+    "audit": "auditing",
     "compile": "compiling",
     "contiguous": "conversion",
     "convert_model": "models",
@@ -34,6 +38,8 @@ _WHERE = {
 """The module that defines a name, one line each."""
 
 __all__ = [
+    "Collate",
+    "audit",
     "compile",
     "contiguous",
     "convert_model",

@@ -36,7 +36,7 @@ from relayout.targets.machine import LINE, Machine
 __all__ = ["Deinterleave", "DeinterleavePlan", "Interleave", "InterleavePlan", "plans"]
 
 MOST_CHANNELS = 8  # turns of the longest loop that is interleaved or deinterleaved
-CLAIMED_BYTES = 2 * LINE  # how far ahead planes that begin anywhere ask for the lines that they write
+CLAIMED_BYTES = 2 * LINE  # how far ahead planes ask for the lines that they write
 WORD_BITS = 32  # that bytes are widened to before they are converted to floats
 STRIP_PIXELS = 1 << 10  # threads share pixels in multiples of so many
 
@@ -279,8 +279,9 @@ class Deinterleave(_Pixels):
             for c, value in enumerate(planes):
                 plane = self.moved(at, c, channel)
                 self.store(value, plane, self.lanes(pixel, per))
-                if channel.dst % LINE_BITS and not self.stream:
-                    self.claim(self.b.gep(plane.dst, CLAIMED_BYTES))
+                if not self.stream:
+                    for ahead in range(0, per * self.nest.write // 8, LINE):
+                        self.claim(self.b.gep(plane.dst, CLAIMED_BYTES + ahead))
 
         self.along(pixel, place, some)
 
