@@ -105,6 +105,14 @@ def test_images_of_pillow() -> None:
     alike(got, Collate(MEAN, STD)(pixels))
 
 
+@pytest.mark.parametrize("size", [8, 100])
+def test_arrays_and_tensors_in_one_batch(size: int) -> None:
+    pixels = np.random.default_rng(1).integers(0, 256, (3, size, size, 3), dtype=np.uint8)
+    alike(Collate(MEAN, STD)([pixels[0], torch.from_numpy(pixels[1]), pixels[2]]), Collate(MEAN, STD)(pixels))
+    with pytest.raises(rl.LayoutError, match="number 1 is Tensor of float32"):
+        Collate(MEAN, STD)([pixels[0], torch.from_numpy(pixels[1]).float()])
+
+
 class Sample(NamedTuple):
     picture: Any
     label: int

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import copy
+import os
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -374,7 +378,9 @@ def test_small_tensors_and_rare_problems_are_pytorchs(
     kernels: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(conversion, "LEAST", 1 << 15)
+    monkeypatch.setattr(moving, "LOOK", 2 << 20)
     monkeypatch.setattr(moving, "RENT", 4 << 20)
+    monkeypatch.setattr(moving, "at_hand", lambda *problem, **options: False)
     contiguous(torch.rand(1, 8, 8, 8), LAST)
     x = torch.rand(1, 16, 128, 128)  # a MiB
     for _ in range(4):
@@ -382,6 +388,34 @@ def test_small_tensors_and_rare_problems_are_pytorchs(
     assert kernels == []
     assert contiguous(x, LAST).equal(x)
     assert kernels == ["kernel"]
+
+
+def test_kernels_on_disk_are_used_earlier(tmp_path: Path) -> None:
+    code = (
+        "import torch\n"
+        "from relayout.torch import contiguous, moving\n"
+        "made, calls = moving.Problem.made, []\n"
+        "def noted(self, *args):\n"
+        "    calls.append(turn)\n"
+        "    return made(self, *args)\n"
+        "moving.Problem.made = noted\n"
+        "x = torch.rand(1, 16, 128, 128)\n"  # a MiB
+        "for turn in range(70):\n"
+        "    contiguous(x, torch.channels_last)\n"
+        "print(calls[0])\n"
+    )
+    found = []
+    for _ in range(2):
+        done = subprocess.run(
+            [sys.executable, "-c", code],
+            env={**os.environ, "RELAYOUT_CACHE": str(tmp_path)},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        found.append(int(done.stdout))
+    assert found[0] == 64
+    assert found[1] in (2, 64)  # where no kernels are kept
 
 
 # -- autograd -----------------------------------------------------------------------------------------------

@@ -155,10 +155,8 @@ class Collate:
         found: list[Any] = []
 
         def pictures(batch: Any, *, collate_fn_map: Any = None) -> Any:
+            batch = [one if isinstance(one, (torch.Tensor, np.ndarray)) else np.asarray(one) for one in batch]
             first = batch[0]
-            if not isinstance(first, (torch.Tensor, np.ndarray)):  # an image of Pillow
-                batch = [np.asarray(one) for one in batch]
-                first = batch[0]
             if self._fits(first.shape, first.dtype):
                 found.append(None)
                 return self._collated(batch)
@@ -190,14 +188,15 @@ class Collate:
     def _collated(self, batch: Sequence[Any]) -> Any:
         dims = tuple(batch[0].shape)
         for k, one in enumerate(batch):
-            if tuple(one.shape) != dims or one.dtype != batch[0].dtype:
+            if tuple(one.shape) != dims or not self._fits(dims, one.dtype):
                 raise LayoutError(
                     f"the pictures of a batch have one size, but number {k} is {_said(one)}, and the first "
                     f"is {_said(batch[0])}"
                 )
         if prod(dims) < STACKED and len(batch) > 1:
-            stacked: Any = torch.stack if isinstance(batch[0], torch.Tensor) else np.stack
-            return self._batch([stacked(tuple(batch))], len(batch), dims)
+            if all(isinstance(one, torch.Tensor) for one in batch):
+                return self._batch([torch.stack(tuple(batch))], len(batch), dims)
+            return self._batch([np.stack([np.asarray(one) for one in batch])], len(batch), dims)
         return self._batch(batch, len(batch), dims)
 
     def _batch(self, parts: Sequence[Any], many: int, dims: tuple[int, ...]) -> Any:
@@ -207,7 +206,7 @@ class Collate:
         if not out.numel():
             return out
         n, c, h, w = out.stride()
-        whole = len(parts) != many or parts[0].ndim == 4
+        whole = parts[0].ndim == 4
         sizes, steps = ((many, *dims), (n, h, w, c)) if whole else (dims, (h, w, c))
         plan = _plan(sizes, steps, self.dtype, self.scale, self.mean, self.std, torch.get_num_threads())
         target = out.data_ptr()

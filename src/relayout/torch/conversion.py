@@ -51,9 +51,9 @@ def contiguous(x: Any, memory_format: Any = torch.contiguous_format) -> Any:
 
     Notes
     -----
-    A kernel is made for each combination of sizes and strides once PyTorch has moved 32 MiB for it, in some
-    milliseconds; later processes find it on disk. It uses as many threads as ``torch.get_num_threads()``
-    says.
+    A kernel is made for each combination of sizes and strides once PyTorch has moved 64 MiB for it, in some
+    milliseconds; later processes find it on disk, and use it from the first 2 MiB on. It uses as many threads
+    as ``torch.get_num_threads()`` says.
 
     Examples
     --------

@@ -9,8 +9,17 @@ When a kernel is made
 
 PyTorch can do every call, at once and slowly; a kernel takes milliseconds to plan and compile, and is two to
 seven times as fast from then on. How often a problem will come nobody knows. So PyTorch does its calls until
-they have moved :data:`RENT` bytes, which takes it about as long as making the kernel: whoever rents until the
-rent has come to the price, and buys then, never pays more than twice what was the best in hindsight.
+they have taken it about as long as the next step takes: whoever rents until the rent has come to the price,
+and buys then, never pays more than twice what was the best in hindsight. There are two steps:
+
+===================  ========================================================  =====================
+after so many bytes  what is done                                              which takes
+===================  ========================================================  =====================
+:data:`LOOK`         a look on disk, where earlier processes leave kernels     0.3 milliseconds
+:data:`RENT`         the kernel is made                                        12 to 25 milliseconds
+===================  ========================================================  =====================
+
+(The first kernel that a process makes takes 150 milliseconds more, since LLVM is loaded for it.)
 
 Which values are PyTorch's
 ==========================
@@ -39,6 +48,7 @@ from relayout.dtypes import dtype as as_dtype
 from relayout.errors import LayoutError
 from relayout.forking import locked
 from relayout.layout.descriptor import MemoryDesc
+from relayout.reorder.choice import at_hand
 from relayout.reorder.conversion import Conversion
 from relayout.targets.processors import count
 from relayout.torch.memory import large_pages
@@ -48,7 +58,10 @@ __all__ = ["EXACT", "LEAST", "RENT", "Problem", "converted", "problem"]
 LEAST: Final = 1 << 15
 """Bytes of a tensor below which PyTorch is called: a kernel's call takes 3 microseconds more in Python."""
 
-RENT: Final = 1 << 25
+LOOK: Final = 1 << 21
+"""Bytes that PyTorch moves for a problem before a kernel is looked for on disk."""
+
+RENT: Final = 1 << 26
 """Bytes that PyTorch moves for a problem before a kernel is made for it."""
 
 TUNED: Final = 1000
@@ -96,12 +109,12 @@ class Problem:
         Whether a tensor of this geometry is what ``.to`` is asked for, which returns it then.
     """
 
-    __slots__ = ("_left", "_nbytes", "_pair", "_plan", "_threads", "same")
+    __slots__ = ("_left", "_looked", "_nbytes", "_pair", "_plan", "_threads", "same")
 
     def __init__(self, src: MemoryDesc, dst: MemoryDesc, threads: int, same: bool) -> None:
-        self._pair, self._threads, self.same = (src, dst), threads, same
+        self._pair, self._threads, self.same = (src, dst), min(threads, count()), same
         self._nbytes = max(src.nbytes, dst.nbytes)
-        self._left = RENT
+        self._left, self._looked = min(LOOK, RENT), False
         self._plan: Conversion | None = None
 
     @property
@@ -110,14 +123,23 @@ class Problem:
         if self._plan is not None:
             return True
         self._left -= self._nbytes
-        return self._left < 0 and self.buy()
+        return self._left < 0 and self._step()
+
+    @locked
+    def _step(self) -> bool:
+        """Take the kernel from disk, or make it, if it is time for that."""
+        if not self._looked:
+            self._looked = True
+            self._left += RENT - LOOK
+            return (at_hand(*self._pair, many=self._threads) or self._left < 0) and self.buy()
+        return self.buy()
 
     @locked
     def buy(self) -> bool:
         """Make the kernel now; False: there is none, and PyTorch does all calls."""
         if self._plan is None:
             self._left = 1 << 62  # as long as it takes, and for ever where kernels can't do it
-            plan = Conversion(*self._pair, axes="position", threads=min(self._threads, count()))
+            plan = Conversion(*self._pair, axes="position", threads=self._threads)
             plan.compile()
             if plan.kernels is None:
                 return False

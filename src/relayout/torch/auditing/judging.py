@@ -131,10 +131,9 @@ class Judged:
     failed: Finding | None
 
 
-def judged(operators: Iterable[Operator | None], kernels: Sequence[Kernel]) -> Judged:
+def judged(operators: Iterable[Operator], kernels: Sequence[Kernel]) -> Judged:
     """Judge what was seen."""
-    judge = _Judge([one for one in operators if one is not None])
-    return judge.all(kernels)
+    return _Judge(operators).all(kernels)
 
 
 def grouped(found: Iterable[Finding]) -> list[list[Finding]]:
@@ -148,7 +147,7 @@ def grouped(found: Iterable[Finding]) -> list[list[Finding]]:
 class _Judge:
     """Goes through a run from its beginning, and knows of each memory who wrote it and why it is as it is."""
 
-    def __init__(self, operators: list[Operator]) -> None:
+    def __init__(self, operators: Iterable[Operator]) -> None:
         self.operators = {one.index: one for one in operators}
         self.first: dict[int, Seen] = {}  # of each memory, the tensor that it was made as
         self.lost_by: dict[int, Finding] = {}

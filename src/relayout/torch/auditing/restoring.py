@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import random
 import sys
 from collections.abc import Iterable, Iterator
@@ -10,12 +11,26 @@ from typing import Any
 
 import torch
 
-__all__ = ["as_it_was"]
+__all__ = ["as_it_was", "uncollected"]
+
+
+@contextmanager
+def uncollected() -> Iterator[None]:
+    """Let no garbage be collected: small objects by the thousand would have it searched for often."""
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collects:
+            gc.enable()
 
 
 @contextmanager
 def as_it_was(model: Any, tensors: Iterable[torch.Tensor] = ()) -> Iterator[None]:
-    """Run something, then put back buffers, gradients, modes of training, and the states of random numbers.
+    """Run something, then put back gradients, modes of training, the states of random numbers, buffers.
+
+    Of buffers only which tensors they are; what is in them is put back by :class:`~.watching.Watch`.
 
     Parameters
     ----------
@@ -27,8 +42,6 @@ def as_it_was(model: Any, tensors: Iterable[torch.Tensor] = ()) -> Iterator[None
     modules = list(model.modules()) if isinstance(model, torch.nn.Module) else []
     training = [module.training for module in modules]
     buffers = [dict(module._buffers.items()) for module in modules]
-    kept = {id(one): one for held in buffers for one in held.values() if one is not None}
-    values = {key: one.detach().clone() for key, one in kept.items() if not _lazy(one)}
     leaves = [*(model.parameters() if modules else ()), *(one for one in tensors if one.is_leaf)]
     gradients = [(leaf, leaf.grad) for leaf in leaves]
     states = torch.get_rng_state(), random.getstate()
@@ -43,11 +56,6 @@ def as_it_was(model: Any, tensors: Iterable[torch.Tensor] = ()) -> Iterator[None
             for name, one in held.items():
                 if module._buffers[name] is not one:
                     module._buffers[name] = one
-        with torch.no_grad():
-            for key, before in values.items():
-                one = kept[key]
-                if not _equal(one, before):
-                    one.copy_(before)
         for leaf, gradient in gradients:
             leaf.grad = gradient
         torch.set_rng_state(states[0])
@@ -56,15 +64,3 @@ def as_it_was(model: Any, tensors: Iterable[torch.Tensor] = ()) -> Iterator[None
             torch.cuda.set_rng_state_all(cuda)
         if numpy is not None:
             numpy.random.set_state(legacy)
-
-
-def _lazy(tensor: torch.Tensor) -> bool:
-    return isinstance(tensor, torch.nn.parameter.UninitializedTensorMixin)
-
-
-def _equal(one: torch.Tensor, before: torch.Tensor) -> bool:
-    """Whether nothing changed, so that a version that others remember need not change either."""
-    try:
-        return one.shape == before.shape and bool(torch.equal(one, before))
-    except (RuntimeError, NotImplementedError):
-        return False

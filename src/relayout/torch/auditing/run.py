@@ -13,7 +13,7 @@ from relayout.torch.auditing.comparing import compared
 from relayout.torch.auditing.gradients import Gradient, differing_gradients
 from relayout.torch.auditing.judging import judged
 from relayout.torch.auditing.report import Audit
-from relayout.torch.auditing.restoring import as_it_was
+from relayout.torch.auditing.restoring import as_it_was, uncollected
 from relayout.torch.auditing.watching import Watch, tensors_in
 
 __all__ = ["audit"]
@@ -120,7 +120,8 @@ def audit(
                 warm.restore()
         watch = Watch(model, (inputs, kwargs))
         try:
-            output = watch.run(lambda: work(model, inputs, kwargs))
+            with uncollected():
+                output = watch.run(lambda: work(model, inputs, kwargs))
             if train:
                 gradients = differing_gradients(model)
         except Exception as error:
@@ -138,14 +139,14 @@ def audit(
 
 
 def _audit(model: Any, watch: Watch, train: bool, error: Exception | None = None, **more: Any) -> Audit:
-    found = judged(watch.operators, watch.kernels)
-    operators = tuple(one for one in watch.operators if one is not None)
+    with uncollected():
+        found = judged(watch.operators, watch.kernels)
     seconds = sum(kernel.seconds for kernel in watch.kernels)
     name = type(model).__name__ if isinstance(model, torch.nn.Module) else getattr(model, "__name__", "model")
     said = "" if error is None else f"{type(error).__name__}: {error}"
     return Audit(
         name,
-        operators,
+        tuple(watch.operators),
         found.lost,
         found.ambiguous,
         found.copies,

@@ -11,11 +11,10 @@ older than the run and is written to (a parameter, a buffer, an input) is copied
 
 from __future__ import annotations
 
-import gc
 import sys
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cache
 from time import perf_counter
 from types import FrameType
@@ -25,10 +24,13 @@ import torch
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from relayout.torch.auditing.places import Modules, line_of_program
+from relayout.torch.auditing.places import Place, Places
 from relayout.torch.auditing.seen import Operator, Seen
 
 __all__ = ["Kernel", "Watch"]
+
+TRAINING = 5
+"""The place of ``training`` among the arguments of kernels of batch normalisation."""
 
 NO_NODE = 1 << 63
 """The numbers of nodes that stand for no call, such as those that add up gradients, are above."""
@@ -70,14 +72,16 @@ def _named(dtype: torch.dtype) -> tuple[str, int]:
     return str(dtype).removeprefix("torch."), dtype.itemsize
 
 
-class _Place(NamedTuple):
-    """Where a call was made."""
+class _Call(NamedTuple):
+    """A call as it is written down."""
 
     operator: str
-    module: str
-    layer: str
-    file: str
-    line: int
+    place: Place
+    inputs: tuple[Seen, ...]
+    outputs: tuple[Seen, ...]
+    seconds: float
+    backward: bool
+    failed: str
 
 
 class Watch:
@@ -92,9 +96,9 @@ class Watch:
     """
 
     def __init__(self, model: Any, inputs: Any) -> None:
-        self.operators: list[Operator | None] = []
+        self.operators: list[Operator] = []
         self.kernels: list[Kernel] = []
-        self.modules = Modules(model)
+        self.places = Places(model)
         self.saved: dict[int, tuple[Any, Any]] = {}
         self.outermost: FrameType | None = None
         self._numbers: dict[int, int] = {}
@@ -104,7 +108,9 @@ class Watch:
         self._names: dict[int, str] = {}
         self._nodes: list[int] = []  # of each kernel of the forward pass, the number of autograd's next node
         self._callers: list[int] = []
-        self._places: dict[int, _Place] = {}
+        self._places: dict[int, Place] = {}
+        self._calls: dict[int, _Call] = {}
+        self._begun = -1
         self._call: int | None = None
         self._kept = [*tensors_in(inputs)]  # so that their memory is not used for anything else
         self._enter(self._kept, "input")
@@ -162,14 +168,23 @@ class Watch:
                 found.append(one)
         return tuple(found)
 
-    def _keep(self, func: Any, args: Any, kwargs: Any) -> None:
+    def _written(self, func: Any, args: Any, kwargs: Any) -> list[torch.Tensor]:
+        """The tensors that a kernel is about to write to."""
+        if func.name().endswith("batch_norm"):  # statistics, which not all of its schemas mention
+            if len(args) > TRAINING and args[TRAINING] is False:
+                return []
+            return [one for one in tensors_in(args) if self._roles.get(storage_of(one)) == "buffer"]
+        return tensors_in(
+            [
+                kwargs.get(argument.name) if place >= len(args) else args[place]
+                for place, argument in enumerate(func._schema.arguments)
+                if argument.alias_info is not None and argument.alias_info.is_write
+            ]
+        )
+
+    def _keep(self, written: Iterable[torch.Tensor]) -> None:
         """Save what is older than this run and is about to be written to."""
-        written = [
-            kwargs.get(argument.name) if place >= len(args) else args[place]
-            for place, argument in enumerate(func._schema.arguments)
-            if argument.alias_info is not None and argument.alias_info.is_write
-        ]
-        for tensor in tensors_in(written):
+        for tensor in written:
             key = storage_of(tensor)
             if key and key not in self._made and key not in self.saved:
                 storage = tensor.untyped_storage()
@@ -186,35 +201,22 @@ class Watch:
 
     def begin(self) -> int:
         """A place among the operators, for a call that is about to be made."""
-        self.operators.append(None)
-        return len(self.operators) - 1
+        self._begun += 1
+        return self._begun
 
     def end(
         self, index: int, name: str, inputs: tuple[Seen, ...], outputs: Any, seconds: float, failed: str = ""
     ) -> None:
         """Write down a call that was made."""
-        module, layer = self.modules.here
-        place = _Place(name, module, layer, *line_of_program(self.outermost))
-        self._places[index] = place
-        self.operators[index] = Operator(
-            index,
-            *_kernels(name, ()),
-            module,
-            layer,
-            place.file,
-            place.line,
-            inputs,
-            outputs,
-            seconds,
-            failed=failed,
-        )
+        place = self._places[index] = self.places.here(self.outermost)
+        self._calls[index] = _Call(name, place, inputs, outputs, seconds, False, failed)
 
     def kernel(self, func: Any, args: Any, kwargs: Any) -> Any:
         """Run a kernel, and write it down."""
         given = tensors_in((args, kwargs) if kwargs else args)
         inputs = self.described(given)
         if _writes(func):
-            self._keep(func, args, kwargs)
+            self._keep(self._written(func, args, kwargs))
         node = torch._C._current_autograd_node()
         backward = node is not None
         call = self._call
@@ -254,31 +256,17 @@ class Watch:
     ) -> None:
         """Write down a kernel that no call of the program stands around."""
         if node is None:
-            place = _Place(name, *self.modules.here, *line_of_program(self.outermost))
+            place = self.places.here(self.outermost)
         else:
-            place = self._of_node(node) or _Place(name, "", "", "", 0)
+            place = self._of_node(node) or Place("", "", "", 0)
         self._places[call] = place
-        operator, kernels = _kernels(name, (name,))
-        self.operators[call] = Operator(
-            call,
-            operator,
-            kernels,
-            place.module,
-            place.layer,
-            place.file,
-            place.line,
-            inputs,
-            outputs,
-            seconds,
-            node is not None,
-            failed,
-        )
+        self._calls[call] = _Call(name, place, inputs, outputs, seconds, node is not None, failed)
 
-    def _of_node(self, node: Any) -> _Place | None:
+    def _of_node(self, node: Any) -> Place | None:
         """Where the call was made that a node of autograd is of."""
         variable = getattr(node, "variable", None)
         if variable is not None and id(variable) in self._names:
-            return _Place("", self._names[id(variable)], "Parameter", "", 0)
+            return Place(self._names[id(variable)], "Parameter", "", 0)
         number = node._sequence_nr()
         if number >= NO_NODE:
             return None
@@ -291,28 +279,30 @@ class Watch:
         """Do some work under the modes; ``operators`` and ``kernels`` are complete afterwards."""
         self.outermost = sys._getframe(0)
         calls = _Calls(self)
-        collects = gc.isenabled()
-        gc.disable()  # what is written down here would make it run often
         try:
-            with self.modules.followed(), _around_fast_paths(calls), _Kernels(self), calls:
+            with self._fast_paths(calls), _Kernels(self), calls:
                 return work()
         finally:
-            if collects:
-                gc.enable()
             self.outermost = None
             self._completed()
 
+    def _fast_paths(self, calls: _Calls) -> AbstractContextManager[None]:
+        """Leave some modules alone, where the model has any."""
+        known = self.places.modules
+        if known and not any(isinstance(module, FAST_PATHS) for module in known):
+            return nullcontext()
+        return _around_fast_paths(calls)
+
     def _completed(self) -> None:
-        """Tell the operators which kernels were run for them."""
+        """Make operators of the calls, with the kernels that were run for them."""
         several: dict[int, list[str]] = {}
         for kernel in self.kernels:
             several.setdefault(kernel.call, []).append(kernel.name)
-        for index, names in several.items():
-            one = self.operators[index]
-            if one is not None:
-                operator, kernels = _kernels(one.operator, tuple(names))
-                values = {**one.__dict__, "operator": operator, "kernels": kernels}
-                self.operators[index] = Operator(**values)
+        for index, (name, place, inputs, outputs, seconds, backward, failed) in sorted(self._calls.items()):
+            operator, kernels = _kernels(name, tuple(several.get(index, ())))
+            self.operators.append(
+                Operator(index, operator, kernels, *place, inputs, outputs, seconds, backward, failed)
+            )
 
 
 VIEWS = (
@@ -354,7 +344,7 @@ _known_writers: dict[Any, bool] = {}
 def _writes(func: Any) -> bool:
     known = _known_writers.get(func)
     if known is None:
-        known = _known_writers[func] = bool(func._schema.is_mutable)
+        known = _known_writers[func] = func._schema.is_mutable or func.name().endswith("batch_norm")
     return known
 
 
@@ -372,6 +362,10 @@ def _is_composite(func: Any) -> bool:
 
 class _Kernels(TorchDispatchMode):
     """Sees what PyTorch runs."""
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # otherwise the compiler is loaded, and asked at every kernel
 
     def __init__(self, watch: Watch) -> None:
         super().__init__()
@@ -418,9 +412,12 @@ class _Calls(TorchFunctionMode):
             watch._call = None
         if len(watch.kernels) == before:  # a question, such as x.dim()
             return out
-        seconds = sum(kernel.seconds for kernel in watch.kernels[before:])
-        inputs, outputs = watch.described(tensors_in((args, kwargs))), watch.described(tensors_in(out))
-        watch.end(index, name, inputs, outputs, seconds)
+        ran = watch.kernels[before:]
+        if len(ran) == 1:  # it took and returned the same
+            inputs, outputs = ran[0].inputs, ran[0].outputs
+        else:
+            inputs, outputs = watch.described(tensors_in((args, kwargs))), watch.described(tensors_in(out))
+        watch.end(index, name, inputs, outputs, sum(kernel.seconds for kernel in ran))
         return out
 
 
