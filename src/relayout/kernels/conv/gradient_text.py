@@ -218,8 +218,9 @@ class _Writer:
     def later(self, filter: Value, filters: tuple[Value, Value], chunk: Chunk) -> Later:
         """What tells which tiles prefetch, and where.
 
-        With the first tap, those of the first block of outputs prefetch the source of the next chunk, and
-        a few of each block the vectors of ``diff_dst`` that come next: tile ``n`` prefetches vector ``n``.
+        With the middle one of its taps, whose pixels are seldom in the padding, those of the first block of
+        outputs prefetch the source of the next chunk, and a few of each block the vectors of ``diff_dst``
+        that come next: tile ``n`` prefetches vector ``n``.
         """
         b, plan = self.b, self.plan
         behind = b.add(filter, 1)
@@ -234,7 +235,8 @@ class _Writer:
             origins = [pieces[0].offset for pieces in plan.outputs[kind].pieces]
             apart = origins[1] - origins[0] if len(origins) > 1 else 0
             few = b.icmp("slt", n, len(origins))
-            asks = b.and_(b.icmp("eq", tap, taps[0]), b.or_(b.icmp("eq", filter, filters[0]), few))
+            middle = b.udiv(b.add(*taps), 2)
+            asks = b.and_(b.icmp("eq", tap, middle), b.or_(b.icmp("eq", filter, filters[0]), few))
             away = b.mul(b.mul(n, pixels), plan.in_a_row) if plan.in_a_row else came
             return asks, [b.gep(chunk.next[0], away), b.gep(vectors, b.select(few, n, 0, I64), apart)]
 
