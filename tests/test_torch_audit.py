@@ -520,8 +520,8 @@ for last in (False, True):
     with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always")
         wrapped(x).sum().backward()
-    print(bool(found), any("Grad strides do not match" in str(one.message) for one in warned))
-torch.distributed.destroy_process_group()
+    said = any("Grad strides do not match" in str(one.message) for one in warned)
+    print(bool(found), said, flush=True)
 """
 
 
@@ -529,8 +529,8 @@ def test_distributed_training_warns_of_what_the_audit_names(tmp_path: Path) -> N
     if not torch.distributed.is_available():
         pytest.skip("this build of PyTorch has no distributed training")
     words = [sys.executable, "-c", DISTRIBUTED, str(tmp_path / "store")]
-    done = subprocess.run(words, capture_output=True, text=True, check=True, timeout=120)
-    assert done.stdout.splitlines() == ["True True", "False False"]
+    done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=120)
+    assert done.stdout.splitlines() == ["True True", "False False"], done.stderr
 
 
 # -------------------------------------------------------------------- reports
