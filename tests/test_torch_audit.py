@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import linecache
+import subprocess
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -346,6 +349,8 @@ def test_functions_are_models() -> None:
     assert [one.operator for one in rt.audit(lambda x: x.cumsum(1), pictures()).lost] == ["cumsum"]
     with pytest.raises(LayoutError, match=r"a model is a torch.nn.Module or a function, not int"):
         rt.audit(3, pictures())
+    with pytest.raises(LayoutError, match="makes its parameters in the first call"):
+        rt.audit(nn.LazyConv2d(4, 3), pictures())
 
 
 @pytest.mark.filterwarnings("ignore:.*jit:DeprecationWarning")
@@ -462,6 +467,33 @@ def test_gradients_with_other_strides_than_their_parameters() -> None:
     assert "grad strides do not match bucket view strides" in " ".join(str(found).split())
     model.to(memory_format=LAST)  # as it is advised
     assert rt.audit(model, pictures(), train=True).gradients == ()
+
+
+DISTRIBUTED = """
+import sys, warnings, torch, torch.distributed
+import relayout.torch as rt
+torch.distributed.init_process_group("gloo", init_method="file://" + sys.argv[1], rank=0, world_size=1)
+x = torch.randn(2, 8, 6, 6).to(memory_format=torch.channels_last)
+for last in (False, True):
+    model = torch.nn.Sequential(torch.nn.Conv2d(8, 8, 3, padding=1), torch.nn.Conv2d(8, 16, 1))
+    if last:
+        model.to(memory_format=torch.channels_last)
+    found = rt.audit(model, x, train=True).gradients
+    wrapped = torch.nn.parallel.DistributedDataParallel(model)
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        wrapped(x).sum().backward()
+    print(bool(found), any("Grad strides do not match" in str(one.message) for one in warned))
+torch.distributed.destroy_process_group()
+"""
+
+
+def test_distributed_training_warns_of_what_the_audit_names(tmp_path: Path) -> None:
+    if not torch.distributed.is_available():
+        pytest.skip("this build of PyTorch has no distributed training")
+    words = [sys.executable, "-c", DISTRIBUTED, str(tmp_path / "store")]
+    done = subprocess.run(words, capture_output=True, text=True, check=True, timeout=120)
+    assert done.stdout.splitlines() == ["True True", "False False"]
 
 
 # -------------------------------------------------------------------- reports
