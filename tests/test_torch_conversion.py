@@ -21,7 +21,7 @@ torch = pytest.importorskip("torch")
 from relayout.torch import contiguous, conversion, convert_model, moving, to  # noqa: E402
 from relayout.torch.plain import is_plain  # noqa: E402
 
-pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
+pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit")
 
 CONTIGUOUS, LAST, LAST_3D, PRESERVE = (
     torch.contiguous_format,
@@ -528,6 +528,7 @@ def network(x: Any) -> Any:
     return to(y, torch.float64, memory_format=CONTIGUOUS) + 1, to(y, memory_format=LAST), contiguous(x)
 
 
+@pytest.mark.filterwarnings("ignore")  # of what the check itself does
 def test_the_operator_keeps_all_promises() -> None:
     for dtype, memory_format in [
         (torch.float32, LAST),

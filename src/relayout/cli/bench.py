@@ -712,13 +712,14 @@ def compile_(
     short_help="Conversions of PyTorch's tensors, and batches of pictures.",
     epilog=examples(
         "relayout bench torch --json conversions.json         less than five minutes",
+        "relayout bench torch --batch 1,8",
         "relayout bench torch --case batch --case loader",
         "relayout bench torch --list",
     ),
 )
 @click.option("--case", "texts", multiple=True, metavar="TEXT", help="Only cases whose line has TEXT in it.")
 @click.option("--threads", type=DIMS, default="1,2", show_default=True, help="Numbers of threads.")
-@click.option("--batch", "batches", type=DIMS, default="1,8", show_default=True, help="Of the activations.")
+@click.option("--batch", "batches", type=DIMS, default="8", show_default=True, help="Of the activations.")
 @click.option("--rounds", type=click.IntRange(min=1), default=9, show_default=True, help="At most, of each.")
 @click.option(
     "--seconds",

@@ -28,9 +28,11 @@ __all__ = ["LIBRARY", "convert", "in_graphs"]
 LIBRARY = torch.library.Library("relayout", "FRAGMENT")
 """What the operators are registered with, as long as it lives."""
 
+_STRIDES = getattr(torch.Tag, "needs_exact_strides", torch.Tag.needs_fixed_stride_order)  # before 2.8
+
 LIBRARY.define(
     "convert(Tensor x, ScalarType dtype, MemoryFormat memory_format) -> Tensor",
-    tags=(torch.Tag.pt2_compliant_tag, torch.Tag.needs_exact_strides),  # preserve_format looks at strides
+    tags=(torch.Tag.pt2_compliant_tag, _STRIDES),  # preserve_format looks at strides
 )
 
 

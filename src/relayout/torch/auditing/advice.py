@@ -69,7 +69,11 @@ REWRITES: dict[str, Rewrite] = {
 ELEMENTWISE = ("add", "sub", "mul", "div", "where", "maximum", "minimum", "pow", "addcmul", "lerp", "atan2")
 MATRICES = ("matmul", "linear", "einsum", "bmm", "baddbmm", "scaled_dot_product_attention", "tensordot")
 FLATTENED = ("reshape", "flatten", "view")
-SAMPLES = ("grid_sample", "grid_sampler", "affine_grid", "fold", "unfold", "im2col", "col2im")
+ALONG = (
+    *("sum", "mean", "amax", "amin", "max", "min", "median", "logsumexp", "var", "std", "prod", "norm"),
+    *("sort", "argsort", "kthvalue", "mode", "cummax", "cummin", "logcumsumexp", "take_along_dim"),
+    *("index_copy", "scatter_add", "gumbel_softmax", "rms_norm", "cross", "unique", "bucketize"),
+)
 
 
 def advice(found: Finding) -> str:
@@ -135,14 +139,14 @@ def _lost(found: Finding) -> str:
             "products work along the last axis: have the channels there, "
             f"(x{THERE} @ w){BACK}, or use a 1x1 convolution"
         )
-    if name in SAMPLES:
-        return f"PyTorch has no kernel for channels-last here: {AFTER}"
     if name == "pad":
         return (
             "circular padding is assembled in contiguous memory; other modes keep the format. Otherwise "
             + AFTER
         )
-    return f"along one axis, work on x{THERE}, the channels as axis -1, and view it {BACK}; or {AFTER}"
+    if name in ALONG:
+        return f"along one axis, work on x{THERE}, the channels as axis -1, and view it {BACK}"
+    return f"PyTorch has no kernel for channels-last here: {AFTER}"
 
 
 def _failed(found: Finding) -> str:

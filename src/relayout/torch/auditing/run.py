@@ -59,7 +59,7 @@ def audit(
     Raises
     ------
     LayoutError
-        The model can't be called, or ``train`` finds nothing to differentiate.
+        The model can't be called, has no parameters yet, or ``train`` finds nothing to differentiate.
     Exception
         What the model raises passes through unchanged; what was seen until then is its attribute ``audit``.
 
@@ -91,6 +91,11 @@ def audit(
     model = getattr(model, "_orig_mod", model)
     if not callable(model):
         raise LayoutError(f"audit: a model is a torch.nn.Module or a function, not {type(model).__name__}")
+
+    if isinstance(model, torch.nn.Module):
+        lazy = torch.nn.parameter.UninitializedTensorMixin
+        if any(isinstance(one, lazy) for one in (*model.parameters(), *model.buffers())):
+            raise LayoutError("audit: the model makes its parameters in the first call; call it once before")
 
     def work(called: Any, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
         if not train:
