@@ -1,5 +1,13 @@
 """Relayout for programs that use PyTorch: conversions, batches, an audit of formats, a compiler's back end.
 
+=============================  =============================================================================
+``contiguous``, ``to``         conversions of memory format and data type, with PyTorch's own results
+``convert_model``              the weights of a model in a memory format
+``Collate``                    batches of pictures for a ``DataLoader``, normalised and in a format
+``audit``                      where a model loses its format, and what that costs
+``compile``, ``explain``       ``torch.compile`` with Relayout behind it, and what it took
+=============================  =============================================================================
+
 What needs no PyTorch stays elsewhere: :mod:`relayout.pytorch` has the rules of strides, and ``rl.tensor`` and
 ``Tensor.torch()`` exchange tensors.
 

@@ -369,14 +369,15 @@ def planned(
         step[0] if step else 0,
     )  # fmt: skip
     gathers = can_gather and (gathers or not real)
-    first = _plans(problem, gathers)
+    ahead = geometry.taps == 1  # with several, most of what is read lies in the caches
+    first = _plans(problem, gathers, None, ahead)
     if not first or geometry.flops < LEAST:
         return first[:1]
-    others = list(_plans(problem, gathers, ahead=False)[:1]) if first[0].ahead else []
+    others = [plan for plan in _plans(problem, gathers, None, not ahead)[:1] if plan.ahead != first[0].ahead]
     if dst.dtype.name == "f32":
-        others += _plans(problem, gathers, not first[0].packs)[:1]
+        others += _plans(problem, gathers, not first[0].packs, ahead)[:1]
     if can_gather and real:
-        others += _plans(problem, not gathers)[:1]
+        others += _plans(problem, not gathers, None, ahead)[:1]
     return (*first, *others)
 
 
@@ -398,9 +399,7 @@ class _Problem(NamedTuple):
     step: int
 
 
-def _plans(
-    problem: _Problem, gathers: bool, packs: bool | None = None, ahead: bool = True
-) -> tuple[Plan, ...]:
+def _plans(problem: _Problem, gathers: bool, packs: bool | None, ahead: bool) -> tuple[Plan, ...]:
     """The plans with the source packed or not, and ``diff_dst`` (None: as it seems best), best cuts first.
 
     ``ahead``: whether they prefetch, if they can.
@@ -711,7 +710,8 @@ def _chunked(dims: list[Dim], most: int) -> tuple[Dim, ...]:
     found: list[Dim] = []
     for dim in reversed(dims):
         chunk = ceil(dim.extent / ceil(dim.extent / max(1, min(most, dim.extent))))
-        chunk += chunk < min(most, dim.extent) and chunk % 2  # even ones go two pixels at a time
+        if not found:
+            chunk += chunk < min(most, dim.extent) and chunk % 2  # two pixels of a row at a time
         most = most // chunk if chunk == dim.extent else 1
         found.append(dim._replace(chunk=chunk))
     return tuple(found[::-1])

@@ -237,6 +237,8 @@ class _Writer:
             few = b.icmp("slt", n, len(origins))
             middle = b.udiv(b.add(*taps), 2)
             asks = b.and_(b.icmp("eq", tap, middle), b.or_(b.icmp("eq", filter, filters[0]), few))
+            if len(plan.filters) == len(plan.taps) == 1:  # all tiles do
+                asks = constant(I1, 1)
             away = b.mul(b.mul(n, pixels), plan.in_a_row) if plan.in_a_row else came
             return asks, [b.gep(chunk.next[0], away), b.gep(vectors, b.select(few, n, 0, I64), apart)]
 

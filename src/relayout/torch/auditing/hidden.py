@@ -2,7 +2,8 @@
 
 A convolution brings its input and its weight into one format, channels-last if either is taken for it
 (:func:`relayout.pytorch.convolution_memory_format`); its backward pass does so with the gradient, too. What
-does not lie in that format is copied. How long the copy takes is measured apart, on tensors like these.
+does not lie in that format is copied. Other kernels read contiguous memory only, or pack what has gaps. Tests
+hold all of this against PyTorch's profiler. How long a copy takes is measured apart, on tensors like these.
 """
 
 from __future__ import annotations
@@ -26,6 +27,21 @@ FORWARD = (
     "aten.mkldnn_convolution",
 )
 BACKWARD = ("aten.convolution_backward", "aten.convolution_backward_overrideable")
+CONTIGUOUS = tuple(
+    f"aten.{name}" for name in ("native_layer_norm", "_softmax", "_log_softmax", "im2col", "index_select")
+)
+"""Kernels that make their input contiguous, whatever its format is."""
+
+PACKED = tuple(
+    f"aten.{name}"
+    for name in (
+        *("max_pool2d_with_indices", "avg_pool2d", "_adaptive_avg_pool2d", "adaptive_max_pool2d"),
+        *("reflection_pad2d", "replication_pad2d"),
+        *("pixel_shuffle", "pixel_unshuffle", "channel_shuffle"),
+    )
+)
+"""Kernels that make their input contiguous in the format that it is taken for."""
+
 ROUNDS = 3
 
 
@@ -44,6 +60,13 @@ def hidden_in(kernel: str, inputs: tuple[Seen, ...], outputs: tuple[Seen, ...] =
 
     What it writes tells where it goes its own way, as the kernels of small 3-D convolutions do.
     """
+    if kernel in CONTIGUOUS or kernel in PACKED:
+        one = inputs[0] if inputs else None
+        if one is not None and one.order and 0 not in one.dims:
+            dst = one.taken_for if kernel in PACKED else "contiguous_format"
+            if not is_contiguous(one.dims, one.strides, dst):
+                yield Hidden("input", one, dst if dst in CHANNELS_LAST else "contiguous")
+        return
     if kernel in FORWARD:
         operands = dict(zip(("input", "weight"), inputs, strict=False))
     elif kernel in BACKWARD:
