@@ -698,7 +698,7 @@ def compile_(
         return
     _heading(particulars("numpy", "relayout"), versions, console)
     try:
-        with _progress(len(wanted), output, no_progress) as progress:
+        with progress_bar(len(wanted), output, no_progress) as progress:
             for found in modules.run(wanted, names, rounds, seconds, minutes, results, progress):
                 told[found.key] = found
     finally:
