@@ -147,6 +147,25 @@ def steps() -> str:
     return table(["", "seconds", *names, "MB, and PyTorch's"], rows)
 
 
+def conversions() -> str:
+    """For each kind of conversion PyTorch's time / ours: geometric mean, and the least of the large ones."""
+    found = _read("torch.json").get("means", ())
+    rows = []
+    for group, other in dict.fromkeys((one["group"], one["other"]) for one in found):
+        own = {one["threads"]: one for one in found if (one["group"], one["other"]) == (group, other)}
+        figures = [f"{own[n]['mean']:.1f}" if n in own else "-" for n in (1, 2)]
+        least = [f"{own[n]['least']:.1f}" if n in own else "-" for n in (1, 2)]
+        rows.append([group, other, *figures, *least, str(max(one["cases"] for one in own.values()))])
+    head = ["", "beside", "1 thread", "2 threads", "least, 1 thread", "least, 2 threads", "cases"]
+    return table(head, rows)
+
+
+def conversions_machine() -> str:
+    """What the conversions were measured on."""
+    facts = _read("torch.json").get("machine", {})
+    return ", ".join(f"{key} {value}" for key, value in facts.items()) + "." if facts else "Not measured yet."
+
+
 def machine() -> str:
     """What the figures were measured on."""
     found = _read("networks.json")
@@ -273,6 +292,33 @@ def keep(path: str) -> None:
     sums = ",\n".join(map(json.dumps, found.pop("sums")))
     text = f'{json.dumps(found)[:-1]},\n"sums": [\n{sums}\n]}}\n'
     (MEASURED / "primitives.json").write_text(text, encoding="utf-8")
+
+
+def torch_operators() -> str:
+    """Which operators of PyTorch keep channels-last: those that do by name, the others with their calls."""
+    found = _read("torch_operators.json").get("operators", [])
+    named: dict[tuple[str, str], dict[int, dict[str, Any]]] = {}
+    for one in found:
+        named.setdefault((one["kind"], one["operator"].replace("3d", "2d")), {})[one["rank"]] = one
+    rows = []
+    for (kind, operator), by_rank in named.items():
+        first = by_rank[min(by_rank)]
+        verdicts = [by_rank[rank]["verdict"] if rank in by_rank else "" for rank in (4, 5)]
+        told = [f"**{verdict}**" if verdict in ("loses", "ambiguous") else verdict for verdict in verdicts]
+        notes = dict.fromkeys(f"{one['note']} ({rank}-D)" for rank, one in by_rank.items() if one["note"])
+        rows.append([kind, operator, f"`{first['text']}`", *told, "; ".join(notes)])
+    return table(["kind", "operator", "call", "4-D", "5-D", "note"], rows)
+
+
+def torch_operators_counts() -> str:
+    """How many operators there are of each verdict."""
+    found = _read("torch_operators.json")
+    verdicts = ("keeps", "loses", "ambiguous", "gaps", "other", "refuses")
+    rows = [
+        [f"{rank}-D", str(sum(counts.values())), *(str(counts.get(one, 0)) for one in verdicts)]
+        for rank, counts in found.get("counts", {}).items()
+    ]
+    return table([f"torch {found.get('torch')}, CPU", "operators", *verdicts], rows)
 
 
 if __name__ == "__main__":

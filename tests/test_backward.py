@@ -536,6 +536,8 @@ def test_small_networks_against_pytorch(seed: int) -> None:
             (w, weight), (b, bias) = parameter(wide), parameter(wide)
             value = f.batch_norm(value, None, None, weight, bias, True)
             name = node("relayout.BatchNormalizationTraining", name, w, b, outputs=3)
+            if rng.integers(2):
+                value, name = f.relu(value), node("Relu", name)
         elif kind == 2 and value.shape[2] >= 2:
             value = f.max_pool2d(value, 3, 2, 1)
             name = node("MaxPool", name, kernel_shape=(3, 3), strides=(2, 2), pads=(1, 1, 1, 1))
@@ -560,6 +562,47 @@ def test_small_networks_against_pytorch(seed: int) -> None:
     for key, gradient in zip(leaves, made[1:], strict=True):
         expected = leaves[key].grad.numpy()
         np.testing.assert_allclose(gradient, expected, rtol=1e-6, atol=1e-9, err_msg=key)
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f2"])
+@pytest.mark.parametrize("format", ["nchw", "nhwc", "nChw16c"])
+def test_a_relu_behind_a_batch_normalization_becomes_part_of_it(dtype: str, format: str) -> None:
+    rng = np.random.default_rng(11)
+    dims = (4, 19, 9, 7)
+    x = Value("x", dims, np.dtype(dtype))
+    nodes = (
+        Node("relayout.BatchNormalizationTraining", ("x", "s", "b"), ("z", "m", "v")),
+        Node("Relu", ("z",), ("y",)),
+        Node("Mul", ("y", "c"), ("p",)),
+        Node("ReduceSumSquare", ("p",), ("loss",), {"keepdims": 0}),
+    )
+    constants = {name: rng.standard_normal(19).astype("f4") for name in "sb"}
+    constants["s"][3] = constants["b"][3] = 0  # all results are 0, and nothing passes
+    constants["c"] = rng.standard_normal(dims).astype(dtype)
+    given = rng.standard_normal(dims).astype(dtype)
+    of = ["x", "s", "b"]
+    joined = Graph((x,), ("loss",), nodes, constants).backward("loss", of)
+    apart = Graph((x,), ("loss", "z"), nodes, constants).backward("loss", of)
+    assert "relayout.ReluGrad" not in [node.operator for node in joined.nodes]
+    assert "relayout.ReluGrad" in [node.operator for node in apart.nodes]
+    loss, *found = joined.evaluate(given)
+    whole, _, *expected = apart.evaluate(given)
+    assert loss == whole
+    for one, other in zip(found, expected, strict=True):
+        np.testing.assert_array_equal(one, other)
+    run, other = joined.compile(format=format), apart.compile(format=format)
+    assert run.steps is not None
+    own = [layer for layer in run.steps.layers() if layer.kind.startswith("batch_normalization")]
+    assert len(own) == 2
+    assert all("workspace" in layer.descs for layer in own)
+    assert all("machine code" in layer.implementation for layer in own)
+    loss, *found = run(given)
+    whole, _, *expected = other(given)
+    assert loss == whole
+    for one, same in zip(found, expected, strict=True):
+        np.testing.assert_array_equal(one, same)
+    assert not found[1][3]
+    assert not found[2][3]
 
 
 # -- training form ------------------------------------------------------------------------------------------

@@ -13,8 +13,10 @@ from hypothesis import strategies as st
 import relayout as rl
 from elementwise import check, machine_code
 from relayout.errors import LayoutError, Unsupported
+from relayout.jit.compile import compiled
 from relayout.kernels.conv.geometry import Geometry
 from relayout.kernels.conv.gradient import row_of
+from relayout.kernels.conv.gradient_text import ENTRY, gradient_module
 from relayout.primitives import (
     Convolution,
     ConvolutionBackwardWeights,
@@ -25,10 +27,22 @@ from relayout.primitives import (
 from relayout.primitives.backward.weights import ways
 from relayout.primitives.plain import plain, remade
 from relayout.targets.processors import limited
-from relayout.tensor import Tensor, address, allocate
+from relayout.tensor import Tensor, address, aligned, allocate
 
 FORMATS = ("nchw", "nhwc", "nChw8c", "nChw16c", "NCHW4", "CHWN4", "b_fs_yx_fsv32")
 RNG = np.random.default_rng(7)
+LINE = 64
+NOTE = """
+define internal void @note(ptr %line, i32 %write, i32 %near, i32 %data) noinline {
+  %count = load i64, ptr $log
+  %more = add i64 %count, 1
+  store i64 %more, ptr $log
+  %at = getelementptr i64, ptr $log, i64 %more
+  %number = ptrtoint ptr %line to i64
+  store i64 %number, ptr %at
+  ret void
+}
+"""
 
 
 def desc(dims: tuple[int, ...], text: Any = "nhwc", kind: str = "f32") -> rl.MemoryDesc:
@@ -194,6 +208,47 @@ def test_all_plans_give_the_same_bits(text, channels, groups, kernel):
                 found[threads, str(way)] = b"".join(one.buffer.tobytes() for one in out.values())
     assert len(set(found.values())) == bool(found)
     assert not machine_code() or len(found) > 3
+
+
+@pytest.mark.parametrize("text", ["nhwc", "nChw16c"])
+@pytest.mark.parametrize(("kernel", "stride"), [(1, 1), (1, 2), (3, 1)])
+@pytest.mark.parametrize(("channels", "size"), [((64, 192), 32), ((208, 48), 29)])
+def test_what_chunks_read_is_prefetched(text, kernel, stride, channels, size):
+    """All of it but the first chunk, and little else: prefetches are made to note their addresses.
+
+    Where a chunk is smaller than the next, some of that is left out; where it is larger, more is prefetched.
+    """
+    if not machine_code():
+        pytest.skip("no machine code")
+    inputs, outputs = channels
+    weights = desc((outputs, inputs, kernel, kernel), rl.any)
+    with limited(1):
+        src = desc((4, inputs, size, size), text)
+        made = made_for(src, weights, text, strides=stride, padding=kernel // 2)
+        [plan, *_] = [way.plan for way in ways(made._as_gradient(made.descs)) if way.plan.ahead]
+    assert plan.chunks > 3
+    log = np.zeros(1 << 20, np.int64)  # how many there are, and each
+    called, given = "call void @llvm.prefetch.p0(", f"inttoptr (i64 {address(log)} to ptr)"
+    module = gradient_module(plan)
+    assert called in module
+    kernel_of = compiled(module.replace(called, "call void @note(") + NOTE.replace("$log", given), [ENTRY])[
+        ENTRY
+    ]
+    places = []
+    for name in ("src", "diff_dst"):
+        one = rl.tensor(np.zeros(made.descs[name].dims, np.float32), made.descs[name].layout)
+        places.append(Tensor(one.desc, np.arange(one.buffer.size // 4, dtype=np.float32).view(np.uint8)))
+    buffers = [aligned(one.buffer.size) for one in places]
+    sums, slots = (aligned(max(1, count)) for count in (plan.shares * plan.size, plan.slot))
+    operands = np.array([address(buffers[1]), address(slots)], np.int64)
+    kernel_of(address(buffers[0]), address(sums), address(operands), 0, 1)
+    for buffer, one, step in zip(buffers, places, (stride, 1), strict=True):
+        first = address(buffer) // LINE
+        asked = np.unique(log[1 : log[0] + 1] // LINE) - first
+        asked = asked[(asked >= 0) & (asked < buffer.size // LINE)]
+        read = np.unique(one.numpy()[:, :, ::step, ::step].astype(np.int64) * 4 // LINE)
+        assert len(np.setdiff1d(asked, read)) <= 0.1 * len(read)
+        assert len(np.setdiff1d(read, asked)) <= (1.1 / plan.chunks + 0.1) * len(read)
 
 
 def test_a_contest_is_held_once_for_equal_problems(monkeypatch, tmp_path):

@@ -137,6 +137,7 @@ class TestFromPyTorch:
             (lambda: torch._efficientzerotensor(3), "has no memory that could be shared: .*ZeroTensor"),
             (lambda: torch.zeros(3, dtype=torch.complex64).conj(), "torch.complex64.* is no data type"),
             (lambda: torch.zeros(3, dtype=torch.bool), "store them as u8"),
+            (lambda: torch.empty(3, dtype=torch.int4), "torch.int4, with which PyTorch does not compute"),
             (lambda: torch.zeros(3, dtype=torch.uint16), "torch.uint16.* is no data type"),
             (lambda: torch.zeros(3, dtype=torch.float8_e4m3fnuz), "float8_e4m3fnuz.* is no data type"),
             (
@@ -303,11 +304,24 @@ class TestDLPack:
             rl.tensor([1, 2], dtype="u4").__dlpack__()
         with pytest.raises(BufferError, match="not on DLPack's device"):
             rl.tensor([1, 2]).__dlpack__(dl_device=(2, 0))
+        with pytest.raises(BufferError, match="which has no stream 1"):
+            rl.tensor([1, 2]).__dlpack__(stream=1)
         blocked = rl.tensor(numbers(), "nChw8c")
         with pytest.raises(BufferError, match=r"through DLPack without a copy: .*Tensor.torch\(\)"):
             torch.from_dlpack(blocked)
         copied = torch.from_dlpack(blocked, copy=True)
         np.testing.assert_array_equal(values(copied), values(numbers()))
+
+    @pytest.mark.parametrize("version", [None, (1, 0)])
+    @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float8_e5m2])
+    def test_bare_capsules_are_read_once(self, dtype, version):
+        x = numbers().to(dtype).permute(0, 2, 3, 1)
+        capsule = x.__dlpack__(max_version=version)
+        made = rl.tensor(capsule)
+        assert (made.buffer.ctypes.data, made.torch().stride()) == (x.data_ptr(), x.stride())
+        assert made.dtype == dtype
+        with pytest.raises(rl.LayoutError, match="it has been read"):
+            rl.tensor(capsule)
 
     def test_a_refusal_names_the_object(self):
         class Learned:

@@ -584,6 +584,30 @@ def test_channels_that_become_wider_as_they_are_picked(channels, pixels, types, 
     compare(src, dst, given=given, runs=[Run(off), Run(off, (2, 0, 1))], wish="deinterleave")
 
 
+@given(
+    channels=st.sampled_from((2, 4, 8, 16)),
+    pixels=st.integers(16, 300),
+    types=st.sampled_from(
+        ("f32 s8", "f32 u8", "f32 bf16", "f32 f16", "bf16 s8", "f64 f32", "s32 u8", "f32 u4")
+    ),
+    values=st.sampled_from((None, "scale", "channels")),
+    off=st.integers(0, 63),
+    cpu=st.sampled_from(("x86-64-v2", "x86-64-v3", "x86-64-v4", "host")),
+)
+@examples(80)
+def test_planes_that_become_narrower_before_they_are_interleaved(channels, pixels, types, values, off, cpu):
+    src, dst = (
+        rl.MemoryDesc((2, channels, pixels), *given)
+        for given in zip(types.split(), ("abc", "acb"), strict=True)
+    )
+    scales = (1 + np.arange(channels) / 3, 1) if values == "channels" else 0.7
+    given = {"dst_scale": scales, "dst_zero_point": 5} if values is not None else {}
+    made, runs_here = (None, True) if cpu == "host" else x86(cpu)
+    runs = [Run(off), Run(off, (2, 0, 1))] if runs_here else []
+    kinds = compare(src, dst, given=given, cpu=made, runs=runs, wish="interleave").kinds
+    assert kinds == ("interleave",) or pixels < 64 or channels == 16 or types == "f32 u4"
+
+
 def test_words_that_follow_each_other_are_no_packed_filters():
     """Groups of a few words that are whole on both sides have nothing between their words."""
     for words in (2, 4, 8):

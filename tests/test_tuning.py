@@ -16,7 +16,7 @@ import relayout as rl
 from relayout import LayoutError, MemoryDesc, environment
 from relayout.jit.support import supported
 from relayout.kernels.copy import ESTIMATE
-from relayout.reorder import choice, native
+from relayout.reorder import choice, conversion, native
 from relayout.reorder import tuning as reorders
 from relayout.runtime import tuning
 from relayout.runtime.tuning import Choice, Contest
@@ -221,6 +221,24 @@ def test_a_plan_measures_in_its_first_calls(measuring):
     assert known.problem.startswith("f32:nchw:1x64x40x40 -> f32:nhwc:1x64x40x40 [")
     assert known.contests == 1
     assert plan.plan.kernels.wish == known.ranking[0][0]
+
+
+@runs_code
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_tuned_plan_has_all_that_many_calls_would_have_made(measuring, threads):
+    from relayout.runtime import builtin
+
+    x = np.random.default_rng(0).random(SRC.dims).astype(np.float32)
+    plan, out = rl.Reorder(SRC, DST, threads=threads), np.empty((1, 40, 40, 64), np.float32)
+    plan.tune()
+    assert plan.plan._trial is None
+    fast = plan.plan.fast
+    assert (fast is not None) == builtin.available()
+    plan.tune()
+    for _ in range(conversion.OFTEN):
+        plan(x, out)
+    assert plan.plan.fast is fast
+    np.testing.assert_array_equal(out, x.transpose(0, 2, 3, 1))
 
 
 @runs_code

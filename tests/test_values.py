@@ -341,12 +341,38 @@ def quantising(cpu, count):
     return found, Kernels(found, cpu)
 
 
+@runs_code
+@pytest.mark.parametrize("scale", [2.0**-126, 2.0**-126 - 2.0**-149, -(2.0**-133), 2.0**-149, 0.3])
+@pytest.mark.parametrize("src", ["s8", "u8", "s16"])
+def test_integers_times_a_subnormal_scale_are_not_flushed(src, scale):
+    """A vector is looked at by its scale alone, which no product but 0 is smaller than."""
+    kinds, found = (dtype(src), dtype("bf16")), [Steps(src_scale=True)]
+    cases = [Case(*kinds, 64, s) for s in (*found, Steps(src_zero_point=True, src_scale=True))]
+    kernels, source = Kernels(cases, "host"), interesting(kinds[0])
+    source = np.resize(source, -(-source.size // 64) * 64)
+    for case in cases:
+        given = {"src_scale": scale, **({"src_zero_point": 3} if case.steps.src_zero_point else {})}
+        wanted = stored(rescale(unstored(source, kinds[0]), *kinds, **given, keep_neutral=True), kinds[1])
+        same_bits(kernels(case, source, operands=operand_table(given, *kinds)), wanted, source, f"{given}")
+
+
 @given(scale=divisors)
 def test_reciprocals_enclose_the_exact_one(scale):
     """One is not above it, one not below, and no float lies between them."""
     below, above = (r.item() for r in operands._reciprocals(np.array(scale, np.float32)))
     assert Fraction(below) * Fraction(scale) <= 1 <= Fraction(above) * Fraction(scale)
     assert above in (below, np.nextafter(np.float32(below), np.float32(np.copysign(np.inf, scale))))
+    assert (below == above) == (abs(np.frexp(scale)[0]) == 0.5)
+
+
+@given(scale=divisors, x=st.floats(2.0**-20, 2.0**20, width=32), ulps=st.integers(-2, 2))
+def test_products_that_are_not_rounded_enclose_the_rounded_quotient(scale, x, ulps):
+    """Next to where the quotient is a number of few bits, too."""
+    below, above = (r.item() for r in operands._reciprocals(np.array(scale, np.float32), True))
+    near = (np.float32(round(x) + 1) * np.float32(scale)).view(np.int32) + np.int32(ulps)
+    for one in (np.float32(x), near.view(np.float32)):
+        quotient, exact = abs(Fraction((one / np.float32(scale)).item())), abs(Fraction(one.item()))
+        assert exact * abs(Fraction(below)) <= quotient <= exact * abs(Fraction(above))
     assert (below == above) == (abs(np.frexp(scale)[0]) == 0.5)
 
 
@@ -365,7 +391,8 @@ def test_quantising_by_reciprocals_gives_the_bits_of_a_division(cpu, count, scal
     source = np.resize(np.concatenate([*near, others]), 6912)
     for case in cases:
         given = {"dst_scale": scale, **({"dst_zero_point": zero_point} if case.steps.dst_zero_point else {})}
-        reciprocals = np.array(operands._reciprocals(np.array(scale, np.float32)))[:, None]
+        fused = case.steps.dst_zero_point
+        reciprocals = np.array(operands._reciprocals(np.array(scale, np.float32), fused))[:, None]
         table = operand_table(given, f32, case.dst)
         table = np.concatenate([table, np.repeat(reciprocals, 128, axis=1).view(np.uint8)])
         wanted = stored(rescale(source.view(np.float32), f32, case.dst, **given, keep_neutral=True), case.dst)

@@ -34,12 +34,13 @@ if TYPE_CHECKING:
     from relayout import networks as networks
     from relayout import primitives as primitives
     from relayout import pytorch as pytorch
+    from relayout import torch as torch
     from relayout import training as training
     from relayout.importers.loading import load as load
     from relayout.layout import views as views
     from relayout.primitives.reorder import Reorder as Reorder
 
-_LATER = ("draw", "files", "graph", "networks", "primitives", "pytorch", "training", "layout.views")
+_LATER = ("draw", "files", "graph", "networks", "primitives", "pytorch", "torch", "training", "layout.views")
 """Modules that are loaded when they are first asked for, so that importing relayout stays cheap."""
 
 __version__ = "0.1.0"
@@ -69,6 +70,7 @@ __all__ = [
     "pytorch",
     "reorder",
     "tensor",
+    "torch",
     "training",
     "undef",
     "views",

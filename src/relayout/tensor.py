@@ -268,6 +268,8 @@ class Tensor:
         """
         if dl_device not in (None, self.__dlpack_device__()):
             raise BufferError(f"{self.desc} is in the CPU's memory, not on DLPack's device {dl_device}")
+        if stream is not None:
+            raise BufferError(f"{self.desc} is in the CPU's memory, which has no stream {stream}; give None")
         if self.dtype.bits < 8:
             raise BufferError(f"{self.desc}: two elements share a byte, which DLPack can't say with strides")
         instead = "Tensor.torch() and copy=True make a copy, Tensor.numpy() an array"
@@ -284,10 +286,9 @@ class Tensor:
         elements = self.numpy(copy=bool(copy or read_only))
         if read_only and not copy and max_version is not None and max_version >= (1, 0):
             elements.flags.writeable = False
-        given = {"stream": stream, "max_version": max_version}
         with lock():
             from relayout.exchange.dlpack import exported
-        return exported(elements, self.dtype, **{k: v for k, v in given.items() if v is not None})
+        return exported(elements, self.dtype, **({} if max_version is None else {"max_version": max_version}))
 
     def __dlpack_device__(self) -> tuple[int, int]:
         """DLPack's device: the CPU."""
@@ -792,7 +793,7 @@ def as_array(data: Any, *, lasting: bool = True) -> NDArray[Any]:
         return data
     if pytorch.is_tensor(data):
         return pytorch.memory(data, lasting=lasting)
-    if hasattr(data, "__array__") or not hasattr(data, "__dlpack__"):
+    if hasattr(data, "__array__") or not (hasattr(data, "__dlpack__") or type(data).__name__ == "PyCapsule"):
         pytorch.refuse_storage(data)
         try:
             return np.asarray(data)

@@ -27,6 +27,7 @@ module                 what it has
 ``networks``           the layers of networks, as data
 ``models``             whole networks from files, beside other runtimes
 ``training``           steps of training, beside PyTorch; ``steps`` are its contestants
+``conversions``        PyTorch's tensors and batches of pictures, beside PyTorch's own operations
 ``operands``           what primitives are fed with, and how results are compared
 ``peak``               the processor's peak: multiplications and additions in registers
 ``primitives``         which layers are measured, and how
@@ -34,8 +35,8 @@ module                 what it has
 ``primitives_report``  tables and JSON for primitives
 =====================  ==================================================================================
 
-From a shell it is ``relayout bench reorder``, ``primitives``, ``networks`` and
-``training``. From Python:
+From a shell it is ``relayout bench reorder``, ``primitives``, ``networks``,
+``training`` and ``torch``. From Python:
 
 >>> from relayout.bench.measure import measured
 >>> from relayout.bench.suite import Case

@@ -11,6 +11,7 @@ from typing import Any
 import click
 
 from relayout.cli.arguments import examples
+from relayout.cli.audit import audit
 from relayout.cli.bench import bench
 from relayout.cli.completion import completion
 from relayout.cli.convert import convert
@@ -192,6 +193,7 @@ COMMANDS = (
     run,
     plan,
     optimize,
+    audit,
     bench,
     tune,
     completion,

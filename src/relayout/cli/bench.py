@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 import math
 import textwrap
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from itertools import groupby, product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -16,6 +15,7 @@ from click.shell_completion import CompletionItem
 
 from relayout.cli.arguments import DIMS, DTYPE, FORMAT, examples
 from relayout.cli.options import Output, check_writable, misuse, output_options
+from relayout.cli.progress import progress_bar
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -200,7 +200,7 @@ def reorder(
     settled = pieces.Settings(settings["rounds"], settings["seconds"], minutes)
     calls = results is None and minutes is None
     try:
-        with _progress(len(left) + calls, output, no_progress) as progress:
+        with progress_bar(len(left) + calls, output, no_progress) as progress:
             order = left if minutes is None else pieces.spread_out(left)
             for found in pieces.run(order, settled, peers, results, progress):
                 known[str(found.case), found.threads] = found
@@ -291,7 +291,7 @@ def primitives(
     report.planned = len(chosen) * len(settings["threads"])
     _heading(report.machine, report.peers, console)
     try:
-        with _progress(len(chosen), output, no_progress) as progress:
+        with progress_bar(len(chosen), output, no_progress) as progress:
             _measure_primitives(report, chosen, contestants, progress, output)
     finally:
         if report.results:
@@ -489,7 +489,7 @@ def networks(
         for name, why in lacking.items():
             console.print(f"{name}: left out, {why}", markup=False)
         try:
-            with _progress(len(left), output, no_progress) as progress:
+            with progress_bar(len(left), output, no_progress) as progress:
                 settings = running.Settings([name for name in peers if peers[name]], rounds, seconds, minutes)
                 for found in running.run(left, settings, results, progress, exports):
                     known[found.key] = found
@@ -589,7 +589,7 @@ def training(
     ]
     _heading(particulars("numpy", "relayout"), versions, console)
     try:
-        with _progress(len(wanted), output, no_progress) as progress:
+        with progress_bar(len(wanted), output, no_progress) as progress:
             for found in training.run(wanted, names, rounds, seconds, results, progress):
                 told[found.key] = found
     finally:
@@ -611,7 +611,7 @@ def _checked(
 
     found = []
     for network, batch, rate in product(networks, batches, rates):
-        with _progress(0, output, False) as progress:
+        with progress_bar(0, output, False) as progress:
             found.append(drift(network, batch, rate, 5, size, max(threads), progress))
         show(found[-1:], output.console())
     output.json({"runs": [one.as_json() for one in found]})
@@ -620,6 +620,77 @@ def _checked(
 def _took_part(found: Result | None) -> set[str]:
     """Who has a figure in a result, or was refused."""
     return set() if found is None else {*found.seconds, *found.refused}
+
+
+@bench.command(
+    "torch",
+    short_help="Conversions of PyTorch's tensors, and batches of pictures.",
+    epilog=examples(
+        "relayout bench torch --json conversions.json         less than five minutes",
+        "relayout bench torch --batch 1,8",
+        "relayout bench torch --case batch --case loader",
+        "relayout bench torch --list",
+    ),
+)
+@click.option("--case", "texts", multiple=True, metavar="TEXT", help="Only cases whose line has TEXT in it.")
+@click.option("--threads", type=DIMS, default="1,2", show_default=True, help="Numbers of threads.")
+@click.option("--batch", "batches", type=DIMS, default="8", show_default=True, help="Of the activations.")
+@click.option("--rounds", type=click.IntRange(min=1), default=9, show_default=True, help="At most, of each.")
+@click.option(
+    "--seconds",
+    type=click.FloatRange(min=0, min_open=True),
+    callback=_finite,
+    default=0.5,
+    show_default=True,
+    help="For the rounds of a case with one number of threads.",
+)
+@click.option("--list", "listed", is_flag=True, help="Print the cases and measure nothing.")
+@click.option("--no-progress", is_flag=True, help="No progress bar.")
+@output_options
+def torch(
+    texts: tuple[str, ...],
+    threads: tuple[int, ...],
+    batches: tuple[int, ...],
+    rounds: int,
+    seconds: float,
+    listed: bool,
+    no_progress: bool,
+    output: Output,
+) -> None:
+    """Measure conversions of PyTorch's tensors beside PyTorch's own.
+
+    The activations of ResNet-50 from and to channels-last; batches of pictures, normalised, beside PyTorch's
+    operations, and by a DataLoader without and with workers. A figure is PyTorch's time / ours, the median of
+    rounds.
+    """
+    from importlib.util import find_spec
+
+    from relayout.bench import conversions
+    from relayout.bench.particulars import particulars
+
+    many = _settings(False, threads, rounds, seconds, WHOLE)["threads"]
+    if not batches or min(batches) < 1:
+        raise click.UsageError("--batch takes numbers from 1 on", click.get_current_context())
+    chosen = conversions.cases(batches, texts)
+    if listed:
+        for case in chosen:
+            output.answer(str(case))
+        return
+    if find_spec("torch") is None:
+        raise click.ClickException("PyTorch is not installed: pip install 'relayout[torch]'")
+    wanted = [
+        (case, count) for count in many for case in chosen if case.kind != "loader" or count == max(many)
+    ]
+    machine = particulars("numpy", "torch", "relayout")
+    found: list[conversions.Result] = []
+    _heading(machine, {}, output.console())
+    try:
+        with progress_bar(len(wanted), output, no_progress) as progress:
+            found.extend(conversions.measured(wanted, rounds, seconds, progress))
+    finally:
+        if found:
+            conversions.show(found, output.console())
+            output.json(conversions.as_json(found, machine))
 
 
 @bench.command(
@@ -701,7 +772,7 @@ def census(
     limits = looking.Limits(seconds, memory * 1e9)
     with tempfile.TemporaryDirectory() as scratch:
         path = results or Path(scratch, "census.jsonl")
-        with _progress(len(names) * len(ways), output, no_progress) as progress:
+        with progress_bar(len(names) * len(ways), output, no_progress) as progress:
             for way in ways:
                 for name in names:
                     progress(f"{name}, {way}")
@@ -853,19 +924,3 @@ def _plotted(path: Path | None, output: Output, draw: Callable[[Path], None]) ->
     for written in (output.json_file, path):
         if written is not None:
             output.echo(f"written to {written}")
-
-
-@contextmanager
-def _progress(steps: int, output: Output, unwanted: bool) -> Iterator[Callable[[str], None]]:
-    """What is being measured, on standard error, if that is a terminal."""
-    if unwanted or not output.shows_progress:
-        yield lambda _: None
-        return
-    from rich.console import Console
-    from rich.markup import escape
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    columns = BarColumn(20), MofNCompleteColumn(), TimeRemainingColumn(), TextColumn("{task.description}")
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("", total=steps, completed=-1)
-        yield lambda what: bar.update(task, advance=1, description=escape(what))

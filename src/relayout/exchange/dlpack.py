@@ -79,19 +79,41 @@ def exported(elements: NDArray[Any], kind: DType, **options: Any) -> Any:
 
 
 def imported(data: Any) -> NDArray[Any]:
-    """The array that shares the memory of an object with ``__dlpack__``.
+    """The array that shares the memory of an object with ``__dlpack__``, or of a capsule.
+
+    A capsule is used up by that.
 
     Raises
     ------
     LayoutError
         The object is not in the CPU's memory, or NumPy does not take it for another reason.
     """
+    if type(data).__name__ == "PyCapsule":
+        data = _Capsule(data)
     carrier = _Carrier(data)
     try:
         array: NDArray[Any] = np.from_dlpack(carrier)
     except (BufferError, RuntimeError, TypeError, ValueError) as error:
         raise LayoutError(f"{type_name(data)} can't be read through DLPack: {error}") from None
     return array if carrier.kind is None else array.view(carrier.kind.numpy)
+
+
+class _Capsule:
+    """The producer that a bare capsule is without."""
+
+    def __init__(self, capsule: Any) -> None:
+        if not (_is_valid(capsule, b"dltensor_versioned") or _is_valid(capsule, b"dltensor")):
+            raise LayoutError(
+                "this capsule has no tensor of DLPack, or it has been read: that goes once only"
+            )
+        self.capsule = capsule
+
+    def __dlpack__(self, **options: Any) -> Any:
+        return self.capsule
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        where = _tensor(self.capsule)
+        return where.device_type, where.device_id
 
 
 class _Carrier:
@@ -115,9 +137,14 @@ class _Carrier:
 
 def _said(capsule: Any) -> _DataType:
     """The data type that a capsule says, to be read and changed in place."""
-    said: _DataType
-    if _is_valid(capsule, b"dltensor_versioned"):
-        said = _Versioned.from_address(_pointer(capsule, b"dltensor_versioned")).tensor.dtype
-    else:
-        said = _Tensor.from_address(_pointer(capsule, b"dltensor")).dtype
+    said: _DataType = _tensor(capsule).dtype
     return said
+
+
+def _tensor(capsule: Any) -> _Tensor:
+    """What a capsule says of its tensor."""
+    if _is_valid(capsule, b"dltensor_versioned"):
+        versioned = _Versioned.from_address(_pointer(capsule, b"dltensor_versioned"))
+        tensor: _Tensor = versioned.tensor
+        return tensor
+    return _Tensor.from_address(_pointer(capsule, b"dltensor"))

@@ -129,6 +129,11 @@ def memory(given: Any, *, writing: bool = False, lasting: bool = True) -> NDArra
         if obstacle:
             raise LayoutError(f"{type_name(given)} {obstacle}")
         kind = dtype(given.dtype)
+        if kind.bits < 8:
+            raise LayoutError(
+                f"{type_name(given)} is of {given.dtype}, with which PyTorch does not compute; make a tensor "
+                f"of torch.int8 with the values, and give rl.tensor(x, dtype={kind.name!r})"
+            )
         obstacle = _of_storage(given, torch)
         if obstacle:
             raise LayoutError(f"{type_name(given)} {obstacle}")

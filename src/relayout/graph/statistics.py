@@ -1,6 +1,9 @@
-"""Normalisations of layers and groups, in the form that keeps statistics for the backward pass.
+"""Normalisations in the form that keeps for the backward pass what it needs of the forward pass.
 
 ::
+
+    relayout.BatchNormalizationTraining(x, scale, bias) -> z, m, v;  Relu(z) -> y
+                                           the same with relu=1 -> y, m, v, and where z was positive
 
     LayerNormalization(x, scale, bias)     relayout.LayerNormalizationTraining(x, scale', bias') -> y, m, v
     RMSNormalization(x, scale)             the same with rms=1, without m
@@ -13,23 +16,26 @@ LayerNormalization may return as well, are computed from the statistics.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator
 from math import prod
 from typing import Final
 
+import numpy as np
+
 from relayout.graph.gradients.reverse import Writing
-from relayout.graph.graph import Graph, Node
+from relayout.graph.graph import Graph, Node, Value
 
 __all__ = ["with_statistics"]
 
 
 def with_statistics(graph: Graph, active: Collection[str], writing: Writing) -> Graph:
-    """The graph where normalisations of what depends on ``active`` values keep their statistics.
+    """The graph where normalisations of what depends on ``active`` values keep what gradients read.
 
     ``writing`` knows the values of the graph, and learns those that are new.
     """
     nodes: list[Node] = []
-    for node in graph.nodes:
+    for node in _rectified(graph, active, writing):
         change = CHANGES.get(node.operator)
         if change is None or not any(name in active for name in node.inputs):
             nodes.append(node)
@@ -39,6 +45,32 @@ def with_statistics(graph: Graph, active: Collection[str], writing: Writing) -> 
         nodes += writing.nodes[first:]
         del writing.nodes[first:]
     return graph.replaced(nodes=tuple(nodes), constants=writing.constants)
+
+
+def _rectified(graph: Graph, active: Collection[str], writing: Writing) -> Iterator[Node]:
+    """The nodes, those of a ReLU in the batch normalisations that nothing else reads.
+
+    Forward and backward that is a pass less over what lies between them. Which elements passed is a byte for
+    each.
+    """
+    reads = Counter(name for node in graph.nodes for name in node.inputs)
+    reads.update(graph.results)
+    made = {
+        node.inputs[0]: node.outputs[0]
+        for node in graph.nodes
+        if node.operator == "Relu" and reads[node.inputs[0]] == 1 and node.inputs[0] in active
+    }
+    joined: set[str] = set()
+    for node in graph.nodes:
+        target = made.get(node.outputs[0])
+        if node.operator == "relayout.BatchNormalizationTraining" and target and not node.outputs[3:]:
+            passed = writing.unused(f"{node.outputs[0]}/passed")
+            outputs = target, *node.outputs[1:], passed
+            writing.values[passed] = Value(passed, writing.dims(target), np.dtype(bool))
+            joined.add(target)
+            yield Node(node.operator, node.inputs, outputs, {**node.attributes, "relu": 1}, node.name)
+        elif node.outputs[0] not in joined:
+            yield node
 
 
 def _rows(writing: Writing, node: Node) -> None:

@@ -63,8 +63,10 @@ grows with its argument, adding a zero point, rounding and saturating, keeps tha
 
 If both ends become the same integer, so does what is in between: no bounds of errors are needed. If the ends
 of any element differ, which happens to one in some thousand vectors of ordinary numbers, the vector is
-divided. Where scales are powers of two the reciprocal is exact, and nothing is ever divided. The worst are
-values half-way between two integers again and again: they take twice as long.
+divided. With a zero point each end is one fused multiply-add, whose product is not rounded while the quotient
+is. So the reciprocals are one step farther apart then, which is more than half of a unit in the last place.
+Where scales are powers of two the reciprocal is exact, and nothing is ever divided. The worst are values
+half-way between two integers again and again: they take twice as long.
 
 The same holds wherever the arithmetic is in double and the result is rounded to something shorter, f32 for
 example: a division of doubles takes as long as all the rest of a normalised picture twice over, and both ends
@@ -115,7 +117,7 @@ from relayout.ir.types import (
     vector,
 )
 from relayout.ir.vectors import cut, join
-from relayout.records import dataclass
+from relayout.records import dataclass, replace
 from relayout.targets.machine import Machine
 
 __all__ = [
@@ -323,12 +325,20 @@ def rescale(
         return off(b, shifted(b.fdiv(x, operands["dst_scale"])), dst)
 
     if not steps.dst_scale:
+        if dst is BF16 and _has_bf16(b, x) and _scales_integers(src, steps) and kind is FLOAT:
+            return _bf16_at_once(b, x, operands["src_scale"])
         return off(b, shifted(x), dst)
     if not all(name in operands for name in RECIPROCALS) or not _fills(b, x, src, dst, steps):
         return divided()
-    ends = [shifted(b.fmul(x, operands[name])) for name in RECIPROCALS]
-    one, other = _two_integers(b, ends, dst) if kind is FLOAT else [off(b, end, dst) for end in ends]
-    return b.unless(b.any(b.icmp("ne", one, other)), other, divided)
+    if kind is DOUBLE:
+        one, other = (off(b, shifted(b.fmul(x, operands[name])), dst) for name in RECIPROCALS)
+        return b.unless(b.any(b.icmp("ne", one, other)), other, divided)
+    if steps.dst_zero_point:  # for reciprocals that enclose it fused or not
+        ends = [b.fmuladd(x, operands[name], operands["dst_zero_point"]) for name in RECIPROCALS]
+    else:
+        ends = [b.fmul(x, operands[name]) for name in RECIPROCALS]
+    differ, found = _two_integers(b, ends, dst)
+    return b.unless(differ, found, divided)
 
 
 def to_f32(b: Builder, value: Value, src: DType) -> Value:
@@ -371,13 +381,17 @@ def _saturated(b: Builder, x: Value, src: DType, dst: DType, most: int | None = 
 
 
 def _packed(b: Builder, x: Value, dst: DType) -> Value | None:
-    """Saturate s32 to s16, s8 or u8 by AVX packs; None where those are not better than what LLVM finds.
+    """Saturate s32 to s16, s8 or u8 by AVX packs; None where those are not better than what LLVM finds."""
+    parts = _packs(b, x, dst)
+    return None if parts is None else _in_order(b, parts, dst)
+
+
+def _packs(b: Builder, x: Value, dst: DType) -> list[Value] | None:
+    """Registers of s16, s8 or u8 by AVX packs, not yet in order; None where these are of no use.
 
     A pack works in lanes of 128 bits. With lanes of four, A B C D being registers of two lanes::
 
         A0 A1, B0 B1, C0 C1, D0 D1  ->  A0 B0 A1 B1, C0 D0 C1 D1  ->  A0 B0 C0 D0 A1 B1 C1 D1
-
-    so that chunk ``lane * registers + register`` belongs at ``register * lanes + lane``.
     """
     lanes, together = b.machine.vector // 16, 32 // dst.bits
     width = 4 * lanes  # s32 in a register
@@ -386,6 +400,14 @@ def _packed(b: Builder, x: Value, dst: DType) -> Value | None:
     parts = _pairwise(b, cut(b, x, width), "packssdw")
     if dst.bits == 8:
         parts = _pairwise(b, parts, "packsswb" if dst.is_signed else "packuswb")
+    return parts
+
+
+def _in_order(b: Builder, parts: Sequence[Value], dst: DType) -> Value:
+    """What packs have made, in order: chunk ``lane * registers + register`` belongs at the place
+    ``register * lanes + lane``.
+    """
+    lanes, together = b.machine.vector // 16, 32 // dst.bits
     order = [lane * together + register for register in range(together) for lane in range(lanes)]
     chunks = vector(lanes * together, integer(128 // together))
     ordered = [b.shuffle(b.bitcast(part, chunks), order) for part in parts]
@@ -519,11 +541,20 @@ def _bf16_by_integers(b: Builder, x: Value) -> Value:
     return _upper_half(b, _rounded_half(b, b.bits(x), nan))
 
 
-def _bf16_at_once(b: Builder, x: Value) -> Value:
-    """By x86's instruction, which flushes subnormal numbers: vectors with such are done by integers."""
+def _scales_integers(src: DType, steps: Steps) -> bool:
+    """Whether results are multiples of the source's scale: subnormal only if that is."""
+    return not src.is_float and replace(steps, src_zero_point=False) == Steps(src_scale=True)
+
+
+def _bf16_at_once(b: Builder, x: Value, scale: Value | None = None) -> Value:
+    """By x86's instruction, which flushes subnormal numbers: vectors with such are done by integers.
+
+    ``scale``: what none of the numbers but 0 is smaller than; often that is one number, looked at once.
+    """
     parts, subnormal = cut(b, x, 16), constant(I32, 32)
     found = [
-        b.call_value(vector(16, I1), "llvm.x86.avx512.fpclass.ps.512", part, subnormal) for part in parts
+        b.call_value(vector(16, I1), "llvm.x86.avx512.fpclass.ps.512", part, subnormal)
+        for part in (parts if scale is None else cut(b, scale, 16))
     ]
     halves = [
         b.call_value(vector(32, BFLOAT), "llvm.x86.avx512bf16.cvtne2ps2bf16.512", two, one)
@@ -581,20 +612,24 @@ def _fills(b: Builder, x: Value, src: DType, dst: DType, steps: Steps) -> bool:
 
 
 def _two_integers(b: Builder, ends: Sequence[Value], dst: DType) -> tuple[Value, Value]:
-    """Both ends of what encloses a quotient, as integers; different ones where that must be divided.
+    """Whether the ends of what encloses a quotient differ as integers; and the integers, where they do not.
 
     On x86 NaN, and what is above the range of s32, becomes the smallest s32. One end is left so, in the other
     it becomes the largest of ``dst``: they differ then, and nothing more need be done for NaN here.
     """
     if not _is_x86(b.machine):
         one, other = (_integer(b, end, dst) for end in ends)
-        return one, other
-    high = int(dst.max)
-    bounded = b.pick("olt", ends[1], float(high))
-    return (
-        _saturated(b, _cvtps2dq(b, ends[0]), S32, dst),
-        _saturated(b, _cvtps2dq(b, bounded), S32, dst, high),
-    )
+        return b.any(b.icmp("ne", one, other)), other
+    high, near = int(dst.max), S8 if dst.is_signed else U8
+    ends = _cvtps2dq(b, ends[0]), _cvtps2dq(b, b.pick("olt", ends[1], float(high)))
+    packs = [_packs(b, end, near) for end in ends]
+    if packs[0] and packs[1]:  # compared before they are put in order, which only one of them needs
+        differ = [b.icmp("ne", one, other) for one, other in zip(*packs, strict=True)]
+        found = _in_order(b, packs[1], near)
+        found = found if near is dst else _saturated(b, found, near, dst, high)
+        return b.any(reduce(b.or_, differ)), found
+    one, other = _saturated(b, ends[0], S32, dst), _saturated(b, ends[1], S32, dst, high)
+    return b.any(b.icmp("ne", one, other)), other
 
 
 def _nearest(b: Builder, x: Value, dst: DType, high: int) -> Value:

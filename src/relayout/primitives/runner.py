@@ -180,6 +180,24 @@ class Run:
         ]
         return results[0] if len(results) == 1 else tuple(results)
 
+    @property
+    def native(self) -> bool:
+        """Whether all of it is kernels, so that :meth:`at` can run it."""
+        return not any(segment.in_python for segment in self._schedule.segments)
+
+    def at(self, addresses: Several[int]) -> None:
+        """Run all layers for inputs and outputs at these addresses, nothing of which is checked.
+
+        For callers who know that each has the bytes of its descriptor, that outputs lie apart from all else,
+        and that all of them stay alive meanwhile; and only where everything is :attr:`native`.
+
+        Raises
+        ------
+        LayoutError
+            A layer has found something wrong in the data, such as an index that names no element.
+        """
+        self._walk(list(addresses), (), ())
+
     def layers(self) -> tuple[Layer, ...]:
         """What is done, in order."""
         return tuple(
@@ -257,13 +275,18 @@ class Run:
 
     def _run(self, inputs: list[Tensor], outputs: list[Tensor], timed: bool = False) -> list[float]:
         """Run everything once; the seconds of each item, if they are wanted."""
+        return self._walk([located(one)[1] for one in (*inputs, *outputs)], inputs, outputs, timed)
+
+    def _walk(
+        self, addresses: list[int], inputs: Several[Tensor], outputs: Several[Tensor], timed: bool = False
+    ) -> list[float]:
         schedule = self._schedule
         try:
             place = self._free.pop()
         except IndexError:
             place = _Workplace(schedule)
         try:
-            place.locate(schedule, [located(one)[1] for one in (*inputs, *outputs)])
+            place.locate(schedule, addresses)
             seconds: list[float] = []
             for words, _, _ in place.faults:
                 words[0] = 0
@@ -287,7 +310,9 @@ class Run:
             if len(self._free) < KEPT:
                 self._free.append(place)
 
-    def _in_python(self, item: Item, place: _Workplace, inputs: list[Tensor], outputs: list[Tensor]) -> None:
+    def _in_python(
+        self, item: Item, place: _Workplace, inputs: Several[Tensor], outputs: Several[Tensor]
+    ) -> None:
         """Call a primitive that has no program."""
 
         def of(key: str, storage: Storage) -> Tensor:

@@ -20,7 +20,7 @@ from relayout.targets.processors import count
 if TYPE_CHECKING:
     from relayout.runtime.tuning import Trial
 
-__all__ = ["Awaited", "chosen"]
+__all__ = ["Awaited", "at_hand", "chosen"]
 
 MEASURED = 1 << 17  # bytes of source and destination from which on plans are measured
 
@@ -79,6 +79,17 @@ def chosen(
     return kernels, trial
 
 
+def at_hand(src: MemoryDesc, dst: MemoryDesc, shape: Shape = (), many: int | None = None) -> bool:
+    """Whether earlier processes have left the kernels, so that :func:`chosen` makes none."""
+    contested = effort() == "measure" and measurable(src, dst)
+    what = _fastest(src, dst, many) if contested else ""
+    return kept.recalled(kept.name(src, dst, shape, what, (count(), *settings()))) is not None
+
+
+def _fastest(src: MemoryDesc, dst: MemoryDesc, many: int | None) -> str:
+    return f"fastest: {src} -> {dst}, {many} threads"
+
+
 def measurable(src: MemoryDesc, dst: MemoryDesc) -> bool:
     """Whether a call takes long enough for plans to be told apart by a clock."""
     return src.required_bytes + dst.required_bytes >= MEASURED
@@ -89,7 +100,7 @@ def measurable(src: MemoryDesc, dst: MemoryDesc) -> bool:
 def _chosen(
     src: MemoryDesc, dst: MemoryDesc, shape: Shape, many: int | None, settings: tuple[Any, ...]
 ) -> tuple[Native | None, Trial[str, Native] | Awaited | None]:
-    name = kept.name(src, dst, shape, f"fastest: {src} -> {dst}, {many} threads", settings)
+    name = kept.name(src, dst, shape, _fastest(src, dst, many), settings)
     record = kept.recalled(name)
     if record is not None:
         made = Native.recalled(src, dst, shape, record)

@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from relayout.reorder.native import Native
     from relayout.runtime.tuning import Trial
 
+    Engine = tuple[Native, int, NDArray[np.uint8] | None]
+
 __all__ = ["Conversion", "check_threads"]
 
 MAPPED = 32 << 20  # bytes from which on the C library asks the system for memory anew each time
@@ -72,7 +74,7 @@ class Conversion:
 
     # Kernels, the address of their operands, and what keeps that valid. All in one value: other threads may
     # be calling the plan while it is set.
-    _engine: tuple[Native, int, NDArray[np.uint8] | None] | None
+    _engine: Engine | None
 
     # The contest among schedules that this plan's calls take part in; None: it is over, or there is none.
     _trial: Trial[str, Native] | Awaited | None
@@ -212,13 +214,17 @@ class Conversion:
         return self.fast if threads is None or threads == self.threads else None
 
     def tune(self) -> None:
-        """Find the fastest schedule now, by measuring."""
+        """Find the fastest schedule now, by measuring, and make what many calls would have made."""
         self.compiled()
-        if self._trial is None:
-            return
-        src, dst = aligned(self.src.required_bytes), aligned(self._room)
-        src[:] = 0  # pages that nobody has written to are all one page, which is in the caches
-        self._trial.hold(lambda: self._run(src, address(src), dst, address(dst), self.threads))
+        trial = self._trial
+        if trial is not None:
+            src, dst = aligned(self.src.required_bytes), aligned(self._room)
+            src[:] = 0  # pages that nobody has written to are all one page, which is in the caches
+            trial.hold(lambda: self._run(src, address(src), dst, address(dst), self.threads))
+            self._decide(trial)
+        if self._engine is not None and self._trial is None and self._calls < OFTEN:
+            self._calls = OFTEN
+            self.fast = self._hastened(*self._engine)
 
     def checked(self, src: Any) -> Tensor:
         """A tensor or buffer as the source."""
@@ -248,25 +254,54 @@ class Conversion:
         """Convert between buffers that have been checked; ``new``: :meth:`made` has made the target."""
         engine = self._engine
         if engine is not None:
-            trial = self._trial
-            if trial is not None and not (new and self._room >= MAPPED):
-                words = source_at, target_at, engine[1], threads
-                if threads == self.threads and trial.call(lambda kernels: kernels(*words)):
-                    return  # another number of threads is another problem
-                if trial.done:
-                    self._trial, engine = None, (trial.winner or engine[0], *engine[1:])
-                    self._engine = engine
-            engine[0](source_at, target_at, engine[1], threads, new and self._room >= MAPPED)
+            self._natively(engine, source_at, target_at, threads, new)
             if self._trial is None:  # what is checked in machine code stays as it is
                 self._calls = calls = self._calls + 1
                 if calls == OFTEN:
-                    self.fast = self._hastened(*engine)
+                    self.fast = self._hastened(*(self._engine or engine))
         else:
             reorder_numpy = _numpy_engine()
             given = as_bytes(source), as_bytes(target)
             zeroed = new and not self._fills
             with Usual():
                 reorder_numpy(self.src, given[0], self.alike, given[1], self.attributes, zeroed=zeroed)
+
+    def between(self, source_at: int, target_at: int, new: bool = False) -> bool:
+        """Convert from one address to another, which the caller answers for; False: there are no kernels.
+
+        For callers with memory of their own, who have compiled the plan. ``new``: nobody has touched the
+        target yet.
+        """
+        engine = self._engine
+        if engine is None:
+            return False
+        self._natively(engine, source_at, target_at, self.threads, new)
+        return True
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether there is nothing left to measure."""
+        return self.decided and self._trial is None
+
+    def _natively(
+        self, engine: Engine, source_at: int, target_at: int, threads: int | None, new: bool
+    ) -> None:
+        """Convert by kernels, or by those that are on trial."""
+        trial = self._trial
+        fresh = new and self._room >= MAPPED
+        if trial is not None and not fresh:
+            words = source_at, target_at, engine[1], threads
+            if threads == self.threads and trial.call(lambda kernels: kernels(*words)):
+                return  # another number of threads is another problem
+            engine = self._decide(trial)
+        engine[0](source_at, target_at, engine[1], threads, fresh)
+
+    def _decide(self, trial: Trial[str, Native] | Awaited) -> Engine:
+        """The kernels to take from now on: the winner's, once the contest is over."""
+        assert self._engine is not None
+        if trial.done:
+            self._trial, self._engine = None, (trial.winner or self._engine[0], *self._engine[1:])
+        return self._engine
 
     def _hastened(
         self, kernels: Native, operands: int, keep: NDArray[np.uint8] | None

@@ -58,13 +58,14 @@ def packed(rows: Sequence[Row], attributes: Attributes, src: DType, dst: DType) 
     """The block of values."""
     arithmetic, scales = _types(attributes, src, dst)
     block = np.zeros(rows[-1][3], np.uint8)
+    fused = any(name == "dst_zero_point" for name, *_ in rows)
     for name, bound, begin, end, count in rows:
         entries = block[begin:end].view(arithmetic.numpy)[:count]
         values = np.float64(attributes.beta) if name == "beta" else getattr(attributes, name).values
         if name in ("beta", "src_scale", "dst_scale"):
             values = convert(values, scales)
         if bound != PLAIN:
-            values = _reciprocals(convert(values, arithmetic))[bound]
+            values = _reciprocals(convert(values, arithmetic), fused)[bound]
         entries[:] = np.resize(convert(values, arithmetic), entries.shape)
     return block
 
@@ -74,19 +75,30 @@ def _types(attributes: Attributes, src: DType, dst: DType) -> tuple[DType, DType
     return arithmetic_types(src, dst, accumulate=attributes.reads_destination, shifted=attributes.is_shifted)
 
 
-def _reciprocals(scales: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
+def _reciprocals(scales: NDArray[Any], fused: bool = False) -> tuple[NDArray[Any], NDArray[Any]]:
     """Numbers of the scales' type that enclose 1 / scale, the one nearer to zero first; where it is exact,
     twice the same. Those of f32 are neighbours; for f64 nothing wider tells on which side the nearest lies,
     and so it is enclosed by its own two.
+
+    ``fused`` says that kernels do not round products. Those of f32 are then one step farther apart, by which
+    products enclose the rounded quotient, too: a step is more than half of a unit in the last place.
     """
-    if scales.dtype == np.float64:
-        nearest = 1 / scales
-        exact = np.abs(np.frexp(scales)[0]) == 0.5
-        both = (np.nextafter(nearest, end) for end in (0.0, np.copysign(np.inf, nearest)))
-        below, above = (np.where(exact, nearest, end) for end in both)
-        return below, above
-    nearest = np.float32(1) / scales
-    one = nearest.astype(np.float64) * scales  # exact, and more than 1 where the reciprocal is too large
-    nearer = np.nextafter(nearest, np.float32(0))
-    farther = np.nextafter(nearest, np.copysign(np.float32(np.inf), nearest))
-    return np.where(one > 1, nearer, nearest), np.where(one < 1, farther, nearest)
+    nearest = scales.dtype.type(1) / scales
+    below, above = _nearer(nearest), _farther(nearest)
+    if scales.dtype == np.float32:
+        one = nearest.astype(np.float64) * scales  # exact, and more than 1 where the reciprocal is too large
+        below, above = np.where(one > 1, below, nearest), np.where(one < 1, above, nearest)
+        if fused:
+            below, above = _nearer(below), _farther(above)
+    exact = np.abs(np.frexp(scales)[0]) == 0.5
+    return np.where(exact, nearest, below), np.where(exact, nearest, above)
+
+
+def _nearer(numbers: NDArray[Any]) -> NDArray[Any]:
+    """The next numbers towards zero."""
+    return np.asarray(np.nextafter(numbers, np.zeros_like(numbers)))
+
+
+def _farther(numbers: NDArray[Any]) -> NDArray[Any]:
+    """The next numbers away from zero."""
+    return np.asarray(np.nextafter(numbers, np.copysign(np.inf, numbers).astype(numbers.dtype)))

@@ -16,10 +16,10 @@ def batch_normalization_training(r: Reverse) -> Sequence[str | None]:
     """By data, scale and bias, all in one; running statistics have no part in the loss."""
     if any(r.gradients[1:]):
         raise LayoutError("there is no gradient by the statistics of a batch")
-    _, mean, variance = r.node.outputs
+    kept = r.node.outputs[1:]  # statistics, and what a ReLU let pass
     epsilon = r.attributes["epsilon"]
     made: tuple[str, str, str] = r(
-        "relayout.BatchNormalizationGrad", r.dy, r.x, r.inputs[1], mean, variance, outputs=3, epsilon=epsilon
+        "relayout.BatchNormalizationGrad", r.dy, r.x, r.inputs[1], *kept, outputs=3, epsilon=epsilon
     )
     return [one if r.wants(k) else None for k, one in enumerate(made)]
 

@@ -33,25 +33,33 @@ def batch_normalization_training(case: Case) -> Iterator[Way] | None:
 
     def make(site: Site) -> tuple[Value, ...]:
         value = site.value(src)
-        made = _batch(case, value.desc)
+        made = _batch(case, value.desc, rectified)
         return site.add_several(made, value, site.value(scale), site.value(shift))
 
     def ways() -> Iterator[Way]:
         vectors = {one.name: _vector(one) for one in (scale, shift) if one.data is None}
         for desc in case.formats(src):
-            outputs = (desc, *(_vector(scale) for _ in case.outputs[1:]))
+            outputs = desc, _vector(scale), _vector(scale), *[_passed(desc)] * rectified
             yield Way({src.name: desc, **vectors}, outputs, 2 * moving(desc, desc), make)
 
-    return ways() if len(case.outputs) == 3 else None
+    rectified = bool(case.attributes["relu"])
+    return ways() if len(case.outputs) == 3 + rectified else None
 
 
-def _batch(case: Case, desc: MemoryDesc) -> primitives.BatchNormalization:
+def _passed(desc: MemoryDesc) -> MemoryDesc:
+    """What says which elements a ReLU let pass."""
+    return MemoryDesc(desc.dims, "u8", desc.layout)
+
+
+def _batch(case: Case, desc: MemoryDesc, rectified: bool) -> primitives.BatchNormalization:
     return primitives.BatchNormalization(
         desc,
         epsilon=case.attributes["epsilon"],
         use_scale=True,
         use_shift=True,
         use_global_stats=False,
+        fuse_relu=rectified,
+        workspace=rectified,
     )
 
 
@@ -61,7 +69,7 @@ def batch_normalization_grad(case: Case) -> Iterator[Way] | None:
     dy, src, scale, mean, variance = case.inputs[:5]
     if dy is None or src is None or scale is None or mean is None or variance is None:
         return None
-    vectors = {one.name: one for one in (scale, mean, variance)}
+    vectors, passed = {one.name: one for one in (scale, mean, variance)}, case.input(5)
     if any(one.dtype != "f32" for one in vectors.values()) or dy.data is not None or src.data is not None:
         return None
     if src.dtype not in ("f32", "bf16", "f16") or src.dtype != dy.dtype or 0 in src.dims:
@@ -69,7 +77,8 @@ def batch_normalization_grad(case: Case) -> Iterator[Way] | None:
 
     def make(site: Site) -> tuple[Value, ...]:
         value, gradient = site.value(src), site.value(dy)
-        made = primitives.BatchNormalizationBackward(_batch(case, value.desc), diff_dst=gradient.desc)
+        forward = _batch(case, value.desc, passed is not None)
+        made = primitives.BatchNormalizationBackward(forward, diff_dst=gradient.desc)
         named = {
             "src": value,
             "diff_dst": gradient,
@@ -77,13 +86,17 @@ def batch_normalization_grad(case: Case) -> Iterator[Way] | None:
             "variance": site.value(variance),
             "scale": site.value(scale),
         }
+        if passed is not None:
+            named["workspace"] = site.value(passed)
         return site.add_several(made, **named)
 
     def ways() -> Iterator[Way]:
         read = {name: _vector(one) for name, one in vectors.items() if one.data is None}
         for desc in dict.fromkeys((*case.formats(src), *case.formats(dy))):
             outputs = (desc, *(_vector(scale) for _ in case.outputs[1:]))
-            yield Way({src.name: desc, dy.name: desc, **read}, outputs, 2 * moving(desc, desc, desc), make)
+            masks = {} if passed is None else {passed.name: _passed(desc)}
+            given = {src.name: desc, dy.name: desc, **masks, **read}
+            yield Way(given, outputs, 2 * moving(desc, desc, desc), make)
 
     return ways() if len(case.outputs) == 3 else None
 

@@ -9,7 +9,8 @@ operator, with ``dims`` where what is read does not say how large the result is.
 ``relayout.ConvGradWeights``                by its weights, from ``dy`` and the data
 ``relayout.MaxPoolGrad``                    each element of ``dy`` where the first largest of its window is
 ``relayout.AveragePoolGrad``                each element of ``dy`` in equal shares over its window
-``relayout.BatchNormalizationTraining``     normalised by the statistics of the batch, which are results, too
+``relayout.BatchNormalizationTraining``     normalised by the statistics of the batch, which are results, too;
+                                            with ``relu=1`` behind a ReLU, and what that let pass
 ``relayout.BatchNormalizationGrad``         of that, by data, scale and bias
 ``relayout.ReluGrad``                       ``dy`` where the result is positive
 ``relayout.SoftmaxGrad``                    of a softmax or its logarithm, from the result
@@ -167,9 +168,10 @@ def average_pool_grad(
     return narrow(fold(np.broadcast_to(columns, (*lead, *kernel, *windows.counts)), windows), dy.dtype)
 
 
-def _infer_training(x: Fact, scale: Fact, b: Fact, /, **_: object) -> tuple[Fact, Fact, Fact]:
+def _infer_training(x: Fact, scale: Fact, b: Fact, /, *, relu: int = 0, **_: object) -> tuple[Fact, ...]:
     statistic = Fact(scale.dims, scale.dtype)
-    return Fact(x.dims, x.dtype), statistic, statistic
+    passed = [Fact(x.dims, np.dtype(bool))] * bool(relu)
+    return Fact(x.dims, x.dtype), statistic, statistic, *passed
 
 
 def _fits_training(x: Array, scale: Array, b: Array, /, **_: object) -> None:
@@ -183,15 +185,22 @@ def _but_channels(rank: int) -> tuple[int, ...]:
 
 @operator("relayout.BatchNormalizationTraining", infer=_infer_training, fits=_fits_training)
 def batch_normalization_training(
-    x: Array, scale: Array, b: Array, /, *, epsilon: float = 1e-5
-) -> tuple[Array, Array, Array]:
-    """Each channel normalised by its own mean and variance (that of n, not of n - 1), which are results."""
+    x: Array, scale: Array, b: Array, /, *, epsilon: float = 1e-5, relu: int = 0
+) -> tuple[Array, ...]:
+    """Each channel normalised by its own mean and variance (that of n, not of n - 1), which are results.
+
+    With ``relu`` what is positive of that, and as a fourth result where it is.
+    """
     data, axes = wide(x), _but_channels(x.ndim)
     mean = average(data, axes)
     variance = average(np.square(data - mean), axes)
     made = (data - mean) / np.sqrt(variance + np.asarray(epsilon, data.dtype))
     made = made * channelwise(wide(scale), x.ndim) + channelwise(wide(b), x.ndim)
-    return narrow(made, x.dtype), narrow(mean.ravel(), scale.dtype), narrow(variance.ravel(), scale.dtype)
+    passed = [made > 0] * bool(relu)
+    if relu:
+        made = np.maximum(made, 0)
+    statistics = narrow(mean.ravel(), scale.dtype), narrow(variance.ravel(), scale.dtype)
+    return narrow(made, x.dtype), *statistics, *passed
 
 
 def _infer_batch_grad(
@@ -202,9 +211,17 @@ def _infer_batch_grad(
 
 @operator("relayout.BatchNormalizationGrad", infer=_infer_batch_grad)
 def batch_normalization_grad(
-    dy: Array, x: Array, scale: Array, mean: Array, variance: Array, /, *, epsilon: float = 1e-5
+    dy: Array,
+    x: Array,
+    scale: Array,
+    mean: Array,
+    variance: Array,
+    passed: Array | None = None,
+    /,
+    *,
+    epsilon: float = 1e-5,
 ) -> tuple[Array, Array, Array]:
-    """By data, scale and bias; the statistics depend on the data.
+    """By data, scale and bias; the statistics depend on the data. Of ``dy`` counts what ``passed`` a ReLU.
 
     With r = (x - mean) / sqrt(variance + epsilon), sums over all but the channels, and n elements of each::
 
@@ -213,7 +230,7 @@ def batch_normalization_grad(
     _fitting(dy, x.shape)
     rank, axes = x.ndim, _but_channels(x.ndim)
     count = prod(x.shape[axis] for axis in axes)
-    gradient = wide(dy)
+    gradient = wide(dy) if passed is None else np.where(passed, wide(dy), 0)
     inverse = 1 / np.sqrt(channelwise(wide(variance), rank) + np.asarray(epsilon, gradient.dtype))
     normal = (wide(x) - channelwise(wide(mean), rank)) * inverse
     shift = gradient.sum(axis=axes, keepdims=True)

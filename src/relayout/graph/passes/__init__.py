@@ -14,6 +14,7 @@ nodes, and asks what stands before them (:mod:`.rewriting`).
 ``arithmetic``       factors and terms in one form
 ``averages``         means over all pixels as GlobalAveragePool
 ``contractions``     Einsum as MatMul
+``attentions``       Attention as MatMul, Softmax, MatMul
 ``affine``           BatchNormalization, factors and terms in weights and biases
 ``transposes``       Transposes that meet and vanish (``orders``: nodes for axes in another order)
 ``losses``           losses written out, for kernels, in steps of training
@@ -56,6 +57,7 @@ from relayout.graph.inference import QUANTISED, RANDOM, inferred
 from relayout.graph.passes.activations import with_activations
 from relayout.graph.passes.affine import with_affine_absorbed
 from relayout.graph.passes.arithmetic import with_plain_arithmetic
+from relayout.graph.passes.attentions import with_plain_attention
 from relayout.graph.passes.averages import with_global_pools
 from relayout.graph.passes.common import shared
 from relayout.graph.passes.composition import composed
@@ -94,6 +96,7 @@ PASSES: Final[tuple[Callable[[Graph], Graph], ...]] = (
     with_plain_arithmetic,
     with_global_pools,
     with_plain_contractions,
+    with_plain_attention,
     with_affine_absorbed,
     transposes_moved,
 )

@@ -17,6 +17,7 @@ only as far as needed (:mod:`.program`): what the table has a translation for st
     .archive       .pt2 files: what one may contain, checked before PyTorch reads it
     .program       the program: taken apart, its inputs, weights and outputs
     .translation   node after node: arguments as values, results by their names in the program
+    .arrays        weights as arrays
     .call          what a translation is given: the node, and means to write nodes of the graph
     .operators     the translations, by family: one entry of the table for each operator of ATen
 

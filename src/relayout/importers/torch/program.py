@@ -9,13 +9,11 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from relayout.errors import LayoutError, Unsupported, described
-from relayout.exchange.pytorch import memory
 from relayout.forking import lock
 from relayout.graph.graph import Array, Graph
 from relayout.importers.torch.archive import check
+from relayout.importers.torch.arrays import array_of
 from relayout.importers.torch.operators import TABLE
 from relayout.importers.torch.translation import Parts, translated, unknown
 
@@ -155,7 +153,7 @@ def _parts(program: Any) -> Parts:
             data = program.state_dict.get(spec.target)
             data = program.constants[spec.target] if data is None else data
             if node is not None and node.users:
-                weights[node] = spec.target, _array(data, spec.target)
+                weights[node] = spec.target, array_of(data, spec.target)
                 if kind == "PARAMETER" and data.requires_grad:  # others are frozen
                     learned.add(spec.target)
         elif kind == "USER_INPUT" and type(spec.arg).__name__ != "ConstantArgument":
@@ -224,20 +222,3 @@ def _size_names(program: Any) -> dict[str, str]:
                 if name.isidentifier() and name not in found.values():
                     found.setdefault(str(symbol), name)
     return found
-
-
-def _array(data: Any, name: str) -> Array:
-    """A weight as an array that shares its memory."""
-    plain = data.detach()
-    if plain.device.type != "cpu":
-        raise Unsupported(f"the weight {name!r} is on the device {plain.device}; move the model to the CPU")
-    if str(plain.dtype) in ("torch.bool", "torch.uint16", "torch.uint32", "torch.uint64"):
-        elements: Array = plain.numpy()
-    else:
-        try:
-            elements = memory(plain)
-        except LayoutError as error:
-            raise Unsupported(f"the weight {name!r}: {error}") from error
-    elements = np.asarray(elements).view()
-    elements.flags.writeable = False
-    return elements

@@ -21,13 +21,27 @@ from relayout.graph.graph import Array, Dims, Graph, Node, Value
 from relayout.importers.torch.call import Call, Writer
 from relayout.importers.torch.operators import IGNORED, TABLE
 
-__all__ = ["Parts", "operator_of", "translated", "unknown"]
+__all__ = ["Parts", "Untranslatable", "operator_of", "translated", "unknown"]
 
 SYMBOL: Final = re.compile(r"\b[su]\d+\b")
 """PyTorch's name of a size that is not known, also within an expression such as ``2*s77``."""
 
 KINDS: Final = {"int": "int64", "float": "float64", "bool": "bool"}
 """Data types of numbers and symbolic numbers, whose class is called ``SymInt`` and so on."""
+
+
+class Untranslatable(Unsupported):
+    """What can't be translated, all of it.
+
+    Attributes
+    ----------
+    reasons : dict of str to str
+        Why, for each node by its name; empty: its operator has no translation.
+    """
+
+    def __init__(self, refused: Mapping[str, Sequence[tuple[str, str]]]) -> None:
+        super().__init__(_told(refused))
+        self.reasons = {name: reason for found in refused.values() for name, reason in found}
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,7 +105,7 @@ def translated(parts: Parts) -> Graph:
 
     Raises
     ------
-    Unsupported
+    Untranslatable
         Operators without a translation, or used in a way that it does not cover: all of them, each with the
         names of its nodes.
     """
@@ -122,7 +136,7 @@ class _Translation:
         for node in self.parts.nodes:
             self.node(node)
         if self.refused:
-            raise Unsupported(_told(self.refused))
+            raise Untranslatable(self.refused)
         outputs = self.outputs()
         self.name_sizes()
         inputs = tuple(self.sized(value) for value in inputs)

@@ -40,6 +40,7 @@ from itertools import pairwise, product
 from math import ceil, prod
 from typing import NamedTuple
 
+from relayout.dtypes import dtype
 from relayout.ir.vectors import Piece
 from relayout.kernels.conv.geometry import Geometry
 from relayout.kernels.conv.sides import Side, pieces_at, places_of, side_of
@@ -160,6 +161,8 @@ class Tile(NamedTuple):
     kind: int
     src: int
     weights: int
+    came: int
+    """Where they lie in the source as it comes, which may be packed."""
 
 
 class Filters(NamedTuple):
@@ -220,6 +223,8 @@ class Plan:
     """From the weights of a tap to those of the next one of a row."""
     row: Row | None
     """How tiles do all taps of a row of a filter; None: they do one tap."""
+    ahead: bool
+    """Whether tiles prefetch the source of the next chunk, and the next vectors of ``diff_dst``."""
 
     @property
     def tasks(self) -> int:
@@ -260,6 +265,28 @@ class Plan:
         return prod(dim.reach for dim in self.dims) * self.machine.vector
 
     @property
+    def pairs(self) -> bool:
+        """Whether each chunk has an even number of pixels in a row, of which tiles take two at a time."""
+        last = self.dims[-1]
+        return last.axis < 0 and last.extent % 2 == last.chunk % 2 == 0
+
+    @property
+    def asked(self) -> tuple[tuple[int, int], ...]:
+        """The strides of what tiles prefetch of source and ``diff_dst``: as they come, if not in a row."""
+        if self.in_a_row:
+            return (*((0, dim.dst) for dim in self.dims[:-1]), (self.in_a_row, self.dims[-1].dst))
+        return tuple((dim.src, dim.dst) for dim in self.dims)
+
+    @property
+    def in_a_row(self) -> int:
+        """Bytes of the source that a tile prefetches for each pixel, of a chunk that is packed from one piece
+        of memory: each tile a part of it. 0: it is not.
+        """
+        last, pixel = self.dims[-1], self.geometry.inputs * dtype(self.source).bits // 8
+        one = last.src == pixel and self.columns == 1 and all(dim.chunk == 1 for dim in self.dims[:-1])
+        return ceil(pixel / (self.filters[0].end - self.filters[0].first)) if self.gathers and one else 0
+
+    @property
     def room(self) -> int:
         """Of the packed vectors of a chunk."""
         return prod(dim.chunk for dim in self.dims) * self.pitch if self.packs else 0
@@ -278,6 +305,7 @@ class Plan:
         words += [f"{self.geometry.kernel[2]} taps at once"] * (self.row is not None)
         words += ["lanes of several groups"] * bool(self.spread)
         words += ["source packed"] * self.gathers + ["outputs packed"] * self.packs
+        words += ["prefetched"] * self.ahead
         chunk = " x ".join(str(dim.chunk) for dim in self.dims if dim.extent > 1) or "1"
         words.append(f"{self.chunks} chunks of {chunk} pixels")
         cuts = self.shares, self.blocks, self.columns, self.parts
@@ -341,14 +369,15 @@ def planned(
         step[0] if step else 0,
     )  # fmt: skip
     gathers = can_gather and (gathers or not real)
-    first = _plans(problem, gathers)
+    ahead = geometry.taps == 1  # with several, most of what is read lies in the caches
+    first = _plans(problem, gathers, None, ahead)
     if not first or geometry.flops < LEAST:
         return first[:1]
-    others: list[Plan] = []
+    others = [plan for plan in _plans(problem, gathers, None, not ahead)[:1] if plan.ahead != first[0].ahead]
     if dst.dtype.name == "f32":
-        others += _plans(problem, gathers, not first[0].packs)[:1]
+        others += _plans(problem, gathers, not first[0].packs, ahead)[:1]
     if can_gather and real:
-        others += _plans(problem, not gathers)[:1]
+        others += _plans(problem, not gathers, None, ahead)[:1]
     return (*first, *others)
 
 
@@ -370,8 +399,11 @@ class _Problem(NamedTuple):
     step: int
 
 
-def _plans(problem: _Problem, gathers: bool, packs: bool | None = None) -> tuple[Plan, ...]:
-    """The plans with the source packed or not, and ``diff_dst`` (None: as it seems best), best cuts first."""
+def _plans(problem: _Problem, gathers: bool, packs: bool | None, ahead: bool) -> tuple[Plan, ...]:
+    """The plans with the source packed or not, and ``diff_dst`` (None: as it seems best), best cuts first.
+
+    ``ahead``: whether they prefetch, if they can.
+    """
     geometry, machine, threads, src, dst, source, target, weights, written, dims, spread, together, step = (
         problem
     )
@@ -383,7 +415,9 @@ def _plans(problem: _Problem, gathers: bool, packs: bool | None = None) -> tuple
         channels = Digit(lanes, ceil(geometry.inputs / lanes), block), Digit(1, lanes, WORD)
         read = source._replace(channels=channels)
     size = dst.dtype.bits // 8
-    found = (_spread if spread else _tiles)(geometry, read, target, weights, machine, size, together, gathers)
+    found = (_spread if spread else _tiles)(
+        geometry, read, target, weights, machine, size, together, gathers, source
+    )
     if found is None:
         return ()
     outputs, inputs, tiles, filters = found
@@ -427,6 +461,7 @@ def _plans(problem: _Problem, gathers: bool, packs: bool | None = None) -> tuple
         step,
         weights.taps[2],
         together,
+        ahead and geometry.groups == 1 and together is None and read.channels[-1].stride == WORD,
     )
     plan = replace(plan, taps=_taps(plan, weights))
     return tuple(
@@ -487,6 +522,7 @@ def _tiles(
     size: int,
     row_of_taps: Row | None,
     gathers: bool,
+    raw: Side,
 ) -> Found | None:
     """Blocks of output channels of each group, and its input channels a few at a time."""
     lanes, per = lanes_of(machine), geometry.outputs
@@ -498,6 +534,7 @@ def _tiles(
         most = _room(row_of_taps, geometry, machine, False)
     each = gathers and geometry.groups > 1  # packed for each group
     places = places_of(source.channels, geometry.inputs if each else geometry.groups * geometry.inputs)
+    given = places_of(raw.channels, len(places))
     step = weights.inputs[0].stride
     outputs: dict[Outputs, int] = {}
     inputs: dict[Inputs, int] = {}
@@ -511,7 +548,7 @@ def _tiles(
             some = own[first:end]
             kind = Inputs(tuple(place - some[0] for place in some))
             number = inputs.setdefault(kind, len(inputs))
-            tiles.append(Tile(number, some[0], first * step))
+            tiles.append(Tile(number, some[0], first * step, came + given[begins + first]))
         for first, end in _even(row, blocks):
             several = range(first, end)
             at = weights.vectors[g * row + first]
@@ -542,6 +579,7 @@ def _spread(
     size: int,
     row_of_taps: Row | None,
     gathers: bool,
+    raw: Side,
 ) -> Found | None:
     """Vectors with channels of several groups, and the vectors of the source that they meet."""
     lanes, total = lanes_of(machine), geometry.groups * geometry.outputs
@@ -585,7 +623,7 @@ def _spread(
             tuple(weights.vectors[v] - at for v in several),
         )
         number = len(tiles)
-        tiles.append(Tile(inputs.setdefault(kind, len(inputs)), origin, 0))
+        tiles.append(Tile(inputs.setdefault(kind, len(inputs)), origin, 0, 0))
         came = (starts[0] * WORD, sum(widths)) if gathers else (0, 0)
         filters.append(
             Filters(outputs.setdefault(kind_of, len(outputs)), begin, at, number, number + 1, *came)
@@ -672,6 +710,8 @@ def _chunked(dims: list[Dim], most: int) -> tuple[Dim, ...]:
     found: list[Dim] = []
     for dim in reversed(dims):
         chunk = ceil(dim.extent / ceil(dim.extent / max(1, min(most, dim.extent))))
+        if not found:
+            chunk += chunk < min(most, dim.extent) and chunk % 2  # two pixels of a row at a time
         most = most // chunk if chunk == dim.extent else 1
         found.append(dim._replace(chunk=chunk))
     return tuple(found[::-1])

@@ -24,6 +24,8 @@ from relayout.targets.machine import Machine
 __all__ = ["ENTRY", "TOTAL", "gradient_module", "total_module"]
 
 ENTRY, TOTAL = "gradient", "total"
+NEAR = 2
+"""The cache that is prefetched to, as LLVM counts: the second."""
 
 
 def gradient_module(plan: Plan) -> str:
@@ -41,6 +43,11 @@ class Chunk(NamedTuple):
     src: Value
     dst: Value
     """Where its pixels lie: those of the source, packed perhaps, and of ``diff_dst``."""
+    next: tuple[Value, Value]
+    """Where those of the next chunk lie, as they come."""
+
+
+Later = Callable[[Value, tuple[Value, Value], int, Value, Value], tuple[Value, list[Value]]]
 
 
 class _Writer:
@@ -100,13 +107,9 @@ class _Writer:
 
         def chunk(c: Value) -> None:
             begins, ends = self.pixels(c)
-            made = Chunk(
-                b.icmp("eq", c, chunks[0]),
-                begins,
-                ends,
-                self.moved(src, begins, [dim.src for dim in plan.dims]),
-                self.moved(diff_dst, begins, [dim.dst for dim in plan.dims]),
-            )
+            here = self.at(begins, src, diff_dst)
+            there = self.at(self.pixels(b.add(c, 1))[0], src, diff_dst) if plan.ahead else here
+            made = Chunk(b.icmp("eq", c, chunks[0]), begins, ends, *here, there)
             if plan.gathers and not plan.filters[0].channels:
                 packed = b.gep(room, plan.room)
                 self.gather(begins, ends, src, packed, vectors)
@@ -122,6 +125,12 @@ class _Writer:
         begins = [b.mul(place, dim.chunk) for place, dim in zip(places, dims, strict=True)]
         ends = [b.smin(b.add(begin, dim.chunk), dim.extent) for begin, dim in zip(begins, dims, strict=True)]
         return begins, ends
+
+    def at(self, begins: list[Value], src: Value, diff_dst: Value) -> tuple[Value, Value]:
+        """Where a chunk's pixels lie in both operands."""
+        dims = self.plan.dims
+        steps = [dim.src for dim in dims], [dim.dst for dim in dims]
+        return self.moved(src, begins, steps[0]), self.moved(diff_dst, begins, steps[1])
 
     def moved(self, pointer: Value, by: list[Value], steps: Sequence[int]) -> Value:
         """A pointer moved along each loop."""
@@ -163,6 +172,7 @@ class _Writer:
             sizes = [b.sub(stop, begin) for begin, stop in zip(begins, ends, strict=True)]
             self.by_kind(kind, sorted(self.met), lambda k: b.call(self.pack(k), diff_dst, room, *sizes))
         start = room if plan.packs else diff_dst
+        later = self.later(number, filters, chunk) if plan.ahead else None
         steps = self.steps
 
         def tap(t: Value) -> None:
@@ -186,11 +196,15 @@ class _Writer:
             out = b.gep(sums, place)
 
             def tile(n: Value) -> None:
-                which, at, to = self.row("tiles", n, 3)
+                which, at, to, came = self.row("tiles", n, 4)
                 pointers = [b.gep(x, at), y, b.gep(out, to)]
 
                 def one(k: int, j: int) -> None:
-                    b.call(self.tile(k, j), *pointers, fresh, *counts)
+                    if later is None:
+                        return b.call(self.tile(k, j), *pointers, fresh, *counts)
+                    asks, after = later(t, taps, k, b.sub(n, first), came)
+                    b.when(asks, lambda: b.call(self.tile(k, j, True), *pointers, *after, fresh, *counts))
+                    return b.when(b.not_(asks), lambda: b.call(self.tile(k, j), *pointers, fresh, *counts))
 
                 def of_inputs(k: int) -> None:
                     self.by_kind(which, self.met[k], partial(one, k))
@@ -200,6 +214,35 @@ class _Writer:
             b.when(needed, lambda: b.loop(first, end, 1, tile))
 
         b.loop(*taps, 1, tap)
+
+    def later(self, filter: Value, filters: tuple[Value, Value], chunk: Chunk) -> Later:
+        """What tells which tiles prefetch, and where.
+
+        With the middle one of its taps, whose pixels are seldom in the padding, those of the first block of
+        outputs prefetch the source of the next chunk, and a few of each block the vectors of ``diff_dst``
+        that come next: tile ``n`` prefetches vector ``n``.
+        """
+        b, plan = self.b, self.plan
+        behind = b.add(filter, 1)
+        here = b.icmp("slt", behind, filters[1])
+        dst = self.row("filters", b.select(here, behind, filters[0]), 7)[1]
+        vectors = b.gep(b.select(here, chunk.dst, chunk.next[1]), dst)
+        pixels = b.sub(chunk.ends[-1], chunk.begins[-1])
+
+        def asked(
+            tap: Value, taps: tuple[Value, Value], kind: int, n: Value, came: Value
+        ) -> tuple[Value, list[Value]]:
+            origins = [pieces[0].offset for pieces in plan.outputs[kind].pieces]
+            apart = origins[1] - origins[0] if len(origins) > 1 else 0
+            few = b.icmp("slt", n, len(origins))
+            middle = b.udiv(b.add(*taps), 2)
+            asks = b.and_(b.icmp("eq", tap, middle), b.or_(b.icmp("eq", filter, filters[0]), few))
+            if len(plan.filters) == len(plan.taps) == 1:  # all tiles do
+                asks = constant(I1, 1)
+            away = b.mul(b.mul(n, pixels), plan.in_a_row) if plan.in_a_row else came
+            return asks, [b.gep(chunk.next[0], away), b.gep(vectors, b.select(few, n, 0, I64), apart)]
+
+        return asked
 
     def by_kind(self, kind: Value, kinds: list[int], body: Callable[[int], None]) -> None:
         """Write the body for each of some kinds, and run that of this one."""
@@ -217,8 +260,11 @@ class _Writer:
         sums: list[Value],
         body: Callable[[list[Value], list[Value]], list[Value]],
         row: Callable[[list[Value], list[Value]], list[Value]] | None = None,
+        times: int = 1,
     ) -> list[Value]:
-        """Loops over the pixels of a chunk, whose counts are arguments; ``row`` does the innermost one."""
+        """Loops over the pixels of a chunk, whose counts are arguments; ``row`` does the innermost one, which
+        else goes so many ``times`` at once.
+        """
 
         def nest(k: int, at: list[Value], given: list[Value]) -> list[Value]:
             if k == self.rank - 1 and row is not None:
@@ -231,7 +277,14 @@ class _Writer:
                 after = nest(k + 1, here, inside)
                 return [*(f.gep(x, step) for x, step in zip(here, steps[k], strict=True)), *after]
 
-            return f.repeat(0, f[f"n{k}"], 1, [*at, *given], turn)[len(at) :]
+            several = times if k == self.rank - 1 else 1
+
+            def turns(index: Value, carried: list[Value]) -> list[Value]:
+                for _ in range(several):
+                    carried = turn(index, carried)
+                return carried
+
+            return f.repeat(0, f[f"n{k}"], several, [*at, *given], turns)[len(at) :]
 
         return nest(0, pointers, sums)
 
@@ -317,12 +370,13 @@ class _Writer:
         self.functions[name] = f.text()
         return name
 
-    def tile(self, kind: int, number: int) -> str:
-        """The name of a tile, which is written when it is first asked for."""
-        name, plan = f"tile{kind}_{number}", self.plan
+    def tile(self, kind: int, number: int, asks: bool = False) -> str:
+        """The name of a tile, which is written when it is first asked for; ``asks``: one that prefetches."""
+        name, plan = f"tile{kind}_{number}" + "_asks" * asks, self.plan
         if name in self.functions:
             return name
-        arguments = dict.fromkeys(("src", "diff", "sums"), PTR) | {"fresh": I1}
+        walked = ["src", "diff", *("later", "beyond") * asks]
+        arguments = dict.fromkeys((*walked[:2], "sums", *walked[2:]), PTR) | {"fresh": I1}
         arguments |= {f"n{k}": I64 for k in range(self.rank)}
         f = Function(name, arguments, plan.machine, "internal", "noinline")
         outputs, inputs = plan.outputs[kind], plan.inputs[number]
@@ -343,8 +397,10 @@ class _Writer:
             return self.by_row(f, plan.row, at, given, inputs, loaded)
 
         def body(at: list[Value], given: list[Value]) -> list[Value]:
-            x, y = at
+            x, y, *later = at
             diffs = loaded(y)
+            for one in later:
+                f.prefetch(one, NEAR)
             if plan.spread:
                 return self.by_pattern(f, x, diffs, inputs, given)
             after: list[Value] = []
@@ -355,7 +411,10 @@ class _Writer:
             return after
 
         whole = row if plan.row is not None else None
-        sums = self.counted(f, [f["src"], f["diff"]], self.steps, starts, body, whole)
+        steps: list[tuple[int, ...]] = self.steps
+        if asks:
+            steps = [(*both, *more) for both, more in zip(steps, plan.asked, strict=True)]
+        sums = self.counted(f, [f[name] for name in walked], steps, starts, body, whole, 1 + plan.pairs)
         self.store(f, sums, taps, count, outputs)
         self.functions[name] = f.text()
         return name
@@ -434,7 +493,11 @@ class _Writer:
                 yield k, v, channels if picks == straight else f.shuffle(channels, picks)
 
     def store(self, f: Function, sums: list[Value], taps: int, count: int, outputs: Outputs) -> None:
-        """Write the first sums of a share, add the others to them."""
+        """Write the first sums of a share, add the others to them.
+
+        All are loaded before one is stored: vectors of outputs lie multiples of 4 KiB apart, and processors
+        let a load wait for a store whose address ends alike.
+        """
         places = [
             f.gep(f.gep(f["sums"], t * self.plan.across + k * self.plan.step), at)
             for t in range(taps)
@@ -443,8 +506,9 @@ class _Writer:
         ]
 
         def add() -> None:
-            for one, place in zip(sums, places, strict=True):
-                f.store(f.fadd(f.load(self.sum, place), one), place)
+            added = [f.fadd(f.load(self.sum, place), one) for one, place in zip(sums, places, strict=True)]
+            for one, place in zip(added, places, strict=True):
+                f.store(one, place)
 
         def write() -> None:
             for one, place in zip(sums, places, strict=True):

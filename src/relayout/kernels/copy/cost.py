@@ -23,7 +23,7 @@ from relayout.targets.machine import LINE
 from relayout.targets.processors import caches
 
 __all__ = [
-    *("ELEMENT_CYCLES", "INSTRUCTION_CYCLES", "L2_LINE_CYCLES", "PASS_CYCLES"),
+    *("ELEMENT_CYCLES", "INSTRUCTION_CYCLES", "L2_LINE_CYCLES", "PAGE_BYTES", "PASS_CYCLES"),
     *(
         "RUN_CYCLES",
         "SPILLED",

@@ -33,7 +33,7 @@ from relayout.ir.types import Value, integer, vector
 from relayout.ir.vectors import cut, join_lanes
 from relayout.kernels.copy.plan import LANE_BITS
 
-__all__ = ["Network", "interleaved", "interleaved_at_once"]
+__all__ = ["Network", "beside", "in_turn", "interleaved", "interleaved_at_once"]
 
 
 class Network:
@@ -139,18 +139,33 @@ def interleaved(b: Builder, rows: list[Value], width: int) -> list[Value]:
         a0 b0 c0 d0 a1 b1 c1 d1 a2 b2 c2 d2 a3 b3 c3 d3 | ...       bytes within lanes
     """
     row = rows[0].type
-    room = 8 * width if row.count * row.bits >= LANE_BITS else len(rows) * row.count * row.bits
-    count = max(1, len(rows) * row.count * row.bits // room)  # registers
-    streams = [[join_lanes(b, rows[k::count])] for k in range(count)]
-    unit = row.bits
+    count = beside(row.bits, len(rows), row.count, width)
+    return in_turn(b, [join_lanes(b, rows[k::count]) for k in range(count)], len(rows), width)
+
+
+def beside(bits: int, rows: int, columns: int, width: int) -> int:
+    """In how many registers :func:`interleaved` has its rows: of n each n-th one, side by side.
+
+    >>> beside(8, 16, 16, 64), beside(8, 4, 16, 64)
+    (4, 1)
+    """
+    row = columns * bits
+    room = 8 * width if row >= LANE_BITS else rows * row
+    return max(1, rows * row // room)
+
+
+def in_turn(b: Builder, registers: list[Value], rows: int, width: int) -> list[Value]:
+    """Interleave so many rows that lie :func:`beside` each other in registers."""
+    unit, count = registers[0].type.bits, len(registers)
+    streams, whole = [[x] for x in registers], 8 * width // unit
     while len(streams) > 1:
         streams = [
             [_unpacked(b, x, y, unit, upper) for x, y in zip(one, two, strict=True) for upper in (0, 1)]
             for one, two in zip(streams[::2], streams[1::2], strict=True)
         ]
         unit *= 2
-    made = [_in_order(b, x, unit, len(rows) // count) for x in streams[0]]
-    return [part for x in made for part in cut(b, x, min(x.type.count, 8 * width // row.bits))]
+    made = [_in_order(b, x, unit, rows // count) for x in streams[0]]
+    return [part for x in made for part in cut(b, x, min(x.type.count, whole))]
 
 
 def _in_order(b: Builder, x: Value, unit: int, rows: int) -> Value:

@@ -10,7 +10,13 @@ from relayout.ir.builder import Operand
 from relayout.ir.types import I8, Value, constant, poison, vector
 from relayout.ir.vectors import join_lanes
 from relayout.kernels.copy.base import Kernel, Place, writes
-from relayout.kernels.copy.cost import INSTRUCTION_CYCLES, PASS_CYCLES, RUN_CYCLES, SPLIT_LINE_CYCLES
+from relayout.kernels.copy.cost import (
+    INSTRUCTION_CYCLES,
+    PAGE_BYTES,
+    PASS_CYCLES,
+    RUN_CYCLES,
+    SPLIT_LINE_CYCLES,
+)
 from relayout.kernels.copy.plan import (
     JOINED_BITS,
     LINE_BITS,
@@ -40,8 +46,8 @@ BLOCKS = (8, 16, 32, 64, 128, 256)  # rows of a block that are worth trying
 BLOCK_CYCLES = 0.1  # cycles for a line, each time that a block is twice or half as long as usual
 PARTIAL_LINE_CYCLES = 60  # cycles to write a part of a line around the caches
 MOST_ODD = 8  # vectors after which a row of few elements begins with a vector again
-LONG_ROW_BYTES = 4096  # longer rows are prefetched
-PREFETCH_BYTES = 8 * LINE  # how far ahead of the loads
+CLAIMED_BYTES = 8 * LINE  # that are written between asking for a line and writing it
+LEAST_BYTES = 16  # of the shortest piece that asks for a line
 UNROLL = 4  # vectors copied in one turn of the loop
 
 
@@ -169,6 +175,34 @@ class Rows(Kernel):
 
     plan: RowsPlan
 
+    def prepare(self) -> None:
+        """Find out which line to ask for."""
+        self.ahead = 0 if self.stream else self._ahead()
+
+    def _ahead(self) -> int:
+        """How many bytes behind a line the one lies that is written some lines later; 0: none is asked for.
+
+        Where that is on a page far away, writing goes on in several places in turn. Each of them is a stream,
+        which processors see by themselves.
+        """
+        plan, written = self.plan, self.plan.piece // 8
+        if written >= CLAIMED_BYTES:
+            return CLAIMED_BYTES
+        blocked = plan.blocked
+        inner = () if blocked is None else (blocked._replace(extent=min(plan.block, blocked.extent)),)
+        for loop in reversed((*plan.around[plan.outer if inner else 0 :], *inner)):
+            turns = -(-CLAIMED_BYTES // written)
+            if turns < loop.extent:
+                return turns * loop.dst // 8 if abs(loop.dst) < 8 * PAGE_BYTES else 0
+            written *= loop.extent
+        return 0
+
+    def _claim(self, place: Place, size: int) -> None:
+        """Ask for the lines that are written some lines after these; what is read comes by itself."""
+        if self.ahead and size >= LEAST_BYTES:
+            for at in range(0, size, LINE):
+                self.claim(self.b.gep(place.dst, self.ahead + at))
+
     def body(self, place: Place) -> None:
         """One row: whole vectors, then what is left, then the zeros that follow."""
         if self.plan.is_padded:
@@ -179,15 +213,14 @@ class Rows(Kernel):
         together = UNROLL if self.plan.rows.is_straight else inner // math.gcd(inner, piece)
         turn = together * piece
         whole = total // turn * turn
-        far = total * self.nest.read // 8 > LONG_ROW_BYTES
 
         def some(i: Value) -> None:
             for k in range(together):
-                self._copy(self._at(self._at(place, i), k * piece), k * piece, piece, True, far)
+                self._copy(self._at(self._at(place, i), k * piece), k * piece, piece, True)
 
         def rest() -> None:
             for at, count in self._left(whole, total, piece):
-                self._copy(self._at(place, at), at, count, at % piece == 0 and count == piece, False)
+                self._copy(self._at(place, at), at, count, at % piece == 0 and count == piece)
 
         if self.plan.shared is self.plan.rows.loops[-1]:
             self._share(whole, total, turn, some, rest)
@@ -210,6 +243,7 @@ class Rows(Kernel):
             row = b.shuffle(row, picks, wide) if at else wide
         if self.what is not None:
             row = self.value(row, place, self.lanes(loop, room))
+        self._claim(place, whole * self.nest.write // 8)
         self.put(b.shuffle(row, [k if k < total else room for k in range(whole)], 0), place.dst)
 
     def _share(
@@ -250,7 +284,7 @@ class Rows(Kernel):
             yield at, count
             at += count
 
-    def _copy(self, place: Place, first: int, count: int, aligned: bool, far: bool) -> None:
+    def _copy(self, place: Place, first: int, count: int, aligned: bool) -> None:
         if self.nest.zero:
             self._zeros(place, count, aligned)
             return
@@ -259,8 +293,7 @@ class Rows(Kernel):
         if not self.plan.rows.is_straight:
             lanes = [[(first + lane) % loop.extent * t for lane in range(count)] for t in loop.tables]
         value = self.load(place, count, lanes)
-        if far:
-            self.prefetch(place.src, PREFETCH_BYTES)
+        self._claim(place, count * self.nest.write // 8)
         self.store(value, place, lanes, aligned)
 
     def _zeros(self, place: Place, count: int, aligned: bool = False) -> None:

@@ -21,6 +21,7 @@ from relayout.ir.builder import Function, Operand, table
 from relayout.ir.types import I8, I64, PTR, Value, constant, poison, vector
 from relayout.ir.vectors import cut, join_lanes
 from relayout.kernels.copy.base import NOWHERE, PREFETCH_BYTES, Kernel, Place, writes
+from relayout.kernels.copy.cost import PAGE_BYTES
 from relayout.kernels.copy.network import Network
 from relayout.kernels.copy.plan import LANE_BITS, LINE_BITS, Run
 from relayout.kernels.copy.tiling import StagedPlan, TransposePlan
@@ -56,6 +57,8 @@ class Transpose(Kernel):
 
     has_zeros = False
     """Whether rows are zeros, in groups."""
+    deep = False
+    """Whether columns are several tiles."""
     short = False
     """Whether all rows are fewer than a lane has places: one tile has them all, and rows that are none."""
 
@@ -72,7 +75,10 @@ class Transpose(Kernel):
         self.main = self._tile_of(rows)
         self.sources = self._table("rows", plan.rows, "src")
         self.targets = self._table("columns", plan.columns, "dst")
-        self.claims = not (plan.bounced or plan.nest.fill or self.has_zeros) and plan.total >= 2 * rows
+        self.deep = plan.total >= 2 * rows
+        run = plan.columns
+        near = self.deep or (run.is_straight and abs(run.loop.dst) < 8 * PAGE_BYTES)
+        self.claims = near and not (plan.bounced or plan.nest.fill or self.has_zeros)
         self.ahead = plan.prefetch
 
     @property
@@ -443,8 +449,16 @@ class Transpose(Kernel):
             pointer, entries = target(c), self.entries(tables, c, column_loop)
             for k, part in enumerate(column_parts):
                 self._store_part(part, pointer, entries, k * per, valid)
-            if self.claims and not self.stream:
-                self.claim(self.b.gep(pointer, tile.rows * self.nest.write // 8))
+            self._claim(tile, pointer)
+
+    def _claim(self, tile: Tile, pointer: Value) -> None:
+        """Ask for the lines of a column that are written next: below these, or in the strip beside them."""
+        if not self.claims or self.stream:
+            return
+        size = tile.rows * self.nest.write // 8
+        ahead = size if self.deep else tile.columns * self.plan.columns.loop.dst // 8
+        for at in range(0, size, LINE):
+            self.claim(self.b.gep(pointer, ahead + at))
 
     def _pairs_tile(
         self, tile: Tile, source: Callable[[int], Value], target: Callable[[int], Value], valid: int

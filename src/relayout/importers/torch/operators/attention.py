@@ -45,6 +45,17 @@ def attention(
     return call.reshape(made, [*front, *last], call.result.dims)
 
 
+@aten("_scaled_dot_product_flash_attention_for_cpu.default")
+def flash_attention(
+    call: Call, query: Value, key: Value, value: Value, dropout: float, causal: bool, mask: Value | None,
+    scale: float | None,
+) -> tuple[Value | None, ...]:  # fmt: skip
+    """What PyTorch's dispatcher makes of it on the CPU."""
+    if any(call.used[1:]):
+        raise call.refuse("the logarithms of sums that attention returns")
+    return attention(call, query, key, value, mask, dropout, causal, scale, False), None
+
+
 def _broadcast(call: Call, x: Value, query: Value, front: list[Size]) -> Value:
     """A key or value with the batch and the heads of the query."""
     wanted = (*dims_of(query)[:-2], *dims_of(x)[-2:])

@@ -333,6 +333,9 @@ def convert(call: Call, x: Value, *_: Any) -> Value:
     return call.cast(x, call.dtype)
 
 
+TABLE["relayout.convert.default"] = convert  # a memory format is the planner's to choose
+
+
 @aten("copy.default")
 def copy(call: Call, x: Value, source: Value, *_: Any) -> Value:
     return call.expand(call.cast(source, call.dtype), [call.size(x, axis) for axis in range(rank(x))], x.dims)

@@ -1,0 +1,66 @@
+"""A model as it was: what a run may change of it besides the memory that :mod:`~.watching` puts back."""
+
+from __future__ import annotations
+
+import gc
+import random
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+__all__ = ["as_it_was", "uncollected"]
+
+
+@contextmanager
+def uncollected() -> Iterator[None]:
+    """Let no garbage be collected: small objects by the thousand would have it searched for often."""
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collects:
+            gc.enable()
+
+
+@contextmanager
+def as_it_was(model: Any, tensors: Iterable[torch.Tensor] = ()) -> Iterator[None]:
+    """Run something, then put back gradients, modes of training, the states of random numbers, buffers.
+
+    Of buffers only which tensors they are; what is in them is put back by :class:`~.watching.Watch`.
+
+    Parameters
+    ----------
+    model : torch.nn.Module or callable
+        Of a function only the random numbers are put back.
+    tensors : iterable of torch.Tensor
+        Others whose gradients are to be kept, such as the inputs.
+    """
+    modules = list(model.modules()) if isinstance(model, torch.nn.Module) else []
+    training = [module.training for module in modules]
+    buffers = [dict(module._buffers.items()) for module in modules]
+    leaves = [*(model.parameters() if modules else ()), *(one for one in tensors if one.is_leaf)]
+    gradients = [(leaf, leaf.grad) for leaf in leaves]
+    states = torch.get_rng_state(), random.getstate()
+    cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else None
+    numpy = sys.modules.get("numpy")
+    legacy = numpy.random.get_state() if numpy is not None else None
+    try:
+        yield
+    finally:
+        for module, mode, held in zip(modules, training, buffers, strict=True):
+            module.training = mode
+            for name, one in held.items():
+                if module._buffers[name] is not one:
+                    module._buffers[name] = one
+        for leaf, gradient in gradients:
+            leaf.grad = gradient
+        torch.set_rng_state(states[0])
+        random.setstate(states[1])
+        if cuda is not None:
+            torch.cuda.set_rng_state_all(cuda)
+        if numpy is not None:
+            numpy.random.set_state(legacy)

@@ -1,0 +1,20 @@
+"""``torch.compile(model, backend="relayout")``: models of PyTorch with formats planned for the whole graph.
+
+backend      what dynamo calls: from its graph to ATen's operators
+calls        what PyTorch calls then: the program for the weights and sizes of a call
+weights      weights that are packed once, and watched
+sizes        graphs with open sizes, for those of a call
+program      a graph of which parts are compiled, and the rest is PyTorch's
+support      which nodes may be taken
+partition    which of them go together
+part         one part, compiled
+report       what was taken, what was left, and why
+entry        ``relayout.torch.compile`` and ``relayout.torch.explain``
+"""
+
+from relayout.torch.compiling.backend import Backend, backend
+from relayout.torch.compiling.entry import compile, explain
+from relayout.torch.compiling.options import Options
+from relayout.torch.compiling.report import GraphReport, Left, Report
+
+__all__ = ["Backend", "GraphReport", "Left", "Options", "Report", "backend", "compile", "explain"]

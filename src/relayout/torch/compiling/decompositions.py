@@ -1,0 +1,80 @@
+"""How operators are taken apart that have no translation.
+
+PyTorch's own table of core ATen does most. Random numbers stay whole, and so are those of eager PyTorch. Two
+operators that PyTorch's modules call without gradients, attention and the layer of an encoder, have no
+rule there. Those here are what the modules compute with gradients, without masks; with one they stay whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any
+
+import torch
+from torch.nn import functional as F
+
+from relayout.importers.torch.operators import TABLE
+
+__all__ = ["rules"]
+
+
+@lru_cache(maxsize=1)
+def rules() -> Mapping[Any, Any]:
+    """A rule for each operator that is taken apart."""
+    aten = torch.ops.aten
+    found = {
+        operator: rule
+        for operator, rule in torch._decomp.core_aten_decompositions().items()
+        if str(operator) not in TABLE
+        and torch.Tag.nondeterministic_seeded not in getattr(operator, "tags", ())
+    }
+    found[aten._native_multi_head_attention.default] = _attention
+    found[aten._transformer_encoder_layer_fwd.default] = _encoder_layer
+    return found
+
+
+def _attention(
+    query: Any, key: Any, value: Any, embed_dim: int, num_head: int, qkv_weight: Any, qkv_bias: Any,
+    proj_weight: Any, proj_bias: Any, mask: Any = None, need_weights: bool = True,
+    average_attn_weights: bool = True, mask_type: int | None = None,
+) -> Any:  # fmt: skip
+    if mask is not None or need_weights:
+        return NotImplemented
+    weights, biases = qkv_weight.chunk(3), qkv_bias.chunk(3)
+    heads = [
+        F.linear(one, weight, bias).unflatten(-1, (num_head, embed_dim // num_head)).transpose(1, 2)
+        for one, weight, bias in zip((query, key, value), weights, biases, strict=True)
+    ]
+    made = F.scaled_dot_product_attention(*heads).transpose(1, 2).flatten(2)
+    return F.linear(made, proj_weight, proj_bias), query.new_empty(0)
+
+
+def _encoder_layer(
+    src: Any, embed_dim: int, num_heads: int, qkv_weight: Any, qkv_bias: Any, proj_weight: Any,
+    proj_bias: Any, use_gelu: bool, norm_first: bool, eps: float, norm_weight_1: Any, norm_bias_1: Any,
+    norm_weight_2: Any, norm_bias_2: Any, ffn_weight_1: Any, ffn_bias_1: Any, ffn_weight_2: Any,
+    ffn_bias_2: Any, mask: Any = None, mask_type: int | None = None,
+) -> Any:  # fmt: skip
+    if mask is not None:
+        return NotImplemented
+
+    def attended(x: Any) -> Any:
+        packed = qkv_weight, qkv_bias, proj_weight, proj_bias
+        return _attention(x, x, x, embed_dim, num_heads, *packed, need_weights=False)[0]
+
+    def fed(x: Any) -> Any:
+        inner = F.linear(x, ffn_weight_1, ffn_bias_1)
+        return F.linear(F.gelu(inner) if use_gelu else F.relu(inner), ffn_weight_2, ffn_bias_2)
+
+    def first(x: Any) -> Any:
+        return F.layer_norm(x, (embed_dim,), norm_weight_1, norm_bias_1, eps)
+
+    def second(x: Any) -> Any:
+        return F.layer_norm(x, (embed_dim,), norm_weight_2, norm_bias_2, eps)
+
+    if norm_first:
+        src = src + attended(first(src))
+        return src + fed(second(src))
+    src = first(src + attended(src))
+    return second(src + fed(src))

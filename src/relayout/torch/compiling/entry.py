@@ -1,0 +1,109 @@
+"""``relayout.torch.compile`` and ``relayout.torch.explain``."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from relayout.torch.compiling.backend import Backend
+from relayout.torch.compiling.options import Options
+from relayout.torch.compiling.report import Report
+
+__all__ = ["compile", "explain"]
+
+
+def compile(model: Any, *, fullgraph: bool = False, dynamic: bool | None = None, **options: Any) -> Any:
+    """A model or function that Relayout runs where it can: ``torch.compile`` with this back end.
+
+    Parameters
+    ----------
+    model : torch.nn.Module or callable
+        As for ``torch.compile``.
+    fullgraph, dynamic
+        As for ``torch.compile``.
+    **options
+        Of :class:`~relayout.torch.compiling.options.Options`: ``format``, ``threads``, ``kept``, ``freeze``.
+
+    Returns
+    -------
+    callable
+        As ``torch.compile`` returns it, with a method ``explain()`` besides, which returns the
+        :class:`~.report.Report` of all that was compiled until then.
+
+    Raises
+    ------
+    LayoutError
+        An option is none, or out of range.
+
+    Examples
+    --------
+    >>> import pytest
+    >>> torch = pytest.importorskip("torch")
+    >>> model = compile(torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3), torch.nn.ReLU()).eval())
+    >>> with torch.inference_mode():
+    ...     y = model(torch.ones(1, 3, 8, 8))
+    >>> model.explain().taken
+    {'aten.convolution.default': 1, 'aten.relu.default': 1}
+    >>> model.explain().left
+    {}
+    """
+    made = Backend(Options().changed(options))
+    found = torch.compile(model, backend=made, fullgraph=fullgraph, dynamic=dynamic)
+    vars(found)["explain"] = _Explained(made.report)
+    return found
+
+
+def explain(model: Callable[..., Any], *inputs: Any, **named: Any) -> Report:
+    """What Relayout takes of a model, what it leaves to PyTorch, and why.
+
+    Parameters
+    ----------
+    model : torch.nn.Module or callable
+        It is compiled anew and called once, without gradients.
+    *inputs, **named
+        What it is called with.
+
+    Returns
+    -------
+    Report
+        It prints itself.
+
+    Examples
+    --------
+    >>> import pytest
+    >>> torch = pytest.importorskip("torch")
+    >>> model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.ReLU())
+    >>> print(explain(model, torch.ones(2, 4)))
+    graph 1: 1 parts taken, in ... s
+      taken  2 operators (1 x aten.addmm.default, 1 x aten.relu.default)
+             0.0 million multiply-adds; formats ...; 0 conversions; translate ... s, plan ... s, compile ... s
+    """
+    made = Backend()
+    before = _breaks()
+    with torch.no_grad():
+        torch.compile(model, backend=made)(*inputs, **named)
+    made.report.breaks = {why: n - before[why] for why, n in _breaks().items() if n > before[why]}
+    return made.report
+
+
+def _breaks() -> Counter[str]:
+    """What dynamo has counted until now: why it cut graphs, in a line each."""
+    found: Counter[str] = Counter()
+    for kind in ("graph_break", "unimplemented"):
+        for why, count in torch._dynamo.utils.counters[kind].items():
+            found[str(why).partition("\n")[0]] += count
+    return found
+
+
+class _Explained:
+    """What a compiled model answers when it is asked for an explanation."""
+
+    def __init__(self, report: Report) -> None:
+        self.report = report
+
+    def __call__(self) -> Report:
+        """The report of all that was compiled until now."""
+        return self.report

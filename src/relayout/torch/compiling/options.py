@@ -1,0 +1,67 @@
+"""What may be chosen about the back end."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+from relayout.errors import LayoutError, described
+from relayout.graph.plan import image_format
+from relayout.reorder.conversion import check_threads
+
+__all__ = ["Options"]
+
+
+@dataclass(frozen=True)
+class Options:
+    """What ``torch.compile(model, backend="relayout", options={...})`` takes.
+
+    Attributes
+    ----------
+    format : str or None
+        The one format that images shall have inside (``"nhwc"``); None: whatever costs least.
+    threads : int or None
+        How many threads may work; None: as many as ``torch.get_num_threads()`` says at the call.
+    kept : int
+        For how many sets of weights and sizes a graph is kept compiled, each with packed weights of its own.
+    freeze : bool
+        Whether weights are packed when a graph is compiled, and watched for changes. Otherwise they are read
+        anew in each call: slower, and right whoever writes to them by whatever means.
+
+    Raises
+    ------
+    LayoutError
+        A value is of another kind, or out of range.
+    """
+
+    format: str | None = None
+    threads: int | None = None
+    kept: int = 8
+    freeze: bool = True
+
+    def __post_init__(self) -> None:
+        image_format(self.format)
+        check_threads(self.threads)
+        if type(self.kept) is not int or self.kept < 1:
+            raise LayoutError(f"kept is a number of graphs from 1 on, got {described(self.kept)}")
+        if type(self.freeze) is not bool:
+            raise LayoutError(f"freeze is True or False, got {described(self.freeze)}")
+
+    def changed(self, given: Mapping[str, Any]) -> Options:
+        """With some of them given by name.
+
+        >>> Options().changed({"format": "nhwc"})
+        Options(format='nhwc', threads=None, kept=8, freeze=True)
+        >>> Options().changed({"formats": "nhwc"})
+        Traceback (most recent call last):
+        relayout.errors.LayoutError: the back end has no option 'formats'; did you mean 'format'?
+        """
+        known = [one.name for one in fields(self)]
+        for name in given:
+            if name not in known:
+                near = difflib.get_close_matches(name, known, 1)
+                hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(known)}"
+                raise LayoutError(f"the back end has no option {name!r}; {hint}")
+        return replace(self, **given)
