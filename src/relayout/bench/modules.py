@@ -250,9 +250,7 @@ def show(results: Sequence[Compared], console: Console) -> None:
             told = f"{name:<22}  geometric mean {mean:.2f} of {count}, least {least:.2f}"
             console.print(f"{told} {where[: 79 - len(told)]}", markup=False)
         console.print()
-    console.print(
-        "eager, last, tc, frozen: time of PyTorch in each of its ways / time of Relayout"
-    )
+    console.print("eager, last, tc, frozen: time of PyTorch in each of its ways / time of Relayout")
     console.print("diff: of outputs; parts: Relayout's, left: operators of PyTorch; cv: conversions")
     console.print("s: first call, Relayout's/torch.compile's, empty caches; warm: with caches; *: disturbed")
     for one in results:
