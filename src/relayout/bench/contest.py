@@ -30,7 +30,18 @@ from relayout.bench.load import Load, disturbed, spent
 from relayout.bench.measure import OURS, figures, in_rounds
 from relayout.bench.models import Entry, ModuleEntry, Result, StepEntry, difference
 
-__all__ = ["COMPILED", "PEERS", "SAVED", "Contestant", "contest", "fresh", "installed", "rest"]
+__all__ = [
+    "COMPILED",
+    "PEERS",
+    "SAVED",
+    "Contestant",
+    "apart",
+    "contest",
+    "fresh",
+    "installed",
+    "rest",
+    "timed",
+]
 
 COMPILED: Final = "torch.compile"
 PEERS: Final[dict[str, str]] = {"ONNX Runtime": "onnxruntime", "OpenVINO": "openvino", COMPILED: "torch"}
@@ -201,11 +212,7 @@ def contest(entry: Entry, peers: list[str], rounds: int, seconds: float) -> Resu
         if OURS in taking:
             taking[OURS].does("tune")
         result.difference = _difference(Path(folder), list(taking))
-        load = Load(lambda: sum(one.spent for one in taking.values()))
-        samples = in_rounds(taking, rounds, seconds, 1, [OURS] if OURS in taking else [])
-        result.disturbed = disturbed(entry.threads, load.others()) or not rest(taking)
-        told = figures(samples, OURS if OURS in taking else next(iter(taking)))
-        result.seconds, result.behind = told["seconds"], told["ratios"] if OURS in taking else {}
+        timed(result, taking, rounds, seconds)
         if OURS in taking and taking[OURS].does(f"save {saved}"):
             with Contestant(OURS, replace(entry, model=saved)) as one:
                 if not one.refused:
@@ -219,6 +226,15 @@ def contest(entry: Entry, peers: list[str], rounds: int, seconds: float) -> Resu
             if name == OURS:
                 result.conversions, result.defined = one.told["conversions"], int(one.told["defined"])
     return result
+
+
+def timed(result: Any, taking: dict[str, Contestant], rounds: int, seconds: float) -> None:
+    """Time all in turns: seconds, ratios to ours, and whether others disturbed, into the result."""
+    load = Load(lambda: sum(one.spent for one in taking.values()))
+    samples = in_rounds(taking, rounds, seconds, 1, [OURS] if OURS in taking else [])
+    result.disturbed = disturbed(result.threads, load.others()) or not rest(taking)
+    told = figures(samples, OURS if OURS in taking else next(iter(taking)))
+    result.seconds, result.behind = told["seconds"], told["ratios"] if OURS in taking else {}
 
 
 def fresh(result: Result, name: str, one: Contestant) -> None:
@@ -235,10 +251,13 @@ def rest(taking: Mapping[str, Contestant]) -> bool:
 def _difference(folder: Path, names: list[str]) -> float | None:
     """Of our outputs from those of the first other contestant that reads the same file."""
     others = [name for name in names if name not in (OURS, COMPILED)]
-    if OURS not in names or not others:
-        return None
+    return apart(folder, others[0]) if OURS in names and others else None
+
+
+def apart(folder: Path, other: str) -> float:
+    """How far our outputs are from another's, of the files that both have written."""
     several = []
-    for name in (OURS, others[0]):
+    for name in (OURS, other):
         with np.load(folder / f"{name}.npz") as file:
             several.append([file[key] for key in file.files])
     return difference(*several) if len(several[0]) == len(several[1]) else float("inf")

@@ -33,7 +33,9 @@ __all__ = [
     "difference",
     "inputs_of",
     "means",
+    "plain",
     "read",
+    "restored",
     "show",
     "write",
 ]
@@ -185,7 +187,8 @@ def difference(found: Sequence[Any], expected: Sequence[Any]) -> float:
 # -- results in a file -----------------------------------------------------------------------------------
 
 
-def _plain(one: Result) -> dict[str, Any]:
+def plain(one: Any) -> dict[str, Any]:
+    """A result as plain data; its ``seconds`` and ``behind`` are :class:`~.measure.Spread`."""
     spreads = {
         key: {name: spread._asdict() for name, spread in getattr(one, key).items()}
         for key in ("seconds", "behind")
@@ -193,16 +196,19 @@ def _plain(one: Result) -> dict[str, Any]:
     return {**asdict(one), **spreads}
 
 
-def _result(plain: dict[str, Any]) -> Result:
-    spreads = {
-        key: {name: Spread(**one) for name, one in plain[key].items()} for key in ("seconds", "behind")
-    }
-    return Result(**{**plain, **spreads})
+def restored(told: dict[str, Any]) -> dict[str, Any]:
+    """The fields of what :func:`plain` has made plain."""
+    spreads = {key: {name: Spread(**one) for name, one in told[key].items()} for key in ("seconds", "behind")}
+    return {**told, **spreads}
+
+
+def _result(told: dict[str, Any]) -> Result:
+    return Result(**restored(told))
 
 
 def write(one: Result, path: Path) -> None:
     """Add a result to a file (:mod:`relayout.bench.lines`)."""
-    lines.add(_plain(one), path)
+    lines.add(plain(one), path)
 
 
 def read(path: Path) -> list[Result]:
@@ -214,7 +220,7 @@ def as_json(
     results: Sequence[Result], machine: dict[str, Any], peers: dict[str, str | None]
 ) -> dict[str, Any]:
     """Everything as plain data."""
-    return {"machine": machine, "peers": peers, "results": [_plain(one) for one in results]}
+    return {"machine": machine, "peers": peers, "results": [plain(one) for one in results]}
 
 
 # -- tables ----------------------------------------------------------------------------------------------

@@ -13,17 +13,16 @@ import math
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from relayout.bench import lines, zoo
-from relayout.bench.contest import Contestant, installed, rest
-from relayout.bench.load import Load, disturbed
-from relayout.bench.measure import OURS, Spread, figures, in_rounds
-from relayout.bench.models import ModuleEntry, difference
+from relayout.bench.contest import Contestant, apart, installed, timed
+from relayout.bench.measure import OURS, Spread
+from relayout.bench.models import ModuleEntry, plain, restored
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -137,7 +136,7 @@ def run(
             entry = ModuleEntry(network, inputs, batch, threads)
             made = _contest(entry, names, rounds, seconds, Path(folder))
         if results is not None:
-            lines.add(_plain(made), results)
+            lines.add(plain(made), results)
         yield made
 
 
@@ -168,42 +167,16 @@ def _contest(entry: ModuleEntry, names: Sequence[str], rounds: int, seconds: flo
             return result
         if OURS in taking:
             taking[OURS].does("tune")
-        result.difference = _difference(folder, list(taking))
-        load = Load(lambda: sum(one.spent for one in taking.values()))
-        samples = in_rounds(taking, rounds, seconds, 1, [OURS] if OURS in taking else [])
-        result.disturbed = disturbed(entry.threads, load.others()) or not rest(taking)
-        told = figures(samples, OURS if OURS in taking else next(iter(taking)))
-        result.seconds, result.behind = told["seconds"], told["ratios"] if OURS in taking else {}
+        result.difference = apart(folder, EAGER) if {OURS, EAGER} <= {*taking} else None
+        timed(result, taking, rounds, seconds)
     return result
-
-
-def _difference(folder: Path, names: Sequence[str]) -> float | None:
-    """Of our outputs from those of eager PyTorch."""
-    if not {OURS, EAGER} <= {*names}:
-        return None
-    several = []
-    for name in (OURS, EAGER):
-        with np.load(folder / f"{name}.npz") as file:
-            several.append([file[key] for key in file.files])
-    return difference(*several) if len(several[0]) == len(several[1]) else float("inf")
 
 
 # -- results in a file -----------------------------------------------------------------------------------
 
 
-def _plain(one: Compared) -> dict[str, Any]:
-    spreads = {
-        key: {name: spread._asdict() for name, spread in getattr(one, key).items()}
-        for key in ("seconds", "behind")
-    }
-    return {**asdict(one), **spreads}
-
-
-def _result(plain: dict[str, Any]) -> Compared:
-    spreads = {
-        key: {name: Spread(**one) for name, one in plain[key].items()} for key in ("seconds", "behind")
-    }
-    return Compared(**{**plain, **spreads})
+def _result(told: dict[str, Any]) -> Compared:
+    return Compared(**restored(told))
 
 
 def read(path: Path) -> dict[tuple[str, int, int], Compared]:
@@ -215,7 +188,7 @@ def as_json(
     results: Sequence[Compared], machine: Mapping[str, Any], peers: Mapping[str, str | None]
 ) -> dict[str, Any]:
     """Everything as plain data."""
-    return {"machine": machine, "peers": peers, "results": [_plain(one) for one in results]}
+    return {"machine": machine, "peers": peers, "results": [plain(one) for one in results]}
 
 
 # -- tables ----------------------------------------------------------------------------------------------

@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from relayout.bench.contest import COMPILED, Contestant, fresh, installed, rest
-from relayout.bench.load import Load, disturbed
-from relayout.bench.measure import OURS, figures, in_rounds
+from relayout.bench.contest import COMPILED, Contestant, fresh, installed, timed
+from relayout.bench.measure import OURS
 from relayout.bench.models import Result, StepEntry, difference, write
 from relayout.bench.steps import FORMATS
 
@@ -99,11 +98,7 @@ def _contest(entry: StepEntry, names: Sequence[str], rounds: int, seconds: float
         if not taking:
             return result
         result.difference = _difference(folder, list(taking))
-        load = Load(lambda: sum(one.spent for one in taking.values()))
-        samples = in_rounds(taking, rounds, seconds, 1, [OURS] if OURS in taking else [])
-        result.disturbed = disturbed(entry.threads, load.others()) or not rest(taking)
-        told = figures(samples, OURS if OURS in taking else next(iter(taking)))
-        result.seconds, result.behind = told["seconds"], told["ratios"] if OURS in taking else {}
+        timed(result, taking, rounds, seconds)
     return result
 
 
