@@ -40,7 +40,7 @@ from relayout.jit.floating import Usual
 from relayout.layout.layout import whole_number
 from relayout.reorder import reorder
 from relayout.reorder.arguments import Argument, check_apart
-from relayout.tensor import Tensor, allocate, located, tensor
+from relayout.tensor import Tensor, allocate, located, sampled, tensor
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -277,7 +277,7 @@ class Primitive:
         """
         if self._compiled() is not None and (trial := self._trial) is not None:
             given, wanted = (
-                {name: Tensor(self.descs[name], allocate(self.descs[name])) for name in names}
+                {name: Tensor(self.descs[name], sampled(self.descs[name])) for name in names}
                 for names in (self.inputs, self.outputs)
             )
             known = {name: located(one)[1] for name, one in (given | wanted).items()}

@@ -28,7 +28,7 @@ from relayout.layout.descriptor import MemoryDesc
 from relayout.reorder.arguments import Argument, check_apart
 from relayout.reorder.attributes import Attributes
 from relayout.reorder.axes import check_axes, indexed_alike
-from relayout.tensor import Tensor, address, aligned, as_bytes
+from relayout.tensor import SAMPLE, Tensor, address, aligned, as_bytes
 
 if TYPE_CHECKING:
     from relayout.reorder.choice import Awaited
@@ -219,7 +219,7 @@ class Conversion:
         trial = self._trial
         if trial is not None:
             src, dst = aligned(self.src.required_bytes), aligned(self._room)
-            src[:] = 0  # pages that nobody has written to are all one page, which is in the caches
+            src[:] = SAMPLE  # why no zeros: :func:`relayout.tensor.sampled`
             trial.hold(lambda: self._run(src, address(src), dst, address(dst), self.threads))
             self._decide(trial)
         if self._engine is not None and self._trial is None and self._calls < OFTEN:
