@@ -742,10 +742,10 @@ def allocate(desc: MemoryDesc) -> NDArray[np.uint8]:
 def sampled(desc: MemoryDesc) -> NDArray[np.uint8]:
     """A buffer to time kernels with, in which every byte has been written: with :data:`SAMPLE`.
 
-    That is in no data type a subnormal number, an infinity or none at all; integers of more than 8 bits, which
-    may be indices, are zero. Zeros everywhere would be timed too well: pages that nobody has written to are
-    all one page, which is in the caches; and there are processors (Zen 4) that write lines of zeros around
-    the caches in half the time.
+    That is in no data type a subnormal number, an infinity or none at all; integers of more than 8 bits,
+    which may be indices, are zero. Zeros everywhere would be timed too well: pages that nobody has written
+    to are all one page, which is in the caches; and there are processors (Zen 4) that write lines of zeros
+    around the caches in half the time.
 
     >>> import relayout as rl
     >>> rl.Tensor(desc := rl.MemoryDesc((2,), "f16", "a"), sampled(desc)).numpy()
