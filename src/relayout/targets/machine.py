@@ -68,6 +68,19 @@ class Machine(NamedTuple):
             self.vector >= 32 and "-fma" not in self.features.split(",")
         )
 
+    @property
+    def claims(self) -> bool:
+        """Whether it pays to ask for a line some time before it is written, as far as its name tells.
+
+        Processors fetch what is read in advance, but what is written mostly not: on an Intel Xeon, kernels
+        that ask for lines are up to a third faster. AMD's Zen cores gain nothing, and lose up to 20 % from
+        their L3 cache. A contest among schedules tries the other way, too.
+
+        >>> machine("sapphirerapids").claims, machine("znver4").claims
+        (True, False)
+        """
+        return not self.cpu.startswith("znver")
+
     def permutes(self, bits: int) -> bool:
         """Whether one instruction puts elements of so many bits of its widest registers in any order.
 

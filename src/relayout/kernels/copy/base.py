@@ -337,7 +337,8 @@ class Kernel:
 
         A store waits for its line, and those behind it wait for the store, longest where it straddles two.
         """
-        self.b.prefetch(pointer, 3, write=True)
+        if self.plan.claims:
+            self.b.prefetch(pointer, 3, write=True)
 
     def unstreamed(self, body: Callable[[], None]) -> None:
         """For overlapping tiles: streaming stores of a part of a line are slow."""

@@ -45,6 +45,7 @@ class DeinterleavePlan(Plan):
     """Pixels to planes."""
 
     kind = "deinterleave"
+    can_claim = True
 
     def described(self) -> Iterator[str]:
         """How many of what."""

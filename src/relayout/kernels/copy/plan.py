@@ -42,6 +42,7 @@ OWNERSHIP_CYCLES = (
     8  # cycles to read a line from memory only to write it; or to write to memory what is read next
 )
 LONG_ROW_BITS = 1 << 18  # a row as long as that is shared by threads
+CLAIM_CYCLES = 0.2  # cycles for a line that is asked for, or not, against what suits the processor
 JOINED_BITS = 4 * LINE_BITS  # of the destination that short rows complete before their source is read on
 BUFFER_BITS = 8 * (16 << 10)  # of a buffer from which whole lines leave: half of the smallest L1 cache
 
@@ -125,11 +126,15 @@ class Plan:
     """Rows that are worked on together, of a transpose or of short ones in blocks."""
     stream: bool = False
     """Whether whole lines are written by streaming (non-temporal) stores, around the caches."""
+    claims: bool = False
+    """Whether lines are asked for some time before they are written through the caches."""
     cost: float = field(default=0.0, compare=False)
     """What is estimated, in cycles for a line of the destination: to be compared with other plans' only."""
 
     kind: ClassVar[str]
     """The word for its kernel."""
+    can_claim: ClassVar[bool] = False
+    """Whether its kernel is one that may ask for lines before it writes them."""
 
     def __str__(self) -> str:
         words = [self.kind, *self.described()]
@@ -152,7 +157,8 @@ class Plan:
     @property
     def words(self) -> tuple[str, ...]:
         """What there was to choose, a word for each: other candidates for the nest differ in one at least."""
-        return self.kind, *self.choices(), "streamed" if self.stream else "cached"
+        claim = ("claimed" if self.claims else "unclaimed",) if self.can_claim and not self.stream else ()
+        return self.kind, *self.choices(), "streamed" if self.stream else "cached", *claim
 
     def choices(self) -> Iterator[str]:
         """The words that only this kind of kernel has."""
@@ -242,13 +248,17 @@ AnyPlan = TypeVar("AnyPlan", bound=Plan)
 
 
 def costing(made: AnyPlan, facts: Facts, cost: float) -> Iterator[AnyPlan]:
-    """A plan with its cost: through the caches and, where it completes whole lines, around them."""
-    if facts.hopeless(cost):
-        return
+    """A plan with its cost: through the caches and, where it completes whole lines, around them.
+
+    Through the caches both with lines that are asked for and without, if the kernel can.
+    """
+    usual = made.can_claim and facts.machine.claims
     for stream in (False, True)[: 1 + made.streams(facts.machine)]:
         whole = cost + OWNERSHIP_CYCLES * (stream != facts.streaming)
-        if not facts.hopeless(whole):
-            yield replace(made, stream=stream, cost=whole)
+        for claims in (usual, not usual)[: 1 + (made.can_claim and not stream)]:
+            whole += CLAIM_CYCLES * (claims != usual)
+            if not facts.hopeless(whole):
+                yield replace(made, stream=stream, claims=claims and not stream, cost=whole)
 
 
 def along(nest: Move, run: Run) -> list[int]:

@@ -55,6 +55,7 @@ class RowsPlan(Plan):
     """Whole runs."""
 
     kind = "rows"
+    can_claim = True
 
     def described(self) -> Iterator[str]:
         """How long a row is."""
@@ -91,6 +92,7 @@ class LinesPlan(RowsPlan):
     """Short rows that are put together to lines."""
 
     kind = "lines"
+    can_claim = False
 
     def completes(self, machine: Machine) -> bool:
         """That is what they are put together for."""
