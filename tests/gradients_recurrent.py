@@ -12,8 +12,8 @@ import torch
 
 import relayout as rl
 from gradients import Case, held
-from relayout.ops.recurrent import DIRECTIONS, GATES
-from relayout.primitives import GRU, LBRGRU, LSTM, VanillaRNN
+from relayout.ops.recurrent import ATTENTIVE, DIRECTIONS, GATES, LINEAR
+from relayout.primitives import AUGRU, GRU, LBRAUGRU, LBRGRU, LSTM, VanillaRNN
 from relayout.primitives.backward import recurrent as backward
 
 KINDS = {
@@ -21,6 +21,8 @@ KINDS = {
     "lstm": (LSTM, backward.LSTMBackward),
     "gru": (GRU, backward.GRUBackward),
     "lbr_gru": (LBRGRU, backward.LBRGRUBackward),
+    "augru": (AUGRU, backward.AUGRUBackward),
+    "lbr_augru": (LBRAUGRU, backward.LBRAUGRUBackward),
 }
 
 
@@ -33,14 +35,16 @@ def in_torch(
     made, last, memories = [], {}, {}
     for d, turned in enumerate(DIRECTIONS[direction]):
         data = x.flip(0) if turned else x
+        passed = 1 - (given["attention"] if "attention" in given else x.new_zeros(*x.shape[:2], 1))
+        passed = passed.flip(0) if turned else passed
         for layer in range(layers):
-            own = {k: v[layer, d] for k, v in given.items() if k != "src_layer"}
+            own = {k: v[layer, d] for k, v in given.items() if v.ndim > 3}
             h = own.get("src_iter", x.new_zeros(x.shape[1], weights.shape[2]))
             c = own.get("src_iter_c", x.new_zeros(x.shape[1], units))
             w, u = own["weights_layer"].flatten(1), own["weights_iter"].flatten(1)
             b = own.get("bias", x.new_zeros(gates + 1, units))
             states = []
-            for step in data:
+            for step, left in zip(data, passed, strict=True):
                 y = (step @ w + b[:gates].flatten()).unflatten(1, (gates, units)).unbind(1)
                 if cell == "rnn":
                     h = activation(y[0] + h @ u)
@@ -54,10 +58,11 @@ def in_torch(
                 else:
                     z = (h @ u).unflatten(1, (gates, units)).unbind(1)
                     update, reset = (torch.sigmoid(y[k] + z[k]) for k in (0, 1))
-                    if cell == "gru":
+                    if cell not in LINEAR:
                         new = torch.tanh(y[2] + (reset * h) @ own["weights_iter"][:, 2])
                     else:
                         new = torch.tanh(y[2] + reset * (z[2] + b[3]))
+                    update = left * update
                     h = update * h + (1 - update) * new
                 states.append(h)
             data = torch.stack(states)
@@ -84,7 +89,9 @@ def draw(cell: str, rng: random.Random) -> Case:
     }
     options: dict[str, Any] = {"direction": direction, "workspace": True}
     if rng.random() < 0.7:
-        dims["bias"] = (*both, gates + (cell == "lbr_gru"), units)
+        dims["bias"] = (*both, gates + (cell in LINEAR), units)
+    if cell in ATTENTIVE:
+        dims["attention"] = (time, batch, 1)
     if rng.random() < 0.6:
         dims["src_iter"] = (*both, batch, state)
         if cell == "lstm":
@@ -104,11 +111,12 @@ def draw(cell: str, rng: random.Random) -> Case:
         options["activation"] = rng.choice(list(functions))
     formats = {
         "src_layer": ("tnc", "ntc", "abC16c", "cab"),
+        "attention": (rl.any, "tnc", "ntc", "abC16c"),
         "weights_layer": (rl.any, "ldigo", "ldgoi"),
         "weights_iter": (rl.any, "ldigo", "ldgoi"),
         "weights_projection": (rl.any, "ldio"),
     }
-    kinds = {name: kind if name in ("src_layer", "src_iter") or name[:7] == "weights" else "f32"
+    kinds = {name: kind if name in ("src_layer", "attention", "src_iter") or name[:7] == "weights" else "f32"
              for name in dims}  # fmt: skip
     descs = {
         name: rl.MemoryDesc(size, kinds[name], rng.choice(formats.get(name, (rl.any,))))

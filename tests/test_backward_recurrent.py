@@ -18,7 +18,9 @@ from elementwise import check, machine_code
 from relayout import LayoutError, MemoryDesc, Unsupported
 from relayout.ops.recurrent import DIRECTIONS, GATES
 from relayout.primitives import (
+    AUGRUBackward,
     GRUBackward,
+    LBRAUGRUBackward,
     LBRGRUBackward,
     LSTMBackward,
     VanillaRNNBackward,
@@ -36,6 +38,8 @@ BACKWARD = {
     "lstm": LSTMBackward,
     "gru": GRUBackward,
     "lbr_gru": LBRGRUBackward,
+    "augru": AUGRUBackward,
+    "lbr_augru": LBRAUGRUBackward,
 }
 runs_code = pytest.mark.skipif(not machine_code(), reason="this host forbids making machine code")
 
@@ -120,7 +124,7 @@ def backward_layers(draw: st.DrawFn, cells: tuple[str, ...] = tuple(sorted(GATES
     options: dict[str, Any] = {}
     for name in ("weights_layer", "weights_iter", "diff_weights_layer", "diff_weights_iter"):
         options[name] = draw(st.sampled_from((None, rl.any)))
-    for name in ("src_layer", "weights_layer", "bias"):
+    for name in ("src_layer", "attention", "weights_layer", "bias"):
         if name in forward.inputs and draw(st.integers(0, 4)) == 0:
             options[f"diff_{name}"] = False
     return BACKWARD[cell](forward, **options), forward
@@ -214,6 +218,8 @@ def test_other_kinds_are_refused() -> None:
         GRUBackward(layer("lstm", 3, 2, 6, 4, workspace=True))
     with pytest.raises(LayoutError, match="forward is a LBRGRU"):
         GRUBackward(layer("lbr_gru", 3, 2, 6, 4, workspace=True))
+    with pytest.raises(LayoutError, match="forward is a LBRAUGRU"):
+        AUGRUBackward(layer("lbr_augru", 3, 2, 6, 4, workspace=True))
 
 
 @pytest.mark.parametrize(

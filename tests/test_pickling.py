@@ -19,7 +19,9 @@ from relayout.ops.indexing import points, taken
 from relayout.ops.post_ops import BinaryOp
 from relayout.ops.post_ops import Sum as Added
 from relayout.primitives import (
+    AUGRU,
     GRU,
+    LBRAUGRU,
     LBRGRU,
     LSTM,
     BatchNormalization,
@@ -59,6 +61,7 @@ LESS = Expression.of(("f32", "f32"), [("lt", "bool", (0, 1))])
 PLACES = MemoryDesc((4,), "s64", "a")
 LISTED = f32(3, 20, format="ab"), MemoryDesc((4, 1), "s32", "ab")
 DATA = f32(3, 2, 4, format="tnc")
+ATTENTION = f32(3, 2, 1, format="tnc")
 
 
 def gates(count, directions=1):
@@ -77,6 +80,8 @@ MAKERS = {
     "LSTM": lambda: LSTM(DATA, *gates(4), dst_iter=True, dst_iter_c=True),
     "GRU": lambda: GRU(DATA, *gates(3, 2), direction="bidirectional_sum"),
     "LBR GRU": lambda: LBRGRU(DATA, *gates(3)),
+    "AUGRU": lambda: AUGRU(DATA, ATTENTION, *gates(3)),
+    "LBR AUGRU": lambda: LBRAUGRU(DATA, ATTENTION, *gates(3), dst_iter=True),
     "convolution": lambda: Convolution(
         SRC, WEIGHTS, SCALES, scale=SCALES, strides=2, padding=1, post_ops=("relu", ONE)
     ),
@@ -124,6 +129,10 @@ MAKERS = {
     "gradients of LSTM": lambda: primitives.LSTMBackward(LSTM(DATA, *gates(4), **KEPT), diff_dst_iter=False),
     "gradients of GRU": lambda: primitives.GRUBackward(GRU(DATA, *gates(3), **KEPT)),
     "gradients of LBR GRU": lambda: primitives.LBRGRUBackward(LBRGRU(DATA, *gates(3), **KEPT)),
+    "gradients of AUGRU": lambda: primitives.AUGRUBackward(AUGRU(DATA, ATTENTION, *gates(3), **KEPT)),
+    "gradients of LBR AUGRU": lambda: primitives.LBRAUGRUBackward(
+        LBRAUGRU(DATA, ATTENTION, *gates(3), **KEPT), diff_attention=False
+    ),
     "custom": lambda: Custom(partial(np.cumsum, axis=1), {"src": SRC}, {"dst": SRC}),
     "elementwise": lambda: Eltwise(SRC, "gelu_erf"),
     "sum": lambda: Sum([SRC, SRC], [1, -2]),

@@ -120,6 +120,7 @@ def test_what_only_moves_has_no_backward_pass(kind):
 
 
 def test_every_backward_primitive_is_in_the_table():
-    recurrent = ("VanillaRNN", "LSTM", "GRU", "LBRGRU")  # tests/test_backward_recurrent.py
+    # The formats of these are tested in tests/test_backward_recurrent.py.
+    recurrent = ("VanillaRNN", "LSTM", "GRU", "LBRGRU", "AUGRU", "LBRAUGRU")
     known = {made_of.__name__ for kind in (*COMPUTE, *FOLLOW, *recurrent) for made_of in backwards(kind)}
     assert {name for name in p.__all__ if "Backward" in name} == known

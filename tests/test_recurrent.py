@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 import relayout as rl
 from elementwise import check, machine_code
 from relayout import LayoutError, MemoryDesc, Unsupported
-from relayout.ops.recurrent import DIRECTIONS, GATES
-from relayout.primitives import GRU, LBRGRU, LSTM, Sequence, VanillaRNN
+from relayout.ops.recurrent import ATTENTIVE, DIRECTIONS, GATES, LINEAR
+from relayout.primitives import AUGRU, GRU, LBRAUGRU, LBRGRU, LSTM, Sequence, VanillaRNN
 from relayout.primitives.plain import plain, remade
 from relayout.primitives.post_ops import Function
 from relayout.records import replace
@@ -25,7 +25,14 @@ from strategies import examples
 plan_ = importlib.import_module("relayout.kernels.recurrent.plan")
 turns_ = importlib.import_module("relayout.kernels.recurrent.turns")
 
-KINDS = {"rnn": VanillaRNN, "lstm": LSTM, "gru": GRU, "lbr_gru": LBRGRU}
+KINDS = {
+    "rnn": VanillaRNN,
+    "lstm": LSTM,
+    "gru": GRU,
+    "lbr_gru": LBRGRU,
+    "augru": AUGRU,
+    "lbr_augru": LBRAUGRU,
+}
 runs_code = pytest.mark.skipif(not machine_code(), reason="this host forbids making machine code")
 
 
@@ -55,8 +62,10 @@ def layer(
         "weights_layer": MemoryDesc((*both, channels, gates, units), dtype, weights),
         "weights_iter": MemoryDesc((*both, state, gates, units), dtype, weights),
     }
+    if kind in ATTENTIVE:
+        descs["attention"] = MemoryDesc((time, batch, 1), dtype, src)
     if bias:
-        descs["bias"] = MemoryDesc((*both, gates + (kind == "lbr_gru"), units), "f32", rl.any)
+        descs["bias"] = MemoryDesc((*both, gates + (kind in LINEAR), units), "f32", rl.any)
     if states:
         descs["src_iter"] = MemoryDesc((*both, batch, state), dtype, "ldnc")
         more |= {"dst_iter": more.get("dst_iter", True)}
@@ -79,6 +88,8 @@ def arrays(made: Any, seed: int = 0) -> dict[str, np.ndarray]:
         data = rng.standard_normal(desc.dims)
         if name.startswith("weights"):
             data *= (0.7 if made.kind != "vanilla_rnn" else 0.5) / np.sqrt(desc.dims[2])
+        if name == "attention":
+            data = rng.random(desc.dims)
         found[name] = rl.tensor(data, dtype=desc.dtype).numpy()
     return found
 
@@ -196,6 +207,25 @@ def test_layers_are_torchs(kind: str, bidirectional: bool) -> None:
         expected = expected.numpy().reshape(made.descs[key].dims)
         np.testing.assert_allclose(getattr(made.reference(**given), key), expected, atol=2e-6)
         np.testing.assert_allclose(getattr(made(**tensors), key).numpy(), expected, atol=5e-6)
+
+
+@pytest.mark.parametrize(("kind", "like"), [("augru", "gru"), ("lbr_augru", "lbr_gru")])
+def test_without_attention_it_is_a_gru(kind: str, like: str) -> None:
+    """And with all of it the state before is forgotten: it is that of a GRU whose update gate is 0."""
+    made, other = layer(kind, 4, 3, 5, 19), layer(like, 4, 3, 5, 19)
+    data = arrays(made)
+    rest = {name: one for name, one in data.items() if name != "attention"}
+    data["attention"] = np.zeros_like(data["attention"])
+    found, wanted = (
+        one(**{name: rl.tensor(array, one.descs[name]) for name, array in given.items()})
+        for one, given in ((made, data), (other, rest))
+    )
+    np.testing.assert_array_equal(found.dst_layer.numpy(), wanted.dst_layer.numpy())
+    data["attention"] += 1
+    bias = rest["bias"].copy()
+    bias[:, :, 0] -= 1000
+    both = made.reference(**data).dst_layer, other.reference(**rest | {"bias": bias}).dst_layer
+    np.testing.assert_allclose(*both, atol=1e-12)
 
 
 @runs_code

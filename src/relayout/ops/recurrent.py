@@ -16,6 +16,9 @@ of the state ``h``, numbers count gates in the order of oneDNN; ``*`` is by elem
     lbr_gru   u, r as in gru
               h'   = u * h + (1 - u) * a(W2 x + r * (U2 h + b3) + b2)
 
+    augru     as gru, with (1 - s) * u in place of u in h', where s is the attention of a step and a row
+    lbr_augru as lbr_gru, likewise
+
 ``g``, ``a``, ``e`` are the activations, in this order; a clip bounds what they are applied to, but for
 ``e``.
 
@@ -34,16 +37,24 @@ import numpy as np
 from relayout.ops.functions import Function, Reals
 from relayout.ops.operation import Operation
 
-__all__ = ["ACTIVATIONS", "DIRECTIONS", "GATES", "KEPT", "Recurrent", "Workspace"]
+__all__ = ["ACTIVATIONS", "ATTENTIVE", "DIRECTIONS", "GATES", "KEPT", "LINEAR", "Recurrent", "Workspace"]
 
-GATES: Final = {"rnn": 1, "lstm": 4, "gru": 3, "lbr_gru": 3}
+GATES: Final = {"rnn": 1, "lstm": 4, "gru": 3, "lbr_gru": 3, "augru": 3, "lbr_augru": 3}
 """How many gates each cell has."""
+
+LINEAR: Final = ("lbr_gru", "lbr_augru")
+"""Cells whose reset gate is a factor behind the product with the state, which has a bias of its own."""
+
+ATTENTIVE: Final = ("augru", "lbr_augru")
+"""Cells that read an attention: a number for each step and row, which weakens the update gate."""
 
 ACTIVATIONS: Final = {
     "rnn": ("tanh",),
     "lstm": ("logistic", "tanh", "tanh"),
     "gru": ("logistic", "tanh"),
     "lbr_gru": ("logistic", "tanh"),
+    "augru": ("logistic", "tanh"),
+    "lbr_augru": ("logistic", "tanh"),
 }
 """The usual functions."""
 
@@ -56,8 +67,8 @@ DIRECTIONS: Final = {
 """For each direction of a layer whether it begins at the last step."""
 
 
-KEPT: Final = {"rnn": 0, "lstm": 4, "gru": 3, "lbr_gru": 4}
-"""How many numbers of a unit and step training keeps besides states: gates; ``U2 h + b3`` of ``lbr_gru``."""
+KEPT: Final = {"rnn": 0, "lstm": 4, "gru": 3, "lbr_gru": 4, "augru": 3, "lbr_augru": 4}
+"""How many numbers of a unit and step training keeps besides states: gates; of linear cells ``U2 h + b3``."""
 
 
 class Workspace(NamedTuple):
@@ -67,7 +78,7 @@ class Workspace(NamedTuple):
 
         states      t+1, n, s       element k is the state between the elements k-1 and k of the sequence
         memories    t+1, n, o       the same for the memory of an LSTM
-        gates       t, n, k, o      behind their activations, in their order; lbr_gru: and U2 h + b3
+        gates       t, n, k, o      behind their activations, in their order; of linear cells U2 h + b3, too
 
     s is the width of a state, o the units of a gate. A direction that begins at the last step has the initial
     state as the last element.
@@ -137,7 +148,7 @@ class Recurrent(Operation):
     @property
     def biases(self) -> int:
         """How many there are for each unit: with linear before reset the state has one of its own."""
-        return self.gates + (self.cell == "lbr_gru")
+        return self.gates + (self.cell in LINEAR)
 
     @property
     def backward(self) -> tuple[bool, ...]:
@@ -168,13 +179,16 @@ class Recurrent(Operation):
         made = []
         for d, turned in enumerate(self.backward):
             given = x[::-1] if turned else x
+            passed = 1 - arrays["attention"][:: -1 if turned else 1] if "attention" in arrays else None
             for layer in range(layers):
-                own = {name: array[layer, d] for name, array in arrays.items() if name != "src_layer"}
+                own = {name: array[layer, d] for name, array in arrays.items() if array.ndim > 3}
                 h = own.get("src_iter", states[layer, d])
                 c = own.get("src_iter_c", memories[layer, d])
                 kept = room.parts(workspace, layer, d)
                 if turned:
                     kept = {name: part[::-1] for name, part in kept.items()}
+                if passed is not None:
+                    own["passed"] = passed
                 given, states[layer, d], memories[layer, d] = self._layer(given, h, c, own, kept)
             made.append(given[::-1] if turned else given)
         result = np.asarray(sum(made)) if self.sums else np.concatenate(made, axis=-1)
@@ -183,7 +197,10 @@ class Recurrent(Operation):
     def _layer(
         self, x: Reals, h: Reals, c: Reals, own: Mapping[str, Reals], kept: Mapping[str, Reals]
     ) -> tuple[Reals, Reals, Reals]:
-        """The states of all steps, and both at the end; ``kept`` is filled."""
+        """The states of all steps, and both at the end; ``kept`` is filled.
+
+        ``passed`` among ``own`` is 1 less the attention, in the order of the steps.
+        """
         weights = own["weights_iter"]
         bias = own.get("bias", np.zeros((self.biases, weights.shape[-1])))
         parts = np.einsum("tni,igo->tngo", x, own["weights_layer"]) + bias[: self.gates]
@@ -207,11 +224,12 @@ class Recurrent(Operation):
             else:
                 u, r = (self._act(0, part[:, k] + h @ weights[:, k]) for k in (0, 1))
                 gates = [u, r]
-                if self.cell == "gru":
+                if self.cell not in LINEAR:
                     gates += [self._act(1, part[:, 2] + (r * h) @ weights[:, 2])]
                 else:
                     inner = h @ weights[:, 2] + bias[3]
                     gates += [self._act(1, part[:, 2] + r * inner), inner]
+                u = u * own["passed"][t] if "passed" in own else u
                 h = u * h + (1 - u) * gates[2]
                 kept["gates"][t] = np.stack(gates, 1)
             states[t + 1] = h

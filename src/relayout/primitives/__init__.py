@@ -98,7 +98,9 @@ if TYPE_CHECKING:
     from relayout.primitives.backward.lrn import LRNBackward as LRNBackward
     from relayout.primitives.backward.pooling import PoolingBackward as PoolingBackward
     from relayout.primitives.backward.prelu import PReLUBackward as PReLUBackward
+    from relayout.primitives.backward.recurrent import AUGRUBackward as AUGRUBackward
     from relayout.primitives.backward.recurrent import GRUBackward as GRUBackward
+    from relayout.primitives.backward.recurrent import LBRAUGRUBackward as LBRAUGRUBackward
     from relayout.primitives.backward.recurrent import LBRGRUBackward as LBRGRUBackward
     from relayout.primitives.backward.recurrent import LSTMBackward as LSTMBackward
     from relayout.primitives.backward.recurrent import VanillaRNNBackward as VanillaRNNBackward
@@ -122,7 +124,9 @@ if TYPE_CHECKING:
     from relayout.primitives.pointwise import Pointwise as Pointwise
     from relayout.primitives.pooling import Pooling as Pooling
     from relayout.primitives.prelu import PReLU as PReLU
+    from relayout.primitives.recurrent import AUGRU as AUGRU
     from relayout.primitives.recurrent import GRU as GRU
+    from relayout.primitives.recurrent import LBRAUGRU as LBRAUGRU
     from relayout.primitives.recurrent import LBRGRU as LBRGRU
     from relayout.primitives.recurrent import LSTM as LSTM
     from relayout.primitives.recurrent import VanillaRNN as VanillaRNN
@@ -149,6 +153,8 @@ _WHERE = {
     "DeconvolutionBackwardWeights": "backward.deconvolution",
     "Eltwise": "eltwise",
     "EltwiseBackward": "backward.eltwise",
+    "AUGRU": "recurrent",
+    "AUGRUBackward": "backward.recurrent",
     "GRU": "recurrent",
     "GRUBackward": "backward.recurrent",
     "Gather": "indexing",
@@ -157,6 +163,8 @@ _WHERE = {
     "InnerProduct": "inner_product",
     "InnerProductBackwardData": "backward.inner_product",
     "InnerProductBackwardWeights": "backward.inner_product",
+    "LBRAUGRU": "recurrent",
+    "LBRAUGRUBackward": "backward.recurrent",
     "LBRGRU": "recurrent",
     "LBRGRUBackward": "backward.recurrent",
     "LRN": "lrn",

@@ -1,9 +1,10 @@
-"""Recurrent layers: vanilla RNN, LSTM, GRU, and GRU with linear before reset, with oneDNN's semantics.
+"""Recurrent layers: vanilla RNN, LSTM, GRU and AUGRU, both also linear before reset; oneDNN's semantics.
 
 Sizes are called as oneDNN calls them: ``t`` time steps, ``n`` rows of the batch, ``c`` channels of the data,
 ``l`` layers, ``d`` directions, ``g`` gates, ``i`` and ``o`` what weights take and give ::
 
     src_layer           t, n, c         the data
+    attention           t, n, 1         of an AUGRU: what weakens its update gate, from 0 to 1
     src_iter            l, d, n, c      the state that each layer begins with; zero without it
     src_iter_c          l, d, n, c      the same for the memory of an LSTM
     weights_layer       l, d, i, g, o   for the data
@@ -53,7 +54,7 @@ from relayout.ops import recurrent as ops
 from relayout.ops.checks import check_descs, check_written
 from relayout.ops.formats import finite
 from relayout.ops.functions import Function
-from relayout.ops.recurrent import ACTIVATIONS, DIRECTIONS, GATES, Workspace
+from relayout.ops.recurrent import ACTIVATIONS, DIRECTIONS, GATES, LINEAR, Workspace
 from relayout.ops.slopes import SLOPES
 from relayout.primitives.primitive import DEFINITION, Primitive
 
@@ -62,12 +63,13 @@ if TYPE_CHECKING:
 
     from relayout.primitives.program import Program
 
-__all__ = ["GRU", "LBRGRU", "LSTM", "Recurrent", "VanillaRNN"]
+__all__ = ["AUGRU", "GRU", "LBRAUGRU", "LBRGRU", "LSTM", "Recurrent", "VanillaRNN"]
 
 FLOATS = ("f32", "bf16", "f16")
-AXES = {"src_layer": 3, "weights_layer": 5, "weights_iter": 5, "weights_projection": 4}
+AXES = {"src_layer": 3, "attention": 3, "weights_layer": 5, "weights_iter": 5, "weights_projection": 4}
 FORMATS = {
     "src_layer": "tnc",
+    "attention": "tnc",
     "src_iter": "ldnc",
     "src_iter_c": "ldnc",
     "weights_layer": "ldigo",
@@ -189,13 +191,14 @@ class Recurrent(Primitive):
         both = (layers, directions)
         return {
             "src_layer": (time, batch, channels),
+            "attention": (time, batch, 1),
             "src_iter": (*both, batch, state),
             "src_iter_c": (*both, batch, units),
             "weights_layer": (*both, channels, gates, units),
             "weights_iter": (*both, state, gates, units),
             "weights_peephole": (*both, 3, units),
             "weights_projection": (*both, units, state),
-            "bias": (*both, gates + (self.cell_kind == "lbr_gru"), units),
+            "bias": (*both, gates + (self.cell_kind in LINEAR), units),
             "dst_layer": (time, batch, side * state),
             "dst_iter": (*both, batch, state),
             "dst_iter_c": (*both, batch, units),
@@ -488,3 +491,97 @@ class LBRGRU(GRU):
 
     kind = "lbr_gru"
     cell_kind = "lbr_gru"
+
+
+class AUGRU(Recurrent):
+    """A gated recurrent unit with an attentional update gate, made once for its descriptors.
+
+    An attention, a number for each step and row of the batch, weakens the update gate: where it is 1 the
+    state before is forgotten, where it is 0 the cell is a GRU. It comes from "Deep Interest Evolution Network
+    for Click-Through Rate Prediction" (Zhou et al., 2018), and is oneDNN's ``vanilla_augru``. All layers and
+    both directions read the same attention, that of an element of the sequence.
+
+    Parameters
+    ----------
+    src_layer, attention, weights_layer, weights_iter : MemoryDesc
+        The module's docstring has the axes.
+    bias, src_iter : MemoryDesc, optional
+    dst_layer, dst_iter : MemoryDesc or bool, optional
+        ``dst_iter`` is a result if it is given; True stands for the usual format.
+    direction : str
+        One of :data:`relayout.ops.recurrent.DIRECTIONS`; oneDNN has ``left2right`` alone, and one layer.
+    activations : sequence of str or Function, optional
+        Of the gates u and r, and of o. Usually logistic and tanh.
+    clip : float, optional
+        What bounds the sums of the gates, on both sides.
+    workspace : bool
+        Whether there is a further result, with what the backward primitive needs.
+
+    Raises
+    ------
+    LayoutError
+        Sizes don't fit together.
+    Unsupported
+        A data type that is not f32, bf16 or f16; a workspace for a clip, or for activations that have no
+        gradients here.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import relayout as rl
+    >>> x, attention = (rl.MemoryDesc((3, 2, n), "f32", "tnc") for n in (4, 1))
+    >>> augru = AUGRU(x, attention, *[rl.MemoryDesc((1, 1, 4, 3, 4), "f32", rl.any)] * 2)
+    >>> augru.inputs
+    ('src_layer', 'attention', 'weights_layer', 'weights_iter')
+    >>> data = {name: np.ones(augru.descs[name].dims) for name in augru.inputs}
+    >>> y = augru(**{name: rl.tensor(data[name], augru.descs[name]) for name in data})
+    >>> np.allclose(y.numpy(), augru.reference(**data), atol=1e-5)
+    True
+    """
+
+    kind = "augru"
+    cell_kind = "augru"
+
+    def __init__(
+        self,
+        src_layer: MemoryDesc,
+        attention: MemoryDesc,
+        weights_layer: MemoryDesc,
+        weights_iter: MemoryDesc,
+        bias: MemoryDesc | None = None,
+        *,
+        src_iter: MemoryDesc | None = None,
+        dst_layer: MemoryDesc | None = None,
+        dst_iter: MemoryDesc | bool | None = None,
+        direction: str = "left2right",
+        activations: Sequence[str | Function] | None = None,
+        clip: float | None = None,
+        workspace: bool = False,
+    ) -> None:
+        needed = {
+            "src_layer": src_layer,
+            "attention": attention,
+            "weights_layer": weights_layer,
+            "weights_iter": weights_iter,
+        }
+        optional = {"bias": bias, "src_iter": src_iter}
+        results = {"dst_layer": dst_layer, "dst_iter": dst_iter}
+        self._decide(needed, optional, results, direction, activations, clip, workspace)
+
+
+class LBRAUGRU(AUGRU):
+    """An :class:`AUGRU` with linear before reset: oneDNN's ``lbr_augru``.
+
+    Parameters are those of :class:`AUGRU`, but for the bias: it has four rows, as that of :class:`LBRGRU`.
+
+    Examples
+    --------
+    >>> import relayout as rl
+    >>> x, attention = (rl.MemoryDesc((3, 2, n), "f32", "tnc") for n in (4, 1))
+    >>> weights = rl.MemoryDesc((1, 1, 4, 3, 4), "f32", rl.any)
+    >>> LBRAUGRU(x, attention, weights, weights, rl.MemoryDesc((1, 1, 4, 4), "f32", rl.any)).bias.dims
+    (1, 1, 4, 4)
+    """
+
+    kind = "lbr_augru"
+    cell_kind = "lbr_augru"

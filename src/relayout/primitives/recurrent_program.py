@@ -253,6 +253,8 @@ class _Lowering:
         if source.dtype.name != "f32":
             text = "ntc" if self.turned else "tnc"
             self.descs["src_layer"] = MemoryDesc(source.dims, "f32", text)
+        if self.cell.attentive:
+            self.descs["attention"] = MemoryDesc((self.time, self.batch, 1), "f32", "tnc")
 
     # -- places ---------------------------------------------------------------------------------------------
 
@@ -381,10 +383,11 @@ class _Lowering:
             target = out.room(f"{name} packed", desc.nbytes)
             out.reorder(self.descs[name], desc, name, target)
             self.names[name] = target
-        source, desc = "src_layer", self.descs["src_layer"]
-        if desc != made.descs[source]:
-            out.reorder(made.descs[source], desc, source, out.room("data", desc.nbytes))
-            self.names[source] = "data"
+        for source, target in (("src_layer", "data"), ("attention", "attention in order")):
+            if source in made.inputs and self.descs[source] != made.descs[source]:
+                desc = self.descs[source]
+                out.reorder(made.descs[source], desc, source, out.room(target, desc.nbytes))
+                self.names[source] = target
         for layer in range(made.layers):
             plan = self.layer(layer)
         if not self.direct:
@@ -452,6 +455,7 @@ class _Lowering:
             "projection": self.names.get("weights_projection", "hidden"),
             "bias": self.names.get("bias", "hidden"),
             "peephole": self.names.get("weights_peephole", "hidden"),
+            "attention": self.names.get("attention", "hidden"),
             "workspace": "workspace" if plan.kept is not None else "hidden",
             "turns": "hidden",
         }

@@ -14,12 +14,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relayout.bench.peers import dnnl
+from relayout.ops.recurrent import ATTENTIVE
 
 __all__ = ["Backward", "Layer"]
 
 Arrays = Mapping[str, NDArray[Any]]
 
-CELLS = {"rnn": "vanilla_rnn", "lstm": "lstm", "gru": "gru", "lbr_gru": "lbr_gru"}
+CELLS = {
+    "rnn": "vanilla_rnn",
+    "lstm": "lstm",
+    "gru": "gru",
+    "lbr_gru": "lbr_gru",
+    "augru": "augru",
+    "lbr_augru": "lbr_augru",
+}
 DIRECTIONS = {"left2right": 1, "right2left": 2, "bidirectional_concat": 3, "bidirectional_sum": 4}
 TRAINING, INFERENCE, BACKWARD, TANH = 64, 96, 128, 0x21
 OVERWRITE = 1  # of what backward primitives do with gradients of weights: not added to what is there
@@ -27,6 +35,7 @@ NUMBERS = {
     "src_layer": 1,
     "src_iter": 2,
     "src_iter_c": 3,
+    "attention": 4,
     "dst_layer": 17,
     "dst_iter": 18,
     "dst_iter_c": 19,
@@ -47,7 +56,8 @@ def arguments_of(cell: str) -> tuple[list[str], list[str]]:
     """What a primitive is made of: what the forward pass reads, and its results, in oneDNN's order."""
     lstm = cell == "lstm"
     read = [
-        *("src_layer", "src_iter", *["src_iter_c"] * lstm, "weights_layer", "weights_iter"),
+        *("src_layer", "src_iter", *["src_iter_c"] * lstm, *["attention"] * (cell in ATTENTIVE)),
+        *("weights_layer", "weights_iter"),
         *["weights_peephole", "weights_projection"] * lstm,
         "bias",
     ]

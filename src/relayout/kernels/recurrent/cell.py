@@ -11,7 +11,7 @@ from typing import NamedTuple
 from relayout.ir.builder import Builder
 from relayout.ir.types import Value
 from relayout.ops.functions import Function
-from relayout.ops.recurrent import GATES
+from relayout.ops.recurrent import ATTENTIVE, GATES, LINEAR
 from relayout.records import dataclass
 
 __all__ = ["Cell", "Phase"]
@@ -56,7 +56,27 @@ class Cell:
     @property
     def biases(self) -> int:
         """How many there are for each unit: with linear before reset the state has one of its own."""
-        return self.gates + (self.kind == "lbr_gru")
+        return self.gates + (self.linear)
+
+    @property
+    def linear(self) -> bool:
+        """Whether a reset gate is a factor behind the product with the state."""
+        return self.kind in LINEAR
+
+    @property
+    def resets(self) -> bool:
+        """Whether the product of a gate is one with ``r * h``, which must be complete before."""
+        return self.kind in ("gru", "augru")
+
+    @property
+    def mixes(self) -> bool:
+        """Whether the state is a mean of the one before and a new one: a GRU of any kind."""
+        return self.resets or self.linear
+
+    @property
+    def attentive(self) -> bool:
+        """Whether there is an attention, which weakens the update gate."""
+        return self.kind in ATTENTIVE
 
     @property
     def has_memory(self) -> bool:
@@ -70,7 +90,7 @@ class Cell:
         >>> Cell("gru", ()).phases
         (Phase(gates=(0, 1), ...), Phase(gates=(2,), source='between', projects=False))
         """
-        if self.kind == "gru":
+        if self.resets:
             return Phase((0, 1)), Phase((2,), "between")
         first = Phase(tuple(range(self.gates)))
         return (first, Phase((0,), "between", True)) if self.projection else (first,)

@@ -13,8 +13,12 @@ The first step has no product, since nothing is behind it, and begins with the g
 Where the gradient of the first state is asked for, one more product follows.
 
 ``planes`` has blocks of units, as the products with all steps read them: ``[gate][block][step, row][lane]``.
-Gates are in their order; ``lbr_gru`` has three for the products with data, and three for those with states.
+Gates are in their order; linear before reset has three for the products with data, and three for those with
+states.
 Behind these come the gradients of projected states, ``[block][step, row][lane]``.
+
+``focus`` has what an attention's gradient is the sum of, for each layer and direction, each as a gate of
+``planes``.
 
 All lanes are written everywhere; those behind the last unit are zero, since all that they are made of is read
 as zero.
@@ -26,7 +30,7 @@ from math import ceil
 from typing import Any
 
 from relayout.ir.builder import Function
-from relayout.ir.types import I1, Value, constant
+from relayout.ir.types import FLOAT, I1, Value, constant
 from relayout.ir.vectors import load_pieces, pieces_of
 from relayout.kernels.conv.tile import WORD
 from relayout.kernels.recurrent.cell import Phase
@@ -39,7 +43,7 @@ __all__ = ["ENTRY", "OPERANDS", "Gradient", "module"]
 
 ENTRY = "gradient"
 OPERANDS = (
-    *("weights", "projection", "peephole", "results"),
+    *("weights", "projection", "peephole", "attention", "results", "focus"),
     *("flow", "carry", "begin", "between", "made", "turns"),
 )
 FIRST, MIDDLE, LAST = "first", "", "last"
@@ -57,7 +61,7 @@ class Gradient(Steps):
         The gradients of the states of all steps, f32; None: they are zero.
     pitch, between : int
         Bytes from row to row of ``flow``, and of all else that has a vector for each unit.
-    weights, projection, peephole : tuple of (int, int)
+    weights, projection, peephole, focus : tuple of (int, int)
         Bytes in front of those of this layer, and from one direction to the next.
     initial : bool
         Whether the gradient of the initial state is asked for.
@@ -70,15 +74,14 @@ class Gradient(Steps):
     weights: tuple[int, int]
     projection: tuple[int, int]
     peephole: tuple[int, int]
+    focus: tuple[int, int] | None
     initial: bool
 
     @property
     def phases(self) -> tuple[Phase, ...]:
         """Those of a step."""
         first = Phase((0,))
-        return (
-            (first, Phase((0,), "between")) if self.cell.kind == "gru" or self.cell.projection else (first,)
-        )
+        return (first, Phase((0,), "between")) if self.cell.resets or self.cell.projection else (first,)
 
     @property
     def rounds(self) -> int:
@@ -88,7 +91,7 @@ class Gradient(Steps):
     @property
     def planes(self) -> int:
         """Gates in ``planes``."""
-        return 6 if self.cell.kind == "lbr_gru" else self.cell.gates
+        return 6 if self.cell.linear else self.cell.gates
 
     @property
     def blocks(self) -> int:
@@ -127,6 +130,7 @@ class _Writer(Writer):
     pointers = (
         *("src", "weights", "gates", "before", "after", "memory", "memory_after", "results", "peephole"),
         *("new", "carry", "begin", "between", "planes", "projected", "made"),
+        *("attention", "focus"),
     )
 
     def __init__(self, plan: Gradient) -> None:
@@ -153,7 +157,7 @@ class _Writer(Writer):
         rows = plan.rows * plan.between
         at = {name: f.gep(f[name], direction, rows) for name in ("carry", "begin", "between")} | {"new": new}
         pitches = dict.fromkeys(("carry", "begin", "between"), plan.between) | {"new": plan.pitch}
-        jumps = {}
+        jumps: dict[str, int] = {}
         if mode != LAST:
             t = f.select(f.icmp("ne", turned, 0), s, f.sub(plan.steps - 1, s))
             before = f.add(t, turned)
@@ -178,10 +182,16 @@ class _Writer(Writer):
             here = f.mul(t, plan.rows * plan.vector)
             at["planes"] = f.gep(planes, here)
             at["projected"] = f.gep(f.gep(planes, plan.planes * plan.blocks * plan.block), here)
+            if cell.attentive:
+                at["attention"] = f.gep(f["attention"], t, plan.rows * WORD)
+                pitches["attention"], jumps = WORD, {"attention": 0}
+            if plan.focus is not None:
+                at["focus"] = f.gep(f.gep(f.gep(f["focus"], plan.focus[0]), direction, plan.focus[1]), here)
+                pitches["focus"], jumps["focus"] = plan.vector, plan.block
             made = f.gep(f["made"], direction, plan.steps * plan.rows * plan.gate)
             at["made"] = f.gep(made, t, plan.rows * plan.gate)
             pitches |= {"planes": plan.vector, "projected": plan.vector, "made": plan.gate}
-            jumps = {"planes": plan.block, "projected": plan.block}
+            jumps |= {"planes": plan.block, "projected": plan.block}
         projects = cell.projection and number == 1
         start, step = plan.projection if projects else plan.weights
         weights = f.gep(f.gep(f["projection" if projects else "weights"], start), direction, step)
@@ -197,7 +207,7 @@ class _Writer(Writer):
         elif number:  # of a gru: the product with the gradient of its last gate
             depth = plan.gate // WORD
             weights, at["src"] = f.gep(weights, 2 * depth * plan.vector), f.gep(new, 2 * plan.gate)
-        elif cell.kind == "gru":
+        elif cell.resets:
             depth = 2 * plan.gate // WORD
         return Where(at, pitches, weights, 0 if mode == FIRST else depth, block, width, jumps)
 
@@ -243,7 +253,7 @@ class _Tile(Tile):
         plan = self.plan
         if state:
             self.store(x, "new", r, u, gate * plan.gate)
-        both = plan.cell.kind == "lbr_gru"
+        both = plan.cell.linear
         planes = [gate] * (data or not both) + [3 + gate] * (state and both)
         for plane in planes:
             self.store(x, "planes", r, u, plane * plan.blocks * plan.block)
@@ -267,7 +277,7 @@ class _Tile(Tile):
         if self.number:
             (self.lstm if cell.projection else self.reset)(r, u, x)
             return
-        if self.mode != FIRST and cell.kind in ("gru", "lbr_gru"):
+        if self.mode != FIRST and cell.mixes:
             x = f.fadd(x, self.load("carry", r, u))
         if self.mode == LAST:
             self.store(x, "begin", r, u)
@@ -309,13 +319,20 @@ class _Tile(Tile):
 
     def mixed(self, r: int, u: int, x: Value) -> None:
         """What GRUs begin with."""
-        f, cell = self.f, self.plan.cell
+        f, plan, cell = self.f, self.plan, self.plan.cell
         update, new = self.gates(r, u, 0, 2)
         before = self.units("before", r, u)
-        self.give(r, u, 0, self.slope(0, update, f.fsub(before, new), x))
-        last = self.slope(1, new, f.fsub(1.0, update), x)
-        self.store(f.fmul(update, x), "carry", r, u)
-        if cell.kind == "gru":
+        factors, mixed = [f.fsub(before, new), x], update
+        if plan.focus is not None:
+            self.store(f.fmul(f.fmul(f.fsub(new, before), x), update), "focus", r, u)
+        if cell.attentive:
+            attention = f.load(FLOAT, f.gep(f["attention"], r * WORD))
+            passed = f.fsub(1.0, f.splat(attention, plan.lanes))
+            factors, mixed = [*factors, passed], f.fmul(update, passed)
+        self.give(r, u, 0, self.slope(0, update, *factors))
+        last = self.slope(1, new, f.fsub(1.0, mixed), x)
+        self.store(f.fmul(mixed, x), "carry", r, u)
+        if cell.resets:
             self.give(r, u, 2, last)
             return
         reset, inner = self.gates(r, u, 1, 3)

@@ -18,7 +18,7 @@ from math import ceil
 from typing import Any
 
 from relayout.ir.builder import Function
-from relayout.ir.types import Value, constant
+from relayout.ir.types import FLOAT, Value, constant
 from relayout.ir.vectors import pieces_of, store_pieces
 from relayout.kernels.conv.tile import WORD
 from relayout.kernels.recurrent.plan import Recurrence
@@ -28,7 +28,10 @@ from relayout.ops.recurrent import KEPT
 __all__ = ["ENTRY", "OPERANDS", "module"]
 
 ENTRY = "recurrent"
-OPERANDS = ("weights", "projection", "bias", "peephole", "hidden", "memory", "between", "workspace", "turns")
+OPERANDS = (
+    *("weights", "projection", "bias", "peephole", "hidden", "memory", "between"),
+    *("attention", "workspace", "turns"),
+)
 
 
 def module(plan: Recurrence) -> str:
@@ -40,7 +43,7 @@ class _Writer(Writer):
     entry, operands = ENTRY, OPERANDS
     pointers = (
         *("src", "weights", "given", "bias", "peephole", "old", "new", "memory", "between", "results"),
-        *("states", "memories", "gates"),
+        *("states", "memories", "gates", "attention"),
     )
 
     def __init__(self, plan: Recurrence) -> None:
@@ -71,6 +74,9 @@ class _Writer(Writer):
             "given": plan.given.row,
             "results": plan.results.row,
         }
+        if plan.cell.attentive:
+            at["attention"] = f.gep(f["attention"], t, plan.rows * WORD)
+            pitches["attention"] = WORD
         if plan.kept is not None:
             after = f.sub(f.add(t, 1), turned)
             kept = f.gep(f.gep(f["workspace"], plan.kept.start), direction, plan.kept.direction)
@@ -84,7 +90,7 @@ class _Writer(Writer):
         gates = 1 if phase.projects else plan.cell.gates
         width = plan.outputs if phase.projects else plan.units
         at["src"] = at["between" if phase.source == "between" else "old"]
-        return Where(at, pitches, weights, depth, depth * gates * lanes * WORD, width)
+        return Where(at, pitches, weights, depth, depth * gates * lanes * WORD, width, {"attention": 0})
 
     def written(self, f: Function, number: int, mode: str, size: tuple[int, int, int], where: Where) -> None:
         phase = self.plan.phases[number]
@@ -104,7 +110,7 @@ class _Tile(Tile):
         cell, written, gates = plan.cell, ["results"] * (phase == plan.phases[-1]), phase.gates
         if plan.kept is not None:
             written += ["states"] * len(written) + ["memories"] * (cell.has_memory and not phase.projects)
-        if cell.kind == "lbr_gru":
+        if cell.linear:
             gates = (*gates, 3)
         for r, u in product(range(self.rows), range(self.count)):
             if not phase.projects:
@@ -119,13 +125,13 @@ class _Tile(Tile):
     def start(self, r: int, u: int, g: int) -> Value:
         """What a sum begins with: the state's own bias, which a reset gate multiplies, too."""
         cell = self.plan.cell
-        if cell.kind == "lbr_gru" and g == 2:
+        if cell.linear and g == 2:
             return self.f.load(self.type, self.f.gep(self.f["bias"], cell.gates * self.bias + u * self.width))
         return constant(self.type, 0)
 
     def whole(self, r: int, u: int, g: int, x: Value) -> Value:
         """A sum together with what the data gives."""
-        if self.phase.projects or (self.plan.cell.kind == "lbr_gru" and g == 2):
+        if self.phase.projects or (self.plan.cell.linear and g == 2):
             return x
         return self.f.fadd(x, self.given(r, u, g))
 
@@ -162,13 +168,13 @@ class _Tile(Tile):
             self.state(r, u, apply(0, sums[0]))
         elif cell.kind == "lstm":
             self.lstm(r, u, sums)
-        elif cell.kind == "gru" and self.phase.source == "hidden":
+        elif cell.resets and self.phase.source == "hidden":
             update, reset = (apply(0, x) for x in sums)
             self.keep(r, u, update, reset)
-            f.store(update, self.given_at(r, u, 0))
+            f.store(self.passed(r, update), self.given_at(r, u, 0))
             old = f.load(self.type, self.at("old", r, u))
             f.store(f.fmul(reset, old), self.at("between", r, u))
-        elif cell.kind == "gru":
+        elif cell.resets:
             new = apply(1, sums[0])
             self.keep(r, u, new, first=2)
             self.mixed(r, u, self.given(r, u, 0), new)
@@ -176,7 +182,15 @@ class _Tile(Tile):
             update, reset = (apply(0, x) for x in sums[:2])
             new = apply(1, f.fmuladd(reset, sums[2], self.given(r, u, 2)))
             self.keep(r, u, update, reset, new, sums[2])
-            self.mixed(r, u, update, new)
+            self.mixed(r, u, self.passed(r, update), new)
+
+    def passed(self, r: int, update: Value) -> Value:
+        """An update gate times what the attention of the row leaves of it."""
+        f = self.f
+        if not self.plan.cell.attentive:
+            return update
+        attention = f.splat(f.load(FLOAT, f.gep(f["attention"], r * WORD)), self.plan.lanes)
+        return f.fmul(update, f.fsub(1.0, attention))
 
     def keep(self, r: int, u: int, *values: Value, first: int = 0) -> None:
         """Store gates, from one of them on, in training."""

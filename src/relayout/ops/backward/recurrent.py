@@ -18,11 +18,14 @@ is::
     lbr_gru   dz0, dz2 as in gru                                dz1 = g' * (U2 h + b3) * dz2
               dh <- u * dh + U0 dz0 + U1 dz1 + U2 (r * dz2)
 
+    augru     with v = (1 - s) * u in place of u but in g', and (1 - s) * dz0; the attention's gradient is
+              ds = - sum over units of u * (h - a) * dh, over all layers and directions, too
+
 and then, over all steps and rows of the batch::
 
     dx = sum W dz     dW = sum x dz     dU = sum h dz     db = sum dz     dP = sum c dz     dV = sum m dh
 
-where U2 meets ``r * h`` (gru) or ``r * dz2`` (lbr_gru), and b3 the latter.
+where U2 meets ``r * h`` (gru) or ``r * dz2`` (linear before reset), and b3 the latter.
 """
 
 from __future__ import annotations
@@ -36,7 +39,7 @@ import numpy as np
 
 from relayout.ops.functions import Function, Reals
 from relayout.ops.operation import Operation
-from relayout.ops.recurrent import DIRECTIONS, Workspace
+from relayout.ops.recurrent import DIRECTIONS, LINEAR, Workspace
 from relayout.ops.slopes import slope
 
 __all__ = ["RecurrentBackward"]
@@ -87,10 +90,14 @@ class RecurrentBackward(Operation):
                     below = workspace.parts(arrays["workspace"], layer - 1, d)["states"]
                     data = below[:-1] if turned else below[1:]
                 own = {name: one[layer, d] for name, one in arrays.items() if one.ndim > 3}
+                if "attention" in arrays:
+                    own["passed"] = 1 - arrays["attention"]
                 made = self._layer(data, dy, own, kept, turned)
                 dy = made.pop("diff_data")
+                if "diff_attention" in found:
+                    found["diff_attention"] += made.pop("diff_attention")
                 for name in made:
-                    if name in found:
+                    if name in found and name != "diff_attention":
                         found[name][layer, d] = made[name]
             found["diff_src_layer"] += dy
         return found
@@ -110,6 +117,7 @@ class RecurrentBackward(Operation):
         inner = np.zeros_like(gates)  # the same with U
         read = np.repeat(states[:-1, :, None], u.shape[1], 2)  # what U is multiplied by
         read[:] = (states[1:] if turned else states[:-1])[:, :, None]
+        passed, ds = own.get("passed", np.ones((time, batch, 1))), np.zeros((time, batch, 1))
         dp, dv = np.zeros((3, units)), np.zeros((units, u.shape[0]))
         for t in range(time) if turned else reversed(range(time)):
             h, after = states[t + turned], states[t + 1 - turned]
@@ -132,9 +140,12 @@ class RecurrentBackward(Operation):
                 dc = f * dc + p[0] * dz0 + p[1] * dz1
                 inner[t], carried = dz, 0.0
             else:
-                z, r, a = np.moveaxis(kept["gates"][t], 1, 0)[:3]
-                dz0, dz2 = self._slope(0, z) * (h - a) * dh, self._slope(1, a) * (1 - z) * dh
-                if self.cell == "gru":
+                update, r, a = np.moveaxis(kept["gates"][t], 1, 0)[:3]
+                p = passed[t]
+                z = p * update
+                ds[t] = -(update * (h - a) * dh).sum(1, keepdims=True)
+                dz0, dz2 = self._slope(0, update) * p * (h - a) * dh, self._slope(1, a) * (1 - z) * dh
+                if self.cell not in LINEAR:
                     back = dz2 @ u[:, 2].T
                     dz = np.stack([dz0, self._slope(0, r) * h * back, dz2], 1)
                     inner[t], read[t, :, 2] = dz, r * h
@@ -147,7 +158,7 @@ class RecurrentBackward(Operation):
             gates[t] = dz
             dh = carried + np.einsum("ngo,igo->ni", inner[t], u)
         bias = gates.sum((0, 1))
-        if self.cell == "lbr_gru":
+        if self.cell in LINEAR:
             bias = np.concatenate([bias, inner[:, :, 2].sum((0, 1))[None]])
         found = {
             "diff_data": np.einsum("tngo,igo->tni", gates, w),
@@ -157,6 +168,7 @@ class RecurrentBackward(Operation):
             "diff_weights_iter": np.einsum("tngi,tngo->igo", read, inner),
             "diff_weights_peephole": dp,
             "diff_bias": bias,
+            "diff_attention": ds,
         }
         return found | {"diff_weights_projection": dv}
 

@@ -30,14 +30,31 @@ from relayout.layout.descriptor import MemoryDesc
 from relayout.ops.backward.recurrent import RecurrentBackward
 from relayout.primitives.backward.base import Backward
 from relayout.primitives.primitive import DEFINITION
-from relayout.primitives.recurrent import FLOATS, FORMATS, GRU, LBRGRU, LSTM, Recurrent, VanillaRNN
+from relayout.primitives.recurrent import (
+    AUGRU,
+    FLOATS,
+    FORMATS,
+    GRU,
+    LBRAUGRU,
+    LBRGRU,
+    LSTM,
+    Recurrent,
+    VanillaRNN,
+)
 
 if TYPE_CHECKING:
     from relayout.primitives.program import Program
 
-__all__ = ["GRUBackward", "LBRGRUBackward", "LSTMBackward", "VanillaRNNBackward"]
+__all__ = [
+    "AUGRUBackward",
+    "GRUBackward",
+    "LBRAUGRUBackward",
+    "LBRGRUBackward",
+    "LSTMBackward",
+    "VanillaRNNBackward",
+]
 
-READ = ("src_layer", "weights_layer", "weights_iter", "weights_peephole", "weights_projection")
+READ = ("src_layer", "attention", "weights_layer", "weights_iter", "weights_peephole", "weights_projection")
 LEFT_OUT = ("diff_dst_layer", "diff_dst_iter", "diff_dst_iter_c")
 
 
@@ -123,6 +140,12 @@ class GradientsOfLayers(Backward):
         return program(self)
 
 
+def _check_cell(made: GradientsOfLayers, forward: Any) -> None:
+    """Refuse a subclass of what is wanted: linear before reset where it is not."""
+    if forward.cell_kind != made.kind.removesuffix("_backward"):
+        raise LayoutError(f"{made.kind}: forward is a {type(forward).__name__}")
+
+
 class VanillaRNNBackward(GradientsOfLayers):
     """The gradients of a :class:`~relayout.primitives.VanillaRNN`.
 
@@ -200,8 +223,7 @@ class GRUBackward(VanillaRNNBackward):
 
     def _made_for(self, forward: Any) -> None:
         super()._made_for(forward)
-        if forward.cell_kind != self.kind.removesuffix("_backward"):
-            raise LayoutError(f"{self.kind}: forward is a {type(forward).__name__}")
+        _check_cell(self, forward)
 
 
 class LBRGRUBackward(GRUBackward):
@@ -220,6 +242,96 @@ class LBRGRUBackward(GRUBackward):
 
     kind = "lbr_gru_backward"
     hint = LBRGRU
+
+
+class AUGRUBackward(GradientsOfLayers):
+    """The gradients of an :class:`~relayout.primitives.AUGRU`.
+
+    Parameters
+    ----------
+    forward : AUGRU
+        Made with ``workspace=True``.
+    src_layer, attention, weights_layer, weights_iter : MemoryDesc, optional
+        Inputs, which may have other formats than in the forward pass.
+    diff_dst_layer, diff_dst_iter : MemoryDesc or False, optional
+        The gradients that come in, as forward has results. False: it is zero, and no input.
+    diff_src_layer, diff_attention, diff_src_iter, diff_weights_layer, diff_weights_iter, diff_bias : optional
+        MemoryDesc or False: the gradients that go out, as forward has inputs. False: it is not wanted. That
+        of the attention is the sum over all units, layers and directions.
+
+    Raises
+    ------
+    LayoutError
+        ``forward`` has no workspace, or sizes are others than in the forward pass.
+
+    Examples
+    --------
+    >>> import relayout as rl
+    >>> from relayout.primitives import AUGRU
+    >>> x, attention = (rl.MemoryDesc((3, 2, n), "f32", "tnc") for n in (4, 1))
+    >>> weights = rl.MemoryDesc((1, 1, 4, 3, 4), "f32", "ldigo")
+    >>> AUGRUBackward(AUGRU(x, attention, weights, weights, workspace=True), diff_src_layer=False).outputs
+    ('diff_attention', 'diff_weights_layer', 'diff_weights_iter')
+    """
+
+    kind = "augru_backward"
+    hint = AUGRU
+
+    def __init__(
+        self,
+        forward: Recurrent,
+        *,
+        src_layer: MemoryDesc | None = None,
+        attention: MemoryDesc | None = None,
+        weights_layer: MemoryDesc | None = None,
+        weights_iter: MemoryDesc | None = None,
+        diff_dst_layer: MemoryDesc | bool | None = None,
+        diff_dst_iter: MemoryDesc | bool | None = None,
+        diff_src_layer: MemoryDesc | bool | None = None,
+        diff_attention: MemoryDesc | bool | None = None,
+        diff_src_iter: MemoryDesc | bool | None = None,
+        diff_weights_layer: MemoryDesc | bool | None = None,
+        diff_weights_iter: MemoryDesc | bool | None = None,
+        diff_bias: MemoryDesc | bool | None = None,
+    ) -> None:
+        self._decide(
+            forward,
+            {
+                "src_layer": src_layer,
+                "attention": attention,
+                "weights_layer": weights_layer,
+                "weights_iter": weights_iter,
+                "diff_dst_layer": diff_dst_layer,
+                "diff_dst_iter": diff_dst_iter,
+                "diff_src_layer": diff_src_layer,
+                "diff_attention": diff_attention,
+                "diff_src_iter": diff_src_iter,
+                "diff_weights_layer": diff_weights_layer,
+                "diff_weights_iter": diff_weights_iter,
+                "diff_bias": diff_bias,
+            },
+        )
+
+    def _made_for(self, forward: Any) -> None:
+        super()._made_for(forward)
+        _check_cell(self, forward)
+
+
+class LBRAUGRUBackward(AUGRUBackward):
+    """The gradients of a :class:`~relayout.primitives.LBRAUGRU`; parameters as in :class:`AUGRUBackward`.
+
+    Examples
+    --------
+    >>> import relayout as rl
+    >>> from relayout.primitives import LBRAUGRU
+    >>> x, attention = (rl.MemoryDesc((3, 2, n), "f32", "tnc") for n in (4, 1))
+    >>> weights = rl.MemoryDesc((1, 1, 4, 3, 4), "f32", "ldigo")
+    >>> LBRAUGRUBackward(LBRAUGRU(x, attention, weights, weights, workspace=True)).diff_attention.dims
+    (3, 2, 1)
+    """
+
+    kind = "lbr_augru_backward"
+    hint = LBRAUGRU
 
 
 class LSTMBackward(GradientsOfLayers):

@@ -53,6 +53,8 @@ if TYPE_CHECKING:
 
 __all__ = ["costs", "packed", "program"]
 
+ORDERED = ("src_layer", "attention", "diff_dst_layer")  # inputs that are read in the order of steps and rows
+
 
 def packed(lanes: int) -> dict[str, str]:
     """The formats of weights that kernels read, all f32.
@@ -155,7 +157,7 @@ class _Lowering:
         if made.layers == 1 and "diff_src_layer" not in made.outputs:
             del self.formats["weights_layer"]
         self.repacked = [name for name, desc in self.formats.items() if self.descs[name] != desc]
-        for name in ("src_layer", "diff_dst_layer"):
+        for name in ORDERED:
             if name in self.descs:
                 self.descs[name] = self.plainly(name)
         for name, text in (("diff_bias", "ldgo"), ("diff_weights_peephole", "ldgo")):
@@ -167,7 +169,7 @@ class _Lowering:
         """How data and gradients of results are read: in f32; gradients row by row, data end to end."""
         desc = self.descs[name]
         like = MemoryDesc(desc.dims, "f32", "tnc")
-        if name == "src_layer":
+        if name != "diff_dst_layer":
             return desc if desc.dtype == like.dtype and desc.layout.same_bytes(like.layout) else like
         direct = places_of(desc, self.directions, self.outputs, self.sums) is not None
         return desc if direct and desc.dtype == like.dtype else like
@@ -210,6 +212,7 @@ class _Lowering:
             weights=span(self.wide * gates),
             projection=span(self.room * self.wide),
             peephole=span(3 * self.room),
+            focus=span(self.rows * self.room) if "diff_attention" in made.outputs else None,
             initial="diff_src_iter" in made.outputs,
         )
         return planned(plan, threads.count())
@@ -253,10 +256,10 @@ class _Lowering:
             if "diff_weights_iter" in made.outputs:
                 at = starts + turned * self.batch * self.outputs
                 read = ("workspace", at, self.outputs, self.outputs)
-                first = planes + (3 * self.rows * self.room if self.cell.kind == "lbr_gru" else 0)
-                plain = range(2 if self.cell.kind == "gru" else gates)
+                first = planes + (3 * self.rows * self.room if self.cell.linear else 0)
+                plain = range(2 if self.cell.resets else gates)
                 yield from self.weights("diff_weights_iter", layer, d, read, first, plain)
-                if self.cell.kind == "gru":
+                if self.cell.resets:
                     read = ("made", d * self.rows * self.room, self.units, self.room)
                     yield from self.weights("diff_weights_iter", layer, d, read, first, range(2, 3))
             if "diff_weights_projection" in made.outputs:
@@ -361,7 +364,7 @@ class _Lowering:
                 out.add(zeros_step(made.descs[name], name))
         for name in self.repacked:
             self.moved_to(name, self.formats[name], "packed")
-        for name in ("src_layer", "diff_dst_layer"):
+        for name in ORDERED:
             if name in made.inputs and self.descs[name] != made.descs[name]:
                 self.moved_to(name, self.descs[name], "in order")
         after = []
@@ -374,6 +377,7 @@ class _Lowering:
                     after.append((desc, given, self.names[name], name))
         for layer in reversed(range(made.layers)):
             plan = self.layer(layer)
+        self.attended()
         for step in after:
             out.reorder(*step)
         return Program(tuple(out.steps), out.scratch, out.constants, note=str(plan))
@@ -397,6 +401,8 @@ class _Lowering:
         out.room("planes", self.directions * plan.direction)
         out.room("made", self.directions * self.rows * self.room * WORD)
         out.room("above", self.directions * self.above * WORD)
+        if plan.focus is not None:
+            out.room("focus", made.layers * self.directions * self.rows * self.room * WORD)
         states = {"iter": "begin"} | ({"iter_c": "carry"} if self.cell.has_memory else {})
         for name, where in states.items():
             given, here = self.state(layer, f"diff_dst_{name}")
@@ -441,6 +447,8 @@ class _Lowering:
             "weights": self.names["weights_iter"],
             "projection": self.names.get("weights_projection", "flow"),
             "peephole": self.names.get("weights_peephole", "flow"),
+            "attention": self.names.get("attention", "flow"),
+            "focus": "focus" if plan.focus is not None else "flow",
             "results": results,
             "turns": "flow",
         }
@@ -457,6 +465,23 @@ class _Lowering:
         out.add(Step(kernels[0], "workspace", "planes", operands, parts, shared))
 
     @locked
+    def attended(self) -> None:
+        """The gradient of the attention: sums over all units, of all layers and directions."""
+        from relayout.primitives.combining import reduction
+        from relayout.primitives.reduction import Reduction
+
+        if "diff_attention" not in self.made.outputs:
+            return
+        blocks = self.made.layers * self.directions * self.room // self.lanes
+        parts = MemoryDesc((blocks, self.time, self.batch, self.lanes), "f32", "abcd")
+        there = self.made.descs["diff_attention"]
+        layout = views.unsqueeze(there.layout.with_roles(None), 0)
+        lowered = reduction(Reduction(parts, "sum", (0, 3), MemoryDesc(layout.dims, there.dtype, layout)))
+        if lowered is None:
+            raise Impossible
+        self.out.append(lowered, {"src": "focus", "dst": "diff_attention"})
+
+    @locked
     def sum_up(self, plan: Gradient, layer: int) -> None:
         """The gradients of biases and peepholes."""
         from relayout.environment import LOADED
@@ -466,7 +491,7 @@ class _Lowering:
         from relayout.runtime.sharing import parts_of_tasks
         from relayout.runtime.thresholds import shares
 
-        biases = [*range(self.cell.gates), *[5] * (self.cell.kind == "lbr_gru")]
+        biases = [*range(self.cell.gates), *[5] * (self.cell.linear)]
         gates = {"diff_bias": biases, "diff_weights_peephole": [0, 1, 3]}
         for name, which in gates.items():
             if name not in self.made.outputs:
