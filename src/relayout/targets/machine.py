@@ -81,6 +81,18 @@ class Machine(NamedTuple):
         """
         return not self.cpu.startswith("znver")
 
+    @property
+    def halves(self) -> bool:
+        """Whether it works on its widest registers in two halves, as far as its name tells.
+
+        AMD's Zen 4 does. Wide vectors save instructions there, but no time, and cost some where lanes are put
+        together: an insertion into 64 bytes takes as long as two into 32, and there are three instead of one.
+
+        >>> machine("sapphirerapids").halves, machine("znver4").halves
+        (False, True)
+        """
+        return self.vector == LINE and self.cpu == "znver4"
+
     def permutes(self, bits: int) -> bool:
         """Whether one instruction puts elements of so many bits of its widest registers in any order.
 

@@ -17,7 +17,7 @@ from relayout.dtypes import DType
 from relayout.ir.builder import Builder, Function, Operand
 from relayout.ir.conversions import RECIPROCALS, Steps, arithmetic_type, convert, rescale
 from relayout.ir.types import I8, I16, I64, PTR, Type, Value, integer, poison, vector
-from relayout.kernels.copy.plan import Plan
+from relayout.kernels.copy.plan import Plan, width_of
 from relayout.kernels.copy.problem import Table
 from relayout.loops.nest import Loop
 from relayout.targets.machine import LINE, Machine
@@ -61,7 +61,7 @@ def writes(plan: type[Plan]) -> Callable[[type[_Kernel]], type[_Kernel]]:
 
 def writer(plan: Plan, machine: Machine, streaming: bool, name: str) -> Kernel:
     """What writes the kernel of a plan, under a name."""
-    return WRITERS[type(plan)](plan, machine, streaming, name)
+    return WRITERS[type(plan)](plan, width_of(machine, plan.narrow), streaming, name)
 
 
 class Kernel:

@@ -33,6 +33,7 @@ __all__ = [
         "runs",
         "shared_of",
         "waiting",
+        "width_of",
     ),
 ]
 
@@ -42,7 +43,7 @@ OWNERSHIP_CYCLES = (
     8  # cycles to read a line from memory only to write it; or to write to memory what is read next
 )
 LONG_ROW_BITS = 1 << 18  # a row as long as that is shared by threads
-CLAIM_CYCLES = 0.2  # cycles for a line that is asked for, or not, against what suits the processor
+UNUSUAL_CYCLES = 0.2  # cycles for a line by which the choice costs more that suits a processor less
 JOINED_BITS = 4 * LINE_BITS  # of the destination that short rows complete before their source is read on
 BUFFER_BITS = 8 * (16 << 10)  # of a buffer from which whole lines leave: half of the smallest L1 cache
 
@@ -128,6 +129,8 @@ class Plan:
     """Whether whole lines are written by streaming (non-temporal) stores, around the caches."""
     claims: bool = False
     """Whether lines are asked for some time before they are written through the caches."""
+    narrow: bool = False
+    """Whether vectors are half a line at most, even if registers are wider."""
     cost: float = field(default=0.0, compare=False)
     """What is estimated, in cycles for a line of the destination: to be compared with other plans' only."""
 
@@ -135,6 +138,8 @@ class Plan:
     """The word for its kernel."""
     can_claim: ClassVar[bool] = False
     """Whether its kernel is one that may ask for lines before it writes them."""
+    can_narrow: ClassVar[bool] = False
+    """Whether its kernel is one that may take narrower vectors than there are: they need fewer inserts."""
 
     def __str__(self) -> str:
         words = [self.kind, *self.described()]
@@ -158,7 +163,8 @@ class Plan:
     def words(self) -> tuple[str, ...]:
         """What there was to choose, a word for each: other candidates for the nest differ in one at least."""
         claim = ("claimed" if self.claims else "unclaimed",) if self.can_claim and not self.stream else ()
-        return self.kind, *self.choices(), "streamed" if self.stream else "cached", *claim
+        width = ("narrow" if self.narrow else "wide",) if self.can_narrow else ()
+        return self.kind, *self.choices(), "streamed" if self.stream else "cached", *claim, *width
 
     def choices(self) -> Iterator[str]:
         """The words that only this kind of kernel has."""
@@ -215,6 +221,10 @@ class Plan:
         """Whether the body completes whole lines, wherever the loops around step by whole ones."""
         return False
 
+    def narrows(self, machine: Machine) -> bool:
+        """Whether narrow vectors are estimated to be faster."""
+        return self.can_narrow and machine.halves
+
     @property
     def even(self) -> tuple[Loop, ...]:
         """The loops whose tails are done by stepping back: they must divide evenly where values are added."""
@@ -250,15 +260,28 @@ AnyPlan = TypeVar("AnyPlan", bound=Plan)
 def costing(made: AnyPlan, facts: Facts, cost: float) -> Iterator[AnyPlan]:
     """A plan with its cost: through the caches and, where it completes whole lines, around them.
 
-    Through the caches both with lines that are asked for and without, if the kernel can.
+    Where the kernel can, also with vectors of another width than suits the processor; and through the caches
+    with lines that are asked for, or without.
     """
-    usual = made.can_claim and facts.machine.claims
-    for stream in (False, True)[: 1 + made.streams(facts.machine)]:
-        whole = cost + OWNERSHIP_CYCLES * (stream != facts.streaming)
-        for claims in (usual, not usual)[: 1 + (made.can_claim and not stream)]:
-            whole += CLAIM_CYCLES * (claims != usual)
-            if not facts.hopeless(whole):
-                yield replace(made, stream=stream, claims=claims and not stream, cost=whole)
+    if facts.hopeless(cost):
+        return
+    machine = facts.machine
+    halved, claimed = made.narrows(machine), made.can_claim and machine.claims
+    for narrow in (halved, not halved)[: 1 + (made.can_narrow and machine.vector == LINE)]:
+        vectors = width_of(machine, narrow)
+        for stream in (False, True)[: 1 + made.streams(vectors)]:
+            for claims in (claimed, not claimed)[: 1 + (made.can_claim and not stream)]:
+                unusual = (narrow != halved) + (claims != claimed)
+                whole = cost + OWNERSHIP_CYCLES * (stream != facts.streaming) + UNUSUAL_CYCLES * unusual
+                if not facts.hopeless(whole):
+                    yield replace(
+                        made, stream=stream, claims=claims and not stream, narrow=narrow, cost=whole
+                    )
+
+
+def width_of(machine: Machine, narrow: bool) -> Machine:
+    """The processor with vectors of half a line at most, or as it is."""
+    return machine._replace(vector=min(machine.vector, LINE // 2)) if narrow else machine
 
 
 def along(nest: Move, run: Run) -> list[int]:

@@ -53,7 +53,7 @@ class TransposePlan(Plan):
     """Tiles that are transposed in registers, loaded from where the source lies."""
 
     kind = "transpose"
-    can_claim = True
+    can_claim = can_narrow = True
     bounced: int = 0
     """So many columns pass through a buffer at a time, to be stored in whole lines; 0: none."""
     prefetch: bool = False
@@ -103,10 +103,18 @@ class TransposePlan(Plan):
             abreast //= 2
         return abreast
 
+    @property
+    def lines_up(self) -> bool:
+        """Whether all columns begin on a line if the first one does."""
+        return all(stride % LINE_BITS == 0 for stride in self.columns.strides("dst"))
+
     def completes(self, machine: Machine) -> bool:
         """Columns of a line or more that begin on lines, or pass through a buffer."""
-        whole = all(stride % LINE_BITS == 0 for stride in self.columns.strides("dst"))
-        return bool(self.bounced) or (whole and self.total * self.nest.write >= LINE_BITS)
+        return bool(self.bounced) or (self.lines_up and self.total * self.nest.write >= LINE_BITS)
+
+    def narrows(self, machine: Machine) -> bool:
+        """Where columns are whole lines: elsewhere two stores straddle lines for one."""
+        return super().narrows(machine) and self.lines_up
 
 
 AnyTranspose = TypeVar("AnyTranspose", bound=TransposePlan)
@@ -127,7 +135,7 @@ class StagedPlan(TransposePlan):
 class HollowPlan(TransposePlan):
     """The same with zeros among the rows."""
 
-    can_claim = False
+    can_claim = can_narrow = False
     group: int = 0
     """Joined rows are in groups of so many, each of which ends with zeros."""
 
