@@ -22,7 +22,7 @@ from torch.nn import functional as F  # noqa: E402
 
 import relayout as rl  # noqa: E402
 from relayout.torch import compiling  # noqa: E402
-from relayout.torch.compiling import calls, partition, program, weights  # noqa: E402
+from relayout.torch.compiling import calls, part, partition, program, weights  # noqa: E402
 from relayout.torch.compiling.part import order_of  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore:::torch", "ignore::DeprecationWarning")
@@ -289,6 +289,76 @@ def test_results_have_memory_of_their_own() -> None:
     assert torch.equal(first, kept)
 
 
+def _halves(x: Any) -> Any:
+    return F.relu(x @ x).chunk(2, 1)
+
+
+def _views_of_one(x: Any) -> Any:
+    y = F.relu(x @ x)
+    return y, y[0], [y.t(), {"flat": y.view(-1)}], x, x[1:]
+
+
+def _read_inside_too(x: Any) -> Any:
+    y = torch.special.bessel_j0(x @ x)
+    view = y.view(-1, 32)
+    return view @ x[:32], view, y
+
+
+def _several_results(x: Any) -> Any:
+    values, places = (x @ x).max(1)
+    return values, places, values[:3]
+
+
+@pytest.mark.parametrize("function", [_halves, _views_of_one, _read_inside_too, _several_results])
+def test_results_that_share_memory(function: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in eager PyTorch: who writes to one of them changes the others."""
+
+    def shared(made: Any) -> list[list[bool]]:
+        places = [one.untyped_storage().data_ptr() for one in leaves(made)]
+        return [[one == other for other in places] for one in places]
+
+    monkeypatch.setattr(program, "WORTH", 0)
+    made = rl.torch.compile(function)
+    x = torch.randn(64, 32) @ torch.randn(32, 64)
+    agree(made(x), function(x))
+    assert shared(made(x)) == shared(function(x))
+    found, wanted = made(x), function(x)
+    leaves(found)[-1].zero_(), leaves(wanted)[-1].zero_()
+    agree(found, wanted)
+    assert "aten.mm.default" in made.explain().taken
+
+
+CHANNELS_LAST: dict[str, tuple[Callable[[Any], Any], int]] = {
+    "roll": (lambda x: torch.roll(x, 1, 2), 4),
+    "roll by nothing": (lambda x: torch.roll(x, (3, 0), (2, 1)), 4),
+    "roll of several axes": (lambda x: torch.roll(x, (-1, 2), (2, 3)).relu(), 4),
+    "roll of all": (lambda x: torch.roll(x, 5), 4),
+    "channel_shuffle": (lambda x: F.channel_shuffle(x, 2), 4),
+    "channel_shuffle, 3-D": (lambda x: F.channel_shuffle(x, 2), 5),
+    "reflect, 3-D": (lambda x: F.pad(x, (1,) * 6, "reflect"), 5),
+    "replicate, 3-D": (lambda x: F.pad(x, (1,) * 6, "replicate"), 5),
+    "max_unpool": (lambda x: F.max_unpool2d(*F.max_pool2d(x, 2, return_indices=True), 2), 4),
+}
+
+
+@pytest.mark.parametrize("last", [False, True], ids=["contiguous", "channels_last"])
+@pytest.mark.parametrize("name", CHANNELS_LAST)
+def test_strides_that_traces_tell_wrongly(name: str, last: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    function, axes = CHANNELS_LAST[name]
+    x = torch.randn(2, 8, *(6,) * (axes - 2))
+    if last:
+        x = x.to(memory_format=torch.channels_last if axes == 4 else torch.channels_last_3d)
+    monkeypatch.setattr(program, "WORTH", 0)
+    compared(function, x)
+
+
+def test_a_rolled_batch_of_open_size() -> None:
+    made = rl.torch.compile(lambda x: torch.roll(x, 1, 0) @ torch.ones(16, 16), dynamic=True)
+    for n in (2, 3, 5):
+        x = torch.randn(n, 16)
+        agree(made(x), torch.roll(x, 1, 0) @ torch.ones(16, 16))
+
+
 @pytest.mark.parametrize("kind", ["float64", "bfloat16", "float16"])
 def test_data_types(kind: str) -> None:
     model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Flatten(), nn.Linear(8 * 36, 5)).to(
@@ -474,6 +544,53 @@ def test_weights_made_in_inference_mode() -> None:
         agree(made(x), model(x))
         model.weight.mul_(2)
         agree(made(x), model(x))
+
+
+class Rotated(nn.Module):
+    """Positions as turns of pairs, by complex numbers, as language models have them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(16, 16), nn.Linear(16, 16)
+        self.register_buffer("turns", torch.polar(torch.ones(9, 8), torch.arange(72.0).reshape(9, 8)))
+
+    def forward(self, x: Any) -> Any:
+        pairs = torch.view_as_complex(self.first(x).unflatten(-1, (8, 2)))
+        return self.second(torch.view_as_real(pairs * self.turns).flatten(-2))
+
+
+def test_a_buffer_that_cannot_be_watched_leaves_the_others_packed() -> None:
+    model = Rotated()
+    made = compared(model, torch.randn(2, 9, 16))
+    assert made.explain().taken["aten.addmm.default"] == 2
+    assert sum(part.weights for part in made.explain().graphs[0].taken) > 0
+    with torch.no_grad():
+        x = torch.randn(2, 9, 16)
+        for change in (model.turns.conj_physical_, model.second.weight.neg_):
+            change()
+            agree(made(x), model(x))
+
+
+def test_a_model_without_memory() -> None:
+    made = rl.torch.compile(nn.Conv2d(3, 4, 3, device="meta"))
+    with torch.no_grad():
+        assert made(torch.empty(1, 3, 8, 8, device="meta")).shape == (1, 4, 6, 6)
+    assert {one.reason for graph in made.explain().graphs for one in graph.left} == {"on the device meta"}
+
+
+def test_what_cannot_be_compiled_is_left(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A mistake of ours is logged, and costs speed alone."""
+
+    def mistaken(*_: Any) -> Any:
+        raise ZeroDivisionError("by nothing")
+
+    monkeypatch.setattr(part, "translated", mistaken)
+    made = compared(nn.Conv2d(3, 4, 3), image())
+    (left,) = made.explain().graphs[0].left
+    assert left.reason == "ZeroDivisionError while it was compiled: by nothing"
+    assert "1 operators are left to PyTorch: ZeroDivisionError" in caplog.text
 
 
 def test_layers_that_share_a_graph() -> None:

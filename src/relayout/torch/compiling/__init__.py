@@ -5,6 +5,7 @@ calls        what PyTorch calls then: the program for the weights and sizes of a
 weights      weights that are packed once, and watched
 sizes        graphs with open sizes, for those of a call
 program      a graph of which parts are compiled, and the rest is PyTorch's
+aliases      views that a graph returns of one value
 support      which nodes may be taken
 partition    which of them go together
 part         one part, compiled

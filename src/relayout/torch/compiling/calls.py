@@ -7,7 +7,8 @@ behind these, sizes are compiled when they come for the second time, and PyTorch
 
 Programs of weights that are no more go with them. Where weights change all the time, packing them anew costs
 more than it brings: after :data:`HASTY` times in a row that a program was called less than :data:`FEW` times,
-weights are read in each call from then on.
+weights are read in each call from then on. Those that can't be watched, complex ones for example, are read so
+from the beginning.
 """
 
 from __future__ import annotations
@@ -98,8 +99,9 @@ class Calls:
     def _made(self, given: list[Any]) -> Program | None:
         """The program for these arguments, compiled; None: PyTorch runs the graph."""
         with self._lock:
-            if self._weights and (self._hasty >= HASTY or not all(map(watchable, self._picked(given)))):
-                self._weights, self._picked, self._entries = (), _picking(()), ()
+            steady = () if self._hasty >= HASTY else tuple(k for k in self._weights if watchable(given[k]))
+            if steady != self._weights:
+                self._weights, self._picked, self._entries = steady, _picking(steady), ()
             found = self._found(given)
             if found is not None:
                 return found

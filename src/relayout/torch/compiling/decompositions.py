@@ -3,15 +3,20 @@
 PyTorch's own table of core ATen does most. Random numbers stay whole, and so are those of eager PyTorch. Two
 operators that PyTorch's modules call without gradients, attention and the layer of an encoder, have no
 rule there. Those here are what the modules compute with gradients, without masks; with one they stay whole.
+
+A result has the strides that its trace tells. Of two operators the trace tells other strides than the kernel
+writes: ``roll`` and ``channel_shuffle`` keep channels-last. Their rules here are made of operators whose
+strides are told right. ``max_unpool2d``, where taking it apart changes the strides, stays whole.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
 import torch
+from torch._prims_common import suggest_memory_format
 from torch.nn import functional as F
 
 from relayout.importers.torch.operators import TABLE
@@ -29,9 +34,33 @@ def rules() -> Mapping[Any, Any]:
         if str(operator) not in TABLE
         and torch.Tag.nondeterministic_seeded not in getattr(operator, "tags", ())
     }
+    for operator in (aten.max_unpool2d.default, aten.max_unpool3d.default):
+        found.pop(operator, None)
+    found[aten.roll.default] = _roll
+    found[aten.channel_shuffle.default] = _channel_shuffle
     found[aten._native_multi_head_attention.default] = _attention
     found[aten._transformer_encoder_layer_fwd.default] = _encoder_layer
     return found
+
+
+def _roll(x: Any, shifts: Sequence[int], dims: Sequence[int] = ()) -> Any:
+    if not x.numel():
+        return x.clone()
+    if not dims:
+        return _roll(x.flatten(), shifts, (0,)).view(x.shape)
+    for shift, axis in zip(shifts, dims, strict=True):
+        length = x.shape[axis]
+        start = (length - shift) % length
+        if start:
+            x = torch.cat((x.narrow(axis, start, length - start), x.narrow(axis, 0, start)), axis)
+        else:
+            x = x.clone(memory_format=torch.contiguous_format)
+    return x
+
+
+def _channel_shuffle(x: Any, groups: int) -> Any:
+    shuffled = x.unflatten(1, (groups, x.shape[1] // groups)).transpose(1, 2).flatten(1, 2)
+    return shuffled.contiguous(memory_format=suggest_memory_format(x))
 
 
 def _attention(

@@ -11,6 +11,7 @@ A call hands addresses to the compiled sequence and gives the interpreter's lock
 
 from __future__ import annotations
 
+import logging
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -31,6 +32,8 @@ from relayout.torch.compiling.options import Options
 from relayout.torch.compiling.support import is_getitem
 
 __all__ = ["Left", "Part", "Taken", "made", "order_of"]
+
+log = logging.getLogger(__name__)
 
 
 class Left(Exception):
@@ -158,8 +161,22 @@ def made(
     Raises
     ------
     Left
-        Some of them can't be translated, or no kernel does them.
+        Some of them can't be translated, or no kernel does them. What goes wrong otherwise while a part is
+        compiled is a mistake of Relayout's; the model runs all the same, and a warning is logged.
     """
+    try:
+        return _made(nodes, before, weights, options, threads)
+    except Left:
+        raise
+    except Exception as error:
+        why = f"{type(error).__name__} while it was compiled: {error}"
+        log.warning("%d operators are left to PyTorch: %s", len(nodes), why, exc_info=error)
+        raise Left({node.name: why for node in nodes}) from error
+
+
+def _made(
+    nodes: Sequence[Any], before: Sequence[Any], weights: Mapping[Any, Any], options: Options, threads: int
+) -> Part:
     begin = perf_counter()
     everything = (*before, *nodes)
     inside = set(everything)

@@ -22,6 +22,7 @@ from typing import Any, Final
 
 import torch
 
+from relayout.torch.compiling.aliases import views_apart
 from relayout.torch.compiling.options import Options
 from relayout.torch.compiling.part import Left, Part, made
 from relayout.torch.compiling.partition import grouped
@@ -40,6 +41,8 @@ PRODUCTS: Final = frozenset({
     "aten._scaled_dot_product_flash_attention_for_cpu.default",
 })  # fmt: skip
 """Sums of products: what a network computes, mostly."""
+
+VIEW: Final = "a view that is returned beside others of its memory"
 
 
 class Program:
@@ -75,6 +78,7 @@ def programmed(module: Any, weights: Mapping[int, Any], options: Options, thread
     threads : int
     """
     begin = perf_counter()
+    module, apart = views_apart(module)
     nodes = [node for node in module.graph.nodes if node.op == "call_function"]
     placeholders = [node for node in module.graph.nodes if node.op == "placeholder"]
     fixed = {placeholders[k]: tensor for k, tensor in weights.items()}
@@ -83,7 +87,9 @@ def programmed(module: Any, weights: Mapping[int, Any], options: Options, thread
             fixed[node] = one
             node.meta.setdefault("val", one)
     (output,) = [node for node in module.graph.nodes if node.op == "output"]
-    parts, steps, reasons = _parts(nodes, output, fixed, options, threads)
+    reasons = {node: why for node in nodes if not is_getitem(node) and (why := unsupported(node))}
+    reasons |= {node: VIEW for node in nodes if node.name in apart and not is_getitem(node)}
+    parts, steps = _parts(nodes, output, fixed, reasons, options, threads)
     reads, forward = _assembled(module, placeholders, output, steps, parts)
     took = perf_counter() - begin
     return Program(
@@ -100,10 +106,14 @@ def _attribute(module: Any, path: str) -> Any:
 
 
 def _parts(
-    nodes: Sequence[Any], output: Any, fixed: Mapping[Any, Any], options: Options, threads: int
-) -> tuple[dict[tuple[Any, ...], Part], list[Any], dict[Any, str]]:
-    """The parts by their nodes; what runs, in order; and why nodes are left."""
-    reasons = {node: why for node in nodes if not is_getitem(node) and (why := unsupported(node))}
+    nodes: Sequence[Any],
+    output: Any,
+    fixed: Mapping[Any, Any],
+    reasons: dict[Any, str],
+    options: Options,
+    threads: int,
+) -> tuple[dict[tuple[Any, ...], Part], list[Any]]:
+    """The parts by their nodes; what runs, in order. ``reasons``, why nodes are left, gets more of them."""
     named = {node.name: node for node in nodes}
     steady = _steady(nodes, fixed, reasons)
     moving = [node for node in nodes if node not in steady]
@@ -126,7 +136,6 @@ def _parts(
             return (
                 {group: parts[group] for group in groups},
                 [*_behind([*others, output], steady), *steps],
-                reasons,
             )
 
 

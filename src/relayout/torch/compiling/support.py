@@ -22,6 +22,9 @@ __all__ = ["impure", "is_getitem", "unsupported", "values_of"]
 
 GETITEM: Final = "_operator.getitem"
 
+MISTOLD: Final = frozenset({"aten.reflection_pad3d.default", "aten.replication_pad3d.default"})
+"""Operators that keep channels-last, while PyTorch's fake kernels say that they do not."""
+
 
 def is_getitem(node: Any) -> bool:
     """Whether a node takes one result of several."""
@@ -63,6 +66,8 @@ def unsupported(node: Any) -> str:
     """Why Relayout leaves a node to PyTorch; empty: it takes it."""
     if operator_of(node) not in TABLE:
         return "no translation"
+    if operator_of(node) in MISTOLD:
+        return "its trace tells other strides than its kernel writes"
     if impure(node):
         return "it writes in place" if node.target._schema.is_mutable else "it draws random numbers"
     for value in _written(node):

@@ -24,6 +24,7 @@ from typing import Any, Final
 import numpy as np
 import torch
 
+from relayout.errors import LayoutError
 from relayout.importers.torch.arrays import array_of
 
 __all__ = ["Watched", "watchable"]
@@ -36,8 +37,18 @@ _place = torch.Tensor.data_ptr  # found once: methodcaller would look it up for 
 
 
 def watchable(tensor: Any) -> bool:
-    """Whether writes to a tensor are counted, which those to tensors of ``torch.inference_mode`` are not."""
-    return not tensor.is_inference()
+    """Whether a tensor can be watched.
+
+    Writes to tensors of ``torch.inference_mode`` are not counted, and samples need elements in the memory of
+    the CPU, of a data type that NumPy has or can be given: complex numbers are not, nor what is sparse.
+    """
+    if tensor.is_inference():
+        return False
+    try:
+        array_of(tensor, "", lasting=False)
+    except LayoutError:
+        return False
+    return True
 
 
 class Watched:
