@@ -110,14 +110,18 @@ def rows(rng: random.Random) -> Case:
     rank = rng.randint(2, 4)
     src = drawn(rng, rank, rng.choice((1, 5, 16, 33)))
     count, rms, scale, shift = rng.randint(1, rank), *(rng.random() < 0.5 for _ in range(3))
+    given = rng.random() < 0.25
     forward = primitives.LayerNormalization(
-        src, scale, shift, axes=count, epsilon=0.125, rms=rms, statistics=True
+        src, scale, shift, axes=count, epsilon=0.125, rms=rms, statistics=not given, use_global_stats=given
     )
     made = primitives.LayerNormalizationBackward(forward, diff_dst=other(rng, src), diff_src=other(rng, src))
     x, d = (held(rng, src.dims, made.descs[name].dtype.name) for name in ("src", "diff_dst"))
     over = tuple(range(rank - count, rank))
     mean = 0 * x.mean(over) if rms else x.mean(over)
     variance = np.square(x).mean(over) if rms else x.var(over)
+    if given:
+        mean, variance = (np.asarray(held(rng, made.variance.dims, "f32")) for _ in range(2))
+        mean, variance = 0 * mean if rms else mean, np.abs(variance)
     inputs = {"src": x, "diff_dst": d, "variance": variance.reshape(made.variance.dims)}
     if not rms:
         inputs["mean"] = mean.reshape(made.mean.dims)
@@ -127,6 +131,13 @@ def rows(rng: random.Random) -> Case:
     names = {f"diff_{name}": name for name in ("src", *["scale"] * scale, *["shift"] * shift)}
 
     def normal(src, scale=None, shift=None):
+        if given:
+            each = (*src.shape[: rank - count], *(1 for _ in over))
+            y = (src - torch.tensor(mean).reshape(each)) / torch.sqrt(
+                torch.tensor(variance).reshape(each) + 0.125
+            )
+            y = y if scale is None else y * scale
+            return y if shift is None else y + shift
         if rms:
             y = torch.nn.functional.rms_norm(src, table, scale, eps=0.125)
             return y if shift is None else y + shift
@@ -141,17 +152,27 @@ def groups(rng: random.Random) -> Case:
     many, each = rng.choice((1, 2, 4, 8)), rng.choice((1, 2, 5, 8))
     src = drawn(rng, rng.randint(2, 5), many * each)
     scale, shift = (rng.random() < 0.5 for _ in range(2))
-    forward = primitives.GroupNormalization(src, scale, shift, groups=many, epsilon=0.125, statistics=True)
+    given = rng.random() < 0.25
+    forward = primitives.GroupNormalization(
+        src, scale, shift, groups=many, epsilon=0.125, statistics=not given, use_global_stats=given
+    )
     made = primitives.GroupNormalizationBackward(forward, diff_dst=other(rng, src), diff_src=other(rng, src))
     x, d = (held(rng, src.dims, made.descs[name].dtype.name) for name in ("src", "diff_dst"))
     seen = x.reshape(len(x), many, -1)
-    inputs = {"src": x, "diff_dst": d, "mean": seen.mean(2), "variance": seen.var(2)}
+    mean, variance = seen.mean(2), seen.var(2)
+    if given:
+        mean, variance = held(rng, mean.shape, "f32"), np.abs(held(rng, mean.shape, "f32"))
+    inputs = {"src": x, "diff_dst": d, "mean": mean, "variance": variance}
     if scale:
         inputs["scale"] = held(rng, (many * each,), "f32")
     names = {f"diff_{name}": name for name in ("src", *["scale"] * scale, *["shift"] * shift)}
 
     def normal(src, scale=None, shift=None):
-        y = torch.nn.functional.layer_norm(src.reshape(len(x), many, -1), seen.shape[2:], eps=0.125)
+        y = src.reshape(len(x), many, -1)
+        if given:
+            y = (y - torch.tensor(mean)[..., None]) / torch.sqrt(torch.tensor(variance)[..., None] + 0.125)
+        else:
+            y = torch.nn.functional.layer_norm(y, seen.shape[2:], eps=0.125)
         y, by = y.reshape(x.shape), (-1, *(1 for _ in x.shape[2:]))
         y = y if scale is None else y * scale.reshape(by)
         return y if shift is None else y + shift.reshape(by)

@@ -129,25 +129,34 @@ class TestBatch:
 
 
 class TestRows:
-    @given(sides(3, FLOATS), st.integers(1, 5), *(st.booleans() for _ in range(3)))
-    @examples(60)
-    def test_any_layouts(self, descs, count, scale, shift, rms):
+    @given(sides(3, FLOATS), st.integers(1, 5), *(st.booleans() for _ in range(4)))
+    @examples(80)
+    def test_any_layouts(self, descs, count, scale, shift, rms, own):
         diff_src, src, diff_dst = descs
         assume(has_clean_padding(src.layout) and has_clean_padding(diff_dst.layout))
         assume(src.rank and 0 not in src.dims)
         forward = LayerNormalization(
-            src, scale, shift, axes=min(count, src.rank), epsilon=0.125, rms=rms, statistics=True
+            src,
+            scale,
+            shift,
+            axes=min(count, src.rank),
+            epsilon=0.125,
+            rms=rms,
+            statistics=own,
+            use_global_stats=not own,
         )
         made = LayerNormalizationBackward(forward, diff_dst=diff_dst, diff_src=diff_src)
         check(made, arrays=arrays(made))
 
-    @given(sides(3, FLOATS), st.integers(1, 4), st.booleans(), st.booleans())
-    @examples(60)
-    def test_any_groups(self, descs, groups, scale, shift):
+    @given(sides(3, FLOATS), st.integers(1, 4), *(st.booleans() for _ in range(3)))
+    @examples(80)
+    def test_any_groups(self, descs, groups, scale, shift, own):
         diff_src, src, diff_dst = descs
         assume(len(src.dims) > 1 and 0 not in src.dims and src.dims[1] % groups == 0)
         assume(has_clean_padding(src.layout) and has_clean_padding(diff_dst.layout))
-        forward = GroupNormalization(src, scale, shift, groups=groups, epsilon=0.125, statistics=True)
+        forward = GroupNormalization(
+            src, scale, shift, groups=groups, epsilon=0.125, statistics=own, use_global_stats=not own
+        )
         made = GroupNormalizationBackward(forward, diff_dst=diff_dst, diff_src=diff_src)
         check(made, arrays=arrays(made))
 

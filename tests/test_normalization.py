@@ -29,13 +29,15 @@ runs_code = pytest.mark.skipif(not compile_.available(), reason="this host forbi
 
 
 @st.composite
-def normalizations(draw, dtype="f32", post_ops=True):
+def normalizations(draw, dtype="f32", post_ops=True, global_stats=True):
     """A normalisation of any source, perhaps to another format."""
     src = draw(sources(dtype))
     dst = None
     if draw(st.integers(0, 3)) == 0:
         dst = MemoryDesc(src.dims, "f32", draw(st.sampled_from(FORMATS[len(src.dims) - 2])))
     given = {name: draw(st.booleans()) for name in ("scale", "shift", "statistics")}
+    if global_stats and draw(st.integers(0, 3)) == 0:
+        given |= {"statistics": False, "use_global_stats": True}
     given |= {"dst": dst, "epsilon": draw(st.sampled_from((1e-5, 0.5)))}
     if post_ops:
         gate = MemoryDesc((1, src.dims[1], *(1 for _ in src.dims[2:])), "f32", rl.any)
@@ -55,6 +57,8 @@ def numbers(made, seed, loc=0.0, scale=1.0):
     """Arrays for all inputs, that of the source around a number."""
     rng = np.random.default_rng(seed)
     arrays = {name: rng.standard_normal(made.descs[name].dims).astype(np.float32) for name in made.inputs}
+    if "variance" in arrays:
+        arrays["variance"] = np.abs(arrays["variance"]) + np.float32(0.25)
     return arrays | {"src": (scale * arrays["src"] + loc).astype(np.float32)}
 
 
@@ -86,7 +90,9 @@ def test_code_agrees_with_the_definition_and_writes_nothing_else(made, seed):
 
 @runs_code
 @examples(60)
-@given(normalizations(post_ops=False), st.sampled_from((0.0, 1e3, -1e5)), st.integers(0, 99))
+@given(
+    normalizations(post_ops=False, global_stats=False), st.sampled_from((0.0, 1e3, -1e5)), st.integers(0, 99)
+)
 def test_a_large_mean_loses_nothing(made, mean, seed):
     arrays = numbers(made, seed, mean)
     tensors = [laid_out(made.descs[name], arrays[name]) for name in made.inputs]
@@ -151,6 +157,23 @@ def test_rows_whose_first_element_is_far_away(format):
     found, expected = made(laid_out(made.src, array)), made.reference(array)
     np.testing.assert_allclose(found.dst.numpy(), expected.dst, 2e-5, 2e-5)
     np.testing.assert_allclose(found.variance.numpy(), expected.variance, 1e-5)
+
+
+@runs_code
+@pytest.mark.parametrize("format", ["abc", "cba", "aBc8b"])
+def test_given_statistics_are_used_as_they_are(format):
+    """A row's own would make both sources the same."""
+    x = np.random.default_rng(0).standard_normal((3, 16, 5)).astype(np.float32)
+    src = MemoryDesc(x.shape, "f32", format)
+    for made in (
+        LayerNormalization(src, epsilon=0.0, use_global_stats=True),
+        GroupNormalization(src, groups=4, epsilon=0.0, use_global_stats=True),
+    ):
+        mean = np.full(made.mean.dims, 2.0, np.float32)
+        variance = np.full(made.variance.dims, 4.0, np.float32)
+        for one in (x, 2 * x + 3):
+            found = made(rl.tensor(one, src), mean, variance)
+            np.testing.assert_allclose(found.numpy(), (one - 2) / 2, rtol=1e-6, atol=1e-6)
 
 
 @runs_code
@@ -298,6 +321,8 @@ def test_what_is_wrong_is_said():
         GroupNormalization(MemoryDesc((2,), "f32", "a"), groups=1)
     with pytest.raises(LayoutError, match="must not be negative"):
         GroupNormalization(src, groups=2, epsilon=-1)
+    with pytest.raises(LayoutError, match=r"either given \(use_global_stats\) or results"):
+        GroupNormalization(src, groups=2, statistics=True, use_global_stats=True)
     with pytest.raises(LayoutError, match="needs a format"):
         LayerNormalization(MemoryDesc((2, 3), "f32", rl.any))
 

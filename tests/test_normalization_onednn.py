@@ -131,11 +131,14 @@ def test_batch_normalization(format, own, relu):
     compare("batch_normalization", forward, backward, arguments, format)
 
 
+@pytest.mark.parametrize("own", [True, False])
 @pytest.mark.parametrize("dims", [(6, 40), (3, 5, 33)])
-def test_layer_normalization(dims):
+def test_layer_normalization(dims, own):
     src = rl.MemoryDesc(dims, "f32", "abc"[: len(dims)])
-    forward = primitives.LayerNormalization(src, True, True, epsilon=1e-3, statistics=True)
-    flags = c_uint(SCALE + SHIFT)
+    forward = primitives.LayerNormalization(
+        src, True, True, epsilon=1e-3, statistics=own, use_global_stats=not own
+    )
+    flags = c_uint(GLOBAL * (not own) + SCALE + SHIFT)
 
     def arguments(pair):
         one, mean = pair.desc("src"), pair.desc("mean")
@@ -153,12 +156,15 @@ def test_layer_normalization(dims):
 
 @pytest.mark.parametrize("format", ["nchw", "nhwc"])
 @pytest.mark.parametrize("groups", [1, 4, 16])
-def test_group_normalization(format, groups):
+@pytest.mark.parametrize("own", [True, False])
+def test_group_normalization(format, groups, own):
     if not hasattr(LIBRARY.c, "dnnl_group_normalization_forward_primitive_desc_create"):
         pytest.skip("this version has none")
     src = rl.MemoryDesc((3, 16, 7, 5), "f32", format)
-    forward = primitives.GroupNormalization(src, True, True, groups=groups, epsilon=1e-3, statistics=True)
-    flags = c_uint(SCALE + SHIFT)
+    forward = primitives.GroupNormalization(
+        src, True, True, groups=groups, epsilon=1e-3, statistics=own, use_global_stats=not own
+    )
+    flags = c_uint(GLOBAL * (not own) + SCALE + SHIFT)
 
     def arguments(pair):
         one, count, epsilon = pair.desc("src"), c_int64(groups), c_float(1e-3)

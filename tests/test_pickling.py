@@ -96,6 +96,7 @@ MAKERS = {
     "softmax": lambda: Softmax(SRC, axis=2, log=True),
     "layer normalisation": lambda: LayerNormalization(SRC, True, axes=2, rms=True, post_ops="relu"),
     "group normalisation": lambda: GroupNormalization(SRC, True, True, groups=2, statistics=True),
+    "given statistics": lambda: GroupNormalization(SRC, True, groups=2, use_global_stats=True),
     "gradient of layer normalisation": lambda: primitives.LayerNormalizationBackward(
         LayerNormalization(SRC, True, statistics=True), diff_dst=f32(2, 8, 6, 5, format="nchw")
     ),

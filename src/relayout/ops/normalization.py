@@ -20,6 +20,7 @@ __all__ = [
     "Normalization",
     "definition",
     "factor",
+    "from_statistics",
 ]
 
 RELU = Function("relu")
@@ -118,6 +119,8 @@ class Normalization(Operation):
     epsilon: float
     rms: bool = False
     """Whether rows are divided by the root of their mean square, and nothing is subtracted."""
+    use_global_stats: bool = False
+    """Whether mean and variance are given, and not those of the source."""
 
     @property
     def rows(self) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
@@ -140,11 +143,18 @@ class Normalization(Operation):
         return FLOPS * prod(self.inputs[0].dims)
 
     def compute(
-        self, *, src: Reals, scale: Reals | None = None, shift: Reals | None = None
+        self, *, src: Reals, scale: Reals | None = None, shift: Reals | None = None, **given: Reals
     ) -> dict[str, Reals]:
         """Row by row."""
         dims, table, axes = self.rows
-        y, mean, variance = definition(src.reshape(dims), axes, self.epsilon, self.rms)
+        if self.use_global_stats:
+            row = tuple(1 if axis in axes else size for axis, size in enumerate(dims))
+            mean = given.get("mean", np.zeros(row)).reshape(row)
+            variance = given["variance"].reshape(row)
+            with np.errstate(all="ignore"):
+                y = (src.reshape(dims) - mean) / np.sqrt(variance + self.epsilon)
+        else:
+            y, mean, variance = definition(src.reshape(dims), axes, self.epsilon, self.rms)
         if scale is not None:
             y = y * scale.reshape(table)
         if shift is not None:
@@ -189,6 +199,21 @@ class GroupNormalization(Normalization):
     def table(self) -> tuple[int, ...]:
         """The channels."""
         return self.inputs[0].dims[1:2]
+
+
+def from_statistics(vectors: Sequence[str]) -> Expression:
+    """What given statistics make of a source, or of a gradient that comes in.
+
+    Its operands are that, and vectors among mean, factor, scale and shift, in this order.
+
+    >>> print(from_statistics(("mean", "factor", "shift")))
+    f32 a, f32 b, f32 c, f32 d; e = sub a b; f = mul e c; g = add f d
+    """
+    w, x = Writing("f32", *["f32"] * len(vectors)), 0
+    steps = {"mean": "sub", "factor": "mul", "scale": "mul", "shift": "add"}
+    for k, name in enumerate(vectors):
+        x = w.apply(steps[name], x, 1 + k)
+    return w.written()
 
 
 def factor(epsilon: float, scaled: bool) -> Expression:

@@ -18,16 +18,19 @@ array([-1.34, -0.45,  0.45,  1.34], dtype=float32)
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from relayout.errors import LayoutError
+from relayout.forking import locked
 from relayout.layout import views
 from relayout.layout.descriptor import MemoryDesc
 from relayout.layout.layout import Layout, whole_number
 from relayout.ops import normalization as ops
+from relayout.ops.expressions import Expression
 from relayout.ops.formats import check_source
 from relayout.primitives.meaning import check_data
-from relayout.primitives.normalizing import Normalization
+from relayout.primitives.normalizing import Normalization, Vectors, row_major, seen_as
 
 __all__ = ["GroupNormalization"]
 
@@ -52,13 +55,15 @@ class GroupNormalization(Normalization):
         What is added to the variance; not negative.
     statistics : bool
         Whether mean and variance are results, too: f32, for each image and group.
+    use_global_stats : bool
+        Whether these are inputs instead, behind ``src``: nothing is computed of the source's own.
     post_ops : sequence, optional
         See :mod:`relayout.ops.post_ops`.
 
     Raises
     ------
     LayoutError
-        Groups don't divide the channels, or descriptors don't fit together.
+        Groups don't divide the channels, descriptors don't fit together, or statistics are given and wanted.
     Unsupported
         A data type that is not computed with.
 
@@ -84,6 +89,7 @@ class GroupNormalization(Normalization):
         groups: int,
         epsilon: float = 1e-5,
         statistics: bool = False,
+        use_global_stats: bool = False,
         post_ops: Any = (),
     ) -> None:
         check_source(self.kind, "src", src)
@@ -102,7 +108,9 @@ class GroupNormalization(Normalization):
             {"scale": scale, "shift": shift},
             (channels,),
             dst,
-            (images, count) if statistics else None,
+            (images, count),
+            statistics,
+            use_global_stats,
             epsilon,
             post_ops,
             groups=count,
@@ -117,6 +125,37 @@ class GroupNormalization(Normalization):
         while layout.rank < len(self.src.dims) + 1:
             layout = views.unsqueeze(layout, layout.rank)
         return layout
+
+    @locked
+    def _vectors(self, names: Sequence[str]) -> Vectors:
+        """Written out for each channel of each image, as formats may cut groups; factors have the scale."""
+        from relayout.primitives.lowering import elementwise
+
+        images, (groups, each), pixels = self.src.dims[0], self._sizes, len(self.src.dims) - 2
+        dense, group = (MemoryDesc((images, groups, n), "f32", "abc") for n in (each, 1))
+
+        def table(name: str) -> MemoryDesc:
+            layout = views.unsqueeze(self.descs[name].layout.with_roles(None), 0)
+            return MemoryDesc(layout.dims, self.descs[name].dtype, layout)
+
+        given = {"variance": group}
+        if "scale" in names:
+            given["scale"] = seen_as(views.split_axis(table("scale").layout, 1, self._sizes), self.scale)
+        expression = ops.factor(self.operation.epsilon, "scale" in names)
+        programs = [elementwise(dense, given, expression, target="factors")]
+        spread = (images, self.src.dims[1], *(1 for _ in range(pixels)))
+        over = MemoryDesc(spread, "f32", row_major(spread))
+        found, scratch = {"factor": ("factors", over)}, {"factors": dense.nbytes}
+        if "mean" in names:
+            buffer = "mean of channels"
+            programs.append(elementwise(dense, {"mean": group}, Expression(("f32",)), target=buffer))
+            found, scratch = {"mean": (buffer, over), **found}, {**scratch, buffer: dense.nbytes}
+        if "shift" in names:
+            layout = table("shift").layout
+            for axis in range(2, 2 + pixels):
+                layout = views.unsqueeze(layout, axis)
+            found["shift"] = "shift", seen_as(layout, self.shift)
+        return Vectors(tuple(programs), found, scratch)
 
     @property
     def _sizes(self) -> tuple[int, int]:

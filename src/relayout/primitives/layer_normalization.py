@@ -24,15 +24,17 @@ array([[-0.816,  0.816],
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 from typing import Any
 
 from relayout.errors import LayoutError
+from relayout.forking import locked
 from relayout.layout import views
 from relayout.layout.descriptor import MemoryDesc
 from relayout.layout.layout import Layout, whole_number
 from relayout.ops import normalization as ops
 from relayout.ops.formats import check_source
-from relayout.primitives.normalizing import Normalization
+from relayout.primitives.normalizing import Normalization, Vectors, row_major, seen_as
 
 __all__ = ["LayerNormalization"]
 
@@ -61,13 +63,15 @@ class LayerNormalization(Normalization):
     statistics : bool
         Whether mean and variance are results, too: f32, row-major, with the axes that are left (if none is,
         with one element). With ``rms`` there is only the mean square, as ``variance``.
+    use_global_stats : bool
+        Whether these are inputs instead, behind ``src``: nothing is computed of the source's own.
     post_ops : sequence, optional
         See :mod:`relayout.ops.post_ops`.
 
     Raises
     ------
     LayoutError
-        There are no such axes, or descriptors don't fit together.
+        There are no such axes, descriptors don't fit together, or statistics are given and wanted.
     Unsupported
         A data type that is not computed with.
 
@@ -99,20 +103,22 @@ class LayerNormalization(Normalization):
         epsilon: float = 1e-5,
         rms: bool = False,
         statistics: bool = False,
+        use_global_stats: bool = False,
         post_ops: Any = (),
     ) -> None:
         check_source(self.kind, "src", src)
         rank = len(src.dims)
         count = _count(axes, src)
         over = tuple(range(rank - count, rank))
-        left = (src.dims[: rank - count] or (1,)) if statistics else None
         self._decide(
             ops.LayerNormalization,
             src,
             {"scale": scale, "shift": shift},
             src.dims[rank - count :],
             dst,
-            left,
+            src.dims[: rank - count] or (1,),
+            statistics,
+            use_global_stats,
             epsilon,
             post_ops,
             axes=over,
@@ -121,6 +127,24 @@ class LayerNormalization(Normalization):
 
     def _seen(self, layout: Layout) -> Layout:
         return layout
+
+    @locked
+    def _vectors(self, names: Sequence[str]) -> Vectors:
+        from relayout.primitives.lowering import elementwise
+
+        dense = MemoryDesc((prod(self.variance.dims),), "f32", "a")
+        first = elementwise(
+            dense, {"variance": dense}, ops.factor(self.operation.epsilon, False), target="factors"
+        )
+        left = self.src.dims[: len(self.src.dims) - len(self.axes)]
+        dims = (*left, *(1 for _ in self.axes))
+        each = MemoryDesc(dims, "f32", row_major(dims))
+        found = {"mean": ("mean", each)} if "mean" in names else {}
+        found["factor"] = "factors", each
+        for name in ("scale", "shift"):
+            if name in names:
+                found[name] = name, seen_as(self._seen_table(self.descs[name].layout), self.descs[name])
+        return Vectors((first,), found, {"factors": dense.nbytes})
 
     def _seen_table(self, layout: Layout) -> Layout:
         for _ in range(len(self.src.dims) - len(self.axes)):

@@ -8,7 +8,7 @@ differ in the axes, and in what scale and shift are indexed by. A subclass says 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from relayout.errors import LayoutError, Unsupported
 from relayout.forking import locked
@@ -18,17 +18,18 @@ from relayout.layout.descriptor import MemoryDesc, any_format
 from relayout.layout.layout import Layout, plain, spell_dims
 from relayout.ops import normalization as ops
 from relayout.ops.formats import check_source, not_negative, target_of
-from relayout.ops.post_ops import operands_of, post_ops_for
+from relayout.ops.post_ops import PostOp, operands_of, post_ops_for
 from relayout.primitives.meaning import check_alike
 from relayout.primitives.primitive import Primitive
+from relayout.primitives.program import Program
 from relayout.records import replace
 
 if TYPE_CHECKING:
     from relayout.kernels.reduce.normalization import NormalizationPlan
     from relayout.ops.functions import Function
-    from relayout.primitives.program import Program, Step
+    from relayout.primitives.program import Step
 
-__all__ = ["TABLES", "Normalization", "of_rows", "row_major", "seen_as"]
+__all__ = ["TABLES", "Normalization", "Vectors", "from_statistics", "of_rows", "row_major", "seen_as"]
 
 TABLES = ("scale", "shift")
 
@@ -50,12 +51,14 @@ class Normalization(Primitive):
         tables: Mapping[str, Any],
         table_dims: Sequence[int],
         dst: MemoryDesc | None,
-        statistics: Sequence[int] | None,
+        rows: Sequence[int],
+        statistics: bool,
+        use_global_stats: bool,
         epsilon: float,
         post_ops: Any,
         **attributes: Any,
     ) -> None:
-        """Check and decide all descriptors; ``statistics`` are the dims of mean and variance, if wanted."""
+        """Check and decide all descriptors; ``rows`` are the dims of mean and variance."""
         attributes["epsilon"] = not_negative(f"{self.kind}: epsilon", epsilon)
         dst = target_of(self.kind, src, dst, src.dims, real=True)
         given = {
@@ -64,11 +67,19 @@ class Normalization(Primitive):
             if desc is not None and desc is not False
         }
         found: dict[str, MemoryDesc] = {}
-        if statistics is not None:
-            dims = tuple(statistics)
-            names = ("variance",) if attributes.get("rms") else ("mean", "variance")
-            found = dict.fromkeys(names, MemoryDesc(dims, "f32", row_major(dims)))
+        names = ("variance",) if attributes.get("rms") else ("mean", "variance")
+        dims = tuple(rows)
+        both = dict.fromkeys(names, MemoryDesc(dims, "f32", row_major(dims)))
+        if use_global_stats:
+            if statistics:
+                raise LayoutError(
+                    f"{self.kind}: statistics are either given (use_global_stats) or results (statistics)"
+                )
+            given = both | given
+        elif statistics:
+            found = both
         post_ops = post_ops_for(self.kind, post_ops, dst)
+        attributes["use_global_stats"] = bool(use_global_stats)
         self._settle(kind, {"src": src, **given}, {"dst": dst, **found}, post_ops, **attributes)
         alike = ("src", *operands_of(post_ops), "dst")
         check_alike(self.kind, {name: self.descs[name] for name in alike})
@@ -113,6 +124,10 @@ class Normalization(Primitive):
         """The layout of a scale or a shift with as many axes, of one element where it does not change."""
         raise NotImplementedError
 
+    def _vectors(self, names: Sequence[str]) -> Vectors:
+        """Those of given statistics for these of mean, scale and shift, and the factor."""
+        raise NotImplementedError
+
     # -- definition and kernels -----------------------------------------------------------------------------
 
     @property
@@ -124,6 +139,9 @@ class Normalization(Primitive):
     def _lower(self) -> Program | None:
         from relayout.primitives.combining import with_post_ops
 
+        if self.operation.use_global_stats:
+            vectors = self._vectors([name for name in self.inputs if name in ("mean", *TABLES)])
+            return from_statistics(("src", self.src), ("dst", self.dst), vectors, self.post_ops)
         return with_post_ops(self, _lowered)
 
 
@@ -137,7 +155,6 @@ def _lowered(made: Normalization, dst: MemoryDesc, functions: tuple[Function, ..
     from relayout.kernels.reduce.normalization import ENTRY, Normalized, module, planned
     from relayout.primitives.combining import by_way_of, combining_step
     from relayout.primitives.lowering import joined, reorder_step
-    from relayout.primitives.program import Program
     from relayout.primitives.summing import leaves
 
     results = made.outputs[1:]
@@ -185,6 +202,36 @@ def _lowered(made: Normalization, dst: MemoryDesc, functions: tuple[Function, ..
     far = MemoryDesc(src.dims, src.dtype, plainly), MemoryDesc(dst.dims, dst.dtype, plainly)
     last = by_way_of([(src, dst), (src, near), far], plan, step)
     return joined(*moved, last, note="" if last is None else last.note)
+
+
+class Vectors(NamedTuple):
+    """What given statistics, scale and shift are to a pass over all elements."""
+
+    programs: tuple[Program | None, ...]
+    """What makes them."""
+    operands: Mapping[str, tuple[str, MemoryDesc]]
+    """Buffers and descriptors with as many axes as the source, by name: mean, factor, scale, shift."""
+    scratch: Mapping[str, int]
+
+
+@locked
+def from_statistics(
+    source: tuple[str, MemoryDesc],
+    target: tuple[str, MemoryDesc],
+    vectors: Vectors,
+    post_ops: Sequence[PostOp] = (),
+) -> Program | None:
+    """The program of one pass with given statistics, from a buffer to another one."""
+    from relayout.primitives.lowering import elementwise, joined
+
+    operands = dict([source, *vectors.operands.values()])
+    name, dst = target
+    expression = ops.from_statistics(tuple(vectors.operands))
+    last = elementwise(dst, operands, expression, post_ops=post_ops, target=name)
+    program = joined(*vectors.programs, last, note="factors of the rows, then one pass")
+    if program is not None:
+        program.scratch = {**program.scratch, **vectors.scratch}
+    return program
 
 
 def seen_as(layout: Layout, desc: MemoryDesc) -> MemoryDesc:

@@ -139,8 +139,10 @@ class RowsBackward(forward.Normalization):
             root = np.sqrt(variance.reshape(row) + self.epsilon)
             y = (x if mean is None else x - mean.reshape(row)) / root
             g = d if scale is None else d * scale.reshape(table)
-            found = g - y * ((g * y).sum(axes, keepdims=True) / count)
-            if mean is not None:
+            found = g
+            if not self.use_global_stats:
+                found = g - y * ((g * y).sum(axes, keepdims=True) / count)
+            if mean is not None and not self.use_global_stats:
                 found = found - g.sum(axes, keepdims=True) / count
         sums = {"diff_src": found / root, "diff_scale": d * y, "diff_shift": d}
         shape = (1,) * (len(dims) - len(table)) + table

@@ -15,7 +15,7 @@ from relayout.primitives.backward.base import Backward
 from relayout.primitives.backward.following import followed
 from relayout.primitives.lowering import reorder_step
 from relayout.primitives.meaning import check_alike
-from relayout.primitives.normalizing import Normalization, of_rows, row_major, seen_as
+from relayout.primitives.normalizing import Normalization, from_statistics, of_rows, row_major, seen_as
 from relayout.primitives.program import Program
 
 __all__ = ["NormalizationBackward", "RowsBackward", "gradients"]
@@ -79,10 +79,10 @@ class RowsBackward(NormalizationBackward):
         diff_src: MemoryDesc | Any = None,
     ) -> None:
         self._made_for(forward)
-        if "variance" not in forward.outputs:
+        if "variance" not in forward.descs:
             raise LayoutError(
                 f"{self.kind}: the forward primitive does not write its statistics; make it with "
-                "statistics=True"
+                "statistics=True, or with use_global_stats=True"
             )
         given = [name for name in ("mean", "variance", "scale") if name in forward.descs]
         self._decide(self.means, given, diff_dst, diff_src, **forward.operation.attributes)
@@ -102,7 +102,11 @@ class RowsBackward(NormalizationBackward):
         if "scale" in self.inputs:
             scale = seen_as(made._seen_table(self.scale.layout), self.scale)
         what = Gradient("normalization", made.operation.epsilon, "mean" in given, scale is not None)
-        programs = [row_gradient(what, seen, made.axes, scale, [(name, statistics) for name in given])]
+        if made.operation.use_global_stats:
+            vectors = made._vectors([name for name in self.inputs if name == "scale"])
+            programs = [from_statistics(("diff_dst", self.diff_dst), ("diff_src", self.diff_src), vectors)]
+        else:
+            programs = [row_gradient(what, seen, made.axes, scale, [(name, statistics) for name in given])]
         wanted = {"diff_scale": "diff_scale" in self.outputs, "diff_shift": "diff_shift" in self.outputs}
         if any(wanted.values()):
             dense = MemoryDesc((prod(self.variance.dims),), "f32", "a")
