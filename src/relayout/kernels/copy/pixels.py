@@ -45,7 +45,7 @@ class DeinterleavePlan(Plan):
     """Pixels to planes."""
 
     kind = "deinterleave"
-    can_claim = can_narrow = True
+    can_claim = puts_together = True
 
     def described(self) -> Iterator[str]:
         """How many of what."""
@@ -70,7 +70,7 @@ class InterleavePlan(Plan):
     """Planes to pixels."""
 
     kind = "interleave"
-    can_narrow = True
+    puts_together = True
 
     def described(self) -> Iterator[str]:
         """How many of what."""

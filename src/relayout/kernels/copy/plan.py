@@ -138,8 +138,8 @@ class Plan:
     """The word for its kernel."""
     can_claim: ClassVar[bool] = False
     """Whether its kernel is one that may ask for lines before it writes them."""
-    can_narrow: ClassVar[bool] = False
-    """Whether its kernel is one that may take narrower vectors than there are: they need fewer inserts."""
+    puts_together: ClassVar[bool] = False
+    """Whether its kernel puts vectors together from lanes, so that narrower ones may be faster."""
 
     def __str__(self) -> str:
         words = [self.kind, *self.described()]
@@ -163,7 +163,7 @@ class Plan:
     def words(self) -> tuple[str, ...]:
         """What there was to choose, a word for each: other candidates for the nest differ in one at least."""
         claim = ("claimed" if self.claims else "unclaimed",) if self.can_claim and not self.stream else ()
-        width = ("narrow" if self.narrow else "wide",) if self.can_narrow else ()
+        width = ("narrow" if self.narrow else "wide",) if self.puts_together else ()
         return self.kind, *self.choices(), "streamed" if self.stream else "cached", *claim, *width
 
     def choices(self) -> Iterator[str]:
@@ -221,9 +221,13 @@ class Plan:
         """Whether the body completes whole lines, wherever the loops around step by whole ones."""
         return False
 
+    def can_narrow(self, machine: Machine) -> bool:
+        """Whether narrow vectors are worth trying: not where values are converted, which takes wide ones."""
+        return self.puts_together and machine.vector == LINE and self.nest.conversion is None
+
     def narrows(self, machine: Machine) -> bool:
         """Whether narrow vectors are estimated to be faster."""
-        return self.can_narrow and machine.halves
+        return machine.halves and self.can_narrow(machine)
 
     @property
     def even(self) -> tuple[Loop, ...]:
@@ -267,7 +271,7 @@ def costing(made: AnyPlan, facts: Facts, cost: float) -> Iterator[AnyPlan]:
         return
     machine = facts.machine
     halved, claimed = made.narrows(machine), made.can_claim and machine.claims
-    for narrow in (halved, not halved)[: 1 + (made.can_narrow and machine.vector == LINE)]:
+    for narrow in (halved, not halved)[: 1 + made.can_narrow(machine)]:
         vectors = width_of(machine, narrow)
         for stream in (False, True)[: 1 + made.streams(vectors)]:
             for claims in (claimed, not claimed)[: 1 + (made.can_claim and not stream)]:

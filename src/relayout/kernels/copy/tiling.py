@@ -53,7 +53,7 @@ class TransposePlan(Plan):
     """Tiles that are transposed in registers, loaded from where the source lies."""
 
     kind = "transpose"
-    can_claim = can_narrow = True
+    can_claim = puts_together = True
     bounced: int = 0
     """So many columns pass through a buffer at a time, to be stored in whole lines; 0: none."""
     prefetch: bool = False
@@ -135,7 +135,7 @@ class StagedPlan(TransposePlan):
 class HollowPlan(TransposePlan):
     """The same with zeros among the rows."""
 
-    can_claim = can_narrow = False
+    can_claim = puts_together = False
     group: int = 0
     """Joined rows are in groups of so many, each of which ends with zeros."""
 
