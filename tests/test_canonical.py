@@ -169,6 +169,16 @@ def test_same_bytes_of_layouts_that_are_often_the_same(data: st.DataObject) -> N
     assert a.same_bytes(b) == really_same_bytes(a, b)
 
 
+def test_a_part_that_ends_within_a_block_does_not_own_the_padding_that_a_tensor_does() -> None:
+    whole = Layout((2, 17, 5, 4), "nChw16c")
+    part = views.slice_axis(Layout((2, 32, 5, 4), "nChw16c"), 1, 0, 17)
+    assert [part.offset(*i) for i in ((1, 16, 0, 0), (0, 9, 2, 3))] == [
+        whole.offset(*i) for i in ((1, 16, 0, 0), (0, 9, 2, 3))
+    ]
+    assert whole.has_padding and not part.has_padding
+    assert not whole.same_bytes(part) and not part.same_bytes(whole)
+
+
 @examples(100)
 @given(layouts(), st.data())
 def test_views_there_and_back_are_the_same_bytes(layout: Layout, data: st.DataObject) -> None:

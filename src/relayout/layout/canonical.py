@@ -144,8 +144,10 @@ def same_bytes(a: Layout, b: Layout) -> bool:
         return False
     if not (a.has_padding or b.has_padding):
         return True
-    # The elements lie alike, so the padding does if the rooms are the same set of places.
-    return canonical(a, padded=True) == canonical(b, padded=True) or _same_room(a, b)
+    # The elements lie alike, so the padding does if the rooms are the same set of places. Equal digits alone
+    # do not say so: 17 channels and 32 are both counted by c//16 and c%16.
+    alike = a.terms == b.terms and a.padded == b.padded
+    return (alike and canonical(a, padded=True) == canonical(b, padded=True)) or _same_room(a, b)
 
 
 def _same_room(a: Layout, b: Layout) -> bool:
