@@ -104,6 +104,7 @@ ALLOWED: dict[str, set[str]] = {
     "kernels": {*CORE, "forking", "records", "loops", "ops", "ir", "targets", "kernels"},
     "reorder": {*TENSORS, "environment", "loops", "ir", "kernels", *MACHINERY, "reorder"},
     "pytorch": {"errors", "pytorch"},
+    "inspecting": {*TENSORS, "records", "notation", "loops", "inspecting"},
     "primitives": {
         *TENSORS,
         "environment",
@@ -339,8 +340,10 @@ def test_type_checkers_see_all_packages() -> None:
     ]
     nodes = [node for block in blocks for node in block.body if isinstance(node, ast.ImportFrom)]
     seen = {alias.name for node in nodes for alias in node.names}
-    assert seen == {*LATER, "views", "graph", "training", "Reorder", "load"}
-    assert seen - {"Reorder", "load"} == {name.rpartition(".")[2] for name in relayout._LATER}
+    assert seen == {*LATER, "views", "graph", "training", "Reorder", "load", "guess", "verify"}
+    assert seen - {"Reorder", "load", "guess", "verify"} == {
+        name.rpartition(".")[2] for name in relayout._LATER
+    }
 
 
 def test_a_fork_waits_for_a_package_that_is_being_loaded() -> None:

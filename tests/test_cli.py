@@ -19,7 +19,7 @@ from relayout import files
 from relayout.cli import application
 from strategies import examples
 
-NEED_FILES = ("convert", "info", "run", "plan", "optimize", "audit", "completion")
+NEED_FILES = ("convert", "info", "run", "plan", "optimize", "audit", "completion", "verify", "guess")
 
 
 def runner():

@@ -37,6 +37,8 @@ if TYPE_CHECKING:
     from relayout import torch as torch
     from relayout import training as training
     from relayout.importers.loading import load as load
+    from relayout.inspecting.guessing import guess as guess
+    from relayout.inspecting.verification import verify as verify
     from relayout.layout import views as views
     from relayout.primitives.reorder import Reorder as Reorder
 
@@ -63,6 +65,7 @@ __all__ = [
     "files",
     "from_buffer",
     "graph",
+    "guess",
     "load",
     "networks",
     "notation",
@@ -73,8 +76,16 @@ __all__ = [
     "torch",
     "training",
     "undef",
+    "verify",
     "views",
 ]
 
 if not TYPE_CHECKING:
-    __getattr__, __dir__ = _later(__name__, *_LATER, Reorder="primitives.reorder", load="importers.loading")
+    __getattr__, __dir__ = _later(
+        __name__,
+        *_LATER,
+        Reorder="primitives.reorder",
+        load="importers.loading",
+        guess="inspecting.guessing",
+        verify="inspecting.verification",
+    )

@@ -16,6 +16,7 @@ from relayout.cli.bench import bench
 from relayout.cli.completion import completion
 from relayout.cli.convert import convert
 from relayout.cli.diff import diff
+from relayout.cli.guess import guess
 from relayout.cli.info import info
 from relayout.cli.names import formats, translate
 from relayout.cli.offset import offset
@@ -34,6 +35,7 @@ from relayout.cli.run import run
 from relayout.cli.show import show
 from relayout.cli.strides import strides
 from relayout.cli.tune import tune
+from relayout.cli.verify import verify
 from relayout.errors import LayoutError
 
 __all__ = ["application"]
@@ -185,6 +187,8 @@ COMMANDS = (
     show,
     offset,
     diff,
+    verify,
+    guess,
     translate,
     formats,
     convert,

@@ -1,0 +1,243 @@
+"""What a buffer holds: guesses that reproduce it, and what is said of a buffer that is wrong."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+import relayout as rl
+from relayout.cli import application
+from strategies import examples, formats, shapes
+from test_cli import runner
+
+
+def distinct(dims: tuple[int, ...], dtype: Any = np.float32) -> np.ndarray:
+    """Values that differ, in no order that a format could have made."""
+    count = int(np.prod(dims))
+    return (np.random.default_rng(count).permutation(count) + 1).astype(dtype).reshape(dims)
+
+
+@examples(150)
+@given(shapes(), st.data())
+def test_every_format_is_found_by_its_digits(dims: tuple[int, ...], data: st.DataObject) -> None:
+    format = data.draw(formats(len(dims)))
+    layout = rl.Layout(dims, format)
+    assume(layout.span <= 50_000)
+    x = distinct(dims)
+    made = rl.tensor(x, format)
+    found = rl.guess(made.buffer, x, dtype="f32")
+    assert found
+    for match in found:
+        assert not match.missing
+        for one in match.formats:
+            again = rl.tensor(x, one).buffer
+            held = made.buffer[match.offset : match.offset + again.size]
+            if not match.dirty or one != match.formats[0]:
+                where = rl.Layout(dims, one)
+                assert rl.from_buffer(held, rl.MemoryDesc(dims, "f32", where)).numpy().tolist() == x.tolist()
+
+
+@pytest.mark.parametrize(
+    ("format", "dims"),
+    [
+        ("nChw16c", (2, 17, 5, 4)),
+        ("OIhw4i16o4i", (64, 64, 3, 3)),
+        ("OIhw4i16o4i", (5, 3, 3, 3)),
+        ("nhwc", (4, 64, 8, 8)),
+        ("chwn", (4, 3, 8, 8)),
+        ("os_is_yx_osa4_isa8_osv8_isv4_swizzled_by_4", (64, 64, 3, 3)),
+        ("i_yxs_os_yxsv2_osv16", (32, 16, 5, 5)),
+        ("bs_fs_yx_bsv16_fsv16", (17, 18, 3, 2)),
+        ("CHWN4", (5, 6, 4, 3)),
+        ("{1,0:T(8,128)(2,1)}", (100, 300)),
+        ("COL4_4R2_8C", (64, 64)),
+    ],
+)
+def test_the_format_itself_is_among_those_found(format: str, dims: tuple[int, ...]) -> None:
+    x = distinct(dims)
+    made = rl.tensor(x, format)
+    found = rl.guess(made.buffer.tobytes(), x)
+    assert made.desc.format in found.formats
+    assert found.best is not None
+    assert found.best.exact
+    assert found.best.behind == 0
+
+
+def test_offsets_other_types_and_swapped_bytes() -> None:
+    x = distinct((2, 17, 3, 4), np.int32)
+    made = rl.tensor(x, "nChw8c").buffer
+    behind = rl.guess(b"a header of 19 bytes"[:19] + made.tobytes() + b"tail", x)
+    assert behind.best is not None
+    assert (str(behind.format), behind.best.offset, behind.best.behind) == ("aBcd8b", 19, 4)
+    swapped = rl.guess(made.view(np.int32).byteswap(), x, dtype="s32")
+    assert swapped.best is not None
+    assert swapped.best.swapped
+    y = np.random.default_rng(0).standard_normal((2, 17, 3, 4)).astype(np.float32)
+    for kind in ("f64", "bf16", "f16"):
+        found = rl.guess(rl.tensor(y, "nChw8c", dtype=kind).buffer.tobytes(), y)
+        assert (str(found.format), found.best and found.best.desc.dtype.name) == ("aBcd8b", kind)
+
+
+def test_views_have_strides_and_no_format() -> None:
+    x = distinct((3, 4, 5))
+    memory = np.zeros(3 * 50, np.float32)
+    np.lib.stride_tricks.as_strided(memory, x.shape, (200, 36, 4))[:] = x
+    found = rl.guess(memory, x)
+    assert found.layout is not None
+    assert (found.format, found.layout.strides) == (None, (50, 9, 1))
+    assert "no dense format" in str(found)
+
+
+def test_rows_with_a_pitch_are_blocks_and_strides() -> None:
+    x = distinct((3, 4, 5))
+    found = rl.guess(np.pad(x, ((0, 0), (0, 1), (0, 8 - 5))), x)
+    assert str(found.format) == "aBC5b8c"
+    assert "as strides: 40x8x1" in str(found)
+
+
+def test_ties_are_explained() -> None:
+    x = distinct((2, 1, 4, 3))
+    found = rl.guess(x, x)
+    assert {"abcd", "acdb", "bacd"} <= {str(format) for format in found.formats}
+    assert "size 1: where b stands in the order does not show" in str(found)
+    x = distinct((2, 8, 4, 3))
+    assert "b = 8: a block of 8 holds all of it" in str(rl.guess(rl.tensor(x, "nhwc").buffer, x))
+
+
+def test_half_of_the_values_repeat() -> None:
+    x = np.maximum(np.random.default_rng(1).standard_normal((2, 40, 9, 7)).astype(np.float32), 0)
+    x[:, 5] = 0  # a channel that is dead
+    assert str(rl.guess(rl.tensor(x, "nChw16c").buffer, x).format) == "aBcd16b"
+
+
+def test_nothing_is_claimed_of_junk() -> None:
+    x = distinct((2, 17, 5, 4))
+    rng = np.random.default_rng(0)
+    for size in (0, 1, 100, 5000):
+        junk = rng.integers(0, 256, size).astype(np.uint8)
+        assert not rl.guess(junk, x)
+        assert "no format found" in str(rl.guess(junk, x))
+    wrong = rl.tensor(x, "nChw8c").buffer.copy()
+    wrong[200] ^= 1
+    assert not rl.guess(wrong, x)
+
+
+def test_bad_input_is_refused() -> None:
+    with pytest.raises(rl.LayoutError, match="no elements"):
+        rl.guess(b"1234", np.zeros((0, 3), np.float32))
+    with pytest.raises(rl.LayoutError, match="the dims must agree"):
+        rl.verify(b"1234", rl.MemoryDesc((2, 3), "f32", "ab"), np.zeros((3, 2), np.float32))
+    with pytest.raises(rl.LayoutError, match="no layout yet"):
+        rl.verify(b"1234", rl.MemoryDesc((2, 3), "f32", "any"), np.zeros((2, 3), np.float32))
+    with pytest.raises(rl.LayoutError):
+        rl.guess(b"1234", np.array(["text"]))
+
+
+# --- verify ------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def dump() -> tuple[np.ndarray, rl.MemoryDesc, np.ndarray]:
+    x = np.random.default_rng(0).standard_normal((2, 17, 5, 4)).astype(np.float32)
+    made = rl.tensor(x, "nChw8c")
+    return made.buffer.copy(), made.desc, x
+
+
+def test_a_buffer_as_it_should_be(dump: tuple[np.ndarray, rl.MemoryDesc, np.ndarray]) -> None:
+    buffer, desc, x = dump
+    found = rl.verify(buffer, desc, x)
+    assert found
+    assert (found.exact, found.padding, found.first, found.instead) == (True, 280, None, None)
+    assert "all 680 elements are in their places" in str(found)
+
+
+def test_padding_that_is_not_zero(dump: tuple[np.ndarray, rl.MemoryDesc, np.ndarray]) -> None:
+    buffer, desc, x = dump
+    place = 2 * 160 + 3  # channel 19
+    buffer.view(np.float32)[place] = 1
+    found = rl.verify(buffer, desc, x)
+    assert (bool(found), found.holds, found.dirty, found.first_dirty) == (False, True, 1, place)
+
+
+def test_patterns(dump: tuple[np.ndarray, rl.MemoryDesc, np.ndarray]) -> None:
+    buffer, desc, x = dump
+
+    def told(change: Any) -> str:
+        wrong = buffer.copy()
+        change(wrong.view(np.float32))
+        return str(rl.verify(wrong, desc, x))
+
+    def scaled(values: np.ndarray) -> None:
+        values[160:320] *= 2
+
+    def rows(values: np.ndarray) -> None:
+        values.reshape(2, 3, 5, 4, 8)[:, :, 1::2] = 0
+
+    def channel(values: np.ndarray) -> None:
+        values.reshape(2, 3, 5, 4, 8)[..., 7] += 1
+
+    def swapped(values: np.ndarray) -> None:
+        values[:] = values.byteswap()
+
+    text = told(scaled)
+    assert "160 of 680 elements differ" in text
+    assert "element (0, 8, 0, 0) at place 160, byte 640" in text
+    assert "c = 8 to 15: c//8 = 1" in text
+    assert "each is 2 times what was expected" in text
+    assert "every second h (1, 3, ...)" in told(rows)
+    assert "zeros in place of all" in told(rows)
+    assert "c%8 = 7" in told(channel)
+    assert "bytes of each element are swapped" in told(swapped)
+    assert "one element" in told(lambda values: values.__setitem__(0, 9))
+
+
+def test_the_other_format_is_named(dump: tuple[np.ndarray, rl.MemoryDesc, np.ndarray]) -> None:
+    buffer, _, x = dump
+    found = rl.verify(buffer, rl.MemoryDesc(x.shape, "f32", "nchw"), x)
+    assert found.instead is not None
+    assert str(found.instead.format) == "aBcd8b"
+
+
+def test_a_dump_that_was_cut_off(dump: tuple[np.ndarray, rl.MemoryDesc, np.ndarray]) -> None:
+    buffer, desc, x = dump
+    short = buffer[: buffer.size - 1001]
+    found = rl.verify(short, desc, x)
+    assert (found.different, bool(found), found.missing > 0) == (0, False, True)
+    partial = rl.guess(short, x)
+    assert partial.best is not None
+    assert (str(partial.format), partial.best.missing) == ("aBcd8b", found.missing)
+
+
+def test_nan_and_infinity() -> None:
+    x = np.random.default_rng(0).standard_normal((3, 40)).astype(np.float32)
+    x[0, :3] = np.nan, np.inf, -np.inf
+    made = rl.tensor(x, "aB16b")
+    assert rl.verify(made.buffer, made.desc, x)
+    assert str(rl.guess(made.buffer, x).format) == "aB16b"
+
+
+def test_commands(tmp_path: Path, dump: tuple[np.ndarray, rl.MemoryDesc, np.ndarray]) -> None:
+    buffer, _, x = dump
+    np.save(tmp_path / "x.npy", x)
+    path = tmp_path / "dump.bin"
+    path.write_bytes(b"12345678" + buffer.tobytes())
+    like = ["--like", str(tmp_path / "x.npy"), "--skip", "8"]
+
+    def told(*words: str) -> tuple[int, str]:
+        done = runner().invoke(application, [*words, str(path), *like], prog_name="relayout")
+        assert done.stderr == ""
+        return done.exit_code, done.stdout
+
+    assert told("guess", "-q") == (0, "aBcd8b\n")
+    code, text = told("guess", "--json")
+    assert json.loads(text)["matches"][0]["formats"][0]["names"]["activations"]["onednn"] == "nChw8c"
+    assert told("verify", "-q", "--format", "nChw8c") == (0, "")
+    code, text = told("verify", "--format", "nhwc", "--json")
+    assert code == 1
+    assert json.loads(text)["instead"]["matches"][0]["formats"][0]["format"] == "aBcd8b"
