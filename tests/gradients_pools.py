@@ -50,6 +50,7 @@ FUNCTIONS: dict[str, tuple[Callable[..., Any], tuple[tuple[float, ...], ...]]] =
     "exp": (lambda x, a, b: torch.exp(x), ((),)),
     "gelu_tanh": (lambda x, a, b: F.gelu(x, approximate="tanh"), ((),)),
     "gelu_erf": (lambda x, a, b: F.gelu(x), ((),)),
+    "erf": (lambda x, a, b: torch.erf(x), ((),)),
     "swish": (lambda x, a, b: x * torch.sigmoid(a * x), ((1,), (1.5,))),
     "log": (lambda x, a, b: torch.log(x), ((),)),
     "clip": (lambda x, a, b: torch.clamp(x, a, b), ((-1, 1),)),

@@ -158,6 +158,7 @@ KNOWN = [
     (Function("logistic"), [(0, 0.5), (math.log(3), 0.75), (-800, 0), (800, 1)]),
     (Function("gelu_erf"), [(1, 0.8413447460685429), (-1, -0.15865525393145707), (-math.inf, 0), (50, 50)]),
     (Function("gelu_tanh"), [(1, 0.8411919906082768), (-1, -0.15880800939172324), (-math.inf, 0), (50, 50)]),
+    (Function("erf"), [(0, 0), (1, 0.8427007929497149), (-0.5, -0.5204998778130465), (-math.inf, -1)]),
     (Function("swish", 1), [(math.log(3), 0.75 * math.log(3)), (-math.inf, 0)]),
     (Function("swish", -1), [(-math.log(3), -0.75 * math.log(3)), (math.inf, 0)]),
     (Function("log"), [(1, 0), (0, -math.inf), (-1, math.nan)]),

@@ -64,7 +64,7 @@ def agrees(graph: Graph, format: str | None = None, low: float = -2.0) -> None:
         )
 
 
-ACTIVATIONS = ("Elu", "Gelu", "HardSigmoid", "HardSwish", "LeakyRelu", "Mish", "Relu", "Selu", "Sigmoid")
+ACTIVATIONS = ("Elu", "Erf", "Gelu", "HardSigmoid", "HardSwish", "LeakyRelu", "Mish", "Relu", "Selu", "Sigmoid")
 ACTIVATIONS = (*ACTIVATIONS, "Softplus", "Swish", "Tanh")
 LABELS = np.array([0, 2, 1, 1])
 GRAPHS: dict[str, Graph] = {

@@ -23,6 +23,7 @@ algorithm         f'(x), from the source                      from d, the       
 ``exp``           e^x                                         d                      ``exp_dst``
 ``gelu_tanh``     s + x s (1 - s) 2 u', s = logistic(2 u)
 ``gelu_erf``      Phi(x) + x phi(x)
+``erf``           2 e^(-x^2) / sqrt(pi)
 ``swish``         s + alpha x s (1 - s), s = logistic(alpha x)
 ``log``           1 / x
 ``clip``          1 if alpha < x <= beta else 0
@@ -50,8 +51,18 @@ import numpy as np
 if TYPE_CHECKING:
     from relayout.ops.expressions import Writing
 
-__all__ = ["Derivative", "clip", "clip_v2", "elu", "elu_dst", "exp", "exp_dst", "gelu_erf", "gelu_tanh"]
-__all__ += ["hardsigmoid", "hardswish", "linear", "log", "logistic", "logistic_dst", "magnitude", "mish"]
+__all__ = ["Derivative", "clip", "clip_v2", "elu", "elu_dst", "erf", "exp", "exp_dst", "gelu_erf"]
+__all__ += [
+    "gelu_tanh",
+    "hardsigmoid",
+    "hardswish",
+    "linear",
+    "log",
+    "logistic",
+    "logistic_dst",
+    "magnitude",
+    "mish",
+]
 __all__ += ["pow_", "relu", "soft_relu", "sqrt", "sqrt_dst", "square", "swish", "tanh", "tanh_dst"]
 
 FAR = 30.0  # here gelu is x, or 0, in double precision too
@@ -244,6 +255,19 @@ def _define_gelu_erf(x: Any, a: float, b: float) -> Any:
 
 
 gelu_erf = Derivative(_define_gelu_erf, _times(_write_gelu_erf))
+
+
+def _write_erf(w: Writing, x: int, a: float, b: float) -> int:
+    """What the square is rounded by counts: an error of the argument is one of the exponential."""
+    x = _bounded(w, x, -FAR, FAR)
+    minus = w.apply("neg", w.apply("mul", x, x))
+    rest = w.apply("fma", x, x, minus)
+    density = w.function("exp", minus)
+    density = w.apply("fma", w.apply("neg", rest), density, density)
+    return _scaled(w, density, 2 / math.sqrt(math.pi))
+
+
+erf = Derivative(lambda x, a, b: np.exp(-x * x) * 2 / math.sqrt(math.pi), _times(_write_erf))
 
 
 def _write_swish(w: Writing, x: int, a: float, b: float) -> int:

@@ -1,7 +1,8 @@
 """The elementwise functions: what each is, and the machine code for it.
 
 A :class:`Function` is a name and up to two numbers, as oneDNN's eltwise algorithms have them (the names are
-those of oneDNN 3, without ``eltwise_``). It is used by itself, as a primitive, and as a post-op of others.
+those of oneDNN 3, without ``eltwise_``; ``erf`` is ONNX's). It is used by itself, as a primitive, and as a
+post-op of others.
 
 >>> leaky = Function("relu", 0.1)
 >>> print(leaky)
@@ -28,6 +29,8 @@ algorithm        f(x)                                    alpha, beta
 ``gelu_tanh``    x (1 + tanh(c (x + 0.044715 x^3))) / 2
                  with c = sqrt(2 / pi)
 ``gelu_erf``     x (1 + erf(x / sqrt(2))) / 2
+``erf``          2 / sqrt(pi) times the integral         not among oneDNN's
+                 of e^(-t^2) from 0 to x
 ``swish``        x / (1 + e^(-alpha x))                  scale of the argument: 1 is SiLU
 ``log``          natural logarithm of x
 ``clip``         max(alpha, min(beta, x))                lower and upper bound, alpha <= beta
@@ -275,6 +278,14 @@ FUNCTIONS: Final[dict[str, Algorithm]] = {
         {(): 4},
         ("Gelu",),
         slope=derivatives.gelu_erf,
+    ),
+    "erf": Algorithm(
+        0,
+        lambda x, a, b: np.vectorize(math.erf, otypes=[np.float64])(x),
+        lambda b, x, *_: code.erf(b, x),
+        {(): 2},
+        ("Erf",),
+        slope=derivatives.erf,
     ),
     "swish": Algorithm(
         1,

@@ -10,7 +10,7 @@ from relayout.ops.functions import Function, of_onnx
 
 __all__: list[str] = []
 
-FROM_SOURCE: Final = ("Gelu", "HardSigmoid", "HardSwish", "LeakyRelu", "Mish", "Softplus", "Swish")
+FROM_SOURCE: Final = ("Erf", "Gelu", "HardSigmoid", "HardSwish", "LeakyRelu", "Mish", "Softplus", "Swish")
 FROM_RESULT: Final = ("Elu", "Sigmoid", "Sqrt", "Tanh")
 """Functions by what their slope is computed from."""
 

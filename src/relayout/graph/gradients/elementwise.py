@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 
 from relayout.errors import LayoutError
@@ -185,12 +184,6 @@ _function("Acos")(lambda r: r("Neg", _asin(r)))
 @_function("Acosh")
 def _acosh(r: Reverse) -> str:
     return str(r("Reciprocal", r("Sqrt", r("Sub", r("Mul", r.x, r.x), r.number(1)))))
-
-
-@_function("Erf")
-def _erf(r: Reverse) -> str:
-    """``2 exp(-x^2) / sqrt(pi)``."""
-    return r.times(r("Exp", r("Neg", r("Mul", r.x, r.x))), 2 / math.sqrt(math.pi))
 
 
 @gradient("Log")

@@ -9,6 +9,7 @@
 ``tanh``        from y                       1 - y^2
 ``sqrt``        from y                       1 / (2 y)
 ``gelu_erf``    from x                       F(x) + x f(x), F and f of the normal distribution
+``erf``         from x                       2 exp(-x^2) / sqrt(pi)
 ``gelu_tanh``   from x                       the slope of that approximation
 ``hardsigmoid`` from x                       alpha where 0 < alpha x + beta < 1, else 0
 ``hardswish``   from x                       2 alpha x + beta there, 1 above
@@ -74,6 +75,7 @@ def _swish(x: Any, a: float, b: float) -> Any:
 FROM_SOURCE: Final[dict[str, Callable[[Any, float, float], Any]]] = {
     "relu": lambda x, a, b: np.where(x > 0, 1, a),
     "elu": lambda x, a, b: np.where(x > 0, 1, a * np.exp(np.minimum(x, 0))),
+    "erf": lambda x, a, b: np.exp(-x * x) * 2 / math.sqrt(math.pi),
     "gelu_erf": _gelu_erf,
     "gelu_tanh": _gelu_tanh,
     "hardsigmoid": _hardsigmoid,
