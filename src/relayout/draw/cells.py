@@ -6,7 +6,8 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from relayout.draw.canvas import FILLS, HOLE, INK, MUTED, PAPER, RULE, Canvas, fill_of, text_width
+from relayout.draw.canvas import Canvas, text_width
+from relayout.draw.colours import HOLE, INK, MUTED, PAPER, PLAIN, RULE, shade, steps_of
 from relayout.draw.places import labels
 from relayout.errors import LayoutError, whole
 from relayout.layout.digits import digit_sum
@@ -14,6 +15,7 @@ from relayout.layout.format import spell_digit
 from relayout.layout.layout import Layout
 
 __all__ = [
+    "BASE",
     "CELL_HEIGHT",
     "GAP",
     "Cell",
@@ -27,8 +29,8 @@ __all__ = [
     "shown",
 ]
 
-CELL_HEIGHT, GAP = 26, 10
-UNCOLOURED = "#e4e2dc"
+CELL_HEIGHT, GAP = 22, 10
+BASE = 15  # of a label, below the upper edge of its cell
 
 _COLOUR = re.compile(r"\s*(.+?)\s*(?://\s*(\d+))?\s*(?:%\s*(\d+))?\s*")
 
@@ -115,6 +117,14 @@ class Paint:
             return self.names[roles.index("c")]
         return next((name for name, size in zip(self.names, self.layout.dims, strict=True) if size > 1), "")
 
+    plainly = ""
+    """What elements without a colour are, if there are any."""
+
+    def fill(self, cell: Cell) -> str:
+        """The colour of a cell."""
+        value = self.value(cell)
+        return PLAIN if value is None else shade(value, self.count)
+
     def value(self, cell: Cell) -> int | None:
         """The value of the digit in a cell; None where it has none."""
         number = cell.element[self.axis] if cell.element is not None and self.name else None
@@ -136,64 +146,89 @@ def heading(canvas: Canvas, text: str) -> float:
 
 
 def draw_cell(
-    canvas: Canvas, cell: Cell, x: float, y: float, width: float, text: str, paint: Paint, marked: int | None
-) -> None:
-    """Draw one cell: an element, padding or a hole; the one at the offset ``marked`` gets a frame."""
-    value = paint.value(cell)
-    fill = fill_of(value) if value is not None else UNCOLOURED
+    canvas: Canvas, cell: Cell, x: float, y: float, width: float, text: str, paint: Paint,
+    marked: int | None = None, *, vector: bool = False, hint: str = "", size: float = 11,
+) -> None:  # fmt: skip
+    """Draw one cell: an element, padding or a hole.
+
+    The one at the offset ``marked`` gets a frame, those of a ``vector`` are light on dark. The ``hint`` is
+    shown to who points at the cell, in pictures that a page holds as they are.
+    """
+    fill = paint.fill(cell)
     if cell.element is not None:
         where = ",".join(map(str, cell.element))
     else:
         where = "padding" if cell.numbers is not None else "hole"
     with canvas.group(offset=cell.offset, index=where):
+        if hint:
+            canvas.hint(hint)
         if cell.numbers is None:
             canvas.box(x, y, width, CELL_HEIGHT, fill=HOLE, stroke=RULE, dashed=True)
         elif cell.element is None:
             canvas.hatch(x, y, width, CELL_HEIGHT, fill=fill)
             if text:  # on a plate of its own: hatching would strike the number through
                 plate = min(text_width(text, 11) + 4, width - 2)
-                canvas.box(x + (width - plate) / 2, y + 6, plate, 14, fill=PAPER, stroke="none", round=2)
-                canvas.words(x + width / 2, y + 17, text, size=11, fill=MUTED)
+                canvas.box(x + (width - plate) / 2, y + 4, plate, 14, fill=PAPER, stroke="none", round=2)
+                canvas.words(x + width / 2, y + BASE, text, size=11, fill=MUTED)
         else:
-            canvas.box(x, y, width, CELL_HEIGHT, fill=fill, stroke=INK if text else RULE, thickness=0.8)
+            framed = cell.offset == marked
+            canvas.box(x, y, width, CELL_HEIGHT, fill=INK if vector else fill, stroke=PAPER, thickness=1.2)
             if text:
-                canvas.words(x + width / 2, y + 17, text, size=11, bold=cell.offset == marked)
-            if cell.offset == marked:
+                ink = PAPER if vector else INK
+                canvas.words(x + width / 2, y + BASE, text, size=size, bold=framed or vector, fill=ink)
+            if framed:
                 canvas.box(x + 1.5, y + 1.5, width - 3, CELL_HEIGHT - 3, thickness=3)
 
 
 def legend(
-    canvas: Canvas, y: float, x: float, paint: Paint, words: Sequence[str], cells: Iterable[Cell]
-) -> None:
-    """Say what cells, colours, hatching and empty places mean; only what occurs."""
+    canvas: Canvas, y: float, x: float, paint: Paint, words: Sequence[str], cells: Iterable[Cell],
+    vector: str = "", also: Iterable[int] = (),
+) -> float:  # fmt: skip
+    """Say what cells, colours, hatching and empty places mean; only what occurs. Return where it ends.
+
+    ``also`` are values of the digit of the colours that are drawn elsewhere.
+    """
     kinds = list(cells)
-    items: list[tuple[str, str, int]] = [("", text, 0) for text in words]
-    if paint.name and paint.count > 1:
-        used = {paint.value(cell) for cell in kinds if cell.element is not None}
-        values = sorted(value for value in used if value is not None)[: len(FILLS)]
-        items += [("colour", f"{paint.name} = {v}" if not k else str(v), v) for k, v in enumerate(values)]
-        if len(values) < paint.count and values:
-            items.append(("", "…", 0))
+    items: list[tuple[str, str, str]] = [("", text, "") for text in words]
+    if vector:
+        items.append(("colour", vector, INK))
+    used = {*also} | {
+        value for cell in kinds if cell.element is not None and (value := paint.value(cell)) is not None
+    }
+    if paint.name and paint.count > 1 and used:
+        spelled = []
+        for first, last in steps_of(paint.count):
+            if any(first <= value <= last for value in used):
+                spelled.append(
+                    ("colour", str(first) if first == last else f"{first}..{last}", shade(first, paint.count))
+                )
+        said = f"{paint.name} = {spelled[0][1]}"
+        items += [("colour", said, spelled[0][2]), *spelled[1:]]
+        if len(spelled) < len(steps_of(paint.count)):
+            items.append(("", "…", ""))
+    if paint.plainly and any(cell.element is not None and paint.value(cell) is None for cell in kinds):
+        items.append(("colour", paint.plainly, PLAIN))
     if any(c.element is None and c.numbers is not None for c in kinds):
-        items.append(("padding", "padding (zeros)", 0))
+        items.append(("padding", "padding (zeros)", ""))
     if any(c.numbers is None for c in kinds):
-        items.append(("hole", "other data", 0))
+        items.append(("hole", "other data", ""))
     limit = max(canvas.right, 210.0)
     at = x
-    for kind, text, value in items:
+    for kind, text, fill in items:
         wide = text_width(text, 11) + (20 if kind else 0) + 14
         if at + wide > limit + 14 and at > x:
             at, y = x, y + 20
         if kind == "colour":
-            canvas.box(at, y, 14, 14, fill=fill_of(value), thickness=0.8)
+            canvas.box(at, y, 14, 14, fill=fill, stroke=RULE, thickness=0.8)
         elif kind == "padding":
-            canvas.hatch(at, y, 14, 14, fill=UNCOLOURED)
+            canvas.hatch(at, y, 14, 14, fill=PLAIN)
         elif kind == "hole":
             canvas.box(at, y, 14, 14, fill=HOLE, stroke=RULE, dashed=True)
         canvas.words(
             at + (20 if kind else 0), y + 11, text, size=11, anchor="start", fill=INK if kind else MUTED
         )
         at += wide
+    return y + 20
 
 
 def shown(count: int, most: int, keep: int | None = None) -> list[int | None]:

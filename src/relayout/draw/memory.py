@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from relayout.draw.canvas import MUTED, Canvas, text_width
 from relayout.draw.cells import (
+    BASE,
     CELL_HEIGHT,
     GAP,
     Cell,
@@ -111,7 +112,7 @@ def memory(
     for position, row in enumerate(table.rows):
         if row is None:
             more = f"⋮  {table.left_out(position)} more rows"
-            canvas.words(margin + 6, y + 17, more, size=11, anchor="start", fill=MUTED)
+            canvas.words(margin + 6, y + BASE, more, size=11, anchor="start", fill=MUTED)
             y, before = y + CELL_HEIGHT, ()
             continue
         start = table.base + row * table.width
@@ -119,17 +120,17 @@ def memory(
         if before and values and notes.begins_group(before, values):
             y += GAP / 2
         before = values or before
-        canvas.words(margin - 10, y + 17, str(start), size=11, anchor="end", fill=MUTED)
+        canvas.words(margin - 10, y + BASE, str(start), size=11, anchor="end", fill=MUTED)
         for place, column in enumerate(table.columns):
             x = margin + place * cell_width
             if column is None:
-                canvas.words(x + cell_width / 2, y + 17, "…", fill=MUTED)
+                canvas.words(x + cell_width / 2, y + BASE, "…", fill=MUTED)
             elif start + column in table.cells:
                 cell = table.cells[start + column]
                 draw_cell(canvas, cell, x, y, cell_width, texts[cell.offset], paint, marked)
         x = margin + len(table.columns) * cell_width + 10
         if values:
-            canvas.words(x, y + 17, notes.text(values), size=11, anchor="start", fill=MUTED)
+            canvas.words(x, y + BASE, notes.text(values), size=11, anchor="start", fill=MUTED)
         y += CELL_HEIGHT
     said = []
     if label is None and counted:

@@ -17,9 +17,37 @@ from relayout.errors import LayoutError
 from relayout.layout.format import Format, spell_digit
 from relayout.layout.layout import Layout, LayoutDigit, every_index
 
-__all__ = ["Place", "drawable", "labels", "memory_order", "nested", "place_at", "places", "words_of"]
+__all__ = [
+    "WORDS",
+    "Place",
+    "drawable",
+    "labels",
+    "memory_order",
+    "nested",
+    "place_at",
+    "places",
+    "plural_of",
+    "words_of",
+]
 
 MOST_SORTED: Final = 1 << 16  # places of a layout whose strides interleave, which must be sorted
+
+
+WORDS: Final = {
+    "n": ("batch index", "batch indices"),
+    "c": ("channel", "channels"),
+    "d": ("depth", "depths"),
+    "h": ("row", "rows"),
+    "w": ("column", "columns"),
+    "g": ("group", "groups"),
+    "o": ("output channel", "output channels"),
+    "i": ("input channel", "input channels"),
+    "t": ("time step", "time steps"),
+    "l": ("layer", "layers"),
+    "dir": ("direction", "directions"),
+    "gate": ("gate", "gates"),
+}
+"""What the roles of axes mean, one and several."""
 
 
 class Place(NamedTuple):
@@ -58,6 +86,17 @@ def labels(layout: Layout, roles: tuple[str, ...] | None = None) -> tuple[tuple[
         return axes, _spelled_digits(layout, axes)
     words = words_of(format)
     return words, _cldnn_digits(layout, format.text, "".join(words)) or _spelled_digits(layout, words)
+
+
+def plural_of(layout: Layout, axis: int, names: tuple[str, ...]) -> str:
+    """What the indices of an axis are: channels, rows, indices of k.
+
+    >>> plural_of(Layout((2, 17, 5, 4), "nChw8c"), 1, ("n", "c", "h", "w"))
+    'channels'
+    """
+    plainly = f"indices of {names[axis]}"
+    known = layout.format is None or layout.format.roles is not None
+    return WORDS.get(layout.axis_names()[axis], ("", plainly))[1] if known else plainly
 
 
 def words_of(format: Format) -> tuple[str, ...]:

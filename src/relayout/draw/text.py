@@ -37,7 +37,7 @@ from rich.text import Text
 
 from relayout.draw.grid import grid
 from relayout.draw.listing import listing, listing_lines
-from relayout.draw.places import Place, drawable, labels, memory_order, nested, places
+from relayout.draw.places import WORDS, Place, drawable, labels, memory_order, nested, places
 from relayout.draw.signs import FADED, Marks, colour
 from relayout.errors import LayoutError
 from relayout.layout.descriptor import MemoryDesc
@@ -68,21 +68,6 @@ __all__ = [
 ]
 
 LONGEST_NAME: Final = 40  # characters of a format that is listed among the names of another
-
-_WORDS: Final = {
-    "n": ("batch index", "batch indices"),
-    "c": ("channel", "channels"),
-    "d": ("depth", "depths"),
-    "h": ("row", "rows"),
-    "w": ("column", "columns"),
-    "g": ("group", "groups"),
-    "o": ("output channel", "output channels"),
-    "i": ("input channel", "input channels"),
-    "t": ("time step", "time steps"),
-    "l": ("layer", "layers"),
-    "dir": ("direction", "directions"),
-    "gate": ("gate", "gates"),
-}
 
 
 def formula(layout: Layout, roles: tuple[str, ...] | None = None) -> Text:
@@ -140,7 +125,7 @@ def _words(layout: Layout, term: int, roles: tuple[str, ...] | None) -> tuple[st
         known = layout.format.roles if roles is None and layout.format is not None else roles
         name = layout.axis_names()[axes[0]] if known is None else known[axes[0]]
         plainly = (f"index of {name}", f"indices of {name}")
-        return plainly if known is None else _WORDS.get(name, plainly)  # a mere letter has no meaning
+        return plainly if known is None else WORDS.get(name, plainly)  # a mere letter has no meaning
     spelled = " ".join(labels(layout, roles)[0][a] for a in axes)
     return f"place of ({spelled})", f"places of ({spelled})"
 
