@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from relayout import draw as draw
     from relayout import files as files
     from relayout import graph as graph
+    from relayout import logs as logs
     from relayout import networks as networks
     from relayout import primitives as primitives
     from relayout import pytorch as pytorch
@@ -42,7 +43,10 @@ if TYPE_CHECKING:
     from relayout.layout import views as views
     from relayout.primitives.reorder import Reorder as Reorder
 
-_LATER = ("draw", "files", "graph", "networks", "primitives", "pytorch", "torch", "training", "layout.views")
+_LATER = (
+    *("draw", "files", "graph", "logs", "networks", "primitives", "pytorch", "torch", "training"),
+    "layout.views",
+)
 """Modules that are loaded when they are first asked for, so that importing relayout stays cheap."""
 
 __version__ = "0.1.0"
@@ -67,6 +71,7 @@ __all__ = [
     "graph",
     "guess",
     "load",
+    "logs",
     "networks",
     "notation",
     "primitives",

@@ -1,0 +1,117 @@
+"""A sentence for each row: what to do about these conversions.
+
+The first rule that holds speaks. What it says is how the waste is avoided where it arises, in the words of
+the system that wrote the log; nothing is promised that the log does not show.
+"""
+
+from __future__ import annotations
+
+from relayout.logs.events import Log
+from relayout.logs.judging import Row
+
+__all__ = ["LITTLE", "advice"]
+
+LITTLE = 0.002  # of the time: below that nothing is worth a change
+
+_PACK = {
+    "onednn": (
+        "create the primitive with format 'any', reorder the weights once and keep them "
+        "(in PyTorch torch.compile with freezing, or relayout.torch.compile)"
+    ),
+    "openvino_graph": "store the constant in that format, so that nothing is left to convert",
+    "pytorch": "convert the parameter once, when the model is loaded",
+}
+_KEEP = {
+    "onednn": (
+        "keep the tensor in {kept} (in PyTorch bring model and input into channels-last, or compile the "
+        "model, so that what runs in between takes the same format)"
+    ),
+    "onnxruntime": "look which operator in between has no kernel for {kept}, and replace or fuse it",
+    "openvino_graph": "look which layer in between does not take {kept}, and replace or fuse it",
+    "pytorch": "keep the tensor in {kept}: what runs in between should preserve it (relayout audit finds it)",
+}
+_VIEW = {
+    "pytorch": "take a view, or leave .contiguous(), .clone() or .to() out",
+    "onnxruntime": "a Reshape, which moves nothing, does the same",
+    "openvino_graph": "a Reshape, which moves nothing, does the same",
+}
+
+
+def advice(row: Row, log: Log) -> str:
+    """What to do about a row; one sentence."""
+    said = _advice(row, log)
+    if row.share < LITTLE and log.seconds:
+        return f"Leave it: {_percent(row.share)} of the time is all there is to gain."
+    return said
+
+
+def _percent(share: float) -> str:
+    return f"{share:.2%}" if share else "0 %"
+
+
+def _advice(row: Row, log: Log) -> str:
+    src, dst = row.src.format or "its format", row.dst.format or "another one"
+    if row.operation == "copy" or row.same_bytes:
+        how = _VIEW.get(log.kind, "hand the buffer on under the other name")
+        what = (
+            "It copies without changing anything"
+            if row.operation == "copy"
+            else f"{src} and {dst} are the same bytes for these sizes"
+        )
+        return f"{what}: {how}."
+    if row.weights:
+        how = _PACK.get(log.kind, "convert them once, ahead of time, and keep them")
+        often = (
+            f"in every call, {row.count} times in {row.calls} calls"
+            if row.in_each_call
+            else f"{row.count} times"
+            if row.count > 1
+            else "while the network runs"
+        )
+        return f"Weights are packed {often}: {how}."
+    if row.returning:
+        return _undone(row, log, src, dst)
+    return _single(row, log, src, dst)
+
+
+def _undone(row: Row, log: Log, src: str, dst: str) -> str:
+    """What to say of round trips: the format to keep is the one that they begin and end in."""
+    outwards = 2 * row.going >= row.returning
+    some = "It is" if row.count == 1 else f"{row.returning} of {row.count} are"
+    if row.operation == "convert":
+        outer, inner = (row.src.dtype, row.dst.dtype) if outwards else (row.dst.dtype, row.src.dtype)
+        return (
+            f"{some} half of a way from {outer} to {inner} and back: let what runs in between take {outer}, "
+            f"or its neighbours {inner}."
+        )
+    kept, other = (src, dst) if outwards else (dst, src)
+    how = _KEEP.get(log.kind, "keep the tensor in {kept}").format(kept=kept, other=other)
+    return f"{some} half of a way from {kept} to {other} and back: {how}."
+
+
+def _single(row: Row, log: Log, src: str, dst: str) -> str:
+    """What to say of a conversion that is neither needless by itself nor undone."""
+    ends = f"{row.producers[:1]}{row.consumers[:1]}"
+    if row.operation == "convert":
+        made = f"{row.src.dtype or 'one type'} to {row.dst.dtype or 'another'}"
+        return (
+            f"Only the data type changes, {made}: let the operator in front write {row.dst.dtype or 'it'}, "
+            "or convert in the same pass as a reorder."
+        )
+    if row.operation == "transpose":
+        return (
+            "Fold the transpose into the product or reshape beside it, which reads any strides, or write the "
+            "producer's result in that order."
+        )
+    if "Parameter" in ends or "Input " in ends:
+        return f"It stands at the network's input: hand the network {dst} data, and it is not needed."
+    if "Result" in ends or "Output" in ends:
+        return f"It stands at the network's output: read the result as {src}, and it is not needed."
+    if log.kind == "pytorch":
+        if row.consumers:
+            within = row.consumers[0]
+            return f"Called {within}: give it {dst} to begin with, or an operator that reads strides."
+        return f"The program asks for {dst}: keep {src} if what follows reads strides, or make {dst} earlier."
+    if row.operation == "reorder" and row.src.format and row.dst.format:
+        return f"Producer and consumer disagree: let one of them take the other's format, {src} or {dst}."
+    return "Look at its neighbours: one of them wants another format than the other one makes."

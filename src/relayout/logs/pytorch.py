@@ -1,0 +1,200 @@
+"""Traces of ``torch.profiler``: Chrome's trace format, an object with ``traceEvents``.
+
+Operators are spans that lie within each other. What moves data is at the bottom, and the operator that was
+called for it further up::
+
+    aten::matmul                    what the program called:     the consumer
+      aten::reshape                 the outermost of those that only convert: the event, its name and time
+        aten::clone
+          aten::copy_               destination and source:      sizes, strides, data types
+
+Sizes, strides and types are recorded with ``record_shapes=True``; without, there are names and times. Copies
+of one number, broadcasts (a stride of 0) and calls that found nothing to do have no event.
+
+A convolution in oneDNN converts its arguments within itself, and a trace shows none of it: those are in
+oneDNN's own log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from relayout.logs.events import Event, Log, Side
+from relayout.logs.sides import strided, tagged
+from relayout.logs.spans import Place, Spans
+from relayout.logs.streams import Elements
+
+__all__ = ["read"]
+
+COPIES = ("aten::copy_",)
+"""Operators that move data from one tensor to another: destination and source are their first arguments."""
+
+MKLDNN = {
+    "aten::to_mkldnn": ("", "oneDNN's own"),
+    "aten::_to_dense": ("oneDNN's own", ""),
+    "aten::mkldnn_reorder_conv2d_weight": ("", "oneDNN's own"),
+    "aten::mkldnn_reorder_conv3d_weight": ("", "oneDNN's own"),
+    "aten::_reorder_linear_weight": ("", "oneDNN's own"),
+}
+"""Conversions from and to tensors whose format only oneDNN knows."""
+
+CONVERTING = frozenset(
+    f"aten::{name}"
+    for name in ("contiguous", "clone", "to", "_to_copy", "copy_", "reshape", "flatten", "type_as", "copy")
+) | frozenset(("aten::_reshape_copy", "aten::_unsafe_view", "aten::view_copy", "aten::permute_copy"))
+"""Operators that do nothing but convert: the outermost of them is the event."""
+
+PER_STEP = "ProfilerStep#"
+SECONDS = 1e-6  # times of the trace are microseconds
+
+
+@dataclass
+class _Found:
+    """A copy, until all spans are known."""
+
+    place: Place
+    line: int
+    args: dict[str, Any]
+
+
+def read(chunks: Iterable[bytes]) -> Log:
+    """The log of a trace, from pieces of the file."""
+    elements, spans, found = Elements(chunks), Spans(), list[_Found]()
+    steps, shapes, convolutions, device = 0, False, 0, False
+    for _, event in elements:
+        if not isinstance(event, dict):
+            continue
+        name, kind = event.get("name"), event.get("cat")
+        if kind == "user_annotation" and isinstance(name, str) and name.startswith(PER_STEP):
+            steps += 1
+        device = device or kind == "kernel"
+        if kind != "cpu_op" or event.get("ph") != "X" or not isinstance(name, str):
+            continue
+        start, length = _number(event.get("ts")), _number(event.get("dur"))
+        if start is None or length is None:
+            continue
+        place = spans.add((str(event.get("pid")), str(event.get("tid"))), name, start, length)
+        args = event.get("args")
+        args = args if isinstance(args, dict) else {}
+        shapes = shapes or "Input Dims" in args
+        convolutions += name.startswith("aten::mkldnn_convolution")
+        if name in COPIES or name in MKLDNN:
+            found.append(_Found(place, elements.count, args))
+    notes = []
+    if found and not shapes:
+        notes.append("no shapes in this trace: profile(..., record_shapes=True) records sizes and strides")
+    if convolutions:
+        notes.append(
+            f"{convolutions} convolutions ran in oneDNN, which converts within them and shows it only in its "
+            "own log: ONEDNN_VERBOSE=1"
+        )
+    if device:
+        notes.append("operators are timed on the host, where those of a GPU are only started")
+    return Log(
+        "pytorch",
+        "trace of torch.profiler",
+        _events(found, spans),
+        spans.total() * SECONDS,
+        len(spans.outermost()),
+        steps or None,
+        problems=tuple(elements.problems),
+        notes=tuple(notes),
+    )
+
+
+def _number(value: Any) -> float | None:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not abs(value) < 1e18:
+        return None
+    return float(value)
+
+
+def _events(found: list[_Found], spans: Spans) -> tuple[Event, ...]:
+    around = spans.around([one.place for one in found])
+    timed: dict[Place, int] = {}
+    events: list[Event] = []
+    starts: list[float] = []
+    for one in found:
+        event = _event(one, spans)
+        if event is None:
+            continue
+        outer, above = one.place, around[one.place]
+        while above and spans.name(above[0]) in CONVERTING:
+            outer, above = above[0], above[1:]
+        if outer in timed:  # a second copy within one call: its own time, which the first one gives away
+            first = timed[outer]
+            own = spans.length(one.place) * SECONDS
+            events[first] = _timed(events[first], max(events[first].seconds - own, 0.0))
+        else:
+            timed[outer] = len(events)
+            own = spans.length(outer) * SECONDS
+        within = spans.name(above[-1]) if above else ""
+        events.append(
+            Event(
+                event.operation,
+                spans.name(outer),
+                event.src,
+                event.dst,
+                event.dims,
+                own,
+                consumer=f"within {within}" if within else "",
+                line=one.line,
+            )
+        )
+        starts.append(spans.start(outer))
+    order = sorted(range(len(events)), key=starts.__getitem__)
+    return tuple(events[k] for k in order)
+
+
+def _timed(event: Event, seconds: float) -> Event:
+    return replace(event, seconds=seconds)
+
+
+def _event(one: _Found, spans: Spans) -> Event | None:
+    """What a copy converts; None where it moves nothing that has a format."""
+    name = spans.name(one.place)
+    dims, strides = _lists(one.args.get("Input Dims")), _lists(one.args.get("Input Strides"))
+    types = one.args.get("Input type")
+    kinds = [str(kind) for kind in types] if isinstance(types, list) else []
+    if name in MKLDNN:
+        before, after = MKLDNN[name]
+        sizes = dims[0] if dims else None
+        kind = kinds[0] if kinds else ""
+        return Event("reorder", name, Side(before, kind), Side(after, kind), sizes, 0.0)
+    if len(dims) < 2 or len(kinds) < 2 or dims[0] is None or dims[1] is None:
+        return Event("reorder", name, Side(), Side(), None, 0.0) if not one.args.get("Input Dims") else None
+    if dims[0] != dims[1]:
+        return None  # a broadcast
+    size = 1
+    for extent in dims[0]:
+        size *= extent
+    if size < 2 and kinds[0] == kinds[1]:
+        return None
+    if len(strides) >= 2 and strides[0] is not None and strides[1] is not None:
+        pairs = zip(dims[1], strides[1], strict=False)
+        if any(stride == 0 and extent > 1 for extent, stride in pairs):
+            return None
+        dst, src = strided(dims[0], strides[0], kinds[0]), strided(dims[1], strides[1], kinds[1])
+    else:
+        dst, src = tagged("", kinds[0], None), tagged("", kinds[1], None)
+    return Event(_operation(src, dst), name, src, dst, dims[0], 0.0)
+
+
+def _operation(src: Side, dst: Side) -> str:
+    moved = src.format != dst.format
+    if src.desc is not None and dst.desc is not None:
+        one, two = src.desc.layout, dst.desc.layout
+        moved = one is not None and two is not None and not one.same_bytes(two)
+    if moved or not src.format:
+        return "reorder" if moved or src.dtype == dst.dtype else "convert"
+    return "convert" if src.dtype != dst.dtype else "copy"
+
+
+def _lists(given: Any) -> list[tuple[int, ...] | None]:
+    """Sizes or strides of all arguments; None for an argument that is no tensor."""
+    found: list[tuple[int, ...] | None] = []
+    for one in given if isinstance(given, list) else ():
+        whole = isinstance(one, list) and all(type(number) is int for number in one)
+        found.append(tuple(one) if whole else None)
+    return found
