@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import relayout as rl
@@ -26,6 +26,7 @@ from relayout.logs.advice import LITTLE
 from relayout.logs.sides import permutation
 from relayout.logs.sources import Source
 from relayout.logs.streams import Elements
+from strategies import examples
 
 LOGS = sorted(path for path in (Path(__file__).parent / "logs").iterdir() if path.suffix != ".py")
 HERE = {path.name: path for path in LOGS if path.is_file()}
@@ -272,11 +273,13 @@ def test_channels_last_reorders_of_onnxruntime_and_proof_of_blocks() -> None:
     ]
 
 
+@examples(100)
 @given(st.permutations(range(4)), st.permutations([2, 3, 5, 7]))
 def test_permutations_of_different_sizes_are_found(perm: list[int], sizes: list[int]) -> None:
     assert permutation(tuple(sizes), tuple(sizes[k] for k in perm)) == tuple(perm)
 
 
+@examples(100)
 @given(st.permutations(range(4)), st.lists(st.integers(1, 3), min_size=4, max_size=4))
 def test_a_permutation_that_is_found_moves_what_the_true_one_moves(perm: list[int], sizes: list[int]) -> None:
     found = permutation(tuple(sizes), tuple(sizes[k] for k in perm))
@@ -295,6 +298,7 @@ plain = st.recursive(
 )
 
 
+@examples(100)
 @given(st.lists(plain, max_size=6), st.integers(1, 40), st.sampled_from([None, 1, "\t"]), st.booleans())
 def test_elements_are_those_of_the_document(
     values: list[Any], size: int, indent: int | str | None, within: bool
@@ -388,7 +392,7 @@ def attempt(data: bytes) -> logs.Explanation | None:
     return found
 
 
-@settings(deadline=None, max_examples=60)
+@examples(60)
 @given(st.sampled_from(sorted(HERE)), st.floats(0, 1))
 def test_a_log_that_is_cut_gives_what_is_left(name: str, part: float) -> None:
     data = content(name)
@@ -401,7 +405,7 @@ def test_a_log_that_is_cut_gives_what_is_left(name: str, part: float) -> None:
             assert cut.log.problems
 
 
-@settings(deadline=None, max_examples=60)
+@examples(60)
 @given(
     st.sampled_from(sorted(HERE)),
     st.lists(st.tuples(st.floats(0, 1, exclude_max=True), st.integers(0, 255)), min_size=1, max_size=30),
@@ -413,7 +417,7 @@ def test_bytes_that_flip_never_raise(name: str, flips: list[tuple[float, int]]) 
     attempt(bytes(data))
 
 
-@settings(deadline=None, max_examples=40)
+@examples(40)
 @given(st.sampled_from(sorted(HERE)), st.data())
 def test_pieces_in_another_order_never_raise(name: str, data: st.DataObject) -> None:
     text = content(name)
@@ -422,7 +426,7 @@ def test_pieces_in_another_order_never_raise(name: str, data: st.DataObject) -> 
     attempt(b"".join(data.draw(st.permutations(pieces))))
 
 
-@settings(deadline=None, max_examples=40)
+@examples(40)
 @given(st.data())
 def test_any_number_in_a_line_never_raises(data: st.DataObject) -> None:
     """Sizes of thousands of digits, times that are none, axes that do not exist."""

@@ -140,7 +140,10 @@ class Elements:
             return True
         if len(self._text) - end > SURE:
             raise _Damaged(self._place(end))
-        return not self._more()
+        if self._done:
+            return True
+        self._more()
+        return False
 
     def _try(self) -> tuple[Any, int] | None:
         """The value that begins here, and where it ends; None where more has to be read first."""
