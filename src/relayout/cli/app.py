@@ -16,8 +16,8 @@ from relayout.cli.bench import bench
 from relayout.cli.completion import completion
 from relayout.cli.convert import convert
 from relayout.cli.diff import diff
-from relayout.cli.guess import guess
 from relayout.cli.explain import explain
+from relayout.cli.guess import guess
 from relayout.cli.info import info
 from relayout.cli.names import formats, translate
 from relayout.cli.offset import offset
