@@ -55,6 +55,14 @@ def held(contest, times):
     return calls
 
 
+def test_long_calls_take_one_turn_each_once_they_are_known_to_be_long():
+    usual, long = ([30 * unit, 20 * unit, 25 * unit] for unit in (1, tuning.LONG))
+    assert held(Contest(3), long) < held(Contest(3), usual)
+    contest = Contest(3)
+    held(contest, long)
+    assert contest.winner == 1
+
+
 @examples(200)
 @given(st.lists(st.integers(1, 1000), min_size=1, max_size=15))
 def test_the_fastest_wins_if_it_beats_the_estimate(times):

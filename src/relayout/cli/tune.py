@@ -115,9 +115,11 @@ def _tuned_model(file: str, settings: Mapping[str, Any], output: Output) -> dict
     with click.progressbar(
         length=len(run.steps.layers()), label=f"measuring {file}", hidden=not output.shows_progress
     ) as bar:
+        done: set[str] = set()
 
         def measured(name: str, choice: Choice | None) -> None:
-            bar.update(1)
+            bar.update(name not in done)
+            done.add(name)
             if choice is not None:
                 schedule, ratio = choice.ranking[0]
                 entry = {"problem": choice.problem, "schedule": schedule, "ratio": ratio, "layers": []}

@@ -200,7 +200,7 @@ class Run:
         Parameters
         ----------
         progress : callable, optional
-            Called after each layer with its name, and what is known of its problem.
+            Called after each layer with its name, and what is known of its problem; once for each of these.
         """
         if self.steps is not None:
             self.steps.tune(progress)

@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from relayout.primitives.calling import Calling
     from relayout.primitives.candidates import Candidate
     from relayout.primitives.program import Program
+    from relayout.primitives.several import Assembled, Contests
     from relayout.runtime.tuning import Choice, Trial
 
 __all__ = ["Primitive", "results_by_name"]
@@ -107,13 +108,15 @@ class Primitive:
     _program: Program | None = None
     _arguments: dict[str, Argument] | None = None
     _calling: Calling | None = None
-    _trial: Trial[Any, Any] | None = None
-    """The contest among its schedules, as long as there is something to measure."""
+    _trial: Trial[Any, Any] | Contests | None = None
+    """The contest among its schedules, or those of its parts, as long as there is something to measure."""
+    _problems: tuple[str, ...] = ()
+    """What contests are about, the largest problem first; none: there is nothing to choose."""
     _lowered = False
     _made_of: tuple[tuple[Any, ...], dict[str, Any]] = ((), {})
     """What the constructor was given."""
     _workings: ClassVar[frozenset[str]] = frozenset(
-        ("_program", "_arguments", "_calling", "_trial", "_lowered")
+        ("_program", "_arguments", "_calling", "_trial", "_problems", "_lowered")
     )
     """Attributes that lowering sets. Their classes have what they are before."""
 
@@ -267,7 +270,8 @@ class Primitive:
         Returns
         -------
         Choice or None
-            What is known of the problem now; None where there is nothing to choose.
+            What is known of the problem now; None where there is nothing to choose. A primitive of several
+            products has as many problems (:meth:`choices`), and this is the largest one.
 
         Examples
         --------
@@ -282,11 +286,32 @@ class Primitive:
             )
             known = {name: located(one)[1] for name, one in (given | wanted).items()}
             trial.hold(lambda: self._tried(trial, known, None))
-        return self._choice()
+        return next(iter(self.choices()), None)
 
-    def _choice(self) -> Choice | None:
-        """What contests have found so far."""
-        return None
+    @locked
+    def choices(self) -> tuple[Choice, ...]:
+        """What contests have found so far, on this machine and for as many threads: one for each problem.
+
+        Convolutions, inner products and matrix products are one problem, recurrent layers one for each
+        product of other sizes. What is done in one way only has none; see :meth:`tune`.
+
+        Returns
+        -------
+        tuple of Choice
+            The problem with the most operations first. Problems that nobody has measured are not in it.
+
+        Examples
+        --------
+        >>> import relayout as rl
+        >>> src = rl.MemoryDesc((1, 8, 9, 9), "f32", "nhwc")
+        >>> rl.primitives.Eltwise(src, "relu").choices()
+        ()
+        """
+        from relayout.runtime.tuning import kept
+
+        self._compiled()
+        known = (kept(problem) for problem in self._problems)
+        return tuple(choice for choice in known if choice is not None)
 
     def candidates(self) -> list[Candidate]:
         """The ways to do this operation with the formats that were left open, cheapest first.
@@ -345,7 +370,21 @@ class Primitive:
 
         return Calling(self._reach(), self.outputs, self.in_place, self.accumulates, program)
 
-    def _tried(self, trial: Trial[Any, Any], addresses: Mapping[str, int], threads: int | None) -> bool:
+    def _measure(self, trial: Trial[Any, Any] | Contests | None) -> None:
+        """Take part in contests from now on, unless there are none, or they are over."""
+        self._trial = None if trial is None or trial.done else trial
+        self._problems = () if trial is None else trial.problems
+
+    def _assembled(self, made: Assembled | None) -> Program | None:
+        """What :meth:`_lower` of several products ends with: the program, whose contests begin."""
+        if made is None:
+            return None
+        self._measure(made.contests)
+        return made.program
+
+    def _tried(
+        self, trial: Trial[Any, Any] | Contests, addresses: Mapping[str, int], threads: int | None
+    ) -> bool:
         """Whether a call was done by the schedule whose turn it is in a contest; the winner stays."""
         if threads is None and trial.call(lambda made: made.program(addresses)):
             return True

@@ -38,7 +38,8 @@ if TYPE_CHECKING:
     from relayout.kernels.conv.epilogue import Epilogue, Operand
     from relayout.kernels.conv.geometry import Geometry
     from relayout.kernels.conv.planning import Problem
-    from relayout.runtime.tuning import Choice, Trial
+    from relayout.primitives.several import Contests
+    from relayout.runtime.tuning import Trial
     from relayout.targets.machine import Machine
 
 __all__ = [
@@ -54,6 +55,7 @@ __all__ = [
 ]
 
 WORD = 4  # bytes of a bias or a scale
+LINE = 64  # bytes of a cache line
 MEASURABLE = 1e-5  # seconds that a sum of products takes at least for its schedule to be measured
 
 
@@ -87,6 +89,17 @@ class Products:
         words += [f"{name} {desc}" for name, desc in (("bias", self.bias), ("scale", self.scale)) if desc]
         return ", ".join([*words, *map(str, self.post_ops)])
 
+    @property
+    def problem(self) -> str:
+        """What its contest is about: itself, wherever its buffers begin, as far as that makes no difference.
+
+        What begins whole cache lines further, such as another gate's weights, takes as long.
+        """
+        sides: dict[str, Any] = {
+            name: _placed(getattr(self, name)) for name in ("src", "weights", "dst", "bias", "scale")
+        }
+        return str(replace(self, **sides))
+
     def fusable(self) -> int:
         """See :func:`fusable`."""
         return fusable(self)
@@ -111,6 +124,16 @@ class Products:
         best = found.candidates[0]
         seconds = best.cost * FACTS.clock / cycles_per_second()
         return seconds, str(Lowered(best.plan, Program(()), found.before(best.plan)))
+
+
+def _placed(desc: MemoryDesc | None) -> MemoryDesc | None:
+    """The same tensor, begun in the first cache line."""
+    if desc is None or desc.layout is None:
+        return desc
+    layout, line = desc.layout, 8 * LINE // desc.dtype.bits
+    if 0 <= layout.offset0 < line:
+        return desc
+    return MemoryDesc(desc.dims, desc.dtype, layout.moved(layout.offset0 % line))
 
 
 class Sized(Protocol):
@@ -335,7 +358,12 @@ def _trial(made: Products, many: int) -> Trial[Candidate, Lowered]:
 
     found = ways(made)
     listed = [] if found is None else list(found.candidates)
-    return Trial(f"{made} {here(many)}", lambda: listed, lambda one: products(made, str(one)))
+
+    def compiled(one: Candidate) -> Lowered | None:
+        lowered = products(made, str(one))  # of which others have scratch that stays
+        return None if lowered is None else lowered._replace(program=lowered.own())
+
+    return Trial(f"{made.problem} {here(many)}", lambda: listed, compiled)
 
 
 @locked
@@ -390,9 +418,7 @@ class ProductPrimitive(Primitive):
     _made: Executable | None = None
     _given: dict[str, MemoryDesc]
     """The descriptors as they were given, before every ``any`` was decided."""
-    _problem = ""
-    """What its contest is about; empty: there is none."""
-    _workings = Primitive._workings | {"_made", "_problem"}
+    _workings = Primitive._workings | {"_made"}
 
     def _as_products(self, descs: Mapping[str, MemoryDesc]) -> Any:
         """The :class:`Computed` on these descriptors; None where it can't be said."""
@@ -486,8 +512,7 @@ class ProductPrimitive(Primitive):
             self._made = given.lowered("" if trial is None else trial.first)
         if self._made is None:
             return None
-        self._trial = None if trial is None or trial.done else trial
-        self._problem = "" if trial is None else trial.problem
+        self._measure(trial)
         if not after:
             return self._own(self._made)
         made = followed(self._made.own(), between, dst, after, len(operands_of(first)))
@@ -496,12 +521,6 @@ class ProductPrimitive(Primitive):
         made.note += f", then in a pass of their own: {', '.join(map(str, after))}"
         return self._named(made)
 
-    @locked
-    def _choice(self) -> Choice | None:
-        from relayout.runtime.tuning import kept
-
-        return kept(self._problem) if self._problem else None
-
     def _own(self, made: Executable) -> Program:
         """Its program, of the buffers that are the arguments here."""
         return self._named(made.own())
@@ -509,7 +528,9 @@ class ProductPrimitive(Primitive):
     def _named(self, program: Program) -> Program:
         return renamed(program, dict(zip(("src", "dst"), self._sides, strict=True)))
 
-    def _tried(self, trial: Trial[Any, Any], addresses: Mapping[str, int], threads: int | None) -> bool:
+    def _tried(
+        self, trial: Trial[Any, Any] | Contests, addresses: Mapping[str, int], threads: int | None
+    ) -> bool:
         names = dict(zip(self._sides, ("src", "dst"), strict=True))
         known = {names.get(name, name): at for name, at in addresses.items()}
         return super()._tried(trial, known, threads)

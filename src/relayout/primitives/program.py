@@ -127,7 +127,7 @@ class Program:
             for fault, each in zip(self.faults, words, strict=True):
                 fault.check(*each)
         finally:
-            self._give_back(scratch)
+            self.give_back(scratch)
 
     def take(self) -> dict[str, NDArray[np.uint8]]:
         """Scratch that nobody else is using, by name."""
@@ -135,7 +135,8 @@ class Program:
             return self._free.pop()
         return {name: aligned(size, zeroed=False) for name, size in self.scratch.items()}
 
-    def _give_back(self, scratch: dict[str, NDArray[np.uint8]]) -> None:
+    def give_back(self, scratch: dict[str, NDArray[np.uint8]]) -> None:
+        """Let the next call use what :meth:`take` gave."""
         if len(self._free) < KEPT:
             self._free.append(scratch)
 

@@ -272,7 +272,7 @@ class Recurrent(Primitive):
     def _lower(self) -> Program | None:
         from relayout.primitives.recurrent_program import program
 
-        return program(self)
+        return self._assembled(program(self))
 
 
 class VanillaRNN(Recurrent):

@@ -10,13 +10,13 @@
     dst_iter   <-- reorder ---  hidden            results --->  dst_layer, or the next layer's data
 
 Each layer does that. Weights, biases, states in other formats or data types than these kernels read are
-reordered first, in every call.
+reordered first, in every call. Products take part in contests (:mod:`relayout.primitives.several`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from math import ceil, prod
 from typing import TYPE_CHECKING
 
@@ -28,11 +28,10 @@ from relayout.layout import views
 from relayout.layout.descriptor import MemoryDesc
 from relayout.ops.expressions import Expression
 from relayout.ops.recurrent import Workspace
-from relayout.primitives.program import Program, Step
+from relayout.primitives.program import Step
+from relayout.primitives.several import Assembled, Impossible, Steps
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from relayout.kernels.recurrent.plan import Kept, Recurrence
     from relayout.primitives.products import Products
     from relayout.primitives.recurrent import Recurrent
@@ -40,9 +39,7 @@ if TYPE_CHECKING:
 __all__ = [
     "APART",
     "WORD",
-    "Impossible",
     "Packed",
-    "Steps",
     "costs",
     "kept",
     "moved",
@@ -79,48 +76,6 @@ def packed(lanes: int) -> Packed:
     'ldOig16o'
     """
     return Packed(f"ldgOi{lanes}o", f"ldOig{lanes}o", f"ldOi{lanes}o", f"ldgO{lanes}o", f"ldgO{lanes}o")
-
-
-class Impossible(Exception):
-    """There is no kernel for a step."""
-
-
-@dataclass
-class Steps:
-    """What a program is made of, so far."""
-
-    steps: list[Step] = field(default_factory=list)
-    scratch: dict[str, int] = field(default_factory=dict)
-    constants: dict[str, NDArray[np.uint8]] = field(default_factory=dict)
-
-    def add(self, step: Step | None) -> None:
-        """One more, if there is a kernel for it."""
-        if step is None:
-            raise Impossible
-        self.steps.append(step)
-
-    def room(self, name: str, size: int) -> str:
-        """A piece of scratch of at least so many bytes."""
-        self.scratch[name] = max(size, self.scratch.get(name, 0))
-        return name
-
-    @locked
-    def reorder(self, src: MemoryDesc, dst: MemoryDesc, source: str, target: str) -> None:
-        """A reorder from buffer to buffer."""
-        from relayout.primitives.lowering import reorder_step
-
-        self.add(reorder_step(src, dst, source, target))
-
-    @locked
-    def append(self, program: Program, names: dict[str, str]) -> None:
-        """All of another program, whose scratch dies before the next one begins."""
-        from relayout.primitives.lowering import renamed
-
-        program = renamed(program, names)
-        self.steps += program.steps
-        self.constants |= program.constants
-        for name, size in program.scratch.items():
-            self.room(name, size)
 
 
 def moved(desc: MemoryDesc, offset: int) -> MemoryDesc:
@@ -183,7 +138,7 @@ def initial(workspace: Workspace, layer: int, name: str, backward: Sequence[bool
 
 
 @locked
-def program(made: Recurrent) -> Program | None:
+def program(made: Recurrent) -> Assembled | None:
     """The program; None where there is no kernel for it."""
     try:
         return _Lowering(made).program()
@@ -371,7 +326,7 @@ class _Lowering:
     # -- all together ---------------------------------------------------------------------------------------
 
     @locked
-    def program(self) -> Program:
+    def program(self) -> Assembled:
         from relayout.primitives.lowering import zeros_step
 
         made, out = self.made, self.out
@@ -392,12 +347,10 @@ class _Lowering:
             plan = self.layer(layer)
         if not self.direct:
             self.assemble()
-        return Program(tuple(out.steps), out.scratch, out.constants, note=str(plan))
+        return out.assembled(str(plan))
 
     @locked
     def layer(self, layer: int) -> Recurrence:
-        from relayout.primitives.products import products
-
         made, out = self.made, self.out
         rows = self.directions * self.batch
         gates = self.time * rows * self.cell.gates * self.room
@@ -407,10 +360,7 @@ class _Lowering:
         if "bias" in self.descs:
             names["bias"] = self.names["bias"]
         for d in range(self.directions):
-            lowered = products(self.product(layer, d))
-            if lowered is None:
-                raise Impossible
-            out.append(lowered.program, names)
+            out.product(self.product(layer, d), names)
         states = {"src_iter": "hidden", "src_iter_c": "memory"}
         out.room("hidden", 2 * rows * self.pitch * WORD)
         out.room("memory", rows * self.between * WORD if self.cell.has_memory else WORD)

@@ -183,11 +183,17 @@ class Reorder(Primitive):
         >>> plan = rl.Reorder(*(rl.MemoryDesc((8, 8), "f32", format) for format in ("ab", "ba")))
         >>> plan.tune()
         """
-        with lock():
-            from relayout.reorder.tuning import known
         self._plan.tune()
         self._lowered = False  # a program for sequences has the new kernels from here on
-        return known(self._plan)
+        return next(iter(self.choices()), None)
+
+    @locked
+    def choices(self) -> tuple[Choice, ...]:
+        """What contests have found so far; see :meth:`.Primitive.choices`."""
+        from relayout.reorder.tuning import known
+
+        found = known(self._plan)
+        return () if found is None else (found,)
 
     def explain(self) -> str:
         """Say what the reorder does: both sides, their common refinement, and every pass after it.

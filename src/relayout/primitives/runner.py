@@ -221,14 +221,16 @@ class Run:
         Parameters
         ----------
         progress : callable, optional
-            Called after each layer with its name, and what is known of its problem.
+            Called after each layer with its name, and what is known of its problem. A layer of several
+            products has several problems, and is told of once for each.
         """
         made = self._schedule
         with limited(made.asked):
             for item in made.items:
-                found = item.primitive.tune()
+                item.primitive.tune()
                 if progress is not None:
-                    progress(item.name, found)
+                    for found in item.primitive.choices() or (None,):
+                        progress(item.name, found)
             made = linked(made.inputs, made.outputs, made.items, made.constants, made.asked, anew=True)
         self._schedule = made
         self._free = []

@@ -10,7 +10,8 @@ drops those that fall behind::
 
 A turn is two calls, of which the second is timed: the first loads the code, and finds in the caches what
 another candidate has left there. One that writes around the caches would be timed with lines that others have
-brought in, and leave its neighbour with none.
+brought in, and leave its neighbour with none. Where calls take longer than :data:`LONG`, that no longer
+counts, and from the second round on a turn is one call.
 
 Other programs make calls slower, never faster, so of a candidate's times the short ones tell what it can do;
 the very shortest may be luck. Every call does real work and gives the same bytes, whatever candidate it gets.
@@ -44,6 +45,7 @@ BEGIN = 8  # calls of a problem before its contest begins: what is called less o
 TRIALS = 1000  # calls that are more than any contest takes
 ROUNDS = 6  # rounds of a contest
 TURN = 2  # calls in a row of a candidate, the last of which is timed
+LONG = 10e6  # nanoseconds of a call beside which filling the caches anew is nothing
 PATIENCE = (4, 1.4, 1.2, 1.1, 1.1)
 """After each round but the last: how many times the best's time a candidate may take to stay.
 
@@ -76,26 +78,26 @@ class Contest:
         self._alive = list(range(candidates))
         self._times: list[list[float]] = [[] for _ in range(candidates)]
         self._calls = [0] * candidates
-        self._round, self._next = 1, 0
+        self._round, self._next, self._turn = 1, 0, TURN
 
     def turn(self) -> int | None:
         """The candidate that the next call takes; None: the contest is over, or others end its last round."""
         with lock():
             if self.winner is not None:
                 return None
-            if self._next == TURN * len(self._alive):
+            if self._next == self._turn * len(self._alive):
                 self._end_round()
                 if self.winner is not None:
                     return None
-            place = self._next // TURN
+            place = self._next // self._turn
             self._next += 1
             return self._alive[-1 - place if self._round % 2 else place]
 
     def record(self, candidate: int, taken: float) -> None:
-        """Note how long a call with a candidate took; only the last one of a turn counts."""
+        """Note how many nanoseconds a call with a candidate took; only the last one of a turn counts."""
         with lock():
             self._calls[candidate] += 1
-            if self._calls[candidate] % TURN == 0:
+            if self._calls[candidate] % self._turn == 0:
                 self._times[candidate].append(taken)
 
     def refuse(self, candidate: int) -> None:
@@ -117,6 +119,7 @@ class Contest:
         most = PATIENCE[self._round - 1] * best if self._round < ROUNDS else float("inf")
         self._alive = [k for k in self._alive if k == 0 or min(self._times[k], default=most + 1) <= most]
         self._round += 1
+        self._turn = 1 if best > LONG else TURN
         if self._round <= ROUNDS and len(self._alive) > 1:
             return
         ahead = self.ranking()[0]
@@ -154,8 +157,10 @@ class Trial(Generic[Schedule, Executable]):
 
     Attributes
     ----------
+    problems : tuple of str
+        The problem, alone; see :class:`relayout.primitives.several.Contests`.
     first : str
-        The schedule that earlier processes have found to be fastest; empty: nothing is known.
+        The schedule that this contest, or earlier processes, found to be fastest; empty: nothing is known.
     winner : Executable or None
         What won; None before the contest is over.
     done : bool
@@ -177,6 +182,7 @@ class Trial(Generic[Schedule, Executable]):
         made: Callable[[Schedule], Executable | None],
     ) -> None:
         self.problem, self._listed, self._made = problem, listed, made
+        self.problems = (problem,)
         self._calls = 0
         self._schedules: list[Schedule] = []
         self._executables: dict[int, Executable] = {}
@@ -247,6 +253,7 @@ class Trial(Generic[Schedule, Executable]):
         if contest is None or contest.winner is None or self.done:
             return
         self.winner = self._executables.get(contest.winner) or self._compiled(contest.winner)
+        self.first = str(self._schedules[contest.winner])
         found = [(str(self._schedules[k]), ratio) for k, ratio in contest.ranking()]
         keep((self._known or Choice(self.problem, 0, ())).joined(found))
         self._executables.clear()

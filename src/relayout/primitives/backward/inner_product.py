@@ -10,7 +10,7 @@
 from __future__ import annotations
 
 from math import prod
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from relayout.errors import LayoutError
 from relayout.kernels.conv.geometry import Geometry
@@ -21,9 +21,11 @@ from relayout.ops.backward import inner_product as ops
 from relayout.primitives.backward.base import Backward
 from relayout.primitives.backward.weights import Gradient, WeightsBackward, check_floats
 from relayout.primitives.inner_product import InnerProduct
-from relayout.primitives.lowering import joined, renamed, reorder_step
-from relayout.primitives.products import Products, products, weights_format
-from relayout.primitives.program import Program
+from relayout.primitives.products import Products, weights_format
+from relayout.primitives.several import Impossible, Steps
+
+if TYPE_CHECKING:
+    from relayout.primitives.program import Program
 
 __all__ = ["InnerProductBackwardData", "InnerProductBackwardWeights"]
 
@@ -119,34 +121,32 @@ class InnerProductBackwardData(Backward):
         self._settle(ops.InnerProductBackwardData, given, {"diff_src": diff_src})
 
     def _lower(self) -> Program | None:
-        weights, diff_dst, diff_src = self.weights, self.diff_dst, self.diff_src
-        order = _order(diff_src)
-        before, after, scratch = [], [], {}
+        try:
+            return self._assembled(self._steps().assembled())
+        except Impossible:
+            return None
+
+    def _steps(self) -> Steps:
+        """The product, between reorders of what is no matrix."""
+        weights, diff_src, order, out = self.weights, self.diff_src, _order(self.diff_src), Steps()
+        names = {"src": "diff_dst", "weights": "weights", "dst": "diff_src"}
         target, filters = _as_rows(diff_src, order), _as_rows(weights, order)
-        if target is None:
-            between = MemoryDesc(diff_src.dims, diff_src.dtype, _in_order(diff_src.dims, order))
-            target = _as_rows(between, order)
-            after.append(reorder_step(between, diff_src, "rows", "diff_src"))
-            scratch["rows"] = between.nbytes
         if filters is None:
             moved = MemoryDesc(weights.dims, weights.dtype, _in_order(weights.dims, order))
             filters = _as_rows(moved, order)
-            before.append(reorder_step(weights, moved, "weights", "filters"))
-            scratch["filters"] = moved.nbytes
+            names["weights"] = out.room("filters", moved.nbytes)
+            out.reorder(weights, moved, "weights", "filters")
+        between = None
+        if target is None:
+            between = MemoryDesc(diff_src.dims, diff_src.dtype, _in_order(diff_src.dims, order))
+            target = _as_rows(between, order)
+            names["dst"] = out.room("rows", between.nbytes)
         assert target is not None
         assert filters is not None
-        made = products(_products(diff_dst, filters, target))
-        first, last = ([step for step in steps if step is not None] for steps in (before, after))
-        if made is None or (len(first), len(last)) != (len(before), len(after)):
-            return None
-        names = {
-            "src": "diff_dst",
-            "weights": "filters" if before else "weights",
-            "dst": "rows" if after else "diff_src",
-        }
-        middle = renamed(made.own(), names)
-        ends = Program(tuple(first), scratch), Program(tuple(last))
-        return joined(ends[0], middle, ends[1], note=middle.note)
+        out.product(_products(self.diff_dst, filters, target), names)
+        if between is not None:
+            out.reorder(between, diff_src, "rows", "diff_src")
+        return out
 
 
 def _products(diff_dst: MemoryDesc, weights: MemoryDesc, diff_src: MemoryDesc) -> Products:

@@ -137,7 +137,7 @@ class GradientsOfLayers(Backward):
     def _lower(self) -> Program | None:
         from relayout.primitives.backward.recurrent_program import program
 
-        return program(self)
+        return self._assembled(program(self))
 
 
 def _check_cell(made: GradientsOfLayers, forward: Any) -> None:

@@ -16,7 +16,8 @@
       `------------->    diff_bias, diff_weights_peephole
 
 Weights in other formats than these kernels read are reordered first, in every call; gradients of weights are
-written in any format, gate by gate if need be.
+written in any format, gate by gate if need be. Products take part in contests
+(:mod:`relayout.primitives.several`).
 """
 
 from __future__ import annotations
@@ -33,17 +34,9 @@ from relayout.layout import views
 from relayout.layout.descriptor import MemoryDesc
 from relayout.ops.post_ops import Sum
 from relayout.ops.recurrent import Workspace
-from relayout.primitives.program import Program, Step
-from relayout.primitives.recurrent_program import (
-    APART,
-    WORD,
-    Impossible,
-    Steps,
-    kept,
-    moved,
-    part_of,
-    places_of,
-)
+from relayout.primitives.program import Step
+from relayout.primitives.recurrent_program import APART, WORD, kept, moved, part_of, places_of
+from relayout.primitives.several import Assembled, Impossible, Steps
 
 if TYPE_CHECKING:
     from relayout.jit.compile import Module
@@ -83,7 +76,7 @@ class _Product(NamedTuple):
 
 
 @locked
-def program(made: GradientsOfLayers) -> Program | None:
+def program(made: GradientsOfLayers) -> Assembled | None:
     """The program; None where there is no kernel for it."""
     try:
         return _Lowering(made).program()
@@ -355,7 +348,7 @@ class _Lowering:
     # -- all together ---------------------------------------------------------------------------------------
 
     @locked
-    def program(self) -> Program:
+    def program(self) -> Assembled:
         from relayout.primitives.lowering import zeros_step
 
         made, out = self.made, self.out
@@ -380,7 +373,7 @@ class _Lowering:
         self.attended()
         for step in after:
             out.reorder(*step)
-        return Program(tuple(out.steps), out.scratch, out.constants, note=str(plan))
+        return out.assembled(str(plan))
 
     def moved_to(self, name: str, desc: MemoryDesc, how: str) -> None:
         """An input in another format."""
@@ -390,8 +383,6 @@ class _Lowering:
 
     @locked
     def layer(self, layer: int) -> Gradient:
-        from relayout.primitives.products import products
-
         made, out = self.made, self.out
         plan = self.recurrence(layer)
         rows = self.directions * self.batch * self.between * WORD
@@ -416,12 +407,9 @@ class _Lowering:
                 there, here = self.state(layer, f"diff_src_{name}")
                 out.reorder(here, there, where, f"diff_src_{name}")
         for one in self.products(layer):
-            lowered = products(one.made)
-            if lowered is None:
-                raise Impossible
             if one.reorder is not None:
                 out.room(one.dst, prod(one.made.dst.dims) * WORD)
-            out.append(lowered.program, {"src": one.src, "weights": one.weights, "dst": one.dst})
+            out.product(one.made, {"src": one.src, "weights": one.weights, "dst": one.dst})
             if one.reorder is not None:
                 here, there, target = one.reorder
                 out.reorder(here, there, one.dst, target)

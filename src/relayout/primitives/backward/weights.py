@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from relayout.kernels.conv.geometry import Geometry
     from relayout.kernels.conv.gradient import Plan
     from relayout.primitives.primitive import Primitive
-    from relayout.runtime.tuning import Choice, Trial
+    from relayout.runtime.tuning import Trial
     from relayout.targets.machine import Machine
 
 __all__ = ["Gradient", "WeightsBackward", "bias_gradient", "check_floats", "weights_gradient"]
@@ -87,9 +87,6 @@ class WeightsBackward(Backward):
     forward: Any
     _given: dict[str, MemoryDesc]
     """The descriptors as they were given, before every ``any`` was decided."""
-    _problem = ""
-    """What its contest is about; empty: there is none."""
-    _workings = Backward._workings | {"_problem"}
 
     def __init__(
         self,
@@ -143,8 +140,7 @@ class WeightsBackward(Backward):
         trial = _trial_of(_Contest(self.kind, made, self.descs.get("diff_bias"), self))
         if trial is None:
             return self._whole(made)
-        self._trial = None if trial.done else trial
-        self._problem = trial.problem
+        self._measure(trial)
         return self._whole(made, trial.first) if trial.winner is None else trial.winner.program
 
     def _whole(self, made: Gradient, schedule: str = "") -> Program | None:
@@ -159,12 +155,6 @@ class WeightsBackward(Backward):
     def _program_of(self, made: Gradient, schedule: str) -> Program | None:
         """The program of the gradient of weights, of buffers with the names of arguments."""
         return weights_gradient(made, schedule)
-
-    @locked
-    def _choice(self) -> Choice | None:
-        from relayout.runtime.tuning import kept
-
-        return kept(self._problem) if self._problem else None
 
     def _alternatives(self) -> list[Self]:
         free = [name for name in ("src", "diff_dst") if self._given[name].layout is None]
