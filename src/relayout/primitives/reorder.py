@@ -189,7 +189,7 @@ class Reorder(Primitive):
 
     @locked
     def choices(self) -> tuple[Choice, ...]:
-        """What contests have found so far; see :meth:`.Primitive.choices`."""
+        """What contests have found so far: one answer, or none where nobody has measured."""
         from relayout.reorder.tuning import known
 
         found = known(self._plan)
