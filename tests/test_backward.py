@@ -641,6 +641,49 @@ def test_a_layer_that_is_used_twice_updates_its_statistics_twice() -> None:
     np.testing.assert_allclose(variance, layer.running_var.numpy(), rtol=1e-7)
 
 
+@pytest.mark.parametrize("twice", [False, True])
+def test_a_momentum_of_one_is_pytorchs_none(twice: bool) -> None:
+    """All batches count the same; those of a layer that is used twice one after the other."""
+    torch = pytest.importorskip("torch")
+    rng = np.random.default_rng(2)
+    layer = torch.nn.BatchNorm2d(3, momentum=None).double()
+    constants = {"w": np.ones(3), "b": np.zeros(3), "m": np.zeros(3), "v": np.ones(3)}
+    first = Node("BatchNormalization", ("x", *"wbmv"), ("y",), {"momentum": 1.0})
+    nodes = (first, Node("BatchNormalization", ("y", *"wbmv"), ("z",), {"momentum": 1.0}))
+    graph = Graph((Value("x", (4, 3, 2, 5), F64),), ("yz"[twice],), nodes[: 1 + twice], constants)
+    form = training_form(graph).graph.verify()
+    assert [value.name for value in form.inputs] == ["x", "training/step"]
+    for step in range(4):
+        x = rng.standard_normal((4, 3, 2, 5))
+        out, mean, variance = form.replaced(constants={**form.constants, **constants}).evaluate(
+            x, np.array([step])
+        )
+        wanted = layer(torch.tensor(x))
+        wanted = layer(wanted) if twice else wanted
+        np.testing.assert_allclose(out, wanted.detach().numpy(), rtol=1e-7, atol=1e-9)
+        np.testing.assert_allclose(mean, layer.running_mean.numpy(), rtol=1e-9, atol=1e-12)
+        np.testing.assert_allclose(variance, layer.running_var.numpy(), rtol=1e-9)
+        constants |= {"m": mean, "v": variance}
+
+
+def test_the_row_for_padding_has_no_gradient() -> None:
+    torch = pytest.importorskip("torch")
+    index = np.array([[0, 2, 1], [2, 3, 0]])
+    for axis, padding in ((0, 2), (0, 0), (1, 2), (0, 3)):
+        table = Value("table", (4, 5), F64)
+        nodes = (
+            Node("Gather", ("table", "index"), ("rows",), {"axis": axis, "padding_idx": padding}),
+            Node("Mul", ("rows", "rows"), ("square",)),
+            Node("ReduceSum", ("square",), ("loss",), {"keepdims": 0}),
+        )
+        graph = backward(Graph((table,), ("loss",), nodes, {"index": index}), "loss", ["table"])
+        data = np.random.default_rng(1).standard_normal((4, 5))
+        of = torch.tensor(data if axis == 0 else data.T.copy(), requires_grad=True)
+        torch.nn.functional.embedding(torch.tensor(index), of, padding).square().sum().backward()
+        wanted = of.grad.numpy() if axis == 0 else of.grad.numpy().T
+        np.testing.assert_allclose(graph.evaluate(data)[1], wanted, rtol=1e-12)
+
+
 def test_a_batch_of_one_element_has_no_variance() -> None:
     ones = {key: np.ones(3) for key in "wbmv"}
     graph = Graph(

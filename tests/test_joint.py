@@ -64,8 +64,8 @@ def agrees(graph: Graph, format: str | None = None, low: float = -2.0) -> None:
         )
 
 
-ACTIVATIONS = ("Elu", "Erf", "Gelu", "HardSigmoid", "HardSwish", "LeakyRelu", "Mish", "Relu", "Selu", "Sigmoid")
-ACTIVATIONS = (*ACTIVATIONS, "Softplus", "Swish", "Tanh")
+ACTIVATIONS = ("Elu", "Erf", "Gelu", "HardSigmoid", "HardSwish", "LeakyRelu", "Mish", "Relu", "Selu")
+ACTIVATIONS = (*ACTIVATIONS, "Sigmoid", "Softplus", "Swish", "Tanh")
 LABELS = np.array([0, 2, 1, 1])
 GRAPHS: dict[str, Graph] = {
     "layer": lossy("LayerNormalization", (2, 5, 20), (20,), (20,)),

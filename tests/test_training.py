@@ -226,6 +226,41 @@ def test_a_program_of_pytorch_trains() -> None:
         np.testing.assert_allclose(trainer[name], one.detach().numpy(), rtol=1e-3, atol=1e-5)
 
 
+def test_rows_for_padding_and_means_of_all_batches_are_pytorchs() -> None:
+    """The first do not learn; ``momentum=None`` counts all batches the same."""
+    torch = pytest.importorskip("torch")
+
+    class Words(torch.nn.Module):  # type: ignore[misc, name-defined]
+        def __init__(self) -> None:
+            super().__init__()
+            self.words = torch.nn.Embedding(9, 6, padding_idx=3)
+            self.normal = torch.nn.BatchNorm1d(6, momentum=None)
+            self.out = torch.nn.Linear(6, 2)
+
+        def forward(self, x: Any) -> Any:
+            return self.out(self.normal(self.words(x).transpose(1, 2)).mean(2))
+
+    torch.manual_seed(0)
+    model = Words()
+    torch.nn.init.normal_(model.words.weight)  # the row for padding, too: it must stay what it is
+    words = np.random.default_rng(1).integers(0, 9, (5, 8, 7))
+    graph = rl.load(torch.export.export(model.eval(), (torch.tensor(words[0]),)))
+    trainer = Trainer(graph, "cross_entropy", SGD(0.1), batch=8)
+    assert all(one.kind != "custom" for one in trainer.layers())
+    model.train()
+    known = torch.optim.SGD(model.parameters(), 0.1)
+    for labels, x in enumerate(words):
+        wanted = np.arange(8) * (labels + 1) % 2
+        loss = torch.nn.functional.cross_entropy(model(torch.tensor(x)), torch.tensor(wanted))
+        known.zero_grad()
+        loss.backward()
+        known.step()
+        np.testing.assert_allclose(trainer.step(x, wanted), loss.item(), rtol=1e-4)
+    for name, one in model.state_dict().items():
+        if not name.endswith("tracked"):
+            np.testing.assert_allclose(trainer[name], one.numpy(), rtol=1e-3, atol=1e-5, err_msg=name)
+
+
 def test_a_transformer_trains() -> None:
     torch = pytest.importorskip("torch")
     torch.manual_seed(1)

@@ -39,6 +39,9 @@ OLDEST: Final = 21
 WINDOWS_END: Final = 22
 """The version that says of poolings that no window starts in the padding behind, as all runtimes have it."""
 
+OWN: Final = frozenset(("captured", "padding_idx"))
+"""Attributes that ONNX does not have: what they say is written otherwise, or of training alone."""
+
 WRITTEN_OUT: Final = frozenset(("Swish",))
 """Operators that runtimes lack, written in older ones."""
 
@@ -110,7 +113,7 @@ def _oldest(node: Node, defs: Any) -> int:
     domain, operator = _parted(node)
     if domain or operator in WRITTEN_OUT:
         return OLDEST
-    names = set(node.attributes) - {"captured"}
+    names = set(node.attributes) - OWN
     inputs = len(node.inputs) - int(node.attributes.get("captured", 0))
     for version in range(OLDEST, defs.onnx_opset_version() + 1):
         if defs.has(operator, version):
@@ -271,7 +274,7 @@ class _Writer:
         )
         for name, value in node.attributes.items():
             known = schema.attributes.get(name)
-            if name == "captured" or value is None:
+            if name in OWN or value is None:
                 continue
             if isinstance(value, Graph):
                 value = self.inner(value, f"{node.name or node.outputs[0]}/{name}", around, taken)

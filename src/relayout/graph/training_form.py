@@ -7,13 +7,19 @@ step:
 ================================================  ===========================================================
 ``BatchNormalization(x, scale, bias, m, v)``      ``relayout.BatchNormalizationTraining(x, scale, bias)``, and
                                                   m' = momentum m + (1 - momentum) mean of the batch; v' the
-                                                  same of the variance, by n - 1 as PyTorch has it
+                                                  same of the variance, by n - 1 as PyTorch has it; with a
+                                                  momentum of 1 means of all batches, the k-th of which
+                                                  counts 1 / k
 ``Dropout(x, ratio)``                             ``x * relayout.DropoutMask(step)``
 ================================================  ===========================================================
+
+A momentum of 1 would keep running statistics for ever. It is what PyTorch's exporters write for
+``momentum=None``, the average of all batches since the first step; so that is what it means here.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
@@ -25,11 +31,15 @@ from relayout.errors import LayoutError
 from relayout.graph.gradients.reverse import Writing
 from relayout.graph.graph import Graph, Node, Value, fresh
 from relayout.graph.inference import inferred
+from relayout.graph.operators.types import NUMBERS
 
 __all__ = ["STEP", "TrainingForm", "training_form"]
 
 STEP = "training/step"
 """The input that says how many steps there were: what masks depend on."""
+
+
+TYPE_NUMBERS = {dtype: number for number, dtype in NUMBERS.items()}  # what the attribute of a Cast holds
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,15 +92,15 @@ def training_form(
     graph = inferred(_without_modes(graph), batch)
     writing = Writing(graph._known, graph.constants)
     updates: dict[str, str] = {}
-    random = False
+    uses, seen = Counter(name for node in graph.nodes for name in node.inputs), Counter[str]()
     for node in graph.nodes:
         if node.operator == "BatchNormalization":
-            _batch_normalization(writing, node, updates)
+            _batch_normalization(writing, node, updates, uses, seen)
         elif node.operator == "Dropout":
-            random = _dropout(writing, node, seed, dropout, random) or random
+            _dropout(writing, node, seed, dropout)
         else:
             writing.append(node)
-    inputs = (*graph.inputs, Value(STEP, (1,), np.dtype(np.int64))) if random else graph.inputs
+    inputs = (*graph.inputs, writing.values[STEP]) if STEP in writing.values else graph.inputs
     values = {name: value for name, value in writing.values.items() if name not in writing.constants}
     made = graph.replaced(
         inputs=inputs,
@@ -113,7 +123,19 @@ def _without_modes(graph: Graph) -> Graph:
     return graph.replaced(nodes=nodes)
 
 
-def _batch_normalization(writing: Writing, node: Node, updates: dict[str, str]) -> None:
+def _steps(writing: Writing) -> str:
+    """The input that counts steps."""
+    writing.values.setdefault(STEP, Value(STEP, (1,), np.dtype(np.int64)))
+    return STEP
+
+
+def _batch_normalization(
+    writing: Writing, node: Node, updates: dict[str, str], uses: Mapping[str, int], seen: Counter[str]
+) -> None:
+    """Append it with the statistics of the batch, and what they make of running ones.
+
+    ``uses`` and ``seen`` count how many nodes read a constant, and how many did so far.
+    """
     x, scale, bias, mean, variance = node.inputs
     dims = writing.dims(x)
     count = prod(dims[:1] + dims[2:])
@@ -134,16 +156,33 @@ def _batch_normalization(writing: Writing, node: Node, updates: dict[str, str]) 
         if old not in writing.constants:
             continue
         before = updates.get(old, old)  # a layer that is used twice: updated in the order of the nodes
-        kept = writing("Mul", before, writing.number(momentum, old))
-        more = writing("Mul", new, writing.number((1 - momentum) * unbiased, new))
+        if momentum == 1:
+            seen[old] += 1
+            share = _share(writing, old, uses[old], seen[old])
+            kept = writing("Mul", before, writing("Sub", writing.number(1, old), share))
+            more = writing("Mul", writing("Mul", new, writing.number(unbiased, new)), share)
+        else:
+            kept = writing("Mul", before, writing.number(momentum, old))
+            more = writing("Mul", new, writing.number((1 - momentum) * unbiased, new))
         wanted = node.outputs[1 + place] if len(node.outputs) > 1 + place else f"{old}/next"
         made = fresh(wanted, taken)
         writing.append(Node("Add", (kept, more), (made,), {}, made))
         updates[old] = made
 
 
-def _dropout(writing: Writing, node: Node, seed: int, dropout: float | None, known: bool) -> bool:
-    """Append a dropout; whether there is a mask."""
+def _share(writing: Writing, old: str, uses: int, number: int) -> str:
+    """What a batch counts in the mean of all so far: of the k-th one 1 / k.
+
+    A layer that is used several times in a step sees as many batches, of which this is one.
+    """
+    dtype = writing.dtype(old)
+    count = writing("Cast", _steps(writing), to=TYPE_NUMBERS[dtype])
+    before = writing("Mul", count, writing.number(uses, old)) if uses > 1 else count
+    return str(writing("Reciprocal", writing("Add", before, writing.number(number, old))))
+
+
+def _dropout(writing: Writing, node: Node, seed: int, dropout: float | None) -> None:
+    """Append a dropout as a product with a mask."""
     x = node.inputs[0]
     given = node.inputs[1] if len(node.inputs) > 1 and node.inputs[1] else ""
     ratio = dropout
@@ -151,11 +190,10 @@ def _dropout(writing: Writing, node: Node, seed: int, dropout: float | None, kno
         ratio = 0.5 if not given else float(writing.constants[given].reshape(-1)[0])
     if not ratio:
         writing.append(Node("Identity", (x,), node.outputs[:1], {}, node.name))
-        return False
-    if not known:
-        writing.values[STEP] = Value(STEP, (1,), np.dtype(np.int64))
+        return
     own = seed * 1000003 + len(writing.nodes)
     dtype = writing.dtype(x).name
-    mask = writing("relayout.DropoutMask", STEP, dims=writing.dims(x), ratio=ratio, seed=own, dtype=dtype)
+    mask = writing(
+        "relayout.DropoutMask", _steps(writing), dims=writing.dims(x), ratio=ratio, seed=own, dtype=dtype
+    )
     writing.append(Node("Mul", (x, mask), node.outputs[:1], {}, node.name))
-    return True

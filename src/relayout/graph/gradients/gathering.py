@@ -12,10 +12,15 @@ __all__ = ["put_back"]
 
 @gradient("Gather")
 def gather(r: Reverse) -> str:
-    """Rows of ``dy`` added to rows of zeros."""
+    """Rows of ``dy`` added to rows of zeros; those of an index for padding are zeros themselves."""
     x, indices = r.inputs
-    dims = r.dims(x)
-    return put_back(r, r.dy, dims, int(r.attributes["axis"]) % len(dims), indices)
+    dims, dy, padding = r.dims(x), r.dy, int(r.attributes["padding_idx"])
+    axis = int(r.attributes["axis"]) % len(dims)
+    if padding >= 0:
+        known = r("Equal", indices, r.writing.number(padding, indices))
+        known = r.reshaped(known, (*r.dims(indices), *(1 for _ in dims[axis + 1 :])))
+        dy = r("Where", known, r.number(0), dy)
+    return put_back(r, dy, dims, axis, indices)
 
 
 def put_back(r: Reverse, dy: str, dims: Sequence[int], axis: int, indices: str) -> str:

@@ -24,7 +24,7 @@ COMBINED: Final[dict[str, Callable[..., Any]]] = {
 }
 
 
-def _taken(data: Fact, indices: Fact, *, axis: int = 0) -> Fact:
+def _taken(data: Fact, indices: Fact, *, axis: int = 0, **_: Any) -> Fact:
     if data.dims is None or indices.dims is None:
         return Fact(None, data.dtype)
     axis = axis_in(axis, len(data.dims))
@@ -32,8 +32,12 @@ def _taken(data: Fact, indices: Fact, *, axis: int = 0) -> Fact:
 
 
 @operator("Gather", infer=_taken)
-def gather(data: Array, indices: Array, /, *, axis: int = 0) -> Array:
-    """Slices along an axis: the axes of the indices stand in its place."""
+def gather(data: Array, indices: Array, /, *, axis: int = 0, padding_idx: int = -1) -> Array:
+    """Slices along an axis: the axes of the indices stand in its place.
+
+    ``padding_idx`` is of training: the index whose slice has no gradient, as an embedding's in PyTorch; of -1
+    all have one.
+    """
     return np.asarray(data.take(indices, axis_in(axis, data.ndim)), data.dtype)
 
 

@@ -19,8 +19,9 @@ from relayout.importers.torch.operators.table import aten
 
 
 @aten("embedding.default")
-def embedding(call: Call, table: Value, index: Value, *_: Any) -> Value:
-    return call.emit("Gather", table, index, axis=0)
+def embedding(call: Call, table: Value, index: Value, padding_idx: int = -1, *_: Any) -> Value:
+    more: dict[str, Any] = {"padding_idx": padding_idx} if padding_idx >= 0 else {}
+    return call.emit("Gather", table, index, axis=0, **more)
 
 
 @aten("index_select.default")
