@@ -83,6 +83,12 @@ def pool_grad(case: Case) -> Iterator[Way] | None:
     kernel, spatial = numbers(a["kernel_shape"]), len(out.dims) - 2
     strides, dilation = (numbers(a.get(name) or (1,) * spatial) for name in ("strides", "dilations"))
     padding = padding_of(case, kernel, strides, dilation, out.dims[2:])
+    if src is not None:  # a size that is rounded up has windows that reach over the end
+        sizes = zip(padding, dy.dims[2:], strides, kernel, dilation, out.dims[2:], strict=True)
+        padding = tuple(
+            (front, max(0, (n - 1) * s + (k - 1) * d + 1 - size - front))
+            for (front, _), n, s, k, d, size in sizes
+        )
     algorithm = "max" if src is not None else "average_exclude_padding"
     if src is None and a["count_include_pad"]:
         algorithm = "average_include_padding"

@@ -1,6 +1,7 @@
 """``torch.compile(model, backend="relayout")``: models of PyTorch with formats planned for the whole graph.
 
 backend      what dynamo calls: from its graph to ATen's operators
+joint        training: forward and backward, before they are cut in two
 calls        what PyTorch calls then: the program for the weights and sizes of a call
 weights      weights that are packed once, and watched
 sizes        graphs with open sizes, for those of a call

@@ -5,8 +5,9 @@ AOTAutograd makes ATen's operators of dynamo's graph, without writes in place, a
 that are written. What has a translation here stays whole; other operators are taken apart as far as PyTorch
 can.
 
-Only graphs without gradients are compiled. Where gradients are enabled and wanted of anything that goes in,
-PyTorch runs the graph as it is, and autograd records it as ever.
+Where gradients are enabled and wanted of anything that goes in, it traces the backward pass, too, and there
+are two graphs instead of one (:mod:`.joint`). Their weights are inputs like others, since they change in each
+step.
 """
 
 from __future__ import annotations
@@ -17,10 +18,10 @@ from typing import Any
 
 import torch
 from torch._dynamo.backends.common import aot_autograd
-from torch._functorch.aot_autograd import make_boxed_func
 
 from relayout.torch.compiling.calls import Calls
 from relayout.torch.compiling.decompositions import rules
+from relayout.torch.compiling.joint import keep_saved, partitioned
 from relayout.torch.compiling.options import Options
 from relayout.torch.compiling.report import GraphReport, Report
 
@@ -51,20 +52,26 @@ class Backend:
     def __call__(self, module: Any, inputs: Sequence[Any], **given: Any) -> Callable[..., Any]:
         """What runs in the place of dynamo's graph."""
         options = self.options.changed({**(given.pop("options", None) or {})})
-        if torch.is_grad_enabled() and any(_learns(one) for one in (*inputs, *module.parameters())):
-            self._note("gradients are wanted; call it under torch.inference_mode() or torch.no_grad()")
+        learns = torch.is_grad_enabled() and any(_learns(one) for one in (*inputs, *module.parameters()))
+        if learns and not options.training:
+            self._note("gradients are wanted, and training=False")
             return module.forward  # type: ignore[no-any-return]
 
         def compiled(graph: Any, _: Sequence[Any]) -> Any:
             return Calls(graph, _static(graph), options, self.report)
 
-        def learning(graph: Any, _: Sequence[Any]) -> Any:
-            self._note("gradients are wanted")
-            return make_boxed_func(graph.forward)
+        def forward(graph: Any, _: Sequence[Any]) -> Any:
+            keep_saved()
+            return Calls(graph, (), options, self.report, "forward")
+
+        def backward(graph: Any, _: Sequence[Any]) -> Any:
+            return Calls(graph, (), options, self.report, "backward")
 
         made = aot_autograd(
-            fw_compiler=learning,
+            fw_compiler=forward,
+            bw_compiler=backward,
             inference_compiler=compiled,
+            partition_fn=partitioned,
             decompositions=rules(),
             keep_inference_input_mutations=True,
         )

@@ -14,7 +14,7 @@ from the beginning.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from operator import itemgetter
 from threading import RLock
 from typing import Any, Final
@@ -59,12 +59,15 @@ class Calls:
     options : Options
     report : Report
         Gets what is made.
+    kind : str
+        Which pass of a training step it is: ``"forward"``, ``"backward"``; empty: none.
     """
 
-    _boxed_call = True
-
-    def __init__(self, module: Any, weights: Sequence[int], options: Options, report: Report) -> None:
-        self.module, self.options, self.report = module, options, report
+    def __init__(
+        self, module: Any, weights: Sequence[int], options: Options, report: Report, kind: str = ""
+    ) -> None:
+        self._boxed_call = True  # of the instance: what wraps the backward pass copies only these
+        self.module, self.options, self.report, self.kind = module, options, report, kind
         self._weights = tuple(weights) if options.freeze else ()
         self._picked = _picking(self._weights)
         self._open = opened(module)
@@ -118,7 +121,7 @@ class Calls:
             program = programmed(
                 module, dict(zip(self._weights, weights, strict=True)), self.options, threads
             )
-            self.report.graphs.append(program.report)
+            self.report.graphs.append(replace(program.report, kind=self.kind))
             entry = _Entry(Watched(weights, self._forget), sizes, threads, program)
             self._entries = (entry, *self._entries)[: SETS * self.options.kept]
             return program

@@ -25,7 +25,8 @@ def compile(model: Any, *, fullgraph: bool = False, dynamic: bool | None = None,
     fullgraph, dynamic
         As for ``torch.compile``.
     **options
-        Of :class:`~relayout.torch.compiling.options.Options`: ``format``, ``threads``, ``kept``, ``freeze``.
+        Of :class:`~relayout.torch.compiling.options.Options`: ``format``, ``threads``, ``kept``, ``freeze``,
+        ``training``.
 
     Returns
     -------
@@ -56,15 +57,18 @@ def compile(model: Any, *, fullgraph: bool = False, dynamic: bool | None = None,
     return found
 
 
-def explain(model: Callable[..., Any], *inputs: Any, **named: Any) -> Report:
+def explain(model: Callable[..., Any], *inputs: Any, backward: bool = False, **named: Any) -> Report:
     """What Relayout takes of a model, what it leaves to PyTorch, and why.
 
     Parameters
     ----------
     model : torch.nn.Module or callable
-        It is compiled anew and called once, without gradients.
+        It is compiled anew and called once.
     *inputs, **named
         What it is called with.
+    backward : bool
+        Whether gradients are computed, too, of the sum of all results. They are not added to those that
+        parameters have.
 
     Returns
     -------
@@ -83,10 +87,25 @@ def explain(model: Callable[..., Any], *inputs: Any, **named: Any) -> Report:
     """
     made = Backend()
     before = _breaks()
-    with torch.no_grad():
-        torch.compile(model, backend=made)(*inputs, **named)
+    with torch.set_grad_enabled(backward):
+        results = torch.compile(model, backend=made)(*inputs, **named)
+    if backward:
+        _differentiated(model, (results, inputs, named))
     made.report.breaks = {why: n - before[why] for why, n in _breaks().items() if n > before[why]}
     return made.report
+
+
+def _differentiated(model: Any, everything: tuple[Any, Any, Any]) -> None:
+    """Compute the gradients of results by inputs and parameters."""
+    results, *given = (torch.utils._pytree.tree_leaves(one) for one in everything)
+    if isinstance(model, torch.nn.Module):
+        given.append(list(model.parameters()))
+    learned = [
+        one for several in given for one in several if isinstance(one, torch.Tensor) and one.requires_grad
+    ]
+    wanted = [one.sum() for one in results if isinstance(one, torch.Tensor) and one.requires_grad]
+    if learned and wanted:
+        torch.autograd.grad(sum(wanted), learned, allow_unused=True)
 
 
 def _breaks() -> Counter[str]:

@@ -29,6 +29,9 @@ class Options:
     freeze : bool
         Whether weights are packed when a graph is compiled, and watched for changes. Otherwise they are read
         anew in each call: slower, and right whoever writes to them by whatever means.
+    training : bool
+        Whether forward and backward passes are compiled where gradients are wanted. Otherwise PyTorch runs
+        them.
 
     Raises
     ------
@@ -40,20 +43,22 @@ class Options:
     threads: int | None = None
     kept: int = 8
     freeze: bool = True
+    training: bool = True
 
     def __post_init__(self) -> None:
         image_format(self.format)
         check_threads(self.threads)
         if type(self.kept) is not int or self.kept < 1:
             raise LayoutError(f"kept is a number of graphs from 1 on, got {described(self.kept)}")
-        if type(self.freeze) is not bool:
-            raise LayoutError(f"freeze is True or False, got {described(self.freeze)}")
+        for name in ("freeze", "training"):
+            if type(given := getattr(self, name)) is not bool:
+                raise LayoutError(f"{name} is True or False, got {described(given)}")
 
     def changed(self, given: Mapping[str, Any]) -> Options:
         """With some of them given by name.
 
         >>> Options().changed({"format": "nhwc"})
-        Options(format='nhwc', threads=None, kept=8, freeze=True)
+        Options(format='nhwc', threads=None, kept=8, freeze=True, training=True)
         >>> Options().changed({"formats": "nhwc"})
         Traceback (most recent call last):
         relayout.errors.LayoutError: the back end has no option 'formats'; did you mean 'format'?

@@ -25,8 +25,10 @@ from relayout.errors import LayoutError
 from relayout.graph.graph import Graph, Node, Value, fresh
 from relayout.graph.inference import inferred
 from relayout.graph.macs import multiply_adds
+from relayout.graph.passes.losses import with_losses_written_out
+from relayout.graph.passes.weights import with_moving_weights
 from relayout.importers.torch.arrays import array_of
-from relayout.importers.torch.translation import Parts, Untranslatable, translated
+from relayout.importers.torch.translation import Parts, Untranslatable, numpy_dtype, translated
 from relayout.layout.images import format_name
 from relayout.torch.compiling.options import Options
 from relayout.torch.compiling.support import is_getitem
@@ -86,7 +88,7 @@ class Part:
     ----------
     inputs, outputs : tuple
         The nodes that it reads, weights apart, and those that it stands for.
-    strides : tuple
+    strides, dtypes : tuple
         Those that each input has to have.
     results : tuple
         Sizes, strides and data type of each output.
@@ -99,6 +101,7 @@ class Part:
     inputs: tuple[Any, ...]
     outputs: tuple[Any, ...]
     strides: tuple[tuple[int, ...], ...]
+    dtypes: tuple[Any, ...]
     results: tuple[tuple[tuple[int, ...], tuple[int, ...], Any], ...]
     steps: Any = field(repr=False)
     taken: Taken
@@ -106,8 +109,8 @@ class Part:
     def __call__(self, *given: Any) -> tuple[Any, ...]:
         """The results, in memory of their own."""
         kept = [
-            one if one.stride() == strides else _laid_out(one, strides)
-            for one, strides in zip(given, self.strides, strict=True)
+            one if one.stride() == strides and one.dtype is dtype else _laid_out(one, strides, dtype)
+            for one, strides, dtype in zip(given, self.strides, self.dtypes, strict=True)
         ]
         made = [torch.empty_strided(dims, strides, dtype=dtype) for dims, strides, dtype in self.results]
         addresses = [one.data_ptr() for one in kept]
@@ -119,9 +122,9 @@ class Part:
         return tuple(made)
 
 
-def _laid_out(tensor: Any, strides: tuple[int, ...]) -> Any:
-    """A copy in dense memory."""
-    return torch.empty_strided(tensor.shape, strides, dtype=tensor.dtype).copy_(tensor)
+def _laid_out(tensor: Any, strides: tuple[int, ...], dtype: Any) -> Any:
+    """A copy in dense memory; of the data type that the graph says, which not every operator keeps to."""
+    return torch.empty_strided(tensor.shape, strides, dtype=dtype).copy_(tensor)
 
 
 def order_of(dims: Sequence[int], strides: Sequence[int]) -> tuple[int, ...] | None:
@@ -193,6 +196,10 @@ def _made(
         raise Left({name: reason or "no translation" for name, reason in error.reasons.items()}) from None
     entries = [_order(node) or tuple(range(node.meta["val"].dim())) for node in moving]
     known = inferred(_bordered(graph, entries, [order or () for order in orders.values()]))
+    if not fixed:  # weights are inputs like others
+        known = with_losses_written_out(with_moving_weights(known))
+    if unlike := _unlike(known, outputs):
+        raise Left(unlike)
     middle = perf_counter()
     names = [node.name for node in nodes]
     try:
@@ -208,10 +215,28 @@ def _made(
         tuple(moving[k] for k in places),
         outputs,
         tuple(_strides(moving[k], entries[k]) for k in places),
+        tuple(moving[k].meta["val"].dtype for k in places),
         tuple(_result(node) for node in outputs),
         run.compiled.steps,
         _taken(nodes, known, run, middle - begin),
     )
+
+
+def _unlike(graph: Graph, outputs: Sequence[Any]) -> dict[str, str]:
+    """Results that are not what PyTorch says: nothing may be written to memory of another size."""
+    found = {}
+    for name, node in zip(graph.results, outputs, strict=True):
+        made, said = graph.value(name), node.meta["val"]
+        dtype = numpy_dtype(said.dtype)
+        if (
+            made.dtype != dtype
+            or made.dims is None
+            or sorted(map(str, made.dims)) != sorted(map(str, said.shape))
+        ):
+            found[node.name] = (
+                f"its result is {made.dtype} of {made.dims}, and {dtype} of {tuple(said.shape)} in PyTorch"
+            )
+    return found
 
 
 def _order(node: Any) -> tuple[int, ...] | None:

@@ -36,9 +36,9 @@ WORTH: Final = 1 << 18
 one of PyTorch's operators about 3, and so long is needed to write a quarter of a megabyte."""
 
 PRODUCTS: Final = frozenset({
-    "aten.convolution.default", "aten.addmm.default", "aten.mm.default", "aten.bmm.default",
-    "aten.baddbmm.default", "aten.linear.default", "aten.matmul.default",
-    "aten._scaled_dot_product_flash_attention_for_cpu.default",
+    "aten.convolution.default", "aten.convolution_backward.default", "aten.addmm.default",
+    "aten.mm.default", "aten.bmm.default", "aten.baddbmm.default", "aten.linear.default",
+    "aten.matmul.default", "aten._scaled_dot_product_flash_attention_for_cpu.default",
 })  # fmt: skip
 """Sums of products: what a network computes, mostly."""
 
@@ -168,7 +168,7 @@ def _worth(group: Sequence[Any]) -> bool:
     moved: int = sum(
         one.numel() * one.element_size()
         for node in _computing(group)
-        for one in values_of(node)[:1]
+        for one in [value for value in values_of(node) if isinstance(value, torch.Tensor)][:1]
         if not getattr(node.target, "is_view", False)
     )
     return moved >= WORTH

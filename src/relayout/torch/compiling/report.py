@@ -54,17 +54,21 @@ class GraphReport:
         Why all of it is left to PyTorch; empty where it is not.
     seconds : float
         To make it, parts included; dynamo's own time is not in it.
+    kind : str
+        ``"forward"`` or ``"backward"``: the pass of a training step; empty where no gradients are wanted.
     """
 
     taken: tuple[Taken, ...] = ()
     left: tuple[Left, ...] = ()
     note: str = ""
     seconds: float = 0.0
+    kind: str = ""
 
     def __str__(self) -> str:
         if self.note:
             return f"left to PyTorch: {self.note}"
-        lines = [f"{len(self.taken)} parts taken, in {self.seconds:.2f} s"]
+        kind = f"{self.kind}, " if self.kind else ""
+        lines = [f"{kind}{len(self.taken)} parts taken, in {self.seconds:.2f} s"]
         for part in self.taken:
             count = sum(part.operators.values())
             many = ", ".join(f"{n} x {name}" for name, n in list(part.operators.items())[:6])

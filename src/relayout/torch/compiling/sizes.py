@@ -36,8 +36,9 @@ def sized(module: Any, given: Sequence[Any]) -> Any:
         Its arguments.
     """
     made = torch.fx.GraphModule(module, _copied(module.graph))
+    values = list(map(_apart, given))
     with FakeTensorMode(allow_non_fake_inputs=True) as mode:
-        FakeTensorProp(made, mode).propagate(*given)
+        FakeTensorProp(made, mode).propagate(*values)
     graph = torch.fx.Graph()
     copies: dict[Any, Any] = {}
 
@@ -51,6 +52,11 @@ def sized(module: Any, given: Sequence[Any]) -> Any:
         else:
             copies[node] = graph.node_copy(node, known)
     return torch.fx.GraphModule(made, graph)
+
+
+def _apart(one: Any) -> Any:
+    """A tensor without its history, of which nothing has to be known."""
+    return one.detach() if isinstance(one, torch.Tensor) else one
 
 
 def _copied(graph: Any) -> Any:

@@ -4,6 +4,7 @@ from relayout.importers.torch.operators import (
     attention,
     creation,
     elementwise,
+    gradients,
     indexing,
     normalization,
     pooling,
@@ -13,10 +14,11 @@ from relayout.importers.torch.operators import (
     resampling,
     shapes,
     sizes,
+    statistics,
 )
 from relayout.importers.torch.operators.table import IGNORED, TABLE
 
 __all__ = [
-    "IGNORED", "TABLE", "attention", "creation", "elementwise", "indexing", "normalization", "pooling",
-    "products", "recurrent", "reductions", "resampling", "shapes", "sizes",
+    "IGNORED", "TABLE", "attention", "creation", "elementwise", "gradients", "indexing", "normalization",
+    "pooling", "products", "recurrent", "reductions", "resampling", "shapes", "sizes", "statistics",
 ]  # fmt: skip

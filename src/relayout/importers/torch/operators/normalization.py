@@ -11,6 +11,8 @@ from relayout.graph.graph import Value
 from relayout.importers.torch.call import Call, dims_of, rank
 from relayout.importers.torch.operators.table import aten
 
+__all__ = ["by_batch", "group_norm", "layer_norm", "table_or"]
+
 
 def _channels(call: Call, x: Value) -> int:
     found = dims_of(x)[1]
@@ -19,7 +21,7 @@ def _channels(call: Call, x: Value) -> int:
     return found
 
 
-def _or(call: Call, given: Value | None, sizes: Sequence[Any], number: int, dtype: Any) -> Value:
+def table_or(call: Call, given: Value | None, sizes: Sequence[Any], number: int, dtype: Any) -> Value:
     """A scale or a shift, and what changes nothing where PyTorch has none."""
     if given is not None:
         return given
@@ -34,7 +36,7 @@ def batch_norm(
     variance: Value | None, training: bool, momentum: float, epsilon: float, *_: Any,
 ) -> Value:  # fmt: skip
     if training or mean is None or variance is None:
-        return _by_batch(call, x, scale, shift, epsilon)
+        return by_batch(call, x, scale, shift, epsilon)
     return _by_statistics(call, x, scale, shift, mean, variance, epsilon, momentum)
 
 
@@ -46,32 +48,45 @@ def batch_norm_by_statistics(
     return _by_statistics(call, x, scale, shift, mean, variance, epsilon, momentum), None, None
 
 
-@aten("_native_batch_norm_legit.no_stats")
-def batch_norm_by_batch(
-    call: Call, x: Value, scale: Value | None, shift: Value | None, _: bool, __: float, epsilon: float
-) -> tuple[Value | None, ...]:
-    if any(call.used[1:]):
-        raise call.refuse("the statistics that batch normalisation returns")
-    return _by_batch(call, x, scale, shift, epsilon), None, None
-
-
 def _by_statistics(
     call: Call, x: Value, scale: Value | None, shift: Value | None, mean: Value, variance: Value,
     epsilon: float, momentum: float = 0.1,
 ) -> Value:  # fmt: skip
     """The momentum, of the new statistics in PyTorch, is that of the old ones here."""
     channels = (_channels(call, x),)
-    scale, shift = _or(call, scale, channels, 1, mean.dtype), _or(call, shift, channels, 0, mean.dtype)
+    scale = table_or(call, scale, channels, 1, mean.dtype)
+    shift = table_or(call, shift, channels, 0, mean.dtype)
+    if call.known(mean) is None:
+        return _by_numbers(call, x, scale, shift, mean, variance, epsilon)
     return call.emit(
         "BatchNormalization", x, scale, shift, mean, variance, epsilon=float(epsilon), momentum=1 - momentum
     )
 
 
-def _by_batch(call: Call, x: Value, scale: Value | None, shift: Value | None, epsilon: float) -> Value:
+def _by_numbers(
+    call: Call, x: Value, scale: Value, shift: Value, mean: Value, variance: Value, epsilon: float
+) -> Value:
+    """By statistics that are no constants: a factor and a summand for each channel."""
+    assert mean.dtype is not None
+    total = call.emit("Add", variance, call.constant(epsilon, mean.dtype))
+    factor = call.emit("Div", scale, call.emit("Sqrt", total))
+    moved = call.emit("Sub", shift, call.emit("Mul", mean, factor))
+    made = x
+    for operator, table in (("Mul", factor), ("Add", moved)):
+        vector = Value(table.name, mean.dims, mean.dtype)
+        wide = call.reshape(vector, (_channels(call, x), *(1,) * (rank(x) - 2)))
+        made = call.emit(operator, made, call.cast(wide, x.dtype), dims=x.dims, dtype=x.dtype)
+    return made
+
+
+def by_batch(call: Call, x: Value, scale: Value | None, shift: Value | None, epsilon: float) -> Value:
     """By the mean and the variance of the input itself: that of an instance, if there is only one."""
     channels = _channels(call, x)
     if dims_of(x)[0] == 1 and rank(x) > 2:
-        one, zero = _or(call, scale, (channels,), 1, x.dtype), _or(call, shift, (channels,), 0, x.dtype)
+        one, zero = (
+            table_or(call, scale, (channels,), 1, x.dtype),
+            table_or(call, shift, (channels,), 0, x.dtype),
+        )
         return call.emit("InstanceNormalization", x, one, zero, epsilon=float(epsilon))
     axes = call.ints(0, *range(2, rank(x)))
     centred = call.emit("Sub", x, call.emit("ReduceMean", x, axes, keepdims=1))
@@ -92,11 +107,11 @@ def instance_norm(
     if not by_input and mean is not None and variance is not None:
         return _by_statistics(call, x, scale, shift, mean, variance, epsilon)
     channels = (_channels(call, x),)
-    scale, shift = _or(call, scale, channels, 1, x.dtype), _or(call, shift, channels, 0, x.dtype)
+    scale, shift = table_or(call, scale, channels, 1, x.dtype), table_or(call, shift, channels, 0, x.dtype)
     return call.emit("InstanceNormalization", x, scale, shift, epsilon=float(epsilon))
 
 
-@aten("layer_norm.default", "native_layer_norm.default")
+@aten("layer_norm.default")
 def layer_norm(
     call: Call,
     x: Value,
@@ -105,19 +120,16 @@ def layer_norm(
     shift: Value | None,
     epsilon: float,
     *_: Any,
-) -> Any:
-    if any(call.used[1:]):
-        raise call.refuse("the statistics that layer normalisation returns")
-    scale = _or(call, scale, sizes, 1, x.dtype)
-    made = call.emit("LayerNormalization", x, scale, shift, axis=-len(sizes), epsilon=float(epsilon))
-    return made if len(call.results) == 1 else (made, None, None)
+) -> Value:
+    scale = table_or(call, scale, sizes, 1, x.dtype)
+    return call.emit("LayerNormalization", x, scale, shift, axis=-len(sizes), epsilon=float(epsilon))
 
 
 @aten("rms_norm.default")
 def rms_norm(call: Call, x: Value, sizes: Sequence[int], scale: Value | None, epsilon: float | None) -> Value:
     if epsilon is None:
         epsilon = np.finfo(np.float32 if x.dtype is None else x.dtype).eps
-    scale = _or(call, scale, sizes, 1, x.dtype)
+    scale = table_or(call, scale, sizes, 1, x.dtype)
     return call.emit("RMSNormalization", x, scale, axis=-len(sizes), epsilon=float(epsilon))
 
 
@@ -126,18 +138,8 @@ def group_norm(
     call: Call, x: Value, groups: int, scale: Value | None, shift: Value | None, epsilon: float, *_: Any
 ) -> Value:
     channels = (_channels(call, x),)
-    scale, shift = _or(call, scale, channels, 1, x.dtype), _or(call, shift, channels, 0, x.dtype)
+    scale, shift = table_or(call, scale, channels, 1, x.dtype), table_or(call, shift, channels, 0, x.dtype)
     return call.emit("GroupNormalization", x, scale, shift, num_groups=groups, epsilon=float(epsilon))
-
-
-@aten("native_group_norm.default")
-def native_group_norm(
-    call: Call, x: Value, scale: Value | None, shift: Value | None, _: Any, __: Any, ___: Any,
-    groups: int, epsilon: float,
-) -> tuple[Value | None, ...]:  # fmt: skip
-    if any(call.used[1:]):
-        raise call.refuse("the statistics that group normalisation returns")
-    return group_norm(call, x, groups, scale, shift, epsilon), None, None
 
 
 @aten("softmax.int", "_softmax.default", "log_softmax.int", "_log_softmax.default")
