@@ -9,6 +9,7 @@ import click
 from relayout.cli.arguments import DTYPE, examples
 from relayout.cli.described import Described, described, meaning_option, sizes_in
 from relayout.cli.options import Exit, Output, axes_option, heard_or_not, output_options
+from relayout.cli.pictures import Pictures, picture_options
 
 if TYPE_CHECKING:
     from relayout.layout.descriptor import MemoryDesc
@@ -26,6 +27,7 @@ LISTED = 8  # elements, if not told otherwise
         "relayout diff nchw nChw8c 1,17,2,2        where elements lie in either",
         "relayout diff OIhw16i16o os_is_yx_isv16_osv16 64,64,3,3",
         "relayout diff f32::blocked:acdb::f0 f32:p:blocked:aBcd8b::f0 1,17,2,2",
+        "relayout diff nchw nChw16c 1,32,8,8 --svg moves.svg --png moves.png",
         "relayout diff -q nchw nhwc 1,1,5,5 && echo nothing to convert",
     ),
 )
@@ -40,9 +42,16 @@ LISTED = 8  # elements, if not told otherwise
 )
 @axes_option
 @meaning_option
+@picture_options
 @output_options
 def diff(
-    words: tuple[str, ...], dtype: str | None, limit: int, axes: str, meaning: str | None, output: Output
+    words: tuple[str, ...],
+    dtype: str | None,
+    limit: int,
+    axes: str,
+    meaning: str | None,
+    pictures: Pictures,
+    output: Output,
 ) -> int:
     """Compare two formats for a tensor of the sizes DIMS.
 
@@ -52,18 +61,24 @@ def diff(
 
     Where both formats say what their axes mean, axes are matched by meaning, as in a conversion: DIMS and
     indices are in the order of the first format's axes. Otherwise axis k is axis k.
+
+    --svg, --png and --html write a picture instead: memory in both formats, cache line by cache line, each
+    element in the colour of the line of the first format that it comes from.
     """
     from relayout.loops.difference import difference
 
     if len(words) < 2:
         raise click.UsageError("give FORMAT FORMAT DIMS", click.get_current_context())
+    pictures.claim(output)
     one, two = _both(words, dtype, meaning, axes)
     found = difference(one.desc.layout, two.desc.layout, limit)
     same = found.same_bytes and one.desc.dtype == two.desc.dtype
     with heard_or_not():
         if output.wants_json:
             output.json(_as_json(found, one.desc, two.desc, same))
-        if output.talks:
+        if pictures.wanted:
+            _draw(one, two, pictures, output)
+        elif output.talks:
             _tell(found, one, two, output)
     return Exit.DONE if same else Exit.NO
 
@@ -106,6 +121,18 @@ def _both(
     elif places is not None and sizes_in(first) is None:
         one = told(first, spell_dims([two.desc.dims[k] for k in places]))
     return one, two._replace(desc=indexed_alike(one.desc, two.desc), roles=one.roles)
+
+
+def _draw(one: Described, two: Described, pictures: Pictures, output: Output) -> None:
+    from relayout.draw.beside import beside
+    from relayout.draw.page import both
+
+    axes, titles = one.roles or two.roles, (one.title, two.title)
+    pictures.write(
+        output,
+        lambda: beside(one.desc, two.desc, axes=axes, vector=pictures.vector, names=titles),
+        lambda: both(one.desc, two.desc, axes=axes, vector=pictures.vector, names=titles),
+    )
 
 
 def _how(one: MemoryDesc, two: MemoryDesc, found: Difference) -> str:

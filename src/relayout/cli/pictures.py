@@ -23,7 +23,7 @@ class Pictures:
     ----------
     svg, png, html : str or None
         Files, ``-`` for standard output; None where none is wanted.
-    colour, vector : str or None
+    vector : str or None
         As :func:`relayout.draw.sheet.sheet` takes them.
     scale : float
         Pixels of a png file for one of the picture.
@@ -32,17 +32,13 @@ class Pictures:
     """
 
     def __init__(
-        self, svg: str | None, png: str | None, html: str | None, colour: str | None, vector: str | None,
+        self, svg: str | None, png: str | None, html: str | None, vector: str | None,
         scale: float, dark: bool,
     ) -> None:  # fmt: skip
         self.svg, self.png, self.html = svg, png, html
-        self.colour, self.vector, self.scale, self.dark = colour, vector, scale, dark
+        self.vector, self.scale, self.dark = vector, scale, dark
+        self.needs("--vector", vector)
         wanted = [path for path in (svg, png, html) if path is not None]
-        if (colour, vector) != (None, None) and not wanted:
-            raise click.UsageError(
-                "--colour and --vector are about pictures; add --svg FILE, --png FILE or --html FILE",
-                click.get_current_context(silent=True),
-            )
         if len(set(wanted)) < len(wanted):
             raise click.UsageError(
                 "two pictures can't go to one file", click.get_current_context(silent=True)
@@ -56,11 +52,22 @@ class Pictures:
         """Whether any picture is."""
         return any(path is not None for path in (self.svg, self.png, self.html))
 
-    def write(self, output: Output, svg: Callable[[], str], html: Callable[[], str]) -> None:
-        """Draw what is wanted and write it."""
+    def claim(self, output: Output) -> None:
+        """Keep standard output for the picture that goes there, if one does."""
         for path, option in ((self.svg, "--svg"), (self.png, "--png"), (self.html, "--html")):
             if path == STANDARD:
                 output.take_standard_output(f"{option} -")
+
+    def needs(self, option: str, given: str | None) -> None:
+        """Refuse an option about pictures where none is wanted."""
+        if given is not None and not self.wanted:
+            raise click.UsageError(
+                f"{option} is about pictures; add --svg FILE, --png FILE or --html FILE",
+                click.get_current_context(silent=True),
+            )
+
+    def write(self, output: Output, svg: Callable[[], str], html: Callable[[], str]) -> None:
+        """Draw what is wanted and write it."""
         picture = svg() if self.svg is not None or self.png is not None else ""
         if self.svg is not None:
             _put(self.svg, picture.encode())
@@ -91,17 +98,16 @@ def picture_options(command: _Command) -> _Command:
 
     @functools.wraps(command)
     def called(
-        *args: Any, svg: str | None, png: str | None, html: str | None, colour: str | None,
-        vector: str | None, scale: float, dark: bool, **given: Any,
+        *args: Any, svg: str | None, png: str | None, html: str | None, vector: str | None, scale: float,
+        dark: bool, **given: Any,
     ) -> Any:  # fmt: skip
-        made = Pictures(svg, png, html, colour, vector, scale, dark)
+        made = Pictures(svg, png, html, vector, scale, dark)
         return command(*args, pictures=made, **given)
 
     options: tuple[Callable[[Any], Any], ...] = (
-        click.option("--svg", metavar="FILE", help="Write a picture: slices, cache lines, padding."),
+        click.option("--svg", metavar="FILE", help="Write a picture (see above)."),
         click.option("--png", metavar="FILE", help="Write the picture as pixels (needs resvg-py)."),
         click.option("--html", metavar="FILE", help="Write a page with the picture and tables."),
-        click.option("--colour", metavar="DIGIT", help="Colour the picture by a digit: c//8, c%8, h."),
         click.option("--vector", metavar="AXIS", help="Axis of the elements that stand out. [default: c]"),
         click.option(
             "--scale", type=click.FloatRange(0.1, 20), default=2.0, show_default=True,

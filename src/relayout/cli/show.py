@@ -45,6 +45,7 @@ ROWS = 16  # of a grid or listing
     "--limit", type=click.IntRange(0, 10**9), help=f"Lines of listing or grid; 0: all. [default: {ROWS}]"
 )
 @meaning_option
+@click.option("--colour", metavar="DIGIT", help="Colour the picture by a digit: c//8, c%8, h.")
 @picture_options
 @output_options
 def show(
@@ -55,6 +56,7 @@ def show(
     grid: bool,
     limit: int | None,
     meaning: str | None,
+    colour: str | None,
     pictures: Pictures,
     output: Output,
 ) -> None:
@@ -67,6 +69,8 @@ def show(
     --svg, --png and --html write a picture instead: the tensor in slices, its memory cache line by cache
     line, what padding costs, and how many cache lines 16 channels of a pixel take (of AXIS, with --vector).
     """
+    pictures.needs("--colour", colour)
+    pictures.claim(output)
     told = described(words, dtype, strides, meaning)
     if told.rest:
         raise click.UsageError(f"give FORMAT DIMS; got {' '.join(words)}", click.get_current_context())
@@ -74,7 +78,8 @@ def show(
     if output.wants_json:
         output.json(_as_json(desc, roles))
     if pictures.wanted:
-        _draw(told.title, desc, roles, strides, pictures, output)
+        own = f" with strides {'x'.join(map(str, strides))}" if strides is not None else ""
+        _draw(told.title + own, desc, roles, colour, pictures, output)
         return
     if not output.talks:
         return
@@ -90,16 +95,18 @@ def show(
 
 
 def _draw(
-    title: str, desc: MemoryDesc, roles: tuple[str, ...] | None, strides: tuple[int, ...] | None,
-    pictures: Pictures, output: Output,
-) -> None:  # fmt: skip
+    title: str,
+    desc: MemoryDesc,
+    roles: tuple[str, ...] | None,
+    colour: str | None,
+    pictures: Pictures,
+    output: Output,
+) -> None:
     from relayout.draw.page import page
     from relayout.draw.sheet import sheet
     from relayout.layout.layout import spell_dims
 
-    own = f" with strides {spell_dims(strides)}" if strides is not None else ""
-    name = f"{title}{own}   {spell_dims(desc.dims) or 'scalar'}   {desc.dtype}"
-    colour, vector = pictures.colour, pictures.vector
+    name, vector = f"{title}   {spell_dims(desc.dims) or 'scalar'}   {desc.dtype}", pictures.vector
     pictures.write(
         output,
         lambda: sheet(desc, axes=roles, colour=colour, vector=vector, title=name),

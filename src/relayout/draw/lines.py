@@ -74,7 +74,7 @@ class Lines:
         self.size = size
         longest = max((len(self.write(cell)) for cell in self.cells.values()), default=0)
         self.cell_width = max(NARROWEST, text_width("0" * longest, size) + 7)
-        beside = max([0.0, *(text_width(self.note(k), 11) for k in self._starts())])
+        beside = max([0.0, *(text_width(self.note(k), 11) for k in self.starts())])
         taken = self.margin + min(self.row, self._count) * self.cell_width + 12 + beside
         return taken <= width and self.row <= 32
 
@@ -102,14 +102,15 @@ class Lines:
             chosen[number] = None
         return sorted(chosen)
 
-    def _starts(self) -> Iterator[int]:
+    def starts(self) -> Iterator[int]:
+        """The offsets at which the rows begin that are drawn."""
         for number in self.lines:
             for start in range(number * self.line, (number + 1) * self.line, self.row):
                 if start + self.row > self.low and start <= self.high:
                     yield start
 
     def _found(self) -> Iterator[Cell]:
-        for start in self._starts():
+        for start in self.starts():
             for offset in range(max(start, self.low), min(start + self.row, self.high + 1)):
                 if offset not in self._known:
                     self._known[offset] = self._places.at(offset)
@@ -121,7 +122,7 @@ class Lines:
     def _varying(self) -> list[int]:
         """The axes whose index changes along some row."""
         found: set[int] = set()
-        for start in self._starts():
+        for start in self.starts():
             elements = [cell.element for cell in self._row(start) if cell.element is not None]
             for axis in self.counted:
                 if axis not in found and len({element[axis] for element in elements}) > 1:
@@ -173,7 +174,7 @@ class Lines:
             elif before is not None and self.row < self.line:
                 y += APART
             before = number
-            for start in self._starts():
+            for start in self.starts():
                 if self.line_number(start) != number:
                     continue
                 canvas.words(x0 - 10, y + BASE, str(start), size=11, anchor="end", fill=MUTED)

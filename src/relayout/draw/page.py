@@ -10,13 +10,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from html import escape
 
+from relayout.draw.beside import beside
 from relayout.draw.digits import digits
 from relayout.draw.sheet import sheet
 from relayout.draw.text import digits_table, facts
 from relayout.layout.descriptor import MemoryDesc
 from relayout.layout.layout import Layout
 
-__all__ = ["page", "page_of", "rows_of", "table"]
+__all__ = ["both", "page", "page_of", "rows_of", "table"]
 
 STYLE = """
 :root { color-scheme: light dark; --ink: #1f2430; --muted: #5b6270; --rule: #e6e2d8; --paper: #fff; }
@@ -79,6 +80,32 @@ def page(
         "Cache lines have 64 bytes; the buffer is taken to begin with one."
     )
     return page_of(name, [*parts, f'<p class="note">{note}</p>'])
+
+
+def both(
+    a: MemoryDesc, b: MemoryDesc, *, axes: Sequence[str] | None = None, vector: str | None = None,
+    names: tuple[str, str] | None = None,
+) -> str:  # fmt: skip
+    """The page of a tensor in two formats: which bytes move, and each of the two on a sheet.
+
+    Parameters
+    ----------
+    a, b : MemoryDesc
+        The tensor before and after, indexed alike.
+    axes, vector, names : optional
+        As :func:`relayout.draw.beside.beside` takes them.
+
+    Returns
+    -------
+    str
+        A HTML document.
+    """
+    titles = names or (str(a), str(b))
+    parts = [beside(a, b, axes=axes, vector=vector, names=names)]
+    for desc, title in zip((a, b), titles, strict=True):
+        full = f"{title}   {'x'.join(map(str, desc.dims)) or 'scalar'}   {desc.dtype}"
+        parts += [f"<h2>{escape(title)}</h2>", sheet(desc, axes=axes, vector=vector, title=full)]
+    return page_of(f"{titles[0]} to {titles[1]}", parts)
 
 
 def page_of(title: str, parts: Iterable[str]) -> str:

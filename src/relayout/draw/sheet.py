@@ -39,7 +39,7 @@ from relayout.notation import dialect
 if TYPE_CHECKING:
     from relayout.layout.descriptor import MemoryDesc
 
-__all__ = ["WIDTH", "described", "hints", "sheet"]
+__all__ = ["WIDTH", "described", "headline", "hints", "name_of", "sheet", "type_of", "wrapped"]
 
 WIDTH: Final = 860.0
 """Pixels that a sheet is wide, about."""
@@ -100,7 +100,7 @@ def sheet(
     """
     layout = layout_of(desc)
     check_positive(rows=rows, most=most)
-    bits, dtype = _type_of(desc)
+    bits, dtype = type_of(desc)
     names = names_of(layout, axes)
     paint = Paint(layout, names, colour)
     lanes = vector_of(layout, bits, vector, names)
@@ -108,13 +108,13 @@ def sheet(
     marked = layout.offset(*mark) if mark is not None else None
     canvas = Canvas()
     caption = (
-        title if title is not None else f"{_name(layout)}   {spell_dims(layout.dims) or 'scalar'}   {dtype}"
+        title if title is not None else f"{name_of(layout)}   {spell_dims(layout.dims) or 'scalar'}   {dtype}"
     )
     y = described(canvas, caption, layout, axes)
     hint = hints(layout, bits, names)
 
     what = "values" if values is not None else "offsets"
-    y = _headline(canvas, y, f"the tensor by index, in slices; cells hold {what}")
+    y = headline(canvas, y, f"the tensor by index, in slices; cells hold {what}")
     frame = _framed(layout, names, most, mark)
 
     def text(cell: Cell) -> str:
@@ -127,7 +127,7 @@ def sheet(
     )
     y = drawn.bottom
     if frame.left_out:
-        y = _wrapped(canvas, y + 8, f"not drawn: {'; '.join(frame.left_out)}", frame.margin)
+        y = wrapped(canvas, y + 8, f"not drawn: {'; '.join(frame.left_out)}", frame.margin)
     told: list[int] = []  # values of the painted digit in the orders
     for order in swizzled(layout):
         mine = paint.name and paint.axis == order.axis
@@ -141,7 +141,7 @@ def sheet(
     known = (offset for offset in wanted if offset is not None)
     lines = Lines(layout, bits, names, wanted=known, rows=rows, width=WIDTH)
     per = "" if lines.row == lines.line else f", in rows of {lines.row} elements"
-    y = _headline(
+    y = headline(
         canvas, y + 18, f"memory, cache line by cache line{per}; cells hold {lines.labels or 'nothing'}"
     )
     y = lines.draw(canvas, y, paint, vector=offsets, marked=marked, hint=hint)
@@ -152,7 +152,7 @@ def sheet(
     y = _costs(canvas, y + 10, layout, bits, lanes)
     if lines.left_out:
         total = lines.left_out + len(lines.lines)
-        _wrapped(canvas, y, f"drawn: {len(lines.lines)} of {total:,} cache lines", 0)
+        wrapped(canvas, y, f"drawn: {len(lines.lines)} of {total:,} cache lines", 0)
     said = lanes.said + ". " if lanes is not None else ""
     return canvas.document(
         caption,
@@ -162,12 +162,14 @@ def sheet(
     )
 
 
-def _type_of(desc: MemoryDesc | Layout) -> tuple[int, str]:
+def type_of(desc: MemoryDesc | Layout) -> tuple[int, str]:
+    """Bits and name of the data type: f32 where a layout has none."""
     dtype = getattr(desc, "dtype", None)
     return (F32, "f32") if dtype is None else (dtype.bits, str(dtype))
 
 
-def _name(layout: Layout) -> str:
+def name_of(layout: Layout) -> str:
+    """The format, or the strides."""
     return str(layout.format) if layout.format is not None else f"strides {spell_dims(layout.strides)}"
 
 
@@ -193,10 +195,10 @@ def described(canvas: Canvas, caption: str, layout: Layout, axes: Sequence[str] 
     y = 22.0
     if layout.rank:
         roles = tuple(axes) if axes is not None else None
-        y = _wrapped(canvas, y, f"offset = {formula(layout, roles).plain}", 0, fill=INK)
+        y = wrapped(canvas, y, f"offset = {formula(layout, roles).plain}", 0, fill=INK)
     elsewhere = _elsewhere(layout)
     if elsewhere:
-        y = _wrapped(canvas, y, elsewhere, 0)
+        y = wrapped(canvas, y, elsewhere, 0)
     return y + 8
 
 
@@ -214,12 +216,13 @@ def _elsewhere(layout: Layout) -> str:
     return "; ".join(kept[:NAMES]) + (f"; {len(kept) - NAMES} more names" if len(kept) > NAMES else "")
 
 
-def _headline(canvas: Canvas, y: float, text: str) -> float:
-    canvas.words(0, y + 12, text, size=12, anchor="start", fill=MUTED, mono=False, bold=True)
+def headline(canvas: Canvas, y: float, text: str, x: float = 0) -> float:
+    """Write what a part is; return where it begins."""
+    canvas.words(x, y + 12, text, size=12, anchor="start", fill=MUTED, mono=False, bold=True)
     return y + 22
 
 
-def _wrapped(canvas: Canvas, y: float, text: str, x: float, fill: str = MUTED) -> float:
+def wrapped(canvas: Canvas, y: float, text: str, x: float, fill: str = MUTED) -> float:
     """Write words in as many lines as they need."""
     line = ""
     for word in text.split(" "):
@@ -338,7 +341,7 @@ def _costs(canvas: Canvas, y: float, layout: Layout, bits: int, lanes: Vector | 
                 canvas.words(x + wide / 2, y + 13, said, size=11, fill=ink)
             x += wide
         y += 22
-    y = _wrapped(canvas, y, _padding_in_words(layout, bits), 0, fill=INK)
+    y = wrapped(canvas, y, _padding_in_words(layout, bits), 0, fill=INK)
     if lanes is not None:
-        y = _wrapped(canvas, y, lanes.said + ".", 0, fill=INK)
+        y = wrapped(canvas, y, lanes.said + ".", 0, fill=INK)
     return y
