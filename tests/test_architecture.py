@@ -142,7 +142,9 @@ ALLOWED: dict[str, set[str]] = {
 
 WITHIN_FUNCTIONS: dict[str, set[str]] = {
     "targets": {"jit"},  # where the answers of earlier processes are
-    "tensor": {"loops", "reorder"},
+    "layout": {"draw"},  # what notebooks show
+    "tensor": {"loops", "reorder", "draw"},
+    "primitives": {"draw"},
     "networks": {"files"},
     "graph": {"draw", "files"},
     "training": {"files"},
@@ -182,6 +184,17 @@ METHODS: set[tuple[str, str]] = {
     ("relayout.graph.graph", "relayout.graph.compiling"),
     ("relayout.graph.run", "relayout.graph.saving"),
     ("relayout.graph.graph", "relayout.graph.verification"),
+    *(
+        (f"relayout.{name}", "relayout.draw.notebook")
+        for name in (
+            "layout.format",
+            "layout.layout",
+            "layout.descriptor",
+            "tensor",
+            "primitives.primitive",
+            "graph.graph",
+        )
+    ),
 }
 """Methods that are there for convenience, such as ``Tensor.reorder``: what they do is another module's, which
 knows the class. It is imported when they are called."""

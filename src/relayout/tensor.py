@@ -461,6 +461,12 @@ class Tensor:
             raise TypeError("a tensor without axes has no length")
         return self.dims[0]
 
+    def _repr_svg_(self) -> str:
+        """The tensor on a sheet with its values, for notebooks."""
+        with lock():
+            from relayout.draw.notebook import of_tensor
+        return of_tensor(self)
+
     def __repr__(self) -> str:
         return f"Tensor({str(self.desc)!r})"
 

@@ -78,8 +78,8 @@ def show(
     if output.wants_json:
         output.json(_as_json(desc, roles))
     if pictures.wanted:
-        own = f" with strides {'x'.join(map(str, strides))}" if strides is not None else ""
-        _draw(told.title + own, desc, roles, colour, pictures, output)
+        own = [f"strides {'x'.join(map(str, strides))}"] if strides is not None else []
+        _draw(" with ".join([*filter(None, [told.title]), *own]), desc, roles, colour, pictures, output)
         return
     if not output.talks:
         return

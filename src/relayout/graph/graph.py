@@ -164,6 +164,12 @@ class Graph:
             self.__dict__["_all"] = known
         return known
 
+    def _repr_html_(self) -> str:
+        """Inputs, results, operators and the first nodes, for notebooks."""
+        with lock():
+            from relayout.draw.notebook import of_graph
+        return of_graph(self)
+
     def evaluate(self, /, *arrays: Any, **named: Any) -> tuple[Any, ...]:
         """What the graph computes, by definition: see :func:`relayout.graph.evaluate.evaluate`.
 

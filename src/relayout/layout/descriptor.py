@@ -494,6 +494,12 @@ class MemoryDesc:
             return f"{self.dtype}:{self._kind}:{spell_dims(self.dims)}"
         return f"{self.dtype}:{write_layout(self.layout, self.dtype.name)}"
 
+    def _repr_svg_(self) -> str:
+        """The descriptor on a sheet, for notebooks."""
+        with lock():
+            from relayout.draw.notebook import of_layout
+        return of_layout(self)
+
     def __repr__(self) -> str:
         return f"MemoryDesc({str(self)!r})"
 

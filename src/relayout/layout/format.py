@@ -66,6 +66,7 @@ from math import prod
 from typing import Any, NamedTuple, cast
 
 from relayout.errors import LayoutError, checked, described, listed, whole
+from relayout.forking import lock
 from relayout.layout import spelling
 from relayout.layout.roles import axis_names, check_roles
 
@@ -526,6 +527,12 @@ class Format:
 
     def __str__(self) -> str:
         return self.spelled_for()
+
+    def _repr_svg_(self) -> str | None:
+        """The digits, for notebooks; None where the format waits for a rank or a data type."""
+        with lock():
+            from relayout.draw.notebook import of_format
+        return of_format(self)
 
     def __repr__(self) -> str:
         return f"Format({str(self)!r})"

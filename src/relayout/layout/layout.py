@@ -700,6 +700,12 @@ class Layout:
     def __str__(self) -> str:
         return write_layout(self)
 
+    def _repr_svg_(self) -> str:
+        """The layout on a sheet, for notebooks."""
+        with lock():
+            from relayout.draw.notebook import of_layout
+        return of_layout(self)
+
     def __repr__(self) -> str:
         return f"Layout({str(self)!r})"
 

@@ -451,6 +451,12 @@ class Primitive:
             for name, target in targets.items():
                 reorder(tensor(made[name]), target.desc, out=target)
 
+    def _repr_html_(self) -> str:
+        """The formats of all arguments, for notebooks."""
+        with lock():
+            from relayout.draw.notebook import of_primitive
+        return of_primitive(self)
+
     def __repr__(self) -> str:
         sides = ", ".join(f"{name} {desc}" for name, desc in self.descs.items())
         return f"{type(self).__name__}({sides})"

@@ -1,0 +1,69 @@
+"""What notebooks show of formats, layouts, tensors, primitives and graphs: bounded, and escaped."""
+
+from __future__ import annotations
+
+import re
+import xml.etree.ElementTree as ET
+
+import numpy as np
+import pytest
+
+import relayout as rl
+from relayout.graph import Graph, Node, Value
+from relayout.primitives import Convolution, Reorder
+
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+def words(picture: str) -> list[str]:
+    """All labels of a picture."""
+    return [text.text or "" for text in ET.fromstring(picture).iter(f"{SVG}text")]
+
+
+def test_a_format_shows_its_digits() -> None:
+    assert {"c//16", "c%16"} <= set(words(rl.Format("nChw16c")._repr_svg_() or ""))
+    assert rl.Format("contiguous_format")._repr_svg_() is None
+
+
+@pytest.mark.parametrize("dims", [(1, 3, 4, 4), (64, 1000, 224, 224), (0, 3, 4, 4)])
+def test_layouts_and_descriptors_are_bounded(dims: tuple[int, ...]) -> None:
+    layout = rl.Layout(dims, "nChw8c")
+    for picture in (layout._repr_svg_(), rl.MemoryDesc(dims, "bf16", layout)._repr_svg_()):
+        assert len(picture) < 150_000
+        assert words(picture)
+    assert ("not drawn:" in " ".join(words(layout._repr_svg_()))) == (1000 in dims)
+
+
+def test_a_tensor_shows_its_values() -> None:
+    x = rl.tensor(np.arange(48, dtype=np.float32).reshape(1, 3, 4, 4) / 7, "nChw8c")
+    said = words(x._repr_svg_())
+    assert "the tensor by index, in slices; cells hold values" in said
+    assert {"0.143", "6.71"} <= set(said)
+    assert "-7" in words(rl.tensor([[1, -7]], dtype="s4")._repr_svg_())
+    big = rl.tensor(np.zeros((64, 64, 64, 16), np.float32), "nchw")
+    assert len(big._repr_svg_()) < 150_000
+
+
+def test_a_primitive_shows_the_formats_of_its_arguments() -> None:
+    conv = Convolution(
+        rl.MemoryDesc((1, 3, 8, 8), "f32", "nChw8c"), rl.MemoryDesc((16, 3, 3, 3), "f32", rl.any), padding=1
+    )
+    html = conv._repr_html_()
+    ET.fromstring(html)
+    assert "<b>Convolution</b>" in html
+    assert "<td>src</td><td>read</td><td>nChw8c</td><td>1x3x8x8</td><td>f32</td><td>2,048</td><td>1,280</td>" in html
+    assert f"<td>{conv.dst.layout.format}</td>" in html
+    ET.fromstring(Reorder(rl.MemoryDesc((2, 3), "f32", "ab"), rl.MemoryDesc((2, 3), "s8", "ba"))._repr_html_())
+
+
+def test_a_graph_is_bounded_and_escaped() -> None:
+    names = [f"<v{k}>&" for k in range(200)]
+    nodes = [Node("Relu", (a,), (b,)) for a, b in zip(names, names[1:], strict=False)]
+    graph = Graph((Value(names[0], (1, "N", None), np.dtype("f4")),), (names[-1],), tuple(nodes), name="<b>&")
+    html = graph._repr_html_()
+    ET.fromstring(html)  # is well-formed, so that nothing went unescaped
+    assert "&lt;b&gt;&amp;" in html
+    assert "199 Relu" in html
+    assert "175 more nodes are not shown." in html
+    assert len(re.findall("<tr>", html)) == 2 + 1 + 24
+    assert len(html) < 20_000
