@@ -182,6 +182,25 @@ def contest_of(problem, times):
     return tried
 
 
+def test_one_thread_alone_is_timed_by_its_own_clock():
+    """Others that take the processor away from it make no candidate slower."""
+
+    def busy():
+        end = time.thread_time_ns() + 2_000_000
+        while time.thread_time_ns() < end:
+            pass
+
+    def held_up():
+        busy()
+        time.sleep(0.02)
+
+    taken = tuning._nanoseconds(held_up, True)
+    assert 2_000_000 <= taken < 20_000_000 <= tuning._nanoseconds(held_up, False)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(tuning.time, "thread_time_ns", lambda: 0)  # of a clock that ticks slowly
+        assert tuning._nanoseconds(lambda: time.sleep(0.002), True) >= 2_000_000
+
+
 def test_an_old_choice_is_forgotten_by_the_contest_that_follows(measuring, monkeypatch):
     times = {"estimate": 0.002, "slow": 0.01, "fast": 0.0005}
     tuning.keep(Choice("p", tuning.AGREE, (("slow", 0.5), ("estimate", 1.0))))

@@ -363,7 +363,7 @@ def _trial(made: Products, many: int) -> Trial[Candidate, Lowered]:
         lowered = products(made, str(one))  # of which others have scratch that stays
         return None if lowered is None else lowered._replace(program=lowered.own())
 
-    return Trial(f"{made.problem} {here(many)}", lambda: listed, compiled)
+    return Trial(f"{made.problem} {here(many)}", lambda: listed, compiled, many)
 
 
 @locked

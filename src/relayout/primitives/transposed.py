@@ -394,7 +394,7 @@ def _trial(made: Transposed, many: int) -> Trial[str, Joint]:
     from relayout.runtime.tuning import Trial, here
 
     listed = ["; ".join(one) for one in _schedules(made)]
-    return Trial(f"{made} {here(many)}", lambda: listed, made.lowered)
+    return Trial(f"{made} {here(many)}", lambda: listed, made.lowered, many)
 
 
 @lru_cache(maxsize=1024)

@@ -39,7 +39,11 @@ def known(plan: Conversion) -> Choice | None:
 def trial(src: MemoryDesc, dst: MemoryDesc, shape: Shape, many: int | None) -> Trial[str, Native]:
     """The contest about a problem."""
     problem = problem_of(src, dst, shape, many)
-    return Trial(problem, lambda: _listed(src, dst, shape), lambda wish: native(src, dst, shape, wish))
+
+    def made(wish: str) -> Native | None:
+        return native(src, dst, shape, wish)
+
+    return Trial(problem, lambda: _listed(src, dst, shape), made, threads.count(many))
 
 
 def _listed(src: MemoryDesc, dst: MemoryDesc, shape: Shape) -> list[str]:

@@ -14,7 +14,9 @@ brought in, and leave its neighbour with none. Where calls take longer than :dat
 counts, and from the second round on a turn is one call.
 
 Other programs make calls slower, never faster, so of a candidate's times the short ones tell what it can do;
-the very shortest may be luck. Every call does real work and gives the same bytes, whatever candidate it gets.
+the very shortest may be luck. Of one thread that works alone its processor time is taken: that goes on only
+while the thread runs, and so does not count what others take away from it. Every call does real work and
+gives the same bytes, whatever candidate it gets.
 
 What was found is kept beside the kernels on disk (:class:`Choice`), one entry for each problem and machine:
 the candidates that came out in front, and how many contests agree. Noise must not fix a bad choice for ever:
@@ -31,6 +33,7 @@ import contextlib
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Generic, NamedTuple, TypeVar
 
 from relayout.forking import lock, locked
@@ -154,6 +157,8 @@ class Trial(Generic[Schedule, Executable]):
         The schedules worth measuring, the estimate first. Each prints itself, differently from all others.
     made : callable
         A schedule compiled; None where it can't do the work.
+    threads : int, optional
+        How many work in a call. Without it, or if they are several, calls are timed by the clock.
 
     Attributes
     ----------
@@ -180,7 +185,9 @@ class Trial(Generic[Schedule, Executable]):
         problem: str,
         listed: Callable[[], Sequence[Schedule]],
         made: Callable[[Schedule], Executable | None],
+        threads: int = 0,
     ) -> None:
+        self._alone = threads == 1
         self.problem, self._listed, self._made = problem, listed, made
         self.problems = (problem,)
         self._calls = 0
@@ -216,9 +223,7 @@ class Trial(Generic[Schedule, Executable]):
         if executable is None:
             contest.refuse(turn)
             return False
-        start = time.perf_counter_ns()
-        run(executable)
-        contest.record(turn, time.perf_counter_ns() - start)
+        contest.record(turn, _nanoseconds(partial(run, executable), self._alone))
         return True
 
     def hold(self, work: Callable[[], object]) -> None:
@@ -258,6 +263,16 @@ class Trial(Generic[Schedule, Executable]):
         keep((self._known or Choice(self.problem, 0, ())).joined(found))
         self._executables.clear()
         self.done = True
+
+
+def _nanoseconds(work: Callable[[], object], alone: bool) -> int:
+    """How long it takes; where the calling thread does it alone, without the time in which it was held up."""
+    before = time.thread_time_ns() if alone else 0
+    start = time.perf_counter_ns()
+    work()
+    taken = time.perf_counter_ns() - start
+    own = time.thread_time_ns() - before if alone else 0
+    return min(own, taken) if own > 0 else taken  # where clocks of threads tick slowly, it may be none
 
 
 def here(threads: int) -> str:

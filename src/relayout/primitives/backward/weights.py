@@ -253,7 +253,7 @@ def _trial(contest: _Contest, many: int) -> Trial[Planned, Made]:
         return None if program is None else Made(program)
 
     bias = f", {contest.diff_bias}" if contest.diff_bias is not None else ""
-    return Trial(f"{contest.kind} {made}{bias} {here(many)}", lambda: ways(made), compiled)
+    return Trial(f"{contest.kind} {made}{bias} {here(many)}", lambda: ways(made), compiled, many)
 
 
 def weights_gradient(made: Gradient, schedule: str = "") -> Program | None:
