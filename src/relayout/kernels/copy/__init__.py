@@ -12,6 +12,7 @@
 ``patches``     transposition along lines of the source before it goes down the rows
 ``zeros``       transposition of short rows that end with padding
 ``network``     the shuffles of a transposition, and of interleaving
+``padded``      pixels of few channels that get zeros behind them
 ``pixels``      interleaving and its reverse: a few channels, or a few rows of a matrix
 ``packing``     conversion, then transposition, with a buffer between them
 ``regroup``     packed filters: words transposed, and bytes put in order in registers
@@ -27,6 +28,9 @@ elements of the source I (columns), and that of the destination O (rows).
 ``lines``
     The same for short rows that neighbour each other in the destination only: they are put together to whole
     lines before they are stored.
+``padded``
+    The same for pixels of few channels with zeros behind them, several at a time: they are loaded and
+    converted densely, and spread over their lines by a shuffle for each.
 ``transpose``
     I is not O. A tile of one cache line of the destination by 16 bytes of the source is transposed in
     registers::

@@ -33,7 +33,7 @@ from relayout.loops.nest import Loop
 from relayout.records import replace
 from relayout.targets.machine import LINE, Machine
 
-__all__ = ["Deinterleave", "DeinterleavePlan", "Interleave", "InterleavePlan", "plans"]
+__all__ = ["Deinterleave", "DeinterleavePlan", "Interleave", "InterleavePlan", "Pixels", "in_strips", "plans"]
 
 MOST_CHANNELS = 8  # turns of the longest loop that is interleaved or deinterleaved
 CLAIMED_BYTES = 2 * LINE  # how far ahead planes ask for the lines that they write
@@ -122,7 +122,7 @@ def plans(nest: Move, facts: Facts) -> Iterator[Plan]:
         and outer.extent >= line
     ):
         cost = _cost(nest, inner.extent) + elsewhere(abs(inner.dst) // 8)
-        yield from costing(_strips(DeinterleavePlan(*parts), outer), facts, cost)
+        yield from costing(in_strips(DeinterleavePlan(*parts), outer), facts, cost)
     made = InterleavePlan(*parts)
     few = made.total <= MOST_CHANNELS or (made.total == LANE_BITS // 8 and _of_bytes(nest, outer))
     if inner.dst != made.total * nest.write or not few or (nest.fill and not _ends_with_zeros(made)):
@@ -130,10 +130,10 @@ def plans(nest: Move, facts: Facts) -> Iterator[Plan]:
     if inner.extent >= line or (_packs(nest, inner, outer) and not nest.fill):
         made = made if nest.fill else read_on(made)
         cost = _cost(nest, made.total)
-        yield from costing(_strips(made, inner), facts, cost)
+        yield from costing(in_strips(made, inner), facts, cost)
         if not made.packs and (lines := in_lines(made)) is not made:
             yield from (
-                one for one in costing(_strips(lines, inner), facts, cost + PASS_CYCLES) if one.stream
+                one for one in costing(in_strips(lines, inner), facts, cost + PASS_CYCLES) if one.stream
             )
 
 
@@ -143,7 +143,7 @@ def _cost(nest: Move, channels: int) -> float:
     return instructions(1, shuffles) + converting(nest, LINE)
 
 
-def _strips(made: AnyPlan, pixels: Loop) -> AnyPlan:
+def in_strips(made: AnyPlan, pixels: Loop) -> AnyPlan:
     """Pixels of a few pictures: threads share the pixels, in whole lines."""
     many = made.shared is not None and made.shared.extent >= 8
     if many or made.inside >= 0 or pixels.extent * min(made.nest.read, made.nest.write) < LONG_ROW_BITS:
@@ -174,16 +174,19 @@ def _packs(nest: Move, inner: Loop, outer: Loop) -> bool:
     return narrow >= 8 and not few & (few - 1) and even * few * narrow >= LANE_BITS
 
 
-class _Pixels(Kernel):
+class Pixels(Kernel):
     """What the two directions have in common: elements are picked out of a few vectors."""
 
     per = 1
     """Elements of a vector."""
 
-    def along(self, loop: Loop, place: Place, body: Callable[[Place], None]) -> None:
-        """Over the long loop, or a thread's share of it, a vector at a time; then what is left of it."""
+    def along(self, loop: Loop, place: Place, body: Callable[[Place], None], full: int = 0) -> None:
+        """Over the long loop, or a thread's share of it, a vector at a time; then what is left of it.
+
+        A vector is as many turns as elements that it has, or as ``full`` says.
+        """
         b = self.b
-        full = 8 * self.machine.vector // self.plan.mid
+        full = full or 8 * self.machine.vector // self.plan.mid
         if loop.extent < full:
             full = loop.extent & -loop.extent
         self.per = full
@@ -251,7 +254,7 @@ class _Pixels(Kernel):
 
 
 @writes(DeinterleavePlan)
-class Deinterleave(_Pixels):
+class Deinterleave(Pixels):
     """Pixels to planes."""
 
     def body(self, place: Place) -> None:
@@ -340,7 +343,7 @@ class Deinterleave(_Pixels):
 
 
 @writes(InterleavePlan)
-class Interleave(_Pixels):
+class Interleave(Pixels):
     """Planes to pixels.
 
     Planes may be the rows of a matrix, pages apart, and a few pixels all that follow each other in the
