@@ -107,7 +107,7 @@ def exported(name: str, folder: Path) -> Path:
 def verbose(name: str, calls: int, *options: str, **environment: str) -> str:
     """What PyTorch prints while a model runs some calls with oneDNN's log on."""
     call = [sys.executable, __file__, "--run", name, "--calls", str(calls), *options]
-    settings = {**os.environ, "OMP_NUM_THREADS": "2", "ONEDNN_VERBOSE": "1", **environment}
+    settings = {**os.environ, "OMP_NUM_THREADS": "1", "ONEDNN_VERBOSE": "1", **environment}
     return subprocess.run(call, env=settings, capture_output=True, text=True, check=True).stdout
 
 
@@ -144,7 +144,7 @@ def onnxruntime_profile(name: str, folder: Path, calls: int = 3) -> str:
 
     options = ort.SessionOptions()
     options.enable_profiling = True
-    options.intra_op_num_threads = 2
+    options.intra_op_num_threads = 1
     options.profile_file_prefix = str(folder / "profile")
     session = ort.InferenceSession(str(exported(name, folder)), options, providers=["CPUExecutionProvider"])
     _, x = MODELS[name]()
@@ -159,7 +159,7 @@ def openvino_compiled(name: str, folder: Path, calls: int = 3) -> tuple[Any, Any
 
     core = ov.Core()
     model = core.read_model(str(exported(name, folder)))
-    settings = {"PERF_COUNT": True, "INFERENCE_NUM_THREADS": 2, "INFERENCE_PRECISION_HINT": "f32"}
+    settings = {"PERF_COUNT": True, "INFERENCE_NUM_THREADS": 1, "INFERENCE_PRECISION_HINT": "f32"}
     compiled = core.compile_model(model, "CPU", settings)
     request = compiled.create_infer_request()
     _, x = MODELS[name]()
@@ -197,20 +197,8 @@ def benchmark_app(name: str, folder: Path, *more: str) -> str:
     """Run OpenVINO's ``benchmark_app``; its reports are in the folder afterwards."""
     path = exported(name, folder)
     call = [str(Path(sys.executable).with_name("benchmark_app")), "-m", str(path), "-d", "CPU", "-niter", "3"]
-    call += [
-        "-hint",
-        "none",
-        "-nireq",
-        "1",
-        "-nstreams",
-        "1",
-        "-nthreads",
-        "2",
-        "-api",
-        "sync",
-        "-infer_precision",
-        "f32",
-    ]
+    call += ["-hint", "none", "-nireq", "1", "-nstreams", "1", "-nthreads", "1", "-api", "sync"]
+    call += ["-infer_precision", "f32"]
     done = subprocess.run([*call, *more], capture_output=True, text=True, check=True, cwd=folder)
     return done.stdout
 
@@ -230,7 +218,7 @@ def pytorch_trace(name: str, folder: Path) -> str:
     import torch
     from torch.profiler import ProfilerActivity, profile, record_function
 
-    torch.set_num_threads(2)
+    torch.set_num_threads(1)
     model, x = MODELS[name]()
     path = folder / "trace.json"
     with torch.no_grad():

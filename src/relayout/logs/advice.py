@@ -15,20 +15,17 @@ LITTLE = 0.002  # of the time: below that nothing is worth a change
 
 _PACK = {
     "onednn": (
-        "create the primitive with format 'any', reorder the weights once and keep them "
-        "(in PyTorch torch.compile with freezing, or relayout.torch.compile)"
+        "make the primitive with format 'any' and keep its reordered weights (PyTorch: torch.compile with "
+        "freezing, or relayout.torch.compile)"
     ),
     "openvino_graph": "store the constant in that format, so that nothing is left to convert",
     "pytorch": "convert the parameter once, when the model is loaded",
 }
 _KEEP = {
-    "onednn": (
-        "keep the tensor in {kept} (in PyTorch bring model and input into channels-last, or compile the "
-        "model, so that what runs in between takes the same format)"
-    ),
+    "onednn": "keep it in {kept} (PyTorch: model and input in channels-last, or a compiled model)",
     "onnxruntime": "look which operator in between has no kernel for {kept}, and replace or fuse it",
     "openvino_graph": "look which layer in between does not take {kept}, and replace or fuse it",
-    "pytorch": "keep the tensor in {kept}: what runs in between should preserve it (relayout audit finds it)",
+    "pytorch": "keep it in {kept}, which what runs in between should preserve (relayout audit finds where)",
 }
 _VIEW = {
     "pytorch": "take a view, or leave .contiguous(), .clone() or .to() out",
@@ -41,12 +38,8 @@ def advice(row: Row, log: Log) -> str:
     """What to do about a row; one sentence."""
     said = _advice(row, log)
     if row.share < LITTLE and log.seconds:
-        return f"Leave it: {_percent(row.share)} of the time is all there is to gain."
+        return f"Leave it: less than {LITTLE:.1%} of the time is to be gained."
     return said
-
-
-def _percent(share: float) -> str:
-    return f"{share:.2%}" if share else "0 %"
 
 
 def _advice(row: Row, log: Log) -> str:
@@ -61,13 +54,7 @@ def _advice(row: Row, log: Log) -> str:
         return f"{what}: {how}."
     if row.weights:
         how = _PACK.get(log.kind, "convert them once, ahead of time, and keep them")
-        often = (
-            f"in every call, {row.count} times in {row.calls} calls"
-            if row.in_each_call
-            else f"{row.count} times"
-            if row.count > 1
-            else "while the network runs"
-        )
+        often = "in every call" if row.in_each_call else "while the network runs"
         return f"Weights are packed {often}: {how}."
     if row.returning:
         return _undone(row, log, src, dst)
@@ -77,16 +64,16 @@ def _advice(row: Row, log: Log) -> str:
 def _undone(row: Row, log: Log, src: str, dst: str) -> str:
     """What to say of round trips: the format to keep is the one that they begin and end in."""
     outwards = 2 * row.going >= row.returning
-    some = "It is" if row.count == 1 else f"{row.returning} of {row.count} are"
+    some = "There and back again" if row.returning == row.count else f"{row.returning} go there and back"
     if row.operation == "convert":
         outer, inner = (row.src.dtype, row.dst.dtype) if outwards else (row.dst.dtype, row.src.dtype)
         return (
-            f"{some} half of a way from {outer} to {inner} and back: let what runs in between take {outer}, "
-            f"or its neighbours {inner}."
+            f"{some}, {outer} to {inner} to {outer}: let what runs in between take {outer}, or its "
+            f"neighbours {inner}."
         )
     kept, other = (src, dst) if outwards else (dst, src)
-    how = _KEEP.get(log.kind, "keep the tensor in {kept}").format(kept=kept, other=other)
-    return f"{some} half of a way from {kept} to {other} and back: {how}."
+    how = _KEEP.get(log.kind, "keep it in {kept}").format(kept=kept)
+    return f"{some}, {kept} to {other} to {kept}: {how}."
 
 
 def _single(row: Row, log: Log, src: str, dst: str) -> str:

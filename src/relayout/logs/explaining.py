@@ -135,7 +135,7 @@ def explain(log: Any, *, measure: bool = False, progress: Progress | None = None
     >>> row.weights, row.count, row.calls, round(found.share, 3)
     (True, 2, 2, 0.25)
     >>> row.advice.partition(":")[0]
-    'Weights are packed in every call, 2 times in 2 calls'
+    'Weights are packed in every call'
     """
     given = log if isinstance(log, Log) else read(log, progress)
     judged, trips = rows(given)

@@ -4,8 +4,9 @@ A *row* is all events of one kind: the same operation on the same formats, types
 Where a log has no sizes, a row is one layer.
 
 A *round trip* is a conversion from A to B and, later in the log, one of the same sizes from B to A, where
-neither is of weights. Each event is in one pair at most, the nearest. Between the two something ran that
-wanted B, or nothing at all; what it costs is both conversions.
+neither is of weights. Each event is in one pair at most, the nearest. In between something ran that wanted B,
+or nothing at all; what the trip costs is both conversions. A convolution that reads what the first one wrote
+makes another tensor, so A to B, convolution, B to A is none.
 
 >>> from relayout.logs.reading import read
 >>> line = (
@@ -22,6 +23,7 @@ wanted B, or nothing at all; what it costs is both conversions.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Hashable
 from dataclasses import dataclass
 
@@ -29,6 +31,11 @@ from relayout.layout.descriptor import MemoryDesc
 from relayout.logs.events import Event, Log, Side
 
 __all__ = ["RoundTrip", "Row", "rows"]
+
+_PRODUCTS = re.compile(
+    r"conv|matmul|gemm|linear|inner_product|fullyconnected|addmm|bmm|attention|rnn|lstm|gru", re.IGNORECASE
+)
+"""Readers that make another tensor, by the names of layers and operators."""
 
 
 @dataclass(frozen=True)
@@ -160,6 +167,6 @@ def _round_trips(events: tuple[Event, ...]) -> tuple[RoundTrip, ...]:
         before = waiting.get((two, one))
         if before:
             found.append(RoundTrip(before.pop(), event))
-        else:
+        elif not _PRODUCTS.search(event.consumer):
             waiting.setdefault((one, two), []).append(event)
     return tuple(found)

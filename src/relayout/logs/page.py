@@ -20,7 +20,7 @@ MOST_LINES = 40  # of a row's events that are listed
 STYLE = """
 .rl-logs { --ink: #1f2430; --muted: #5d6371; --rule: #dedbd2; --card: #f6f4ee; --weights: #3b6fb5;
   --trip: #c9382f; --same: #8a8cab; --other: #d98f3c; --rest: #b7b8ae;
-  font: 14px/1.5 system-ui, sans-serif; color: var(--ink); max-width: 1200px; }
+  font: 14px/1.5 system-ui, sans-serif; color: var(--ink); max-width: 1500px; }
 @media (prefers-color-scheme: dark) { .rl-logs { --ink: #e4e6eb; --muted: #9ba1ae; --rule: #3a3f4a;
   --card: #23272f; --weights: #6ea0e6; --trip: #ee6a5f; --same: #a3a5cc; --other: #e0a052; --rest: #4a4f5a;
   } }
@@ -39,7 +39,7 @@ padding: 6px 12px;
   background: none; color: var(--ink); }
 .rl-logs tr.row td { border-top: 1px solid var(--rule); } .rl-logs th { white-space: nowrap; }
 .rl-logs td.code { font: 12.5px ui-monospace, monospace; white-space: nowrap; }
-.rl-logs td.name { overflow-wrap: anywhere; min-width: 9em; }
+.rl-logs td.name { overflow-wrap: anywhere; min-width: 7em; }
 .rl-logs .n { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
 .rl-logs tr.said td { padding-bottom: 7px; color: var(--muted); }
 .rl-logs td i.mark { display: inline-block; width: 9px; height: 9px; border-radius: 2px; margin-right: 6px; }
@@ -128,14 +128,16 @@ def _table(rows: Sequence[Row]) -> Iterable[str]:
     heads, table = cells(rows)
     above = "".join(f"<th{_kind(name)}>{escape(name)}</th>" for name in heads)
     yield f'<div class="wide"><table><tr>{above}</tr>'
-    for row, line in zip(rows, table, strict=True):
+    said: dict[str, int] = {}
+    for number, (row, line) in enumerate(zip(rows, table, strict=True), 1):
         columns = (
             f"<td{_kind(name)}>{_mark(row) if name == 'conversion' else ''}{escape(cell)}</td>"
             for name, cell in zip(heads, line, strict=True)
         )
         yield f'<tr class="row">{"".join(columns)}</tr>'
-        said = f'<td colspan="{len(heads) - 1}">{escape(row.advice)}{_lines(row)}</td>'
-        yield f'<tr class="said"><td></td>{said}</tr>'
+        first = said.setdefault(row.advice, number)
+        sentence = escape(row.advice) if first == number else f"As row {first}."
+        yield (f'<tr class="said"><td></td><td colspan="{len(heads) - 1}">{sentence}{_lines(row)}</td></tr>')
     yield "</table></div>"
 
 
