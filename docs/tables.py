@@ -281,5 +281,6 @@ TABLES: dict[str, Callable[[], str]] = {
     "api-pytorch": lambda: api("rl.pytorch.", rl.pytorch),
     "api-files": lambda: api("files.", files),
     "api-svg": lambda: api("svg.", svg),
+    "api-logs": lambda: api("rl.logs.", rl.logs),
     "api-errors": lambda: api("rl.", rl, ["LayoutError", "UnknownFormat", "AmbiguousFormat", "Unsupported"]),
 }

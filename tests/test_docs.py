@@ -42,8 +42,11 @@ def blocks(page: Path, kind: str) -> list[tuple[int, str]]:
 
 
 def _write_model(page: Path, folder: Path) -> None:
-    """The model that a page is about."""
-    if "model.onnx" in "".join(body for kind in ("pycon", "console") for _, body in blocks(page, kind)):
+    """The model or the log that a page is about."""
+    code = "".join(body for kind in ("pycon", "console") for _, body in blocks(page, kind))
+    if "net.log" in code:
+        shutil.copy(ROOT / "tests" / "logs" / "onednn-resnet.log", folder / "net.log")
+    if "model.onnx" in code:
         pytest.importorskip("onnx")
         small_model.write(folder / "model.onnx")
 

@@ -27,6 +27,7 @@ _KEEP = {
     "openvino_graph": "look which layer in between does not take {kept}, and replace or fuse it",
     "pytorch": "keep it in {kept}, which what runs in between should preserve (relayout audit finds where)",
 }
+_AGREE = "let both use one format (PyTorch: model and input in channels-last, or a compiled model)"
 _VIEW = {
     "pytorch": "take a view, or leave .contiguous(), .clone() or .to() out",
     "onnxruntime": "a Reshape, which moves nothing, does the same",
@@ -99,6 +100,9 @@ def _single(row: Row, log: Log, src: str, dst: str) -> str:
             within = row.consumers[0]
             return f"Called {within}: give it {dst} to begin with, or an operator that reads strides."
         return f"The program asks for {dst}: keep {src} if what follows reads strides, or make {dst} earlier."
+    if log.kind == "onednn" and not (row.producers and row.consumers):
+        whose = f"hands {src} to oneDNN, which wants" if row.consumers else f"takes {dst}, and oneDNN has"
+        return f"The program {whose} {dst if row.consumers else src}: {_AGREE}."
     if row.operation == "reorder" and row.src.format and row.dst.format:
         return f"Producer and consumer disagree: let one of them take the other's format, {src} or {dst}."
     return "Look at its neighbours: one of them wants another format than the other one makes."
