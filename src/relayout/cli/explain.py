@@ -50,7 +50,12 @@ TOP = 20
 )
 @click.argument("log", metavar="LOG", type=click.Path())
 @click.option(
-    "--top", type=WHOLE, default=TOP, show_default=True, metavar="N", help="Show the N that take longest."
+    "--top",
+    type=click.IntRange(min=1),
+    default=TOP,
+    show_default=True,
+    metavar="N",
+    help="Show the N that take longest.",
 )
 @click.option("--measure", is_flag=True, help="Measure memcpy and Relayout for each shown, on this machine.")
 @click.option("--threads", type=WHOLE, help="How many threads may work with --measure.")
