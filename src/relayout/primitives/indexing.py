@@ -36,8 +36,8 @@ if TYPE_CHECKING:
 __all__ = ["ADDED", "Gather", "Scatter"]
 
 INDICES = ("s64", "s32")
-ADDED = ("f32", "s64", "s32", "s16", "s8", "u8")
-"""The data types that a scatter adds in."""
+ADDED = ("f32", "bf16", "f16", "s64", "s32", "s16", "s8", "u8")
+"""The data types that a scatter adds; those of 16 bits in f32, rounded once."""
 
 
 class Gather(Native):
@@ -130,11 +130,43 @@ class Scatter(Native):
 
         if self.adds and self.dst.dtype.name not in ADDED:
             return None
+        if self.adds and self.dst.dtype.name in ("bf16", "f16"):
+            return self._in_f32()
         first = reorder_step(self.data, self.dst, "data", "dst")
         return joined(
             None if first is None else Program((first,)),
             _program(self, self.updates, True),
             note="rows by index",
+        )
+
+    @locked
+    def _in_f32(self) -> Program | None:
+        """Converted, added up, and rounded."""
+        from relayout.primitives.lowering import joined, renamed, reorder_step, zeros_step
+        from relayout.primitives.program import Program
+
+        def wide(name: str) -> MemoryDesc:
+            dims = self.descs[name].dims
+            return MemoryDesc(dims, "f32", Layout(dims, plain(len(dims))))
+
+        dst, updates = wide("dst"), wide("updates")
+        sums = Scatter(self.how, dst, self.indices, updates, dst, adds=True)
+        added = _program(sums, updates, True)
+        if added is None:
+            return None
+        steps = [
+            reorder_step(self.data, dst, "data", "sums"),
+            reorder_step(self.updates, updates, "updates", "updates in f32"),
+        ]
+        last = [reorder_step(dst, self.dst, "sums", "dst")]
+        if self.dst.layout.has_padding:
+            last.insert(0, zeros_step(self.dst, "dst"))
+        scratch = {"sums": dst.nbytes, "updates in f32": updates.nbytes}
+        return joined(
+            *(None if one is None else Program((one,), scratch) for one in steps),
+            renamed(added, {"dst": "sums", "updates": "updates in f32"}),
+            *(None if one is None else Program((one,)) for one in last),
+            note="rows by index, in f32",
         )
 
 

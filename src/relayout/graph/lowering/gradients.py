@@ -165,7 +165,7 @@ def softmax_cross_entropy_grad(case: Case) -> Iterator[Way] | None:
         return None
     out = case.out
     given = {factors.dtype, logarithms.dtype, out.dtype}
-    if given != {"f32"} or labels.dtype != "s32" or 0 in out.dims:
+    if not given <= {"f32", "bf16", "f16"} or labels.dtype != "s32" or 0 in out.dims:
         return None
     rank, classes = len(out.dims), out.dims[1]
     table = np.arange(classes, dtype=np.int32).reshape(1, classes, *(1,) * (rank - 2))

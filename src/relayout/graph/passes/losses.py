@@ -17,15 +17,18 @@ import numpy as np
 
 from relayout.graph.gradients.reverse import Writing
 from relayout.graph.graph import Graph, Node
+from relayout.graph.operators.types import NUMBERS
 
 __all__ = ["with_losses_written_out"]
 
 LOSSES: Final = ("SoftmaxCrossEntropyLoss", "NegativeLogLikelihoodLoss")
 F32 = np.dtype("float32")
+REALS: Final = {NUMBERS[number]: number for number in (1, 10, 16)}
+"""The data types of losses with kernels, and what the attribute of a Cast calls them."""
 
 
 def with_losses_written_out(graph: Graph) -> Graph:
-    """The graph with losses of f32 as operators that have kernels; dims must be known.
+    """The graph with losses as operators that have kernels, those of 16 bits in f32; dims must be known.
 
     Examples
     --------
@@ -41,7 +44,7 @@ def with_losses_written_out(graph: Graph) -> Graph:
     nodes: list[Node] = []
     for node in graph.nodes:
         dims = writing.dims(node.inputs[0]) if node.operator in LOSSES else ()
-        if not dims or 0 in dims or writing.dtype(node.inputs[0]) != F32:
+        if not dims or 0 in dims or writing.dtype(node.inputs[0]) not in REALS:
             nodes.append(node)
             continue
         first = len(writing.nodes)
@@ -54,9 +57,16 @@ def with_losses_written_out(graph: Graph) -> Graph:
 def _written(writing: Writing, node: Node, classes: int) -> None:
     a: dict[str, Any] = {"reduction": "mean", "ignore_index": None, **node.attributes}
     x, targets, weights = (*node.inputs, "")[:3]
+    number, narrow = REALS[writing.dtype(x)], writing.dtype(x) != F32
+    if narrow:
+        x = writing("Cast", x, to=REALS[F32])
+        weights = writing("Cast", weights, to=REALS[F32]) if weights else ""
     if node.operator == "SoftmaxCrossEntropyLoss":
-        kept = (*node.outputs, "")[1] or writing.unused(f"{node.outputs[0]}/logarithms")
+        wanted = (*node.outputs, "")[1]
+        kept = wanted if wanted and not narrow else writing.unused(f"{node.outputs[0]}/logarithms")
         writing.append(Node("LogSoftmax", (x,), (kept,), {"axis": 1}, kept))
+        if wanted and narrow:
+            writing.append(Node("Cast", (kept,), (wanted,), {"to": number}, wanted))
         x = kept
     small = writing.number(0, targets)
     index = writing("Where", writing("Less", targets, small), writing.number(classes, targets), targets)
@@ -74,7 +84,7 @@ def _written(writing: Writing, node: Node, classes: int) -> None:
     found = writing("Neg", writing("Squeeze", found, axis))
     if each:
         found = writing("Mul", found, each)
-    loss = (node.outputs[0],)
+    loss = (writing.unused(f"{node.outputs[0]} in f32") if narrow else node.outputs[0],)
     if a["reduction"] == "none":
         writing.append(Node("Identity", (found,), loss, {}, node.name))
     elif a["reduction"] == "mean" and each:
@@ -83,3 +93,5 @@ def _written(writing: Writing, node: Node, classes: int) -> None:
     else:
         operator = "ReduceMean" if a["reduction"] == "mean" else "ReduceSum"
         writing.append(Node(operator, (found,), loss, {"keepdims": 0}, node.name))
+    if narrow:
+        writing.append(Node("Cast", loss, node.outputs[:1], {"to": number}, node.outputs[0]))
