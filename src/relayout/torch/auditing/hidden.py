@@ -9,14 +9,14 @@ hold all of this against PyTorch's profiler. How long a copy takes is measured a
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import cache
+from functools import cache, lru_cache
 from time import perf_counter
 from typing import NamedTuple
 
 import torch
 
-from relayout.pytorch import convolution_memory_format, is_contiguous
-from relayout.torch.auditing.seen import CHANNELS_LAST, Seen
+from relayout.pytorch import convolution_memory_format
+from relayout.torch.auditing.seen import CHANNELS_LAST, Seen, lies_in
 
 __all__ = ["Hidden", "conversion_seconds", "hidden_in"]
 
@@ -42,6 +42,8 @@ PACKED = tuple(
 )
 """Kernels that make their input contiguous in the format that it is taken for."""
 
+CONVERTING = frozenset({*FORWARD, *BACKWARD, *CONTIGUOUS, *PACKED})
+
 ROUNDS = 3
 
 
@@ -55,24 +57,27 @@ class Hidden(NamedTuple):
     """The format that it is brought into."""
 
 
+_convolution_format = lru_cache(maxsize=1 << 12)(convolution_memory_format)
+
+
 def hidden_in(kernel: str, inputs: tuple[Seen, ...], outputs: tuple[Seen, ...] = ()) -> Iterator[Hidden]:
     """The conversions within a kernel, by the formats of what it reads.
 
     What it writes tells where it goes its own way, as the kernels of small 3-D convolutions do.
     """
+    if kernel not in CONVERTING:
+        return
     if kernel in CONTIGUOUS or kernel in PACKED:
         one = inputs[0] if inputs else None
         if one is not None and one.order and 0 not in one.dims:
             dst = one.taken_for if kernel in PACKED else "contiguous_format"
-            if not is_contiguous(one.dims, one.strides, dst):
+            if not lies_in(one.dims, one.strides, dst):
                 yield Hidden("input", one, dst if dst in CHANNELS_LAST else "contiguous")
         return
     if kernel in FORWARD:
         operands = dict(zip(("input", "weight"), inputs, strict=False))
-    elif kernel in BACKWARD:
-        operands = dict(zip(("gradient", "input", "weight"), inputs, strict=False))
     else:
-        return
+        operands = dict(zip(("gradient", "input", "weight"), inputs, strict=False))
     source, weight = operands.get("input"), operands.get("weight")
     if source is None or weight is None or len(source.dims) != len(weight.dims):
         return
@@ -81,11 +86,11 @@ def hidden_in(kernel: str, inputs: tuple[Seen, ...], outputs: tuple[Seen, ...] =
     rank = len(source.dims)
     dst = "contiguous_format"
     if rank in (4, 5) and not (rank == 5 and source.dtype == "float64"):
-        dst = convolution_memory_format((source.dims, source.strides), (weight.dims, weight.strides))
+        dst = _convolution_format((source.dims, source.strides), (weight.dims, weight.strides))
         if outputs and outputs[0].format == "contiguous" and len(outputs[0].dims) == rank:
             dst = "contiguous_format"
     for what, one in operands.items():
-        if len(one.dims) == rank and one.order and not is_contiguous(one.dims, one.strides, dst):
+        if len(one.dims) == rank and one.order and not lies_in(one.dims, one.strides, dst):
             yield Hidden(what, one, dst if dst in CHANNELS_LAST else "contiguous")
 
 

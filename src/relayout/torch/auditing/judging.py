@@ -253,12 +253,16 @@ class _Judge:
 
     def _inherited(self, inputs: Iterable[Seen]) -> Finding | None:
         """The loss that tensors suffer from which are not in channels-last any more."""
+        if not self.lost_by:
+            return None
         found = (self.lost_by.get(one.number) for one in inputs if not self._last(one))
         return next((one for one in found if one is not None), None)
 
     def _loss(
         self, at: Operator, kernel: str, inputs: Iterable[Seen], fresh: Sequence[Seen], seconds: float
     ) -> Finding | None:
+        if not any(one.format == "contiguous" for one in fresh):
+            return None
         if at.operator in MAKERS or kernel.rpartition(".")[2] in MAKERS:
             return None
         given = [one for one in inputs if len(one.dims) > 2]

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterable
 from types import FrameType
 from typing import Any, NamedTuple
 
 import torch
 
-__all__ = ["Place", "Places"]
+__all__ = ["Place", "Places", "buffers_of", "parameters_of"]
 
 INNER = (os.path.dirname(torch.__file__) + os.sep, os.path.dirname(__file__) + os.sep)
 CALL = torch.nn.Module._call_impl.__code__
@@ -27,6 +28,16 @@ def _is_inner(file: str) -> bool:
     if known is None:
         known = _inner[file] = file.startswith((*INNER, "<"))
     return known
+
+
+def parameters_of(modules: Iterable[torch.nn.Module]) -> list[Any]:
+    """The parameters of modules; ``model.parameters()`` would go over all modules once more for them."""
+    return [one for module in modules for one in module._parameters.values() if one is not None]
+
+
+def buffers_of(modules: Iterable[torch.nn.Module]) -> list[Any]:
+    """The buffers of modules."""
+    return [one for module in modules for one in module._buffers.values() if one is not None]
 
 
 class Place(NamedTuple):
@@ -44,9 +55,8 @@ class Places:
     """The places of a model."""
 
     def __init__(self, model: Any) -> None:
-        named = list(model.named_modules()) if isinstance(model, torch.nn.Module) else []
-        self.modules = [module for _, module in named]
-        self.names = {id(module): name for name, module in named}
+        self.modules = dict(model.named_modules()) if isinstance(model, torch.nn.Module) else {}
+        self.names = {id(module): name for name, module in self.modules.items()}
         self.model = type(model).__name__
 
     def here(self, outermost: FrameType | None) -> Place:
@@ -70,7 +80,7 @@ class Places:
                     named = self.names.get(id(module))
                     if named is None:
                         path.append(type(module).__name__)
-            elif not found and not _is_inner(code.co_filename):
+            elif not found and not (_inner.get(code.co_filename) or _is_inner(code.co_filename)):
                 file, line, found = code.co_filename, frame.f_lineno, True
             elif not line and code.co_name == "forward":
                 file, line = code.co_filename, frame.f_lineno

@@ -11,6 +11,8 @@ from typing import Any
 
 import torch
 
+from relayout.torch.auditing.places import parameters_of
+
 __all__ = ["as_it_was", "uncollected"]
 
 
@@ -41,8 +43,8 @@ def as_it_was(model: Any, tensors: Iterable[torch.Tensor] = ()) -> Iterator[None
     """
     modules = list(model.modules()) if isinstance(model, torch.nn.Module) else []
     training = [module.training for module in modules]
-    buffers = [dict(module._buffers.items()) for module in modules]
-    leaves = [*(model.parameters() if modules else ()), *(one for one in tensors if one.is_leaf)]
+    buffers = [(module, dict(module._buffers.items())) for module in modules if module._buffers]
+    leaves = [*parameters_of(modules), *(one for one in tensors if one.is_leaf)]
     gradients = [(leaf, leaf.grad) for leaf in leaves]
     states = torch.get_rng_state(), random.getstate()
     cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else None
@@ -51,8 +53,10 @@ def as_it_was(model: Any, tensors: Iterable[torch.Tensor] = ()) -> Iterator[None
     try:
         yield
     finally:
-        for module, mode, held in zip(modules, training, buffers, strict=True):
-            module.training = mode
+        for module, mode in zip(modules, training, strict=True):
+            if module.training is not mode:
+                module.training = mode
+        for module, held in buffers:
             for name, one in held.items():
                 if module._buffers[name] is not one:
                     module._buffers[name] = one

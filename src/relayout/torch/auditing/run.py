@@ -11,7 +11,8 @@ import torch
 from relayout.errors import LayoutError
 from relayout.torch.auditing.comparing import compared
 from relayout.torch.auditing.gradients import Gradient, differing_gradients
-from relayout.torch.auditing.judging import judged
+from relayout.torch.auditing.judging import Judged, judged
+from relayout.torch.auditing.places import buffers_of, parameters_of
 from relayout.torch.auditing.report import Audit
 from relayout.torch.auditing.restoring import as_it_was, uncollected
 from relayout.torch.auditing.watching import Watch, tensors_in
@@ -94,7 +95,8 @@ def audit(
 
     if isinstance(model, torch.nn.Module):
         lazy = torch.nn.parameter.UninitializedTensorMixin
-        if any(isinstance(one, lazy) for one in (*model.parameters(), *model.buffers())):
+        modules = list(model.modules())
+        if any(isinstance(one, lazy) for one in (*parameters_of(modules), *buffers_of(modules))):
             raise LayoutError("audit: the model makes its parameters in the first call; call it once before")
 
     def work(called: Any, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
@@ -127,6 +129,7 @@ def audit(
         try:
             with uncollected():
                 output = watch.run(lambda: work(model, inputs, kwargs))
+                found = judged(watch.operators, watch.kernels)
             if train:
                 gradients = differing_gradients(model)
         except Exception as error:
@@ -140,12 +143,18 @@ def audit(
             times = compared(model, inputs, kwargs, work, train)
         finally:
             watch.restore()
-    return _audit(model, watch, train, output=output, gradients=gradients, times=times)
+    return _audit(model, watch, train, found, output=output, gradients=gradients, times=times)
 
 
-def _audit(model: Any, watch: Watch, train: bool, error: Exception | None = None, **more: Any) -> Audit:
-    with uncollected():
-        found = judged(watch.operators, watch.kernels)
+def _audit(
+    model: Any,
+    watch: Watch,
+    train: bool,
+    found: Judged | None = None,
+    error: Exception | None = None,
+    **more: Any,
+) -> Audit:
+    found = found or judged(watch.operators, watch.kernels)
     seconds = sum(kernel.seconds for kernel in watch.kernels)
     name = type(model).__name__ if isinstance(model, torch.nn.Module) else getattr(model, "__name__", "model")
     said = "" if error is None else f"{type(error).__name__}: {error}"

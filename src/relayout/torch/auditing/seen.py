@@ -29,7 +29,7 @@ from typing import NamedTuple
 from relayout.pytorch import is_contiguous, suggest_memory_format
 from relayout.pytorch.formats import channels_last_of_rank
 
-__all__ = ["CHANNELS_LAST", "Operator", "Seen", "format_of", "order_of"]
+__all__ = ["CHANNELS_LAST", "Operator", "Seen", "format_of", "lies_in", "order_of"]
 
 CHANNELS_LAST = ("channels_last", "channels_last_3d")
 
@@ -49,6 +49,10 @@ def format_of(dims: Dims, strides: Dims) -> str:
     return "contiguous" if contiguous else "strided"
 
 
+lies_in = lru_cache(maxsize=1 << 16)(is_contiguous)
+"""Whether elements lie in a memory format."""
+
+
 @lru_cache(maxsize=1 << 16)
 def taken_for(dims: Dims, strides: Dims) -> str:
     """The format that PyTorch takes the strides for."""
@@ -60,6 +64,17 @@ def order_of(dims: Dims, strides: Dims) -> Dims:
     """The axes from slow to fast, without those that nothing steps along: size 1, or broadcast."""
     stepped = [axis for axis, size in enumerate(dims) if size > 1 and strides[axis] > 0]
     return tuple(sorted(stepped, key=lambda axis: -strides[axis]))
+
+
+@lru_cache(maxsize=1 << 16)
+def is_ambiguous(dims: Dims, strides: Dims) -> bool:
+    """Whether the elements lie in one format and PyTorch takes the strides for the other."""
+    if len(dims) not in (4, 5):
+        return False
+    lies = format_of(dims, strides)
+    if lies in CHANNELS_LAST:
+        return taken_for(dims, strides) != lies
+    return lies == "contiguous" and taken_for(dims, strides) in CHANNELS_LAST
 
 
 class Seen(NamedTuple):
@@ -98,12 +113,7 @@ class Seen(NamedTuple):
     @property
     def ambiguous(self) -> bool:
         """Whether the elements lie in one format and PyTorch takes the strides for the other."""
-        if len(self.dims) not in (4, 5):
-            return False
-        lies = self.format
-        if lies in CHANNELS_LAST:
-            return self.taken_for != lies
-        return lies == "contiguous" and self.taken_for in CHANNELS_LAST
+        return is_ambiguous(self.dims, self.strides)
 
     def __str__(self) -> str:
         return f"{self.format} {'x'.join(map(str, self.dims)) or 'scalar'}"

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import sys
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cache
 from time import perf_counter
@@ -24,7 +24,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from relayout.torch.auditing.places import Place, Places
+from relayout.torch.auditing.places import Place, Places, buffers_of, parameters_of
 from relayout.torch.auditing.seen import Operator, Seen
 
 __all__ = ["Kernel", "Watch"]
@@ -57,8 +57,13 @@ def tensors_in(value: Any) -> list[torch.Tensor]:
     return found
 
 
+NO_TENSORS = frozenset((int, float, bool, str, type(None), torch.dtype, torch.device, torch.memory_format))
+
+
 def _collect(values: Iterable[Any], found: list[torch.Tensor]) -> None:
     for one in values:
+        if type(one) in NO_TENSORS:
+            continue
         if isinstance(one, torch.Tensor):
             found.append(one)
         elif isinstance(one, (tuple, list)):
@@ -114,11 +119,12 @@ class Watch:
         self._call: int | None = None
         self._kept = [*tensors_in(inputs)]  # so that their memory is not used for anything else
         self._enter(self._kept, "input")
-        if isinstance(model, torch.nn.Module):
-            for name, one in model.named_parameters():
-                self._names[id(one)] = name
-            self._enter((one for one in model.buffers()), "buffer")
-            self._enter((one for one in model.parameters()), "parameter")
+        modules = self.places.modules
+        for path, module in modules.items():
+            for name, one in module._parameters.items():
+                self._names.setdefault(id(one), f"{path}.{name}" if path else name)
+        self._enter(buffers_of(modules.values()), "buffer")
+        self._enter(parameters_of(modules.values()), "parameter")
 
     def _enter(self, tensors: Iterable[torch.Tensor], role: str) -> None:
         for tensor in tensors:
@@ -143,21 +149,25 @@ class Watch:
             number = self._fresh(key)
         role = "" if key in self._made else self._roles.get(key, "")
         try:
-            dims, strides = tuple(tensor.shape), tensor.stride()
+            dims, strides = (*tensor.shape,), tensor.stride()
         except RuntimeError:  # nested tensors
             return None
-        return Seen(number, dims, strides, *_named(tensor.dtype), tensor.device.type, role)
+        device = "cpu" if tensor.is_cpu else tensor.device.type
+        return Seen._make((number, dims, strides, *_named(tensor.dtype), device, role))
 
-    def described(self, tensors: Iterable[torch.Tensor]) -> tuple[Seen, ...]:
+    def described(self, tensors: Sequence[torch.Tensor]) -> tuple[Seen, ...]:
         """What there is to say of tensors."""
-        found = [self.seen(tensor, storage_of(tensor)) for tensor in tensors]
+        return self._described(tensors, map(storage_of, tensors))
+
+    def _described(self, tensors: Iterable[torch.Tensor], keys: Iterable[int]) -> tuple[Seen, ...]:
+        found = map(self.seen, tensors, keys)
         return tuple([one for one in found if one is not None])
 
-    def _results(self, value: Any, given: Iterable[torch.Tensor]) -> tuple[Seen, ...]:
+    def _results(self, value: Any, given: Iterable[int]) -> tuple[Seen, ...]:
         """The outputs; memory that no input has is new."""
-        old = {storage_of(tensor) for tensor in given}
+        old = set(given)
         found: list[Seen] = []
-        for tensor in tensors_in(value):
+        for tensor in (value,) if isinstance(value, torch.Tensor) else tensors_in(value):
             key = storage_of(tensor)
             new = key not in old
             if new and key:
@@ -213,9 +223,14 @@ class Watch:
 
     def kernel(self, func: Any, args: Any, kwargs: Any) -> Any:
         """Run a kernel, and write it down."""
-        given = tensors_in((args, kwargs) if kwargs else args)
-        inputs = self.described(given)
-        if _writes(func):
+        given: list[torch.Tensor] = []
+        _collect(args, given)
+        if kwargs:
+            _collect(kwargs.values(), given)
+        keys = [storage_of(one) for one in given]
+        inputs = self._described(given, keys)
+        name, writes = _known(func)
+        if writes:
             self._keep(self._written(func, args, kwargs))
         node = torch._C._current_autograd_node()
         backward = node is not None
@@ -238,8 +253,7 @@ class Watch:
             raise
         finally:
             seconds = perf_counter() - began
-            name = str(func).rpartition(".")[0]
-            outputs = self._results(out, given)
+            outputs = self._results(out, keys)
             if alone:
                 self._alone(call, name, inputs, outputs, seconds, node, failed)
             self.kernels.append(Kernel(name, inputs, outputs, seconds, call))
@@ -289,7 +303,7 @@ class Watch:
     def _fast_paths(self, calls: _Calls) -> AbstractContextManager[None]:
         """Leave some modules alone, where the model has any."""
         known = self.places.modules
-        if known and not any(isinstance(module, FAST_PATHS) for module in known):
+        if known and not any(isinstance(module, FAST_PATHS) for module in known.values()):
             return nullcontext()
         return _around_fast_paths(calls)
 
@@ -333,31 +347,21 @@ def _kernels(name: str, kernels: tuple[str, ...]) -> tuple[str, tuple[str, ...]]
 def storage_of(tensor: torch.Tensor) -> int:
     """Which memory a tensor has; 0 where it has none."""
     try:
-        return int(tensor.untyped_storage()._cdata)
+        return tensor.untyped_storage()._cdata  # type: ignore[no-any-return]
     except (RuntimeError, NotImplementedError):
         return 0
 
 
-_known_writers: dict[Any, bool] = {}
+@cache
+def _known(func: Any) -> tuple[str, bool]:
+    """The name of a kernel, ``aten.add``, and whether it may write to what it is given."""
+    return str(func).rpartition(".")[0], func._schema.is_mutable or func.name().endswith("batch_norm")
 
 
-def _writes(func: Any) -> bool:
-    known = _known_writers.get(func)
-    if known is None:
-        known = _known_writers[func] = func._schema.is_mutable or func.name().endswith("batch_norm")
-    return known
-
-
-_known_composites: dict[Any, bool] = {}
-
-
+@cache
 def _is_composite(func: Any) -> bool:
     """Whether PyTorch takes it apart by itself; in inference mode it comes here whole."""
-    known = _known_composites.get(func)
-    if known is None:
-        known = torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), "CompositeImplicitAutograd")
-        _known_composites[func] = known
-    return known
+    return bool(torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), "CompositeImplicitAutograd"))
 
 
 class _Kernels(TorchDispatchMode):
@@ -412,12 +416,12 @@ class _Calls(TorchFunctionMode):
             watch._call = None
         if len(watch.kernels) == before:  # a question, such as x.dim()
             return out
-        ran = watch.kernels[before:]
-        if len(ran) == 1:  # it took and returned the same
-            inputs, outputs = ran[0].inputs, ran[0].outputs
+        if len(watch.kernels) == before + 1:  # it took and returned the same
+            (_, inputs, outputs, seconds, _) = watch.kernels[before]
         else:
             inputs, outputs = watch.described(tensors_in((args, kwargs))), watch.described(tensors_in(out))
-        watch.end(index, name, inputs, outputs, sum(kernel.seconds for kernel in ran))
+            seconds = sum(kernel.seconds for kernel in watch.kernels[before:])
+        watch.end(index, name, inputs, outputs, seconds)
         return out
 
 
