@@ -447,6 +447,35 @@ def test_the_model_is_as_it_was_and_its_results_are_its_own(train: bool) -> None
     assert torch.equal(found.output, model(x))
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda x: x.resize_(2, 3),
+        lambda x: x.set_(torch.ones(3)),
+        lambda x: setattr(x, "data", torch.ones(3)),
+        lambda x: x.squeeze_(0),
+    ],
+)
+def test_tensors_that_are_given_other_memory(change: Any) -> None:
+    model, x = nn.Conv2d(8, 8, 3).requires_grad_(False), pictures()[:1]
+    weight, given = model.weight, x.clone()
+    before, place = weight.detach().clone(), weight.data_ptr()
+
+    def forward(y: Any) -> Any:
+        with torch.no_grad():
+            change(y)
+            change(weight)
+        return y
+
+    model.forward = forward  # type: ignore[method-assign]
+    with torch.no_grad():
+        rt.audit(model, x)
+    assert torch.equal(x, given)
+    assert x.stride() == given.stride()
+    assert torch.equal(weight, before)
+    assert weight.data_ptr() == place
+
+
 def test_the_fast_paths_of_transformers_are_those_of_the_model() -> None:
     torch.manual_seed(0)
     model = nn.TransformerEncoder(nn.TransformerEncoderLayer(16, 2, 32, batch_first=True), 2).eval()
@@ -481,8 +510,18 @@ def test_what_a_model_raises_passes_through() -> None:
 
 
 def test_a_training_step_needs_something_to_learn() -> None:
-    with pytest.raises(LayoutError, match="nothing that the model returns depends on a parameter"):
+    with pytest.raises(LayoutError, match="nothing that the model returns depends on anything"):
         rt.audit(lambda x: x.relu(), pictures(), train=True)
+
+
+def test_a_training_step_in_inference_mode() -> None:
+    with torch.inference_mode(), pytest.raises(LayoutError, match="no gradients are made in"):
+        rt.audit(nn.Conv2d(8, 8, 3), pictures(), train=True)
+
+
+def test_a_loss_is_a_function() -> None:
+    with pytest.raises(LayoutError, match="loss is a function of the model's outputs, not int 3"):
+        rt.audit(nn.Conv2d(8, 8, 3), pictures(), train=True, loss=3)  # type: ignore[arg-type]
 
 
 def test_the_backward_pass_has_modules_and_lines() -> None:

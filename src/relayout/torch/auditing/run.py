@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from relayout.errors import LayoutError
+from relayout.errors import LayoutError, described
 from relayout.torch.auditing.comparing import compared
 from relayout.torch.auditing.gradients import Gradient, differing_gradients
 from relayout.torch.auditing.judging import Judged, judged
@@ -93,6 +93,8 @@ def audit(
     if not callable(model):
         raise LayoutError(f"audit: a model is a torch.nn.Module or a function, not {type(model).__name__}")
 
+    if loss is not None and not callable(loss):
+        raise LayoutError(f"audit: loss is a function of the model's outputs, not {described(loss)}")
     if isinstance(model, torch.nn.Module):
         lazy = torch.nn.parameter.UninitializedTensorMixin
         modules = list(model.modules())
@@ -184,8 +186,11 @@ def _sum(output: Any) -> torch.Tensor:
         one.sum() for one in tensors_in(_fields(output)) if one.requires_grad and one.is_floating_point()
     ]
     if not parts:
+        if torch.is_inference_mode_enabled():
+            raise LayoutError("audit: train=True, but no gradients are made in torch.inference_mode()")
         raise LayoutError(
-            "audit: train=True, but nothing that the model returns depends on a parameter; give loss="
+            "audit: train=True, but nothing that the model returns depends on anything that requires a "
+            "gradient; if its outputs do, in a form that is not looked into, give loss="
         )
     total = parts[0]
     for one in parts[1:]:
