@@ -51,9 +51,14 @@ def test_a_primitive_shows_the_formats_of_its_arguments() -> None:
     html = conv._repr_html_()
     ET.fromstring(html)
     assert "<b>Convolution</b>" in html
-    assert "<td>src</td><td>read</td><td>nChw8c</td><td>1x3x8x8</td><td>f32</td><td>2,048</td><td>1,280</td>" in html
+    assert (
+        "<td>src</td><td>read</td><td>nChw8c</td><td>1x3x8x8</td><td>f32</td><td>2,048</td><td>1,280</td>"
+        in html
+    )
     assert f"<td>{conv.dst.layout.format}</td>" in html
-    ET.fromstring(Reorder(rl.MemoryDesc((2, 3), "f32", "ab"), rl.MemoryDesc((2, 3), "s8", "ba"))._repr_html_())
+    ET.fromstring(
+        Reorder(rl.MemoryDesc((2, 3), "f32", "ab"), rl.MemoryDesc((2, 3), "s8", "ba"))._repr_html_()
+    )
 
 
 def test_a_graph_is_bounded_and_escaped() -> None:

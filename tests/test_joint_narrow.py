@@ -26,6 +26,7 @@ SPECS: dict[str, tuple[Any, ...]] = {
     "gemm of a layer": ("Gemm", (5, 8), (7, 8), (7,), {"transB": 1}),
     "products of four axes": ("MatMul", (2, 3, 5, 8), (2, 3, 8, 7)),
     "products with broadcasting": ("MatMul", (2, 3, 5, 8), (3, 8, 7)),
+    "batch": ("relayout.BatchNormalizationTraining", (4, 20, 5, 3), (20,), (20,), {"outputs": 3}),
     "layer": ("LayerNormalization", (2, 5, 20), (20,), (20,)),
     "group": ("GroupNormalization", (2, 20, 5, 3), (20,), (20,), {"num_groups": 5}),
     "softmax": ("Softmax", (2, 5, 20)),
@@ -47,12 +48,13 @@ SPECS: dict[str, tuple[Any, ...]] = {
 def lossy(dtype: np.dtype[Any], spec: tuple[Any, ...]) -> Graph:
     """An operator whose result is weighed and summed, all of one data type but for indices."""
     operator, *inputs = spec
-    attributes = inputs.pop() if isinstance(inputs[-1], dict) else {}
+    attributes = dict(inputs.pop()) if isinstance(inputs[-1], dict) else {}
+    further = [f"y{k}" for k in range(1, attributes.pop("outputs", 1))]
     names = [f"x{k}" for k in range(len(inputs))]
     both = list(zip(names, inputs, strict=True))
     values = [Value(name, one, dtype) for name, one in both if isinstance(one, tuple)]
     constants = {name: np.asarray(one) for name, one in both if not isinstance(one, tuple)}
-    node = Node(operator, tuple(names), ("y",), attributes)
+    node = Node(operator, tuple(names), ("y", *further), attributes)
     dims = inferred(Graph(tuple(values), ("y",), (node,), constants)).value("y").dims
     values.append(Value("weighing", dims, dtype))
     nodes = (

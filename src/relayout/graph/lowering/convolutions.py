@@ -208,7 +208,7 @@ def with_moving_weights(case: Case, steps: list[Step]) -> list[Way] | None:
         made = geometry.how.made(
             value.desc, MemoryDesc(geometry.filters, geometry.dtype, any_format), each, dst, post_ops=ops
         )
-        given = [value, filters] if bias is None else [value, filters, in_f32(site, bias)]
+        given = [value, filters] if bias is None else [value, filters, site.wide(bias)]
         return site.add(made, *given, *operands, into=into, **added)
 
     def way(one: Offer) -> Way:
@@ -219,14 +219,6 @@ def with_moving_weights(case: Case, steps: list[Step]) -> list[Way] | None:
     if bias is not None and bias.data is not None:
         return None
     return [way(one) for one in known]
-
-
-def in_f32(site: Site, bias: Operand) -> Value:
-    """A bias that moves, as kernels read it: converted first where it has 16 bits."""
-    value = site.value(bias)
-    if bias.dtype == "f32":
-        return value
-    return site.add(primitives.Reorder(value.desc, MemoryDesc(bias.dims, "f32", "a")), value)
 
 
 def _vector(operand: Operand | None) -> Mapping[str, MemoryDesc]:

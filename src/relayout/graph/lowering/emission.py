@@ -266,6 +266,14 @@ class Site:
             return self.sequence.constant(stored(operand.data), f"{self.case.name}.constant")
         return self._emission.got(operand.name, self.way.inputs[operand.name])
 
+    def wide(self, operand: Operand) -> Value:
+        """A dense operand in f32: as it is, or converted."""
+        if operand.data is not None:
+            data = stored(operand.data.astype(np.float32))
+            return self.sequence.constant(data, f"{self.case.name}.constant")
+        value = self.value(operand)
+        return self.sequence.reorder(value, MemoryDesc(value.desc.dims, "f32", value.desc.layout))
+
     def ranked(self, operand: Operand, rank: int) -> Value:
         """The same with so many axes: those in front have size 1."""
         dims = (*([1] * (rank - len(operand.dims))), *operand.dims)

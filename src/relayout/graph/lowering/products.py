@@ -15,7 +15,7 @@ from relayout import primitives
 from relayout.errors import LayoutError
 from relayout.graph.lowering.case import Case, Operand, label, reshaped, row_major, unfused
 from relayout.graph.lowering.chains import Step, chain_of, finished, wanted
-from relayout.graph.lowering.convolutions import How, answers, in_f32, padding_of, with_moving_weights
+from relayout.graph.lowering.convolutions import How, answers, padding_of, with_moving_weights
 from relayout.graph.lowering.digits import Renumbered, permuted, renumbering
 from relayout.graph.lowering.ways import Way, moving, numbers, rule
 from relayout.graph.operators.convolution import transposed_windows
@@ -216,7 +216,7 @@ def _all_moving(
         ops, operands, _ = finished(site, steps, dst)
         value = site.value(src)
         made = primitives.InnerProduct(value.desc, free, vector, dst, post_ops=ops)
-        given = [value, site.value(weights)] + ([] if bias is None else [in_f32(site, bias)])
+        given = [value, site.value(weights)] + ([] if bias is None else [site.wide(bias)])
         return site.add(made, *given, *operands, into=into)
 
     known = primitives.InnerProduct(row_major(src.dims, src.dtype), free, vector, target)

@@ -22,19 +22,23 @@ def _vector(operand: Operand) -> MemoryDesc:
     return row_major(operand.dims, operand.dtype)
 
 
+REALS = frozenset(("f32", "bf16", "f16"))
+
+
 @rule("relayout.BatchNormalizationTraining")
 def batch_normalization_training(case: Case) -> Iterator[Way] | None:
     """In whatever format the data has."""
     src, scale, shift = case.inputs[:3]
-    if src is None or scale is None or shift is None or scale.dtype != "f32" or shift.dtype != "f32":
+    if src is None or scale is None or shift is None or 0 in src.dims or src.data is not None:
         return None
-    if src.dtype not in ("f32", "bf16", "f16") or 0 in src.dims or src.data is not None:
+    if not {src.dtype, scale.dtype, shift.dtype} <= REALS:
         return None
 
     def make(site: Site) -> tuple[Value, ...]:
         value = site.value(src)
         made = _batch(case, value.desc, rectified)
-        return site.add_several(made, value, site.value(scale), site.value(shift))
+        y, *rest = site.add_several(made, value, site.wide(scale), site.wide(shift))
+        return y, *(site.sequence.reorder(one, _vector(scale)) for one in rest[:2]), *rest[2:]
 
     def ways() -> Iterator[Way]:
         vectors = {one.name: _vector(one) for one in (scale, shift) if one.data is None}
@@ -70,9 +74,9 @@ def batch_normalization_grad(case: Case) -> Iterator[Way] | None:
     if dy is None or src is None or scale is None or mean is None or variance is None:
         return None
     vectors, passed = {one.name: one for one in (scale, mean, variance)}, case.input(5)
-    if any(one.dtype != "f32" for one in vectors.values()) or dy.data is not None or src.data is not None:
+    if dy.data is not None or src.data is not None or src.dtype != dy.dtype or 0 in src.dims:
         return None
-    if src.dtype not in ("f32", "bf16", "f16") or src.dtype != dy.dtype or 0 in src.dims:
+    if not {src.dtype, *(one.dtype for one in vectors.values())} <= REALS:
         return None
 
     def make(site: Site) -> tuple[Value, ...]:
@@ -82,13 +86,14 @@ def batch_normalization_grad(case: Case) -> Iterator[Way] | None:
         named = {
             "src": value,
             "diff_dst": gradient,
-            "mean": site.value(mean),
-            "variance": site.value(variance),
-            "scale": site.value(scale),
+            "mean": site.wide(mean),
+            "variance": site.wide(variance),
+            "scale": site.wide(scale),
         }
         if passed is not None:
             named["workspace"] = site.value(passed)
-        return site.add_several(made, **named)
+        dx, *sums = site.add_several(made, **named)
+        return dx, *(site.sequence.reorder(one, _vector(scale)) for one in sums)
 
     def ways() -> Iterator[Way]:
         read = {name: _vector(one) for name, one in vectors.items() if one.data is None}
