@@ -116,6 +116,44 @@ def test_half_of_the_values_repeat() -> None:
     assert str(rl.guess(rl.tensor(x, "nChw16c").buffer, x).format) == "aBcd16b"
 
 
+@pytest.mark.parametrize(
+    ("format", "dims"),
+    [
+        ("nChw16c", (2, 17, 28, 28)),
+        ("NCHW4", (1, 3, 40, 40)),
+        ("nhwc", (2, 24, 20, 20)),
+        ("OIhw4i16o4i", (64, 32, 3, 3)),
+        ("os_is_yx_osa4_isa8_osv8_isv4_swizzled_by_4", (64, 64, 3, 3)),
+    ],
+)
+def test_values_that_all_repeat(format: str, dims: tuple[int, ...]) -> None:
+    x = np.random.default_rng(0).integers(-128, 128, dims).astype(np.int8)
+    made = rl.tensor(x, format)
+    found = rl.guess(made.buffer, x)
+    assert made.desc.format in found.formats
+    assert found.best is not None
+    assert found.best.exact
+
+
+def test_halves_of_bytes() -> None:
+    x = np.random.default_rng(0).integers(-8, 8, (64, 64, 3, 3)).astype(rl.dtype("s4").numpy)
+    made = rl.tensor(x, "OIhw8i16o2i")
+    assert made.desc.format in rl.guess(made.buffer, x).formats
+
+
+def test_one_value_tells_nothing() -> None:
+    x = np.ones((2, 3, 4), np.float32)
+    assert "can't be told apart" in str(rl.guess(x, x))
+    assert rl.guess(x[:1, :1, :1], x[:1, :1, :1]).best is not None
+
+
+def test_a_format_that_is_close_is_mentioned() -> None:
+    x = distinct((2, 17, 5, 4))
+    wrong = rl.tensor(x, "nChw8c").buffer.copy()
+    wrong[200] ^= 1
+    assert "aBcd8b:2x17x5x4 comes close, but 1 of 680 elements differ" in str(rl.guess(wrong, x))
+
+
 def test_nothing_is_claimed_of_junk() -> None:
     x = distinct((2, 17, 5, 4))
     rng = np.random.default_rng(0)

@@ -23,7 +23,9 @@ from relayout.layout.layout import Digit
 __all__ = ["digits_of"]
 
 TRIED = 3  # strides, the most frequent steps first
-LONGEST_SEARCH = 1 << 10  # extents that are tried where no carry was seen
+MOST_STEPS = 48  # different steps between neighbours: each digit makes one, and junk as many as there are
+FEW = 8  # steps: of more than that, half are equal at least
+LONGEST_SEARCH = 1 << 6  # extents that are tried where no carry was seen
 
 
 def digits_of(numbers: Integers, places: Places, size: int) -> tuple[Digit, ...] | None:
@@ -54,6 +56,8 @@ def digits_of(numbers: Integers, places: Places, size: int) -> tuple[Digit, ...]
         return None
     steps = places[consecutive + 1] - places[consecutive]
     distinct, counts = np.unique(steps, return_counts=True)
+    if len(distinct) > MOST_STEPS or (len(steps) >= FEW and len(distinct) > len(steps) // 2 + 1):
+        return None
     candidates = [int(step) for step in distinct[np.argsort(-counts, kind="stable")][:TRIED]]
     if numbers[0] == 0 and numbers[1] == 1:  # no carry can lie between these two
         candidates = [int(places[1] - places[0])]

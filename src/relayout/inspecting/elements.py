@@ -137,14 +137,14 @@ def readings(
 
 def _plausible(size: int, array: NDArray[Any], kind: DType) -> list[DType]:
     """The data types that values may have been converted to, that of the values first."""
-    found = [kind]
-    for one in DTYPES:
-        fits = one.nbytes(array.size) <= size
-        if one != kind and fits and (one.is_float or not kind.is_float):
-            found.append(one)
-    if kind.is_float:  # whole numbers that are kept as such
-        found += [one for one in DTYPES if not one.is_float and one.nbytes(array.size) <= size]
-    return found
+    whole = not kind.is_float or bool((array == np.rint(array.astype(np.float64))).all())
+    others = [one for one in DTYPES if one != kind and one.nbytes(array.size) <= size]
+    # Fractions that are kept as integers are scaled, or nothing is left of them.
+    return [
+        kind,
+        *(one for one in others if one.is_float),
+        *(one for one in others if whole and not one.is_float),
+    ]
 
 
 def _one_nan(dtype: DType) -> np.unsignedinteger[Any]:

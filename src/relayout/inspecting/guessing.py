@@ -7,6 +7,7 @@ from math import prod
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from relayout.dtypes import DTypeLike
 from relayout.errors import LayoutError
@@ -14,6 +15,7 @@ from relayout.inspecting.elements import Reading, logical_array, raw_bytes, read
 from relayout.inspecting.matches import Guess, Match
 from relayout.inspecting.naming import formats_like
 from relayout.inspecting.placing import Comparison, compared, laid_out
+from relayout.inspecting.rows import holds, laid_out_in_rows
 from relayout.inspecting.whereabouts import Tokens, Whereabouts
 from relayout.layout.descriptor import MAX_RANK, MemoryDesc
 from relayout.layout.layout import Layout, spell_dims
@@ -23,6 +25,11 @@ from relayout.loops.padding import padding
 __all__ = ["guess"]
 
 HELD = 0.25  # of the elements of a buffer that was cut off must be there for its format to be named
+NEAR = 0.5  # of the elements must be in their places for a format to be called close
+CLOSE = 0.99  # in their places: no other layout will do better
+SAMPLED = 1 << 12  # elements that are looked for, before anything else is
+SINGLE = 0.5  # of them occur once: then their places tell everything, and rows nothing more
+NOTHING = "its bytes are not these elements in any order that digits can say"
 
 
 def guess(buffer: Any, logical: Any, *, dtype: DTypeLike | None = None) -> Guess:
@@ -73,32 +80,64 @@ def guess(buffer: Any, logical: Any, *, dtype: DTypeLike | None = None) -> Guess
         raise LayoutError(f"formats have at most {MAX_RANK} axes, and the logical array {array.ndim}")
     if dtype is None and isinstance(buffer, np.ndarray) and buffer.dtype.itemsize > 1:
         _, dtype = logical_array(buffer[:0].reshape(-1)) if buffer.dtype == array.dtype else (None, None)
-    cut: list[Match] = []
+    reason = _refused(data, array, kind.nbytes(array.size))
+    if reason:
+        return Guess(array.shape, kind, data.size, (), reason)
+    cut, near = None, ""
     for reading in readings(data, array, kind, dtype):
-        found: list[Match] = []
-        for layout, seen in _layouts(reading):
-            match = _match(reading, layout, seen, data.size)
-            (cut if seen.outside else found).append(match)
-        if found:
-            return Guess(array.shape, kind, data.size, tuple(found), "")
-    if cut:
-        why = "the buffer ends before the last element: what is there agrees"
-        return Guess(array.shape, kind, data.size, tuple(cut[:1]), why)
-    return Guess(array.shape, kind, data.size, (), _reason(data.size, array.size, kind.nbytes(array.size)))
-
-
-def _layouts(reading: Reading) -> Iterator[tuple[Layout, Comparison]]:
-    """The layouts under which a reading holds all values, or all that were not cut off."""
-    if reading.memory.size == 0:
-        return
-    seen: set[Layout] = set()
-    for layout in laid_out(reading.values, Whereabouts(reading.memory)):
-        if layout in seen:
+        layout, seen = _best(reading)
+        if layout is None:
             continue
-        seen.add(layout)
-        result = compared(reading.values, reading.memory, layout, patience=0)
-        if not result.different and result.equal >= HELD * prod(layout.dims):
-            yield layout, result
+        if seen.exact:
+            return Guess(array.shape, kind, data.size, (_match(reading, layout, seen, data.size),), "")
+        if not seen.different and seen.equal >= HELD * array.size:
+            cut = cut or _match(reading, layout, seen, data.size)
+        elif not near and seen.equal > NEAR * array.size:
+            close = _match(reading, layout, seen, data.size)
+            near = f"{close.desc} comes close, but {seen.different:,} of {array.size:,} elements differ"
+            if seen.equal > CLOSE * array.size:
+                break
+    if cut is not None:
+        why = "the buffer ends before the last element: what is there agrees"
+        return Guess(array.shape, kind, data.size, (cut,), why)
+    return Guess(array.shape, kind, data.size, (), near or NOTHING)
+
+
+def _refused(data: Tokens, array: NDArray[Any], needed: int) -> str:
+    """Why there is nothing to look for; empty if there is."""
+    if data.size < HELD * needed / 8:
+        return f"it is too short; {array.size:,} elements take {needed:,} bytes in their own data type"
+    first = array.reshape(-1)[:1]
+    if array.size > 1 and (array == first).all():
+        return f"all elements are {first[0]}, so that their places can't be told apart"
+    return ""
+
+
+def _best(reading: Reading) -> tuple[Layout | None, Comparison]:
+    """The layout that explains a reading best, and how far it does."""
+    values, memory = reading.values, reading.memory
+    best, seen = None, Comparison(0, 0, 0)
+    where = Whereabouts(memory)
+    rng = np.random.default_rng(0)
+    drawn = values.reshape(-1)[rng.integers(0, values.size, SAMPLED)]
+    counts = where.counts(drawn)
+    share = np.count_nonzero(counts) / counts.size
+    if share < HELD:
+        return None, seen
+    for layout in _supposed(values, memory, where, share == 1 and np.mean(counts == 1) < SINGLE):
+        result = compared(values, memory, layout)
+        if best is None or result.equal > seen.equal:
+            best, seen = layout, result
+        if result.exact or result.equal > CLOSE * values.size:
+            break
+    return best, seen
+
+
+def _supposed(values: Tokens, memory: Tokens, where: Whereabouts, repeated: bool) -> Iterator[Layout]:
+    """Layouts that are worth comparing: by values that occur once, and where they repeat, by rows."""
+    yield from laid_out(values, where)
+    if repeated and holds(values, memory):
+        yield from laid_out_in_rows(values, memory)
 
 
 def _match(reading: Reading, layout: Layout, seen: Comparison, size: int) -> Match:
@@ -130,9 +169,3 @@ def _dirty(layout: Layout, memory: Tokens) -> int:
     if not layout.has_padding or layout.span > memory.size:
         return 0
     return sum(int(np.count_nonzero(view(nest, memory))) for nest in padding(layout))
-
-
-def _reason(size: int, elements: int, needed: int) -> str:
-    if size < needed // 4:
-        return f"it is too short; {elements:,} elements take {needed:,} bytes in their own data type"
-    return "its bytes are not these elements in any order that digits can say"

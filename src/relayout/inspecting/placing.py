@@ -30,6 +30,7 @@ __all__ = ["Comparison", "compared", "laid_out", "layout_from", "places_of"]
 LOOKED_UP = 1 << 18  # elements that are looked up along lines, all axes together
 MOST_LINES, FEWEST_LINES = 64, 4
 LONG = 1 << 14  # of a longer axis only so many numbers are looked up, and their successors
+KNOWN = 0.1  # of the numbers of an axis must have a known place
 FUSED = 4  # more axes than this are fused nowhere
 CHUNK = 1 << 20  # elements that are compared at a time
 
@@ -73,7 +74,8 @@ def laid_out(values: Tokens, where: Whereabouts) -> Iterator[Layout]:
             continue
         numbers = _numbers(size, rng)
         table = _one_line(numbers, _lines(values, where, seeds, axis, numbers))
-        found = None if table is None else digits_of(*table, size)
+        enough = table is not None and len(table[0]) >= KNOWN * len(numbers)
+        found = digits_of(*table, size) if table is not None and enough else None
         if found is None:
             torn.append(axis)
         else:
@@ -204,7 +206,9 @@ def _fused(
     for axis, within in zip(axes, np.unravel_index(numbers, sizes), strict=True):
         index[axis] = within[None, :]
     table = _one_line(numbers, where.find(values[tuple(np.broadcast_arrays(*index))]))
-    return None if table is None else digits_of(*table, prod(sizes))
+    if table is None or len(table[0]) < KNOWN * len(numbers):
+        return None
+    return digits_of(*table, prod(sizes))
 
 
 def _placed(values: Tokens, where: Whereabouts, seeds: Integers, terms: Sequence[Term]) -> Iterator[Layout]:

@@ -50,6 +50,15 @@ class Whereabouts:
         found = self._searched(flat) if self.memory.size <= SORTED else self._streamed(flat)
         return found.reshape(values.shape)
 
+    def counts(self, values: Tokens) -> Integers:
+        """For each value how often the memory holds it.
+
+        >>> Whereabouts(np.array([7, 8, 9, 8], np.uint32)).counts(np.array([8, 5, 7], np.uint32))
+        array([2, 0, 1])
+        """
+        sought, which = np.unique(values.reshape(-1), return_inverse=True)
+        return np.asarray(self._counted(sought)[0][which.reshape(-1)])
+
     def _searched(self, values: Tokens) -> Places:
         if self._order is None or self._sorted is None:
             self._order = np.argsort(self.memory, kind="stable")
@@ -62,10 +71,16 @@ class Whereabouts:
 
     def _streamed(self, values: Tokens) -> Places:
         sought, which = np.unique(values, return_inverse=True)
+        count, places = self._counted(sought)
+        return np.asarray(np.where(count == 1, places, -1)[which.reshape(-1)])
+
+    def _counted(self, sought: Tokens) -> tuple[Integers, Places]:
+        """How often each of some values occurs, and where last; they rise."""
+        count, places = np.zeros(len(sought), np.int64), np.full(len(sought), -1, np.int64)
+        if not len(sought):
+            return count, places
         table = np.zeros(1 << TABLE_BITS, np.bool_)
         table[_slot(sought)] = True
-        places = np.full(len(sought), -1, np.int64)
-        count = np.zeros(len(sought), np.int64)
         for start in range(0, self.memory.size, CHUNK):
             part = self.memory[start : start + CHUNK]
             at = np.flatnonzero(table[_slot(part)])
@@ -73,8 +88,7 @@ class Whereabouts:
             hit = sought[near] == part[at]
             places[near[hit]] = at[hit] + start
             count += np.bincount(near[hit], minlength=len(sought))
-        places[count != 1] = -1
-        return np.asarray(places[which.reshape(-1)])
+        return count, places
 
 
 def _slot(values: Tokens) -> NDArray[np.uint64]:
