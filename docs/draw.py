@@ -18,6 +18,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent))
 
 from diagrams import architecture, formats, logo, network, propagation, refinement, tile, values
+from gallery import GALLERY
 from tables import TABLES
 
 import relayout as rl
@@ -117,6 +118,7 @@ DRAWINGS: dict[str, Callable[[], str]] = {
     "tile": tile,
     "network": network,
     "propagation": propagation,
+    **GALLERY,
 }
 
 

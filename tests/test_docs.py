@@ -187,7 +187,9 @@ def test_imports_point_downwards_as_the_diagram_says() -> None:
             below[upper] |= {lower} | below[lower]
     below["cli"] |= set(below)  # the command line may use everything
     below["draw"].add("notation")
-    below["graph"].add("draw")  # Plan.svg, a method for convenience
+    for part in ("layout", "tensor", "primitives", "graph"):
+        below[part].add("draw")  # what notebooks show, and Plan.svg: methods that import it when called
+    below["draw"].add("loops")
     below["graph"].add("files")  # a run that is saved is written by what keeps files whole
     below["networks"].add("files")  # weights, read from a file when one is given
     below["targets"].add("jit")  # what LLVM said of the host is asked of the cache before LLVM

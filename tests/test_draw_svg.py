@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import relayout as rl
 from relayout.draw import svg
 from relayout.draw.canvas import Canvas, text_width
-from relayout.draw.cells import BASE, CELL_HEIGHT
+from relayout.draw.cells import BASE, CELL_HEIGHT, SEAM
 from relayout.draw.colours import shade
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -237,7 +237,9 @@ def test_an_offset_is_that_of_its_row_and_its_column(layout: rl.Layout) -> None:
             centre = float(box.get("x", 0)) + float(box.get("width", 0)) / 2
             column = min(heads, key=lambda x: abs(x - centre))
             assert abs(column - centre) < 1
-            assert int(group.get("data-offset", 0)) == rows[float(box.get("y", 0)) + BASE] + heads[column]
+            assert (
+                int(group.get("data-offset", 0)) == rows[int(float(box.get("y", 0))) + BASE] + heads[column]
+            )
 
 
 def test_a_picture_speaks_one_dialect() -> None:
@@ -290,8 +292,8 @@ def test_path_visits_the_elements_in_order() -> None:
             box = group.find(f"{SVG}rect")
             assert box is not None
             cell[int(group.get("data-offset", 0))] = (
-                float(box.get("x", 0)) + CELL_HEIGHT / 2,
-                float(box.get("y", 0)) + CELL_HEIGHT / 2,
+                float(box.get("x", 0)) - SEAM + CELL_HEIGHT / 2,
+                float(box.get("y", 0)) - SEAM + CELL_HEIGHT / 2,
             )
     assert points == [cell[k] for k in sorted(cell)]
 

@@ -37,7 +37,7 @@ WIDEST = 1100.0  # pixels, beyond which they stand one above the other
 
 def beside(
     a: MemoryDesc | Layout, b: MemoryDesc | Layout, *, axes: Sequence[str] | None = None,
-    vector: str | None = None, rows: int = 18, names: tuple[str, str] | None = None,
+    vector: str | None = None, rows: int = 18, pointed: bool = True, names: tuple[str, str] | None = None,
 ) -> str:  # fmt: skip
     """Draw the same tensor in two formats, and which bytes move.
 
@@ -52,6 +52,8 @@ def beside(
         The axis along which the vector runs whose cache lines are counted; see :func:`~relayout.draw.sheet`.
     rows : int
         Rows of either memory at most.
+    pointed : bool
+        Cells tell who points at them where they are; see :func:`~relayout.draw.sheet.sheet`.
     names : tuple of str, optional
         What the two formats are called. Without it: the formats.
 
@@ -104,7 +106,8 @@ def beside(
         y = headline(canvas, top, f"{title}, cache line by cache line; cells hold {held}", left)
         y = lines.draw(
             canvas, y, source.of_new if origin else source.of_old, left=left,
-            hint=hints(lines.layout, lines.bits, called), note=source.note if origin else None,
+            hint=hints(lines.layout, lines.bits, called) if pointed else None,
+            note=source.note if origin else None,
         )  # fmt: skip
         if lines.left_out:
             total = lines.left_out + len(lines.lines)

@@ -75,7 +75,7 @@ class Canvas:
     def hatch(self, x: float, y: float, width: float, height: float, *, fill: str) -> None:
         """Draw a box of padding: a pale colour under diagonal lines."""
         self.box(x, y, width, height, fill=fill, stroke="none", opacity=0.3)
-        self.box(x, y, width, height, fill="url(#padding)", stroke=PAPER, thickness=1.2)
+        self.box(x, y, width, height, fill="url(#padding)", stroke="none")
 
     def words(
         self, x: float, y: float, text: str, *, size: float = 12, anchor: str = "middle", fill: str = INK,

@@ -18,6 +18,7 @@ __all__ = [
     "BASE",
     "CELL_HEIGHT",
     "GAP",
+    "SEAM",
     "Cell",
     "Paint",
     "Places",
@@ -30,6 +31,7 @@ __all__ = [
 ]
 
 CELL_HEIGHT, GAP = 22, 10
+SEAM = 0.5  # pixels of paper on each side of a cell
 BASE = 15  # of a label, below the upper edge of its cell
 
 _COLOUR = re.compile(r"\s*(.+?)\s*(?://\s*(\d+))?\s*(?:%\s*(\d+))?\s*")
@@ -165,14 +167,17 @@ def draw_cell(
         if cell.numbers is None:
             canvas.box(x, y, width, CELL_HEIGHT, fill=HOLE, stroke=RULE, dashed=True)
         elif cell.element is None:
-            canvas.hatch(x, y, width, CELL_HEIGHT, fill=fill)
+            canvas.hatch(x + SEAM, y + SEAM, width - 2 * SEAM, CELL_HEIGHT - 2 * SEAM, fill=fill)
             if text:  # on a plate of its own: hatching would strike the number through
                 plate = min(text_width(text, 11) + 4, width - 2)
                 canvas.box(x + (width - plate) / 2, y + 4, plate, 14, fill=PAPER, stroke="none", round=2)
                 canvas.words(x + width / 2, y + BASE, text, size=11, fill=MUTED)
         else:
             framed = cell.offset == marked
-            canvas.box(x, y, width, CELL_HEIGHT, fill=INK if vector else fill, stroke=PAPER, thickness=1.2)
+            canvas.box(
+                x + SEAM, y + SEAM, width - 2 * SEAM, CELL_HEIGHT - 2 * SEAM, stroke="none",
+                fill=INK if vector else fill,
+            )  # fmt: skip
             if text:
                 ink = PAPER if vector else INK
                 canvas.words(x + width / 2, y + BASE, text, size=size, bold=framed or vector, fill=ink)

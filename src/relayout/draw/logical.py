@@ -264,7 +264,11 @@ class Frame:
         self.outer = [a for a in counted if a not in inner]
         self.row_axis = inner[-2] if len(inner) > 1 else None
         self.column_axis = inner[-1] if inner else None
-        kept = tuple(mark) if mark is not None else (None,) * layout.rank
+        # Of a padded axis the last element is drawn, and not only the last place of the padding.
+        ends = (
+            size - 1 if 0 < size < room else None for size, room in zip(layout.dims, self.room, strict=True)
+        )
+        kept = tuple(mark) if mark is not None else tuple(ends)
         self.rows, self.columns = (
             shown(self.room[axis], most, kept[axis]) if axis is not None else [0]
             for axis in (self.row_axis, self.column_axis)

@@ -46,7 +46,7 @@ def of_format(format: Format) -> str | None:
 
 def of_layout(layout: Layout | MemoryDesc) -> str:
     """A layout on a sheet."""
-    return sheet(layout, rows=ROWS, most=MOST)
+    return sheet(layout, rows=ROWS, most=MOST, pointed=False)
 
 
 def of_tensor(tensor: Any) -> str:
@@ -56,7 +56,7 @@ def of_tensor(tensor: Any) -> str:
         one = tensor[index].numpy().item()
         return f"{one:.3g}" if isinstance(one, float) else str(one)
 
-    return sheet(tensor.desc, rows=ROWS, most=MOST, values=value)
+    return sheet(tensor.desc, rows=ROWS, most=MOST, values=value, pointed=False)
 
 
 def of_primitive(primitive: Any) -> str:

@@ -27,6 +27,7 @@ __all__ = [
     "place_at",
     "places",
     "plural_of",
+    "summands",
     "words_of",
 ]
 
@@ -97,6 +98,27 @@ def plural_of(layout: Layout, axis: int, names: tuple[str, ...]) -> str:
     plainly = f"indices of {names[axis]}"
     known = layout.format is None or layout.format.roles is not None
     return WORDS.get(layout.axis_names()[axis], ("", plainly))[1] if known else plainly
+
+
+def summands(layout: Layout, roles: tuple[str, ...] | None = None) -> Iterator[tuple[str, int | None]]:
+    """Where an element lies, as one sum in pieces of text; each digit's with its term.
+
+    >>> "".join(text for text, _ in summands(Layout((2, 17, 5, 4), "nChw8c")))
+    'n*480 + c//8*160 + h*32 + w*8 + c%8'
+    """
+    _, names = labels(layout, roles)
+    empty = True
+    for digit, name in zip(memory_order(layout), names, strict=True):
+        if digit.stride == 0 and layout.size:
+            continue
+        if not empty:
+            yield " + ", None
+        empty = False
+        yield name, digit.term
+        if digit.stride != 1:
+            yield f"*{digit.stride}", None
+    if layout.offset0 or empty:
+        yield f"{'' if empty else ' + '}{layout.offset0}", None
 
 
 def words_of(format: Format) -> tuple[str, ...]:

@@ -29,9 +29,10 @@ from relayout.draw.cells import CELL_HEIGHT, Cell, Paint, check_positive, legend
 from relayout.draw.colours import HOLE, INK, MUTED, PAPER, PLAIN, RULE
 from relayout.draw.lines import Lines
 from relayout.draw.logical import PANEL_GAP, SLIM, Frame, draw_panels
+from relayout.draw.names import LONGEST_NAME, by_grammar_only
+from relayout.draw.names import names_of as spellings
 from relayout.draw.orders import draw_order, swizzled
-from relayout.draw.text import LONGEST_NAME, by_grammar_only, formula
-from relayout.draw.text import names_of as spellings
+from relayout.draw.places import summands
 from relayout.draw.vector import Vector, line_of, vector_of
 from relayout.layout.layout import Layout, layout_of, spell_dims
 from relayout.notation import dialect
@@ -60,6 +61,7 @@ def sheet(
     rows: int = 20,
     most: int = 18,
     values: Callable[[tuple[int, ...]], str] | None = None,
+    pointed: bool = True,
     title: str | None = None,
 ) -> str:
     """Draw a tensor in a format: slices, memory by cache lines, padding and the lines that a vector takes.
@@ -84,6 +86,9 @@ def sheet(
         Rows and columns of a slice at most.
     values : callable, optional
         What the cells of the slices say, by index. Without it: the offset.
+    pointed : bool
+        Cells tell who points at them their index, offset, byte and cache line, where a page holds the picture
+        as it is. Without this the picture is smaller by a third.
     title : str, optional
         What to write above. Without it: the format, the sizes and the data type.
 
@@ -111,7 +116,7 @@ def sheet(
         title if title is not None else f"{name_of(layout)}   {spell_dims(layout.dims) or 'scalar'}   {dtype}"
     )
     y = described(canvas, caption, layout, axes)
-    hint = hints(layout, bits, names)
+    hint = hints(layout, bits, names) if pointed else None
 
     what = "values" if values is not None else "offsets"
     y = headline(canvas, y, f"the tensor by index, in slices; cells hold {what}")
@@ -195,7 +200,9 @@ def described(canvas: Canvas, caption: str, layout: Layout, axes: Sequence[str] 
     y = 22.0
     if layout.rank:
         roles = tuple(axes) if axes is not None else None
-        y = wrapped(canvas, y, f"offset = {formula(layout, roles).plain}", 0, fill=INK)
+        y = wrapped(
+            canvas, y, f"offset = {''.join(text for text, _ in summands(layout, roles))}", 0, fill=INK
+        )
     elsewhere = _elsewhere(layout)
     if elsewhere:
         y = wrapped(canvas, y, elsewhere, 0)

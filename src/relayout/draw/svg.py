@@ -1,6 +1,6 @@
 """Pictures of layouts as SVG text, with the standard library alone.
 
-Three pictures answer three questions about a layout. They use the same colours, so that the eye can follow a
+Five pictures answer five questions about a layout. They use the same colours, so that the eye can follow a
 block from one to the next:
 
 =================  =====================================================================================
@@ -9,6 +9,8 @@ picture            question
 :func:`logical`    the tensor as a program indexes it: *where does each element lie?* Cells hold offsets.
 :func:`memory`     the memory, first to last place: *what lies here?* Cells hold indices.
 :func:`digits`     the numbers in between: *how does an index become an offset?*
+:func:`sheet`      both and the costs: *what does a vector unit read, what is padding, what is swizzled?*
+:func:`beside`     the tensor in two formats: *which bytes move?*
 =================  =====================================================================================
 
 Cells are coloured by one *digit*, written as everywhere in Relayout: ``"c//8"`` (which block of channels),
@@ -28,8 +30,10 @@ back.
 
 from __future__ import annotations
 
+from relayout.draw.beside import beside
 from relayout.draw.digits import digits
 from relayout.draw.logical import logical
 from relayout.draw.memory import memory
+from relayout.draw.sheet import sheet
 
-__all__ = ["digits", "logical", "memory"]
+__all__ = ["beside", "digits", "logical", "memory", "sheet"]

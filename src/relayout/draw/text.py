@@ -30,21 +30,19 @@ so they are quick for tensors of any size.
 from __future__ import annotations
 
 from math import prod
-from typing import Final
 
 from rich.table import Table
 from rich.text import Text
 
 from relayout.draw.grid import grid
 from relayout.draw.listing import listing, listing_lines
-from relayout.draw.places import WORDS, Place, drawable, labels, memory_order, nested, places
+from relayout.draw.names import LONGEST_NAME, by_grammar_only, names_of
+from relayout.draw.places import WORDS, Place, drawable, labels, memory_order, nested, places, summands
 from relayout.draw.signs import FADED, Marks, colour
-from relayout.errors import LayoutError
 from relayout.layout.descriptor import MemoryDesc
 from relayout.layout.format import Format
 from relayout.layout.layout import Layout, LayoutDigit, spell_dims
-from relayout.notation import attested as attested_by
-from relayout.notation import dialect, dialects
+from relayout.notation import dialect
 
 __all__ = [
     "FADED",
@@ -67,8 +65,6 @@ __all__ = [
     "places",
 ]
 
-LONGEST_NAME: Final = 40  # characters of a format that is listed among the names of another
-
 
 def formula(layout: Layout, roles: tuple[str, ...] | None = None) -> Text:
     """Where an element lies, as one sum. For ``roles`` see :func:`labels`.
@@ -78,16 +74,9 @@ def formula(layout: Layout, roles: tuple[str, ...] | None = None) -> Text:
     >>> print(formula(Layout((2, 17, 5, 4), "nChw8c")))
     n*480 + c//8*160 + h*32 + w*8 + c%8
     """
-    _, names = labels(layout, roles)
     made = Text()
-    for digit, name in zip(memory_order(layout), names, strict=True):
-        if digit.stride == 0 and layout.size:
-            continue
-        made.append(" + " if made else "")
-        made.append(name, colour(digit.term))
-        made.append(f"*{digit.stride}" if digit.stride != 1 else "")
-    if layout.offset0 or not made:
-        made.append(f"{' + ' if made else ''}{layout.offset0}")
+    for text, term in summands(layout, roles):
+        made.append(text, None if term is None else colour(term))
     return made
 
 
@@ -209,42 +198,3 @@ def names_text(format: Format, attested: bool = True) -> Text:
         made.append(dialect(name).TITLE.partition(" (")[0] + " ", FADED)
         made.append(spelled)
     return made
-
-
-def names_of(format: Format) -> dict[str, str]:
-    """The spelling of a format in every dialect that has one, by dialect, without the digits themselves.
-
-    In the dialect in which it was written, a format keeps its text where no other spelling says as much:
-    ``kDLA_HWC4`` depends on the data type and has no spelling as digits.
-
-    Examples
-    --------
-    >>> names_of(Format("nChw16c"))["openvino"]
-    'b_fs_yx_fsv16'
-    >>> names_of(Format("kDLA_HWC4").resolve(4, "f16"))["tensorrt"]
-    'kDLA_HWC4'
-    """
-    found = {}
-    for name in dialects():
-        if name == "digits":
-            continue
-        try:
-            spelled = format.name(name)
-        except LayoutError:
-            spelled = None
-        if name == format.dialect and format.text is not None and (spelled is None or format.waits_for):
-            spelled = format.text
-        if spelled is not None:
-            found[name] = spelled
-    return found
-
-
-def by_grammar_only(names: dict[str, str]) -> list[str]:
-    """The dialects of :func:`names_of` whose systems have no format of that name.
-
-    Examples
-    --------
-    >>> "openvino" in by_grammar_only(names_of(Format("nChw24c")))
-    True
-    """
-    return [name for name, spelled in names.items() if not attested_by(spelled, name)]
