@@ -18,7 +18,7 @@ oneDNN's own log.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from relayout.logs.events import Event, Log, Side
@@ -50,18 +50,9 @@ PER_STEP = "ProfilerStep#"
 SECONDS = 1e-6  # times of the trace are microseconds
 
 
-@dataclass
-class _Found:
-    """A copy, until all spans are known."""
-
-    place: Place
-    line: int
-    args: dict[str, Any]
-
-
 def read(chunks: Iterable[bytes]) -> Log:
     """The log of a trace, from pieces of the file."""
-    elements, spans, found = Elements(chunks), Spans(), list[_Found]()
+    elements, spans, found = Elements(chunks), Spans(), list[tuple[Place, Event]]()
     steps, shapes, convolutions, device = 0, False, 0, False
     for _, event in elements:
         if not isinstance(event, dict):
@@ -80,8 +71,9 @@ def read(chunks: Iterable[bytes]) -> Log:
         args = args if isinstance(args, dict) else {}
         shapes = shapes or "Input Dims" in args
         convolutions += name.startswith("aten::mkldnn_convolution")
-        if name in COPIES or name in MKLDNN:
-            found.append(_Found(place, elements.count, args))
+        copy = _event(name, args, elements.count) if name in COPIES or name in MKLDNN else None
+        if copy is not None:
+            found.append((place, copy))
     notes = []
     if found and not shapes:
         notes.append("no shapes in this trace: profile(..., record_shapes=True) records sizes and strides")
@@ -110,60 +102,44 @@ def _number(value: Any) -> float | None:
     return float(value)
 
 
-def _events(found: list[_Found], spans: Spans) -> tuple[Event, ...]:
-    around = spans.around([one.place for one in found])
+def _events(found: list[tuple[Place, Event]], spans: Spans) -> tuple[Event, ...]:
+    """The copies with the names and times of what was called for them, in the order of time."""
+    around = spans.around([place for place, _ in found])
     timed: dict[Place, int] = {}
     events: list[Event] = []
     starts: list[float] = []
-    for one in found:
-        event = _event(one, spans)
-        if event is None:
-            continue
-        outer, above = one.place, around[one.place]
+    for place, event in found:
+        outer, above = place, around[place]
         while above and spans.name(above[0]) in CONVERTING:
             outer, above = above[0], above[1:]
         if outer in timed:  # a second copy within one call: its own time, which the first one gives away
             first = timed[outer]
-            own = spans.length(one.place) * SECONDS
-            events[first] = _timed(events[first], max(events[first].seconds - own, 0.0))
+            own = spans.length(place) * SECONDS
+            events[first] = replace(events[first], seconds=max(events[first].seconds - own, 0.0))
         else:
             timed[outer] = len(events)
             own = spans.length(outer) * SECONDS
         within = spans.name(above[-1]) if above else ""
-        events.append(
-            Event(
-                event.operation,
-                spans.name(outer),
-                event.src,
-                event.dst,
-                event.dims,
-                own,
-                consumer=f"within {within}" if within else "",
-                line=one.line,
-            )
-        )
+        consumer = f"within {within}" if within else ""
+        events.append(replace(event, name=spans.name(outer), seconds=own, consumer=consumer))
         starts.append(spans.start(outer))
     order = sorted(range(len(events)), key=starts.__getitem__)
     return tuple(events[k] for k in order)
 
 
-def _timed(event: Event, seconds: float) -> Event:
-    return replace(event, seconds=seconds)
-
-
-def _event(one: _Found, spans: Spans) -> Event | None:
+def _event(name: str, args: dict[str, Any], line: int) -> Event | None:
     """What a copy converts; None where it moves nothing that has a format."""
-    name = spans.name(one.place)
-    dims, strides = _lists(one.args.get("Input Dims")), _lists(one.args.get("Input Strides"))
-    types = one.args.get("Input type")
+    dims, strides = _lists(args.get("Input Dims")), _lists(args.get("Input Strides"))
+    types = args.get("Input type")
     kinds = [str(kind) for kind in types] if isinstance(types, list) else []
     if name in MKLDNN:
         before, after = MKLDNN[name]
         sizes = dims[0] if dims else None
         kind = kinds[0] if kinds else ""
-        return Event("reorder", name, Side(before, kind), Side(after, kind), sizes, 0.0)
+        return Event("reorder", name, Side(before, kind), Side(after, kind), sizes, 0.0, line=line)
     if len(dims) < 2 or len(kinds) < 2 or dims[0] is None or dims[1] is None:
-        return Event("reorder", name, Side(), Side(), None, 0.0) if not one.args.get("Input Dims") else None
+        unknown = Event("reorder", name, Side(), Side(), None, 0.0, line=line)
+        return unknown if not args.get("Input Dims") else None
     if dims[0] != dims[1]:
         return None  # a broadcast
     size = 1
@@ -178,7 +154,7 @@ def _event(one: _Found, spans: Spans) -> Event | None:
         dst, src = strided(dims[0], strides[0], kinds[0]), strided(dims[1], strides[1], kinds[1])
     else:
         dst, src = tagged("", kinds[0], None), tagged("", kinds[1], None)
-    return Event(_operation(src, dst), name, src, dst, dims[0], 0.0)
+    return Event(_operation(src, dst), name, src, dst, dims[0], 0.0, line=line)
 
 
 def _operation(src: Side, dst: Side) -> str:
