@@ -27,6 +27,7 @@ module                  subject
 ``spans``               nested spans of time: what encloses what, and the time of all together
 ``onednn``              ``ONEDNN_VERBOSE=1``: ``mkldnn_verbose``, ``dnnl_verbose``, ``onednn_verbose``
 ``onednn_problems``     the sizes of an operation's arguments, from ``mb2_ic3oc16_ih64...``
+``periods``             how often a sequence of operations repeats itself
 ``onnxruntime``         profiles of ONNX Runtime
 ``openvino_graph``      execution graphs of OpenVINO: the XML of ``get_runtime_model``
 ``openvino_counters``   performance counters of OpenVINO: CSV, JSON, and what ``benchmark_app -pc`` prints

@@ -26,13 +26,14 @@ time                   milliseconds; where a program has set a locale with a dec
 
 A line says nothing of who made its source. So producer and consumer are found by descriptor: who wrote a
 tensor of these sizes in this format shortly before, and who reads one shortly after. A consumer that reads it
-as ``wei`` makes it a conversion of weights.
+as ``wei`` makes it a conversion of weights. Nor does it say where a call of the network begins; how often the
+operations repeat themselves tells (:mod:`relayout.logs.periods`).
 """
 
 from __future__ import annotations
 
 import re
-from collections import Counter
+from array import array
 from contextlib import suppress
 from dataclasses import replace
 from functools import lru_cache
@@ -42,6 +43,7 @@ from relayout.errors import LayoutError
 from relayout.layout.descriptor import MemoryDesc
 from relayout.logs.events import Event, Log, Side
 from relayout.logs.onednn_problems import arguments, sizes
+from relayout.logs.periods import repetitions
 from relayout.logs.sides import named_type, tagged
 from relayout.notation.verbose import read as descriptor
 
@@ -99,8 +101,8 @@ class Reader:
         self._operations = 0
         self._written: dict[MemoryDesc, tuple[int, str]] = {}
         self._awaited: dict[MemoryDesc, list[tuple[int, int]]] = {}
-        self._heads: Counter[str] = Counter()
-        self._first = ""
+        self._kinds: dict[str, int] = {}
+        self._ran = array("i")
         self._version = ""
         self._unread: list[int] = []
         self._appends = False
@@ -125,15 +127,13 @@ class Reader:
             return
         self._operations += 1
         self._seconds += line.seconds
+        kind = f"{line.primitive} {line.descriptors} {line.problem}"
+        self._ran.append(self._kinds.setdefault(kind, len(self._kinds)))
         given = _arguments(line.primitive, line.descriptors, line.problem, line.old)
         if line.primitive == "reorder":
             self._reorder(number, line, given)
         else:
             label = f"{line.primitive} (line {number})"
-            key = f"{line.primitive} {line.descriptors} {line.problem}"
-            self._first = self._first or key
-            if key == self._first:
-                self._heads[key] += 1
             for one in given:
                 if one.side.desc is not None and not one.name.startswith(("dst", "fdst", "out", "diff_src")):
                     self._reads(one, label)
@@ -186,14 +186,13 @@ class Reader:
             notes.append("oneDNN appends sums to some weights (flags such as s8m1); bytes are without them")
         if not self._operations:
             notes.append("no operation ran under oneDNN's log; ONEDNN_VERBOSE=1 or profile_exec shows them")
-        calls = self._heads[self._first] if self._first else None
         return Log(
             "onednn",
             f"oneDNN {self._version} verbose output".replace("  ", " "),
             tuple(self._events),
             self._seconds,
             self._operations,
-            calls or None,
+            repetitions(self._ran),
             problems=tuple(problems),
             notes=tuple(notes),
         )
