@@ -384,6 +384,16 @@ def test_masks_that_hide_everything() -> None:
     compared(Attention(), image(2, 7, 32), torch.zeros(7, 7).masked_fill(mask[0, 0], -float("inf")))
 
 
+def test_what_is_no_number_stays_so_behind_a_mask() -> None:
+    mask = torch.ones(7, 7, dtype=torch.bool)
+    mask[3], mask[:, 2] = False, False
+    for k in (0, 2):
+        given = [torch.randn(2, 4, 7, 8) for _ in range(3)]
+        given[k][0, 1, 5, 3] = float("nan")
+        compared(F.scaled_dot_product_attention, *given, mask)
+        compared(F.scaled_dot_product_attention, *given, torch.zeros(7, 7).masked_fill(~mask, -float("inf")))
+
+
 def test_embeddings_and_an_index_that_names_nothing() -> None:
     model = nn.Sequential(nn.Embedding(50, 16), nn.Linear(16, 8))
     made = compared(model, torch.randint(0, 50, (4, 9)))

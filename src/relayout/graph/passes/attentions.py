@@ -2,9 +2,11 @@
 
 ::
 
-    Attention(q, k, v, mask)  ->  MatMul(Softmax(MatMul(q * scale, k transposed) + mask), v)
+    Attention(q, k, v, mask)  ->  MatMul(Softmax(MatMul(q * scale, k transposed) + bias), v)
 
-Rows of which everything is masked are 0, as the operator has it, and not what softmax makes of them.
+The bias is the mask, 0 or minus infinity where it has truth values, and what ``is_causal`` hides. Queries
+from which it hides all keys have weights of 0, as the operator has it, and not what softmax makes of them.
+They are found by the bias alone, so that a NaN in a query, or in a key that is seen, stays one.
 """
 
 from __future__ import annotations
@@ -73,19 +75,24 @@ def _attention(node: Node, around: Around) -> tuple[Node, ...] | None:
     def constant(data: object) -> str:
         return around.constant(np.asarray(data, kind), node)
 
+    last = around.constant(np.array([-1]), node) if mask else ""
     scale = node.attributes.get("scale")
     query = step("query", "Mul", node.inputs[0], constant(1 / sqrt(q[3]) if scale is None else scale))
     key = step("key", "Transpose", node.inputs[1], perm=(0, 1, 3, 2))
     scores = step("scores", "MatMul", query, key)
-    if node.attributes.get("is_causal"):
-        hidden = np.where(np.tri(q[2], k[2], dtype=bool), 0.0, -np.inf)
-        scores = step("scores", "Add", scores, constant(hidden))
-    if mask and around.dtype(mask) == np.bool_:
-        scores = step("scores", "Where", mask, scores, constant(-np.inf))
-    elif mask:
-        scores = step("scores", "Add", scores, mask)
-    weights = step("weights", "Softmax", scores, axis=-1)
+    bias = ""
     if mask:
-        undefined = step("undefined", "IsNaN", weights)
-        weights = step("weights", "Where", undefined, constant(0), weights)
+        bias = mask
+        if around.dtype(mask) == np.bool_:
+            bias = step("bias", "Where", mask, constant(0), constant(-np.inf))
+    if node.attributes.get("is_causal"):
+        hidden = constant(np.where(np.tri(q[2], k[2], dtype=bool), 0.0, -np.inf))
+        bias = step("bias", "Add", bias, hidden) if mask else hidden
+    if bias:
+        scores = step("scores", "Add", scores, bias)
+    weights = step("weights", "Softmax", scores, axis=-1)
+    if mask:  # without one everybody sees the first key
+        most = step("most", "ReduceMax", bias, last, keepdims=1)
+        blind = step("blind", "Equal", most, constant(-np.inf))
+        weights = step("weights", "Where", blind, constant(0), weights)
     return (*nodes, Node("MatMul", (weights, node.inputs[2]), node.outputs, {}, node.name))
