@@ -247,6 +247,80 @@ CASES: dict[str, Callable[[], Graph]] = {
     "gather axis": lambda: lossy("Gather", (2, 5, 3), np.array([[0, 4], [4, 1]]), axis=1),
     "gather number": lambda: lossy("Gather", (2, 5), np.array(3), axis=1),
     "gather elements": lambda: lossy("GatherElements", (3, 3), np.array([[1, 1, 0], [2, 0, 0]]), axis=0),
+    "gather nd of batches": lambda: lossy(
+        "GatherND", (2, 3, 4, 2), np.array([[[1], [0]], [[2], [2]]]), batch_dims=1
+    ),
+    "gather nd of two batches": lambda: lossy(
+        "GatherND", (2, 2, 4), np.array([[[1], [3]], [[2], [0]]]), batch_dims=2
+    ),
+    "norm pool": lambda: lossy(
+        "LpPool", (2, 3, 6, 5), kernel_shape=(3, 2), strides=(2, 1), pads=(1, 0, 1, 1), p=3
+    ),
+    "norm pool ceil": lambda: lossy(
+        "LpPool", (1, 2, 7), kernel_shape=(2,), strides=(2,), ceil_mode=1, dilations=(2,)
+    ),
+    "norm pool 1": lambda: lossy("LpPool", (1, 2, 7), kernel_shape=(3,), auto_pad="SAME_UPPER", p=1),
+    "unpool": lambda: lossy(
+        "MaxUnpool",
+        (1, 2, 2, 2),
+        np.array([[[[0, 3], [9, 10]], [[21, 18], [24, 27]]]]),
+        kernel_shape=(2, 2),
+        strides=(2, 2),
+    ),
+    "unpool larger": lambda: lossy(
+        "MaxUnpool",
+        (1, 1, 2, 2),
+        np.array([[[[0, 3], [9, 10]]]]),
+        np.array([1, 1, 5, 6]),
+        kernel_shape=(2, 2),
+        strides=(2, 2),
+    ),
+    **{
+        f"columns {k}": lambda given=given: lossy("Col2Im", given[0], *given[1], **given[2])  # type: ignore[misc]
+        for k, given in enumerate(
+            (
+                ((1, 10, 4), (np.array([5, 3]), np.array([2, 1])), {"strides": (3, 2)}),
+                (
+                    (2, 12, 9),
+                    (np.array([5, 5]), np.array([2, 2])),
+                    {"pads": (1, 0, 0, 1), "dilations": (3, 3)},
+                ),
+                ((1, 6, 4), (np.array([6]), np.array([3])), {}),
+            )
+        )
+    },
+    **{
+        f"running product {k}": lambda given=given: lossy("CumProd", given[0], np.array(given[1]), **given[2])
+        for k, given in enumerate(
+            (
+                ((3, 4), 1, {}),
+                ((3, 4, 2), 1, {"exclusive": 1}),
+                ((5, 2), 0, {"reverse": 1}),
+                ((2, 5), -1, {"reverse": 1, "exclusive": 1}),
+                ((1,), 0, {}),
+            )
+        )
+    },
+    **{
+        f"grid {mode} {padding} {corners}": (
+            lambda mode=mode, padding=padding, corners=corners: lossy(
+                "GridSample",
+                (2, 3, 4, 5),
+                (2, 3, 2, 2),
+                mode=mode,
+                padding_mode=padding,
+                align_corners=corners,
+            )
+        )
+        for mode in ("linear", "nearest", "cubic")
+        for padding in ("zeros", "border", "reflection")
+        for corners in (0, 1)
+    },
+    "grid of volumes": lambda: lossy("GridSample", (1, 2, 3, 4, 2), (1, 2, 3, 2, 3)),
+    "affine grid": lambda: lossy("AffineGrid", (2, 2, 3), np.array([2, 1, 3, 4])),
+    "affine grid of volumes": lambda: lossy(
+        "AffineGrid", (1, 3, 4), np.array([1, 1, 2, 3, 4]), align_corners=1
+    ),
     "gather nd": lambda: lossy("GatherND", (3, 4, 2), np.array([[0, 1], [2, 3], [0, 1]])),
     **{
         f"scatter {how}": (
@@ -407,6 +481,36 @@ def test_against_finite_differences(name: str) -> None:
         k for k in trainable(graph) if k not in fixed and not name.startswith("clip")
     )
     checked(graph, *inputs_of(graph, 3, low, 2.0), of=of)
+
+
+def test_running_products_of_zeros() -> None:
+    """Nothing is divided by an element."""
+    torch = pytest.importorskip("torch")
+    graph = lossy("CumProd", (3, 5), np.array(1))
+    x = np.array([[1.0, 0, 3, 0, 2], [0, 2, 3, 4, 5], [1, 2, 3, 4, 0]])
+    made = backward(graph, "loss", ["x0"]).evaluate(x)[1]
+    of = torch.tensor(x, requires_grad=True)
+    (of.cumprod(1) * torch.tensor(graph.constants["weighing"])).sum().backward()
+    np.testing.assert_allclose(made, of.grad.numpy(), rtol=1e-12)
+
+
+@pytest.mark.parametrize("mode", ["bilinear", "nearest", "bicubic"])
+@pytest.mark.parametrize("padding", ["zeros", "border", "reflection"])
+@pytest.mark.parametrize("corners", [False, True])
+def test_samples_of_a_grid_have_pytorchs_gradients(mode: str, padding: str, corners: bool) -> None:
+    if (mode, padding) == ("bicubic", "border"):
+        pytest.skip("ONNX moves places to the border, PyTorch their neighbours")
+    torch = pytest.importorskip("torch")
+    name = {"bilinear": "linear", "nearest": "nearest", "bicubic": "cubic"}[mode]
+    graph = lossy("GridSample", (2, 3, 4, 5), (2, 6, 7, 2), mode=name, padding_mode=padding,
+                  align_corners=int(corners))  # fmt: skip
+    given = inputs_of(graph, 9)
+    made = backward(graph, "loss", ["x0", "x1"]).evaluate(*given)[1:]
+    tensors = [torch.tensor(one, requires_grad=True) for one in given]
+    y = torch.nn.functional.grid_sample(*tensors, mode=mode, padding_mode=padding, align_corners=corners)
+    (y * torch.tensor(graph.constants["weighing"])).sum().backward()
+    for one, tensor in zip(made, tensors, strict=True):
+        np.testing.assert_allclose(one, tensor.grad.numpy(), rtol=1e-9, atol=1e-9)
 
 
 def test_every_rule_is_tried() -> None:

@@ -24,6 +24,7 @@ primitive is an operator of its own (:mod:`relayout.graph.operators.gradients`).
 ``recurrent``       LSTM, GRU and RNN, through time
 ``reductions``      reductions
 ``resizing``        interpolation
+``sampling``        samples between elements
 ``losses``          losses
 ==================  =========================================================
 """
@@ -41,6 +42,7 @@ from relayout.graph.gradients import (  # noqa: F401 (they fill the table)
     recurrent,
     reductions,
     resizing,
+    sampling,
     shapes,
 )
 from relayout.graph.gradients.reverse import RULES, Reverse, gradient

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 from typing import Any
+
+import numpy as np
 
 from relayout.errors import LayoutError
 from relayout.graph.gradients.reverse import Reverse, gradient
@@ -43,6 +46,32 @@ def conv_transpose(r: Reverse) -> Sequence[str | None]:
 def _bias(r: Reverse) -> str | None:
     """The sums over all but the channels."""
     return r.sum(r.dy, [k for k in range(len(r.dims(r.dy))) if k != 1]) if r.wants(2) else None
+
+
+@gradient("Col2Im")
+def columns_to_image(r: Reverse) -> Sequence[str | None]:
+    """The columns of the gradient: what each tap of each window stood on, zeros in the padding."""
+    a, sizes, kernel = r.attributes, r.dims(r.y)[2:], [int(n) for n in r.data(2).reshape(-1)]
+    rank = len(sizes)
+    strides, dilations = (tuple(a[name] or (1,) * rank) for name in ("strides", "dilations"))
+    pads = tuple(a["pads"] or (0,) * (2 * rank))
+    padded = [n + pads[k] + pads[k + rank] for k, n in enumerate(sizes)]
+    along = [
+        np.arange(k) * d + (np.arange((n - (k - 1) * d - 1) // s + 1) * s)[:, None]
+        for n, k, d, s in zip(padded, kernel, dilations, strides, strict=True)
+    ]
+    at: Any = 0
+    for axis, places in enumerate(along):  # taps of all axes in front, windows of all behind
+        shape = [1] * (2 * rank)
+        shape[axis], shape[rank + axis] = places.shape[1], places.shape[0]
+        at = at * padded[axis] + places.T.reshape(shape)
+    images, channels = r.dims(r.y)[:2]
+    dy = r.dy
+    if any(pads):
+        dy = r("Pad", dy, r.integers(0, 0, *pads[:rank], 0, 0, *pads[rank:]))
+    flat = r.reshaped(dy, (images, channels, prod(padded)))
+    index = r.writing.constant(np.ascontiguousarray(at, np.int64).reshape(-1))
+    return [r.reshaped(str(r("Gather", flat, index, axis=2)), r.dims(r.x)), None, None]
 
 
 def transposed(r: Reverse, x: tuple[int, ...], w: tuple[int, ...]) -> dict[str, Any]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from relayout.errors import LayoutError
 from relayout.graph.gradients.reverse import Reverse, gradient
 
@@ -57,11 +59,14 @@ def gather_elements(r: Reverse) -> str:
 
 @gradient("GatherND")
 def gather_nd(r: Reverse) -> str:
-    """Parts of ``dy`` added to zeros."""
-    if r.attributes["batch_dims"]:
-        raise LayoutError("a GatherND with batch_dims has no gradient")
+    """Parts of ``dy`` added to zeros; axes of batches are coordinates like others, which count up."""
+    places, batch = r.inputs[1], int(r.attributes["batch_dims"])
+    if batch:
+        *many, _ = r.dims(places)
+        counted = np.moveaxis(np.indices(many)[:batch], 0, -1)
+        places = r("Concat", r.writing.constant(counted.astype(r.writing.dtype(places))), places, axis=-1)
     zeros = r("Expand", r.number(0), r.integers(*r.dims(r.x)))
-    return str(r("ScatterND", zeros, r.inputs[1], r.dy, reduction="add"))
+    return str(r("ScatterND", zeros, places, r.dy, reduction="add"))
 
 
 @gradient("ScatterND", "ScatterElements")

@@ -1,6 +1,8 @@
-"""Reductions, and running sums."""
+"""Reductions, running sums and running products."""
 
 from __future__ import annotations
+
+import numpy as np
 
 from relayout.errors import LayoutError
 from relayout.graph.gradients.reverse import Reverse, gradient
@@ -92,3 +94,28 @@ def cumulative_sum(r: Reverse) -> str:
         raise LayoutError("CumSum needs an axis")
     way = {"exclusive": r.attributes["exclusive"], "reverse": 1 - r.attributes["reverse"]}
     return str(r("CumSum", r.dy, r.input(1), **way))
+
+
+@gradient("CumProd")
+def cumulative_product(r: Reverse) -> str:
+    """The product of all that comes before an element, times what is made of it behind.
+
+    With ``T[i, j]`` the product of what lies between the elements i and j, that is the sum of
+    ``dy[j] T[i, j]``: nothing is divided, so elements may be 0.
+    """
+    (axis,) = (int(n) % len(r.dims(r.x)) for n in r.data(1).reshape(-1))
+    exclusive, reverse = r.attributes["exclusive"], r.attributes["reverse"]
+    dims = r.dims(r.x)
+    order = (*(k for k in range(len(dims)) if k != axis), axis)
+    x, dy = (str(r("Transpose", one, perm=order)) for one in (r.x, r.dy))
+    size, front = dims[axis], [dims[k] for k in order[:-1]]
+    last = r.integers(len(dims) - 1)
+    before = r("CumProd", x, last, exclusive=1, reverse=reverse)
+    i, j = np.indices((size, size))
+    behind = j < i if reverse else j > i
+    reached = behind if exclusive else behind | (i == j)
+    rows = r("Where", r.writing.constant(behind), r.reshaped(x, (*front, 1, size)), r.number(1))
+    between = r("CumProd", rows, r.integers(len(dims)), exclusive=exclusive, reverse=reverse)
+    each = r("Mul", between, r.reshaped(dy, (*front, 1, size)))
+    sums = r.sum(str(r("Where", r.writing.constant(reached), each, r.number(0))), [len(dims)])
+    return str(r("Transpose", r("Mul", before, sums), perm=tuple(np.argsort(order).tolist())))

@@ -46,6 +46,7 @@ from relayout.graph.operators import (  # noqa: F401 (they fill the table)
     reductions,
     resizing,
     sampling,
+    sampling_gradients,
     selection,
     sequences,
     shapes,

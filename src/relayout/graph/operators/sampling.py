@@ -20,7 +20,7 @@ from relayout.graph.operators.registry import Array, Fact, operator
 from relayout.graph.operators.types import is_float, narrow, wide
 from relayout.graph.operators.windows import Size, slide, spatial
 
-__all__ = ["cubic"]
+__all__ = ["cubic", "reflected", "values_at"]
 
 
 def cubic(distance: Array, a: float = -0.75) -> Array:
@@ -54,7 +54,7 @@ def _neighbours(coordinates: Sequence[Array], mode: str) -> Iterator[tuple[list[
         yield [index for index, _ in one], weight
 
 
-def _values(x: Array, indices: Sequence[Array]) -> Array:
+def values_at(x: Array, indices: Sequence[Array]) -> Array:
     """Elements ``[image, channel, place]`` at indices ``[image, place]`` of each axis; 0 outside."""
     sizes = x.shape[2:]
     inside = np.ones(indices[0].shape, bool)
@@ -68,7 +68,7 @@ def _values(x: Array, indices: Sequence[Array]) -> Array:
     return np.where(inside[:, None, :], found, "" if x.dtype == object else x.dtype.type(0))
 
 
-def _reflected(x: Array, low: float, high: float) -> Array:
+def reflected(x: Array, low: float, high: float) -> Array:
     """Coordinates mirrored at both borders until they are within."""
     width = high - low
     if width <= 0:
@@ -113,7 +113,7 @@ def grid_sample(
         if padding_mode == "border":
             at = np.where((at < low) | (at > high), np.clip(at, 0, size - 1), at)
         elif padding_mode == "reflection":
-            at = np.where((at < low) | (at > high), _reflected(at, low, high), at)
+            at = np.where((at < low) | (at > high), reflected(at, low, high), at)
         coordinates.append(np.where(np.isfinite(at), np.clip(at, -(2.0**30), 2.0**30), -(2.0**30)))
     data = wide(x) if is_float(x.dtype) or mode == "nearest" else x.astype(np.float64)
     made: Array | None = None
@@ -122,10 +122,10 @@ def grid_sample(
             indices = [np.clip(i, 0, n - 1) for i, n in zip(indices, sizes, strict=True)]
         elif padding_mode == "reflection":
             indices = [
-                np.clip(np.rint(_reflected(i, *b)), 0, n - 1).astype(np.int64)
+                np.clip(np.rint(reflected(i, *b)), 0, n - 1).astype(np.int64)
                 for i, b, n in zip(indices, borders, sizes, strict=True)
             ]
-        found = _values(data, indices)
+        found = values_at(data, indices)
         part = found if mode == "nearest" else found * np.asarray(weight)[:, None, :].astype(found.dtype)
         made = part if made is None else made + part
     assert made is not None
@@ -212,7 +212,7 @@ def deform_conv(
     data = wide(x).reshape(batch * offset_group, channels // offset_group, *x.shape[2:])
     columns = np.zeros((*data.shape[:2], taps * count), data.dtype)
     for indices, weight in _neighbours(coordinates, "linear"):
-        columns += _values(data, indices) * np.asarray(weight)[:, None, :]
+        columns += values_at(data, indices) * np.asarray(weight)[:, None, :]
     if mask is not None:
         columns *= wide(mask).reshape(batch * offset_group, 1, taps * count)
     columns = columns.reshape(batch, group, channels // group * taps, count)
