@@ -212,6 +212,45 @@ def test_the_loss_in_the_graph() -> None:
     assert "aten.nll_loss_backward.default" in made.explain().taken
 
 
+def test_images_that_are_kept_lie_in_channels_last() -> None:
+    model = resnet()
+    made = rl.torch.compile(model)
+    kept: list[Any] = []
+
+    def pack(x: Any) -> Any:
+        kept.append(x)
+        return x
+
+    x = torch.randn(4, 3, 32, 32)
+    own = {one.data_ptr() for one in (x, *model.parameters())}
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda x: x):
+        made(x).square().mean().backward()
+    images = [one for one in kept if one.dim() == 4 and one.data_ptr() not in own]
+    assert len(images) > 10
+    assert all(one.is_contiguous(memory_format=torch.channels_last) for one in images)
+    assert not any(one.dtype is torch.int64 and one.dim() == 4 for one in kept)  # positions of maxima
+
+
+class Around(nn.Module):
+    """Between what Relayout takes PyTorch computes with images that are kept, and with views of them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv1, self.conv2 = nn.Conv2d(3, 8, 3, padding=1), nn.Conv2d(8, 8, 3, padding=1)
+
+    def forward(self, x: Any) -> Any:
+        y = torch.special.bessel_j0(F.relu(self.conv1(x)).detach()) + torch.erfinv(self.conv1(x).tanh() * 0.5)
+        return self.conv2(y.reshape(2, 8, -1).view(y.shape)), torch.sinc(self.conv1(y[:, :3])).reshape(2, -1)
+
+
+@pytest.mark.parametrize("last", [False, True])
+def test_strides_of_what_pytorch_computes_in_between(last: bool) -> None:
+    x = torch.randn(2, 3, 6, 5)
+    x = x.contiguous(memory_format=torch.channels_last) if last else x
+    made = trained(Around(), x, loss=lambda ys: sum(weighed(y) for y in ys))
+    assert "aten.erfinv.default" in made.explain().left
+
+
 # -- operators ----------------------------------------------------------------------------------------------
 
 LAYERS: dict[str, tuple[Callable[[], Any], tuple[int, ...]]] = {

@@ -119,7 +119,7 @@ class Calls:
                 self._drop(alike[-1])
             module = sized(self.module, given) if self._open else self.module
             program = programmed(
-                module, dict(zip(self._weights, weights, strict=True)), self.options, threads
+                module, dict(zip(self._weights, weights, strict=True)), self.options, threads, bool(self.kind)
             )
             self.report.graphs.append(replace(program.report, kind=self.kind))
             entry = _Entry(Watched(weights, self._forget), sizes, threads, program)

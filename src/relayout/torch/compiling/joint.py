@@ -8,6 +8,9 @@ becomes less before the cut::
     views                       made anew from what they are views of
     detach                      what it reads
 
+What is kept of images has the strides of ``channels_last``, whatever those of eager PyTorch are. Nobody but
+the backward graph reads it, and kernels read and write channels that are neighbours.
+
 Two facts are put right. Statistics of batches of bfloat16 are float32 in PyTorch's kernels, not what its rule
 says. And where running statistics normalise, those of the batch are empty tensors that nobody reads.
 
@@ -22,6 +25,7 @@ from typing import Any
 import torch
 from torch._functorch.partitioners import default_partition
 
+from relayout.torch.compiling.support import values_of
 from relayout.torch.operators import LIBRARY
 
 __all__ = ["keep_saved", "partitioned", "simplified"]
@@ -56,7 +60,53 @@ def partitioned(module: Any, inputs: Any, **given: Any) -> Any:
     """
     simplified(module.graph)
     module.recompile()
-    return default_partition(module, inputs, **given)
+    forward, backward = default_partition(module, inputs, **given)
+    _with_channels_last(forward.graph, backward.graph, given["num_fwd_outputs"])
+    return forward, backward
+
+
+IMAGES = frozenset({
+    "aten.convolution.default", "aten._native_batch_norm_legit_functional.default",
+    "aten._native_batch_norm_legit.no_stats", "aten.max_pool2d_with_indices.default",
+    "aten.avg_pool2d.default",
+})  # fmt: skip
+"""Operators whose results are images."""
+
+
+def _with_channels_last(forward: Any, backward: Any, returned: int) -> None:
+    """Give images that are saved, and that nobody else sees, strides that suit both passes.
+
+    Their dims tell images from what else may have four axes. A value with views stays as it is, since not all
+    strides have every view.
+    """
+    output = forward.output_node().args[0]
+    own = {one for one in output[:returned] if isinstance(one, torch.fx.Node)}
+    dims = {
+        tuple(one.shape)
+        for node in forward.nodes
+        if str(node.target) in IMAGES
+        for one in values_of(node)[:1]
+        if _known(one)
+    }
+    readers = {node.name: node for node in backward.nodes if node.op == "placeholder"}
+    for node in output[returned:]:
+        value = node.meta.get("val") if isinstance(node, torch.fx.Node) else None
+        if not isinstance(value, torch.Tensor) or node.op == "placeholder" or node in own or _is_view(node):
+            continue
+        reader = readers.get(node.name)
+        if reader is None or not _known(value) or tuple(value.shape) not in dims or value.dim() not in (4, 5):
+            continue
+        if any(_is_view(user) for user in (*node.users, *reader.users)):
+            continue
+        last = torch.channels_last if value.dim() == 4 else torch.channels_last_3d
+        with value.fake_mode:
+            node.meta["val"] = torch.empty_like(value, memory_format=last)
+        reader.meta["val"] = node.meta["val"]
+
+
+def _known(value: Any) -> bool:
+    """Whether all sizes of a tensor are numbers."""
+    return all(type(n) is int for n in value.shape)
 
 
 def keep_saved() -> None:

@@ -24,7 +24,7 @@ import torch
 
 from relayout.torch.compiling.aliases import views_apart
 from relayout.torch.compiling.options import Options
-from relayout.torch.compiling.part import Left, Part, made
+from relayout.torch.compiling.part import Left, Part, made, order_of
 from relayout.torch.compiling.partition import grouped
 from relayout.torch.compiling.report import GraphReport, left_of
 from relayout.torch.compiling.support import is_getitem, unsupported, values_of
@@ -65,7 +65,9 @@ class Program:
         return self.forward(*[arguments[k] for k in self.reads])
 
 
-def programmed(module: Any, weights: Mapping[int, Any], options: Options, threads: int) -> Program:
+def programmed(
+    module: Any, weights: Mapping[int, Any], options: Options, threads: int, exact: bool = False
+) -> Program:
     """Compile what can be compiled of a graph.
 
     Parameters
@@ -76,6 +78,9 @@ def programmed(module: Any, weights: Mapping[int, Any], options: Options, thread
         The arguments that stay what they are.
     options : Options
     threads : int
+    exact : bool
+        Whether what PyTorch computes gets the strides that the graph says, where it reads others than in
+        eager PyTorch.
     """
     begin = perf_counter()
     module, apart = views_apart(module)
@@ -90,7 +95,7 @@ def programmed(module: Any, weights: Mapping[int, Any], options: Options, thread
     reasons = {node: why for node in nodes if not is_getitem(node) and (why := unsupported(node))}
     reasons |= {node: VIEW for node in nodes if node.name in apart and not is_getitem(node)}
     parts, steps = _parts(nodes, output, fixed, reasons, options, threads)
-    reads, forward = _assembled(module, placeholders, output, steps, parts)
+    reads, forward = _assembled(module, placeholders, output, steps, parts, exact)
     took = perf_counter() - begin
     return Program(
         reads,
@@ -175,7 +180,12 @@ def _worth(group: Sequence[Any]) -> bool:
 
 
 def _assembled(
-    module: Any, placeholders: Sequence[Any], output: Any, steps: Sequence[Any], parts: Mapping[Any, Part]
+    module: Any,
+    placeholders: Sequence[Any],
+    output: Any,
+    steps: Sequence[Any],
+    parts: Mapping[Any, Part],
+    exact: bool,
 ) -> tuple[tuple[int, ...], Any]:
     """Which arguments are needed; and what takes these, calls the parts and does what is left."""
     graph, root = torch.fx.Graph(), torch.nn.Module()
@@ -198,8 +208,26 @@ def _assembled(
                 copies[one] = graph.call_function(getitem, (call, place))
         else:
             copies[step] = graph.node_copy(step, copies.__getitem__)
+            if exact and (strides := _own_strides(step)) is not None:
+                copies[step] = graph.call_function(_with_strides, (copies[step], strides))
     graph.output(torch.fx.node.map_arg(output.args[0], copies.__getitem__))
     return reads, torch.fx.GraphModule(root, graph).forward
+
+
+def _own_strides(node: Any) -> tuple[int, ...] | None:
+    """The strides of a tensor in memory of its own."""
+    schema, value = getattr(node.target, "_schema", None), node.meta.get("val")
+    if getattr(node.target, "is_view", False) or (schema is not None and schema.is_mutable):
+        return None
+    if not isinstance(value, torch.Tensor) or order_of(value.shape, value.stride()) is None:
+        return None
+    return tuple(value.stride())
+
+
+def _with_strides(tensor: Any, strides: tuple[int, ...]) -> Any:
+    if tensor.stride() == strides:
+        return tensor
+    return torch.empty_strided(tensor.shape, strides, dtype=tensor.dtype).copy_(tensor)
 
 
 class _Called(torch.nn.Module):
